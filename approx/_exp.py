@@ -1,0 +1,114 @@
+"""The shared exponential: a polynomial that Numba vectorises, exact to 2 ulp.
+
+``math.exp`` in a Numba loop is a scalar call. This one is straight-line arithmetic, so the loop
+around it becomes vector instructions and fuses with its neighbours:
+
+    x = n ln 2 + r,   |r| ≤ ½ ln 2,   e^x = 2^n (1 + r + r² g(r)),   g(r) = (e^r − 1 − r)/r²,
+
+with g interpolated at Chebyshev nodes (degree 9 for float64, 4 for float32) and ln 2 split in
+two (Cody and Waite 1980), the head short enough that n·head is exact. 2^n is applied in two
+steps: underflow is gradual, overflow gives inf, NaN stays NaN (the clamps are comparisons, which
+NaN fails).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from approx._jit import kernel
+
+_INVERSE_LN2 = 1.4426950408889634
+_LN2_HEAD = 0.6931471803691238  # 32 bits: n·head is exact for |n| < 2^20
+_LN2_TAIL = 1.9082149292705877e-10
+_G0, _G1, _G2, _G3, _G4, _G5, _G6, _G7, _G8, _G9 = (
+    0.5000000000000001,
+    0.16666666666666669,
+    0.041666666666624164,
+    0.008333333333330065,
+    0.0013888888917196719,
+    0.00019841269863040545,
+    2.4801521322368692e-05,
+    2.7557268480310024e-06,
+    2.7620075879983367e-07,
+    2.5100375832561234e-08,
+)
+
+
+_INVERSE_LN2_32 = np.float32(1.4426950408889634)
+_LN2_HEAD_32 = np.float32(0.693145751953125)  # 15 bits
+_LN2_TAIL_32 = np.float32(1.428606765330187e-06)
+_H0, _H1, _H2, _H3, _H4 = (
+    np.float32(0.5),
+    np.float32(0.16666577756404877),
+    np.float32(0.041666556149721146),
+    np.float32(0.008363173343241215),
+    np.float32(0.0013926175888627768),
+)
+_LOW_32, _HIGH_32 = np.float32(-110.0), np.float32(90.0)
+_HALF_32, _ONE_32, _ZERO_32 = np.float32(0.5), np.float32(1.0), np.float32(0.0)
+
+
+@kernel
+def _exp64(x: float) -> Any:
+    x = -750.0 if x < -750.0 else x
+    x = 710.0 if x > 710.0 else x
+    n = np.floor(x * _INVERSE_LN2 + 0.5)
+    r = x - n * _LN2_HEAD - n * _LN2_TAIL
+    g = _G8 + r * _G9
+    g = _G7 + r * g
+    g = _G6 + r * g
+    g = _G5 + r * g
+    g = _G4 + r * g
+    g = _G3 + r * g
+    g = _G2 + r * g
+    g = _G1 + r * g
+    g = _G0 + r * g
+    e = np.int64(np.int32(n if n == n else 0.0))  # through int32: vectorised on AVX2 too
+    half = e >> 1
+    up = np.int64((half + 1023) << 52).view(np.float64)
+    rest = np.int64((e - half + 1023) << 52).view(np.float64)
+    return (1.0 + (r + r * r * g)) * up * rest
+
+
+@kernel
+def _exp32(x: Any) -> Any:
+    x = _LOW_32 if x < _LOW_32 else x
+    x = _HIGH_32 if x > _HIGH_32 else x
+    n = np.floor(x * _INVERSE_LN2_32 + _HALF_32)
+    r = x - n * _LN2_HEAD_32 - n * _LN2_TAIL_32
+    g = _H3 + r * _H4
+    g = _H2 + r * g
+    g = _H1 + r * g
+    g = _H0 + r * g
+    e = np.int32(n if n == n else _ZERO_32)
+    half = np.int32(e >> np.int32(1))
+    up = np.int32((half + np.int32(127)) << np.int32(23)).view(np.float32)
+    rest = np.int32((e - half + np.int32(127)) << np.int32(23)).view(np.float32)
+    return (_ONE_32 + (r + r * r * g)) * up * rest
+
+
+def exp(x: Any) -> Any:
+    """Return e^x in the precision of the scalar x; callable from kernels."""
+    return _exp32(x) if isinstance(x, np.float32) else _exp64(x)
+
+
+@overload(exp, strict=False)  # type: ignore[untyped-decorator]
+def _overload_exp(x: Any) -> Callable[[Any], Any]:
+    if x == types.float32:
+        return lambda x: _exp32(x)
+    return lambda x: _exp64(x)
+
+
+@kernel
+def exp_rows(values: Any, shift: Any) -> None:
+    """Replace values[i, j] by exp(values[i, j] − shift[i]), in place; C-contiguous."""
+    for i in range(values.shape[0]):
+        row = values[i]
+        c = shift[i]
+        for j in range(row.size):
+            row[j] = exp(row[j] - c)
