@@ -1,0 +1,133 @@
+"""The truth: logits, exp(q·k), row sums and softmax attention, streamed by row stripes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks, memory
+from approx._exp import exp_rows
+from approx.checks import Array
+
+STRIPE = 2**19  # entries: 4 MB in float64, of which a handful fit the cache and the memory
+
+
+def stripes(n: int, l: int) -> Iterator[slice]:
+    """Yield row slices whose height depends on l only, so every consumer sums in one order.
+
+    Examples
+    --------
+    >>> list(stripes(100, 2**13))
+    [slice(0, 64, None), slice(64, 100, None)]
+    """
+    height = max(1, STRIPE // max(l, 1))
+    for start in range(0, n, height):
+        yield slice(start, min(start + height, n))
+
+
+def logits(Q: ArrayLike, K: ArrayLike) -> Array:
+    """Return Q Kᵀ, (n, l)."""
+    q, k = checks.queries_keys(Q, K)
+    memory.reserve(len(q) * len(k) * q.itemsize, "the logits", "n or l")
+    return q @ k.T
+
+
+def kernel(Q: ArrayLike, K: ArrayLike) -> Array:
+    """Return exp(Q Kᵀ), (n, l).
+
+    Raises
+    ------
+    OverflowError
+        An entry is not representable: says the largest logit.
+
+    Examples
+    --------
+    >>> kernel([[1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]])
+    array([[1.        , 2.71828183]])
+    """
+    x = logits(Q, K)
+    if (top := float(x.max())) > math.log(np.finfo(x.dtype).max):
+        raise OverflowError(
+            f"exp(q·k) is not representable in {x.dtype}: the largest logit is {top:.6g}"
+        )
+    exp_rows(x, np.zeros(len(x), x.dtype))
+    return x
+
+
+def scaled_kernel(Q: Array, K: Array) -> tuple[Array, float]:
+    """Return (D, top) with exp(Q Kᵀ) = e^top D, max D = 1, in float64."""
+    x = np.asarray(logits(Q, K), np.float64)
+    top = float(x.max())
+    exp_rows(x, np.full(len(x), top))
+    return x, top
+
+
+def softmax(Q: Array, K: Array) -> Array:
+    """Return the row-normalised kernel, (n, l), in float64."""
+    x = np.asarray(logits(Q, K), np.float64)
+    exp_rows(x, x.max(axis=1))
+    x /= x.sum(axis=1, keepdims=True)
+    return x
+
+
+def log_row_sums(Q: ArrayLike, K: ArrayLike) -> Array:
+    """Return log Σ_j exp(q_i·k_j), (n,), float64, streamed.
+
+    Examples
+    --------
+    >>> log_row_sums([[0.0]], [[1.0], [5.0]])
+    array([0.69314718])
+    """
+    q, k = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
+    out = np.empty(len(q))
+    for rows in stripes(len(q), len(k)):
+        x = q[rows] @ k.T
+        top = x.max(axis=1)
+        exp_rows(x, top)
+        out[rows] = top + np.log(x.sum(axis=1))
+    return out
+
+
+def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, causal: bool = False) -> Array:
+    """Return softmax(Q Kᵀ) V, (n, c), streamed: nothing of size n×l is allocated.
+
+    Parameters
+    ----------
+    causal : bool
+        Query i sees keys 0…i only; needs n = l.
+
+    Examples
+    --------
+    >>> attention([[0.0], [0.0]], [[1.0], [1.0]], [[1.0], [3.0]], causal=True)
+    array([[1.],
+           [2.]])
+    """
+    q, k = checks.queries_keys(Q, K)
+    v = checks.values(V, len(k))
+    out = np.empty((len(q), *v.shape[1:]), np.result_type(q, v))
+    for rows in stripes(len(q), len(k)):
+        x = q[rows] @ k.T
+        mask(x, rows.start, len(q), causal)
+        exp_rows(x, x.max(axis=1))
+        y = x @ v
+        total = x.sum(axis=1)
+        out[rows] = y / (total[:, None] if v.ndim == 2 else total)
+    return out
+
+
+def mask(x: Array, start: int, n: int, causal: bool, fill: float = -np.inf) -> None:
+    """Fill, in place, what a causal query cannot see in a stripe whose first row is ``start``.
+
+    Raises
+    ------
+    ValueError
+        causal needs as many keys as queries.
+    """
+    if causal:
+        if n != x.shape[1]:
+            raise ValueError(f"causal needs as many keys as queries, got n={n}, l={x.shape[1]}")
+        columns = np.arange(x.shape[1])
+        x[columns > start + np.arange(len(x))[:, None]] = fill

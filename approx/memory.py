@@ -1,0 +1,53 @@
+"""A limit on memory, checked by arithmetic before anything big is allocated."""
+
+from __future__ import annotations
+
+import psutil
+
+_limit: int | None = None
+
+
+class ResourceLimitError(MemoryError):
+    """Something would not fit: says what, how many bytes, the limit, and what to lower."""
+
+
+def set_limit(nbytes: int | None) -> None:
+    """Set the limit in bytes; None means half of what is free when asked."""
+    global _limit
+    if nbytes is not None and nbytes <= 0:
+        raise ValueError(f"the memory limit must be > 0 bytes, got {nbytes}")
+    _limit = nbytes
+
+
+def limit() -> int:
+    """Return the limit in bytes.
+
+    Examples
+    --------
+    >>> set_limit(2**30)
+    >>> limit()
+    1073741824
+    >>> set_limit(None)
+    """
+    return psutil.virtual_memory().available // 2 if _limit is None else _limit
+
+
+def explicit_limit() -> int | None:
+    """Return the limit as it was set, for handing to a worker process."""
+    return _limit
+
+
+def reserve(nbytes: int, what: str, lower: str) -> None:
+    """Raise ResourceLimitError if ``nbytes`` (a Python int, so it cannot wrap) do not fit.
+
+    Examples
+    --------
+    >>> reserve(10**18, "the dense estimate", "n or l")
+    Traceback (most recent call last):
+    approx.memory.ResourceLimitError: the dense estimate needs 1e+18 bytes, the limit is ...
+    """
+    if nbytes > (most := limit()):
+        raise ResourceLimitError(
+            f"{what} needs {nbytes:.4g} bytes, the limit is {most:.4g}: "
+            f"lower {lower}, or raise the limit (--max-memory)"
+        )
