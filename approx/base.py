@@ -1,0 +1,389 @@
+"""The one idea: every approximation of exp(q·k) is low-rank and sparse.
+
+    estimate = diag(e^row_log) · (low ⊕ S)
+
+So there is one result type, `Approximation`, and metrics, ranks, costs and plots are written
+once. A `Method` is a frozen dataclass, its hyper-parameters, that makes one; `approximate` is the
+only thing a method must have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike
+from scipy.sparse.linalg import LinearOperator
+
+from approx import checks, exact, memory
+from approx.checks import Array
+from approx.parts import ALL, Factors, Low, Rows, ScaledFactors, Sparse, coordinates, rescale
+
+Rng = int | np.random.SeedSequence | np.random.Generator | None
+
+
+class Moments(NamedTuple):
+    """Exact bias and variance of one estimate, entry by entry.
+
+    Attributes
+    ----------
+    relative_bias : (n, l)
+        E[estimate]/exp(q·k) − 1; inf where that is above 1.8e308.
+    log_relative_variance : (n, l)
+        log(Var[estimate]/exp(2 q·k)); −inf where there is none.
+    """
+
+    relative_bias: Array
+    log_relative_variance: Array
+
+
+class Approximation(LinearOperator):
+    """An estimate of exp(Q Kᵀ), or of its row-softmax, of shape (n, l).
+
+    Parameters
+    ----------
+    low : Low
+        The dense part, usually `Factors`.
+    sparse : Sparse, optional
+        A `Support`, on which the estimate is exp(q·k) itself, or an `Addition`.
+    space : {"kernel", "attention"}
+        What is estimated: exp(q·k), or softmax rows (used as they are).
+
+    Notes
+    -----
+    Entries below e^−745 (float32: e^−103) of their row's scale are 0.
+    """
+
+    def __init__(self, low: Low, sparse: Sparse | None = None, *, space: str = "kernel") -> None:
+        super().__init__(low.dtype, low.shape)  # type: ignore[call-arg]
+        self.low = low
+        self.part = sparse
+        self.space = checks.one_of("space", space, ("kernel", "attention"))
+
+    @classmethod
+    def from_factors(
+        cls, left: ArrayLike, right: ArrayLike, row_log: ArrayLike = 0.0, *, space: str = "kernel"
+    ) -> Self:
+        """Return the approximation diag(e^row_log) left rightᵀ.
+
+        Parameters
+        ----------
+        left, right : (n, r), (l, r)
+        row_log : (n,) or float
+
+        Examples
+        --------
+        >>> Approximation.from_factors([[1.0], [2.0]], [[3.0]]).to_dense()
+        array([[3.],
+               [6.]])
+        """
+        phi, psi = checks.array("left", left, ndim=2), checks.array("right", right, ndim=2)
+        if phi.shape[1] != psi.shape[1]:
+            raise ValueError(
+                f"left and right must have the same width, got {phi.shape} and {psi.shape}"
+            )
+        logs = np.broadcast_to(np.asarray(row_log, phi.dtype), len(phi)).copy()
+        return cls(Factors(phi, psi.astype(phi.dtype, copy=False), logs), space=space)
+
+    @property
+    def rank(self) -> int:
+        """Columns of the low-rank factors: an upper bound on the rank of that part."""
+        return self.low.rank
+
+    @property
+    def nnz(self) -> int:
+        """Stored entries of S."""
+        return 0 if self.part is None else int(self.part.matrix.nnz)
+
+    @property
+    def parameters(self) -> int:
+        """rank·(n + l) + nnz."""
+        return self.rank * sum(self.shape) + self.nnz
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes stored, indices included."""
+        if self.part is None:
+            return self.low.nbytes
+        s = self.part.matrix
+        return int(self.low.nbytes + s.data.nbytes + s.indices.nbytes + s.indptr.nbytes)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether S replaces the low-rank part on its support (else it is added)."""
+        return self.part is not None and self.part.replaces
+
+    @property
+    def sparse(self) -> scipy.sparse.csr_array | None:
+        """S with its true values; OverflowError if one is not representable."""
+        return None if self.part is None else self.part.scaled(np.zeros(self.shape[0], self.dtype))
+
+    def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
+        """Return a finite log scale a row, at which its entries are at most about ``rank``."""
+        low = self.low.row_log(rows, logits)
+        if self.part is None:
+            return low
+        top = self.part.row_log()[rows].astype(self.dtype)
+        return np.where(np.isfinite(top), np.maximum(low, top) if self.rank else top, low)
+
+    def block(
+        self,
+        rows: Rows,
+        cols: Rows = ALL,
+        *,
+        shift: ArrayLike = 0.0,
+        logits: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Return estimate[rows, cols] · exp(−shift), one shift a row.
+
+        Parameters
+        ----------
+        rows, cols : slice or index array
+        shift : float or (rows,)
+        logits : (rows, cols), optional
+            q·k, where the caller has them already.
+        out : (rows, cols), optional
+
+        Raises
+        ------
+        OverflowError
+            An entry is not representable at this shift.
+        """
+        height = len(range(*rows.indices(self.shape[0]))) if isinstance(rows, slice) else len(rows)
+        shifts = np.broadcast_to(np.asarray(shift, self.dtype), height)
+        values = self.low.block(rows, cols, shifts, logits)
+        if self.part is not None:
+            s = self.part.part(rows, cols).scaled(shifts)
+            if self.replaces:
+                values[coordinates(s)] = s.data
+            else:
+                values[coordinates(s)] += s.data
+        if out is None:
+            return values
+        out[:] = values
+        return out
+
+    def to_dense(self) -> Array:
+        """Return the (n, l) matrix.
+
+        Raises
+        ------
+        OverflowError
+            An entry is not representable: never a silent inf.
+        ResourceLimitError
+            It would not fit, said before it is allocated.
+        """
+        memory.reserve(math.prod(self.shape) * self.dtype.itemsize, "the dense estimate", "n or l")
+        return self.block(ALL)
+
+    def scaled_factors(self) -> ScaledFactors:
+        """Return (left, right, row_log) of the low-rank part."""
+        return self.low.scaled_factors()
+
+    def factors(self) -> tuple[Array, Array]:
+        """Return (left, right) with left @ right.T = to_dense() without S.
+
+        Raises
+        ------
+        OverflowError
+            Not representable without a row scale.
+        ResourceLimitError
+            Too wide, said before anything is allocated.
+        """
+        left, right, row_log = self.scaled_factors()
+        return rescale(left.copy(), row_log, "a factor"), right
+
+    def scaled_matmat(self, V: Array) -> tuple[Array, Array]:
+        """Return (y, row_log) with estimate @ V = diag(e^row_log) y, V of shape (l, c).
+
+        Where S replaces, the low-rank part on the support is taken out by subtraction; rows in
+        which that would lose a third of the digits are summed from their entries instead.
+        """
+        y, low_log = self.low.matmat(V)
+        if self.part is None:
+            return y, low_log
+        row_log = self.row_log()
+        y = rescale(y, low_log - row_log) if self.rank else y
+        s = self.part.scaled(row_log)
+        y += s @ V
+        if self.replaces and self.rank:
+            on_support = scipy.sparse.csr_array(
+                (self.low.at(self.part.matrix, row_log), s.indices, s.indptr), shape=s.shape
+            )
+            y -= on_support @ V
+            one = np.ones((self.shape[1], 1), self.dtype)
+            total = rescale(self.low.matmat(one)[0], low_log - row_log)[:, 0]
+            removed = on_support.sum(axis=1)
+            kept = np.abs(total - removed) + s.sum(axis=1)
+            lossy = np.flatnonzero(np.abs(removed) > np.finfo(self.dtype).eps ** (-1 / 3) * kept)
+            for part in exact.stripes(len(lossy), self.shape[1]):
+                rows = lossy[part]
+                y[rows] = self.block(rows, shift=row_log[rows]) @ V
+        return y, row_log
+
+    def _matmat(self, V: Array) -> Array:
+        return rescale(*self.scaled_matmat(np.asarray(V)))
+
+    def _rmatmat(self, W: Array) -> Array:
+        x = np.asarray(W)
+        top = np.full(self.shape[0], self.row_log().max())
+        y = self.low.rmatmat(x, top)
+        if self.part is not None:
+            s = self.part.scaled(top)
+            y += s.T @ x
+            if self.replaces and self.rank:
+                s.data = self.low.at(self.part.matrix, top)
+                y -= s.T @ x
+        return rescale(y, top[:1])
+
+    def attend(self, V: ArrayLike, *, causal: bool = False) -> Array:
+        """Return D⁻¹ estimate V, D the row sums: approximate attention, (n, c).
+
+        Rows whose sum is ≤ 0 give 0; `analysis.metrics` counts them, nothing is clamped. In
+        attention space rows are used as they are (where causal: renormalised over what is seen).
+
+        Parameters
+        ----------
+        V : (l, c) or (l,)
+        causal : bool
+            Query i sees keys 0…i; needs n = l, and costs O(n·l·rank) time by row stripes.
+        """
+        n, l = self.shape
+        v = checks.values(V, l)
+        augmented = np.column_stack([v, np.ones(l)]).astype(self.dtype)
+        if causal:
+            y = np.empty((n, augmented.shape[1]), self.dtype)
+            for rows in exact.stripes(n, l):
+                stripe = self.block(rows, shift=self.row_log(rows))
+                exact.mask(stripe, rows.start, n, True, fill=0.0)
+                y[rows] = stripe @ augmented
+        elif self.space == "attention":
+            return self._matmat(augmented[:, :-1]).reshape(n, *v.shape[1:])
+        else:
+            y, _ = self.scaled_matmat(augmented)
+        total = y[:, -1:]
+        weighted = np.divide(y[:, :-1], total, out=np.zeros_like(y[:, :-1]), where=total > 0)
+        return weighted.reshape(n, *v.shape[1:])
+
+
+class Method(ABC):
+    """A way to approximate exp(q·k): a frozen dataclass whose fields are its hyper-parameters.
+
+    A subclass writes `approximate`. What is known in closed form it adds as `moments`; what it
+    costs before it is run, as `price`. A method whose size field (``m``, ``rank``, ``k``, …) is
+    None is a *template*: `within` fills it to a budget.
+    """
+
+    name: ClassVar[str]
+    deterministic: ClassVar[bool]
+    size: ClassVar[str | None] = None
+    step: ClassVar[int] = 1  # sizes come in multiples of this
+    least: ClassVar[int] = 1
+
+    @abstractmethod
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return the approximation of exp(Q Kᵀ) for Q (n, d), K (l, d)."""
+
+    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+        """Return exact bias and variance over rng, given Q and K; None where none is known.
+
+        A deterministic method has bias estimate/exact − 1 and no variance.
+        """
+        return self.realised_moments(Q, K) if self.deterministic else None
+
+    def realised_moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+        """Return bias estimate/exact − 1 and no variance: the moments where nothing is drawn."""
+        q, k = self.checked(Q, K)
+        estimate = self.approximate(q, k)
+        if estimate.space == "attention":
+            return None
+        x = np.asarray(exact.logits(q, k), np.float64)
+        shift = np.asarray(estimate.row_log(), np.float64)
+        scaled = np.asarray(estimate.block(ALL, shift=shift), np.float64)
+        with np.errstate(over="ignore", divide="ignore"):
+            ratio = np.sign(scaled) * np.exp(np.log(np.abs(scaled)) + shift[:, None] - x)
+        return Moments(ratio - 1.0, np.full(x.shape, -np.inf))
+
+    def covariance(self, q: ArrayLike, K: ArrayLike) -> Array | None:
+        """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l), if known."""
+        return None
+
+    def price(self, *, n: int, l: int, d: int) -> float | None:
+        """Return stored values per query row, where known before approximating.
+
+        By default a field ``m`` or ``rank`` counts columns of both factors, ``k`` entries a row.
+        """
+        size = self._size_field()
+        count = None if size is None else getattr(self, size)
+        if count is None:
+            return None
+        return float(count) if size == "k" else count * (n + l) / n
+
+    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
+        """Return this method, its size filled to a budget; None if none fits.
+
+        Parameters
+        ----------
+        budget : float
+            Stored values per query row: parameters/n = (rank·(n + l) + nnz)/n.
+        n, l, d : int
+            Queries, keys, width.
+        """
+        checks.positive("budget", budget)
+        size = self._size_field()
+        if size is None or getattr(self, size) is not None:
+            price = self.price(n=n, l=l, d=d)
+            return self if price is None or price <= budget else None
+
+        def fits(count: int) -> bool:
+            price = dataclasses.replace(self, **{size: count}).price(n=n, l=l, d=d)  # type: ignore[type-var]
+            return price is not None and price <= budget
+
+        low, high = 0, 1  # in steps: the price grows with the size
+        while fits(self._steps(high)) and high < 2**40:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(self._steps(middle)) else (low, middle)
+        if low == 0:
+            return None
+        return dataclasses.replace(self, **{size: self._steps(low)})  # type: ignore[type-var]
+
+    def _steps(self, count: int) -> int:
+        return self.least + (count - 1) * self.step
+
+    def _size_field(self) -> str | None:
+        if self.size is not None:
+            return self.size
+        names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        return next((name for name in names if name in ("m", "rank", "k")), None)
+
+    def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
+        """Return Q and K as arrays a kernel can take; ValueError for a template."""
+        size = self._size_field()
+        if size is not None and getattr(self, size) is None:
+            raise ValueError(f"{self} is a template: give {size}, or use within(budget, ...)")
+        return checks.queries_keys(Q, K)
+
+    def __str__(self) -> str:
+        """Write the spec that `approx.parse` reads, defaults left out."""
+        given = [
+            f"{f.name}={_spec(getattr(self, f.name))}"
+            for f in dataclasses.fields(self)  # type: ignore[arg-type]
+            if f.default is dataclasses.MISSING or getattr(self, f.name) != f.default
+        ]
+        return f"{self.name}({', '.join(given)})"
+
+
+def _spec(value: Any) -> str:
+    return str(value) if isinstance(value, Method) else repr(value)
+
+
+def generator(rng: Rng) -> np.random.Generator:
+    """Return default_rng(rng): the one place where randomness enters."""
+    return np.random.default_rng(rng)

@@ -1,0 +1,241 @@
+"""The two parts of an estimate diag(e^row_log) · (low ⊕ S).
+
+`Low` is the dense part: `Factors` here, a polynomial of the logits in `approx.polynomials`.
+S is a `Support`, on which the estimate *is* exp(q·k), or an `Addition`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from approx import sampled
+from approx.checks import Array
+
+Rows = slice | Array
+ALL = slice(None)
+
+
+class ScaledFactors(NamedTuple):
+    """diag(e^row_log) left rightᵀ: (n, r), (l, r), (n,)."""
+
+    left: Array
+    right: Array
+    row_log: Array
+
+
+def rescale(values: Array, log_scale: Array, what: str = "an entry of the estimate") -> Array:
+    """Multiply row i by e^log_scale[i], in place; two steps where e^log_scale overflows.
+
+    Raises
+    ------
+    OverflowError
+        A result is not representable.
+    """
+    if np.any(log_scale):
+        half = np.exp(np.clip(log_scale, -1500.0, 1500.0) / 2).astype(values.dtype)
+        column = half.reshape(-1, *(1,) * (values.ndim - 1))
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            values *= column
+            values *= column
+    if not np.isfinite(values).all():
+        top = float(np.max(log_scale))
+        raise OverflowError(
+            f"{what} is not representable in {values.dtype} (scale e^{top:.6g}): "
+            f"use scaled_factors(), attend(), or block(shift=...)"
+        )
+    return values
+
+
+class Low(ABC):
+    """The part of an estimate that is not sparse, as rows on demand or as factors."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    rank: int
+    nbytes: int
+
+    @abstractmethod
+    def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
+        """Return a log scale for each row, at which its entries are at most about ``rank``."""
+
+    @abstractmethod
+    def block(self, rows: Rows, cols: Rows, shift: Array, logits: Array | None = None) -> Array:
+        """Return low[rows, cols] · exp(−shift), a new array."""
+
+    @abstractmethod
+    def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
+        """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
+
+    @abstractmethod
+    def matmat(self, V: Array) -> tuple[Array, Array]:
+        """Return (y, row_log) with low @ V = diag(e^row_log) y."""
+
+    @abstractmethod
+    def rmatmat(self, W: Array, row_log: Array) -> Array:
+        """Return (diag(e^−row_log) low)ᵀ W."""
+
+    @abstractmethod
+    def scaled_factors(self) -> ScaledFactors:
+        """Return the factors; ResourceLimitError before anything too wide is allocated."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Factors(Low):
+    """diag(e^row_logs) left rightᵀ, stored."""
+
+    left: Array
+    right: Array
+    row_logs: Array
+
+    @classmethod
+    def empty(cls, n: int, l: int, dtype: Any) -> Factors:
+        """Return the zero matrix, as factors without columns."""
+        return cls(np.zeros((n, 0), dtype), np.zeros((l, 0), dtype), np.zeros(n, dtype))
+
+    @classmethod
+    def constant(cls, row_log: Array, l: int) -> Factors:
+        """Return the matrix with entries e^row_log[i] in row i."""
+        one = np.ones((len(row_log), 1), row_log.dtype)
+        return cls(one, np.ones((l, 1), row_log.dtype), row_log)
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        """(n, l)."""
+        return len(self.left), len(self.right)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+        """Dtype of the factors."""
+        return self.left.dtype
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        """Columns of the factors."""
+        return int(self.left.shape[1])
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        """Bytes stored."""
+        return int(self.left.nbytes + self.right.nbytes + self.row_logs.nbytes)
+
+    def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
+        """Return the stored scale."""
+        return np.asarray(self.row_logs[rows])
+
+    def block(self, rows: Rows, cols: Rows, shift: Array, logits: Array | None = None) -> Array:
+        """Return low[rows, cols] · exp(−shift)."""
+        return rescale(self.left[rows] @ self.right[cols].T, self.row_logs[rows] - shift)
+
+    def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
+        """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
+        counts = np.diff(pattern.indptr)
+        entries = sampled.product(self.left, self.right, pattern)
+        return rescale(entries, np.repeat(self.row_logs - shift, counts))
+
+    def matmat(self, V: Array) -> tuple[Array, Array]:
+        """Return (left (rightᵀ V), row_logs)."""
+        return self.left @ (self.right.T @ V), self.row_logs
+
+    def rmatmat(self, W: Array, row_log: Array) -> Array:
+        """Return right (leftᵀ diag(e^(row_logs − row_log)) W)."""
+        return np.asarray(self.right @ (self.left.T @ rescale(W.copy(), self.row_logs - row_log)))
+
+    def scaled_factors(self) -> ScaledFactors:
+        """Return what is stored."""
+        return ScaledFactors(self.left, self.right, self.row_logs)
+
+
+class Sparse(ABC):
+    """The sparse part S, an (n, l) CSR matrix whose scale is kept apart."""
+
+    replaces: ClassVar[bool]
+    matrix: scipy.sparse.csr_array
+
+    @abstractmethod
+    def row_log(self) -> Array:
+        """Return the log of each row's scale, (n,); −inf for an empty row."""
+
+    @abstractmethod
+    def scaled(self, shift: Array) -> scipy.sparse.csr_array:
+        """Return diag(e^−shift) S."""
+
+    @abstractmethod
+    def part(self, rows: Rows, cols: Rows) -> Sparse:
+        """Return S[rows, cols]."""
+
+    def _with(self, data: Array) -> scipy.sparse.csr_array:
+        s = self.matrix
+        return scipy.sparse.csr_array((data, s.indices, s.indptr), shape=s.shape)
+
+    def _per_entry(self, x: Array) -> Array:
+        return np.repeat(x, np.diff(self.matrix.indptr))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Support(Sparse):
+    """Entries that replace the low-rank part by exp(q·k) itself.
+
+    The matrix stores the *logits*: the estimate there is exp(q·k) to the last bit, at any shift.
+    """
+
+    matrix: scipy.sparse.csr_array
+    replaces: ClassVar[bool] = True
+
+    def row_log(self) -> Array:
+        """Return the largest logit of each row."""
+        s = self.matrix
+        top = np.full(s.shape[0], -np.inf, s.dtype)
+        filled = np.diff(s.indptr) > 0
+        if filled.any():
+            top[filled] = np.maximum.reduceat(s.data, s.indptr[:-1][filled])
+        return top
+
+    def scaled(self, shift: Array) -> scipy.sparse.csr_array:
+        """Return exp(q·k − shift) on the support; OverflowError if not representable."""
+        data = self.matrix.data - self._per_entry(shift)
+        with np.errstate(over="ignore"):
+            np.exp(data, out=data)
+        return self._with(rescale(data, np.zeros(1)))
+
+    def part(self, rows: Rows, cols: Rows) -> Support:
+        """Return the support within rows × cols."""
+        return Support(_slice(self.matrix, rows, cols))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Addition(Sparse):
+    """Values that are added to the low-rank part, stored at scale e^log."""
+
+    matrix: scipy.sparse.csr_array
+    log: float = 0.0
+    replaces: ClassVar[bool] = False
+
+    def row_log(self) -> Array:
+        """Return the common scale."""
+        return np.full(self.matrix.shape[0], self.log)
+
+    def scaled(self, shift: Array) -> scipy.sparse.csr_array:
+        """Return the values · exp(log − shift)."""
+        data = self.matrix.data.copy()
+        return self._with(rescale(data, self.log - self._per_entry(shift)))
+
+    def part(self, rows: Rows, cols: Rows) -> Addition:
+        """Return the values within rows × cols."""
+        return Addition(_slice(self.matrix, rows, cols), self.log)
+
+
+def _slice(s: Any, rows: Rows, cols: Rows) -> scipy.sparse.csr_array:
+    part: scipy.sparse.csr_array = s[rows]
+    if not (isinstance(cols, slice) and cols == ALL):
+        part = s[rows][:, cols]
+    return part
+
+
+def coordinates(s: scipy.sparse.csr_array) -> tuple[Array, Array]:
+    """Return row and column of every stored entry."""
+    return np.repeat(np.arange(s.shape[0]), np.diff(s.indptr)), s.indices
