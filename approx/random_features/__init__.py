@@ -1,0 +1,1 @@
+"""Random-feature estimates φ(q)·φ(k), one file a family."""
