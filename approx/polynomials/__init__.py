@@ -1,0 +1,1 @@
+"""Polynomials of q·k: elementwise, or as compact monomial features."""
