@@ -1,0 +1,21 @@
+"""Estimates of exp(q·k).
+
+`METHODS` lists every method; `parse` reads a spec such as
+``"scatterbrain(low_rank=positive(m=64), sparse=top_k(k=32))"``.
+"""
+
+from approx import exact, projections
+from approx.base import Approximation, Method, Moments
+from approx.memory import ResourceLimitError
+from approx.registry import METHODS, parse
+
+__all__ = [
+    "METHODS",
+    "Approximation",
+    "Method",
+    "Moments",
+    "ResourceLimitError",
+    "exact",
+    "parse",
+    "projections",
+]

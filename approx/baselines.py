@@ -1,0 +1,103 @@
+"""What every method must beat: estimates that cost nothing and know next to nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp
+
+from approx import exact
+from approx.base import Approximation, Method, Rng
+from approx.parts import Factors
+
+
+@dataclasses.dataclass(frozen=True)
+class Zero(Method):
+    """The zero matrix: relative Frobenius error 1 in kernel space, no attention at all.
+
+    Examples
+    --------
+    >>> Zero().approximate([[1.0]], [[1.0]]).to_dense()
+    array([[0.]])
+    """
+
+    name: ClassVar[str] = "zero"
+    deterministic: ClassVar[bool] = True
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return 0."""
+        q, k = self.checked(Q, K)
+        return Approximation(Factors.empty(len(q), len(k), q.dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class One(Method):
+    """The matrix of ones, the Taylor polynomial of degree 0: uniform attention, mean(V).
+
+    Examples
+    --------
+    >>> One().approximate([[1.0]], [[1.0]]).to_dense()
+    array([[1.]])
+    """
+
+    name: ClassVar[str] = "one"
+    deterministic: ClassVar[bool] = True
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return 1."""
+        q, k = self.checked(Q, K)
+        return Approximation(Factors.constant(np.zeros(len(q), q.dtype), len(k)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(Method):
+    """The mean of all exp(q·k): the best constant matrix in Frobenius norm (an oracle).
+
+    Notes
+    -----
+    Cost: 2·n·l·d operations, streamed.
+
+    Examples
+    --------
+    >>> Constant().approximate([[0.0], [0.0]], [[0.0], [1.0]]).to_dense().round(3)
+    array([[1.859, 1.859],
+           [1.859, 1.859]])
+    """
+
+    name: ClassVar[str] = "constant"
+    deterministic: ClassVar[bool] = True
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return mean exp(Q Kᵀ)."""
+        q, k = self.checked(Q, K)
+        mean = logsumexp(exact.log_row_sums(q, k)) - np.log(len(q) * len(k))
+        return Approximation(Factors.constant(np.full(len(q), mean).astype(q.dtype), len(k)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform(Method):
+    """The mean of exp(q·k) over each row: uniform attention, mean(V).
+
+    Notes
+    -----
+    The best matrix with constant rows in Frobenius norm (an oracle in kernel space; in attention
+    space it needs nothing). Cost: 2·n·l·d operations, streamed.
+
+    Examples
+    --------
+    >>> Uniform().approximate([[0.0], [1.0]], [[0.0], [1.0]]).to_dense().round(3)
+    array([[1.   , 1.   ],
+           [1.859, 1.859]])
+    """
+
+    name: ClassVar[str] = "uniform"
+    deterministic: ClassVar[bool] = True
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return the row means of exp(Q Kᵀ)."""
+        q, k = self.checked(Q, K)
+        means = exact.log_row_sums(q, k) - np.log(len(k))
+        return Approximation(Factors.constant(means.astype(q.dtype), len(k)))

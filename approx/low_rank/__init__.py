@@ -1,0 +1,1 @@
+"""Low-rank estimates, and the oracles that see the whole matrix."""

@@ -1,0 +1,43 @@
+"""What an oracle decomposes: the kernel matrix itself, or its row-softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from approx import exact, memory
+from approx.base import Approximation
+from approx.checks import Array
+from approx.parts import Addition, Factors
+
+
+def matrix(Q: Array, K: Array, space: str) -> tuple[Array, float]:
+    """Return (D, top), D (n, l) in float64: exp(Q Kᵀ) = e^top D, or softmax = D with top = 0.
+
+    Raises
+    ------
+    ResourceLimitError
+        D and the work on it would not fit.
+    """
+    n, l = len(Q), len(K)
+    memory.reserve(8 * n * l * 6, f"decomposing a dense {n}×{l} matrix", "n or l")
+    return exact.scaled_kernel(Q, K) if space == "kernel" else (exact.softmax(Q, K), 0.0)
+
+
+def approximation(
+    left: Array,
+    right: Array,
+    sparse: scipy.sparse.csr_array | None,
+    top: float,
+    dtype: np.dtype[Any],
+    space: str,
+) -> Approximation:
+    """Return e^top (left rightᵀ + sparse) as an approximation in a dtype."""
+    row_log = np.full(len(left), top, dtype)
+    low = Factors(
+        np.ascontiguousarray(left, dtype=dtype), np.ascontiguousarray(right, dtype=dtype), row_log
+    )
+    part = None if sparse is None else Addition(sparse.astype(dtype), top)
+    return Approximation(low, part, space=space)

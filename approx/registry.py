@@ -1,0 +1,102 @@
+"""The list of methods, and the reader of their specs."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+from typing import Any
+
+from approx.base import Method
+from approx.baselines import Constant, One, Uniform, Zero
+from approx.low_rank.truncated_svd import TruncatedSVD
+from approx.polynomials.taylor import Taylor
+from approx.polynomials.tensor_power import TensorPower
+from approx.random_features.positive import Positive
+from approx.random_features.trigonometric import Trigonometric
+from approx.scatterbrain import Scatterbrain
+from approx.sparse.sliding_window import SlidingWindow
+from approx.sparse.top_k import TopK
+
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in (
+        Zero,
+        One,
+        Constant,
+        Uniform,
+        Positive,
+        Trigonometric,
+        Taylor,
+        TensorPower,
+        TruncatedSVD,
+        TopK,
+        SlidingWindow,
+        Scatterbrain,
+    )
+}
+
+
+def parse(spec: str) -> Method:
+    """Return the method that a spec names; literals and registered names only.
+
+    Parameters
+    ----------
+    spec : str
+        ``"positive(m=128)"``; a bare name is a template.
+
+    Raises
+    ------
+    ValueError
+        Not a spec; an unknown name or field (with a suggestion); a value out of range.
+
+    Examples
+    --------
+    >>> str(parse("scatterbrain(sparse=top_k(k=8))"))
+    'scatterbrain(sparse=top_k(k=8))'
+    >>> parse("postive(m=8)")
+    Traceback (most recent call last):
+    ValueError: unknown method 'postive', did you mean 'positive'? Known: zero, one, ...
+    """
+    try:
+        tree = ast.parse(spec.strip(), mode="eval").body
+    except SyntaxError:
+        raise ValueError(f"{spec!r} is not a spec such as positive(m=128)") from None
+    method = _value(tree, spec)
+    if not isinstance(method, Method):
+        raise ValueError(f"{spec!r} is not a spec such as positive(m=128)")
+    return method
+
+
+def _value(node: ast.expr, spec: str) -> Any:
+    if isinstance(node, ast.Name):
+        return _class(node.id)()
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        method = _class(node.func.id)
+        names = [f.name for f in dataclasses.fields(method)]  # type: ignore[arg-type]
+        if len(node.args) > len(names):
+            raise ValueError(f"{node.func.id} takes {', '.join(names) or 'nothing'}: {spec!r}")
+        given = dict(zip(names, (_value(a, spec) for a in node.args)))
+        for keyword in node.keywords:
+            if keyword.arg not in names:
+                raise ValueError(_unknown(f"field of {node.func.id}", str(keyword.arg), names))
+            if keyword.arg in given:
+                raise ValueError(f"{keyword.arg} is given twice in {spec!r}")
+            given[keyword.arg] = _value(keyword.value, spec)
+        return method(**given)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise ValueError(f"{ast.unparse(node)!r} in {spec!r} is not a literal") from None
+
+
+def _class(name: str) -> type[Method]:
+    if name not in METHODS:
+        raise ValueError(_unknown("method", name, list(METHODS)))
+    return METHODS[name]
+
+
+def _unknown(what: str, name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f", did you mean {close[0]!r}?" if close else "."
+    return f"unknown {what} {name!r}{hint} Known: {', '.join(known) or 'none'}"

@@ -1,0 +1,120 @@
+"""Scatterbrain: any low-rank map, made exact on any support."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks
+from approx.base import Approximation, Method, Moments, Rng, generator
+from approx.parts import Support, coordinates
+from approx.random_features.positive import Positive
+from approx.sparse.top_k import TopK
+
+
+@dataclasses.dataclass(frozen=True)
+class Scatterbrain(Method):
+    """Sparse + low-rank: a low-rank estimate, replaced by exp(q·k) on a support.
+
+    estimate_ij = exp(q_i·k_j) on the support S, φ(q_i)·ψ(k_j) off it.
+
+    Parameters
+    ----------
+    low_rank : Method
+        Any method without a sparse part: random features, Taylor, truncated SVD, …
+    sparse : Method
+        Any support: top_k, sliding_window, …
+    share : float
+        Part of a budget that goes to entries, 0 < share < 1.
+
+    Notes
+    -----
+    Unbiased where the low-rank estimate is, *because* support and features use independent
+    children of rng; with p = P[(i, j) ∈ S] its bias and variance are (1 − p) times those of the
+    low-rank part. Normalised by its row sums it is biased, like every ratio.
+    Cost: that of both parts, and 2·nnz·(d + rank) operations for the correction.
+
+    References
+    ----------
+    .. [1] B. Chen, T. Dao, E. Winsor, Z. Song, A. Rudra, C. Ré, "Scatterbrain: Unifying Sparse and
+       Low-rank Attention Approximation", NeurIPS 2021, Theorem 2.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> parse("scatterbrain(low_rank=taylor(degree=0), sparse=top_k(k=1))").approximate(
+    ...     [[1.0]], [[0.5], [2.0]]).to_dense().round(3)
+    array([[1.   , 7.389]])
+    """
+
+    name: ClassVar[str] = "scatterbrain"
+    deterministic: ClassVar[bool] = False
+
+    low_rank: Method = Positive(m=64)
+    sparse: Method = TopK(k=32)
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        for field in ("low_rank", "sparse"):
+            if not isinstance(value := getattr(self, field), Method):
+                raise TypeError(f"{field} must be a method, got {value!r}")
+        if not 0 < checks.positive("share", self.share) < 1:
+            raise ValueError(f"share must be between 0 and 1, got {self.share}")
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return the low-rank estimate, exact on the support; independent draws for the two."""
+        q, k = self.checked(Q, K)
+        for_support, for_features = generator(rng).spawn(2)
+        support = self._support(q, k, for_support)
+        low = self.low_rank.approximate(q, k, rng=for_features)
+        if low.part is not None or low.space != "kernel":
+            raise ValueError(f"low_rank must be a purely low-rank method, got {self.low_rank}")
+        return Approximation(low.low, support)
+
+    def _support(self, Q: ArrayLike, K: ArrayLike, rng: Rng) -> Support:
+        support = self.sparse.approximate(Q, K, rng=rng).part
+        if not isinstance(support, Support):
+            raise ValueError(f"sparse must be a support (top_k, …), got {self.sparse}")
+        return support
+
+    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+        """Return those of the low-rank part off the support, none on it.
+
+        Known where the support is deterministic and the low-rank part's moments are known.
+        """
+        low = self.low_rank.moments(Q, K)
+        if low is None or not self.sparse.deterministic:
+            return None
+        support = self._support(Q, K, None).matrix
+        on = np.zeros(support.shape, bool)
+        on[coordinates(support)] = True
+        return Moments(
+            np.where(on, 0.0, low.relative_bias), np.where(on, -np.inf, low.log_relative_variance)
+        )
+
+    def price(self, *, n: int, l: int, d: int) -> float | None:
+        """Return the sum of both prices."""
+        parts = [part.price(n=n, l=l, d=d) for part in (self.low_rank, self.sparse)]
+        return None if None in parts else sum(p for p in parts if p is not None)
+
+    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
+        """Return entries for ``share`` of the budget and features for what is left of it."""
+        shape = {"n": n, "l": l, "d": d}
+        low, sparse = self.low_rank, self.sparse
+        fixed = [part.price(**shape) for part in (low, sparse)]
+        if fixed[0] is not None:
+            filled = sparse.within(budget - fixed[0], **shape) if budget > fixed[0] else None
+            return None if filled is None else dataclasses.replace(self, sparse=filled)
+        entries = sparse if fixed[1] is not None else sparse.within(self.share * budget, **shape)
+        spent = None if entries is None else entries.price(**shape)
+        if entries is None or spent is None or spent >= budget:
+            return None
+        features = low.within(budget - spent, **shape)
+        return (
+            None
+            if features is None
+            else dataclasses.replace(self, low_rank=features, sparse=entries)
+        )

@@ -1,0 +1,1 @@
+"""Supports: entries on which the estimate is exp(q·k) itself."""

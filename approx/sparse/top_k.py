@@ -1,0 +1,56 @@
+"""The largest entries of each row: an oracle, since finding them costs what they would save."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from approx import checks, exact
+from approx.base import Rng
+from approx.checks import Array
+from approx.sparse.support import SupportMethod
+
+
+@dataclasses.dataclass(frozen=True)
+class TopK(SupportMethod):
+    """The k largest entries of each row, exact; the best support of its size (an oracle).
+
+    estimate_ij = exp(q_i·k_j) where q_i·k_j is among the k largest of row i, else 0.
+
+    Parameters
+    ----------
+    k : int, optional
+        Entries a row, 1 ≤ k ≤ l; None is a template.
+
+    Notes
+    -----
+    Deterministic, exact on the support, relative bias −1 off it. Minimises the Frobenius error of
+    each row among supports of k entries.
+    Cost: 2·n·l·d operations to find it, by row stripes; n·k numbers.
+
+    Examples
+    --------
+    >>> TopK(k=1).approximate([[1.0]], [[0.0], [2.0]]).to_dense().round(3)
+    array([[0.   , 7.389]])
+    """
+
+    name: ClassVar[str] = "top_k"
+    size: ClassVar[str | None] = "k"
+
+    k: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.k is not None:
+            checks.integer("k", self.k, least=1)
+
+    def columns(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
+        """Return the k largest logits of each row."""
+        n, l = len(Q), len(K)
+        k = checks.integer("k", self.k, least=1, most=l)
+        indices = np.empty((n, k), np.int32)
+        for rows in exact.stripes(n, l):
+            logits = Q[rows] @ K.T
+            indices[rows] = np.argpartition(logits, l - k, axis=1)[:, l - k :]
+        return np.arange(0, n * k + 1, k), indices.ravel()
