@@ -1,0 +1,1 @@
+"""Numbers about approximations of exp(q·k): errors, ranks, moments, sweeps."""

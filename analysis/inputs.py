@@ -1,0 +1,325 @@
+"""Queries, keys and values: synthetic, from files, and the bundled real sample.
+
+The raw arrays are kept; `Inputs.Q` and `Inputs.K` carry the temperature, so that logits = Q Kᵀ =
+scaling·q·k/t everywhere else. At t = 1 and the default scaling 1/√d that is scaled dot-product
+attention.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from analysis import files
+from analysis.files import InputFileError
+from approx import checks
+from approx.base import Rng, generator
+from approx.checks import Array
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Inputs:
+    """Queries, keys and values of one head or of many, at a temperature.
+
+    Parameters
+    ----------
+    name : str
+        Label in tables and figures.
+    q, k : (n, d), (l, d), or (count, n, d), (count, l, d) for many heads
+        Raw, unscaled. Grouped-query keys are already repeated.
+    v : as k with c columns, or None
+    scaling : float, optional
+        Logits at t = 1 are scaling·q·k; 1/√d by default.
+    causal : bool
+        Query i sees keys 0…i.
+    temperature : float
+        t.
+    layer, head : int
+        −1 where meaningless.
+    ids : tuple of (layer, head, label)
+        One for each of many heads.
+    """
+
+    name: str
+    q: Array
+    k: Array
+    v: Array | None = None
+    scaling: float | None = None
+    causal: bool = False
+    temperature: float = 1.0
+    layer: int = -1
+    head: int = -1
+    ids: tuple[tuple[int, int, str], ...] = ()
+
+    @property
+    def n(self) -> int:
+        """Number of queries."""
+        return int(self.q.shape[-2])
+
+    @property
+    def l(self) -> int:
+        """Number of keys."""
+        return int(self.k.shape[-2])
+
+    @property
+    def d(self) -> int:
+        """Width."""
+        return int(self.q.shape[-1])
+
+    def _one_head(self) -> None:
+        if self.q.ndim != 2:
+            raise ValueError(
+                f"{self.name} has {len(self.q)} heads: choose one with at(layer, head), "
+                f"or iterate heads()"
+            )
+
+    def _root(self) -> float:
+        self._one_head()
+        scaling = 1 / math.sqrt(self.d) if self.scaling is None else self.scaling
+        return math.sqrt(scaling / self.temperature)
+
+    @property
+    def Q(self) -> Array:
+        """Queries q·√(scaling/t), (n, d)."""
+        return self.q * self._root()
+
+    @property
+    def K(self) -> Array:
+        """Keys k·√(scaling/t), (l, d)."""
+        return self.k * self._root()
+
+    @property
+    def V(self) -> Array | None:
+        """Values, (l, c), as they are."""
+        self._one_head()
+        return self.v
+
+    def at_temperature(self, t: float) -> Self:
+        """Return these inputs at temperature t, relative to the raw arrays.
+
+        Raises
+        ------
+        ValueError
+            t must be finite and > 0.
+
+        Examples
+        --------
+        >>> x = gaussian(4, 2, rng=0)
+        >>> bool(np.allclose(x.at_temperature(4.0).Q * 2, x.Q))
+        True
+        """
+        return dataclasses.replace(self, temperature=checks.positive("temperature", t))
+
+    def heads(self) -> Iterator[Inputs]:
+        """Iterate over the heads, each an `Inputs` with its layer and head."""
+        if self.q.ndim == 2:
+            yield self
+        for index in range(len(self.ids)):
+            yield self._pick(index)
+
+    def at(self, layer: int, head: int) -> Inputs:
+        """Return one head.
+
+        Raises
+        ------
+        ValueError
+            There is no such layer and head: says what there is.
+        """
+        for index, (one, other, _) in enumerate(self.ids):
+            if (one, other) == (layer, head):
+                return self._pick(index)
+        known = ", ".join(f"{a}.{b}" for a, b, _ in self.ids[:12]) or "a single head"
+        more = ", …" if len(self.ids) > 12 else ""
+        raise ValueError(f"{self.name} has no layer {layer}, head {head}; it has {known}{more}")
+
+    def _pick(self, index: int) -> Inputs:
+        layer, head, label = self.ids[index]
+        return dataclasses.replace(
+            self,
+            name=f"{self.name} {label}",
+            q=self.q[index],
+            k=self.k[index],
+            v=None if self.v is None else self.v[index],
+            layer=layer,
+            head=head,
+            ids=(),
+        )
+
+    def digest(self) -> str:
+        """Return a hash of the raw content, whatever its layout: the identity of an input."""
+        h = hashlib.sha256(repr((self.scaling, self.causal, self.layer, self.head)).encode())
+        for x in (self.q, self.k, self.v):
+            if x is not None:
+                h.update(repr((x.shape, x.dtype.str)).encode())
+                h.update(np.ascontiguousarray(x).tobytes())
+        return h.hexdigest()
+
+
+def gaussian(n: int, d: int, *, rng: Rng) -> Inputs:
+    """Return independent q, k, v ~ N(0, I_d), n of each: logits of standard deviation 1/t."""
+    shape, g = _shape(n, d), generator(rng)
+    q, k, v = (g.standard_normal(shape) for _ in range(3))
+    return Inputs("gaussian", q, k, v)
+
+
+def sphere(n: int, d: int, *, rng: Rng) -> Inputs:
+    """Return q, k uniform on the sphere of radius √d, v ~ N(0, I_d)."""
+    x = gaussian(n, d, rng=rng)
+    q, k = (y * (math.sqrt(d) / np.linalg.norm(y, axis=1, keepdims=True)) for y in (x.q, x.k))
+    return Inputs("sphere", q, k, x.v)
+
+
+def clustered(
+    n: int,
+    d: int,
+    clusters: int | None = None,
+    spread: float = 0.3,
+    shared: bool = False,
+    *,
+    rng: Rng,
+) -> Inputs:
+    """Return q, k = c + spread·N(0, I_d) around common centres c ~ N(0, I_d).
+
+    Parameters
+    ----------
+    clusters : int, optional
+        Number of centres; n/8 by default. Points go round the centres in turn.
+    spread : float
+        Standard deviation within a cluster.
+    shared : bool
+        Q = K, as in the analysis of Scatterbrain.
+    """
+    shape, g = _shape(n, d), generator(rng)
+    count = checks.integer(
+        "clusters", max(1, n // 8) if clusters is None else clusters, least=1, most=n
+    )
+    width = 0.0 if spread == 0 else checks.positive("spread", spread)
+    centres = g.standard_normal((count, d))[np.arange(n) % count]
+    q = centres + width * g.standard_normal(shape)
+    k = q if shared else centres + width * g.standard_normal(shape)
+    return Inputs("clustered Q=K" if shared else "clustered", q, k, g.standard_normal(shape))
+
+
+def _shape(n: int, d: int) -> tuple[int, int]:
+    return checks.integer("n", n, least=1), checks.integer("d", d, least=1)
+
+
+def load(
+    path: str | Path, layer: int | None = None, head: int | None = None, *, dtype: str = "float64"
+) -> Inputs:
+    """Read Q, K and, where present, V from a file or a folder.
+
+    Parameters
+    ----------
+    path : str or Path
+        A folder with q.npy, k.npy[, v.npy] (memory-mapped), an .npz or a .safetensors file with
+        arrays q, k[, v] of shape (n, d), (heads, n, d) or (layers, heads, n, d), unscaled; keys
+        of grouped queries are repeated. Optional: ``scaling``, ``causal``, and ``layers``,
+        ``heads``, the original indices of (heads, n, d).
+    layer, head : int, optional
+        Choose one head; both of them, or for a file with one layer only ``head``.
+    dtype : {"float64", "float32"}
+        float16 and bfloat16 are upcast.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    InputFileError
+        It is not such a file, or its arrays do not fit together.
+    ResourceLimitError
+        It would not fit in memory, said before it is read.
+    """
+    path = Path(path)
+    checks.one_of("dtype", dtype, ("float64", "float32"))
+    arrays = files.read(path)
+    missing = [name for name in ("q", "k") if name not in arrays]
+    if missing:
+        found = ", ".join(arrays) or "nothing"
+        raise InputFileError(f"{path.name} has no array {missing[0]!r}, it has {found}")
+    q, k = arrays["q"], arrays["k"]
+    v = arrays.get("v")
+    if q.ndim not in (2, 3, 4) or any(x is not None and x.ndim != q.ndim for x in (k, v)):
+        shapes = ", ".join(f"{name} {arrays[name].shape}" for name in "qkv" if name in arrays)
+        raise InputFileError(
+            f"{path.name}: arrays must all be 2-, 3- or 4-dimensional, got {shapes}"
+        )
+    ids = _ids(arrays, q.shape)
+    if q.ndim > 2:
+        k = _repeated(path, "k", k, q)
+        v = None if v is None else _repeated(path, "v", v, q)
+        q, k = q.reshape(-1, *q.shape[-2:]), k.reshape(-1, *k.shape[-2:])
+        v = None if v is None else v.reshape(-1, *v.shape[-2:])
+    if q.shape[-1] != k.shape[-1] or (v is not None and v.shape[-2] != k.shape[-2]):
+        raise InputFileError(
+            f"{path.name}: q and k must have one width, k and v one length, got "
+            f"q {q.shape}, k {k.shape}{'' if v is None else f', v {v.shape}'}"
+        )
+    scaling = arrays.get("scaling")
+    whole = Inputs(
+        path.stem,
+        q,
+        k,
+        v,
+        scaling=None if scaling is None else checks.positive("scaling", np.ravel(scaling)[0]),
+        causal=bool(np.ravel(arrays.get("causal", False))[0]),
+        ids=ids,
+    )
+    if head is not None:
+        whole = whole.at(whole.ids[0][0] if layer is None and whole.ids else layer or 0, head)
+    elif layer is not None:
+        raise ValueError("a layer needs a head: give both")
+    return dataclasses.replace(
+        whole,
+        q=checks.array("q", whole.q).astype(dtype, copy=False),
+        k=checks.array("k", whole.k).astype(dtype, copy=False),
+        v=None if whole.v is None else checks.array("v", whole.v).astype(dtype, copy=False),
+    )
+
+
+def _ids(arrays: dict[str, Array], shape: tuple[int, ...]) -> tuple[tuple[int, int, str], ...]:
+    """Return (layer, head, label) of every head, in order."""
+    if len(shape) == 2:
+        return ()
+    if "layers" in arrays and "heads" in arrays:
+        pairs = [
+            (int(a), int(b)) for a, b in zip(np.ravel(arrays["layers"]), np.ravel(arrays["heads"]))
+        ]
+        if len(pairs) == math.prod(shape[:-2]):
+            return tuple((a, b, f"{a}.{b}") for a, b in pairs)
+    rows, columns = (1, *shape)[-4:-2]
+    return tuple((a, b, f"{a}.{b}") for a in range(rows) for b in range(columns))
+
+
+def _repeated(path: Path, name: str, x: Array, q: Array) -> Array:
+    """Repeat the keys of grouped queries, so that each head has its own."""
+    if x.shape[:-3] != q.shape[:-3] or q.shape[-3] % x.shape[-3]:
+        raise InputFileError(
+            f"{path.name}: the heads of q must be a multiple of those of {name}, "
+            f"got q {q.shape}, {name} {x.shape}"
+        )
+    return np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3)
+
+
+def sample(*, dtype: str = "float64") -> Inputs:
+    """Return the bundled Q, K, V of all-MiniLM-L6-v2: an easy, a middling and a hard head.
+
+    analysis/data/README.md says where they come from.
+
+    Examples
+    --------
+    >>> [x.name for x in sample().heads()]
+    ['MiniLM easy', 'MiniLM middling', 'MiniLM hard']
+    """
+    with resources.as_file(resources.files("analysis") / "data" / "minilm.npz") as path:
+        loaded = load(path, dtype=dtype)
+    labels = ("easy", "middling", "hard")
+    ids = tuple((layer, head, label) for (layer, head, _), label in zip(loaded.ids, labels))
+    return dataclasses.replace(loaded, name="MiniLM", ids=ids)
