@@ -1,0 +1,53 @@
+"""Methods matched at equal budget: stored values per query row, (rank·(n + l) + nnz)/n."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from analysis.inputs import Inputs
+from approx.base import Approximation, Method
+
+
+class Matched(NamedTuple):
+    """Methods filled to a budget, and those that have no member there."""
+
+    fitting: list[Method]
+    absent: list[Method]
+
+
+def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
+    """Fill every method to a budget for inputs of this shape.
+
+    Parameters
+    ----------
+    methods : iterable of Method
+        Templates are filled; a sized method stays as it is and must fit.
+    budget : float
+        Stored values per query row.
+
+    Returns
+    -------
+    Matched
+        ``absent`` holds, unfilled, the methods of which nothing fits: to be shown at their own
+        price, never dropped in silence.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> from analysis.inputs import gaussian
+    >>> found = match([parse("positive"), parse("taylor")], 32, gaussian(8, 64, rng=0))
+    >>> [str(m) for m in found.fitting], [str(m) for m in found.absent]
+    (['positive(m=16)'], ['taylor()'])
+    """
+    fitting: list[Method] = []
+    absent: list[Method] = []
+    for method in methods:
+        filled = method.within(budget, n=inputs.n, l=inputs.l, d=inputs.d)
+        (absent if filled is None else fitting).append(method if filled is None else filled)
+    return Matched(fitting, absent)
+
+
+def values_per_row(approximation: Approximation) -> float:
+    """Return parameters/n of what was stored."""
+    return approximation.parameters / approximation.shape[0]

@@ -1,0 +1,284 @@
+"""Errors of an approximation against exact, streamed by row stripes, in log scale.
+
+Both error spaces come from one pass. In *kernel* space estimate and exact are compared as they
+are; in *attention* space each is first divided by its own row sums. Every row carries its own
+exponent, so nothing overflows: at logits of ±10⁴ each metric is finite, or inf where its true
+value is above 1.8e308.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike
+from scipy.sparse.linalg import LinearOperator, svds
+
+from approx import checks, exact
+from approx._exp import exp
+from approx._jit import summing_kernel
+from approx.base import Approximation
+from approx.checks import Array
+
+KERNEL = ("kernel_relative_frobenius", "kernel_relative_max")
+ATTENTION = (
+    "attention_relative_frobenius",
+    "attention_tv",
+    "attention_kl",
+    "attention_kl_reverse",
+)
+SIGNS = ("negative_fraction", "nonpositive_rows")
+
+# Columns of the table of row sums that the kernel fills.
+TOP, SQUARE, SCALE, DIFFERENCE, LARGEST, P2, F2, TV, KL, REVERSE, NEGATIVE, NONPOSITIVE = range(12)
+
+
+@summing_kernel
+def _row_sums(
+    logits: Any, estimate: Any, row_log: Any, visible: Any, normalise: bool, out: Any
+) -> None:
+    # Turns logits into exact attention p, and estimate into the difference q - p.
+    exponential = np.empty(logits.shape[1])
+    for i in range(logits.shape[0]):
+        w = visible[i]
+        x, e, p = logits[i, :w], estimate[i, :w], exponential[:w]
+        top = x[0]
+        for j in range(1, w):
+            top = max(top, x[j])
+        total, square, mass, negative = 0.0, 0.0, 0.0, 0
+        for j in range(w):
+            p[j] = exp(x[j] - top)
+            total += p[j]
+            square += p[j] * p[j]
+            mass += e[j]
+            negative += e[j] < 0.0
+
+        scale = max(top, row_log[i])
+        a, b = exp(top - scale), exp(row_log[i] - scale)
+        difference, largest = 0.0, 0.0
+        for j in range(w):
+            t = b * e[j] - a * p[j]
+            difference += t * t
+            largest = max(largest, abs(t))
+
+        if not normalise:
+            mass = exp(-row_log[i])
+        positive = mass > 0.0
+        inverse = 1.0 / mass if positive else 0.0
+        p2, f2, tv = 0.0, 0.0, 0.0
+        kl, reverse = (0.0, 0.0) if positive else (np.inf, np.inf)
+        log_total = np.log(total)
+        if positive:
+            for j in range(w):
+                pj, qj = p[j] / total, e[j] * inverse
+                log_p = x[j] - top - log_total
+                if qj > 0.0:
+                    ratio = log_p - np.log(qj)
+                    kl += pj * ratio - pj + qj
+                    reverse += pj - qj - qj * ratio
+                elif qj < 0.0:
+                    kl, reverse = np.inf, np.inf
+                else:
+                    kl = np.inf if pj > 0.0 else kl
+                    reverse += pj
+        for j in range(w):
+            pj = p[j] / total
+            t = e[j] * inverse - pj
+            p2 += pj * pj
+            f2 += t * t
+            tv += abs(t)
+            x[j] = pj
+            e[j] = t
+        for j in range(w, logits.shape[1]):
+            logits[i, j] = 0.0
+            estimate[i, j] = 0.0
+        out[i, TOP] = top
+        out[i, SQUARE] = square
+        out[i, SCALE] = scale
+        out[i, DIFFERENCE] = difference
+        out[i, LARGEST] = largest
+        out[i, P2] = p2
+        out[i, F2] = f2
+        out[i, TV] = 0.5 * tv if positive else 1.0
+        out[i, KL] = kl
+        out[i, REVERSE] = reverse
+        out[i, NEGATIVE] = negative
+        out[i, NONPOSITIVE] = not positive
+
+
+def compare(
+    approximation: Approximation,
+    Q: ArrayLike,
+    K: ArrayLike,
+    V: ArrayLike | None = None,
+    *,
+    causal: bool = False,
+    spectral: bool = False,
+    rows: int | None = None,
+) -> dict[str, float]:
+    """Return every error of an approximation, by name.
+
+    Parameters
+    ----------
+    approximation : Approximation
+        Of shape (n, l).
+    Q, K : (n, d), (l, d)
+        The truth is exp(Q Kᵀ), computed in float64.
+    V : (l, c), optional
+        Adds ``output_relative_error`` = ‖attend(V) − softmax(Q Kᵀ) V‖_F / ‖softmax(Q Kᵀ) V‖_F.
+    causal : bool
+        Only keys j ≤ i count; needs n = l.
+    spectral : bool
+        Adds ``kernel_relative_spectral`` (many passes).
+    rows : int, optional
+        Sample that many query rows (always the same ones) and add ``…_stderr`` to each mean.
+
+    Returns
+    -------
+    dict
+        kernel_relative_frobenius : ‖estimate − exact‖_F / ‖exact‖_F
+        kernel_relative_max : max |estimate − exact| / max exact
+        attention_relative_frobenius : the same after each side is divided by its own row sums
+        attention_tv : mean over rows of ½ Σ_j |difference|
+        attention_kl, attention_kl_reverse : mean over rows of KL(exact ‖ estimate), and reversed;
+            inf where an entry is negative or (forward) 0. For rows used as they are,
+            Σ p log(p/q) − p + q.
+        negative_fraction : of the entries
+        nonpositive_rows : number of rows whose sum is ≤ 0; such a row counts as zero
+            (tv 1, |exact row|² in the Frobenius sum, output 0, kl inf)
+
+        An approximation of softmax rows has no kernel errors.
+
+    Notes
+    -----
+    Cost: one product with Q Kᵀ and one with the factors; a handful of stripes of 4 MB.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> Q = [[0.0], [1.0]]
+    >>> compare(parse("zero()").approximate(Q, Q), Q, Q)["kernel_relative_frobenius"]
+    1.0
+    """
+    q, k = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
+    n, l = len(q), len(k)
+    if approximation.shape != (n, l):
+        raise ValueError(
+            f"the approximation has shape {approximation.shape}, Q and K give {(n, l)}"
+        )
+    v = None if V is None else checks.values(V, l).astype(np.float64).reshape(l, -1)
+    picked = np.arange(n)
+    if rows is not None:
+        count = checks.integer("rows", rows, least=2, most=n)
+        picked = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
+    table = np.empty((len(picked), NONPOSITIVE + 1))
+    output = np.zeros((len(picked), 2))
+    in_kernel = approximation.space == "kernel"
+    for part in exact.stripes(len(picked), l):
+        index = picked[part]
+        chosen = slice(int(index[0]), int(index[-1]) + 1) if rows is None else index
+        logits = q[chosen] @ k.T
+        shift = approximation.row_log(chosen, logits)
+        estimate = approximation.block(chosen, shift=shift, logits=logits).astype(np.float64)
+        visible = np.minimum(index + 1, l) if causal else np.full(len(index), l)
+        if causal and n != l:
+            exact.mask(logits, 0, n, causal)
+        _row_sums(
+            logits, estimate, shift.astype(np.float64), visible, in_kernel or causal, table[part]
+        )
+        if v is not None:
+            output[part, 0] = np.square(estimate @ v).sum(axis=1)
+            output[part, 1] = np.square(logits @ v).sum(axis=1)
+    entries = np.minimum(picked + 1, l) if causal else np.full(len(picked), l)
+    errors = dict(_errors(table, entries, output if v is not None else None, in_kernel, n))
+    if rows is None:
+        errors = {name: value for name, value in errors.items() if not name.endswith("_stderr")}
+    if spectral and in_kernel:
+        errors["kernel_relative_spectral"] = _spectral(approximation, q, k, causal)
+    return errors
+
+
+def _errors(
+    table: Array, entries: Array, output: Array | None, in_kernel: bool, n: int
+) -> Iterator[tuple[str, float]]:
+    column = table.T
+    with np.errstate(over="ignore", divide="ignore"):
+        if in_kernel:
+            log_difference = np.log(column[DIFFERENCE]) + 2 * column[SCALE]
+            log_square = np.log(column[SQUARE]) + 2 * column[TOP]
+            top = log_square.max()
+            yield from _ratio(
+                "kernel_relative_frobenius",
+                np.exp(log_difference - top),
+                np.exp(log_square - top),
+                n,
+            )
+            largest = (np.log(column[LARGEST]) + column[SCALE]).max() - column[TOP].max()
+            yield "kernel_relative_max", float(np.exp(largest))
+    yield from _ratio("attention_relative_frobenius", column[F2], column[P2], n)
+    yield from _mean("attention_tv", column[TV], n)
+    yield from _mean("attention_kl", column[KL], n)
+    yield from _mean("attention_kl_reverse", column[REVERSE], n)
+    yield from _mean("negative_fraction", column[NEGATIVE] / entries, n)
+    yield "nonpositive_rows", float(column[NONPOSITIVE].mean() * n)
+    if output is not None:
+        yield from _ratio("output_relative_error", output[:, 0], output[:, 1], n)
+
+
+def _mean(name: str, x: Array, n: int) -> Iterator[tuple[str, float]]:
+    mean = float(x.mean())
+    yield name, mean
+    if math.isfinite(mean):
+        yield f"{name}_stderr", _standard_error(x, n)
+
+
+def _ratio(name: str, over: Array, under: Array, n: int) -> Iterator[tuple[str, float]]:
+    """Yield √(Σ over/Σ under) and its standard error by the delta method."""
+    ratio = float(over.sum() / under.sum()) if under.any() else math.nan
+    yield name, math.sqrt(ratio)
+    if 0 < ratio < math.inf:
+        spread = _standard_error(over - ratio * under, n) / under.mean()
+        yield f"{name}_stderr", float(spread / (2 * math.sqrt(ratio)))
+
+
+def _standard_error(x: Array, n: int) -> float:
+    """Return the standard error of a mean over rows drawn without replacement from n."""
+    return (
+        float(x.std(ddof=1) / math.sqrt(len(x)) * math.sqrt(1 - len(x) / n)) if len(x) > 1 else 0.0
+    )
+
+
+def _spectral(approximation: Approximation, q: Array, k: Array, causal: bool) -> float:
+    """Return ‖estimate − exact‖₂/‖exact‖₂ at one common scale, by Lanczos over row stripes."""
+    n, l = approximation.shape
+    top = max(
+        float(approximation.row_log().max()),
+        max(float((q[rows] @ k.T).max()) for rows in exact.stripes(n, l)),
+    )
+
+    def stripe(rows: slice, with_estimate: bool) -> Array:
+        x = q[rows] @ k.T
+        y = np.exp(x - top)
+        if with_estimate:
+            y = approximation.block(rows, shift=np.full(len(x), top), logits=x) - y
+        exact.mask(y, rows.start, n, causal, fill=0.0)
+        return y
+
+    def norm(with_estimate: bool) -> float:
+        if n * l <= exact.STRIPE:
+            return float(scipy.linalg.norm(stripe(slice(0, n), with_estimate), 2))
+
+        def matvec(x: Array) -> Array:
+            return np.concatenate([stripe(r, with_estimate) @ x for r in exact.stripes(n, l)])
+
+        def rmatvec(y: Array) -> Array:
+            return np.asarray(sum(stripe(r, with_estimate).T @ y[r] for r in exact.stripes(n, l)))
+
+        operator = LinearOperator((n, l), matvec=matvec, rmatvec=rmatvec, dtype=np.float64)
+        start = np.random.default_rng(0).standard_normal(min(n, l))
+        return float(svds(operator, 1, v0=start, return_singular_vectors=False)[0])
+
+    return norm(True) / norm(False)

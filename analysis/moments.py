@@ -1,0 +1,130 @@
+"""Bias and variance by Monte Carlo, with standard errors, beside the closed form.
+
+Everything is relative to the truth, estimate/exact, so it is finite at any logit. For exp(q·k) by
+positive features the estimate is lognormal, and for |q + k|² > 2 or so its sample variance says
+nothing: `MonteCarlo.believable` flags the entries where a sample may be believed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+
+from approx import checks, exact, memory
+from approx.base import Approximation, Method, Moments, Rng, generator
+from approx.checks import Array
+
+
+class MonteCarlo(NamedTuple):
+    """Sample moments of estimate/exact over independent draws, entry by entry, (n, l).
+
+    Attributes
+    ----------
+    mean, variance
+        Of estimate/exact: 1 and the relative variance, if the estimate is unbiased.
+    mean_stderr
+        From the closed-form variance where it is known, else from the sample.
+    variance_stderr
+        From the sample's fourth moment.
+    z
+        (mean − 1 − relative bias)/mean_stderr: standard normal if the closed form (or, where
+        there is none, unbiasedness) holds; 0 where there is no variance and no difference.
+    p_value : float
+        Of the largest |z|, corrected for the number of entries (Bonferroni).
+    believable
+        The relative variance, known or sampled, over the number of draws is at most 0.01, and
+        so is the squared relative standard error of the sample variance at most 0.1. Necessary,
+        not sufficient: a heavy tail that was never drawn cannot be seen in a sample.
+    """
+
+    mean: Array
+    variance: Array
+    mean_stderr: Array
+    variance_stderr: Array
+    z: Array
+    p_value: float
+    believable: Array
+
+
+def monte_carlo(
+    method: Method, Q: ArrayLike, K: ArrayLike, *, draws: int, rng: Rng, space: str = "kernel"
+) -> MonteCarlo:
+    """Return sample moments of estimate/exact over independent draws of a method.
+
+    Parameters
+    ----------
+    method : Method
+    Q, K : (n, d), (l, d)
+    draws : int
+        ≥ 2.
+    rng : int, SeedSequence or Generator
+    space : {"kernel", "attention"}
+        Compare exp(q·k), or rows divided by their own sums: there the ratio is biased even where
+        the kernel estimate is not, and z tests unbiasedness.
+
+    Notes
+    -----
+    Cost: draws times the method and O(n·l); four (n, l) arrays (Welford's and Pébay's updates).
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> found = monte_carlo(parse("positive(m=8)"), [[0.1]], [[0.2]], draws=1000, rng=0)
+    >>> bool(abs(found.z[0, 0]) < 5)
+    True
+    """
+    q, k = method.checked(Q, K)
+    n, l = len(q), len(k)
+    checks.integer("draws", draws, least=2)
+    checks.one_of("space", space, ("kernel", "attention"))
+    memory.reserve(80 * n * l, "Monte Carlo moments", "n or l")
+    logits = np.asarray(exact.logits(q, k), np.float64)
+    log_rows = exact.log_row_sums(q, k)
+    known = method.moments(q, k) if space == "kernel" else None
+    mean, m2, m3, m4 = (np.zeros((n, l)) for _ in range(4))
+    for count, child in enumerate(generator(rng).spawn(draws), start=1):
+        x = _ratio(method.approximate(q, k, rng=child), logits, log_rows, space)
+        delta = x - mean
+        step = delta / count
+        term = delta * step * (count - 1)
+        mean += step
+        m4 += term * step**2 * (count**2 - 3 * count + 3) + 6 * step**2 * m2 - 4 * step * m3
+        m3 += term * step * (count - 2) - 3 * step * m2
+        m2 += term
+    variance = m2 / (draws - 1)
+    fourth = np.maximum(m4 / draws - variance**2 * (draws - 3) / (draws - 1), 0.0)
+    return _tested(mean, variance, np.sqrt(fourth / draws), known, draws)
+
+
+def _ratio(estimate: Approximation, logits: Array, log_rows: Array, space: str) -> Array:
+    """Return estimate/exact, after row normalisation in attention space."""
+    shift = np.asarray(estimate.row_log(), np.float64)
+    x = np.asarray(estimate.block(slice(None), shift=shift), np.float64)
+    if space == "attention" and estimate.space == "kernel":
+        total = x.sum(axis=1)
+        x = np.divide(x, total[:, None], out=np.zeros_like(x), where=total[:, None] > 0)
+        shift = np.zeros_like(shift)
+    truth = logits if space == "kernel" else logits - log_rows[:, None]
+    with np.errstate(over="ignore", divide="ignore"):
+        return np.asarray(np.sign(x) * np.exp(np.log(np.abs(x)) + shift[:, None] - truth))
+
+
+def _tested(
+    mean: Array, variance: Array, variance_stderr: Array, known: Moments | None, draws: int
+) -> MonteCarlo:
+    expected = 1.0 + (known.relative_bias if known else np.zeros_like(mean))
+    with np.errstate(over="ignore"):
+        spread = np.exp(known.log_relative_variance) if known else variance
+    stderr = np.sqrt(spread / draws)
+    difference = mean - expected
+    rounding = 1e-12 * (1.0 + np.abs(expected))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(np.abs(difference) <= rounding, 0.0, difference / stderr)
+        relative = np.where(variance > 0, variance_stderr / variance, 0.0)
+    largest = float(np.abs(z).max())
+    p_value = min(1.0, 2.0 * float(ndtr(-largest)) * z.size)
+    believable = (spread <= 0.01 * draws * np.maximum(expected, 1.0) ** 2) & (relative**2 <= 0.1)
+    return MonteCarlo(mean, variance, stderr, variance_stderr, z, p_value, believable)
