@@ -1,0 +1,25 @@
+"""Settings for every test: Numba's cache, Hypothesis, the memory limit."""
+
+import hashlib
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SHARED = b"".join((ROOT / "approx" / name).read_bytes() for name in ("_exp.py", "_jit.py"))
+CACHE = ROOT / ".cache" / f"numba-{hashlib.sha256(SHARED).hexdigest()[:12]}"
+os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHE))  # before Numba is imported
+
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+from approx import memory  # noqa: E402
+
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def _default_memory_limit():
+    yield
+    memory.set_limit(None)

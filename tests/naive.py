@@ -1,0 +1,76 @@
+"""Obvious slow twins: what the fast code must equal."""
+
+import itertools
+import math
+
+import numpy as np
+
+
+def kernel(Q, K):
+    return np.array([[math.exp(float(np.dot(q, k))) for k in K] for q in Q])
+
+
+def attention(Q, K, V, causal=False):
+    out = []
+    for i, q in enumerate(Q):
+        weights = [
+            math.exp(float(np.dot(q, k))) if not causal or j <= i else 0.0 for j, k in enumerate(K)
+        ]
+        out.append(sum(w * v for w, v in zip(weights, V)) / sum(weights))
+    return np.array(out)
+
+
+def tensor(x, power):
+    """⊗^power x, flattened: d^power entries."""
+    return np.array([math.prod(c) for c in itertools.product(x, repeat=power)])
+
+
+def taylor_tensors(x, degree):
+    """(1, x, ⊗²x/√2!, …): Σ d^j entries."""
+    return np.concatenate([tensor(x, j) / math.sqrt(math.factorial(j)) for j in range(degree + 1)])
+
+
+def power_tensor(x, n):
+    """⊗ⁿ(1, x/√n): (d+1)^n entries."""
+    return tensor(np.concatenate([[1.0], np.asarray(x) / math.sqrt(n)]), n)
+
+
+def errors(estimate, exact, V=None, causal=False):
+    """Every metric of a dense estimate, by its definition, where nothing is extreme."""
+    n, l = exact.shape
+    seen = np.array([[not causal or j <= i for j in range(l)] for i in range(n)])
+    estimate, exact = np.where(seen, estimate, 0.0), np.where(seen, exact, 0.0)
+    found = {
+        "kernel_relative_frobenius": np.linalg.norm(estimate - exact) / np.linalg.norm(exact),
+        "kernel_relative_max": np.abs(estimate - exact).max() / exact.max(),
+        "kernel_relative_spectral": np.linalg.norm(estimate - exact, 2) / np.linalg.norm(exact, 2),
+        "negative_fraction": (estimate < 0).sum() / seen.sum(),
+        "nonpositive_rows": float((estimate.sum(axis=1) <= 0).sum()),
+    }
+    p = exact / exact.sum(axis=1, keepdims=True)
+    q = np.zeros_like(estimate)
+    tv, kl, reverse = [], [], []
+    for i in range(n):
+        total = estimate[i].sum()
+        if total <= 0:
+            tv.append(1.0)
+            kl.append(math.inf)
+            reverse.append(math.inf)
+            continue
+        q[i] = estimate[i] / total
+        tv.append(0.5 * np.abs(q[i] - p[i]).sum())
+        kl.append(_kl(p[i][seen[i]], q[i][seen[i]]))
+        reverse.append(_kl(q[i][seen[i]], p[i][seen[i]]))
+    found["attention_relative_frobenius"] = np.linalg.norm(q - p) / np.linalg.norm(p)
+    found["attention_tv"] = np.mean(tv)
+    found["attention_kl"] = np.mean(kl)
+    found["attention_kl_reverse"] = np.mean(reverse)
+    if V is not None:
+        found["output_relative_error"] = np.linalg.norm((q - p) @ V) / np.linalg.norm(p @ V)
+    return found
+
+
+def _kl(p, q):
+    if (p < 0).any() or (q < 0).any() or ((q == 0) & (p > 0)).any():
+        return math.inf
+    return sum(a * math.log(a / b) for a, b in zip(p, q) if a > 0)
