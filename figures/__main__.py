@@ -1,0 +1,8 @@
+"""``python -m figures`` is the command ``expqk``."""
+
+import sys
+
+from figures.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

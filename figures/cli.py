@@ -1,0 +1,186 @@
+"""The command ``expqk``; heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+NAMES = ("error", "price", "moments", "rank", "spectrum")
+PROFILES = ("quick", "default", "full")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; return 0, 1 where it failed, 2 for a usage error."""
+    arguments = parser().parse_args(argv)
+    if arguments.max_memory is not None:
+        from approx import memory
+
+        memory.set_limit(arguments.max_memory)
+    try:
+        status: int = arguments.run(arguments)
+        return status
+    except (ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError) as error:
+        print(f"expqk: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("expqk: interrupted", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of every command."""
+    top = argparse.ArgumentParser(
+        prog="expqk",
+        description="How well do cheap attention methods approximate exp(q·k), and which one fits?",
+    )
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        added.add_argument(
+            "--max-memory", type=_bytes, metavar="SIZE", help="such as 4G; half of what is free"
+        )
+        return added
+
+    report = command("report", _report, "From Q, K to a report: HTML, PDF, figures, tables.")
+    _add_profile(report)
+    report.add_argument("--out", type=Path, default=Path("report"), help="folder [report]")
+    report.add_argument(
+        "--rebuild",
+        action="store_true",
+        help="only turn OUT/report.md, as edited, into HTML and PDF",
+    )
+
+    figures = command("figures", _figures, "Compute and draw figures.")
+    figures.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all")
+    _add_profile(figures)
+    figures.add_argument("--out", type=Path, default=Path("out"), help="folder [out]")
+    figures.add_argument(
+        "--format", type=_formats, default=("pdf", "svg", "png"), help="pdf,svg,png"
+    )
+
+    methods = command("methods", _methods, "List the methods, or describe one.")
+    methods.add_argument("name", nargs="?", help="one method: formula, moments, cost, source")
+    methods.add_argument("--json", action="store_true", help="for machines")
+
+    capture = command("capture", _capture, "Q, K, V of a local Hugging Face transformer on a text.")
+    capture.add_argument("model", type=Path, metavar="MODEL_DIR")
+    capture.add_argument("text", type=Path, metavar="TEXT", help="a UTF-8 text file")
+    capture.add_argument("--out", type=Path, required=True, help=".npz or .safetensors")
+    capture.add_argument("--heads", type=_heads, metavar="L.H,…", help="keep these only")
+    capture.add_argument("--max-tokens", type=int, default=512, metavar="N", help="[512]")
+    return top
+
+
+def _add_profile(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--qk", type=Path, metavar="FILE", help="your tensors: .npz, .safetensors, folder"
+    )
+    command.add_argument(
+        "--heads", type=_heads, metavar="L.H,…", help="of FILE; three by range of logits"
+    )
+    command.add_argument("--profile", choices=PROFILES, default="default", help="[default]")
+    command.add_argument("--budget", type=float, default=32.0, help="values a query row [32]")
+    command.add_argument("--seed", type=int, default=0, help="[0]")
+    command.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", text.strip(), re.IGNORECASE)
+    if not found or float(found[1]) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 4G")
+    return int(float(found[1]) * 1024 ** " KMGT".index((found[2] or " ").upper()))
+
+
+def _heads(text: str) -> list[tuple[int, int]]:
+    pairs = [re.fullmatch(r"(\d+)\.(\d+)", part.strip()) for part in text.split(",")]
+    if not all(pairs):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not LAYER.HEAD,LAYER.HEAD,… such as 0.3,5.11"
+        )
+    return [(int(p[1]), int(p[2])) for p in pairs if p]
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    kinds = tuple(text.split(","))
+    if not set(kinds) <= {"pdf", "svg", "png"}:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of pdf, svg, png")
+    return kinds
+
+
+def _profile(arguments: argparse.Namespace) -> Any:
+    from figures.profile import profile
+
+    return profile(
+        arguments.profile,
+        path=arguments.qk,
+        heads=arguments.heads,
+        budget=arguments.budget,
+        seed=arguments.seed,
+        jobs=arguments.jobs,
+        progress=sys.stderr.isatty(),
+    )
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from figures.report.build import build, rebuild
+
+    if arguments.rebuild:
+        rebuild(arguments.out)
+    else:
+        build(_profile(arguments), arguments.out)
+    for name in ("index.html", "report.pdf", "report.md"):
+        print(arguments.out / name)
+    return 0
+
+
+def _figures(arguments: argparse.Namespace) -> int:
+    from approx import checks
+    from figures import style
+    from figures.gallery import FIGURES
+
+    names = arguments.names or list(FIGURES)
+    for name in names:
+        checks.one_of("figure", name, tuple(FIGURES))
+    profile = _profile(arguments)
+    for name in names:
+        module = FIGURES[name]
+        table = module.compute(profile)
+        for path in style.save(name, table, module.draw(table), arguments.out, arguments.format):
+            print(path)
+    return 0
+
+
+def _methods(arguments: argparse.Namespace) -> int:
+    from figures.listing import describe, listing
+
+    if arguments.name:
+        print(describe(arguments.name))
+        return 0
+    rows = listing()
+    if arguments.json:
+        print(json.dumps(rows, ensure_ascii=False, indent=2))
+        return 0
+    widths = [
+        max(len(str(row[key])) for row in [*rows, {k: k for k in rows[0]}]) for key in rows[0]
+    ]
+    for row in [{k: k for k in rows[0]}, *rows]:
+        print("  ".join(str(v).ljust(w) for v, w in zip(row.values(), widths)).rstrip())
+    return 0
+
+
+def _capture(arguments: argparse.Namespace) -> int:
+    from analysis.capture import capture, save
+
+    if arguments.out.suffix not in (".npz", ".safetensors"):
+        raise ValueError(f"--out must end in .npz or .safetensors, got {arguments.out}")
+    captured = capture(arguments.model, arguments.text, max_tokens=arguments.max_tokens)
+    save(captured, arguments.out, heads=arguments.heads)
+    print(arguments.out)
+    return 0

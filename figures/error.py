@@ -1,0 +1,118 @@
+"""Error against temperature at equal budget, in both error spaces."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.regimes import regimes
+from figures import style
+from figures.profile import Profile
+
+TITLE = "Error against temperature at equal budget"
+SPACES = {"kernel": "kernel_relative_frobenius", "attention": "attention_relative_frobenius"}
+NAMES = {"kernel": "exp(q·k)", "attention": "row-normalised attention"}
+FLOOR, CEILING = 1e-4, 10.0
+
+RUNNABLE = (
+    "zero",
+    "uniform",
+    "positive",
+    "trigonometric",
+    "sliding_window",
+    "scatterbrain(low_rank=positive(), sparse=top_k())",
+    "scatterbrain(low_rank=positive(), sparse=sliding_window())",
+    "top_k",
+)
+ORACLES = ("godec(rank=0)", "truncated_svd()", "godec()")
+
+
+def specs() -> list[str]:
+    """Return the methods compared, as templates; an oracle once for each space."""
+    spaced = [spec[:-1] + ", space='attention')" for spec in ORACLES]
+    return [*RUNNABLE, *ORACLES, *(spec.replace("(, ", "(") for spec in spaced)]
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return every error of every method that fits the budget, at every temperature."""
+    return profile.sweep(specs(), budget=profile.budget, label="errors")
+
+
+def shown(table: pd.DataFrame, space: str) -> list[str]:
+    """Return the methods of one panel: oracles of the other space are left out."""
+    specs = style.order(table.method.unique().tolist())
+    oracles = [s for s in specs if s.startswith(("godec", "truncated_svd"))]
+    return [s for s in specs if s not in oracles or ("attention" in s) == (space == "attention")]
+
+
+def oracle_specs(table: pd.DataFrame, space: str) -> dict[str, str]:
+    """Return the specs of the sparse, the low-rank and the combined oracle in one space."""
+    found = {}
+    for spec in shown(table, space):
+        if spec.startswith("godec(rank=0"):
+            found["sparse"] = spec
+        elif spec.startswith("godec"):
+            found["both"] = spec
+        elif spec.startswith("truncated_svd"):
+            found["low_rank"] = spec
+    return found
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw one row of panels an input, one column a space."""
+    inputs = table.input.unique().tolist()
+    with style.style():
+        figure, axes = style.panels(len(inputs), 2)
+        for row, name in enumerate(inputs):
+            for column, (space, metric) in enumerate(SPACES.items()):
+                ax = axes[row, column]
+                part = table[(table.input == name) & (table.metric == metric)]
+                for spec in shown(table, space):
+                    values = part[part.method == spec].groupby("temperature").value
+                    if not len(values):
+                        continue
+                    middle = values.median()
+                    ax.plot(middle.index, middle.clip(upper=1e300), **style.look(spec))
+                    if values.size().max() > 1:
+                        ax.fill_between(
+                            middle.index, values.min(), values.max().clip(upper=1e300),
+                            color=style.look(spec)["color"], alpha=0.15, linewidth=0,
+                        )  # fmt: skip
+                ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
+                ax.set_xticks(sorted(table.temperature.unique()), minor=False)
+                ax.set_xticklabels([f"{t:g}" for t in sorted(table.temperature.unique())])
+                ax.minorticks_off()
+                ax.set_title(f"{name}: {NAMES[space]}")
+                if row == len(inputs) - 1:
+                    ax.set_xlabel("temperature t")
+            axes[row, 0].set_ylabel("relative Frobenius error")
+        style.legend(figure, list(axes.flat))
+    return figure
+
+
+def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
+    """Return where the oracles' regimes cross, for each input."""
+    specs = oracle_specs(table, space)
+    if len(specs) < 3:
+        return pd.DataFrame(columns=["input", "crossing", "gain", "gain_temperature"])
+    return regimes(table, SPACES[space], **specs)
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    budget = table.budget.iloc[0]
+    found = crossings(table, "attention")
+    parts = []
+    for row in found.to_dict("records"):
+        where = f"cross at t ≈ {row['crossing']:.2f}" if row["crossing"] > 0 else "do not cross"
+        parts.append(
+            f"{row['input']}: sparse and low-rank oracles {where}, both together are up to "
+            f"{row['gain']:.2f}× below the better of the two (t = {row['gain_temperature']:g})"
+        )
+    off = table[(table.metric == SPACES["kernel"])].groupby(["method"]).value.max()
+    beyond = [style.look(s)["label"] for s in style.order(off[off > CEILING].index.tolist())]
+    above = f" Above the axis in places: {', '.join(beyond)}." if beyond else ""
+    return (
+        f"Relative Frobenius error at {budget:g} stored values a query row; medians over trials, "
+        f"bands from least to greatest. Row-normalised: {'; '.join(parts)}.{above}"
+    )

@@ -1,0 +1,35 @@
+"""Every figure: one module each, with TITLE, compute(profile), draw(table) and caption(table)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from figures import error, moments, price, rank, spectrum
+from figures.profile import Profile
+
+
+class FigureModule(Protocol):
+    """What a figure module offers."""
+
+    TITLE: str
+
+    def compute(self, profile: Profile) -> pd.DataFrame:
+        """Return the tidy table that the figure draws."""
+
+    def draw(self, table: pd.DataFrame) -> Figure:
+        """Draw the table; no arithmetic beyond grouping."""
+
+    def caption(self, table: pd.DataFrame) -> str:
+        """Return the finding in numbers of the table."""
+
+
+FIGURES: dict[str, FigureModule] = {
+    "error": error,
+    "price": price,
+    "moments": moments,
+    "rank": rank,
+    "spectrum": spectrum,
+}

@@ -1,0 +1,51 @@
+"""What methods there are, from the registry and its docstrings alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+from approx import METHODS, Method, parse
+
+
+def listing() -> list[dict[str, str]]:
+    """Return one row a method: spec, what it is, whether it is random, what it needs.
+
+    Examples
+    --------
+    >>> listing()[0]["method"]
+    'zero()'
+    """
+    return [_row(name, method) for name, method in METHODS.items()]
+
+
+def _row(name: str, method: type[Method]) -> dict[str, str]:
+    fields = [
+        f"{f.name}" if f.default is None else f"{f.name}={_short(f.default)}"
+        for f in dataclasses.fields(method)  # type: ignore[arg-type]
+    ]
+    line = (inspect.getdoc(method) or "").splitlines()[0].rstrip(".")
+    return {
+        "method": f"{name}({', '.join(fields)})",
+        "draws": "none" if method.deterministic else "random",
+        "use": "oracle" if parse(name).oracle else "runnable",
+        "what it is": line,
+    }
+
+
+def _short(default: object) -> str:
+    return str(default) if isinstance(default, Method) else repr(default)
+
+
+def describe(name: str) -> str:
+    """Return one method's page: its spec and its docstring.
+
+    Raises
+    ------
+    ValueError
+        An unknown name, with a suggestion.
+    """
+    method = parse(name)
+    row = _row(method.name, type(method))
+    kind = f"{row['draws']} draws, {row['use']}"
+    return f"{row['method']}    [{kind}]\n\n{inspect.getdoc(type(method))}"

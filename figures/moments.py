@@ -1,0 +1,147 @@
+"""Bias and variance against temperature: closed form as lines, Monte Carlo as markers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import budget
+from analysis.inputs import Inputs
+from analysis.moments import monte_carlo
+from analysis.sweep import seed_sequence
+from approx import Method, parse
+from figures import style
+from figures.profile import Profile, Row
+
+TITLE = "Bias and variance against temperature"
+MATCHED = ("positive", "trigonometric", "scatterbrain(low_rank=positive(), sparse=top_k())")
+OWN_PRICE = ("taylor(degree=2)", "tensor_power(n=2)")
+QUANTILE = 0.9  # of q·k: a pair that matters, and that no small support holds
+
+
+class _Task(NamedTuple):
+    inputs: Inputs
+    method: Method
+    budget: float
+    temperatures: tuple[float, ...]
+    draws: int
+    seed: int
+
+
+def pair(inputs: Inputs) -> tuple[int, int]:
+    """Return query and key of the pair at the quantile of q·k; the same at every temperature."""
+    logits = inputs.Q @ inputs.K.T
+    place = np.argsort(logits, axis=None, kind="stable")[int(QUANTILE * (logits.size - 1))]
+    i, j = np.unravel_index(place, logits.shape)
+    return int(i), int(j)
+
+
+def _study(task: _Task) -> list[Row]:
+    x, method = task.inputs, task.method
+    i, j = pair(x)
+    seed = seed_sequence(task.seed, x.digest(), str(method))
+    rows: list[Row] = []
+    for t in task.temperatures:
+        at = x.at_temperature(t)
+        head = (x.name, x.layer, x.head, x.n, x.l, x.d, t, str(method), task.budget, -1)
+        known = method.moments(at.Q[i : i + 1], at.K)
+        assert known is not None
+        rows.append((*head, "relative_bias", known.relative_bias[0, j], np.nan))
+        log_variance = known.log_relative_variance[0, j]
+        rows.append((*head, "log_relative_variance", log_variance, np.nan))
+        if method.deterministic or np.isneginf(log_variance):
+            continue
+        rng = np.random.default_rng(seed)
+        found = monte_carlo(method, at.Q[i : i + 1], at.K, draws=task.draws, rng=rng)
+        rows += [
+            (*head, "sampled_bias", found.mean[0, j] - 1, found.mean_stderr[0, j]),
+            (*head, "sampled_variance", found.variance[0, j], found.variance_stderr[0, j]),
+            (*head, "believable", float(found.believable[0, j]), np.nan),
+        ]
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return closed-form and sampled moments of one pair of each input."""
+    tasks = []
+    for x in profile.inputs:
+        matched = budget.match([parse(spec) for spec in MATCHED], profile.budget, x).fitting
+        for method in [*matched, *(parse(spec) for spec in OWN_PRICE)]:
+            at = profile.budget if method in matched else -1.0
+            tasks.append(_Task(x, method, at, profile.temperatures, profile.draws, profile.seed))
+    return profile.study(_study, tasks, "moments")
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw one row of panels an input: bias on the left, standard deviation on the right."""
+    inputs, temperatures = table.input.unique().tolist(), sorted(table.temperature.unique())
+    with style.style():
+        figure, axes = style.panels(len(inputs), 2)
+        for row, name in enumerate(inputs):
+            bias, spread = axes[row]
+            for spec in style.order(table.method.unique().tolist()):
+                part = table[(table.input == name) & (table.method == spec)]
+                at = {m: p.set_index("temperature") for m, p in part.groupby("metric")}
+                look = style.look(spec) | {"marker": ""}
+                closed = at["relative_bias"].value
+                bias.plot(closed.index, closed.clip(-1e300, 1e300), **look)
+                variance = at["log_relative_variance"].value
+                if np.isfinite(variance).any():
+                    deviation = np.exp(np.minimum(variance / 2, 690))
+                    spread.plot(variance.index, deviation, **look)
+                if "believable" not in at:
+                    continue
+                for t, believable in at["believable"].value.items():
+                    dot = style.look(spec) | {
+                        "linestyle": "", "label": None, "linewidth": 0.9,
+                        "markerfacecolor": style.look(spec)["color"] if believable else "white",
+                    }  # fmt: skip
+                    b, v = at["sampled_bias"].loc[t], at["sampled_variance"].loc[t]
+                    if believable:
+                        bias.errorbar([t], [b.value], [2 * b.stderr], capsize=2, **dot)
+                    deviation = np.sqrt(v.value)
+                    error = v.stderr / deviation if believable and deviation > 0 else 0.0
+                    spread.errorbar([t], [deviation], [error], capsize=2, **dot)
+            bias.set_yscale("symlog", linthresh=0.01)
+            bias.set_ylim(-2, 100)
+            spread.set(yscale="log", ylim=(1e-3, 1e6))
+            for ax, what in ((bias, "bias"), (spread, "standard deviation")):
+                ax.set(xscale="log", title=f"{name}: {what}")
+                ax.set_xticks(temperatures, [f"{t:g}" for t in temperatures])
+                ax.minorticks_off()
+            bias.set_ylabel("relative to exp(q·k)")
+        for ax in axes[-1]:
+            ax.set_xlabel("temperature t")
+        style.legend(figure, list(axes.flat))
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    part = table[(table.metric == "log_relative_variance") & (table.temperature == 1.0)]
+    features = part[part.method.str.startswith("positive")]
+    sizes = [f"{name}: {_power(value / 2)}" for name, value in zip(features.input, features.value)]
+    z = _z_scores(table)
+    return (
+        f"Relative bias and standard deviation of one estimate exp(q·k), for the pair at the "
+        f"{QUANTILE:.0%} quantile of q·k. Lines: closed form; markers: Monte Carlo with two "
+        f"standard errors (bias) and one (deviation), hollow where the draws are too heavy-tailed "
+        f"to be believed. Standard deviation of Performer features at t = 1: {'; '.join(sizes)}. "
+        f"Largest |z| of a believable Monte Carlo bias: {z.max():.1f} of {len(z)}."
+    )
+
+
+def _power(log: float) -> str:
+    return f"{np.exp(log):.2g}" if log < 9 else f"10^{log / np.log(10):.1f}^"
+
+
+def _z_scores(table: pd.DataFrame) -> pd.Series:
+    """Return |sampled − closed-form bias| in standard errors, where Monte Carlo is believable."""
+    keys = ["input", "method", "temperature"]
+    wide = table.pivot_table(index=keys, columns="metric", values="value")
+    stderr = table[table.metric == "sampled_bias"].set_index(keys).stderr
+    wide = wide[wide.believable == 1.0]
+    return ((wide.sampled_bias - wide.relative_bias) / stderr.reindex(wide.index)).abs()

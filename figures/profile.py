@@ -1,0 +1,151 @@
+"""What a run covers: inputs, temperatures, budget, trials."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from analysis import inputs as data
+from analysis.inputs import Inputs
+from analysis.sweep import COLUMNS, Measure, errors, parallel, sweep
+from approx import checks, parse
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """The size of a run.
+
+    Parameters
+    ----------
+    name : str
+    inputs : tuple of Inputs
+        Single heads.
+    temperatures : tuple of float
+    budget : float
+        Stored values per query row.
+    trials, draws : int
+        Of a random method in a sweep; in a Monte Carlo study of one pair.
+    seed, jobs : int
+    progress : bool
+        Bars on stderr.
+    """
+
+    name: str
+    inputs: tuple[Inputs, ...]
+    temperatures: tuple[float, ...]
+    budget: float
+    trials: int
+    draws: int
+    seed: int = 0
+    jobs: int = 1
+    progress: bool = False
+
+    def sweep(
+        self,
+        specs: Iterable[str],
+        *,
+        budget: float | None = None,
+        temperatures: tuple[float, ...] | None = None,
+        measure: Measure = errors,
+        label: str = "cells",
+    ) -> pd.DataFrame:
+        """Run the methods of some specs over this profile's inputs and temperatures."""
+        return sweep(
+            [parse(spec) for spec in specs],
+            self.inputs,
+            temperatures or self.temperatures,
+            trials=self.trials,
+            seed=self.seed,
+            budget=budget,
+            measure=measure,
+            jobs=self.jobs,
+            progress=self.progress,
+            label=label,
+        )
+
+    def study(self, function: Callable[[T], list[Row]], tasks: list[T], label: str) -> pd.DataFrame:
+        """Run a function over tasks, each giving rows of the tidy table."""
+        found = parallel(function, tasks, jobs=self.jobs, progress=self.progress, label=label)
+        return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+
+
+SIZES = {  # n, temperatures, trials, draws
+    "quick": (128, (0.25, 1.0, 4.0), 2, 200),
+    "default": (512, (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 5, 1000),
+    "full": (512, tuple(float(t) for t in 2.0 ** np.arange(-3, 4.5, 0.5)), 20, 10_000),
+}
+BUDGET = 32.0
+
+
+def profile(
+    name: str = "default",
+    *,
+    path: str | Path | None = None,
+    heads: list[tuple[int, int]] | None = None,
+    budget: float = BUDGET,
+    seed: int = 0,
+    jobs: int = 1,
+    progress: bool = False,
+) -> Profile:
+    """Return a profile on real heads and synthetic inputs.
+
+    Parameters
+    ----------
+    name : {"quick", "default", "full"}
+    path : str or Path, optional
+        The user's own tensors; the bundled sample otherwise.
+    heads : list of (layer, head), optional
+        Which of them; three by default, at the quartiles of the logits' range.
+
+    Raises
+    ------
+    ValueError
+        An unknown name; no such head.
+    """
+    checks.one_of("profile", name, tuple(SIZES))
+    n, temperatures, trials, draws = SIZES[name]
+    real = data.sample() if path is None else data.load(path)
+    if heads is not None:
+        chosen = [real.at(layer, head) for layer, head in heads]
+    else:
+        chosen = list(real.heads()) if path is None else quartiles(real)
+    synthetic = [data.gaussian(n, 64, rng=seed)]
+    if name == "full":
+        synthetic += [
+            data.sphere(n, 64, rng=seed),
+            data.clustered(n, 64, rng=seed),
+            data.clustered(n, 64, shared=True, rng=seed),
+        ]
+    return Profile(
+        name,
+        tuple(synthetic + [_first(x, n) for x in chosen]),
+        temperatures,
+        checks.positive("budget", budget),
+        trials,
+        draws,
+        checks.integer("seed", seed, least=0),
+        checks.integer("jobs", jobs, least=1),
+        progress,
+    )
+
+
+def quartiles(inputs: Inputs) -> list[Inputs]:
+    """Return the heads at the lower quartile, the median and the upper quartile of logit range."""
+    heads = list(inputs.heads())
+    spans = [float(np.ptp(x.Q @ x.K.T)) for x in heads]
+    order = np.argsort(spans, kind="stable")
+    places = dict.fromkeys(round(share * (len(heads) - 1)) for share in (0.25, 0.5, 0.75))
+    return [heads[order[place]] for place in places]
+
+
+def _first(x: Inputs, n: int) -> Inputs:
+    """Return the first n queries and keys of a head: the dense oracles need O(n²) memory."""
+    return dataclasses.replace(x, q=x.q[:n], k=x.k[:n], v=None if x.v is None else x.v[:n])

@@ -1,0 +1,107 @@
+"""Rank measures against temperature, of exact and of the estimates."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import rank
+from analysis.inputs import Inputs
+from approx import Approximation
+from figures import style
+from figures.profile import Profile, Row
+
+TITLE = "Rank against temperature"
+MEASURES = {
+    "epsilon_rank": "ε-rank, ε = 0.01",
+    "effective_rank": "effective rank",
+    "energy_rank_90": "rank of 90 % energy",
+    "stable_rank": "stable rank",
+}
+SPACES = ("kernel", "attention")
+MATCHED = (
+    "positive",
+    "scatterbrain(low_rank=positive(), sparse=top_k())",
+    "top_k",
+)
+OWN_PRICE = ("taylor(degree=2)",)
+EXACT: dict[str, dict[str, Any]] = {
+    "exact kernel": {"label": "exact exp(q·k)", "color": "black", "linestyle": "-", "marker": ""},
+    "exact attention": {
+        "label": "exact softmax rows", "color": "black", "linestyle": "--", "marker": "",
+    },
+}  # fmt: skip
+
+
+def _of_estimate(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
+    return rank.summary(approximation) | {"rank": float(approximation.rank)}
+
+
+def _of_exact(task: tuple[Inputs, float, str]) -> list[Row]:
+    x, t, space = task
+    found = rank.measures(rank.exact_singular_values(x.at_temperature(t), space), (x.n, x.l))
+    head = (x.name, x.layer, x.head, x.n, x.l, x.d, t, f"exact {space}", -1.0, -1)
+    return [(*head, name, value, float("nan")) for name, value in found.items()]
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return every rank measure of exact and of the estimates, at every temperature."""
+    grid = [(x, t, s) for x in profile.inputs for t in profile.temperatures for s in SPACES]
+    exact = profile.study(_of_exact, grid, "exact ranks")
+    once = dataclasses.replace(profile, trials=1)
+    matched = once.sweep(MATCHED, budget=profile.budget, measure=_of_estimate, label="ranks")
+    priced = once.sweep(OWN_PRICE, measure=_of_estimate, label="ranks")
+    return pd.concat([exact, matched, priced], ignore_index=True)
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw one row of panels a measure, one column an input."""
+    inputs = table.input.unique().tolist()
+    temperatures = sorted(table.temperature.unique())
+    with style.style():
+        figure = Figure(figsize=(7.0, 1.55 * len(MEASURES) + 0.9))
+        axes = figure.subplots(len(MEASURES), len(inputs), sharex=True, sharey="row", squeeze=False)
+        for row, (measure, label) in enumerate(MEASURES.items()):
+            for column, name in enumerate(inputs):
+                ax = axes[row, column]
+                part = table[(table.input == name) & (table.metric == measure)]
+                for spec in [*EXACT, *style.order(table.method[~table.method.isin(EXACT)])]:
+                    line = part[part.method == spec].sort_values("temperature")
+                    ax.plot(line.temperature, line.value, **(EXACT.get(spec) or style.look(spec)))
+                ax.set(xscale="log", yscale="log")
+                ax.set_xticks(temperatures)
+                ax.set_xticklabels([_short(t) for t in temperatures])
+                ax.minorticks_off()
+                if row == 0:
+                    ax.set_title(name)
+                if row == len(MEASURES) - 1:
+                    ax.set_xlabel("temperature t")
+            axes[row, 0].set_ylabel(label)
+        style.legend(figure, list(axes.flat))
+    return figure
+
+
+def _short(t: float) -> str:
+    return {0.25: "¼", 0.5: "½"}.get(t, f"{t:g}")
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    part = table[(table.metric == "effective_rank")]
+    sentences = []
+    for name in table.input.unique():
+        kernel, attention = (
+            part[(part.input == name) & (part.method == f"exact {space}")].set_index("temperature")
+            for space in ("kernel", "attention")
+        )
+        peak = kernel.value.idxmax()
+        sentences.append(
+            f"{name}: effective rank of exp(q·k) is largest at t = {peak:g} "
+            f"({kernel.value.max():.0f}), that of the softmax rows falls from "
+            f"{attention.value.iloc[0]:.0f} at t = {attention.index[0]:g} to "
+            f"{attention.value.iloc[-1]:.0f} at t = {attention.index[-1]:g}"
+        )
+    return f"Rank measures of {table.n.iloc[0]} queries and keys. {'; '.join(sentences)}."

@@ -1,0 +1,1 @@
+"""The coursework report: one Markdown source, HTML and PDF."""

@@ -1,0 +1,273 @@
+"""From a profile to a folder: figures, data, report.md, index.html, report.pdf, manifest.json."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from analysis.inputs import Inputs
+from approx import METHODS, exact, parse
+from approx.polynomials.monomials import width
+from figures import error, style
+from figures.gallery import FIGURES
+from figures.profile import Profile
+from figures.report.convert import to_html, to_pdf
+
+RANDOM_FEATURES = ("positive", "trigonometric", "scatterbrain")
+
+
+def build(profile: Profile, out: Path, *, command: str | None = None) -> None:
+    """Compute everything and write the report.
+
+    Parameters
+    ----------
+    profile : Profile
+    out : Path
+        Folder: report.md, index.html, report.pdf, manifest.json, figures/, data/.
+    command : str, optional
+        As it was given; sys.argv by default.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    command = command or " ".join(["expqk", *sys.argv[1:]])
+    seconds: dict[str, float] = {}
+    tables: dict[str, pd.DataFrame] = {}
+    bar = tqdm(FIGURES.items(), disable=not profile.progress, desc="report", unit="figure")
+    for name, module in bar:
+        bar.set_postfix_str(module.TITLE)
+        start = time.perf_counter()
+        tables[name] = module.compute(profile)
+        style.save(name, tables[name], module.draw(tables[name]), out)
+        seconds[name] = time.perf_counter() - start
+    text = render(profile, tables, command)
+    (out / "report.md").write_text(text, encoding="utf-8")
+    start = time.perf_counter()
+    rebuild(out)
+    seconds["html and pdf"] = time.perf_counter() - start
+    manifest = {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()}
+    (out / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def rebuild(out: Path) -> None:
+    """Turn report.md, perhaps edited, into index.html and report.pdf."""
+    source = out / "report.md"
+    if not source.exists():
+        raise FileNotFoundError(f"there is no {source}: run expqk report --out {out} first")
+    to_html(source, out / "index.html")
+    to_pdf(source, out / "report.pdf")
+
+
+def render(profile: Profile, tables: dict[str, pd.DataFrame], command: str) -> str:
+    """Fill the Markdown template; every number in it comes from a table."""
+    try:
+        import jinja2
+    except ImportError:
+        raise ImportError("the report needs: pip install 'expqk[report]'") from None
+    source = resources.files("figures.report").joinpath("report.md.j2").read_text("utf-8")
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)
+    errors, price = tables["error"], tables["price"]
+    best = best_methods(errors)
+    d = max(x.d for x in profile.inputs)
+    context = {
+        "title": "Cheaper attention, measured",
+        "inputs": [x.name for x in profile.inputs],
+        "temperatures": [f"{t:g}" for t in profile.temperatures],
+        "budget": f"{profile.budget:g}",
+        "n": max(x.n for x in profile.inputs),
+        "l": max(x.l for x in profile.inputs),
+        "d": d,
+        "width2": width(d, 2),
+        "captions": {name: module.caption(tables[name]) for name, module in FIGURES.items()},
+        "input_table": markdown(pd.DataFrame([facts(x) for x in profile.inputs])),
+        "crossing_table": markdown(crossing_table(errors)),
+        "crossing_sentence": crossing_sentence(errors),
+        "best_table": markdown(_wide(best)),
+        "best_sentence": best_sentence(best),
+        "pursuit_sentence": pursuit_sentence(price),
+        "findings": findings(errors, best),
+        "command": command,
+    }
+    return environment.from_string(source).render(context).rstrip() + "\n"
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """Return a pipe table."""
+    lines = [[str(c) for c in table.columns], ["---"] * len(table.columns)]
+    lines += [[str(v).replace("|", "\\|") for v in row] for row in table.to_numpy()]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def facts(x: Inputs) -> dict[str, str]:
+    """Return what decides how hard an input is, at t = 1."""
+    at = x.at_temperature(1.0)
+    logits = np.asarray(exact.logits(at.Q, at.K), np.float64)
+    seen = np.tri(x.n, x.l, dtype=bool) if x.causal else np.ones(logits.shape, bool)
+    weights = exact.softmax(at.Q, at.K) * seen
+    weights /= weights.sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = -np.where(weights > 0, weights * np.log(weights), 0.0).sum(axis=1)
+    rows = seen.sum(axis=1) > 1
+    squares = np.square(at.Q).sum(axis=1)[:, None] + np.square(at.K).sum(axis=1) + 2 * logits
+    return {
+        "input": x.name,
+        "layer.head": "–" if x.layer < 0 else f"{x.layer}.{x.head}",
+        "n": str(x.n),
+        "d": str(x.d),
+        "logits": f"{logits[seen].min():.1f} … {logits[seen].max():.1f}",
+        "std": f"{logits[seen].std():.2f}",
+        "row entropy": f"{np.mean(entropy[rows] / np.log(seen.sum(axis=1)[rows])):.2f}",
+        "median ‖q+k‖²": f"{np.median(squares[seen]):.1f}",
+    }
+
+
+def crossing_table(errors: pd.DataFrame) -> pd.DataFrame:
+    """Return crossings and gains in both spaces, formatted."""
+    rows = []
+    for space, label in error.NAMES.items():
+        for row in error.crossings(errors, space).to_dict("records"):
+            crosses = row["crossing"] > 0
+            rows.append(
+                {
+                    "input": row["input"],
+                    "space": label,
+                    "crossing t": f"{row['crossing']:.2f}" if crosses else "none",
+                    "largest gain": f"{row['gain']:.2f}× at t = {row['gain_temperature']:g}",
+                    "gain at crossing": f"{row['gain_at_crossing']:.2f}×" if crosses else "–",
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def crossing_sentence(errors: pd.DataFrame) -> str:
+    """Return which class wins at the coldest and the hottest temperature."""
+    sentences = []
+    for space, label in error.NAMES.items():
+        specs = error.oracle_specs(errors, space)
+        part = errors[errors.metric == error.SPACES[space]]
+        at = {
+            t: part[part.temperature == t].groupby(["input", "method"]).value.median().unstack()
+            for t in (part.temperature.min(), part.temperature.max())
+        }
+        (cold, coldest), (hot, hottest) = at.items()
+        sparse = [i for i in coldest.index if _wins(coldest.loc[i], specs, "sparse", "low_rank")]
+        low = [i for i in hottest.index if _wins(hottest.loc[i], specs, "low_rank", "sparse")]
+        sentences.append(
+            f"For {label}, sparse beats low-rank at t = {cold:g} on {_listed(sparse, coldest)}, and "
+            f"low-rank beats sparse at t = {hot:g} on {_listed(low, hottest)}."
+        )
+    return " ".join(sentences)
+
+
+def _wins(values: pd.Series, specs: dict[str, str], one: str, other: str) -> bool:
+    return bool(values[specs[one]] < values[specs[other]])
+
+
+def _listed(names: list[str], of: pd.DataFrame) -> str:
+    if len(names) == len(of):
+        return f"all {len(names)} inputs"
+    return f"{len(names)} of {len(of)} inputs ({', '.join(names) or 'none'})"
+
+
+def best_methods(errors: pd.DataFrame) -> pd.DataFrame:
+    """Return, for each input and temperature, the runnable method with the least median TV."""
+    part = errors[errors.metric == "attention_tv"]
+    runnable = [s for s in part.method.unique() if _runnable(s)]
+    keys = ["input", "temperature", "method"]
+    medians = part[part.method.isin(runnable)].groupby(keys, sort=False).value.median()
+    rows = []
+    for (name, t), group in medians.groupby(["input", "temperature"], sort=False):
+        values = group.droplevel(["input", "temperature"])
+        rows.append(
+            {
+                "input": name,
+                "temperature": t,
+                "best": values.idxmin(),
+                "tv": values.min(),
+                "uniform": values.get("uniform()", np.nan),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _runnable(spec: str) -> bool:
+    return not (spec.split("(")[0] in METHODS and parse(spec).oracle)
+
+
+def _wide(best: pd.DataFrame) -> pd.DataFrame:
+    def cell(row: dict[str, Any]) -> str:
+        return f"{style.look(row['best'])['label']} {row['tv']:.2g} ({row['uniform']:.2g})"
+
+    cells = best.assign(cell=[cell(row) for row in best.to_dict("records")])
+    wide = cells.pivot(index="temperature", columns="input", values="cell")
+    wide = wide[best.input.unique()].reset_index()
+    return wide.rename(columns={"temperature": "t"}).assign(t=[f"{t:g}" for t in wide.temperature])
+
+
+def best_sentence(best: pd.DataFrame) -> str:
+    """Return in how many places nothing beats uniform attention."""
+    count = int((best.best == "uniform()").sum())
+    random = int(best.best.str.startswith(RANDOM_FEATURES).sum())
+    return (
+        f"Uniform attention, which costs nothing, is the best of them in {count} of {len(best)} "
+        f"places; a method with random features in {random}."
+    )
+
+
+def pursuit_sentence(price: pd.DataFrame) -> str:
+    """Return rank, entries and price of Robust PCA: no compressed form of attention."""
+    part = price[price.method.str.startswith("robust_pca(space")]
+    wide = part.pivot_table(index="input", columns="metric", values="value", sort=False)
+    found = [
+        f"{name}: rank {row['rank']:.0f} and {row.nnz / part.n.iloc[0] / part.l.iloc[0]:.0%} of "
+        f"the entries, {row.values_per_row:.0f} values a row"
+        for name, row in wide.iterrows()
+    ]
+    return (
+        "Principal component pursuit recovers a matrix that *is* low-rank plus sparse. Attention "
+        f"is not: at t = 1 it splits the softmax rows into ({'; '.join(found)}), more than the "
+        f"{part.l.iloc[0]} values of the exact row. At a budget, GoDec is the oracle."
+    )
+
+
+def findings(errors: pd.DataFrame, best: pd.DataFrame) -> list[str]:
+    """Return the sentences of the summary."""
+    found = error.crossings(errors, "attention")
+    crossing = found.dropna(subset="crossing")
+    where = ", ".join(f"{a} at t ≈ {b:.2f}" for a, b in zip(crossing.input, crossing.crossing))
+    top = found.loc[found.gain.idxmax()]
+    return [
+        "Sparse wins at low temperature, low-rank at high; for the oracles the two cross on "
+        f"{where or 'none of the inputs'} (row-normalised).",
+        f"Both together are at most {top.gain:.2f}× below the better of the two ({top.input}, "
+        f"t = {top.gain_temperature:g}).",
+        best_sentence(best),
+    ]
+
+
+def _machine() -> dict[str, Any]:
+    from threadpoolctl import threadpool_info
+
+    packages = (
+        "expqk",
+        "numpy",
+        "scipy",
+        "numba",
+        "pandas",
+        "matplotlib",
+        "typst",
+        "pypandoc_binary",
+    )
+    return {
+        "versions": {name: metadata.version(name) for name in packages},
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "blas": sorted({i["architecture"] for i in threadpool_info() if i["user_api"] == "blas"}),
+    }

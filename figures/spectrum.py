@@ -1,0 +1,70 @@
+"""Singular values of exp(q·k) and of its softmax rows, across temperatures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from analysis import rank
+from analysis.inputs import Inputs
+from figures import style
+from figures.profile import Profile, Row
+
+TITLE = "Singular values across temperatures"
+NAMES = {"kernel": "exp(q·k)", "attention": "softmax rows"}
+FLOOR = 1e-8
+
+
+def _one(task: tuple[Inputs, float, str]) -> list[Row]:
+    x, t, space = task
+    s = rank.exact_singular_values(x.at_temperature(t), space)
+    head = (x.name, x.layer, x.head, x.n, x.l, x.d, t, f"exact {space}", -1.0, -1)
+    return [(*head, f"singular_value_{i}", v, np.nan) for i, v in enumerate(s / s[0], start=1)]
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return s_i/s_1 of every input at every temperature, in both spaces."""
+    grid = [(x, t, s) for x in profile.inputs for t in profile.temperatures for s in NAMES]
+    return profile.study(_one, grid, "spectra")
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw one row of panels a space, one column an input, one line a temperature."""
+    inputs, temperatures = table.input.unique().tolist(), sorted(table.temperature.unique())
+    shades = colormaps["viridis"](np.linspace(0, 0.9, len(temperatures)))
+    with style.style():
+        figure = Figure(figsize=(7.0, 4.6))
+        axes = figure.subplots(len(NAMES), len(inputs), sharex=True, sharey=True, squeeze=False)
+        for row, (space, label) in enumerate(NAMES.items()):
+            for column, name in enumerate(inputs):
+                ax = axes[row, column]
+                part = table[(table.input == name) & (table.method == f"exact {space}")]
+                for t, shade in zip(temperatures, shades):
+                    values = part[part.temperature == t].value.to_numpy()
+                    ax.plot(np.arange(1, len(values) + 1), values, color=shade, label=f"t = {t:g}")
+                ax.set(xscale="log", yscale="log", ylim=(FLOOR, 2))
+                if row == 0:
+                    ax.set_title(name)
+                else:
+                    ax.set_xlabel("index i")
+            axes[row, 0].set_ylabel(f"$s_i/s_1$ of {label}")
+        style.legend(figure, list(axes.flat), columns=6)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    above = table[table.value > 1e-2].groupby(["input", "method", "temperature"]).size()
+    sentences = []
+    for name in table.input.unique():
+        counts = above[name, "exact attention"]
+        sentences.append(
+            f"{name}: {counts.iloc[0]} at t = {counts.index[0]:g} and "
+            f"{counts.iloc[-1]} at t = {counts.index[-1]:g}"
+        )
+    return (
+        "Singular values relative to the largest. Of the softmax rows, those above 1 % are, "
+        f"for {'; '.join(sentences)}."
+    )

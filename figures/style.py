@@ -1,0 +1,148 @@
+"""One style for all figures: colours, names as users know them, and byte-identical files."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+FORMATS = ("pdf", "svg", "png")
+
+RC: dict[str, Any] = {
+    "font.size": 8.5,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8.5,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "expqk",
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+    "figure.constrained_layout.use": True,
+}
+# petroff10, safe for colour-blind readers; line styles and markers carry the same information.
+PALETTE = (
+    "#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6",
+    "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd",
+)  # fmt: skip
+
+# spec pattern -> (name as users know it, colour, line style, marker)
+KNOWN: dict[str, tuple[str, str, str, str]] = {
+    r"zero\(\)": ("zero matrix", "0.6", (":"), ""),
+    r"one\(\)": ("all ones", "0.75", ":", ""),
+    r"constant\(\)": ("best constant", "0.5", "-.", ""),
+    r"uniform\(\)": ("uniform attention", "0.35", "--", ""),
+    r"positive\(.*": ("Performer (positive features)", PALETTE[0], "-", "o"),
+    r"trigonometric\(.*": ("random Fourier features", PALETTE[9], "-", "v"),
+    r"scatterbrain\(low_rank=positive.*top_k.*": (
+        "Scatterbrain (Performer + top-k)", PALETTE[4], "-", "D",
+    ),
+    r"scatterbrain\(low_rank=positive.*sliding_window.*": (
+        "Scatterbrain (Performer + window)", PALETTE[5], "-", "X",
+    ),
+    r"top_k\(.*": ("top-k of each row", PALETTE[6], "-", "^"),
+    r"sliding_window\(.*": ("sliding window", PALETTE[7], "-", "s"),
+    r"truncated_svd\(.*": ("low-rank oracle (SVD)", PALETTE[2], "--", ""),
+    r"godec\(rank=0.*": ("sparse oracle (largest entries)", PALETTE[6], "--", ""),
+    r"godec\(.*": ("sparse + low-rank oracle (GoDec)", "black", "-", ""),
+    r"robust_pca\(.*": ("Robust PCA (pursuit)", PALETTE[8], "", "P"),
+    r"taylor\(.*": ("Taylor", PALETTE[1], "-", "p"),
+    r"tensor_power\(.*": ("tensor power (1 + x/n)ⁿ", PALETTE[3], "-", "h"),
+}  # fmt: skip
+
+
+def look(method: str) -> dict[str, Any]:
+    """Return label, colour, line style and marker of a method's spec; an unknown one gets its own.
+
+    Examples
+    --------
+    >>> look("positive(m=16)")["label"]
+    'Performer (positive features)'
+    >>> look("mine(m=3)")["label"]
+    'mine(m=3)'
+    """
+    for pattern, (label, colour, line, marker) in KNOWN.items():
+        if re.fullmatch(pattern, method):
+            return {"label": label, "color": colour, "linestyle": line, "marker": marker}
+    index = int(hashlib.sha256(method.encode()).hexdigest(), 16) % len(PALETTE)
+    return {"label": method, "color": PALETTE[index], "linestyle": (0, (3, 1)), "marker": "*"}
+
+
+def order(methods: Iterator[str] | pd.Series | list[str]) -> list[str]:
+    """Return specs in the order of `KNOWN`, unknown ones last."""
+    patterns = list(KNOWN)
+
+    def place(method: str) -> int:
+        hits = (i for i, p in enumerate(patterns) if re.fullmatch(p, method))
+        return next(hits, len(patterns))
+
+    return sorted(dict.fromkeys(methods), key=place)
+
+
+@contextlib.contextmanager
+def style() -> Iterator[None]:
+    """Draw within the project's style, whatever the user's own settings are."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(RC)  # type: ignore[arg-type]
+        yield
+
+
+def panels(
+    rows: int, columns: int, *, width: float = 7.0, height: float = 1.9
+) -> tuple[Figure, Any]:
+    """Return (figure, axes), a grid that shares its axes' scales; sizes in inches."""
+    figure = Figure(figsize=(width, height * rows + 0.7))
+    return figure, figure.subplots(rows, columns, sharex="col", sharey="col", squeeze=False)
+
+
+def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
+    """Put one legend for all panels below them."""
+    found: dict[str, Any] = {}
+    for ax in axes if isinstance(axes, list) else [axes]:
+        for handle, label in zip(*ax.get_legend_handles_labels()):
+            found.setdefault(label, handle)
+    figure.legend(
+        list(found.values()), list(found), loc="outside lower center", ncols=columns,
+        handlelength=2.6, columnspacing=1.4,
+    )  # fmt: skip
+
+
+def save(
+    name: str, table: pd.DataFrame, figure: Figure, folder: Path, formats: tuple[str, ...] = FORMATS
+) -> list[Path]:
+    """Write a figure in every format, beside the CSV it was drawn from; the same bytes each time.
+
+    Floats are written so that they read back to the last bit.
+    """
+    written = [folder / "data" / f"{name}.csv"]
+    written[0].parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(written[0], index=False, encoding="utf-8", lineterminator="\n")
+    plots = folder / "figures"
+    plots.mkdir(parents=True, exist_ok=True)
+    undated: dict[str, dict[str, Any]] = {
+        "pdf": {"CreationDate": None},
+        "svg": {"Date": None},
+        "png": {},
+    }
+    with style():
+        for kind in formats:
+            path = plots / f"{name}.{kind}"
+            figure.savefig(path, format=kind, metadata=undated[kind])
+            written.append(path)
+    return written
