@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import re
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -264,7 +265,7 @@ def load(
         )
     scaling = arrays.get("scaling")
     whole = Inputs(
-        path.stem,
+        re.sub(r"[^\w.\- ]", "_", path.stem),
         q,
         k,
         v,

@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import joblib
 import numpy as np
@@ -30,6 +30,8 @@ COLUMNS = (
     "method", "budget", "trial", "metric", "value", "stderr",
 )  # fmt: skip
 
+T = TypeVar("T")
+R = TypeVar("R")
 Measure = Callable[[Approximation, Inputs], dict[str, float]]
 
 
@@ -41,6 +43,12 @@ def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
         "nnz": float(approximation.nnz),
         "values_per_row": budgets.values_per_row(approximation),
     }
+
+
+def seed_sequence(root: int, *what: str | int) -> np.random.SeedSequence:
+    """Return the seed of a piece of work, a hash of what it is: independent of order and jobs."""
+    key = hashlib.sha256(repr(what).encode()).digest()[:16]
+    return np.random.SeedSequence(root, spawn_key=tuple(np.frombuffer(key, np.uint32).tolist()))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,18 +65,12 @@ class Cell:
     measure: Measure
     memory_limit: int | None
 
-    def seed_sequence(self, digest: str) -> np.random.SeedSequence:
-        """Return the seed of this cell, a hash of what it is."""
-        name = repr((digest, str(self.method), self.trial))
-        key = hashlib.sha256(name.encode()).digest()[:16]
-        return np.random.SeedSequence(self.seed, spawn_key=tuple(np.frombuffer(key, np.uint32)))
-
     def run(self) -> list[tuple[Any, ...]]:
         """Return the rows of this cell, on one thread."""
         memory.set_limit(self.memory_limit)
         x = self.inputs
         rows = []
-        seed = self.seed_sequence(x.digest())
+        seed = seed_sequence(self.seed, x.digest(), str(self.method), self.trial)
         head = (x.name, x.layer, x.head, x.n, x.l, x.d)
         with threadpool_limits(1):
             for t in self.temperatures:
@@ -126,6 +128,7 @@ def sweep(
     measure: Measure = errors,
     jobs: int = 1,
     progress: bool = False,
+    label: str = "cells",
 ) -> pd.DataFrame:
     """Return one tidy table, a row a number.
 
@@ -149,7 +152,7 @@ def sweep(
     jobs : int
         Processes (loky); the table is the same, bit for bit.
     progress : bool
-        Draw a bar on stderr.
+        Draw a bar on stderr, with this label.
 
     Returns
     -------
@@ -179,11 +182,23 @@ def sweep(
             methods, inputs, temperatures, trials=trials, seed=seed, budget=budget, measure=measure
         )
     )
-    run = operator.methodcaller("run")
+    found = parallel(operator.methodcaller("run"), todo, jobs=jobs, progress=progress, label=label)
+    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+
+
+def parallel(
+    function: Callable[[T], R],
+    arguments: Sequence[T],
+    *,
+    jobs: int = 1,
+    progress: bool = False,
+    label: str = "cells",
+) -> list[R]:
+    """Return function(argument) for each, in order; in processes of one thread each if jobs > 1."""
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         results = joblib.Parallel(n_jobs=jobs, return_as="generator")(
-            joblib.delayed(run)(cell) for cell in todo
+            joblib.delayed(function)(argument) for argument in arguments
         )
-        bar = tqdm(results, total=len(todo), disable=not progress, desc="cells", leave=False)
-        rows = [row for cell_rows in bar for row in cell_rows]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+        return list(
+            tqdm(results, total=len(arguments), disable=not progress, desc=label, leave=False)
+        )

@@ -285,6 +285,11 @@ class Method(ABC):
     step: ClassVar[int] = 1  # sizes come in multiples of this
     least: ClassVar[int] = 1
 
+    @property
+    def oracle(self) -> bool:
+        """Whether it needs the whole kernel matrix: a bound on its class, not a method to run."""
+        return False
+
     @abstractmethod
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return the approximation of exp(Q Kᵀ) for Q (n, d), K (l, d)."""

@@ -64,6 +64,11 @@ class Scatterbrain(Method):
         if not 0 < checks.positive("share", self.share) < 1:
             raise ValueError(f"share must be between 0 and 1, got {self.share}")
 
+    @property
+    def oracle(self) -> bool:
+        """Whether a part is."""
+        return self.low_rank.oracle or self.sparse.oracle
+
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return the low-rank estimate, exact on the support; independent draws for the two."""
         q, k = self.checked(Q, K)

@@ -60,17 +60,21 @@ _CONTENT_SECURITY = (
     '<meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\" />\n"
 )
-# What pandoc 3.9 gets wrong on the way from TeX to typst, said otherwise before it: \! becomes −1em
-# and \; 0em; sized bars become words; \| becomes a relation, and \lVert, which does not grow in TeX,
-# grows. The triple bar stands for a norm that does not grow until _TYPST_SYMBOLS has its turn.
+# What pandoc 3.9 gets wrong on the way from TeX, said otherwise before it. A bar of a norm becomes a
+# relation with its wide spaces, and \lVert, which does not grow in TeX, grows. For typst, \! becomes
+# −1em and \; 0em, and sized bars become words; the triple bar stands for a norm that does not grow
+# until _TYPST_SYMBOLS has its turn.
+_BARS = (r"\|", r"\Vert", r"\lVert", r"\rVert")
+_TEX_FOR_HTML = {bar: r"\Vert " for bar in _BARS} | {
+    rf"\{side}{bar}": rf"\{side}\Vert " for side in ("left", "right") for bar in _BARS
+}
 _TEX_FOR_TYPST = {
+    **_TEX_FOR_HTML,
     **{rf"\{big}{side}": " " for big in ("big", "Big", "bigg", "Bigg") for side in ("", *"lmr")},
-    **{rf"\{side}{bar}": rf"\{side}\Vert " for side in ("left", "right")
-       for bar in (r"\|", r"\Vert", r"\lVert", r"\rVert")},
-    **{bar: " ⦀ " for bar in (r"\|", r"\Vert", r"\lVert", r"\rVert")},
+    **{bar: " ⦀ " for bar in _BARS},
     r"\!": " ",
     r"\;": r"\:",
-}  # fmt: skip
+}
 _TEX_TOKEN = re.compile(r"(?:\\(?:left|right)\s*(?=\\))?\\(?:[A-Za-z]+|.)", re.DOTALL)
 _TEX_THOUSANDS = re.compile(r"\d+(?:\{,\}\d{3})+")
 # And after it: names that typst 0.15 has changed, and bars, which typst would set apart from what
@@ -98,6 +102,9 @@ _MATHML_OPERATOR = re.compile(
     "(?<!<msub>)(?<!<msup>)(?<!<msubsup>)(?<!<munder>)(?<!<mover>)(?<!<munderover>)"
     r'<mrow>(?P<name><mi mathvariant="normal">[^<]+</mi><mo>(?:\u2061|&\#8289;)</mo>)</mrow>'
     r"(?P<after>(?=<m(?:i|n|row|sub|sup|subsup|frac|sqrt|over)\b))?"
+)
+_MATHML_PUNCTUATED = re.compile(
+    r'<math display="inline"(?:(?!</math>).)*</math>[^\s\w<(]+', re.DOTALL
 )
 _THIN_SPACE = '<mspace width="0.167em"></mspace>'
 
@@ -149,7 +156,7 @@ def to_html(markdown: Path, out: Path) -> None:
             text=json.dumps(document),
             folder=build,
         )
-    _write(out, _MATHML_OPERATOR.sub(_with_thin_spaces, page).encode())
+    _write(out, _polished(page).encode())
 
 
 def to_pdf(markdown: Path, out: Path, *, fonts: Path | None = None) -> None:
@@ -495,15 +502,16 @@ class _Links:
 
 
 def _html_formula(node: Node) -> Node:
-    """Write a norm with the bars that MathML sets close, not with those of a relation."""
+    """Say in a formula otherwise what pandoc's MathML writer gets wrong."""
     if isinstance(node, list) or node["t"] != "Math":
         return node
-    kind, tex = node["c"]
-    return {"t": "Math", "c": [kind, re.sub(r"\\(?:\\|\|)", _close_bars, tex)]}
+    return {"t": "Math", "c": [node["c"][0], _reworded(node["c"][1], _TEX_FOR_HTML)]}
 
 
-def _close_bars(match: re.Match[str]) -> str:
-    return match[0] if match[0] == r"\\" else r"\Vert "
+def _polished(page: str) -> str:
+    """Return the page with operators spaced, and no line break between a formula and its comma."""
+    page = _MATHML_OPERATOR.sub(_with_thin_spaces, page)
+    return _MATHML_PUNCTUATED.sub(r'<span class="unbroken">\g<0></span>', page)
 
 
 def _with_thin_spaces(match: re.Match[str]) -> str:
@@ -548,7 +556,7 @@ def _with_typst_formulas(pandoc: str, document: Node, build: Path) -> Node:
     rule = {"t": "HorizontalRule"}
     blocks: list[Node] = []
     for (_, tex), node in distinct.items():
-        formula = {"t": "Math", "c": [node["c"][0], _tex_for_typst(tex)]}
+        formula = {"t": "Math", "c": [node["c"][0], _reworded(tex, _TEX_FOR_TYPST)]}
         blocks += [{"t": "Para", "c": [formula]}, rule]
     written = _run(
         pandoc,
@@ -570,16 +578,14 @@ def _with_typst_formulas(pandoc: str, document: Node, build: Path) -> Node:
     return _walk(document, change)
 
 
-def _tex_for_typst(tex: str) -> str:
-    """Return a formula without what pandoc's typst writer gets wrong.
+def _reworded(tex: str, words: dict[str, str]) -> str:
+    """Return a formula with its commands replaced by those pandoc gets right.
 
-    >>> _tex_for_typst(r"10{,}000\\,\\lVert x\\rVert")
-    '\\\\text{10,000}\\\\, ⦀  x ⦀ '
+    >>> _reworded(r"10{,}000\\,\\left\\| x\\right\\|", _TEX_FOR_HTML)
+    '\\\\text{10,000}\\\\,\\\\left\\\\Vert  x\\\\right\\\\Vert '
     """
     tex = _TEX_THOUSANDS.sub(lambda match: rf"\text{{{match[0].replace('{,}', ',')}}}", tex)
-    return _TEX_TOKEN.sub(
-        lambda match: _TEX_FOR_TYPST.get("".join(match[0].split()), match[0]), tex
-    )
+    return _TEX_TOKEN.sub(lambda match: words.get("".join(match[0].split()), match[0]), tex)
 
 
 def _corrected(formula: str) -> str:

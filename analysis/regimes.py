@@ -1,0 +1,65 @@
+"""Where sparse beats low-rank, where low-rank beats sparse, and what both together gain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+
+def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) -> float:
+    """Return the temperature at which the two errors are equal, log-interpolated; NaN if none.
+
+    The first change of sign of log(sparse/low_rank) counts.
+
+    Examples
+    --------
+    >>> crossing([1.0, 4.0], [0.1, 0.4], [0.4, 0.1])
+    2.0
+    """
+    t = np.log(np.asarray(temperatures, float))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.log(np.asarray(sparse, float) / np.asarray(low_rank, float))
+    for i in range(len(t) - 1):
+        if np.isfinite(gap[i : i + 2]).all() and gap[i] <= 0 < gap[i + 1]:
+            part = gap[i] / (gap[i] - gap[i + 1])
+            return float(np.exp(t[i] + part * (t[i + 1] - t[i])).round(12))
+    return float("nan")
+
+
+def regimes(
+    table: pd.DataFrame, metric: str, *, sparse: str, low_rank: str, both: str
+) -> pd.DataFrame:
+    """Return, for each input, the crossing and the largest gain of sparse + low-rank.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `analysis.sweep.sweep`.
+    metric : str
+        The error.
+    sparse, low_rank, both : str
+        Values of the column ``method``: the better of the first two is what ``both`` must beat.
+
+    Returns
+    -------
+    DataFrame
+        ``input, crossing, gain, gain_temperature``, and ``gain_at_crossing`` at the temperature
+        of the grid nearest the crossing (by ratio).
+    """
+    rows = []
+    errors = table[table.metric == metric]
+    for name, part in errors.groupby("input", sort=False):
+        curves = part.pivot_table(
+            index="temperature", columns="method", values="value", aggfunc="median"
+        )
+        if not {sparse, low_rank, both} <= set(curves.columns):
+            continue
+        t = curves.index.to_numpy(float)
+        gain = np.minimum(curves[sparse], curves[low_rank]) / curves[both]
+        cross = crossing(t, curves[sparse], curves[low_rank])
+        near = np.nan if np.isnan(cross) else gain.iloc[int(np.argmin(np.abs(np.log(t / cross))))]
+        best = int(np.argmax(gain))
+        rows.append((name, cross, float(gain.iloc[best]), float(t[best]), float(near)))
+    columns = ["input", "crossing", "gain", "gain_temperature", "gain_at_crossing"]
+    return pd.DataFrame(rows, columns=columns)
