@@ -1,0 +1,45 @@
+# make report   from a bare python3 to report/index.html and report/report.pdf
+# make test     everything CI runs
+PYTHON ?= python3
+BIN := .venv/bin
+# Numba's cache does not notice an edit in another file: name it by what kernels share.
+export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import hashlib; print(hashlib.sha256(b"".join(open(f"approx/{n}.py", "rb").read() for n in ("_exp", "_jit"))).hexdigest()[:12])')
+REPORT ?= report
+ARGS ?=
+
+.PHONY: report test format study clean
+
+report: .venv/.report
+	$(BIN)/expqk report --out $(REPORT) $(ARGS)
+	@echo "Open $(REPORT)/index.html or $(REPORT)/report.pdf"
+
+test: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernel tests
+	$(BIN)/python tests/kernel_coverage.py
+
+# The slower studies, left out of `make test`.
+study: .venv/.test
+	$(BIN)/pytest -m slow --override-ini 'addopts=--strict-markers --strict-config -ra'
+
+format: .venv/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expqk needs Python 3.11 or newer, got " + sys.version.split()[0])'
+	$(PYTHON) -m venv .venv
+
+.venv/.report: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[report,qk]'
+	@touch $@
+
+.venv/.test: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@
