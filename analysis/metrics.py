@@ -9,7 +9,7 @@ value is above 1.8e308.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from approx._exp import exp
 from approx._jit import summing_kernel
 from approx.base import Approximation
 from approx.checks import Array
+from approx.parts import rescale
 
 KERNEL = ("kernel_relative_frobenius", "kernel_relative_max")
 ATTENTION = (
@@ -45,19 +46,23 @@ def _row_sums(
     for i in range(logits.shape[0]):
         w = visible[i]
         x, e, p = logits[i, :w], estimate[i, :w], exponential[:w]
-        top = x[0]
-        for j in range(1, w):
+        top, peak = x[0], 0.0
+        for j in range(w):
             top = max(top, x[j])
+            peak = max(peak, abs(e[j]))
+        unit = peak if peak > 0.0 else 1.0  # row_log may be far above every entry
+        log_unit = row_log[i] + np.log(unit)
         total, square, mass, negative = 0.0, 0.0, 0.0, 0
         for j in range(w):
             p[j] = exp(x[j] - top)
             total += p[j]
             square += p[j] * p[j]
+            e[j] /= unit
             mass += e[j]
             negative += e[j] < 0.0
 
-        scale = max(top, row_log[i])
-        a, b = exp(top - scale), exp(row_log[i] - scale)
+        scale = max(top, log_unit) if peak > 0.0 else top
+        a, b = exp(top - scale), exp(min(log_unit - scale, 0.0))
         difference, largest = 0.0, 0.0
         for j in range(w):
             t = b * e[j] - a * p[j]
@@ -65,7 +70,7 @@ def _row_sums(
             largest = max(largest, abs(t))
 
         if not normalise:
-            mass = exp(-row_log[i])
+            mass = exp(-log_unit)
         positive = mass > 0.0
         inverse = 1.0 / mass if positive else 0.0
         p2, f2, tv = 0.0, 0.0, 0.0
@@ -170,6 +175,8 @@ def compare(
             f"the approximation has shape {approximation.shape}, Q and K give {(n, l)}"
         )
     v = None if V is None else checks.values(V, l).astype(np.float64).reshape(l, -1)
+    if v is not None:
+        v /= np.abs(v).max(initial=0.0) or 1.0  # the error is relative: no square overflows
     picked = np.arange(n)
     if rows is not None:
         count = checks.integer("rows", rows, least=2, most=n)
@@ -207,22 +214,20 @@ def _errors(
     column = table.T
     with np.errstate(over="ignore", divide="ignore"):
         if in_kernel:
-            log_difference = np.log(column[DIFFERENCE]) + 2 * column[SCALE]
-            log_square = np.log(column[SQUARE]) + 2 * column[TOP]
-            top = log_square.max()
-            yield from _ratio(
-                "kernel_relative_frobenius",
-                np.exp(log_difference - top),
-                np.exp(log_square - top),
-                n,
-            )
+            over, most = _unscaled(column[DIFFERENCE], 2 * column[SCALE])
+            under, top = _unscaled(column[SQUARE], 2 * column[TOP])
+            unit = float(np.exp((most - top) / 2))
+            yield from _ratio("kernel_relative_frobenius", over, under, n, unit)
             largest = (np.log(column[LARGEST]) + column[SCALE]).max() - column[TOP].max()
             yield "kernel_relative_max", float(np.exp(largest))
     yield from _ratio("attention_relative_frobenius", column[F2], column[P2], n)
     yield from _mean("attention_tv", column[TV], n)
     yield from _mean("attention_kl", column[KL], n)
     yield from _mean("attention_kl_reverse", column[REVERSE], n)
-    yield from _mean("negative_fraction", column[NEGATIVE] / entries, n)
+    negative = column[NEGATIVE].sum() / entries.sum()
+    yield "negative_fraction", float(negative)
+    spread = _standard_error(column[NEGATIVE] - negative * entries, n)
+    yield "negative_fraction_stderr", spread / float(entries.mean())
     yield "nonpositive_rows", float(column[NONPOSITIVE].mean() * n)
     if output is not None:
         yield from _ratio("output_relative_error", output[:, 0], output[:, 1], n)
@@ -235,13 +240,23 @@ def _mean(name: str, x: Array, n: int) -> Iterator[tuple[str, float]]:
         yield f"{name}_stderr", _standard_error(x, n)
 
 
-def _ratio(name: str, over: Array, under: Array, n: int) -> Iterator[tuple[str, float]]:
-    """Yield √(Σ over/Σ under) and its standard error by the delta method."""
-    ratio = float(over.sum() / under.sum()) if under.any() else math.nan
-    yield name, math.sqrt(ratio)
-    if 0 < ratio < math.inf:
+def _unscaled(x: Array, log: Array) -> tuple[Array, float]:
+    """Return x·e^(log − top) and top, its largest exponent."""
+    logs = np.log(x) + log
+    top = max(float(logs.max()), float(np.finfo(np.float64).min))
+    return np.exp(logs - top), top
+
+
+def _ratio(
+    name: str, over: Array, under: Array, n: int, unit: float = 1.0
+) -> Iterator[tuple[str, float]]:
+    """Yield unit·√(Σ over/Σ under) and its standard error by the delta method."""
+    with np.errstate(divide="ignore"):
+        ratio = float(over.sum() / under.sum()) if over.any() else 0.0
+    yield name, unit * math.sqrt(ratio)
+    if 0 < ratio < math.inf and unit < math.inf:
         spread = _standard_error(over - ratio * under, n) / under.mean()
-        yield f"{name}_stderr", float(spread / (2 * math.sqrt(ratio)))
+        yield f"{name}_stderr", float(unit * spread / (2 * math.sqrt(ratio)))
 
 
 def _standard_error(x: Array, n: int) -> float:
@@ -252,33 +267,46 @@ def _standard_error(x: Array, n: int) -> float:
 
 
 def _spectral(approximation: Approximation, q: Array, k: Array, causal: bool) -> float:
-    """Return ‖estimate − exact‖₂/‖exact‖₂ at one common scale, by Lanczos over row stripes."""
+    """Return ‖estimate − exact‖₂/‖exact‖₂, each at its own scale, by Lanczos over row stripes."""
     n, l = approximation.shape
-    top = max(
-        float(approximation.row_log().max()),
-        max(float((q[rows] @ k.T).max()) for rows in exact.stripes(n, l)),
-    )
 
-    def stripe(rows: slice, with_estimate: bool) -> Array:
+    def stripe(rows: slice) -> tuple[Array, Array, Array]:
+        """Return logits, estimate and its log scale; what is not seen is −inf and 0."""
         x = q[rows] @ k.T
-        y = np.exp(x - top)
-        if with_estimate:
-            y = approximation.block(rows, shift=np.full(len(x), top), logits=x) - y
-        exact.mask(y, rows.start, n, causal, fill=0.0)
-        return y
+        shift = approximation.row_log(rows, x).astype(np.float64)
+        e = approximation.block(rows, shift=shift, logits=x).astype(np.float64)
+        exact.mask(x, rows.start, n, causal)
+        exact.mask(e, rows.start, n, causal, fill=0.0)
+        return x, e, shift
 
-    def norm(with_estimate: bool) -> float:
-        if n * l <= exact.STRIPE:
-            return float(scipy.linalg.norm(stripe(slice(0, n), with_estimate), 2))
+    top = largest = -math.inf  # logs of the largest entry of exact, and of both
+    for rows in exact.stripes(n, l):
+        x, e, shift = stripe(rows)
+        with np.errstate(divide="ignore"):
+            peaks = np.log(np.abs(e).max(axis=1)) + shift
+        top, largest = max(top, float(x.max())), max(largest, float(peaks.max()))
+    largest = max(top, largest)
+
+    def difference(rows: slice) -> Array:
+        x, e, shift = stripe(rows)
+        return rescale(e, shift - largest) - np.exp(x - largest)
+
+    def truth(rows: slice) -> Array:
+        return np.exp(stripe(rows)[0] - top)
+
+    def norm(part: Callable[[slice], Array]) -> float:
+        if n * l <= exact.STRIPE or min(n, l) == 1:
+            return float(scipy.linalg.norm(part(slice(0, n)), 2))
 
         def matvec(x: Array) -> Array:
-            return np.concatenate([stripe(r, with_estimate) @ x for r in exact.stripes(n, l)])
+            return np.concatenate([part(r) @ x for r in exact.stripes(n, l)])
 
         def rmatvec(y: Array) -> Array:
-            return np.asarray(sum(stripe(r, with_estimate).T @ y[r] for r in exact.stripes(n, l)))
+            return np.asarray(sum(part(r).T @ y[r] for r in exact.stripes(n, l)))
 
         operator = LinearOperator((n, l), matvec=matvec, rmatvec=rmatvec, dtype=np.float64)
         start = np.random.default_rng(0).standard_normal(min(n, l))
         return float(svds(operator, 1, v0=start, return_singular_vectors=False)[0])
 
-    return norm(True) / norm(False)
+    with np.errstate(over="ignore"):
+        return float(norm(difference) / norm(truth) * np.exp(largest - top))

@@ -82,11 +82,14 @@ def monte_carlo(
     checks.one_of("space", space, ("kernel", "attention"))
     memory.reserve(80 * n * l, "Monte Carlo moments", "n or l")
     logits = np.asarray(exact.logits(q, k), np.float64)
-    log_rows = exact.log_row_sums(q, k)
     known = method.moments(q, k) if space == "kernel" else None
+    truth = logits if space == "kernel" else logits - exact.log_row_sums(q, k)[:, None]
+    log_unit = np.zeros((n, l))  # a standard deviation above 1: fourth powers stay finite
+    if known is not None:
+        log_unit = np.clip(known.log_relative_variance / 2, 0.0, None)
     mean, m2, m3, m4 = (np.zeros((n, l)) for _ in range(4))
     for count, child in enumerate(generator(rng).spawn(draws), start=1):
-        x = _ratio(method.approximate(q, k, rng=child), logits, log_rows, space)
+        x = _ratio(method.approximate(q, k, rng=child), truth + log_unit, space)
         delta = x - mean
         step = delta / count
         term = delta * step * (count - 1)
@@ -96,18 +99,20 @@ def monte_carlo(
         m2 += term
     variance = m2 / (draws - 1)
     fourth = np.maximum(m4 / draws - variance**2 * (draws - 3) / (draws - 1), 0.0)
-    return _tested(mean, variance, np.sqrt(fourth / draws), known, draws)
+    with np.errstate(over="ignore"):
+        unit = np.exp(log_unit)
+        sampled = mean * unit, variance * unit**2, np.sqrt(fourth / draws) * unit**2
+    return _tested(*sampled, known, draws)
 
 
-def _ratio(estimate: Approximation, logits: Array, log_rows: Array, space: str) -> Array:
-    """Return estimate/exact, after row normalisation in attention space."""
+def _ratio(estimate: Approximation, truth: Array, space: str) -> Array:
+    """Return estimate/exp(truth), after row normalisation in attention space."""
     shift = np.asarray(estimate.row_log(), np.float64)
     x = np.asarray(estimate.block(slice(None), shift=shift), np.float64)
     if space == "attention" and estimate.space == "kernel":
         total = x.sum(axis=1)
         x = np.divide(x, total[:, None], out=np.zeros_like(x), where=total[:, None] > 0)
         shift = np.zeros_like(shift)
-    truth = logits if space == "kernel" else logits - log_rows[:, None]
     with np.errstate(over="ignore", divide="ignore"):
         return np.asarray(np.sign(x) * np.exp(np.log(np.abs(x)) + shift[:, None] - truth))
 

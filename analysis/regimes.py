@@ -6,6 +6,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+COLUMNS = (
+    "input", "coldest", "hottest", "crossing", "gain", "gain_temperature", "gain_at_crossing",
+)  # fmt: skip
+
 
 def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) -> float:
     """Return the temperature at which the two errors are equal, log-interpolated; NaN if none.
@@ -44,8 +48,10 @@ def regimes(
     Returns
     -------
     DataFrame
-        ``input, crossing, gain, gain_temperature``, and ``gain_at_crossing`` at the temperature
-        of the grid nearest the crossing (by ratio).
+        ``input``; ``coldest`` and ``hottest``, the better single class at the ends of the grid;
+        ``crossing``; ``gain`` and ``gain_temperature``, the largest ratio of the better single
+        class's error to that of both; ``gain_at_crossing``, at the temperature of the grid
+        nearest the crossing (by ratio).
     """
     rows = []
     errors = table[table.metric == metric]
@@ -60,6 +66,9 @@ def regimes(
         cross = crossing(t, curves[sparse], curves[low_rank])
         near = np.nan if np.isnan(cross) else gain.iloc[int(np.argmin(np.abs(np.log(t / cross))))]
         best = int(np.argmax(gain))
-        rows.append((name, cross, float(gain.iloc[best]), float(t[best]), float(near)))
-    columns = ["input", "crossing", "gain", "gain_temperature", "gain_at_crossing"]
-    return pd.DataFrame(rows, columns=columns)
+        ends = [
+            "sparse" if curves[sparse].iloc[i] < curves[low_rank].iloc[i] else "low-rank"
+            for i in (0, -1)
+        ]
+        rows.append((name, *ends, cross, float(gain.iloc[best]), float(t[best]), float(near)))
+    return pd.DataFrame(rows, columns=list(COLUMNS))

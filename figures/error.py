@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.regimes import regimes
+from analysis.regimes import COLUMNS, regimes
 from figures import style
 from figures.profile import Profile
 
@@ -94,7 +94,7 @@ def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
     """Return where the oracles' regimes cross, for each input."""
     specs = oracle_specs(table, space)
     if len(specs) < 3:
-        return pd.DataFrame(columns=["input", "crossing", "gain", "gain_temperature"])
+        return pd.DataFrame(columns=list(COLUMNS))
     return regimes(table, SPACES[space], **specs)
 
 
@@ -114,5 +114,6 @@ def caption(table: pd.DataFrame) -> str:
     above = f" Above the axis in places: {', '.join(beyond)}." if beyond else ""
     return (
         f"Relative Frobenius error at {budget:g} stored values a query row; medians over trials, "
-        f"bands from least to greatest. Row-normalised: {'; '.join(parts)}.{above}"
+        f"bands from least to greatest; a support alone is normalised over itself. "
+        f"Row-normalised: {'; '.join(parts)}.{above}"
     )

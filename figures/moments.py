@@ -106,7 +106,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     error = v.stderr / deviation if believable and deviation > 0 else 0.0
                     spread.errorbar([t], [deviation], [error], capsize=2, **dot)
             bias.set_yscale("symlog", linthresh=0.01)
-            bias.set_ylim(-2, 100)
+            bias.set_ylim(-2, 2)
             spread.set(yscale="log", ylim=(1e-3, 1e6))
             for ax, what in ((bias, "bias"), (spread, "standard deviation")):
                 ax.set(xscale="log", title=f"{name}: {what}")
@@ -135,7 +135,7 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def _power(log: float) -> str:
-    return f"{np.exp(log):.2g}" if log < 9 else f"10^{log / np.log(10):.1f}^"
+    return f"{np.exp(log):.2g}" if log < 4 else f"10^{log / np.log(10):.1f}^"
 
 
 def _z_scores(table: pd.DataFrame) -> pd.Series:

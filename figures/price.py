@@ -12,7 +12,6 @@ from figures.profile import Profile
 TITLE = "Error against stored values a query row"
 BUDGETS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 TEMPLATES = (
-    "uniform",
     "positive",
     "trigonometric",
     "top_k",
@@ -27,7 +26,7 @@ DEGREES = (1, 2, 3)
 def own_price() -> list[str]:
     """Return the polynomials and pursuits, which choose their own price."""
     polynomials = [f"{name}({degree})" for name in POLYNOMIALS for degree in DEGREES]
-    return [*polynomials, "robust_pca()", "robust_pca(space='attention')"]
+    return ["uniform()", *polynomials, "robust_pca()", "robust_pca(space='attention')"]
 
 
 def compute(profile: Profile) -> pd.DataFrame:
@@ -43,21 +42,23 @@ def compute(profile: Profile) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one row of panels an input, one column a space; a dot a member of a method."""
     inputs = table.input.unique().tolist()
-    keys = ["method", "trial"]
     with style.style():
         figure, axes = style.panels(len(inputs), 2)
         for row, name in enumerate(inputs):
             part = table[table.input == name]
-            price = part[part.metric == "values_per_row"].set_index(keys).value
+            wide = part.pivot_table("value", "method", "metric", aggfunc="median").reset_index()
             for column, (space, metric) in enumerate(SPACES.items()):
                 ax = axes[row, column]
-                errors = part[part.metric == metric].set_index(keys).value
-                points = pd.DataFrame({"price": price, "error": errors}).dropna().reset_index()
-                points = points.groupby("method", as_index=False).median(numeric_only=True)
+                points = wide.assign(price=wide.values_per_row, error=wide[metric]).dropna(
+                    subset=["error"]
+                )
                 for label, members in _families(points, space):
                     look = style.look(members.method.iloc[0]) | {"label": label}
                     members = members.sort_values("price")
-                    ax.plot(members.price, members.error, **look)
+                    if len(members) == 1 and not look["marker"]:
+                        ax.axhline(members.error.iloc[0], **look)
+                    else:
+                        ax.plot(members.price, members.error, **look)
                 ax.set(xscale="log", yscale="log", ylim=(1e-4, 100))
                 ax.set_title(f"{name}: {NAMES[space]}")
                 if row == len(inputs) - 1:
@@ -72,10 +73,15 @@ def _families(points: pd.DataFrame, space: str) -> list[tuple[str, pd.DataFrame]
     other = points.method.str.startswith(("truncated_svd", "robust_pca")) & (
         points.method.str.contains("attention") != (space == "attention")
     )
-    labels = points[~other].method.map(lambda spec: style.look(spec)["label"])
+    labels = points[~other].method.map(lambda spec: _family(spec))
     groups = dict(list(points[~other].groupby(labels)))
-    names = [style.look(s)["label"] for s in style.order(points[~other].method.tolist())]
+    names = [_family(s) for s in style.order(points[~other].method.tolist())]
     return [(name, groups[name]) for name in dict.fromkeys(names)]
+
+
+def _family(spec: str) -> str:
+    """Return a method's name without its size."""
+    return str(style.look(spec)["label"]).split(", ")[0]
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -49,10 +49,10 @@ KNOWN: dict[str, tuple[str, str, str, str]] = {
     r"uniform\(\)": ("uniform attention", "0.35", "--", ""),
     r"positive\(.*": ("Performer (positive features)", PALETTE[0], "-", "o"),
     r"trigonometric\(.*": ("random Fourier features", PALETTE[9], "-", "v"),
-    r"scatterbrain\(low_rank=positive.*top_k.*": (
+    r"scatterbrain\((?!.*(?:sliding|taylor|trig|svd)).*": (
         "Scatterbrain (Performer + top-k)", PALETTE[4], "-", "D",
     ),
-    r"scatterbrain\(low_rank=positive.*sliding_window.*": (
+    r"scatterbrain\((?!.*(?:taylor|trig|svd)).*sliding_window.*": (
         "Scatterbrain (Performer + window)", PALETTE[5], "-", "X",
     ),
     r"top_k\(.*": ("top-k of each row", PALETTE[6], "-", "^"),
@@ -61,8 +61,8 @@ KNOWN: dict[str, tuple[str, str, str, str]] = {
     r"godec\(rank=0.*": ("sparse oracle (largest entries)", PALETTE[6], "--", ""),
     r"godec\(.*": ("sparse + low-rank oracle (GoDec)", "black", "-", ""),
     r"robust_pca\(.*": ("Robust PCA (pursuit)", PALETTE[8], "", "P"),
-    r"taylor\(.*": ("Taylor", PALETTE[1], "-", "p"),
-    r"tensor_power\(.*": ("tensor power (1 + x/n)ⁿ", PALETTE[3], "-", "h"),
+    r"taylor\(degree=(\d+)\)": ("Taylor, degree {0}", PALETTE[1], "-", "p"),
+    r"tensor_power\(n=(\d+)\)": ("tensor power (1 + x/n)ⁿ, n = {0}", PALETTE[3], "-", "h"),
 }  # fmt: skip
 
 
@@ -77,7 +77,8 @@ def look(method: str) -> dict[str, Any]:
     'mine(m=3)'
     """
     for pattern, (label, colour, line, marker) in KNOWN.items():
-        if re.fullmatch(pattern, method):
+        if found := re.fullmatch(pattern, method):
+            label = label.format(*found.groups())
             return {"label": label, "color": colour, "linestyle": line, "marker": marker}
     index = int(hashlib.sha256(method.encode()).hexdigest(), 16) % len(PALETTE)
     return {"label": method, "color": PALETTE[index], "linestyle": (0, (3, 1)), "marker": "*"}

@@ -1,4 +1,4 @@
-"""One Markdown document into a self-contained HTML page and into a PDF.
+r"""One Markdown document into a self-contained HTML page and into a PDF.
 
 pandoc reads the Markdown into its JSON tree. The tree is made harmless and is numbered here, where
 it is data and not markup, and only then written: as HTML with MathML, or as typst markup that the
@@ -10,7 +10,8 @@ The Markdown is pandoc's: YAML metadata (``title``, ``subtitle``, ``author``, ``
 ``abstract``; anything else is dropped), ``$...$`` and ``$$...$$``, pipe tables with a caption
 ``: text {#tbl:x}``, figures ``![caption](figures/x.svg){#fig:x width=100%}``, footnotes, code.
 ``@fig:x`` and ``@tbl:x`` become links "Figure 1", "Table 1". Raw HTML, TeX and typst stay plain
-text; attributes other than an identifier, a width and a height are dropped.
+text; ``\label`` and ``\tag`` of a formula, and attributes other than an identifier, a width and a
+height, are dropped.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ _METADATA = ("title", "subtitle", "author", "date", "lang", "abstract")
 _CLASSES = ("unnumbered", "unlisted")
 _SCHEMES = ("http", "https", "mailto")
 _FIGURE_TYPES = (".svg", ".png", ".jpg", ".jpeg")
+_PATIENCE = 120
+# pandoc calls these warnings; a report without its formula or its figure is worse than none
+_LOST = re.compile(
+    r"\[WARNING\] (Could not (?:convert TeX math|fetch resource).*?)(?:, rendering|$)", re.MULTILINE
+)
 _WORDS = {
     "en": {
         "Figure": "Figure",
@@ -60,9 +66,9 @@ _CONTENT_SECURITY = (
     '<meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\" />\n"
 )
-# What pandoc 3.9 gets wrong on the way from TeX, said otherwise before it. A bar of a norm becomes a
-# relation with its wide spaces, and \lVert, which does not grow in TeX, grows. For typst, \! becomes
-# −1em and \; 0em, and sized bars become words; the triple bar stands for a norm that does not grow
+# What pandoc 3.9 gets wrong on the way from TeX, said otherwise before it. Bars of a norm become
+# relations with wide spaces, and \lVert, which does not grow in TeX, grows. For typst, \! becomes
+# -1em and \; 0em, and sized bars become words; the triple bar stands for a norm that does not grow
 # until _TYPST_SYMBOLS has its turn.
 _BARS = (r"\|", r"\Vert", r"\lVert", r"\rVert")
 _TEX_FOR_HTML = {bar: r"\Vert " for bar in _BARS} | {
@@ -96,7 +102,7 @@ _TYPST_TOKEN = re.compile(
 )
 _TEX_LABEL = re.compile(r"\\(?:label|tag)\*?\s*\{[^{}]*\}")
 
-# pandoc writes n\log n without the thin spaces that TeX puts around log; MathML adds none of its own.
+# pandoc writes n\log n without the thin spaces that TeX puts around log, and MathML adds none.
 _MATHML_OPERATOR = re.compile(
     "(?P<before></m(?:i|n|row|sub|sup|subsup|frac|sqrt)>)?"
     "(?<!<msub>)(?<!<msup>)(?<!<msubsup>)(?<!<munder>)(?<!<mover>)(?<!<munderover>)"
@@ -104,7 +110,7 @@ _MATHML_OPERATOR = re.compile(
     r"(?P<after>(?=<m(?:i|n|row|sub|sup|subsup|frac|sqrt|over)\b))?"
 )
 _MATHML_PUNCTUATED = re.compile(
-    r'<math display="inline"(?:(?!</math>).)*</math>[^\s\w<(]+', re.DOTALL
+    r'<math display="inline"(?:(?!</math>).)*</math>[,.;:!?)\]’”…，。；：！？）】、]+', re.DOTALL
 )
 _THIN_SPACE = '<mspace width="0.167em"></mspace>'
 
@@ -201,7 +207,7 @@ def to_pdf(markdown: Path, out: Path, *, fonts: Path | None = None) -> None:
             folder=build,
         )
         (build / "report.typ").write_text(source, encoding="utf-8")
-        pdf = _typst(build, fonts, author=", ".join(_authors(document)))
+        pdf = _typst(build, fonts, author=", ".join(_authors(document["meta"])))
     _write(out, pdf)
 
 
@@ -218,20 +224,18 @@ def _pandoc() -> str:
 
 def _run(pandoc: str, *arguments: str, text: str, folder: Path) -> str:
     """Return what pandoc makes of `text`, working in `folder` and with no settings of the user."""
-    process = subprocess.run(
-        [pandoc, f"--data-dir={folder}", *arguments],
-        input=text.encode(),
-        capture_output=True,
-        cwd=folder,
-        timeout=120,
-    )
+    try:
+        process = subprocess.run(
+            [pandoc, f"--data-dir={folder}", *arguments],
+            input=text.encode(),
+            capture_output=True,
+            cwd=folder,
+            timeout=_PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"pandoc: no answer within {_PATIENCE} s") from None
     messages = process.stderr.decode(errors="replace")
-    lost = re.search(
-        r"\[WARNING\] (Could not (?:convert TeX math|fetch resource).*?)(?:, rendering|$)",
-        messages,
-        re.M,
-    )
-    if lost:
+    if lost := _LOST.search(messages):
         raise RuntimeError(f"pandoc: {lost[1]}")
     if process.returncode:
         raise RuntimeError(f"pandoc: {_first_useful_line(messages)}")
@@ -245,17 +249,21 @@ def _typst(build: Path, fonts: Path | None, *, author: str) -> bytes:
     except ImportError as error:
         raise ImportError("a PDF needs typst: pip install 'expqk[report]'") from error
     source = build / "report.typ"
-    paths = [] if fonts is None else [fonts]
-    given = typst.Fonts(include_system_fonts=False, include_embedded_fonts=False, font_paths=paths)
+    folders = [] if fonts is None else [_font_folder(fonts, build)]
+    given = typst.Fonts(
+        include_system_fonts=False, include_embedded_fonts=False, font_paths=folders
+    ).families()
+    if fonts is not None and not given:
+        raise ValueError(f"fonts must be a font file or a folder of them, got {fonts}")
     # Where typst's own fonts do, the fonts of the machine could only make two machines differ.
     own_fonts_do = fonts is not None or not _EAST_ASIAN.search(source.read_text(encoding="utf-8"))
     try:
         pdf: bytes = typst.compile(
             source,
             root=build,
-            font_paths=paths,
+            font_paths=folders,
             ignore_system_fonts=own_fonts_do,
-            sys_inputs={"author": author, "fonts": json.dumps(sorted(given.families()))},
+            sys_inputs={"author": author, "fonts": json.dumps(sorted(given))},
             package_path=build / "packages",
             package_cache_path=build / "packages",
             format="pdf",
@@ -264,6 +272,16 @@ def _typst(build: Path, fonts: Path | None, *, author: str) -> bytes:
     except RuntimeError as error:
         raise RuntimeError(f"typst: {_first_useful_line(str(error))}") from error
     return pdf
+
+
+def _font_folder(fonts: Path, build: Path) -> Path:
+    """Return a folder with the fonts: typst passes over a font file without a word."""
+    if fonts.is_dir():
+        return fonts
+    folder = build / "fonts"
+    folder.mkdir()
+    shutil.copy(fonts, folder)
+    return folder
 
 
 def _first_useful_line(messages: str) -> str:
@@ -291,16 +309,15 @@ def _prepared(pandoc: str, markdown: Path, build: Path) -> tuple[dict[str, Node]
     Figures are copied into `build`, under names of our own.
     """
     text = markdown.read_text(encoding="utf-8-sig")
-    tree = json.loads(
-        # pandoc would give the columns of a table wider than this its guess of their widths
-        _run(pandoc, f"--from={_READER}", "--to=json", "--sandbox", "--columns=100000",
-             text=text, folder=build)
-    )  # fmt: skip
+    arguments = (f"--from={_READER}", "--to=json", "--sandbox")
+    tree = json.loads(_run(pandoc, *arguments, text=text, folder=build))
     meta = {key: tree["meta"][key] for key in _METADATA if key in tree["meta"]}
     language = _language(meta)
     meta["lang"] = {"t": "MetaString", "c": language}
+    if "author" in meta:
+        meta["author"] = {"t": "MetaList", "c": [_text_value(name) for name in _authors(meta)]}
     if "title" not in meta:
-        meta["pagetitle"] = {"t": "MetaString", "c": markdown.stem}
+        meta["pagetitle"] = _text_value(markdown.stem)
     words = _WORDS["zh" if language.lower().startswith("zh") else "en"]
     document: dict[str, Node] = {**tree, "meta": meta}
     document = _walk(document, _harmless)
@@ -319,10 +336,15 @@ def _language(meta: dict[str, Node]) -> str:
     return language
 
 
-def _authors(document: dict[str, Node]) -> list[str]:
-    """Return the names in the metadata, as plain text."""
-    author = document["meta"].get("author", {"t": "MetaList", "c": []})
-    return [_plain(name) for name in (author["c"] if author["t"] == "MetaList" else [author])]
+def _authors(meta: dict[str, Node]) -> list[str]:
+    """Return the names of the authors as plain text; of an author with more fields, the name."""
+    author = meta.get("author", {"t": "MetaList", "c": []})
+    people = author["c"] if author["t"] == "MetaList" else [author]
+    return [_plain(x["c"].get("name") if x["t"] == "MetaMap" else x) for x in people]
+
+
+def _text_value(text: str) -> Node:
+    return {"t": "MetaInlines", "c": [_text(text)]}
 
 
 def _plain(node: Node) -> str:
@@ -390,6 +412,8 @@ def _harmless(node: Node) -> Node:
         return {"t": kind, "c": [["", [], []], node["c"][1]]}
     if node["t"] == "Math":
         return {"t": "Math", "c": [node["c"][0], _TEX_LABEL.sub("", node["c"][1])]}
+    if node["t"] == "ColWidth":  # pandoc's guess from the Markdown; both writers do better
+        return {"t": "ColWidthDefault"}
     return node
 
 
@@ -494,8 +518,7 @@ class _Links:
             if unquote(target[1:]) not in self.identifiers:
                 raise ValueError(f"a link must lead to a place in the document, got {target!r}")
             return unquote(target)
-        # a browser skips blanks and control characters within a scheme
-        scheme = re.match(r"([^/?#]*?):", re.sub(r"[\0-\x20]", "", unquote(target)))
+        scheme = re.match(r"([^/?#]*?):", unquote(target))
         if scheme and scheme[1].lower() not in _SCHEMES:
             raise ValueError(f"a link must be one of {', '.join(_SCHEMES)}, got {target!r}")
         return target
@@ -579,17 +602,17 @@ def _with_typst_formulas(pandoc: str, document: Node, build: Path) -> Node:
 
 
 def _reworded(tex: str, words: dict[str, str]) -> str:
-    """Return a formula with its commands replaced by those pandoc gets right.
+    r"""Return a formula with its commands replaced by those pandoc gets right.
 
-    >>> _reworded(r"10{,}000\\,\\left\\| x\\right\\|", _TEX_FOR_HTML)
-    '\\\\text{10,000}\\\\,\\\\left\\\\Vert  x\\\\right\\\\Vert '
+    >>> print(_reworded(r"10{,}000\,\left\|x\right\|^2", _TEX_FOR_HTML))
+    \text{10,000}\,\left\Vert x\right\Vert ^2
     """
     tex = _TEX_THOUSANDS.sub(lambda match: rf"\text{{{match[0].replace('{,}', ',')}}}", tex)
     return _TEX_TOKEN.sub(lambda match: words.get("".join(match[0].split()), match[0]), tex)
 
 
 def _corrected(formula: str) -> str:
-    """Return pandoc's typst formula in the words of typst 0.15, \\operatorname as an operator.
+    """Return pandoc's typst formula in the words of typst 0.15, names of operators as operators.
 
     >>> _corrected('$x times.circle y, "Var" x, upright("sect")$')
     '$x times.o y, op("Var", limits: #false) x, upright("sect")$'
@@ -597,6 +620,7 @@ def _corrected(formula: str) -> str:
 
     def change(match: re.Match[str]) -> str:
         if match["string"] and not match["raw"]:
+            # of pandoc's names those with a blank, such as arg max, have their index below
             return f"op({match['string']}, limits: #{str(' ' in match['string']).lower()})"
         for old, new in _TYPST_SYMBOLS.items():
             if match[0] == old or match[0].startswith(f"{old}."):
