@@ -1,0 +1,376 @@
+import html
+import re
+import shutil
+import subprocess
+import sys
+
+import matplotlib
+import pytest
+from matplotlib.figure import Figure
+
+from figures.report.convert import to_html, to_pdf
+
+MARKDOWN = r"""---
+title: How well is $\exp(q\cdot k)$ approximated?
+subtitle: A small report
+author: [Ada Lovelace, "Carl #panic() Gauß"]
+date: 2025-11-21
+lang: en
+abstract: |
+  The kernel $\kappa = \exp(q\cdot k/\tau)$; see @tbl:errors.
+---
+
+# Introduction {#intro}
+
+Positive features $\phi$ are unbiased, $\mathbb{E}\,\widehat{\kappa}(q,k)=\exp(q\cdot k)$, at a
+cost of $O(n\log n)$, on sets $A\cap B$ of $10{,}000$ points. See @fig:error,
+[@fig:rank; @tbl:errors], [the introduction](#intro), <https://example.org/paper> and a@b.c.[^note]
+
+[^note]: A footnote with $\|x\|_2^2$.
+
+$$\operatorname{Var}\bigl[\widehat\kappa\bigr] = \frac1m\sum_{r=1}^m e^{\lVert q+k\rVert^2}
+\qquad q^{\otimes 2} = q\otimes q, \quad \bigotimes_i q_i\odot k$$
+
+$$f(x)=\begin{cases} 1 & x>0 \\ 0 & \text{otherwise}\end{cases}\quad
+\begin{pmatrix} a & b\\ c & d\end{pmatrix}\quad \left\lVert\frac{x}{2}\right\rVert_F^2$$
+
+## Results
+
+![Error at $\tau = 1$, falling like $m^{-1/2}$.](figures/error.svg){#fig:error width=100%}
+
+![Rank of $\lVert E\rVert_F$](figures/rank.svg){#fig:rank width=60%}
+
+| method | error $\lVert E\rVert_F$ |
+|:--|--:|
+| `positive(m=64)` | $1.2\cdot 10^{-3}$ |
+| `top_k(k=32)` | $\le 1$ |
+
+: Errors at $\tau = 1$. {#tbl:errors}
+
+核函数的近似。
+
+```python
+method = parse("positive(m=64)")  # #panic()
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("document")
+    (folder / "figures").mkdir()
+    for name, fonttype in (("error", "path"), ("rank", "none")):
+        with matplotlib.rc_context({"svg.hashsalt": "expqk", "svg.fonttype": fonttype}):
+            figure = Figure(figsize=(4, 2))
+            figure.subplots().set(title=name, xlabel=r"$\tau$", ylabel="relative error")
+            figure.savefig(folder / "figures" / f"{name}.svg", metadata={"Date": None})
+    (folder / "report.md").write_text(MARKDOWN, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    to_html(folder / "report.md", folder / "report.html")
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def pdf(folder):
+    to_pdf(folder / "report.md", folder / "report.pdf")
+    return (folder / "report.pdf").read_bytes()
+
+
+def written(folder, markdown):
+    """A document of its own beside the figures."""
+    path = folder / "other.md"
+    path.write_text(markdown, encoding="utf-8")
+    return path
+
+
+def text_of(pdf):
+    """The text of a PDF, or None on a machine without pdftotext."""
+    if shutil.which("pdftotext") is None:
+        return None
+    command = ["pdftotext", "-enc", "UTF-8", "-", "-"]
+    return subprocess.run(command, input=pdf, capture_output=True, check=True).stdout.decode()
+
+
+def pages_of(pdf):
+    assert pdf.startswith(b"%PDF-")
+    return len(re.findall(rb"/Type\s*/Page\b", pdf))
+
+
+def test_page_asks_for_nothing_outside(page):
+    """Links may lead away; nothing that a browser fetches by itself may."""
+    assert re.findall(r'href="(?!#)([^"]*)"', page) == ["https://example.org/paper"]
+    sources = re.findall(r'\ssrc\s*=\s*"([^"]*)"', page)
+    assert len(sources) == 2
+    assert all(source.startswith("data:image/svg+xml") for source in sources)
+    assert not re.search(r"<link|<script|<iframe|@import|url\(", page)
+    assert "default-src 'none'" in html.unescape(page)
+
+
+def test_page_has_title_contents_and_numbers(page):
+    assert re.search(r'<html[^>]* lang="en"', page)
+    assert "Ada Lovelace" in page
+    assert "prefers-color-scheme: dark" in page
+    assert re.search(r'<span\s+class="header-section-number">1\.1</span>\s+Results', page)
+    assert '<nav id="TOC"' in page
+    for label in ("Figure\N{NO-BREAK SPACE}1", "Figure\N{NO-BREAK SPACE}2"):
+        assert f"<strong>{label}</strong>" in page
+    assert re.search('href="#tbl:errors"[^>]*>Table\N{NO-BREAK SPACE}1</a>', page)
+    assert 'id="tbl:errors"' in page
+
+
+def test_page_has_formulas_as_mathml(page):
+    assert page.count("<math") == MARKDOWN.count("$$") // 2 + len(
+        re.findall(r"(?<!\$)\$[^$]+\$(?!\$)", MARKDOWN)
+    )
+    assert 'display="block"' in page
+    assert "⊗" in page
+    # n log n, with the thin spaces that MathML does not add
+    assert re.search("<mi>n</mi><mrow><mspace [^>]*></mspace><mi[^>]*>log</mi>", page)
+    # ∥, a relation, would stand apart from what it encloses
+    assert "∥" not in page
+
+
+def test_a_formula_and_its_comma_are_not_parted(page):
+    assert re.search(r'<span class="unbroken"><math.*?</math>,</span>', page, re.DOTALL)
+
+
+def test_pdf_has_text_captions_and_numbers(pdf):
+    assert pages_of(pdf) in (1, 2)
+    text = text_of(pdf)
+    if text is None:
+        return
+    words = " ".join(text.split())
+    for part in ("Ada Lovelace, Carl #panic() Gauß", "1 Introduction", "1.1 Results", "otherwise"):
+        assert part in words
+    for label in ("Figure 1.", "Figure 2.", "Table 1.", "https://example.org/paper"):
+        assert label in words.replace("\N{NO-BREAK SPACE}", " ")
+    for symbol in "⊗⨂⊙∩":
+        assert symbol in words
+    assert "10,000" in words
+
+
+def test_pdf_has_no_date(pdf):
+    assert not re.search(rb"CreationDate|ModDate|CreateDate|ModifyDate", pdf)
+
+
+@pytest.mark.parametrize(("convert", "fixture"), [(to_html, "page"), (to_pdf, "pdf")])
+def test_same_bytes_again(convert, fixture, folder, tmp_path, request):
+    first = request.getfixturevalue(fixture)
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(folder, copy)
+    convert(copy / "report.md", copy / "again")
+    again = (copy / "again").read_bytes()
+    assert again == (first.encode() if isinstance(first, str) else first)
+
+
+CODE = r"""---
+title: "#panic() <script>alert(1)</script>"
+header-includes: "#panic()"
+include-before: dropped
+css: https://evil.example/x.css
+mainfont: '"; #panic()'
+---
+
+```{=typst}
+#panic()
+#read("/etc/passwd")
+```
+
+`#panic()`{=typst} #panic() [word]{typst:text:fill='panic()' onclick='alert(1)'}
+<img src="https://evil.example/x.png"> $\text{"#panic()}\label{a>#panic()<b}$ \input{/etc/passwd}
+
+::: {#"x> typst:block:fill='panic()' style="background: url(https://evil.example)"}
+inside
+:::
+
+![](figures/error.svg){.inline-svg width='1%; #panic()' onload='alert(1)'}
+"""
+
+
+def test_markup_in_the_text_stays_text(folder, tmp_path):
+    """panic() would end the PDF with an error; read() would not find its file."""
+    source = written(folder, CODE)
+    to_pdf(source, tmp_path / "x.pdf")
+    to_html(source, tmp_path / "x.html")
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "dropped" not in page
+    assert not re.search(r"<[^>]*(onclick|onload|evil\.example)", page)
+    text = text_of((tmp_path / "x.pdf").read_bytes())
+    assert text is None or '#read("/etc/passwd")' in text
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "../secret.svg",
+        "figures/../../secret.svg",
+        "figures/%2e%2e/%2e%2e/secret.svg",
+        "/etc/secret.svg",
+        "file:///etc/secret.svg",
+        "https://evil.example/x.svg",
+        "//evil.example/x.svg",
+        "data:image/svg+xml,x.svg",
+        r"..\\secret.svg",
+        "report.md",
+        "figures/link.svg",
+        "linked/error.svg",
+    ],
+)
+@pytest.mark.parametrize("convert", [to_html, to_pdf])
+def test_figure_outside_the_folder_is_refused(convert, target, folder, tmp_path):
+    inner = tmp_path / "inner"
+    shutil.copytree(folder, inner)
+    (tmp_path / "secret.svg").write_text("<svg/>")
+    (inner / "figures" / "link.svg").symlink_to(tmp_path / "secret.svg")
+    (inner / "linked").symlink_to(inner / "figures")
+    with pytest.raises(ValueError, match="a figure must"):
+        convert(written(inner, f"![x]({target})"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("convert", [to_html, to_pdf])
+@pytest.mark.parametrize(
+    ("markdown", "error", "message"),
+    [
+        ("![x](figures/none.svg)", FileNotFoundError, "figure 'figures/none.svg' is missing"),
+        ("See @fig:none.", ValueError, "@fig:none refers to no figure"),
+        ("[x](#nowhere)", ValueError, "#nowhere"),
+        ("[x](javascript:alert(1))", ValueError, "a link must be one of http"),
+        ("[x](java&#9;script:alert(1))", ValueError, "a link must be one of http"),
+        ("---\nlang: 'en\" onload=x'\n---", ValueError, "lang must be a language tag"),
+        (r"$\nonsense{x}$", RuntimeError, r"Could not convert TeX math \\nonsense{x}$"),
+        ("---\ntitle: [\n---", RuntimeError, "pandoc: .*YAML"),
+    ],
+)
+def test_errors_say_what_is_wrong(convert, markdown, error, message, folder, tmp_path):
+    with pytest.raises(error, match=message):
+        convert(written(folder, markdown), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_typst_failure_is_a_runtime_error(folder, tmp_path):
+    (folder / "figures" / "broken.svg").write_text("no picture")
+    with pytest.raises(RuntimeError, match=r"^typst: failed to \w+ SVG"):
+        to_pdf(written(folder, "![x](figures/broken.svg)"), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("convert", "module"), [(to_html, "pypandoc"), (to_pdf, "pypandoc"), (to_pdf, "typst")]
+)
+def test_missing_extra_names_the_install_line(convert, module, folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=re.escape("pip install 'expqk[report]'")):
+        convert(folder / "report.md", tmp_path / "out")
+
+
+def test_output_replaces_a_symlink(folder, tmp_path):
+    kept = tmp_path / "kept"
+    kept.write_text("kept")
+    (tmp_path / "out").symlink_to(kept)
+    to_html(written(folder, "text"), tmp_path / "out")
+    assert kept.read_text() == "kept"
+    assert not (tmp_path / "out").is_symlink()
+
+
+@pytest.fixture
+def font(tmp_path):
+    """A font with 中 and 文, each a box."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+
+    pen = TTGlyphPen(None)
+    pen.moveTo((100, 0))
+    for corner in ((900, 0), (900, 800), (100, 800)):
+        pen.lineTo(corner)
+    pen.closePath()
+    names = [".notdef", "one", "two"]
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupGlyphOrder(names)
+    builder.setupCharacterMap({ord("中"): "one", ord("文"): "two"})
+    builder.setupGlyf(dict.fromkeys(names, pen.glyph()))
+    builder.setupHorizontalMetrics(dict.fromkeys(names, (1000, 100)))
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": "Probe", "styleName": "Regular", "psName": "ProbeFont"})
+    builder.setupOS2()
+    builder.setupPost()
+    (tmp_path / "fonts").mkdir()
+    builder.save(tmp_path / "fonts" / "probe.ttf")
+    return tmp_path / "fonts" / "probe.ttf"
+
+
+CHINESE = """---
+title: 中文
+lang: zh-CN
+abstract: 文
+---
+
+# 中 {#a}
+
+中
+文，见 @tbl:a。
+
+|中|
+|-|
+|文|
+
+: 文 {#tbl:a}
+"""
+
+
+def test_chinese_uses_the_given_font(font, folder, tmp_path):
+    source = written(folder, CHINESE)
+    for fonts in (font, font.parent):
+        to_pdf(source, tmp_path / "x.pdf", fonts=fonts)
+        assert b"ProbeFont" in (tmp_path / "x.pdf").read_bytes()
+    to_pdf(source, tmp_path / "x.pdf")
+    assert pages_of((tmp_path / "x.pdf").read_bytes()) == 1
+
+
+def test_chinese_captions_and_contents(folder, tmp_path):
+    to_html(written(folder, CHINESE), tmp_path / "x.html")
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert 'lang="zh-CN"' in page
+    for words in ("目录", "摘要", "<strong>表\N{NO-BREAK SPACE}1</strong>", "<p>中文，见"):
+        assert words in page
+
+
+def test_fonts_are_checked(folder, tmp_path):
+    source = written(folder, "text")
+    with pytest.raises(FileNotFoundError, match="fonts must be"):
+        to_pdf(source, tmp_path / "x.pdf", fonts=tmp_path / "none")
+    with pytest.raises(ValueError, match="fonts must be"):
+        to_pdf(source, tmp_path / "x.pdf", fonts=source)
+
+
+def test_wide_table_fits_and_long_table_breaks(folder, tmp_path):
+    names = ["kernel_relative_frobenius", "attention_relative_frobenius", "output_relative_error"]
+    head = "| " + " | ".join(names * 4) + " |\n" + "|--:" * 12 + "|\n"
+    rows = ("| " + " | ".join(["6.370e-01"] * 12) + " |\n") * 90
+    to_pdf(written(folder, head + rows), tmp_path / "x.pdf")
+    pdf = (tmp_path / "x.pdf").read_bytes()
+    assert pages_of(pdf) >= 2
+    if shutil.which("pdftotext") is None:
+        return
+    command = ["pdftotext", "-bbox", "-", "-"]
+    boxes = subprocess.run(command, input=pdf, capture_output=True, check=True).stdout.decode()
+    left = min(float(x) for x in re.findall(r'<word xMin="([\d.]+)"', boxes))
+    right = max(float(x) for x in re.findall(r'<word[^>]* xMax="([\d.]+)"', boxes))
+    margin, point = 25, 25.4 / 72  # in mm
+    assert left * point >= margin - 0.5
+    assert right * point <= 210 - margin + 0.5
+    assert boxes.count(">6.370e-01<") == 12 * 90  # numbers that touch would be one word
+
+
+def test_tables_of_every_width(folder, tmp_path):
+    """Also where the columns just do not fit, and none has a word to break."""
+    tables = [
+        "|" + " 6.37e-01 |" * columns + "\n" + "|--:" * columns + "|\n" + "| 1 " * columns + "|\n"
+        for columns in range(1, 25)
+    ]
+    to_pdf(written(folder, "\n\n".join(tables)), tmp_path / "x.pdf")
+    assert pages_of((tmp_path / "x.pdf").read_bytes()) >= 1
