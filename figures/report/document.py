@@ -1,0 +1,248 @@
+"""The tree of a document: made harmless, its figures copied, its parts numbered and linked.
+
+pandoc's JSON tree is data. Attributes are reduced to an identifier and a size, links and figures
+to what is allowed; nothing that a document says is ever code.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote
+
+_TEX_LABEL = re.compile(r"\\(?:label|tag)\*?\s*\{[^{}]*\}")
+_CLASSES = ("unnumbered", "unlisted")
+_SCHEMES = ("http", "https", "mailto")
+_FIGURE_TYPES = (".svg", ".png", ".jpg", ".jpeg")
+WORDS = {
+    "en": {
+        "Figure": "Figure",
+        "Table": "Table",
+        "after": ".\N{EN SPACE}",
+        "contents": "Contents",
+        "abstract": "Abstract",
+    },
+    "zh": {
+        "Figure": "图",
+        "Table": "表",
+        "after": "\N{IDEOGRAPHIC SPACE}",
+        "contents": "目录",
+        "abstract": "摘要",
+    },
+}
+Node = Any  # one node of pandoc's JSON tree: dict, list, str, number or None
+
+
+def language(meta: dict[str, Node]) -> str:
+    """Return the language tag of the metadata, "en" without one."""
+    language = _plain(meta["lang"]) if "lang" in meta else "en"
+    if not re.fullmatch(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*", language):
+        raise ValueError(f"lang must be a language tag such as en or zh-CN, got {language!r}")
+    return language
+
+
+def authors(meta: dict[str, Node]) -> list[str]:
+    """Return the names of the authors as plain text; of an author with more fields, the name."""
+    author = meta.get("author", {"t": "MetaList", "c": []})
+    people = author["c"] if author["t"] == "MetaList" else [author]
+    return [_plain(x["c"].get("name") if x["t"] == "MetaMap" else x) for x in people]
+
+
+def text_value(text: str) -> Node:
+    """Return a metadata value that is plain text."""
+    return {"t": "MetaInlines", "c": [_text(text)]}
+
+
+def _plain(node: Node) -> str:
+    """Return the text of inline content, without its markup."""
+    if isinstance(node, list):
+        return "".join(map(_plain, node))
+    if not isinstance(node, dict):
+        return ""
+    if node["t"] in ("Str", "MetaString"):
+        return str(node["c"])
+    return " " if node["t"] in ("Space", "SoftBreak", "LineBreak") else _plain(node.get("c"))
+
+
+def walk(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return the tree with every element and every attribute changed, leaves first."""
+    if isinstance(node, list):
+        node = [walk(item, change) for item in node]
+        return change(node) if _is_attributes(node) else node
+    if isinstance(node, dict):
+        node = {key: walk(value, change) for key, value in node.items()}
+        return change(node) if "t" in node else node
+    return node
+
+
+def _is_attributes(node: list[Node]) -> bool:
+    """Whether a list is pandoc's [identifier, classes, [key, value] pairs]: nothing else has it."""
+    return len(node) == 3 and [type(part) for part in node] == [str, list, list]
+
+
+def identifiers(node: Node) -> Iterator[str]:
+    """Yield every identifier that a link may point to."""
+    if isinstance(node, list):
+        if _is_attributes(node) and node[0]:
+            yield node[0]
+        for item in node:
+            yield from identifiers(item)
+    elif isinstance(node, dict):
+        for value in node.values():
+            yield from identifiers(value)
+
+
+def _text(text: str) -> Node:
+    return {"t": "Str", "c": text}
+
+
+def harmless(node: Node) -> Node:
+    """Keep of attributes what is known to be safe, and turn raw markup into code to look at.
+
+    An attribute can be code: HTML takes ``onclick=``, pandoc's typst writer takes ``typst:...=``.
+    """
+    if isinstance(node, list):
+        identifier, classes, pairs = node
+        return [
+            identifier if re.fullmatch(r"\w[\w:.-]*", identifier) else "",
+            [name for name in classes if name in _CLASSES],
+            [
+                [key, value]
+                for key, value in pairs
+                if key in ("width", "height")
+                and re.fullmatch(r"\d+(\.\d+)?(%|px|pt|mm|cm|in|em)?", value)
+            ],
+        ]
+    if node["t"] in ("RawInline", "RawBlock"):
+        kind = "Code" if node["t"] == "RawInline" else "CodeBlock"
+        return {"t": kind, "c": [["", [], []], node["c"][1]]}
+    if node["t"] == "Math":
+        return {"t": "Math", "c": [node["c"][0], _TEX_LABEL.sub("", node["c"][1])]}
+    if node["t"] == "ColWidth":  # pandoc's guess from the Markdown; both writers do better
+        return {"t": "ColWidthDefault"}
+    return node
+
+
+class FigureCopies:
+    """Copies every figure into `build` and names the copy instead."""
+
+    def __init__(self, folder: Path, build: Path) -> None:
+        self.folder, self.build = folder.resolve(), build
+        self.copies: dict[Path, str] = {}
+
+    def __call__(self, node: Node) -> Node:
+        """Copy the figure of an image node, and point the node at the copy."""
+        if isinstance(node, list) or node["t"] != "Image":
+            return node
+        attributes, description, (target, title) = node["c"]
+        source = _figure(self.folder, unquote(target))
+        if source not in self.copies:
+            self.copies[source] = f"figure-{len(self.copies) + 1}{source.suffix.lower()}"
+            shutil.copyfile(source, self.build / self.copies[source])
+        return {"t": "Image", "c": [attributes, description, [self.copies[source], title]]}
+
+
+def _figure(folder: Path, name: str) -> Path:
+    """Return the file of a figure, refusing what lies outside `folder` or behind a symlink."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or re.search(r"[\\:\0]", name):
+        raise ValueError(f"a figure must lie in the folder of its document, got {name!r}")
+    if path.suffix.lower() not in _FIGURE_TYPES:
+        raise ValueError(f"a figure must be one of {', '.join(_FIGURE_TYPES)}, got {name!r}")
+    file = folder
+    for part in path.parts:
+        file = file / part
+        if file.is_symlink():
+            raise ValueError(f"a figure must be a file, not a symlink, got {name!r}")
+    if not file.is_file():
+        raise FileNotFoundError(f"figure {name!r} is missing in {folder}")
+    return file
+
+
+class Numbers:
+    """Puts "Figure 1" and "Table 1" before captions; `labels` says which identifier has which."""
+
+    def __init__(self, words: dict[str, str]) -> None:
+        self.words = words
+        self.count = {"Figure": 0, "Table": 0}
+        self.labels: dict[str, str] = {}
+
+    def __call__(self, node: Node) -> Node:
+        """Put its number before the caption of a figure or table."""
+        if isinstance(node, list) or node["t"] not in self.count or not node["c"][1][1]:
+            return node
+        (identifier, _, _), (_, blocks) = attributes, caption = node["c"][:2]
+        self.count[node["t"]] += 1
+        label = f"{self.words[node['t']]}\N{NO-BREAK SPACE}{self.count[node['t']]}"
+        if identifier:
+            self.labels[identifier] = label
+        head = [{"t": "Strong", "c": [_text(label)]}, _text(self.words["after"])]
+        inlines = blocks[0]["c"]
+        numbered = [{"t": "Plain", "c": head + inlines}, *blocks[1:]]
+        body = walk(node["c"][2:], _described_as(label, inlines))
+        return {"t": node["t"], "c": [attributes, [caption[0], numbered], *body]}
+
+
+def _described_as(label: str, caption: Node) -> Callable[[Node], Node]:
+    """Return the change of images that repeat `caption`: a screen reader need not say it twice."""
+
+    def change(node: Node) -> Node:
+        if isinstance(node, dict) and node["t"] == "Image" and node["c"][1] == caption:
+            return {"t": "Image", "c": [node["c"][0], [_text(label)], node["c"][2]]}
+        return node
+
+    return change
+
+
+class Links:
+    """Turns @fig:x and @tbl:x into links, and refuses links that lead nowhere or run code."""
+
+    def __init__(self, identifiers: set[str], labels: dict[str, str]) -> None:
+        self.identifiers, self.labels = identifiers, labels
+
+    def __call__(self, node: Node) -> Node:
+        """Turn a reference into a link, and check every link."""
+        if isinstance(node, dict) and node["t"] == "Cite":
+            return self._reference(node)
+        if isinstance(node, dict) and node["t"] == "Link":
+            attributes, inlines, (target, title) = node["c"]
+            return {"t": "Link", "c": [attributes, inlines, [self._checked(target), title]]}
+        return node
+
+    def _reference(self, node: Node) -> Node:
+        keys = [citation["citationId"] for citation in node["c"][0]]
+        if not any(key.startswith(("fig:", "tbl:")) for key in keys):
+            return {"t": "Span", "c": [["", [], []], node["c"][1]]}
+        links: list[Node] = []
+        for key in keys:
+            if key not in self.labels:
+                raise ValueError(f"@{key} refers to no figure or table with a caption")
+            target = [f"#{key}", ""]
+            links += [_text(", ")] * bool(links)
+            links.append({"t": "Link", "c": [["", [], []], [_text(self.labels[key])], target]})
+        return {"t": "Span", "c": [["", [], []], links]}
+
+    def _checked(self, target: str) -> str:
+        if target.startswith("#"):
+            if unquote(target[1:]) not in self.identifiers:
+                raise ValueError(f"a link must lead to a place in the document, got {target!r}")
+            return unquote(target)
+        scheme = re.match(r"([^/?#]*?):", unquote(target))
+        if scheme and scheme[1].lower() not in _SCHEMES:
+            raise ValueError(f"a link must be one of {', '.join(_SCHEMES)}, got {target!r}")
+        return target
+
+
+def table_in_figure(node: Node) -> Node:
+    """Put a table into a box that scrolls sideways, and its caption outside of the box."""
+    if isinstance(node, list) or node["t"] != "Table":
+        return node
+    attributes, caption, *rest = node["c"]
+    bare = {"t": "Table", "c": [["", [], []], [None, []], *rest]}
+    box = {"t": "Div", "c": [["", ["scroll"], []], [bare]]}
+    if not caption[1]:
+        return box
+    return {"t": "Figure", "c": [[attributes[0], ["table"], []], caption, [box]]}
