@@ -13,7 +13,7 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.inputs import Inputs
 from analysis.sweep import COLUMNS, Measure, errors, parallel, sweep
-from approx import checks, parse
+from approx import checks, exact, parse
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -140,10 +140,15 @@ def profile(
 def quartiles(inputs: Inputs) -> list[Inputs]:
     """Return the heads at the lower quartile, the median and the upper quartile of logit range."""
     heads = list(inputs.heads())
-    spans = [float(np.ptp(x.Q @ x.K.T)) for x in heads]
-    order = np.argsort(spans, kind="stable")
+    order = np.argsort([_logit_range(x) for x in heads], kind="stable")
     places = dict.fromkeys(round(share * (len(heads) - 1)) for share in (0.25, 0.5, 0.75))
     return [heads[order[place]] for place in places]
+
+
+def _logit_range(x: Inputs) -> float:
+    Q, K = x.Q, x.K
+    ends = [(s.min(), s.max()) for rows in exact.stripes(x.n, x.l) for s in [Q[rows] @ K.T]]
+    return float(max(high for _, high in ends) - min(low for low, _ in ends))
 
 
 def _first(x: Inputs, n: int) -> Inputs:

@@ -129,7 +129,7 @@ def facts(x: Inputs) -> dict[str, str]:
         "logits": f"{logits[seen].min():.1f} … {logits[seen].max():.1f}",
         "std": f"{logits[seen].std():.2f}",
         "row entropy": f"{np.mean(entropy[rows] / np.log(seen.sum(axis=1)[rows])):.2f}",
-        "median ‖q+k‖²": f"{np.median(squares[seen]):.1f}",
+        r"median $\lVert q+k\rVert^2$": f"{np.median(squares[seen]):.1f}",
     }
 
 
