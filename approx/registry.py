@@ -9,6 +9,8 @@ from typing import Any
 
 from approx.base import Method
 from approx.baselines import Constant, One, Uniform, Zero
+from approx.low_rank.godec import GoDec
+from approx.low_rank.robust_pca import RobustPCA
 from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
@@ -32,6 +34,8 @@ METHODS: dict[str, type[Method]] = {
         TruncatedSVD,
         TopK,
         SlidingWindow,
+        RobustPCA,
+        GoDec,
         Scatterbrain,
     )
 }
@@ -58,10 +62,14 @@ def parse(spec: str) -> Method:
     Traceback (most recent call last):
     ValueError: unknown method 'postive', did you mean 'positive'? Known: zero, one, ...
     """
+    if not isinstance(spec, str):
+        raise TypeError(f"a spec is text such as positive(m=128), got {spec!r}")
     try:
         tree = ast.parse(spec.strip(), mode="eval").body
     except SyntaxError:
         raise ValueError(f"{spec!r} is not a spec such as positive(m=128)") from None
+    except (MemoryError, RecursionError):
+        raise ValueError("a spec nested too deeply to be read") from None
     method = _value(tree, spec)
     if not isinstance(method, Method):
         raise ValueError(f"{spec!r} is not a spec such as positive(m=128)")
@@ -86,7 +94,7 @@ def _value(node: ast.expr, spec: str) -> Any:
         return method(**given)
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError):
         raise ValueError(f"{ast.unparse(node)!r} in {spec!r} is not a literal") from None
 
 

@@ -55,7 +55,8 @@ class TruncatedSVD(Method):
 
     def __post_init__(self) -> None:
         if self.rank is not None:
-            checks.integer("rank", self.rank, least=1)
+            rank = checks.integer("rank", self.rank, least=1)
+            object.__setattr__(self, "rank", rank)
         checks.one_of("space", self.space, ("kernel", "attention"))
 
     @property

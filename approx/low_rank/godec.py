@@ -1,0 +1,385 @@
+"""GoDec: the least-squares split of a matrix into rank and entries, at a budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks
+from approx.base import Approximation, Method, Rng
+from approx.checks import Array
+from approx.low_rank import target
+from approx.low_rank.decomposition import (
+    Decomposition,
+    Matrix,
+    dense_matrix,
+    normalised,
+)
+from approx.low_rank.subspace import leading, rotate
+from approx.low_rank.thresholding import kth_largest, large_entries, separate
+
+FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, tried by `split`
+MARGIN = 4  # columns beyond the rank that the subspace carries along
+AHEAD = 0.9  # share of the last change of L that is carried on: half the sweeps
+WIDER = 4  # one start sets this many times the entries aside
+SWEEPS, ROUND = 20, 4  # in all; after every round of a race the last start drops out
+FINALISTS = 2  # ranks that `split` follows to the end
+STALLED = 1e-4  # relative gain of a sweep at which a descent ends
+
+
+class _State(NamedTuple):
+    """A split on its way: L = left rightᵀ, S = D − L where |D − L| ≥ threshold, but for ties."""
+
+    left: Matrix
+    right: Matrix
+    basis: Matrix
+    threshold: float
+    excess: int
+    error: float
+    sweeps: int = 0
+
+
+def _descend(D: Matrix, rank: int, count: int, state: _State, sweeps: int) -> _State:
+    """Return the split after some sweeps, or when it stalls; the error never rises.
+
+    T = D − S, a step further where S ≠ 0;  L ← T by one step of subspace iteration, cut to the
+    rank;  S ← the largest entries of D − L. Where the step further fails, it is taken back.
+    """
+    L, new, T = state.left @ state.right.T, np.empty_like(D), np.empty_like(D)
+    work = np.empty(D.size + 1)
+    separate(D, L, L, state.threshold, state.excess, 0.0, T)
+    further = False
+    for _ in range(sweeps):
+        U, s, V = rotate(T, state.basis)
+        left, right = U[:, :rank] * s[:rank], V[:, :rank]
+        np.matmul(left, right.T, out=new)
+        threshold, excess = kth_largest(D, new, count, state.threshold, work)
+        error = math.sqrt(separate(D, new, L, threshold, excess, AHEAD, T))
+        if error < state.error:
+            gain = state.error - error
+            state = _State(left, right, V, threshold, excess, error, state.sweeps + 1)
+            L, new, further = new, L, True
+            if gain < STALLED * error:
+                break
+        elif further:
+            separate(D, L, L, state.threshold, state.excess, 0.0, T)
+            further = False
+        else:
+            break
+    return state
+
+
+def _begin(D: Matrix, rank: int, count: int, L: Matrix, entries: int, basis: Matrix) -> _State:
+    """Return the split that follows from S = the `entries` largest of D − L."""
+    T, work = np.empty_like(D), np.empty(D.size + 1)
+    threshold, excess = kth_largest(D, L, entries, 0.0, work)
+    separate(D, L, L, threshold, excess, 0.0, T)
+    U, s, V = rotate(T, basis)
+    left, right = U[:, :rank] * s[:rank], V[:, :rank]
+    L = left @ right.T
+    threshold, excess = kth_largest(D, L, count, 0.0, work)
+    error = math.sqrt(separate(D, L, L, threshold, excess, 0.0, T))
+    return _State(left, right, V, threshold, excess, error)
+
+
+def _starts(
+    D: Matrix, rank: int, count: int, V: Matrix, guesses: Iterable[Matrix] = ()
+) -> list[_State]:
+    """Return the splits to start from.
+
+    S = 0, which wins where low rank does most; S = the largest entries of D, where entries do;
+    more of them, which keeps large entries out of L; and the largest of D − each guess of L.
+    V (l, rank + MARGIN): the leading right singular vectors of D.
+    """
+    zero = np.zeros_like(D)
+    starts = [(zero, 0), (zero, count), (zero, min(WIDER * count, D.size))]
+    starts += [(guess, count) for guess in guesses]
+    return [_begin(D, rank, count, L, entries, V) for L, entries in starts]
+
+
+def _race(D: Matrix, rank: int, count: int, states: list[_State], sweeps: int) -> list[_State]:
+    """Return the splits after some sweeps, best first; every ROUND of them the last drops out."""
+    while sweeps > 0:
+        step = min(ROUND, sweeps) if len(states) > 1 else sweeps
+        states = [_descend(D, rank, count, state, step) for state in states]
+        states = sorted(states, key=attrgetter("error"))[: max(1, len(states) - 1)]
+        sweeps -= step
+    return states
+
+
+def _subspace(D: Matrix, rank: int) -> Matrix:
+    """Return the leading right singular vectors (l, rank + MARGIN) of D."""
+    return leading(D, min(rank + MARGIN, *D.shape))[2]
+
+
+def _finished(D: Matrix, count: int, state: _State) -> Decomposition:
+    """Return the split with its entries."""
+    L = state.left @ state.right.T
+    threshold, excess = kth_largest(D, L, count, state.threshold, np.empty(D.size + 1))
+    error = math.sqrt(separate(D, L, L, threshold, excess, 0.0, np.empty_like(D)))
+    S = large_entries(D, L, threshold, excess)
+    return Decomposition(state.left, state.right, S, math.nan, error, state.sweeps)
+
+
+def _alone(D: Matrix, rank: int, count: int) -> Decomposition:
+    """Return the split where rank or count is 0: the largest entries, or the truncated SVD."""
+    U, s, V = leading(D, rank)
+    return _finished(D, count, _State(U * s, V, V, 0.0, 0, math.inf))
+
+
+def godec(
+    D: ArrayLike,
+    rank: int,
+    k: float,
+    *,
+    iterations: int = SWEEPS,
+    starts: Iterable[ArrayLike] = (),
+) -> Decomposition:
+    """Return L + S ≈ D with rank L ≤ rank and ⌊k·n⌋ entries in S, by alternating minimisation.
+
+    min ‖D − L − S‖_F:  L ← the best rank-r matrix for D − S;  S ← the largest entries of D − L.
+
+    Parameters
+    ----------
+    D : (n, l)
+        Finite.
+    rank : int
+        0 ≤ rank ≤ min(n, l).
+    k : float
+        Entries a row on average, 0 ≤ k ≤ l; they are the largest of the whole matrix.
+    iterations : int
+        Sweeps at most, ≥ 1; after every four of them the worst of the starts drops out.
+    starts : iterable of (n, l)
+        Guesses of L to start from beside the built-in ones, for example the low-rank part of
+        `inexact_alm`: S begins as the largest entries of D − guess.
+
+    Returns
+    -------
+    Decomposition
+        ``objective`` is ‖D − L − S‖_F; ``gap`` is NaN: a local optimum, not a lower bound.
+
+    Raises
+    ------
+    ValueError
+        D is not a finite matrix; rank or k out of range.
+
+    Notes
+    -----
+    Deterministic. The error is never above that of the largest entries alone or of the truncated
+    SVD of the same rank, and never rises with `iterations`. Rank 0 keeps the largest entries, k = 0
+    is the truncated SVD: both exact. Exactly ⌊k·n⌋ entries are kept, ties in row order; those that
+    are zero are not stored.
+
+    L follows D − S by one warm-started step of subspace iteration a sweep, and S carries the last
+    change of L on, which halves the sweeps; a step that would raise the error is taken back.
+    Cost: O(nl·rank) a sweep, some 32 sweeps, and one Gram matrix O(nl·min(n, l)). Limit BLAS to
+    one thread around it (threadpoolctl) for n below 1500 or so.
+
+    References
+    ----------
+    .. [1] T. Zhou, D. Tao, "GoDec: Randomized low-rank & sparse matrix decomposition in noisy
+       case", ICML 2011, Eq. (2), algorithm 1.
+
+    Examples
+    --------
+    >>> D = np.ones((4, 4)); D[1, 2] = 9.0
+    >>> found = godec(D, 1, 0.25)
+    >>> found.sparse.toarray()[1, 2].round(9), round(found.objective, 9)
+    (np.float64(8.0), 0.0)
+    """
+    matrix, exponent = normalised(dense_matrix(D))
+    n, l = matrix.shape
+    r = checks.integer("rank", rank, least=0, most=min(n, l))
+    checks.integer("iterations", iterations, least=1)
+    if not 0 <= k <= l:
+        raise ValueError(f"k must be between 0 and l = {l} entries a row, got {k}")
+    count = _whole(k * n)
+    if r == 0 or count == 0:
+        return _alone(matrix, r, count).rescaled(exponent)
+    guesses = [_guess(start, (n, l), exponent) for start in starts]
+    states = _starts(matrix, r, count, _subspace(matrix, r), guesses)
+    best = _race(matrix, r, count, states, iterations)[0]
+    return _finished(matrix, count, best).rescaled(exponent)
+
+
+def _whole(entries: float) -> int:
+    """Return ⌊entries⌋, forgiving the rounding of a product such as 0.29·100."""
+    return math.floor(entries + 1e-9)
+
+
+def _guess(start: ArrayLike, shape: tuple[int, int], exponent: int) -> Matrix:
+    guess = dense_matrix(start)
+    if guess.shape != shape:
+        raise ValueError(f"every start must have the shape {shape} of D, got {guess.shape}")
+    return np.ldexp(guess, -exponent)
+
+
+def split(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None) -> Decomposition:
+    """Return the best division found of a budget between rank and entries.
+
+    min over r of ‖D − L − S‖_F, rank L ≤ r, with k = budget − r·(n + l)/n entries a row.
+
+    Parameters
+    ----------
+    D : (n, l)
+        Finite.
+    budget : float
+        Stored values a row, > 0.
+    ranks : iterable of int, optional
+        Tried ranks, as far as the budget holds them; by default 0, 1, 2 and the shares ⅛, ¼, ½,
+        ¾, ⅞, 1 of the largest, ⌊budget·n/(n + l)⌋.
+
+    Returns
+    -------
+    Decomposition
+        ``objective`` is ‖D − L − S‖_F; by default at most that of the largest entries, or of the
+        truncated SVD, at the same budget. ``gap`` is NaN.
+
+    Raises
+    ------
+    ValueError
+        D is not a finite matrix; budget ≤ 0; no rank fits.
+
+    Notes
+    -----
+    Deterministic. A local optimum for every rank, and no rank between the tried ones: an upper
+    bound on what a division of the budget can do.
+    Cost: four sweeps of `godec` from each start for each rank, all of them for the best two.
+
+    Examples
+    --------
+    >>> D = np.ones((4, 4)); D[1, 2] = 9.0
+    >>> found = split(D, 2.25)
+    >>> found.rank, found.sparse.nnz, round(found.objective, 9)
+    (1, 1, 0.0)
+    """
+    matrix, exponent = normalised(dense_matrix(D))
+    n, l = matrix.shape
+    values = _whole(checks.positive("budget", budget) * n)
+    largest = min(values // (n + l), n, l)
+    tried = (
+        {round(share * largest) for share in FRACTIONS} | {1, 2} if ranks is None else set(ranks)
+    )
+    counts = {
+        r: min(values - r * (n + l), n * l)
+        for r in sorted(tried)
+        if checks.integer("every rank", r, least=0) <= largest
+    }
+    if not counts:
+        raise ValueError(f"no rank of {sorted(tried)} fits a budget of {budget} values a row")
+    V = _subspace(matrix, max(counts))
+    found = [_alone(matrix, r, count) for r, count in counts.items() if r == 0 or count == 0]
+    races = {
+        r: _race(matrix, r, count, _starts(matrix, r, count, V[:, : r + MARGIN]), ROUND)
+        for r, count in counts.items()
+        if r and count
+    }
+    for r in sorted(races, key=lambda r: races[r][0].error)[:FINALISTS]:
+        best = _race(matrix, r, counts[r], races[r], SWEEPS - ROUND)[0]
+        found.append(_finished(matrix, counts[r], best))
+    return min(found, key=attrgetter("objective")).rescaled(exponent)
+
+
+@dataclasses.dataclass(frozen=True)
+class GoDec(Method):
+    """GoDec: the least-squares sparse + low-rank split at a budget (an oracle).
+
+    estimate = L + S, min ‖D − L − S‖_F over rank L ≤ rank and k entries a row on average, for
+    D = exp(Q Kᵀ) or its row-softmax.
+
+    Parameters
+    ----------
+    rank : int, optional
+        Of L, ≥ 0; with rank 0 the largest entries of D are kept.
+    k : float, optional
+        Entries of S a row, on average, ≥ 0.
+    budget : float, optional
+        Instead of rank and k: stored values a row, divided in the best of several ways.
+    space : {"kernel", "attention"}
+        Which matrix is decomposed.
+
+    Notes
+    -----
+    Deterministic: several starts, the best kept. A local optimum and no lower bound, but never
+    worse than the truncated SVD or the largest entries at the same budget.
+    Cost: O(n·l·rank) operations an iteration, on the dense matrix.
+
+    References
+    ----------
+    .. [1] T. Zhou, D. Tao, "GoDec: Randomized Low-rank & Sparse Matrix Decomposition in Noisy
+       Case", ICML 2011, Eq. (2).
+
+    Examples
+    --------
+    >>> GoDec(rank=0, k=1).approximate([[0.0], [1.0]], [[0.0], [2.0]]).to_dense().round(3)
+    array([[1.   , 0.   ],
+           [0.   , 7.389]])
+    """
+
+    name: ClassVar[str] = "godec"
+    deterministic: ClassVar[bool] = True
+
+    rank: int | None = None
+    k: float | None = None
+    budget: float | None = None
+    space: str = "kernel"
+
+    def __post_init__(self) -> None:
+        if self.rank is not None:
+            checks.integer("rank", self.rank, least=0)
+        if self.k is not None and self.k != 0:
+            checks.positive("k", self.k)
+        if self.budget is not None:
+            checks.positive("budget", self.budget)
+            if self.rank is not None or self.k is not None:
+                raise ValueError("give a budget, or rank and k, not both")
+        checks.one_of("space", self.space, ("kernel", "attention"))
+
+    @property
+    def oracle(self) -> bool:
+        """It needs the dense matrix."""
+        return True
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return L + S."""
+        q, k = self.checked(Q, K)
+        D, top = target.matrix(q, k, self.space)
+        if self.budget is not None:
+            found = split(D, self.budget)
+        elif self.rank is not None and self.k is not None:
+            found = godec(D, self.rank, self.k)
+        else:
+            raise ValueError(f"{self} is a template: give rank and k, or use within(budget, ...)")
+        return target.approximation(found.left, found.right, found.sparse, top, q.dtype, self.space)
+
+    def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
+        """Return Q and K as arrays."""
+        return checks.queries_keys(Q, K)
+
+    def price(self, *, n: int, l: int, d: int) -> float | None:
+        """Return the budget, or rank·(n + l)/n + k."""
+        if self.budget is not None:
+            return float(self.budget)
+        if self.rank is None or self.k is None:
+            return None
+        return float(self.rank * (n + l) / n + self.k)
+
+    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
+        """Return the best split of the budget, or what is left of it beside a given rank or k."""
+        checks.positive("budget", budget)
+        column = (n + l) / n
+        if (price := self.price(n=n, l=l, d=d)) is not None:
+            return self if price <= budget else None
+        if self.rank is not None:
+            left = budget - self.rank * column
+            return dataclasses.replace(self, k=min(left, l)) if left >= 0 else None
+        if self.k is not None:
+            left = (budget - self.k) // column
+            return dataclasses.replace(self, rank=min(int(left), n, l)) if left >= 0 else None
+        return dataclasses.replace(self, budget=budget)

@@ -1,0 +1,430 @@
+"""Robust PCA: D = low-rank + sparse, by principal component pursuit or alternating projections."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
+
+from approx import checks
+from approx._jit import kernel
+from approx.base import Approximation, Method, Rng
+from approx.low_rank import target
+from approx.low_rank.decomposition import (
+    Decomposition,
+    Matrix,
+    Sparse,
+    dense_matrix,
+    normalised,
+    sparse_entries,
+    zeros,
+)
+from approx.low_rank.subspace import GRAM_SHARE, orthonormal, rotate, spectral_norm
+from approx.low_rank.thresholding import large_entries, separate
+
+BLOCK_SHARE = 0.3  # of min(n, l): a wider block costs more than the Gram matrix
+BLOCK_START, BLOCK_MARGIN = 10, 5
+CAREFUL_RHO, RELAXATION = 1.03, 1.6
+CHECK_EVERY = 5
+WARM, DECAY = 3, 0.7
+TINY = 1e-300
+
+
+@kernel
+def _augmented_step(D: Matrix, L: Matrix, state: Matrix, weights: Matrix, lam: float) -> float:
+    """One pass of the augmented Lagrangian over (Y, T) = state, in place; return ‖D − L − S‖_F².
+
+    On entry T = D − S₋ + Y/μ, the matrix whose singular values gave L. With relaxation α and
+    L_α = α L + (1 − α)(D − S₋):  W = μ(D − L_α) + Y;  Y ← clip(W, ±λ);  S = (W − Y)/μ;
+    T ← D − S + Y/μ₊.  weights = (μ, 1/μ, 1/μ₊, α).
+    """
+    n, l = D.shape
+    inverse, inverse_next = weights[1], weights[2]
+    a, b, c = weights[0] * weights[3], weights[0] * (1.0 - weights[3]), 2.0 - weights[3]
+    squares = np.zeros(l)  # one sum a column: vectorised without reordering a sum
+    for i in range(n):
+        for j in range(l):
+            d = D[i, j]
+            rest = d - L[i, j]
+            W = a * rest + b * (d - state[1, i, j]) + c * state[0, i, j]
+            Y = max(min(W, lam), -lam)
+            S = (W - Y) * inverse
+            state[0, i, j] = Y
+            state[1, i, j] = d - S + Y * inverse_next
+            squares[j] += (rest - S) * (rest - S)
+    return float(squares.sum())
+
+
+class _Shrunk(NamedTuple):
+    left: Matrix
+    right: Matrix
+    nuclear: float
+    basis: Matrix
+
+
+def _shrink_singular_values(
+    T: Matrix, threshold: float, basis: Matrix, rng: np.random.Generator
+) -> _Shrunk:
+    """Return left rightᵀ = U max(s − t, 0) Vᵀ of T (n, l), n ≥ l, its nuclear norm, a next basis.
+
+    Block subspace from `basis` while it is narrow (doubled until it holds a singular value ≤ t),
+    else the Gram matrix, or LAPACK where t/s₁ is beyond the accuracy of a Gram matrix.
+    """
+    while basis.shape[1] <= BLOCK_SHARE * T.shape[1]:
+        U, s, V = rotate(T, basis)
+        if s[-1] <= threshold:
+            return _cut(U, s, V, threshold)
+        basis = np.hstack([V, rng.standard_normal(V.shape)])
+    w, V = np.linalg.eigh(T.T @ T)
+    s, V = np.sqrt(np.maximum(w[::-1], 0.0)), V[:, ::-1]
+    if threshold < GRAM_SHARE * s[0]:
+        U, s, Vt = np.linalg.svd(T, full_matrices=False)
+        return _cut(U, s, Vt.T, threshold)
+    r = int(np.count_nonzero(s > threshold))
+    return _cut(T @ (V[:, :r] / s[:r]), s, V, threshold)
+
+
+def _cut(U: Matrix, s: Matrix, V: Matrix, threshold: float) -> _Shrunk:
+    """Return U max(s − t, 0) Vᵀ in factors; the basis keeps a margin for values that will rise."""
+    r = int(np.count_nonzero(s > threshold))
+    kept = s[:r] - threshold
+    return _Shrunk(U[:, :r] * kept, V[:, :r], float(kept.sum()), V[:, : r + BLOCK_MARGIN])
+
+
+@dataclass(frozen=True)
+class _Penalty:
+    """μ, its growth ρ up to a limit, and the relaxation α."""
+
+    mu: float
+    rho: float
+    limit: float
+    alpha: float
+    careful: bool
+
+    def grown(self) -> _Penalty:
+        """Return the penalty of the next iteration."""
+        return replace(self, mu=min(self.rho * self.mu, self.limit))
+
+    def doubted(self, D: Matrix) -> _Penalty:
+        """Return the penalty to go on with where the gap does not confirm what was found."""
+        return _careful(D, math.sqrt(self.rho) if self.careful else CAREFUL_RHO)
+
+
+def _fast(top: float, rho: float) -> _Penalty:
+    """Return the schedule of Lin, Chen, Ma: exact where recovery is."""
+    return _Penalty(1.25 / top, rho, 1e7 * 1.25 / top, 1.0, careful=False)
+
+
+def _careful(D: Matrix, rho: float = CAREFUL_RHO) -> _Penalty:
+    """Return a slow schedule, from a quarter of the μ of Candès et al., over-relaxed."""
+    return _Penalty(D.size / (16 * float(np.abs(D).sum())), rho, math.inf, RELAXATION, careful=True)
+
+
+class _Primal(NamedTuple):
+    left: Matrix
+    right: Matrix
+    sparse: Sparse
+    objective: float
+
+
+def _primal(D: Matrix, low: _Shrunk, state: Matrix, mu: float, lam: float) -> _Primal:
+    """Return L and the S of T = D − S + Y/μ, nonzero only where |Y| = λ, with their objective."""
+    Y, T = state.reshape(2, -1)
+    places = np.flatnonzero(np.abs(Y) == lam)
+    values = D.ravel()[places] - T[places] + Y[places] / mu
+    objective = low.nuclear + lam * float(np.abs(values).sum())
+    return _Primal(low.left, low.right, sparse_entries(values, places, D.shape), objective)
+
+
+def _dual_bound(D: Matrix, Y: Matrix) -> float:
+    """Return ⟨D, Y⟩ / max(1, ‖Y‖₂), a lower bound on the optimum as |Y| ≤ λ holds exactly."""
+    return float(np.vdot(D, Y)) / max(1.0, spectral_norm(Y))
+
+
+def _pursue(
+    D: Matrix, lam: float, rho: float, tolerance: float, max_iterations: int, gap_tolerance: float
+) -> Decomposition:
+    """Solve the pursuit for D (n, l), n ≥ l, ½ ≤ max |D| < 1; see `inexact_alm`."""
+    n, l = D.shape
+    rng = np.random.default_rng(0)
+    _, s, basis = rotate(D, rng.standard_normal((l, min(l, BLOCK_START))))
+    penalty = _fast(float(s[0]), rho)
+    state, L = np.empty((2, n, l)), np.empty((n, l))
+    state[0] = D / max(float(s[0]), float(np.abs(D).max()) / lam)
+    state[1] = D + state[0] / penalty.mu
+    enough = tolerance * float(np.linalg.norm(D))
+    wide = BLOCK_SHARE * l if gap_tolerance < math.inf else l
+    primal: _Primal | None = None
+    bound, gap, next_check = -math.inf, math.inf, 0
+    for iteration in range(1, max_iterations + 1):
+        low = _shrink_singular_values(state[1], 1.0 / penalty.mu, basis, rng)
+        basis = low.basis
+        np.matmul(low.left, low.right.T, out=L)
+        following = penalty.grown()
+        weights = np.array([penalty.mu, 1.0 / penalty.mu, 1.0 / following.mu, penalty.alpha])
+        converged = math.sqrt(_augmented_step(D, L, state, weights, lam)) <= enough
+        penalty, mu = following, following.mu
+        last = iteration == max_iterations
+        if last or ((converged or primal) and iteration >= next_check):
+            if converged or primal is None:
+                primal = _primal(D, low, state, mu, lam)
+            bound = max(bound, _dual_bound(D, state[0]))
+            gap = (primal.objective - bound) / max(primal.objective, TINY)
+            if last or abs(gap) <= gap_tolerance:
+                break
+            next_check = iteration + CHECK_EVERY
+            penalty = penalty.doubted(D) if converged else penalty
+        elif not penalty.careful and low.left.shape[1] > wide:
+            penalty = _careful(D)
+        if penalty.mu != mu:
+            state[1] += state[0] * (1.0 / penalty.mu - 1.0 / mu)
+    assert primal is not None
+    return Decomposition(primal.left, primal.right, primal.sparse, gap, primal.objective, iteration)
+
+
+def inexact_alm(
+    D: ArrayLike,
+    lam: float | None = None,
+    *,
+    rho: float = 1.5,
+    tolerance: float = 1e-7,
+    max_iterations: int = 1000,
+    gap_tolerance: float = 1e-4,
+) -> Decomposition:
+    """Return L + S = D by principal component pursuit, with a certificate of optimality.
+
+    min ‖L‖_* + λ ‖S‖₁  subject to  L + S = D,  by an inexact augmented Lagrangian: singular
+    values of D − S + Y/μ shrunk by 1/μ, entries of D − L + Y/μ by λ/μ, Y += μ(D − L − S), μ ← ρμ.
+
+    Parameters
+    ----------
+    D : (n, l)
+        Finite; D = 0 gives zeros.
+    lam : float, optional
+        λ > 0; 1/√max(n, l) by default.
+    rho : float
+        Growth of μ in an iteration, ≥ 1: large is fast, and exact where D is low-rank + sparse.
+    tolerance : float
+        Of ‖D − L − S‖_F / ‖D‖_F.
+    max_iterations : int
+        At most; the best so far is returned, and its gap says how good it is.
+    gap_tolerance : float
+        Relative duality gap above which a fast schedule is not believed; inf: take what rho gives.
+
+    Returns
+    -------
+    Decomposition
+        ``objective`` = ‖L‖_* + λ‖S‖₁; ``gap`` = (objective − ⟨D, Y⟩ / max(1, ‖Y‖₂)) / objective,
+        which may be below 0 by about the tolerance, as L + S = D holds to the tolerance.
+
+    Raises
+    ------
+    ValueError
+        D is not a finite matrix; lam, tolerance ≤ 0; rho < 1.
+
+    Notes
+    -----
+    Deterministic (random starts come from a fixed seed), and equivariant under scaling by powers
+    of two to the last bit, under any scaling, permutation and transposition to the tolerance.
+
+    "‖D − L − S‖ is small" says nothing about optimality: a μ that grows fast stops anywhere. Where
+    D is low-rank + sparse, and only there, the gap is small all the same. Elsewhere (attention
+    matrices) the fast schedule is left as soon as the rank exceeds 0.3·min(n, l), or when it has
+    ended with too large a gap, for a slow over-relaxed one that goes on from its Y; if the gap is
+    still too large at the end, μ falls again and grows more slowly.
+
+    Cost: one singular value thresholding and one pass over D, L, Y an iteration: O(nl·rank) with
+    block subspaces up to rank 0.3·min(n, l), O(nl·min(n, l)) above. Limit BLAS to one thread
+    around it (threadpoolctl) for n below 1500 or so; two threads on a busy machine are slower.
+
+    References
+    ----------
+    .. [1] E. Candès, X. Li, Y. Ma, J. Wright, "Robust principal component analysis?", JACM 58,
+       2011, Eq. (1.1) and algorithm 1.
+    .. [2] Z. Lin, M. Chen, Y. Ma, "The augmented Lagrange multiplier method", arXiv:1009.5055,
+       algorithm 5.
+
+    Examples
+    --------
+    >>> D = np.ones((20, 20)); D[3, 4] = 9.0
+    >>> parts = inexact_alm(D)
+    >>> parts.rank, parts.sparse.nnz, round(float(parts.sparse[3, 4]), 5)
+    (1, 1, 8.0)
+    """
+    matrix = dense_matrix(D)
+    lam = max(matrix.shape) ** -0.5 if lam is None else checks.positive("lam", lam)
+    checks.positive("tolerance", tolerance)
+    checks.integer("max_iterations", max_iterations, least=1)
+    if not 1 <= rho < math.inf:
+        raise ValueError(f"rho must be finite and >= 1, got {rho!r}")
+    if not gap_tolerance > 0:
+        raise ValueError(f"gap_tolerance must be > 0, got {gap_tolerance!r}")
+    if not matrix.any():
+        return zeros(matrix.shape, 0.0)
+    scaled, exponent = normalised(matrix)
+    wide = scaled.shape[0] < scaled.shape[1]
+    if wide:
+        scaled = np.ascontiguousarray(scaled.T)
+    found = _pursue(scaled, lam, rho, tolerance, max_iterations, gap_tolerance)
+    return (found.transposed() if wide else found).rescaled(exponent)
+
+
+def _tangent_svd(Z: Matrix, U: Matrix, V: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    """Return singular triplets of U UᵀZ + Z V Vᵀ − U UᵀZV Vᵀ: its rank is at most 2r.
+
+    Z projected on the tangent space of the matrices of rank r at U diag(s) Vᵀ. U, V come back
+    with r columns, s with all its values.
+    """
+    r = U.shape[1]
+    ZV, ZtU = (V.T @ Z.T).T, (U.T @ Z).T
+    P, A = orthonormal(np.hstack([U, ZV]))
+    Q, B = orthonormal(np.hstack([V, ZtU]))
+    core = A[:, :r] @ B[:, r:].T + (A[:, r:] - A[:, :r] @ (U.T @ ZV)) @ B[:, :r].T
+    u, s, wt = np.linalg.svd(core)
+    return P @ u[:, :r], s, Q @ wt[:r].T
+
+
+def acc_alt_proj(
+    D: ArrayLike, rank: int, *, tolerance: float = 1e-7, max_iterations: int = 100
+) -> Decomposition:
+    """Return L + S ≈ D, rank L ≤ rank, by accelerated alternating projections.
+
+    S ← D − L where |D − L| ≥ ζ;  L ← the best rank-r matrix for D − S projected on the tangent
+    space at L;  ζ ← β(σ_{r+1} + γ^t σ₁),  β = 1/(2(nl)^¼), γ = 0.7.
+
+    Parameters
+    ----------
+    D : (n, l)
+        Finite; D = 0 gives zeros.
+    rank : int
+        0 ≤ rank ≤ min(n, l): the true rank; with 0, S = D.
+    tolerance : float
+        Of ‖D − L − S‖_F / ‖D‖_F.
+    max_iterations : int
+        At most.
+
+    Returns
+    -------
+    Decomposition
+        ``objective`` is ‖D − L − S‖_F; ``gap`` is NaN: not convex.
+
+    Notes
+    -----
+    Deterministic. Exact where D is low-rank + sparse enough and rank is right. Elsewhere ζ falls
+    until S takes everything: not a way to compress attention; `godec` limits the entries.
+    Cost: O(nl·rank) an iteration, no SVD of anything wider than 2·rank.
+
+    References
+    ----------
+    .. [1] H. Cai, J.-F. Cai, K. Wei, "Accelerated alternating projections for robust principal
+       component analysis", JMLR 20, 2019, algorithms 1 and 2.
+
+    Examples
+    --------
+    >>> D = np.ones((40, 40)); D[3, 4] = 9.0
+    >>> parts = acc_alt_proj(D, 1)
+    >>> parts.sparse.nnz, round(float(parts.sparse[3, 4]), 5)
+    (1, 8.0)
+    """
+    matrix = dense_matrix(D)
+    r = checks.integer("rank", rank, least=0, most=min(matrix.shape))
+    checks.positive("tolerance", tolerance)
+    checks.integer("max_iterations", max_iterations, least=1)
+    scaled, exponent = normalised(matrix)
+    if r == 0 or not scaled.any():
+        return replace(zeros(matrix.shape, math.nan), sparse=csr_array(matrix))
+    return _project(scaled, r, tolerance, max_iterations).rescaled(exponent)
+
+
+def _project(D: Matrix, r: int, tolerance: float, max_iterations: int) -> Decomposition:
+    """Alternate for ½ ≤ max |D| < 1 and rank r ≥ 1; see `acc_alt_proj`."""
+    n, l = D.shape
+    beta = 0.5 * (n * l) ** -0.25
+    L, Z = np.zeros_like(D), np.empty_like(D)
+    width = min(r + BLOCK_MARGIN, n, l)
+    _, s, V = rotate(D, np.random.default_rng(0).standard_normal((l, width)))
+    separate(D, L, L, 4 * beta * float(s[0]), 0, 0.0, Z)
+    for _ in range(WARM):
+        U, s, V = rotate(Z, V)
+    U, s, V = U[:, :r], s[:r], V[:, :r]
+    enough, threshold = tolerance * float(np.linalg.norm(D)), beta * float(s[0])
+    for iteration in range(1, max_iterations + 1):
+        np.matmul(U * s, V.T, out=L)
+        rest = math.sqrt(separate(D, L, L, threshold, 0, 0.0, Z))
+        if rest <= enough or iteration == max_iterations:
+            break
+        U, every, V = _tangent_svd(Z, U, V)
+        s = every[:r]
+        threshold = beta * float(every[r:].max(initial=0.0) + DECAY**iteration * s[0])
+    S = large_entries(D, L, threshold)
+    return Decomposition(U * s, V, S, math.nan, rest, iteration)
+
+
+@dataclass(frozen=True)
+class RobustPCA(Method):
+    """Robust PCA by principal component pursuit: the exact-recovery oracle.
+
+    estimate = L + S, argmin ‖L‖_* + λ‖S‖₁ subject to L + S = D, D = exp(Q Kᵀ) or its row-softmax.
+
+    Parameters
+    ----------
+    lam : float, optional
+        λ > 0; 1/√max(n, l) by default.
+    space : {"kernel", "attention"}
+        Which matrix is decomposed.
+    max_iterations : int
+        Stop there, converged or not: real heads can need a thousand for the last digits.
+
+    Notes
+    -----
+    Deterministic; reproduces D up to the tolerance, at a rank and a number of entries of its own
+    choosing: it has no budget. Where D is exactly low-rank plus sparse it finds both; attention
+    is not, and comes out at more than half of full rank. See `inexact_alm`, which also returns
+    the duality gap.
+    Cost: some dozens of singular value thresholdings of the dense matrix.
+
+    References
+    ----------
+    .. [1] E. J. Candès, X. Li, Y. Ma, J. Wright, "Robust Principal Component Analysis?",
+       J. ACM 58, 2011, Eq. (1.1).
+
+    Examples
+    --------
+    >>> RobustPCA().approximate([[0.0], [0.0]], [[1.0], [1.0]]).to_dense().round(6)
+    array([[1., 1.],
+           [1., 1.]])
+    """
+
+    name: ClassVar[str] = "robust_pca"
+    deterministic: ClassVar[bool] = True
+
+    lam: float | None = None
+    space: str = "kernel"
+    max_iterations: int = 100
+
+    def __post_init__(self) -> None:
+        if self.lam is not None:
+            checks.positive("lam", self.lam)
+        checks.integer("max_iterations", self.max_iterations, least=1)
+        checks.one_of("space", self.space, ("kernel", "attention"))
+
+    @property
+    def oracle(self) -> bool:
+        """It needs the dense matrix."""
+        return True
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return L + S."""
+        q, k = self.checked(Q, K)
+        D, top = target.matrix(q, k, self.space)
+        found = inexact_alm(D, self.lam, max_iterations=self.max_iterations)
+        return target.approximation(found.left, found.right, found.sparse, top, q.dtype, self.space)
+
+    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
+        """Return None: pursuit chooses its own rank and entries."""
+        checks.positive("budget", budget)
+        return None

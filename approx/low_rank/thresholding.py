@@ -1,0 +1,98 @@
+"""The entries where D and a low-rank L differ most: selection, and the passes over D and L.
+
+Alternating methods move between "S = the large entries of D − L" and "L = the best low-rank
+matrix for D − S". D − S is D off the support and L on it, so one pass reads D and L and writes
+the next matrix to approximate; S itself is needed at the end only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from approx._jit import kernel
+from approx.low_rank.decomposition import Indices, Matrix, Sparse, sparse_entries
+
+# Where the last threshold is a good guess, only entries above this share of it are looked at.
+GUESS = 0.75
+LEAST = 5e-324  # threshold 0 would select zeros
+
+
+@kernel
+def _separate(
+    D: Matrix, L: Matrix, P: Matrix, threshold: float, ahead: float, out: Matrix
+) -> float:
+    """Write L + ahead·(L − P) where |D − L| ≥ threshold, else D; return Σ (D − L)² of the latter.
+
+    One sum a column, so that the loop is vectorised without reordering a sum.
+    """
+    n, l = D.shape
+    squares = np.zeros(l)
+    for i in range(n):
+        for j in range(l):
+            low = L[i, j]
+            difference = D[i, j] - low
+            large = abs(difference) >= threshold
+            out[i, j] = low + ahead * (low - P[i, j]) if large else D[i, j]
+            squares[j] += 0.0 if large else difference * difference
+    return float(squares.sum())
+
+
+@kernel
+def _gather(D: Matrix, L: Matrix, floor: float, out: Matrix) -> int:
+    """Write every |D − L| ≥ floor to the front of out (n·l + 1,), row by row; return how many."""
+    n, l = D.shape
+    found = 0
+    for i in range(n):
+        for j in range(l):
+            size = abs(D[i, j] - L[i, j])
+            out[found] = size  # always written, kept if large: no branch to predict
+            found += size >= floor
+    return found
+
+
+def kth_largest(D: Matrix, L: Matrix, count: int, guess: float, work: Matrix) -> tuple[float, int]:
+    """Return (threshold, excess): count + excess entries have |D − L| ≥ threshold, the count-th.
+
+    excess > 0 only where entries tie with it. `guess` is a threshold that was right for a similar
+    L (0: none); work has n·l + 1 places. Exact whatever the guess; a good one makes it one pass.
+    """
+    if count == 0:
+        return np.inf, 0
+    found = _gather(D, L, GUESS * guess, work)
+    if found < count:
+        found = _gather(D, L, 0.0, work)
+    sizes = work[:found]
+    place = found - count
+    sizes.partition(place)
+    threshold = float(max(sizes[place], LEAST))
+    return threshold, max(0, int(np.count_nonzero(sizes[: place + 1] >= threshold)) - 1)
+
+
+def _excess_ties(D: Matrix, L: Matrix, threshold: float, excess: int) -> Indices:
+    """Return the flat places of the last `excess` entries with |D − L| = threshold."""
+    return np.flatnonzero(np.abs(D - L) == threshold)[-excess:]
+
+
+def separate(
+    D: Matrix, L: Matrix, P: Matrix, threshold: float, excess: int, ahead: float, out: Matrix
+) -> float:
+    """Write D − S to out, S = D − L at the large entries; return ‖D − L − S‖_F².
+
+    At the large entries, where D − S = L, out holds L + ahead·(L − P): P is the L before, and
+    ahead > 0 carries its change on.
+    """
+    rest = _separate(D, L, P, threshold, ahead, out)
+    if excess:
+        ties = _excess_ties(D, L, threshold, excess)
+        out.ravel()[ties] = D.ravel()[ties]
+        rest += excess * threshold**2
+    return rest
+
+
+def large_entries(D: Matrix, L: Matrix, threshold: float, excess: int = 0) -> Sparse:
+    """Return D − L where |D − L| ≥ threshold, without the last `excess` ties, as a CSR array."""
+    S = (D - L).ravel()
+    places = np.flatnonzero(np.abs(S) >= threshold)
+    if excess:
+        places = np.setdiff1d(places, _excess_ties(D, L, threshold, excess), assume_unique=True)
+    return sparse_entries(S[places], places, D.shape)

@@ -1,0 +1,261 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from numpy.testing import assert_allclose
+
+from approx.low_rank import thresholding
+from approx.low_rank.godec import godec, split
+from approx.low_rank.robust_pca import inexact_alm
+from approx.low_rank.thresholding import kth_largest, large_entries, separate
+
+seeds = st.integers(0, 2**32 - 1)
+# Small integers: many ties, zeros and repeated rows.
+tied = arrays(
+    np.float64, array_shapes(min_dims=2, max_dims=2, max_side=7), elements=st.integers(-3, 3)
+)
+
+
+def attention(n, l, temperature=1.0, d=16, seed=0, rows=False):
+    rng = np.random.default_rng(seed)
+    Q, K = rng.standard_normal((n, d)), rng.standard_normal((l, d))
+    A = np.exp(Q @ K.T / (temperature * math.sqrt(d)))
+    return A / A.sum(axis=1, keepdims=True) if rows else A
+
+
+def clustered(n, temperature, size=8, d=16, seed=0):
+    rng = np.random.default_rng(seed)
+    X = np.repeat(rng.standard_normal((n // size, d)), size, axis=0)
+    X += 0.3 * rng.standard_normal(X.shape)
+    logits = X @ X.T / (temperature * math.sqrt(d))
+    A = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return A / A.sum(axis=1, keepdims=True)
+
+
+def largest(D, count):
+    S = np.zeros_like(D)
+    kept = np.argsort(-np.abs(D).ravel(), kind="stable")[:count]
+    S.ravel()[kept] = D.ravel()[kept]
+    return S
+
+
+def truncated(D, rank):
+    U, s, Vt = np.linalg.svd(D, full_matrices=False)
+    return (U[:, :rank] * s[:rank]) @ Vt[:rank]
+
+
+def plain(D, rank, count, S, sweeps=30):
+    """GoDec with a full SVD and a full sort a sweep, from a given S."""
+    for _ in range(sweeps):
+        L = truncated(D - S, rank)
+        S = largest(D - L, count)
+    return np.linalg.norm(D - L - S)
+
+
+def error(D, parts):
+    return np.linalg.norm(D - parts.low_rank - parts.sparse.toarray())
+
+
+MATRICES = {
+    "cold": attention(96, 96, 0.5),
+    "warm": attention(96, 64, 1.0),
+    "rows": attention(64, 96, 2.0, rows=True),
+    "clusters": clustered(96, 2.0),
+    "hot clusters": clustered(96, 8.0),
+}
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize(("rank", "k"), [(1, 0.25), (4, 4), (8, 2.5), (12, 12), (60, 1)])
+def test_error_is_at_most_that_of_either_part_and_of_the_plain_solver(name, rank, k):
+    D = MATRICES[name]
+    count = math.floor(k * len(D))
+    parts = godec(D, rank, k)
+    assert parts.rank == rank
+    assert parts.sparse.nnz == count
+    assert math.isnan(parts.gap)
+    assert parts.objective == pytest.approx(error(D, parts), rel=1e-9, abs=1e-13)
+    assert parts.objective <= np.linalg.norm(D - largest(D, count))
+    assert parts.objective <= np.linalg.norm(D - truncated(D, rank))
+    starts = (np.zeros_like(D), largest(D, count))
+    twin = min(plain(D, rank, count, S) for S in starts)
+    # Local optima of one problem from the same starts: they may differ a little, on either side.
+    assert parts.objective <= 1.05 * twin
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_error_never_rises_with_the_sweeps(name):
+    D = MATRICES[name]
+    errors = [godec(D, 6, 6, iterations=i).objective for i in range(1, 16)]
+    assert (np.diff(errors) <= 0).all()
+    assert errors[-1] < errors[0]
+
+
+@given(tied, st.data())
+def test_special_cases_are_exact_even_with_ties(D, data):
+    n, l = D.shape
+    count = data.draw(st.integers(0, n * l))
+    entries = godec(D, 0, count / n)
+    assert entries.rank == 0
+    assert (entries.sparse.toarray() == largest(D, count)).all()
+    assert entries.objective == pytest.approx(np.linalg.norm(D - largest(D, count)), abs=1e-12)
+    rank = data.draw(st.integers(0, min(n, l)))
+    low = godec(D, rank, 0)
+    best = np.linalg.norm(D - truncated(D, rank))
+    assert low.sparse.nnz == 0
+    assert low.objective == pytest.approx(best, abs=1e-12 * (1 + np.abs(D).sum()))
+    both = godec(D, rank, count / n)
+    assert both.sparse.nnz <= count
+    assert both.objective <= min(entries.objective, best) + 1e-12 * (1 + np.abs(D).sum())
+    assert both.objective == pytest.approx(error(D, both), abs=1e-12 * (1 + np.abs(D).sum()))
+
+
+@pytest.mark.parametrize("tail", [1.0, 1e-4, 1e-9])
+def test_truncated_svd_is_accurate(tail):
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.standard_normal((n, 20)))[0] for n in (40, 30))
+    s = np.concatenate([np.linspace(3, 2, 5), tail * np.linspace(1, 0.5, 15)])
+    D = (U * s) @ V.T
+    parts = godec(D, 5, 0)
+    assert parts.objective == pytest.approx(np.linalg.norm(s[5:]), rel=1e-8, abs=1e-14)
+    assert_allclose(parts.low_rank, (U[:, :5] * s[:5]) @ V[:, :5].T, atol=1e-12)
+
+
+def test_low_rank_plus_sparse_is_recovered():
+    rng = np.random.default_rng(1)
+    L = rng.standard_normal((60, 3)) @ rng.standard_normal((3, 50))
+    S = largest(rng.standard_normal((60, 50)), 90) * 5
+    parts = godec(L + S, 3, 1.5, iterations=200)
+    assert ((parts.sparse.toarray() != 0) == (S != 0)).all()
+    assert_allclose(parts.low_rank, L, atol=1e-8)
+
+
+def test_a_guess_is_a_further_start():
+    D = clustered(96, 8.0)
+    pursued = inexact_alm(D, 2 / math.sqrt(96)).low_rank
+    seeded = godec(D, 8, 8, starts=[pursued], iterations=4)  # the race alone: the best of all
+    assert seeded.objective <= godec(D, 8, 8, iterations=4).objective
+    rng = np.random.default_rng(1)
+    L = rng.standard_normal((30, 3)) @ rng.standard_normal((3, 20))
+    S = largest(rng.standard_normal((30, 20)), 30) * 3
+    assert_allclose(godec(L + S, 3, 1, starts=[L]).low_rank, L, atol=1e-10)
+
+
+@given(st.tuples(st.integers(2, 8), st.integers(2, 8)), seeds)
+def test_scale_and_order_do_not_matter(shape, seed):
+    rng = np.random.default_rng(seed)
+    D = rng.standard_normal(shape)
+    parts = godec(D, 1, 0.5)
+    for exponent in (-700, 900):  # a power of two changes no digit
+        scaled = godec(np.ldexp(D, exponent), 1, 0.5)
+        assert (scaled.low_rank == np.ldexp(parts.low_rank, exponent)).all()
+        assert (scaled.sparse.toarray() == np.ldexp(parts.sparse.toarray(), exponent)).all()
+    for c in (1e-200, 1e200):
+        assert godec(c * D, 1, 0.5).objective / c == pytest.approx(parts.objective, rel=1e-6)
+    rows, columns = rng.permutation(shape[0]), rng.permutation(shape[1])
+    moved = godec(D[rows][:, columns], 1, 0.5)
+    assert moved.objective == pytest.approx(parts.objective, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("budget", [0.5, 2, 7.3, 16, 40])
+def test_split_is_at_most_either_part_alone(name, budget):
+    D = MATRICES[name]
+    n, l = D.shape
+    parts = split(D, budget)
+    assert parts.rank * (n + l) + parts.sparse.nnz <= budget * n
+    assert parts.objective == pytest.approx(error(D, parts), rel=1e-9)
+    assert parts.objective <= np.linalg.norm(D - largest(D, int(budget * n))) * (1 + 1e-12)
+    rank = min(int(budget * n / (n + l)), n, l)
+    assert parts.objective <= np.linalg.norm(D - truncated(D, rank)) * (1 + 1e-12)
+
+
+def test_split_gains_where_neither_part_is_enough():
+    D = clustered(96, 2.0)
+    parts = split(D, 20)
+    alone = min(np.linalg.norm(D - largest(D, 20 * 96)), np.linalg.norm(D - truncated(D, 10)))
+    assert 0 < parts.rank < 10
+    assert parts.objective < 0.6 * alone
+
+
+def test_split_of_given_ranks():
+    D = attention(32, 32)
+    assert split(D, 8, ranks=[3, 99]).rank == 3
+    assert split(D, 8, ranks=range(5)).objective <= split(D, 8, ranks=[2]).objective
+    assert split(D, 8, ranks=[4]).sparse.nnz == 0  # the budget holds rank 4 and nothing else
+    everything = split(D, 64)
+    assert everything.objective == pytest.approx(0, abs=1e-12)
+
+
+def test_zero_matrix():
+    for parts in (godec(np.zeros((4, 3)), 1, 1), split(np.zeros((4, 3)), 3), godec([[0.0]], 0, 1)):
+        assert not parts.low_rank.any()
+        assert parts.sparse.nnz == 0
+        assert parts.objective == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: godec([1.0], 0, 1), "D must have 2 dimensions"),
+        (lambda: godec([[1.0, math.inf]], 0, 1), r"D must be finite.*index \(0, 1\)"),
+        (lambda: godec(np.ones((2, 3)), 3, 1), "rank must be <= 2"),
+        (lambda: godec(np.ones((2, 3)), -1, 1), "rank must be >= 0"),
+        (lambda: godec(np.ones((2, 3)), 1, 3.5), "k must be between 0 and l = 3"),
+        (lambda: godec(np.ones((2, 3)), 1, -0.5), "k must be between 0 and l = 3"),
+        (lambda: godec(np.ones((2, 3)), 1, math.nan), "k must be between 0 and l = 3"),
+        (lambda: godec(np.ones((2, 3)), 1, 1, iterations=0), "iterations must be >= 1"),
+        (lambda: godec(np.ones((2, 3)), 1, 1, starts=[np.ones((3, 2))]), "shape"),
+        (lambda: split(np.ones((2, 3)), 0), "budget must be finite and > 0"),
+        (lambda: split([[math.nan]], 1), "D must be finite"),
+        (lambda: split(np.ones((2, 3)), 1, ranks=[2]), "no rank of"),
+        (lambda: split(np.ones((2, 3)), 1, ranks=[-1]), "every rank must be >= 0"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.kernel
+@given(tied, st.data())
+def test_selection_is_exact_whatever_the_guess(D, data):
+    n, l = D.shape
+    L = data.draw(arrays(np.float64, D.shape, elements=st.integers(-1, 1)))
+    count = data.draw(st.integers(0, n * l))
+    guess = data.draw(st.sampled_from([0.0, 0.5, 1.0, 2.0, 100.0]))
+    work = np.empty(n * l + 1)
+    threshold, excess = kth_largest(D, L, count, guess, work)
+    S = large_entries(D, L, threshold, excess).toarray()
+    assert (largest(D - L, count) == S).all()
+    out = np.empty_like(D)
+    rest = separate(D, L, L, threshold, excess, 0.0, out)
+    assert rest == pytest.approx(((D - L - S) ** 2).sum(), abs=1e-12)
+    # Where D = L either is right.
+    assert (out == D - S).all()
+
+
+@pytest.mark.kernel
+def test_separate_equals_its_definition():
+    rng = np.random.default_rng(0)
+    D, L, P = rng.standard_normal((3, 7, 5))
+    out = np.empty_like(D)
+    for threshold, ahead in ((0.8, 0.0), (0.8, 0.9), (math.inf, 0.9), (0.0, 0.5)):
+        large = np.abs(D - L) >= threshold
+        rest = thresholding._separate(D, L, P, threshold, ahead, out)
+        assert rest == pytest.approx(((D - L)[~large] ** 2).sum(), rel=1e-14)
+        assert_allclose(out, np.where(large, L + ahead * (L - P), D), rtol=0, atol=1e-15)
+
+
+@pytest.mark.kernel
+def test_gather_finds_the_large_differences_in_order():
+    rng = np.random.default_rng(0)
+    D, L = rng.standard_normal((2, 7, 5))
+    sizes = np.abs(D - L).ravel()
+    work = np.empty(36)
+    for floor in (0.0, 0.8, 100.0):
+        found = thresholding._gather(D, L, floor, work)
+        assert work[:found].tolist() == sizes[sizes >= floor].tolist()

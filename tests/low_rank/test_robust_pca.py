@@ -1,0 +1,266 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from approx.low_rank import robust_pca
+from approx.low_rank.robust_pca import acc_alt_proj, inexact_alm
+
+GOLDEN = [(400, 20, 0.05), (500, 25, 0.05), (1000, 50, 0.05), (500, 50, 0.10)]
+shapes = st.tuples(st.integers(1, 8), st.integers(1, 8))
+seeds = st.integers(0, 2**32 - 1)
+
+
+def golden(n, rank, corruption):
+    """The reference's instances: A Bᵀ, and 5 mean |A Bᵀ| times ±U(½, 1½) at random places."""
+    rng = np.random.default_rng(0)
+    L = rng.standard_normal((n, rank)) @ rng.standard_normal((n, rank)).T
+    count = int(corruption * n * n)
+    places = rng.choice(n * n, count, replace=False)
+    signs = rng.choice([-1.0, 1.0], count)
+    S = np.zeros(n * n)
+    S[places] = signs * rng.uniform(0.5, 1.5, count) * 5 * np.abs(L).mean()
+    return L, S.reshape(n, n)
+
+
+def attention(n, d=64, temperature=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    Q, K = rng.standard_normal((2, n, d))
+    return np.exp(Q @ K.T / (temperature * math.sqrt(d)))
+
+
+def pursuit(D, lam, rho=1.05, tolerance=1e-9):
+    """Inexact ALM with a full SVD and a temporary for every term."""
+    mu = 1.25 / np.linalg.norm(D, 2)
+    Y = D / max(np.linalg.norm(D, 2), np.abs(D).max() / lam)
+    S = np.zeros_like(D)
+    while True:
+        U, s, Vt = np.linalg.svd(D - S + Y / mu, full_matrices=False)
+        s = np.maximum(s - 1 / mu, 0)
+        L = (U * s) @ Vt
+        W = D - L + Y / mu
+        S = np.sign(W) * np.maximum(np.abs(W) - lam / mu, 0)
+        Z = D - L - S
+        if np.linalg.norm(Z) <= tolerance * np.linalg.norm(D):
+            return s.sum() + lam * np.abs(S).sum()
+        Y, mu = Y + mu * Z, rho * mu
+
+
+def objective(L, S, lam):
+    return np.linalg.norm(L, "nuc") + lam * np.abs(S).sum()
+
+
+@pytest.mark.parametrize(("n", "rank", "corruption"), GOLDEN)
+def test_pursuit_recovers_golden_instances(n, rank, corruption):
+    L, S = golden(n, rank, corruption)
+    parts = inexact_alm(L + S)
+    assert parts.rank == rank
+    assert parts.sparse.nnz == int(corruption * n * n)
+    assert ((parts.sparse.toarray() != 0) == (S != 0)).all()
+    assert np.linalg.norm(parts.low_rank - L) < 1e-6 * np.linalg.norm(L)
+    assert abs(parts.gap) <= 1e-4
+    # Recovery is exact, so the optimum is known; L + S = D holds to 1e-7.
+    assert parts.objective == pytest.approx(objective(L, S, n**-0.5), rel=1e-6)
+    assert 16 <= parts.iterations <= 26 or corruption > 0.05
+
+
+@pytest.mark.parametrize(("n", "rank", "corruption"), GOLDEN)
+def test_projections_recover_golden_instances(n, rank, corruption):
+    L, S = golden(n, rank, corruption)
+    parts = acc_alt_proj(L + S, rank)
+    assert parts.rank == rank
+    assert ((parts.sparse.toarray() != 0) == (S != 0)).all()
+    assert np.linalg.norm(parts.low_rank - L) < 1e-6 * np.linalg.norm(L)
+    assert parts.objective <= 1e-7 * np.linalg.norm(L + S)
+    assert math.isnan(parts.gap)
+    assert parts.iterations <= 25
+
+
+def test_exact_recovery_is_not_run_again():
+    L, S = golden(400, 20, 0.05)
+    alone = inexact_alm(L + S, gap_tolerance=math.inf)
+    believed = inexact_alm(L + S)
+    assert believed.iterations == alone.iterations
+    assert believed.objective == alone.objective
+    # Here the gap is too large at first, but the better dual point of a few more iterations
+    # confirms the same L and S.
+    L, S = golden(200, 20, 0.1)
+    alone = inexact_alm(L + S, gap_tolerance=math.inf)
+    confirmed = inexact_alm(L + S)
+    assert alone.gap > 1e-4 >= confirmed.gap
+    assert alone.iterations < confirmed.iterations <= alone.iterations + 10
+    assert (confirmed.left == alone.left).all()
+
+
+@pytest.mark.parametrize(
+    "D",
+    [
+        attention(24),
+        attention(40, temperature=0.25)[:, :24],
+        attention(40, temperature=4.0)[:24],
+        np.random.default_rng(1).standard_normal((30, 20)),
+        golden(60, 3, 0.05)[0] + golden(60, 3, 0.05)[1],
+    ],
+)
+def test_objective_equals_that_of_the_plain_solver(D):
+    lam = max(D.shape) ** -0.5
+    parts = inexact_alm(D, gap_tolerance=1e-6)
+    assert abs(parts.gap) <= 1e-6  # so the objective is that close to the optimum
+    assert parts.objective == pytest.approx(pursuit(D, lam), rel=2e-6)
+    assert parts.objective == pytest.approx(
+        objective(parts.low_rank, parts.sparse.toarray(), lam), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_a_wrong_point_is_noticed_and_left(temperature):
+    D = attention(128, temperature=temperature)
+    fast = inexact_alm(D, gap_tolerance=math.inf)
+    found = inexact_alm(D)
+    assert fast.gap > 0.03
+    assert abs(found.gap) <= 1e-4
+    assert found.objective < fast.objective
+    assert found.rank < fast.rank
+    # Both satisfy the constraint that other solvers stop at.
+    for parts in (fast, found):
+        rest = np.linalg.norm(D - parts.low_rank - parts.sparse.toarray())
+        assert rest <= 1e-7 * np.linalg.norm(D) * (1 + 1e-6)
+
+
+def test_the_gap_bounds_the_distance_to_the_optimum():
+    D = attention(48)
+    optimum = inexact_alm(D, tolerance=1e-10, gap_tolerance=1e-9).objective
+    for gap_tolerance in (math.inf, 1e-2, 1e-4, 1e-6):
+        parts = inexact_alm(D, gap_tolerance=gap_tolerance)
+        assert parts.objective * (1 - parts.gap) <= optimum * (1 + 1e-9)
+        assert parts.objective >= optimum * (1 - 1e-6)  # ‖D − L − S‖ ≤ 1e-7
+
+
+def test_a_gap_out_of_reach_ends_with_the_iterations():
+    parts = inexact_alm(attention(20), gap_tolerance=1e-14, max_iterations=300)
+    assert parts.iterations == 300
+    assert abs(parts.gap) < 1e-6
+    first = inexact_alm(attention(20), max_iterations=1)
+    assert first.iterations == 1
+    assert math.isfinite(first.gap)
+
+
+@given(shapes, seeds)
+def test_pursuit_is_equivariant_and_adds_up(shape, seed):
+    rng = np.random.default_rng(seed)
+    D = rng.standard_normal(shape) * np.exp(rng.standard_normal(shape))
+    lam, exact = 0.5, {"gap_tolerance": 1e-5}
+    parts = inexact_alm(D, lam, **exact)
+    L, S = parts.low_rank, parts.sparse.toarray()
+    assert np.linalg.norm(D - L - S) <= 1.001e-7 * np.linalg.norm(D)
+    assert abs(parts.gap) <= 1e-5
+    rows, columns = rng.permutation(shape[0]), rng.permutation(shape[1])
+    signs = rng.choice([-1.0, 1.0], shape[0])[:, None] * rng.choice([-1.0, 1.0], shape[1])
+    same = {"rel": 2.1e-5}  # each is within its gap of the same optimum
+    for changed in (D.T, D[rows][:, columns], signs * D):
+        assert inexact_alm(changed, lam, **exact).objective == pytest.approx(
+            parts.objective, **same
+        )
+    for exponent in (-700, -1, 900):  # a power of two changes no digit
+        scaled = inexact_alm(np.ldexp(D, exponent), lam, **exact)
+        assert (scaled.low_rank == np.ldexp(L, exponent)).all()
+        assert (scaled.sparse.toarray() == np.ldexp(S, exponent)).all()
+        assert scaled.gap == parts.gap
+    for c in (1e-200, 3.0, 1e200):
+        scaled = inexact_alm(c * D, lam, **exact)
+        assert scaled.objective / c == pytest.approx(parts.objective, **same)
+
+
+@given(shapes, seeds)
+def test_extreme_lam_leaves_one_part(shape, seed):
+    D = np.random.default_rng(seed).standard_normal(shape)
+    # S = D is optimal for λ ≤ 1/√(nl), L = D for λ ≥ 1 (|sgn D| and the polar factor are feasible).
+    everything = inexact_alm(D, 0.5 / math.sqrt(D.size))
+    assert everything.objective == pytest.approx(
+        0.5 / math.sqrt(D.size) * np.abs(D).sum(), rel=1e-4
+    )
+    nothing = inexact_alm(D, 2.0)
+    assert nothing.objective == pytest.approx(np.linalg.norm(D, "nuc"), rel=1e-4)
+    assert_allclose(nothing.low_rank, D, atol=1e-4 * np.abs(D).max())
+
+
+def test_projections_find_a_spike_at_every_scale_and_orientation():
+    rng = np.random.default_rng(3)
+    L = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 40))
+    S = np.zeros((60, 40))
+    S[3, 7], S[50, 20] = 30.0, -20.0
+    for c in (1.0, 1e-200, 1e200):
+        for scaled, low in ((c * (L + S), c * L), (c * (L + S).T, c * L.T)):
+            parts = acc_alt_proj(scaled, 2)
+            assert_allclose(parts.low_rank / c, low / c, atol=1e-5)
+            assert parts.sparse.nnz == 2
+    for rank in (4, 40):  # more than the true rank: other parts, the same sum
+        parts = acc_alt_proj(L + S, rank)
+        assert_allclose(parts.low_rank + parts.sparse.toarray(), L + S, atol=1e-5)
+
+
+def test_rank_zero_and_zero_matrices():
+    D = np.arange(6.0).reshape(2, 3)
+    parts = acc_alt_proj(D, 0)
+    assert (parts.sparse.toarray() == D).all()
+    assert parts.low_rank.tolist() == np.zeros((2, 3)).tolist()
+    for parts in (inexact_alm(np.zeros((3, 2))), acc_alt_proj(np.zeros((3, 2)), 1)):
+        assert parts.low_rank.shape == (3, 2)
+        assert not parts.low_rank.any()
+        assert parts.sparse.nnz == 0
+        assert parts.objective == 0
+    assert inexact_alm(np.zeros((3, 2))).gap == 0
+
+
+def test_projections_stop_at_the_last_iteration():
+    L, S = golden(60, 3, 0.05)
+    assert acc_alt_proj(L + S, 3, max_iterations=2).iterations == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: inexact_alm([1.0, 2.0]), "D must have 2 dimensions"),
+        (lambda: inexact_alm([[1.0, math.nan]]), r"D must be finite.*index \(0, 1\)"),
+        (lambda: inexact_alm(np.zeros((0, 3))), "D must have rows and columns"),
+        (lambda: inexact_alm([[1.0]], 0.0), "lam must be finite and > 0"),
+        (lambda: inexact_alm([[1.0]], rho=0.9), "rho must be finite and >= 1"),
+        (lambda: inexact_alm([[1.0]], tolerance=0.0), "tolerance must be finite and > 0"),
+        (lambda: inexact_alm([[1.0]], max_iterations=0), "max_iterations must be >= 1"),
+        (lambda: inexact_alm([[1.0]], gap_tolerance=0.0), "gap_tolerance must be > 0"),
+        (lambda: acc_alt_proj([[math.inf]], 1), "D must be finite"),
+        (lambda: acc_alt_proj(np.ones((2, 3)), 3), "rank must be <= 2"),
+        (lambda: acc_alt_proj(np.ones((2, 3)), -1), "rank must be >= 0"),
+        (lambda: acc_alt_proj([[1.0]], 1, tolerance=-1.0), "tolerance must be finite and > 0"),
+        (lambda: acc_alt_proj([[1.0]], 1, max_iterations=0), "max_iterations must be >= 1"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("alpha", [1.0, 1.6])
+def test_augmented_step_equals_its_definition(alpha):
+    rng = np.random.default_rng(0)
+    D, L, S, Y = rng.standard_normal((4, 7, 5))
+    lam, mu, mu_next = 0.4, 0.7, 0.9
+    Y = np.clip(Y, -lam, lam)
+    relaxed = alpha * L + (1 - alpha) * (D - S)
+    W = mu * (D - relaxed) + Y
+    new_Y = np.clip(W, -lam, lam)
+    new_S = (W - new_Y) / mu
+    assert_allclose(  # the shrinkage it is meant to be
+        new_S, np.sign(W) * np.maximum(np.abs(W) - lam, 0) / mu, atol=1e-14
+    )
+    state = np.stack([Y, D - S + Y / mu])
+    weights = np.array([mu, 1 / mu, 1 / mu_next, alpha])
+    rest = robust_pca._augmented_step(D, L, state, weights, lam)
+    assert_allclose(state[0], new_Y, atol=1e-14)
+    assert_allclose(state[1], D - new_S + new_Y / mu_next, atol=1e-14)
+    assert rest == pytest.approx(((D - L - new_S) ** 2).sum(), rel=1e-13)
+    assert np.abs(state[0]).max() == lam

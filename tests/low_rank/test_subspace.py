@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from approx.low_rank.robust_pca import _shrink_singular_values
+from approx.low_rank.subspace import leading, rotate, spectral_norm
+
+EPS = np.finfo(float).eps
+
+
+def spectrum(n, l, s, seed=0):
+    rng = np.random.default_rng(seed)
+    U, V = (np.linalg.qr(rng.standard_normal((size, len(s))))[0] for size in (n, l))
+    return (U * s) @ V.T
+
+
+@pytest.mark.parametrize("shape", [(30, 20), (20, 30)])
+@pytest.mark.parametrize("ratio", [1.0, 1e-3, 1e-9])  # 1e-9: beyond a Gram matrix
+def test_leading_equals_the_svd(shape, ratio):
+    s = np.concatenate([np.linspace(3, 2, 6), ratio * np.linspace(1, 0.1, 14)])
+    T = spectrum(*shape, s)
+    kept = T.copy()
+    for count in (0, 1, 6, 20):
+        U, values, V = leading(T, count)
+        assert_allclose(values, s[:count], atol=50 * EPS * s[0])
+        assert_allclose(U.T @ U, np.eye(count), atol=1e-12)
+        assert_allclose(V.T @ V, np.eye(count), atol=1e-12)
+        rest = np.linalg.norm(s[count:])
+        assert np.linalg.norm(T - (U * values) @ V.T) <= rest * (1 + 1e-9) + 1e-13
+    assert (kept == T).all()
+
+
+def test_rotate_is_no_farther_than_any_matrix_with_rows_in_the_span():
+    rng = np.random.default_rng(0)
+    T, basis = rng.standard_normal((40, 30)), np.linalg.qr(rng.standard_normal((30, 6)))[0]
+    U, s, V = rotate(T, basis)
+    for rank in (1, 3, 6):
+        L = (U[:, :rank] * s[:rank]) @ V[:, :rank].T
+        best = T @ basis[:, :rank] @ basis[:, :rank].T
+        assert np.linalg.norm(T - L) <= np.linalg.norm(T - best) * (1 + 1e-14)
+
+
+def test_spectral_norm():
+    rng = np.random.default_rng(0)
+    flat = spectrum(200, 150, np.concatenate([np.full(30, 1.0), np.linspace(0.95, 0, 120)]))
+    gap = spectrum(200, 150, np.concatenate([[2.0], np.linspace(0.95, 0, 149)]))
+    for A in (rng.standard_normal((40, 30)), flat, gap, gap.T, rng.standard_normal((300, 300))):
+        # The residual of the Ritz value is 1e-5; its error is at most that, of the square.
+        assert spectral_norm(A) == pytest.approx(np.linalg.norm(A, 2), rel=1e-5)
+    assert spectral_norm(np.zeros((200, 200))) == 0
+    assert spectral_norm(np.eye(200)) == pytest.approx(1, rel=1e-12)
+    assert spectral_norm(flat, tolerance=1e-30) == pytest.approx(1, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("l", "threshold", "width"),
+    [(80, 0.5, 10), (80, 1e-5, 10), (80, 1e-9, 30), (8, 0.5, 8), (80, 5.0, 10)],
+    ids=["block", "block grows to Gram", "LAPACK", "small", "nothing left"],
+)
+def test_every_route_shrinks_singular_values(l, threshold, width):
+    s = np.concatenate([np.linspace(3, 1, 5), np.geomspace(0.1, 1e-12, l - 5)])
+    T = spectrum(100, l, s)
+    rng = np.random.default_rng(1)
+    found = _shrink_singular_values(T, threshold, rng.standard_normal((l, width)), rng)
+    kept = np.maximum(s - threshold, 0)
+    assert found.left.shape[1] == found.right.shape[1] == np.count_nonzero(kept)
+    # One block step from a random basis: the gap at the cut, 0.1 to 1, leaves 1e-2.
+    tolerance = 0.02 if threshold == 0.5 and l == 80 else 1e-7
+    assert found.nuclear == pytest.approx(kept.sum(), rel=tolerance, abs=1e-12)
+    U, _, Vt = np.linalg.svd(T, full_matrices=False)
+    assert_allclose(found.left @ found.right.T, (U * kept) @ Vt, atol=3 * tolerance)
