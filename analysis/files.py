@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,12 @@ RECIPE = (
     "x = torch.load(path, weights_only=True); "
     "numpy.savez('qk.npz', q=x['q'].numpy(), k=x['k'].numpy())"
 )
+
+
+_BROKEN = (
+    OSError, EOFError, ValueError, MemoryError, NotImplementedError, RuntimeError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 class InputFileError(ValueError):
@@ -42,35 +50,42 @@ def read(path: Path) -> dict[str, Array]:
             return _npz(path)
         if path.suffix.lower() == ".safetensors":
             return _safetensors(path)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        if isinstance(error, InputFileError):
-            raise
+    except (InputFileError, memory.ResourceLimitError):
+        raise
+    except _BROKEN as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputFileError(f"{path.name} cannot be read: {reason}") from error
     raise InputFileError(f"{path.name} must be a folder of .npy, an .npz or a .safetensors file")
 
 
-def _wanted(name: str) -> str | None:
-    return name.lower() if name.lower() in NAMES else None
+def _wanted(path: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the names in a file of the arrays we want, by ours."""
+    pairs = [(name.lower(), name) for name in names if name.lower() in NAMES]
+    found = dict(sorted(pairs))
+    if len(found) < len(pairs):
+        raise InputFileError(f"{path.name} has an array twice")
+    return found
 
 
 def _folder(path: Path) -> dict[str, Array]:
-    found = sorted(path.glob("*.npy"))
+    wanted = _wanted(path, sorted(file.stem for file in path.glob("*.npy")))
     return {
-        key: np.load(file, mmap_mode="r", allow_pickle=False)
-        for file in found
-        if (key := _wanted(file.stem))
+        key: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        for key, name in wanted.items()
     }
 
 
 def _npz(path: Path) -> dict[str, Array]:
     with zipfile.ZipFile(path) as archive:
-        members = [m for m in archive.infolist() if _wanted(Path(m.filename).stem)]
-        if len({m.filename.lower() for m in members}) < len(members):
-            raise InputFileError(f"{path.name} has an array twice")
-        memory.reserve(2 * sum(m.file_size for m in members), path.name, "what the file holds")
+        sizes = [(m.filename.removesuffix(".npy"), m.file_size) for m in archive.infolist()]
+    wanted = _wanted(path, [name for name, _ in sizes])
+    total = sum(size for name, size in sizes if name in wanted.values())
+    memory.reserve(2 * total, path.name, "what the file holds")
     with np.load(path, allow_pickle=False) as archive:
-        return {key: archive[name] for name in archive.files if (key := _wanted(name))}
+        arrays = {key: archive[name] for key, name in wanted.items()}
+    if raw := [key for key, x in arrays.items() if not isinstance(x, np.ndarray)]:
+        raise InputFileError(f"{path.name}: {raw[0]} is not an array")
+    return arrays
 
 
 def _safetensors(path: Path) -> dict[str, Array]:
@@ -83,7 +98,8 @@ def _safetensors(path: Path) -> dict[str, Array]:
         tensors = safetensors.deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
         raise InputFileError(f"{path.name} cannot be read: {error}") from error
-    return {key: _decode(path, t) for name, t in tensors if (key := _wanted(name))}
+    found = dict(tensors)
+    return {key: _decode(path, found[name]) for key, name in _wanted(path, found).items()}
 
 
 def _decode(path: Path, tensor: dict[str, object]) -> Array:

@@ -20,7 +20,7 @@ import numpy as np
 
 from analysis import files
 from analysis.files import InputFileError
-from approx import checks
+from approx import checks, memory
 from approx.base import Rng, generator
 from approx.checks import Array
 
@@ -58,6 +58,10 @@ class Inputs:
     layer: int = -1
     head: int = -1
     ids: tuple[tuple[int, int, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.q.ndim == 3 and len(self.ids) != len(self.q):
+            raise ValueError(f"ids must name each of {len(self.q)} heads, got {len(self.ids)}")
 
     @property
     def n(self) -> int:
@@ -252,6 +256,8 @@ def load(
         raise InputFileError(
             f"{path.name}: arrays must all be 2-, 3- or 4-dimensional, got {shapes}"
         )
+    if 0 in q.shape or 0 in k.shape:
+        raise InputFileError(f"{path.name}: q and k must not be empty, got {q.shape}, {k.shape}")
     ids = _ids(arrays, q.shape)
     if q.ndim > 2:
         k = _repeated(path, "k", k, q)
@@ -263,20 +269,33 @@ def load(
             f"{path.name}: q and k must have one width, k and v one length, got "
             f"q {q.shape}, k {k.shape}{'' if v is None else f', v {v.shape}'}"
         )
+    for name in ("scaling", "causal"):
+        if name in arrays and arrays[name].size != 1:
+            raise InputFileError(f"{path.name}: {name} must be one value for all heads")
     scaling = arrays.get("scaling")
+    causal = bool(np.ravel(arrays.get("causal", False))[0])
+    if causal and q.shape[-2] != k.shape[-2]:
+        raise InputFileError(
+            f"{path.name}: causal needs as many keys as queries, got q {q.shape}, k {k.shape}"
+        )
     whole = Inputs(
         re.sub(r"[^\w.\- ]", "_", path.stem),
         q,
         k,
         v,
         scaling=None if scaling is None else checks.positive("scaling", np.ravel(scaling)[0]),
-        causal=bool(np.ravel(arrays.get("causal", False))[0]),
+        causal=causal,
         ids=ids,
     )
+    layers = {index for index, _, _ in ids}
+    if (layer is None) != (head is None) and (head is None or len(layers) > 1):
+        raise ValueError("give both layer and head")
     if head is not None:
-        whole = whole.at(whole.ids[0][0] if layer is None and whole.ids else layer or 0, head)
-    elif layer is not None:
-        raise ValueError("a layer needs a head: give both")
+        whole = whole.at(min(layers, default=0) if layer is None else layer, head)
+    parts = [x for x in (whole.q, whole.k, whole.v) if x is not None]
+    wide = np.dtype(dtype)  # a copy, unless the file is of that dtype; and a mask of NaN
+    size = sum(x.size * (1 + wide.itemsize * (x.dtype != wide)) for x in parts)
+    memory.reserve(size, path.name, "the number of heads (give layer and head)")
     return dataclasses.replace(
         whole,
         q=checks.array("q", whole.q).astype(dtype, copy=False),
@@ -290,23 +309,27 @@ def _ids(arrays: dict[str, Array], shape: tuple[int, ...]) -> tuple[tuple[int, i
     if len(shape) == 2:
         return ()
     if "layers" in arrays and "heads" in arrays:
-        pairs = [
-            (int(a), int(b)) for a, b in zip(np.ravel(arrays["layers"]), np.ravel(arrays["heads"]))
-        ]
-        if len(pairs) == math.prod(shape[:-2]):
-            return tuple((a, b, f"{a}.{b}") for a, b in pairs)
+        indices = [np.ravel(arrays[name]).astype(int).tolist() for name in ("layers", "heads")]
+        count = math.prod(shape[:-2])
+        if [len(x) for x in indices] != [count, count]:
+            raise InputFileError(f"layers and heads must have one index for each of {count} heads")
+        return tuple((a, b, f"{a}.{b}") for a, b in zip(*indices))
     rows, columns = (1, *shape)[-4:-2]
     return tuple((a, b, f"{a}.{b}") for a in range(rows) for b in range(columns))
 
 
 def _repeated(path: Path, name: str, x: Array, q: Array) -> Array:
     """Repeat the keys of grouped queries, so that each head has its own."""
-    if x.shape[:-3] != q.shape[:-3] or q.shape[-3] % x.shape[-3]:
+    if x.shape[:-3] != q.shape[:-3] or q.shape[-3] % max(x.shape[-3], 1):
         raise InputFileError(
             f"{path.name}: the heads of q must be a multiple of those of {name}, "
             f"got q {q.shape}, {name} {x.shape}"
         )
-    return np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3)
+    times = q.shape[-3] // x.shape[-3]
+    if times == 1:
+        return x  # memory-mapped as it is
+    memory.reserve(times * x.nbytes, f"repeating {name} of {path.name}", "the heads in the file")
+    return np.repeat(x, times, axis=-3)
 
 
 def sample(*, dtype: str = "float64") -> Inputs:

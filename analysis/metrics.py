@@ -304,6 +304,8 @@ def _spectral(approximation: Approximation, q: Array, k: Array, causal: bool) ->
         def rmatvec(y: Array) -> Array:
             return np.asarray(sum(part(r).T @ y[r] for r in exact.stripes(n, l)))
 
+        if not matvec(np.random.default_rng(0).standard_normal(l)).any():
+            return 0.0  # the zero matrix, which ARPACK refuses
         operator = LinearOperator((n, l), matvec=matvec, rmatvec=rmatvec, dtype=np.float64)
         start = np.random.default_rng(0).standard_normal(min(n, l))
         return float(svds(operator, 1, v0=start, return_singular_vectors=False)[0])

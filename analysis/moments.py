@@ -87,48 +87,73 @@ def monte_carlo(
     log_unit = np.zeros((n, l))  # a standard deviation above 1: fourth powers stay finite
     if known is not None:
         log_unit = np.clip(known.log_relative_variance / 2, 0.0, None)
+    elif space == "attention":
+        log_unit = -truth  # what is averaged is the estimate's own share, not its ratio
     mean, m2, m3, m4 = (np.zeros((n, l)) for _ in range(4))
     for count, child in enumerate(generator(rng).spawn(draws), start=1):
         x = _ratio(method.approximate(q, k, rng=child), truth + log_unit, space)
-        delta = x - mean
-        step = delta / count
-        term = delta * step * (count - 1)
-        mean += step
-        m4 += term * step**2 * (count**2 - 3 * count + 3) + 6 * step**2 * m2 - 4 * step * m3
-        m3 += term * step * (count - 2) - 3 * step * m2
-        m2 += term
+        if count == 1:
+            mean = x
+            continue
+        if method.deterministic:
+            break
+        with np.errstate(over="ignore", invalid="ignore"):
+            delta = x - mean
+            step = delta / count
+            term = delta * step * (count - 1)
+            mean += step
+            m4 += term * step**2 * (count**2 - 3 * count + 3) + 6 * step**2 * m2 - 4 * step * m3
+            m3 += term * step * (count - 2) - 3 * step * m2
+            m2 += term
+    mean, m2, m4 = (np.where(np.isnan(x), np.inf, x) for x in (mean, m2, m4))  # inf − inf
     variance = m2 / (draws - 1)
-    fourth = np.maximum(m4 / draws - variance**2 * (draws - 3) / (draws - 1), 0.0)
-    with np.errstate(over="ignore"):
-        unit = np.exp(log_unit)
-        sampled = mean * unit, variance * unit**2, np.sqrt(fourth / draws) * unit**2
-    return _tested(*sampled, known, draws)
+    with np.errstate(over="ignore", invalid="ignore"):
+        fourth = np.fmax(m4 / draws - variance**2 * (draws - 3) / (draws - 1), 0.0)
+    variance_stderr = _times(np.sqrt(fourth / draws), 2 * log_unit)
+    sampled = _times(mean, log_unit), _times(variance, 2 * log_unit), variance_stderr
+    lengths = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(k, axis=1)
+    rounding = 1024 * np.finfo(q.dtype).eps * (1.0 + lengths)  # of exponents, and of long sums
+    return _tested(*sampled, known, draws, rounding)
 
 
 def _ratio(estimate: Approximation, truth: Array, space: str) -> Array:
     """Return estimate/exp(truth), after row normalisation in attention space."""
+    if space == "kernel" and estimate.space == "attention":
+        raise ValueError("the method estimates softmax rows: use space='attention'")
     shift = np.asarray(estimate.row_log(), np.float64)
     x = np.asarray(estimate.block(slice(None), shift=shift), np.float64)
     if space == "attention" and estimate.space == "kernel":
         total = x.sum(axis=1)
         x = np.divide(x, total[:, None], out=np.zeros_like(x), where=total[:, None] > 0)
         shift = np.zeros_like(shift)
+    return _times(x, shift[:, None] - truth)
+
+
+def _times(x: Array, log: Array) -> Array:
+    """Return x·e^log; 0 stays 0, and what is above 1.8e308 is inf."""
     with np.errstate(over="ignore", divide="ignore"):
-        return np.asarray(np.sign(x) * np.exp(np.log(np.abs(x)) + shift[:, None] - truth))
+        size = np.exp(np.log(np.abs(x)) + log)
+    return np.asarray(np.copysign(size, x))
 
 
 def _tested(
-    mean: Array, variance: Array, variance_stderr: Array, known: Moments | None, draws: int
+    mean: Array,
+    variance: Array,
+    variance_stderr: Array,
+    known: Moments | None,
+    draws: int,
+    rounding: Array,
 ) -> MonteCarlo:
     expected = 1.0 + (known.relative_bias if known else np.zeros_like(mean))
     with np.errstate(over="ignore"):
         spread = np.exp(known.log_relative_variance) if known else variance
     stderr = np.sqrt(spread / draws)
-    difference = mean - expected
-    rounding = 1e-12 * (1.0 + np.abs(expected))
     with np.errstate(divide="ignore", invalid="ignore"):
-        z = np.where(np.abs(difference) <= rounding, 0.0, difference / stderr)
-        relative = np.where(variance > 0, variance_stderr / variance, 0.0)
+        difference = mean - expected
+        alike = np.abs(difference) <= rounding * (1.0 + np.abs(expected))
+        z = np.where(alike | (stderr == np.inf), 0.0, difference / stderr)
+        z[np.isinf(mean) & np.isinf(expected)] = 0.0
+        relative = np.where((variance > 0) & (spread > 0), variance_stderr / variance, 0.0)
     largest = float(np.abs(z).max())
     p_value = min(1.0, 2.0 * float(ndtr(-largest)) * z.size)
     believable = (spread <= 0.01 * draws * np.maximum(expected, 1.0) ** 2) & (relative**2 <= 0.1)

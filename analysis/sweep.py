@@ -162,7 +162,8 @@ def sweep(
     Raises
     ------
     ValueError
-        Nothing to do; a temperature ≤ 0; the same method or temperature twice.
+        Nothing to do; a temperature ≤ 0; the same method (also once filled), input or
+        temperature twice.
     """
     if isinstance(inputs, Inputs):
         inputs = [inputs]
@@ -182,6 +183,13 @@ def sweep(
             methods, inputs, temperatures, trials=trials, seed=seed, budget=budget, measure=measure
         )
     )
+    seen: set[tuple[Any, ...]] = set()
+    for cell in todo:
+        x = cell.inputs
+        key = (x.name, x.layer, x.head, x.n, x.l, x.d, cell.label, cell.trial)
+        if key in seen:
+            raise ValueError(f"{cell.label} on {x.name} would be in the table twice: rename one")
+        seen.add(key)
     found = parallel(operator.methodcaller("run"), todo, jobs=jobs, progress=progress, label=label)
     return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
 

@@ -86,7 +86,7 @@ class Approximation(LinearOperator):
             raise ValueError(
                 f"left and right must have the same width, got {phi.shape} and {psi.shape}"
             )
-        logs = np.broadcast_to(np.asarray(row_log, phi.dtype), len(phi)).copy()
+        logs = np.broadcast_to(checks.array("row_log", row_log), len(phi)).astype(phi.dtype)
         return cls(Factors(phi, psi.astype(phi.dtype, copy=False), logs), space=space)
 
     @property
@@ -218,19 +218,19 @@ class Approximation(LinearOperator):
             y -= on_support @ V
             one = np.ones((self.shape[1], 1), self.dtype)
             total = rescale(self.low.matmat(one)[0], low_log - row_log)[:, 0]
-            removed = on_support.sum(axis=1)
-            kept = np.abs(total - removed) + s.sum(axis=1)
-            lossy = np.flatnonzero(np.abs(removed) > np.finfo(self.dtype).eps ** (-1 / 3) * kept)
+            removed = abs(on_support).sum(axis=1)
+            kept = np.abs(total - on_support.sum(axis=1)) + s.sum(axis=1)
+            lossy = np.flatnonzero(removed > np.finfo(self.dtype).eps ** (-1 / 3) * kept)
             for part in exact.stripes(len(lossy), self.shape[1]):
                 rows = lossy[part]
                 y[rows] = self.block(rows, shift=row_log[rows]) @ V
         return y, row_log
 
     def _matmat(self, V: Array) -> Array:
-        return rescale(*self.scaled_matmat(np.asarray(V)))
+        return rescale(*self.scaled_matmat(checks.array("V", V)))
 
     def _rmatmat(self, W: Array) -> Array:
-        x = np.asarray(W)
+        x = checks.array("W", W)
         top = np.full(self.shape[0], self.row_log().max())
         y = self.low.rmatmat(x, top)
         if self.part is not None:
@@ -254,7 +254,7 @@ class Approximation(LinearOperator):
             Query i sees keys 0…i; needs n = l, and costs O(n·l·rank) time by row stripes.
         """
         n, l = self.shape
-        v = checks.values(V, l)
+        v = checks.values(V, l, self.dtype)
         augmented = np.column_stack([v, np.ones(l)]).astype(self.dtype)
         if causal:
             y = np.empty((n, augmented.shape[1]), self.dtype)
@@ -329,6 +329,10 @@ class Method(ABC):
             return None
         return float(count) if size == "k" else count * (n + l) / n
 
+    def largest(self, *, n: int, l: int) -> int | None:
+        """Return the largest size that has a meaning; None for no limit."""
+        return {"k": l, "width": l, "rank": min(n, l)}.get(self._size_field() or "")
+
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
         """Return this method, its size filled to a budget; None if none fits.
 
@@ -345,7 +349,11 @@ class Method(ABC):
             price = self.price(n=n, l=l, d=d)
             return self if price is None or price <= budget else None
 
+        most = self.largest(n=n, l=l)
+
         def fits(count: int) -> bool:
+            if most is not None and count > most:
+                return False
             price = dataclasses.replace(self, **{size: count}).price(n=n, l=l, d=d)  # type: ignore[type-var]
             return price is not None and price <= budget
 
@@ -386,6 +394,8 @@ class Method(ABC):
 
 
 def _spec(value: Any) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
     return str(value) if isinstance(value, Method) else repr(value)
 
 

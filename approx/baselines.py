@@ -62,7 +62,7 @@ class Constant(Method):
 
     Examples
     --------
-    >>> Constant().approximate([[0.0], [0.0]], [[0.0], [1.0]]).to_dense().round(3)
+    >>> Constant().approximate([[1.0], [1.0]], [[0.0], [1.0]]).to_dense().round(3)
     array([[1.859, 1.859],
            [1.859, 1.859]])
     """

@@ -33,7 +33,8 @@ def array(name: str, value: ArrayLike, *, ndim: int | None = None) -> Array:
     if raw.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, got dtype {raw.dtype}")
     dtype = np.float32 if raw.dtype.kind == "f" and raw.dtype.itemsize <= 4 else np.float64
-    x = np.ascontiguousarray(raw, dtype=dtype) if raw.ndim else raw
+    with np.errstate(over="ignore"):  # a longdouble beyond float64 is refused below
+        x = np.ascontiguousarray(raw, dtype=dtype) if raw.ndim else raw
     if ndim is not None and x.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimensions, got shape {x.shape}")
     finite = np.isfinite(x)
@@ -52,7 +53,7 @@ def queries_keys(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
     Raises
     ------
     ValueError
-        no rows or no columns; different widths; logits beyond the dtype's range.
+        no rows or no columns; different widths; |q|², |k|² or q·k beyond the dtype's range.
     """
     q, k = array("Q", Q, ndim=2), array("K", K, ndim=2)
     if q.shape[1] != k.shape[1]:
@@ -60,23 +61,30 @@ def queries_keys(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
     if 0 in q.shape or 0 in k.shape:
         raise ValueError(f"Q and K must not be empty, got {q.shape} and {k.shape}")
     dtype = np.result_type(q, k)
-    largest = float(np.abs(q).max()) * float(np.abs(k).max()) * q.shape[1]
-    if largest > np.finfo(dtype).max / 4:
-        raise ValueError(f"logits up to {largest:.3g} are not representable in {dtype}")
+    largest = max(float(np.abs(q).max()), float(np.abs(k).max()))
+    if largest * largest * q.shape[1] > float(np.finfo(dtype).max) / 4:
+        raise ValueError(
+            f"|q|², |k|² and q·k must be representable in {dtype}, got entries up to {largest:.3g}"
+        )
     return q.astype(dtype, copy=False), k.astype(dtype, copy=False)
 
 
-def values(V: ArrayLike, l: int) -> Array:
+def values(V: ArrayLike, l: int, dtype: Any = None) -> Array:
     """Return V (l, c); a vector (l,) is kept as it is.
 
     Raises
     ------
     ValueError
-        as many rows as keys are needed.
+        as many rows as keys are needed; entries whose sums could leave the range of ``dtype``
+        (by default, that of V).
     """
     v = array("V", V)
     if v.ndim not in (1, 2) or v.shape[0] != l:
         raise ValueError(f"V must have one row a key, ({l}, c), got shape {v.shape}")
+    dtype = dtype or v.dtype
+    most = math.sqrt(np.finfo(dtype).max)
+    if (top := float(np.abs(v).max(initial=0.0))) > most:
+        raise ValueError(f"V must be at most {most:.3g} in {np.dtype(dtype)}, got {top:.3g}")
     return v
 
 
@@ -119,7 +127,7 @@ def positive(name: str, value: Any) -> float:
     ValueError: temperature must be finite and > 0, got -1
     """
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, got {value!r}") from None
     if not (math.isfinite(number) and number > 0) or isinstance(value, bool):

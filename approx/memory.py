@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import psutil
 
 _limit: int | None = None
@@ -48,6 +50,6 @@ def reserve(nbytes: int, what: str, lower: str) -> None:
     """
     if nbytes > (most := limit()):
         raise ResourceLimitError(
-            f"{what} needs {nbytes:.4g} bytes, the limit is {most:.4g}: "
+            f"{what} needs {Decimal(nbytes).normalize():.4g} bytes, the limit is {most:.4g}: "
             f"lower {lower}, or raise the limit (--max-memory)"
         )

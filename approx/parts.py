@@ -7,6 +7,7 @@ S is a `Support`, on which the estimate *is* exp(q·k), or an `Addition`.
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,7 +30,7 @@ class ScaledFactors(NamedTuple):
 
 
 def rescale(values: Array, log_scale: Array, what: str = "an entry of the estimate") -> Array:
-    """Multiply row i by e^log_scale[i], in place; two steps where e^log_scale overflows.
+    """Multiply row i by e^log_scale[i], in place; three steps where e^log_scale overflows.
 
     Raises
     ------
@@ -37,11 +38,13 @@ def rescale(values: Array, log_scale: Array, what: str = "an entry of the estima
         A result is not representable.
     """
     if np.any(log_scale):
-        half = np.exp(np.clip(log_scale, -1500.0, 1500.0) / 2).astype(values.dtype)
-        column = half.reshape(-1, *(1,) * (values.ndim - 1))
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            values *= column
-            values *= column
+        most = math.log(np.finfo(values.dtype).max) - 2  # e^most and e^-most are both normal
+        steps = 1 if np.abs(log_scale).max() <= most else 3
+        exponent = np.clip(np.asarray(log_scale, np.float64) / steps, -most, most)
+        column = np.exp(exponent).astype(values.dtype).reshape(-1, *(1,) * (values.ndim - 1))
+        with np.errstate(over="ignore", under="ignore"):
+            for _ in range(steps):
+                values *= column
     if not np.isfinite(values).all():
         top = float(np.max(log_scale))
         raise OverflowError(
@@ -129,7 +132,9 @@ class Factors(Low):
 
     def block(self, rows: Rows, cols: Rows, shift: Array, logits: Array | None = None) -> Array:
         """Return low[rows, cols] · exp(−shift)."""
-        return rescale(self.left[rows] @ self.right[cols].T, self.row_logs[rows] - shift)
+        with np.errstate(over="ignore", invalid="ignore"):  # rescale raises
+            values = self.left[rows] @ self.right[cols].T
+        return rescale(values, self.row_logs[rows] - shift)
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""

@@ -72,7 +72,9 @@ class Scatterbrain(Method):
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return the low-rank estimate, exact on the support; independent draws for the two."""
         q, k = self.checked(Q, K)
-        for_support, for_features = generator(rng).spawn(2)
+        # Not spawn(), which counts in the caller's seed: a second run from it would differ.
+        seeds = generator(rng).integers(2**63, size=(2, 2))
+        for_support, for_features = (np.random.default_rng(seed) for seed in seeds)
         support = self._support(q, k, for_support)
         low = self.low_rank.approximate(q, k, rng=for_features)
         if low.part is not None or low.space != "kernel":
@@ -107,6 +109,7 @@ class Scatterbrain(Method):
 
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
         """Return entries for ``share`` of the budget and features for what is left of it."""
+        checks.positive("budget", budget)
         shape = {"n": n, "l": l, "d": d}
         low, sparse = self.low_rank, self.sparse
         fixed = [part.price(**shape) for part in (low, sparse)]

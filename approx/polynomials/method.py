@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
+from approx import memory
 from approx.base import Approximation, Method, Rng
 from approx.polynomials.monomials import width
 from approx.polynomials.series import Elementwise, Series
@@ -24,9 +26,16 @@ class PolynomialMethod(Method):
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return p(Q Kᵀ)."""
         q, k = self.checked(Q, K)
+        degree = int(getattr(self, self.size or ""))
+        memory.reserve(8 * 8 * (degree + 1), f"the coefficients of {self}", "the degree")
         return Approximation(Elementwise(q, k, self.series()))
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
         """Return C(d+degree, degree)·(n + l)/n."""
         degree = None if self.size is None else getattr(self, self.size)
-        return None if degree is None else width(d, degree) * (n + l) / n
+        if degree is None:
+            return None
+        try:
+            return width(d, degree) * (n + l) / n
+        except OverflowError:
+            return math.inf

@@ -56,7 +56,7 @@ def _monomials(X: Any, begin: Any, tails: Any, out: Any) -> None:
 
 
 @kernel
-def _inverse_factorials(begin: Any, tails: Any, d: int, out: Any) -> None:
+def _multinomials(begin: Any, tails: Any, d: int, out: Any) -> None:
     smallest = np.full(out.size, d)  # smallest index of a monomial, and its exponent
     exponent = np.zeros(out.size, dtype=np.int64)
     out[0] = 1.0
@@ -65,7 +65,7 @@ def _inverse_factorials(begin: Any, tails: Any, d: int, out: Any) -> None:
         for i in range(d):
             for t in range(tails[k, i], begin[k]):
                 repeats = exponent[t] if smallest[t] == i else 0
-                out[position] = out[t] / (repeats + 1)
+                out[position] = out[t] * k / (repeats + 1)
                 smallest[position] = i
                 exponent[position] = repeats + 1
                 position += 1
@@ -92,9 +92,7 @@ def multinomials(d: int, degree: int) -> Array:
     """
     begin, tails = layout(d, degree)
     out = np.empty(width(d, degree))
-    _inverse_factorials(begin, tails, d, out)
-    for k in range(degree + 1):
-        out[begin[k] : begin[k + 1]] *= math.factorial(k)
+    _multinomials(begin, tails, d, out)
     return out
 
 

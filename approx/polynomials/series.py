@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from approx.parts import ALL, Low, Rows, ScaledFactors, rescale
 from approx.polynomials import monomials
 
 TILE = 256  # rows of features held at a time when a product is streamed
+SMALLEST = 2.0**-126  # what counts as 0 for a scale: without a constant term p has none there
 
 
 @kernel
@@ -49,12 +51,13 @@ class Series:
 
     @property
     def degree(self) -> int:
-        """N."""
+        """The degree n."""
         return len(self.log_coefficients) - 1
 
     def log_bound(self, size: Array) -> Array:
-        """Return log Σ_j |a_j| size^j, an upper bound of log |p(x)| for |x| ≤ size."""
-        return np.asarray(logsumexp(monomials.log_powers(size, self.log_coefficients), axis=1))
+        """Return log Σ_j |a_j| size^j, an upper bound of log |p(x)| for |x| ≤ size; finite."""
+        powers = monomials.log_powers(np.maximum(size, SMALLEST), self.log_coefficients)
+        return np.asarray(np.maximum(logsumexp(powers, axis=1), -1e6))  # p = 0
 
     def scaled(self, x: Array, shift: Array) -> Array:
         """Return p(x)·exp(−shift), (rows, cols), by Horner's rule in x/max|x|; may reuse x.
@@ -64,7 +67,7 @@ class Series:
         OverflowError
             A coefficient at that scale is not representable.
         """
-        size = np.maximum(np.abs(x).max(axis=1, initial=0.0), np.finfo(x.dtype).tiny)
+        size = np.maximum(np.abs(x).max(axis=1, initial=0.0), x.dtype.type(SMALLEST))
         logs = monomials.log_powers(size.astype(np.float64), self.log_coefficients)
         coefficients = np.repeat(self.signs[None, :].astype(x.dtype), len(x), axis=0)
         for j in range(self.degree + 1):
@@ -157,7 +160,8 @@ class Elementwise(Low):
         ResourceLimitError
             Too wide: `@`, `block` and `attend` work without the factors.
         """
-        memory.reserve(self.nbytes, f"{self.rank} monomials a row", "the degree (or use block, @)")
+        what = f"{Decimal(self.rank):.6g} monomials a row"  # an int may have too many digits
+        memory.reserve(self.nbytes, what, "the degree (or use block, @)")
         query, key, row_log = self._feature_tiles()
         return ScaledFactors(query(ALL), key(ALL), row_log)
 

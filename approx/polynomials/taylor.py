@@ -46,7 +46,8 @@ class Taylor(PolynomialMethod):
 
     def __post_init__(self) -> None:
         if self.degree is not None:
-            checks.integer("degree", self.degree, least=0)
+            degree = checks.integer("degree", self.degree, least=0)
+            object.__setattr__(self, "degree", degree)
 
     def series(self) -> Series:
         """Return a_j = 1/j!."""

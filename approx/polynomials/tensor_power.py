@@ -49,7 +49,8 @@ class TensorPower(PolynomialMethod):
 
     def __post_init__(self) -> None:
         if self.n is not None:
-            checks.integer("n", self.n, least=1)
+            n = checks.integer("n", self.n, least=1)
+            object.__setattr__(self, "n", n)
 
     def series(self) -> Series:
         """Return a_j = C(n, j)/n^j, and the power itself for elementwise use."""

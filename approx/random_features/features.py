@@ -36,7 +36,7 @@ class RandomFeatures(Method):
     def __post_init__(self) -> None:
         fixed = isinstance(named(self.projection), Fixed)
         if self.m is not None:
-            checks.integer("m", self.m, least=1)
+            object.__setattr__(self, "m", checks.integer("m", self.m, least=1))
             if fixed:
                 raise ValueError("m follows from Fixed frequencies: leave it out")
             if self.m % self.columns:

@@ -46,7 +46,8 @@ class SlidingWindow(SupportMethod):
 
     def __post_init__(self) -> None:
         if self.width is not None:
-            checks.integer("width", self.width, least=1)
+            width = checks.integer("width", self.width, least=1)
+            object.__setattr__(self, "width", width)
 
     def columns(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
         """Return the band."""

@@ -43,7 +43,8 @@ class TopK(SupportMethod):
 
     def __post_init__(self) -> None:
         if self.k is not None:
-            checks.integer("k", self.k, least=1)
+            k = checks.integer("k", self.k, least=1)
+            object.__setattr__(self, "k", k)
 
     @property
     def oracle(self) -> bool:
