@@ -111,6 +111,8 @@ def profile(
         An unknown name; no such head.
     """
     checks.one_of("profile", name, tuple(SIZES))
+    checks.integer("seed", seed, least=0)
+    checks.integer("jobs", jobs, least=1)
     n, temperatures, trials, draws = SIZES[name]
     real = data.sample() if path is None else data.load(path)
     if heads is not None:
@@ -131,8 +133,8 @@ def profile(
         checks.positive("budget", budget),
         trials,
         draws,
-        checks.integer("seed", seed, least=0),
-        checks.integer("jobs", jobs, least=1),
+        seed,
+        jobs,
         progress,
     )
 

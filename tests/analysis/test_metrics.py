@@ -1,0 +1,558 @@
+"""Errors: against their definitions, at any scale, over sampled rows, and streamed."""
+
+import itertools
+import math
+import subprocess
+import sys
+
+import mpmath
+import naive
+import numpy as np
+import pytest
+import scipy.stats
+from members import member
+
+from analysis import metrics
+from analysis.metrics import compare
+from approx import METHODS, Approximation, exact, parse
+
+EPS = np.finfo(float).eps
+KERNEL_ONLY = {*metrics.KERNEL, "kernel_relative_spectral"}
+
+
+def points(n, l, d, seed=0, scale=0.7):
+    rng = np.random.default_rng(seed)
+    return tuple(scale * rng.standard_normal(shape) for shape in ((n, d), (l, d), (l, 2)))
+
+
+def condition(estimate, kernel, causal):
+    """Return how much the definition amplifies rounding of the largest entry of a row.
+
+    Row sums cancel by Σ|e|/|Σe|, log q_j loses the digits by which e_j is below its row, and both
+    enter the share q_j = e_j/Σe, itself up to Σ|e|/|Σe| large.
+    """
+    seen = np.tri(*kernel.shape, dtype=bool) if causal else np.ones(kernel.shape, bool)
+    e = np.where(seen, estimate, 0.0)
+    size, total = np.abs(e).sum(axis=1), e.sum(axis=1)
+    kept = np.abs(total[total != 0]) / size[total != 0]
+    small = [np.abs(row[row != 0]).min() / np.abs(row).sum() for row in e if row.any()]
+    return 1 / min([1.0, *(kept**2), *small])
+
+
+def assert_errors(found, expected, tolerance):
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=tolerance, abs=tolerance), name
+
+
+# Against the definitions
+
+
+@pytest.mark.parametrize("stripe", [None, 1, 40])  # all rows at once, one by one, three by three
+@pytest.mark.parametrize(("n", "l", "causal"), [(7, 12, False), (11, 11, True), (1, 9, False)])
+@pytest.mark.parametrize("name", METHODS)
+def test_compare_is_its_definition(monkeypatch, name, n, l, causal, stripe):
+    Q, K, V = points(n, l, 3)
+    estimate = member(name, n, l, 3).approximate(Q, K, rng=1)
+    kernel, dense = naive.kernel(Q, K), estimate.to_dense()
+    if stripe:
+        monkeypatch.setattr(exact, "STRIPE", stripe)
+    found = compare(estimate, Q, K, V, causal=causal, spectral=True)
+    # A product of r terms and a sum of l carry (r + l + 4) roundings of the largest term, which
+    # for features and monomials of these short vectors is at most e² times the entry.
+    tolerance = (estimate.rank + l + 4) * EPS * np.exp(2) * condition(dense, kernel, causal)
+    assert tolerance < 1e-7  # else it would say nothing
+    assert_errors(found, naive.errors(dense, kernel, V, causal), tolerance)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("spec", ["positive(m=4)", "taylor(2)", "sliding_window(3)", "uniform"])
+def test_float32_estimates_are_measured_in_float64(spec, causal):
+    Q, K, V = (x.astype(np.float32) for x in points(6, 6, 2))
+    estimate = parse(spec).approximate(Q, K, rng=1)
+    dense, kernel = estimate.to_dense().astype(float), naive.kernel(Q.astype(float), K)
+    found = compare(estimate, Q, K, V, causal=causal, spectral=True)
+    # 30 roundings in float32; supports hold exp(q·k), so their kernel errors are off-support
+    tolerance = 30 * np.finfo(np.float32).eps * condition(dense, kernel, causal)
+    assert tolerance < 1e-2
+    assert_errors(found, naive.errors(dense, kernel, V, causal), tolerance)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("spec", ["positive(m=4)", "trigonometric(m=8)", "top_k(2)", "taylor(2)"])
+def test_output_error_is_that_of_attend(spec, causal):
+    Q, K, V = points(9, 9, 2)
+    estimate = parse(spec).approximate(Q, K, rng=0)
+    truth = exact.attention(Q, K, V, causal=causal)
+    by_hand = np.linalg.norm(estimate.attend(V, causal=causal) - truth) / np.linalg.norm(truth)
+    tolerance = 40 * EPS * condition(estimate.to_dense(), naive.kernel(Q, K), causal)
+    found = compare(estimate, Q, K, V, causal=causal)["output_relative_error"]
+    assert found == pytest.approx(by_hand, rel=tolerance)
+    vector = compare(estimate, Q, K, V[:, 0], causal=causal)["output_relative_error"]
+    column = compare(estimate, Q, K, V[:, :1], causal=causal)["output_relative_error"]
+    assert vector == column
+
+
+def test_output_error_does_not_depend_on_the_scale_of_values():
+    Q, K, V = points(5, 5, 2)
+    estimate = parse("positive(m=4)").approximate(Q, K, rng=0)
+    expected = compare(estimate, Q, K, V)["output_relative_error"]
+    for scale in (2.0**500, 2.0**-500):  # squares of these would overflow, or vanish
+        assert compare(estimate, Q, K, V * scale)["output_relative_error"] == expected
+    assert compare(estimate, Q, K, 0 * V)["output_relative_error"] == 0.0
+    V = [4, -4, 4, -4]  # pV = 0 for these weights of ¼
+    uniform = parse("one").approximate(Q, 0 * K[:4])
+    assert compare(uniform, Q, 0 * K[:4], V)["output_relative_error"] == 0.0
+    one_key = parse("top_k(1)").approximate(Q, 0 * K[:4])
+    assert compare(one_key, Q, 0 * K[:4], V)["output_relative_error"] == math.inf
+
+
+# Attention space: rows as they are
+
+
+def test_softmax_rows_are_used_as_they_are():
+    Q, K, V = points(5, 6, 3)
+    estimate = parse("truncated_svd(2, space='attention')").approximate(Q, K)
+    p, q = naive.kernel(Q, K), estimate.to_dense()
+    p /= p.sum(axis=1, keepdims=True)
+    assert (q > 0).all()  # else both divergences would be inf
+    assert abs(q.sum(axis=1) - 1).max() > 1e-4  # and they are not normalised
+    found = compare(estimate, Q, K, V, spectral=True)
+    expected = {
+        "attention_relative_frobenius": np.linalg.norm(q - p) / np.linalg.norm(p),
+        "attention_tv": 0.5 * np.abs(q - p).sum(axis=1).mean(),
+        "attention_kl": (p * np.log(p / q) - p + q).sum(axis=1).mean(),
+        "attention_kl_reverse": (q * np.log(q / p) - q + p).sum(axis=1).mean(),
+        "output_relative_error": np.linalg.norm(estimate.attend(V) - p @ V) / np.linalg.norm(p @ V),
+        "negative_fraction": 0.0,
+        "nonpositive_rows": 0.0,
+    }
+    # q is about 1/6 and loses at most a factor 100 in logs and differences of O(1) quantities
+    assert_errors(found, expected, 1000 * EPS)
+
+
+def test_softmax_rows_are_renormalised_where_causal():
+    Q, K, V = points(6, 6, 3)
+    estimate = parse("truncated_svd(3, space='attention')").approximate(Q, K)
+    dense, kernel = estimate.to_dense(), naive.kernel(Q, K)
+    expected = naive.errors(dense, kernel, V, causal=True)
+    found = compare(estimate, Q, K, V, causal=True)
+    tolerance = 20 * EPS * condition(dense, kernel, True)
+    assert_errors(found, {k: v for k, v in expected.items() if k not in KERNEL_ONLY}, tolerance)
+
+
+# Row sums that are not positive
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_row_whose_sum_is_not_positive_counts_as_zero(causal):
+    Q, K, V = points(4, 4, 2)
+    left = np.array([[1.0], [-1.0], [0.0], [1.0]])
+    right = np.array([[0.5], [1.0], [1.5], [2.0]])
+    estimate = Approximation.from_factors(left, right)
+    found = compare(estimate, Q, K, V, causal=causal)
+    p = naive.kernel(Q, K) * (np.tri(4) if causal else 1)
+    p /= p.sum(axis=1, keepdims=True)
+    q = right[:, 0] * (np.tri(4) if causal else np.ones((4, 4)))
+    q = q / q.sum(axis=1, keepdims=True) * np.array([[1], [0], [0], [1]])
+    tv = 0.5 * np.abs(q - p).sum(axis=1)
+    tv[1:3] = 1.0
+    seen = np.tri(4) if causal else np.ones((4, 4))
+    assert found["nonpositive_rows"] == 2
+    assert found["attention_tv"] == pytest.approx(tv.mean(), rel=16 * EPS)
+    fro = np.linalg.norm(q - p) / np.linalg.norm(p)
+    assert found["attention_relative_frobenius"] == pytest.approx(fro, rel=16 * EPS)
+    output = np.linalg.norm((q - p) @ V) / np.linalg.norm(p @ V)
+    assert found["output_relative_error"] == pytest.approx(output, rel=64 * EPS)
+    assert found["negative_fraction"] == seen[1].sum() / seen.sum()
+    assert found["attention_kl"] == found["attention_kl_reverse"] == math.inf
+    assert np.isfinite(found["kernel_relative_frobenius"])
+
+
+def test_zero_is_wrong_by_exactly_one_at_any_scale():
+    for logit in (0.0, 300.0, -300.0, 1e4, -1e4):
+        Q, K = np.array([[logit]] * 2), np.ones((3, 1))
+        found = compare(parse("zero").approximate(Q, K), Q, K, np.ones(3), spectral=True)
+        assert found.pop("attention_kl") == found.pop("attention_kl_reverse") == math.inf
+        assert found.pop("negative_fraction") == 0
+        assert found.pop("nonpositive_rows") == 2
+        assert found == dict.fromkeys(found, pytest.approx(1.0, rel=8 * EPS))
+
+
+# Any scale
+
+
+def precise(estimate, Q, K, V, causal):
+    """Return the errors by their definitions in 40 digits, of the same stored numbers."""
+    n, l = estimate.shape
+    logits = Q.astype(float) @ K.astype(float).T
+    shift = estimate.row_log(slice(None), logits)
+    e = estimate.block(slice(None), shift=shift, logits=logits)
+    seen = np.tri(n, l, dtype=bool) if causal else np.ones((n, l), bool)
+    mp = mpmath.mp
+    with mpmath.workdps(40):
+        zero = mp.mpf(0)
+        x = [
+            [mp.exp(float(logits[i, j])) if seen[i, j] else zero for j in range(l)]
+            for i in range(n)
+        ]
+        y = [
+            [
+                mp.mpf(float(e[i, j])) * mp.exp(float(shift[i])) if seen[i, j] else zero
+                for j in range(l)
+            ]
+            for i in range(n)
+        ]
+        p = [[a / sum(row) for a in row] for row in x]
+        own = estimate.space == "attention" and not causal
+        total = [mp.mpf(1) if own else sum(row) for row in y]
+        q = [[b / t if t > 0 else zero for b in row] for row, t in zip(y, total)]
+        both = list(itertools.product(range(n), range(l)))
+
+        def ratio(over, under):
+            return mp.sqrt(sum(a * a for a in over) / sum(a * a for a in under))
+
+        def divergence(i, a, b):
+            if not total[i] > 0:
+                return mp.inf
+            terms = [(a[i][j], b[i][j]) for j in range(l) if seen[i, j]]
+            if any(s < 0 or t < 0 or (t == 0 and s > 1e-323) for s, t in terms):
+                return mp.inf
+            return sum((s * mp.log(s / t) if s > 0 and t > 0 else zero) - s + t for s, t in terms)
+
+        def output(w):
+            return [
+                sum(w[i][j] * float(V[j, c]) for j in range(l))
+                for i in range(n)
+                for c in range(V.shape[1])
+            ]
+
+        found = {
+            "kernel_relative_frobenius": ratio(
+                [y[i][j] - x[i][j] for i, j in both], [x[i][j] for i, j in both]
+            ),
+            "kernel_relative_max": max(abs(y[i][j] - x[i][j]) for i, j in both)
+            / max(x[i][j] for i, j in both),
+            "attention_relative_frobenius": ratio(
+                [q[i][j] - p[i][j] for i, j in both], [p[i][j] for i, j in both]
+            ),
+            "attention_tv": sum(
+                sum(abs(q[i][j] - p[i][j]) for j in range(l)) / 2 if total[i] > 0 else 1
+                for i in range(n)
+            )
+            / n,
+            "attention_kl": sum(divergence(i, p, q) for i in range(n)) / n,
+            "attention_kl_reverse": sum(divergence(i, q, p) for i in range(n)) / n,
+            "negative_fraction": mp.mpf(int((e[seen] < 0).sum())) / int(seen.sum()),
+            "nonpositive_rows": mp.mpf(sum(not t > 0 for t in total)),
+            "output_relative_error": ratio(
+                [a - b for a, b in zip(output(q), output(p))], output(p)
+            ),
+        }
+        if estimate.space == "attention":
+            found = {k: v for k, v in found.items() if k not in KERNEL_ONLY}
+        return {k: float(v) if v < sys.float_info.max else math.inf for k, v in found.items()}
+
+
+# Logits of integers: exact in every order of summation, so nothing but the errors is tested.
+EXTREME = {
+    "both signs": ([[100, 0], [0, 100], [-100, 0], [60, -80]], [[100, 0], [-100, 0], [0, -100]]),
+    "all low": ([[100, 0], [100, 0], [96, 28]], [[-100, 0], [-100, 1], [-96, -28]]),
+    "all high": ([[100, 0], [100, 1], [96, 28]], [[100, 0], [100, -1], [96, 28]]),
+    "long and short": ([[4096, 0], [0, 2048]], [[-2, 1], [2, 1], [1, -2]]),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("case", EXTREME)
+@pytest.mark.parametrize("name", METHODS)
+def test_at_logits_of_ten_thousand(name, case, causal, dtype):
+    Q, K = (np.array(x, dtype) for x in EXTREME[case])
+    n = min(len(Q), len(K))
+    Q, K = (Q[:n], K[:n]) if causal else (Q, K)
+    V = np.array([[1, 2], [-1, 3], [0, 1], [5, -2]], dtype)[: len(K)]
+    estimate = member(name, len(Q), len(K), 2).approximate(Q, K, rng=3)
+    found = compare(estimate, Q, K, V, causal=causal, spectral=True)
+    assert not any(math.isnan(x) for x in found.values())
+    expected = precise(estimate, Q, K, V, causal)
+    spectral = found.pop("kernel_relative_spectral")
+    # Exponents are rounded to eps·10⁴, which an estimate's own error does not fall below; row
+    # sums cancel by at most 10² in these cases.
+    tolerance = 1e4 * EPS * 1e2
+    assert_errors(found, expected, tolerance)
+    # ‖A‖₂ ≤ ‖A‖_F ≤ √r ‖A‖₂ above and below the fraction bar
+    r = math.sqrt(min(len(Q), len(K)))
+    frobenius = expected["kernel_relative_frobenius"]
+    assert frobenius / r - tolerance <= spectral * (1 + tolerance)
+    assert spectral * (1 - tolerance) <= frobenius * r + tolerance
+
+
+@pytest.mark.parametrize("logit", [-400.0, 0.0, 400.0])
+def test_errors_above_1e154_and_row_sums_below_1e_308(logit):
+    Q, K = np.array([[logit]] * 2), np.ones((3, 1))
+    far = Approximation.from_factors([[1.0], [2.0]], np.ones((3, 1)), logit + 500)
+    found = compare(far, Q, K, spectral=True)
+    relative = math.exp(500) * math.sqrt((1 + 4) / 2)  # and e^−500 of that
+    for name in ("kernel_relative_frobenius", "kernel_relative_spectral"):
+        assert found[name] == pytest.approx(relative, rel=1000 * EPS)  # eps of the exponent 900
+    assert found["kernel_relative_max"] == pytest.approx(2 * math.exp(500), rel=1000 * EPS)
+    tiny = Approximation.from_factors([[1e-310], [1.0]], np.ones((3, 1)), logit)
+    found = compare(tiny, Q, K, np.ones(3))
+    assert found["attention_tv"] == found["output_relative_error"] == 0.0
+    assert found["attention_kl"] == found["attention_kl_reverse"] == 0.0
+
+
+@pytest.mark.parametrize("shifts", [[0, 0, 0, 0, 0], [3, -700, 1000, 9000, -9000]])
+@pytest.mark.parametrize("spec", ["uniform", "top_k(2)", "sliding_window(3)"])
+def test_a_constant_added_to_a_row_of_logits_changes_no_attention(spec, shifts):
+    Q, K, V = (np.round(8 * x) / 8 for x in points(5, 5, 3))  # exact sums with the shifts
+    estimate = parse(spec).approximate(Q, K)
+    more_q, more_k = np.column_stack([Q, shifts]), np.column_stack([K, np.ones(5)])
+    shifted = parse(spec).approximate(more_q, more_k)
+    before = compare(estimate, Q, K, V)
+    after = compare(shifted, more_q, more_k, V)
+    for name in before.keys() - set(metrics.KERNEL):
+        # the row mean's exponent is rounded to eps·9000
+        assert after[name] == pytest.approx(before[name], rel=1e5 * EPS, abs=1e5 * EPS), name
+
+
+# Spectral norm
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("spec", ["positive(m=6)", "taylor(2)", "top_k(4)", "truncated_svd(2)"])
+def test_spectral_error_by_lanczos_is_that_of_the_dense_matrix(monkeypatch, spec, causal):
+    Q, K, _ = points(40, 40, 3)
+    estimate = parse(spec).approximate(Q, K, rng=0)
+    dense = compare(estimate, Q, K, causal=causal, spectral=True)["kernel_relative_spectral"]
+    kernel = naive.kernel(Q, K)
+    expected = naive.errors(estimate.to_dense(), kernel, None, causal)["kernel_relative_spectral"]
+    monkeypatch.setattr(exact, "STRIPE", 7 * 40)
+    lanczos = compare(estimate, Q, K, causal=causal, spectral=True)["kernel_relative_spectral"]
+    assert dense == pytest.approx(expected, rel=200 * EPS)  # a norm of 40 × 40 numbers
+    # ARPACK stops at machine precision of s₁² (tol=0): half of that in s₁
+    assert lanczos == pytest.approx(expected, rel=200 * EPS)
+
+
+@pytest.mark.parametrize(("n", "l"), [(1, 30), (30, 1), (30, 30)])
+def test_spectral_error_where_lanczos_has_nothing_to_do(monkeypatch, n, l):
+    monkeypatch.setattr(exact, "STRIPE", 8)
+    Q, K = np.zeros((n, 2)), np.ones((l, 2))
+    found = compare(parse("one").approximate(Q, K), Q, K, spectral=True)
+    assert found["kernel_relative_spectral"] <= EPS  # the estimate is exact
+    found = compare(parse("zero").approximate(Q, K), Q, K, spectral=True)
+    assert found["kernel_relative_spectral"] == pytest.approx(1, rel=16 * EPS)
+
+
+# Sampled rows
+
+
+def per_row(n, l=6):
+    """Return Q, K, V and factors of an estimate with errors that differ from row to row."""
+    Q, K, V = points(n, l, 2, scale=0.5)
+    left, right = parse("positive(m=8)").approximate(Q, K, rng=0).factors()
+    return Q, K, V, left, right
+
+
+def sampled(data, rows, order):
+    Q, K, V, left, right = data
+    estimate = Approximation.from_factors(left[order], right)
+    return compare(estimate, Q[order], K, V, rows=rows)
+
+
+def test_sampled_rows_are_unbiased_over_all_subsets():
+    """Over all C(7, 3) subsets means average to the whole, squared standard errors to variance."""
+    n, rows = 7, 3
+    data = per_row(n)
+    picked = np.sort(np.random.default_rng(0).choice(n, rows, replace=False))
+    rest = np.setdiff1d(np.arange(n), picked)
+    found = []
+    for subset in itertools.combinations(range(n), rows):
+        order = np.empty(n, int)
+        order[picked] = subset
+        order[rest] = np.setdiff1d(np.arange(n), subset)
+        found.append(sampled(data, rows, order))
+    whole = compare(Approximation.from_factors(data[3], data[4]), *data[:3])
+    for name in ("attention_tv", "attention_kl", "attention_kl_reverse", "negative_fraction"):
+        values = np.array([x[name] for x in found])
+        squares = np.array([x[f"{name}_stderr"] ** 2 for x in found])
+        assert values.mean() == pytest.approx(whole[name], rel=64 * EPS)
+        assert squares.mean() == pytest.approx(values.var(), rel=64 * EPS)  # exact in theory
+    assert whole.keys() == {name for name in found[0] if not name.endswith("_stderr")}
+    with_errors = {name.removesuffix("_stderr") for name in found[0] if name.endswith("_stderr")}
+    assert with_errors == whole.keys() - {"nonpositive_rows", "kernel_relative_max"}
+
+
+def test_standard_errors_of_sampled_rows_cover_the_truth():
+    n, rows, repeats = 400, 100, 300
+    data = per_row(n)
+    whole = compare(Approximation.from_factors(data[3], data[4]), *data[:3])
+    rng = np.random.default_rng(1)
+    found = [sampled(data, rows, rng.permutation(n)) for _ in range(repeats)]
+    for name in (
+        "attention_tv",
+        "attention_kl",
+        "attention_relative_frobenius",
+        "kernel_relative_frobenius",
+        "output_relative_error",
+    ):
+        z = np.array([(x[name] - whole[name]) / x[f"{name}_stderr"] for x in found])
+        # |z| > 3.5 happens at a rate of 8·10⁻⁴ (Student, 99); skewed rows triple it at most
+        outside = (np.abs(z) > 3.5).sum()
+        assert outside <= scipy.stats.binom.ppf(1 - 1e-6, repeats, 3 * 8e-4), name
+        # and |z| < 2 at 0.95, within 5 standard deviations √(0.95·0.05/300) = 0.0126
+        assert abs((np.abs(z) < 2).mean() - 0.95) < 5 * 0.0126, name
+        # nor is it too large: a sample variance of 300 near-normal values is good to √(2/300)
+        spread = np.var([x[name] for x in found])
+        claimed = np.mean([x[f"{name}_stderr"] ** 2 for x in found])
+        assert claimed < spread * (1 + 5 * math.sqrt(2 / repeats)), name
+
+
+def test_all_rows_sampled_are_the_whole():
+    data = per_row(9)
+    whole = compare(Approximation.from_factors(data[3], data[4]), *data[:3])
+    found = sampled(data, 9, np.arange(9))
+    assert {name: found[name] for name in whole} == whole
+    assert {found[name] for name in found.keys() - whole.keys()} == {0.0}
+
+
+@pytest.mark.parametrize("spec", ["trigonometric(m=4)", "taylor(1)", "scatterbrain"])
+def test_sampled_causal_rows_are_those_of_the_dense_matrix(spec):
+    Q, K, V = points(40, 40, 2, scale=1.0)
+    estimate = parse(spec).approximate(Q, K, rng=0)
+    picked = np.sort(np.random.default_rng(0).choice(40, 15, replace=False))
+    found = compare(estimate, Q, K, V, causal=True, rows=15)
+    seen = np.tri(40, dtype=bool)
+    dense = np.where(seen, estimate.to_dense(), 0.0)
+    fraction = (dense[picked] < 0).sum() / seen[picked].sum()
+    assert found["negative_fraction"] == pytest.approx(fraction, rel=4 * EPS)
+    nonpositive = (dense[picked].sum(axis=1) <= 0).mean() * 40
+    assert found["nonpositive_rows"] == pytest.approx(nonpositive, rel=4 * EPS)
+    assert (nonpositive > 0) == (spec != "scatterbrain")
+    kernel = np.where(seen, naive.kernel(Q, K), 0.0)[picked]
+    error = np.linalg.norm(dense[picked] - kernel) / np.linalg.norm(kernel)
+    assert found["kernel_relative_frobenius"] == pytest.approx(error, rel=1000 * EPS)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"Q": np.zeros((5, 2))}, "shape"),
+        ({"K": np.zeros((5, 2))}, "shape"),
+        ({"Q": np.zeros((4, 3))}, "width"),
+        ({"V": np.zeros((5, 1))}, "V must have one row a key"),
+        ({"causal": True}, "causal needs as many keys as queries"),
+        ({"rows": 1}, "rows must be >= 2"),
+        ({"rows": 5}, "rows must be <= 4"),
+        ({"Q": np.full((4, 2), np.nan)}, "Q must be finite"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, message):
+    Q, K, V = points(4, 6, 2)
+    arguments = {"Q": Q, "K": K, "V": V} | change
+    estimate = parse("one").approximate(Q, K)
+    with pytest.raises(ValueError, match=message):
+        compare(estimate, **arguments)
+
+
+def test_inputs_are_not_modified():
+    data = points(4, 4, 2)
+    copies = [x.copy() for x in data]
+    for x in data:
+        x.flags.writeable = False
+    compare(parse("positive(m=3)").approximate(*data[:2], rng=0), *data, spectral=True)
+    for x, copy in zip(data, copies):
+        np.testing.assert_array_equal(x, copy)
+
+
+# The kernel
+
+
+def twin(x, e, row_log, w, normalise):
+    """Return one row of sums, and p and q − p, as metrics._row_sums leaves them; NumPy."""
+    top = x[:w].max()
+    estimate, truth = e[:w] * math.exp(row_log), np.exp(x[:w])
+    p = truth / truth.sum()
+    mass = estimate.sum() if normalise else 1.0
+    positive = mass > 0
+    q = estimate / mass if positive else np.zeros(w)
+    row = np.zeros(12)
+    row[metrics.TOP], row[metrics.SQUARE] = top, np.square(truth / math.exp(top)).sum()
+    row[metrics.P2], row[metrics.F2] = (p**2).sum(), ((q - p) ** 2).sum()
+    row[metrics.TV] = 0.5 * np.abs(q - p).sum() if positive else 1.0
+    row[metrics.NEGATIVE], row[metrics.NONPOSITIVE] = (e[:w] < 0).sum(), not positive
+    both = [(a, b) for a, b in zip(p, q)]
+    bad = not positive or (q < 0).any()
+    row[metrics.KL] = (
+        math.inf if bad or (q == 0).any() else sum(a * math.log(a / b) - a + b for a, b in both)
+    )
+    row[metrics.REVERSE] = (
+        math.inf if bad else sum((b * math.log(b / a) if b else 0.0) - b + a for a, b in both)
+    )
+    scale = row[metrics.SCALE] = max(top, row_log + math.log(np.abs(e[:w]).max() or 1e-300))
+    difference = (estimate - truth) / math.exp(scale)
+    row[metrics.DIFFERENCE] = np.square(difference).sum()
+    row[metrics.LARGEST] = np.abs(difference).max()
+    padding = np.zeros(len(x) - w)
+    return row, np.concatenate([p, padding]), np.concatenate([q - p, padding])
+
+
+ROWS = {  # logits, estimate at scale e^row_log
+    "positive": ([0.0, 1.0, -2.0, 0.5], [1.0, 2.0, 0.25, 3.0], 0.5),
+    "scale below": ([3.0, 4.0, 2.0, 3.5], [1.0, 2.0, 0.25, 3.0], -3.0),
+    "scale above": ([-3.0, -4.0, -2.0, -3.5], [1.0, 2.0, 0.25, 3.0], 3.0),
+    "a zero": ([0.0, 1.0, -2.0, 0.5], [1.0, 0.0, 0.25, 3.0], 0.0),
+    "a negative": ([0.0, 1.0, -2.0, 0.5], [1.0, -0.5, 0.25, 3.0], 0.0),
+    "a negative sum": ([0.0, 1.0, -2.0, 0.5], [-1.0, -0.5, 0.25, -3.0], 0.0),
+    "nothing": ([0.0, 1.0, -2.0, 0.5], [0.0, 0.0, 0.0, 0.0], 0.0),
+}
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+def test_row_sums_equal_numpy(causal, normalise):
+    count = len(ROWS)
+    logits, estimate, row_log = (np.array(x) for x in zip(*ROWS.values()))
+    visible = np.minimum(np.arange(1, count + 1), 4) if causal else np.full(count, 4)
+    expected = [
+        twin(logits[i], estimate[i], row_log[i], visible[i], normalise) for i in range(count)
+    ]
+    table = np.full((count, 12), np.nan)
+    metrics._row_sums(logits, estimate, row_log, visible, normalise, table)
+    for i, name in enumerate(ROWS):
+        for found, wanted in zip((table[i], logits[i], estimate[i]), expected[i]):
+            # a few dozen operations on numbers of order 1, exp to 2 ulp
+            np.testing.assert_allclose(found, wanted, rtol=100 * EPS, atol=100 * EPS, err_msg=name)
+
+
+# Memory
+
+MEMORY = """
+import resource
+import numpy as np
+from analysis.metrics import compare
+from approx import parse
+
+rng = np.random.default_rng(0)
+def run(n):
+    Q, K, V = (rng.standard_normal((n, 16)) / 2 for _ in range(3))
+    estimate = parse("positive(m=32)").approximate(Q, K, rng=0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    compare(estimate, Q, K, V, causal=True)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+run(1024)
+print(run(8192))
+"""
+
+
+def test_nothing_of_size_n_by_l_is_allocated():  # the slow one: a process of its own, 5 to 10 s
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True
+    )
+    # one n × l array would take 512 MB; a handful of stripes of 4 MB each are allowed
+    assert int(done.stdout) * 1024 <= 64 * 2**20

@@ -1,0 +1,592 @@
+"""Bias and variance: Monte Carlo against closed forms, and bugs planted to see that it notices."""
+
+import dataclasses
+import itertools
+import math
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from analysis.moments import monte_carlo
+from approx import METHODS, Approximation, Moments, exact, parse
+from approx.base import Method, generator
+from approx.parts import Support
+from approx.projections import IID, Fixed
+from approx.random_features import positive, trigonometric
+from approx.random_features.features import RandomFeatures
+from approx.random_features.positive import Positive, squared_distances
+from approx.random_features.trigonometric import Trigonometric
+from approx.scatterbrain import Scatterbrain
+from approx.sparse.support import SupportMethod
+
+EPS = np.finfo(float).eps
+DRAWS, M = 1000, 128
+BOUND = 5.0  # |z|: two-sided 6·10⁻⁷ for one entry, if it is normal
+
+
+# The laws of one frequency, relative to exp(q·k): variance and fourth central moment
+
+
+def positive_law(Q, K):
+    """X = e^{g − z²/2}, g ~ N(0, z²): E Xⁿ = e^{n(n−1)z²/2}."""
+    z2 = squared_distances(Q, -K)
+    return np.expm1(z2), np.exp(6 * z2) - 4 * np.exp(3 * z2) + 6 * np.exp(z2) - 3
+
+
+def trigonometric_law(Q, K):
+    """X = e^{D²/2} cos g, g ~ N(0, D²), with E cos(ng) = e^{−n²D²/2}.
+
+    cos² = (1 + cos 2g)/2        →  E X² = (e^{D²} + e^{−D²})/2
+    cos³ = (3 cos g + cos 3g)/4  →  E X³ = (3e^{D²} + e^{−3D²})/4
+    cos⁴ = (3 + 4 cos 2g + cos 4g)/8  →  E X⁴ = (3e^{2D²} + 4 + e^{−6D²})/8
+    """
+    d2 = squared_distances(Q, K)
+    second = np.cosh(d2)
+    third = (3 * np.exp(d2) + np.exp(-3 * d2)) / 4
+    fourth = (3 * np.exp(2 * d2) + 4 + np.exp(-6 * d2)) / 8
+    return second - 1, fourth - 4 * third + 6 * second - 3
+
+
+LAWS = {"positive": positive_law, "trigonometric": trigonometric_law}
+
+
+@pytest.mark.parametrize("size", [0.3, 1.0])
+def test_fourth_moments_by_quadrature(size):
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    weights = weights / weights.sum()
+    x = {
+        "positive": np.exp(nodes * size - size**2 / 2),
+        "trigonometric": math.exp(size**2 / 2) * np.cos(nodes * size),
+    }
+    at = {"positive": ([[0.0]], [[size]]), "trigonometric": ([[0.0]], [[size]])}
+    for name, law in LAWS.items():
+        variance, fourth = law(*map(np.array, at[name]))
+        # e^{4g} at 60 nodes is exact; the formulas cancel from e⁶ to 10⁻³ at worst: 10⁶ eps
+        assert weights @ (x[name] - 1) ** 2 == pytest.approx(variance[0, 0], rel=1e6 * EPS)
+        assert weights @ (x[name] - 1) ** 4 == pytest.approx(fourth[0, 0], rel=1e6 * EPS)
+
+
+# The check
+
+
+def points(d):
+    """Return x = ½u for four directions u: every |q ± k| ≤ 1, with 0 and 1 among them."""
+    u = np.zeros((4, d))
+    u[0, 0] = 1.0
+    u[1], u[2] = 1 / math.sqrt(d), -1 / math.sqrt(d)
+    u[3] = np.random.default_rng(0).standard_normal(d)
+    u[3] /= np.linalg.norm(u[3])
+    return u / 2
+
+
+def scores(method, law, count, X, *, share=1.0):
+    """Return the largest |z| of the sample mean and of the sample variance over all pairs of X.
+
+    The mean of ``count`` frequencies has fourth central moment (μ₄ + 3(count − 1)σ⁴)/count³, and
+    the sample variance of T draws has variance (μ₄ − σ⁴(T − 3)/(T − 1))/T. ``share`` is the
+    probability that an entry is not replaced by exp(q·k), where the support is random.
+    """
+    found = monte_carlo(method, X, X, draws=DRAWS, rng=0)
+    one, fourth = law(X, X)
+    fourth = share * (fourth + 3 * (count - 1) * one**2) / count**3
+    one = share * one / count
+    spread = np.sqrt(np.maximum(fourth - one**2 * (DRAWS - 3) / (DRAWS - 1), 0) / DRAWS)
+    difference = found.variance - np.exp(method.moments(X, X).log_relative_variance)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # where nothing varies, a sample variance is the square of rounding
+        z = np.where(np.abs(difference) < (1e4 * EPS) ** 2, 0.0, difference / spread)
+    return float(np.abs(found.z).max()), float(np.abs(z).max())
+
+
+@pytest.mark.parametrize("d", [1, 2, 4, 16])
+@pytest.mark.parametrize("name", LAWS)
+def test_mean_and_variance(name, d):
+    method = METHODS[name](m=M)
+    assert max(scores(method, LAWS[name], M // method.columns, points(d))) <= BOUND
+
+
+@pytest.mark.parametrize(
+    ("d", "sparse"),
+    [(1, "top_k(1)"), (2, "sliding_window(2)"), (4, "top_k(2)"), (16, "sliding_window(1)")],
+)
+@pytest.mark.parametrize("name", LAWS)
+def test_mean_and_variance_off_a_support(name, sparse, d):
+    method = Scatterbrain(METHODS[name](m=M), parse(sparse))
+    support = parse(sparse).approximate(points(d), points(d)).to_dense() > 0
+    moments = method.moments(points(d), points(d))
+    assert (moments.log_relative_variance[support] == -np.inf).all()
+    assert np.isfinite(moments.log_relative_variance[~support]).any()
+    count = M // method.low_rank.columns
+
+    def law(Q, K):
+        return tuple(np.where(support, 0.0, x) for x in LAWS[name](Q, K))
+
+    assert max(scores(method, law, count, points(d))) <= BOUND
+
+
+# Scatterbrain with a random support
+
+
+@dataclasses.dataclass(frozen=True)
+class HalfSpace(SupportMethod):
+    """The keys on one side of a random plane: each with probability ½."""
+
+    name: ClassVar[str] = "half_space"
+    deterministic: ClassVar[bool] = False
+
+    def columns(self, Q, K, rng):
+        chosen = np.flatnonzero(K @ generator(rng).standard_normal(K.shape[1]) > 0)
+        return np.arange(len(Q) + 1) * len(chosen), np.tile(chosen, len(Q))
+
+    def price(self, *, n, l, d):
+        return float(l)
+
+
+class Halved(Scatterbrain):
+    """Scatterbrain on a HalfSpace, with its moments: those of the features, times 1 − p = ½."""
+
+    def moments(self, Q, K):
+        low = self.low_rank.moments(Q, K)
+        return Moments(low.relative_bias, low.log_relative_variance - math.log(2))
+
+
+def half_space_scores(kind):
+    return scores(kind(Positive(m=2), HalfSpace()), positive_law, 2, points(4), share=0.5)
+
+
+def test_a_random_support_halves_the_variance():
+    assert max(half_space_scores(Halved)) <= BOUND
+
+
+# Planted bugs: each makes the same check fail
+
+
+def changed(patch, owner, name, change):
+    """Replace a function by what ``change`` makes of its result and arguments."""
+    original = getattr(owner, name)
+    patch.setattr(owner, name, lambda *args, **kwargs: change(original, *args, **kwargs))
+
+
+def squares(factor):
+    """Return a planted bug: ω·x − factor·|x|²/2."""
+
+    def plant(patch):
+        def mutant(log_features, X, omega):
+            return X @ omega.T + factor * (log_features(X, omega) - X @ omega.T)
+
+        changed(patch, positive, "log_features", mutant)
+
+    return plant
+
+
+def two_omegas(patch):
+    """Give the keys the frequencies in reverse: independent of those of the queries."""
+    sides = itertools.cycle([1, -1])
+    changed(patch, positive, "log_features", lambda f, X, omega: f(X, omega[:: next(sides)]))
+
+
+def no_normalisation(patch):
+    def mutant(frequencies, self, Q, K, rng):
+        omega, half = frequencies(self, Q, K, rng)
+        return omega, 0 * half
+
+    changed(patch, RandomFeatures, "frequencies", mutant)
+
+
+def half_normalisation(patch):
+    def mutant(frequencies, self, Q, K, rng):
+        omega, half = frequencies(self, Q, K, rng)
+        return omega, half - math.log(2) / 2
+
+    changed(patch, RandomFeatures, "frequencies", mutant)
+
+
+def epsilon(patch):
+    def mutant(exp_rows, values, shift):
+        exp_rows(values, shift)
+        values += 1e-4
+
+    changed(patch, positive, "exp_rows", mutant)
+
+
+def raw_qr(patch):
+    """Take Householder's Q as it comes: its first row always points to one side."""
+
+    def mutant(draw, self, count, d, rng):
+        blocks = [np.linalg.qr(rng.standard_normal((d, d)))[0].T for _ in range(count // d)]
+        lengths = np.sqrt(rng.chisquare(d, (count, 1)))
+        return np.concatenate(blocks) * lengths, np.full(count, 1 / count)
+
+    changed(patch, IID, "draw", mutant)
+
+
+def omegas(factor):
+    def plant(patch):
+        def mutant(draw, self, count, d, rng):
+            omega, weights = draw(self, count, d, rng)
+            return factor * omega, weights
+
+        changed(patch, IID, "draw", mutant)
+
+    return plant
+
+
+def no_scale(module):
+    return lambda patch: changed(
+        patch, module, "Factors", lambda f, left, right, row_log: f(left, right, 0 * row_log)
+    )
+
+
+def variances(kind, factor):
+    return lambda patch: changed(
+        patch, kind, "log_relative_variance", lambda f, *args: f(*args) + math.log(factor)
+    )
+
+
+def half_squares(factor):
+    return lambda patch: changed(patch, trigonometric, "half_square", lambda f, X: factor * f(X))
+
+
+def cosines_only(patch):
+    def mutant(waves, X, omega, amplitude):
+        y = waves(X, omega, amplitude)
+        y[:, len(omega) :] = 0
+        return y
+
+    changed(patch, trigonometric, "waves", mutant)
+
+
+MUTANTS = {
+    "|x|² for |x|²/2": ("positive", squares(2)),
+    "|x|²/2 left out": ("positive", squares(0)),
+    "+|x|²/2 for −|x|²/2": ("positive", squares(-1)),
+    "another omega for k": ("positive", two_omegas),
+    "1/√m left out": ("positive", no_normalisation),
+    "log scale dropped": ("positive", no_scale(positive)),
+    "1e-4 added after the shift": ("positive", epsilon),
+    "raw QR for omega": ("positive", raw_qr),
+    "temperature taken twice": ("positive", omegas(math.sqrt(2))),
+    "variance times 2": ("positive", variances(Positive, 2)),
+    "variance over 2": ("positive", variances(Positive, 0.5)),
+    "2π in sin and cos": ("trigonometric", omegas(2 * math.pi)),
+    "|x|² for |x|²/2, trigonometric": ("trigonometric", half_squares(2)),
+    "|x|²/2 left out, trigonometric": ("trigonometric", half_squares(0)),
+    "1/√m for 1/√(m/2)": ("trigonometric", half_normalisation),
+    "log scale dropped, trigonometric": ("trigonometric", no_scale(trigonometric)),
+    "cosines only": ("trigonometric", cosines_only),
+    "variance times 2, trigonometric": ("trigonometric", variances(Trigonometric, 2)),
+}
+
+
+@pytest.mark.parametrize("bug", MUTANTS)
+def test_a_planted_bug_is_noticed(monkeypatch, bug):
+    name, plant = MUTANTS[bug]
+    plant(monkeypatch)
+    method = METHODS[name](m=M)
+    assert max(scores(method, LAWS[name], M // method.columns, points(4))) > BOUND
+
+
+class OneStream(Halved):
+    """A bug: support and features from one stream, so the support knows the first frequency."""
+
+    def approximate(self, Q, K, *, rng=None):
+        seed = generator(rng).integers(2**63)
+        support = self._support(Q, K, np.random.default_rng(seed))
+        low = self.low_rank.approximate(Q, K, rng=np.random.default_rng(seed))
+        return Approximation(low.low, support)
+
+
+class BySizeOfEstimate(Scatterbrain):
+    """A bug: the support holds the largest estimates, not the largest entries."""
+
+    def approximate(self, Q, K, *, rng=None):
+        low = self.low_rank.approximate(Q, K, rng=rng)
+        largest = low.to_dense().argmax(axis=1)
+        support = self._support(Q, K, None).matrix.copy()
+        support.indices[:] = largest
+        support.data[:] = np.einsum("id,id->i", Q, K[largest])
+        return Approximation(low.low, Support(support))
+
+
+def test_a_support_from_the_stream_of_the_features_is_noticed():
+    assert max(half_space_scores(OneStream)) > BOUND
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_support_from_the_estimate_is_noticed(name):
+    """By its mean, and off the honest support too, where the honest variance is not zero."""
+    Q, K = np.random.default_rng(1).uniform(-0.4, 0.4, (2, 4, 2))
+    parts = METHODS[name](m=4), parse("top_k(1)")
+    found = monte_carlo(BySizeOfEstimate(*parts), Q, K, draws=DRAWS, rng=0)
+    honest = monte_carlo(Scatterbrain(*parts), Q, K, draws=DRAWS, rng=0)
+    assert np.abs(honest.z).max() <= BOUND
+    assert np.abs(found.z[honest.mean_stderr > 0]).max() > BOUND
+    assert found.p_value < 1e-6 < honest.p_value
+
+
+# Without chance: quadrature nodes for frequencies
+
+
+def nodes(d, count=40):
+    """Return Gauss–Hermite nodes of N(0, I_d): exact to degree 79 in each coordinate."""
+    x, w = np.polynomial.hermite_e.hermegauss(count)
+    grid = np.array(list(itertools.product(x, repeat=d)))
+    weights = np.array([math.prod(c) for c in itertools.product(w / w.sum(), repeat=d)])
+    return Fixed(grid, weights)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+@pytest.mark.parametrize("name", LAWS)
+def test_unbiased_at_quadrature_nodes(name, d):
+    rng = np.random.default_rng(d)
+    Q, K = rng.standard_normal((2, 12, d))
+    Q *= np.linspace(0.1, 2.2, 12)[:, None] / np.linalg.norm(Q, axis=1, keepdims=True)
+    K *= np.linspace(2.2, 0.1, 12)[:, None] / np.linalg.norm(K, axis=1, keepdims=True)
+    sign = {"positive": 1, "trigonometric": -1}[name]
+    near = squared_distances(Q, -sign * K) <= 9
+    assert near.sum() > 60
+    method = METHODS[name](projection=nodes(d))
+    ratio = method.approximate(Q, K).to_dense() / exact.kernel(Q, K)
+    # remainder 9⁴⁰·40!/80! < 1e-30; cosines cancel from e^{4.5}; exponents below 30: 3000 eps
+    assert np.abs(ratio - 1)[near].max() <= 1e-12
+    moments = method.moments(Q, K)
+    np.testing.assert_allclose(moments.relative_bias, ratio - 1, atol=100 * EPS * np.exp(4.5))
+    assert (moments.log_relative_variance == -np.inf).all()
+    assert monte_carlo(method, Q, K, draws=3, rng=0).z.max() == 0
+
+
+def test_quadrature_notices_a_small_bias(monkeypatch):
+    epsilon(monkeypatch)
+    ratio = Positive(projection=nodes(1)).approximate([[0.3]], [[0.4]]).to_dense()
+    assert abs(ratio[0, 0] / math.exp(0.12) - 1) > 1e-6
+
+
+def test_golden_values():
+    """Section 6 of the mathematics, from 40 digits."""
+    q, k = [[0.5, 0.3, 0.4, 0.2]], [[0.4, 0.6, -0.2, 0.3]]
+    kernel = exact.kernel(q, k)[0, 0]
+    assert kernel == pytest.approx(1.4333294145603403, rel=1e-14)
+
+    def variance(method):
+        return math.exp(method.moments(q, k).log_relative_variance[0, 0])
+
+    assert variance(Positive(m=1)) == pytest.approx(5.753088798531287, rel=1e-12)
+    assert variance(Trigonometric(m=2)) == pytest.approx(0.11249823075003052, rel=1e-12)
+    assert kernel**2 * variance(Positive(m=4)) == pytest.approx(2.954834172872, rel=1e-11)
+
+
+# The sample moments themselves
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded(Method):
+    """Ratios to exp(q·k) drawn from a skewed law; nothing is known in closed form."""
+
+    name: ClassVar[str] = "recorded"
+    deterministic: ClassVar[bool] = False
+
+    sink: list = dataclasses.field(default_factory=list)
+    mean: float = 1.0
+
+    def approximate(self, Q, K, *, rng=None):
+        ratio = self.mean * generator(rng).lognormal(0.0, 0.5, (len(Q), len(K)))
+        self.sink.append(ratio)
+        return Approximation.from_factors(np.eye(len(Q)), (ratio * exact.kernel(Q, K)).T)
+
+
+def two_pass(x):
+    """Return mean, unbiased variance, and the standard error of the latter, by definition."""
+    count, mean, variance = len(x), x.mean(axis=0), x.var(axis=0, ddof=1)
+    fourth = ((x - mean) ** 4).mean(axis=0)
+    error = np.sqrt(np.maximum(fourth - variance**2 * (count - 3) / (count - 1), 0) / count)
+    return mean, variance, error
+
+
+@pytest.mark.parametrize("draws", [2, 3, 5, 1000])
+def test_updates_equal_two_passes(draws):
+    method = Recorded()
+    found = monte_carlo(method, [[0.1], [2.0]], [[0.5], [1.0], [-1.0]], draws=draws, rng=0)
+    mean, variance, error = two_pass(np.array(method.sink))
+    # a thousand updates of numbers of order 1: each a few eps; the root of m₄ halves the relative
+    # error unless it vanishes, as for two draws
+    np.testing.assert_allclose(found.mean, mean, rtol=1e3 * EPS)
+    np.testing.assert_allclose(found.variance, variance, rtol=1e4 * EPS)
+    np.testing.assert_allclose(found.variance_stderr, error, rtol=1e5 * EPS, atol=EPS**0.5)
+    np.testing.assert_allclose(found.mean_stderr, np.sqrt(variance / draws), rtol=1e4 * EPS)
+    np.testing.assert_allclose(found.z, (mean - 1) / np.sqrt(variance / draws), rtol=1e5 * EPS)
+
+
+def test_updates_equal_two_passes_where_variance_is_large():
+    X = np.array([[1.5], [-0.3], [2.0]])  # |q + k|² up to 16: a unit above 1 is taken out
+    method = Positive(m=4)
+    found = monte_carlo(method, X, X, draws=50, rng=3)
+    kernel = exact.kernel(X, X)
+    children = np.random.default_rng(3).spawn(50)
+    ratios = [method.approximate(X, X, rng=child).to_dense() / kernel for child in children]
+    for one, other in zip(
+        (found.mean, found.variance, found.variance_stderr), two_pass(np.array(ratios))
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e5 * EPS)
+
+
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+def test_fourth_powers_of_large_ratios_stay_finite(space):
+    """A ratio of about e^100: its fourth power, e^400, is inside e^709, its eighth is not.
+
+    Here D² = 200 or p = e^{−200}, so that x² of x² overflows unless a unit is taken out.
+    """
+    q = np.array([[10.0, 0.0]])
+    K = -q if space == "kernel" else np.array([[10.0, 0.0], [-10.0, 0.1], [-10.0, -0.1]])
+    method = Trigonometric(m=4) if space == "kernel" else parse("positive(m=2)")
+    found = monte_carlo(method, q, K, draws=20, rng=0, space=space)
+    children = np.random.default_rng(0).spawn(20)
+    x = np.array([method.approximate(q, K, rng=child).to_dense() for child in children])
+    truth = exact.kernel(q, K)
+    if space == "attention":
+        x, truth = x / x.sum(axis=2, keepdims=True), exact.softmax(q, K)
+    unit = np.abs(x).max(axis=0)
+    for one, other, power in zip(
+        found[:2] + (found.variance_stderr,), two_pass(x / unit), (1, 2, 2)
+    ):
+        with np.errstate(over="ignore"):
+            expected = other * (unit / truth) ** power
+        # exponents up to 200 are rounded, and doubled
+        np.testing.assert_allclose(one, expected, rtol=1e6 * EPS)
+        assert np.isfinite(one).all()
+
+
+def test_p_value_is_bonferroni():
+    X = points(2)
+    found = monte_carlo(Positive(m=4), X, X, draws=100, rng=0)
+    largest = np.abs(found.z).max()
+    assert found.p_value == pytest.approx(min(1, 16 * math.erfc(largest / math.sqrt(2))), rel=1e-12)
+    biased = monte_carlo(Recorded(mean=2.0), X, X, draws=100, rng=0)
+    assert biased.p_value < 1e-6
+    exactly = monte_carlo(Trigonometric(m=2), X[:1], X[:1], draws=10, rng=0)
+    assert exactly.p_value == 1.0
+
+
+def test_believable_only_where_the_tail_is_seen():
+    q, k = np.array([[0.5], [1.5], [5.0]]), np.array([[0.5]])
+    found = monte_carlo(Positive(m=8), q, k, draws=2000, rng=0)  # |q + k|² = 1, 4, 30
+    assert found.believable[:, 0].tolist() == [True, False, False]
+    assert found.mean[2, 0] < 0.5  # far below 1, and not a contradiction:
+    assert abs(found.z[2, 0]) < 1
+
+
+def test_believable_from_a_hundredth_of_the_variance_a_draw():
+    """Cosines are bounded, so only the first condition decides: cosh(1) − 1 = 0.543."""
+    q = np.array([[1.0]])
+    for draws, believable in ((50, False), (60, True)):  # 0.543/draws against 0.01
+        found = monte_carlo(Trigonometric(m=2), q, 0 * q, draws=draws, rng=0)
+        assert (found.variance_stderr / found.variance) ** 2 < 0.1
+        assert found.believable == believable
+
+
+def test_same_seed_same_numbers():
+    X, method = points(2), Positive(m=4)
+    seeds = (7, np.random.SeedSequence(7), np.random.default_rng(7))
+    found = [monte_carlo(method, X, X, draws=10, rng=seed) for seed in seeds]
+    for one in found[1:]:
+        np.testing.assert_array_equal(one.mean, found[0].mean)
+
+
+# Normalised attention: a ratio
+
+
+def test_normalised_attention_is_biased_and_less_so_with_more_features():
+    """The delta method: bias of X_j/S is Var S − Cov(X_j, S) to first order in 1/m, S = Σ p_l X_l.
+
+    With X_l = e^{ω·z_l − z_l²/2}, Cov(X_j, X_l) = e^{z_j·z_l} − 1.
+    """
+    rng = np.random.default_rng(5)
+    q, K = 0.6 * rng.standard_normal((1, 2)), 0.6 * rng.standard_normal((5, 2))
+    p = exact.softmax(q, K)[0]
+    covariance = np.expm1((q + K) @ (q + K).T)
+    first = p @ covariance @ p - covariance @ p
+    found = {
+        m: monte_carlo(Positive(m=m), q, K, draws=DRAWS, rng=m, space="attention")
+        for m in (4, 16, 256)
+    }
+    assert np.abs(found[4].z).max() > BOUND  # although exp(q·k) itself is estimated without bias
+    bias = {m: x.mean[0] - 1 for m, x in found.items()}
+    assert np.abs(bias[4]).max() > np.abs(bias[16]).max() > np.abs(bias[256]).max()
+    for m in (16, 256):
+        # the second order is of the size of the first one's square times a few
+        remainder = 5 * BOUND * np.abs(first).max() ** 2 / m**2
+        assert (np.abs(bias[m] - first / m) <= BOUND * found[m].mean_stderr[0] + remainder).all()
+    shares = np.array(p) @ found[4].mean[0]
+    assert shares == pytest.approx(1, rel=1e5 * EPS)  # rows sum to 1 in every draw
+
+
+def test_attention_of_softmax_rows_is_used_as_it_is():
+    X = points(3)
+    method = parse("truncated_svd(2, space='attention')")
+    found = monte_carlo(method, X, X, draws=2, rng=0, space="attention")
+    ratio = method.approximate(X, X).to_dense() / exact.softmax(X, X)
+    np.testing.assert_allclose(found.mean, ratio, rtol=100 * EPS)
+    with pytest.raises(ValueError, match="softmax rows"):
+        monte_carlo(method, X, X, draws=2, rng=0)
+
+
+# Deterministic methods, any scale, refusals
+
+
+@pytest.mark.parametrize("spec", ["zero", "uniform", "taylor(2)", "top_k(2)", "truncated_svd(1)"])
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_deterministic_methods_have_no_chance(spec, scale):
+    X = scale * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.6, 0.8]])
+    found = monte_carlo(parse(spec), X, X, draws=3, rng=0)
+    expected = 1 + parse(spec).moments(X, X).relative_bias
+    # both are e^x with x up to 2·10⁴ rounded
+    np.testing.assert_allclose(found.mean, expected, rtol=4 * EPS * (1 + 2 * scale**2))
+    assert (found.z == 0).all()
+    assert (found.variance == 0).all()
+    assert (found.variance_stderr == 0).all()
+    assert found.p_value == 1.0
+    assert found.believable.all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+@pytest.mark.parametrize(
+    "spec", ["positive(m=8)", "trigonometric(m=8)", "scatterbrain(sparse=top_k(1))"]
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_at_logits_of_ten_thousand(spec, space, sign, dtype):
+    X = 100 * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.6, 0.8]], dtype)
+    found = monte_carlo(parse(spec), X, sign * X, draws=5, rng=0, space=space)
+    for name, values in found._asdict().items():
+        assert not np.isnan(values).any(), name
+    assert (found.mean_stderr >= 0).all()
+    assert (found.variance_stderr >= 0).all()
+    assert 0 <= found.p_value <= 1
+
+
+def test_rounding_is_not_taken_for_bias():
+    """No variance, and differences in the last digits: of float32, of logits of order 10⁴."""
+    x = np.array([[0.3, 0.4], [5.0, -3.0]], np.float32)
+    found = monte_carlo(Trigonometric(m=8), x, x, draws=50, rng=0)
+    assert (np.diag(found.z) == 0).all()
+    rng = np.random.default_rng(0)
+    Q, K = 100 * rng.standard_normal((2, 20, 64))  # |q||k| ≈ 640 000, q·k a tenth of that
+    found = monte_carlo(
+        Scatterbrain(Positive(m=2), parse("sliding_window(1)")), Q, K, draws=2, rng=0
+    )
+    assert (np.diag(found.z) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"draws": 1}, "draws must be >= 2"),
+        ({"space": "softmax"}, "space must be one of"),
+        ({"Q": np.zeros((2, 3))}, "width"),
+        ({"method": Positive()}, "template"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, message):
+    arguments = {"method": Positive(m=2), "Q": points(2), "K": points(2), "draws": 2, "rng": 0}
+    with pytest.raises(ValueError, match=message):
+        monte_carlo(**arguments | change)

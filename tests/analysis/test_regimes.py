@@ -1,0 +1,106 @@
+"""Where two errors cross, and what sparse + low-rank gains over the better of both."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.inputs import gaussian
+from analysis.regimes import COLUMNS, crossing, regimes
+from analysis.sweep import sweep
+from approx import parse
+
+TEMPERATURES = (0.25, 1.0, 4.0)
+
+
+def test_power_laws_cross_where_they_do():
+    t = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
+    # t^a = 3 t^b at 3^{1/(a−b)}; log-interpolation is exact for power laws, then rounded to 10⁻¹²
+    assert crossing(t, t**1.0, 3 * t**-0.5) == pytest.approx(3 ** (1 / 1.5), abs=1e-11)
+    assert crossing(t, 2 * t, 2 * t**0.0) == 1.0  # on the grid
+
+
+def test_no_crossing_is_nan():
+    t = [1.0, 2.0, 4.0]
+    assert math.isnan(crossing(t, [1, 1, 1], [2, 2, 2]))
+    assert math.isnan(crossing(t, [2, 2, 2], [1, 1, 1]))
+    assert math.isnan(crossing(t[:1], [1], [1]))
+
+
+def test_zero_infinite_and_missing_errors_are_passed_over():
+    t = [1.0, 2.0, 4.0, 8.0]
+    assert math.isnan(crossing(t[:2], [0.0, 2.0], [1.0, 1.0]))
+    assert math.isnan(crossing(t[:2], [1.0, math.inf], [2.0, 1.0]))
+    assert math.isnan(crossing(t[:2], [1.0, math.nan], [2.0, 1.0]))
+    assert crossing(t, [0.0, 1.0, 4.0, 9.0], [1.0, 2.0, 2.0, 1.0]) == pytest.approx(
+        8**0.5, rel=1e-12
+    )
+
+
+def table(**curves):
+    """Return a tidy table of three methods at three temperatures; a list of lists has trials."""
+    rows = []
+    for method, values in curves.items():
+        for t, value in zip(TEMPERATURES, values):
+            trials = value if isinstance(value, list) else [value]
+            rows += [("x", t, method, i, "error", v) for i, v in enumerate(trials)]
+    rows += [("x", 1.0, "sparse", 0, "another", 7.0)]
+    columns = ["input", "temperature", "method", "trial", "metric", "value"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+NAMES = {"sparse": "sparse", "low_rank": "low", "both": "both"}
+
+
+def test_gain_is_over_the_better_single_class():
+    found = regimes(
+        table(sparse=[1, 2, 8], low=[4, 2, 2], both=[1, 0.5, 1]), "error", **NAMES
+    ).iloc[0]
+    assert (found.coldest, found.hottest) == ("sparse", "low-rank")
+    assert found.crossing == 1.0
+    assert (found.gain, found.gain_temperature, found.gain_at_crossing) == (4.0, 1.0, 4.0)
+
+
+def test_medians_over_trials_and_the_grid_point_nearest_the_crossing():
+    found = regimes(
+        table(sparse=[[1, 1, 99], 2, 8], low=[4, 3, 2], both=[0.125, 1, 1]), "error", **NAMES
+    ).iloc[0]
+    # log₂(sparse/low): −2, −0.58, 2: from 1 to 4, a share 0.58/2.58 of two octaves
+    share = math.log(1.5) / math.log(6)
+    assert found.crossing == pytest.approx(4**share, abs=1e-11)
+    assert (found.gain, found.gain_temperature, found.gain_at_crossing) == (8.0, 0.25, 2.0)
+
+
+def test_nearest_is_by_ratio():
+    share = math.log(2.2) / math.log(4)  # the crossing, 2.2, is nearer 4 by ratio, 1 by difference
+    sparse = [1e-9, math.exp(-share), math.exp(1 - share)]
+    found = regimes(table(sparse=sparse, low=[1, 1, 1], both=[1, 0.5, 0.25]), "error", **NAMES)
+    assert found.crossing.item() == pytest.approx(2.2, abs=1e-11)
+    assert found.gain_at_crossing.item() == 4.0
+
+
+def test_without_crossing_or_a_method():
+    found = regimes(table(sparse=[1, 1, 1], low=[2, 2, 2], both=[1, 1, 1]), "error", **NAMES)
+    assert list(found.columns) == list(COLUMNS)
+    assert found.crossing.isna().all()
+    assert found.gain_at_crossing.isna().all()
+    assert (found.coldest.item(), found.hottest.item()) == ("sparse", "sparse")
+    missing = regimes(table(sparse=[1, 1, 1], low=[2, 2, 2]), "error", **NAMES)
+    assert list(missing.columns) == list(COLUMNS)
+    assert missing.empty
+
+
+def test_on_a_sweep():
+    """Largest entries win where attention is sharp, the SVD where it is flat."""
+    specs = {
+        "sparse": "top_k(k=8)",
+        "low_rank": "truncated_svd(rank=4, space='attention')",
+        "both": "scatterbrain(low_rank=positive(m=2), sparse=top_k(k=4))",
+    }
+    inputs = [gaussian(32, 8, rng=0)]
+    grid = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+    found = sweep([parse(s) for s in specs.values()], inputs, grid, trials=3, seed=0)
+    row = regimes(found, "attention_relative_frobenius", **specs).iloc[0]
+    assert (row.input, row.coldest, row.hottest) == ("gaussian", "sparse", "low-rank")
+    assert grid[0] < row.crossing < grid[-1]

@@ -1,0 +1,137 @@
+"""The command line: exit codes, messages, files; every README command that is quick enough."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from approx import METHODS
+from figures.cli import NAMES, main
+from figures.gallery import FIGURES
+from figures.listing import listing
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments):
+    return main([str(a) for a in arguments])
+
+
+@pytest.fixture
+def tensors(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "my heads.npz"
+    q, k, v = (rng.standard_normal((2, 3, 24, 4)) for _ in range(3))
+    np.savez(path, q=q, k=k, v=v)
+    return path
+
+
+def test_names_of_figures_are_known_without_importing_them():
+    assert tuple(FIGURES) == NAMES
+
+
+def test_methods_lists_the_registry(capsys):
+    assert run("methods") == 0
+    text = capsys.readouterr().out
+    assert all(re.search(rf"^{name}\(", text, re.MULTILINE) for name in METHODS)
+    assert run("methods", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == listing()
+
+
+def test_methods_describes_one(capsys):
+    assert run("methods", "positive") == 0
+    text = capsys.readouterr().out
+    for part in ("exp(ω_r·x − |x|²/2)", "(e^{|q+k|²} − 1)/m", "Cost:", "ICLR 2021"):
+        assert part in text
+    assert run("methods", "postive") == 1
+    assert "did you mean 'positive'" in capsys.readouterr().err
+
+
+def test_figures_of_a_file(tensors, tmp_path, capsys):
+    out = tmp_path / "out"
+    status = run(
+        "figures", "spectrum", "--qk", tensors, "--heads", "1.2,0.0", "--profile", "quick",
+        "--jobs", 1, "--format", "png", "--out", out,
+    )  # fmt: skip
+    assert status == 0
+    written = capsys.readouterr().out.splitlines()
+    assert written == [str(out / "data/spectrum.csv"), str(out / "figures/spectrum.png")]
+    assert "my heads 1.2" in (out / "data/spectrum.csv").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["figures", "nonsense"], "figure must be one of error"),
+        (["figures", "--qk", "nowhere.npz"], "no such file"),
+        (["figures", "--budget", "nan"], "budget must be finite and > 0"),
+        (["figures", "--seed", "-1"], "seed must be >= 0"),
+        (["report", "--rebuild", "--out", "nowhere"], "there is no nowhere"),
+        (["capture", "nowhere", "text.txt", "--out", "x.pt"], "must end in .npz or .safetensors"),
+    ],
+)
+def test_errors_are_one_line_and_exit_1(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(*arguments) == 1
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.startswith("expqk: ")
+    assert captured.err.count("\n") == 1
+    assert not captured.out
+
+
+def test_missing_head_says_what_there_is(tensors, capsys):
+    assert run("figures", "spectrum", "--qk", tensors, "--heads", "7.0") == 1
+    assert "has no layer 7, head 0; it has 0.0, 0.1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["report", "--heads", "3"],
+        ["report", "--profile", "huge"],
+        ["report", "--max-memory", "much"],
+        ["figures", "--format", "gif"],
+    ],
+)
+def test_usage_errors_exit_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run(*arguments)
+    assert stop.value.code == 2
+    assert "usage: expqk" in capsys.readouterr().err
+
+
+def test_max_memory_refuses_before_allocating(capsys):
+    assert run("figures", "spectrum", "--profile", "quick", "--max-memory", "10K") == 1
+    assert "bytes, the limit is 1.024e+04" in capsys.readouterr().err
+
+
+def test_module_and_command_are_the_same():
+    done = subprocess.run(
+        [sys.executable, "-m", "figures", "methods", "--json"],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == listing()
+
+
+def test_the_python_example_of_the_readme_runs(capsys):
+    text = (ROOT / "README.md").read_text("utf-8")
+    example = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
+    exec(compile(example, "README.md", "exec"), {})
+    assert len(capsys.readouterr().out.split()) == 3
+
+
+def test_the_readme_lists_the_methods():
+    text = (ROOT / "README.md").read_text("utf-8")
+    rows = [
+        f"| `{r['method']}` | {r['draws']} | {r['use']} | {r['what it is']} |" for r in listing()
+    ]
+    table = "\n".join(["| method | draws | use | what it is |", "|---|---|---|---|", *rows])
+    between = re.search(r"<!-- methods: .*? -->\n(.*?)\n<!-- end of methods -->", text, re.DOTALL)
+    assert between[1] == table, f"paste into README.md:\n{table}"

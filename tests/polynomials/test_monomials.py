@@ -1,0 +1,387 @@
+"""Polynomials of q·k: dense tensors, compact monomials and scalar functions are the same thing."""
+
+import itertools
+import math
+import tracemalloc
+
+import mpmath
+import naive
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from approx import Approximation, ResourceLimitError, exact, memory
+from approx.polynomials import monomials, series
+from approx.polynomials.series import Elementwise, Series
+from approx.polynomials.taylor import Taylor
+from approx.polynomials.tensor_power import TensorPower
+
+EPS = np.finfo(float).eps
+
+
+def index_sets(d, degree):
+    """Return the monomials as tuples of indices, in scikit-learn's documented order."""
+    return [
+        c for k in range(degree + 1) for c in itertools.combinations_with_replacement(range(d), k)
+    ]
+
+
+def multinomial(indices):
+    counts = [indices.count(i) for i in set(indices)]
+    return math.factorial(len(indices)) // math.prod(map(math.factorial, counts))
+
+
+def polynomial(coefficients):
+    """Return Σ a_j x^j as a series."""
+    a = np.array(coefficients, float)
+    with np.errstate(divide="ignore"):
+        return Series(np.log(np.abs(a)), np.where(a < 0, -1.0, 1.0))
+
+
+def points(seed, n, d):
+    return np.random.default_rng(seed).uniform(-1, 1, (n, d))
+
+
+dimensions = st.integers(1, 5)
+degrees = st.integers(0, 4)
+seeds = st.integers(0, 2**32 - 1)
+
+# Monomials
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("d", range(1, 6))
+@pytest.mark.parametrize("degree", range(5))
+def test_order_width_and_weights(d, degree):
+    sets = index_sets(d, degree)
+    assert monomials.width(d, degree) == len(sets)
+    np.testing.assert_array_equal(monomials.multinomials(d, degree), [multinomial(c) for c in sets])
+    begin, tails = monomials.layout(d, degree)
+    np.testing.assert_array_equal(
+        np.diff(begin), [math.comb(d + k - 1, k) for k in range(degree + 1)]
+    )
+    for k in range(1, degree + 1):  # the tail of i holds what begins with an index ≥ i
+        for i in range(d):
+            tail = sets[tails[k, i] : begin[k]]
+            assert all(min(c, default=d) >= i for c in tail)
+            assert len(tail) == sum(min(c, default=d) >= i for c in sets[begin[k - 1] : begin[k]])
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("d", "degree"), [(1, 6), (3, 4), (5, 2), (4, 0)])
+def test_features_are_weighted_monomials(dtype, d, degree):
+    X = points(0, 6, d).astype(dtype)
+    X[2] = 0
+    sets = index_sets(d, degree)
+    log_weights = np.log(np.arange(1.0, degree + 2))
+    row_log = np.linspace(-1, 1, 6)
+    got = monomials.features(X, monomials.multinomials(d, degree), log_weights, row_log)
+    assert got.dtype == dtype
+    for x, row, log in zip(X.astype(float), got, row_log):
+        for c, value in zip(sets, row):
+            want = math.exp(-log) * math.sqrt((len(c) + 1) * multinomial(c)) * math.prod(x[list(c)])
+            # x/|x|, its powers, the weight, e^(j log|x| …) with an exponent ≤ 20: 4·degree + 40
+            assert abs(value - want) <= (4 * degree + 40) * np.finfo(dtype).eps * abs(want)
+
+
+def test_multinomials_stay_finite_beyond_the_range_of_factorials():
+    np.testing.assert_array_equal(monomials.multinomials(1, 400), 1.0)
+    last = monomials.multinomials(2, 300)[-301:]  # the binomials C(300, j), each by 300 roundings
+    binomials = [float(math.comb(300, j)) for j in range(301)]
+    np.testing.assert_allclose(last, binomials, rtol=600 * EPS)
+
+
+# Dense tensor = compact monomials = scalar polynomial
+
+
+def compact(method, q, k):
+    """Return p(q·k) through the monomial factors."""
+    left, right = method.approximate([q], [k]).factors()
+    return float((left @ right.T)[0, 0])
+
+
+@given(dimensions, degrees, seeds)
+def test_taylor_three_ways(d, degree, seed):
+    q, k = points(seed, 2, d)
+    tensors = naive.taylor_tensors(q, degree) @ naive.taylor_tensors(k, degree)
+    scalar = sum(float(q @ k) ** j / math.factorial(j) for j in range(degree + 1))
+    # Σ over 5^4 products; |terms| add up to at most e^|q·k|-like sums ≤ Σ d^j/j! ≤ e^5
+    bound = 1e-12
+    assert 800 * EPS * math.exp(5) < 30 * bound
+    assert abs(tensors - scalar) <= bound * math.exp(float(np.abs(q) @ np.abs(k)))
+    assert abs(compact(Taylor(degree), q, k) - scalar) <= bound * math.exp(np.abs(q) @ np.abs(k))
+    elementwise = Taylor(degree).approximate([q], [k]).to_dense()[0, 0]
+    assert abs(elementwise - scalar) <= bound * math.exp(np.abs(q) @ np.abs(k))
+
+
+@given(dimensions, st.integers(1, 4), seeds)
+def test_tensor_power_three_ways(d, n, seed):
+    q, k = points(seed, 2, d)
+    tensors = naive.power_tensor(q, n) @ naive.power_tensor(k, n)
+    scalar = (1 + float(q @ k) / n) ** n
+    bound = 1e-12 * (1 + float(np.abs(q) @ np.abs(k)) / n) ** n  # the sum of |terms|
+    assert abs(tensors - scalar) <= bound
+    assert abs(compact(TensorPower(n), q, k) - scalar) <= bound
+    assert abs(TensorPower(n).approximate([q], [k]).to_dense()[0, 0] - scalar) <= bound
+
+
+@given(
+    dimensions,
+    st.lists(st.floats(-3, 3).map(lambda x: round(x, 3)), min_size=1, max_size=6),
+    seeds,
+)
+@example(2, [0.0, -1.0], 0)
+@example(1, [0.0], 0)
+@example(3, [1.0, 0.0, -2.0, 0.0, 0.5], 3)
+def test_any_signs_of_the_coefficients(d, coefficients, seed):
+    Q, K = points(seed, 4, d), points(seed + 1, 3, d)
+    Q[0] = 0
+    A = Approximation(Elementwise(Q, K, polynomial(coefficients)))
+    want = np.polynomial.polynomial.polyval(Q @ K.T, coefficients)
+    terms = np.polynomial.polynomial.polyval(np.abs(Q) @ np.abs(K).T, np.abs(coefficients))
+    bound = (A.rank + 100) * EPS * terms + 1e-300
+    assert (np.abs(A.to_dense() - want) <= bound).all()
+    left, right, row_log = A.scaled_factors()
+    assert (np.abs(np.exp(row_log)[:, None] * (left @ right.T) - want) <= bound).all()
+    assert (np.abs(A @ np.eye(3) - want) <= bound).all()
+    assert (np.abs((A.T @ np.eye(4)).T - want) <= bound).all()
+
+
+def test_a_negative_sign_sits_on_the_left():
+    coefficients = [1.0, -2.0, 0.5, -1.0]
+    x = np.ones((1, 2))  # every monomial is 1
+    left, right = Approximation(Elementwise(x, x, polynomial(coefficients))).factors()
+    assert (right > 0).all()
+    begin, _ = monomials.layout(2, 3)
+    signs = np.repeat(np.sign(coefficients), np.diff(begin))
+    np.testing.assert_array_equal(np.sign(left[0]), signs)
+
+
+# Rank
+
+
+@pytest.mark.parametrize(("d", "p"), [(1, 3), (2, 2), (3, 1), (2, 3), (4, 1), (3, 3)])
+@pytest.mark.parametrize("make", [Taylor, TensorPower])
+@pytest.mark.parametrize(("n", "l"), [(12, 15), (4, 9)])
+def test_rank_is_the_width_for_generic_points(d, p, make, n, l):
+    Q, K = 1.5 * points(1, n, d), 1.5 * points(2, l, d)
+    A = make(p).approximate(Q, K)
+    width = math.comb(d + p, p)
+    assert A.rank == width
+    rank = min(n, l, width)
+    s = np.linalg.svd(A.to_dense(), compute_uv=False)
+    noise = max(n, l) * EPS * s[0]
+    assert s[rank - 1] > 100 * noise
+    assert (s[rank:] < 10 * noise).all()
+
+
+# Tensor power as a function
+
+
+@pytest.mark.parametrize("n", [10**4, 10**5, 10**6, 10**6 + 1])
+def test_a_large_tensor_power_is_accurate(n):
+    x = np.concatenate([np.linspace(-100, 100, 41), [1e-9, -1e-9, 0.0]])
+    got = TensorPower(n).approximate([[1.0]], x[:, None]).to_dense()[0]
+    with mpmath.workdps(60):
+        want = [(1 + mpmath.mpf(float(y)) / n) ** n for y in x]
+        error = [abs(mpmath.mpf(float(g)) - w) / w for g, w in zip(got, want)]
+    # n·log1p(x/n) carries three roundings of |x| ≤ 100, exp two ulps: 3·100·eps/2 + 2·eps
+    assert max(error) <= 1e-13
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7])
+def test_a_tensor_power_below_minus_n(n):
+    x = np.array([-n, -n - 0.5, -2 * n, -3 * n, -n + 0.25, -50.0])
+    got = TensorPower(n).approximate([[1.0]], x[:, None]).to_dense()[0]
+    # as a polynomial, by powers: n roundings, and log1p near −1 loses |log| eps: a dozen
+    np.testing.assert_allclose(got, (1 + x / n) ** n, rtol=(n + 40) * EPS, atol=0)
+    assert (np.sign(got[1:4]) == (-1) ** n).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_large_tensor_power_approaches_exp(dtype):
+    Q, K = points(0, 5, 3).astype(dtype), points(1, 6, 3).astype(dtype)
+    x = Q.astype(float) @ K.T
+    ratio = TensorPower(10**6).approximate(Q, K).to_dense() / np.exp(x)
+    # e^x(1 − x²/2n + …), |x| ≤ 3; float32 carries eps·(3 + |x|·3)
+    slack = 30 * np.finfo(dtype).eps
+    np.testing.assert_allclose(ratio, 1 - x**2 / 2e6, rtol=0, atol=slack + 2e-11)
+
+
+# Taylor's error
+
+
+@given(st.floats(-30, 30), st.integers(0, 40))
+@example(0.0, 0)
+@example(-1.0, 1)
+@example(20.0, 3)
+def test_taylor_error_is_within_lagrange(x, degree):
+    got = Taylor(degree).approximate([[1.0]], [[x]]).to_dense()[0, 0]
+    remainder = mpmath.mpf(abs(x)) ** (degree + 1) / mpmath.factorial(degree + 1)
+    remainder *= mpmath.exp(max(x, 0))
+    rounding = 4 * (degree + 4) * EPS * math.exp(abs(x))  # Horner: 2·degree roundings of Σ|x|^j/j!
+    assert abs(mpmath.mpf(float(got)) - mpmath.exp(x)) <= remainder + rounding
+
+
+@given(st.floats(0, 20), st.integers(0, 30))
+def test_taylor_rises_to_exp_from_below(x, degree):
+    values = [Taylor(n).approximate([[1.0]], [[x]]).to_dense()[0, 0] for n in (degree, degree + 1)]
+    rounding = 4 * (degree + 4) * EPS * math.exp(x)
+    assert values[0] <= values[1] + rounding <= math.exp(x) + 2 * rounding
+
+
+@pytest.mark.parametrize(("degree", "root"), [(1, -1.0), (3, -1.5960716), (5, -2.1806071)])
+def test_odd_taylor_is_negative_below_its_root(degree, root):
+    x = np.array([[root - 1e-6], [root + 1e-6]])
+    below, above = Taylor(degree).approximate([[1.0]], x).to_dense()[0]
+    assert below < 0 < above
+
+
+@given(st.floats(-50, 50), st.integers(0, 10))
+def test_even_taylor_is_positive(x, half):
+    assert Taylor(2 * half).approximate([[1.0]], [[x]]).to_dense()[0, 0] > 0
+
+
+# Two routes of a product
+
+
+def two_routes(A, V, W, monkeypatch):
+    """Return (A V, Aᵀ W) through the factors and by stripes."""
+    found = []
+    for cheaper in (True, False):
+        with monkeypatch.context() as patch:
+            patch.setattr(Elementwise, "_factors_are_cheaper", lambda *_, c=cheaper: c)
+            y, log = A.scaled_matmat(V)
+            found.append((y * np.exp(log.astype(float))[:, None], A.T @ W))
+    return found
+
+
+@pytest.mark.parametrize("make", [Taylor(3), TensorPower(4), Taylor(0), polynomial([1, -2, 0, 3])])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("pieces", ["one", "many"])
+def test_both_routes_of_a_product_are_equal(make, dtype, pieces, monkeypatch):
+    if pieces == "many":
+        monkeypatch.setattr(series, "TILE", 3)
+        monkeypatch.setattr(exact, "STRIPE", 20)
+    Q, K = points(0, 11, 3).astype(dtype), points(1, 8, 3).astype(dtype)
+    polynomial_of = make if isinstance(make, Series) else make.series()
+    A = Approximation(Elementwise(Q, K, polynomial_of))
+    V, W = np.random.default_rng(2).uniform(-1, 1, (2, 11, 2)).astype(dtype)
+    V = V[:8]
+    factors, stripes = two_routes(A, V, W, monkeypatch)
+    assert (factors[0] != stripes[0]).any() or make == Taylor(0)  # two routes, not one twice
+    left, right, row_log = (np.abs(x).astype(float) for x in A.scaled_factors())
+    size = left @ right.T * np.exp(row_log)[:, None]
+    bound = (A.rank + 64) * np.finfo(dtype).eps * size  # of the sum of |terms|
+    assert (np.abs(factors[0] - stripes[0]) <= bound @ np.abs(V)).all()
+    assert (np.abs(factors[1] - stripes[1]) <= bound.T @ np.abs(W)).all()
+    assert (np.abs(stripes[0] - A.to_dense().astype(float) @ V) <= bound @ np.abs(V)).all()
+    assert factors[0].dtype == stripes[0].dtype
+
+
+def test_the_cheaper_route_is_taken(monkeypatch):
+    taken = []
+    monkeypatch.setattr(
+        Elementwise,
+        "_feature_tiles",
+        lambda self, f=Elementwise._feature_tiles: taken.append(1) or f(self),
+    )
+    many, few = np.full((400, 1), 0.1), np.full((4, 3), 0.1)
+    Taylor(2).approximate(many, many) @ np.ones(400)
+    assert taken == [1]
+    Taylor(9).approximate(few, few) @ np.ones(4)
+    assert taken == [1]
+
+
+@pytest.mark.parametrize("make", [Taylor(200), TensorPower(200), TensorPower(1000)])
+def test_products_of_a_high_degree_in_one_dimension(make):
+    # the factors are the cheaper route here, and j! is beyond float64 from j = 171 on
+    x = np.linspace(-1, 1, 600)[:, None]
+    A = make.approximate(x, x)
+    assert A.low._factors_are_cheaper(1)
+    D = A.to_dense()
+    # |terms| of each entry add up to at most e; exponents of features reach j·log j ≤ 7000
+    np.testing.assert_allclose(A @ np.ones(600), D.sum(axis=1), rtol=0, atol=600 * 8000 * EPS * 2.8)
+
+
+# Kernels on cases that can be followed by hand
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_horner_by_hand(dtype):
+    x = np.array([[0.0, 2.0, -4.0], [1.0, 0.0, 3.0]], dtype)
+    p = polynomial([1.0, 2.0, 0.0, -0.5])
+    with np.errstate(divide="ignore"):
+        got = p.scaled(x.copy(), np.array([0.0, math.log(2)], dtype))
+    want = 1 + 2 * x - 0.5 * x**3
+    want[1] /= 2
+    # 3 steps of Horner on terms that add up to at most 41
+    np.testing.assert_allclose(got, want, rtol=0, atol=12 * np.finfo(dtype).eps * 41)
+
+
+@pytest.mark.kernel
+def test_a_row_of_zeros_is_the_constant_term():
+    p = polynomial([3.0, 1.0, 1.0])
+    got = p.scaled(np.zeros((2, 3)), np.zeros(2))
+    np.testing.assert_allclose(got, 3.0, rtol=4 * EPS)
+    assert p.scaled(np.zeros((2, 0)), np.zeros(2)).shape == (2, 0)
+
+
+# Too wide
+
+
+def peak(function):
+    """Return the most bytes NumPy and Python held at once during a call."""
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("make", [Taylor(8), TensorPower(8)])
+def test_too_wide_is_refused_before_allocation_and_the_rest_works(make):
+    x = points(0, 40, 12) * 0.3
+    A = make.approximate(x, x)  # C(20, 8) = 125 970 columns, 80 MB
+    D = A.to_dense()
+    memory.set_limit(2**21)
+
+    def refused():
+        for use in (A.factors, A.scaled_factors):
+            with pytest.raises(
+                ResourceLimitError, match=r"125970 monomials a row needs 8\.\d+e\+7"
+            ):
+                use()
+
+    refused()
+    assert peak(refused) < 2**17
+    V = np.ones((40, 2))
+    assert peak(lambda: (A @ V, A.T @ V, A.attend(V), A.block(slice(0, 9)))) < 2**21
+    # 40 terms; p(x) ≤ e^x
+    np.testing.assert_allclose(A @ V, D @ V, rtol=60 * EPS)
+    np.testing.assert_allclose(A.T @ V, D.T @ V, rtol=60 * EPS)
+    np.testing.assert_allclose(A.attend(V), 1.0, rtol=60 * EPS)
+
+
+@pytest.mark.parametrize(("d", "n"), [(128, 10**6), (2000, 10**6), (1, 10**6)])
+def test_a_width_beyond_any_number_is_refused_in_words(d, n):
+    # C(128 + 10⁶, 128) has 553 digits, C(2000 + 10⁶, 2000) has 6263: Python refuses to print it
+    x = np.full((3, d), 0.5 / math.sqrt(d))
+    method = TensorPower(n)
+    A = method.approximate(x, x)
+    memory.set_limit(2**20)
+    with pytest.raises(ResourceLimitError, match="monomials a row needs"):
+        A.factors()
+    np.testing.assert_allclose(A @ np.ones(3), 3 * A.to_dense()[:, 0], rtol=8 * EPS)
+    memory.set_limit(None)
+    assert method.within(1e6, n=3, l=3, d=d) is None
+
+
+@pytest.mark.parametrize("method", [Taylor(10**12), TensorPower(10**12)])
+def test_a_degree_whose_coefficients_do_not_fit_is_refused(method):
+    with pytest.raises(ResourceLimitError, match="the coefficients of"):
+        method.approximate([[1.0]], [[1.0]])

@@ -1,0 +1,109 @@
+"""Small examples of every method, the strategy of their inputs, the error bound of their sums."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from approx import METHODS, exact, parse
+from approx.projections import Fixed
+from approx.random_features.positive import Positive
+from approx.random_features.trigonometric import Trigonometric
+
+# Sizes where a budget would give a trivial one (all keys) at n, l ≤ 8.
+SIZES = {
+    "top_k": "top_k(k={half})",
+    "sliding_window": "sliding_window(width={half})",
+    "taylor": "taylor(degree=3)",
+    "tensor_power": "tensor_power(n=3)",
+    "scatterbrain": "scatterbrain(low_rank=positive(m=3), sparse=top_k(k={half}))",
+}
+VARIANTS = {
+    "attention svd": "truncated_svd(rank=1, space='attention')",
+    "taylor on top_k": "scatterbrain(low_rank=taylor(degree=2), sparse=top_k(k={half}))",
+    "waves on window": "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(width=1))",
+    "power on window": "scatterbrain(low_rank=tensor_power(n=5), sparse=sliding_window(width=1))",
+    "svd on top_k": "scatterbrain(low_rank=truncated_svd(rank=1), sparse=top_k(k=1))",
+    "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",
+}
+FIXED = {"fixed positive": Positive, "fixed waves": Trigonometric}
+NAMES = [*METHODS, *VARIANTS, *FIXED]
+
+
+def small(name, n, l, d):
+    """Return a method of that name for n queries and l keys of width d."""
+    if name in FIXED:
+        omega = np.random.default_rng(7).standard_normal((3, d))
+        return FIXED[name](projection=Fixed(omega, [0.5, 0.3, 0.2]))
+    if name in SIZES or name in VARIANTS:
+        return parse((SIZES | VARIANTS)[name].format(half=(l + 1) // 2))
+    template = METHODS[name]()
+    for budget in (2, 4, 8, 16, 64):
+        filled = template.within(budget * (n + l) / n, n=n, l=l, d=d)
+        if filled is not None:
+            return filled
+    return template  # it has no size
+
+
+@st.composite
+def problems(draw, least=1, square=False, dtypes=(np.float64, np.float32)):
+    """Draw Q (n, d), K (l, d), V (l, 2), entries in [−1, 1], and a seed for the method."""
+    n, l = draw(st.integers(least, 8)), draw(st.integers(least, 8))
+    l = n if square else l
+    d, seed = draw(st.integers(1, 4)), draw(st.integers(0, 2**32 - 1))
+    dtype = draw(st.sampled_from(dtypes))
+    x = np.random.default_rng(seed).uniform(-1, 1, (n + 2 * l, 4)).astype(dtype)
+    return x[:n, :d].copy(), x[n : n + l, :d].copy(), x[n + l :, :2].copy(), seed
+
+
+def made(name, Q, K, seed=0):
+    """Return the approximation of a small method, and the method."""
+    method = small(name, len(Q), len(K), Q.shape[1])
+    return method.approximate(Q, K, rng=seed), method
+
+
+def sizes(A):
+    """Return Σ_r |left_ir right_jr| + |S_ij| at the row scale, (n, l), and that scale.
+
+    Each way of adding the terms of an entry differs from their true sum by at most
+    ``roundings(A)`` times this.
+    """
+    left, right, log = (np.asarray(x, np.float64) for x in A.scaled_factors())
+    row_log = np.asarray(A.row_log(), np.float64)
+    size = np.abs(left) @ np.abs(right).T * np.exp(log - row_log)[:, None]
+    if A.part is not None:
+        size += np.abs(A.part.scaled(row_log.astype(A.dtype)).toarray())
+    return size, row_log
+
+
+def roundings(A):
+    """Return the relative error of a sum of ``rank`` products at |x| ≤ 1, d ≤ 4.
+
+    One eps a term of the sum; each term is a product of exponentials, powers and weights whose
+    exponents are ≤ 16 in size (|ω·x| + |x|²/2, log-scales, logits ≤ 4), and e^y carries |y| eps:
+    four of them.
+    """
+    return (A.rank + A.nnz + sum(A.shape) + 64) * float(np.finfo(A.dtype).eps)
+
+
+def dense(A):
+    """Return the estimate at its row scale in float64, and the scale."""
+    row_log = A.row_log()
+    return A.block(slice(None), shift=row_log).astype(np.float64), row_log.astype(np.float64)
+
+
+def hot(dtype, n=6, d=3):
+    """Return Q, K whose logits reach −10⁴ and come near 10⁴."""
+    rng = np.random.default_rng(3)
+    Q, K = rng.standard_normal((2, n, d))
+    Q[0], K[0] = -K[1], K[1]  # −|k|² for two keys
+    K[2] = -Q[1]
+    Q *= 100 / np.linalg.norm(Q, axis=1, keepdims=True)
+    K *= 100 / np.linalg.norm(K, axis=1, keepdims=True)
+    logits = Q @ K.T
+    assert logits.min() < -9999
+    assert logits.max() > 9000
+    return Q.astype(dtype), K.astype(dtype)
+
+
+def truth(Q, K):
+    """Return q·k in float64."""
+    return np.asarray(exact.logits(np.asarray(Q, np.float64), np.asarray(K, np.float64)))

@@ -1,0 +1,649 @@
+"""The contract of Approximation, for every method: one estimate, whichever way it is used."""
+
+import copy
+import math
+
+import mpmath
+import naive
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+from small import NAMES, dense, hot, made, problems, roundings, sizes, small, truth
+
+from approx import METHODS, Approximation, exact, parse
+from approx.base import generator
+from approx.parts import Addition, Factors, Support, rescale
+
+ALL = slice(None)
+DETERMINISTIC = [
+    name
+    for name in NAMES
+    if small(name, 2, 2, 1).deterministic
+    or name.split()[0] in ("taylor", "power", "svd", "nothing", "fixed")
+]
+RANDOM = [name for name in NAMES if name not in DETERMINISTIC]
+# Decompositions: a row depends on all rows, as far as the gaps of the spectrum let it.
+DECOMPOSITIONS = {"truncated_svd", "attention svd", "svd on top_k", "godec", "robust_pca"}
+
+every_method = pytest.mark.parametrize("name", NAMES)
+
+
+def assert_within(got, want, error):
+    """Compare entry by entry with an absolute bound of its own for each."""
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    assert got.shape == want.shape
+    assert (np.abs(got - want) <= error).all()
+
+
+# One matrix, whatever is asked of it
+
+
+@every_method
+@given(problem=problems(), data=st.data())
+def test_blocks_are_pieces_of_the_whole(name, problem, data):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    n, l = A.shape
+    whole, _ = dense(A)
+
+    def places(size):
+        as_slice = st.slices(size)
+        as_array = st.lists(st.integers(0, size - 1), max_size=6).map(lambda x: np.array(x, int))
+        return data.draw(st.one_of(as_slice, as_array))
+
+    rows, cols = places(n), places(l)
+    log = A.row_log(rows)
+    assert_within(log, A.row_log()[rows], roundings(A))
+    shift = data.draw(st.floats(-3, 3))
+    bound = roundings(A) * sizes(A)[0][rows][:, cols] * math.exp(-shift)
+    want = whole[rows][:, cols] * math.exp(-shift)
+    assert_within(A.block(rows, cols, shift=log + A.dtype.type(shift)), want, 2 * bound)
+
+    logits = (Q @ K.T)[rows][:, cols]
+    assert_within(A.block(rows, cols, shift=log + A.dtype.type(shift), logits=logits), want, bound)
+    out = np.empty_like(logits)
+    assert A.block(rows, cols, shift=log, out=out) is out
+    np.testing.assert_array_equal(out, A.block(rows, cols, shift=log))
+
+
+@every_method
+@given(problem=problems())
+def test_dense_is_the_unshifted_block(name, problem):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    assert A.to_dense().dtype == A.dtype == np.result_type(Q, K)
+    np.testing.assert_array_equal(A.to_dense(), A.block(ALL))
+    np.testing.assert_array_equal(A.to_dense(), A.block(np.arange(len(Q)), ALL, shift=0.0))
+    size, row_log = sizes(A)
+    scale = np.exp(row_log)[:, None]
+    assert_within(A.to_dense(), dense(A)[0] * scale, roundings(A) * size * scale)
+
+
+@every_method
+@given(problem=problems())
+def test_products_are_those_of_the_dense_matrix(name, problem):
+    Q, K, V, seed = problem
+    A, _ = made(name, Q, K, seed)
+    D = A.to_dense().astype(np.float64)
+    W = np.random.default_rng(seed).uniform(-1, 1, (A.shape[0], 3)).astype(Q.dtype)
+    size, row_log = sizes(A)
+    # a correction on the support adds its own roundings to those of both products
+    bound = 3 * roundings(A) * size * np.exp(row_log)[:, None]
+    assert_within(A @ V, D @ V, bound @ np.abs(V))
+    assert_within(A.matvec(V[:, 0]), D @ V[:, 0], bound @ np.abs(V[:, 0]))
+    # the adjoint adds rows at one common scale
+    assert_within(A.T @ W, D.T @ W, bound.T @ np.abs(W))
+    assert_within(A.rmatvec(W[:, 0]), D.T @ W[:, 0], bound.T @ np.abs(W[:, 0]))
+    assert (A @ V).dtype == A.dtype
+
+    y, log = A.scaled_matmat(V)
+    assert_within(y * np.exp(log.astype(np.float64))[:, None], D @ V, bound @ np.abs(V))
+
+
+@every_method
+@given(problem=problems(dtypes=[np.float64]))
+def test_products_with_integers_are_those_with_floats(name, problem):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    n, l = A.shape
+    for dtype in (int, np.int8, bool):
+        V, W = np.arange(l).astype(dtype), np.arange(n).astype(dtype)
+        np.testing.assert_array_equal(A @ V, A @ V.astype(float))
+        np.testing.assert_array_equal(A.T @ W, A.T @ W.astype(float))
+
+
+@every_method
+@given(problem=problems())
+def test_factors_give_the_estimate_without_the_sparse_part(name, problem):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    low = Approximation(A.low, space=A.space)
+    D = low.to_dense().astype(np.float64)
+    size, row_log = sizes(low)
+    bound = 2 * roundings(low) * size * np.exp(row_log)[:, None]
+
+    left, right = A.factors()
+    assert left.shape == (len(Q), A.rank)
+    assert right.shape == (len(K), A.rank)
+    assert_within(left.astype(np.float64) @ right.T, D, bound)
+    left, right, log = A.scaled_factors()
+    assert_within(np.exp(log.astype(np.float64))[:, None] * (left @ right.T), D, bound)
+
+
+@every_method
+@given(problem=problems())
+def test_sizes_count_what_is_stored(name, problem):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    n, l = A.shape
+    assert (n, l) == (len(Q), len(K))
+    assert A.nnz == (0 if A.sparse is None else A.sparse.nnz)
+    assert A.parameters == A.rank * (n + l) + A.nnz
+    left, right, _ = A.scaled_factors()
+    stored = left.nbytes + right.nbytes
+    if A.sparse is not None:
+        stored += A.sparse.data.nbytes + A.sparse.indices.nbytes + A.sparse.indptr.nbytes
+    assert stored <= A.nbytes <= stored + 2 * n * 8  # a scale a row may join them
+    assert A.nbytes >= A.parameters * A.dtype.itemsize
+    assert np.linalg.matrix_rank(left.astype(float) @ right.T) <= A.rank
+
+
+# The sparse part
+
+
+@every_method
+@given(problem=problems())
+def test_a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part(name, problem):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    if A.part is None:
+        assert A.sparse is None
+        assert not A.replaces
+        return
+    D, S = A.to_dense(), A.sparse
+    low = Approximation(A.low).to_dense()
+    assert S.format == "csr"
+    assert S.shape == A.shape
+    assert S.has_canonical_format
+    on = np.zeros(A.shape, bool)
+    on[S.nonzero()] = True
+    if not A.replaces:
+        size, row_log = sizes(A)
+        bound = roundings(A) * size * np.exp(row_log)[:, None]
+        assert_within(D, low.astype(np.float64) + S.toarray(), bound)
+        return
+    assert on.sum() == A.nnz  # exp is never a stored 0 here
+    np.testing.assert_array_equal(D[on], S.toarray()[on])
+    np.testing.assert_array_equal(D[~on], low[~on])
+    # q·k: d products of size ≤ 1, then an exponential: (d + 1)·eps of 4, and a rounding
+    tolerance = 22 * np.finfo(A.dtype).eps
+    assert tolerance < 1e-14 or A.dtype == np.float32
+    exp = naive.kernel(Q.astype(np.float64), K.astype(np.float64))
+    np.testing.assert_allclose(D[on], exp[on], rtol=tolerance, atol=0)
+
+
+@given(problem=problems())
+def test_replacing_and_adding_differ(problem):
+    Q, K, _, _ = problem
+    low = Factors(np.ones((len(Q), 1)), np.ones((len(K), 1)), np.zeros(len(Q)))
+    pattern = scipy.sparse.csr_array(np.eye(len(Q), len(K)))
+    replaced, added = Approximation(low, Support(pattern)), Approximation(low, Addition(pattern))
+    assert replaced.replaces
+    assert not added.replaces
+    on = np.eye(len(Q), len(K)) > 0
+    np.testing.assert_array_equal(replaced.to_dense(), np.where(on, math.exp(1), 1.0))
+    np.testing.assert_array_equal(added.to_dense(), np.where(on, 2.0, 1.0))
+    np.testing.assert_array_equal(replaced.sparse.toarray(), np.where(on, math.exp(1), 0.0))
+    np.testing.assert_array_equal(added.sparse.toarray(), np.where(on, 1.0, 0.0))
+    # sums of at most 8 terms ≤ e
+    V = np.arange(len(K), dtype=float)
+    for A in (replaced, added):
+        np.testing.assert_allclose(A @ V, A.to_dense() @ V, rtol=32e-16)
+        np.testing.assert_allclose(
+            A.T @ np.ones(len(Q)), A.to_dense().T @ np.ones(len(Q)), rtol=32e-16
+        )
+
+
+def test_an_addition_keeps_its_scale():
+    values = scipy.sparse.csr_array(np.array([[0.5, 0.0], [0.0, -0.25]]))
+    low = Factors(np.ones((2, 1)), np.full((2, 1), 0.125), np.full(2, 1000.0))
+    A = Approximation(low, Addition(values, 1000.0))
+    np.testing.assert_array_equal(A.row_log(), 1000.0)
+    want = np.array([[0.625, 0.125], [0.125, -0.125]])
+    np.testing.assert_array_equal(A.block(ALL, shift=1000.0), want)
+    y, log = A.scaled_matmat(np.array([[1.0], [2.0]]))
+    np.testing.assert_array_equal(y[:, 0], want @ [1, 2])
+    np.testing.assert_array_equal(log, 1000.0)
+    np.testing.assert_array_equal(A.attend([1.0, 2.0])[0], 0.875 / 0.75)
+    assert A.attend([1.0, 2.0])[1] == 0  # this row sums to 0
+    with pytest.raises(OverflowError):
+        A.sparse  # noqa: B018
+
+
+# Attention
+
+
+def attention(A, V, causal):
+    """Return the dense estimate, normalised, times V; an error bound; which rows are certain."""
+    D, _ = dense(A)
+    size = sizes(A)[0]
+    if causal:
+        D, size = np.tril(D), np.tril(size)
+    if A.space == "attention" and not causal:
+        scale = np.exp(A.row_log().astype(np.float64))[:, None]
+        return D @ V * scale, 4 * roundings(A) * size @ np.abs(V) * scale, np.full(len(D), True)
+    error = 4 * roundings(A) * size
+    total, doubt = D.sum(axis=1), error.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out = np.where(total[:, None] > 0, D @ V / total[:, None], 0.0)
+        # (y + δy)/(t + δt) for |δt| ≤ t/2
+        bound = 2 * (error @ np.abs(V) + np.abs(out) * doubt[:, None]) / np.abs(total)[:, None]
+    bound[total <= 0] = 0.0
+    return out, bound, np.abs(total) >= 2 * doubt
+
+
+@every_method
+@pytest.mark.parametrize("causal", [False, True])
+@given(problem=problems(square=True))
+def test_attend_is_the_normalised_estimate_times_v(name, causal, problem):
+    Q, K, V, seed = problem
+    A, _ = made(name, Q, K, seed)
+    want, bound, certain = attention(A, V, causal)
+    got = A.attend(V, causal=causal)
+    assert got.shape == V.shape
+    assert got.dtype == A.dtype
+    assert np.isfinite(got).all()
+    assert_within(got[certain], want[certain], bound[certain])
+    vector = A.attend(V[:, 0], causal=causal)
+    assert_within(vector[certain], want[certain, 0], bound[certain, 0])
+
+
+@every_method
+@given(problem=problems(dtypes=[np.float64]))
+def test_attend_gives_ones_for_ones(name, problem):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    if A.space == "attention":
+        return
+    V = np.ones((len(K), 1))
+    _, bound, certain = attention(A, V, False)
+    total = dense(A)[0].sum(axis=1)
+    assert_within(A.attend(V)[certain, 0], (total > 0)[certain], bound[certain, 0])
+    np.testing.assert_array_equal(A.attend(np.zeros((len(K), 0))), np.zeros((len(Q), 0)))
+
+
+@every_method
+@pytest.mark.parametrize("entries", [1, 20])
+def test_stripes_of_any_height_give_the_same_attention(name, entries, monkeypatch):
+    Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 8, 3))
+    V = np.random.default_rng(1).uniform(-1, 1, (8, 2))
+    A, _ = made(name, Q, K)
+    monkeypatch.setattr(exact, "STRIPE", entries)  # one row, or two
+    for causal in (False, True):
+        want, bound, certain = attention(A, V, causal)
+        assert certain.any() or name == "zero"
+        assert_within(A.attend(V, causal=causal)[certain], want[certain], bound[certain])
+    size, row_log = sizes(A)
+    bound = 3 * roundings(A) * (size * np.exp(row_log)[:, None]).T @ np.abs(V)
+    assert_within(A.T @ V, A.to_dense().T @ V, bound)
+
+
+def test_rows_without_a_positive_sum_give_zero():
+    A = Approximation.from_factors([[1.0], [-1.0], [0.0]], [[2.0], [3.0], [1.0]])
+    V = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(A.attend(V)[1:], 0.0)
+    np.testing.assert_allclose(A.attend(V)[0], 11 / 6, rtol=1e-15)
+    np.testing.assert_array_equal(A.attend(V, causal=True)[1:], 0.0)
+    assert A.attend(V, causal=True)[0] == 1.0
+
+
+def test_softmax_rows_are_used_as_they_are():
+    A = Approximation.from_factors([[0.25], [-1.0]], [[1.0], [2.0]], space="attention")
+    np.testing.assert_array_equal(A.attend([1.0, 1.0]), [0.75, -3.0])
+    # a causal query has lost the rest of its row
+    np.testing.assert_array_equal(A.attend([1.0, 5.0], causal=True), [1.0, 0.0])
+
+
+# Randomness
+
+
+def seeds():
+    return [5, np.random.SeedSequence(5), np.random.default_rng(5)]
+
+
+@every_method
+@given(problem=problems())
+def test_same_seed_same_bits(name, problem):
+    Q, K, _, _ = problem
+    first = dense(made(name, Q, K, 5)[0])[0]
+    for rng in seeds():
+        np.testing.assert_array_equal(dense(made(name, Q, K, copy.deepcopy(rng))[0])[0], first)
+    sequence = np.random.SeedSequence(5)
+    for _ in range(2):  # a seed is no state: the second run is the first
+        np.testing.assert_array_equal(dense(made(name, Q, K, sequence)[0])[0], first)
+        again = np.random.default_rng(sequence)
+        np.testing.assert_array_equal(dense(made(name, Q, K, again)[0])[0], first)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_other_seeds_and_later_draws_give_other_bits(name):
+    Q, K = np.random.default_rng(0).standard_normal((2, 6, 3))
+    A, B = dense(made(name, Q, K, 0)[0])[0], dense(made(name, Q, K, 1)[0])[0]
+    assert (A != B).any()
+    rng = np.random.default_rng(0)
+    A, B = dense(made(name, Q, K, rng)[0])[0], dense(made(name, Q, K, rng)[0])[0]
+    assert (A != B).any()
+    A, B = dense(made(name, Q, K, None)[0])[0], dense(made(name, Q, K, None)[0])[0]
+    assert (A != B).any()
+
+
+@pytest.mark.parametrize("name", DETERMINISTIC)
+def test_deterministic_methods_ignore_the_seed(name):
+    Q, K = np.random.default_rng(0).standard_normal((2, 6, 3))
+    first = dense(made(name, Q, K, None)[0])[0]
+    for rng in (0, 1, np.random.default_rng(3)):
+        np.testing.assert_array_equal(dense(made(name, Q, K, rng)[0])[0], first)
+
+
+def test_support_and_features_use_independent_draws():
+    seen = []
+
+    class Spy(METHODS["top_k"]):
+        def columns(self, Q, K, rng):
+            seen.append(generator(rng).standard_normal((3, Q.shape[1])))
+            return super().columns(Q, K, rng)
+
+    Q, K = np.random.default_rng(0).standard_normal((2, 4, 2))
+    both = METHODS["scatterbrain"](low_rank=METHODS["positive"](m=3), sparse=Spy(k=1))
+    A = both.approximate(Q, K, rng=5)
+    from_support = METHODS["positive"](m=3).approximate(Q, K, rng=5)
+    assert (A.low.left != from_support.low.left).any()
+    exponents = Q @ seen[0].T
+    exponents -= exponents.max(axis=1, keepdims=True)
+    assert not np.allclose(A.low.left, np.exp(exponents))
+
+
+# Logits of ±10⁴
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_hot_logits_are_finite_at_their_row_scale(name, dtype):
+    Q, K = hot(dtype)
+    V = np.random.default_rng(0).standard_normal((len(K), 2)).astype(dtype)
+    A, method = made(name, Q, K)
+    values, row_log = dense(A)
+    assert np.isfinite(values).all()
+    assert np.isfinite(row_log).all()
+    assert np.abs(values).max() <= 4 * max(A.rank, 1)
+    given_logits = A.row_log(logits=Q @ K.T)
+    assert np.isfinite(A.block(ALL, shift=given_logits, logits=Q @ K.T)).all()
+    for causal in (False, True):
+        assert np.isfinite(A.attend(V, causal=causal)).all()
+    assert all(np.isfinite(x).all() for x in A.scaled_factors())
+    y, log = A.scaled_matmat(V)
+    assert np.isfinite(y).all()
+    assert np.isfinite(log).all()
+    moments = method.moments(Q, K)
+    if moments is not None:
+        assert not np.isnan(np.concatenate(moments)).any()
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_is_not_representable_is_an_overflow_error_never_inf(name, dtype, sign):
+    Q, K = hot(dtype)
+    Q *= dtype(sign)
+    A, _ = made(name, Q, K)
+    values, row_log = dense(A)
+    with np.errstate(divide="ignore"):
+        top = (np.log(np.abs(values)) + row_log[:, None]).max()
+    edge = math.log(np.finfo(dtype).max)
+    assert not edge - 1 < top < edge + 1
+    V = np.ones((len(K), 1))
+    for use in (A.to_dense, lambda: A @ V, lambda: A.T @ V, lambda: A.block(slice(0, 6))):
+        if top > edge:
+            with pytest.raises(OverflowError, match="not representable in float"):
+                use()
+        else:
+            assert np.isfinite(use()).all()
+    scaled = A.scaled_factors()
+    with np.errstate(divide="ignore"):
+        top = (np.log(np.abs(scaled.left).max(axis=1, initial=0)) + scaled.row_log).max()
+    if top > edge + 1:
+        with pytest.raises(OverflowError, match="a factor is not representable"):
+            A.factors()
+    else:
+        assert top < edge - 1
+        assert all(np.isfinite(x).all() for x in A.factors())
+
+
+def test_hot_rows_are_a_softmax_where_the_method_is_exact():
+    # top_k of all keys and tensor_power of a large power are exp to working precision
+    Q, K = hot(np.float64)
+    V = np.random.default_rng(0).standard_normal((len(K), 2))
+    x = truth(Q, K)
+    weights = np.exp(x - x.max(axis=1, keepdims=True))
+    want = weights @ V / weights.sum(axis=1, keepdims=True)
+    A = parse(f"top_k(k={len(K)})").approximate(Q, K)
+    # the exponent carries 10⁴·d roundings
+    np.testing.assert_allclose(A.attend(V), want, rtol=0, atol=1e4 * 3 * 4 * 2.2e-16)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("scale", [1500.0, 700.0, -700.0, -1500.0, -1e30, -np.inf])
+def test_rescale_is_right_where_the_scale_alone_is_not_representable(dtype, scale):
+    info = np.finfo(dtype)
+    values = np.array([0.0, info.smallest_subnormal, info.tiny, 1e-30, 1.0, 1e30, info.max], dtype)
+    for value in values:
+        true = mpmath.mpf(float(value)) * mpmath.exp(mpmath.mpf(scale))
+        if true > float(info.max):
+            with pytest.raises(OverflowError):
+                rescale(np.array([value]), np.array([scale], dtype))
+            continue
+        got = rescale(np.array([value]), np.array([scale], dtype))
+        # e^scale carries |scale| roundings of its argument's last place, three products one each
+        error = abs(float(true)) * (abs(max(scale, -1e3)) + 8) * info.eps + 2 * float(
+            info.smallest_subnormal
+        )
+        assert abs(float(got[0]) - float(true)) <= (0 if value == 0 else error)
+
+
+# Cancellation on the support
+
+
+def huge_on_the_support(dtype=np.float64, size=1e20, sign=1):
+    """Return an estimate whose low-rank part is ``size`` on the support of its first row.
+
+    Row 0: low = (size, ±size, 0.5, 0.25), support {0, 1} with logits 0.  Row 1: harmless.
+    """
+    right = np.zeros((4, 3), dtype)
+    right[0, 0], right[1, 0], right[2, 1], right[3, 1] = size, sign * size, 0.5, 0.25
+    right[:, 2] = 1.0
+    left = np.array([[1, 1, 0], [0, 0, 2]], dtype)
+    pattern = scipy.sparse.csr_array(
+        (np.zeros(3, dtype), np.array([0, 1, 2]), np.array([0, 2, 3])), shape=(2, 4)
+    )
+    return Approximation(Factors(left, right, np.zeros(2, dtype)), Support(pattern))
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float64, 1e20), (np.float32, 1e10)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_low_rank_part_that_is_huge_on_the_support_does_not_cancel(
+    dtype, size, sign, monkeypatch
+):
+    A = huge_on_the_support(dtype, size, sign)
+    summed = []
+    block = Approximation.block
+
+    def spy(self, rows, *args, **kwargs):
+        summed.append(rows)
+        return block(self, rows, *args, **kwargs)
+
+    V = np.array([[1.0, -1.0], [2.0, 1.0], [3.0, 0.0], [4.0, 1.0]], dtype)
+    true = np.array([[1, 1, 0.5, 0.25], [2, 2, 1, 2]])
+    np.testing.assert_array_equal(A.to_dense(), true)
+    monkeypatch.setattr(Approximation, "block", spy)
+    got = A @ V
+    assert [list(rows) for rows in summed] == [[0]]  # from its entries, and row 1 is not
+    np.testing.assert_allclose(got, true @ V, rtol=4 * np.finfo(dtype).eps)
+    want = true @ V / true.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(A.attend(V), want, rtol=8 * np.finfo(dtype).eps)
+
+
+def test_the_error_of_the_correction_is_at_most_two_thirds_of_the_digits():
+    # just below the size at which a row is summed from its entries
+    for size in np.logspace(0, 9, 19):
+        A = huge_on_the_support(size=size)
+        got, want = A @ np.ones(4), A.to_dense() @ np.ones(4)
+        eps = np.finfo(float).eps
+        assert abs(got[0] - want[0]) <= 4 * eps ** (2 / 3) * want[0]
+
+
+def test_scatterbrain_of_large_norms_equals_its_dense_estimate():
+    # positive features of nearly parallel points: on the support off by e^±30, off it harmless
+    rng = np.random.default_rng(1)
+    Q = rng.standard_normal((12, 4)) * 3
+    K = np.concatenate([Q[:6] * 1.5, rng.standard_normal((6, 4)) * 0.1])
+    method = parse("scatterbrain(low_rank=trigonometric(m=4), sparse=top_k(k=6))")
+    for seed in range(20):
+        A = method.approximate(Q, K, rng=seed)
+        D, row_log = dense(A)
+        V = rng.standard_normal((12, 2))
+        y, log = A.scaled_matmat(V)
+        got = y * np.exp(log - row_log)[:, None]
+        eps = np.finfo(float).eps ** (2 / 3)
+        # what is kept: off the support, and the support itself
+        assert_within(got, D @ V, 4 * eps * np.abs(D).sum(axis=1)[:, None] * np.abs(V).max())
+
+
+# Symmetries
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in DECOMPOSITIONS])
+@given(problem=problems())
+def test_permuting_queries_permutes_rows(name, problem):
+    if "window" in name:
+        return  # a window is a place, not a value
+    Q, K, _, seed = problem
+    order = np.random.default_rng(seed).permutation(len(Q))
+    A, _ = made(name, Q, K, seed)
+    B, _ = made(name, Q[order], K, seed)
+    D, _ = dense(A)
+    size = sizes(A)[0]
+    if A.part is not None and len(np.unique(truth(Q, K))) < truth(Q, K).size:
+        return  # ties
+    got = B.block(ALL, shift=A.row_log()[order])
+    assert_within(got, D[order], 4 * roundings(A) * size[order])
+
+
+@given(problem=problems(least=2, dtypes=[np.float64]))
+def test_permuting_queries_permutes_rows_of_the_svd(problem):
+    Q, K, _, seed = problem
+    order = np.random.default_rng(seed).permutation(len(Q))
+    s = np.linalg.svd(naive.kernel(Q, K), compute_uv=False)
+    A, method = made("truncated_svd", Q, K)
+    B = method.approximate(Q[order], K).to_dense()
+    gap = s[method.rank - 1] - (s[method.rank] if method.rank < len(s) else 0)
+    # singular subspaces move by the backward error over the gap (Wedin)
+    error = 100 * np.finfo(float).eps * s[0] * (1 + s[0] / gap)
+    np.testing.assert_allclose(B, A.to_dense()[order], rtol=0, atol=error)
+
+
+@pytest.mark.parametrize("name", [n for n in DETERMINISTIC if not n.startswith("fixed")])
+@given(problem=problems())
+def test_scaling_queries_by_a_power_of_two_and_keys_back_changes_no_bit(name, problem):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    B, _ = made(name, Q * 4, K / 4, seed)
+    np.testing.assert_array_equal(B.to_dense(), A.to_dense())
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in DETERMINISTIC if not n.startswith("fixed") and n not in DECOMPOSITIONS]
+)
+@given(problem=problems())
+def test_scaling_queries_and_keys_back_changes_roundings_only(name, problem):
+    Q, K, V, seed = problem
+    A, _ = made(name, Q, K, seed)
+    B, _ = made(name, Q * 3, K / 3, seed)
+    size, row_log = sizes(A)
+    x = truth(Q, K)
+    if A.part is not None and min(np.diff(np.sort(x, axis=1)).min(initial=1), 1) < 1e-5:
+        return  # nearly a tie: another support
+    bound = 4 * roundings(A) * size * np.exp(row_log)[:, None]
+    assert_within(B.to_dense(), A.to_dense(), bound)
+    assert_within(B @ V, A @ V, 2 * bound @ np.abs(V))
+
+
+# From factors
+
+
+def test_from_factors():
+    A = Approximation.from_factors([[1.0], [2.0]], [[3.0]], [0.0, math.log(2)])
+    np.testing.assert_allclose(A.to_dense(), [[3.0], [12.0]], rtol=4e-16)
+    assert (A.rank, A.nnz, A.parameters, A.space) == (1, 0, 3, "kernel")
+    assert Approximation.from_factors([[1.0]], [[1.0]], 2.0).row_log() == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "row_log", "message"),
+    [
+        ([[1.0]], [[1.0, 2.0]], 0.0, "same width"),
+        ([1.0], [[1.0]], 0.0, "left must have 2 dimensions"),
+        ([[np.nan]], [[1.0]], 0.0, "left must be finite"),
+        ([[1.0]], [[np.inf]], 0.0, "right must be finite"),
+        ([[1.0]], [[1.0]], np.nan, "row_log must be finite"),
+        ([[1.0]], [[1.0]], [1.0, 2.0], "broadcast"),
+    ],
+)
+def test_from_factors_refuses(left, right, row_log, message):
+    with pytest.raises(ValueError, match=message):
+        Approximation.from_factors(left, right, row_log)
+
+
+def test_from_factors_refuses_another_space():
+    with pytest.raises(ValueError, match="space must be one of kernel, attention"):
+        Approximation.from_factors([[1.0]], [[1.0]], space="logits")
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_factors_whose_product_overflows(sign):
+    A = Approximation.from_factors([[1e200, 1e200]], [[1e200, sign * 1e200]])
+    with pytest.raises(OverflowError):
+        A.to_dense()
+    with pytest.raises(OverflowError):
+        A.block(ALL, shift=100.0)
+
+
+def test_shapes_of_products_are_checked():
+    A = Approximation.from_factors(np.ones((3, 1)), np.ones((2, 1)))
+    for V in (np.ones(3), np.ones((3, 1))):
+        with pytest.raises(ValueError, match="dimension mismatch"):
+            A @ V
+    with pytest.raises(ValueError, match="dimension mismatch"):
+        A.T @ np.ones(2)
+    with pytest.raises(TypeError, match="must hold real numbers"):
+        A @ np.ones(2, complex)
+
+
+# Moments of what is not random
+
+
+@pytest.mark.parametrize("name", DETERMINISTIC)
+@given(problem=problems(dtypes=[np.float64]))
+def test_moments_without_chance_are_the_relative_error(name, problem):
+    Q, K, _, seed = problem
+    A, method = made(name, Q, K, seed)
+    moments = method.moments(Q, K)
+    if A.space == "attention":
+        assert moments is None
+        return
+    true = naive.kernel(Q, K)
+    size, row_log = sizes(A)
+    bound = 2 * roundings(A) * (size * np.exp(row_log)[:, None] / true + 1)
+    assert_within(moments.relative_bias, A.to_dense() / true - 1, bound)
+    np.testing.assert_array_equal(moments.log_relative_variance, -np.inf)

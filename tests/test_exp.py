@@ -1,0 +1,139 @@
+"""The shared exponential against mpmath, in both dtypes."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from numba import njit
+
+from approx._exp import exp, exp_rows
+
+DTYPES = [np.float64, np.float32]
+LOWEST = {np.float64: -745.2, np.float32: -104.0}  # below, e^x rounds to 0
+HIGHEST = {d: math.log(np.finfo(d).max) for d in DTYPES}
+
+in_both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def exponential(x):
+    """Return e^x through the kernel; silent in pure Python too, where scalars warn."""
+    out = np.array(x, ndmin=2)
+    with np.errstate(all="ignore"):
+        exp_rows(out, np.zeros(1, out.dtype))
+    return out[0]
+
+
+def ulps(x):
+    """Return |computed − e^x| in units of the last place of e^x, by 60 digits."""
+    info = np.finfo(x.dtype)
+    with mpmath.workdps(60):
+        errors = []
+        for point, value in zip(x, exponential(x)):
+            true = mpmath.exp(mpmath.mpf(float(point)))
+            exponent = max(int(mpmath.floor(mpmath.log(true, 2))), int(info.minexp))
+            unit = mpmath.ldexp(mpmath.mpf(1), exponent - info.nmant)
+            errors.append(float(abs(mpmath.mpf(float(value)) - true) / unit))
+    return np.array(errors)
+
+
+def special_points(dtype):
+    """Return where an exponential goes wrong: edges of the reduction, of the range, near 0."""
+    steps = np.arange(-40, 41) * (math.log(2) / 2)  # |r| largest, and r = 0
+    edges = [HIGHEST[dtype] - 1e-4, LOWEST[dtype] + 1, math.log(np.finfo(dtype).tiny)]
+    tiny = [0.0, 1e-8, -1e-8, np.finfo(dtype).tiny, np.finfo(dtype).smallest_subnormal]
+    x = np.concatenate([steps, edges, tiny]).astype(dtype)
+    return np.concatenate([x, np.nextafter(x, dtype(np.inf)), np.nextafter(x, -dtype(np.inf))])
+
+
+@pytest.mark.kernel
+@in_both_dtypes
+def test_two_ulps_at_special_points(dtype):
+    assert ulps(special_points(dtype)).max() <= 2
+
+
+@pytest.mark.kernel
+@in_both_dtypes
+def test_two_ulps_where_underflow_is_gradual(dtype):
+    tiny = math.log(np.finfo(dtype).tiny)
+    x = np.linspace(LOWEST[dtype], tiny, 101).astype(dtype)
+    assert ulps(x).max() <= 2
+    values = exponential(x)
+    assert np.count_nonzero((values > 0) & (values < np.finfo(dtype).tiny)) > 90
+
+
+@in_both_dtypes
+@pytest.mark.parametrize("size", [1e-3, 1.0, 30.0, 1000.0])
+def test_two_ulps_at_random_points(dtype, size):
+    x = np.random.default_rng(0).uniform(-size, size, 1500)
+    x = np.clip(x, LOWEST[dtype], HIGHEST[dtype] - 1e-4).astype(dtype)
+    assert ulps(x).max() <= 2
+
+
+def test_two_ulps_at_a_million_float32_points():
+    # float64 exp is right to 2^-52, 2^-29 of a float32 ulp
+    x = np.linspace(-87.3, 88.7, 2**20).astype(np.float32)
+    true = np.exp(x.astype(np.float64))
+    error = np.abs(exponential(x) - true) / np.spacing(true.astype(np.float32))
+    assert error.max() <= 2
+
+
+@pytest.mark.kernel
+@in_both_dtypes
+def test_overflow_gives_inf_and_underflow_zero(dtype):
+    above = np.nextafter(dtype(HIGHEST[dtype]), dtype(np.inf))
+    x = np.array([above, above + 1, 1e30, np.finfo(dtype).max, np.inf], dtype)
+    np.testing.assert_array_equal(exponential(x), np.inf)
+    x = np.array([LOWEST[dtype] - 1, -1e30, np.finfo(dtype).min, -np.inf], dtype)
+    np.testing.assert_array_equal(exponential(x), 0.0)
+
+
+@pytest.mark.kernel
+@in_both_dtypes
+def test_largest_argument_gives_a_finite_value(dtype):
+    top = dtype(HIGHEST[dtype])
+    if float(top) > HIGHEST[dtype]:
+        top = np.nextafter(top, -dtype(np.inf))
+    assert np.isfinite(exponential(np.array([top]))).all()
+
+
+@pytest.mark.kernel
+@in_both_dtypes
+def test_nan_stays_nan_beside_numbers(dtype):
+    x = np.zeros(37, dtype)
+    x[[0, 5, 36]] = np.nan
+    values = exponential(x)
+    np.testing.assert_array_equal(np.isnan(values), np.isnan(x))
+    assert (values[~np.isnan(x)] == 1).all()
+
+
+@pytest.mark.kernel
+@in_both_dtypes
+def test_same_bits_in_a_vector_and_alone(dtype):
+    x = np.linspace(-20, 20, 41).astype(dtype)
+    together = exponential(x)
+    alone = np.concatenate([exponential(x[i : i + 1]) for i in range(len(x))])
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.kernel
+@in_both_dtypes
+def test_exp_rows_shifts_each_row_by_its_own(dtype):
+    values = np.array([[0.0, 1.0], [800.0, 799.0]], dtype)
+    exp_rows(values, np.array([1.0, 800.0], dtype))
+    # two ulps of values ≤ 1
+    np.testing.assert_allclose(
+        values, [[math.exp(-1), 1], [1, math.exp(-1)]], rtol=0, atol=2 * np.finfo(dtype).eps
+    )
+
+
+@pytest.mark.kernel
+@in_both_dtypes
+def test_exp_in_a_kernel_keeps_the_precision_of_its_argument(dtype):
+    @njit
+    def inside(x):
+        return exp(x)
+
+    x = dtype(0.3)
+    assert float(inside(x)) == float(exponential(np.array([x]))[0])
+    assert float(exp(x)) == float(inside(x))

@@ -1,0 +1,223 @@
+"""What the source may import, call and compile: from its syntax tree, or a fresh process."""
+
+import ast
+import builtins
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LAYERS = ("approx", "analysis", "figures")  # each imports itself and those before it
+FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
+COMPILERS = {"kernel", "summing_kernel"}
+NUMBA_FILES = {"approx/_jit.py", "approx/_exp.py"}
+FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+FORBIDDEN_TRUE = {"fastmath", "allow_pickle", "shell"}
+
+
+def name(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(tree):
+    """Return {local name: full name} of every import, wherever it stands."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found[alias.asname or alias.name.split(".")[0]] = alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            for alias in node.names:
+                found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return found
+
+
+def wrong_layers(source, layer):
+    """Return the imports that point upwards."""
+    above = LAYERS[LAYERS.index(layer) + 1 :]
+    return [full for full in imports(ast.parse(source)).values() if full.split(".")[0] in above]
+
+
+def foreign_names(source):
+    """Return (kernel, name) where a kernel uses a function or a constant of another file.
+
+    Numba bakes both into the machine code and does not notice when that file changes.
+    """
+    tree = ast.parse(source)
+    imported = imports(tree)
+    functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    compiled = {
+        f.name: f
+        for f in functions.values()
+        if COMPILERS & {d.id for d in f.decorator_list if isinstance(d, ast.Name)}
+    }
+    found = []
+    for kernel in compiled.values():
+        for statement in kernel.body:
+            for node in ast.walk(statement):
+                if not isinstance(node, ast.Name):
+                    continue
+                full = imported.get(node.id)
+                foreign = full not in (None, "numpy", "math", "approx._exp.exp")
+                plain = node.id in functions and node.id not in compiled
+                if foreign or (plain and not (node.id == "exp" and "_exp64" in compiled)):
+                    found.append((kernel.name, node.id))
+                called = hasattr(builtins, node.id)
+                if called and node.id not in ("range", "abs", "min", "max", "float", "int", "len"):
+                    found.append((kernel.name, node.id))
+    return len(compiled), found
+
+
+def forbidden(source):
+    """Return what runs code out of data, or lets a compiler forget NaN."""
+    tree = ast.parse(source)
+    found = [m for m in imports(tree).values() if m.split(".")[0] in FORBIDDEN_MODULES]
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
+            found.append(node.func.id)
+        given = {k.arg: getattr(k.value, "value", None) for k in node.keywords}
+        found += [key for key in FORBIDDEN_TRUE if given.get(key) is True]
+        function = ast.unparse(node.func)
+        if function in ("np.load", "numpy.load") and given.get("allow_pickle") is not False:
+            found.append(function)
+        if function in ("os.system", "os.popen", "joblib.load", "pd.read_pickle", "torch.load"):
+            found.append(function)
+    return found
+
+
+def numba_imports(source):
+    return [m for m in imports(ast.parse(source)).values() if m.split(".")[0] == "numba"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_imports_point_downwards(path):
+    assert wrong_layers(path.read_text("utf-8"), name(path).split("/")[0]) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_kernels_use_only_their_own_file_and_exp(path):
+    assert foreign_names(path.read_text("utf-8"))[1] == []
+
+
+def test_kernels_are_found():
+    assert sum(foreign_names(path.read_text("utf-8"))[0] for path in FILES) >= 8
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_nothing_forbidden(path):
+    assert forbidden(path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_numba_is_imported_in_two_files(path):
+    if name(path) not in NUMBA_FILES:
+        assert numba_imports(path.read_text("utf-8")) == []
+
+
+def test_no_file_of_vague_name():
+    vague = {"utils", "core", "helpers", "common"}
+    assert [name(p) for p in FILES if p.stem in vague] == []
+
+
+# The checks above see what they are for.
+
+HEAD = "import numpy as np\nfrom approx._exp import exp\nfrom approx._jit import kernel\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def f(): pass\n@kernel\ndef g(x):\n    f()", [("g", "f")]),
+        ("from approx.sampled import _row_dots\n@kernel\ndef g(x):\n    _row_dots(x)", 1),
+        ("from approx.exact import STRIPE\n@kernel\ndef g(x):\n    return x + STRIPE", 1),
+        ("import scipy.special\n@kernel\ndef g(x):\n    return scipy.special.gamma(x)", 1),
+        ("@kernel\ndef g(x):\n    print(x)", [("g", "print")]),
+        (
+            "@kernel\ndef f(x):\n    return exp(x)\n@kernel\ndef g(x):\n    return np.floor(f(x))",
+            [],
+        ),
+    ],
+)
+def test_foreign_names_are_seen(source, found):
+    seen = foreign_names(HEAD + source)[1]
+    assert (seen == found) if isinstance(found, list) else len(seen) == found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "def f():\n    from pickle import loads",
+        "eval('1')",
+        "exec(text)",
+        "njit(fastmath=True)(f)",
+        "np.load(path)",
+        "np.load(path, allow_pickle=True)",
+        "subprocess.run(text, shell=True)",
+    ],
+)
+def test_forbidden_is_seen(source):
+    assert forbidden(source)
+
+
+def test_upward_imports_are_seen():
+    assert wrong_layers("def f():\n    import analysis.metrics", "approx")
+    assert wrong_layers("from figures import style", "analysis")
+    assert not wrong_layers("from approx import base\nimport analysis.rank", "figures")
+    assert numba_imports("def f():\n    from numba import njit")
+
+
+# What a fresh process loads
+
+
+def fresh(code):
+    """Return the last line a new interpreter prints."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=ROOT,
+        env=os.environ | {"NUMBA_DISABLE_JIT": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return run.stdout.splitlines()[-1]
+
+
+LOADED = "import sys; print(sorted({m.split('.')[0] for m in sys.modules} & %r))"
+
+
+def test_importing_approx_compiles_nothing():
+    code = """
+import sys, approx
+from numba.core.dispatcher import Dispatcher
+kernels = {id(v): v for m, module in list(sys.modules.items()) if m.split(".")[0] == "approx"
+           for v in vars(module).values() if isinstance(v, Dispatcher)}
+print(len(kernels) >= 8, [k.py_func.__name__ for k in kernels.values() if k.overloads])
+"""
+    assert fresh(code) == "True []"
+
+
+def test_importing_approx_loads_nothing_heavy():
+    heavy = {"pandas", "matplotlib", "torch", "sklearn", "joblib", "jinja2"}
+    assert fresh("import approx; " + LOADED % heavy) == "[]"
+    assert fresh("import approx, sys; print('scipy.stats' in sys.modules)") == "False"
+
+
+def test_help_loads_neither_numpy_nor_numba():
+    heavy = {"numpy", "numba", "scipy", "pandas", "matplotlib"}
+    code = """
+import contextlib, io
+from figures.cli import main
+text = io.StringIO()
+with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+    main(["--help"])
+assert "report" in text.getvalue()
+"""
+    assert fresh(code + LOADED % heavy) == "[]"

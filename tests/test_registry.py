@@ -1,0 +1,207 @@
+"""Specs: what `parse` reads, `str` writes, and neither ever runs."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small import SIZES, VARIANTS, small
+
+from approx import METHODS, Method, parse
+from approx.projections import Fixed
+from approx.random_features.positive import Positive
+
+WRITTEN = [*METHODS, *VARIANTS]  # methods with Fixed frequencies have no spec
+
+
+def assert_round_trip(method):
+    again = parse(str(method))
+    assert again == method
+    assert type(again) is type(method)
+    assert str(again) == str(method)
+    assert hash(again) == hash(method)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_names_are_keys_and_defaults_are_left_out(name):
+    method = METHODS[name]()
+    assert METHODS[name].name == name
+    assert str(method) == f"{name}()"
+    assert parse(name) == parse(f"{name}()") == parse(f"  {name} ( ) \n") == method
+    assert dataclasses.is_dataclass(method)
+    assert isinstance(method.deterministic, bool)
+    assert isinstance(method.oracle, bool)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 5))
+def test_round_trip(name, n, l, d):
+    assert_round_trip(small(name, n, l, d))
+
+
+@pytest.mark.parametrize("name", METHODS)
+@given(st.floats(1, 1e6), st.integers(1, 500), st.integers(1, 500), st.integers(1, 64))
+def test_round_trip_after_within(name, budget, n, l, d):
+    spec = "scatterbrain(positive, top_k)" if name == "scatterbrain" else name
+    filled = parse(spec).within(budget, n=n, l=l, d=d)
+    if filled is not None:
+        assert_round_trip(filled)
+
+
+@given(
+    st.sampled_from(sorted(SIZES)),
+    st.floats(0, 1, exclude_min=True, exclude_max=True),
+    st.integers(1, 10**30),
+)
+def test_round_trip_of_nested_methods(name, share, k):
+    inner = parse("scatterbrain")
+    nested = dataclasses.replace(inner, sparse=METHODS["top_k"](k=k), share=share)
+    assert_round_trip(nested)
+    assert_round_trip(dataclasses.replace(nested, low_rank=small(name, 4, 4, 2)))
+    assert (f"top_k(k={k})" in str(nested)) == (k != 32)  # the default is left out
+
+
+def test_what_a_spec_may_look_like():
+    want = METHODS["scatterbrain"](METHODS["positive"](m=8), METHODS["top_k"](k=3), 0.25)
+    for spec in (
+        "scatterbrain(low_rank=positive(m=8), sparse=top_k(k=3), share=0.25)",
+        "scatterbrain(positive(8), top_k(3), 0.25)",
+        'scatterbrain(positive(8, "iid"), sparse=top_k(3), share=25e-2)',
+        "scatterbrain(\n  positive(m=8),\n  top_k(k=3), share=0.25,\n)",
+    ):
+        assert parse(spec) == want
+    assert parse("positive(m=None)") == parse("positive") == METHODS["positive"]()
+    assert parse("scatterbrain(positive, top_k)").low_rank == METHODS["positive"]()
+
+
+@pytest.mark.parametrize("number", [np.int64(3), np.int8(3), np.uint16(3)])
+def test_numpy_numbers_are_written_as_numbers(number):
+    assert str(METHODS["positive"](m=number)) == "positive(m=3)"
+    scatterbrain = METHODS["scatterbrain"](share=np.float64(0.25))
+    assert str(scatterbrain) == "scatterbrain(share=0.25)"
+    assert_round_trip(scatterbrain)
+
+
+def test_frequencies_have_a_name_but_no_spec():
+    method = Positive(projection=Fixed([[1.0], [-1.0]]))
+    assert str(method) == str(Positive(projection=Fixed([[1.0], [-1.0]])))
+    assert str(method) != str(Positive(projection=Fixed([[1.0], [-2.0]])))
+    with pytest.raises(ValueError, match=r"is not a (spec|literal)"):
+        parse(str(method))
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("postive(m=3)", r"unknown method 'postive', did you mean 'positive'\? Known: zero, one"),
+        ("topk", r"unknown method 'topk', did you mean 'top_k'\?"),
+        ("qqq(m=3)", r"unknown method 'qqq'\. Known: zero, one"),
+        ("positive(n=3)", r"unknown field of positive 'n'.* Known: m, projection"),
+        ("positive(projektion='iid')", "did you mean 'projection'"),
+        ("zero(m=3)", "unknown field of zero 'm'.* Known: none"),
+        ("zero(3)", r"zero takes nothing: 'zero\(3\)'"),
+        ("positive(3, 'iid', 4)", "positive takes m, projection"),
+        ("positive(3, m=3)", "m is given twice"),
+        ("positive(m=-1)", "m must be >= 1, got -1"),
+        ("positive(projection='iidd')", "projection must be one of iid, got 'iidd'"),
+        ("positive(**{'m': 3})", "unknown field of positive"),
+        ("positive(*[3])", "is not a literal"),
+        ("scatterbrain(sparse=top_kk(k=3))", "unknown method 'top_kk'"),
+        ("scatterbrain(sparse=top_k(kk=3))", "unknown field of top_k 'kk'"),
+        ("", "is not a spec such as"),
+        ("3", "is not a spec such as"),
+        ("'positive'", "is not a spec such as"),
+        ("[positive]", "is not a literal"),
+        ("positive(m=3", "is not a spec such as"),
+        ("positive m=3", "is not a spec such as"),
+        ("positive(m=3); zero()", "is not a spec such as"),
+        ("positive(m=3\0)", "is not a spec such as"),
+        ("x = 3", "is not a spec such as"),
+        ("positive(m=3)(m=4)", "is not a literal"),
+        ("positive(m={[1]})", "is not a literal"),
+        ("positive(m=2**70)", "is not a literal"),
+        ("positive(m=m)", "unknown method 'm'"),
+        ("(" * 300 + "3" + ")" * 300, "is not a spec such as"),
+        ("positive(m=" + "-" * 10**5 + "3)", "nested too deeply"),
+    ],
+)
+def test_errors_name_the_rule_and_what_was_given(spec, message):
+    with pytest.raises(ValueError, match=message):
+        parse(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("positive(m='3')", "m must be an integer, got '3'"),
+        ("positive(m=3.0)", "m must be an integer, got 3.0"),
+        ("positive(m=True)", "m must be an integer, got True"),
+        ("positive(m=zero())", "m must be an integer"),
+        ("scatterbrain(low_rank=3)", "low_rank must be a method, got 3"),
+    ],
+)
+def test_values_of_another_type(spec, message):
+    with pytest.raises(TypeError, match=message):
+        parse(spec)
+
+
+@pytest.mark.parametrize("spec", [None, 3, b"zero()", ["zero()"], METHODS["zero"]])
+def test_what_is_no_text(spec):
+    with pytest.raises(TypeError, match="a spec is text"):
+        parse(spec)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "__import__('os').system('touch {path}')",
+        "__import__('os')",
+        "positive(m=__import__('os').system('touch {path}'))",
+        "(lambda: open('{path}', 'w'))()",
+        "positive(m=open('{path}', 'w'))",
+        "positive(m=[open('{path}', 'w') for _ in (1,)])",
+        "positive(m=(x := open('{path}', 'w')))",
+        "positive.__class__.__mro__[1].__subclasses__()",
+        "positive(m=f\"{{open('{path}', 'w')}}\")",
+        "eval(\"open('{path}', 'w')\")",
+        "parse('zero()')",
+        "METHODS['zero']()",
+    ],
+)
+def test_nothing_is_evaluated(spec, tmp_path):
+    path = tmp_path / "made"
+    with pytest.raises(ValueError, match=r"unknown method|is not a literal"):
+        parse(spec.format(path=path))
+    assert not path.exists()
+
+
+# A method of one's own
+
+
+def test_a_method_of_ones_own(monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class Half(METHODS["one"]):
+        name = "half"
+        rank: int | None = None
+        scale: float = 0.5
+
+        def price(self, *, n, l, d):
+            return Method.price(self, n=n, l=l, d=d)
+
+    monkeypatch.setitem(METHODS, "half", Half)
+    method = parse("half(scale=0.25)")
+    assert method == Half(scale=0.25)
+    assert_round_trip(method)
+    with pytest.raises(ValueError, match="unknown method 'haf', did you mean 'half'"):
+        parse("haf")
+    with pytest.raises(ValueError, match=r"half\(scale=0.25\) is a template: give rank"):
+        method.approximate([[1.0]], [[1.0]])
+    # columns of both factors: rank·(n + l)/n
+    filled = method.within(9, n=10, l=20, d=4)
+    assert filled == Half(rank=3, scale=0.25)
+    assert math.isclose(filled.price(n=10, l=20, d=4), 9)

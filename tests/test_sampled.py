@@ -1,0 +1,85 @@
+"""A product of factors at the entries of a pattern."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from approx import sampled
+
+
+def problem(seed, n, l, r, dtype, index=np.int32, density=0.5):
+    rng = np.random.default_rng(seed)
+    left, right = rng.uniform(-1, 1, (n, r)), rng.uniform(-1, 1, (l, r))
+    on = rng.uniform(size=(n, l)) < density
+    pattern = scipy.sparse.csr_array(on.astype(dtype))
+    pattern.indices, pattern.indptr = pattern.indices.astype(index), pattern.indptr.astype(index)
+    return left.astype(dtype), right.astype(dtype), pattern, on
+
+
+def check(left, right, pattern, on):
+    got = sampled.product(left, right, pattern)
+    assert got.dtype == left.dtype
+    rows, cols = np.nonzero(on)  # CSR order
+    left, right = left.astype(float), right.astype(float)
+    want = (left @ right.T)[rows, cols]
+    size = (np.abs(left) @ np.abs(right).T)[rows, cols]
+    # r products, in any order: at most r roundings of the sum of |terms|
+    error = (left.shape[1] + 1) * np.finfo(got.dtype).eps * size
+    assert (np.abs(got - want) <= error).all()
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("r", [1, 2, 19])
+def test_entries_of_the_dense_product(dtype, index, r):
+    check(*problem(0, 5, 7, r, dtype, index))
+
+
+@given(
+    st.integers(1, 8),
+    st.integers(1, 8),
+    st.integers(0, 40),
+    st.sampled_from([np.float64, np.float32]),
+    st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    st.integers(0, 2**32 - 1),
+)
+def test_entries_of_any_dense_product(n, l, r, dtype, density, seed):
+    check(*problem(seed, n, l, r, dtype, density=density))
+
+
+@pytest.mark.kernel
+def test_empty_rows_and_no_columns():
+    left, right, pattern, on = problem(0, 4, 5, 3, np.float64)
+    on[[0, 2]] = False
+    pattern = scipy.sparse.csr_array(on.astype(float))
+    check(left, right, pattern, on)
+    none = sampled.product(left[:, :0], right[:, :0], pattern)
+    np.testing.assert_array_equal(none, np.zeros(pattern.nnz))
+    assert sampled.product(left, right, scipy.sparse.csr_array((4, 5))).shape == (0,)
+
+
+@pytest.mark.kernel
+def test_entries_follow_the_order_of_the_pattern():
+    pattern = scipy.sparse.csr_array(([0.0] * 3, [2, 0, 1], [0, 2, 3]), shape=(2, 3))
+    left, right = np.array([[1.0], [10.0]]), np.array([[1.0], [2.0], [3.0]])
+    np.testing.assert_array_equal(sampled.product(left, right, pattern), [3.0, 1.0, 20.0])
+
+
+@pytest.mark.kernel
+def test_nan_and_inf_keep_their_meaning():
+    # sums may be reordered, but nothing may assume that there is no NaN
+    pattern = scipy.sparse.csr_array(np.ones((1, 3)))
+    right = np.ones((3, 9))
+    right[1, 4], right[2, 8] = np.nan, np.inf
+    got = sampled.product(np.ones((1, 9)), right, pattern)
+    np.testing.assert_array_equal(got, [9.0, np.nan, np.inf])
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_read_only_factors(which):
+    left, right, pattern, on = problem(1, 5, 4, 6, np.float64)
+    (left, right)[which].flags.writeable = False
+    check(left, right, pattern, on)

@@ -1,0 +1,222 @@
+"""Budgets: what a template becomes, and that it costs what was promised."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from approx import METHODS, parse
+from approx.projections import Fixed
+from approx.random_features.positive import Positive
+from approx.random_features.trigonometric import Trigonometric
+
+SHAPE = {"n": 40, "l": 24, "d": 3}
+SIZED = {name: method.size for name, method in METHODS.items() if isinstance(method.size, str)}
+EMPTY_SCATTERBRAIN = "scatterbrain(low_rank=positive, sparse=top_k)"
+
+budgets = st.floats(0.5, 300)
+lengths = st.integers(1, 60)
+
+
+def template(name):
+    return parse(EMPTY_SCATTERBRAIN if name == "scatterbrain" else name)
+
+
+def size(method):
+    return getattr(method, SIZED[method.name])
+
+
+def sizes_in_order(name, start):
+    """Return the method of the next larger size, None where there is no larger one."""
+    step = METHODS[name].step
+    return dataclasses.replace(start, **{SIZED[name]: size(start) + step})
+
+
+# What fits
+
+
+@pytest.mark.parametrize("name", SIZED)
+@given(budget=budgets, n=lengths, l=lengths, d=st.integers(1, 5))
+def test_the_largest_size_that_fits(name, budget, n, l, d):
+    shape = {"n": n, "l": l, "d": d}
+    filled = template(name).within(budget, **shape)
+    least = dataclasses.replace(template(name), **{SIZED[name]: METHODS[name].least})
+    if filled is None:
+        assert least.price(**shape) > budget
+        return
+    assert filled.price(**shape) <= budget
+    following = sizes_in_order(name, filled)
+    limit = filled.largest(n=n, l=l)
+    assert following.price(**shape) > budget or size(following) > limit
+    if limit is not None:
+        assert size(filled) <= limit
+
+
+@pytest.mark.parametrize("name", METHODS)
+@given(budget=st.floats(1, 60), n=st.integers(1, 12), l=st.integers(1, 12), d=st.integers(1, 4))
+def test_an_approximation_stores_at_most_its_price(name, budget, n, l, d):
+    shape = {"n": n, "l": l, "d": d}
+    filled = template(name).within(budget, **shape)
+    if filled is None or filled.price(**shape) is None:
+        return
+    Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 12, d))
+    A = filled.approximate(Q[:n], K[:l], rng=0)
+    price = filled.price(**shape)
+    # the price may be a sum of floats
+    assert A.parameters / n <= price * (1 + 1e-12)
+    assert price <= budget * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("spec", "budget", "filled"),
+    [
+        ("positive", 16, "positive(m=10)"),  # m·64/40 ≤ 16
+        ("positive", 1.6, "positive(m=1)"),
+        ("positive", 1.5, None),
+        ("trigonometric", 16, "trigonometric(m=10)"),
+        ("trigonometric", 15.9, "trigonometric(m=8)"),
+        ("trigonometric", 3.1, None),
+        ("truncated_svd", 16, "truncated_svd(rank=10)"),
+        ("truncated_svd", 1000, "truncated_svd(rank=24)"),
+        ("top_k", 16, "top_k(k=16)"),
+        ("top_k", 16.9, "top_k(k=16)"),
+        ("top_k", 1000, "top_k(k=24)"),
+        ("top_k", 0.9, None),
+        ("sliding_window", 16, "sliding_window(width=16)"),
+        ("sliding_window", 1000, "sliding_window(width=24)"),
+        ("taylor", 16, "taylor(degree=2)"),  # C(5, 2) = 10 columns
+        ("taylor", 15.9, "taylor(degree=1)"),
+        ("taylor", 6.3, None),
+        ("tensor_power", 16, "tensor_power(n=2)"),
+        ("zero", 1, "zero()"),
+        ("uniform", 1, "uniform()"),
+    ],
+)
+def test_by_hand(spec, budget, filled):
+    found = parse(spec).within(budget, **SHAPE)
+    assert found == (None if filled is None else parse(filled))
+
+
+def test_a_given_size_is_kept_if_it_fits():
+    method = parse("positive(m=10)")
+    assert method.within(16, **SHAPE) is method
+    assert method.within(15.9, **SHAPE) is None
+
+
+def test_no_polynomial_of_64_dimensions_fits_32_values():
+    assert parse("taylor").within(32, n=512, l=512, d=64) is None
+
+
+# Configuration
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["truncated_svd(space='attention')", "scatterbrain(positive, top_k, share=0.25)"],
+)
+def test_configuration_is_kept(spec):
+    method = parse(spec)
+    filled = method.within(16, **SHAPE)
+    for field in ("space", "share"):
+        assert getattr(filled, field, None) == getattr(method, field, None)
+    assert method == parse(spec)
+
+
+@pytest.mark.parametrize(("family", "columns"), [(Positive, 1), (Trigonometric, 2)])
+def test_fixed_frequencies_have_a_price_and_no_size(family, columns):
+    method = family(projection=Fixed(np.ones((5, 3))))
+    price = 5 * columns * 64 / 40
+    assert method.price(**SHAPE) == price
+    assert method.within(price, **SHAPE) is method
+    assert method.within(price - 0.1, **SHAPE) is None
+    with pytest.raises(ValueError, match="m follows from Fixed"):
+        family(m=5 * columns, projection=Fixed(np.ones((5, 3))))
+
+
+# Scatterbrain
+
+
+def test_scatterbrain_splits_half_and_half():
+    filled = parse(EMPTY_SCATTERBRAIN).within(32, **SHAPE)
+    assert filled == parse("scatterbrain(low_rank=positive(m=10), sparse=top_k(k=16))")
+    assert filled.price(**SHAPE) == 32
+
+
+@given(budget=budgets, share=st.floats(0.01, 0.99), n=lengths, l=lengths)
+def test_scatterbrain_gives_its_share_to_entries_and_the_rest_to_features(budget, share, n, l):
+    shape = {"n": n, "l": l, "d": 3}
+    method = parse(f"scatterbrain(low_rank=positive, sparse=top_k, share={share!r})")
+    filled = method.within(budget, **shape)
+    entries = min(math.floor(share * budget), l)
+    features = math.floor((budget - entries) / ((n + l) / n) * (1 + 1e-15))
+    if filled is None:
+        assert entries == 0 or (budget - entries) < (n + l) / n
+        return
+    assert filled.sparse.k == entries
+    assert abs(filled.low_rank.m - features) <= 1  # where the quotient is an integer, rounding
+    assert filled.price(**shape) <= budget * (1 + 1e-12)
+    assert filled.share == share
+
+
+@pytest.mark.parametrize(
+    ("spec", "budget", "filled"),
+    [
+        # a given size is spent first, the template has what is left
+        ("scatterbrain(positive(m=10), top_k)", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
+        ("scatterbrain(positive, top_k(k=4))", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
+        ("scatterbrain(positive(m=10), top_k(k=4))", 20, "scatterbrain(positive(10), top_k(4))"),
+        ("scatterbrain(positive(m=10), top_k(k=4))", 19.9, None),
+        ("scatterbrain(positive(m=10), top_k)", 16, None),
+        ("scatterbrain(positive, top_k(k=4))", 4, None),
+        ("scatterbrain(positive, top_k)", 1.9, None),
+        ("scatterbrain(zero, top_k)", 16, "scatterbrain(zero(), top_k(k=8))"),
+        ("scatterbrain(taylor, sliding_window)", 32, "scatterbrain(taylor(2), sliding_window(16))"),
+        ("scatterbrain(positive, top_k)", 1000, "scatterbrain(positive(m=610), top_k(k=24))"),
+    ],
+)
+def test_scatterbrain_by_hand(spec, budget, filled):
+    found = parse(spec).within(budget, **SHAPE)
+    assert found == (None if filled is None else parse(filled))
+
+
+# Templates
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_a_template_says_what_is_missing(name):
+    x = np.ones((4, 2))
+    message = rf"{name}\(\) is a template: give {SIZED[name]}, or use within"
+    with pytest.raises(ValueError, match=message):
+        template(name).approximate(x, x)
+    with pytest.raises(ValueError, match=message):
+        template(name).moments(x, x)
+    assert template(name).price(**SHAPE) is None
+
+
+@pytest.mark.parametrize("spec", ["scatterbrain(positive, top_k(k=1))", EMPTY_SCATTERBRAIN])
+def test_a_template_inside_another_method(spec):
+    with pytest.raises(ValueError, match="is a template"):
+        parse(spec).approximate(np.ones((4, 2)), np.ones((4, 2)))
+
+
+# Budgets that are none
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("budget", [0, -1, -math.inf, math.nan, math.inf, True, "32"])
+def test_budgets_that_are_none(name, budget):
+    message = re.escape(f"budget must be finite and > 0, got {budget!r}")
+    with pytest.raises(ValueError, match=message):
+        METHODS[name]().within(budget, **SHAPE)
+    with pytest.raises(ValueError, match=message):
+        template(name).within(budget, **SHAPE)
+
+
+@pytest.mark.parametrize("budget", [None, [32], 1j])
+def test_budgets_that_are_no_number(budget):
+    with pytest.raises(TypeError, match="budget must be a number"):
+        parse("positive").within(budget, **SHAPE)
