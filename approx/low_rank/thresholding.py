@@ -14,7 +14,6 @@ from approx.low_rank.decomposition import Indices, Matrix, Sparse, sparse_entrie
 
 # Where the last threshold is a good guess, only entries above this share of it are looked at.
 GUESS = 0.75
-LEAST = 5e-324  # threshold 0 would select zeros
 
 
 @kernel
@@ -64,8 +63,8 @@ def kth_largest(D: Matrix, L: Matrix, count: int, guess: float, work: Matrix) ->
     sizes = work[:found]
     place = found - count
     sizes.partition(place)
-    threshold = float(max(sizes[place], LEAST))
-    return threshold, max(0, int(np.count_nonzero(sizes[: place + 1] >= threshold)) - 1)
+    threshold = float(sizes[place])
+    return threshold, int(np.count_nonzero(sizes[:place] == threshold))
 
 
 def _excess_ties(D: Matrix, L: Matrix, threshold: float, excess: int) -> Indices:
