@@ -409,6 +409,15 @@ def test_standard_errors_of_sampled_rows_cover_the_truth():
         assert claimed < spread * (1 + 5 * math.sqrt(2 / repeats)), name
 
 
+def test_a_ratio_that_is_the_same_in_every_row_has_no_standard_error():
+    Q, K, _ = points(30, 6, 2, scale=1.0)
+    estimate = Approximation.from_factors(1.5 * exact.kernel(Q, K), np.eye(6))
+    found = compare(estimate, Q, K, rows=10)
+    # rows differ by factors of a hundred, the error is half of each
+    assert found["kernel_relative_frobenius"] == pytest.approx(0.5, rel=100 * EPS)
+    assert found["kernel_relative_frobenius_stderr"] < 100 * EPS
+
+
 def test_all_rows_sampled_are_the_whole():
     data = per_row(9)
     whole = compare(Approximation.from_factors(data[3], data[4]), *data[:3])
@@ -419,7 +428,7 @@ def test_all_rows_sampled_are_the_whole():
 
 @pytest.mark.parametrize("spec", ["trigonometric(m=4)", "taylor(1)", "scatterbrain"])
 def test_sampled_causal_rows_are_those_of_the_dense_matrix(spec):
-    Q, K, V = points(40, 40, 2, scale=1.0)
+    Q, K, V = points(40, 40, 2, scale=2.0)
     estimate = parse(spec).approximate(Q, K, rng=0)
     picked = np.sort(np.random.default_rng(0).choice(40, 15, replace=False))
     found = compare(estimate, Q, K, V, causal=True, rows=15)
@@ -429,7 +438,7 @@ def test_sampled_causal_rows_are_those_of_the_dense_matrix(spec):
     assert found["negative_fraction"] == pytest.approx(fraction, rel=4 * EPS)
     nonpositive = (dense[picked].sum(axis=1) <= 0).mean() * 40
     assert found["nonpositive_rows"] == pytest.approx(nonpositive, rel=4 * EPS)
-    assert (nonpositive > 0) == (spec != "scatterbrain")
+    assert nonpositive > 0 or not spec.startswith("trigonometric")
     kernel = np.where(seen, naive.kernel(Q, K), 0.0)[picked]
     error = np.linalg.norm(dense[picked] - kernel) / np.linalg.norm(kernel)
     assert found["kernel_relative_frobenius"] == pytest.approx(error, rel=1000 * EPS)

@@ -447,7 +447,7 @@ def test_fourth_powers_of_large_ratios_stay_finite(space):
         x, truth = x / x.sum(axis=2, keepdims=True), exact.softmax(q, K)
     unit = np.abs(x).max(axis=0)
     for one, other, power in zip(
-        found[:2] + (found.variance_stderr,), two_pass(x / unit), (1, 2, 2)
+        (*found[:2], found.variance_stderr), two_pass(x / unit), (1, 2, 2)
     ):
         with np.errstate(over="ignore"):
             expected = other * (unit / truth) ** power

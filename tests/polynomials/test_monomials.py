@@ -265,11 +265,11 @@ def test_both_routes_of_a_product_are_equal(make, dtype, pieces, monkeypatch):
     if pieces == "many":
         monkeypatch.setattr(series, "TILE", 3)
         monkeypatch.setattr(exact, "STRIPE", 20)
-    Q, K = points(0, 11, 3).astype(dtype), points(1, 8, 3).astype(dtype)
+    Q, K = points(0, 10, 3).astype(dtype), points(1, 7, 3).astype(dtype)  # a last tile of one row
     polynomial_of = make if isinstance(make, Series) else make.series()
     A = Approximation(Elementwise(Q, K, polynomial_of))
-    V, W = np.random.default_rng(2).uniform(-1, 1, (2, 11, 2)).astype(dtype)
-    V = V[:8]
+    V, W = np.random.default_rng(2).uniform(-1, 1, (2, 10, 2)).astype(dtype)
+    V = V[:7]
     factors, stripes = two_routes(A, V, W, monkeypatch)
     assert (factors[0] != stripes[0]).any() or make == Taylor(0)  # two routes, not one twice
     left, right, row_log = (np.abs(x).astype(float) for x in A.scaled_factors())
@@ -365,6 +365,19 @@ def test_too_wide_is_refused_before_allocation_and_the_rest_works(make):
     np.testing.assert_allclose(A @ V, D @ V, rtol=60 * EPS)
     np.testing.assert_allclose(A.T @ V, D.T @ V, rtol=60 * EPS)
     np.testing.assert_allclose(A.attend(V), 1.0, rtol=60 * EPS)
+
+
+def test_a_tile_of_features_beyond_the_limit_is_not_made():
+    x = points(0, 400, 2)
+    A = Taylor(20).approximate(x, x)  # 231 columns: a tile of 256 rows is 473 kB
+    V = np.ones((400, 1))
+    memory.set_limit(2**22)
+    assert A.low._factors_are_cheaper(1)
+    by_factors = A @ V
+    memory.set_limit(2**20)
+    assert not A.low._factors_are_cheaper(1)
+    # 400 terms; p(x) ≤ e², its |terms| add up to as much
+    np.testing.assert_allclose(A @ V, by_factors, rtol=0, atol=700 * EPS * 400 * math.exp(2))
 
 
 @pytest.mark.parametrize(("d", "n"), [(128, 10**6), (2000, 10**6), (1, 10**6)])
