@@ -14,7 +14,7 @@ COLUMNS = (
 def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) -> float:
     """Return the temperature at which the two errors are equal, log-interpolated; NaN if none.
 
-    The first change of sign of log(sparse/low_rank) counts.
+    The first change counts, going up in temperature, from sparse better to low-rank better.
 
     Examples
     --------

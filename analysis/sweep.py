@@ -175,6 +175,8 @@ def sweep(
             raise ValueError(f"{name} must not be empty")
     for t in temperatures:
         checks.positive("temperature", t)
+    if budget is None and (open_ := [str(m) for m in methods if m.is_template]):
+        raise ValueError(f"{open_[0]} is a template: give its size, or a budget")
     for name, values in (("temperature", list(temperatures)), ("method", [*map(str, methods)])):
         if twice := next((v for i, v in enumerate(values) if v in values[:i]), None):
             raise ValueError(f"{name} {twice} is given twice")

@@ -290,6 +290,12 @@ class Method(ABC):
         """Whether it needs the whole kernel matrix: a bound on its class, not a method to run."""
         return False
 
+    @property
+    def is_template(self) -> bool:
+        """Whether its size is left open, for `within` to fill."""
+        size = self._size_field()
+        return size is not None and getattr(self, size) is None
+
     @abstractmethod
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return the approximation of exp(Q Kᵀ) for Q (n, d), K (l, d)."""
@@ -378,8 +384,8 @@ class Method(ABC):
 
     def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
         """Return Q and K as arrays a kernel can take; ValueError for a template."""
-        size = self._size_field()
-        if size is not None and getattr(self, size) is None:
+        if self.is_template:
+            size = self._size_field() or "every size"
             raise ValueError(f"{self} is a template: give {size}, or use within(budget, ...)")
         return checks.queries_keys(Q, K)
 

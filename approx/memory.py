@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import psutil
 
+SMALL = 2**20  # not worth asking the system what is free
 _limit: int | None = None
 
 
@@ -48,6 +49,8 @@ def reserve(nbytes: int, what: str, lower: str) -> None:
     Traceback (most recent call last):
     approx.memory.ResourceLimitError: the dense estimate needs 1e+18 bytes, the limit is ...
     """
+    if _limit is None and nbytes < SMALL:
+        return
     if nbytes > (most := limit()):
         raise ResourceLimitError(
             f"{what} needs {Decimal(nbytes).normalize():.4g} bytes, the limit is {most:.4g}: "

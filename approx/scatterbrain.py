@@ -69,6 +69,11 @@ class Scatterbrain(Method):
         """Whether a part is."""
         return self.low_rank.oracle or self.sparse.oracle
 
+    @property
+    def is_template(self) -> bool:
+        """Whether a part is."""
+        return self.low_rank.is_template or self.sparse.is_template
+
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return the low-rank estimate, exact on the support; independent draws for the two."""
         q, k = self.checked(Q, K)

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 
 from approx import checks
 from approx.base import Approximation, Method, Rng
-from approx.checks import Array
 from approx.low_rank import target
 from approx.low_rank.decomposition import (
     Decomposition,
@@ -346,21 +345,20 @@ class GoDec(Method):
         """It needs the dense matrix."""
         return True
 
+    @property
+    def is_template(self) -> bool:
+        """Whether there is neither a budget nor both of rank and k."""
+        return self.budget is None and (self.rank is None or self.k is None)
+
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return L + S."""
         q, k = self.checked(Q, K)
         D, top = target.matrix(q, k, self.space)
-        if self.budget is not None:
-            found = split(D, self.budget)
-        elif self.rank is not None and self.k is not None:
+        if self.rank is not None and self.k is not None:
             found = godec(D, self.rank, self.k)
         else:
-            raise ValueError(f"{self} is a template: give rank and k, or use within(budget, ...)")
+            found = split(D, checks.positive("budget", self.budget))
         return target.approximation(found.left, found.right, found.sparse, top, q.dtype, self.space)
-
-    def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-        """Return Q and K as arrays."""
-        return checks.queries_keys(Q, K)
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
         """Return the budget, or rank·(n + l)/n + k."""

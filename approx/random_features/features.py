@@ -58,9 +58,10 @@ class RandomFeatures(Method):
             half = 0.5 * np.log(weights)
         return omega.astype(Q.dtype, copy=False), half.astype(Q.dtype)
 
-    def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-        """Return Q and K as arrays; ValueError for a template."""
-        return checks.queries_keys(Q, K) if self.fixed else super().checked(Q, K)
+    @property
+    def is_template(self) -> bool:
+        """Whether m is left open; with Fixed frequencies it follows."""
+        return self.m is None and not self.fixed
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
         """Return m·(n + l)/n."""
