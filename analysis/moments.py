@@ -95,7 +95,7 @@ def monte_carlo(
         if count == 1:
             mean = x
             continue
-        if method.deterministic:
+        if not method.uses_rng:
             break
         with np.errstate(over="ignore", invalid="ignore"):
             delta = x - mean

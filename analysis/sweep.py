@@ -103,7 +103,7 @@ def cells(
             if budget is not None:
                 chosen = budgets.match(methods, budget, x).fitting
             for method in chosen:
-                for trial in (-1,) if method.deterministic else range(trials):
+                for trial in range(trials) if method.uses_rng else (-1,):
                     yield Cell(
                         x,
                         method,

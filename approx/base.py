@@ -291,6 +291,11 @@ class Method(ABC):
         return False
 
     @property
+    def uses_rng(self) -> bool:
+        """Whether this very method, with these parts, draws anything."""
+        return not self.deterministic
+
+    @property
     def is_template(self) -> bool:
         """Whether its size is left open, for `within` to fill."""
         size = self._size_field()
@@ -305,7 +310,7 @@ class Method(ABC):
 
         A deterministic method has bias estimate/exact − 1 and no variance.
         """
-        return self.realised_moments(Q, K) if self.deterministic else None
+        return None if self.uses_rng else self.realised_moments(Q, K)
 
     def realised_moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
         """Return bias estimate/exact − 1 and no variance: the moments where nothing is drawn."""
@@ -406,5 +411,10 @@ def _spec(value: Any) -> str:
 
 
 def generator(rng: Rng) -> np.random.Generator:
-    """Return default_rng(rng): the one place where randomness enters."""
+    """Return default_rng(rng): the one place where randomness enters.
+
+    A SeedSequence is copied, so the same one gives the same draws again however often it spawns.
+    """
+    if isinstance(rng, np.random.SeedSequence):
+        rng = np.random.SeedSequence(rng.entropy, spawn_key=rng.spawn_key, pool_size=rng.pool_size)
     return np.random.default_rng(rng)

@@ -33,8 +33,9 @@ class Scatterbrain(Method):
     Notes
     -----
     Unbiased where the low-rank estimate is, *because* support and features use independent
-    children of rng; with p = P[(i, j) ∈ S] its bias and variance are (1 − p) times those of the
-    low-rank part. Normalised by its row sums it is biased, like every ratio.
+    children of rng. With p = P[(i, j) ∈ S], and b, v the bias and variance of the low-rank part,
+    its bias is (1 − p)·b and its variance (1 − p)·v + p·(1 − p)·b². Normalised by its row sums it
+    is biased, like every ratio.
     Cost: that of both parts, and 2·nnz·(d + rank) operations for the correction.
 
     References
@@ -70,6 +71,11 @@ class Scatterbrain(Method):
         return self.low_rank.oracle or self.sparse.oracle
 
     @property
+    def uses_rng(self) -> bool:
+        """Whether a part does."""
+        return self.low_rank.uses_rng or self.sparse.uses_rng
+
+    @property
     def is_template(self) -> bool:
         """Whether a part is."""
         return self.low_rank.is_template or self.sparse.is_template
@@ -98,7 +104,7 @@ class Scatterbrain(Method):
         Known where the support is deterministic and the low-rank part's moments are known.
         """
         low = self.low_rank.moments(Q, K)
-        if low is None or not self.sparse.deterministic:
+        if low is None or self.sparse.uses_rng:
             return None
         support = self._support(Q, K, None).matrix
         on = np.zeros(support.shape, bool)

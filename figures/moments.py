@@ -52,7 +52,7 @@ def _study(task: _Task) -> list[Row]:
         rows.append((*head, "relative_bias", known.relative_bias[0, j], np.nan))
         log_variance = known.log_relative_variance[0, j]
         rows.append((*head, "log_relative_variance", log_variance, np.nan))
-        if method.deterministic or np.isneginf(log_variance):
+        if not method.uses_rng or np.isneginf(log_variance):
             continue
         rng = np.random.default_rng(seed)
         found = monte_carlo(method, at.Q[i : i + 1], at.K, draws=task.draws, rng=rng)

@@ -8,10 +8,10 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks, memory
+from approx import checks, exact, memory
 from approx.base import Method, Moments, Rng, generator
 from approx.checks import Array
-from approx.projections import Fixed, Projection, named
+from approx.projections import PROJECTIONS, Fixed, Projection, named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +35,9 @@ class RandomFeatures(Method):
 
     def __post_init__(self) -> None:
         fixed = isinstance(named(self.projection), Fixed)
+        for name, known in PROJECTIONS.items():
+            if self.projection == known:  # one spec, one meaning
+                object.__setattr__(self, "projection", name)
         if self.m is not None:
             object.__setattr__(self, "m", checks.integer("m", self.m, least=1))
             if fixed:
@@ -57,6 +60,11 @@ class RandomFeatures(Method):
         with np.errstate(divide="ignore"):
             half = 0.5 * np.log(weights)
         return omega.astype(Q.dtype, copy=False), half.astype(Q.dtype)
+
+    @property
+    def uses_rng(self) -> bool:
+        """Whether the frequencies are drawn."""
+        return not self.fixed
 
     @property
     def is_template(self) -> bool:
@@ -92,3 +100,18 @@ class RandomFeatures(Method):
     def log_relative_variance(self, Q: Array, K: Array) -> Array:
         """Return log(Var/exp(2 q·k)) of one independent frequency, (n, l)."""
         raise NotImplementedError
+
+
+def half_square(X: Array) -> Array:
+    """Return |x|²/2 of each row."""
+    return np.asarray(0.5 * np.einsum("id,id->i", X, X))
+
+
+def squared_distances(X: Array, Y: Array) -> Array:
+    """Return |x − y|², (n, l), exact near 0 where the expanded square cancels."""
+    squares = 2 * (half_square(X)[:, None] + half_square(Y))
+    out = np.maximum(squares - 2 * X @ Y.T, 0.0)
+    i, j = np.nonzero(out < 1e-6 * squares)
+    for part in exact.stripes(len(i), X.shape[1]):
+        out[i[part], j[part]] = np.square(X[i[part]] - Y[j[part]]).sum(axis=1)
+    return np.asarray(out)

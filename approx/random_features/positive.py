@@ -12,7 +12,7 @@ from approx._exp import exp_rows
 from approx.base import Approximation, Rng
 from approx.checks import Array
 from approx.parts import Factors
-from approx.random_features.features import RandomFeatures
+from approx.random_features.features import RandomFeatures, half_square, squared_distances
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +55,9 @@ class Positive(RandomFeatures):
         """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
         q, k = self.checked(Q, K)
         omega, half_log_weight = self.frequencies(q, k, rng)
-        phi_q = log_features(q, omega) + half_log_weight
-        phi_k = log_features(k, omega) + half_log_weight
+        phi_q, phi_k = (log_features(x, omega) for x in (q, k))
+        phi_q += half_log_weight
+        phi_k += half_log_weight
         row_log, key_log = phi_q.max(axis=1), phi_k.max()
         exp_rows(phi_q, row_log)
         exp_rows(phi_k, np.full(len(k), key_log))
@@ -71,13 +72,6 @@ class Positive(RandomFeatures):
 
 def log_features(X: Array, omega: Array) -> Array:
     """Return ω_r·x − |x|²/2, (rows, count)."""
-    return np.asarray(X @ omega.T - 0.5 * np.einsum("id,id->i", X, X)[:, None])
-
-
-def squared_distances(X: Array, Y: Array) -> Array:
-    """Return |x − y|², (n, l), exact near 0 where the expanded square cancels."""
-    squares = np.einsum("id,id->i", X, X)[:, None] + np.einsum("jd,jd->j", Y, Y)
-    out = np.maximum(squares - 2 * X @ Y.T, 0.0)
-    i, j = np.nonzero(out < 1e-6 * squares)
-    out[i, j] = np.square(X[i] - Y[j]).sum(axis=1)
+    out = X @ omega.T
+    out -= half_square(X)[:, None]
     return np.asarray(out)

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from approx.base import Approximation, Rng
 from approx.checks import Array
 from approx.parts import Factors
-from approx.random_features.features import RandomFeatures
-from approx.random_features.positive import squared_distances
+from approx.random_features.features import RandomFeatures, half_square, squared_distances
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,11 +66,6 @@ class Trigonometric(RandomFeatures):
         half = 0.5 * squared_distances(Q, K)
         with np.errstate(divide="ignore"):
             return np.asarray(2 * (half + np.log(-np.expm1(-2 * half))) - np.log(2))
-
-
-def half_square(X: Array) -> Array:
-    """Return |x|²/2 of each row."""
-    return np.asarray(0.5 * np.einsum("id,id->i", X, X))
 
 
 def waves(X: Array, omega: Array, amplitude: Array) -> Array:
