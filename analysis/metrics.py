@@ -177,6 +177,8 @@ def compare(
     v = None if V is None else checks.values(V, l).astype(np.float64).reshape(l, -1)
     if v is not None:
         v /= np.abs(v).max(initial=0.0) or 1.0  # the error is relative: no square overflows
+    if causal:
+        approximation = approximation.seen()
     picked = np.arange(n)
     if rows is not None:
         count = checks.integer("rows", rows, least=2, most=n)

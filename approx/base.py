@@ -168,6 +168,14 @@ class Approximation(LinearOperator):
         out[:] = values
         return out
 
+    def seen(self) -> Approximation:
+        """Return the estimate with its sparse part cut to keys 0…i, which a causal query i sees.
+
+        The scale of a row is then that of what it sees: an unseen key far above makes nothing 0.
+        """
+        part = None if self.part is None else self.part.lower()
+        return Approximation(self.low, part, space=self.space)
+
     def to_dense(self) -> Array:
         """Return the (n, l) matrix.
 
@@ -209,22 +217,29 @@ class Approximation(LinearOperator):
             return y, low_log
         row_log = self.row_log()
         y = rescale(y, low_log - row_log) if self.rank else y
-        s = self.part.scaled(row_log)
-        y += s @ V
-        if self.replaces and self.rank:
-            on_support = scipy.sparse.csr_array(
-                (self.low.at(self.part.matrix, row_log), s.indices, s.indptr), shape=s.shape
-            )
-            y -= on_support @ V
-            one = np.ones((self.shape[1], 1), self.dtype)
-            total = rescale(self.low.matmat(one)[0], low_log - row_log)[:, 0]
-            removed = abs(on_support).sum(axis=1)
-            kept = np.abs(total - on_support.sum(axis=1)) + s.sum(axis=1)
-            lossy = np.flatnonzero(removed > np.finfo(self.dtype).eps ** (-1 / 3) * kept)
-            for part in exact.stripes(len(lossy), self.shape[1]):
-                rows = lossy[part]
-                y[rows] = self.block(rows, shift=row_log[rows]) @ V
+        correction, lossy = self._correction(row_log)
+        y += correction @ V
+        for rows in lossy:
+            y[rows] = self.block(rows, shift=row_log[rows]) @ V
         return y, row_log
+
+    def _correction(self, row_log: Array) -> tuple[scipy.sparse.csr_array, list[Array]]:
+        """Return C with estimate = low + C at a scale, and stripes of rows where that cancels.
+
+        There the low-rank part on the support is so large beside the estimate that taking it out
+        would lose a third of the digits: such rows are summed from their entries.
+        """
+        s = self.part.scaled(row_log)  # type: ignore[union-attr]
+        if not (self.replaces and self.rank):
+            return s, []
+        low = s.copy()
+        low.data = self.low.at(s, row_log)
+        total, low_log = self.low.matmat(np.ones((self.shape[1], 1), self.dtype))
+        off = rescale(total, low_log - row_log)[:, 0] - low.sum(axis=1)
+        kept = np.abs(off) + s.sum(axis=1)
+        s.data -= low.data
+        lossy = np.flatnonzero(abs(low).sum(axis=1) > np.finfo(self.dtype).eps ** (-1 / 3) * kept)
+        return s, [lossy[part] for part in exact.stripes(len(lossy), self.shape[1])]
 
     def _matmat(self, V: Array) -> Array:
         return rescale(*self.scaled_matmat(checks.array("V", V)))
@@ -232,13 +247,14 @@ class Approximation(LinearOperator):
     def _rmatmat(self, W: Array) -> Array:
         x = checks.array("W", W)
         top = np.full(self.shape[0], self.row_log().max())
-        y = self.low.rmatmat(x, top)
-        if self.part is not None:
-            s = self.part.scaled(top)
-            y += s.T @ x
-            if self.replaces and self.rank:
-                s.data = self.low.at(self.part.matrix, top)
-                y -= s.T @ x
+        if self.part is None:
+            return rescale(self.low.rmatmat(x, top), top[:1])
+        correction, lossy = self._correction(top)
+        rest = x.copy()
+        rest[np.concatenate([*lossy, np.empty(0, np.intp)])] = 0
+        y = self.low.rmatmat(rest, top) + correction.T @ rest
+        for rows in lossy:
+            y += self.block(rows, shift=top[rows]).T @ x[rows]
         return rescale(y, top[:1])
 
     def attend(self, V: ArrayLike, *, causal: bool = False) -> Array:
@@ -258,8 +274,9 @@ class Approximation(LinearOperator):
         augmented = np.column_stack([v, np.ones(l)]).astype(self.dtype)
         if causal:
             y = np.empty((n, augmented.shape[1]), self.dtype)
+            seen = self.seen()
             for rows in exact.stripes(n, l):
-                stripe = self.block(rows, shift=self.row_log(rows))
+                stripe = seen.block(rows, shift=seen.row_log(rows))
                 exact.mask(stripe, rows.start, n, True, fill=0.0)
                 y[rows] = stripe @ augmented
         elif self.space == "attention":

@@ -173,6 +173,11 @@ class Sparse(ABC):
     def part(self, rows: Rows, cols: Rows) -> Sparse:
         """Return S[rows, cols]."""
 
+    def lower(self) -> Sparse:
+        """Return S[i, j ≤ i]."""
+        seen = scipy.sparse.tril(self.matrix, format="csr")
+        return dataclasses.replace(self, matrix=seen)  # type: ignore[type-var]
+
     def _with(self, data: Array) -> scipy.sparse.csr_array:
         s = self.matrix
         return scipy.sparse.csr_array((data, s.indices, s.indptr), shape=s.shape)

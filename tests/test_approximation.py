@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import NAMES, dense, hot, made, problems, roundings, sizes, small, truth
 
+from analysis import metrics
 from approx import METHODS, Approximation, exact, parse
 from approx.base import generator
 from approx.parts import Addition, Factors, Support, rescale
+from approx.polynomials.series import Elementwise
 
 ALL = slice(None)
 DETERMINISTIC = [
@@ -434,6 +436,45 @@ def test_hot_rows_are_a_softmax_where_the_method_is_exact():
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_causal_row_is_scaled_by_what_it_sees(dtype):
+    # an unseen key 2000 above: at its scale all that is seen would be 0
+    Q, K = np.ones((3, 1), dtype), np.array([[0.0], [1.0], [2000.0]], dtype)
+    V = np.array([1.0, 2.0, 3.0], dtype)
+    want = exact.attention(Q, K, V, causal=True)
+    for spec in ("top_k(k=3)", "scatterbrain(low_rank=zero(), sparse=top_k(k=3))"):
+        got = parse(spec).approximate(Q, K).attend(V, causal=True)
+        np.testing.assert_allclose(got, want, rtol=16 * np.finfo(dtype).eps)
+        errors = metrics.compare(parse(spec).approximate(Q, K), Q, K, V, causal=True)
+        assert errors["nonpositive_rows"] == 0
+        assert errors["output_relative_error"] < 16 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize(("dtype", "x"), [(np.float64, 500.0), (np.float32, 60.0)])
+@pytest.mark.parametrize(
+    "spec",
+    ["tensor_power(n=100000000)", "scatterbrain(tensor_power(n=100000000), sliding_window(1))"],
+)
+def test_rows_of_negative_logits_do_not_vanish(dtype, x, spec, monkeypatch):
+    # e^−x at the scale e^x of a bound by |x| would underflow
+    monkeypatch.setattr(Elementwise, "_factors_are_cheaper", lambda *_: False)
+    Q, K = np.array([[-1.0], [1.0]], dtype), np.array([[x], [x - 1]], dtype)
+    V = np.array([1.0, 2.0], dtype)
+    A = parse(spec).approximate(Q, K, rng=0)
+    # (1 + x/n)^n = e^x up to x²/2n
+    bound = x * x / 1e8 + 100 * np.finfo(dtype).eps * x
+    np.testing.assert_allclose(A.attend(V), exact.attention(Q, K, V), rtol=bound)
+    logits = Q @ K.T
+    for log in (A.row_log(), A.row_log(logits=logits)):
+        values = A.block(ALL, shift=log, logits=logits)
+        assert 0.5 < values.max(axis=1).min() <= values.max() <= 1 + bound
+        np.testing.assert_allclose(np.log(values) + log[:, None], logits, rtol=0, atol=bound)
+    assert metrics.compare(A, Q, K)["kernel_relative_frobenius"] < bound
+    W = np.ones((2, 1), dtype)
+    if x < 80 or dtype == np.float64:
+        np.testing.assert_allclose(A.T @ W, np.exp(logits.astype(float)).T @ W, rtol=bound)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("scale", [1500.0, 700.0, -700.0, -1500.0, -1e30, -np.inf])
 def test_rescale_is_right_where_the_scale_alone_is_not_representable(dtype, scale):
     info = np.finfo(dtype)
@@ -492,6 +533,9 @@ def test_a_low_rank_part_that_is_huge_on_the_support_does_not_cancel(
     np.testing.assert_allclose(got, true @ V, rtol=4 * np.finfo(dtype).eps)
     want = true @ V / true.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(A.attend(V), want, rtol=8 * np.finfo(dtype).eps)
+    W = np.array([[1.0, 2.0], [3.0, -1.0]], dtype)
+    # two terms ≤ 12 a sum
+    np.testing.assert_allclose(A.T @ W, true.T @ W, rtol=0, atol=50 * np.finfo(dtype).eps)
 
 
 def test_the_error_of_the_correction_is_at_most_two_thirds_of_the_digits():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -48,6 +48,7 @@ class Series:
 
     log_coefficients: Array
     signs: Array
+    one_sided: ClassVar[bool] = False  # |p(−x)| ≪ p(x): a bound by |x| is no scale
 
     @property
     def degree(self) -> int:
@@ -58,6 +59,10 @@ class Series:
         """Return log Σ_j |a_j| size^j, an upper bound of log |p(x)| for |x| ≤ size; finite."""
         powers = monomials.log_powers(np.maximum(size, SMALLEST), self.log_coefficients)
         return np.asarray(np.maximum(logsumexp(powers, axis=1), -1e6))  # p = 0
+
+    def log_size(self, x: Array) -> Array:
+        """Return a log scale for each row of x (rows, cols), at which |p(x)| is at most 1."""
+        return self.log_bound(np.abs(x).max(axis=1).astype(np.float64))
 
     def scaled(self, x: Array, shift: Array) -> Array:
         """Return p(x)·exp(−shift), (rows, cols), by Horner's rule in x/max|x|; may reuse x.
@@ -105,12 +110,18 @@ class Elementwise(Low):
         return self.rank * sum(self.shape) * self.dtype.itemsize
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return the bound at the largest |logit|, by Cauchy–Schwarz where it is not given."""
-        if logits is None:
-            lengths = np.sqrt(np.einsum("id,id->i", self.Q[rows], self.Q[rows]))
-            size = lengths * np.sqrt(np.einsum("jd,jd->j", self.K, self.K).max())
-        else:
-            size = np.abs(logits).max(axis=1)
+        """Return the scale of p at the logits; where not given, of its bound by Cauchy–Schwarz."""
+        if logits is not None:
+            return self.series.log_size(logits).astype(self.dtype)
+        q = self.Q[rows]
+        if self.series.one_sided:
+            parts = [
+                self.series.log_size(q[part] @ self.K.T)
+                for part in exact.stripes(len(q), len(self.K))
+            ]
+            return np.concatenate([*parts, np.empty(0)]).astype(self.dtype)
+        lengths = np.sqrt(np.einsum("id,id->i", q, q))
+        size = lengths * np.sqrt(np.einsum("jd,jd->j", self.K, self.K).max())
         return self.series.log_bound(size.astype(np.float64)).astype(self.dtype)
 
     def block(self, rows: Rows, cols: Rows, shift: Array, logits: Array | None = None) -> Array:

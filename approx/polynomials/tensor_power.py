@@ -63,9 +63,18 @@ class TensorPower(PolynomialMethod):
 class Power(Series):
     """(1 + x/n)^n, evaluated as such: its binomial sum would cancel for x < 0."""
 
+    one_sided: ClassVar[bool] = True
+
     def log_bound(self, size: Array) -> Array:
         """Return n log(1 + size/n)."""
         return np.asarray(self.degree * np.log1p(size / self.degree))
+
+    def log_size(self, x: Array) -> Array:
+        """Return n log max |1 + x/n|: of p itself, which may be far below its bound at |x|."""
+        n = self.degree
+        top, bottom = x.max(axis=1).astype(np.float64), x.min(axis=1).astype(np.float64)
+        reach = np.maximum(1 + top / n, -1 - bottom / n)
+        return np.asarray(n * np.log(np.maximum(reach, 1e-300)))
 
     def scaled(self, x: Array, shift: Array) -> Array:
         """Return sign·exp(n log|1 + x/n| − shift), with log1p: accurate for any n."""
