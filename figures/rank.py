@@ -98,10 +98,12 @@ def caption(table: pd.DataFrame) -> str:
             for space in ("kernel", "attention")
         )
         peak = kernel.value.idxmax()
+        first, last = attention.value.iloc[0], attention.value.iloc[-1]
+        moves = "falls" if last < first else "rises"
         sentences.append(
             f"{name}: effective rank of exp(q·k) is largest at t = {peak:g} "
-            f"({kernel.value.max():.0f}), that of the softmax rows falls from "
-            f"{attention.value.iloc[0]:.0f} at t = {attention.index[0]:g} to "
-            f"{attention.value.iloc[-1]:.0f} at t = {attention.index[-1]:g}"
+            f"({kernel.value.max():.0f}), that of the softmax rows {moves} from "
+            f"{first:.0f} at t = {attention.index[0]:g} to {last:.0f} at t = "
+            f"{attention.index[-1]:g}"
         )
     return f"Rank measures of {table.n.iloc[0]} queries and keys. {'; '.join(sentences)}."
