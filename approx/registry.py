@@ -14,7 +14,10 @@ from approx.low_rank.robust_pca import RobustPCA
 from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
+from approx.random_features.generalized_exponential import GeneralizedExponential
+from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.positive import Positive
+from approx.random_features.shifted_positive import ShiftedPositive
 from approx.random_features.trigonometric import Trigonometric
 from approx.scatterbrain import Scatterbrain
 from approx.sparse.sliding_window import SlidingWindow
@@ -29,6 +32,9 @@ METHODS: dict[str, type[Method]] = {
         Uniform,
         Positive,
         Trigonometric,
+        Hyperbolic,
+        GeneralizedExponential,
+        ShiftedPositive,
         Taylor,
         TensorPower,
         TruncatedSVD,

@@ -48,6 +48,9 @@ KNOWN: dict[str, tuple[str, str, str, str]] = {
     r"constant\(\)": ("best constant", "0.5", "-.", ""),
     r"uniform\(\)": ("uniform attention", "0.35", "--", ""),
     r"positive\(.*": ("Performer (positive features)", PALETTE[0], "-", "o"),
+    r"hyperbolic\(.*": ("hyperbolic features", PALETTE[0], "--", "o"),
+    r"generalized_exponential\(.*": ("FAVOR++ features", PALETTE[0], ":", "o"),
+    r"shifted_positive\(.*": ("shifted positive features", PALETTE[0], "-.", "o"),
     r"trigonometric\(.*": ("random Fourier features", PALETTE[9], "-", "v"),
     r"scatterbrain\((?!.*(?:sliding|taylor|trig|svd)).*": (
         "Scatterbrain (Performer + top-k)", PALETTE[4], "-", "D",

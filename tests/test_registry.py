@@ -108,7 +108,10 @@ def test_frequencies_have_a_name_but_no_spec():
         ("positive(3, 'iid', 4)", "positive takes m, projection"),
         ("positive(3, m=3)", "m is given twice"),
         ("positive(m=-1)", "m must be >= 1, got -1"),
-        ("positive(projection='iidd')", "projection must be one of iid, got 'iidd'"),
+        (
+            "positive(projection='iidd')",
+            "projection must be one of iid, orthogonal",
+        ),
         ("positive(**{'m': 3})", "unknown field of positive"),
         ("positive(*[3])", "is not a literal"),
         ("scatterbrain(sparse=top_kk(k=3))", "unknown method 'top_kk'"),

@@ -6,17 +6,17 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from approx._exp import exp_rows
-from approx.base import Approximation, Rng
 from approx.checks import Array
-from approx.parts import Factors
-from approx.random_features.features import RandomFeatures, half_square, squared_distances
+from approx.random_features.features import (
+    ExponentialFeatures,
+    half_square,
+    squared_distances,
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class Positive(RandomFeatures):
+class Positive(ExponentialFeatures):
     """Positive random features, unbiased for exp(q·k).
 
     φ(x)_r = m^{−1/2} exp(ω_r·x − |x|²/2),  ω_r ~ N(0, I_d),  estimate = φ(q)·φ(k).
@@ -30,7 +30,8 @@ class Positive(RandomFeatures):
 
     Notes
     -----
-    Unbiased, with relative variance (e^{|q+k|²} − 1)/m, exact for iid ω. Its draws are lognormal:
+    Unbiased, with relative variance (e^{|q+k|²} − 1)/m, exact for iid ω; orthogonal ω add the
+    covariance e^{−|q+k|²} ₁F₁(d; d/2; |q+k|²/2) − 1 ≤ 0 of two in a block. Draws are lognormal:
     a sample variance is not to be believed beyond |q+k|² ≈ 2.
     Every entry is ≥ 0, so rows can be normalised.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers.
@@ -51,27 +52,12 @@ class Positive(RandomFeatures):
 
     name: ClassVar[str] = "positive"
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
-        """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
-        q, k = self.checked(Q, K)
-        omega, half_log_weight = self.frequencies(q, k, rng)
-        phi_q, phi_k = (log_features(x, omega) for x in (q, k))
-        phi_q += half_log_weight
-        phi_k += half_log_weight
-        row_log, key_log = phi_q.max(axis=1), phi_k.max()
-        exp_rows(phi_q, row_log)
-        exp_rows(phi_k, np.full(len(k), key_log))
-        return Approximation(Factors(phi_q, phi_k, row_log + key_log))
+    def argument(self, Q: Array, K: Array) -> Array:
+        """Return |q + k|²."""
+        return squared_distances(Q, -K)
 
-    def log_relative_variance(self, Q: Array, K: Array) -> Array:
-        """Return log(e^{z²} − 1), z = q + k."""
-        z2 = squared_distances(Q, -K)
-        with np.errstate(divide="ignore"):
-            return np.asarray(z2 + np.log(-np.expm1(-z2)))
-
-
-def log_features(X: Array, omega: Array) -> Array:
-    """Return ω_r·x − |x|²/2, (rows, count)."""
-    out = X @ omega.T
-    out -= half_square(X)[:, None]
-    return np.asarray(out)
+    def log_features(self, X: Array, omega: Array, Q: Array, K: Array) -> Array:
+        """Return ω_r·x − |x|²/2."""
+        out = X @ omega.T
+        out -= half_square(X)[:, None]
+        return np.asarray(out)

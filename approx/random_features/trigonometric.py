@@ -61,11 +61,9 @@ class Trigonometric(RandomFeatures):
         phi_k = waves(k, omega, amplitude) * np.exp(key_log - top)[:, None]
         return Approximation(Factors(phi_q, phi_k, row_log + top))
 
-    def log_relative_variance(self, Q: Array, K: Array) -> Array:
-        """Return log(cosh D² − 1) = log(2 sinh²(D²/2)), D = q − k."""
-        half = 0.5 * squared_distances(Q, K)
-        with np.errstate(divide="ignore"):
-            return np.asarray(2 * (half + np.log(-np.expm1(-2 * half))) - np.log(2))
+    def argument(self, Q: Array, K: Array) -> Array:
+        """Return −|q − k|²."""
+        return -squared_distances(Q, K)
 
 
 def waves(X: Array, omega: Array, amplitude: Array) -> Array:

@@ -13,9 +13,9 @@ from approx import METHODS, Approximation, Moments, exact, parse
 from approx.base import Method, generator
 from approx.parts import Support
 from approx.projections import IID, Fixed
-from approx.random_features import positive, trigonometric
-from approx.random_features.features import RandomFeatures
-from approx.random_features.positive import Positive, squared_distances
+from approx.random_features import features, trigonometric
+from approx.random_features.features import RandomFeatures, squared_distances
+from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
 from approx.scatterbrain import Scatterbrain
 from approx.sparse.support import SupportMethod
@@ -172,10 +172,10 @@ def squares(factor):
     """Return a planted bug: ω·x − factor·|x|²/2."""
 
     def plant(patch):
-        def mutant(log_features, X, omega):
-            return X @ omega.T + factor * (log_features(X, omega) - X @ omega.T)
+        def mutant(log_features, self, X, omega, Q, K):
+            return X @ omega.T + factor * (log_features(self, X, omega, Q, K) - X @ omega.T)
 
-        changed(patch, positive, "log_features", mutant)
+        changed(patch, Positive, "log_features", mutant)
 
     return plant
 
@@ -183,7 +183,11 @@ def squares(factor):
 def two_omegas(patch):
     """Give the keys the frequencies in reverse: independent of those of the queries."""
     sides = itertools.cycle([1, -1])
-    changed(patch, positive, "log_features", lambda f, X, omega: f(X, omega[:: next(sides)]))
+
+    def mutant(log_features, self, X, omega, Q, K):
+        return log_features(self, X, omega[:: next(sides)], Q, K)
+
+    changed(patch, Positive, "log_features", mutant)
 
 
 def no_normalisation(patch):
@@ -207,7 +211,7 @@ def epsilon(patch):
         exp_rows(values, shift)
         values += 1e-4
 
-    changed(patch, positive, "exp_rows", mutant)
+    changed(patch, features, "exp_rows", mutant)
 
 
 def raw_qr(patch):
@@ -238,9 +242,9 @@ def no_scale(module):
     )
 
 
-def variances(kind, factor):
+def variances(factor):
     return lambda patch: changed(
-        patch, kind, "log_relative_variance", lambda f, *args: f(*args) + math.log(factor)
+        patch, features, "log_relative_variance", lambda f, *a, **k: f(*a, **k) + math.log(factor)
     )
 
 
@@ -263,19 +267,19 @@ MUTANTS = {
     "+|x|²/2 for −|x|²/2": ("positive", squares(-1)),
     "another omega for k": ("positive", two_omegas),
     "1/√m left out": ("positive", no_normalisation),
-    "log scale dropped": ("positive", no_scale(positive)),
+    "log scale dropped": ("positive", no_scale(features)),
     "1e-4 added after the shift": ("positive", epsilon),
     "raw QR for omega": ("positive", raw_qr),
     "temperature taken twice": ("positive", omegas(math.sqrt(2))),
-    "variance times 2": ("positive", variances(Positive, 2)),
-    "variance over 2": ("positive", variances(Positive, 0.5)),
+    "variance times 2": ("positive", variances(2)),
+    "variance over 2": ("positive", variances(0.5)),
     "2π in sin and cos": ("trigonometric", omegas(2 * math.pi)),
     "|x|² for |x|²/2, trigonometric": ("trigonometric", half_squares(2)),
     "|x|²/2 left out, trigonometric": ("trigonometric", half_squares(0)),
     "1/√m for 1/√(m/2)": ("trigonometric", half_normalisation),
     "log scale dropped, trigonometric": ("trigonometric", no_scale(trigonometric)),
     "cosines only": ("trigonometric", cosines_only),
-    "variance times 2, trigonometric": ("trigonometric", variances(Trigonometric, 2)),
+    "variance times 2, trigonometric": ("trigonometric", variances(2)),
 }
 
 
