@@ -7,11 +7,12 @@ nothing: `MonteCarlo.believable` flags the entries where a sample may be believe
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
+from scipy.special import logsumexp, ndtr
 
 from approx import checks, exact, memory
 from approx.base import Approximation, Method, Moments, Rng, generator
@@ -114,6 +115,82 @@ def monte_carlo(
     lengths = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(k, axis=1)
     rounding = 1024 * np.finfo(q.dtype).eps * (1.0 + lengths)  # of exponents, and of long sums
     return _tested(*sampled, known, draws, rounding)
+
+
+def expected_error(method: Method, Q: ArrayLike, K: ArrayLike) -> float | None:
+    """Return √(E‖estimate − exact‖²_F)/‖exact‖_F in closed form; None where none is known.
+
+    E‖·‖² = Σ exp(2 q·k)·(bias² + variance), relative to exp(q·k): exact, with no covariance needed.
+    May be inf.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> round(expected_error(parse("positive(m=100)"), [[0.5]], [[0.5]]), 6)
+    0.131083
+    """
+    known = method.moments(Q, K)
+    if known is None:
+        return None
+    logits = np.asarray(exact.logits(Q, K), np.float64)
+    with np.errstate(divide="ignore", over="ignore"):
+        log_square = np.logaddexp(
+            2 * np.log(np.abs(known.relative_bias)), known.log_relative_variance
+        )
+        return float(np.exp((logsumexp(2 * logits + log_square) - logsumexp(2 * logits)) / 2))
+
+
+def features_needed(
+    method: Method, error: float, Q: ArrayLike, K: ArrayLike, *, most: int = 2**60
+) -> int | None:
+    """Return the least m for which the expected relative Frobenius error is at most ``error``.
+
+    Parameters
+    ----------
+    method : Method
+        An unbiased method of size m; its m, given or not, does not matter.
+    error : float
+        √(E‖estimate − exact‖²_F)/‖exact‖_F, > 0.
+    most : int
+        Give up beyond.
+
+    Returns
+    -------
+    int or None
+        None where no variance is known in closed form, or ``most`` features are not enough.
+
+    Notes
+    -----
+    Exact: by bisection on the closed form, which falls with m.
+
+    Examples
+    --------
+    One pair, |q + k|² = 1: (e − 1)/m ≤ 0.01.
+
+    >>> from approx import parse
+    >>> features_needed(parse("positive"), 0.1, [[0.5]], [[0.5]])
+    172
+    """
+    checks.positive("error", error)
+    names = [f.name for f in dataclasses.fields(method)]  # type: ignore[arg-type]
+    if "m" not in names:
+        raise ValueError(f"{method} has no size m")
+
+    def enough(steps: int) -> bool | None:
+        sized = dataclasses.replace(method, m=steps * method.step)  # type: ignore[type-var]
+        found = expected_error(sized, Q, K)
+        return None if found is None else found <= error
+
+    high = 1
+    while not (found := enough(high)):
+        if found is None or high * method.step > most:
+            return None
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high * method.step
 
 
 def _ratio(estimate: Approximation, truth: Array, space: str) -> Array:

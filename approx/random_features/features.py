@@ -43,6 +43,7 @@ class RandomFeatures(Method):
     deterministic: ClassVar[bool] = False
     size: ClassVar[str | None] = "m"
     columns: ClassVar[int] = 1  # of one frequency; two are cosh or cos of ω·u
+    imaginary: ClassVar[bool] = False  # u = i(q − k): cosh is a cosine
 
     m: int | None = None
     projection: str | Projection = "iid"
@@ -60,8 +61,13 @@ class RandomFeatures(Method):
                 raise ValueError(f"m must be a multiple of {self.columns}, got {self.m}")
 
     @abstractmethod
+    def vectors(self, Q: Array, K: Array) -> tuple[Array, Array]:
+        """Return a (n, d) and b (l, d) with u = a_i + b_j, without the i of an imaginary u."""
+
     def argument(self, Q: Array, K: Array) -> Array:
-        """Return x = u·u of every pair, (n, l)."""
+        """Return x = u·u of every pair, (n, l); < 0 where u is imaginary."""
+        a, b = self.vectors(Q, K)
+        return (-1 if self.imaginary else 1) * squared_distances(a, -b)
 
     def tilt(self, Q: Array, K: Array) -> float:
         """Return A < 1/8, which may be fitted to Q and K."""
@@ -131,6 +137,37 @@ class RandomFeatures(Method):
                 ratio = np.where(log_v > -np.inf, share * covariance * np.exp(-log_v), 0.0)
                 log_v = log_v + np.log1p(np.maximum(ratio, -1.0))
         return Moments(np.zeros_like(log_v), log_v - np.log(self.count))
+
+    def covariance(self, q: ArrayLike, K: ArrayLike) -> Array | None:
+        """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l).
+
+        Keys share their frequencies: E ρ_j ρ_l = (1−4A)^d (1−8A)^{−d/2} e^{−(x_j + x_l)/2} e^y with
+        y = (1−4A)/(1−8A)·(u_j + u_l)²/2; with cosh, the mean of that and of u_j − u_l in its place.
+        At A = 0: e^{u_j·u_l} − 1, cosh(u_j·u_l) − 1. Known for iid frequencies.
+
+        Parameters
+        ----------
+        q : (d,) or (1, d)
+        K : (l, d)
+        """
+        Q, keys = (np.asarray(x, np.float64) for x in self.checked(np.atleast_2d(q), K))
+        if len(Q) != 1:
+            raise ValueError(f"covariance is of one query, got {len(Q)}")
+        if self.projection != "iid":
+            return None
+        memory.reserve(32 * len(keys) ** 2, "the covariance of the keys", "l")
+        d, A, sign = Q.shape[1], self.tilt(Q, keys), -1 if self.imaginary else 1
+        a, b = self.vectors(Q, keys)
+        u = a + b
+        dots, x = sign * (u @ u.T), sign * 2 * half_square(u)
+        rest = d * np.log(1 - 4 * A) - d / 2 * np.log(1 - 8 * A)
+        both, ratio = x[:, None] + x, (1 - 4 * A) / (1 - 8 * A)
+        log = rest + (ratio - 1) * both / 2 + ratio * dots
+        if self.columns == 2:
+            other = rest + (ratio - 1) * both / 2 - ratio * dots
+            log = np.logaddexp(log, other) - np.log(2)
+        with np.errstate(over="ignore"):
+            return np.asarray(np.expm1(log) / self.count)
 
 
 class ExponentialFeatures(RandomFeatures):

@@ -13,7 +13,6 @@ from approx.checks import Array
 from approx.random_features.features import (
     ExponentialFeatures,
     half_square,
-    squared_distances,
 )
 
 
@@ -59,9 +58,9 @@ class GeneralizedExponential(ExponentialFeatures):
         if self.a is not None and not (math.isfinite(self.a) and self.a < 0.125):
             raise ValueError(f"a must be finite and < 1/8, got {self.a}")
 
-    def argument(self, Q: Array, K: Array) -> Array:
-        """Return |q + k|²."""
-        return squared_distances(Q, -K)
+    def vectors(self, Q: Array, K: Array) -> tuple[Array, Array]:
+        """Return u = q + k."""
+        return Q, K
 
     def tilt(self, Q: Array, K: Array) -> float:
         """Return a, or A* of these inputs."""

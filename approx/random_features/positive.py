@@ -11,7 +11,6 @@ from approx.checks import Array
 from approx.random_features.features import (
     ExponentialFeatures,
     half_square,
-    squared_distances,
 )
 
 
@@ -52,9 +51,9 @@ class Positive(ExponentialFeatures):
 
     name: ClassVar[str] = "positive"
 
-    def argument(self, Q: Array, K: Array) -> Array:
-        """Return |q + k|²."""
-        return squared_distances(Q, -K)
+    def vectors(self, Q: Array, K: Array) -> tuple[Array, Array]:
+        """Return u = q + k."""
+        return Q, K
 
     def log_features(self, X: Array, omega: Array, Q: Array, K: Array) -> Array:
         """Return ω_r·x − |x|²/2."""

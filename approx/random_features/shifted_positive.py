@@ -11,7 +11,6 @@ from approx.checks import Array
 from approx.random_features.features import (
     ExponentialFeatures,
     half_square,
-    squared_distances,
 )
 
 
@@ -53,9 +52,9 @@ class ShiftedPositive(ExponentialFeatures):
         """Return μ, (d,)."""
         return np.asarray(Q.mean(axis=0) + K.mean(axis=0))
 
-    def argument(self, Q: Array, K: Array) -> Array:
-        """Return |q + k − μ|²."""
-        return squared_distances(Q - self.shift(Q, K), -K)
+    def vectors(self, Q: Array, K: Array) -> tuple[Array, Array]:
+        """Return u = q + k − μ."""
+        return Q - self.shift(Q, K), K
 
     def log_features(self, X: Array, omega: Array, Q: Array, K: Array) -> Array:
         """Return w_r·(x − μ/2) − |x|²/2 + |μ|²/4, w_r = μ + ω_r."""

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from approx.base import Approximation, Rng
 from approx.checks import Array
 from approx.parts import Factors
-from approx.random_features.features import RandomFeatures, half_square, squared_distances
+from approx.random_features.features import RandomFeatures, half_square
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Trigonometric(RandomFeatures):
 
     name: ClassVar[str] = "trigonometric"
     columns: ClassVar[int] = 2
+    imaginary: ClassVar[bool] = True
     step: ClassVar[int] = 2
     least: ClassVar[int] = 2
 
@@ -61,9 +62,9 @@ class Trigonometric(RandomFeatures):
         phi_k = waves(k, omega, amplitude) * np.exp(key_log - top)[:, None]
         return Approximation(Factors(phi_q, phi_k, row_log + top))
 
-    def argument(self, Q: Array, K: Array) -> Array:
-        """Return −|q − k|²."""
-        return -squared_distances(Q, K)
+    def vectors(self, Q: Array, K: Array) -> tuple[Array, Array]:
+        """Return q − k, of u = i(q − k)."""
+        return Q, -K
 
 
 def waves(X: Array, omega: Array, amplitude: Array) -> Array:
