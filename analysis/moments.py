@@ -8,6 +8,7 @@ nothing: `MonteCarlo.believable` flags the entries where a sample may be believe
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from scipy.special import logsumexp, ndtr
 from approx import checks, exact, memory
 from approx.base import Approximation, Method, Moments, Rng, generator
 from approx.checks import Array
+
+DIGITS = 1e-11  # of a number of features that no one will ever draw
 
 
 class MonteCarlo(NamedTuple):
@@ -161,7 +164,8 @@ def features_needed(
 
     Notes
     -----
-    Exact: by bisection on the closed form, which falls with m.
+    By bisection on the closed form, which falls with m: exact below 10¹¹, to 11 digits beyond.
+    For iid frequencies three evaluations, each O(n·l·d).
 
     Examples
     --------
@@ -176,20 +180,26 @@ def features_needed(
     if "m" not in names:
         raise ValueError(f"{method} has no size m")
 
-    def enough(steps: int) -> bool | None:
-        sized = dataclasses.replace(method, m=steps * method.step)  # type: ignore[type-var]
-        found = expected_error(sized, Q, K)
-        return None if found is None else found <= error
+    def error_of(steps: int) -> float | None:
+        return expected_error(dataclasses.replace(method, m=steps * method.step), Q, K)  # type: ignore[type-var]
 
-    high = 1
-    while not (found := enough(high)):
-        if found is None or high * method.step > most:
+    first = error_of(1)
+    if first is None:
+        return None
+    guess = (first / error) * (
+        first / error
+    )  # may be inf; exact for iid frequencies, whose variance is that of one by m
+    if not guess * method.step <= most:
+        return None
+    low, high = 0, max(1, math.ceil(guess * (1 - 1e-12)))
+    while (error_of(high) or 0.0) > error:
+        if high * method.step > most:
             return None
-        high *= 2
-    low = high // 2
-    while high - low > 1:
+        low, high = high, 2 * high
+    middle = high - max(1, int(high * DIGITS))
+    while high - low > max(1, int(high * DIGITS)):
+        low, high = (low, middle) if (error_of(middle) or 0.0) <= error else (middle, high)
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
     return high * method.step
 
 

@@ -10,15 +10,17 @@ from matplotlib.figure import Figure
 
 from analysis import budget
 from analysis.inputs import Inputs
-from analysis.moments import monte_carlo
+from analysis.moments import features_needed, monte_carlo
 from analysis.sweep import seed_sequence
 from approx import Method, parse
+from approx.random_features.features import RandomFeatures
 from figures import style
 from figures.profile import Profile, Row
 
 TITLE = "Bias and variance against temperature"
 MATCHED = ("positive", "trigonometric", "scatterbrain(low_rank=positive(), sparse=top_k())")
 OWN_PRICE = ("taylor(degree=2)", "tensor_power(n=2)")
+TARGET = 0.1  # relative Frobenius error of the whole kernel matrix
 QUANTILE = 0.9  # of q·k: a pair that matters, and that no small support holds
 
 
@@ -44,6 +46,7 @@ def _study(task: _Task) -> list[Row]:
     i, j = pair(x)
     seed = seed_sequence(task.seed, x.digest(), str(method))
     rows: list[Row] = []
+    unbiased = not method.deterministic and isinstance(method, RandomFeatures)
     for t in task.temperatures:
         at = x.at_temperature(t)
         head = (x.name, x.layer, x.head, x.n, x.l, x.d, t, str(method), task.budget, -1)
@@ -52,6 +55,9 @@ def _study(task: _Task) -> list[Row]:
         rows.append((*head, "relative_bias", known.relative_bias[0, j], np.nan))
         log_variance = known.log_relative_variance[0, j]
         rows.append((*head, "log_relative_variance", log_variance, np.nan))
+        if unbiased:
+            needed = features_needed(method, TARGET, at.Q, at.K, most=10**300)
+            rows.append((*head, "features_needed", float(needed or np.inf), np.nan))
         if not method.uses_rng or np.isneginf(log_variance):
             continue
         rng = np.random.default_rng(seed)

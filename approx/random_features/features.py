@@ -13,6 +13,7 @@ a block belong together; bias, variance and the gain of every coupling follow he
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import abstractmethod
 from typing import ClassVar, Self
 
@@ -136,7 +137,7 @@ class RandomFeatures(Method):
             with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
                 ratio = np.where(log_v > -np.inf, share * covariance * np.exp(-log_v), 0.0)
                 log_v = log_v + np.log1p(np.maximum(ratio, -1.0))
-        return Moments(np.zeros_like(log_v), log_v - np.log(self.count))
+        return Moments(np.zeros_like(log_v), log_v - math.log(self.count))
 
     def covariance(self, q: ArrayLike, K: ArrayLike) -> Array | None:
         """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l).

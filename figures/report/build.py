@@ -18,7 +18,7 @@ from analysis.describe import describe
 from analysis.inputs import Inputs
 from approx import parse
 from approx.polynomials.monomials import width
-from figures import error, style
+from figures import error, moments, style
 from figures.gallery import FIGURES
 from figures.profile import Profile
 from figures.report.convert import to_html, to_pdf
@@ -97,6 +97,8 @@ def render(profile: Profile, tables: dict[str, pd.DataFrame], command: str) -> s
         "crossing_sentence": crossing_sentence(errors),
         "best_table": markdown(_wide(best)),
         "best_sentence": best_sentence(best),
+        "needed_table": markdown(needed_table(tables["moments"])),
+        "target": f"{moments.TARGET:.0%}".replace("%", " %"),
         "pursuit_sentence": pursuit_sentence(price),
         "findings": " ".join(findings(errors, best)),
         "command": command,
@@ -228,6 +230,22 @@ def pursuit_sentence(price: pd.DataFrame) -> str:
         f"{len(wide)} inputs more than the {part.l.iloc[0]} values of the exact row. At a budget, "
         "GoDec is the oracle."
     )
+
+
+def needed_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return how many features each family needs for the target error, formatted."""
+    part = table[table.metric == "features_needed"]
+    rows = []
+    for (name, spec), group in part.groupby(["input", "method"], sort=False):
+        cells = {f"t = {t:g}": _count(v) for t, v in zip(group.temperature, group.value)}
+        rows.append({"input": name, "features": style.look(str(spec))["label"], **cells})
+    return pd.DataFrame(rows)
+
+
+def _count(value: float) -> str:
+    if value == np.inf:
+        return "over $10^{300}$"
+    return f"{value:.0f}" if value < 1e4 else f"$10^{{{np.log10(value):.1f}}}$"
 
 
 def findings(errors: pd.DataFrame, best: pd.DataFrame) -> list[str]:

@@ -97,6 +97,10 @@ def test_features_needed_are_enough_and_no_more(spec):
 def test_features_needed_gives_up_where_nothing_is_known_or_enough():
     far = [[5.0]], [[5.0]]
     assert features_needed(parse("positive"), 0.1, *far, most=1000) is None
+    farther = [[20.0]], [[20.0]]  # e^{1600/2}: the error itself is not representable
+    assert features_needed(parse("positive"), 0.1, *farther, most=10**300) is None
+    near = features_needed(parse("positive"), 0.1, [[8.0]], [[8.0]], most=10**300)
+    assert near == pytest.approx(math.exp(256) / 0.01, rel=1e-11 + 256 * 1e-15)
     assert features_needed(parse("positive(projection='sobol')"), 0.1, [[0.1]], [[0.1]]) is None
     with pytest.raises(ValueError, match="has no size m"):
         features_needed(parse("taylor(degree=1)"), 0.1, [[0.1]], [[0.1]])
