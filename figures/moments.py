@@ -136,7 +136,7 @@ def caption(table: pd.DataFrame) -> str:
         f"{QUANTILE:.0%} quantile of q·k. Lines: closed form; markers: Monte Carlo with two "
         f"standard errors (bias) and one (deviation), hollow where the draws are too heavy-tailed "
         f"to be believed. Standard deviation of Performer features at t = 1: {'; '.join(sizes)}. "
-        f"Largest |z| of a believable Monte Carlo bias: {z.max():.1f} of {len(z)}."
+        f"Largest $|z|$ of a believable Monte Carlo bias: {z.max():.1f} of {len(z)}."
     )
 
 
