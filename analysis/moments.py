@@ -183,22 +183,22 @@ def features_needed(
     def error_of(steps: int) -> float | None:
         return expected_error(dataclasses.replace(method, m=steps * method.step), Q, K)  # type: ignore[type-var]
 
-    first = error_of(1)
-    if first is None:
+    fewest = -(-method.fewest(np.shape(Q)[-1]) // method.step)
+    first, second = error_of(fewest), error_of(2 * fewest)
+    if first is None or second is None:  # one frequency is always iid
         return None
-    guess = (first / error) * (
-        first / error
-    )  # may be inf; exact for iid frequencies, whose variance is that of one by m
+    guess = fewest * (first / error) * (first / error)  # may be inf; exact for iid frequencies
     if not guess * method.step <= most:
         return None
-    low, high = 0, max(1, math.ceil(guess * (1 - 1e-12)))
-    while (error_of(high) or 0.0) > error:
+    low, high = fewest - 1, max(fewest, math.ceil(guess * (1 - 1e-12)))
+    while (found := error_of(high)) is not None and found > error:
         if high * method.step > most:
             return None
         low, high = high, 2 * high
-    middle = high - max(1, int(high * DIGITS))
+    middle = max(fewest, high - max(1, int(high * DIGITS)))
     while high - low > max(1, int(high * DIGITS)):
-        low, high = (low, middle) if (error_of(middle) or 0.0) <= error else (middle, high)
+        found = error_of(middle)
+        low, high = (low, middle) if found is not None and found <= error else (middle, high)
         middle = (low + high) // 2
     return high * method.step
 

@@ -342,9 +342,26 @@ class Method(ABC):
             ratio = np.sign(scaled) * np.exp(np.log(np.abs(scaled)) + shift[:, None] - x)
         return Moments(ratio - 1.0, np.full(x.shape, -np.inf))
 
-    def covariance(self, q: ArrayLike, K: ArrayLike) -> Array | None:
-        """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l), if known."""
+    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
+        """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l), if known.
+
+        Parameters
+        ----------
+        q : (d,) or (1, d); (n, d) where a row is given
+            A method that fits parameters to its inputs fits them to all of q.
+        K : (l, d)
+        row : int, optional
+            Which query.
+        """
         return None
+
+    def one_query(self, q: ArrayLike, K: ArrayLike, row: int | None) -> tuple[Array, Array, int]:
+        """Return Q (n, d), K and the row that `covariance` is asked for, in float64."""
+        Q, keys = (np.asarray(x, np.float64) for x in self.checked(np.atleast_2d(q), K))
+        if row is None and len(Q) != 1:
+            raise ValueError(f"covariance is of one query, got {len(Q)}: say which row")
+        memory.reserve(48 * len(keys) ** 2, "the covariance of the keys", "l")
+        return Q, keys, checks.integer("row", row or 0, least=0, most=len(Q) - 1)
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
         """Return stored values per query row, where known before approximating.
@@ -394,6 +411,10 @@ class Method(ABC):
         if low == 0:
             return None
         return dataclasses.replace(self, **{size: self._steps(low)})  # type: ignore[type-var]
+
+    def fewest(self, d: int) -> int:
+        """Return the least size at width d."""
+        return self.least
 
     def _steps(self, count: int) -> int:
         return self.least + (count - 1) * self.step

@@ -6,8 +6,8 @@ from analysis.inputs import gaussian
 from analysis.moments import monte_carlo
 from analysis.sweep import sweep
 from approx import parse
+from approx.distances import squared_distances
 from approx.projections import IID, Fixed
-from approx.random_features.features import squared_distances
 from approx.random_features.positive import Positive
 
 

@@ -1,31 +1,46 @@
-"""What every random-feature method shares: its size m, its frequencies, its moments.
+"""What every family of random features shares: its size m, its frequencies, its moments.
 
-Divided by exp(q·k), the summand of a family is one of two functions of one frequency,
+A family writes q·k = a·b + row + column in a `Frame` (a, b are q, k themselves, shifted, or
+transformed), chooses a tilt A and one of two functions of ω. So
 
-    ρ(ω) = (1−4A)^{d/2} e^{2A|ω|² − x/2} · e^{s ω·u}        (one column a frequency)
-    ρ(ω) = (1−4A)^{d/2} e^{2A|ω|² − x/2} · cosh(s ω·u)      (two columns)
+    log φ(q)_r = Σ_c √(1−4A_c) ω_rc a_c + A_c ω_rc² + ¼ log(1−4A_c) − |a|²/2 + row − ½ log m
 
-with s² = 1−4A, A < 1/8, u·u = x: u = q + k, its distance from a shift, or i(q − k), where x < 0
-and cosh becomes a cosine. So a method says x and A, and a projection says how two frequencies of
-a block belong together; bias, variance and the gain of every coupling follow here.
+for exponentials, and φ(k) with b likewise; sines and cosines have +|a|²/2 and i in front of ω.
+`approx.projections.summand` says what follows from this: bias, variance, covariances.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from abc import abstractmethod
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks, exact, memory
+from approx import checks, memory
 from approx._exp import exp_rows
 from approx.base import Approximation, Method, Moments, Rng, generator
 from approx.checks import Array
+from approx.distances import half_square
 from approx.parts import Factors
 from approx.projections import PROJECTIONS, Fixed, Projection, named
+from approx.projections.summand import Entries, Keys
+
+
+class Frame(NamedTuple):
+    """q·k = a·b + row + column.
+
+    Attributes
+    ----------
+    a, b : (n, d), (l, d)
+    row, column : (n,), (l,) or 0.0
+    """
+
+    a: Array
+    b: Array
+    row: Array | float = 0.0
+    column: Array | float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,22 +76,17 @@ class RandomFeatures(Method):
             if self.m % self.columns:
                 raise ValueError(f"m must be a multiple of {self.columns}, got {self.m}")
 
-    @abstractmethod
-    def vectors(self, Q: Array, K: Array) -> tuple[Array, Array]:
-        """Return a (n, d) and b (l, d) with u = a_i + b_j, without the i of an imaginary u."""
+    def frame(self, Q: Array, K: Array) -> Frame:
+        """Return where exp(q·k) is expanded; by default as it is."""
+        return Frame(Q, K)
 
-    def argument(self, Q: Array, K: Array) -> Array:
-        """Return x = u·u of every pair, (n, l); < 0 where u is imaginary."""
-        a, b = self.vectors(Q, K)
-        return (-1 if self.imaginary else 1) * squared_distances(a, -b)
-
-    def tilt(self, Q: Array, K: Array) -> float:
-        """Return A < 1/8, which may be fitted to Q and K."""
-        return 0.0
+    def tilt(self, frame: Frame) -> Array:
+        """Return A (d,), entries < 1/8, which may be fitted to the frame."""
+        return np.zeros(frame.a.shape[1])
 
     @property
     def fixed(self) -> bool:
-        """Whether nothing is drawn."""
+        """Whether the frequencies are given."""
         return isinstance(self.projection, Fixed)
 
     @property
@@ -112,13 +122,24 @@ class RandomFeatures(Method):
 
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
         """Return this method with the largest m that the budget holds; None if none."""
-        if not self.fixed:
-            return super().within(budget, n=n, l=l, d=d)
-        price = self.price(n=n, l=l, d=d)
-        return self if price is not None and price <= budget else None
+        if self.fixed:
+            price = self.price(n=n, l=l, d=d)
+            return self if price is not None and price <= budget else None
+        found = super().within(budget, n=n, l=l, d=d)
+        return None if found is None or (found.m or 0) < self.fewest(d) else found
+
+    def fewest(self, d: int) -> int:
+        """Return the least m: some projections need more than one frequency."""
+        return named(self.projection).least(d) * self.columns
+
+    def entries(self, Q: Array, K: Array) -> Entries:
+        """Return the summand of every entry."""
+        frame = self.frame(Q, K)
+        b = -frame.b if self.imaginary else frame.b
+        return Entries(self.tilt(frame), self.columns == 2, self.imaginary, frame.a, b)
 
     def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
-        """Return bias 0 and the exact variance; None where a coupling has no closed form.
+        """Return exact bias and variance; None where a coupling has no closed form.
 
         With count frequencies in blocks of b, v the relative variance of one and c the relative
         covariance of two of a block, the variance is (v + c·Σ b(b−1)/count)/count.
@@ -126,57 +147,60 @@ class RandomFeatures(Method):
         if self.fixed:
             return self.realised_moments(Q, K)
         q, k = (np.asarray(x, np.float64) for x in self.checked(Q, K))
-        d, projection = q.shape[1], named(self.projection)
-        x, A = self.argument(q, k), self.tilt(q, k)
-        log_v = log_relative_variance(x, A, d, paired=self.columns == 2)
-        for size, blocks in projection.blocks(self.count, d):
-            covariance = projection.relative_covariance(x, A, d, size, paired=self.columns == 2)
-            if covariance is None:
+        rho, projection, count = self.entries(q, k), named(self.projection), self.count
+        bias = projection.bias(rho, count)
+        if bias is None:
+            return None
+        log_v = projection.log_variance(rho, count)
+        for b, share in projection.pairs(count, rho.d):
+            unit = np.where(np.isfinite(log_v), log_v, 0.0)
+            if (pair := projection.pair(rho, b, unit)) is None:
                 return None
-            share = blocks * size * (size - 1) / self.count
-            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-                ratio = np.where(log_v > -np.inf, share * covariance * np.exp(-log_v), 0.0)
+            with np.errstate(over="ignore", divide="ignore"):
+                ratio = np.where(log_v > -np.inf, share * pair, 0.0)
                 log_v = log_v + np.log1p(np.maximum(ratio, -1.0))
-        return Moments(np.zeros_like(log_v), log_v - math.log(self.count))
+        return Moments(bias, log_v - math.log(count))
 
-    def covariance(self, q: ArrayLike, K: ArrayLike) -> Array | None:
+    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
         """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l).
 
-        Keys share their frequencies: E ρ_j ρ_l = (1−4A)^d (1−8A)^{−d/2} e^{−(x_j + x_l)/2} e^y with
-        y = (1−4A)/(1−8A)·(u_j + u_l)²/2; with cosh, the mean of that and of u_j − u_l in its place.
-        At A = 0: e^{u_j·u_l} − 1, cosh(u_j·u_l) − 1. Known for iid frequencies.
-
-        Parameters
-        ----------
-        q : (d,) or (1, d)
-        K : (l, d)
+        Keys share their frequencies: at A = 0 and iid, (e^{u_j·u_l} − 1)/m for exponentials and
+        2(cosh(u_j·u_l) − 1)/m for pairs; None where a coupling has no closed form.
         """
-        Q, keys = (np.asarray(x, np.float64) for x in self.checked(np.atleast_2d(q), K))
-        if len(Q) != 1:
-            raise ValueError(f"covariance is of one query, got {len(Q)}")
-        if self.projection != "iid":
-            return None
-        memory.reserve(32 * len(keys) ** 2, "the covariance of the keys", "l")
-        d, A, sign = Q.shape[1], self.tilt(Q, keys), -1 if self.imaginary else 1
-        a, b = self.vectors(Q, keys)
-        u = a + b
-        dots, x = sign * (u @ u.T), sign * 2 * half_square(u)
-        rest = d * np.log(1 - 4 * A) - d / 2 * np.log(1 - 8 * A)
-        both, ratio = x[:, None] + x, (1 - 4 * A) / (1 - 8 * A)
-        log = rest + (ratio - 1) * both / 2 + ratio * dots
-        if self.columns == 2:
-            other = rest + (ratio - 1) * both / 2 - ratio * dots
-            log = np.logaddexp(log, other) - np.log(2)
-        with np.errstate(over="ignore"):
-            return np.asarray(np.expm1(log) / self.count)
+        Q, keys, i = self.one_query(q, K, row)
+        if self.fixed:
+            return np.zeros((len(keys), len(keys)))
+        entries, projection, count = self.entries(Q, keys), named(self.projection), self.count
+        rho = Keys(entries.A, entries.paired, entries.imaginary, entries.a[i] + entries.b)
+        total = projection.shared(rho, count)
+        for b, share in projection.pairs(count, rho.d):
+            pair = projection.pair(rho, b)
+            if pair is None or total is None:
+                return None
+            total = total + share * pair
+        return None if total is None else total / count
 
 
 class ExponentialFeatures(RandomFeatures):
-    """Random features that are exponentials, built in log space."""
+    """Random features that are exponentials, built in log space; two columns are those of ±ω."""
 
-    @abstractmethod
-    def log_features(self, X: Array, omega: Array, Q: Array, K: Array) -> Array:
-        """Return log φ of the rows X of Q or of K, (rows, m), without the weights."""
+    def log_features(self, frame: Frame, omega: Array) -> tuple[Array, Array]:
+        """Return log φ of queries and of keys, (n, m) and (l, m), without the weights."""
+        A = self.tilt(frame)
+        scaled = (omega * np.sqrt(1 - 4 * A)).astype(omega.dtype)
+        level = (np.square(omega) @ A + 0.25 * np.log(1 - 4 * A).sum()).astype(omega.dtype)
+        sides = []
+        for x, extra in ((frame.a, frame.row), (frame.b, frame.column)):
+            out = np.empty((len(x), self.columns * len(omega)), omega.dtype)
+            np.matmul(x, scaled.T, out=out[:, : len(omega)])
+            if self.columns == 2:
+                np.negative(out[:, : len(omega)], out=out[:, len(omega) :])
+                extra = extra - 0.5 * math.log(2)
+            out += (extra - half_square(x))[:, None].astype(omega.dtype)
+            if A.any():
+                out += np.tile(level, self.columns)
+            sides.append(out)
+        return sides[0], sides[1]
 
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw.
@@ -186,45 +210,16 @@ class ExponentialFeatures(RandomFeatures):
         """
         q, k = self.checked(Q, K)
         omega, half = self.frequencies(q, k, rng)
-        half = np.tile(half, self.columns)
-        phi_q, phi_k = (self.log_features(x, omega, q, k) for x in (q, k))
-        phi_q += half
-        phi_k += half
-        row_log, key_log = phi_q.max(axis=1), phi_k.max()
-        exp_rows(phi_q, row_log)
-        exp_rows(phi_k, np.full(len(k), key_log))
-        return Approximation(Factors(phi_q, phi_k, row_log + key_log))
+        return Approximation(exponentials(*self.log_features(self.frame(q, k), omega), half))
 
 
-def log_relative_variance(x: Array, A: float, d: int, *, paired: bool) -> Array:
-    """Return log(E ρ² − 1) of one frequency.
-
-    E ρ² = (1−4A)^d (1−8A)^{−d/2} e^{−x} e^y, y = 2x(1−4A)/(1−8A); where paired, (1 + e^y)/2
-    stands for e^y. At A = 0: e^x − 1, and cosh x − 1.
-    """
-    if A == 0.0:
-        size = np.abs(x)
-        with np.errstate(divide="ignore"):
-            if paired:  # 2 sinh²(x/2), exact near 0
-                return np.asarray(size + 2 * np.log(-np.expm1(-size)) - np.log(2))
-            return np.asarray(size + np.log(-np.expm1(-size)))
-    y = 2 * x * (1 - 4 * A) / (1 - 8 * A)
-    log = np.logaddexp(0.0, y) - np.log(2) if paired else y
-    log = log + d * np.log(1 - 4 * A) - d / 2 * np.log(1 - 8 * A) - x
-    with np.errstate(divide="ignore"):
-        return np.asarray(log + np.log(-np.expm1(-np.maximum(log, 0.0))))
-
-
-def half_square(X: Array) -> Array:
-    """Return |x|²/2 of each row."""
-    return np.asarray(0.5 * np.einsum("id,id->i", X, X))
-
-
-def squared_distances(X: Array, Y: Array) -> Array:
-    """Return |x − y|², (n, l), exact near 0 where the expanded square cancels."""
-    squares = 2 * (half_square(X)[:, None] + half_square(Y))
-    out = np.maximum(squares - 2 * X @ Y.T, 0.0)
-    i, j = np.nonzero(out < 1e-6 * squares)
-    for part in exact.stripes(len(i), X.shape[1]):
-        out[i[part], j[part]] = np.square(X[i[part]] - Y[j[part]]).sum(axis=1)
-    return np.asarray(out)
+def exponentials(phi_q: Array, phi_k: Array, half: Array) -> Factors:
+    """Return e^{log φ + half} of both sides, largest exponents taken out; overwrites the logs."""
+    phi_q += np.tile(half, phi_q.shape[1] // len(half))
+    phi_k += np.tile(half, phi_k.shape[1] // len(half))
+    row_log, key_log = phi_q.max(axis=1), phi_k.max()
+    row_log[np.isneginf(row_log)] = 0  # features that are all 0
+    key_log = key_log if np.isfinite(key_log) else np.zeros_like(key_log)
+    exp_rows(phi_q, row_log)
+    exp_rows(phi_k, np.full(len(phi_k), key_log))
+    return Factors(phi_q, phi_k, row_log + key_log)

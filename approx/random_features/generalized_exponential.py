@@ -8,12 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks
 from approx.checks import Array
-from approx.random_features.features import (
-    ExponentialFeatures,
-    half_square,
-)
+from approx.random_features.features import ExponentialFeatures, Frame
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,40 +51,34 @@ class GeneralizedExponential(ExponentialFeatures):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.a is not None and not (math.isfinite(self.a) and self.a < 0.125):
-            raise ValueError(f"a must be finite and < 1/8, got {self.a}")
+        checked_tilt(self.a)
 
-    def vectors(self, Q: Array, K: Array) -> tuple[Array, Array]:
-        """Return u = q + k."""
-        return Q, K
-
-    def tilt(self, Q: Array, K: Array) -> float:
-        """Return a, or A* of these inputs."""
-        return optimal_tilt(mean_squared_sum(Q, K) / Q.shape[1]) if self.a is None else self.a
-
-    def log_features(self, X: Array, omega: Array, Q: Array, K: Array) -> Array:
-        """Return √(1−4A) ω_r·x − |x|²/2 + (d/4) log(1−4A) + A|ω_r|²."""
-        A = self.tilt(Q, K)
-        out = X @ (math.sqrt(1 - 4 * A) * omega).T
-        out -= (half_square(X) - X.shape[1] / 4 * math.log(1 - 4 * A))[:, None]
-        out += 2 * A * half_square(omega)
-        return np.asarray(out)
+    def tilt(self, frame: Frame) -> Array:
+        """Return a, or A* of these inputs, for every coordinate."""
+        d = frame.a.shape[1]
+        return np.full(d, optimal_tilt(second_moments(frame).mean()) if self.a is None else self.a)
 
 
-def mean_squared_sum(Q: Array, K: Array) -> float:
-    """Return the mean of |q_i + k_j|² over all pairs, in O((n + l)·d), float64."""
-    q, k = Q.astype(np.float64), K.astype(np.float64)
-    cross = float(q.mean(axis=0) @ k.mean(axis=0))
-    return float(2 * half_square(q).mean() + 2 * half_square(k).mean() + 2 * cross)
+def checked_tilt(a: float | None) -> None:
+    """Raise ValueError unless a is None, or finite and < 1/8."""
+    if a is not None and not (math.isfinite(a) and a < 0.125):
+        raise ValueError(f"a must be finite and < 1/8, got {a}")
 
 
-def optimal_tilt(phi: float) -> float:
-    """Return A* for φ = mean |q+k|²/d; 0 at φ = 0.
+def second_moments(frame: Frame) -> Array:
+    """Return the mean of (a_ic + b_jc)² over all pairs, (d,), in O((n + l)·d), float64."""
+    a, b = frame.a.astype(np.float64), frame.b.astype(np.float64)
+    squares = np.square(a).mean(axis=0) + np.square(b).mean(axis=0)
+    return np.asarray(squares + 2 * a.mean(axis=0) * b.mean(axis=0))
+
+
+def optimal_tilt(phi: Array | float) -> Array:
+    """Return A* for φ ≥ 0, the mean of u² of a coordinate; 0 at φ = 0.
 
     Examples
     --------
-    >>> round(optimal_tilt(1.91 / 4), 12)
+    >>> print(optimal_tilt(1.91 / 4).round(12))
     -0.169963829849
     """
-    checks.positive("phi + 1", phi + 1)
-    return (1 - 2 * phi - math.sqrt((2 * phi + 1) ** 2 + 8 * phi)) / 16
+    phi = np.asarray(phi)
+    return np.asarray((1 - 2 * phi - np.sqrt((2 * phi + 1) ** 2 + 8 * phi)) / 16)

@@ -5,13 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-import numpy as np
-
-from approx.checks import Array
-from approx.random_features.features import (
-    ExponentialFeatures,
-    half_square,
-)
+from approx.random_features.features import ExponentialFeatures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +41,3 @@ class Hyperbolic(ExponentialFeatures):
     columns: ClassVar[int] = 2
     step: ClassVar[int] = 2
     least: ClassVar[int] = 2
-
-    def vectors(self, Q: Array, K: Array) -> tuple[Array, Array]:
-        """Return u = q + k."""
-        return Q, K
-
-    def log_features(self, X: Array, omega: Array, Q: Array, K: Array) -> Array:
-        """Return ±ω_r·x − |x|²/2 − ½ log 2."""
-        phase = X @ omega.T
-        out = np.concatenate([phase, -phase], axis=1)
-        out -= (half_square(X) + 0.5 * np.log(2.0))[:, None].astype(X.dtype)
-        return out

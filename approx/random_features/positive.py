@@ -5,13 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-import numpy as np
-
-from approx.checks import Array
-from approx.random_features.features import (
-    ExponentialFeatures,
-    half_square,
-)
+from approx.random_features.features import ExponentialFeatures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +44,3 @@ class Positive(ExponentialFeatures):
     """
 
     name: ClassVar[str] = "positive"
-
-    def vectors(self, Q: Array, K: Array) -> tuple[Array, Array]:
-        """Return u = q + k."""
-        return Q, K
-
-    def log_features(self, X: Array, omega: Array, Q: Array, K: Array) -> Array:
-        """Return ω_r·x − |x|²/2."""
-        out = X @ omega.T
-        out -= half_square(X)[:, None]
-        return np.asarray(out)

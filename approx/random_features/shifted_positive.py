@@ -5,18 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-import numpy as np
-
 from approx.checks import Array
-from approx.random_features.features import (
-    ExponentialFeatures,
-    half_square,
-)
+from approx.random_features.features import Frame
+from approx.random_features.generalized_exponential import GeneralizedExponential
 
 
 @dataclasses.dataclass(frozen=True)
-class ShiftedPositive(ExponentialFeatures):
-    """Positive features with a shifted proposal, unbiased for exp(q·k).
+class ShiftedPositive(GeneralizedExponential):
+    """Positive features with a shifted proposal, unbiased for exp(q·k), positive.
 
     φ(x)_r = m^{−1/2} exp(w_r·x − |x|²/2 − w_r·μ/2 + |μ|²/4),  w_r ~ N(μ, I_d), μ = q̄ + k̄.
 
@@ -26,11 +22,15 @@ class ShiftedPositive(ExponentialFeatures):
         Features, ≥ 1; None is a template.
     projection : str or Projection
         How w − μ is drawn.
+    a : float, optional
+        A < 1/8 of `generalized_exponential` around μ; None is A* of the shifted inputs.
 
     Notes
     -----
     Unbiased for every μ, with relative variance (e^{|q+k−μ|²} − 1)/m, exact for iid draws: none at
-    q + k = μ. This μ minimises the mean of |q+k−μ|², in O((n + l)·d).
+    q + k = μ. This μ minimises the mean of |q+k−μ|², in O((n + l)·d). With a = None, the
+    combination with FAVOR++: (C_ρ e^{ρ|q+k−μ|²} − 1)/m.
+    It is FAVOR+ of q − μ/2 and k − μ/2, times e^{μ·q/2 + μ·k/2 − |μ|²/4}.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers.
 
     References
@@ -48,17 +48,10 @@ class ShiftedPositive(ExponentialFeatures):
 
     name: ClassVar[str] = "shifted_positive"
 
-    def shift(self, Q: Array, K: Array) -> Array:
-        """Return μ, (d,)."""
-        return np.asarray(Q.mean(axis=0) + K.mean(axis=0))
+    a: float | None = 0.0
 
-    def vectors(self, Q: Array, K: Array) -> tuple[Array, Array]:
-        """Return u = q + k − μ."""
-        return Q - self.shift(Q, K), K
-
-    def log_features(self, X: Array, omega: Array, Q: Array, K: Array) -> Array:
-        """Return w_r·(x − μ/2) − |x|²/2 + |μ|²/4, w_r = μ + ω_r."""
-        mu = self.shift(Q, K)
-        out = (X - mu / 2) @ (omega + mu).T
-        out -= (half_square(X) - mu @ mu / 4)[:, None]
-        return np.asarray(out)
+    def frame(self, Q: Array, K: Array) -> Frame:
+        """Return q·k = (q − μ/2)·(k − μ/2) + μ·q/2 + μ·k/2 − |μ|²/4."""
+        mu = Q.mean(axis=0) + K.mean(axis=0)
+        square = mu @ mu / 8
+        return Frame(Q - mu / 2, K - mu / 2, Q @ mu / 2 - square, K @ mu / 2 - square)

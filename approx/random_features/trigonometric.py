@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 
 from approx.base import Approximation, Rng
 from approx.checks import Array
+from approx.distances import half_square
 from approx.parts import Factors
-from approx.random_features.features import RandomFeatures, half_square
+from approx.random_features.features import RandomFeatures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,17 +55,18 @@ class Trigonometric(RandomFeatures):
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
         q, k = self.checked(Q, K)
-        omega, half_log_weight = self.frequencies(q, k, rng)
-        amplitude = np.exp(half_log_weight)
-        row_log, key_log = half_square(q), half_square(k)
+        omega, half = self.frequencies(q, k, rng)
+        frame = self.frame(q, k)
+        A = self.tilt(frame)
+        level = half + np.square(omega) @ A + 0.25 * np.log(1 - 4 * A).sum()
+        amplitude = np.exp(level - level.max()).astype(q.dtype)
+        omega = (omega * np.sqrt(1 - 4 * A)).astype(q.dtype)
+        row_log, key_log = half_square(frame.a) + frame.row, half_square(frame.b) + frame.column
         top = key_log.max()
-        phi_q = waves(q, omega, amplitude)
-        phi_k = waves(k, omega, amplitude) * np.exp(key_log - top)[:, None]
-        return Approximation(Factors(phi_q, phi_k, row_log + top))
-
-    def vectors(self, Q: Array, K: Array) -> tuple[Array, Array]:
-        """Return q − k, of u = i(q − k)."""
-        return Q, -K
+        phi_q = waves(frame.a, omega, amplitude)
+        phi_k = waves(frame.b, omega, amplitude) * np.exp(key_log - top)[:, None]
+        scale = row_log + (top + 2 * level.max()).astype(q.dtype)
+        return Approximation(Factors(phi_q, phi_k, scale))
 
 
 def waves(X: Array, omega: Array, amplitude: Array) -> Array:

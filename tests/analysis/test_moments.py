@@ -11,10 +11,11 @@ import pytest
 from analysis.moments import monte_carlo
 from approx import METHODS, Approximation, Moments, exact, parse
 from approx.base import Method, generator
+from approx.distances import half_square, squared_distances
 from approx.parts import Support
-from approx.projections import IID, Fixed
+from approx.projections import IID, Fixed, base
 from approx.random_features import features, trigonometric
-from approx.random_features.features import RandomFeatures, squared_distances
+from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
 from approx.scatterbrain import Scatterbrain
@@ -172,8 +173,10 @@ def squares(factor):
     """Return a planted bug: ω·x − factor·|x|²/2."""
 
     def plant(patch):
-        def mutant(log_features, self, X, omega, Q, K):
-            return X @ omega.T + factor * (log_features(self, X, omega, Q, K) - X @ omega.T)
+        def mutant(log_features, self, frame, omega):
+            sides = log_features(self, frame, omega)
+            more = (1 - factor) * half_square(frame.a), (1 - factor) * half_square(frame.b)
+            return tuple(side + x[:, None] for side, x in zip(sides, more))
 
         changed(patch, Positive, "log_features", mutant)
 
@@ -182,10 +185,10 @@ def squares(factor):
 
 def two_omegas(patch):
     """Give the keys the frequencies in reverse: independent of those of the queries."""
-    sides = itertools.cycle([1, -1])
 
-    def mutant(log_features, self, X, omega, Q, K):
-        return log_features(self, X, omega[:: next(sides)], Q, K)
+    def mutant(log_features, self, frame, omega):
+        ours, theirs = (log_features(self, frame, w) for w in (omega, omega[::-1]))
+        return ours[0], theirs[1]
 
     changed(patch, Positive, "log_features", mutant)
 
@@ -244,7 +247,7 @@ def no_scale(module):
 
 def variances(factor):
     return lambda patch: changed(
-        patch, features, "log_relative_variance", lambda f, *a, **k: f(*a, **k) + math.log(factor)
+        patch, base, "gaussian_log_variance", lambda f, rho: f(rho) + math.log(factor)
     )
 
 

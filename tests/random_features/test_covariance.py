@@ -57,8 +57,8 @@ def test_the_diagonal_of_the_covariance_is_the_variance(spec):
 def test_covariance_is_of_one_query_and_iid():
     with pytest.raises(ValueError, match="one query, got 2"):
         parse("positive(m=2)").covariance([[0.0], [1.0]], [[1.0]])
-    orthogonal = parse("positive(m=2, projection='orthogonal')")
-    assert orthogonal.covariance([[0.0, 1.0]], [[1.0, 0.0]]) is None
+    simplex = parse("positive(m=2, projection='simplex')")
+    assert simplex.covariance([[0.0, 1.0]], [[1.0, 0.0]]) is None
 
 
 @pytest.mark.parametrize("projection", ["iid", "orthogonal", "antithetic"])

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from analysis.moments import monte_carlo
 from approx import parse
 from approx.projections import PROJECTIONS, Antithetic, Fixed, Halton, Orthogonal, Sobol
-from approx.random_features.features import log_relative_variance
+from approx.projections.summand import Entries, gaussian_log_variance
+from approx.random_features.features import Frame
 from approx.random_features.generalized_exponential import (
     GeneralizedExponential,
-    mean_squared_sum,
     optimal_tilt,
+    second_moments,
 )
 from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.positive import Positive
@@ -28,6 +29,13 @@ q = np.array([[0.5, 0.3, 0.4, 0.2]])
 k = np.array([[0.4, 0.6, -0.2, 0.3]])
 EXACT = 1.4333294145603403
 FAMILIES = (Positive, Trigonometric, Hyperbolic, GeneralizedExponential, ShiftedPositive)
+
+
+def summand(x, d, *, paired=False, A=0.0, imaginary=False):
+    """Return the summand of one pair with u·u = ±x."""
+    a = np.zeros((1, d))
+    a[0, 0] = math.sqrt(x)
+    return Entries(np.full(d, A), paired, imaginary, a, np.zeros((1, d)))
 
 
 def variance(method, Q=q, K=k):
@@ -51,11 +59,11 @@ def test_golden_variances(method, golden):
 
 
 def test_golden_covariances_of_orthogonal_frequencies():
-    for x, paired, golden in (
+    for x, imaginary, golden in (
         (1.91, False, -0.18919920804293857),
-        (-0.47, True, -0.02070236079379215),
+        (0.47, True, -0.02070236079379215),
     ):
-        found = Orthogonal().relative_covariance(np.array([[x]]), 0.0, 4, 4, paired=paired)
+        found = Orthogonal().pair(summand(x, 4, paired=imaginary, imaginary=imaginary), 4)
         assert found[0, 0] == pytest.approx(golden, rel=1e-12)
 
 
@@ -63,7 +71,8 @@ def test_golden_covariances_of_orthogonal_frequencies():
 def test_orthogonal_covariance_is_the_hypergeometric_function(d, x):
     with mpmath.workdps(60):
         want = float(mpmath.exp(-x) * mpmath.hyp1f1(d, mpmath.mpf(d) / 2, mpmath.mpf(x) / 2) - 1)
-    found = Orthogonal().relative_covariance(np.array([[x]]), 0.0, d, d, paired=x < 0)[0, 0]
+    rho = summand(abs(x), d, paired=x < 0, imaginary=x < 0)
+    found = Orthogonal().pair(rho, d)[0, 0]
     # the polynomial alternates for x > 0: |1F1(−d/2; d/2; −x/2)| ≤ e^{|x|/2}, and for x > 0 the
     # factor e^{−x/2} undoes that; for x < 0 both factors are positive
     assert found == pytest.approx(want, rel=1e-10, abs=1e-11)
@@ -193,7 +202,7 @@ def test_the_mean_squared_sum_is_the_mean():
     rng = np.random.default_rng(0)
     Q, K = rng.standard_normal((3, 4)), rng.standard_normal((5, 4)) + 1
     every = [float(np.sum((a + b) ** 2)) for a in Q for b in K]
-    assert mean_squared_sum(Q, K) == pytest.approx(np.mean(every), rel=1e-13)
+    assert second_moments(Frame(Q, K)).sum() == pytest.approx(np.mean(every), rel=1e-13)
 
 
 @pytest.mark.parametrize("family", [Hyperbolic, GeneralizedExponential, ShiftedPositive])
@@ -222,7 +231,7 @@ def test_log_variance_against_mpmath(x, A, d, paired):
         factor = (1 + mpmath.exp(y)) / 2 if paired else mpmath.exp(y)
         moment = (1 - 4 * a) ** d * (1 - 8 * a) ** (-mpmath.mpf(d) / 2) * mpmath.exp(-X) * factor
         want = float(mpmath.log(moment - 1)) if moment > 1 else -math.inf
-    found = log_relative_variance(np.array([[x]]), A, d, paired=paired)[0, 0]
+    found = gaussian_log_variance(summand(x, d, paired=paired, A=A))[0, 0]
     # log E ρ² is a sum of terms up to d·log(25) and 9x: what rounding leaves of E ρ² − 1
     noise = math.log(4e-15 * (4 * d + 10 * x + 1))
     if want < noise + 1:
@@ -232,7 +241,8 @@ def test_log_variance_against_mpmath(x, A, d, paired):
 
 
 def test_projections_are_named():
-    assert set(PROJECTIONS) == {"iid", "orthogonal", "antithetic", "sobol", "halton"}
+    for name, projection in PROJECTIONS.items():
+        assert Positive(projection=projection).projection == name
     method = parse("positive(m=8, projection='orthogonal')")
     assert method == Positive(m=8, projection=Orthogonal())
     assert Antithetic().blocks(5, 2) == [(2, 2), (1, 1)]

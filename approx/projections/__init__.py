@@ -1,0 +1,60 @@
+"""Frequencies omega of the random features: where the randomness of an estimate comes from."""
+
+from __future__ import annotations
+
+from approx import checks
+from approx.projections.base import Projection
+from approx.projections.fixed import Fixed
+from approx.projections.gaussian import IID, Antithetic, ZeroMean
+from approx.projections.rotated import (
+    Hadamard,
+    MomentMatched,
+    Orthogonal,
+    Regularized,
+    Simplex,
+)
+from approx.projections.sequences import Halton, Sobol
+
+PROJECTIONS: dict[str, Projection] = {
+    "iid": IID(),
+    "antithetic": Antithetic(),
+    "zero_mean": ZeroMean(),
+    "orthogonal": Orthogonal(),
+    "simplex": Simplex(),
+    "hadamard": Hadamard(),
+    "regularized": Regularized(),
+    "regularized_iid": Regularized("iid"),
+    "moment_matched": MomentMatched(),
+    "sobol": Sobol(),
+    "halton": Halton(),
+}
+
+__all__ = [
+    "IID",
+    "PROJECTIONS",
+    "Antithetic",
+    "Fixed",
+    "Hadamard",
+    "Halton",
+    "MomentMatched",
+    "Orthogonal",
+    "Projection",
+    "Regularized",
+    "Simplex",
+    "Sobol",
+    "ZeroMean",
+    "named",
+]
+
+
+def named(projection: str | Projection) -> Projection:
+    """Return the projection of a name, or the object itself.
+
+    Raises
+    ------
+    ValueError
+        An unknown name: lists the known ones.
+    """
+    if isinstance(projection, Projection):
+        return projection
+    return PROJECTIONS[checks.one_of("projection", projection, tuple(PROJECTIONS))]

@@ -1,0 +1,57 @@
+"""What a projection is: a law of frequencies, and how those of a block belong together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from approx.checks import Array
+from approx.projections.summand import (
+    Entries,
+    Keys,
+    Summand,
+    gaussian_covariance,
+    gaussian_log_variance,
+)
+
+
+class Projection(ABC):
+    """A coupling of frequencies.
+
+    By default each frequency is N(0, I_d), so that estimates are unbiased; a subclass that changes
+    this law overrides ``bias``, ``log_variance`` and ``shared``. Its own part is ``pair``.
+    """
+
+    @abstractmethod
+    def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return omega (count, d) and weights (count,), ≥ 0 with sum 1."""
+
+    def least(self, d: int) -> int:
+        """Return the least number of frequencies."""
+        return 1
+
+    def blocks(self, count: int, d: int) -> list[tuple[int, int]]:
+        """Return (size, number) of the independent blocks that count frequencies fall into."""
+        return [(count, 1)]
+
+    def bias(self, rho: Entries, count: int) -> Array | None:
+        """Return E ρ − 1; None: no closed form."""
+        return np.zeros((len(rho.a), len(rho.b)))
+
+    def log_variance(self, rho: Entries, count: int) -> Array:
+        """Return log Var ρ(ω) of one frequency."""
+        return gaussian_log_variance(rho)
+
+    def shared(self, rho: Keys, count: int) -> Array | None:
+        """Return Cov(ρ_u(ω), ρ_v(ω)) of two keys that share one frequency; None: unknown."""
+        return gaussian_covariance(rho, 1.0)
+
+    def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
+        """Return e^{−log_unit} Cov(ρ_u(ω), ρ_v(ω′)) of two of a block; None: no closed form."""
+        return None
+
+    def pairs(self, count: int, d: int) -> list[tuple[int, float]]:
+        """Return (b, Σ b(b−1)/count) of blocks of b > 1: ``pair`` counts so often beside one."""
+        every = self.blocks(count, d)
+        return [(b, number * b * (b - 1) / count) for b, number in every if b > 1]

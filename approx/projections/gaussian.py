@@ -1,0 +1,74 @@
+"""Frequencies that are Gaussian together: independent, in pairs ±ω, or of mean 0."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from approx.checks import Array
+from approx.projections.base import Projection
+from approx.projections.summand import Summand, gaussian_covariance
+
+
+@dataclasses.dataclass(frozen=True)
+class IID(Projection):
+    """Independent ω_r ~ N(0, I_d), equal weights."""
+
+    def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return omega (count, d) and weights 1/count."""
+        return rng.standard_normal((count, d)), np.full(count, 1.0 / count)
+
+    def blocks(self, count: int, d: int) -> list[tuple[int, int]]:
+        """Return blocks of one."""
+        return [(1, count)]
+
+    def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
+        """Return 0."""
+        return np.zeros_like(rho.dot)
+
+
+@dataclasses.dataclass(frozen=True)
+class Antithetic(Projection):
+    """Frequencies in pairs ω, −ω: `positive` becomes `hyperbolic`.
+
+    Notes
+    -----
+    A family that has cosh or cos of ω·u takes the same value twice, and gains nothing.
+    """
+
+    def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return omega (count, d), the second half against the first, and weights 1/count."""
+        half = rng.standard_normal(((count + 1) // 2, d))
+        return np.concatenate([half, -half])[:count], np.full(count, 1.0 / count)
+
+    def blocks(self, count: int, d: int) -> list[tuple[int, int]]:
+        """Return pairs, and one alone if the count is odd."""
+        pairs, left = divmod(count, 2)
+        return [(size, number) for size, number in ((2, pairs), (1, left)) if number]
+
+    def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
+        """Return it for correlation −1; at A = 0, e^{−u·v} − 1."""
+        return gaussian_covariance(rho, -1.0, log_unit)
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeroMean(Projection):
+    """Gaussian frequencies whose sample mean is 0: ω_r = √(m/(m−1)) (g_r − ḡ), g_r ~ N(0, I_d).
+
+    Each is N(0, I_d) exactly and two have correlation −1/(m−1): unbiased, and the part of the
+    variance that is linear in ω is gone: at A = 0 that of m exponential features falls from
+    (e^x − 1)/m to (e^x − 1)/m + (1 − 1/m)(e^{−x/(m−1)} − 1) ≈ (e^x − 1 − x)/m.
+    """
+
+    def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return omega (count, d) and weights 1/count."""
+        g = rng.standard_normal((count, d))
+        if count > 1:
+            g = (g - g.mean(axis=0)) * math.sqrt(count / (count - 1))
+        return g, np.full(count, 1.0 / count)
+
+    def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
+        """Return it for correlation −1/(size − 1); at A = 0, e^{−u·v/(size−1)} − 1."""
+        return gaussian_covariance(rho, -1.0 / (size - 1), log_unit)
