@@ -86,6 +86,10 @@ class Low(ABC):
     def scaled_factors(self) -> ScaledFactors:
         """Return the factors; ResourceLimitError before anything too wide is allocated."""
 
+    def scaled(self, row: Array, column: Array) -> Low:
+        """Return diag(e^row) low diag(e^column)."""
+        return Scaled(self, row, column)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Factors(Low):
@@ -153,6 +157,79 @@ class Factors(Low):
     def scaled_factors(self) -> ScaledFactors:
         """Return what is stored."""
         return ScaledFactors(self.left, self.right, self.row_logs)
+
+    def scaled(self, row: Array, column: Array) -> Low:
+        """Return it with the scales merged into the right factor and the row scale."""
+        top = column.max()
+        right = self.right * np.exp(column - top)[:, None]
+        return Factors(self.left, right, self.row_logs + row + top)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scaled(Low):
+    """diag(e^rows) low diag(e^columns), where low is not stored as factors."""
+
+    low: Low
+    rows: Array
+    columns: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        """(n, l)."""
+        return self.low.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+        """That of low."""
+        return self.low.dtype
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        """That of low."""
+        return self.low.rank
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        """Bytes stored."""
+        return self.low.nbytes + self.rows.nbytes + self.columns.nbytes
+
+    @property
+    def _column(self) -> tuple[Array, Any]:
+        top = self.columns.max()
+        return np.exp(self.columns - top), top
+
+    def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
+        """Return that of low, scaled."""
+        return np.asarray(self.low.row_log(rows) + self.rows[rows] + self._column[1])
+
+    def block(self, rows: Rows, cols: Rows, shift: Array, logits: Array | None = None) -> Array:
+        """Return it; the logits of low are others than those of the estimate."""
+        column, top = self._column
+        values = self.low.block(rows, cols, shift - self.rows[rows] - top)
+        values *= column[cols]
+        return values
+
+    def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
+        """Return entries of a pattern, scaled."""
+        column, top = self._column
+        return self.low.at(pattern, shift - self.rows - top) * column[pattern.indices]
+
+    def matmat(self, V: Array) -> tuple[Array, Array]:
+        """Return low diag(e^columns) V, and the row scale."""
+        column, top = self._column
+        y, row_log = self.low.matmat(V * column[:, None])
+        return y, row_log + self.rows + top
+
+    def rmatmat(self, W: Array, row_log: Array) -> Array:
+        """Return diag(e^columns) lowᵀ diag(e^(rows − row_log)) W."""
+        column, top = self._column
+        return self.low.rmatmat(W, row_log - self.rows - top) * column[:, None]
+
+    def scaled_factors(self) -> ScaledFactors:
+        """Return the factors of low, the right one scaled."""
+        column, top = self._column
+        left, right, row_log = self.low.scaled_factors()
+        return ScaledFactors(left, right * column[:, None], row_log + self.rows + top)
 
 
 class Sparse(ABC):

@@ -9,14 +9,23 @@ from typing import Any
 
 from approx.base import Method
 from approx.baselines import Constant, One, Uniform, Zero
+from approx.centered import Centered
 from approx.low_rank.godec import GoDec
 from approx.low_rank.robust_pca import RobustPCA
 from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
+from approx.random_features.angular_hybrid import AngularHybrid
+from approx.random_features.dense_exponential import DenseExponential
 from approx.random_features.generalized_exponential import GeneralizedExponential
+from approx.random_features.generalized_trigonometric import GeneralizedTrigonometric
+from approx.random_features.geometric import Geometric
 from approx.random_features.hyperbolic import Hyperbolic
+from approx.random_features.leverage import Leverage
+from approx.random_features.poisson import Poisson
 from approx.random_features.positive import Positive
+from approx.random_features.random_phase import RandomPhase
+from approx.random_features.regularized import RegularizedPositive
 from approx.random_features.shifted_positive import ShiftedPositive
 from approx.random_features.trigonometric import Trigonometric
 from approx.scatterbrain import Scatterbrain
@@ -32,9 +41,17 @@ METHODS: dict[str, type[Method]] = {
         Uniform,
         Positive,
         Trigonometric,
+        RandomPhase,
         Hyperbolic,
         GeneralizedExponential,
+        GeneralizedTrigonometric,
         ShiftedPositive,
+        DenseExponential,
+        Poisson,
+        Geometric,
+        AngularHybrid,
+        RegularizedPositive,
+        Leverage,
         Taylor,
         TensorPower,
         TruncatedSVD,
@@ -43,6 +60,7 @@ METHODS: dict[str, type[Method]] = {
         RobustPCA,
         GoDec,
         Scatterbrain,
+        Centered,
     )
 }
 

@@ -14,6 +14,7 @@ SIZES = {
     "sliding_window": "sliding_window(width={half})",
     "taylor": "taylor(degree=3)",
     "tensor_power": "tensor_power(n=3)",
+    "centered": "centered(positive(m=3))",
     "scatterbrain": "scatterbrain(low_rank=positive(m=3), sparse=top_k(k={half}))",
 }
 VARIANTS = {
@@ -21,6 +22,8 @@ VARIANTS = {
     "taylor on top_k": "scatterbrain(low_rank=taylor(degree=2), sparse=top_k(k={half}))",
     "waves on window": "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(width=1))",
     "power on window": "scatterbrain(low_rank=tensor_power(n=5), sparse=sliding_window(width=1))",
+    "centered taylor": "centered(taylor(degree=2))",
+    "centered scatterbrain": "centered(scatterbrain(positive(m=3), top_k(k=1)), queries=False)",
     "svd on top_k": "scatterbrain(low_rank=truncated_svd(rank=1), sparse=top_k(k=1))",
     "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",
 }

@@ -110,7 +110,7 @@ def test_frequencies_have_a_name_but_no_spec():
         ("positive(m=-1)", "m must be >= 1, got -1"),
         (
             "positive(projection='iidd')",
-            "projection must be one of iid, orthogonal",
+            "projection must be one of iid, antithetic, zero_mean, orthogonal",
         ),
         ("positive(**{'m': 3})", "unknown field of positive"),
         ("positive(*[3])", "is not a literal"),

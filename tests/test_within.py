@@ -32,7 +32,7 @@ def size(method):
 
 def sizes_in_order(name, start):
     """Return the method of the next larger size, None where there is no larger one."""
-    step = METHODS[name].step
+    step = start.step
     return dataclasses.replace(start, **{SIZED[name]: size(start) + step})
 
 
@@ -44,7 +44,7 @@ def sizes_in_order(name, start):
 def test_the_largest_size_that_fits(name, budget, n, l, d):
     shape = {"n": n, "l": l, "d": d}
     filled = template(name).within(budget, **shape)
-    least = dataclasses.replace(template(name), **{SIZED[name]: METHODS[name].least})
+    least = dataclasses.replace(template(name), **{SIZED[name]: template(name).least})
     if filled is None:
         assert least.price(**shape) > budget
         return

@@ -5,7 +5,10 @@ import numpy as np
 from approx import METHODS, parse
 
 # Sized by default, and larger than the matrices here
-TEMPLATES = {"scatterbrain": "scatterbrain(low_rank=positive(), sparse=top_k())"}
+TEMPLATES = {
+    "scatterbrain": "scatterbrain(low_rank=positive(), sparse=top_k())",
+    "centered": "centered(positive())",
+}
 
 
 def member(name, n, l, d):

@@ -1,0 +1,125 @@
+"""Any method, on queries and keys with their means taken out."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import sampled
+from approx.base import Approximation, Method, Moments, Rng
+from approx.checks import Array
+from approx.parts import Addition, Sparse, Support
+from approx.random_features.positive import Positive
+
+
+@dataclasses.dataclass(frozen=True)
+class Centered(Method):
+    """A method on centred inputs, scaled back: q·k = (q − q̄)·(k − k̄) + q·k̄ + q̄·(k − k̄).
+
+    estimate_ij = e^{q_i·k̄} · method(q − q̄, k − k̄)_ij · e^{q̄·(k_j − k̄)}.
+
+    Parameters
+    ----------
+    method : Method
+        What is centred.
+    queries : bool
+        Take q̄ out as well; else q̄ = 0 above.
+
+    Notes
+    -----
+    Of the two scales, that of a query is one softmax attention does not see: with ``queries=False``
+    normalised attention is that of the method on shifted keys. Bias, variance and sign are those of
+    the method at the centred inputs, relative to exp(q·k). For `positive` the variance is that of
+    `shifted_positive`; for polynomials the logits get smaller. A support that is exact stays exact.
+    Where q̄ = k̄ = 0 nothing changes.
+    Cost: that of the method; the scales are merged into its factors.
+
+    Examples
+    --------
+    One query and one key are their own mean: nothing is left to approximate.
+
+    >>> from approx import parse
+    >>> parse("centered(taylor(degree=1))").approximate([[1.0]], [[1.0]]).to_dense().round(12)
+    array([[2.71828183]])
+    """
+
+    name: ClassVar[str] = "centered"
+    deterministic: ClassVar[bool] = False
+
+    method: Method = Positive(m=64)
+    queries: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, Method):
+            raise TypeError(f"method must be a method, got {self.method!r}")
+
+    @property
+    def oracle(self) -> bool:
+        """Whether the method is."""
+        return self.method.oracle
+
+    @property
+    def uses_rng(self) -> bool:
+        """Whether the method does."""
+        return self.method.uses_rng
+
+    @property
+    def is_template(self) -> bool:
+        """Whether the method is."""
+        return self.method.is_template
+
+    def means(self, Q: Array, K: Array) -> tuple[Array, Array]:
+        """Return q̄ (0 where queries stay) and k̄."""
+        q_mean = Q.mean(axis=0) if self.queries else np.zeros(Q.shape[1], Q.dtype)
+        return q_mean, K.mean(axis=0)
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return the method's estimate at centred inputs, scaled back."""
+        q, k = self.checked(Q, K)
+        q_mean, k_mean = self.means(q, k)
+        inner = self.method.approximate(q - q_mean, k - k_mean, rng=rng)
+        row, column = q @ k_mean, (k - k_mean) @ q_mean
+        if inner.space == "attention":
+            if self.queries:
+                raise ValueError(f"{self.method} gives softmax rows: use queries=False")
+            return inner
+        part = inner.part and _scaled(inner.part, q, k, row, column)
+        return Approximation(inner.low.scaled(row, column), part)
+
+    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+        """Return those of the method at centred inputs."""
+        q, k = (np.asarray(x, np.float64) for x in self.checked(Q, K))
+        q_mean, k_mean = self.means(q, k)
+        return self.method.moments(q - q_mean, k - k_mean)
+
+    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
+        """Return that of the method at centred inputs."""
+        Q, keys, i = self.one_query(q, K, row)
+        q_mean, k_mean = self.means(Q, keys)
+        return self.method.covariance(Q - q_mean, keys - k_mean, row=i)
+
+    def price(self, *, n: int, l: int, d: int) -> float | None:
+        """Return the method's."""
+        return self.method.price(n=n, l=l, d=d)
+
+    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
+        """Return this with its method filled to the budget."""
+        filled = self.method.within(budget, n=n, l=l, d=d)
+        return None if filled is None else dataclasses.replace(self, method=filled)
+
+
+def _scaled(part: Sparse, q: Array, k: Array, row: Array, column: Array) -> Sparse:
+    """Return diag(e^row) S diag(e^column); where S is exact, exp(q·k) itself."""
+    if isinstance(part, Support):
+        matrix = part.matrix.copy()
+        matrix.data = sampled.product(q, k, matrix)
+        return Support(matrix)
+    assert isinstance(part, Addition)
+    matrix = part.matrix.copy()
+    logs = np.repeat(row, np.diff(matrix.indptr)) + column[matrix.indices]
+    top = float(logs.max(initial=0.0))
+    matrix.data = matrix.data * np.exp(logs - top)
+    return Addition(matrix, part.log + top)

@@ -1,0 +1,110 @@
+"""Random features with frequencies in ℕ^d: products of powers of the coordinates."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx.base import Approximation, Moments, Rng
+from approx.checks import Array
+from approx.parts import Factors
+from approx.random_features.features import Frame, RandomFeatures, exponentials
+
+Signed = tuple[Array, Array]  # sign, log of the absolute value
+TINY = -1e30  # stands for log 0: times a count ≥ 1 its exponential is 0, times 0 it is 1
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscreteFeatures(RandomFeatures):
+    """φ(x)_r = m^{−1/2} Π_c x_c^{N_rc} g_c(N_rc) with independent counts N_rc.
+
+    Parameters
+    ----------
+    m : int, optional
+        Features, ≥ 1; None is a template.
+    projection : str or Projection
+        How the Gaussian ω behind the counts are drawn together: N is the quantile of Φ(ω).
+    nonnegative : bool
+        Shift queries and keys by their least coordinates, so that every feature is ≥ 0. Without,
+        features have signs, and row sums may be ≤ 0.
+    """
+
+    nonnegative: bool = True
+
+    @abstractmethod
+    def parameter(self, frame: Frame) -> Array:
+        """Return the parameter of the law of each coordinate, (d,), fitted to the frame."""
+
+    @abstractmethod
+    def counts(self, omega: Array, parameter: Array) -> Array:
+        """Return N (count, d), the quantile of Φ(ω), as floats."""
+
+    @abstractmethod
+    def log_factor(self, N: Array, parameter: Array) -> Array:
+        """Return Σ_c log g_c(N_c), (count,)."""
+
+    @abstractmethod
+    def log_product(self, square: Array, u: Array, v: Array, parameter: Array) -> Signed:
+        """Return E Π_c (q_c² u_c v_c)^{N_c} g_c(N_c)⁴ for q², (d,), and rows of u and v."""
+
+    def frame(self, Q: Array, K: Array) -> Frame:
+        """Return q − min q and k − min k, coordinate by coordinate."""
+        if not self.nonnegative:
+            return Frame(Q, K)
+        q, k = Q.min(axis=0), K.min(axis=0)
+        return Frame(Q - q, K - k, (Q - q) @ k + q @ k, (K - k) @ q)
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
+        q, k = self.checked(Q, K)
+        omega, half = self.frequencies(q, k, rng)
+        frame = self.frame(q, k)
+        parameter = self.parameter(frame)
+        N = self.counts(omega.astype(np.float64), parameter)
+        level = self.log_factor(N, parameter)
+        sides, signs = [], []
+        for x, extra in ((frame.a, frame.row), (frame.b, frame.column)):
+            with np.errstate(divide="ignore"):
+                logs = np.maximum(np.log(np.abs(x.astype(np.float64))), TINY)
+            side = logs @ N.T + level + np.broadcast_to(extra, len(x))[:, None]
+            sides.append(np.where(side < TINY / 2, -np.inf, side).astype(q.dtype))
+            signs.append(1 - 2 * (((x < 0) @ (N % 2).T) % 2).astype(q.dtype))
+        estimate = exponentials(sides[0], sides[1], half)
+        return Approximation(
+            Factors(estimate.left * signs[0], estimate.right * signs[1], estimate.row_logs)
+        )
+
+    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+        """Return bias 0 and the exact variance, for iid frequencies."""
+        if self.fixed:
+            return self.realised_moments(Q, K)
+        q, k = (np.asarray(x, np.float64) for x in self.checked(Q, K))
+        if self.projection != "iid":
+            return None
+        frame = self.frame(q, k)
+        parameter = self.parameter(frame)
+        log = np.empty((len(q), len(k)))
+        for i, a in enumerate(frame.a):
+            log[i] = self.log_product(a * a, frame.b, frame.b, parameter)[1] - 2 * frame.b @ a
+        with np.errstate(divide="ignore"):
+            log_v = log + np.log(-np.expm1(-np.maximum(log, 0.0)))
+        return Moments(np.zeros_like(log), log_v - np.log(self.count))
+
+    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
+        """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, for iid draws."""
+        Q, keys, i = self.one_query(q, K, row)
+        if self.projection != "iid":
+            return None
+        frame = self.frame(Q, keys)
+        a, b, parameter = frame.a[i], frame.b, self.parameter(frame)
+        dots = b @ a
+        total = np.empty((len(b), len(b)))
+        for j, one in enumerate(b):
+            sign, log = self.log_product(a * a, one, b, parameter)
+            log -= dots[j] + dots
+            with np.errstate(over="ignore"):
+                total[j] = np.where(sign > 0, np.expm1(log), -np.exp(log) - 1)
+        return total / self.count
