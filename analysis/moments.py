@@ -143,6 +143,73 @@ def expected_error(method: Method, Q: ArrayLike, K: ArrayLike) -> float | None:
         return float(np.exp((logsumexp(2 * logits + log_square) - logsumexp(2 * logits)) / 2))
 
 
+class NormalisedMoments(NamedTuple):
+    """Moments of normalised attention to first order in the covariance of the estimate, (n, l).
+
+    Attributes
+    ----------
+    bias, variance
+        Of estimate_ij/Σ_l estimate_il − a_ij, a the exact attention.
+    row_variance : (n,)
+        Relative variance of the row sums: the expansion is to be believed where this is ≪ 1.
+    """
+
+    bias: Array
+    variance: Array
+    row_variance: Array
+
+
+def normalised_moments(method: Method, Q: ArrayLike, K: ArrayLike) -> NormalisedMoments | None:
+    """Return bias and variance of a method's attention weights by the delta method.
+
+    With μ_j = E estimate_j, ã = μ/Σμ and R_jl = Cov(estimate_j, estimate_l)/(μ_j μ_l),
+
+        bias_j ≈ ã_j [ãᵀRã − (Rã)_j] + ã_j − a_j,    variance_j ≈ ã_j² [R_jj − 2(Rã)_j + ãᵀRã].
+
+    A ratio is biased even where the estimate of exp(q·k) is not.
+
+    Parameters
+    ----------
+    method : Method
+        Its ``covariance`` and ``moments`` are used; None is returned where one is not known.
+    Q, K : (n, d), (l, d)
+
+    Notes
+    -----
+    First order: the error is of the order of ``row_variance`` squared. May be inf.
+    Cost: n covariances, O(n·l²·d) time, O(l²) memory.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> found = normalised_moments(parse("positive(m=100)"), [[1.0]], [[0.5], [-0.5]])
+    >>> found.bias.round(4)
+    array([[-0.0063,  0.0063]])
+    """
+    q, k = method.checked(Q, K)
+    known = method.moments(q, k)
+    if known is None:
+        return None
+    log = np.asarray(exact.logits(q, k), np.float64)
+    attention = np.exp(log - logsumexp(log, axis=1, keepdims=True))
+    scale = 1.0 + known.relative_bias
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        log_mean = log + np.log(np.maximum(scale, 0.0))
+        mean = np.exp(log_mean - logsumexp(log_mean, axis=1, keepdims=True))
+        bias, variance = np.empty_like(log), np.empty_like(log)
+        row_variance = np.empty(len(log))
+        for i, a in enumerate(mean):
+            R = method.covariance(q, k, row=i)
+            if R is None:
+                return None
+            R = R / np.outer(scale[i], scale[i])
+            Ra = R @ a
+            row_variance[i] = a @ Ra
+            bias[i] = a * (row_variance[i] - Ra) + a - attention[i]
+            variance[i] = a**2 * np.maximum(np.diag(R) - 2 * Ra + row_variance[i], 0.0)
+    return NormalisedMoments(bias, variance, row_variance)
+
+
 def features_needed(
     method: Method, error: float, Q: ArrayLike, K: ArrayLike, *, most: int = 2**60
 ) -> int | None:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from approx import checks
 from approx.base import Approximation, Method, Moments, Rng, generator
+from approx.checks import Array
 from approx.parts import Support, coordinates
 from approx.random_features.positive import Positive
 from approx.sparse.top_k import TopK
@@ -112,6 +113,17 @@ class Scatterbrain(Method):
         return Moments(
             np.where(on, 0.0, low.relative_bias), np.where(on, -np.inf, low.log_relative_variance)
         )
+
+    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
+        """Return that of the low-rank part, 0 where a key is on a deterministic support."""
+        Q, keys, i = self.one_query(q, K, row)
+        low = self.low_rank.covariance(Q, keys, row=i)
+        if low is None or self.sparse.uses_rng:
+            return None
+        support = self._support(Q, keys, None).matrix
+        on = support.indices[support.indptr[i] : support.indptr[i + 1]]
+        low[on] = low[:, on] = 0.0
+        return low
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
         """Return the sum of both prices."""

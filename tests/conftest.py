@@ -19,6 +19,30 @@ settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+KILLED = pytest.StashKey()
+
+
+@pytest.fixture
+def killed(request):
+    """Record a planted bug that the test noticed, for the table at the end of the run."""
+
+    def record(bug, score):
+        test = request.node.nodeid.split("[")[0]
+        request.config.stash.setdefault(KILLED, []).append((bug, score, test))
+
+    return record
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Print mutant → largest |z| of the check, which accepts 5 → test that kills it."""
+    rows = config.stash.get(KILLED, [])
+    if rows:
+        title = "planted bugs: |z| of the check (5 passes; inf where nothing should vary), the test"
+        terminalreporter.section(title)
+        for bug, score, test in rows:
+            terminalreporter.write_line(f"{bug:<52} {score:>9.3g}  {test}")
+
+
 @pytest.fixture(autouse=True)
 def _default_memory_limit():
     yield

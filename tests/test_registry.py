@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from small import SIZES, VARIANTS, small
 from approx import METHODS, Method, parse
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
+from figures.listing import describe
 
 WRITTEN = [*METHODS, *VARIANTS]  # methods with Fixed frequencies have no spec
 
@@ -208,3 +210,18 @@ def test_a_method_of_ones_own(monkeypatch):
     filled = method.within(9, n=10, l=20, d=4)
     assert filled == Half(rank=3, scale=0.25)
     assert math.isclose(filled.price(n=10, l=20, d=4), 9)
+
+
+RANDOM = [name for name, m in METHODS.items() if m.__module__.startswith("approx.random_features")]
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_pages_of_random_features_say_what_users_ask(name):
+    """Formula, bias, sign, variance or error, cost and source."""
+    page = describe(name)
+    assert "φ(" in page or "estimate =" in page
+    assert re.search(r"\b(un)?biased\b", page, re.IGNORECASE)
+    assert re.search(r"≥ 0|either sign|positive|non-negative", page)
+    assert re.search(r"variance", page)
+    assert "Cost:" in page
+    assert "References" in page

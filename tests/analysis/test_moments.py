@@ -239,6 +239,18 @@ def omegas(factor):
     return plant
 
 
+def inputs_scaled(factor):
+    """Return a planted bug: features of q and k over t = 1/factor² where √t is asked for."""
+
+    def plant(patch):
+        def mutant(frame, self, Q, K):
+            return frame(self, factor * Q, factor * K)
+
+        changed(patch, RandomFeatures, "frame", mutant)
+
+    return plant
+
+
 def no_scale(module):
     return lambda patch: changed(
         patch, module, "Factors", lambda f, left, right, row_log: f(left, right, 0 * row_log)
@@ -273,7 +285,10 @@ MUTANTS = {
     "log scale dropped": ("positive", no_scale(features)),
     "1e-4 added after the shift": ("positive", epsilon),
     "raw QR for omega": ("positive", raw_qr),
-    "temperature taken twice": ("positive", omegas(math.sqrt(2))),
+    "bandwidth times 2": ("positive", omegas(2.0)),
+    "bandwidth times 2, trigonometric": ("trigonometric", omegas(2.0)),
+    "t for √t: q and k over t each": ("positive", inputs_scaled(1 / math.sqrt(2))),
+    "t for √t, trigonometric": ("trigonometric", inputs_scaled(1 / math.sqrt(2))),
     "variance times 2": ("positive", variances(2)),
     "variance over 2": ("positive", variances(0.5)),
     "2π in sin and cos": ("trigonometric", omegas(2 * math.pi)),
@@ -287,11 +302,13 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("bug", MUTANTS)
-def test_a_planted_bug_is_noticed(monkeypatch, bug):
+def test_a_planted_bug_is_noticed(monkeypatch, killed, bug):
     name, plant = MUTANTS[bug]
     plant(monkeypatch)
     method = METHODS[name](m=M)
-    assert max(scores(method, LAWS[name], M // method.columns, points(4))) > BOUND
+    found = max(scores(method, LAWS[name], M // method.columns, points(4)))
+    assert found > BOUND
+    killed(bug, found)
 
 
 class OneStream(Halved):
@@ -316,12 +333,14 @@ class BySizeOfEstimate(Scatterbrain):
         return Approximation(low.low, Support(support))
 
 
-def test_a_support_from_the_stream_of_the_features_is_noticed():
-    assert max(half_space_scores(OneStream)) > BOUND
+def test_a_support_from_the_stream_of_the_features_is_noticed(killed):
+    found = max(half_space_scores(OneStream))
+    assert found > BOUND
+    killed("support drawn from the features' stream", found)
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_a_support_from_the_estimate_is_noticed(name):
+def test_a_support_from_the_estimate_is_noticed(killed, name):
     """By its mean, and off the honest support too, where the honest variance is not zero."""
     Q, K = np.random.default_rng(1).uniform(-0.4, 0.4, (2, 4, 2))
     parts = METHODS[name](m=4), parse("top_k(1)")
@@ -330,6 +349,7 @@ def test_a_support_from_the_estimate_is_noticed(name):
     assert np.abs(honest.z).max() <= BOUND
     assert np.abs(found.z[honest.mean_stderr > 0]).max() > BOUND
     assert found.p_value < 1e-6 < honest.p_value
+    killed(f"support of the largest estimates, {name}", np.abs(found.z).max())
 
 
 # Without chance: quadrature nodes for frequencies

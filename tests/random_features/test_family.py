@@ -6,20 +6,26 @@ import math
 import mpmath
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.optimize
+import scipy.special
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.metrics import compare
 from analysis.moments import monte_carlo
 from approx import parse
-from approx.projections import PROJECTIONS, Antithetic, Fixed, Halton, Orthogonal, Sobol
+from approx.projections import Orthogonal
 from approx.projections.summand import Entries, gaussian_log_variance
+from approx.random_features.dense_exponential import balance
 from approx.random_features.features import Frame
 from approx.random_features.generalized_exponential import (
     GeneralizedExponential,
     optimal_tilt,
     second_moments,
 )
+from approx.random_features.generalized_trigonometric import optimal_wave_tilt
+from approx.random_features.geometric import optimal_rate
 from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.positive import Positive
 from approx.random_features.shifted_positive import ShiftedPositive
@@ -51,6 +57,7 @@ def variance(method, Q=q, K=k):
         (GeneralizedExponential(m=1), 2.2129000032907866),
         (Positive(m=4), 2.954834172872 / EXACT**2),
         (Positive(m=4, projection="orthogonal"), 2.663311320548 / EXACT**2),
+        (Positive(m=4, projection="simplex"), 2.199015028110 / EXACT**2),
     ],
 )
 def test_golden_variances(method, golden):
@@ -58,79 +65,10 @@ def test_golden_variances(method, golden):
     assert variance(method)[0, 0] == pytest.approx(golden, rel=1e-12)
 
 
-def test_golden_covariances_of_orthogonal_frequencies():
-    for x, imaginary, golden in (
-        (1.91, False, -0.18919920804293857),
-        (0.47, True, -0.02070236079379215),
-    ):
-        found = Orthogonal().pair(summand(x, 4, paired=imaginary, imaginary=imaginary), 4)
-        assert found[0, 0] == pytest.approx(golden, rel=1e-12)
-
-
-@given(d=st.integers(1, 128), x=st.floats(-20, 60))
-def test_orthogonal_covariance_is_the_hypergeometric_function(d, x):
-    with mpmath.workdps(60):
-        want = float(mpmath.exp(-x) * mpmath.hyp1f1(d, mpmath.mpf(d) / 2, mpmath.mpf(x) / 2) - 1)
-    rho = summand(abs(x), d, paired=x < 0, imaginary=x < 0)
-    found = Orthogonal().pair(rho, d)[0, 0]
-    # the polynomial alternates for x > 0: |1F1(−d/2; d/2; −x/2)| ≤ e^{|x|/2}, and for x > 0 the
-    # factor e^{−x/2} undoes that; for x < 0 both factors are positive
-    assert found == pytest.approx(want, rel=1e-10, abs=1e-11)
-
-
 def directions(d, rng):
     ones = np.ones(d) / math.sqrt(d)
     free = rng.standard_normal(d)
     return [np.eye(d)[0], ones, -ones, free / np.linalg.norm(free)]
-
-
-@pytest.mark.parametrize("projection", ["iid", "orthogonal", "antithetic"])
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("d", [1, 2, 4, 16])
-def test_mean_and_variance_are_the_closed_form(family, projection, d):
-    """|z| ≤ 5, mean with the closed-form standard error, at |q + k| ≤ 1 and |q − k| ≤ 1."""
-    rng = np.random.default_rng(d)
-    Q = np.array([u * 0.45 for u in directions(d, rng)])
-    K = np.array([u * 0.5 for u in directions(d, rng)])
-    method = family(m=12, projection=projection)
-    if family is ShiftedPositive:  # a mean far from some pairs
-        K = K + 0.1
-    known = method.moments(Q, K)
-    found = monte_carlo(method, Q, K, draws=1500, rng=d)
-    assert np.abs(found.z).max() <= 5
-    varies = known.log_relative_variance > -40
-    z = (found.variance - np.exp(known.log_relative_variance))[varies]
-    assert np.abs(z / found.variance_stderr[varies]).max() <= 5
-
-
-@pytest.mark.parametrize("projection", ["sobol", "halton"])
-@pytest.mark.parametrize("family", [Positive, Trigonometric])
-def test_scrambled_points_are_unbiased_and_below_iid(family, projection):
-    method = family(m=64, projection=projection)
-    assert method.moments(q, k) is None
-    draws = 300
-    found = monte_carlo(method, q / 2, k / 2, draws=draws, rng=0)
-    iid = variance(family(m=64), q / 2, k / 2)
-    # the sample's variance is at most that of iid draws, which gives a standard error on its side
-    assert abs(found.mean[0, 0] - 1) <= 5 * math.sqrt(iid[0, 0] / draws)
-    assert found.variance[0, 0] < iid[0, 0] / 2
-
-
-def test_unscrambled_points_are_refused():
-    for projection in (Sobol, Halton):
-        with pytest.raises(ValueError, match="no error bar"):
-            projection(scramble=False)
-
-
-@pytest.mark.parametrize(("count", "d"), [(7, 3), (3, 7), (6, 3), (1, 1)])
-def test_orthogonal_blocks(count, d):
-    omega, _ = Orthogonal().draw(count, d, np.random.default_rng(0))
-    for start in range(0, count, d):
-        block = omega[start : start + d]
-        gram = block @ block.T
-        assert np.abs(gram - np.diag(np.diag(gram))).max() < 1e-12 * (1 + np.diag(gram).max())
-    sizes = Orthogonal().blocks(count, d)
-    assert sum(size * number for size, number in sizes) == count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,14 +89,37 @@ class OneLength(Orthogonal):
         return omega * math.sqrt(d) / np.linalg.norm(omega, axis=1, keepdims=True), weights
 
 
-@pytest.mark.parametrize("bug", [RawQR(), OneLength()])
-def test_planted_bugs_of_orthogonal_features_are_noticed(bug):
+@dataclasses.dataclass(frozen=True)
+class WrongSide(Orthogonal):
+    """Rows of sign(R)·Q of an m × m block, cut to d columns and given length √d before the cut."""
+
+    def draw(self, count, d, rng):
+        q, r = np.linalg.qr(rng.standard_normal((count, count)))
+        q = np.sign(np.diag(r))[:, None] * q
+        return q[:, :d] * math.sqrt(d), np.full(count, 1 / count)
+
+
+@pytest.mark.parametrize(
+    ("bug", "m", "honest"),
+    [
+        (RawQR(), 4, "orthogonal"),
+        (OneLength(), 4, "orthogonal"),
+        (WrongSide(), 8, "orthogonal"),
+        (WrongSide(), 8, "regularized"),
+    ],
+)
+def test_planted_bugs_of_orthogonal_features_are_noticed(killed, bug, m, honest):
+    """Each has a projection with a closed form in whose place it stands."""
     d = 4
     rng = np.random.default_rng(0)
     Q = np.array([u * 0.5 for u in directions(d, rng)])
-    right, wrong = Positive(m=4, projection="orthogonal"), Positive(m=4, projection=bug)
-    z = [np.abs(monte_carlo(m, Q, Q, draws=12_000, rng=1).z).max() for m in (right, wrong)]
-    assert z[0] <= 5 < z[1]
+    right, wrong = Positive(m=m, projection=honest), Positive(m=m, projection=bug)
+    assert np.abs(monte_carlo(right, Q, Q, draws=12_000, rng=1).z).max() <= 5
+    known, found = right.moments(Q, Q), monte_carlo(wrong, Q, Q, draws=12_000, rng=1)
+    stderr = np.exp(known.log_relative_variance / 2) / math.sqrt(12_000)
+    z = np.abs(np.diag(found.mean - 1 - known.relative_bias) / np.diag(stderr)).max()
+    assert z > 5
+    killed(f"{type(bug).__name__} for {honest}", z)
 
 
 def test_identities():
@@ -175,6 +136,47 @@ def test_identities():
     shifted = ShiftedPositive(m=6).approximate(Q, K, rng=0).to_dense()
     plain = Positive(m=6).approximate(Q, K, rng=0).to_dense()
     np.testing.assert_allclose(shifted, plain, rtol=1e-12)
+
+
+def log_variance(spec, Q, K):
+    return parse(spec).moments(Q, K).log_relative_variance
+
+
+def test_families_with_nothing_to_choose_are_equal():
+    """A = 0, T = I, A = aI, no shift: exact moments agree to 1e-12."""
+    rng = np.random.default_rng(4)
+    d = 3
+    Q, K = rng.standard_normal((6, d)) * 0.4, rng.standard_normal((7, d)) * 0.4
+    same = {"rtol": 1e-12, "atol": 1e-12}
+    waves = log_variance("generalized_trigonometric(m=4, a=0.0)", Q, K)
+    np.testing.assert_allclose(waves, log_variance("trigonometric(m=4)", Q, K), **same)
+    estimates = [
+        parse(s).approximate(Q, K, rng=0).to_dense()
+        for s in ("generalized_trigonometric(m=4, a=0.0)", "trigonometric(m=4)")
+    ]
+    np.testing.assert_allclose(*estimates, rtol=1e-13)
+    shifted = log_variance("shifted_positive(m=4)", Q, K)
+    centred = log_variance("centered(positive(m=4))", Q, K)
+    np.testing.assert_allclose(shifted, centred, **same)
+    tilted = log_variance("shifted_positive(m=4, a=None)", Q, K)
+    centred = log_variance("centered(generalized_exponential(m=4))", Q, K)
+    np.testing.assert_allclose(tilted, centred, **same)
+    # M_q = M_k: T = I
+    np.testing.assert_allclose(
+        log_variance("dense_exponential(m=4, form='aderf')", Q, Q),
+        log_variance("dense_exponential(m=4, form='sderf')", Q, Q), rtol=1e-9, atol=1e-9,
+    )  # fmt: skip
+    # mean (q + k)(q + k)ᵀ a multiple of I: A = aI
+    axes = np.vstack([np.eye(d), -np.eye(d)]) * 0.7
+    np.testing.assert_allclose(
+        log_variance("dense_exponential(m=4, form='sderf')", axes, 0 * axes[:1]),
+        log_variance("generalized_exponential(m=4)", axes, 0 * axes[:1]), **same,
+    )  # fmt: skip
+    # mean q_c² = mean k_c²: the diagonal T is I
+    np.testing.assert_allclose(
+        log_variance("dense_exponential(m=4, form='saderf')", Q, Q[::-1]),
+        log_variance("generalized_exponential(m=4)", Q, Q[::-1]), **same,
+    )  # fmt: skip
 
 
 def test_variances_of_equal_methods_are_equal():
@@ -205,17 +207,6 @@ def test_the_mean_squared_sum_is_the_mean():
     assert second_moments(Frame(Q, K)).sum() == pytest.approx(np.mean(every), rel=1e-13)
 
 
-@pytest.mark.parametrize("family", [Hyperbolic, GeneralizedExponential, ShiftedPositive])
-@pytest.mark.parametrize("length", [0.5, 2.0, 3.0])
-def test_with_quadrature_nodes_nothing_is_left_to_chance(family, length):
-    nodes, weights = np.polynomial.hermite_e.hermegauss(180)
-    fixed = Fixed(nodes[:, None], weights / weights.sum())
-    Q, K = np.array([[length * 0.7], [0.1]]), np.array([[length * 0.3], [-0.2]])
-    method = family(projection=fixed)
-    # 180 nodes are exact to rounding for e^{aω² + bω} at these sizes: reference, 150 and more
-    assert np.abs(method.moments(Q, K).relative_bias).max() < 1e-12
-
-
 def test_hyperbolic_beats_sines_exactly_where_logits_are_negative():
     rng = np.random.default_rng(0)
     Q, K = rng.standard_normal((20, 3)) / 2, rng.standard_normal((20, 3)) / 2
@@ -240,11 +231,205 @@ def test_log_variance_against_mpmath(x, A, d, paired):
         assert abs(found - want) <= 2 * math.exp(noise - want) + 1e-13
 
 
-def test_projections_are_named():
-    for name, projection in PROJECTIONS.items():
-        assert Positive(projection=projection).projection == name
-    method = parse("positive(m=8, projection='orthogonal')")
-    assert method == Positive(m=8, projection=Orthogonal())
-    assert Antithetic().blocks(5, 2) == [(2, 2), (1, 1)]
+def test_a_tilt_below_one_eighth():
     with pytest.raises(ValueError, match="a must be finite and < 1/8"):
         GeneralizedExponential(m=2, a=0.2)
+
+
+# Parameters fitted to the inputs
+
+
+def skewed(seed, centre=0.0):
+    rng = np.random.default_rng(seed)
+    mix = rng.standard_normal((2, 4, 4))
+    return [rng.standard_normal((30, 4)) @ m * 0.3 + centre * rng.standard_normal(4) for m in mix]
+
+
+def mean_log_second_moment(method, Q, K):
+    """Return the mean of log E ρ² over all pairs."""
+    log_v = method.moments(Q, K).log_relative_variance + math.log(method.m)
+    return np.logaddexp(0, log_v).mean()
+
+
+@pytest.mark.parametrize(("seed", "centre"), [(0, 0.0), (1, 0.0), (2, 0.5)])
+def test_more_freedom_is_never_worse(seed, centre):
+    """The mean log second moment falls from FAVOR+ to FAVOR++ to FAVOR#."""
+    Q, K = skewed(seed, centre)
+    if centre == 0:
+        Q, K = Q - Q.mean(axis=0), K - K.mean(axis=0)  # where ADERF's T is the optimum
+    specs = ("dense_exponential(m=1)", "dense_exponential(m=1, form='sderf')",
+             "generalized_exponential(m=1)", "positive(m=1)")  # fmt: skip
+    moments = [mean_log_second_moment(parse(spec), Q, K) for spec in specs]
+    assert moments == sorted(moments)
+    diagonal = mean_log_second_moment(parse("dense_exponential(m=1, form='saderf')"), Q, K)
+    assert moments[0] <= diagonal <= moments[2] + 1e-12
+    shifted = mean_log_second_moment(parse("shifted_positive(m=1)"), Q, K)
+    assert shifted <= moments[3] + 1e-12
+
+
+def test_the_transform_balances_queries_and_keys():
+    """TᵀT = G minimises tr(G M_q) + tr(G⁻¹ M_k); the minimum is 2‖M_q^{1/2} M_k^{1/2}‖_*."""
+    Q, K = skewed(3)
+    T, inverse = balance(Q, K)
+    np.testing.assert_allclose(T @ inverse, np.eye(4), atol=1e-12)
+    np.testing.assert_allclose((Q @ T) @ (K @ inverse).T, Q @ K.T, atol=1e-12)
+    M_q, M_k = Q.T @ Q / len(Q), K.T @ K / len(K)
+    found = np.trace(T @ T @ M_q) + np.trace(inverse @ inverse @ M_k)
+    roots = [scipy.linalg.sqrtm(M).real for M in (M_q, M_k)]
+    nuclear = np.linalg.svd(roots[0] @ roots[1], compute_uv=False).sum()
+    assert found == pytest.approx(2 * nuclear, rel=1e-7)  # a ridge of 1e-8
+
+    def loss(entries):
+        L = np.zeros((4, 4))
+        L[np.tril_indices(4)] = entries
+        G = L @ L.T + 1e-12 * np.eye(4)
+        return np.trace(G @ M_q) + np.trace(np.linalg.solve(G, M_k))
+
+    best = scipy.optimize.minimize(loss, np.eye(4)[np.tril_indices(4)], method="BFGS")
+    assert found == pytest.approx(best.fun, rel=1e-6)
+
+
+def test_the_diagonal_transform_is_the_best_diagonal():
+    Q, K = skewed(4)
+    frame = parse("dense_exponential(form='saderf')").frame(Q, K)
+    psi = frame.a[0] / Q[0]
+
+    def loss(log):
+        return np.sum(np.square(Q) * np.exp(2 * log)) / len(Q) + np.sum(
+            np.square(K) * np.exp(-2 * log)
+        ) / len(K)
+
+    best = scipy.optimize.minimize(loss, np.zeros(4), tol=1e-14)
+    np.testing.assert_allclose(np.log(psi), best.x, atol=1e-6)
+
+
+def test_the_dense_tilt_is_the_best_in_its_basis():
+    Q, K = skewed(5)
+    method = parse("dense_exponential(m=1, form='sderf')")
+    frame = method.frame(Q, K)
+    best = method.tilt(frame)
+
+    def loss(A):
+        rho = dataclasses.replace(method.entries(Q, K), A=A)
+        return np.logaddexp(0, gaussian_log_variance(rho)).mean()
+
+    found = scipy.optimize.minimize(
+        loss, best + 0.02, method="L-BFGS-B", bounds=[(-2, 0.12)] * 4, tol=1e-15
+    )
+    assert loss(best) <= found.fun + 1e-12
+    # a minimiser of values with relative error eps is known to √eps of its scale
+    np.testing.assert_allclose(best, found.x, atol=1e-5)
+    rotated = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
+    turned = Frame(frame.a @ rotated, frame.b @ rotated)
+    other = Entries(method.tilt(turned), False, False, turned.a, turned.b)
+    assert loss(best) <= np.logaddexp(0, gaussian_log_variance(other)).mean()
+
+
+@given(square=st.floats(0, 60), d=st.integers(1, 64))
+def test_the_tilt_of_waves_is_a_minimum(square, d):
+    def loss(A):
+        return gaussian_log_variance(summand(square, d, paired=True, A=A, imaginary=True))[0, 0]
+
+    best = optimal_wave_tilt(square, d)
+    for step in (1e-3, 1e-2):
+        for other in (best - step, min(best + step, 0.1249)):
+            assert np.logaddexp(0, loss(best)) <= np.logaddexp(0, loss(other)) + 1e-12
+
+
+@given(r=st.floats(1e-6, 50))
+def test_the_rate_of_counts_is_a_minimum(r):
+    def loss(p):
+        y = 2 * r / math.sqrt(1 - p)
+        return math.log(scipy.special.i0e(y)) + y - math.log(p)
+
+    best = optimal_rate(r)
+    found = scipy.optimize.minimize_scalar(
+        lambda x: loss(scipy.special.expit(x)),
+        bracket=(scipy.special.logit(best) - 1, 3.0),
+        tol=1e-12,
+    )
+    assert loss(best) <= found.fun + 1e-12 * (1 + abs(found.fun))
+
+
+def test_poisson_rates_minimise_the_mean_log_second_moment():
+    Q, K = (np.abs(x) for x in skewed(6))
+    method = parse("poisson(nonnegative=False)")
+    best = method.parameter(Frame(Q, K))
+
+    def loss(log):
+        rate = np.exp(log)
+        return (rate + np.square(Q).mean(axis=0) * np.square(K).mean(axis=0) / rate).sum()
+
+    found = scipy.optimize.minimize(loss, np.zeros(4), tol=1e-14)
+    np.testing.assert_allclose(np.log(best), found.x, atol=1e-6)
+
+
+def test_the_shift_is_the_mean():
+    Q, K = skewed(7, 0.5)
+    frame = parse("shifted_positive").frame(Q, K)
+    u = (frame.a[:, None] + frame.b).reshape(-1, 4)  # q + k − μ over all pairs
+    np.testing.assert_allclose(u.mean(axis=0), 0, atol=1e-13)
+    np.testing.assert_allclose(
+        frame.a @ frame.b.T + frame.row[:, None] + frame.column, Q @ K.T, atol=1e-13
+    )
+
+
+# Leverage
+
+
+def test_the_leverage_proposal_has_the_least_error_of_all():
+    """m·E‖·‖²_F = Z² − ‖exact‖²_F, Z by quadrature, against sampling, and below FAVOR+."""
+    rng = np.random.default_rng(8)
+    Q, K = rng.standard_normal((5, 1)) * 0.8, rng.standard_normal((6, 1)) * 0.8
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    phi = [np.exp(np.outer(x[:, 0], nodes) - np.square(x) / 2) for x in (Q, K)]
+    Z = (weights / weights.sum()) @ np.prod([np.linalg.norm(p, axis=0) for p in phi], axis=0)
+    truth = np.exp(Q @ K.T)
+    want = Z**2 - np.sum(truth**2)
+    m, T = 8, 1500
+    method = parse(f"leverage(m={m})")
+    squares = np.array(
+        [np.sum((method.approximate(Q, K, rng=t).to_dense() - truth) ** 2) for t in range(T)]
+    )
+    error = m * squares.std() / math.sqrt(T)
+    # the estimated Z adds at most √(n·l)/4096 of E‖estimate‖²
+    slack = m * math.sqrt(30) / 4096 * (np.sum(truth**2) + want / m)
+    assert abs(m * squares.mean() - want) <= 5 * error + slack
+    plain = np.sum(truth**2 * np.exp(log_variance("positive(m=1)", Q, K)))
+    shifted = np.sum(truth**2 * np.exp(log_variance("shifted_positive(m=1)", Q, K)))
+    assert want <= min(plain, shifted)
+
+
+# Precision
+
+
+SPREAD = ["positive(m=32)", "trigonometric(m=32)", "hyperbolic(m=32)", "random_phase(m=32)",
+          "generalized_exponential(m=32)", "generalized_trigonometric(m=32)",
+          "shifted_positive(m=32)", "dense_exponential(m=32)", "angular_hybrid(m=32)",
+          "regularized(m=32)", "centered(positive(m=32))"]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", SPREAD)
+def test_float32_gives_the_errors_of_float64(spec):
+    """At |q·k| ≤ 20: entries differ by 8(|q||ω| + |q|² + |k|² + 8) roundings of the largest term.
+
+    Frequencies are drawn in float64 and rounded, so both see the same draw; a feature is the
+    exponential of a sum of that size, whose absolute error is its relative one.
+    """
+    rng = np.random.default_rng(0)
+    Q, K = rng.standard_normal((2, 40, 8))
+    Q, K = (x * math.sqrt(20) / np.linalg.norm(x, axis=1, keepdims=True) for x in (Q, K))
+    Q32, K32 = Q.astype(np.float32), K.astype(np.float32)
+    assert np.abs(Q @ K.T).max() <= 20
+    method = parse(spec)
+    wide = method.approximate(Q32.astype(float), K32.astype(float), rng=0)
+    narrow = method.approximate(Q32, K32, rng=0)
+    shift = wide.row_log()
+    a, b = wide.block(slice(None), shift=shift), narrow.block(slice(None), shift=shift)
+    left, right, logs = wide.scaled_factors()
+    size = np.abs(left) @ np.abs(right).T * np.exp(logs - shift)[:, None]
+    exponent = 8 * (math.sqrt(20) * 6 + 20 + 20 + 8)  # |ω| ≤ 6 for 32 draws in d = 8
+    assert (np.abs(a - b) <= exponent * np.finfo(np.float32).eps * size).all()
+    errors = [compare(x, Q32.astype(float), K32.astype(float)) for x in (wide, narrow)]
+    for name in ("attention_relative_frobenius", "attention_tv"):
+        assert errors[1][name] == pytest.approx(errors[0][name], rel=1e-3, abs=1e-3)

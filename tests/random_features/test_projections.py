@@ -1,0 +1,282 @@
+"""Projections: what they draw, and their closed forms against mpmath and definitions."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from approx import parse
+from approx.projections import (
+    PROJECTIONS,
+    Antithetic,
+    Hadamard,
+    Halton,
+    MomentMatched,
+    Orthogonal,
+    Regularized,
+    Simplex,
+    Sobol,
+    ZeroMean,
+)
+from approx.projections.rotated import haar, log_hyp0f1
+from approx.projections.summand import Entries, Keys, log_cosh
+
+
+def summand(x, d, *, paired=False, A=0.0, imaginary=False):
+    """Return the summand of one pair with u·u = ±x."""
+    a = np.zeros((1, d))
+    a[0, 0] = math.sqrt(x)
+    return Entries(np.full(d, A), paired, imaginary, a, np.zeros((1, d)))
+
+
+# What is drawn
+
+
+@pytest.mark.parametrize(("count", "d"), [(7, 3), (3, 7), (6, 3), (1, 1)])
+@pytest.mark.parametrize("projection", [Orthogonal(), Regularized()])
+def test_orthogonal_blocks(projection, count, d):
+    omega, _ = projection.draw(count, d, np.random.default_rng(0))
+    for start in range(0, count, d):
+        block = omega[start : start + d]
+        gram = block @ block.T
+        assert np.abs(gram - np.diag(np.diag(gram))).max() < 1e-12 * (1 + np.diag(gram).max())
+    if isinstance(projection, Regularized):
+        np.testing.assert_allclose(np.linalg.norm(omega, axis=1), math.sqrt(d), rtol=1e-14)
+
+
+@pytest.mark.parametrize(("count", "d"), [(7, 3), (3, 7), (2, 2), (1, 4)])
+def test_simplex_blocks(count, d):
+    omega, _ = Simplex().draw(count, d, np.random.default_rng(0))
+    unit = omega / np.linalg.norm(omega, axis=1, keepdims=True)
+    start = 0
+    for size, number in Simplex().blocks(count, d):
+        for _ in range(number):
+            gram = unit[start : start + size] @ unit[start : start + size].T
+            if size > 1:
+                want = np.where(np.eye(size), 1.0, -1 / (size - 1))
+                np.testing.assert_allclose(gram, want, atol=1e-13)
+            start += size
+    assert start == count
+
+
+@pytest.mark.parametrize(("count", "d"), [(4, 3), (20, 3), (2, 1)])
+def test_matched_moments(count, d):
+    omega, _ = MomentMatched().draw(count, d, np.random.default_rng(0))
+    np.testing.assert_allclose(omega.mean(axis=0), 0, atol=1e-13)
+    np.testing.assert_allclose(omega.T @ omega / count, np.eye(d), atol=1e-13)
+    omega, _ = ZeroMean().draw(count, d, np.random.default_rng(0))
+    np.testing.assert_allclose(omega.mean(axis=0), 0, atol=1e-14)
+
+
+def test_moment_matching_needs_more_frequencies_than_coordinates():
+    with pytest.raises(ValueError, match="more frequencies than d=4, got 4"):
+        parse("positive(m=4, projection='moment_matched')").approximate(np.eye(4), np.eye(4), rng=0)
+    template = parse("positive(projection='moment_matched')")
+    assert template.within(8, n=9, l=9, d=4) is None
+    assert template.within(10, n=9, l=9, d=4).m == 5
+
+
+@pytest.mark.parametrize("d", [1, 4, 8])
+def test_hadamard_rows(d):
+    omega, _ = Hadamard().draw(d, d, np.random.default_rng(0))
+    np.testing.assert_allclose(omega @ omega.T, d * np.eye(d), atol=1e-12)
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS.values())
+def test_weights_and_shapes(projection):
+    omega, weights = projection.draw(9, 3, np.random.default_rng(0))
+    assert omega.shape == (9, 3)
+    np.testing.assert_allclose(weights, 1 / 9)
+    blocks = projection.blocks(9, 3)
+    assert sum(size * number for size, number in blocks) == 9
+    assert projection.blocks(1, 3) == [(1, 1)]
+
+
+def test_haar_is_uniform_in_its_first_entry():
+    """E q₁₁ = 0 and E q₁₁² = 1/d; LAPACK's own sign is always −1."""
+    d, count = 3, 4000
+    rng = np.random.default_rng(0)
+    first = np.array([haar(d, rng)[0, 0] for _ in range(count)])
+    assert abs(first.mean()) <= 5 * math.sqrt(1 / d / count)
+    # E q⁴ = 3/(d(d+2)) for a coordinate of a uniform direction
+    assert abs(np.mean(first**2) - 1 / d) <= 5 * math.sqrt((3 / (d * (d + 2)) - 1 / d**2) / count)
+
+
+# Closed forms
+
+
+def test_golden_covariances_of_orthogonal_frequencies():
+    for x, imaginary, golden in (
+        (1.91, False, -0.18919920804293857),
+        (0.47, True, -0.02070236079379215),
+    ):
+        found = Orthogonal().pair(summand(x, 4, paired=imaginary, imaginary=imaginary), 4)
+        assert found[0, 0] == pytest.approx(golden, rel=1e-12)
+
+
+@given(d=st.integers(1, 128), x=st.floats(-20, 60))
+def test_orthogonal_covariance_is_the_hypergeometric_function(d, x):
+    with mpmath.workdps(60):
+        want = float(mpmath.exp(-x) * mpmath.hyp1f1(d, mpmath.mpf(d) / 2, mpmath.mpf(x) / 2) - 1)
+    rho = summand(abs(x), d, paired=x < 0, imaginary=x < 0)
+    found = Orthogonal().pair(rho, d)[0, 0]
+    # the polynomial alternates for x > 0: |1F1(−d/2; d/2; −x/2)| ≤ e^{|x|/2}, and for x > 0 the
+    # factor e^{−x/2} undoes that; for x < 0 both factors are positive
+    assert found == pytest.approx(want, rel=1e-10, abs=1e-11)
+
+
+def test_unscrambled_points_are_refused():
+    for projection in (Sobol, Halton):
+        with pytest.raises(ValueError, match="no error bar"):
+            projection(scramble=False)
+
+
+@given(d=st.integers(2, 64), x=st.floats(0.01, 40), share=st.floats(0, 1), waves=st.booleans())
+def test_simplex_covariance_is_its_integral(d, x, share, waves):
+    size = 2 + round(share * (d - 2))
+    rho = summand(min(x, 12.0) if waves else x, d, paired=waves, imaginary=waves)
+    x = float(rho.dot[0, 0])
+    found = Simplex().pair(rho, size)[0, 0]
+    with mpmath.workdps(30):
+
+        def term(phi, c):
+            inner = mpmath.hyp1f1(d, mpmath.mpf(d) / 2, (1 + c * mpmath.sin(phi)) * x / 2)
+            return mpmath.sin(phi) ** (d - 1) * inner
+
+        cosines = [-1 / mpmath.mpf(size - 1)] * 1 + ([1 / mpmath.mpf(size - 1)] if waves else [])
+        mass = mpmath.quad(lambda phi: mpmath.sin(phi) ** (d - 1), [0, mpmath.pi / 2, mpmath.pi])
+        top = sum(
+            mpmath.quad(lambda phi, c=c: term(phi, c), [0, mpmath.pi / 2, mpmath.pi])
+            for c in cosines
+        )
+        want = float(mpmath.exp(-x) * top / mass / len(cosines) - 1)
+    # as for orthogonal frequencies; the variance it is added to is e^{|x|}
+    assert found == pytest.approx(want, rel=1e-9, abs=1e-12 * math.exp(abs(x)) if waves else 1e-10)
+
+
+@given(x=st.floats(0.05, 30), d=st.integers(2, 64))
+def test_simplex_is_below_orthogonal_and_both_below_iid(x, d):
+    rho = summand(x, d)
+    assert Simplex().pair(rho, d)[0, 0] <= Orthogonal().pair(rho, d)[0, 0] + 1e-10 <= 2e-10
+
+
+@pytest.mark.parametrize("d", [2, 4, 8, 16])
+def test_the_published_bound_holds_and_is_loose(d):
+    """MSE_ort ≤ MSE_iid − 2(m−1)/(m(d+2)) (K − e^{−n²/2})²; in units of K, with z² = n² + 2q·k."""
+    for x in (0.5, 2.0, 8.0, 16.0):
+        for m in range(2, d + 1):
+            gain = -(m - 1) / m * Orthogonal().pair(summand(x, d), m)[0, 0]
+            for n2 in (x / 4, x / 2, x, 2 * x):  # |q|² + |k|², whatever the angle allows
+                if n2 >= x / 2:
+                    k_over = -math.expm1(-n2 / 2 - (x - n2) / 2)
+                    assert gain >= 2 * (m - 1) / (m * (d + 2)) * k_over**2 * (1 - 1e-9)
+
+
+@given(b=st.floats(0.5, 300), z=st.floats(-2e3, 1e7))
+def test_log_hyp0f1(b, z):
+    sign, log = log_hyp0f1(b, np.array([z]))
+    with mpmath.workdps(60):
+        want = mpmath.hyp0f1(mpmath.mpf(b), mpmath.mpf(z))
+        size = float(mpmath.log(abs(want)))
+    if z >= 0:
+        assert sign[0] == 1
+        assert log[0] == pytest.approx(size, rel=1e-12, abs=1e-12)
+    else:  # a Bessel function near its zeros: absolute, at the scale of its envelope
+        envelope = min(1.0, math.gamma(min(b, 100)) * max(1.0, -z) ** (0.25 - b / 2) * 4)
+        assert abs(sign[0] * math.exp(log[0]) - float(want)) <= 1e-10 * max(envelope, 1e-3)
+
+
+def test_golden_regularised_mean():
+    q, k = [[0.5, 0.3, 0.4, 0.2]], [[0.4, 0.6, -0.2, 0.3]]
+    bias = parse("regularized(m=4)").moments(q, k).relative_bias[0, 0]
+    assert 1 + bias == pytest.approx(0.8898109095102557, rel=1e-12)
+
+
+@given(x=st.floats(0, 1e5), d=st.integers(1, 256))
+def test_regularised_estimates_are_below_the_truth(x, d):
+    bias = Regularized().bias(summand(x, d), 4)[0, 0]
+    assert -1 <= bias <= 1e-12
+    if x < 0.05:  # −x²/(4d + 8) + O(x³)
+        assert bias == pytest.approx(-(x**2) / (4 * d + 8), rel=0.05, abs=1e-13)
+
+
+def test_matching_moments_of_all_directions_is_a_simplex_of_one_length():
+    """At m = d + 1 both draw the corners of a regular simplex of length √d."""
+    for x in (0.3, 2.0, 9.0):
+        rho = summand(x, 4)
+        np.testing.assert_allclose(
+            MomentMatched().bias(rho, 5), Regularized().bias(rho, 5), rtol=1e-11
+        )
+
+
+# Keys
+
+
+@pytest.mark.kernel
+def test_two_keys_under_orthogonal_frequencies():
+    """The series against the plain double sum in mpmath, and its diagonal against ₁F₁."""
+    rng = np.random.default_rng(0)
+    for d in (2, 3, 5):
+        U = rng.standard_normal((4, d)) * 1.2
+        U[3] = 0.0
+        rho = Keys(np.zeros(d), False, False, U)
+        found = Orthogonal().pair(rho, d)
+        entries = Entries(np.zeros(d), False, False, U, np.zeros((1, d)))
+        np.testing.assert_allclose(
+            np.diag(found), Orthogonal().pair(entries, d)[:, 0], rtol=1e-11, atol=1e-13
+        )
+        a, b, dot = U[0] @ U[0] / 2, U[1] @ U[1] / 2, U[0] @ U[1]
+        with mpmath.workdps(30):
+            c = mpmath.mpf(d) / 2
+            delta = a * b - dot**2 / 4
+            rf, fac = mpmath.rf, mpmath.factorial
+            total = sum(
+                delta**k / (rf(c - 0.5, k) * fac(k))
+                * rf(c, k + i) * rf(c, k + j) / rf(c, 2 * k + i + j)
+                * a**i * b**j / (fac(i) * fac(j))
+                for k in range(16) for i in range(32) for j in range(32)
+            )  # fmt: skip
+            want = float(mpmath.exp(-a - b) * total - 1)
+        assert found[0, 1] == pytest.approx(want, rel=1e-11)
+
+
+@pytest.mark.parametrize("columns", ["positive(m=3{})", "hyperbolic(m=6{})"])
+def test_covariance_of_keys_under_orthogonal_frequencies_by_sampling(columns):
+    rng = np.random.default_rng(1)
+    Q, K = rng.standard_normal((1, 3)) * 0.4, rng.standard_normal((3, 3)) * 0.4
+    method = parse(columns.format(", projection='orthogonal'"))
+    T = 20_000
+    ratios = np.array([method.approximate(Q, K, rng=t).to_dense()[0] for t in range(T)]) / np.exp(
+        Q @ K.T
+    )
+    x = ratios - 1
+    products = np.einsum("tj,tl->tjl", x, x)
+    z = (products.mean(axis=0) - method.covariance(Q, K)) / (products.std(axis=0) / math.sqrt(T))
+    assert np.abs(z).max() <= 5
+
+
+def test_far_keys_are_uncorrelated_but_for_their_own_variance():
+    U = np.array([[30.0, 0.0], [0.1, 0.0]])
+    found = Orthogonal().pair(Keys(np.zeros(2), False, False, U), 2)
+    assert np.isfinite(found).all()
+    assert Orthogonal().pair(Keys(np.zeros(2), True, True, U), 2) is None
+
+
+@given(x=st.floats(-800, 800))
+def test_log_cosh(x):
+    with mpmath.workdps(40):
+        want = float(mpmath.log1p(2 * mpmath.sinh(mpmath.mpf(x) / 2) ** 2))
+    assert log_cosh(np.array(x)) == pytest.approx(want, rel=1e-14, abs=1e-300)
+
+
+def test_names():
+    method = parse("positive(m=8, projection='orthogonal')")
+    assert method.projection == "orthogonal"
+    for name, projection in PROJECTIONS.items():
+        assert parse("positive").__class__(projection=projection).projection == name
+    assert Antithetic().blocks(5, 2) == [(2, 2), (1, 1)]
+    with pytest.raises(ValueError, match="directions must be one of orthogonal, iid"):
+        Regularized("simplex")
