@@ -97,7 +97,7 @@ class Approximation(LinearOperator):
     @property
     def nnz(self) -> int:
         """Stored entries of S."""
-        return 0 if self.part is None else int(self.part.matrix.nnz)
+        return 0 if self.part is None else self.part.nnz
 
     @property
     def parameters(self) -> int:
@@ -109,8 +109,7 @@ class Approximation(LinearOperator):
         """Bytes stored, indices included."""
         if self.part is None:
             return self.low.nbytes
-        s = self.part.matrix
-        return int(self.low.nbytes + s.data.nbytes + s.indices.nbytes + s.indptr.nbytes)
+        return self.low.nbytes + self.part.nbytes
 
     @property
     def replaces(self) -> bool:
@@ -298,7 +297,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     deterministic: ClassVar[bool]
-    size: ClassVar[str | None] = None
+    size_field: ClassVar[str | None] = None
     step: ClassVar[int] = 1  # sizes come in multiples of this
     least: ClassVar[int] = 1
 
@@ -379,7 +378,7 @@ class Method(ABC):
 
     def largest(self, *, n: int, l: int) -> int | None:
         """Return the largest size that has a meaning; None for no limit."""
-        return {"k": l, "width": l, "rank": min(n, l)}.get(self._size_field() or "")
+        return {"k": l, "width": l, "size": l, "rank": min(n, l)}.get(self._size_field() or "")
 
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
         """Return this method, its size filled to a budget; None if none fits.
@@ -423,8 +422,8 @@ class Method(ABC):
         return self.least + (count - 1) * self.step
 
     def _size_field(self) -> str | None:
-        if self.size is not None:
-            return self.size
+        if self.size_field is not None:
+            return self.size_field
         names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
         return next((name for name in names if name in ("m", "rank", "k")), None)
 

@@ -8,10 +8,8 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import sampled
 from approx.base import Approximation, Method, Moments, Rng
 from approx.checks import Array
-from approx.parts import Addition, Sparse, Support
 from approx.random_features.positive import Positive
 
 
@@ -86,8 +84,8 @@ class Centered(Method):
             if self.queries:
                 raise ValueError(f"{self.method} gives softmax rows: use queries=False")
             return inner
-        part = inner.part and _scaled(inner.part, q, k, row, column)
-        return Approximation(inner.low.scaled(row, column), part)
+        part = inner.part and inner.part.rescaled(q, k, row, column)
+        return Approximation(inner.low.rescaled(row, column), part)
 
     def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
         """Return those of the method at centred inputs."""
@@ -109,17 +107,3 @@ class Centered(Method):
         """Return this with its method filled to the budget."""
         filled = self.method.within(budget, n=n, l=l, d=d)
         return None if filled is None else dataclasses.replace(self, method=filled)
-
-
-def _scaled(part: Sparse, q: Array, k: Array, row: Array, column: Array) -> Sparse:
-    """Return diag(e^row) S diag(e^column); where S is exact, exp(q·k) itself."""
-    if isinstance(part, Support):
-        matrix = part.matrix.copy()
-        matrix.data = sampled.product(q, k, matrix)
-        return Support(matrix)
-    assert isinstance(part, Addition)
-    matrix = part.matrix.copy()
-    logs = np.repeat(row, np.diff(matrix.indptr)) + column[matrix.indices]
-    top = float(logs.max(initial=0.0))
-    matrix.data = matrix.data * np.exp(logs - top)
-    return Addition(matrix, part.log + top)

@@ -86,9 +86,9 @@ class Low(ABC):
     def scaled_factors(self) -> ScaledFactors:
         """Return the factors; ResourceLimitError before anything too wide is allocated."""
 
-    def scaled(self, row: Array, column: Array) -> Low:
+    def rescaled(self, row: Array, column: Array) -> Low:
         """Return diag(e^row) low diag(e^column)."""
-        return Scaled(self, row, column)
+        return Rescaled(self, row, column)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ class Factors(Low):
         """Return what is stored."""
         return ScaledFactors(self.left, self.right, self.row_logs)
 
-    def scaled(self, row: Array, column: Array) -> Low:
+    def rescaled(self, row: Array, column: Array) -> Low:
         """Return it with the scales merged into the right factor and the row scale."""
         top = column.max()
         right = self.right * np.exp(column - top)[:, None]
@@ -166,7 +166,7 @@ class Factors(Low):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Scaled(Low):
+class Rescaled(Low):
     """diag(e^rows) low diag(e^columns), where low is not stored as factors."""
 
     low: Low
@@ -238,9 +238,24 @@ class Sparse(ABC):
     replaces: ClassVar[bool]
     matrix: scipy.sparse.csr_array
 
+    @property
+    def nnz(self) -> int:
+        """Stored entries."""
+        return int(self.matrix.nnz)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes stored, indices included."""
+        s = self.matrix
+        return int(s.data.nbytes + s.indices.nbytes + s.indptr.nbytes)
+
     @abstractmethod
     def row_log(self) -> Array:
         """Return the log of each row's scale, (n,); −inf for an empty row."""
+
+    @abstractmethod
+    def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Sparse:
+        """Return diag(e^row) S diag(e^column); where S is exact, exp(q·k) of these Q, K."""
 
     @abstractmethod
     def scaled(self, shift: Array) -> scipy.sparse.csr_array:
@@ -289,6 +304,10 @@ class Support(Sparse):
             np.exp(data, out=data)
         return self._with(rescale(data, np.zeros(1)))
 
+    def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Support:
+        """Return exp(q·k) on the support."""
+        return Support(self._with(sampled.product(Q, K, self.matrix)))
+
     def part(self, rows: Rows, cols: Rows) -> Support:
         """Return the support within rows × cols."""
         return Support(_slice(self.matrix, rows, cols))
@@ -310,6 +329,12 @@ class Addition(Sparse):
         """Return the values · exp(log − shift)."""
         data = self.matrix.data.copy()
         return self._with(rescale(data, self.log - self._per_entry(shift)))
+
+    def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Addition:
+        """Return the values, scaled."""
+        logs = self._per_entry(row) + column[self.matrix.indices]
+        top = float(logs.max(initial=-np.inf)) if len(logs) else 0.0
+        return Addition(self._with(self.matrix.data * np.exp(logs - top)), self.log + top)
 
     def part(self, rows: Rows, cols: Rows) -> Addition:
         """Return the values within rows × cols."""

@@ -335,7 +335,7 @@ def test_any_finite_float_gives_a_finite_block_or_a_refusal(x, name):
 
 # Sizes
 
-SIZED = {name: METHODS[name].size for name in METHODS if isinstance(METHODS[name].size, str)}
+SIZED = {name: m.size_field for name, m in METHODS.items() if isinstance(m.size_field, str)}
 
 
 def sized(name, value):

@@ -15,7 +15,7 @@ from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
 
 SHAPE = {"n": 40, "l": 24, "d": 3}
-SIZED = {name: method.size for name, method in METHODS.items() if isinstance(method.size, str)}
+SIZED = {name: m.size_field for name, m in METHODS.items() if isinstance(m.size_field, str)}
 EMPTY_SCATTERBRAIN = "scatterbrain(low_rank=positive, sparse=top_k)"
 
 budgets = st.floats(0.5, 300)

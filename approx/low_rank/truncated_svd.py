@@ -48,7 +48,7 @@ class TruncatedSVD(Method):
 
     name: ClassVar[str] = "truncated_svd"
     deterministic: ClassVar[bool] = True
-    size: ClassVar[str | None] = "rank"
+    size_field: ClassVar[str | None] = "rank"
 
     rank: int | None = None
     space: str = "kernel"

@@ -26,13 +26,14 @@ class PolynomialMethod(Method):
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return p(Q Kᵀ)."""
         q, k = self.checked(Q, K)
-        degree = int(getattr(self, self.size or ""))
+        degree = int(getattr(self, self.size_field or ""))
         memory.reserve(8 * 8 * (degree + 1), f"the coefficients of {self}", "the degree")
         return Approximation(Elementwise(q, k, self.series()))
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
         """Return C(d+degree, degree)·(n + l)/n."""
-        degree = None if self.size is None else getattr(self, self.size)
+        field = self.size_field
+        degree = None if field is None else getattr(self, field)
         if degree is None:
             return None
         try:

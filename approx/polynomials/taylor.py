@@ -40,7 +40,7 @@ class Taylor(PolynomialMethod):
     """
 
     name: ClassVar[str] = "taylor"
-    size: ClassVar[str | None] = "degree"
+    size_field: ClassVar[str | None] = "degree"
 
     degree: int | None = None
 

@@ -43,7 +43,7 @@ class TensorPower(PolynomialMethod):
     """
 
     name: ClassVar[str] = "tensor_power"
-    size: ClassVar[str | None] = "n"
+    size_field: ClassVar[str | None] = "n"
 
     n: int | None = None
 

@@ -55,7 +55,7 @@ class AngularHybrid(Method):
 
     name: ClassVar[str] = "angular_hybrid"
     deterministic: ClassVar[bool] = False
-    size: ClassVar[str | None] = "m"
+    size_field: ClassVar[str | None] = "m"
 
     m: int | None = None
     projection: str | Projection = "iid"

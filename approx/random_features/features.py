@@ -57,7 +57,7 @@ class RandomFeatures(Method):
     """
 
     deterministic: ClassVar[bool] = False
-    size: ClassVar[str | None] = "m"
+    size_field: ClassVar[str | None] = "m"
     columns: ClassVar[int] = 1  # of one frequency; two are cosh or cos of ω·u
     imaginary: ClassVar[bool] = False  # u = i(q − k): cosh is a cosine
 

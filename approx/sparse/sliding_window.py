@@ -40,7 +40,7 @@ class SlidingWindow(SupportMethod):
     """
 
     name: ClassVar[str] = "sliding_window"
-    size: ClassVar[str | None] = "width"
+    size_field: ClassVar[str | None] = "width"
 
     width: int | None = None
 

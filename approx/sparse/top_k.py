@@ -37,7 +37,7 @@ class TopK(SupportMethod):
     """
 
     name: ClassVar[str] = "top_k"
-    size: ClassVar[str | None] = "k"
+    size_field: ClassVar[str | None] = "k"
 
     k: int | None = None
 

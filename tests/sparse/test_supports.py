@@ -19,7 +19,7 @@ SUPPORTS = [name for name, method in METHODS.items() if issubclass(method, Suppo
 
 
 def filled(name, size):
-    return METHODS[name](**{METHODS[name].size: size})
+    return METHODS[name](**{METHODS[name].size_field: size})
 
 
 def support(A):
