@@ -10,7 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-NAMES = ("error", "price", "moments", "rank", "spectrum")
+NAMES = (
+    "error", "price", "moments", "rank", "spectrum",
+    "performer_ratio", "coupling_gain", "log_variance", "inverse_temperature", "performer_error",
+    "eps_collapse", "raw_qr",
+)  # fmt: skip
 PROFILES = ("quick", "default", "full")
 
 

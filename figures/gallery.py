@@ -7,7 +7,20 @@ from typing import Protocol
 import pandas as pd
 from matplotlib.figure import Figure
 
-from figures import error, moments, price, rank, spectrum
+from figures import (
+    coupling_gain,
+    eps_collapse,
+    error,
+    inverse_temperature,
+    log_variance,
+    moments,
+    performer_error,
+    performer_ratio,
+    price,
+    rank,
+    raw_qr,
+    spectrum,
+)
 from figures.profile import Profile
 
 
@@ -32,4 +45,11 @@ FIGURES: dict[str, FigureModule] = {
     "moments": moments,
     "rank": rank,
     "spectrum": spectrum,
+    "performer_ratio": performer_ratio,
+    "coupling_gain": coupling_gain,
+    "log_variance": log_variance,
+    "inverse_temperature": inverse_temperature,
+    "performer_error": performer_error,
+    "eps_collapse": eps_collapse,
+    "raw_qr": raw_qr,
 }

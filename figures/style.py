@@ -42,16 +42,34 @@ PALETTE = (
 )  # fmt: skip
 
 # spec pattern -> (name as users know it, colour, line style, marker)
-KNOWN: dict[str, tuple[str, str, str, str]] = {
+KNOWN: dict[str, tuple[str, str, Any, str]] = {
     r"zero\(\)": ("zero matrix", "0.6", (":"), ""),
     r"one\(\)": ("all ones", "0.75", ":", ""),
     r"constant\(\)": ("best constant", "0.5", "-.", ""),
     r"uniform\(\)": ("uniform attention", "0.35", "--", ""),
+    r"positive\(.*'orthogonal'.*": ("orthogonal positive features", PALETTE[2], "-", "s"),
+    r"positive\(.*'simplex'.*": ("simplex positive features", PALETTE[4], "-", "D"),
+    r"positive\(.*'zero_mean'.*": ("zero-mean positive features", PALETTE[6], "--", "^"),
+    r"positive\(.*'antithetic'.*": ("antithetic positive features", PALETTE[7], "-.", "v"),
+    r"positive\(.*'moment_matched'.*": (
+        "moment-matched positive features", PALETTE[8], (0, (3, 1, 1, 1)), "P",
+    ),
+    r"positive\(.*'regularized'.*": ("positive features of length √d", PALETTE[5], "-", "X"),
     r"positive\(.*": ("Performer (positive features)", PALETTE[0], "-", "o"),
     r"hyperbolic\(.*": ("hyperbolic features", PALETTE[0], "--", "o"),
     r"generalized_exponential\(.*": ("FAVOR++ features", PALETTE[0], ":", "o"),
+    r"dense_exponential\(.*": ("FAVOR# features", PALETTE[2], ":", "s"),
+    r"shifted_positive\(.*a=None.*": ("shifted FAVOR++ features", PALETTE[4], "-.", "o"),
     r"shifted_positive\(.*": ("shifted positive features", PALETTE[0], "-.", "o"),
+    r"regularized\(.*": ("regularized positive features", PALETTE[5], "-", "X"),
+    r"leverage\(.*": ("leverage-score features", PALETTE[3], "-", "<"),
+    r"centered\(.*": ("centred features", PALETTE[8], "-", ">"),
     r"trigonometric\(.*": ("random Fourier features", PALETTE[9], "-", "v"),
+    r"random_phase\(.*": ("random-phase Fourier features", PALETTE[9], "--", "v"),
+    r"generalized_trigonometric\(.*": ("generalized Fourier features", PALETTE[9], ":", "v"),
+    r"poisson\(.*": ("Poisson features", PALETTE[1], "-", "<"),
+    r"geometric\(.*": ("geometric features", PALETTE[1], "--", ">"),
+    r"angular_hybrid\(.*": ("angular hybrid features", PALETTE[5], "-.", "d"),
     r"scatterbrain\((?!.*(?:sliding|taylor|trig|svd)).*": (
         "Scatterbrain (Performer + top-k)", PALETTE[4], "-", "D",
     ),

@@ -1,0 +1,113 @@
+"""What public code for random features gets wrong, kept here to be measured.
+
+Nothing here is a method: `approx` has the right forms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks
+from approx.base import Approximation, Rng
+from approx.checks import Array
+from approx.distances import half_square
+from approx.projections import Projection
+from approx.projections.summand import Entries
+from approx.random_features.positive import Positive
+
+
+def with_eps(
+    method: Positive, Q: ArrayLike, K: ArrayLike, *, eps: float, rng: Rng = None
+) -> Approximation:
+    """Return the estimate of positive features to which eps is added after their largest exponent.
+
+    φ(q)_r = m^{−1/2} (exp(ω_r·q − |q|²/2 − max_s ω_s·q) + eps),
+    φ(k)_r = m^{−1/2} (exp(ω_r·k − |k|²/2 − max_{s,j} ω_s·k_j) + eps).
+
+    Parameters
+    ----------
+    method : Positive
+        Its m and projection; the same rng gives the frequencies of ``method.approximate``.
+    Q, K : (n, d), (l, d)
+    eps : float
+        ≥ 0; 1e-4 or 1e-6 in public code. At 0 this is ``method.approximate``.
+    rng : int, SeedSequence or Generator
+
+    Notes
+    -----
+    Biased. The maximum is taken over ω·x alone, so no exponential is above e^{−|x|²/2}: once
+    |x|²/2 > ln(1/eps) every feature is eps, about, and the rows become uniform. The shifts are
+    multiplied back, which public code leaves out; after row normalisation it is the same.
+
+    References
+    ----------
+    .. [1] google-research, performer/fast_attention; lucidrains, performer-pytorch.
+
+    Examples
+    --------
+    >>> x = np.array([[0.5, 0.0], [0.0, 0.5]])
+    >>> faulty = with_eps(Positive(m=4), x, x, eps=0.0, rng=0).to_dense()
+    >>> bool(np.allclose(faulty, Positive(m=4).approximate(x, x, rng=0).to_dense()))
+    True
+    """
+    size = 0.0 if eps == 0 else checks.positive("eps", eps)
+    q, k = method.checked(Q, K)
+    omega, half = method.frequencies(q, k, rng)
+    log_q, log_k = method.log_features(method.frame(q, k), omega)
+    top_q = (log_q.max(axis=1) + half_square(q))[:, None]  # max ω·q of each query
+    top_k = (log_k + half_square(k)[:, None]).max()  # of all keys
+    weight = np.exp(half)
+    left = (np.exp(log_q - top_q) + size) * weight
+    right = (np.exp(log_k - top_k) + size) * weight
+    return Approximation.from_factors(left, right, top_q[:, 0] + top_k)
+
+
+def concentration(approximation: Approximation) -> float:
+    """Return 1 − (mean entropy of the rows, normalised)/ln l: 0 for uniform rows, 1 for one key.
+
+    Only for entries ≥ 0. A row of zeros is uniform.
+
+    Examples
+    --------
+    >>> concentration(Approximation.from_factors([[1.0]], [[1.0], [1.0]]))
+    0.0
+    """
+    rows = approximation.block(slice(None), shift=approximation.row_log())
+    total = rows.sum(axis=1, keepdims=True)
+    l = rows.shape[1]
+    p = np.divide(rows, total, out=np.full_like(rows, 1.0 / l), where=total > 0)
+    inside = np.where(p > 0, p, 1.0)
+    entropy = -(inside * np.log(inside)).sum(axis=1).mean()
+    return max(0.0, float(1.0 - entropy / math.log(l)))  # rounding may go below
+
+
+@dataclasses.dataclass(frozen=True)
+class RawQR(Projection):
+    """Orthogonal frequencies from Q of G = QR as it comes, without Mezzadri's diag(sign R).
+
+    Notes
+    -----
+    Q is not Haar distributed: LAPACK chooses signs that make the first entry of the first column
+    negative. Positive features are then biased; cosh and cos, even in ω, are not.
+    No closed form. ``approx.projections.Orthogonal`` has the sign.
+
+    References
+    ----------
+    .. [1] F. Mezzadri, "How to generate random matrices from the classical compact groups",
+       Notices AMS 54, 2007.
+    """
+
+    def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return omega (count, d), orthogonal within blocks of d, and weights 1/count."""
+        g = rng.standard_normal((-(-count // d), d, d))
+        directions = np.linalg.qr(g)[0].swapaxes(1, 2).reshape(-1, d)[:count]
+        lengths = np.sqrt(rng.chisquare(d, count))
+        return directions * lengths[:, None], np.full(count, 1.0 / count)
+
+    def bias(self, rho: Entries, count: int) -> Array | None:
+        """Return None: no closed form."""
+        return None

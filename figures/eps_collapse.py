@@ -1,0 +1,163 @@
+"""The eps of public Performers: where it makes attention uniform."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from threadpoolctl import threadpool_limits
+
+from analysis import inputs as data
+from analysis.inputs import Inputs
+from analysis.pitfalls import concentration, with_eps
+from analysis.sweep import parallel, seed_sequence
+from approx import exact
+from approx.base import Approximation
+from approx.random_features.positive import Positive
+from figures import style
+from figures.profile import Profile, Row
+
+TITLE = "Where eps makes attention uniform"
+COLUMNS = ("input", "n", "l", "d", "temperature", "eps", "method", "metric", "value", "stderr")
+D, COUNT, M = 16, 256, 128
+TEMPERATURES = tuple((2.0 ** np.arange(-4, 3.25, 0.5)).tolist())
+SIZES = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+SHOWN = (1e-6, 1e-4)  # of public code
+COLLAPSED = 0.1  # of the concentration of exact attention
+LIMIT = 2.0
+ROOT = 10**0.5  # half a cell of the map
+
+
+class _Task(NamedTuple):
+    inputs: Inputs
+    temperature: float
+    trials: int
+    seed: int
+
+
+def _study(task: _Task) -> list[Row]:
+    with threadpool_limits(1):  # the same bits whatever the number of processes
+        return _rows(task)
+
+
+def _rows(task: _Task) -> list[Row]:
+    x = task.inputs.at_temperature(task.temperature)
+    Q, K, method = x.Q, x.K, Positive(M)
+    head = (x.name, x.n, x.l, x.d, task.temperature)
+    truth = Approximation.from_factors(exact.softmax(Q, K), np.eye(x.l))
+    true = concentration(truth)
+    rows: list[Row] = [(*head, 0.0, "exact", "concentration", true, np.nan)]
+    seeds = [seed_sequence(task.seed, x.digest(), trial) for trial in range(task.trials)]
+    for eps in SIZES:
+        # the same draws for every eps, and for the honest estimator
+        found = np.array(
+            [
+                concentration(
+                    with_eps(method, Q, K, eps=eps, rng=np.random.default_rng(s))
+                    if eps > 0
+                    else method.approximate(Q, K, rng=np.random.default_rng(s))
+                )
+                for s in seeds
+            ]
+        )
+        error = float(found.std(ddof=1) / math.sqrt(len(found))) if len(found) > 1 else np.nan
+        mean = float(found.mean())
+        rows.append((*head, eps, str(method), "concentration", mean, error))
+        rows.append((*head, eps, str(method), "ratio", mean / true, error / true))
+    half = float(np.square(np.concatenate([x.q, x.k])).sum(axis=1).mean()) / (2 * math.sqrt(x.d))
+    rows.append((*head, math.exp(-half / task.temperature), str(method), "predicted", half, np.nan))
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return concentration, 1 − entropy/ln l of the rows, mean over rows and trials.
+
+    Column eps: 0 is the honest estimator. Metrics: concentration; ratio, over that of exact
+    attention; predicted, at the eps with mean |x|²/2 = ln(1/eps), the value being t·mean |x|²/2.
+    """
+    x = data.gaussian(COUNT, D, rng=profile.seed)
+    trials = min(profile.trials, 5)
+    tasks = [_Task(x, t, trials, profile.seed) for t in TEMPERATURES]
+    found = parallel(_study, tasks, jobs=profile.jobs, progress=profile.progress, label="eps")
+    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw the map over (t, eps), and the concentration against t for some eps."""
+    ratio = table[(table.metric == "ratio") & (table.eps > 0)]
+    wide = ratio.pivot(index="eps", columns="temperature", values="value")
+    values = table[table.metric == "concentration"]
+    with style.style():
+        figure = Figure(figsize=(7.0, 3.3))
+        left, right = figure.subplots(1, 2, width_ratios=[1.15, 1])
+        mesh = left.pcolormesh(
+            wide.columns, wide.index, wide.clip(0, LIMIT), cmap="RdBu", shading="nearest",
+            vmin=0.0, vmax=LIMIT, rasterized=True,
+        )  # fmt: skip
+        predicted = table[table.metric == "predicted"]
+        left.plot(
+            predicted.temperature, predicted.eps, color="black", linestyle="--",
+            label="|x|²/2 = ln(1/eps)",
+        )  # fmt: skip
+        left.grid(False)
+        left.set(
+            xscale="log", yscale="log", ylim=(SIZES[1] / ROOT, SIZES[-1] * ROOT), ylabel="eps",
+            title="concentration over that of exact attention",
+        )  # fmt: skip
+        figure.colorbar(mesh, ax=left, extend="max")
+        exactly = values[values.method == "exact"]
+        right.plot(exactly.temperature, exactly.value, color="black", label="exact attention")
+        shades = colormaps["plasma"](np.linspace(0.45, 0.8, len(SHOWN)))
+        looks = [style.look(f"positive(m={M})") | {"label": "positive features, eps = 0"}]
+        looks += [
+            {"color": c, "marker": marker, "label": f"positive features, eps = {_power(eps)}"}
+            for eps, c, marker in zip(SHOWN, shades, ("s", "^"))
+        ]
+        for eps, look in zip((0.0, *SHOWN), looks):
+            part = values[(values.method != "exact") & (values.eps == eps)]
+            right.errorbar(
+                part.temperature, part.value, part.stderr, capsize=1.5, markersize=3, **look
+            )
+        right.set(xscale="log", ylim=(-0.02, 1.02), title="concentration of the rows")
+        for ax in (left, right):
+            ax.set_xlabel("temperature t")
+            ax.set_xticks([1 / 16, 0.25, 1, 4], ["1/16", "¼", "1", "4"])
+            ax.minorticks_off()
+        style.legend(figure, [left, right], columns=3)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    wide = table[(table.metric == "ratio") & table.eps.isin((0.0, *SHOWN))].pivot(
+        index="temperature", columns="eps", values="value"
+    )
+    half = table[table.metric == "predicted"].value.mean()
+    exactly = table[table.method == "exact"].set_index("temperature").value
+    sentences = []
+    for eps in SHOWN:
+        gone = wide.index[wide[eps] < COLLAPSED]
+        seen = f"t = {gone.max():.2g}" if len(gone) else "none of these t"
+        sentences.append(
+            f"at eps = {_power(eps)} up to {seen}, where exact rows have "
+            f"{exactly.get(gone.max(), np.nan):.2f} (dashed line: {half / math.log(1 / eps):.2g})"
+        )
+    cold = wide.index.min()
+    return (
+        "Positive features to which eps is added after only max(ω·x) was subtracted, as in public "
+        "code. Concentration is 1 − entropy/ln l of the normalised rows, 0 for uniform attention; "
+        f"d = {D}, l = {COUNT}, m = {M}. Below {COLLAPSED:.0%} of the true concentration: "
+        f"{'; '.join(sentences)}. On the dashed line even the largest feature of a typical row is "
+        f"at eps; most are far smaller, so the collapse comes earlier. At t = {cold:.2g} the ratio "
+        "is "
+        + ", ".join(f"{wide.loc[cold, e]:.2g} at eps = {_power(e)}" for e in (0.0, *SHOWN))
+        + ": the collapse hides the variance of the estimator, it does not remove it."
+    )
+
+
+def _power(eps: float) -> str:
+    return "0" if eps == 0 else f"$10^{{{math.log10(eps):.0f}}}$"

@@ -1,0 +1,163 @@
+"""Log variance against 1/t: closed form through what Monte Carlo can see."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from threadpoolctl import threadpool_limits
+
+from analysis import inputs as data
+from analysis.inputs import Inputs
+from analysis.moments import monte_carlo
+from analysis.sweep import seed_sequence
+from approx import Method, parse
+from figures import style
+from figures.profile import Profile, Row
+
+TITLE = "Log variance against inverse temperature"
+D, COUNT, M = 16, 8, 32
+SPECS = (
+    f"positive(m={M})", f"positive(m={M}, projection='orthogonal')", f"hyperbolic(m={M})",
+    f"generalized_exponential(m={M})", f"trigonometric(m={M})",
+)  # fmt: skip
+LINE = tuple((1 / np.linspace(1 / 32, 1.25, 40)).tolist())
+SAMPLED = (32.0, 16.0, 8.0, 4.0, 8 / 3, 2.0, 1.6, 1.0, 0.8)
+
+
+class _Task(NamedTuple):
+    inputs: Inputs
+    method: Method
+    pair: tuple[int, int]
+    draws: int
+    seed: int
+
+
+def pair(x: Inputs) -> tuple[int, int]:
+    """Return query and key of the median |q+k|²."""
+    squares = np.square(x.Q[:, None] + x.K).sum(axis=2)
+    place = np.argsort(squares, axis=None, kind="stable")[squares.size // 2]
+    i, j = np.unravel_index(place, squares.shape)
+    return int(i), int(j)
+
+
+def _study(task: _Task) -> list[Row]:
+    with threadpool_limits(1):  # the same bits whatever the number of processes
+        return _rows(task)
+
+
+def _rows(task: _Task) -> list[Row]:
+    method, at = task.method, task.pair
+    spec, rows = str(method), list[Row]()
+
+    def head(x: Inputs) -> Row:
+        price = method.price(n=x.n, l=x.l, d=x.d)
+        return (x.name, x.layer, x.head, x.n, x.l, x.d, x.temperature, spec, price, -1)
+
+    for t in LINE:
+        x = task.inputs.at_temperature(t)
+        known = method.moments(x.Q, x.K)
+        assert known is not None
+        rows.append((*head(x), "log_relative_variance", known.log_relative_variance[at], np.nan))
+        z = float(np.square(x.Q[at[0]] + x.K[at[1]]).sum())
+        rows.append((*head(x), "squared_sum", z, np.nan))
+    for t in SAMPLED:
+        x = task.inputs.at_temperature(t)
+        rng = np.random.default_rng(seed_sequence(task.seed, x.digest(), spec, str(t)))
+        found = monte_carlo(method, x.Q, x.K, draws=task.draws, rng=rng)
+        v, error = found.variance[at], found.variance_stderr[at]
+        with np.errstate(divide="ignore"):
+            low, high = np.log([max(v - 2 * error, 0.0), v + 2 * error])
+        rows += [
+            (*head(x), "sampled_log_variance", np.log(v), error / v),
+            (*head(x), "sampled_low", low, np.nan),
+            (*head(x), "sampled_high", high, np.nan),
+            (*head(x), "believable", float(found.believable[at]), np.nan),
+        ]
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return ln(relative variance) of one pair of Gaussian inputs, in closed form and sampled.
+
+    sampled_low and sampled_high are ln of the sample variance less and plus two standard errors;
+    squared_sum is |q+k|².
+    """
+    x = data.gaussian(COUNT, D, rng=profile.seed)
+    tasks = [_Task(x, parse(s), pair(x), profile.draws, profile.seed) for s in SPECS]
+    return profile.study(_study, tasks, "temperatures")
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw lines in closed form, bands and markers by Monte Carlo, one panel a method."""
+    line = table[table.metric == "log_relative_variance"]
+    with style.style():
+        specs = style.order(line.method.tolist())
+        figure = Figure(figsize=(7.0, 4.4))
+        axes = list(figure.subplots(2, 3, sharex=True, sharey=True).flat)
+        for spec in specs:
+            part = line[line.method == spec]
+            axes[0].plot(1 / part.temperature, part.value, **style.look(spec) | {"marker": ""})
+        axes[0].set_title("closed form")
+        for ax, spec in zip(axes[1:], specs):
+            look = style.look(spec) | {"label": None}
+            part = line[line.method == spec]
+            ax.plot(1 / part.temperature, part.value, **look | {"marker": ""})
+            at = {
+                m: p.set_index("temperature").value
+                for m, p in table[table.method == spec].groupby("metric")
+            }
+            low, high = (at[f"sampled_{end}"].clip(-40, 40) for end in ("low", "high"))
+            ax.fill_between(1 / low.index, low, high, color=look["color"], alpha=0.25, linewidth=0)
+            dots = at["sampled_log_variance"]
+            for t, value, believed in zip(dots.index, dots, at["believable"].reindex(dots.index)):
+                face = {"markerfacecolor": look["color"] if believed else "white"}
+                ax.plot([1 / t], [value], **look | {"linestyle": "", "markersize": 4.5} | face)
+            ax.set_title(str(style.look(spec)["label"]))
+        for ax in axes:
+            ax.set_ylim(-9.5, 8)
+        for ax in axes[3:]:
+            ax.set_xlabel("inverse temperature 1/t")
+        for ax in axes[::3]:
+            ax.set_ylabel("ln relative variance")
+        style.legend(figure, axes, columns=3)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    wide = table[table.metric != "log_relative_variance"].pivot_table(
+        index=["method", "temperature"], columns="metric", values="value"
+    )
+    line = table[table.metric == "log_relative_variance"].set_index(["method", "temperature"]).value
+    cold = line.index.get_level_values("temperature").min()
+    values = [f"{_label(s)} {line[s, cold]:.1f}" for s in style.order(table.method.tolist())]
+    square = wide.squared_sum.dropna()
+    per = float((square * square.index.get_level_values("temperature")).mean())
+    first = SPECS[0]
+    slope = _slope(line[first])
+    sampled = wide.dropna(subset=["sampled_log_variance"])
+    believed = sampled[sampled.believable == 1.0]
+    coldest = believed.loc[first].index.min() if first in believed.index else np.nan
+    worst = sampled.loc[first].sort_index().iloc[0]
+    return (
+        "ln of the relative variance of one estimate against 1/t, for a pair of Gaussian q, k at "
+        f"d = {D} with median $|q+k|^2$ = {per:.2g}/t, m = {M} columns. Lines: closed form; bands: "
+        "Monte Carlo, two standard errors of the sample variance; hollow markers: not to be "
+        f"believed. Positive features end as a straight line of slope {slope:.2g}. At t = "
+        f"{cold:g}: {', '.join(values)}. A sample of positive features is believable down to "
+        f"t = {coldest:.2g}; at t = {sampled.loc[first].index.min():g} it gives "
+        f"{worst.sampled_log_variance:.1f}."
+    )
+
+
+def _slope(line: pd.Series) -> float:
+    ends = line.sort_index().iloc[:2]
+    (a, b), (x, y) = ends.to_numpy(), 1 / ends.index.to_numpy()
+    return float((a - b) / (x - y))
+
+
+def _label(spec: str) -> str:
+    return str(style.look(spec)["label"])

@@ -1,0 +1,141 @@
+"""Sines and cosines against positive features: the ratio of their mean squared errors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+from scipy.optimize import brentq
+
+from approx.checks import Array
+from approx.random_features.positive import Positive
+from approx.random_features.trigonometric import Trigonometric
+from figures import style
+from figures.profile import Profile, Row
+
+TITLE = "Sines and cosines against positive features"
+COLUMNS = ("length", "angle", "columns", "metric", "value")
+ANGLES = {"π/4": 0.25, "π/2": 0.5, "3π/4": 0.75, "0.9π": 0.9, "0.99π": 0.99}  # over π
+QUOTED = (1.0, 2.0)
+SLICES = (0.5, 1.0, 1.5, 2.0)
+LIMIT = 4.0  # decades shown
+TICKS = [-math.pi, -math.pi / 2, 0.0, math.pi / 2, math.pi]
+NAMES = ["−π", "−π/2", "0", "π/2", "π"]
+
+
+def log_ratio(length: float, angles: Array, columns: int = 1) -> Array:
+    """Return log of the error of one frequency of sin/cos over that of some positive features.
+
+    q = (l, 0), k = l(cos φ, sin φ).
+    """
+    Q = np.array([[length, 0.0]])
+    K = length * np.column_stack([np.cos(angles), np.sin(angles)])
+    waves, positive = Trigonometric(m=2).moments(Q, K), Positive(m=columns).moments(Q, K)
+    assert waves is not None
+    assert positive is not None
+    return np.asarray(waves.log_relative_variance[0] - positive.log_relative_variance[0])
+
+
+def crossover(length: float, columns: int) -> float:
+    """Return the angle below which sines and cosines have the smaller error."""
+    return float(brentq(lambda a: log_ratio(length, np.array([a]), columns)[0], 0.1, 3.1))
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return the ratio in closed form; the profile does not matter.
+
+    Columns: length l = |q| = |k|, angle φ, columns of the positive features (1: as many
+    frequencies; 2: as many columns as sin/cos). Metrics: map_log10 (log10 r on the grid), ratio
+    (r along l), quoted (r at the angles of the caption), crossover (an angle where r = 1).
+    """
+    rows: list[Row] = []
+    across = np.linspace(-math.pi, math.pi, 80)  # even counts: neither l = 0 nor φ = 0, where 0/0
+    for length in np.linspace(-2.0, 2.0, 40):
+        values = log_ratio(length, across) / math.log(10)
+        rows += [(length, a, 1, "map_log10", v) for a, v in zip(across, values)]
+    fine = np.linspace(-math.pi, math.pi, 360)
+    for length in sorted({*np.linspace(0.1, 2.0, 39).round(9).tolist(), *SLICES}):
+        rows += [(length, np.nan, c, "crossover", crossover(length, c)) for c in (1, 2)]
+    for length in SLICES:
+        ratio = np.exp(np.clip(log_ratio(length, fine), -690, 690))
+        rows += [(length, a, 1, "ratio", v) for a, v in zip(fine, ratio)]
+    places = math.pi * np.array(list(ANGLES.values()))
+    for length in QUOTED:
+        rows += [
+            (length, a, 1, "quoted", v) for a, v in zip(places, np.exp(log_ratio(length, places)))
+        ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw the map with the lines r = 1 and r = ½, and slices along l."""
+    wide = table[table.metric == "map_log10"].pivot(index="length", columns="angle", values="value")
+    with style.style():
+        figure = Figure(figsize=(7.0, 3.1))
+        left, right = figure.subplots(1, 2, width_ratios=[1.1, 1])
+        mesh = left.pcolormesh(
+            wide.columns, wide.index, wide.clip(-LIMIT, LIMIT), cmap="RdBu_r", shading="nearest",
+            norm=TwoSlopeNorm(0.0, -LIMIT, LIMIT), rasterized=True,
+        )  # fmt: skip
+        for columns, line in ((1, "-"), (2, ":")):
+            part = table[(table.metric == "crossover") & (table["columns"] == columns)]
+            what = "frequencies" if columns == 1 else "columns"
+            for sign in (1, -1):  # r is even in φ and in l
+                for other in (1, -1):
+                    label = f"equal errors, as many {what}"
+                    at = {"color": "black", "linestyle": line, "label": label, "linewidth": 1.2}
+                    left.plot(sign * part.value, other * part.length, **at)
+        left.grid(False)
+        left.set(xlabel="angle φ of q and k", ylabel="l = |q| = |k|", title="error ratio r")
+        ticks = np.arange(-LIMIT, LIMIT + 1, 2)
+        bar = figure.colorbar(mesh, ax=left, extend="both", ticks=ticks)
+        bar.ax.set_yticklabels([f"$10^{{{t:.0f}}}$" for t in ticks])
+        shades = colormaps["viridis"](np.linspace(0, 0.85, len(SLICES)))
+        for (length, part), shade in zip(table[table.metric == "ratio"].groupby("length"), shades):
+            width = 2.2 if length == 1.0 else 1.2
+            right.plot(
+                part.angle, part.value, color=shade, linewidth=width, label=f"l = {length:g}"
+            )
+        right.axhline(1.0, color="black", linewidth=0.8)
+        right.axhspan(1e-5, 1.0, color=style.PALETTE[0], alpha=0.08, linewidth=0)
+        right.text(0.0, 0.4, "sin/cos better", ha="center", va="top", fontsize=8)
+        right.text(0.0, 2.5, "positive better", ha="center", va="bottom", fontsize=8)
+        right.set(yscale="log", ylim=(1e-5, 1e5), xlabel="angle φ of q and k", title="slices")
+        for ax in (left, right):
+            ax.set_xticks(TICKS, NAMES)
+            ax.set_xlim(-math.pi, math.pi)
+        style.legend(figure, [left, right], columns=3)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    quoted = table[table.metric == "quoted"]
+    sentences = []
+    for length, part in quoted.groupby("length"):
+        values = [f"{_short(v)} at {name}" for name, v in zip(ANGLES, part.value)]
+        sentences.append(f"for l = {length:g} r is {', '.join(values)}")
+    cross = table[(table.metric == "crossover") & table.length.isin(SLICES)].pivot(
+        index="columns", columns="length", values="value"
+    )
+    angles = [", ".join(f"{v:.3f} at l = {l:g}" for l, v in cross.loc[c].items()) for c in (1, 2)]
+    grid = table[table.metric == "map_log10"].value
+    return (
+        "Mean squared error of sin/cos features over that of positive features, r, in closed form, "
+        "one frequency each: q = (l, 0), k = l(cos φ, sin φ). "
+        + "; ".join(sentences).capitalize()
+        + f". Sines and cosines win on {(grid < 0).mean():.0%} of the map, where q and k point the "
+        f"same way: below the angle {angles[0]} (radians). At as many columns, where positive "
+        f"features have two frequencies for one of sin/cos, below {angles[1]}."
+    )
+
+
+def _short(value: float) -> str:
+    if 1e-3 <= value < 1e4:
+        return f"{value:.4g}"
+    power = math.floor(math.log10(value))
+    return f"{value / 10**power:.3g}·10^{power}^"
