@@ -184,7 +184,7 @@ def normalised_moments(method: Method, Q: ArrayLike, K: ArrayLike) -> Normalised
     >>> from approx import parse
     >>> found = normalised_moments(parse("positive(m=100)"), [[1.0]], [[0.5], [-0.5]])
     >>> found.bias.round(4)
-    array([[-0.0063,  0.0063]])
+    array([[-0.011,  0.011]])
     """
     q, k = method.checked(Q, K)
     known = method.moments(q, k)
