@@ -29,8 +29,16 @@ from approx.random_features.regularized import RegularizedPositive
 from approx.random_features.shifted_positive import ShiftedPositive
 from approx.random_features.trigonometric import Trigonometric
 from approx.scatterbrain import Scatterbrain
+from approx.sparse.chunk import Chunk
+from approx.sparse.lsh import LSH
+from approx.sparse.random import Random
+from approx.sparse.reformer import Reformer
 from approx.sparse.sliding_window import SlidingWindow
+from approx.sparse.smyrf import Smyrf
+from approx.sparse.strided import Strided
+from approx.sparse.threshold import Threshold
 from approx.sparse.top_k import TopK
+from approx.sparse.true_denominator import TrueDenominator
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -56,7 +64,15 @@ METHODS: dict[str, type[Method]] = {
         TensorPower,
         TruncatedSVD,
         TopK,
+        Threshold,
         SlidingWindow,
+        Chunk,
+        Strided,
+        Random,
+        LSH,
+        Smyrf,
+        Reformer,
+        TrueDenominator,
         RobustPCA,
         GoDec,
         Scatterbrain,

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 from approx import checks
 from approx.base import Approximation, Method, Moments, Rng, generator
 from approx.checks import Array
-from approx.parts import Support, coordinates
+from approx.parts import Support
 from approx.random_features.positive import Positive
+from approx.sparse.support import SupportMethod, a_support
 from approx.sparse.top_k import TopK
 
 
@@ -56,13 +57,13 @@ class Scatterbrain(Method):
     deterministic: ClassVar[bool] = False
 
     low_rank: Method = Positive(m=64)
-    sparse: Method = TopK(k=32)
+    sparse: SupportMethod = TopK(k=32)
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        for field in ("low_rank", "sparse"):
-            if not isinstance(value := getattr(self, field), Method):
-                raise TypeError(f"{field} must be a method, got {value!r}")
+        if not isinstance(self.low_rank, Method):
+            raise TypeError(f"low_rank must be a method, got {self.low_rank!r}")
+        a_support(self.sparse)
         if not 0 < checks.positive("share", self.share) < 1:
             raise ValueError(f"share must be between 0 and 1, got {self.share}")
 
@@ -95,24 +96,23 @@ class Scatterbrain(Method):
 
     def _support(self, Q: ArrayLike, K: ArrayLike, rng: Rng) -> Support:
         support = self.sparse.approximate(Q, K, rng=rng).part
-        if not isinstance(support, Support):
-            raise ValueError(f"sparse must be a support (top_k, …), got {self.sparse}")
+        assert isinstance(support, Support)
         return support
 
     def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
-        """Return those of the low-rank part off the support, none on it.
+        """Return those of the low-rank part off the support.
 
-        Known where the support is deterministic and the low-rank part's moments are known.
+        (1 − p)·b and (1 − p)·v + p·(1 − p)·b², where p, b, v are known.
         """
-        low = self.low_rank.moments(Q, K)
-        if low is None or self.sparse.uses_rng:
+        low, p = self.low_rank.moments(Q, K), self.sparse.probability(Q, K)
+        if low is None or p is None:
             return None
-        support = self._support(Q, K, None).matrix
-        on = np.zeros(support.shape, bool)
-        on[coordinates(support)] = True
-        return Moments(
-            np.where(on, 0.0, low.relative_bias), np.where(on, -np.inf, low.log_relative_variance)
-        )
+        b, v = low
+        with np.errstate(divide="ignore", invalid="ignore"):  # p is 0 or 1, b is 0 or inf
+            off = np.where(p < 1.0, np.log1p(-p) + v, -np.inf)
+            of_support = np.log(p) + np.log1p(-p) + 2.0 * np.log(np.abs(b))
+        of_support = np.where((p > 0.0) & (p < 1.0), of_support, -np.inf)
+        return Moments(np.where(p < 1.0, b, 0.0) * (1.0 - p), np.logaddexp(off, of_support))
 
     def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
         """Return that of the low-rank part, 0 where a key is on a deterministic support."""

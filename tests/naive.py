@@ -74,3 +74,17 @@ def _kl(p, q):
     if (p < 0).any() or (q < 0).any() or ((q == 0) & (p > 0)).any():
         return math.inf
     return sum(a * math.log(a / b) for a, b in zip(p, q) if a > 0)
+
+
+def reformer(Q, vertices, size):
+    """Reformer's support for keys along the queries, by loops."""
+    n = len(Q)
+    bucket = [int(np.argmax([*(vertices @ x), *(-vertices @ x)])) for x in Q]
+    order = sorted(range(n), key=lambda i: (bucket[i], i))
+    chunks = [order[start : start + size] for start in range(0, n, size)]
+    on = np.zeros((n, n), bool)
+    for c, chunk in enumerate(chunks):
+        for i in chunk:
+            for j in [*chunk, *chunks[c - 1]]:
+                on[i, j] = bucket[i] == bucket[j]
+    return on

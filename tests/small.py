@@ -12,6 +12,14 @@ from approx.random_features.trigonometric import Trigonometric
 SIZES = {
     "top_k": "top_k(k={half})",
     "sliding_window": "sliding_window(width={half})",
+    "chunk": "chunk(size={half})",
+    "strided": "strided(k={half})",
+    "random": "random(k={half})",
+    "threshold": "threshold(level=0.2)",
+    "lsh": "lsh(hashes=2, rounds=2)",
+    "smyrf": "smyrf(size=1, rounds=2)",
+    "reformer": "reformer(size={half}, rounds=2)",
+    "true_denominator": "true_denominator(top_k(k={half}))",
     "taylor": "taylor(degree=3)",
     "tensor_power": "tensor_power(n=3)",
     "centered": "centered(positive(m=3))",
@@ -25,6 +33,12 @@ VARIANTS = {
     "centered taylor": "centered(taylor(degree=2))",
     "centered scatterbrain": "centered(scatterbrain(positive(m=3), top_k(k=1)), queries=False)",
     "svd on top_k": "scatterbrain(low_rank=truncated_svd(rank=1), sparse=top_k(k=1))",
+    "nothing on random": "scatterbrain(low_rank=zero(), sparse=random(k={half}))",
+    "taylor on lsh": "scatterbrain(low_rank=taylor(degree=1), sparse=lsh(hashes=1))",
+    "positive on smyrf": "scatterbrain(low_rank=positive(m=3), sparse=smyrf(size=1))",
+    "angular lsh": "lsh(family='cross_polytope', hashes=1, transform='none')",
+    "euclidean lsh": "lsh(family='e2', hashes=2, width=1.5)",
+    "true denominator of random": "true_denominator(random(k={half}))",
     "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",
 }
 FIXED = {"fixed positive": Positive, "fixed waves": Trigonometric}

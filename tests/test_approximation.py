@@ -176,6 +176,8 @@ def test_a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part(name, prob
     assert on.sum() == A.nnz  # exp is never a stored 0 here
     np.testing.assert_array_equal(D[on], S.toarray()[on])
     np.testing.assert_array_equal(D[~on], low[~on])
+    if A.space == "attention":
+        return
     # q·k: d products of size ≤ 1, then an exponential: (d + 1)·eps of 4, and a rounding
     tolerance = 22 * np.finfo(A.dtype).eps
     assert tolerance < 1e-14 or A.dtype == np.float32
@@ -567,8 +569,8 @@ def test_scatterbrain_of_large_norms_equals_its_dense_estimate():
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in DECOMPOSITIONS | {"leverage"}])
 @given(problem=problems())
 def test_permuting_queries_permutes_rows(name, problem):
-    if "window" in name:
-        return  # a window is a place, not a value
+    if any(word in name for word in ("window", "chunk", "strided", "random", "reformer")):
+        return  # they go by places, not by values
     Q, K, _, seed = problem
     order = np.random.default_rng(seed).permutation(len(Q))
     A, _ = made(name, Q, K, seed)

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from approx import checks
-from approx.base import Rng
 from approx.checks import Array
+from approx.sparse import pattern
 from approx.sparse.support import SupportMethod
 
 
@@ -49,16 +49,13 @@ class SlidingWindow(SupportMethod):
             width = checks.integer("width", self.width, least=1)
             object.__setattr__(self, "width", width)
 
-    def columns(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
+    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
         """Return the band."""
         n, l = len(Q), len(K)
         width = checks.integer("width", self.width, least=1, most=l)
-        centre = np.arange(n) * l // n
+        centre = pattern.aligned(n, l)
         first = np.maximum(centre - width // 2, 0)
-        last = np.minimum(centre + (width + 1) // 2, l)
-        indptr = np.concatenate([[0], np.cumsum(last - first)])
-        indices = np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], last - first)
-        return indptr, indices
+        return pattern.runs(first, np.minimum(centre + (width + 1) // 2, l))
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
         """Return width, as if no row were cut."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
 from approx import memory, sampled
-from approx.base import Approximation, Method, Rng
+from approx.base import Approximation, Method, Moments, Rng, generator
 from approx.checks import Array
 from approx.parts import Factors, Support
+from approx.sparse.pattern import Pattern
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,7 @@ class SupportMethod(Method):
     deterministic: ClassVar[bool] = True
 
     @abstractmethod
-    def columns(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
+    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
         """Return the support as CSR (indptr, indices), without duplicates."""
 
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
@@ -35,9 +36,41 @@ class SupportMethod(Method):
         n, l = len(q), len(k)
         price = self.price(n=n, l=l, d=q.shape[1])
         memory.reserve(int((price or 0) * n * (8 + q.itemsize)), f"{self}", "n or the size")
-        indptr, indices = self.columns(q, k, rng)
+        indptr, indices = self.columns(q, k, generator(rng))
+        index = scipy.sparse.get_index_dtype(maxval=max(len(indices), l))
+        indptr, indices = (x.astype(index, copy=False) for x in (indptr, indices))
         pattern = scipy.sparse.csr_array((np.zeros(len(indices)), indices, indptr), shape=(n, l))
         pattern.sort_indices()
         logits = sampled.product(q, k, pattern)
         support = scipy.sparse.csr_array((logits, pattern.indices, indptr), shape=(n, l))
         return Approximation(Factors.empty(n, l, q.dtype), Support(support))
+
+    def probability(self, Q: ArrayLike, K: ArrayLike) -> Array | None:
+        """Return P[(i, j) is in the support] over rng, (n, l) float64; None where unknown.
+
+        0 or 1 where nothing is drawn.
+        """
+        q, k = self.checked(Q, K)
+        if self.uses_rng:
+            return None
+        memory.reserve(8 * len(q) * len(k), "the probabilities of the entries", "n or l")
+        indptr, indices = self.columns(q, k, generator(None))
+        p = np.zeros((len(q), len(k)))
+        p[np.repeat(np.arange(len(q)), np.diff(indptr)), indices] = 1.0
+        return p
+
+    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+        """Return relative bias p − 1 and variance p·(1 − p), p the probability of an entry."""
+        p = self.probability(Q, K)
+        if p is None:
+            return None
+        with np.errstate(divide="ignore"):
+            return Moments(p - 1.0, np.log(p) + np.log1p(-p))
+
+
+def a_support(value: Any) -> None:
+    """Raise TypeError where a field ``sparse`` is no method, ValueError where it is no support."""
+    if not isinstance(value, Method):
+        raise TypeError(f"sparse must be a method, got {value!r}")
+    if not isinstance(value, SupportMethod):
+        raise ValueError(f"sparse must be a support (top_k, …), got {value}")

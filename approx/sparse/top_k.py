@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from approx import checks, exact
-from approx.base import Rng
 from approx.checks import Array
+from approx.sparse.pattern import Pattern
 from approx.sparse.support import SupportMethod
 
 
@@ -51,7 +51,7 @@ class TopK(SupportMethod):
         """Finding it costs what it would save."""
         return True
 
-    def columns(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
+    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
         """Return the k largest logits of each row."""
         n, l = len(Q), len(K)
         k = checks.integer("k", self.k, least=1, most=l)

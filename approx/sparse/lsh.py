@@ -1,0 +1,159 @@
+"""Locality-sensitive hashing: keys that share a bucket with the query."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks, memory
+from approx.checks import Array
+from approx.distances import squared_distances
+from approx.sparse import hashing, pattern
+from approx.sparse.inner_product import xbox
+from approx.sparse.support import SupportMethod
+
+
+@dataclasses.dataclass(frozen=True)
+class LSH(SupportMethod):
+    """Keys whose hash equals the query's in at least one of several rounds, exact.
+
+    estimate_ij = exp(q_i·k_j) where h_r(q_i) = h_r(k_j) for a round r, else 0; h_r joins `hashes`
+    independent hashes of one family.
+
+    Parameters
+    ----------
+    family : {"sign", "cross_polytope", "e2"}
+        See `approx.sparse.hashing`.
+    hashes : int
+        Joined in a round: more make buckets smaller.
+    rounds : int
+        Independent tables; a pair found in several of them counts once.
+    buckets : int, optional
+        Of one cross-polytope hash, even; 2·width of the hashed vectors by default.
+    width : float, optional
+        Of the buckets of an e2 hash, in units of the root mean squared distance of query and key;
+        1 by default.
+    transform : {"xbox", "none"}
+        Hash q, k after `approx.sparse.inner_product.xbox`, so that collisions favour large q·k,
+        or as they are.
+
+    Notes
+    -----
+    With p₁ the collision probability of one hash, P[(i, j) in the support] = 1 − (1 − p₁^hashes)^
+    rounds: exact, over rng. Relative bias p − 1, variance p(1 − p). The number of entries is
+    random and follows from the inputs, hence no price: `probability` sums to what is expected.
+    Cost: (n + l)·d·hashes·rounds operations and the entries, 2·nnz·d.
+
+    References
+    ----------
+    .. [1] P. Indyk, R. Motwani, "Approximate nearest neighbors", STOC 1998, section 3.
+    .. [2] G. Daras et al., "SMYRF", NeurIPS 2020, Eq. (6).
+
+    Examples
+    --------
+    A query and a key of one direction share every hash, opposite ones none:
+
+    >>> LSH(hashes=8, transform="none").approximate([[1.0]], [[2.0], [-1.0]], rng=0).sparse.indices
+    array([0], dtype=int32)
+    """
+
+    name: ClassVar[str] = "lsh"
+    deterministic: ClassVar[bool] = False
+
+    family: str = "sign"
+    hashes: int = 4
+    rounds: int = 1
+    buckets: int | None = None
+    width: float | None = None
+    transform: str = "xbox"
+
+    def __post_init__(self) -> None:
+        checks.one_of("family", self.family, hashing.FAMILIES)
+        checks.one_of("transform", self.transform, ("xbox", "none"))
+        for field in ("hashes", "rounds"):
+            count = checks.integer(field, getattr(self, field), least=1)
+            object.__setattr__(self, field, count)
+        if self.buckets is not None:
+            self._only("buckets", "cross_polytope")
+            if checks.integer("buckets", self.buckets, least=2) % 2:
+                raise ValueError(f"buckets must be even, got {self.buckets}")
+        if self.width is not None:
+            self._only("width", "e2")
+            checks.positive("width", self.width)
+
+    def _only(self, field: str, family: str) -> None:
+        if self.family != family:
+            raise ValueError(f"{field} belongs to family {family!r}, got {self.family!r}")
+
+    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
+        """Return the pairs that share a bucket."""
+        q, k = self._hashed(Q, K)
+        rounds = (
+            pattern.same_bucket(*_labels(*self._codes(q, k, rng))) for _ in range(self.rounds)
+        )
+        return pattern.union(rounds, len(K))
+
+    def probability(self, Q: ArrayLike, K: ArrayLike) -> Array:
+        """Return 1 − (1 − p₁^hashes)^rounds."""
+        q, k = self._hashed(*(np.asarray(x, np.float64) for x in self.checked(Q, K)))
+        memory.reserve(32 * len(q) * len(k), "the probabilities of the entries", "n or l")
+        p = self._collision(q, k) ** self.hashes
+        with np.errstate(divide="ignore"):
+            return np.asarray(-np.expm1(self.rounds * np.log1p(-p)))
+
+    def _hashed(self, Q: Array, K: Array) -> tuple[Array, Array]:
+        return xbox(Q, K) if self.transform == "xbox" else (Q, K)
+
+    def _codes(self, q: Array, k: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        d = q.shape[1]
+        if self.family == "cross_polytope":
+            vertices = rng.standard_normal((self.hashes, self._buckets(d) // 2, d)).astype(q.dtype)
+            return hashing.cross_polytope(q, vertices), hashing.cross_polytope(k, vertices)
+        omega = rng.standard_normal((self.hashes, d)).astype(q.dtype)
+        if self.family == "sign":
+            return hashing.sign(q, omega), hashing.sign(k, omega)
+        width = self._width(q, k)
+        offset = width * rng.random(self.hashes)
+        return hashing.e2(q, omega, offset, width), hashing.e2(k, omega, offset, width)
+
+    def _collision(self, q: Array, k: Array) -> Array:
+        """Return p₁ of every pair."""
+        if self.family == "e2":
+            distance = np.sqrt(squared_distances(q, k))
+            return hashing.e2_collision(distance, self._width(q, k))
+        theta = _angles(q, k)
+        if self.family == "sign":
+            return hashing.sign_collision(theta)
+        return hashing.cross_polytope_collision(theta, self._buckets(q.shape[1]))
+
+    def _buckets(self, d: int) -> int:
+        return 2 * d if self.buckets is None else self.buckets
+
+    def _width(self, q: Array, k: Array) -> float:
+        """Return the width of a bucket; √(mean |q|² + mean |k|² − 2 mean q·mean k) is its unit."""
+        q, k = np.asarray(q, np.float64), np.asarray(k, np.float64)
+        squares = np.mean(np.sum(q**2, axis=1)) + np.mean(np.sum(k**2, axis=1))
+        unit = np.sqrt(max(squares - 2.0 * q.mean(axis=0) @ k.mean(axis=0), 0.0))
+        return float((self.width or 1.0) * unit) or 1.0
+
+
+def _labels(queries: Array, keys: Array) -> tuple[Array, Array]:
+    """Return one integer for each joint hash: codes (n, hashes), (l, hashes) → (n,), (l,)."""
+    _, labels = np.unique(np.concatenate([queries, keys]), axis=0, return_inverse=True)
+    return labels[: len(queries)], labels[len(queries) :]
+
+
+def _angles(q: Array, k: Array) -> Array:
+    """Return the angles, (n, l); a zero vector is at π/2 from every other, at 0 from another."""
+    unit_q, unit_k = _unit(q), _unit(k)
+    half_chord = np.sqrt(squared_distances(unit_q, unit_k)) / 2.0
+    q_zero, k_zero = (np.all(x == 0, axis=1, keepdims=True) for x in (unit_q, unit_k))
+    return np.where(q_zero != k_zero.T, np.pi / 2.0, 2.0 * np.arcsin(np.minimum(half_chord, 1.0)))
+
+
+def _unit(x: Array) -> Array:
+    length = np.linalg.norm(x, axis=1, keepdims=True)
+    return np.asarray(np.divide(x, length, out=np.zeros_like(x), where=length > 0))

@@ -1,0 +1,102 @@
+"""Sparsity patterns as CSR (indptr, indices): runs of keys, keys of one bucket, their union."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable
+
+import numpy as np
+import scipy.sparse
+
+from approx import memory
+from approx.checks import Array
+
+Pattern = tuple[Array, Array]
+
+
+def aligned(n: int, l: int) -> Array:
+    """Return ⌊i·l/n⌋, the key beside each query, (n,).
+
+    Examples
+    --------
+    >>> aligned(4, 8)
+    array([0, 2, 4, 6])
+    """
+    return np.arange(n) * l // n
+
+
+def runs(first: Array, last: Array) -> Pattern:
+    """Return the pattern whose row i holds first[i], …, last[i] − 1.
+
+    Raises
+    ------
+    ResourceLimitError
+        The indices would not fit, said before they are allocated.
+
+    Examples
+    --------
+    >>> runs(np.array([0, 2]), np.array([2, 5]))
+    (array([0, 2, 5]), array([0, 1, 2, 3, 4]))
+    """
+    counts = np.maximum(last - first, 0)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    memory.reserve(24 * int(indptr[-1]), f"a support of {indptr[-1]} entries", "n or the size")
+    return indptr, np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], counts)
+
+
+def same_chunk(places: Array, l: int, size: int) -> Pattern:
+    """Return the pattern of places in the same chunk of ``size``: ⌊place_i/size⌋ = ⌊j/size⌋.
+
+    Examples
+    --------
+    >>> same_chunk(np.array([0, 2]), l=3, size=2)
+    (array([0, 2, 3]), array([0, 1, 2]))
+    """
+    first = places // size * size
+    return runs(first, np.minimum(first + size, l))
+
+
+def same_bucket(queries: Array, keys: Array) -> Pattern:
+    """Return the pairs with equal labels.
+
+    Parameters
+    ----------
+    queries, keys : (n,), (l,)
+        Integer labels.
+
+    Notes
+    -----
+    Cost: O((n + l) log l) and the pairs themselves.
+
+    Examples
+    --------
+    >>> same_bucket(np.array([7, 3]), np.array([3, 7, 7]))
+    (array([0, 2, 3]), array([1, 2, 0]))
+    """
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    indptr, places = runs(
+        np.searchsorted(ordered, queries, "left"), np.searchsorted(ordered, queries, "right")
+    )
+    return indptr, order[places]
+
+
+def union(patterns: Iterable[Pattern], l: int) -> Pattern:
+    """Return the pairs of any of the patterns, each once.
+
+    Examples
+    --------
+    >>> one = runs(np.array([0]), np.array([2]))
+    >>> two = runs(np.array([1]), np.array([3]))
+    >>> [x.tolist() for x in union([one, two], l=3)]
+    [[0, 3], [0, 1, 2]]
+    """
+    counted = [
+        scipy.sparse.csr_array(
+            (np.ones(len(indices), np.int32), indices, indptr), shape=(len(indptr) - 1, l)
+        )
+        for indptr, indices in patterns
+    ]
+    every = functools.reduce(operator.add, counted)
+    return every.indptr, every.indices

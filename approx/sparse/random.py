@@ -1,0 +1,84 @@
+"""Keys at random: what a support must beat."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks, memory
+from approx._jit import kernel
+from approx.checks import Array
+from approx.sparse.pattern import Pattern
+from approx.sparse.support import SupportMethod
+
+
+@kernel
+def _choose(uniform: Any, l: int, out: Any) -> None:
+    """Choose k of l in every row without replacement (Floyd): O(k) a row."""
+    n, k = uniform.shape
+    taken = np.zeros(l, np.bool_)
+    for i in range(n):
+        for c in range(k):
+            last = l - k + c
+            j = min(int(uniform[i, c] * (last + 1)), last)
+            out[i, c] = last if taken[j] else j
+            taken[out[i, c]] = True
+        for c in range(k):
+            taken[out[i, c]] = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Random(SupportMethod):
+    """Keys drawn uniformly without replacement, exact: BigBird's random part.
+
+    estimate_ij = exp(q_i·k_j) where j is among k keys drawn for query i, else 0.
+
+    Parameters
+    ----------
+    k : int, optional
+        Entries a row, 1 ≤ k ≤ l; None is a template.
+
+    Notes
+    -----
+    P[(i, j) in the support] = k/l: relative bias k/l − 1, variance (k/l)(1 − k/l).
+    Cost: O(n·k·d).
+
+    References
+    ----------
+    .. [1] R. W. Floyd, in J. Bentley, "Programming pearls: a sample of brilliance", CACM 30,
+       1987, algorithm F2.
+    .. [2] M. Zaheer et al., "Big Bird: transformers for longer sequences", NeurIPS 2020.
+
+    Examples
+    --------
+    >>> Random(k=2).approximate([[0.0]], [[0.0]] * 5, rng=0).nnz
+    2
+    """
+
+    name: ClassVar[str] = "random"
+    deterministic: ClassVar[bool] = False
+    size_field: ClassVar[str | None] = "k"
+
+    k: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.k is not None:
+            object.__setattr__(self, "k", checks.integer("k", self.k, least=1))
+
+    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
+        """Return k keys for each query."""
+        n, l = len(Q), len(K)
+        k = checks.integer("k", self.k, least=1, most=l)
+        indices = np.empty((n, k), np.int64)
+        _choose(rng.random((n, k)), l, indices)
+        return np.arange(0, n * k + 1, k), indices.ravel()
+
+    def probability(self, Q: ArrayLike, K: ArrayLike) -> Array:
+        """Return k/l."""
+        q, keys = self.checked(Q, K)
+        memory.reserve(8 * len(q) * len(keys), "the probabilities of the entries", "n or l")
+        k = checks.integer("k", self.k, least=1, most=len(keys))
+        return np.full((len(q), len(keys)), k / len(keys))

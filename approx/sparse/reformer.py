@@ -1,0 +1,98 @@
+"""Reformer: keys of the query's angular bucket, cut into chunks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from approx import checks
+from approx.checks import Array
+from approx.sparse import hashing, pattern
+from approx.sparse.support import SupportMethod
+
+
+@dataclasses.dataclass(frozen=True)
+class Reformer(SupportMethod):
+    """Keys of the query's bucket in its own chunk and the one before, in several rounds; exact.
+
+    In a round, every vector has a bucket, the largest of ±w_1·x, …, ±w_{b/2}·x with b near
+    l/size; keys are sorted by (bucket, place) and cut into chunks of `size`; a query sits where a
+    key of its bucket and place would, and sees the keys of its bucket in that chunk and in the one
+    before (the last before the first). The support is the union of the rounds, each pair once.
+
+    Parameters
+    ----------
+    size : int, optional
+        Keys of a chunk, 1 ≤ size ≤ l; None is a template.
+    rounds : int
+
+    Notes
+    -----
+    Made for shared queries and keys (Q = K up to the lengths of the keys), where this is the
+    Reformer's support, but for the query's own place, which the Reformer masks. Where Q and K
+    differ it is angular, not inner-product, search. No closed form for the probability.
+    Cost: (n + l)·d·b/2·rounds and the sorting; at most 2·n·rounds·size entries.
+
+    References
+    ----------
+    .. [1] N. Kitaev, Ł. Kaiser, A. Levskaya, "Reformer: the efficient transformer", ICLR 2020,
+       section 2 and Eq. (5).
+
+    Examples
+    --------
+    >>> x = [[1.0], [-1.0], [2.0], [-2.0]]
+    >>> Reformer(size=2).approximate(x, x, rng=0).to_dense().round(2)
+    array([[ 2.72,  0.  ,  7.39,  0.  ],
+           [ 0.  ,  2.72,  0.  ,  7.39],
+           [ 7.39,  0.  , 54.6 ,  0.  ],
+           [ 0.  ,  7.39,  0.  , 54.6 ]])
+    """
+
+    name: ClassVar[str] = "reformer"
+    deterministic: ClassVar[bool] = False
+    size_field: ClassVar[str | None] = "size"
+
+    size: int | None = None
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            object.__setattr__(self, "size", checks.integer("size", self.size, least=1))
+        object.__setattr__(self, "rounds", checks.integer("rounds", self.rounds, least=1))
+
+    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
+        """Return the pairs of one bucket and neighbouring chunks."""
+        l = len(K)
+        size = checks.integer("size", self.size, least=1, most=l)
+        vertices = rng.standard_normal((self.rounds, max(1, round(l / size / 2)), Q.shape[1]))
+        codes = (hashing.cross_polytope(x, vertices.astype(Q.dtype)) for x in (Q, K))
+        rounds = (_round(q, k, size) for q, k in zip(*(code.T for code in codes)))
+        return pattern.union(rounds, l)
+
+    def price(self, *, n: int, l: int, d: int) -> float | None:
+        """Return 2·rounds·size, as if buckets were wide and no pair found twice."""
+        return None if self.size is None else float(min(2 * self.rounds * self.size, l))
+
+
+def _round(queries: Array, keys: Array, size: int) -> pattern.Pattern:
+    """Return the pairs of one round, given the buckets (n,), (l,)."""
+    n, l = len(queries), len(keys)
+    order = np.argsort(keys, kind="stable")
+    place = np.searchsorted(keys[order] * l + order, queries * l + pattern.aligned(n, l))
+    chunk = np.minimum(place, l - 1) // size
+    before = np.where(chunk > 0, chunk - 1, -(-l // size) - 1)
+    pairs = (pattern.same_chunk(c * size, l, size) for c in (chunk, before))
+    return _within_bucket(pattern.union(pairs, l), order, queries, keys)
+
+
+def _within_bucket(
+    pairs: pattern.Pattern, order: Array, queries: Array, keys: Array
+) -> pattern.Pattern:
+    """Return those of the pairs (query, place in the order) that share a bucket."""
+    indptr, places = pairs
+    rows, columns = np.repeat(np.arange(len(queries)), np.diff(indptr)), order[places]
+    kept = queries[rows] == keys[columns]
+    counts = np.bincount(rows[kept], minlength=len(queries))
+    return np.concatenate([[0], np.cumsum(counts)]), columns[kept]

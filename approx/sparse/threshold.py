@@ -1,0 +1,77 @@
+"""The attention weights above a level: an oracle whose rows are as long as they need to be."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar, Self
+
+import numpy as np
+
+from approx import checks, exact
+from approx.checks import Array
+from approx.sparse.pattern import Pattern
+from approx.sparse.support import SupportMethod
+
+
+@dataclasses.dataclass(frozen=True)
+class Threshold(SupportMethod):
+    """The entries whose attention weight reaches a level, exact (an oracle).
+
+    estimate_ij = exp(q_i·k_j) where exp(q_i·k_j) ≥ level·Σ_c exp(q_i·k_c), else 0.
+
+    Parameters
+    ----------
+    level : float, optional
+        0 < level ≤ 1; None is a template, filled to 1/budget.
+
+    Notes
+    -----
+    Deterministic, exact on the support, relative bias −1 off it. Weights sum to 1: a row has at
+    most min(l, 1/level) entries, and none where no weight reaches the level.
+    Cost: 2·n·l·d operations to find it, by row stripes.
+
+    Examples
+    --------
+    >>> Threshold(level=0.5).approximate([[1.0]], [[0.0], [2.0]]).to_dense().round(3)
+    array([[0.   , 7.389]])
+    """
+
+    name: ClassVar[str] = "threshold"
+
+    level: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.level is not None and checks.positive("level", self.level) > 1:
+            raise ValueError(f"level must be at most 1, got {self.level}")
+
+    @property
+    def is_template(self) -> bool:
+        """Whether there is no level."""
+        return self.level is None
+
+    @property
+    def oracle(self) -> bool:
+        """Finding it costs what it would save."""
+        return True
+
+    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
+        """Return the entries that reach the level, found stripe by stripe."""
+        rows, columns = [], []
+        smallest = exact.log_row_sums(Q, K) + np.log(checks.positive("level", self.level))
+        for stripe in exact.stripes(len(Q), len(K)):
+            i, j = np.nonzero(Q[stripe] @ K.T >= smallest[stripe, None])
+            rows.append(np.bincount(i, minlength=stripe.stop - stripe.start))
+            columns.append(j)
+        return np.concatenate([[0], np.cumsum(np.concatenate(rows))]), np.concatenate(columns)
+
+    def price(self, *, n: int, l: int, d: int) -> float | None:
+        """Return the most entries a row can have, min(l, ⌊1/level⌋)."""
+        return None if self.level is None else min(float(l), math.floor(1.0 / self.level + 1e-9))
+
+    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
+        """Return the least level whose rows are never longer than the budget."""
+        checks.positive("budget", budget)
+        if self.level is None and budget >= 1:
+            return dataclasses.replace(self, level=1.0 / budget)
+        return self if (self.price(n=n, l=l, d=d) or math.inf) <= budget else None

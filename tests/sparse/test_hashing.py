@@ -1,0 +1,165 @@
+"""Collision probabilities: golden values, quadrature by another route, frequencies, (1 − p)."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from analysis.moments import monte_carlo
+from approx import exact, parse
+from approx.sparse import hashing
+from approx.sparse.lsh import LSH
+
+ANGLES = np.array([0.02, 0.3, 1.0, math.pi / 2, 2.2, 3.0])
+
+
+def pairs(angles, d=4, length=1.0):
+    """Return one query and unit keys at these angles from it."""
+    K = np.zeros((len(angles), d))
+    K[:, 0], K[:, 1] = np.cos(angles), np.sin(angles)
+    return np.eye(1, d), length * K
+
+
+def z_scores(method, Q, K, draws=4000, seed=0):
+    """Return (frequency − p)/√(p(1 − p)/draws) where p is not 0 or 1, checked there exactly."""
+    p = method.probability(Q, K)
+    rng = np.random.default_rng(seed)
+    count = np.zeros_like(p)
+    for _ in range(draws):
+        s = method.approximate(Q, K, rng=rng).sparse
+        count[s.nonzero()] += 1
+    sure = (p <= 0) | (p >= 1)
+    np.testing.assert_array_equal(count[sure] / draws, p[sure])
+    return (count / draws - p)[~sure] / np.sqrt((p * (1 - p))[~sure] / draws)
+
+
+# Collision of one hash
+
+
+@pytest.mark.parametrize("buckets", [4, 6, 16, 64])
+def test_cross_polytope_collision_by_adaptive_quadrature(buckets):
+    """Inner probability from scipy's bivariate normal, integral by dblquad (1e-7, 1e-7)."""
+    for theta in (0.7, 1.4, 2.3):
+        rho = math.cos(theta)
+        normal = stats.multivariate_normal([0, 0], [[1, rho], [rho, 1]])
+
+        def density(y, x, normal=normal):
+            inside = (
+                normal.cdf([x, y], lower_limit=[-x, -y]) ** (buckets // 2 - 1)
+                if x > 0 and y > 0
+                else 0.0
+            )
+            return normal.pdf([x, y]) * inside
+
+        nodes, weights = np.polynomial.legendre.leggauss(24)
+        x, w = 3.5 * (nodes + 1), 3.5 * weights
+        total = sum(wi * wj * density(xj, xi) for xi, wi in zip(x, w) for xj, wj in zip(x, w))
+        assert abs(buckets * total - hashing.cross_polytope_collision(theta, buckets)) < 2e-5
+
+
+def test_cross_polytope_collision_at_its_ends():
+    for buckets in (4, 16, 128):
+        p = hashing.cross_polytope_collision(np.array([0.0, math.pi / 2, math.pi]), buckets)
+        # equal vectors always collide, independent ones in one bucket of all, opposite ones never
+        np.testing.assert_allclose(p, [1, 1 / buckets, 0], rtol=0, atol=2e-7)
+
+
+def test_e2_collision_by_quadrature():
+    """p = ∫_0^r f(t)(1 − t/r) dt, f the density of |w·(x − y)|."""
+    for c in (0.1, 1.0, 7.0):
+        for width in (0.5, 2.0):
+            known, _ = integrate.quad(
+                lambda t, c=c, r=width: 2 / c * stats.norm.pdf(t / c) * (1 - t / r), 0, width
+            )
+            found = hashing.e2_collision(np.array(c), width)
+            np.testing.assert_allclose(found, known, rtol=1e-10)
+
+
+# Collision of a support
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "lsh(hashes=1, transform='none')",
+        "lsh(hashes=3, rounds=2, transform='none')",
+        "lsh(hashes=2, rounds=3)",
+        "lsh(family='cross_polytope', hashes=1, transform='none')",
+        "lsh(family='cross_polytope', hashes=2, rounds=3, buckets=4)",
+        "lsh(family='e2', hashes=1, transform='none')",
+        "lsh(family='e2', hashes=2, rounds=2, width=2.5)",
+    ],
+)
+def test_frequencies_are_the_probability(spec):
+    """|z| ≤ 5 over 6 to 24 pairs whose p is between 0.01 and 0.99."""
+    Q, K = pairs(ANGLES, length=0.8)
+    Q = np.vstack([Q, 1.7 * Q, K[:2]])
+    z = z_scores(parse(spec), Q, K)
+    assert np.abs(z).max() <= 5
+
+
+def test_vectors_of_length_zero():
+    Q, K = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 2.0]])
+    for family in hashing.FAMILIES:
+        assert np.abs(z_scores(LSH(family, hashes=1, transform="none"), Q, K)).max() <= 5
+
+
+@pytest.mark.parametrize(
+    ("bug", "change"),
+    [
+        ("a round joins one hash too few", lambda p, K, L: 1 - (1 - p ** (K - 1)) ** L),
+        ("rounds multiply the hashes", lambda p, K, L: p ** (K * L)),
+        ("the rounds' probabilities add", lambda p, K, L: np.minimum(L * p**K, 1 - 1e-9)),
+        ("hashes and rounds exchanged", lambda p, K, L: 1 - (1 - p**L) ** K),
+    ],
+)
+def test_planted_bugs_of_the_probability(monkeypatch, killed, bug, change):
+    Q, K = pairs(ANGLES[2:5])
+    method = LSH(hashes=3, rounds=2, transform="none")
+    p1 = 1 - ANGLES[2:5] / math.pi
+    monkeypatch.setattr(LSH, "probability", lambda self, Q, K: change(p1, 3, 2)[None, :])
+    killed(bug, np.abs(z_scores(method, Q, K)).max())
+
+
+# Scatterbrain on it
+
+
+def test_golden_values_of_the_theorem():
+    """Unit vectors, 4 sign bits, one table, 44 positive features."""
+    q, k = pairs(np.arccos([-0.5, 0.0, 0.5]))
+    sparse = "lsh(hashes=4, transform='none')"
+    p = parse(sparse).probability(q, k)[0]
+    np.testing.assert_allclose(p, [1 / 81, 1 / 16, 16 / 81], rtol=1e-12)
+    unit = np.exp(2 * exact.logits(q, k)[0])
+
+    def squared_error(spec):
+        bias, log_variance = parse(spec).moments(q, k)
+        return unit * (bias[0] ** 2 + np.exp(log_variance[0]))
+
+    both = squared_error(f"scatterbrain(low_rank=positive(m=44), sparse={sparse})")
+    np.testing.assert_allclose(both, [0.014189, 0.136130, 0.946182], atol=5e-7)
+    np.testing.assert_allclose(both, (1 - p) * squared_error("positive(m=44)"), rtol=1e-12)
+    np.testing.assert_allclose(squared_error(sparse), [0.363338, 0.937500, 2.181337], atol=5e-7)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "random(k=1)",
+        "lsh(hashes=2, rounds=2)",
+        "scatterbrain(low_rank=positive(m=8), sparse=random(k=1))",
+        "scatterbrain(low_rank=positive(m=8), sparse=lsh(hashes=2))",
+        "scatterbrain(low_rank=taylor(degree=1), sparse=random(k=1))",
+        "scatterbrain(low_rank=regularized(m=8, projection='regularized'), sparse=lsh(hashes=1))",
+    ],
+)
+def test_moments_by_monte_carlo(spec):
+    """Bias and variance of supports and of what stands on them: both |z| ≤ 5, |q + k| ≤ 1."""
+    Q, K = np.random.default_rng(5).uniform(-0.25, 0.25, (2, 4, 4))
+    method = parse(spec)
+    found = monte_carlo(method, Q, K, draws=6000, rng=1)
+    assert np.abs(found.z).max() <= 5
+    variance = np.exp(method.moments(Q, K).log_relative_variance)
+    assert (variance > 0).any()
+    assert (np.abs(found.variance - variance) <= 5 * found.variance_stderr).all()
