@@ -19,6 +19,7 @@ from figures import (
     price,
     rank,
     raw_qr,
+    recall,
     spectrum,
 )
 from figures.profile import Profile
@@ -52,4 +53,5 @@ FIGURES: dict[str, FigureModule] = {
     "performer_error": performer_error,
     "eps_collapse": eps_collapse,
     "raw_qr": raw_qr,
+    "recall": recall,
 }

@@ -36,7 +36,7 @@ VARIANTS = {
     "nothing on random": "scatterbrain(low_rank=zero(), sparse=random(k={half}))",
     "taylor on lsh": "scatterbrain(low_rank=taylor(degree=1), sparse=lsh(hashes=1))",
     "positive on smyrf": "scatterbrain(low_rank=positive(m=3), sparse=smyrf(size=1))",
-    "angular lsh": "lsh(family='cross_polytope', hashes=1, transform='none')",
+    "angular lsh": "lsh(family='cross_polytope', hashes=1)",
     "euclidean lsh": "lsh(family='e2', hashes=2, width=1.5)",
     "true denominator of random": "true_denominator(random(k={half}))",
     "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",

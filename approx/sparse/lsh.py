@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,8 @@ from approx.distances import squared_distances
 from approx.sparse import hashing, pattern
 from approx.sparse.inner_product import xbox
 from approx.sparse.support import SupportMethod
+
+MOST_HASHES = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +29,11 @@ class LSH(SupportMethod):
     ----------
     family : {"sign", "cross_polytope", "e2"}
         See `approx.sparse.hashing`.
-    hashes : int
+    hashes : int, optional
         Joined in a round: more make buckets smaller.
+    entries : float, optional
+        Instead of hashes: the least number of hashes is taken whose expected entries a row do not
+        exceed it. Neither: a template, filled with entries.
     rounds : int
         Independent tables; a pair found in several of them counts once.
     buckets : int, optional
@@ -36,16 +41,17 @@ class LSH(SupportMethod):
     width : float, optional
         Of the buckets of an e2 hash, in units of the root mean squared distance of query and key;
         1 by default.
-    transform : {"xbox", "none"}
-        Hash q, k after `approx.sparse.inner_product.xbox`, so that collisions favour large q·k,
-        or as they are.
+    transform : {"none", "xbox"}
+        Hash q and k as they are, or after `approx.sparse.inner_product.xbox`: then p₁ rises with
+        q·k, but slowly, as |q'|² = max |q|² + max |k|² makes all angles alike.
 
     Notes
     -----
     With p₁ the collision probability of one hash, P[(i, j) in the support] = 1 − (1 − p₁^hashes)^
     rounds: exact, over rng. Relative bias p − 1, variance p(1 − p). The number of entries is
-    random and follows from the inputs, hence no price: `probability` sums to what is expected.
-    Cost: (n + l)·d·hashes·rounds operations and the entries, 2·nnz·d.
+    random: `entries` bounds its expectation, and is a price only so. To find the number of hashes
+    for it takes all n·l probabilities; given `hashes`, the cost is (n + l)·d·hashes·rounds
+    operations and those of the entries, 2·nnz·d.
 
     References
     ----------
@@ -56,7 +62,7 @@ class LSH(SupportMethod):
     --------
     A query and a key of one direction share every hash, opposite ones none:
 
-    >>> LSH(hashes=8, transform="none").approximate([[1.0]], [[2.0], [-1.0]], rng=0).sparse.indices
+    >>> LSH(hashes=8).approximate([[1.0]], [[2.0], [-1.0]], rng=0).sparse.indices
     array([0], dtype=int32)
     """
 
@@ -64,18 +70,23 @@ class LSH(SupportMethod):
     deterministic: ClassVar[bool] = False
 
     family: str = "sign"
-    hashes: int = 4
+    hashes: int | None = None
     rounds: int = 1
     buckets: int | None = None
     width: float | None = None
-    transform: str = "xbox"
+    transform: str = "none"
+    entries: float | None = None
 
     def __post_init__(self) -> None:
         checks.one_of("family", self.family, hashing.FAMILIES)
         checks.one_of("transform", self.transform, ("xbox", "none"))
-        for field in ("hashes", "rounds"):
-            count = checks.integer(field, getattr(self, field), least=1)
-            object.__setattr__(self, field, count)
+        object.__setattr__(self, "rounds", checks.integer("rounds", self.rounds, least=1))
+        if self.hashes is not None:
+            object.__setattr__(self, "hashes", checks.integer("hashes", self.hashes, least=1))
+        if self.entries is not None:
+            checks.positive("entries", self.entries)
+            if self.hashes is not None:
+                raise ValueError("give hashes or entries, not both")
         if self.buckets is not None:
             self._only("buckets", "cross_polytope")
             if checks.integer("buckets", self.buckets, least=2) % 2:
@@ -88,39 +99,84 @@ class LSH(SupportMethod):
         if self.family != family:
             raise ValueError(f"{field} belongs to family {family!r}, got {self.family!r}")
 
+    @property
+    def is_template(self) -> bool:
+        """Whether there are neither hashes nor entries."""
+        return self.hashes is None and self.entries is None
+
     def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
         """Return the pairs that share a bucket."""
+        hashes = self.hashes or self.fitted(Q, K)
         q, k = self._hashed(Q, K)
         rounds = (
-            pattern.same_bucket(*_labels(*self._codes(q, k, rng))) for _ in range(self.rounds)
+            pattern.same_bucket(*_labels(*self._codes(q, k, hashes, rng)))
+            for _ in range(self.rounds)
         )
         return pattern.union(rounds, len(K))
 
     def probability(self, Q: ArrayLike, K: ArrayLike) -> Array:
         """Return 1 − (1 − p₁^hashes)^rounds."""
-        q, k = self._hashed(*(np.asarray(x, np.float64) for x in self.checked(Q, K)))
-        memory.reserve(32 * len(q) * len(k), "the probabilities of the entries", "n or l")
-        p = self._collision(q, k) ** self.hashes
+        collision = self._collision(*self.checked(Q, K))
+        return self._joint(collision, self.hashes or self._fitted(collision))
+
+    def fitted(self, Q: Array, K: Array) -> int:
+        """Return the least number of hashes whose expected entries a row are at most `entries`.
+
+        Raises
+        ------
+        ValueError
+            None up to 64 has so few: vectors of one direction share every hash.
+        """
+        return self._fitted(self._collision(Q, K))
+
+    def _fitted(self, collision: Array) -> int:
+        assert self.entries is not None
+        for hashes in range(1, MOST_HASHES + 1):
+            expected = float(self._joint(collision, hashes).sum()) / len(collision)
+            if expected <= self.entries:
+                return hashes
+        raise ValueError(
+            f"{self}: even {MOST_HASHES} hashes expect {expected:.3g} entries a row, "
+            "some pairs are too much alike: raise entries"
+        )
+
+    def _joint(self, collision: Array, hashes: int) -> Array:
         with np.errstate(divide="ignore"):
-            return np.asarray(-np.expm1(self.rounds * np.log1p(-p)))
+            return np.asarray(-np.expm1(self.rounds * np.log1p(-(collision**hashes))))
+
+    def price(self, *, n: int, l: int, d: int) -> float | None:
+        """Return entries, an upper bound on what is expected; None where hashes are given."""
+        return None if self.entries is None else float(min(self.entries, l))
+
+    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
+        """Return it with at most so many expected entries a row."""
+        checks.positive("budget", budget)
+        if self.is_template:
+            return dataclasses.replace(self, entries=budget)
+        price = self.price(n=n, l=l, d=d)
+        return self if price is None or price <= budget else None
 
     def _hashed(self, Q: Array, K: Array) -> tuple[Array, Array]:
         return xbox(Q, K) if self.transform == "xbox" else (Q, K)
 
-    def _codes(self, q: Array, k: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    def _codes(
+        self, q: Array, k: Array, hashes: int, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         d = q.shape[1]
         if self.family == "cross_polytope":
-            vertices = rng.standard_normal((self.hashes, self._buckets(d) // 2, d)).astype(q.dtype)
+            vertices = rng.standard_normal((hashes, self._buckets(d) // 2, d)).astype(q.dtype)
             return hashing.cross_polytope(q, vertices), hashing.cross_polytope(k, vertices)
-        omega = rng.standard_normal((self.hashes, d)).astype(q.dtype)
+        omega = rng.standard_normal((hashes, d)).astype(q.dtype)
         if self.family == "sign":
             return hashing.sign(q, omega), hashing.sign(k, omega)
         width = self._width(q, k)
-        offset = width * rng.random(self.hashes)
+        offset = width * rng.random(hashes)
         return hashing.e2(q, omega, offset, width), hashing.e2(k, omega, offset, width)
 
-    def _collision(self, q: Array, k: Array) -> Array:
-        """Return p₁ of every pair."""
+    def _collision(self, Q: Array, K: Array) -> Array:
+        """Return p₁ of every pair, (n, l)."""
+        memory.reserve(32 * len(Q) * len(K), "the probabilities of the entries", "n or l")
+        q, k = self._hashed(np.asarray(Q, np.float64), np.asarray(K, np.float64))
         if self.family == "e2":
             distance = np.sqrt(squared_distances(q, k))
             return hashing.e2_collision(distance, self._width(q, k))

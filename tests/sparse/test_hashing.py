@@ -1,5 +1,6 @@
 """Collision probabilities: golden values, quadrature by another route, frequencies, (1 − p)."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -82,13 +83,13 @@ def test_e2_collision_by_quadrature():
 @pytest.mark.parametrize(
     "spec",
     [
-        "lsh(hashes=1, transform='none')",
-        "lsh(hashes=3, rounds=2, transform='none')",
-        "lsh(hashes=2, rounds=3)",
-        "lsh(family='cross_polytope', hashes=1, transform='none')",
-        "lsh(family='cross_polytope', hashes=2, rounds=3, buckets=4)",
-        "lsh(family='e2', hashes=1, transform='none')",
-        "lsh(family='e2', hashes=2, rounds=2, width=2.5)",
+        "lsh(hashes=1)",
+        "lsh(hashes=3, rounds=2)",
+        "lsh(hashes=2, rounds=3, transform='xbox')",
+        "lsh(family='cross_polytope', hashes=1)",
+        "lsh(family='cross_polytope', hashes=2, rounds=3, buckets=4, transform='xbox')",
+        "lsh(family='e2', hashes=1)",
+        "lsh(family='e2', hashes=2, rounds=2, width=2.5, transform='xbox')",
     ],
 )
 def test_frequencies_are_the_probability(spec):
@@ -99,10 +100,50 @@ def test_frequencies_are_the_probability(spec):
     assert np.abs(z).max() <= 5
 
 
+@pytest.mark.parametrize("spec", ["lsh(rounds=3)", "lsh('e2', transform='xbox')"])
+@pytest.mark.parametrize("entries", [0.5, 3.0, 11.0, 20.0])
+def test_the_least_number_of_hashes_for_so_many_entries(spec, entries):
+    Q, K = np.random.default_rng(3).standard_normal((2, 20, 6))
+    shape = {"n": 20, "l": 20, "d": 6}
+    method = parse(spec).within(entries, **shape)
+    assert method.price(**shape) == entries
+    hashes = method.fitted(Q, K)
+    assert method.probability(Q, K).sum() / 20 <= entries
+    if hashes > 1:
+        fewer = dataclasses.replace(method, entries=None, hashes=hashes - 1)
+        assert fewer.probability(Q, K).sum() / 20 > entries
+    same = dataclasses.replace(method, entries=None, hashes=hashes)
+    np.testing.assert_array_equal(
+        method.approximate(Q, K, rng=5).to_dense(), same.approximate(Q, K, rng=5).to_dense()
+    )
+
+
+def test_equal_vectors_have_no_fewer_entries():
+    x = np.ones((5, 2))
+    with pytest.raises(ValueError, match="even 64 hashes expect 5 entries a row"):
+        parse("lsh(entries=4)").approximate(x, x)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("lsh(hashes=2, entries=3)", "give hashes or entries, not both"),
+        ("lsh(entries=0)", "entries must be finite and > 0"),
+        ("lsh('cross_polytope', buckets=3)", "buckets must be even, got 3"),
+        ("lsh(buckets=4)", "buckets belongs to family 'cross_polytope', got 'sign'"),
+        ("lsh(width=1.0)", "width belongs to family 'e2', got 'sign'"),
+        ("lsh('angular')", "family must be one of"),
+    ],
+)
+def test_fields_that_do_not_go_together(spec, message):
+    with pytest.raises(ValueError, match=message):
+        parse(spec)
+
+
 def test_vectors_of_length_zero():
     Q, K = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 2.0]])
     for family in hashing.FAMILIES:
-        assert np.abs(z_scores(LSH(family, hashes=1, transform="none"), Q, K)).max() <= 5
+        assert np.abs(z_scores(LSH(family, hashes=1), Q, K)).max() <= 5
 
 
 @pytest.mark.parametrize(
@@ -116,7 +157,7 @@ def test_vectors_of_length_zero():
 )
 def test_planted_bugs_of_the_probability(monkeypatch, killed, bug, change):
     Q, K = pairs(ANGLES[2:5])
-    method = LSH(hashes=3, rounds=2, transform="none")
+    method = LSH(hashes=3, rounds=2)
     p1 = 1 - ANGLES[2:5] / math.pi
     monkeypatch.setattr(LSH, "probability", lambda self, Q, K: change(p1, 3, 2)[None, :])
     killed(bug, np.abs(z_scores(method, Q, K)).max())
@@ -128,7 +169,7 @@ def test_planted_bugs_of_the_probability(monkeypatch, killed, bug, change):
 def test_golden_values_of_the_theorem():
     """Unit vectors, 4 sign bits, one table, 44 positive features."""
     q, k = pairs(np.arccos([-0.5, 0.0, 0.5]))
-    sparse = "lsh(hashes=4, transform='none')"
+    sparse = "lsh(hashes=4)"
     p = parse(sparse).probability(q, k)[0]
     np.testing.assert_allclose(p, [1 / 81, 1 / 16, 16 / 81], rtol=1e-12)
     unit = np.exp(2 * exact.logits(q, k)[0])

@@ -96,7 +96,7 @@ def test_too_many_entries_are_refused(name):
     memory.set_limit(2**16)
     method, what = filled(name, 500), name
     if name == "lsh":  # no price: said when the pairs of equal vectors are counted
-        method, what = parse("lsh(hashes=1, transform='none')"), "a support of 1000000 entries"
+        method, what = parse("lsh(hashes=1)"), "a support of 1000000 entries"
     with pytest.raises(ResourceLimitError, match=f"{what}.* needs .* lower n or the size"):
         method.approximate(x, x)
 

@@ -1,0 +1,91 @@
+"""What supports of equal size find: attention mass against temperature, recall of the top keys."""
+
+from __future__ import annotations
+
+import functools
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from analysis.recall import recall
+from figures import style
+from figures.profile import Profile
+
+TITLE = "What a support finds"
+SPECS = (
+    "top_k", "sliding_window", "chunk", "strided", "random", "lsh(rounds=8)",
+    "lsh(rounds=8, transform='xbox')", "smyrf(rounds=4)", "reformer(rounds=2)",
+)  # fmt: skip
+KS = (1, 2, 4, 8, 16, 32, 64)
+FLOOR = 0.01
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return entries a row, mass and recall of every support at the budget."""
+    ks = [k for k in KS if k <= min(x.l for x in profile.inputs)]
+    measure = functools.partial(recall, ks=ks)
+    return profile.sweep(SPECS, budget=profile.budget, measure=measure, label="supports")
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw one row of panels an input: mass against temperature, recall against k."""
+    inputs = table.input.unique().tolist()
+    ts, ks = sorted(table.temperature.unique()), _recalls(table).index.tolist()
+    with style.style():
+        figure, axes = style.panels(len(inputs), 2)
+        for row, name in enumerate(inputs):
+            mass, top = axes[row]
+            part = table[table.input == name]
+            for spec in style.order(part.method.tolist()):
+                look, of_spec = style.look(spec), part[part.method == spec]
+                curve = of_spec[of_spec.metric == "mass"].groupby("temperature").value.mean()
+                mass.plot(curve.index, curve.clip(lower=FLOOR), **look)
+                curve = _recalls(of_spec)
+                top.plot(curve.index, curve.clip(lower=FLOOR), **look)
+            for ax in (mass, top):
+                ax.set(xscale="log", yscale="log", ylim=(FLOOR * 0.9, 1.15))
+            top.set_xticks(ks, labels=[str(k) for k in ks], minor=False)
+            mass.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)
+            for ax in (mass, top):
+                ax.xaxis.set_minor_locator(NullLocator())
+            mass.set_title(f"{name}: attention held")
+            top.set_title(f"{name}: share of the top k keys found")
+            mass.set_ylabel("share")
+        axes[-1, 0].set_xlabel("temperature t")
+        axes[-1, 1].set_xlabel("k")
+        style.legend(figure, list(axes.flat))
+    return figure
+
+
+def _recalls(part: pd.DataFrame) -> pd.Series:
+    """Return the mean over trials of each recall; no temperature changes it."""
+    recalls = part[part.metric.str.startswith("recall_")]
+    k = recalls.metric.str.removeprefix("recall_").astype(int)
+    return recalls.groupby(k).value.mean()
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    mean = table.pivot_table(index=["input", "method"], columns="metric", values="value")
+    eight = f"recall_{max(k for k in _recalls(table).index if k <= 8)}"
+    chance = mean.entries / table.groupby(["input", "method"]).l.first()
+    found = mean.assign(share=mean[eight], gain=mean[eight] / chance).reset_index()
+    runnable = found[~found.method.str.startswith("top_k")]
+    best = runnable.loc[runnable.groupby("input", sort=False).share.idxmax()]
+    winners = "; ".join(
+        f"{name}: {style.look(str(method))['label']}, {share:.0%} ({gain:.1f} times chance)"
+        for name, method, share, gain in zip(best.input, best.method, best.share, best.gain)
+    )
+    xbox = found[found.method.str.contains("xbox")].gain
+    entries = mean.entries.groupby("method", sort=False).mean()
+    sizes = f"{entries.min():.1f} to {entries.max():.1f}"
+    return (
+        f"Supports at one budget ({sizes} entries a row: rounds overlap, buckets have their own "
+        "sizes, and hashes are few). Left: the share of the attention weights that the support "
+        "holds. Right: the share of each query's k largest keys that it finds, which no "
+        "temperature changes. Means over queries and draws. Best finder of the "
+        f"{eight.removeprefix('recall_')} largest beside the oracle (chance: as many random keys): "
+        f"{winners}. Hashing after XBOX+ finds {xbox.min():.1f} to "
+        f"{xbox.max():.1f} times chance."
+    )
