@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 NAMES = (
-    "error", "price", "moments", "rank", "spectrum",
+    "error", "price", "moments", "rank", "spectrum", "recall",
     "performer_ratio", "coupling_gain", "log_variance", "inverse_temperature", "performer_error",
-    "eps_collapse", "raw_qr", "recall",
+    "eps_collapse", "raw_qr",
 )  # fmt: skip
 PROFILES = ("quick", "default", "full")
 

@@ -46,6 +46,7 @@ FIGURES: dict[str, FigureModule] = {
     "moments": moments,
     "rank": rank,
     "spectrum": spectrum,
+    "recall": recall,
     "performer_ratio": performer_ratio,
     "coupling_gain": coupling_gain,
     "log_variance": log_variance,
@@ -53,5 +54,4 @@ FIGURES: dict[str, FigureModule] = {
     "performer_error": performer_error,
     "eps_collapse": eps_collapse,
     "raw_qr": raw_qr,
-    "recall": recall,
 }
