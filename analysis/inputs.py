@@ -212,6 +212,59 @@ def clustered(
     return Inputs("clustered Q=K" if shared else "clustered", q, k, g.standard_normal(shape))
 
 
+def generative(
+    n: int,
+    d: int,
+    delta: float,
+    size: int = 2,
+    *,
+    shared: bool = True,
+    rng: Rng,
+) -> Inputs:
+    """Return the clusters of unit vectors in which Scatterbrain's regimes are proved.
+
+    Centres c ~ N(0, I_d/d), members c + r with r ~ N(0, Δ² I_d/d). The scaling is 1, so logits
+    are q·k/t and β of the theory, exp(β·q·k), is 1/t: ``at_temperature(1 / beta)``. Lengths are
+    near 1, q·k near 1 within a cluster and near 0 ± 1/√d between clusters.
+
+    Parameters
+    ----------
+    delta : float
+        Δ, the distance of a member from its centre.
+    size : int
+        Members of a cluster; where it does not divide n, some have one less. Points go round the
+        centres in turn, so neighbours in the sequence are strangers.
+    shared : bool
+        Q = K, as in the theory; else keys are further members around the same centres.
+
+    Notes
+    -----
+    Within and between clusters the entries have equal row sums at β = log(n/size), equal squares at
+    half of it: there neither sparse nor low-rank does alone. Q = K adds a diagonal of e^{β(1 + Δ²)},
+    sparse at every β.
+
+    References
+    ----------
+    .. [1] B. Chen, T. Dao, E. Winsor, Z. Song, A. Rudra, C. Ré, "Scatterbrain: Unifying Sparse and
+       Low-rank Attention Approximation", NeurIPS 2021, Process 1 and Theorem 1.
+
+    Examples
+    --------
+    >>> x = generative(4, 64, 0.0, rng=0).at_temperature(1 / 3)  # beta = 3
+    >>> bool(np.allclose(x.Q @ x.K.T, 3 * x.q @ x.k.T))
+    True
+    """
+    shape, g = _shape(n, d), generator(rng)
+    count = -(-n // checks.integer("size", size, least=1, most=n))
+    width = 0.0 if delta == 0 else checks.positive("delta", delta)
+    unit = 1 / math.sqrt(d)
+    centres = (unit * g.standard_normal((count, d)))[np.arange(n) % count]
+    q = centres + width * unit * g.standard_normal(shape)
+    k = q if shared else centres + width * unit * g.standard_normal(shape)
+    name = "generative Q=K" if shared else "generative"
+    return Inputs(name, q, k, g.standard_normal(shape), scaling=1.0)
+
+
 def _shape(n: int, d: int) -> tuple[int, int]:
     return checks.integer("n", n, least=1), checks.integer("d", d, least=1)
 

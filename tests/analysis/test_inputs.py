@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from analysis.files import InputFileError
-from analysis.inputs import Inputs, clustered, gaussian, load, sample, sphere
+from analysis.inputs import Inputs, clustered, gaussian, generative, load, sample, sphere
 from approx import exact, memory
 
 EPS = np.finfo(float).eps
@@ -77,6 +77,37 @@ def test_clustered_options():
     assert len(np.unique(clustered(3, 2, spread=0, rng=0).q, axis=0)) == 1
 
 
+def test_generative_model_has_unit_clusters():
+    delta, n, d = 0.5, 600, 64
+    x = generative(n, d, delta, size=3, shared=False, rng=0)
+    group = np.arange(n) % 200
+    same = group[:, None] == group
+    products = x.q @ x.k.T
+    # within a cluster q·k = |c|² + noise, E = 1: variances 2/d of |c|², (2Δ² + Δ⁴)/d of the rest;
+    # the nine pairs of a cluster are not independent, 200 centres are
+    spread = math.sqrt((2 + 2 * delta**2 + delta**4) / d)
+    assert abs(products[same].mean() - 1) < 5 * spread / math.sqrt(200)
+    # between clusters q·k has mean 0 and variance (1 + Δ²)²/d; 600²/9 pairs of centres
+    other = products[~same]
+    assert abs(other.std() * math.sqrt(d) / (1 + delta**2) - 1) < 5 / math.sqrt(200)
+    # |q − k|² within a cluster is 2Δ² in the mean, each of 1800 pairs with relative variance 2/d
+    distance = np.square(x.q - x.k).sum(axis=1).mean()
+    assert abs(distance / (2 * delta**2) - 1) < 5 * math.sqrt(2 / (n * d))
+
+
+def test_generative_model_in_terms_of_beta():
+    x = generative(10, 4, 0.3, rng=0)
+    np.testing.assert_array_equal(x.q, x.k)
+    assert x.scaling == 1.0
+    at = x.at_temperature(1 / 5)
+    np.testing.assert_allclose(at.Q @ at.K.T, 5 * x.q @ x.q.T, atol=100 * EPS)
+    assert x.name != generative(10, 4, 0.3, shared=False, rng=0).name
+    twice = generative(7, 3, 0.0, size=2, rng=0).q
+    assert len(np.unique(twice, axis=0)) == 4  # three pairs and a single
+    assert not np.array_equal(twice[0], twice[1])
+    assert len(np.unique(generative(6, 3, 0.0, size=6, rng=0).q, axis=0)) == 1
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -87,6 +118,8 @@ def test_clustered_options():
         (lambda: clustered(4, 2, clusters=0, rng=0), ValueError, "clusters must be >= 1"),
         (lambda: clustered(4, 2, spread=-1, rng=0), ValueError, "spread must be finite and > 0"),
         (lambda: gaussian(2, 2, rng=-1), ValueError, "non-negative"),
+        (lambda: generative(4, 2, -0.1, rng=0), ValueError, "delta must be finite and > 0"),
+        (lambda: generative(4, 2, 0.1, size=5, rng=0), ValueError, "size must be <= 4"),
     ],
 )
 def test_synthetic_inputs_refuse(make, error, message):
