@@ -239,9 +239,9 @@ def generative(
 
     Notes
     -----
-    Within and between clusters the entries have equal row sums at β = log(n/size), equal squares at
-    half of it: there neither sparse nor low-rank does alone. Q = K adds a diagonal of e^{β(1 + Δ²)},
-    sparse at every β.
+    Within and between clusters the entries have equal row sums near β = log(n/size), equal squares
+    near half of it: there neither sparse nor low-rank does alone. Q = K adds a diagonal of
+    e^{β(1 + Δ²)}, sparse at every β.
 
     References
     ----------

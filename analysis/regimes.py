@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from analysis.describe import describe
+from analysis.inputs import Inputs
+from analysis.sweep import sweep
+from approx import checks, parse
+
+ORACLES = {
+    "sparse": "godec(rank=0, space={space!r})",
+    "low-rank": "truncated_svd(space={space!r})",
+    "both": "godec(space={space!r})",
+}
 COLUMNS = (
     "input", "coldest", "hottest", "crossing", "gain", "gain_temperature", "gain_at_crossing",
 )  # fmt: skip
@@ -72,3 +84,81 @@ def regimes(
         ]
         rows.append((name, *ends, cross, float(gain.iloc[best]), float(t[best]), float(near)))
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def oracles(
+    inputs: Sequence[Inputs] | Inputs,
+    temperatures: Sequence[float],
+    budgets: Sequence[float],
+    *,
+    space: str = "attention",
+    jobs: int = 1,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Return the least errors of entries, of factors and of both at equal budgets.
+
+    Parameters
+    ----------
+    inputs, temperatures
+        As in `analysis.sweep.sweep`.
+    budgets : sequence of float
+        Stored values per query row.
+    space : {"kernel", "attention"}
+        The matrix: exp(Q Kᵀ), or its row-softmax, whose estimates are not normalised again.
+
+    Returns
+    -------
+    DataFrame
+        A sweep's; ``method`` is one of `ORACLES`: the largest entries, the truncated SVD, the best
+        division found of the budget between the two (`approx.low_rank.godec.split`). Metrics:
+        {space}_relative_frobenius, rank, nnz.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> found = oracles(gaussian(16, 4, rng=0), [1.0], [4.0])
+    >>> found[found.metric == "rank"].value.tolist()[:2]
+    [0.0, 2.0]
+    """
+    checks.one_of("space", space, ("kernel", "attention"))
+    kept = (f"{space}_relative_frobenius", "rank", "nnz")
+    parts = []
+    for budget in budgets:
+        for label, spec in ORACLES.items():
+            found = sweep(
+                [parse(spec.format(space=space))], inputs, temperatures, trials=1, seed=0,
+                budget=budget, jobs=jobs, progress=progress, label=f"{label}, budget {budget:g}",
+            )  # fmt: skip
+            parts.append(found[found.metric.isin(kept)].assign(method=label))
+    return pd.concat(parts, ignore_index=True)
+
+
+def crossings(table: pd.DataFrame, inputs: Sequence[Inputs], metric: str) -> pd.DataFrame:
+    """Return where sparse and low-rank cross at each budget, the entropy there, and the gains.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `oracles`.
+    inputs : sequence of Inputs
+        The same ones.
+    metric : str
+        The error.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `regimes`, and ``budget``, ``entropy``: the mean row entropy of exact attention
+        at the crossing over its largest value; NaN where there is no crossing.
+    """
+    heads = {x.name: x for whole in inputs for x in whole.heads()}
+
+    def entropy(name: str, t: float) -> float:
+        return describe(heads[name].at_temperature(t))["row_entropy"] if t > 0 else float("nan")
+
+    parts = []
+    for budget, part in table.groupby("budget", sort=False):
+        found = regimes(part, metric, sparse="sparse", low_rank="low-rank", both="both")
+        there = [entropy(name, t) for name, t in zip(found.input, found.crossing)]
+        parts.append(found.assign(budget=budget, entropy=there))
+    return pd.concat(parts, ignore_index=True)

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from figures import (
     coupling_gain,
+    crossings,
     eps_collapse,
     error,
     inverse_temperature,
@@ -20,6 +21,7 @@ from figures import (
     rank,
     raw_qr,
     recall,
+    regime_map,
     spectrum,
 )
 from figures.profile import Profile
@@ -54,4 +56,6 @@ FIGURES: dict[str, FigureModule] = {
     "performer_error": performer_error,
     "eps_collapse": eps_collapse,
     "raw_qr": raw_qr,
+    "regime_map": regime_map,
+    "crossings": crossings,
 }

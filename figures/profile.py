@@ -128,7 +128,7 @@ def profile(
         ]
     return Profile(
         name,
-        tuple(synthetic + [_first(x, n) for x in chosen]),
+        tuple(synthetic + [first(x, n) for x in chosen]),
         temperatures,
         checks.positive("budget", budget),
         trials,
@@ -153,6 +153,19 @@ def _logit_range(x: Inputs) -> float:
     return float(max(high for _, high in ends) - min(low for low, _ in ends))
 
 
-def _first(x: Inputs, n: int) -> Inputs:
+def varied(profile: Profile, n: int, d: int = 64) -> list[Inputs]:
+    """Return Gaussian, sphere and clustered inputs, then the profile's own; n rows at most."""
+    n, seed = min(n, max(x.n for x in profile.inputs)), profile.seed
+    made = [
+        data.gaussian(n, d, rng=seed),
+        data.sphere(n, d, rng=seed),
+        data.clustered(n, d, shared=True, rng=seed),
+        data.clustered(n, d, rng=seed),
+    ]
+    known = {x.name for x in made}
+    return made + [first(x, n) for x in profile.inputs if x.name not in known]
+
+
+def first(x: Inputs, n: int) -> Inputs:
     """Return the first n queries and keys of a head: the dense oracles need O(n²) memory."""
     return dataclasses.replace(x, q=x.q[:n], k=x.k[:n], v=None if x.v is None else x.v[:n])

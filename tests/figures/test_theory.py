@@ -23,7 +23,8 @@ from figures.gallery import FIGURES
 from figures.profile import Profile
 from figures.report.build import SHOWN
 
-THEORY = sorted(set(FIGURES) - set(SHOWN))
+REGIMES = {"regime_map", "crossings", "entropy", "oracle_gap", "budget_table"}
+THEORY = sorted(set(FIGURES) - set(SHOWN) - REGIMES)
 
 
 @pytest.fixture(scope="module")

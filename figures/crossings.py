@@ -1,0 +1,119 @@
+"""What sparse + low-rank gains over the better single class, against temperature; crossings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.regimes import crossings, oracles
+from figures import style
+from figures.profile import Profile, varied
+
+TITLE = "Crossing temperatures, and the gain of sparse + low-rank"
+COUNT = 256
+ERROR = "attention_relative_frobenius"
+RANKS = (8, 16, 32)  # of 256: a budget is twice as many values a row
+STEPS = {"quick": np.arange(-2, 4.5, 2.0), "default": np.arange(-3, 5.1, 0.5)}  # log₂ t
+FOUND = ("crossing", "entropy", "largest_gain", "gain_temperature")
+LOOKS = {
+    "gaussian": (style.PALETTE[0], "-", "o"),
+    "sphere": (style.PALETTE[9], "--", "v"),
+    "clustered Q=K": (style.PALETTE[2], "-", "s"),
+    "clustered": (style.PALETTE[1], "--", "D"),
+}
+OTHERS = ((style.PALETTE[4], "P"), (style.PALETTE[8], "X"), (style.PALETTE[5], "^"))
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return errors and gains at every temperature and budget, and where the errors cross.
+
+    Methods sparse, low-rank and both as in `analysis.regimes.oracles`, the last also with metric
+    gain, over the better single one. Method "crossing", at temperature −1: metrics crossing,
+    entropy there, largest_gain and gain_temperature, on the grid; NaN where there is no crossing.
+    """
+    inputs = varied(profile, COUNT)
+    temperatures = [float(t) for t in 2.0 ** STEPS["default" if profile.draws > 200 else "quick"]]
+    budgets = [2.0 * r * max(x.n for x in inputs) / COUNT for r in RANKS]
+    table = oracles(inputs, temperatures, budgets, jobs=profile.jobs, progress=profile.progress)
+    errors = table[table.metric == ERROR].drop(columns=["metric", "trial", "stderr"])
+    index = [c for c in errors.columns if c not in ("method", "value")]
+    wide = errors.pivot(index=index, columns="method", values="value")
+    gains = (wide[["sparse", "low-rank"]].min(axis=1) / wide["both"]).rename("value").reset_index()
+    gains = gains.assign(method="both", metric="gain", trial=-1, stderr=np.nan)
+    found = crossings(table, inputs, ERROR).rename(columns={"gain": "largest_gain"})
+    heads = table.drop_duplicates(["input", "budget"]).assign(
+        method="crossing", temperature=-1.0, stderr=np.nan
+    )
+    rows = heads.drop(columns=["metric", "value"]).merge(
+        found.melt(["input", "budget"], FOUND, var_name="metric"), on=["input", "budget"]
+    )
+    columns = table.columns
+    return pd.concat([table, gains[columns], rows[columns]], ignore_index=True)
+
+
+def looks(names: list[str]) -> dict[str, dict[str, Any]]:
+    """Return colour, line style and marker of every input; others take turns."""
+    others = [name for name in names if name not in LOOKS]
+    turns = {name: OTHERS[i % len(OTHERS)] for i, name in enumerate(others)}
+    found = LOOKS | {name: (colour, ":", marker) for name, (colour, marker) in turns.items()}
+    return {
+        name: dict(zip(("color", "linestyle", "marker"), found[name])) | {"label": name}
+        for name in names
+    }
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw the gain against temperature, a panel a budget; a tick below it where errors cross."""
+    budgets = sorted(table.budget.unique())
+    gains = table[table.metric == "gain"]
+    known = looks(table.input.unique().tolist())
+    with style.style():
+        figure, axes = style.panels(1, len(budgets), height=2.6)
+        for ax, budget in zip(axes[0], budgets):
+            part = gains[gains.budget == budget]
+            at = table[(table.metric == "crossing") & (table.budget == budget)]
+            ax.set(xscale="log", yscale="log", ylim=(0.88, 1.1 * gains.value.max()))
+            for name, look in known.items():
+                line = part[part.input == name].sort_values("temperature")
+                ax.plot(line.temperature, line.value, **look)
+                ax.plot(
+                    at[at.input == name].value, [0.93], linestyle="", marker="|", markersize=9,
+                    markeredgewidth=1.8, color=look["color"],
+                )  # fmt: skip
+            ax.axhline(1.0, color="0.5", linewidth=0.8)
+            ticks = [t for t in (0.125, 0.5, 2.0, 8.0, 32.0) if t >= part.temperature.min()]
+            ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+            heights = [y for y in (1, 1.5, 2, 3, 4, 6, 8) if y <= gains.value.max()]
+            ax.set_yticks(heights, [f"{y:g}" for y in heights])
+            ax.minorticks_off()
+            ax.set(title=f"{budget:g} values a query row", xlabel="temperature t")
+        axes[0, 0].set_ylabel("× below the better single one")
+        style.legend(figure, list(axes.flat), columns=4)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    found = table[table.method == "crossing"]
+    wide = found.pivot(index=["input", "budget"], columns="metric", values="value")
+    parts = []
+    for name in found.input.unique():
+        rows = wide.loc[name].sort_index()
+        crosses = [
+            f"t = {row.crossing:.2f} (entropy {row.entropy:.3f}) " if row.crossing > 0 else "– "
+            for row in rows.itertuples()
+        ]
+        each = [f"{c}{gain:.2f}×" for c, gain in zip(crosses, rows.largest_gain)]
+        parts.append(f"{name}: {', '.join(each)}")
+    budgets = ", ".join(f"{b:g}" for b in sorted(found.budget.unique()))
+    return (
+        "How many times the error of the best found sparse + low-rank matrix is below the better "
+        "of the best sparse and the best low-rank one, at equal stored values a query row; "
+        "relative Frobenius error of row-normalised attention, "
+        f"l = {int(table.l.max())}. Ticks below: where the errors of the two single classes cross. "
+        f"Crossings, with the row entropy there over its largest value, and largest gains at "
+        f"{budgets} values: {'; '.join(parts)}."
+    )
