@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import scipy.optimize
 
 from analysis.inputs import Inputs
-from approx import exact
+from approx import checks, exact
 from approx.checks import Array
 
 
@@ -49,6 +52,53 @@ def describe(inputs: Inputs) -> dict[str, float]:
         "row_entropy": _entropy(logits, seen.sum(axis=1)),
         "median_squared_sum": float(np.median(squares[seen])),
     }
+
+
+def row_entropy(inputs: Inputs) -> float:
+    """Return the mean row entropy of exact attention over its largest value, as in `describe`."""
+    logits = exact.logits(inputs.Q, inputs.K).astype(np.float64, copy=False)
+    exact.mask(logits, 0, inputs.n, inputs.causal)
+    keys = np.arange(1, inputs.n + 1) if inputs.causal else np.full(inputs.n, inputs.l)
+    return _entropy(logits, keys)
+
+
+def temperature_at(inputs: Inputs, entropy: float) -> float:
+    """Return the temperature at which exact attention has a given row entropy.
+
+    Entropy of a row grows with t: dH/d log t is the variance of its logits under its own weights.
+
+    Parameters
+    ----------
+    entropy : float
+        As in `row_entropy`, 0 < entropy < 1.
+
+    Raises
+    ------
+    ValueError
+        No temperature between 10⁻⁶ and 10⁶ has it: equal keys have entropy at any temperature.
+
+    Examples
+    --------
+    Two keys whose logits differ by x = log 9 have weights 0.9 and 0.1:
+
+    >>> x = Inputs("two", np.ones((1, 1)), np.array([[math.log(9)], [0.0]]))
+    >>> p = np.array([0.9, 0.1])
+    >>> round(temperature_at(x, float(-(p * np.log2(p)).sum())), 9)
+    1.0
+    """
+    target = checks.positive("entropy", entropy)
+    if not target < 1:
+        raise ValueError(f"entropy must be between 0 and 1, got {entropy}")
+
+    def above(log_t: float) -> float:
+        return row_entropy(inputs.at_temperature(math.exp(log_t))) - target
+
+    ends = math.log(1e-6), math.log(1e6)
+    if not above(ends[0]) < 0 < above(ends[1]):
+        raise ValueError(
+            f"no temperature of {inputs.name} between 1e-06 and 1e+06 has row entropy {entropy}"
+        )
+    return math.exp(scipy.optimize.brentq(above, *ends, xtol=1e-12))
 
 
 def _entropy(logits: Array, keys: Array) -> float:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from figures import (
     coupling_gain,
     crossings,
+    entropy,
     eps_collapse,
     error,
     inverse_temperature,
@@ -58,4 +59,5 @@ FIGURES: dict[str, FigureModule] = {
     "raw_qr": raw_qr,
     "regime_map": regime_map,
     "crossings": crossings,
+    "entropy": entropy,
 }

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from analysis.describe import describe
-from analysis.inputs import Inputs
+from analysis.describe import describe, row_entropy, temperature_at
+from analysis.inputs import Inputs, gaussian, generative
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -34,3 +34,30 @@ def test_describe_is_its_definition(causal, scale):
     assert found["logit_std"] == pytest.approx(np.std(flat), **close)
     assert found["row_entropy"] == pytest.approx(np.mean(entropies), **close)
     assert found["median_squared_sum"] == pytest.approx(np.median(sums), rel=1e-9)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_row_entropy_is_that_of_describe(causal):
+    x = gaussian(9, 4, rng=0)
+    x = Inputs("x", x.q, x.k, causal=causal)
+    assert row_entropy(x) == describe(x)["row_entropy"]
+
+
+@pytest.mark.parametrize("entropy", [0.05, 0.5, 0.999])
+def test_temperature_at_is_the_inverse_of_entropy(entropy):
+    for x in (gaussian(20, 4, rng=0), generative(20, 4, 0.3, rng=0)):
+        t = temperature_at(x, entropy)
+        # log t to 10⁻¹², and dH/d log t is at most a variance of logits, here below 100
+        assert row_entropy(x.at_temperature(t)) == pytest.approx(entropy, abs=1e-9)
+
+
+def test_temperature_at_refuses():
+    x = gaussian(4, 2, rng=0)
+    for entropy in (1.0, 1.5):
+        with pytest.raises(ValueError, match="entropy must be between 0 and 1"):
+            temperature_at(x, entropy)
+    with pytest.raises(ValueError, match="entropy must be finite and > 0"):
+        temperature_at(x, 0.0)
+    same = Inputs("same", np.zeros((2, 1)), np.zeros((2, 1)))
+    with pytest.raises(ValueError, match="no temperature of same between 1e-06 and 1e"):
+        temperature_at(same, 0.5)

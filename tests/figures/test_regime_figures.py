@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from analysis import inputs
-from figures import regime_map
+from analysis.describe import row_entropy
+from figures import entropy, regime_map
 from figures.gallery import FIGURES
 from figures.profile import Profile, varied
 
-NAMES = ("regime_map", "crossings")
+NAMES = ("regime_map", "crossings", "entropy")
 ROUNDING = 1e-7  # of a gain: rounding of 10⁻¹⁵ of the norm in errors above 10⁻⁸ of it
 
 
@@ -107,3 +108,28 @@ def test_crossing_rows_are_those_of_the_errors(tables):
     entropy = table[table.metric == "entropy"].value.dropna()
     assert len(entropy)
     assert entropy.between(0, 1).all()
+
+
+# --- entropy -------------------------------------------------------------------------------------
+
+
+def test_entropy_is_that_of_exact_attention(tables, small):
+    table = tables["entropy"]
+    x = small.inputs[1]
+    part = table[(table.input == x.name) & (table.method == "uniform()")]
+    assert set(part.entropy) == set(entropy.GRIDS["quick"])
+    for row in part.itertuples():
+        found = row_entropy(x.at_temperature(row.temperature))
+        assert found == pytest.approx(row.entropy, abs=1e-9)
+
+
+def test_classes_at_equal_entropy(tables):
+    wide = entropy.medians(tables["entropy"])
+    assert not wide.isna().any(axis=None)
+    least = wide[["largest", "truncated_svd"]].min(axis=1)
+    assert (wide["godec"] <= least * (1 + ROUNDING)).all()
+    # sparse below, low-rank above, on Gaussian inputs as published
+    gauss = wide.loc["gaussian"]
+    assert gauss["largest"][0.1] < gauss["truncated_svd"][0.1]
+    # uniform attention has error √(1 − 1/(l Σp²)) and is of rank 1: the SVD is below it
+    assert (wide["truncated_svd"] < wide["uniform"]).all()

@@ -1,0 +1,127 @@
+"""Error against the entropy of attention at equal budget: which class wins where."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import inputs as data
+from analysis import sweep
+from analysis.describe import temperature_at
+from analysis.inputs import Inputs
+from analysis.metrics import compare
+from approx import parse
+from approx.base import Approximation
+from figures import style
+from figures.profile import Profile, varied
+
+TITLE = "Error against the entropy of attention at equal budget"
+COLUMNS = (*sweep.COLUMNS, "entropy")
+COUNT, SHARE = 256, 8  # rows at most; the budget is l/8 values a row
+DELTA = 0.3
+GRIDS = {
+    "quick": (0.1, 0.5, 0.9),
+    "default": (0.02, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98, 0.995, 0.999),
+}
+ERROR, TV = "attention_relative_frobenius", "attention_tv"
+SPECS = (
+    "uniform",
+    "sliding_window",
+    "top_k",
+    "positive",
+    "scatterbrain(low_rank=positive(), sparse=top_k())",
+    "truncated_svd(space='attention')",
+    "godec(rank=0, space='attention')",
+    "godec(space='attention')",
+)
+TICKS = (0.1, 0.5, 0.9, 0.99, 0.999)
+FLOOR, CEILING = 1e-3, 10.0
+
+
+def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
+    """Return the errors of row-normalised attention."""
+    found = compare(approximation, inputs.Q, inputs.K, causal=inputs.causal)
+    return {name: found[name] for name in (ERROR, TV)}
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return errors where attention has given mean row entropies over log l (column entropy)."""
+    inputs = varied(profile, COUNT)
+    n, seed = inputs[0].n, profile.seed
+    inputs[2:2] = [
+        data.generative(n, inputs[0].d, DELTA, shared=shared, rng=seed) for shared in (True, False)
+    ]
+    grid = GRIDS["default" if profile.draws > 200 else "quick"]
+    parts = []
+    for x in inputs:
+        at = {temperature_at(x, entropy): entropy for entropy in grid}
+        found = sweep.sweep(
+            [parse(spec) for spec in SPECS], x, list(at), trials=profile.trials, seed=seed,
+            budget=x.l / SHARE, measure=errors, jobs=profile.jobs, progress=profile.progress,
+            label=x.name,
+        )  # fmt: skip
+        parts.append(found.assign(entropy=found.temperature.map(at)))
+    return pd.concat(parts, ignore_index=True)
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw one panel an input, the error against entropy."""
+    names = table.input.unique().tolist()
+    columns = 3
+    rows = -(-len(names) // columns)
+    part = table[table.metric == ERROR]
+    with style.style():
+        figure, axes = style.panels(rows, columns)
+        for ax, name in zip(axes.flat, names):
+            one = part[part.input == name]
+            for spec in style.order(one.method):
+                middle = one[one.method == spec].groupby("entropy").value.median()
+                ax.plot(middle.index, middle.clip(upper=1e300), **style.look(spec))
+            ax.set(xscale="logit", yscale="log", ylim=(FLOOR, CEILING), title=name)
+            ax.set_xticks(TICKS, [f"{t:g}" for t in TICKS])
+            ax.minorticks_off()
+        for ax in axes.flat[len(names) :]:
+            ax.set_axis_off()
+        for column in range(columns):
+            last = max(i for i in range(column, len(names), columns))
+            axes.flat[last].set_xlabel("row entropy / ln l")
+            axes.flat[last].tick_params(labelbottom=True)
+        for ax in axes[:, 0]:
+            ax.set_ylabel("relative error")
+        style.legend(figure, list(axes.flat))
+    return figure
+
+
+def medians(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the median error over trials by (input, entropy), a column a family of methods."""
+    part = table[table.metric == ERROR]
+    family = part.method.str.split("(").str[0]
+    family = family.mask(part.method.str.startswith("godec(rank=0"), "largest")
+    keys = ["input", "entropy", "family"]
+    return part.assign(family=family).groupby(keys, sort=False).value.median().unstack()
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    wide = medians(table)
+    parts = []
+    for name, one in wide.groupby("input", sort=False):
+        one = one.droplevel("input").sort_index()
+        sparse = one.index[one["largest"] < one["truncated_svd"]]
+        gain = (one[["largest", "truncated_svd"]].min(axis=1) / one["godec"]).sort_values()
+        until = f"up to {sparse.max():g}" if len(sparse) else "nowhere"
+        parts.append(f"{name} {until}, {gain.iloc[-1]:.2f}× at {gain.index[-1]:g}")
+    lost = int((wide["positive"] > wide["uniform"]).sum())
+    ratio = float((wide["positive"] / wide["uniform"]).median())
+    better = int((wide["scatterbrain"] < wide[["positive", "top_k"]].min(axis=1)).sum())
+    wins = int((wide["scatterbrain"] < wide[["largest", "truncated_svd"]].min(axis=1)).sum())
+    return (
+        f"Relative Frobenius error of row-normalised attention at l/{SHARE} stored values a query "
+        f"row, l = {int(table.l.max())}, against the mean row entropy over ln l; the temperature "
+        "is what it takes. Medians over trials; top-k and the window are normalised over what they "
+        "keep. Where the largest entries are better than the truncated SVD, and the largest gain "
+        f"of both together over the better of the two: {'; '.join(parts)}. The Performer is above "
+        f"uniform attention in {lost} of {len(wide)} places (median ratio {ratio:.3g}). "
+        "Scatterbrain is below the better of Performer and top-k at the same budget in "
+        f"{better}, below the better oracle of a single class in {wins}."
+    )
