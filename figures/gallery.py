@@ -16,6 +16,7 @@ from figures import (
     inverse_temperature,
     log_variance,
     moments,
+    oracle_gap,
     performer_error,
     performer_ratio,
     price,
@@ -60,4 +61,5 @@ FIGURES: dict[str, FigureModule] = {
     "regime_map": regime_map,
     "crossings": crossings,
     "entropy": entropy,
+    "oracle_gap": oracle_gap,
 }

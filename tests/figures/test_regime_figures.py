@@ -4,14 +4,18 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from analysis import inputs
 from analysis.describe import row_entropy
-from figures import entropy, regime_map
+from approx import exact
+from approx.base import Approximation
+from approx.parts import Addition, Factors
+from figures import entropy, oracle_gap, regime_map
 from figures.gallery import FIGURES
 from figures.profile import Profile, varied
 
-NAMES = ("regime_map", "crossings", "entropy")
+NAMES = ("regime_map", "crossings", "entropy", "oracle_gap")
 ROUNDING = 1e-7  # of a gain: rounding of 10⁻¹⁵ of the norm in errors above 10⁻⁸ of it
 
 
@@ -133,3 +137,33 @@ def test_classes_at_equal_entropy(tables):
     assert gauss["largest"][0.1] < gauss["truncated_svd"][0.1]
     # uniform attention has error √(1 − 1/(l Σp²)) and is of rank 1: the SVD is below it
     assert (wide["truncated_svd"] < wide["uniform"]).all()
+
+
+# --- oracle_gap ----------------------------------------------------------------------------------
+
+
+def test_scatterbrain_and_robust_pca_within_their_budget(tables):
+    table = tables["oracle_gap"]
+    share = table[table.metric == "share"]
+    at_budget = share[share.method != oracle_gap.PURSUIT]
+    assert (at_budget.value <= 1 / oracle_gap.SHARE + 1e-12).all()
+    wide = oracle_gap.gaps(table)
+    assert (wide["godec"] <= wide[["largest", "truncated_svd"]].min(axis=1) * (1 + ROUNDING)).all()
+    # rank and entries of its choice: no compression of attention with entries everywhere
+    gauss = share[(share.method == oracle_gap.PURSUIT) & (share.input == "gaussian")]
+    assert (gauss.value > 1).all()
+    pursuit = table[(table.method == oracle_gap.PURSUIT) & (table.metric == oracle_gap.ERROR)]
+    assert (pursuit.value < 0.01).all()  # it reproduces the matrix, but for its tolerance
+
+
+def test_cut_of_what_is_low_rank_and_sparse_is_exact():
+    x = inputs.Inputs("x", np.zeros((16, 2)), np.ones((16, 2)))
+    spike = np.zeros((16, 16))
+    spike[3, 5] = 1.0
+    D = exact.softmax(x.Q, x.K)
+    part = Addition(csr_array(spike))
+    low = Factors(np.full((16, 1), 0.25), np.full((16, 1), 0.25), np.zeros(16))
+    found = oracle_gap.cut(x, Approximation(low, part, space="attention"), 4.0)
+    # the low-rank part is D itself, the spike does not count: entries are those of D − L
+    np.testing.assert_allclose(found.to_dense(), D, atol=1e-14)
+    assert found.parameters <= 4 * 16
