@@ -130,7 +130,7 @@ def oracles(
                 budget=budget, jobs=jobs, progress=progress, label=f"{label}, budget {budget:g}",
             )  # fmt: skip
             parts.append(found[found.metric.isin(kept)].assign(method=label))
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat([part for part in parts if len(part)], ignore_index=True)
 
 
 def crossings(table: pd.DataFrame, inputs: Sequence[Inputs], metric: str) -> pd.DataFrame:

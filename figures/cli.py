@@ -13,7 +13,7 @@ from typing import Any
 NAMES = (
     "error", "price", "moments", "rank", "spectrum", "recall",
     "performer_ratio", "coupling_gain", "log_variance", "inverse_temperature", "performer_error",
-    "eps_collapse", "raw_qr", "regime_map", "crossings", "entropy", "oracle_gap",
+    "eps_collapse", "raw_qr", "regime_map", "crossings", "entropy", "oracle_gap", "budget_table",
 )  # fmt: skip
 PROFILES = ("quick", "default", "full")
 

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from figures import (
+    budget_table,
     coupling_gain,
     crossings,
     entropy,
@@ -62,4 +63,5 @@ FIGURES: dict[str, FigureModule] = {
     "crossings": crossings,
     "entropy": entropy,
     "oracle_gap": oracle_gap,
+    "budget_table": budget_table,
 }

@@ -11,11 +11,11 @@ from analysis.describe import row_entropy
 from approx import exact
 from approx.base import Approximation
 from approx.parts import Addition, Factors
-from figures import entropy, oracle_gap, regime_map
+from figures import budget_table, entropy, oracle_gap, regime_map
 from figures.gallery import FIGURES
 from figures.profile import Profile, varied
 
-NAMES = ("regime_map", "crossings", "entropy", "oracle_gap")
+NAMES = ("regime_map", "crossings", "entropy", "oracle_gap", "budget_table")
 ROUNDING = 1e-7  # of a gain: rounding of 10⁻¹⁵ of the norm in errors above 10⁻⁸ of it
 
 
@@ -167,3 +167,21 @@ def test_cut_of_what_is_low_rank_and_sparse_is_exact():
     # the low-rank part is D itself, the spike does not count: entries are those of D − L
     np.testing.assert_allclose(found.to_dense(), D, atol=1e-14)
     assert found.parameters <= 4 * 16
+
+
+# --- budget_table --------------------------------------------------------------------------------
+
+
+def test_gains_are_over_the_better_part_alone(tables, small):
+    table = tables["budget_table"]
+    assert set(table.budget) == {2.0, 4.0, 8.0}  # 1/32, 1/16 and 1/8 of 64
+    keys = ["input", "budget", "method"]
+    for metric in budget_table.METRICS:
+        medians = table[table.metric == metric].groupby(keys).value.median()
+        gains = table[table.metric == f"{metric}_gain"].set_index(keys).value
+        assert {spec for _, _, spec in gains.index} == set(budget_table.PARTS)
+        for (name, budget, spec), gain in gains.items():
+            alone = [medians[name, budget, part] for part in budget_table.PARTS[spec]]
+            assert gain == pytest.approx(min(alone) / medians[name, budget, spec])
+    gains = table[(table.metric == f"{entropy.ERROR}_gain")].set_index(keys).value
+    assert (gains.xs(budget_table.SPLIT, level="method") >= 1 - ROUNDING).all()

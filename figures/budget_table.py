@@ -1,0 +1,140 @@
+"""Errors at 1/32, 1/16 and 1/8 of the memory, as the Scatterbrain paper tabulates them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+
+from analysis import sweep
+from approx import parse
+from figures import style
+from figures.entropy import ERROR, TV, errors
+from figures.profile import Profile
+
+TITLE = "Errors at 1/32, 1/16 and 1/8 of the memory"
+SHARES = (Fraction(1, 32), Fraction(1, 16), Fraction(1, 8))  # of l values a query row
+METRICS = {ERROR: "relative Frobenius error", TV: "total variation"}
+WINDOW = "scatterbrain(low_rank=positive(), sparse=sliding_window())"
+TOP_K = "scatterbrain(low_rank=positive(), sparse=top_k())"
+SPLIT = "godec(space='attention')"
+LARGEST, SVD = "godec(rank=0, space='attention')", "truncated_svd(space='attention')"
+PARTS = {  # combination -> sparse part alone, low-rank part alone
+    WINDOW: ("sliding_window", "positive"),
+    TOP_K: ("top_k", "positive"),
+    SPLIT: (LARGEST, SVD),
+}
+ROWS = {
+    "uniform": "uniform attention",
+    "positive": "Performer",
+    "sliding_window": "sliding window",
+    WINDOW: "Scatterbrain, window",
+    "top_k": "top-k (oracle)",
+    TOP_K: "Scatterbrain, top-k",
+    LARGEST: "largest entries (oracle)",
+    SVD: "SVD (oracle)",
+    SPLIT: "sparse + low-rank (oracle)",
+}
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return errors at t = 1 of templates filled to each budget; ``method`` is the template.
+
+    Metrics: both errors of row-normalised attention, and for the combinations …_gain: how many
+    times the median over trials is below the better of their two parts alone at the same budget.
+    """
+    parts = []
+    for x in profile.inputs:
+        for share in SHARES:
+            for spec in ROWS:
+                found = sweep.sweep(
+                    [parse(spec)], x, (1.0,), trials=profile.trials, seed=profile.seed,
+                    budget=x.l * float(share), measure=errors, jobs=profile.jobs,
+                    progress=profile.progress, label=f"{x.name}, {share} of the memory",
+                )  # fmt: skip
+                parts.append(found.assign(method=spec))
+    table = pd.concat([part for part in parts if len(part)], ignore_index=True)
+    index = ["input", "layer", "head", "n", "l", "d", "temperature", "budget", "metric"]
+    wide = table.groupby([*index, "method"], sort=False).value.median().unstack()
+    gains = [
+        (wide.reindex(columns=alone).min(axis=1, skipna=False) / wide[both])
+        .rename("value")
+        .reset_index()
+        .assign(method=both)
+        for both, alone in PARTS.items()
+        if both in wide
+    ]
+    rows = pd.concat(gains, ignore_index=True).dropna(subset=["value"])
+    rows = rows.assign(metric=rows.metric + "_gain", trial=-1, stderr=np.nan)
+    return pd.concat([table, rows[table.columns]], ignore_index=True)
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw a table an input and a metric: a row a method, a column a budget."""
+    names = table.input.unique().tolist()
+    with style.style():
+        figure = Figure(figsize=(7.0, 1.85 * len(names) + 0.3))
+        axes = figure.subplots(len(names), len(METRICS), squeeze=False)
+        for line, name in zip(axes, names):
+            for ax, (metric, label) in zip(line, METRICS.items()):
+                _cells(ax, table[table.input == name], metric)
+                ax.set_title(f"{name}: {label}")
+            line[1].set_yticklabels([])
+        for line in axes[:-1]:
+            for ax in line:
+                ax.set_xticklabels([])
+        for ax in axes[-1]:
+            ax.set_xlabel("stored values a query row / l")
+    return figure
+
+
+def _cells(ax: Axes, part: pd.DataFrame, metric: str) -> None:
+    budgets = sorted(part.budget.unique())
+    wide, gains = (
+        part[part.metric == name]
+        .pivot_table("value", "method", "budget", aggfunc="median")
+        .reindex(index=list(ROWS), columns=budgets)
+        .to_numpy(float)
+        for name in (metric, f"{metric}_gain")
+    )
+    colours = np.clip(wide, 1e-3, None)
+    ax.imshow(colours, cmap="RdYlBu_r", norm=LogNorm(1e-2, 1e2), aspect="auto", alpha=0.55)
+    for (i, j), value in np.ndenumerate(wide):
+        text = "–" if np.isnan(value) else f"{value:.3g}"
+        if gains[i, j] > 0:
+            text += f"  ({gains[i, j]:.2f}×)"
+        ax.text(j, i, text, ha="center", va="center", fontsize=6.5)
+    ax.set_xticks(range(len(budgets)), [str(share) for share in SHARES[: len(budgets)]])
+    ax.set_yticks(range(len(ROWS)), list(ROWS.values()), fontsize=7)
+    ax.tick_params(length=0)
+    ax.grid(False)
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    gains = table[table.metric == f"{ERROR}_gain"]
+    parts = []
+    for spec in PARTS:
+        values = gains[gains.method == spec].value
+        if len(values):
+            parts.append(
+                f"{ROWS[spec]} {values.min():.2f} to {values.max():.2f}× (below both in "
+                f"{int((values > 1).sum())} of {len(values)} places)"
+            )
+    medians = (
+        table[table.metric == ERROR].groupby(["input", "budget", "method"]).value.median().unstack()
+    )
+    runnable = medians[[s for s in ("positive", "sliding_window", WINDOW) if s in medians]]
+    wins = int((runnable.min(axis=1) < medians["uniform"]).sum())
+    return (
+        f"Row-normalised attention at t = 1, l = {int(table.l.max())}: errors at 1/32, 1/16 and "
+        "1/8 of l stored values a query row, entries + 2·rank; medians over trials. In "
+        "parentheses: how many times a combination is below the better of its two parts alone at "
+        f"the same budget; in relative Frobenius error: {'; '.join(parts)}. Of what runs without "
+        "seeing the whole matrix, Performer, window and both, the best is below uniform attention "
+        f"in {wins} of {len(medians)} places. A dash: nothing of that kind fits."
+    )
