@@ -114,6 +114,6 @@ def caption(table: pd.DataFrame) -> str:
         "of the best sparse and the best low-rank one, at equal stored values a query row; "
         "relative Frobenius error of row-normalised attention, "
         f"l = {int(table.l.max())}. Ticks below: where the errors of the two single classes cross. "
-        f"Crossings, with the row entropy there over its largest value, and largest gains at "
-        f"{budgets} values: {'; '.join(parts)}."
+        "Crossings, with the row entropy there over its largest value, and largest gains on this "
+        f"grid of temperatures at {budgets} values: {'; '.join(parts)}."
     )
