@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from figures import (
     budget_table,
+    combinations,
     coupling_gain,
     crossings,
     entropy,
@@ -64,4 +65,5 @@ FIGURES: dict[str, FigureModule] = {
     "entropy": entropy,
     "oracle_gap": oracle_gap,
     "budget_table": budget_table,
+    "combinations": combinations,
 }

@@ -8,14 +8,14 @@ from scipy.sparse import csr_array
 
 from analysis import inputs
 from analysis.describe import row_entropy
-from approx import exact
+from approx import exact, parse
 from approx.base import Approximation
 from approx.parts import Addition, Factors
-from figures import budget_table, entropy, oracle_gap, regime_map
+from figures import budget_table, combinations, entropy, oracle_gap, regime_map
 from figures.gallery import FIGURES
 from figures.profile import Profile, varied
 
-NAMES = ("regime_map", "crossings", "entropy", "oracle_gap", "budget_table")
+NAMES = ("regime_map", "crossings", "entropy", "oracle_gap", "budget_table", "combinations")
 ROUNDING = 1e-7  # of a gain: rounding of 10⁻¹⁵ of the norm in errors above 10⁻⁸ of it
 
 
@@ -185,3 +185,28 @@ def test_gains_are_over_the_better_part_alone(tables, small):
             assert gain == pytest.approx(min(alone) / medians[name, budget, spec])
     gains = table[(table.metric == f"{entropy.ERROR}_gain")].set_index(keys).value
     assert (gains.xs(budget_table.SPLIT, level="method") >= 1 - ROUNDING).all()
+
+
+# --- combinations --------------------------------------------------------------------------------
+
+
+def test_gains_are_over_the_better_part_alone_at_the_same_budget(tables):
+    table = tables["combinations"]
+    nothing = combinations.NOTHING
+    errors = table[table.metric == combinations.ERROR]
+    middle = errors.groupby(["input", "temperature", "support", "low_rank"]).value.median()
+    gains = table[table.metric == "gain"]
+    assert set(gains.support) == set(combinations.SUPPORTS)
+    assert set(gains.low_rank) == set(combinations.MAPS)
+    for row in gains.itertuples():
+        at = (row.input, row.temperature)
+        better = min(middle[(*at, row.support, nothing)], middle[(*at, nothing, row.low_rank)])
+        assert row.value == better / middle[(*at, row.support, row.low_rank)]
+
+
+def test_what_the_caption_calls_runnable_is_no_oracle(tables):
+    table = tables["combinations"]
+    pairs = table[(table.metric == "gain")]
+    runnable = combinations._runnable(pairs)
+    for method, free in zip(pairs.method, runnable):
+        assert parse(method).oracle == (not free)

@@ -23,7 +23,7 @@ from figures.gallery import FIGURES
 from figures.profile import Profile
 from figures.report.build import SHOWN
 
-REGIMES = {"regime_map", "crossings", "entropy", "oracle_gap", "budget_table"}
+REGIMES = {"regime_map", "crossings", "entropy", "oracle_gap", "budget_table", "combinations"}
 THEORY = sorted(set(FIGURES) - set(SHOWN) - REGIMES)
 
 

@@ -1,0 +1,156 @@
+"""Every support with every low-rank map, at one budget, against its two parts alone."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+
+from analysis import sweep
+from approx import parse
+from figures import style
+from figures.entropy import ERROR, errors
+from figures.profile import Profile, varied
+
+TITLE = "Scatterbrain of every support and every map"
+SUPPORTS = {
+    "sliding_window": "window",
+    "chunk": "chunks",
+    "strided": "strides",
+    "random": "random keys",
+    "lsh(rounds=8)": "LSH",
+    "smyrf(rounds=4)": "SMYRF",
+    "reformer(rounds=2)": "Reformer",
+    "threshold": "threshold*",
+    "top_k": "top-k*",
+}
+MAPS = {
+    "uniform": "uniform*",
+    "positive": "Performer",
+    "positive(projection='orthogonal')": "orthogonal",
+    "generalized_exponential": "FAVOR++",
+    "trigonometric": "Fourier",
+    "truncated_svd": "SVD*",
+}
+NOTHING = "nothing"
+COUNT = 256
+TEMPERATURES = {"quick": (1.0,), "default": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)}
+COLUMNS = (*sweep.COLUMNS, "support", "low_rank")
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return the error of row-normalised attention of supports, maps, and all pairs of them.
+
+    Columns ``support``, ``low_rank``: "nothing" where the other is alone at the whole budget.
+    Metric gain, of a pair: the median error of the better of its two parts alone over its own.
+    """
+    small = profile.draws <= 200
+    inputs = varied(profile, COUNT)
+    inputs = inputs[:1] + inputs[-1:] if small else inputs
+    run = partial(
+        sweep.sweep, inputs=inputs, temperatures=TEMPERATURES["quick" if small else "default"],
+        trials=min(profile.trials, 3), seed=profile.seed, budget=profile.budget, measure=errors,
+        jobs=profile.jobs, progress=profile.progress,
+    )  # fmt: skip
+    parts = []
+    for support in (NOTHING, *SUPPORTS):
+        for low in (NOTHING, *MAPS):
+            if support != low:
+                spec = _spec(support, low)
+                found = run([parse(spec)], label=spec)
+                parts.append(found[found.metric == ERROR].assign(support=support, low_rank=low))
+    table = pd.concat([part for part in parts if len(part)], ignore_index=True)
+    return pd.concat([table, _gains(table)[list(table.columns)]], ignore_index=True)
+
+
+def _spec(support: str, low: str) -> str:
+    if NOTHING in (support, low):
+        return low if support == NOTHING else support
+    return f"scatterbrain(low_rank={low}, sparse={support})"
+
+
+def _gains(table: pd.DataFrame) -> pd.DataFrame:
+    keys = ["input", "layer", "head", "n", "l", "d", "temperature", "budget"]
+    middle = table.groupby([*keys, "support", "low_rank"], sort=False).value.median().reset_index()
+    pairs = middle[(middle.support != NOTHING) & (middle.low_rank != NOTHING)]
+    for part in ("support", "low_rank"):
+        other = "low_rank" if part == "support" else "support"
+        alone = middle[middle[other] == NOTHING].drop(columns=other)
+        pairs = pairs.merge(alone, on=[*keys, part], suffixes=("", f"_{part}"))
+    better = pairs[["value_support", "value_low_rank"]].min(axis=1)
+    method = [_spec(support, low) for support, low in zip(pairs.support, pairs.low_rank)]
+    return pairs.assign(
+        value=better / pairs.value, method=method, metric="gain", trial=-1, stderr=np.nan
+    )
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw the largest gain of each pair over temperature, and where; one panel an input."""
+    gains = table[table.metric == "gain"]
+    names = gains.input.unique().tolist()
+    with style.style():
+        columns = min(2, len(names))
+        lines = -(-len(names) // columns)
+        figure = Figure(figsize=(7.0, 2.3 * lines + 0.5))
+        axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
+        for ax in list(axes.flat)[len(names) :]:
+            ax.set_visible(False)
+        norm = TwoSlopeNorm(1.0, 0.5, 2.0)
+        for ax, name in zip(axes.flat, names):
+            best = _best(gains[gains.input == name])
+            for _, row in best.iterrows():
+                i, j = list(SUPPORTS).index(row.support), list(MAPS).index(row.low_rank)
+                text = f"{row.value:.2f} @{row.temperature:g}"
+                ax.text(j, i, text, ha="center", va="center", fontsize=5.4)
+            wide = best.pivot(index="support", columns="low_rank", values="value")
+            wide = wide.reindex(index=list(SUPPORTS), columns=list(MAPS))
+            image = ax.imshow(wide, cmap="RdBu", norm=norm, aspect="auto", alpha=0.75)
+            ax.set_title(name)
+            ax.set_xticks(range(len(MAPS)), list(MAPS.values()), fontsize=6.5, rotation=20)
+            ax.set_yticks(range(len(SUPPORTS)), list(SUPPORTS.values()), fontsize=6.5)
+            ax.tick_params(length=0, labelbottom=ax in axes[-1] or ax in axes[-2])
+            ax.grid(False)
+        bar = figure.colorbar(
+            image, ax=axes, location="bottom", fraction=0.02, aspect=50, extend="both"
+        )
+        bar.set_label("× below the better part alone, at its best temperature")
+    return figure
+
+
+def _best(gains: pd.DataFrame) -> pd.DataFrame:
+    """Return, of every pair, the largest gain and its temperature."""
+    return gains.loc[gains.groupby(["support", "low_rank"], sort=False).value.idxmax()]
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    gains = table[table.metric == "gain"]
+    runnable = gains[_runnable(gains)]
+    top, practical = (g.sort_values("value", kind="stable").iloc[-1] for g in (gains, runnable))
+    errors, at = table[table.metric == ERROR], ["input", "temperature"]
+    middle = errors.groupby([*at, "support", "low_rank"]).value.median().reset_index()
+    flat = middle[(middle.low_rank == "uniform") & (middle.support == NOTHING)]
+    pairs = middle[(middle.support != NOTHING) & (middle.low_rank != NOTHING) & _runnable(middle)]
+    pairs = pairs.merge(flat, on=at, suffixes=("", "_flat"))
+    return (
+        f"Row-normalised attention, relative Frobenius error, {table.budget.iloc[0]:g} stored "
+        f"values a query row, l = {int(table.l.max())}, half of the budget to entries. Each cell: "
+        "how many times the pair is below the better of its two parts alone at the whole budget, "
+        "at the temperature (after @) where that is most; blue: above 1. An asterisk needs the "
+        "whole matrix, as the row means of exp(q·k) do beside exact entries. "
+        f"Of {len(gains)} pairs and temperatures {(gains.value > 1).mean():.0%} gain "
+        f"anything; most, {top.value:.2f}×, {top.method} on {top.input} at t = "
+        f"{top.temperature:g}. Without the whole matrix {(runnable.value > 1).mean():.0%} gain; "
+        f"most, {practical.value:.2f}×, {practical.method} on {practical.input} at t = "
+        f"{practical.temperature:g}; {(pairs.value < pairs.value_flat).mean():.0%} are below "
+        "uniform attention."
+    )
+
+
+def _runnable(table: pd.DataFrame) -> pd.Series:
+    """Return where no part needs the whole matrix."""
+    seeing = table.support.isin(["top_k", "threshold"])
+    return ~(seeing | table.low_rank.isin(["uniform", "truncated_svd"]))
