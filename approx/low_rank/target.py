@@ -10,6 +10,7 @@ import scipy.sparse
 from approx import exact, memory
 from approx.base import Approximation
 from approx.checks import Array
+from approx.low_rank.krylov import Streamed, Stripes
 from approx.parts import Addition, Factors
 
 
@@ -24,6 +25,18 @@ def matrix(Q: Array, K: Array, space: str) -> tuple[Array, float]:
     n, l = len(Q), len(K)
     memory.reserve(8 * n * l * 6, f"decomposing a dense {n}×{l} matrix", "n or l")
     return exact.scaled_kernel(Q, K) if space == "kernel" else (exact.softmax(Q, K), 0.0)
+
+
+def stripes(Q: Array, K: Array, space: str) -> tuple[Stripes, float]:
+    """Return (D, top) as `matrix` does, D as one stripe, or streamed where it would not fit."""
+    try:
+        D, top = matrix(Q, K, space)
+    except memory.ResourceLimitError:
+        if space == "attention":
+            return Streamed(Q, K, exact.log_row_sums(Q, K)), 0.0
+        tops = [float((Q[rows] @ K.T).max()) for rows in exact.stripes(len(Q), len(K))]
+        return Streamed(Q, K, np.full(len(Q), max(tops))), max(tops)
+    return [(slice(0, len(Q)), D)], top
 
 
 def approximation(

@@ -1,0 +1,257 @@
+"""Truncated SVD: ranks from an error or an energy, and the routes for large matrices."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from approx import memory, parse
+from approx.low_rank import target, truncated_svd
+from approx.low_rank.krylov import Streamed, block_krylov
+from approx.low_rank.truncated_svd import TruncatedSVD
+
+EPS = np.finfo(float).eps
+
+
+def inputs(n=30, l=20, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, d)), rng.standard_normal((l, d))
+
+
+def dense(Q, K, space):
+    D = np.exp(Q @ K.T)
+    return D if space == "kernel" else D / D.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+@pytest.mark.parametrize("epsilon", [0.9, 0.1, 1e-2, 1e-4, 1e-12])
+def test_epsilon_gives_the_least_rank_with_that_spectral_error(space, epsilon):
+    Q, K = inputs()
+    D = dense(Q, K, space)
+    A = TruncatedSVD(space=space, epsilon=epsilon).approximate(Q, K)
+    top = np.linalg.norm(D, 2)
+    # a few roundings of σ₁ beside an error that is at most ε·σ₁
+    assert np.linalg.norm(D - A.to_dense(), 2) <= (epsilon + 100 * EPS) * top
+    s = np.linalg.svd(D, compute_uv=False)
+    assert A.rank == np.linalg.matrix_rank(D, tol=epsilon * s[0])
+    same = TruncatedSVD(rank=A.rank, space=space).approximate(Q, K)
+    np.testing.assert_array_equal(A.to_dense(), same.to_dense())
+    if A.rank > 1:
+        less = TruncatedSVD(rank=A.rank - 1, space=space).approximate(Q, K)
+        assert np.linalg.norm(D - less.to_dense(), 2) > epsilon * top
+
+
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+@pytest.mark.parametrize("energy", [0.1, 0.9, 0.99, 1 - 1e-6])
+def test_energy_gives_the_least_rank_with_that_share(space, energy):
+    Q, K = inputs()
+    D = dense(Q, K, space)
+    A = TruncatedSVD(space=space, energy=energy).approximate(Q, K)
+    # orthogonal parts: ‖A‖² + ‖D − A‖² = ‖D‖²
+    total = np.linalg.norm(D) ** 2
+    assert np.linalg.norm(A.to_dense()) ** 2 >= energy * total * (1 - 100 * EPS)
+    if A.rank > 1:
+        less = TruncatedSVD(rank=A.rank - 1, space=space).approximate(Q, K)
+        assert np.linalg.norm(less.to_dense()) ** 2 < energy * total
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.floats(1e-9, 0.999), st.data())
+def test_least_rank_is_its_definition(values, share, data):
+    s = np.sort(np.array([1.0, *values]))[::-1]
+    total = math.fsum(s**2)
+    ranks = range(1, len(s) + 1)
+    rest = [*s[1:], 0.0]
+    by_error = next(r for r in ranks if rest[r - 1] <= share)
+    assert (TruncatedSVD(epsilon=share).least_rank(s, s @ s) or len(s)) == by_error
+    found = TruncatedSVD(energy=share).least_rank(s, s @ s)
+    kept = [math.fsum(s[:r] ** 2) / total for r in ranks]
+    # sums of at most 10 terms, and the forgiven 1e-15 each: a tie may fall on either side
+    assert kept[found - 1] >= share * (1 - 100 * EPS)
+    assert found == 1 or kept[found - 2] < share * (1 + 100 * EPS)
+    # the leading values alone: the same answer, or None
+    part = s[: data.draw(st.integers(1, len(s)))]
+    assert TruncatedSVD(epsilon=share).least_rank(part, s @ s) in (by_error, None)
+    assert TruncatedSVD(energy=share).least_rank(part, s @ s) in (found, None)
+    assert TruncatedSVD(rank=len(s)).least_rank(s, total) == len(s)
+    assert TruncatedSVD(rank=len(s) + 1).least_rank(s, total) is None
+
+
+def test_all_of_the_energy_and_a_constant_matrix():
+    Q, K = inputs(6, 4)
+    A = TruncatedSVD(energy=1.0).approximate(Q, K)
+    np.testing.assert_allclose(A.to_dense(), np.exp(Q @ K.T), rtol=1e-12)
+    one = np.zeros((3, 1))
+    for given_ in ({"energy": 0.5}, {"epsilon": 0.5}):
+        assert TruncatedSVD(**given_).approximate(one, one).rank == 1
+
+
+def test_hot_logits_have_a_rank_too():
+    Q = 100 * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    for given_ in ({"energy": 0.99}, {"epsilon": 0.01}):
+        assert TruncatedSVD(**given_).approximate(Q, Q).rank == 3  # e^{10⁴} times the identity
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("truncated_svd(3, epsilon=0.1)", "give one of .*, got rank and epsilon"),
+        ("truncated_svd(3, energy=0.1)", "got rank and energy"),
+        ("truncated_svd(epsilon=0.1, energy=0.9)", "got epsilon and energy"),
+        ("truncated_svd(epsilon=1.0)", r"epsilon must be < 1, got 1\.0"),
+        ("truncated_svd(epsilon=0)", "epsilon must be finite and > 0"),
+        ("truncated_svd(energy=1.5)", r"energy must be <= 1, got 1\.5"),
+        ("truncated_svd(energy=-1)", "energy must be finite and > 0"),
+    ],
+)
+def test_refusals(spec, message):
+    with pytest.raises(ValueError, match=message):
+        parse(spec)
+
+
+def test_templates_and_budgets():
+    shape = {"n": 40, "l": 24, "d": 3}
+    assert TruncatedSVD().is_template
+    assert TruncatedSVD().within(16, **shape) == TruncatedSVD(rank=10)
+    for method in (TruncatedSVD(epsilon=0.1), TruncatedSVD(energy=0.9)):
+        assert parse(str(method)) == method
+        assert not method.is_template
+        assert method.price(**shape) is None
+        assert method.within(1000, **shape) is None  # it chooses its own rank
+        with pytest.raises(ValueError, match="budget must be finite"):
+            method.within(0, **shape)
+
+
+# The routes for large matrices, on small ones
+
+
+@pytest.fixture
+def _small_is_large(monkeypatch):
+    monkeypatch.setattr(truncated_svd, "DENSE", 8)
+    monkeypatch.setattr(truncated_svd, "START", 2)
+    monkeypatch.setattr(truncated_svd, "SHARE", 0.3)
+
+
+def too_large(monkeypatch):
+    def refuse(*_):
+        raise memory.ResourceLimitError("decomposing a dense matrix")
+
+    monkeypatch.setattr(target, "matrix", refuse)
+
+
+def assert_nearly_the_best(A, D, rank):
+    s = np.linalg.svd(D, compute_uv=False)
+    rest = np.linalg.norm(s[rank:])
+    assert A.rank == rank
+    # A residual of 1e-3 of the error is an excess of its square, in units of the gap; where that
+    # is none the theorem's ε holds instead. 1e-7: what the squares of D resolve.
+    error = D - A.to_dense()
+    assert np.linalg.norm(error) <= 1.001 * rest + 2e-7 * np.linalg.norm(s)
+    assert np.linalg.norm(error, 2) <= 1.01 * (s[rank] if rank < len(s) else 0) + 2e-7 * s[0]
+
+
+@pytest.mark.usefixtures("_small_is_large")
+@pytest.mark.parametrize("fits", [True, False], ids=["dense", "streamed"])
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+@pytest.mark.parametrize("shape", [(90, 70), (70, 90)])
+@pytest.mark.parametrize("scale", [0.0, 0.3, 1.0])
+def test_large_matrices(shape, space, fits, scale, monkeypatch):
+    Q, K = inputs(*shape, d=5)
+    Q, K = scale * Q, scale * K
+    D = dense(Q, K, space)
+    if not fits:
+        too_large(monkeypatch)
+    for rank in (1, 4, 20):
+        A = TruncatedSVD(rank=rank, space=space).approximate(Q, K)
+        assert_nearly_the_best(A, D, rank)
+    assert_nearly_the_best(TruncatedSVD(energy=1e-3, space=space).approximate(Q, K), D, 1)
+    s = np.linalg.svd(D, compute_uv=False)
+    epsilon = 0.3  # far enough from every s_i/s_1 here
+    A = TruncatedSVD(epsilon=epsilon, space=space).approximate(Q, K)
+    assert_nearly_the_best(A, D, int(np.count_nonzero(s > epsilon * s[0])))
+    if fits:  # wider than a narrow space: the Gram matrix; and all of LAPACK's digits
+        assert_nearly_the_best(TruncatedSVD(rank=60, space=space).approximate(Q, K), D, 60)
+        for exact in ({"epsilon": 1e-9}, {"energy": 1 - 1e-15}):
+            A = TruncatedSVD(space=space, **exact).approximate(Q, K)
+            np.testing.assert_allclose(A.to_dense(), D, atol=1e-7 * s[0])
+    else:
+        with pytest.raises(memory.ResourceLimitError, match="decomposing a dense"):
+            TruncatedSVD(rank=60, space=space).approximate(Q, K)
+        memory.set_limit(40_000)  # the space starts with 16·(n + 2·l)·(9 + 8) bytes
+        with pytest.raises(memory.ResourceLimitError, match="the block Krylov space"):
+            TruncatedSVD(rank=9, space=space).approximate(Q, K)
+
+
+@pytest.mark.usefixtures("_small_is_large")
+def test_streamed_hot_logits(monkeypatch):
+    Q, K = inputs(90, 70)
+    Q *= 100 / np.linalg.norm(Q, axis=1, keepdims=True)
+    K *= 100 / np.linalg.norm(K, axis=1, keepdims=True)
+    results = []
+    for _ in range(2):
+        for space in ("kernel", "attention"):
+            A = TruncatedSVD(rank=2, space=space).approximate(Q, K)
+            results.append(A.block(slice(None), shift=A.row_log()))
+        too_large(monkeypatch)
+    for once, streamed in zip(results[:2], results[2:]):
+        assert np.isfinite(once).all()
+        # Singular vectors may differ where values coincide. Logits of 10⁴ carry 1e-12.
+        assert np.linalg.norm(streamed) == pytest.approx(np.linalg.norm(once), rel=1e-6)
+
+
+SPECTRA = {
+    "identity": np.ones(70),
+    "steep": 0.5 ** np.arange(70),
+    "low rank": np.repeat([1.0, 0.0], [5, 65]),
+    "step": np.repeat([1.0, 0.5], [20, 50]),
+    "slow": 1 / np.sqrt(np.arange(1, 71)),
+}
+
+
+@pytest.mark.parametrize("shape", [(90, 70), (70, 90), (70, 70)])
+@pytest.mark.parametrize("kind", SPECTRA)
+def test_block_krylov_knows_its_error(shape, kind):
+    rng = np.random.default_rng(1)
+    U, V = (np.linalg.qr(rng.standard_normal((n, 70)))[0] for n in shape)
+    s = SPECTRA[kind]
+    D = (U * s) @ V.T
+    stripes = [(slice(0, 30), D[:30]), (slice(30, shape[0]), D[30:])]
+    for rank in (1, 5, 20, 70):
+        found = block_krylov(stripes, shape, rank)
+        assert found.values.shape == found.residual.shape == (rank,)
+        np.testing.assert_allclose(found.right.T @ found.right, np.eye(rank), atol=1e-12)
+        np.testing.assert_allclose(found.left.T @ found.left, np.eye(rank), atol=1e-12)
+        assert (found.values <= s[:rank] * (1 + 100 * EPS) + 100 * EPS).all()
+        # the residual's promise; it is at least √(roundings of s₁²)
+        nearest = np.abs(found.values[:, None] - s).min(axis=1)
+        assert (nearest <= found.residual + 100 * EPS).all()
+        # a difference of squares, each with a few roundings
+        error = np.linalg.norm(D - (found.left * found.values) @ found.right.T)
+        assert found.error == pytest.approx(error, rel=1e-9, abs=1e-7 * np.linalg.norm(s))
+        rest = np.linalg.norm(s[rank:])
+        assert error <= 1.001 * rest + 1e-7 * np.linalg.norm(s)
+
+
+def test_block_krylov_refuses_ranks_out_of_range():
+    for rank in (0, 3):
+        with pytest.raises(ValueError, match="rank must be"):
+            block_krylov([(slice(0, 2), np.eye(2))], (2, 2), rank)
+
+
+def test_streamed_stripes_are_the_matrix():
+    Q, K = inputs(40, 24)
+    row_log = np.linspace(-1, 1, 40)
+    for rows, stripe in Streamed(Q, K, row_log):
+        np.testing.assert_allclose(stripe, np.exp(Q @ K.T - row_log[:, None])[rows], rtol=1e-14)
+    assert rows.stop == 40
+
+
+@pytest.mark.parametrize("t", [0.25, 1.0, 4.0])
+def test_attention_of_the_size_of_a_head(t, monkeypatch):
+    monkeypatch.setattr(truncated_svd, "DENSE", 256)
+    Q, K = (x / math.sqrt(8 * t) for x in inputs(400, 400, 64))
+    D = dense(Q, K, "attention")
+    for rank in (1, 32, 50):
+        A = TruncatedSVD(rank=rank, space="attention").approximate(Q, K)
+        assert_nearly_the_best(A, D, rank)
