@@ -326,7 +326,10 @@ class Method(ABC):
 
         A deterministic method has bias estimate/exact − 1 and no variance.
         """
-        return None if self.uses_rng else self.realised_moments(Q, K)
+        if self.uses_rng:
+            self.checked(Q, K)
+            return None
+        return self.realised_moments(Q, K)
 
     def realised_moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
         """Return bias estimate/exact − 1 and no variance: the moments where nothing is drawn."""

@@ -11,6 +11,7 @@ from approx.base import Method
 from approx.baselines import Constant, One, Uniform, Zero
 from approx.centered import Centered
 from approx.low_rank.godec import GoDec
+from approx.low_rank.nystrom import Nystrom
 from approx.low_rank.robust_pca import RobustPCA
 from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.polynomials.taylor import Taylor
@@ -63,6 +64,7 @@ METHODS: dict[str, type[Method]] = {
         Taylor,
         TensorPower,
         TruncatedSVD,
+        Nystrom,
         TopK,
         Threshold,
         SlidingWindow,

@@ -1,0 +1,247 @@
+"""Nyström: exact where it must be, the plain formula, better landmarks where points cluster."""
+
+import itertools
+import math
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from approx import memory, parse
+from approx.distances import squared_distances
+from approx.low_rank import nystrom
+from approx.low_rank.nystrom import LANDMARKS, Nystrom, choose, gaussian, leverage_scores
+
+EPS = np.finfo(float).eps
+every_choice = pytest.mark.parametrize("landmarks", LANDMARKS)
+
+
+def inputs(n, l, d, seed=0, scale=0.7):
+    rng = np.random.default_rng(seed)
+    return scale * rng.standard_normal((n, d)), scale * rng.standard_normal((l, d))
+
+
+def scale_of(Q, K):
+    """Return e^{(|q|² + |k|²)/2}, which no entry of an estimate exceeds, (n, l)."""
+    return np.exp(((Q**2).sum(1)[:, None] + (K**2).sum(1)) / 2)
+
+
+def assert_exact(A, want, Q, K, rank):
+    # the cut, √(rank·eps·λ₁), λ₁ ≤ rank, and as much for the roundings that 1/√λ magnifies
+    error = 2 * rank * math.sqrt(EPS)
+    assert (np.abs(A - want) <= error * scale_of(Q, K)).all()
+
+
+def unbalanced(n, seed=0):
+    """Return points near 24 directions, of length 2, most of them near a few."""
+    rng = np.random.default_rng(seed)
+    centres, share = rng.standard_normal((24, 8)), 1 / np.arange(1, 25) ** 2
+    share = np.maximum(share / share.sum(), 4 / n)
+    group = rng.choice(24, n, p=share / share.sum())
+    x = centres[group] + 0.1 * rng.standard_normal((n, 8))
+    return 2 * x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+# Exact
+
+
+@every_choice
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_exact_where_every_point_is_a_landmark(landmarks, n, l, d, seed):
+    Q, K = inputs(n, l, d, seed)
+    A = Nystrom(n + l, landmarks).approximate(Q, K, rng=seed)
+    assert A.rank <= n + l
+    assert_exact(A.to_dense(), naive.kernel(Q, K), Q, K, n + l)
+
+
+@pytest.mark.parametrize("side", ["queries", "keys"])
+def test_exact_in_the_rows_and_columns_of_landmarks(side, monkeypatch):
+    Q, K = inputs(9, 7, 3)
+    whole = {"queries": Q, "keys": K}[side]
+    monkeypatch.setattr(nystrom, "choose", lambda *_: whole)
+    A = Nystrom(3).approximate(Q, K, rng=0).to_dense()
+    assert_exact(A, naive.kernel(Q, K), Q, K, 9)
+    monkeypatch.setattr(nystrom, "choose", lambda *_: whole[:4])
+    A, want = Nystrom(3).approximate(Q, K, rng=0).to_dense(), naive.kernel(Q, K)
+    if side == "queries":
+        assert_exact(A[:4], want[:4], Q[:4], K, 4)
+        assert np.abs(A[4:] - want[4:]).max() > 1e-3
+    else:
+        assert_exact(A[:, :4], want[:, :4], Q, K[:4], 4)
+        assert np.abs(A[:, 4:] - want[:, 4:]).max() > 1e-3
+
+
+@every_choice
+def test_repeated_points_count_once(landmarks):
+    Q = np.repeat(inputs(4, 1, 3)[0], 5, axis=0)
+    A = Nystrom(7, landmarks).approximate(Q, Q, rng=0)
+    assert A.rank == 4
+    assert_exact(A.to_dense(), naive.kernel(Q, Q), Q, Q, 4)
+
+
+# The formula
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_it_is_the_plain_formula(n, l, rank, seed):
+    Q, K = inputs(n, l, 5, seed)
+    rank = min(rank, n + l)
+    Z = choose(np.unique(np.vstack([Q, K]), axis=0), rank, "uniform", np.random.default_rng(seed))
+    middle = naive.kernel(Z, Z)
+    want = naive.kernel(Q, Z) @ np.linalg.pinv(middle) @ naive.kernel(Z, K)
+    A = Nystrom(rank).approximate(Q, K, rng=seed)
+    assert A.rank == rank
+    # both invert the middle: its condition number times the roundings of a few sums
+    size = naive.kernel(Q, Z) @ np.abs(np.linalg.pinv(middle)) @ naive.kernel(Z, K)
+    error = 100 * EPS * max(np.linalg.cond(middle), np.linalg.cond(gaussian(Z, Z)))
+    assert (np.abs(A.to_dense() - want) <= error * size).all()
+
+
+@every_choice
+@pytest.mark.parametrize("rank", [1, 4, 11])
+def test_rank_and_bound(landmarks, rank):
+    Q, K = inputs(12, 10, 3)
+    A = Nystrom(rank, landmarks).approximate(Q, K, rng=0)
+    assert A.rank == rank
+    assert np.linalg.matrix_rank(A.to_dense(), tol=1e-12) == min(rank, 10)
+    assert A.nnz == 0
+    # Cauchy–Schwarz: |g_qᵀ G⁺ g_k|² ≤ g_qᵀ G⁺ g_q · g_kᵀ G⁺ g_k ≤ 1
+    assert (np.abs(A.to_dense()) <= scale_of(Q, K) * (1 + 1e-6)).all()
+    left, right, _ = A.scaled_factors()
+    assert np.abs(left).max(axis=1) == pytest.approx(np.ones(12), abs=4 * EPS)
+    assert np.abs(right).max() == pytest.approx(1, abs=4 * EPS)
+
+
+def test_eigenvalues_below_the_cut_are_left_out():
+    Q = np.linspace(0, 0.1, 12)[:, None]  # numerically of rank 5 or so
+    A = Nystrom(12).approximate(Q, Q, rng=0)
+    assert A.rank < 12
+    assert_exact(A.to_dense(), naive.kernel(Q, Q), Q, Q, 12)
+
+
+# Error
+
+
+@every_choice
+def test_the_error_falls_with_the_rank(landmarks):
+    Q, K = inputs(60, 50, 4)
+    D = np.exp(Q @ K.T)
+    draws = range(20)
+    errors = [
+        np.mean(
+            [
+                np.linalg.norm(Nystrom(r, landmarks).approximate(Q, K, rng=i).to_dense() - D)
+                for i in draws
+            ]
+        )
+        for r in (2, 8, 24, 60)
+    ]
+    # each step has several times the landmarks: the means are far apart beside their errors
+    assert all(b < 0.8 * a for a, b in itertools.pairwise(errors))
+
+
+def test_better_landmarks_where_points_cluster():
+    """Uniform landmarks miss small clusters; an entry of these has the error of its whole size.
+
+    Means of 20 draws: uniform 0.043 ± 0.003, leverage 0.017 ± 0.001, k-means 0.002. The margins
+    are half of what separates them, some five standard errors.
+    """
+    x = unbalanced(800)
+    Q, K = x[:400], x[400:]
+    D = np.exp(Q @ K.T)
+
+    def error(landmarks):
+        method = Nystrom(72, landmarks)
+        found = [method.approximate(Q, K, rng=i).to_dense() - D for i in range(20)]
+        return np.mean(np.linalg.norm(found, axis=(1, 2))) / np.linalg.norm(D)
+
+    uniform = error("uniform")
+    assert error("leverage") < 0.7 * uniform
+    assert error("kmeans") < 0.3 * uniform
+
+
+# Landmarks
+
+
+def test_kmeans_finds_separate_clusters():
+    x = unbalanced(600, seed=1)
+    Z = choose(x, 24, "kmeans", np.random.default_rng(0))
+    assert Z.shape == (24, 8)
+
+    def spread(Z):
+        return squared_distances(x, Z).min(axis=1).mean()
+
+    # within a cluster |x − centre|² ≈ 8·0.1² (and less once on the sphere)
+    assert spread(Z) < 0.08 * 1.5
+    assert spread(choose(x, 24, "uniform", np.random.default_rng(0))) > 2 * spread(Z)
+
+
+@every_choice
+def test_landmarks_are_different_rows(landmarks):
+    x = unbalanced(200)
+    Z = choose(x, 50, landmarks, np.random.default_rng(0))
+    assert len(np.unique(Z, axis=0)) == len(Z) == 50
+    if landmarks != "kmeans":
+        assert (squared_distances(Z, x).min(axis=1) == 0).all()
+    np.testing.assert_array_equal(choose(x, 200, landmarks, np.random.default_rng(0)), x)
+
+
+def test_leverage_scores_are_their_definition():
+    x = unbalanced(90)
+    G = gaussian(x, x)
+    for k in (1, 5, 30):
+        gamma = np.sort(np.linalg.eigvalsh(G))[::-1][k:].sum() / k
+        want = np.diag(G @ np.linalg.inv(G + gamma * np.eye(90)))
+        found = leverage_scores(x, k, np.random.default_rng(0))
+        np.testing.assert_allclose(found, want, atol=1e-10)  # the condition of G + γI, times eps
+        assert found.sum() <= 2 * k
+
+
+def test_the_recursion_finds_what_the_exact_scores_find(monkeypatch):
+    x = unbalanced(800)
+    want = leverage_scores(x, 24, np.random.default_rng(0))
+    monkeypatch.setattr(nystrom, "EXACT", 100)
+    found = leverage_scores(x, 24, np.random.default_rng(3))
+    # overestimates, by a factor that the sampling keeps bounded
+    assert (found >= want).mean() > 0.99
+    assert np.median(found / want) < 8
+    assert np.corrcoef(found, want)[0, 1] > 0.8
+    A = Nystrom(48, "leverage").approximate(x[:400], x[400:], rng=0)
+    D = np.exp(x[:400] @ x[400:].T)
+    assert np.linalg.norm(A.to_dense() - D) < 0.1 * np.linalg.norm(D)
+
+
+# Extremes and refusals
+
+
+@every_choice
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_hot_logits(landmarks, dtype):
+    Q = 100 * np.array([[1, 0], [0, 1], [-1, 0], [0.6, 0.8]], dtype)
+    for K in (Q, -Q):
+        A = Nystrom(4, landmarks).approximate(Q, K, rng=0)
+        values = A.block(slice(None), shift=A.row_log())
+        assert np.isfinite(values).all()
+        assert A.dtype == dtype
+        assert np.isfinite(A.attend(np.eye(4, dtype=dtype))).all()
+    # all keys are landmarks: each row attends to itself
+    A = Nystrom(4, landmarks).approximate(Q, Q, rng=0)
+    np.testing.assert_allclose(A.attend(np.eye(4)), np.eye(4), atol=1e-6)
+    np.testing.assert_allclose(A.row_log(), 1e4, rtol=1e-6)
+
+
+def test_refusals():
+    x = np.ones((4, 2))
+    with pytest.raises(ValueError, match="landmarks must be one of uniform, kmeans, leverage"):
+        parse("nystrom(3, 'random')")
+    with pytest.raises(ValueError, match="rank must be >= 1"):
+        parse("nystrom(0)")
+    with pytest.raises(ValueError, match="rank must be <= 8, got 9"):
+        parse("nystrom(9)").approximate(x, x)
+    with pytest.raises(ValueError, match="is a template: give rank"):
+        parse("nystrom").approximate(x, x)
+    memory.set_limit(1000)
+    with pytest.raises(memory.ResourceLimitError, match="Nyström factors"):
+        parse("nystrom(8)").approximate(x, x)
