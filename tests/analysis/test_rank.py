@@ -5,12 +5,17 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from members import member
+from scipy.optimize import linprog
+from scipy.sparse.linalg import aslinearoperator
 
 from analysis import rank
 from analysis.inputs import Inputs
 from analysis.rank import exact_singular_values, measures, singular_values, summary
 from approx import METHODS, Approximation, exact, memory, parse
+from approx.low_rank.krylov import Streamed
 
 EPS = np.finfo(float).eps
 
@@ -27,21 +32,33 @@ def matrix(n, l, seed=0, decay=0.5):
 
 def definitions(s, shape, epsilon, eps):
     """Return every measure, by its formula in the heading of analysis.rank."""
-    p = s[s > 0] / s.sum()
-    energy = [sum(s[:r] ** 2) / sum(s**2) for r in range(1, len(s) + 1)]
+    p, q = s / s.sum(), s**2 / sum(s**2)
+    p, q = p[p > 0], q[q > 0]
+
+    def least(weights):
+        held = [sum(weights[:r]) / sum(weights) for r in range(1, len(s) + 1)]
+        return next(r for r, e in enumerate(held, 1) if e >= 0.9 * (1 - 8 * EPS))
+
+    rests = [math.sqrt(math.fsum(s[r:] ** 2)) for r in range(len(s) + 1)]
     return {
         "numerical_rank": sum(s > s[0] * max(shape) * eps),
         "epsilon_rank": sum(s > epsilon * s[0]),
+        "epsilon_rank_frobenius": next(r for r, e in enumerate(rests) if e <= epsilon * rests[0]),
         "stable_rank": sum(s**2) / s[0] ** 2,
+        "intrinsic_dimension": sum(s) / s[0],
+        "nuclear_ratio": sum(s) ** 2 / sum(s**2),
         "effective_rank": math.exp(-sum(p * np.log(p))),
-        "energy_rank_90": next(r for r, e in enumerate(energy, 1) if e >= 0.9 * (1 - 8 * EPS)),
+        "energy_effective_rank": math.exp(-sum(q * np.log(q))),
+        "participation_ratio": sum(s**2) ** 2 / sum(s**4),
+        "energy_rank_90": least(s**2),
+        "singular_value_rank_90": least(s),
     }
 
 
 def assert_summaries(found, expected, tolerance):
     assert list(found) == list(expected) == list(rank.MEASURES)
     for name, value in expected.items():
-        if name in ("stable_rank", "effective_rank"):
+        if name in rank.ESTIMATED:  # the continuous ones
             assert found[name] == pytest.approx(value, rel=tolerance), name
         else:
             assert found[name] == value, name
@@ -60,18 +77,21 @@ def test_measures_are_their_definitions(n, l, decay, epsilon):
 
 
 def test_known_values():
-    assert summary(np.diag([1.0, 1.0, 1.0, 1.0, 0.0])) == {
-        "numerical_rank": 4.0,
-        "epsilon_rank": 4.0,
-        "stable_rank": 4.0,
-        "effective_rank": pytest.approx(4.0, rel=10 * EPS),
-        "energy_rank_90": 4.0,
-    }
+    four = pytest.approx(4.0, rel=10 * EPS)
+    assert summary(np.diag([1.0, 1.0, 1.0, 1.0, 0.0])) == dict.fromkeys(rank.MEASURES, four)
     # s = (3, 1): p = (¾, ¼); energies 0.9 and 1: the first holds 90 % exactly
     found = summary(np.diag([3.0, 1.0]), epsilon=1 / 3)
     assert found["stable_rank"] == pytest.approx(10 / 9, rel=10 * EPS)
     assert found["effective_rank"] == pytest.approx(4 / 3**0.75, rel=10 * EPS)
     assert found["energy_rank_90"] == 1
+    assert found["intrinsic_dimension"] == pytest.approx(4 / 3, rel=10 * EPS)
+    assert found["nuclear_ratio"] == pytest.approx(1.6, rel=10 * EPS)
+    assert found["energy_effective_rank"] == pytest.approx(10 / 9**0.9, rel=10 * EPS)
+    assert found["participation_ratio"] == pytest.approx(100 / 82, rel=10 * EPS)
+    assert found["singular_value_rank_90"] == 2
+    # ‖(s₂)‖/‖s‖ = 1/√10
+    assert summary(np.diag([3.0, 1.0]), epsilon=0.32)["epsilon_rank_frobenius"] == 1
+    assert summary(np.diag([3.0, 1.0]), epsilon=0.31)["epsilon_rank_frobenius"] == 2
     assert summary(np.diag([3.0, 1.0]), epsilon=0.34)["epsilon_rank"] == 1
     assert summary(np.diag([3.0, 1.0]), epsilon=0.33)["epsilon_rank"] == 2
 
@@ -84,23 +104,70 @@ def test_thresholds():
     assert measures(s, (101, 2))["numerical_rank"] == measures(s, (2, 101))["numerical_rank"] == 1
 
 
-def test_the_order_of_the_measures():
-    """1 ≤ Σs²/s₁² ≤ Σs/s₁ ≤ e^{−Σ p log p} ≤ rank: entropy is at least −log max p = log Σs/s₁."""
-    for seed in range(5):
-        rng = np.random.default_rng(seed)
-        A = rng.standard_normal((8, 5)) @ rng.standard_normal((5, 9)) ** 3
-        s, found = singular_values(A), summary(A)
-        chain = [
-            1.0,
-            found["stable_rank"],
-            s.sum() / s[0],
-            found["effective_rank"],
-            found["numerical_rank"],
-        ]
-        assert found["numerical_rank"] == 5
-        assert all(a <= b * (1 + 10 * EPS) for a, b in itertools.pairwise(chain))
-        assert 1 <= found["energy_rank_90"] <= found["numerical_rank"]
-        assert 1 <= found["epsilon_rank"] <= found["numerical_rank"]
+CHAINS = (
+    ["stable_rank", "intrinsic_dimension", "nuclear_ratio", "effective_rank", "numerical_rank"],
+    ["stable_rank", "participation_ratio", "energy_effective_rank", "effective_rank"],
+)
+
+
+@given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=12), st.floats(1e-5, 0.99))
+def test_the_order_of_the_measures(values, epsilon):
+    """Rényi entropies of s/Σs and of s²/Σs², and the least ranks beside the number of values."""
+    s = np.sort(values)[::-1]
+    found = measures(s, (12, 12), epsilon=epsilon)
+    assert found["numerical_rank"] == len(s)  # 1e-6 is far above 12·eps
+    for chain in CHAINS:
+        ordered = [1.0, *(found[name] for name in chain)]
+        # a few roundings a term, of 12 terms
+        assert all(a <= b * (1 + 50 * EPS) for a, b in itertools.pairwise(ordered))
+    for name in rank.MEASURES:
+        assert 1 - 50 * EPS <= found[name] <= len(s) * (1 + 50 * EPS)
+    assert found["energy_rank_90"] <= found["singular_value_rank_90"]  # squares decay faster
+    # nothing depends on the scale, but the sums round differently
+    again = measures(s / 3, (12, 12), epsilon=epsilon)
+    for name in rank.ESTIMATED:
+        assert again[name] == pytest.approx(found[name], rel=50 * EPS)
+
+
+@given(st.integers(1, 20), st.integers(0, 5))
+def test_a_partial_isometry_has_its_rank_by_every_measure(k, more):
+    found = measures(np.repeat([0.3, 0.0], [k, more]), (25, 25))
+    for name, value in found.items():
+        share = 0.9 if name.endswith("_90") else 1.0
+        assert value == pytest.approx(math.ceil(share * k * (1 - EPS)), rel=50 * EPS), name
+
+
+# L = 512, d = 64, logits of standard deviation 1/t, a single draw: columns as in MEASURES
+GOLDEN = {
+    8.0: (65, 1.02, 2.1, 4.5, 25, 1.15, 1.03, 1, 60),
+    2.0: (416, 1.29, 7.7, 46, 176, 4.6, 1.65, 27, 251),
+    1.0: (462, 2.80, 21.8, 169, 296, 48, 7.6, 114, 292),
+    0.5: (434, 3.29, 20.0, 121, 236, 35, 9.1, 71, 251),
+    0.25: (100, 1.17, 2.9, 7.3, 26, 2.0, 1.35, 2, 53),
+}
+
+
+def gaussian(n, t, d=64, seed=0):
+    Q, K = np.random.default_rng(seed).standard_normal((2, n, d)) / math.sqrt(t * math.sqrt(d))
+    return Q, K
+
+
+@pytest.mark.parametrize("t", GOLDEN)
+def test_the_ranks_of_gaussian_attention(t):
+    """Measured independently; the values of a draw differ by its few per cent."""
+    Q, K = gaussian(512, t)
+    found = summary(np.exp(Q @ K.T))
+    assert found["numerical_rank"] == 512
+    values = [found[name] for name in rank.MEASURES[2:]]
+    np.testing.assert_allclose(values, GOLDEN[t], rtol=0.04, atol=1)
+
+
+def test_the_effective_rank_is_a_hump_in_temperature():
+    found = [
+        summary(np.exp(Q @ K.T))["effective_rank"] for Q, K in (gaussian(256, t) for t in GOLDEN)
+    ]
+    assert max(found) == found[2]
+    assert found[0] < found[1] < found[2] > found[3] > found[4]
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-3, 7.0, 1e300])
@@ -124,6 +191,140 @@ def test_the_matrix_is_left_as_it_was():
     copy = A.copy()
     summary(A)
     np.testing.assert_array_equal(A, copy)
+
+
+# Large matrices
+
+
+@pytest.mark.parametrize("shape", [(40, 30), (30, 40)])
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
+@pytest.mark.parametrize(("decay", "by_gram"), [(0.7, True), (0.6, False), (0.1, False)])
+def test_a_gram_matrix_where_it_loses_nothing(shape, scale, decay, by_gram, monkeypatch):
+    A, s = matrix(*shape, decay=decay)  # s_30 = 0.7²⁹ = 3e-5, 0.6²⁹ = 4e-7, 0.1²⁹ = 1e-29
+    A = scale * A
+    expected = singular_values(A)
+    monkeypatch.setattr(rank, "LAPACK", 8)
+    calls = []
+    lapack = rank.scipy.linalg.svdvals
+    monkeypatch.setattr(
+        rank.scipy.linalg, "svdvals", lambda *a, **k: calls.append(1) or lapack(*a, **k)
+    )
+    found = singular_values(A)
+    assert bool(calls) != by_gram
+    # squares are good to a few eps·s₁²: relative to s_i ≥ 3e-5 s₁, 100·eps/1e-9
+    np.testing.assert_allclose(found, expected, rtol=1e-4 if by_gram else 1e-15)
+    np.testing.assert_allclose(found / scale, s, atol=1e-9)
+    for name, value in summary(A).items():
+        assert value == pytest.approx(definitions(s, shape, 1e-2, EPS)[name], rel=1e-6), name
+
+
+@pytest.mark.parametrize("t", [0.25, 1.0, 4.0])
+def test_estimates_are_within_their_standard_errors(t):
+    Q, K = gaussian(300, t)
+    A = np.exp(Q @ K.T)
+    expected = summary(A)
+    for matrix_ in (A, A.T, Streamed(Q, K, np.full(300, 5.0))):
+        found = rank.estimates(matrix_, probes=32, rng=2)
+        assert found["stable_rank"] == pytest.approx(expected["stable_rank"], rel=1e-9)
+        assert found["stable_rank_stderr"] == pytest.approx(0, abs=1e-12)
+        for name in rank.ESTIMATED[1:]:
+            error = found[f"{name}_stderr"]
+            # 60 steps for 300 values: the quadrature adds well below 1 %
+            assert abs(found[name] - expected[name]) <= 5 * error + 0.01 * expected[name], name
+            assert error < 0.1 * expected[name]
+
+
+def test_standard_errors_are_the_spread_of_estimates():
+    A = np.random.default_rng(0).standard_normal((80, 60)) * 0.97 ** np.arange(60)
+    draws = [rank.estimates(A, probes=8, rng=seed) for seed in range(80)]
+    for name in rank.ESTIMATED[1:]:
+        values = np.array([found[name] for found in draws])
+        claimed = math.sqrt(np.mean([found[f"{name}_stderr"] ** 2 for found in draws]))
+        # 80 draws tell a spread to 8 %, a jackknife of 8 probes claims it to 1/√(14·80) = 3 %:
+        # and up to 7 % too much, (8 − 1)/8 of the probes being left each time
+        assert 0.65 < claimed / values.std(ddof=1) < 1.5, name
+    mean = np.mean([found["intrinsic_dimension"] for found in draws])
+    error = np.std([found["intrinsic_dimension"] for found in draws]) / math.sqrt(80)
+    assert abs(mean - summary(A)["intrinsic_dimension"]) < 5 * error
+
+
+def test_estimates_of_special_matrices():
+    zero = dict.fromkeys([f"{x}{end}" for x in rank.ESTIMATED for end in ("", "_stderr")], 0.0)
+    assert rank.estimates(np.zeros((5, 3))) == zero
+    # everything is among the 32 leading values: exact
+    for shape in [(20, 30), (30, 20), (1, 1)]:
+        A = np.random.default_rng(0).standard_normal(shape)
+        found, expected = rank.estimates(1e200 * A, rng=0), summary(A)
+        for name in rank.ESTIMATED:
+            assert found[name] == pytest.approx(expected[name], rel=1e-9)
+            assert found[f"{name}_stderr"] == pytest.approx(0, abs=1e-9)
+    Q = 100 * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    estimate = parse("top_k(1)").approximate(Q, Q)
+    assert rank.estimates(estimate)["effective_rank"] == pytest.approx(3, rel=1e-9)
+    for bad in ({"probes": 1}, {"steps": 0}):
+        with pytest.raises(ValueError, match="must be >="):
+            rank.estimates(A, **bad)
+
+
+def test_any_operator_has_ranks():
+    A, _ = matrix(7, 5)
+    assert_summaries(summary(aslinearoperator(A)), summary(A), 100 * EPS)
+    assert summary(aslinearoperator(np.eye(3, dtype=int)))["numerical_rank"] == 3
+
+
+# In max norm
+
+
+def best_in_max_norm(A, r):
+    """Return max |A − B| for a good B of rank r, by alternating linear programmes."""
+    right = np.linalg.svd(A)[2][:r].T
+    for _ in range(10):
+        left = np.array([chebyshev_fit(right, row) for row in A])
+        right = np.array([chebyshev_fit(left, column) for column in A.T])
+    return np.abs(A - left @ right.T).max()
+
+
+def chebyshev_fit(X, y):
+    """Return argmin_c max |X c − y|."""
+    ones = np.ones((len(y), 1))
+    found = linprog(
+        np.r_[np.zeros(X.shape[1]), 1.0],
+        A_ub=np.block([[X, -ones], [-X, -ones]]),
+        b_ub=np.r_[y, -y],
+        bounds=[(None, None)] * X.shape[1] + [(0, None)],
+    )
+    return found.x[:-1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_in_max_norm(seed):
+    A = np.exp(np.random.default_rng(seed).standard_normal((6, 5)))
+    top = A.max()
+    reached = [best_in_max_norm(A, r) / top for r in range(1, 5)]
+    for epsilon in (0.01, 0.05, 0.1, 0.2, 0.4):
+        lower, upper = rank.max_norm_rank(A, epsilon=epsilon)
+        assert lower <= upper
+        found = next((r for r, e in enumerate(reached, 1) if e <= epsilon), 5)
+        assert lower <= found  # what was reached bounds the true rank from above
+        U, s, Vt = np.linalg.svd(A, full_matrices=False)
+        rest = A - (U[:, :upper] * s[:upper]) @ Vt[:upper]
+        assert np.abs(rest).max() <= epsilon * top * (1 + 10 * EPS)
+    assert rank.max_norm_rank(np.zeros((3, 2))) == (0, 0)
+    assert rank.max_norm_rank(np.ones((3, 2)), epsilon=0.9) == (1, 1)
+
+
+@given(st.floats(0, 3), st.integers(1, 3), st.floats(1e-6, 0.5))
+def test_the_taylor_polynomial_has_the_rank_it_promises(bound, d, epsilon):
+    x = np.linspace(-1, 1, 400) * bound
+    found = rank.taylor_rank(bound, d, epsilon=epsilon)
+    degree = next(p for p in range(60) if math.comb(d + p, p) == found)
+    error = np.abs(np.exp(x) - sum(x**j / math.factorial(j) for j in range(degree + 1))).max()
+    assert error <= epsilon * math.exp(bound) * (1 + 10 * EPS) + 1e-14
+    rng = np.random.default_rng(0)
+    Q, K = rng.uniform(-1, 1, (2, 25, d)) * math.sqrt(bound / d)
+    Q[0] = K[0] = math.sqrt(bound / d)  # the largest logit is the bound
+    lower, _ = rank.max_norm_rank(np.exp(Q @ K.T), epsilon=epsilon)
+    assert lower <= found
 
 
 # Approximations
@@ -235,8 +436,11 @@ def test_refusals():
         summary(np.ones(3))
     with pytest.raises(ValueError, match="finite"):
         summary([[np.nan]])
-    with pytest.raises(ValueError, match="epsilon must be finite and > 0"):
-        summary(np.eye(2), epsilon=0)
+    for call in (summary, rank.max_norm_rank):
+        with pytest.raises(ValueError, match="epsilon must be finite and > 0"):
+            call(np.eye(2), epsilon=0)
+    with pytest.raises(ValueError, match="bound must be finite and > 0"):
+        rank.taylor_rank(-1.0, 2)
     x = Inputs("x", np.ones((4, 1)), np.ones((4, 1)))
     with pytest.raises(ValueError, match="space must be one of"):
         exact_singular_values(x, "softmax")
