@@ -13,6 +13,7 @@ from approx.centered import Centered
 from approx.low_rank.godec import GoDec
 from approx.low_rank.nystrom import Nystrom
 from approx.low_rank.robust_pca import RobustPCA
+from approx.low_rank.stable_pca import StablePCA
 from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
@@ -76,6 +77,7 @@ METHODS: dict[str, type[Method]] = {
         Reformer,
         TrueDenominator,
         RobustPCA,
+        StablePCA,
         GoDec,
         Scatterbrain,
         Centered,

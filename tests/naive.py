@@ -70,6 +70,20 @@ def errors(estimate, exact, V=None, causal=False):
     return found
 
 
+def stable_pursuit(D, delta, lam, steps=4000, step=1.0):
+    """Return (L, S) of min ‖L‖_* + λ‖S‖₁, ‖D − L − S‖_F ≤ δ, by Douglas–Rachford splitting."""
+    A, B = D.copy(), np.zeros_like(D)
+    for _ in range(steps):
+        rest = D - A - B  # the nearest feasible pair
+        move = max(0.0, 1 - delta / max(np.linalg.norm(rest), 1e-300)) / 2 * rest
+        X, Y = A + move, B + move
+        U, s, Vt = np.linalg.svd(2 * X - A, full_matrices=False)
+        L = (U * np.maximum(s - step, 0)) @ Vt
+        S = np.sign(2 * Y - B) * np.maximum(np.abs(2 * Y - B) - step * lam, 0)
+        A, B = A + L - X, B + S - Y
+    return X, Y
+
+
 def _kl(p, q):
     if (p < 0).any() or (q < 0).any() or ((q == 0) & (p > 0)).any():
         return math.inf

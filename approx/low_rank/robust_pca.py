@@ -23,11 +23,16 @@ from approx.low_rank.decomposition import (
     sparse_entries,
     zeros,
 )
-from approx.low_rank.subspace import GRAM_SHARE, orthonormal, rotate, spectral_norm
+from approx.low_rank.shrinkage import (
+    BLOCK_MARGIN,
+    BLOCK_SHARE,
+    BLOCK_START,
+    Shrunk,
+    shrink_singular_values,
+)
+from approx.low_rank.subspace import orthonormal, rotate, spectral_norm
 from approx.low_rank.thresholding import large_entries, separate
 
-BLOCK_SHARE = 0.3  # of min(n, l): a wider block costs more than the Gram matrix
-BLOCK_START, BLOCK_MARGIN = 10, 5
 CAREFUL_RHO, RELAXATION = 1.03, 1.6
 CHECK_EVERY = 5
 WARM, DECAY = 3, 0.7
@@ -57,42 +62,6 @@ def _augmented_step(D: Matrix, L: Matrix, state: Matrix, weights: Matrix, lam: f
             state[1, i, j] = d - S + Y * inverse_next
             squares[j] += (rest - S) * (rest - S)
     return float(squares.sum())
-
-
-class _Shrunk(NamedTuple):
-    left: Matrix
-    right: Matrix
-    nuclear: float
-    basis: Matrix
-
-
-def _shrink_singular_values(
-    T: Matrix, threshold: float, basis: Matrix, rng: np.random.Generator
-) -> _Shrunk:
-    """Return left rightᵀ = U max(s − t, 0) Vᵀ of T (n, l), n ≥ l, its nuclear norm, a next basis.
-
-    Block subspace from `basis` while it is narrow (doubled until it holds a singular value ≤ t),
-    else the Gram matrix, or LAPACK where t/s₁ is beyond the accuracy of a Gram matrix.
-    """
-    while basis.shape[1] <= BLOCK_SHARE * T.shape[1]:
-        U, s, V = rotate(T, basis)
-        if s[-1] <= threshold:
-            return _cut(U, s, V, threshold)
-        basis = np.hstack([V, rng.standard_normal(V.shape)])
-    w, V = np.linalg.eigh(T.T @ T)
-    s, V = np.sqrt(np.maximum(w[::-1], 0.0)), V[:, ::-1]
-    if threshold < GRAM_SHARE * s[0]:
-        U, s, Vt = np.linalg.svd(T, full_matrices=False)
-        return _cut(U, s, Vt.T, threshold)
-    r = int(np.count_nonzero(s > threshold))
-    return _cut(T @ (V[:, :r] / s[:r]), s, V, threshold)
-
-
-def _cut(U: Matrix, s: Matrix, V: Matrix, threshold: float) -> _Shrunk:
-    """Return U max(s − t, 0) Vᵀ in factors; the basis keeps a margin for values that will rise."""
-    r = int(np.count_nonzero(s > threshold))
-    kept = s[:r] - threshold
-    return _Shrunk(U[:, :r] * kept, V[:, :r], float(kept.sum()), V[:, : r + BLOCK_MARGIN])
 
 
 @dataclass(frozen=True)
@@ -131,7 +100,7 @@ class _Primal(NamedTuple):
     objective: float
 
 
-def _primal(D: Matrix, low: _Shrunk, state: Matrix, mu: float, lam: float) -> _Primal:
+def _primal(D: Matrix, low: Shrunk, state: Matrix, mu: float, lam: float) -> _Primal:
     """Return L and the S of T = D − S + Y/μ, nonzero only where |Y| = λ, with their objective."""
     Y, T = state.reshape(2, -1)
     places = np.flatnonzero(np.abs(Y) == lam)
@@ -161,7 +130,7 @@ def _pursue(
     primal: _Primal | None = None
     bound, gap, next_check = -math.inf, math.inf, 0
     for iteration in range(1, max_iterations + 1):
-        low = _shrink_singular_values(state[1], 1.0 / penalty.mu, basis, rng)
+        low = shrink_singular_values(state[1], 1.0 / penalty.mu, basis, rng)
         basis = low.basis
         np.matmul(low.left, low.right.T, out=L)
         following = penalty.grown()

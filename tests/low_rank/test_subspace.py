@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from approx.low_rank.robust_pca import _shrink_singular_values
+from approx.low_rank.shrinkage import shrink_singular_values
 from approx.low_rank.subspace import leading, rotate, spectral_norm
 
 EPS = np.finfo(float).eps
@@ -61,7 +61,7 @@ def test_every_route_shrinks_singular_values(l, threshold, width):
     s = np.concatenate([np.linspace(3, 1, 5), np.geomspace(0.1, 1e-12, l - 5)])
     T = spectrum(100, l, s)
     rng = np.random.default_rng(1)
-    found = _shrink_singular_values(T, threshold, rng.standard_normal((l, width)), rng)
+    found = shrink_singular_values(T, threshold, rng.standard_normal((l, width)), rng)
     kept = np.maximum(s - threshold, 0)
     assert found.left.shape[1] == found.right.shape[1] == np.count_nonzero(kept)
     # One block step from a random basis: the gap at the cut, 0.1 to 1, leaves 1e-2.

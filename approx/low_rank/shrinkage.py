@@ -1,0 +1,51 @@
+"""Shrinkage of singular values, the proximal map of the nuclear norm."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from approx.low_rank.decomposition import Matrix
+from approx.low_rank.subspace import GRAM_SHARE, rotate
+
+BLOCK_SHARE = 0.3  # of min(n, l): a wider block costs more than the Gram matrix
+BLOCK_START, BLOCK_MARGIN = 10, 5
+
+
+class Shrunk(NamedTuple):
+    """A matrix left rightᵀ, its nuclear norm, and columns to start the next shrinkage from."""
+
+    left: Matrix
+    right: Matrix
+    nuclear: float
+    basis: Matrix
+
+
+def shrink_singular_values(
+    T: Matrix, threshold: float, basis: Matrix, rng: np.random.Generator
+) -> Shrunk:
+    """Return left rightᵀ = U max(s − t, 0) Vᵀ of T (n, l), n ≥ l, its nuclear norm, a next basis.
+
+    Block subspace from `basis` while it is narrow (doubled until it holds a singular value ≤ t),
+    else the Gram matrix, or LAPACK where t/s₁ is beyond the accuracy of a Gram matrix.
+    """
+    while basis.shape[1] <= BLOCK_SHARE * T.shape[1]:
+        U, s, V = rotate(T, basis)
+        if s[-1] <= threshold:
+            return _cut(U, s, V, threshold)
+        basis = np.hstack([V, rng.standard_normal(V.shape)])
+    w, V = np.linalg.eigh(T.T @ T)
+    s, V = np.sqrt(np.maximum(w[::-1], 0.0)), V[:, ::-1]
+    if threshold < GRAM_SHARE * s[0]:
+        U, s, Vt = np.linalg.svd(T, full_matrices=False)
+        return _cut(U, s, Vt.T, threshold)
+    r = int(np.count_nonzero(s > threshold))
+    return _cut(T @ (V[:, :r] / s[:r]), s, V, threshold)
+
+
+def _cut(U: Matrix, s: Matrix, V: Matrix, threshold: float) -> Shrunk:
+    """Return U max(s − t, 0) Vᵀ in factors; the basis keeps a margin for values that will rise."""
+    r = int(np.count_nonzero(s > threshold))
+    kept = s[:r] - threshold
+    return Shrunk(U[:, :r] * kept, V[:, :r], float(kept.sum()), V[:, : r + BLOCK_MARGIN])

@@ -1,0 +1,204 @@
+"""Stable pursuit: its certificate, its limits, an independent solver."""
+
+import itertools
+import math
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from approx import parse
+from approx.low_rank.robust_pca import inexact_alm
+from approx.low_rank.stable_pca import _clipped_square, _multiplier, stable_pca
+
+shapes = st.tuples(st.integers(1, 8), st.integers(1, 8))
+seeds = st.integers(0, 2**32 - 1)
+deltas = st.floats(0, 0.95)
+EXACT = {"gap_tolerance": 1e-5}
+
+
+def attention(n, l, temperature=1.0, d=16, seed=0):
+    rng = np.random.default_rng(seed)
+    Q, K = rng.standard_normal((n, d)), rng.standard_normal((l, d))
+    return np.exp(Q @ K.T / (temperature * math.sqrt(d)))
+
+
+def rest(D, parts):
+    return D - parts.low_rank - parts.sparse.toarray()
+
+
+def objective(L, S, lam):
+    return np.linalg.norm(L, "nuc") + lam * np.abs(S).sum()
+
+
+@pytest.mark.parametrize("delta", [0.01, 0.1, 0.4])
+@pytest.mark.parametrize("seed", range(2))
+def test_an_independent_solver_finds_the_same_optimum(delta, seed):
+    D = attention(20, 20, seed=seed)
+    D /= D.max()
+    lam = 20**-0.5
+    L, S = naive.stable_pursuit(D, delta * np.linalg.norm(D), lam, step=0.1)
+    parts = stable_pca(D, delta, gap_tolerance=1e-7)
+    assert abs(parts.gap) <= 1e-7
+    # the slow solver's residual after 4000 steps is the coarser of the two
+    assert parts.objective == pytest.approx(objective(L, S, lam), rel=1e-5)
+    assert parts.objective == pytest.approx(
+        objective(parts.low_rank, parts.sparse.toarray(), lam), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("delta", [0.003, 0.05, 0.3])
+@pytest.mark.parametrize("D", [attention(60, 40), attention(40, 60, 0.25), attention(50, 50, 4.0)])
+def test_the_conditions_of_optimality(D, delta):
+    """The rest is a multiple of Y; Y is a subgradient of both norms."""
+    lam = 60**-0.5
+    parts = stable_pca(D, delta, lam, gap_tolerance=1e-9, max_iterations=5000)
+    assert abs(parts.gap) <= 1e-9
+    Z, S = rest(D, parts), parts.sparse.toarray()
+    assert np.linalg.norm(Z) == pytest.approx(delta * np.linalg.norm(D), rel=1e-6 / delta)
+    # Y = νZ: of spectral norm 1 where L ≠ 0, of largest entry λ where S ≠ 0
+    nu = lam / np.abs(Z).max() if parts.sparse.nnz else 1 / np.linalg.norm(Z, 2)
+    Y = nu * Z
+    # a gap of 1e-9 leaves its root, 3e-5, in the variables; Z divides by δ
+    tolerance = 1e-4 + 1e-5 / delta
+    assert np.abs(Y).max() <= lam * (1 + tolerance)
+    assert np.linalg.norm(Y, 2) <= 1 + tolerance
+    if parts.sparse.nnz:
+        large = np.abs(S) > 1e-3 * np.abs(S).max()
+        assert_allclose(Y[large], lam * np.sign(S[large]), atol=lam * tolerance)
+    if parts.rank:
+        U, s, Vt = np.linalg.svd(parts.low_rank, full_matrices=False)
+        kept = s > 1e-3 * s[0]
+        aligned = U[:, kept].T @ Y @ Vt[kept].T
+        assert_allclose(aligned, np.eye(kept.sum()), atol=tolerance)
+
+
+@pytest.mark.parametrize("D", [attention(48, 48), attention(64, 40, 0.25), attention(40, 64, 4.0)])
+def test_without_a_rest_it_is_robust_pca(D):
+    exact = inexact_alm(D, gap_tolerance=1e-6)
+    parts = stable_pca(D, 0.0, gap_tolerance=1e-6)
+    assert np.linalg.norm(rest(D, parts)) <= 1.001e-7 * np.linalg.norm(D)
+    assert parts.objective == pytest.approx(exact.objective, rel=2e-6)  # the gaps of both
+    # the objective is convex in δ, with slope −‖Y‖_F‖D‖_F at least: |Y| ≤ λ, ‖Y‖₂ ≤ 1
+    slope = math.sqrt(min(D.shape)) * np.linalg.norm(D)
+    for delta in (1e-3, 1e-5):
+        near = stable_pca(D, delta, gap_tolerance=1e-6)
+        assert near.objective <= exact.objective * (1 + 2e-6)
+        assert near.objective >= exact.objective * (1 - 2e-6) - delta * slope
+
+
+@given(shapes, seeds, st.lists(deltas, min_size=2, max_size=4))
+def test_the_objective_falls_with_delta(shape, seed, values):
+    D = np.random.default_rng(seed).standard_normal(shape)
+    found = [stable_pca(D, delta, 0.5, **EXACT) for delta in sorted(values)]
+    for delta, parts in zip(sorted(values), found):
+        assert np.linalg.norm(rest(D, parts)) <= (delta + 1.001e-7) * np.linalg.norm(D)
+        assert abs(parts.gap) <= 1e-5
+    best = [parts.objective for parts in found]
+    # each is within its gap of its optimum, and 1e-7‖D‖ beyond its constraint
+    allowed = 1e-5 * best[0] + 1e-6 * np.linalg.norm(D)
+    assert all(b <= a + 2 * allowed for a, b in itertools.pairwise(best))
+
+
+@given(shapes, seeds, deltas)
+def test_equivariance(shape, seed, delta):
+    rng = np.random.default_rng(seed)
+    D = rng.standard_normal(shape) * np.exp(rng.standard_normal(shape))
+    parts = stable_pca(D, delta, 0.5, **EXACT)
+    rows, columns = rng.permutation(shape[0]), rng.permutation(shape[1])
+    signs = rng.choice([-1.0, 1.0], shape[0])[:, None] * rng.choice([-1.0, 1.0], shape[1])
+    # each is within its gap of the same optimum; the constraint's 1e-7 is worth 1e-6 beside it
+    same = {"rel": 2.1e-5, "abs": 1e-6 * np.linalg.norm(D)}
+    for changed in (D.T, D[rows][:, columns], signs * D):
+        again = stable_pca(changed, delta, 0.5, **EXACT)
+        assert again.objective == pytest.approx(parts.objective, **same)
+    for exponent in (-700, 900):  # a power of two changes no digit
+        scaled = stable_pca(np.ldexp(D, exponent), delta, 0.5, **EXACT)
+        assert (scaled.low_rank == np.ldexp(parts.low_rank, exponent)).all()
+        assert (scaled.sparse.toarray() == np.ldexp(parts.sparse.toarray(), exponent)).all()
+        assert scaled.gap == parts.gap
+    for c in (1e-200, 3.0, 1e200):
+        scaled = stable_pca(c * D, delta, 0.5, **EXACT)
+        assert scaled.objective / c == pytest.approx(parts.objective, **same)
+
+
+def test_noise_is_left_out():
+    rng = np.random.default_rng(0)
+    L = rng.standard_normal((80, 3)) @ rng.standard_normal((3, 80))
+    S = np.zeros(6400)
+    places = rng.choice(6400, 320, replace=False)
+    S[places] = rng.choice([-10.0, 10.0], 320)
+    noise = 0.05 * rng.standard_normal((80, 80))
+    D = L + S.reshape(80, 80) + noise
+    delta = np.linalg.norm(noise) / np.linalg.norm(D)
+    parts = stable_pca(D, delta)
+    exact = inexact_alm(D)  # which must explain the noise
+    assert 3 <= parts.rank < exact.rank / 3
+    assert set(places) <= set(np.flatnonzero(parts.sparse.toarray()))
+    assert parts.sparse.nnz < exact.sparse.nnz / 3
+    # theorem 1 of Zhou et al. bounds the error by a multiple of the noise; here it is below it
+    error = np.linalg.norm(parts.low_rank - L)
+    assert error < min(np.linalg.norm(noise), np.linalg.norm(exact.low_rank - L))
+
+
+def test_zeros():
+    for parts in (stable_pca(np.zeros((3, 2)), 0.1), stable_pca(attention(5, 4), 1.0)):
+        assert parts.rank == parts.sparse.nnz == parts.objective == parts.gap == 0
+        assert not parts.low_rank.any()
+    first = stable_pca(attention(20, 20), 0.01, max_iterations=1)
+    assert first.iterations == 1
+    assert math.isfinite(first.gap)
+
+
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+def test_the_method_has_the_error_that_is_allowed(space):
+    Q, K = np.random.default_rng(0).standard_normal((2, 30, 4))
+    D = np.exp(Q @ K.T)
+    D = D if space == "kernel" else D / D.sum(axis=1, keepdims=True)
+    A = parse(f"stable_pca(delta=0.2, space={space!r})").approximate(Q, K)
+    assert np.linalg.norm(A.to_dense() - D) == pytest.approx(0.2 * np.linalg.norm(D), rel=1e-5)
+    assert parse("stable_pca").within(100, n=30, l=30, d=4) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: stable_pca([1.0, 2.0], 0.1), "D must have 2 dimensions"),
+        (lambda: stable_pca([[1.0, math.nan]], 0.1), r"D must be finite.*index \(0, 1\)"),
+        (lambda: stable_pca([[1.0]], -0.1), "delta must be finite and >= 0"),
+        (lambda: stable_pca([[1.0]], math.nan), "delta must be finite and >= 0"),
+        (lambda: stable_pca([[1.0]], 0.1, 0.0), "lam must be finite and > 0"),
+        (lambda: stable_pca([[1.0]], 0.1, tolerance=0.0), "tolerance must be finite and > 0"),
+        (lambda: stable_pca([[1.0]], 0.1, gap_tolerance=0.0), "gap_tolerance must be finite"),
+        (lambda: stable_pca([[1.0]], 0.1, max_iterations=0), "max_iterations must be >= 1"),
+        (lambda: parse("stable_pca(delta=-1)"), "delta must be finite and > 0"),
+        (lambda: parse("stable_pca(lam=0)"), "lam must be finite and > 0"),
+        (lambda: parse("stable_pca(max_iterations=0)"), "max_iterations must be >= 1"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.kernel
+@given(st.tuples(st.integers(1, 5), st.integers(1, 5)), seeds)
+def test_the_pair_of_sparse_and_rest_is_optimal(shape, seed):
+    rng = np.random.default_rng(seed)
+    W = rng.standard_normal(shape)
+    kappa = rng.uniform(0, 3)
+    size = np.minimum(np.abs(W), kappa)
+    assert _clipped_square(W, kappa) == pytest.approx((size**2).sum(), rel=1e-13)
+    mu, lam, delta = rng.uniform(0.2, 3, 3)
+    Y, S = _multiplier(W, mu, lam, delta)
+    Z = W - S - Y / mu
+    assert np.abs(Y).max() <= lam
+    assert np.linalg.norm(Z) <= delta * (1 + 1e-9)
+    large = S != 0
+    assert_allclose(Y[large], lam * np.sign(S[large]), rtol=1e-12)
+    # Y is a nonnegative multiple of Z, and 0 unless ‖Z‖ = δ
+    assert np.vdot(Y, Z) == pytest.approx(np.linalg.norm(Y) * np.linalg.norm(Z), abs=1e-9)
+    assert np.linalg.norm(Y) * abs(np.linalg.norm(Z) - delta) <= 1e-8
