@@ -133,6 +133,25 @@ def test_low_rank_plus_sparse_is_recovered():
     assert_allclose(parts.low_rank, L, atol=1e-8)
 
 
+@given(seeds)
+def test_order_orientation_and_sign_do_not_matter_where_the_split_is_unique(seed):
+    rng = np.random.default_rng(seed)
+    L = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 48))
+    S = np.zeros(L.size)
+    S[rng.choice(L.size, 48, replace=False)] = rng.choice([-1.0, 1.0], 48) * rng.uniform(5, 9, 48)
+    D = L + S.reshape(L.shape)
+    rows, columns = rng.permutation(60), rng.permutation(48)
+    signs = rng.choice([-1.0, 1.0], 60)[:, None] * rng.choice([-1.0, 1.0], 48)
+    changes = [lambda A: A, lambda A: A.T, lambda A: A[rows][:, columns], lambda A: signs * A]
+    for change in changes:
+        moved = change(D)
+        parts = godec(moved, 2, 48 / len(moved), iterations=200)
+        assert parts.objective == pytest.approx(error(moved, parts), abs=1e-12)
+        assert ((parts.sparse.toarray() != 0) == (change(S.reshape(L.shape)) != 0)).all()
+        # linear convergence: 200 sweeps leave the rounding of entries up to 30, some 1e-13
+        assert_allclose(parts.low_rank, change(L), atol=1e-10)
+
+
 def test_a_guess_is_a_further_start():
     D = clustered(96, 8.0)
     pursued = inexact_alm(D, 2 / math.sqrt(96)).low_rank

@@ -202,6 +202,33 @@ def test_projections_find_a_spike_at_every_scale_and_orientation():
         assert_allclose(parts.low_rank + parts.sparse.toarray(), L + S, atol=1e-5)
 
 
+@given(seeds)
+def test_projections_are_equivariant_and_add_up(seed):
+    """Where recovery is exact every order, orientation, sign and scale finds the same two parts."""
+    rng = np.random.default_rng(seed)
+    L = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 48))
+    S = np.zeros(L.size)
+    S[rng.choice(L.size, 40, replace=False)] = rng.choice([-1.0, 1.0], 40) * rng.uniform(5, 9, 40)
+    D = L + S.reshape(L.shape)
+    rows, columns = rng.permutation(60), rng.permutation(48)
+    signs = rng.choice([-1.0, 1.0], 60)[:, None] * rng.choice([-1.0, 1.0], 48)
+    changes = [
+        lambda A: A,
+        lambda A: A.T,
+        lambda A: A[rows][:, columns],
+        lambda A: signs * A,
+        lambda A: 3e100 * A,
+    ]
+    for change in changes:
+        parts = acc_alt_proj(change(D), 2)
+        size = np.linalg.norm(change(D) / np.abs(change(D)).max()) * np.abs(change(D)).max()
+        rest = (change(D) - parts.low_rank - parts.sparse.toarray()) / size
+        assert np.linalg.norm(rest) <= 1.001e-7
+        # a residual of 1e-7 of D is an error of the parts of that order
+        assert_allclose(parts.low_rank / size, change(L) / size, atol=1e-6)
+        assert parts.sparse.nnz == 40
+
+
 def test_rank_zero_and_zero_matrices():
     D = np.arange(6.0).reshape(2, 3)
     parts = acc_alt_proj(D, 0)
