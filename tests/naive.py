@@ -84,6 +84,40 @@ def stable_pursuit(D, delta, lam, steps=4000, step=1.0):
     return X, Y
 
 
+def golden(n, rank, corruption):
+    """The reference's instances: A Bᵀ, and 5 mean |A Bᵀ| times ±U(½, 1½) at random places."""
+    rng = np.random.default_rng(0)
+    L = rng.standard_normal((n, rank)) @ rng.standard_normal((n, rank)).T
+    count = int(corruption * n * n)
+    places = rng.choice(n * n, count, replace=False)
+    signs = rng.choice([-1.0, 1.0], count)
+    S = np.zeros(n * n)
+    S[places] = signs * rng.uniform(0.5, 1.5, count) * 5 * np.abs(L).mean()
+    return L, S.reshape(n, n)
+
+
+def largest(D, count):
+    """Return the largest entries of D, ties in row order, and zeros."""
+    S = np.zeros_like(D)
+    kept = np.argsort(-np.abs(D).ravel(), kind="stable")[:count]
+    S.ravel()[kept] = D.ravel()[kept]
+    return S
+
+
+def truncated(D, rank):
+    """Return the best matrix of a rank."""
+    U, s, Vt = np.linalg.svd(D, full_matrices=False)
+    return (U[:, :rank] * s[:rank]) @ Vt[:rank]
+
+
+def godec(D, rank, count, S, sweeps=30):
+    """GoDec with a full SVD and a full sort a sweep, from a given S."""
+    for _ in range(sweeps):
+        L = truncated(D - S, rank)
+        S = largest(D - L, count)
+    return np.linalg.norm(D - L - S)
+
+
 def _kl(p, q):
     if (p < 0).any() or (q < 0).any() or ((q == 0) & (p > 0)).any():
         return math.inf

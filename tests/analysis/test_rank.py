@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from members import member
 from scipy.optimize import linprog
 from scipy.sparse.linalg import aslinearoperator
+from threadpoolctl import threadpool_limits
 
 from analysis import rank
 from analysis.inputs import Inputs
@@ -18,6 +19,13 @@ from approx import METHODS, Approximation, exact, memory, parse
 from approx.low_rank.krylov import Streamed
 
 EPS = np.finfo(float).eps
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    """Two BLAS threads on a busy machine make small matrices several times slower."""
+    with threadpool_limits(1):
+        yield
 
 
 def matrix(n, l, seed=0, decay=0.5):

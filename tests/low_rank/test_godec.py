@@ -1,5 +1,6 @@
 import math
 
+import naive
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,26 +36,6 @@ def clustered(n, temperature, size=8, d=16, seed=0):
     return A / A.sum(axis=1, keepdims=True)
 
 
-def largest(D, count):
-    S = np.zeros_like(D)
-    kept = np.argsort(-np.abs(D).ravel(), kind="stable")[:count]
-    S.ravel()[kept] = D.ravel()[kept]
-    return S
-
-
-def truncated(D, rank):
-    U, s, Vt = np.linalg.svd(D, full_matrices=False)
-    return (U[:, :rank] * s[:rank]) @ Vt[:rank]
-
-
-def plain(D, rank, count, S, sweeps=30):
-    """GoDec with a full SVD and a full sort a sweep, from a given S."""
-    for _ in range(sweeps):
-        L = truncated(D - S, rank)
-        S = largest(D - L, count)
-    return np.linalg.norm(D - L - S)
-
-
 def error(D, parts):
     return np.linalg.norm(D - parts.low_rank - parts.sparse.toarray())
 
@@ -78,10 +59,10 @@ def test_error_is_at_most_that_of_either_part_and_of_the_plain_solver(name, rank
     assert parts.sparse.nnz == count
     assert math.isnan(parts.gap)
     assert parts.objective == pytest.approx(error(D, parts), rel=1e-9, abs=1e-13)
-    assert parts.objective <= np.linalg.norm(D - largest(D, count))
-    assert parts.objective <= np.linalg.norm(D - truncated(D, rank))
-    starts = (np.zeros_like(D), largest(D, count))
-    twin = min(plain(D, rank, count, S) for S in starts)
+    assert parts.objective <= np.linalg.norm(D - naive.largest(D, count))
+    assert parts.objective <= np.linalg.norm(D - naive.truncated(D, rank))
+    starts = (np.zeros_like(D), naive.largest(D, count))
+    twin = min(naive.godec(D, rank, count, S) for S in starts)
     # Local optima of one problem from the same starts: they may differ a little, on either side.
     assert parts.objective <= 1.05 * twin
 
@@ -100,11 +81,13 @@ def test_special_cases_are_exact_even_with_ties(D, data):
     count = data.draw(st.integers(0, n * l))
     entries = godec(D, 0, count / n)
     assert entries.rank == 0
-    assert (entries.sparse.toarray() == largest(D, count)).all()
-    assert entries.objective == pytest.approx(np.linalg.norm(D - largest(D, count)), abs=1e-12)
+    assert (entries.sparse.toarray() == naive.largest(D, count)).all()
+    assert entries.objective == pytest.approx(
+        np.linalg.norm(D - naive.largest(D, count)), abs=1e-12
+    )
     rank = data.draw(st.integers(0, min(n, l)))
     low = godec(D, rank, 0)
-    best = np.linalg.norm(D - truncated(D, rank))
+    best = np.linalg.norm(D - naive.truncated(D, rank))
     assert low.sparse.nnz == 0
     assert low.objective == pytest.approx(best, abs=1e-12 * (1 + np.abs(D).sum()))
     both = godec(D, rank, count / n)
@@ -127,7 +110,7 @@ def test_truncated_svd_is_accurate(tail):
 def test_low_rank_plus_sparse_is_recovered():
     rng = np.random.default_rng(1)
     L = rng.standard_normal((60, 3)) @ rng.standard_normal((3, 50))
-    S = largest(rng.standard_normal((60, 50)), 90) * 5
+    S = naive.largest(rng.standard_normal((60, 50)), 90) * 5
     parts = godec(L + S, 3, 1.5, iterations=200)
     assert ((parts.sparse.toarray() != 0) == (S != 0)).all()
     assert_allclose(parts.low_rank, L, atol=1e-8)
@@ -159,7 +142,7 @@ def test_a_guess_is_a_further_start():
     assert seeded.objective <= godec(D, 8, 8, iterations=4).objective
     rng = np.random.default_rng(1)
     L = rng.standard_normal((30, 3)) @ rng.standard_normal((3, 20))
-    S = largest(rng.standard_normal((30, 20)), 30) * 3
+    S = naive.largest(rng.standard_normal((30, 20)), 30) * 3
     assert_allclose(godec(L + S, 3, 1, starts=[L]).low_rank, L, atol=1e-10)
 
 
@@ -187,15 +170,17 @@ def test_split_is_at_most_either_part_alone(name, budget):
     parts = split(D, budget)
     assert parts.rank * (n + l) + parts.sparse.nnz <= budget * n
     assert parts.objective == pytest.approx(error(D, parts), rel=1e-9)
-    assert parts.objective <= np.linalg.norm(D - largest(D, int(budget * n))) * (1 + 1e-12)
+    assert parts.objective <= np.linalg.norm(D - naive.largest(D, int(budget * n))) * (1 + 1e-12)
     rank = min(int(budget * n / (n + l)), n, l)
-    assert parts.objective <= np.linalg.norm(D - truncated(D, rank)) * (1 + 1e-12)
+    assert parts.objective <= np.linalg.norm(D - naive.truncated(D, rank)) * (1 + 1e-12)
 
 
 def test_split_gains_where_neither_part_is_enough():
     D = clustered(96, 2.0)
     parts = split(D, 20)
-    alone = min(np.linalg.norm(D - largest(D, 20 * 96)), np.linalg.norm(D - truncated(D, 10)))
+    alone = min(
+        np.linalg.norm(D - naive.largest(D, 20 * 96)), np.linalg.norm(D - naive.truncated(D, 10))
+    )
     assert 0 < parts.rank < 10
     assert parts.objective < 0.6 * alone
 
@@ -249,7 +234,7 @@ def test_selection_is_exact_whatever_the_guess(D, data):
     work = np.empty(n * l + 1)
     threshold, excess = kth_largest(D, L, count, guess, work)
     S = large_entries(D, L, threshold, excess).toarray()
-    assert (largest(D - L, count) == S).all()
+    assert (naive.largest(D - L, count) == S).all()
     out = np.empty_like(D)
     rest = separate(D, L, L, threshold, excess, 0.0, out)
     assert rest == pytest.approx(((D - L - S) ** 2).sum(), abs=1e-12)

@@ -1,5 +1,6 @@
 import math
 
+import naive
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,18 +13,6 @@ from approx.low_rank.robust_pca import acc_alt_proj, inexact_alm
 GOLDEN = [(400, 20, 0.05), (500, 25, 0.05), (1000, 50, 0.05), (500, 50, 0.10)]
 shapes = st.tuples(st.integers(1, 8), st.integers(1, 8))
 seeds = st.integers(0, 2**32 - 1)
-
-
-def golden(n, rank, corruption):
-    """The reference's instances: A Bᵀ, and 5 mean |A Bᵀ| times ±U(½, 1½) at random places."""
-    rng = np.random.default_rng(0)
-    L = rng.standard_normal((n, rank)) @ rng.standard_normal((n, rank)).T
-    count = int(corruption * n * n)
-    places = rng.choice(n * n, count, replace=False)
-    signs = rng.choice([-1.0, 1.0], count)
-    S = np.zeros(n * n)
-    S[places] = signs * rng.uniform(0.5, 1.5, count) * 5 * np.abs(L).mean()
-    return L, S.reshape(n, n)
 
 
 def attention(n, d=64, temperature=1.0, seed=0):
@@ -55,7 +44,7 @@ def objective(L, S, lam):
 
 @pytest.mark.parametrize(("n", "rank", "corruption"), GOLDEN)
 def test_pursuit_recovers_golden_instances(n, rank, corruption):
-    L, S = golden(n, rank, corruption)
+    L, S = naive.golden(n, rank, corruption)
     parts = inexact_alm(L + S)
     assert parts.rank == rank
     assert parts.sparse.nnz == int(corruption * n * n)
@@ -67,9 +56,18 @@ def test_pursuit_recovers_golden_instances(n, rank, corruption):
     assert 16 <= parts.iterations <= 26 or corruption > 0.05
 
 
+@pytest.mark.parametrize(("n", "rank", "corruption"), GOLDEN[:2])
+def test_a_peer_finds_the_same_objective(n, rank, corruption):
+    pyrpca = pytest.importorskip("pyrpca")
+    D = sum(naive.golden(n, rank, corruption))
+    L, S = pyrpca.rpca_pcp_ialm(D, n**-0.5, verbose=False)
+    # L + S = D holds to 1e-7 on both sides
+    assert inexact_alm(D).objective == pytest.approx(objective(L, S, n**-0.5), rel=1e-6)
+
+
 @pytest.mark.parametrize(("n", "rank", "corruption"), GOLDEN)
 def test_projections_recover_golden_instances(n, rank, corruption):
-    L, S = golden(n, rank, corruption)
+    L, S = naive.golden(n, rank, corruption)
     parts = acc_alt_proj(L + S, rank)
     assert parts.rank == rank
     assert ((parts.sparse.toarray() != 0) == (S != 0)).all()
@@ -80,14 +78,14 @@ def test_projections_recover_golden_instances(n, rank, corruption):
 
 
 def test_exact_recovery_is_not_run_again():
-    L, S = golden(400, 20, 0.05)
+    L, S = naive.golden(400, 20, 0.05)
     alone = inexact_alm(L + S, gap_tolerance=math.inf)
     believed = inexact_alm(L + S)
     assert believed.iterations == alone.iterations
     assert believed.objective == alone.objective
     # Here the gap is too large at first, but the better dual point of a few more iterations
     # confirms the same L and S.
-    L, S = golden(200, 20, 0.1)
+    L, S = naive.golden(200, 20, 0.1)
     alone = inexact_alm(L + S, gap_tolerance=math.inf)
     confirmed = inexact_alm(L + S)
     assert alone.gap > 1e-4 >= confirmed.gap
@@ -102,7 +100,7 @@ def test_exact_recovery_is_not_run_again():
         attention(40, temperature=0.25)[:, :24],
         attention(40, temperature=4.0)[:24],
         np.random.default_rng(1).standard_normal((30, 20)),
-        golden(60, 3, 0.05)[0] + golden(60, 3, 0.05)[1],
+        naive.golden(60, 3, 0.05)[0] + naive.golden(60, 3, 0.05)[1],
     ],
 )
 def test_objective_equals_that_of_the_plain_solver(D):
@@ -243,7 +241,7 @@ def test_rank_zero_and_zero_matrices():
 
 
 def test_projections_stop_at_the_last_iteration():
-    L, S = golden(60, 3, 0.05)
+    L, S = naive.golden(60, 3, 0.05)
     assert acc_alt_proj(L + S, 3, max_iterations=2).iterations == 2
 
 
