@@ -18,7 +18,7 @@ from approx.projections.base import Projection
 from approx.projections.gaussian import IID
 from approx.projections.summand import Entries, Keys, Summand, times
 
-FAR = 300.0  # |u|² beyond which a covariance, at most e^{|u|²/2}, drowns in the variance e^{|u|²}
+FAR = 300.0  # |u|² beyond which u is cut: there a covariance is at most |u|, and e^{|u|²} varies
 NODES = 24
 
 
@@ -55,6 +55,8 @@ class Orthogonal(Projection):
         e^{−α−β} Σ_k Δ^k/((c − ½)_k k!) Σ_ij (c)_{k+i} (c)_{k+j} α^i β^j/((c)_{2k+i+j} i! j!) − 1,
 
     ₀F₁ of a 2 × 2 matrix averaged over both lengths; the inner sums by Gegenbauer's recurrence.
+    It tends to a limit as u grows alone and is at most of the order of |u|, so u is cut at
+    |u|² = 300: at A = 0 the difference is below 10⁻⁶⁰ σσ′.
 
     References
     ----------
@@ -87,15 +89,10 @@ class Orthogonal(Projection):
 
 def _orthogonal_keys(U: Array) -> Array:
     lengths = np.einsum("id,id->i", U, U)
-    dots = U @ U.T
-    far = lengths > FAR
-    out = np.zeros_like(dots)
-    near = np.flatnonzero(~far)
-    part = np.ascontiguousarray(dots[np.ix_(near, near)])
-    _orthogonal_pairs(lengths[near] / 2, part, U.shape[1] / 2)
-    out[np.ix_(near, near)] = part
-    out[far] = out[:, far] = -1.0
-    return out
+    U = U * np.sqrt(FAR / np.maximum(lengths, FAR))[:, None]
+    out = U @ U.T
+    _orthogonal_pairs(np.minimum(lengths, FAR) / 2, out, U.shape[1] / 2)
+    return np.asarray(out)
 
 
 @kernel
@@ -109,20 +106,20 @@ def _orthogonal_pairs(half: Any, dots: Any, c: Any) -> None:
             outer = np.exp(-alpha - beta)  # Δ^k (c)_k²/((c−½)_k k! (c)_{2k})
             k = 0
             while outer > 0.0:
-                lam = c + k
-                before, g, share, inner, step = 0.0, 1.0, 1.0, 1.0, 0
-                while share * g > 1e-17 * inner or step < alpha + beta:
+                lam, base = c + k, c + 2 * k
+                before, term, inner, step = 0.0, 1.0, 1.0, 0  # Gegenbauer over (base)_step
+                while term > 1e-17 * inner or step < alpha + beta:
                     step += 1
-                    grown = (step - 1 + lam) * (alpha + beta) * g
+                    grown = (step - 1 + lam) * (alpha + beta) * term
                     grown -= (step - 2 + 2 * lam) * alpha * beta * before
-                    before, g = g, grown / step
-                    share /= c + 2 * k + step - 1
-                    inner += share * g
+                    before = term / (base + step - 1)
+                    term = grown / (step * (base + step - 1))
+                    inner += term
                 total += outer * inner
                 if outer * inner < 1e-17 * total or delta == 0.0:
                     break
                 top = (c + k) * (c + k) * delta
-                outer *= top / ((c - 0.5 + k) * (k + 1) * (c + 2 * k) * (c + 2 * k + 1))
+                outer *= top / ((c - 0.5 + k) * (k + 1) * base * (base + 1))
                 k += 1
             dots[p, r] = dots[r, p] = total - 1.0
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import hyp1f1
 
 from approx import parse
 from approx.projections import (
@@ -258,10 +259,56 @@ def test_covariance_of_keys_under_orthogonal_frequencies_by_sampling(columns):
     assert np.abs(z).max() <= 5
 
 
-def test_far_keys_are_uncorrelated_but_for_their_own_variance():
-    U = np.array([[30.0, 0.0], [0.1, 0.0]])
-    found = Orthogonal().pair(Keys(np.zeros(2), False, False, U), 2)
+def keys(x, d):
+    """Return vectors of |u|² = x, of 0, of −u, one orthogonal to u, one short and one oblique."""
+    rng = np.random.default_rng(d)
+    U = np.zeros((6, d))
+    U[0, 0], U[2, 0], U[3, 1], U[4, 0] = 1.0, -1.0, 1.0, 1e-3
+    U[5] = rng.standard_normal(d)
+    U[5] /= np.linalg.norm(U[5])
+    return U * math.sqrt(x)
+
+
+@pytest.mark.parametrize("x", [1.0, 98.0, 115.0, 200.0, 300.0, 301.0, 400.0])
+@pytest.mark.parametrize("d", [2, 16, 64])
+def test_covariance_of_orthogonal_keys_at_any_norm(x, d):
+    """Finite, the variance on the diagonal, |cov| ≤ σσ′, and 0 with a key that is constant."""
+    U = keys(x, d)
+    method = parse(f"positive(m={d}, projection='orthogonal')")
+    with np.errstate(all="raise", under="ignore"):
+        found = method.covariance(np.zeros((1, d)), U)
     assert np.isfinite(found).all()
+    variance = np.exp(method.moments(np.zeros((1, d)), U).log_relative_variance[0])
+    # 1 + cov is a sum of positive terms that is right to some roundings: 100 eps
+    np.testing.assert_allclose(np.diag(found), variance, rtol=1e-11, atol=1e-13)
+    sigma = np.sqrt(variance)
+    assert (np.abs(found) <= np.outer(sigma, sigma) * (1 + 1e-11) + 1e-13).all()
+    assert np.abs(found[1]).max() <= 1e-13
+
+
+@pytest.mark.parametrize("x", [20.0, 98.0, 200.0, 290.0])
+@pytest.mark.parametrize("size", [0.5, 3.0, 8.0])
+def test_the_series_of_two_orthogonal_keys_is_an_integral(x, size):
+    """1 + cov = E e^{−v·v cos²ψ/2} ₁F₁(−½; ½; −v·v sin²ψ/2), ψ the angle of v and u + g.
+
+    That is ω′ given ω, tilted by e^{ω·u}, g ~ N(0, I_2): 80² nodes, and the integrand is smooth
+    but at u + g = 0, which has density e^{−x/2}.
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights = weights / weights.sum()
+    for angle in (0.3, 1.2, math.pi / 2):
+        v = size * np.array([math.cos(angle), math.sin(angle)])
+        w = np.stack(np.meshgrid(nodes + math.sqrt(x), nodes), axis=-1)
+        along = np.square(w @ v) / np.square(w).sum(axis=-1) / 2
+        value = np.exp(-along) * hyp1f1(-0.5, 0.5, along - size**2 / 2)
+        U = np.array([[math.sqrt(x), 0.0], v])
+        found = Orthogonal().pair(Keys(np.zeros(2), False, False, U), 2)
+        want = weights @ value @ weights - 1
+        assert found[0, 1] == pytest.approx(want, rel=1e-4 * (x == 20) + 1e-9, abs=1e-9)
+
+
+def test_keys_that_are_waves_have_no_covariance_here():
+    U = np.array([[30.0, 0.0], [0.1, 0.0]])
     assert Orthogonal().pair(Keys(np.zeros(2), True, True, U), 2) is None
 
 
