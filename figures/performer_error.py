@@ -34,7 +34,6 @@ TARGET = 0.1
 QUICK = 200  # draws of a profile that is small
 TIMES = 5
 ASKED = 24  # tokens of the question; its error is mean |difference| over mean |output|
-ROWS = 128  # queries and keys for features_needed, which bisects
 
 
 class _Task(NamedTuple):
@@ -126,7 +125,7 @@ def _asked(seed: int) -> list[Row]:
 
 
 def _needed(x: Inputs, family: str) -> Row:
-    needed = features_needed(parse(family), TARGET, x.Q[:ROWS], x.K[:ROWS], most=10**300)
+    needed = features_needed(parse(family), TARGET, x.Q, x.K, most=10**300)
     value = float(needed) if needed is not None else np.inf
     return (*_head(x, str(sized(family, M)), -1, -1), "features_needed", value, np.nan)
 
@@ -140,7 +139,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     mean_absolute_error: at 24 tokens, mean |difference| over mean |exact output|, as in the
     question at github.com/lucidrains/performer-pytorch/issues/69; distance_from_uniform: the same
     between the output with eps and that of uniform attention. features_needed: for a kernel error
-    of 10 %, on at most 128 queries and keys.
+    of 10 %.
     """
     n = COUNT if profile.draws > QUICK else 128
     x = data.gaussian(n, D, rng=profile.seed)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis import inputs
-from analysis.moments import monte_carlo
+from analysis.moments import expected_error, monte_carlo
 from analysis.pitfalls import RawQR, concentration, with_eps
 from approx import exact
 from approx.base import Approximation
@@ -369,3 +369,10 @@ def test_expected_kernel_error_falls_as_one_over_the_root_of_m(tables):
     assert needed.min() > 1e9
     m = performer_error.M
     assert needed[f"generalized_exponential(m={m})"] < needed[f"positive(m={m})"]
+
+
+def test_features_needed_are_of_the_inputs_that_are_plotted():
+    x = inputs.gaussian(160, performer_error.D, rng=0)
+    needed = performer_error._needed(x, "positive")[-2]
+    one = expected_error(Positive(1), x.Q, x.K)  # falls as m^{−1/2}; 11 digits of m are known
+    assert needed == pytest.approx((one / performer_error.TARGET) ** 2, rel=1e-10)
