@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from approx.base import Approximation, Moments, Rng, generator
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
 from approx.parts import Factors
+from approx.projections import Fixed
 from approx.random_features.features import RandomFeatures
 from approx.random_features.trigonometric import Trigonometric
 
@@ -75,19 +77,20 @@ class RandomPhase(RandomFeatures):
     def _waves(self) -> Trigonometric:
         return Trigonometric(None if self.m is None else 2 * self.m, self.projection)
 
+    def _share(self) -> float:
+        """Return Σ w²/2 over the weights of the frequencies."""
+        if isinstance(self.projection, Fixed):
+            return float(np.square(self.projection.weights).sum() / 2)
+        return 0.5 / self.count
+
     def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
         """Return those of as many sines and cosines, and e^{|q−k|²}/2 a frequency more."""
         q, k = (np.asarray(x, np.float64) for x in self.checked(Q, K))
         waves = self._waves()
         if (known := waves.moments(q, k)) is None:
             return None
-        _, half = waves.frequencies(q, k, 0)
-        share = np.log(np.exp(4 * half).sum() / 2)  # Σ w²/2, also where weights are given
-        return known._replace(
-            log_relative_variance=np.logaddexp(
-                known.log_relative_variance, squared_distances(q, k) + share
-            )
-        )
+        more = squared_distances(q, k) + math.log(self._share())
+        return known._replace(log_relative_variance=np.logaddexp(known.log_relative_variance, more))
 
     def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
         """Return that of sines and cosines, and e^{(D_j² + D_l² − |k_j − k_l|²)/2}/2m more."""
@@ -95,7 +98,9 @@ class RandomPhase(RandomFeatures):
         waves = self._waves()
         if (known := waves.covariance(Q, keys, row=i)) is None:
             return None
-        _, half = waves.frequencies(Q, keys, 0)
         D = squared_distances(Q[i : i + 1], keys)[0]
-        more = np.exp((D[:, None] + D - squared_distances(keys, keys)) / 2)
-        return np.asarray(known + more * np.exp(4 * half).sum() / 2)
+        with np.errstate(over="ignore"):
+            more = np.exp(
+                (D[:, None] + D - squared_distances(keys, keys)) / 2 + math.log(self._share())
+            )
+        return np.asarray(known + more)

@@ -116,6 +116,17 @@ def test_expected_error_of_a_biased_method_is_its_error():
     assert expected_error(method, Q, K) == pytest.approx(want, rel=1e-12)
 
 
+def test_moments_of_random_phases_draw_nothing():
+    """10¹² features need no memory to be judged; their variance is that of one over 10¹²."""
+    Q, K = np.array([[0.5, 0.2]]), np.array([[-0.3, 0.4], [0.1, 0.0]])
+    one, many = parse("random_phase(m=1)"), parse("random_phase(m=1_000_000_000_000)")
+    logs = [method.moments(Q, K).log_relative_variance for method in (one, many)]
+    np.testing.assert_allclose(logs[1], logs[0] - 12 * math.log(10), rtol=1e-13)
+    np.testing.assert_allclose(many.covariance(Q, K) * 1e12, one.covariance(Q, K), rtol=1e-13)
+    found = features_needed(parse("random_phase"), 1e-5, Q, K)
+    assert found == math.ceil((expected_error(one, Q, K) / 1e-5) ** 2)
+
+
 @pytest.mark.parametrize("spec", ["positive", "trigonometric", "positive(projection='orthogonal')"])
 def test_features_needed_are_enough_and_no_more(spec):
     rng = np.random.default_rng(3)
