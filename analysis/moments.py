@@ -176,7 +176,8 @@ def normalised_moments(method: Method, Q: ArrayLike, K: ArrayLike) -> Normalised
 
     Notes
     -----
-    First order: the error is of the order of ``row_variance`` squared. May be inf.
+    First order: the error is of the order of ``row_variance`` squared. A row of which a covariance
+    is above 1.8e308, whatever the weight of its key, is inf throughout.
     Cost: n covariances, O(n·l²·d) time, O(l²) memory.
 
     Examples
@@ -193,7 +194,7 @@ def normalised_moments(method: Method, Q: ArrayLike, K: ArrayLike) -> Normalised
     log = np.asarray(exact.logits(q, k), np.float64)
     attention = np.exp(log - logsumexp(log, axis=1, keepdims=True))
     scale = 1.0 + known.relative_bias
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):  # what is not finite becomes inf below
         log_mean = log + np.log(np.maximum(scale, 0.0))
         mean = np.exp(log_mean - logsumexp(log_mean, axis=1, keepdims=True))
         bias, variance = np.empty_like(log), np.empty_like(log)
@@ -207,6 +208,8 @@ def normalised_moments(method: Method, Q: ArrayLike, K: ArrayLike) -> Normalised
             row_variance[i] = a @ Ra
             bias[i] = a * (row_variance[i] - Ra) + a - attention[i]
             variance[i] = a**2 * np.maximum(np.diag(R) - 2 * Ra + row_variance[i], 0.0)
+    lost = ~(np.isfinite(bias) & np.isfinite(variance)).all(axis=1)
+    bias[lost] = variance[lost] = row_variance[lost] = np.inf
     return NormalisedMoments(bias, variance, row_variance)
 
 

@@ -1,6 +1,7 @@
 """The contract of Approximation, for every method: one estimate, whichever way it is used."""
 
 import copy
+import dataclasses
 import math
 
 import mpmath
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from small import NAMES, dense, hot, made, problems, roundings, sizes, small, truth
 
 from analysis import metrics
+from analysis.moments import expected_error, normalised_moments
 from approx import METHODS, Approximation, exact, parse
 from approx.base import generator
 from approx.parts import Addition, Factors, Support, rescale
 from approx.polynomials.series import Elementwise
+from approx.projections import PROJECTIONS
 
 ALL = slice(None)
 DETERMINISTIC = [name for name in NAMES if not small(name, 2, 2, 1).uses_rng]
@@ -390,6 +393,31 @@ def test_hot_logits_are_finite_at_their_row_scale(name, dtype):
     moments = method.moments(Q, K)
     if moments is not None:
         assert not np.isnan(np.concatenate(moments)).any()
+    assert_known_without_nan(method, Q, K)
+
+
+def assert_known_without_nan(method, Q, K):
+    """Check covariance, normalised moments and expected error: known or None, inf but never NaN."""
+    covariance = method.covariance(Q, K, row=1)
+    assert covariance is None or not np.isnan(covariance).any()
+    normalised = normalised_moments(method, Q, K)
+    assert normalised is None or not any(np.isnan(x).any() for x in normalised)
+    error = expected_error(method, Q, K)
+    assert error is None or error >= 0
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-162, 0.14, 1.0, 1e3])
+@pytest.mark.parametrize("projection", PROJECTIONS)
+def test_moments_of_every_coupling_are_never_nan(projection, size):
+    """Of every family, |q·k| from 0 through 10⁻³²⁰ and 200 to 10¹⁰."""
+    Q, K = (size * x for x in hot(np.float64))
+    for name, method in METHODS.items():
+        fields = {f.name for f in dataclasses.fields(method)}
+        if "projection" not in fields or (name == "regularized" and "regular" not in projection):
+            continue
+        found = method(m=32, projection=projection).moments(Q, K)
+        assert found is None or not np.isnan(np.concatenate(found)).any(), name
+        assert_known_without_nan(method(m=32, projection=projection), Q, K)
 
 
 @every_method

@@ -266,7 +266,8 @@ def log_hyp0f1(b: float, z: Array) -> tuple[Array, Array]:
         value = hyp0f1(b, np.where(far, 0.0, z))
         log = np.log(np.abs(value))
     y = np.sqrt(z[far])
-    log[far] = 2 * y + np.log(ive(b - 1, 2 * y)) + gammaln(b) + (1 - b) * np.log(y)
+    bessel = np.where(y < 1e8, ive(b - 1, 2 * np.minimum(y, 1e8)), (4 * np.pi * y) ** -0.5)
+    log[far] = 2 * y + np.log(bessel) + gammaln(b) + (1 - b) * np.log(y)
     return np.sign(value), log
 
 

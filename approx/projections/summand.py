@@ -120,9 +120,9 @@ def gaussian_covariance(rho: Summand, correlation: float, log_unit: Array | floa
     """Return e^{−log_unit} (E ρ_u(ω) ρ_v(ω′) − 1)."""
     kappa, lam = gaussian_exponents(rho, correlation)
     log = kappa + (log_cosh(lam) if rho.paired else lam)
+    value = times(np.expm1(np.minimum(log, 700.0)), -np.asarray(log_unit))
     with np.errstate(over="ignore"):
-        value = np.expm1(np.minimum(log, 700.0))
-    return np.where(log > 690, np.exp(log - log_unit), times(value, -np.asarray(log_unit)))
+        return np.where(log > 690, np.exp(log - log_unit), value)
 
 
 def gaussian_log_variance(rho: Summand) -> Array:

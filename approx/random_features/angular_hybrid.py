@@ -128,13 +128,14 @@ class AngularHybrid(Method):
             return None
         lam = angles(q, k) / math.pi
         spread = lam * (1 - lam) / self.signs
-        gap = P.relative_bias - T.relative_bias
+        gap = np.where(spread > 0, P.relative_bias - T.relative_bias, 0.0)
         with np.errstate(divide="ignore"):
             of_P = np.log(lam**2 + spread) + P.log_relative_variance
             of_T = np.log((1 - lam) ** 2 + spread) + T.log_relative_variance
             of_lambda = np.log(spread) + 2 * np.log(np.abs(gap))
         log = np.logaddexp(np.logaddexp(of_P, of_T), of_lambda)
-        return Moments(T.relative_bias + lam * gap, log)
+        bias = _weighted(lam, P.relative_bias) + _weighted(1 - lam, T.relative_bias)
+        return Moments(bias, log)
 
     def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
         """Return it where those of both parts are known and unbiased.
@@ -149,7 +150,12 @@ class AngularHybrid(Method):
         both = (lam[:, None] + lam - angles(keys, keys) / math.pi) / 2
         product = np.outer(lam, lam)
         product += (both - product) / self.signs
-        return np.asarray(product * P + (1 - lam[:, None] - lam + product) * T)
+        return _weighted(product, P) + _weighted(1 - lam[:, None] - lam + product, T)
+
+
+def _weighted(weight: Array, x: Array) -> Array:
+    """Return weight·x, 0 where the weight is 0, even if x is inf."""
+    return np.multiply(weight, x, out=np.zeros_like(x), where=weight != 0)
 
 
 def angles(Q: Array, K: Array) -> Array:
