@@ -413,7 +413,7 @@ class Method(ABC):
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(self._steps(middle)) else (low, middle)
-        if low == 0:
+        if low == 0 or self._steps(low) < self.fewest(d):
             return None
         return dataclasses.replace(self, **{size: self._steps(low)})  # type: ignore[type-var]
 

@@ -14,7 +14,7 @@ from approx.base import Approximation, Method, Moments, Rng, generator
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
 from approx.parts import Factors, rescale
-from approx.projections import Projection
+from approx.projections import Projection, named
 from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.trigonometric import Trigonometric
 
@@ -95,6 +95,10 @@ class AngularHybrid(Method):
         """Return P and T."""
         each = None if self.m is None else 2 * (self.m // self.step)
         return Hyperbolic(each, self.projection), Trigonometric(each, self.projection)
+
+    def fewest(self, d: int) -> int:
+        """Return the least m: some projections need more than one frequency."""
+        return named(self.projection).least(d) * self.step
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
         """Return m·(n + l)/n."""

@@ -125,8 +125,17 @@ class RandomFeatures(Method):
         if self.fixed:
             price = self.price(n=n, l=l, d=d)
             return self if price is not None and price <= budget else None
-        found = super().within(budget, n=n, l=l, d=d)
-        return None if found is None or (found.m or 0) < self.fewest(d) else found
+        return super().within(budget, n=n, l=l, d=d)
+
+    def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
+        """Return Q and K as arrays; ValueError for a template, or for too few frequencies."""
+        q, k = super().checked(Q, K)
+        least = named(self.projection).least(q.shape[1])
+        if self.count < least:
+            raise ValueError(
+                f"{self} needs at least {least} frequencies at d={q.shape[1]}, got {self.count}"
+            )
+        return q, k
 
     def fewest(self, d: int) -> int:
         """Return the least m: some projections need more than one frequency."""
@@ -172,7 +181,8 @@ class RandomFeatures(Method):
             return np.zeros((len(keys), len(keys)))
         entries, projection, count = self.entries(Q, keys), named(self.projection), self.count
         rho = Keys(entries.A, entries.paired, entries.imaginary, entries.a[i] + entries.b)
-        total = projection.shared(rho, count)
+        known = projection.bias(entries, count) is not None
+        total = projection.shared(rho, count) if known else None
         for b, share in projection.pairs(count, rho.d):
             pair = projection.pair(rho, b)
             if pair is None or total is None:

@@ -8,7 +8,8 @@ import pytest
 
 from analysis import inputs
 from analysis.moments import expected_error, features_needed, normalised_moments
-from approx import exact, parse
+from analysis.pitfalls import RawQR
+from approx import METHODS, exact, parse
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
 
@@ -87,7 +88,15 @@ def test_the_diagonal_of_the_covariance_is_the_variance(spec):
     np.testing.assert_allclose(np.diag(method.covariance(q[0], K)), variance, rtol=1e-11)
 
 
-def test_covariance_is_of_one_query_and_iid():
+@pytest.mark.parametrize("projection", ["hadamard", RawQR()])
+def test_no_covariance_where_the_law_has_no_closed_form(projection):
+    """One frequency of `hadamard` is not N(0, I): its entries are ±1 in d = 2."""
+    for method in (Positive(1, projection), METHODS["trigonometric"](2, projection)):
+        assert method.moments(np.eye(2), np.eye(2)) is None
+        assert method.covariance([[0.5, 1.0]], np.eye(2)) is None
+
+
+def test_covariance_is_of_one_query():
     with pytest.raises(ValueError, match="one query, got 2"):
         parse("positive(m=2)").covariance([[0.0], [1.0]], [[1.0]])
     simplex = parse("positive(m=2, projection='simplex')")

@@ -73,11 +73,18 @@ def test_matched_moments(count, d):
 
 
 def test_moment_matching_needs_more_frequencies_than_coordinates():
-    with pytest.raises(ValueError, match="more frequencies than d=4, got 4"):
-        parse("positive(m=4, projection='moment_matched')").approximate(np.eye(4), np.eye(4), rng=0)
-    template = parse("positive(projection='moment_matched')")
-    assert template.within(8, n=9, l=9, d=4) is None
-    assert template.within(10, n=9, l=9, d=4).m == 5
+    x = np.eye(4)
+    for spec in ("positive(m=4{})", "poisson(m=4{})", "generalized_exponential(m=4{})",
+                 "hyperbolic(m=8{})", "angular_hybrid(m=32{})"):  # fmt: skip
+        method = parse(spec.format(", projection='moment_matched'"))
+        for use, Q in ("approximate", x), ("moments", x), ("covariance", x[:1]):
+            with pytest.raises(ValueError, match="at least 5 frequencies at d=4, got 4"):
+                getattr(method, use)(Q, x)
+        assert method.fewest(4) == 5 * method.step
+    for template, one in (("positive(projection='moment_matched')", 1),
+                          ("angular_hybrid(projection='moment_matched')", 8)):  # fmt: skip
+        assert parse(template).within(8 * one, n=9, l=9, d=4) is None
+        assert parse(template).within(10 * one, n=9, l=9, d=4).m == 5 * one
 
 
 @pytest.mark.parametrize("d", [1, 4, 8])
