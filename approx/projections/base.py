@@ -31,9 +31,15 @@ class Projection(ABC):
         """Return the least number of frequencies."""
         return 1
 
+    def block(self, d: int) -> int | None:
+        """Return the size of the independent blocks of frequencies; None: all belong together."""
+        return None
+
     def blocks(self, count: int, d: int) -> list[tuple[int, int]]:
-        """Return (size, number) of the independent blocks that count frequencies fall into."""
-        return [(count, 1)]
+        """Return (size, number) of the blocks that count frequencies fall into."""
+        size = self.block(d) or count
+        full, left = divmod(count, size)
+        return [(b, number) for b, number in ((size, full), (left, 1)) if b and number]
 
     def bias(self, rho: Entries, count: int) -> Array | None:
         """Return E ρ − 1; None: no closed form."""

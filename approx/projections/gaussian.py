@@ -20,9 +20,9 @@ class IID(Projection):
         """Return omega (count, d) and weights 1/count."""
         return rng.standard_normal((count, d)), np.full(count, 1.0 / count)
 
-    def blocks(self, count: int, d: int) -> list[tuple[int, int]]:
-        """Return blocks of one."""
-        return [(1, count)]
+    def block(self, d: int) -> int | None:
+        """Return 1."""
+        return 1
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
         """Return 0."""
@@ -43,10 +43,9 @@ class Antithetic(Projection):
         half = rng.standard_normal(((count + 1) // 2, d))
         return np.concatenate([half, -half])[:count], np.full(count, 1.0 / count)
 
-    def blocks(self, count: int, d: int) -> list[tuple[int, int]]:
-        """Return pairs, and one alone if the count is odd."""
-        pairs, left = divmod(count, 2)
-        return [(size, number) for size, number in ((2, pairs), (1, left)) if number]
+    def block(self, d: int) -> int | None:
+        """Return 2: one is alone if the count is odd."""
+        return 2
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
         """Return it for correlation −1; at A = 0, e^{−u·v} − 1."""

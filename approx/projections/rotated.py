@@ -37,11 +37,6 @@ def haar(d: int, rng: np.random.Generator) -> Array:
     return np.asarray(q * np.sign(np.diag(r)))
 
 
-def _sizes(count: int, d: int) -> list[tuple[int, int]]:
-    full, left = divmod(count, d)
-    return [(size, number) for size, number in ((d, full), (left, 1)) if size and number]
-
-
 @dataclasses.dataclass(frozen=True)
 class Orthogonal(Projection):
     """Blocks of up to d orthogonal directions, Haar distributed, with independent χ_d lengths.
@@ -71,9 +66,9 @@ class Orthogonal(Projection):
         lengths = np.sqrt(rng.chisquare(d, count))
         return directions * lengths[:, None], np.full(count, 1.0 / count)
 
-    def blocks(self, count: int, d: int) -> list[tuple[int, int]]:
-        """Return blocks of d, and one of what is left."""
-        return _sizes(count, d)
+    def block(self, d: int) -> int | None:
+        """Return d."""
+        return d
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
         """Return it for isotropic A, which drops out: (1−4A)|ω|² tilted is χ²_d again."""
@@ -155,9 +150,9 @@ class Simplex(Projection):
         lengths = np.sqrt(rng.chisquare(d, count))
         return np.concatenate(parts) * lengths[:, None], np.full(count, 1.0 / count)
 
-    def blocks(self, count: int, d: int) -> list[tuple[int, int]]:
-        """Return blocks of d, and one of what is left."""
-        return _sizes(count, d)
+    def block(self, d: int) -> int | None:
+        """Return d."""
+        return d
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
         """Return it for isotropic A."""
@@ -300,9 +295,9 @@ class Regularized(_Spherical):
         omega, weights = base.draw(count, d, rng)
         return omega * (math.sqrt(d) / np.linalg.norm(omega, axis=1, keepdims=True)), weights
 
-    def blocks(self, count: int, d: int) -> list[tuple[int, int]]:
-        """Return those of the directions."""
-        return _sizes(count, d) if self.directions == "orthogonal" else [(1, count)]
+    def block(self, d: int) -> int | None:
+        """Return that of the directions."""
+        return d if self.directions == "orthogonal" else 1
 
     def order(self, count: int, d: int) -> float:
         """Return d/2."""
