@@ -153,7 +153,7 @@ class NormalisedMoments(NamedTuple):
     bias, variance
         Of estimate_ij/Σ_l estimate_il − a_ij, a the exact attention.
     row_variance : (n,)
-        Relative variance of the row sums: the expansion is to be believed where this is ≪ 1.
+        Relative variance of the row sums: that this is ≪ 1 is necessary, not sufficient.
     """
 
     bias: Array
@@ -178,8 +178,11 @@ def normalised_moments(method: Method, Q: ArrayLike, K: ArrayLike) -> Normalised
 
     Notes
     -----
-    First order: the error is of the order of ``row_variance`` squared. A row of which a covariance
-    is above 1.8e308, whatever the weight of its key, is inf throughout.
+    First order in R, so bias and variance have relative errors of the order of the largest R_jj,
+    e^{log_relative_variance} of ``moments``, several times that where the tail is heavy: for
+    positive features the true variance is up to 10 %, 30 %, 50 % lower at R_jj = 0.02, 0.07, 0.3,
+    where ``row_variance`` may be a tenth of it. A row of which a covariance is above 1.8e308,
+    whatever the weight of its key, is inf throughout.
     Cost: n covariances, O(n·l²·d) time, O(l²) memory.
 
     Examples

@@ -229,6 +229,28 @@ def test_the_delta_method(spec):
     np.testing.assert_allclose(found.bias.sum(axis=1), 0, atol=1e-12)
 
 
+def test_the_delta_method_errs_by_the_largest_variance():
+    """Its variance is off by about R_jj, several times ``row_variance``, and not its square."""
+    rng = np.random.default_rng(0)
+    Q, K = rng.standard_normal((1, 3)) * 0.8, rng.standard_normal((6, 3)) * 0.8
+    off = []
+    for m, T in ((64, 20_000), (512, 4000)):
+        method = parse(f"positive(m={m})")
+        found = normalised_moments(method, Q, K)
+        weights = np.empty((T, 6))
+        for part in np.split(np.arange(T), 20):
+            omega = rng.standard_normal((len(part), m, 3))
+            phi = np.exp(omega @ K.T - np.square(K).sum(axis=1) / 2)
+            estimate = np.einsum("tm,tml->tl", np.exp(omega @ Q[0]), phi)
+            weights[part] = estimate / estimate.sum(axis=1, keepdims=True)
+        ratio = weights.var(axis=0) / found.variance[0]
+        off.append(np.abs(1 - ratio).max())
+        largest = np.exp(method.moments(Q, K).log_relative_variance).max()
+        # what is off is known to √((kurtosis − 1)/T), 0.04 or less: kurtosis 17 and 7
+        assert 5 * found.row_variance[0] < largest / 2 < off[-1] < 4 * largest + 0.2
+    assert off[1] < off[0]
+
+
 def test_the_delta_method_of_biased_and_unknown_methods():
     Q, K = np.array([[0.5], [1.0]]), np.array([[0.3], [-1.0]])
     taylor = parse("taylor(degree=2)")
