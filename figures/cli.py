@@ -62,7 +62,11 @@ def parser() -> argparse.ArgumentParser:
         help="only turn OUT/report.md, as edited, into HTML and PDF",
     )
 
-    figures = command("figures", _figures, "Compute and draw figures.")
+    figures = command(
+        "figures",
+        _figures,
+        "Compute and draw figures: OUT/figures, with what each shows in NAME.txt.",
+    )
     figures.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all")
     _add_profile(figures)
     figures.add_argument("--out", type=Path, default=Path("out"), help="folder [out]")
@@ -157,7 +161,9 @@ def _figures(arguments: argparse.Namespace) -> int:
     for name in names:
         module = FIGURES[name]
         table = module.compute(profile)
-        for path in style.save(name, table, module.draw(table), arguments.out, arguments.format):
+        caption = f"{module.TITLE}\n\n{module.caption(table)}"
+        drawn = module.draw(table)
+        for path in style.save(name, table, drawn, arguments.out, arguments.format, caption):
             print(path)
     return 0
 

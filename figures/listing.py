@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 
 from approx import METHODS, Method, parse
+from approx.projections import PROJECTIONS
 
 
 def listing() -> list[dict[str, str]]:
@@ -38,7 +39,7 @@ def _short(default: object) -> str:
 
 
 def describe(name: str) -> str:
-    """Return one method's page: its spec and its docstring.
+    """Return one method's page: its spec, its docstring, the projections it takes.
 
     Raises
     ------
@@ -48,4 +49,16 @@ def describe(name: str) -> str:
     method = parse(name)
     row = _row(method.name, type(method))
     kind = f"{row['draws']} draws, {row['use']}"
-    return f"{row['method']}    [{kind}]\n\n{inspect.getdoc(type(method))}"
+    page = f"{row['method']}    [{kind}]\n\n{inspect.getdoc(type(method))}"
+    known = [name for name in PROJECTIONS if _takes(type(method), name)]
+    return f"{page}\n\nProjections: {', '.join(known)}." if known else page
+
+
+def _takes(method: type[Method], projection: str) -> bool:
+    if "projection" not in {f.name for f in dataclasses.fields(method)}:  # type: ignore[arg-type]
+        return False
+    try:
+        method(projection=projection)  # type: ignore[call-arg]
+    except ValueError:
+        return False
+    return True

@@ -154,11 +154,16 @@ def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
 
 
 def save(
-    name: str, table: pd.DataFrame, figure: Figure, folder: Path, formats: tuple[str, ...] = FORMATS
+    name: str,
+    table: pd.DataFrame,
+    figure: Figure,
+    folder: Path,
+    formats: tuple[str, ...] = FORMATS,
+    caption: str | None = None,
 ) -> list[Path]:
-    """Write a figure in every format, beside the CSV it was drawn from; the same bytes each time.
+    """Write a figure in every format, and the CSV it was drawn from; the same bytes each time.
 
-    Floats are written so that they read back to the last bit.
+    Floats are written so that they read back to the last bit. A caption becomes NAME.txt.
     """
     written = [folder / "data" / f"{name}.csv"]
     written[0].parent.mkdir(parents=True, exist_ok=True)
@@ -170,6 +175,9 @@ def save(
         "svg": {"Date": None},
         "png": {},
     }
+    if caption is not None:
+        written.append(plots / f"{name}.txt")
+        written[-1].write_text(caption + "\n", encoding="utf-8")
     with style():
         for kind in formats:
             path = plots / f"{name}.{kind}"

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from approx import METHODS
+from approx.projections import PROJECTIONS
 from figures.cli import NAMES, main
 from figures.gallery import FIGURES
 from figures.listing import listing
@@ -47,6 +49,11 @@ def test_methods_describes_one(capsys):
     text = capsys.readouterr().out
     for part in ("exp(ω_r·x − |x|²/2)", "(e^{|q+k|²} − 1)/m", "Cost:", "ICLR 2021"):
         assert part in text
+    assert f"Projections: {', '.join(PROJECTIONS)}" in text
+    assert run("methods", "regularized") == 0
+    assert capsys.readouterr().out.endswith("Projections: regularized, regularized_iid.\n")
+    assert run("methods", "taylor") == 0
+    assert "Projections" not in capsys.readouterr().out
     assert run("methods", "postive") == 1
     assert "did you mean 'positive'" in capsys.readouterr().err
 
@@ -59,7 +66,11 @@ def test_figures_of_a_file(tensors, tmp_path, capsys):
     )  # fmt: skip
     assert status == 0
     written = capsys.readouterr().out.splitlines()
-    assert written == [str(out / "data/spectrum.csv"), str(out / "figures/spectrum.png")]
+    files = "data/spectrum.csv", "figures/spectrum.txt", "figures/spectrum.png"
+    assert written == [str(out / name) for name in files]
+    table = pd.read_csv(out / files[0])
+    text = f"{FIGURES['spectrum'].TITLE}\n\n{FIGURES['spectrum'].caption(table)}\n"
+    assert (out / files[1]).read_text("utf-8") == text
     assert "my heads 1.2" in (out / "data/spectrum.csv").read_text("utf-8")
 
 
@@ -124,7 +135,7 @@ def test_the_python_example_of_the_readme_runs(capsys):
     text = (ROOT / "README.md").read_text("utf-8")
     example = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
     exec(compile(example, "README.md", "exec"), {})
-    assert len(capsys.readouterr().out.split()) == 3
+    assert len(capsys.readouterr().out.split()) == 7
 
 
 def test_the_readme_lists_the_methods():
