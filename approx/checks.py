@@ -117,6 +117,24 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None) -> in
     return number
 
 
+def number(name: str, value: Any, rule: str = "finite") -> float:
+    """Return a finite float.
+
+    Examples
+    --------
+    >>> number("a", "x")
+    Traceback (most recent call last):
+    ValueError: a must be finite, got 'x'
+    """
+    try:
+        found = math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {value!r}") from None
+    if not math.isfinite(found) or isinstance(value, bool):
+        raise ValueError(f"{name} must be {rule}, got {value!r}")
+    return found
+
+
 def positive(name: str, value: Any) -> float:
     """Return a finite float > 0.
 
@@ -126,13 +144,10 @@ def positive(name: str, value: Any) -> float:
     Traceback (most recent call last):
     ValueError: temperature must be finite and > 0, got -1
     """
-    try:
-        number = math.nan if isinstance(value, str | bytes) else float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {value!r}") from None
-    if not (math.isfinite(number) and number > 0) or isinstance(value, bool):
+    found = number(name, value, "finite and > 0")
+    if found <= 0:
         raise ValueError(f"{name} must be finite and > 0, got {value!r}")
-    return number
+    return found
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import ClassVar
 
 import numpy as np
 
+from approx import checks
 from approx.checks import Array
 from approx.random_features.features import ExponentialFeatures, Frame
 
@@ -60,9 +60,10 @@ class GeneralizedExponential(ExponentialFeatures):
 
 
 def checked_tilt(a: float | None) -> None:
-    """Raise ValueError unless a is None, or finite and < 1/8."""
-    if a is not None and not (math.isfinite(a) and a < 0.125):
-        raise ValueError(f"a must be finite and < 1/8, got {a}")
+    """Raise unless a is None, or finite and < 1/8."""
+    rule = "finite and < 1/8"
+    if a is not None and not checks.number("a", a, rule) < 0.125:
+        raise ValueError(f"a must be {rule}, got {a}")
 
 
 def second_moments(frame: Frame) -> Array:

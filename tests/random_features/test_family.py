@@ -232,8 +232,11 @@ def test_log_variance_against_mpmath(x, A, d, paired):
 
 
 def test_a_tilt_below_one_eighth():
-    with pytest.raises(ValueError, match="a must be finite and < 1/8"):
-        GeneralizedExponential(m=2, a=0.2)
+    for a in (0.2, math.nan, "x"):
+        with pytest.raises(ValueError, match="a must be finite and < 1/8, got"):
+            GeneralizedExponential(m=2, a=a)
+    with pytest.raises(TypeError, match="a must be a number, got"):
+        parse("generalized_trigonometric(a=[1.0])")
 
 
 # Parameters fitted to the inputs
