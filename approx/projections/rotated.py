@@ -268,7 +268,7 @@ def log_hyp0f1(b: float, z: Array) -> tuple[Array, Array]:
 
 @dataclasses.dataclass(frozen=True)
 class Regularized(_Spherical):
-    """All lengths √d (SMREG): biased, below exp(q·k), and less variable.
+    """All lengths √d (SMREG): biased.
 
     Parameters
     ----------
@@ -276,8 +276,9 @@ class Regularized(_Spherical):
 
     Notes
     -----
-    E estimate/exp(q·k) = e^{−x/2} ₀F₁(; d/2; d x/4), x = |q+k|²: at most 1, and → 0 as x grows;
-    1 − x²/(4d + 8) for small x.
+    E estimate/exp(q·k) = e^{−x/2} ₀F₁(; d/2; d x/4); for exponentials without a tilt x = |q+k|²,
+    where it is at most 1, → 0 as x grows, 1 − x²/(4d + 8) for small x, and the variance is less
+    than iid. For cosines x = −|q−k|², and it may be above 1 or negative; so with a tilt.
 
     References
     ----------

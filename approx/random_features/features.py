@@ -53,7 +53,8 @@ class RandomFeatures(Method):
         Columns of the factors; None is a template. Left out with `Fixed` frequencies.
     projection : str or Projection
         How the frequencies are drawn together: a name in `approx.projections.PROJECTIONS`, or
-        `Fixed`.
+        `Fixed`. Families say "unbiased" of frequencies that are N(0, I_d) each: under
+        ``regularized``, ``regularized_iid``, ``moment_matched`` and ``hadamard`` they are not.
     """
 
     deterministic: ClassVar[bool] = False
