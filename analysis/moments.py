@@ -41,9 +41,10 @@ class MonteCarlo(NamedTuple):
     p_value : float
         Of the largest |z|, corrected for the number of entries (Bonferroni).
     believable
-        The relative variance, known or sampled, over the number of draws is at most 0.01, and
-        so is the squared relative standard error of the sample variance at most 0.1. Necessary,
-        not sufficient: a heavy tail that was never drawn cannot be seen in a sample.
+        The relative variance, known or sampled, over the number of draws is at most 0.01, and the
+        squared relative standard error of the sample variance at most 0.1. A heavy tail that was
+        never drawn cannot be seen in a sample: so where the closed form is known, the sample
+        variance must also be within three of its standard errors of it.
     """
 
     mean: Array
@@ -350,13 +351,15 @@ def _tested(
     with np.errstate(over="ignore"):
         spread = np.exp(known.log_relative_variance) if known else variance
     stderr = np.sqrt(spread / draws)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         difference = mean - expected
         alike = np.abs(difference) <= rounding * (1.0 + np.abs(expected))
         z = np.where(alike | (stderr == np.inf), 0.0, difference / stderr)
         z[np.isinf(mean) & np.isinf(expected)] = 0.0
         relative = np.where((variance > 0) & (spread > 0), variance_stderr / variance, 0.0)
+        agrees = np.abs(variance - spread) <= 3 * variance_stderr + rounding**2
     largest = float(np.abs(z).max())
     p_value = min(1.0, 2.0 * float(ndtr(-largest)) * z.size)
-    believable = (spread <= 0.01 * draws * np.maximum(expected, 1.0) ** 2) & (relative**2 <= 0.1)
+    believable = spread <= 0.01 * draws * np.maximum(expected, 1.0) ** 2
+    believable &= agrees & (relative**2 <= 0.1)
     return MonteCarlo(mean, variance, stderr, variance_stderr, z, p_value, believable)

@@ -3,12 +3,14 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis import inputs
 from analysis.moments import expected_error, monte_carlo
 from analysis.pitfalls import RawQR, concentration, with_eps
-from approx import exact
+from analysis.sweep import COLUMNS
+from approx import exact, parse
 from approx.base import Approximation
 from approx.random_features.positive import Positive
 from figures import (
@@ -303,8 +305,6 @@ def test_sampled_variance_holds_the_line_where_it_is_believable(tables):
     table = tables["inverse_temperature"]
     x = inputs.gaussian(inverse_temperature.COUNT, inverse_temperature.D, rng=0)
     pair, seen = inverse_temperature.pair(x), {0.0: 0, 1.0: 0}
-    from approx import parse
-
     wide = table.pivot_table(index=["method", "temperature"], columns="metric", values="value")
     for (spec, t), row in wide.dropna(subset=["believable"]).iterrows():
         at = x.at_temperature(t)
@@ -315,6 +315,20 @@ def test_sampled_variance_holds_the_line_where_it_is_believable(tables):
             assert row.believable == 1.0
             assert abs(row.sampled_log_variance - known) < 5 * 0.1
     assert min(seen.values()) >= 3  # both sides are shown
+
+
+def test_a_sample_that_missed_its_tail_is_not_believable():
+    """At 1000 draws and t = 1.6 the variance of hyperbolic features comes out 4 times too small."""
+    x = inputs.gaussian(inverse_temperature.COUNT, inverse_temperature.D, rng=0)
+    method = parse(f"hyperbolic(m={inverse_temperature.M})")
+    at = inverse_temperature.pair(x)
+    rows = inverse_temperature._rows(inverse_temperature._Task(x, method, at, 1000, 0))
+    found = pd.DataFrame(rows, columns=list(COLUMNS))
+    found = found[found.temperature == 1.6].set_index("metric").value
+    cold = x.at_temperature(1.6)
+    known = method.moments(cold.Q, cold.K).log_relative_variance[at]
+    assert found["sampled_high"] < known - np.log(2)  # two standard errors do not see it
+    assert not found["believable"]
 
 
 def test_positive_features_end_as_a_straight_line(tables):
