@@ -17,6 +17,7 @@ from analysis.pitfalls import concentration, with_eps
 from analysis.sweep import parallel, seed_sequence
 from approx import exact
 from approx.base import Approximation
+from approx.checks import Array
 from approx.random_features.positive import Positive
 from figures import style
 from figures.profile import Profile, Row
@@ -29,7 +30,6 @@ SIZES = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 SHOWN = (1e-6, 1e-4)  # of public code
 COLLAPSED = 0.1  # of the concentration of exact attention
 LIMIT = 2.0
-ROOT = 10**0.5  # half a cell of the map
 
 
 class _Task(NamedTuple):
@@ -95,7 +95,7 @@ def draw(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(7.0, 3.3))
         left, right = figure.subplots(1, 2, width_ratios=[1.15, 1])
         mesh = left.pcolormesh(
-            wide.columns, wide.index, wide.clip(0, LIMIT), cmap="RdBu", shading="nearest",
+            _edges(wide.columns), _edges(wide.index), wide.clip(0, LIMIT), cmap="RdBu",
             vmin=0.0, vmax=LIMIT, rasterized=True,
         )  # fmt: skip
         predicted = table[table.metric == "predicted"]
@@ -105,7 +105,7 @@ def draw(table: pd.DataFrame) -> Figure:
         )  # fmt: skip
         left.grid(False)
         left.set(
-            xscale="log", yscale="log", ylim=(SIZES[1] / ROOT, SIZES[-1] * ROOT), ylabel="eps",
+            xscale="log", yscale="log", ylim=_edges(wide.index)[[0, -1]], ylabel="eps",
             title="concentration over that of exact attention",
         )  # fmt: skip
         figure.colorbar(mesh, ax=left, extend="max")
@@ -129,6 +129,12 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.minorticks_off()
         style.legend(figure, [left, right], columns=3)
     return figure
+
+
+def _edges(places: pd.Index) -> Array:
+    """Return the edges of cells around places that are equally far apart in their logarithms."""
+    root = math.sqrt(places[1] / places[0])
+    return np.append(places / root, places[-1] * root)
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -29,6 +29,7 @@ FAMILIES = (
     "shifted_positive(a=None)", "dense_exponential", "poisson", "geometric", "angular_hybrid",
 )  # fmt: skip
 BASE = "positive"
+NEAR = 0.5  # of a mean logarithm: curves that are one to the eye
 
 
 class _Task(NamedTuple):
@@ -111,11 +112,14 @@ def caption(table: pd.DataFrame) -> str:
     for name, part in here.groupby("input", sort=False):
         best = part.loc[part.value.idxmin()]
         positive = part[part.method.str.startswith(BASE)].value.iloc[0]
+        near = part[(part.value - positive).abs() < NEAR].method
+        others = [_label(s) for s in style.order(near.tolist()) if not s.startswith(BASE)]
         first = low[low.input == name]
         small = first.loc[first.value.idxmin()]
         sentences.append(
             f"{name}: {_label(best.method)} with {best.value:.1f} against {positive:.1f} of "
-            f"Performer features; at {norms.min():g}, {_label(small.method)} with {small.value:.1f}"
+            f"Performer features (one curve with: {', '.join(others) or 'none'}); "
+            f"at {norms.min():g}, {_label(small.method)} with {small.value:.1f}"
         )
     return (
         f"Mean over all pairs of ln(relative variance) in closed form, every family with {M} "

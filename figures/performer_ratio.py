@@ -53,8 +53,8 @@ def compute(profile: Profile) -> pd.DataFrame:
     (r along l), quoted (r at the angles of the caption), crossover (an angle where r = 1).
     """
     rows: list[Row] = []
-    across = np.linspace(-math.pi, math.pi, 80)  # even counts: neither l = 0 nor φ = 0, where 0/0
-    for length in np.linspace(-2.0, 2.0, 40):
+    across = np.linspace(-math.pi, math.pi, 160)  # even counts: neither l = 0 nor φ = 0, where 0/0
+    for length in np.linspace(-2.0, 2.0, 80):
         values = log_ratio(length, across) / math.log(10)
         rows += [(length, a, 1, "map_log10", v) for a, v in zip(across, values)]
     fine = np.linspace(-math.pi, math.pi, 360)
@@ -90,7 +90,8 @@ def draw(table: pd.DataFrame) -> Figure:
                     at = {"color": "black", "linestyle": line, "label": label, "linewidth": 1.2}
                     left.plot(sign * part.value, other * part.length, **at)
         left.grid(False)
-        left.set(xlabel="angle φ of q and k", ylabel="l = |q| = |k|", title="error ratio r")
+        title = "r = error of sin/cos over error of positive"
+        left.set(xlabel="angle φ of q and k", ylabel="l;  |q| = |k| = |l|", title=title)
         ticks = np.arange(-LIMIT, LIMIT + 1, 2)
         bar = figure.colorbar(mesh, ax=left, extend="both", ticks=ticks)
         bar.ax.set_yticklabels([f"$10^{{{t:.0f}}}$" for t in ticks])
@@ -104,7 +105,7 @@ def draw(table: pd.DataFrame) -> Figure:
         right.axhspan(1e-5, 1.0, color=style.PALETTE[0], alpha=0.08, linewidth=0)
         right.text(0.0, 0.4, "sin/cos better", ha="center", va="top", fontsize=8)
         right.text(0.0, 2.5, "positive better", ha="center", va="bottom", fontsize=8)
-        right.set(yscale="log", ylim=(1e-5, 1e5), xlabel="angle φ of q and k", title="slices")
+        right.set(yscale="log", ylim=(1e-5, 1e5), xlabel="angle φ of q and k", title="r at fixed l")
         for ax in (left, right):
             ax.set_xticks(TICKS, NAMES)
             ax.set_xlim(-math.pi, math.pi)
