@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from small import NAMES, dense, made, small
 
@@ -320,6 +320,9 @@ def test_squares_beyond_the_dtype_are_refused(name, dtype, big, side):
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(NAMES))
+@example(-1e18, "dense_exponential")  # squares that cancel
+@example(1e78, "generalized_exponential")  # a square of a square
+@example(1e150, "dense_exponential")
 def test_any_finite_float_gives_a_finite_block_or_a_refusal(x, name):
     Q, K = np.full((5, 3), x), np.full((4, 3), 1.0)
     if x * x * 3 > np.finfo(float).max / 4:

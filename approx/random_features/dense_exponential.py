@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -90,11 +91,14 @@ def balance(q: Array, k: Array) -> tuple[Array, Array]:
     A ridge of 10⁻⁸ of the mean eigenvalue keeps T invertible where q or k do not fill the space.
     """
     d = q.shape[1]
+    size_q, size_k = (max(float(np.abs(x).max()), 1e-150) for x in (q, k))
+    q, k = q / size_q, k / size_k  # T(αq, βk) = √(β/α) T(q, k)
     M_q, M_k = (x.T @ x / len(x) + _ridge(x) * np.eye(d) for x in (q, k))
     root, inverse = _power(M_q, 0.5), _power(M_q, -0.5)
     G = inverse @ _power(root @ M_k @ root, 0.5) @ inverse
     G = (G + G.T) / 2
-    return _power(G, 0.5), _power(G, -0.5)
+    scale = math.sqrt(size_k / size_q)
+    return scale * _power(G, 0.5), _power(G, -0.5) / scale
 
 
 def _ridge(x: Array) -> float:

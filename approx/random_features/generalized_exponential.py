@@ -70,7 +70,7 @@ def second_moments(frame: Frame) -> Array:
     """Return the mean of (a_ic + b_jc)² over all pairs, (d,), in O((n + l)·d), float64."""
     a, b = frame.a.astype(np.float64), frame.b.astype(np.float64)
     squares = np.square(a).mean(axis=0) + np.square(b).mean(axis=0)
-    return np.asarray(squares + 2 * a.mean(axis=0) * b.mean(axis=0))
+    return np.asarray(np.maximum(squares + 2 * a.mean(axis=0) * b.mean(axis=0), 0.0))
 
 
 def optimal_tilt(phi: Array | float) -> Array:
@@ -82,4 +82,4 @@ def optimal_tilt(phi: Array | float) -> Array:
     -0.169963829849
     """
     phi = np.asarray(phi)
-    return np.asarray((1 - 2 * phi - np.sqrt((2 * phi + 1) ** 2 + 8 * phi)) / 16)
+    return np.asarray((1 - 2 * phi - np.hypot(2 * phi + 1, np.sqrt(8 * phi))) / 16)
