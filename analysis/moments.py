@@ -20,6 +20,7 @@ from approx import checks, exact, memory
 from approx.base import Approximation, Method, Moments, Rng, generator
 from approx.checks import Array
 from approx.projections import named
+from approx.projections.summand import times
 
 DIGITS = 1e-11  # of a number of features that no one will ever draw
 
@@ -116,8 +117,8 @@ def monte_carlo(
     variance = m2 / (draws - 1)
     with np.errstate(over="ignore", invalid="ignore"):
         fourth = np.fmax(m4 / draws - variance**2 * (draws - 3) / (draws - 1), 0.0)
-    variance_stderr = _times(np.sqrt(fourth / draws), 2 * log_unit)
-    sampled = _times(mean, log_unit), _times(variance, 2 * log_unit), variance_stderr
+    variance_stderr = times(np.sqrt(fourth / draws), 2 * log_unit)
+    sampled = times(mean, log_unit), times(variance, 2 * log_unit), variance_stderr
     lengths = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(k, axis=1)
     rounding = 1024 * np.finfo(q.dtype).eps * (1.0 + lengths)  # of exponents, and of long sums
     return _tested(*sampled, known, draws, rounding)
@@ -329,14 +330,7 @@ def _ratio(estimate: Approximation, truth: Array, space: str) -> Array:
         total = x.sum(axis=1)
         x = np.divide(x, total[:, None], out=np.zeros_like(x), where=total[:, None] > 0)
         shift = np.zeros_like(shift)
-    return _times(x, shift[:, None] - truth)
-
-
-def _times(x: Array, log: Array) -> Array:
-    """Return x·e^log; 0 stays 0, and what is above 1.8e308 is inf."""
-    with np.errstate(over="ignore", divide="ignore"):
-        size = np.exp(np.log(np.abs(x)) + log)
-    return np.asarray(np.copysign(size, x))
+    return times(x, shift[:, None] - truth)
 
 
 def _tested(

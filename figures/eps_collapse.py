@@ -114,7 +114,7 @@ def draw(table: pd.DataFrame) -> Figure:
         shades = colormaps["plasma"](np.linspace(0.45, 0.8, len(SHOWN)))
         looks = [style.look(f"positive(m={M})") | {"label": "positive features, eps = 0"}]
         looks += [
-            {"color": c, "marker": marker, "label": f"positive features, eps = {_power(eps)}"}
+            {"color": c, "marker": marker, "label": f"positive features, eps = {style.power(eps)}"}
             for eps, c, marker in zip(SHOWN, shades, ("s", "^"))
         ]
         for eps, look in zip((0.0, *SHOWN), looks):
@@ -149,7 +149,7 @@ def caption(table: pd.DataFrame) -> str:
         gone = wide.index[wide[eps] < COLLAPSED]
         seen = f"t = {gone.max():.2g}" if len(gone) else "none of these t"
         sentences.append(
-            f"at eps = {_power(eps)} up to {seen}, where exact rows have "
+            f"at eps = {style.power(eps)} up to {seen}, where exact rows have "
             f"{exactly.get(gone.max(), np.nan):.2f} (dashed line: {half / math.log(1 / eps):.2g})"
         )
     cold = wide.index.min()
@@ -160,10 +160,6 @@ def caption(table: pd.DataFrame) -> str:
         f"{'; '.join(sentences)}. On the dashed line even the largest feature of a typical row is "
         f"at eps; most are far smaller, so the collapse comes earlier. At t = {cold:.2g} the ratio "
         "is "
-        + ", ".join(f"{wide.loc[cold, e]:.2g} at eps = {_power(e)}" for e in (0.0, *SHOWN))
+        + ", ".join(f"{wide.loc[cold, e]:.2g} at eps = {style.power(e)}" for e in (0.0, *SHOWN))
         + ": the collapse hides the variance of the estimator, it does not remove it."
     )
-
-
-def _power(eps: float) -> str:
-    return "0" if eps == 0 else f"$10^{{{math.log10(eps):.0f}}}$"

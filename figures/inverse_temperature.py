@@ -134,7 +134,7 @@ def caption(table: pd.DataFrame) -> str:
     )
     line = table[table.metric == "log_relative_variance"].set_index(["method", "temperature"]).value
     cold = line.index.get_level_values("temperature").min()
-    values = [f"{_label(s)} {line[s, cold]:.1f}" for s in style.order(table.method.tolist())]
+    values = [f"{style.label(s)} {line[s, cold]:.1f}" for s in style.order(table.method.tolist())]
     square = wide.squared_sum.dropna()
     per = float((square * square.index.get_level_values("temperature")).mean())
     first = SPECS[0]
@@ -158,7 +158,3 @@ def _slope(line: pd.Series) -> float:
     ends = line.sort_index().iloc[:2]
     (a, b), (x, y) = ends.to_numpy(), 1 / ends.index.to_numpy()
     return float((a - b) / (x - y))
-
-
-def _label(spec: str) -> str:
-    return str(style.look(spec)["label"])

@@ -113,13 +113,13 @@ def caption(table: pd.DataFrame) -> str:
         best = part.loc[part.value.idxmin()]
         positive = part[part.method.str.startswith(BASE)].value.iloc[0]
         near = part[(part.value - positive).abs() < NEAR].method
-        others = [_label(s) for s in style.order(near.tolist()) if not s.startswith(BASE)]
+        others = [style.label(s) for s in style.order(near.tolist()) if not s.startswith(BASE)]
         first = low[low.input == name]
         small = first.loc[first.value.idxmin()]
         sentences.append(
-            f"{name}: {_label(best.method)} with {best.value:.1f} against {positive:.1f} of "
+            f"{name}: {style.label(best.method)} with {best.value:.1f} against {positive:.1f} of "
             f"Performer features (one curve with: {', '.join(others) or 'none'}); "
-            f"at {norms.min():g}, {_label(small.method)} with {small.value:.1f}"
+            f"at {norms.min():g}, {style.label(small.method)} with {small.value:.1f}"
         )
     return (
         f"Mean over all pairs of ln(relative variance) in closed form, every family with {M} "
@@ -128,7 +128,3 @@ def caption(table: pd.DataFrame) -> str:
         f"horizontal line: a standard deviation of 100 %. Lowest at norm {at:.2g}: "
         f"{'. '.join(sentences)}."
     )
-
-
-def _label(spec: str) -> str:
-    return str(style.look(spec)["label"])

@@ -181,7 +181,9 @@ def draw(table: pd.DataFrame) -> Figure:
             .value.median()
         )
         look = {"color": style.PALETTE[4], "linestyle": "--", "marker": "x"}
-        output.plot(errors.index / 2, errors, label=f"Performer with eps = {_power(EPS)}", **look)
+        output.plot(
+            errors.index / 2, errors, label=f"Performer with eps = {style.power(EPS)}", **look
+        )
         uniform = table[(table.method == "uniform()") & (table.metric == "output_error")]
         output.axhline(uniform.value.iloc[0], **style.look("uniform()"))
         kernel.axhline(TARGET, color="0.5", linewidth=0.8)
@@ -222,7 +224,7 @@ def caption(table: pd.DataFrame) -> str:
         f"Gaussian q, k, v at d = {D}, n = l = {table.l.max()}, logits q·k/√d. At m = {M} the "
         f"output of positive features is off by {at.output_error:.0%} ({others}), where uniform "
         f"attention, which costs nothing, is off by {trivial.output_error:.0%}. With "
-        f"eps = {_power(EPS)} it is {faulty.output_error:.0%}: eps moves the output by "
+        f"eps = {style.power(EPS)} it is {faulty.output_error:.0%}: eps moves the output by "
         f"{faulty.change_by_eps:.0%} of its norm. Of the squared error without eps "
         f"{at.variance_share:.0%} is variance, the rest the bias of dividing by estimated row "
         f"sums. The reason is the kernel: its expected relative error at m = {M} is "
@@ -247,7 +249,3 @@ def _count(value: float) -> str:
     if value < 1e4:
         return f"{value:.3g}"
     return f"$10^{{{np.log10(value):.1f}}}$"
-
-
-def _power(eps: float) -> str:
-    return f"$10^{{{np.log10(eps):.0f}}}$"

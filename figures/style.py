@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,22 @@ def look(method: str) -> dict[str, Any]:
             return {"label": label, "color": colour, "linestyle": line, "marker": marker}
     index = int(hashlib.sha256(method.encode()).hexdigest(), 16) % len(PALETTE)
     return {"label": method, "color": PALETTE[index], "linestyle": (0, (3, 1)), "marker": "*"}
+
+
+def label(method: str) -> str:
+    """Return the name of a method's spec as users know it."""
+    return str(look(method)["label"])
+
+
+def power(value: float) -> str:
+    """Return a power of ten, or 0, for a label.
+
+    Examples
+    --------
+    >>> power(1e-4)
+    '$10^{-4}$'
+    """
+    return "0" if value == 0 else f"$10^{{{math.log10(value):.0f}}}$"
 
 
 def order(methods: Iterator[str] | pd.Series | list[str]) -> list[str]:

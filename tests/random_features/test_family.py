@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from analysis.metrics import compare
 from analysis.moments import monte_carlo
+from analysis.pitfalls import RawQR
 from approx import parse
 from approx.projections import Orthogonal
 from approx.projections.summand import Entries, gaussian_log_variance
@@ -69,15 +70,6 @@ def directions(d, rng):
     ones = np.ones(d) / math.sqrt(d)
     free = rng.standard_normal(d)
     return [np.eye(d)[0], ones, -ones, free / np.linalg.norm(free)]
-
-
-@dataclasses.dataclass(frozen=True)
-class RawQR(Orthogonal):
-    """QR without the sign of R: not Haar."""
-
-    def draw(self, count, d, rng):
-        g, _ = np.linalg.qr(rng.standard_normal((d, d)))
-        return g.T[:count] * np.sqrt(rng.chisquare(d, count))[:, None], np.full(count, 1 / count)
 
 
 @dataclasses.dataclass(frozen=True)
