@@ -1,0 +1,70 @@
+"""Scatterbrain as it must not be built: supports that know what the features are.
+
+Scatterbrain is unbiased because its support is independent of its features. Nothing here is a
+method of the registry: `approx.scatterbrain` has the right form.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike
+
+from approx import sampled
+from approx.base import Approximation, Moments, Rng, generator
+from approx.checks import Array
+from approx.parts import Support
+from approx.scatterbrain import Scatterbrain
+
+
+@dataclasses.dataclass(frozen=True)
+class OneStream(Scatterbrain):
+    """Hashes and frequencies from one stream: the first directions are the same vectors.
+
+    Two keys that a hyperplane w separates have w·(q + k) near 0, hence a small feature: off the
+    support the estimate is too small.
+    """
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return the estimate, its support and its features drawn with one seed."""
+        q, k = self.checked(Q, K)
+        seed = generator(rng).integers(2**63)
+        support = self._support(q, k, np.random.default_rng(seed))
+        low = self.low_rank.approximate(q, k, rng=np.random.default_rng(seed))
+        return Approximation(low.low, support)
+
+    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+        """Return None: no closed form."""
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class LargestEstimates(Scatterbrain):
+    """The largest estimates of each row made exact, as many as ``sparse.k``.
+
+    What is replaced are the overestimates: those that are left are too small.
+    """
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return the features' estimate, exact where it is largest."""
+        q, k = self.checked(Q, K)
+        low = self.low_rank.approximate(q, k, rng=rng)
+        indices = _largest(low.block(slice(None), shift=low.row_log()), self.sparse.k)  # type: ignore[attr-defined]
+        n, count = indices.shape
+        pattern = scipy.sparse.csr_array(
+            (np.zeros(indices.size), indices.ravel(), np.arange(0, n * count + 1, count)),
+            shape=(n, len(k)),
+        )
+        pattern.data = sampled.product(q, k, pattern)
+        return Approximation(low.low, Support(pattern))
+
+    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+        """Return None: no closed form."""
+        return None
+
+
+def _largest(rows: Array, count: int) -> Array:
+    """Return the columns of the largest entries of each row, sorted, (n, count)."""
+    return np.sort(np.argpartition(-rows, count - 1, axis=1)[:, :count], axis=1)

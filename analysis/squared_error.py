@@ -1,0 +1,168 @@
+"""The squared error of one draw, and how far a mean of squared errors may be off, in closed form.
+
+A mean over draws of ‖estimate − exact‖² is to be believed only where the square itself has a
+moderate variance: that needs fourth moments. A sample cannot tell, for the draws that would make
+it large are those that were not drawn; the closed form can.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp
+
+from approx import exact
+from approx.base import Method
+from approx.checks import Array
+from approx.projections.summand import Summand
+from approx.random_features.generalized_exponential import GeneralizedExponential
+from approx.random_features.hyperbolic import Hyperbolic
+from approx.random_features.positive import Positive
+from approx.random_features.trigonometric import Trigonometric
+from approx.scatterbrain import Scatterbrain
+from approx.sparse.support import SupportMethod
+
+FEATURES = (Positive, Hyperbolic, GeneralizedExponential, Trigonometric)
+
+
+class SquaredError(NamedTuple):
+    """Moments of e² = (estimate/exact − 1)², entry by entry, (n, l).
+
+    Attributes
+    ----------
+    log_mean
+        log E e²; −inf where the estimate is exact.
+    log_relative_variance
+        log(Var[e²]/(E e²)²): at T draws the relative standard error of the mean of e² is
+        the root of its exponential over T.
+    """
+
+    log_mean: Array
+    log_relative_variance: Array
+
+
+class FrobeniusError(NamedTuple):
+    """Moments of ‖estimate − exact‖²_F/‖exact‖²_F of one draw.
+
+    Attributes
+    ----------
+    log_mean : float
+        log of the expectation: exact.
+    relative_deviation : float
+        At least its standard deviation over its expectation; may be inf.
+    """
+
+    log_mean: float
+    relative_deviation: float
+
+
+def squared_error(method: Method, Q: ArrayLike, K: ArrayLike) -> SquaredError | None:
+    """Return the moments of the squared error of every entry; None where they are not known.
+
+    They are for iid frequencies (positive, hyperbolic, FAVOR++, sin/cos), for supports whose
+    probability is known, and for Scatterbrain of the two, whose error is that of the features
+    off the support: E e^{2r} = (1 − p)·E e^{2r}.
+
+    Notes
+    -----
+    The mean of N terms ρ of variance v and fourth central moment μ has the fourth central moment
+    (μ + 3(N − 1)v²)/N³. Var[e²] ≥ 0 is lost to rounding where v is below 1e-4 or so.
+
+    Examples
+    --------
+    At |q + k|² = 1 and m = 1, ρ is lognormal: E(ρ − 1)⁴ = e⁶ − 4e³ + 6e − 3.
+
+    >>> found = squared_error(Positive(m=1), [[0.5]], [[0.5]])
+    >>> fourth = (math.exp(found.log_relative_variance[0, 0]) + 1) * math.expm1(1) ** 2
+    >>> print(round(fourth / (math.exp(6) - 4 * math.exp(3) + 6 * math.e - 3), 9))
+    1.0
+    """
+    if isinstance(method, Scatterbrain):
+        low, p = squared_error(method.low_rank, Q, K), method.sparse.probability(Q, K)
+        return None if low is None or p is None else _off(p, *low)
+    if isinstance(method, SupportMethod):
+        p = method.probability(Q, K)
+        return None if p is None else _off(p, np.zeros(p.shape), np.full(p.shape, -np.inf))
+    if not isinstance(method, FEATURES) or method.projection != "iid":
+        return None
+    q, k = (np.asarray(x, np.float64) for x in method.checked(Q, K))
+    known = method.moments(q, k)
+    assert known is not None
+    v = known.log_relative_variance
+    return SquaredError(v, _relative_variance(method.entries(q, k), v, method.count))
+
+
+def frobenius_error(method: Method, Q: ArrayLike, K: ArrayLike) -> FrobeniusError | None:
+    """Return the expected squared Frobenius error, relative, and a bound on its deviation.
+
+    With e_ij the error of an entry, E‖·‖² = Σ exact²·E e² needs no covariance. Its deviation does;
+    by Minkowski's inequality it is at most Σ exact²·sd(e²), which is attained where the entries
+    that count err together.
+
+    Examples
+    --------
+    >>> found = frobenius_error(Positive(m=100), [[0.5]], [[0.5]])
+    >>> print(round(math.exp(found.log_mean / 2), 6))
+    0.131083
+    """
+    known = squared_error(method, Q, K)
+    if known is None:
+        return None
+    log_square = 2 * np.asarray(exact.logits(Q, K), np.float64)
+    log_mean = logsumexp(log_square + known.log_mean)
+    if log_mean == -np.inf:
+        return FrobeniusError(-np.inf, 0.0)
+    held = known.log_mean > -np.inf
+    share = (log_square + known.log_mean - log_mean)[held]
+    with np.errstate(over="ignore"):
+        deviation = np.exp(logsumexp(share + known.log_relative_variance[held] / 2))
+    return FrobeniusError(float(log_mean - logsumexp(log_square)), float(deviation))
+
+
+def _off(p: Array, log_mean: Array, log_relative_variance: Array) -> SquaredError:
+    """Return the moments of e² times the indicator of an event of probability 1 − p."""
+    with np.errstate(divide="ignore"):
+        off = np.log1p(-p)
+        both = np.logaddexp(log_relative_variance, np.log(p))
+    certain = p >= 1.0
+    return SquaredError(
+        np.where(certain, -np.inf, log_mean + np.where(certain, 0.0, off)),
+        np.where(certain, -np.inf, both - np.where(certain, 0.0, off)),
+    )
+
+
+def _relative_variance(rho: Summand, log_variance: Array, count: int) -> Array:
+    """Return log(E e⁴/(E e²)² − 1), e the mean of count terms ρ − 1."""
+    L2, L3, L4 = (_log_power(rho, p) for p in (2, 3, 4))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        rest = 1 - 4 * np.exp(L3 - L4) + 6 * np.exp(L2 - L4) - 3 * np.exp(-L4)
+        log_fourth = L4 + np.log(np.maximum(rest, 0.0))
+        per_term = log_fourth - 2 * (log_variance + math.log(count))
+        kurtosis = np.logaddexp(per_term, math.log(3 * (count - 1)) if count > 1 else -np.inf)
+        log = np.maximum(kurtosis - math.log(count), 0.0)  # ≥ 1; below it by rounding only
+        found = log + np.log(-np.expm1(-log))
+    return np.where(log_variance > -np.inf, found, -np.inf)
+
+
+def _log_power(rho: Summand, p: int) -> Array:
+    """Return log E ρ^p, ω ~ N(0, I); inf where there is no such moment.
+
+    E ρ^p = Π_c (1−4A_c)^{p/2} (1−4A_c p)^{−1/2} e^{−p u·u/2} · mean of e^{t² Σ s_c² u_c²/(2(1−4A_c
+    p))}, over t = p, or, as cosh^p x is a binomial mean of e^{tx}, over t = p, p − 2, …, −p.
+    """
+    A, zero = rho.A, np.zeros_like(rho.A)
+    width = 1 - 4 * A * p
+    if (width <= 0).any():
+        return np.full_like(rho.form(zero, zero), np.inf)
+    constant = np.sum(p * np.log(1 - 4 * A) - np.log(width)) / 2
+    terms = range(p + 1) if rho.paired else range(1)
+    halved = p * math.log(2) if rho.paired else 0.0
+    logs = [
+        math.log(math.comb(p, j)) - halved
+        + rho.form((p - 2 * j) ** 2 * (1 - 4 * A) / (2 * width) - p / 2, zero)
+        for j in terms
+    ]  # fmt: skip
+    return np.asarray(constant + np.logaddexp.reduce(logs, axis=0))
