@@ -9,10 +9,12 @@ from matplotlib.figure import Figure
 
 from figures import (
     budget_table,
+    collision,
     combinations,
     coupling_gain,
     crossings,
     entropy,
+    entry_error,
     eps_collapse,
     error,
     inverse_temperature,
@@ -21,6 +23,7 @@ from figures import (
     oracle_gap,
     performer_error,
     performer_ratio,
+    predicted_error,
     price,
     rank,
     raw_qr,
@@ -66,4 +69,7 @@ FIGURES: dict[str, FigureModule] = {
     "oracle_gap": oracle_gap,
     "budget_table": budget_table,
     "combinations": combinations,
+    "entry_error": entry_error,
+    "collision": collision,
+    "predicted_error": predicted_error,
 }

@@ -41,8 +41,8 @@ def tables(small):
 
 def test_the_report_takes_only_what_its_template_has_a_place_for():
     assert THEORY == [
-        "coupling_gain", "eps_collapse", "inverse_temperature", "log_variance",
-        "performer_error", "performer_ratio", "raw_qr", "recall",
+        "collision", "coupling_gain", "entry_error", "eps_collapse", "inverse_temperature",
+        "log_variance", "performer_error", "performer_ratio", "predicted_error", "raw_qr", "recall",
     ]  # fmt: skip
 
 
