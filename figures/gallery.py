@@ -26,6 +26,7 @@ from figures import (
     predicted_error,
     price,
     rank,
+    ratio_bias,
     raw_qr,
     recall,
     regime_map,
@@ -72,4 +73,5 @@ FIGURES: dict[str, FigureModule] = {
     "entry_error": entry_error,
     "collision": collision,
     "predicted_error": predicted_error,
+    "ratio_bias": ratio_bias,
 }

@@ -71,7 +71,7 @@ KNOWN: dict[str, tuple[str, str, Any, str]] = {
     r"poisson\(.*": ("Poisson features", PALETTE[1], "-", "<"),
     r"geometric\(.*": ("geometric features", PALETTE[1], "--", ">"),
     r"angular_hybrid\(.*": ("angular hybrid features", PALETTE[5], "-.", "d"),
-    r"scatterbrain\((?!.*(?:sliding|taylor|trig|svd)).*": (
+    r"scatterbrain\((?!.*(?:sparse=(?!top_k)|taylor|trig|svd|uniform)).*": (
         "Scatterbrain (Performer + top-k)", PALETTE[4], "-", "D",
     ),
     r"scatterbrain\((?!.*(?:taylor|trig|svd)).*sliding_window.*": (

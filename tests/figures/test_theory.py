@@ -20,6 +20,7 @@ from figures import (
     log_variance,
     performer_error,
     performer_ratio,
+    ratio_bias,
 )
 from figures.gallery import FIGURES
 from figures.profile import Profile
@@ -42,7 +43,8 @@ def tables(small):
 def test_the_report_takes_only_what_its_template_has_a_place_for():
     assert THEORY == [
         "collision", "coupling_gain", "entry_error", "eps_collapse", "inverse_temperature",
-        "log_variance", "performer_error", "performer_ratio", "predicted_error", "raw_qr", "recall",
+        "log_variance", "performer_error", "performer_ratio", "predicted_error", "ratio_bias",
+        "raw_qr", "recall",
     ]  # fmt: skip
 
 
@@ -390,3 +392,16 @@ def test_features_needed_are_of_the_inputs_that_are_plotted():
     needed = performer_error._needed(x, "positive")[-2]
     one = expected_error(Positive(1), x.Q, x.K)  # falls as m^{−1/2}; 11 digits of m are known
     assert needed == pytest.approx((one / performer_error.TARGET) ** 2, rel=1e-10)
+
+
+# --- ratio_bias ----------------------------------------------------------------------------------
+
+
+def test_ratio_bias_is_seen_where_it_is_large_and_expanded_where_it_is_small(tables):
+    table = tables["ratio_bias"]
+    wide = table.pivot(index=["method", "temperature"], columns="metric", values="value")
+    assert (wide.delta_bias.notna() <= (wide.largest_variance <= ratio_bias.SMALL)).all()
+    flat = wide.loc["uniform()"]
+    np.testing.assert_allclose(flat.sampled_bias, flat.delta_bias, rtol=1e-9)  # nothing is drawn
+    drawn = wide.drop(index="uniform()")
+    assert (drawn.sampled_bias > 2 * drawn.noise).any()

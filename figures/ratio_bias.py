@@ -1,0 +1,160 @@
+"""Normalised attention: the error of its output, and the bias that a ratio brings by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+from threadpoolctl import threadpool_limits
+
+from analysis.inputs import Inputs
+from analysis.metrics import compare
+from analysis.moments import monte_carlo, normalised_moments
+from analysis.sweep import seed_sequence
+from approx import exact, parse
+from approx.base import Method
+from figures import style
+from figures.profile import Profile, Row, first
+
+TITLE = "Output error and ratio bias of normalised attention"
+SPECS = (
+    "uniform()", "positive(m=64)", "positive(m=64, projection='orthogonal')",
+    "generalized_exponential(m=64)",
+    "scatterbrain(low_rank=positive(m=64), sparse=sliding_window(width=8))",
+)  # fmt: skip
+COUNT, MOST = 64, 300
+TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # hot: the delta method needs it
+SMALL = 0.3  # of the largest relative variance: beyond, the delta method is not to be believed
+FLOOR, CEILING = 1e-4, 10.0
+
+
+class _Task(NamedTuple):
+    inputs: Inputs
+    method: Method
+    temperature: float
+    draws: int
+    seed: int
+
+
+def _study(task: _Task) -> list[Row]:
+    with threadpool_limits(1):  # the same bits whatever the number of processes
+        return _rows(task)
+
+
+def _rows(task: _Task) -> list[Row]:
+    x, method = task.inputs.at_temperature(task.temperature), task.method
+    head = (x.name, x.layer, x.head, x.n, x.l, x.d, x.temperature, str(method), -1.0, -1)
+    seed = seed_sequence(task.seed, x.digest(), str(method))
+    log = np.asarray(exact.logits(x.Q, x.K), np.float64)
+    attention = np.exp(log - exact.log_row_sums(x.Q, x.K)[:, None])
+    size = np.linalg.norm(attention)
+    draws = task.draws if method.uses_rng else 2
+    outputs = [
+        compare(method.approximate(x.Q, x.K, rng=child), x.Q, x.K, x.V)["output_relative_error"]
+        for child in np.random.default_rng(seed).spawn(min(draws, 20))
+    ]
+    found = monte_carlo(method, x.Q, x.K, draws=draws, rng=seed, space="attention")
+    bias, error = attention * (found.mean - 1.0), attention * found.mean_stderr
+    square, noise = float(np.square(bias).sum()), float(np.square(error).sum())
+    rows = [
+        (*head, "output_error", float(np.median(outputs)), np.nan),
+        (*head, "sampled_bias", float(np.sqrt(max(square - noise, 0.0)) / size), np.nan),
+        (*head, "noise", float(np.sqrt(noise) / size), np.nan),
+    ]
+    known = method.moments(x.Q, x.K)
+    assert known is not None
+    largest = float(np.exp(min(known.log_relative_variance.max(), 700.0)))
+    rows.append((*head, "largest_variance", largest, np.nan))
+    if largest <= SMALL and (delta := normalised_moments(method, x.Q, x.K)) is not None:
+        rows.append((*head, "delta_bias", float(np.linalg.norm(delta.bias) / size), np.nan))
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return, relative to the norm of exact attention: output error, and bias of the weights.
+
+    sampled_bias is of the mean of the draws, its own noise taken out; delta_bias is of the delta
+    method, where largest_variance, the largest relative variance of an estimate, is at most 0.3.
+    Of the first 64 queries and keys, without a mask.
+    """
+    heads = [dataclasses.replace(first(x, COUNT), causal=False) for x in profile.inputs]
+    tasks = []
+    for x in heads:
+        for spec in SPECS:
+            draws = min(profile.draws, MOST)
+            tasks += [_Task(x, parse(spec), t, draws, profile.seed) for t in TEMPERATURES]
+    return profile.study(_study, tasks, "ratios")
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw one column of panels an input: output error, then bias of the weights."""
+    names, ts = table.input.unique().tolist(), sorted(table.temperature.unique())
+    with style.style():
+        figure = Figure(figsize=(7.4, 4.6))
+        axes = figure.subplots(2, len(names), sharex=True, sharey="row", squeeze=False)
+        for (above, below), name in zip(axes.T, names):
+            part = table[table.input == name]
+            for spec in style.order(part.method.tolist()):
+                look, wide = style.look(spec), _wide(part[part.method == spec])
+                above.plot(wide.index, wide.output_error.clip(upper=CEILING), **look)
+                if look["label"] != style.look("uniform()")["label"]:
+                    _biases(below, wide, look)
+            for ax in (above, below):
+                ax.set(xscale="log", yscale="log")
+                ax.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)
+                ax.xaxis.set_minor_locator(NullLocator())
+            above.set(title=name, ylim=(FLOOR, CEILING))
+            below.set(xlabel="temperature t", ylim=(FLOOR, CEILING))
+        axes[0, 0].set_ylabel("output error")
+        axes[1, 0].set_ylabel("bias of the weights")
+        style.legend(figure, list(axes.flat))
+    return figure
+
+
+def _wide(part: pd.DataFrame, index: str | list[str] = "temperature") -> pd.DataFrame:
+    wide = part.pivot(index=index, columns="metric", values="value")
+    return wide.reindex(columns=[*wide.columns.union(["delta_bias"])])
+
+
+def _biases(ax: Axes, wide: pd.DataFrame, look: dict[str, Any]) -> None:
+    """Draw sampled biases that stand out of their noise, and the line of the delta method."""
+    seen = wide[wide.sampled_bias > 2 * wide.noise]
+    ax.plot(seen.index, seen.sampled_bias, **look | {"linestyle": ""})
+    known = wide.dropna(subset=["delta_bias"])
+    ax.plot(known.index, known.delta_bias, **look | {"marker": "", "label": None})
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    keys = ["input", "temperature", "method"]
+    wide = _wide(table, keys).reset_index()
+    drawn = wide[wide.method != "uniform()"]
+    known = drawn[drawn.delta_bias.notna() & (drawn.sampled_bias > 2 * drawn.noise)]
+    ratio = known.sampled_bias / known.delta_bias
+    agree = (
+        f"where both are seen, in {len(known)} places, the sampled bias is {ratio.min():.2f} to "
+        f"{ratio.max():.2f} times the line"
+        if len(known)
+        else "a bias small enough for that hides in the noise of so many draws"
+    )
+    hot = drawn[drawn.temperature == drawn.temperature.max()]
+    at_one = drawn[drawn.temperature == 1.0]
+    flat = wide[wide.method == "uniform()"].set_index(["input", "temperature"]).output_error
+    error = drawn.set_index(["input", "temperature"]).output_error
+    wins = int((error < flat.reindex(error.index)).sum())
+    return (
+        f"n = l = {int(table.n.max())}, 64 features, a window of 8. Above: "
+        "relative error of the output, median over draws; below uniform attention in "
+        f"{wins} of {len(error)} places. Below: the mean of the weights over draws less exact "
+        "attention, relative to its norm; markers where that is above twice its own noise, lines "
+        f"by the delta method where the largest relative variance is at most {SMALL:g}; {agree}. "
+        "The estimates of exp(q·k) are all unbiased, a ratio of them is not: at t = 1 the bias is "
+        f"{at_one.sampled_bias.min():.2g} to {at_one.sampled_bias.max():.2g} of the attention "
+        f"itself, at t = {hot.temperature.max():g} {hot.sampled_bias.min():.2g} to "
+        f"{hot.sampled_bias.max():.2g}, and no number of heads averages it away."
+    )
