@@ -17,7 +17,7 @@ test: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernel tests
 	$(BIN)/python tests/kernel_coverage.py
 

@@ -19,27 +19,26 @@ settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-KILLED = pytest.StashKey()
-
-
 @pytest.fixture
-def killed(request):
+def killed(request, record_property):
     """Record a planted bug that the test noticed, for the table at the end of the run."""
 
     def record(bug, score):
-        test = request.node.nodeid.split("[")[0]
-        request.config.stash.setdefault(KILLED, []).append((bug, score, test))
+        record_property("killed", (bug, float(score), request.node.nodeid.split("[")[0]))
 
     return record
 
 
-def pytest_terminal_summary(terminalreporter, config):
+def pytest_terminal_summary(terminalreporter):
     """Print mutant → largest |z| of the check, which accepts 5 → test that kills it."""
-    rows = config.stash.get(KILLED, [])
-    if rows:
+    reports = terminalreporter.stats.get("passed", [])
+    found = [
+        value for report in reports for name, value in report.user_properties if name == "killed"
+    ]
+    if found:
         title = "planted bugs: |z| of the check (5 passes; inf where nothing should vary), the test"
         terminalreporter.section(title)
-        for bug, score, test in rows:
+        for bug, score, test in found:
             terminalreporter.write_line(f"{bug:<52} {score:>9.3g}  {test}")
 
 

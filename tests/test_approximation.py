@@ -9,7 +9,7 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from small import NAMES, dense, hot, made, problems, roundings, sizes, small, truth
 
@@ -589,6 +589,23 @@ def test_scatterbrain_of_large_norms_equals_its_dense_estimate():
         eps = np.finfo(float).eps ** (2 / 3)
         # what is kept: off the support, and the support itself
         assert_within(got, D @ V, 4 * eps * np.abs(D).sum(axis=1)[:, None] * np.abs(V).max())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=10)
+@given(problem=problems(square=True))
+def test_rows_of_attention_sum_to_one_or_are_zero(name, causal, problem):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    total = A.attend(np.ones(len(K), Q.dtype), causal=causal)
+    if A.space == "kernel":  # numerator and denominator are the same sum
+        assert np.isin(total, [0.0, 1.0]).all()
+        return
+    weights = np.tril(A.to_dense()) if causal else A.to_dense()
+    bound = roundings(A) * np.abs(weights).sum(axis=1)
+    if not causal:  # used as they are
+        assert (np.abs(total - weights.sum(axis=1)) <= bound).all()
 
 
 # Symmetries
