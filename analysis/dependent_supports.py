@@ -44,7 +44,7 @@ class OneStream(Scatterbrain):
 class LargestEstimates(Scatterbrain):
     """The largest estimates of each row made exact, as many as ``sparse.k``.
 
-    What is replaced are the overestimates: those that are left are too small.
+    What is replaced are the overestimates: where q·k is large, those that are left are too small.
     """
 
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:

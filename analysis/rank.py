@@ -200,7 +200,9 @@ def summary(
     A = matrix_or_operator
     if not isinstance(A, LinearOperator):
         A = checks.array("matrix", A, ndim=2)
-    s = singular_values(A)
+        s = singular_values(normalised(A.astype(np.float64))[0])  # no scale, no overflow
+    else:
+        s = singular_values(A)
     dtype = np.dtype(A.dtype) if np.dtype(A.dtype).kind == "f" else np.float64
     return measures(s, (A.shape[0], A.shape[1]), epsilon=epsilon, dtype=dtype)
 
@@ -228,7 +230,7 @@ def max_norm_rank(matrix: ArrayLike | LinearOperator, *, epsilon: float = 1e-2) 
     (4, 8)
     """
     checks.positive("epsilon", epsilon)
-    A = _dense(matrix)
+    A, _ = normalised(_dense(matrix))
     if not A.any():
         return 0, 0
     delta, size = epsilon * float(np.abs(A).max()), A.size
@@ -263,10 +265,9 @@ def taylor_rank(bound: float, d: int, *, epsilon: float = 1e-2) -> int:
     checks.integer("d", d, least=1)
     if bound != 0:
         checks.positive("bound", bound)
-    degree, remainder = 0, float(bound)
-    while remainder > epsilon:
+    degree = 0
+    while bound and (degree + 1) * math.log(bound) - math.lgamma(degree + 2) > math.log(epsilon):
         degree += 1
-        remainder *= bound / (degree + 1)
     return math.comb(d + degree, degree)
 
 

@@ -141,7 +141,7 @@ def caption(table: pd.DataFrame) -> str:
         "how many times the pair is below the better of its two parts alone at the whole budget, "
         "at the temperature (after @) where that is most; blue: above 1. An asterisk needs the "
         "whole matrix, as the row means of exp(q·k) do beside exact entries. "
-        f"Of {len(gains)} pairs and temperatures {(gains.value > 1).mean():.0%} gain "
+        f"Of {len(gains)} pairs, temperatures and inputs {(gains.value > 1).mean():.0%} gain "
         f"anything; most, {top.value:.2f}×, {top.method} on {top.input} at t = "
         f"{top.temperature:g}. Without the whole matrix {(runnable.value > 1).mean():.0%} gain; "
         f"most, {practical.value:.2f}×, {practical.method} on {practical.input} at t = "

@@ -24,7 +24,7 @@ from figures.profile import Profile, Row
 TITLE = "Predicted and measured error of the whole matrix"
 COUNT, D, M, SIZE = 128, 64, 64, 16
 TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-BELIEVED = 0.1  # bound on the squared relative standard error, as in analysis.moments
+BELIEVED = 0.1  # bound on the *squared* relative standard error, as in analysis.moments
 SHARE = 5  # draws of the profile for one of this figure
 
 
@@ -177,7 +177,8 @@ def caption(table: pd.DataFrame) -> str:
         f"{len(wide)} cells {len(sure)} are to be believed: in closed form the relative standard "
         f"error of their mean is at most {math.sqrt(BELIEVED):.0%}, by the bound Σ exact²·sd(e²) "
         "on the deviation of a square, which ignores that entries err apart. There the ratio "
-        f"is {agree}. In the others (hollow) the squares that make the mean were "
+        f"is {agree}, in standard errors of the sample itself, which few draws of a "
+        "skewed square make too small. In the others (hollow) the squares that make the mean were "
         f"most likely not drawn, and the ratio falls to {_number(lowest)}: averages over draws "
         f"then flatter the method. Predicted for the Performer at t = 1: {'; '.join(errors)}."
     )

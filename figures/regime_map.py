@@ -132,6 +132,18 @@ def _borders(ax: Axes, table: pd.DataFrame, name: str) -> None:
         )  # fmt: skip
 
 
+def border(table: pd.DataFrame, name: str, delta: float) -> float:
+    """Return β, interpolated, from which sparse is better than low-rank; NaN if nowhere."""
+    part = table[(table.metric == "log_ratio") & (table.input == name) & (table.delta == delta)]
+    part = part.sort_values("beta")
+    beta, ratio = part.beta.to_numpy(), part.value.to_numpy()
+    falls = np.flatnonzero((ratio[:-1] > 0) & (ratio[1:] <= 0))
+    if not len(falls):
+        return float("nan")
+    i = falls[0]
+    return float(beta[i] + ratio[i] / (ratio[i] - ratio[i + 1]) * (beta[i + 1] - beta[i]))
+
+
 def caption(table: pd.DataFrame) -> str:
     """Return what the figure shows, with the numbers of its table."""
     n, budget = int(table.n.iloc[0]), float(table.budget.iloc[0])
@@ -150,7 +162,9 @@ def caption(table: pd.DataFrame) -> str:
             f"{NAMES[name]}: up to {best.value:.2f}× (β = {best.beta:g}, Δ = {best.delta:g}); at "
             f"Δ = {SHOWN:g} most at β = {peak.beta:g}, where sparse is at {at['sparse']:.3g}, "
             f"low-rank at {at['low-rank']:.3g}, both at {at['both']:.3g}, and "
-            f"{cold.value:.2f}× at β = {cold.beta:g}"
+            f"{cold.value:.2f}× at β = {cold.beta:g}; sides change at β = "
+            f"{border(table, name, part.delta.min()):.2f} for Δ = {part.delta.min():g}, "
+            f"{border(table, name, part.delta.max()):.2f} for Δ = {part.delta.max():g}"
         )
     return (
         f"exp(β·q·k) for {n} points in clusters of {int(table['size'].iloc[0])}, d = {D}: relative "
@@ -158,6 +172,7 @@ def caption(table: pd.DataFrame) -> str:
         f"low-rank matrix at {budget:g} stored values a query row; colour: how many times the last "
         f"is below the better of the first two. {'; '.join(parts)}. Within and between clusters "
         "the squares of the entries weigh the same at β = ½ log(n/cluster size) = "
-        f"{math.log(n / float(table['size'].iloc[0])) / 2:.2f}, which is where the Frobenius norm "
-        f"changes sides; row sums do so near log n = {math.log(n):.2f}."
+        f"{math.log(n / float(table['size'].iloc[0])) / 2:.2f} for small Δ, row sums near log n = "
+        f"{math.log(n):.2f}; a wide cluster has larger entries on the diagonal of Q = K, and sides "
+        "change before."
     )

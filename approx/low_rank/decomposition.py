@@ -94,7 +94,7 @@ def normalised(D: Matrix) -> tuple[Matrix, int]:
     A power of two rounds nothing, so solvers see the same digits at every scale, and neither
     squares nor sums of squares leave the range of float64.
     """
-    exponent = math.frexp(float(np.abs(D).max()))[1]
+    exponent = math.frexp(float(np.abs(D).max(initial=0.0)))[1]
     return np.ldexp(D, -exponent), exponent
 
 

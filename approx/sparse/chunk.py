@@ -44,12 +44,9 @@ class Chunk(SupportMethod):
 
     name: ClassVar[str] = "chunk"
     size_field: ClassVar[str | None] = "size"
+    counts: ClassVar[tuple[str, ...]] = ("size",)
 
     size: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.size is not None:
-            object.__setattr__(self, "size", checks.integer("size", self.size, least=1))
 
     def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
         """Return the blocks."""

@@ -21,6 +21,7 @@ from numpy.polynomial import chebyshev
 from numpy.polynomial.legendre import leggauss
 from scipy.special import ndtr, owens_t
 
+from approx import memory
 from approx.checks import Array
 
 FAMILIES = ("sign", "cross_polytope", "e2")
@@ -43,8 +44,12 @@ def cross_polytope(x: Array, omega: Array) -> Array:
     omega : (hashes, b/2, d)
         Vertex c < b/2 is +w_c, vertex b/2 + c is −w_c.
     """
-    turned = np.einsum("nd,hcd->nhc", x, omega, optimize=True)
-    return np.asarray(np.concatenate([turned, -turned], axis=2).argmax(axis=2))
+    codes = np.empty((len(x), len(omega)), np.int64)
+    for h, w in enumerate(omega):
+        memory.reserve(3 * len(x) * len(w) * x.itemsize, "a cross-polytope hash", "buckets or n")
+        turned = x @ w.T
+        codes[:, h] = np.concatenate([turned, -turned], axis=1).argmax(axis=1)
+    return codes
 
 
 def e2(x: Array, omega: Array, offset: Array, width: float) -> Array:
@@ -104,8 +109,9 @@ def cross_polytope_collision(theta: Array, buckets: int) -> Array:
 
     Notes
     -----
-    Quadrature at Chebyshev points in θ, interpolated: absolute error below 1e-9 (tested against
-    adaptive quadrature). For orthogonal directions the probability is another one.
+    Two buckets are the sides of one hyperplane, four those of the independent w₁ ± w₂: exact. Else
+    a quadrature with Owen's T, interpolated between 65 Chebyshev points in θ: absolute error below
+    1e-8. For orthogonal directions the probability is another one.
 
     References
     ----------
@@ -114,13 +120,13 @@ def cross_polytope_collision(theta: Array, buckets: int) -> Array:
 
     Examples
     --------
-    Two buckets are the two sides of one hyperplane:
+    Orthogonal vectors meet in one bucket of all:
 
-    >>> cross_polytope_collision(np.array([0.5, 2.0]), 2) - sign_collision(np.array([0.5, 2.0]))
-    array([0., 0.])
+    >>> cross_polytope_collision(np.array([0.5, np.pi / 2]), 8).round(6)
+    array([0.626969, 0.125   ])
     """
-    if buckets == 2:
-        return sign_collision(theta)
+    if buckets <= 4:
+        return sign_collision(theta) ** (buckets // 2)
     x = np.clip(2.0 * np.asarray(theta, np.float64) / np.pi - 1.0, -1.0, 1.0)
     return np.clip(chebyshev.chebval(x, _collision_series(buckets)), 0.0, 1.0)
 

@@ -68,6 +68,7 @@ class LSH(SupportMethod):
 
     name: ClassVar[str] = "lsh"
     deterministic: ClassVar[bool] = False
+    counts: ClassVar[tuple[str, ...]] = ("hashes", "rounds")
 
     family: str = "sign"
     hashes: int | None = None
@@ -80,9 +81,7 @@ class LSH(SupportMethod):
     def __post_init__(self) -> None:
         checks.one_of("family", self.family, hashing.FAMILIES)
         checks.one_of("transform", self.transform, ("xbox", "none"))
-        object.__setattr__(self, "rounds", checks.integer("rounds", self.rounds, least=1))
-        if self.hashes is not None:
-            object.__setattr__(self, "hashes", checks.integer("hashes", self.hashes, least=1))
+        super().__post_init__()
         if self.entries is not None:
             checks.positive("entries", self.entries)
             if self.hashes is not None:
@@ -175,7 +174,7 @@ class LSH(SupportMethod):
 
     def _collision(self, Q: Array, K: Array) -> Array:
         """Return p₁ of every pair, (n, l)."""
-        memory.reserve(32 * len(Q) * len(K), "the probabilities of the entries", "n or l")
+        memory.reserve(64 * len(Q) * len(K), "the probabilities of the entries", "n or l")
         q, k = self._hashed(np.asarray(Q, np.float64), np.asarray(K, np.float64))
         if self.family == "e2":
             distance = np.sqrt(squared_distances(q, k))

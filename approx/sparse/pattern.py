@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -41,8 +42,9 @@ def runs(first: Array, last: Array) -> Pattern:
     """
     counts = np.maximum(last - first, 0)
     indptr = np.concatenate([[0], np.cumsum(counts)])
-    memory.reserve(24 * int(indptr[-1]), f"a support of {indptr[-1]} entries", "n or the size")
-    return indptr, np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], counts)
+    entries = int(indptr[-1])
+    memory.reserve(24 * entries, f"a support of {entries} entries", "n or the keys a query meets")
+    return indptr, np.arange(entries) + np.repeat(first - indptr[:-1], counts)
 
 
 def same_chunk(places: Array, l: int, size: int) -> Pattern:
@@ -83,7 +85,7 @@ def same_bucket(queries: Array, keys: Array) -> Pattern:
 
 
 def union(patterns: Iterable[Pattern], l: int) -> Pattern:
-    """Return the pairs of any of the patterns, each once.
+    """Return the pairs of any of the patterns, each once; one pattern at a time is held.
 
     Examples
     --------
@@ -92,11 +94,11 @@ def union(patterns: Iterable[Pattern], l: int) -> Pattern:
     >>> [x.tolist() for x in union([one, two], l=3)]
     [[0, 3], [0, 1, 2]]
     """
-    counted = [
-        scipy.sparse.csr_array(
-            (np.ones(len(indices), np.int32), indices, indptr), shape=(len(indptr) - 1, l)
-        )
-        for indptr, indices in patterns
-    ]
-    every = functools.reduce(operator.add, counted)
+    every = functools.reduce(operator.add, (_counted(pattern, l) for pattern in patterns))
     return every.indptr, every.indices
+
+
+def _counted(pattern: Pattern, l: int) -> Any:
+    indptr, indices = pattern
+    ones = np.ones(len(indices), np.int32)
+    return scipy.sparse.csr_array((ones, indices, indptr), shape=(len(indptr) - 1, l))

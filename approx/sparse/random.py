@@ -61,12 +61,9 @@ class Random(SupportMethod):
     name: ClassVar[str] = "random"
     deterministic: ClassVar[bool] = False
     size_field: ClassVar[str | None] = "k"
+    counts: ClassVar[tuple[str, ...]] = ("k",)
 
     k: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.k is not None:
-            object.__setattr__(self, "k", checks.integer("k", self.k, least=1))
 
     def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
         """Return k keys for each query."""

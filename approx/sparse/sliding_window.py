@@ -41,13 +41,9 @@ class SlidingWindow(SupportMethod):
 
     name: ClassVar[str] = "sliding_window"
     size_field: ClassVar[str | None] = "width"
+    counts: ClassVar[tuple[str, ...]] = ("width",)
 
     width: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.width is not None:
-            width = checks.integer("width", self.width, least=1)
-            object.__setattr__(self, "width", width)
 
     def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
         """Return the band."""

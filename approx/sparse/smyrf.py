@@ -52,14 +52,10 @@ class Smyrf(SupportMethod):
     name: ClassVar[str] = "smyrf"
     deterministic: ClassVar[bool] = False
     size_field: ClassVar[str | None] = "size"
+    counts: ClassVar[tuple[str, ...]] = ("size", "rounds")
 
     size: int | None = None
     rounds: int = 1
-
-    def __post_init__(self) -> None:
-        if self.size is not None:
-            object.__setattr__(self, "size", checks.integer("size", self.size, least=1))
-        object.__setattr__(self, "rounds", checks.integer("rounds", self.rounds, least=1))
 
     def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
         """Return the pairs that share a cluster."""

@@ -46,12 +46,9 @@ class Strided(SupportMethod):
 
     name: ClassVar[str] = "strided"
     size_field: ClassVar[str | None] = "k"
+    counts: ClassVar[tuple[str, ...]] = ("k",)
 
     k: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.k is not None:
-            object.__setattr__(self, "k", checks.integer("k", self.k, least=1))
 
     def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
         """Return the strides."""

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from approx import memory, sampled
+from approx import checks, memory, sampled
 from approx.base import Approximation, Method, Moments, Rng, generator
 from approx.checks import Array
 from approx.parts import Factors, Support
@@ -25,6 +25,14 @@ class SupportMethod(Method):
     """
 
     deterministic: ClassVar[bool] = True
+    counts: ClassVar[tuple[str, ...]] = ()  # fields that are integers ≥ 1, or None where default
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in self.counts and not (value is None and field.default is None):
+                count = checks.integer(field.name, value, least=1)
+                object.__setattr__(self, field.name, count)
 
     @abstractmethod
     def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:

@@ -28,7 +28,8 @@ class Threshold(SupportMethod):
     Notes
     -----
     Deterministic, exact on the support, relative bias −1 off it. Weights sum to 1: a row has at
-    most min(l, 1/level) entries, and none where no weight reaches the level.
+    most min(l, 1/level) entries, and none where no weight reaches the level. Weights within
+    rounding of the level count as reaching it.
     Cost: 2·n·l·d operations to find it, by row stripes.
 
     Examples
@@ -59,6 +60,7 @@ class Threshold(SupportMethod):
         """Return the entries that reach the level, found stripe by stripe."""
         rows, columns = [], []
         smallest = exact.log_row_sums(Q, K) + np.log(checks.positive("level", self.level))
+        smallest -= 64 * np.finfo(Q.dtype).eps * np.maximum(1.0, np.abs(smallest))  # ties count
         for stripe in exact.stripes(len(Q), len(K)):
             i, j = np.nonzero(Q[stripe] @ K.T >= smallest[stripe, None])
             rows.append(np.bincount(i, minlength=stripe.stop - stripe.start))

@@ -38,13 +38,9 @@ class TopK(SupportMethod):
 
     name: ClassVar[str] = "top_k"
     size_field: ClassVar[str | None] = "k"
+    counts: ClassVar[tuple[str, ...]] = ("k",)
 
     k: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.k is not None:
-            k = checks.integer("k", self.k, least=1)
-            object.__setattr__(self, "k", k)
 
     @property
     def oracle(self) -> bool:

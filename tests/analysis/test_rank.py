@@ -458,3 +458,20 @@ def test_refusals():
         exact_singular_values(x)
     with pytest.raises(memory.ResourceLimitError, match="singular values"):
         summary(estimate)
+
+
+def test_measures_do_not_see_the_scale():
+    A = np.random.default_rng(0).standard_normal((5, 4))
+    known, bounds = rank.summary(A), rank.max_norm_rank(A)
+    for exponent in (-600, 1020):  # squares leave the range of float64
+        scaled = np.ldexp(A, exponent)
+        assert rank.summary(scaled) == known
+        assert rank.max_norm_rank(scaled) == bounds
+
+
+def test_taylor_rank_at_large_logits():
+    for R in (700.0, 720.0, 1e4):
+        rank_found = rank.taylor_rank(R, 1, epsilon=1e-2)
+        degree = rank_found - 1
+        assert (degree + 1) * math.log(R) - math.lgamma(degree + 2) <= math.log(1e-2)
+        assert degree * math.log(R) - math.lgamma(degree + 1) > math.log(1e-2)

@@ -12,7 +12,9 @@ from analysis.moments import expected_error, monte_carlo
 from analysis.squared_error import frobenius_error, squared_error
 from approx import exact, parse
 from approx.projections import Fixed
+from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.positive import Positive
+from approx.random_features.trigonometric import Trigonometric
 
 FEATURES = ("positive", "hyperbolic", "generalized_exponential", "trigonometric")
 KNOWN = [
@@ -164,3 +166,22 @@ def test_dependent_supports_have_no_closed_form_and_are_exact_where_they_say():
     stream = OneStream(Positive(m=4), parse("lsh(hashes=1, transform='none')"))
     assert stream.moments(Q, K) is None
     assert monte_carlo(stream, Q, K, draws=DRAWS, rng=0).mean.max() < 1.05
+
+
+@pytest.mark.parametrize(
+    ("method", "limit"),
+    [
+        (Positive(m=1), 2.0),  # (3 + 3(N − 1))/N − 1, N = 1
+        (Positive(m=4), 2.0),
+        (Hyperbolic(m=2), 14.0),  # 15 − 1
+        (Hyperbolic(m=8), (15 + 9) / 4 - 1),
+        (Trigonometric(m=2), 14.0),
+    ],
+)
+def test_the_variance_of_a_square_has_a_limit_where_nothing_varies_much(method, limit):
+    """Never less than it is: at |q ± k| = h the difference to the limit is O(h²) of it."""
+    sign = 1.0 if isinstance(method, Trigonometric) else -1.0
+    for h in (1e-2, 1e-4, 1e-6):
+        found = squared_error(method, [[0.5]], [[sign * (0.5 - h)]])
+        value = float(np.exp(found.log_relative_variance[0, 0]))
+        assert value == pytest.approx(limit, rel=30 * h**2 + 1e-3)

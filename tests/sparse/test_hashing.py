@@ -39,31 +39,44 @@ def z_scores(method, Q, K, draws=4000, seed=0):
 
 
 @pytest.mark.parametrize("buckets", [4, 6, 16, 64])
-def test_cross_polytope_collision_by_adaptive_quadrature(buckets):
-    """Inner probability from scipy's bivariate normal, integral by dblquad (1e-7, 1e-7)."""
-    for theta in (0.7, 1.4, 2.3):
-        rho = math.cos(theta)
-        normal = stats.multivariate_normal([0, 0], [[1, rho], [rho, 1]])
+@pytest.mark.parametrize("theta", [0.7, 1.4, 2.3])
+def test_cross_polytope_collision_by_another_route(buckets, theta):
+    """Rectangles from scipy's bivariate normal (1e-5), a product rule to 7 deviations: 2e-5."""
+    rho = math.cos(theta)
+    normal = stats.multivariate_normal([0, 0], [[1, rho], [rho, 1]])
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    x, w = 3.5 * (nodes + 1), 3.5 * weights
+    total = sum(
+        u * v * normal.pdf([a, b]) * normal.cdf([a, b], lower_limit=[-a, -b]) ** (buckets // 2 - 1)
+        for a, u in zip(x, w)
+        for b, v in zip(x, w)
+    )
+    assert abs(buckets * total - hashing.cross_polytope_collision(theta, buckets)) < 2e-5
 
-        def density(y, x, normal=normal):
-            inside = (
-                normal.cdf([x, y], lower_limit=[-x, -y]) ** (buckets // 2 - 1)
-                if x > 0 and y > 0
-                else 0.0
-            )
-            return normal.pdf([x, y]) * inside
 
-        nodes, weights = np.polynomial.legendre.leggauss(24)
-        x, w = 3.5 * (nodes + 1), 3.5 * weights
-        total = sum(wi * wj * density(xj, xi) for xi, wi in zip(x, w) for xj, wj in zip(x, w))
-        assert abs(buckets * total - hashing.cross_polytope_collision(theta, buckets)) < 2e-5
+@pytest.mark.parametrize("buckets", [6, 16, 512])
+def test_the_quadrature_has_converged(monkeypatch, buckets):
+    theta = np.array([0.0, 0.01, 0.3, 1.0, 2.0, 3.1])
+    known = hashing.cross_polytope_collision(theta, buckets)
+    monkeypatch.setattr(hashing, "NODES", 128)
+    finer = [hashing._collision(x, buckets) for x in theta[1:]]
+    np.testing.assert_allclose(known, [1.0, *finer], rtol=0, atol=1e-8)
+
+
+def test_four_buckets_are_two_hyperplanes():
+    """The quadrature, which has a kink there, against the closed form."""
+    theta = np.array([0.3, 1.0, 2.0])
+    known = hashing.cross_polytope_collision(theta, 4)
+    np.testing.assert_allclose(known, (1 - theta / math.pi) ** 2, rtol=1e-15)
+    found = [hashing._collision(x, 4) for x in theta]
+    np.testing.assert_allclose(found, known, rtol=0, atol=1e-6)
 
 
 def test_cross_polytope_collision_at_its_ends():
     for buckets in (4, 16, 128):
         p = hashing.cross_polytope_collision(np.array([0.0, math.pi / 2, math.pi]), buckets)
         # equal vectors always collide, independent ones in one bucket of all, opposite ones never
-        np.testing.assert_allclose(p, [1, 1 / buckets, 0], rtol=0, atol=2e-7)
+        np.testing.assert_allclose(p, [1, 1 / buckets, 0], rtol=0, atol=1e-8)
 
 
 def test_e2_collision_by_quadrature():
@@ -133,10 +146,17 @@ def test_equal_vectors_have_no_fewer_entries():
         ("lsh(buckets=4)", "buckets belongs to family 'cross_polytope', got 'sign'"),
         ("lsh(width=1.0)", "width belongs to family 'e2', got 'sign'"),
         ("lsh('angular')", "family must be one of"),
+        ("lsh(hashes=0)", "hashes must be >= 1"),
     ],
 )
 def test_fields_that_do_not_go_together(spec, message):
     with pytest.raises(ValueError, match=message):
+        parse(spec)
+
+
+@pytest.mark.parametrize("spec", ["lsh(hashes=2, rounds=None)", "smyrf(size=2, rounds=None)"])
+def test_rounds_are_never_open(spec):
+    with pytest.raises(TypeError, match="rounds must be an integer, got None"):
         parse(spec)
 
 

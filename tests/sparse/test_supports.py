@@ -1,6 +1,7 @@
 """Supports: where they are, and that the estimate there is exp(q·k)."""
 
 import math
+import tracemalloc
 
 import naive
 import numpy as np
@@ -77,7 +78,6 @@ def test_all_keys_are_exact_attention(name, problem):
     assert A.nnz == n * l
     # sums of at most 8 positive terms, e^4 apart, weights with an error of 20 eps
     np.testing.assert_allclose(A.attend(V), exact.attention(Q, K, V), rtol=0, atol=1e-14)
-    assert naive.attention(Q, K, V).shape == A.attend(V).shape
 
 
 @pytest.mark.parametrize("name", sorted(set(SUPPORTS) - {"lsh"}))
@@ -94,11 +94,31 @@ def test_price_bounds_what_is_stored(name, problem):
 def test_too_many_entries_are_refused(name):
     x = np.ones((1000, 1))
     memory.set_limit(2**16)
-    method, what = filled(name, 500), name
+    method, what = filled(name, 500), f"{name}.* needs .* lower n or the size"
     if name == "lsh":  # no price: said when the pairs of equal vectors are counted
-        method, what = parse("lsh(hashes=1)"), "a support of 1000000 entries"
-    with pytest.raises(ResourceLimitError, match=f"{what}.* needs .* lower n or the size"):
+        method = parse("lsh(hashes=1)")
+        what = "a support of 1000000 entries needs .* lower n or the keys a query meets"
+    with pytest.raises(ResourceLimitError, match=what):
         method.approximate(x, x)
+
+
+@pytest.mark.parametrize("spec", ["lsh(hashes=1, rounds={})", "smyrf(size=128, rounds={})"])
+def test_many_rounds_hold_one_at_a_time(spec):
+    Q, K = np.random.default_rng(0).standard_normal((2, 256, 4))
+    peaks = []
+    for rounds in (8, 64):  # by the eighth nearly all pairs are found
+        tracemalloc.start()
+        parse(spec.format(rounds)).approximate(Q, K, rng=0)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] <= 1.5 * peaks[0]
+
+
+def test_a_wide_hash_is_refused():
+    x = np.ones((64, 2))
+    memory.set_limit(2**20)
+    with pytest.raises(ResourceLimitError, match=r"a cross-polytope hash needs .* lower buckets"):
+        parse("lsh('cross_polytope', hashes=1, buckets=4096)").approximate(x, x)
 
 
 # Top k
@@ -196,6 +216,16 @@ def test_a_threshold_by_its_definition(problem, level):
     weights /= weights.sum(axis=1, keepdims=True)
     sure = np.abs(weights - level) > 1e-14  # sums of at most 8 terms
     np.testing.assert_array_equal(on[sure], weights[sure] >= level)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("l", [3, 10, 50])
+def test_weights_that_tie_with_the_level_reach_it(l, dtype):
+    """Uniform attention at level 1/l, the level that a budget of l entries gives: all of them."""
+    for c in (0.0, 0.1, 1.3):
+        x, y = np.full((4, 2), c, dtype), np.full((l, 2), c, dtype)
+        method = parse("threshold").within(l, n=4, l=l, d=2)
+        assert method.approximate(x, y).nnz == 4 * l
 
 
 # Balanced clusters
