@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.special import gammaln, hyp0f1, hyp1f1, ive, roots_jacobi
+from scipy.special import gammaln, hyp0f1, hyp1f1, ive, jv, roots_jacobi
 
 from approx import checks
 from approx._jit import kernel
@@ -18,6 +18,7 @@ from approx.projections.base import Projection
 from approx.projections.gaussian import IID
 from approx.projections.summand import Entries, Keys, Summand, times
 
+GAMMA = 160.0  # below the argument at which Γ overflows
 FAR = 300.0  # |u|² beyond which u is cut: there a covariance is at most |u|, and e^{|u|²} varies
 NODES = 24
 
@@ -257,13 +258,29 @@ def log_hyp0f1(b: float, z: Array) -> tuple[Array, Array]:
     0.0
     """
     far = z > 1e3 * b
+    falling = (z < 0) & (b > GAMMA)
+    value = hyp0f1(b, np.where(far | falling, 0.0, z))
+    value[falling] = _falling(b, z[falling])
     with np.errstate(divide="ignore"):
-        value = hyp0f1(b, np.where(far, 0.0, z))
         log = np.log(np.abs(value))
     y = np.sqrt(z[far])
     bessel = np.where(y < 1e8, ive(b - 1, 2 * np.minimum(y, 1e8)), (4 * np.pi * y) ** -0.5)
     log[far] = 2 * y + np.log(bessel) + gammaln(b) + (1 - b) * np.log(y)
     return np.sign(value), log
+
+
+def _falling(b: float, z: Array) -> Array:
+    """Return ₀F₁(; b; z), z ≤ 0, b large: by its series, else Γ(b) y^{1−b} J_{b−1}(2y), y = √−z."""
+    y = np.sqrt(np.maximum(-z, b))
+    bessel = jv(b - 1, 2 * y)
+    with np.errstate(divide="ignore"):
+        log = np.log(np.abs(bessel)) + gammaln(b) + (1 - b) * np.log(y)
+    ratio = np.maximum(z, -4 * b)
+    term, series = np.ones_like(z), np.ones_like(z)
+    for k in range(1, 60):  # 4^k/k! of the first
+        term = term * ratio / (k * (b + k - 1))
+        series += term
+    return np.where(z >= -4 * b, series, np.sign(bessel) * np.exp(log))
 
 
 @dataclasses.dataclass(frozen=True)

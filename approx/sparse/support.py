@@ -69,6 +69,8 @@ class SupportMethod(Method):
 
     def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
         """Return relative bias p − 1 and variance p·(1 − p), p the probability of an entry."""
+        if not self.uses_rng:  # an entry too far below its row's scale is 0
+            return self.realised_moments(Q, K)
         p = self.probability(Q, K)
         if p is None:
             return None

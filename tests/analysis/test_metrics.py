@@ -47,10 +47,12 @@ def assert_errors(found, expected, tolerance):
 
 # Against the definitions
 
+IN_KERNEL_SPACE = [name for name in METHODS if name != "true_denominator"]  # softmax rows
+
 
 @pytest.mark.parametrize("stripe", [None, 1, 40])  # all rows at once, one by one, three by three
 @pytest.mark.parametrize(("n", "l", "causal"), [(7, 12, False), (11, 11, True), (1, 9, False)])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", IN_KERNEL_SPACE)
 def test_compare_is_its_definition(monkeypatch, name, n, l, causal, stripe):
     Q, K, V = points(n, l, 3)
     estimate = member(name, n, l, 3).approximate(Q, K, rng=1)
@@ -267,7 +269,7 @@ EXTREME = {
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("case", EXTREME)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", IN_KERNEL_SPACE)
 def test_at_logits_of_ten_thousand(name, case, causal, dtype):
     Q, K = (np.array(x, dtype) for x in EXTREME[case])
     n = min(len(Q), len(K))
