@@ -31,6 +31,8 @@ from approx.random_features.regularized import RegularizedPositive
 from approx.random_features.shifted_positive import ShiftedPositive
 from approx.random_features.trigonometric import Trigonometric
 from approx.scatterbrain import Scatterbrain
+from approx.sketches.product_sketch import ProductSketch
+from approx.sketches.tensor_sketch import TensorSketch
 from approx.sparse.chunk import Chunk
 from approx.sparse.lsh import LSH
 from approx.sparse.random import Random
@@ -64,6 +66,8 @@ METHODS: dict[str, type[Method]] = {
         Leverage,
         Taylor,
         TensorPower,
+        ProductSketch,
+        TensorSketch,
         TruncatedSVD,
         Nystrom,
         TopK,

@@ -92,6 +92,9 @@ KNOWN: dict[str, tuple[str, str, Any, str]] = {
     r"godec\(.*": ("sparse + low-rank oracle (GoDec)", "black", "-", ""),
     r"robust_pca\(.*": ("Robust PCA (pursuit)", PALETTE[8], "", "P"),
     r"taylor\(degree=(\d+)\)": ("Taylor, degree {0}", PALETTE[1], "-", "p"),
+    r"product_sketch\(.*gaussian.*": ("Gaussian product sketch", PALETTE[5], "--", "d"),
+    r"product_sketch\(.*": ("product sketch", PALETTE[5], "-", "d"),
+    r"tensor_sketch\(.*": ("TensorSketch", PALETTE[2], "-", "s"),
     r"tensor_power\(n=(\d+)\)": ("tensor power (1 + x/n)ⁿ, n = {0}", PALETTE[3], "-", "h"),
 }  # fmt: skip
 

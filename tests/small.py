@@ -22,6 +22,8 @@ SIZES = {
     "true_denominator": "true_denominator(top_k(k={half}))",
     "taylor": "taylor(degree=3)",
     "tensor_power": "tensor_power(n=3)",
+    "product_sketch": "product_sketch(m=4, degree=3)",
+    "tensor_sketch": "tensor_sketch(m=5, degree=3)",
     "centered": "centered(positive(m=3))",
     "scatterbrain": "scatterbrain(low_rank=positive(m=3), sparse=top_k(k={half}))",
 }
@@ -39,6 +41,9 @@ VARIANTS = {
     "angular lsh": "lsh(family='cross_polytope', hashes=1)",
     "euclidean lsh": "lsh(family='e2', hashes=2, width=1.5)",
     "true denominator of random": "true_denominator(random(k={half}))",
+    "Gaussian products": "product_sketch(m=4, law='gaussian')",
+    "even buckets": "tensor_sketch(m=4, degree=2)",
+    "sketch on top_k": "scatterbrain(low_rank=tensor_sketch(m=4), sparse=top_k(k={half}))",
     "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",
 }
 FIXED = {"fixed positive": Positive, "fixed waves": Trigonometric}

@@ -1,0 +1,1 @@
+"""Random sketches of polynomials, and of exp as a random polynomial."""

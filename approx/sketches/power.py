@@ -1,0 +1,84 @@
+"""What the sketches of (1 + x/p)^p share: vectors (x/√p, 1), mean, variance, covariance.
+
+With a = (q/√p, 1), b = (k/√p, 1), c = a·b = 1 + q·k/p, S = Σ_i a_i² b_i², U = |a|²|b|² − S and
+W = c² − S, the variance of every unbiased sketch here is a sum of (c² + …)^p − c^{2p}. For two
+keys b, b' of one query the same formulas hold with c c' for c², Σ a_i² b_i b'_i for S, and b·b'
+for |b|²: they are the covariance.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks, exact
+from approx.base import Method, Moments
+from approx.checks import Array
+from approx.sketches.products import augmented, unit
+from approx.sketches.signed import Signed, power, signed, value
+
+
+@dataclasses.dataclass(frozen=True)
+class PowerSketch(Method):
+    """An unbiased estimate of (1 + q·k/p)^p, biased for exp(q·k).
+
+    Parameters
+    ----------
+    m : int, optional
+        Columns of the factors; None is a template.
+    degree : int
+        p ≥ 1.
+    """
+
+    deterministic: ClassVar[bool] = False
+    size_field: ClassVar[str | None] = "m"
+
+    m: int | None = None
+    degree: int = 4
+
+    def __post_init__(self) -> None:
+        if self.m is not None:
+            object.__setattr__(self, "m", checks.integer("m", self.m, least=1))
+        object.__setattr__(self, "degree", checks.integer("degree", self.degree, least=1))
+
+    @abstractmethod
+    def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
+        """Return the covariance of two estimates of one draw, from C = c c' and U, W, S."""
+
+    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments:
+        """Return the bias of (1 + q·k/p)^p and the exact variance."""
+        q, k = (np.asarray(x, np.float64) for x in self.checked(Q, K))
+        a, row = unit(augmented(q, self.degree))
+        b, column = unit(augmented(k, self.degree))
+        C, S = np.square(a @ b.T), np.square(a) @ np.square(b).T
+        found = self.spread(C, np.maximum(1 - S, 0.0), C - S, S)
+        x, log = exact.logits(q, k), 2 * self.degree * (row[:, None] + column)
+        log_variance = np.where(found.sign > 0, found.log + log, -np.inf)
+        return Moments(power_bias(x, self.degree), log_variance - 2 * x)
+
+    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array:
+        """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l)."""
+        Q, keys, i = self.one_query(q, K, row)
+        a, scale = unit(augmented(Q[i : i + 1], self.degree))
+        b, column = unit(augmented(keys, self.degree))
+        c = (b @ a.T)[:, 0]
+        C, S = np.outer(c, c), (b * np.square(a)) @ b.T
+        found = self.spread(C, b @ b.T - S, C - S, S)
+        log = self.degree * (scale + column) - keys @ Q[i]
+        return value(Signed(found.sign, found.log + log[:, None] + log))
+
+
+def power_bias(x: Array, p: int) -> Array:
+    """Return (1 + x/p)^p e^{−x} − 1.
+
+    Examples
+    --------
+    >>> power_bias(np.array([0.0, -2.0]), 2)
+    array([ 0., -1.])
+    """
+    found = power(signed(1 + x / p), p)
+    return value(Signed(found.sign, found.log - x)) - 1
