@@ -95,6 +95,7 @@ KNOWN: dict[str, tuple[str, str, Any, str]] = {
     r"product_sketch\(.*gaussian.*": ("Gaussian product sketch", PALETTE[5], "--", "d"),
     r"product_sketch\(.*": ("product sketch", PALETTE[5], "-", "d"),
     r"tensor_sketch\(.*": ("TensorSketch", PALETTE[2], "-", "s"),
+    r"squared_sketch\(.*": ("squared sketch", PALETTE[4], "-", "D"),
     r"tensor_power\(n=(\d+)\)": ("tensor power (1 + x/n)ⁿ, n = {0}", PALETTE[3], "-", "h"),
 }  # fmt: skip
 

@@ -24,6 +24,7 @@ SIZES = {
     "tensor_power": "tensor_power(n=3)",
     "product_sketch": "product_sketch(m=4, degree=3)",
     "tensor_sketch": "tensor_sketch(m=5, degree=3)",
+    "squared_sketch": "squared_sketch(inner=3)",
     "centered": "centered(positive(m=3))",
     "scatterbrain": "scatterbrain(low_rank=positive(m=3), sparse=top_k(k={half}))",
 }
@@ -43,6 +44,7 @@ VARIANTS = {
     "true denominator of random": "true_denominator(random(k={half}))",
     "Gaussian products": "product_sketch(m=4, law='gaussian')",
     "even buckets": "tensor_sketch(m=4, degree=2)",
+    "Gaussian squares": "squared_sketch(inner=2, degree=6, law='gaussian')",
     "sketch on top_k": "scatterbrain(low_rank=tensor_sketch(m=4), sparse=top_k(k={half}))",
     "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",
 }
