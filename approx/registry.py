@@ -32,6 +32,7 @@ from approx.random_features.shifted_positive import ShiftedPositive
 from approx.random_features.trigonometric import Trigonometric
 from approx.scatterbrain import Scatterbrain
 from approx.sketches.product_sketch import ProductSketch
+from approx.sketches.random_maclaurin import RandomMaclaurin
 from approx.sketches.squared_sketch import SquaredSketch
 from approx.sketches.tensor_sketch import TensorSketch
 from approx.sparse.chunk import Chunk
@@ -67,6 +68,7 @@ METHODS: dict[str, type[Method]] = {
         Leverage,
         Taylor,
         TensorPower,
+        RandomMaclaurin,
         ProductSketch,
         TensorSketch,
         SquaredSketch,

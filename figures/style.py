@@ -92,6 +92,8 @@ KNOWN: dict[str, tuple[str, str, Any, str]] = {
     r"godec\(.*": ("sparse + low-rank oracle (GoDec)", "black", "-", ""),
     r"robust_pca\(.*": ("Robust PCA (pursuit)", PALETTE[8], "", "P"),
     r"taylor\(degree=(\d+)\)": ("Taylor, degree {0}", PALETTE[1], "-", "p"),
+    r"random_maclaurin\(.*poisson.*": ("random Maclaurin, Poisson", PALETTE[1], "--", "<"),
+    r"random_maclaurin\(.*": ("random Maclaurin, geometric", PALETTE[1], "-", ">"),
     r"product_sketch\(.*gaussian.*": ("Gaussian product sketch", PALETTE[5], "--", "d"),
     r"product_sketch\(.*": ("product sketch", PALETTE[5], "-", "d"),
     r"tensor_sketch\(.*": ("TensorSketch", PALETTE[2], "-", "s"),

@@ -212,7 +212,8 @@ def test_a_method_of_ones_own(monkeypatch):
     assert math.isclose(filled.price(n=10, l=20, d=4), 9)
 
 
-RANDOM = [name for name, m in METHODS.items() if m.__module__.startswith("approx.random_features")]
+FAMILIES = ("approx.random_features", "approx.sketches")
+RANDOM = [name for name, m in METHODS.items() if m.__module__.startswith(FAMILIES)]
 
 
 @pytest.mark.parametrize("name", RANDOM)
