@@ -1,0 +1,297 @@
+"""Sketches by sampling: closed forms at |z| ≤ 5, planted bugs noticed, scikit-learn agrees."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from analysis.moments import monte_carlo
+from approx import Approximation, parse
+from approx.baselines import Zero
+from approx.parts import Factors
+from approx.sketches.product_sketch import ProductSketch
+from approx.sketches.products import forms
+from approx.sketches.random_maclaurin import RandomMaclaurin
+from approx.sketches.signed import value
+from approx.sketches.squared_sketch import SquaredSketch
+from approx.sketches.tensor_sketch import Hashes, TensorSketch
+
+SPECS = (
+    "random_maclaurin(m=8)",
+    "random_maclaurin(m=8, law='poisson')",
+    "random_maclaurin(m=8, exact=2)",
+    "random_maclaurin(m=20, law='poisson', exact=3)",
+    "product_sketch(m=8)",
+    "product_sketch(m=8, degree=2, law='gaussian')",
+    "tensor_sketch(m=8)",
+    "tensor_sketch(m=7, degree=3)",
+    "tensor_sketch(m=1, degree=2)",
+    "squared_sketch(inner=4)",
+    "squared_sketch(inner=3, degree=2, law='gaussian')",
+)
+DRAWS = 2000
+
+
+def points(seed=0, d=3):
+    """Return Q, K with |q + k|² ≤ 1 and logits of both signs."""
+    u = np.random.default_rng(seed).standard_normal((7, d))
+    u *= 0.5 / np.linalg.norm(u, axis=1, keepdims=True)
+    return u[:3], np.vstack([u[3:], -u[:1]])
+
+
+def score(method, Q, K, draws=DRAWS, rng=1):
+    """Return the largest |z| of mean and variance against what the method says of itself."""
+    found, known = monte_carlo(method, Q, K, draws=draws, rng=rng), method.moments(Q, K)
+    difference = found.variance - np.exp(known.log_relative_variance)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.abs(difference) / found.variance_stderr
+    return max(np.abs(found.z).max(), np.nan_to_num(z).max())
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_mean_and_variance_are_those_of_the_closed_form(spec):
+    assert score(parse(spec), *points()) <= 5
+
+
+@pytest.mark.parametrize("spec", ["tensor_sketch(m=16)", "random_maclaurin(m=24, exact=2)"])
+def test_float32_follows_float64(spec):
+    """The same draw; logs are of size ≤ 20, so 20 roundings a term and as many of their sum."""
+    Q, K = (x.astype(np.float32) for x in points())
+    wide = parse(spec).approximate(Q.astype(float), K.astype(float), rng=0)
+    narrow = parse(spec).approximate(Q, K, rng=0)
+    left, right, log = wide.scaled_factors()
+    size = np.exp(log)[:, None] * (np.abs(left) @ np.abs(right).T)
+    error = np.abs(narrow.to_dense() - wide.to_dense())
+    assert (error <= 64 * np.finfo(np.float32).eps * size).all()
+
+
+# Identities
+
+
+def test_squares_are_squares():
+    """The estimate is the square of the product sketch of half the degree, so it is ≥ 0."""
+    Q, K = (3 * x for x in points())
+    rng = np.random.default_rng(0)
+    levels = [forms("rademacher", (5, 4), rng) for _ in range(2)]
+    outer = Approximation(SquaredSketch(inner=5, degree=4).features(Q, K, levels))
+    scale = math.sqrt(0.5)  # degree 2 of half the logit
+    inner = ProductSketch(m=5, degree=2).features(Q * scale, K * scale, levels)
+    want = Approximation(inner).to_dense() ** 2
+    np.testing.assert_allclose(outer.to_dense(), want, rtol=1e-12, atol=1e-12 * want.max())
+    assert outer.rank == 15
+
+
+def test_one_bucket_is_one_product():
+    Q, K = points()
+    for degree in (1, 2, 3):
+        known = TensorSketch(m=1, degree=degree).moments(Q, K)
+        same = ProductSketch(m=1, degree=degree).moments(Q, K)
+        np.testing.assert_allclose(known, same, rtol=1e-11, atol=1e-13)
+
+
+def test_tensor_sketch_is_not_above_products_where_w_is_not_negative():
+    """f(U) + f(W) ≤ f(U + W) for U, W ≥ 0; with W < 0 some are far above."""
+    rng = np.random.default_rng(0)
+    Q, K = rng.standard_normal((2, 20, 4))
+    for degree, m in itertools.product((2, 3, 5), (2, 3, 16)):
+        a, b = (np.hstack([x / math.sqrt(degree), np.ones((20, 1))]) for x in (Q, K))
+        W = np.square(a @ b.T) - np.square(a) @ np.square(b).T
+        both = [
+            method(m=m, degree=degree).moments(Q, K).log_relative_variance
+            for method in (TensorSketch, ProductSketch)
+        ]
+        assert (both[0] <= both[1] + 1e-10)[W >= 0].all()
+        assert m == 2 or (both[0] - both[1]).max() > math.log(2)  # two buckets: equal
+
+
+def test_variance_falls_as_one_over_m_for_independent_features():
+    Q, K = points()
+    for spec in ("product_sketch(m={})", "random_maclaurin(m={}, law='poisson')"):
+        one, many = (parse(spec.format(m)).moments(Q, K)[1] for m in (1, 64))
+        np.testing.assert_allclose(one - many, math.log(64), rtol=1e-12)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_moments_are_finite_at_hot_logits(spec):
+    Q, K = np.full((1, 4), 50.0), np.array([[50.0] * 4, [-50.0] * 4, [50.0, -50.0, 50.0, -50.0]])
+    assert not np.isnan(np.concatenate(parse(spec).moments(Q, K))).any()
+    values = parse(spec).approximate(Q, K, rng=0)
+    assert np.isfinite(values.block(slice(None), shift=values.row_log())).all()
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="degree must be even, got 3"):
+        SquaredSketch(inner=2, degree=3)
+    with pytest.raises(ValueError, match="law must be one of rademacher, gaussian, got 'cauchy'"):
+        ProductSketch(m=2, law="cauchy")
+    with pytest.raises(ValueError, match="law must be one of geometric, poisson"):
+        RandomMaclaurin(m=2, law="zipf")
+    needs = r"random_maclaurin\(m=4, exact=2\) needs m >= 5 at width 3, got 4"
+    with pytest.raises(ValueError, match=needs):
+        RandomMaclaurin(m=4, exact=2).approximate(*points())
+    with pytest.raises(ValueError, match=needs):
+        RandomMaclaurin(m=4, exact=2).moments(*points())
+
+
+def test_budgets_leave_room_for_the_exact_degrees():
+    shape = {"n": 10, "l": 10, "d": 3}
+    template = RandomMaclaurin(exact=2)
+    assert template.within(10, **shape).m == 5  # 4 monomials and one feature
+    assert template.within(9, **shape) is None
+    assert SquaredSketch().within(20, **shape).inner == 4  # 4·5/2 columns of both sides
+
+
+@pytest.mark.parametrize(("law", "first"), [("geometric", 0), ("geometric", 2), ("poisson", 0),
+                                            ("poisson", 3)])  # fmt: skip
+def test_degrees_follow_their_law(law, first):
+    """Frequencies of 10⁵ degrees against P(N = j), each a binomial count."""
+    count, rate = 100_000, 1.7
+    N = RandomMaclaurin(m=1, law=law, exact=first).degrees(count, rate, np.random.default_rng(0))
+    assert (np.diff(N) <= 0).all()
+    assert N.min() == first
+    below = sum(rate**i / math.factorial(i) for i in range(first))
+    for j in range(first, first + 5):
+        p = 0.5 ** (j - first + 1)
+        if law == "poisson":
+            p = rate**j / math.factorial(j) / (math.exp(rate) - below)
+        assert abs(np.mean(j == N) - p) <= 5 * math.sqrt(p * (1 - p) / count)
+
+
+# Planted bugs
+
+
+class NoSigns(TensorSketch):
+    def hashes(self, d, rng):
+        buckets, signs = super().hashes(d, rng)
+        return Hashes(buckets, np.abs(signs))
+
+
+class SharedHash(TensorSketch):
+    """One hash for all modes; signs are their own, so the mean stays."""
+
+    def hashes(self, d, rng):
+        buckets, signs = super().hashes(d, rng)
+        return Hashes(np.broadcast_to(buckets[:1], buckets.shape), signs)
+
+
+class SharedSketch(TensorSketch):
+    def hashes(self, d, rng):
+        return Hashes(*(np.broadcast_to(x[:1], x.shape) for x in super().hashes(d, rng)))
+
+
+class OneBucketLess(TensorSketch):
+    def hashes(self, d, rng):
+        buckets, signs = super().hashes(d, rng)
+        return Hashes(np.minimum(buckets, self.m - 2), signs)
+
+
+class TwoDraws(TensorSketch):
+    def features(self, q, k, hashes):
+        left = super().features(q, k, hashes)
+        other = super().features(
+            q, k, self.hashes(q.shape[1], np.random.default_rng(hashes.buckets))
+        )
+        return dataclasses.replace(left, right=other.right)
+
+
+class NoRootOfM(ProductSketch):
+    def features(self, q, k, levels):
+        found = super().features(q, k, levels)
+        return dataclasses.replace(found, left=found.left * math.sqrt(self.m))
+
+
+class OneFormForAllModes(ProductSketch):
+    def features(self, q, k, levels):
+        first = next(iter(levels))
+        return super().features(q, k, [first] * self.degree)
+
+
+class UniformEntries(ProductSketch):
+    """Entries of variance 1 that are no signs: the mean stays."""
+
+    def features(self, q, k, levels):
+        uniform = (W * ROOTS.uniform(0, math.sqrt(3), W.shape) for W in levels)
+        return super().features(q, k, uniform)
+
+
+ROOTS = np.random.default_rng(5)
+
+
+class DegreesFromOne(RandomMaclaurin):
+    def degrees(self, count, rate, rng):
+        return super().degrees(count, rate, rng) + 1
+
+
+class NoFactorial(RandomMaclaurin):
+    def features(self, q, k, N, levels, rate):
+        found = super().features(q, k, N, levels, rate)
+        weight = np.array([float(math.factorial(j)) for j in N])
+        return Factors(found.left * weight, found.right, found.row_logs)
+
+
+class NoCrossTerm(SquaredSketch):
+    """Columns φ_r φ_s for r < s once, not √2 times."""
+
+    def features(self, q, k, levels):
+        found = super().features(q, k, levels)
+        r, s = np.triu_indices(self.inner)
+        return dataclasses.replace(found, left=np.where(r == s, 1, 0.5) * found.left)
+
+
+BUGS = {
+    "no signs": NoSigns(m=8, degree=3),
+    "one hash for all modes": SharedHash(m=8, degree=3),
+    "one CountSketch for all modes": SharedSketch(m=8, degree=3),
+    "a bucket that is never used": OneBucketLess(m=4, degree=3),
+    "another draw for the keys": TwoDraws(m=8, degree=3),
+    "1/√m missing": NoRootOfM(m=8, degree=3),
+    "one form for all modes": OneFormForAllModes(m=8, degree=3),
+    "uniform entries instead of signs": UniformEntries(m=8, degree=3),
+    "degrees from 1 instead of 0": DegreesFromOne(m=8),
+    "1/N! missing": NoFactorial(m=8, law="poisson"),
+    "cross terms of the square halved": NoCrossTerm(inner=4),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_are_noticed(killed, bug):
+    z = score(BUGS[bug], *(1.4 * x for x in points()))
+    assert z > 5
+    killed(f"sketches: {bug}", z)
+
+
+# The zero map
+
+
+def of_the_peer(gamma, degree):
+    """Return X, Y and kernel (γ x·y)^degree of scikit-learn's test of PolynomialCountSketch."""
+    rng = np.random.RandomState(0)
+    X, Y = (x / x.sum(axis=1, keepdims=True) for x in rng.random_sample((2, 300, 50)))
+    return X * math.sqrt(gamma), Y * math.sqrt(gamma), (gamma * X @ Y.T) ** degree
+
+
+def test_the_zero_map_passes_the_test_of_a_peer_and_fails_ours(killed):
+    """Mean |error| ≤ 0.05 and largest ≤ 0.1 accept zeros in all nine cases without coef0."""
+    scores = []
+    for gamma, (degree, m) in itertools.product((0.1, 1, 2.5), ((1, 500), (2, 500), (3, 5000))):
+        X, Y, kernel = of_the_peer(gamma, degree)
+        error = kernel - np.zeros_like(kernel)
+        assert abs(error.mean()) <= 0.05
+        assert np.abs(error).max() <= 0.1
+        assert np.abs(error).mean() <= 0.05
+        C, S = np.square(X @ Y.T), np.square(X) @ np.square(Y).T
+        N = np.outer(np.square(X).sum(axis=1), np.square(Y).sum(axis=1))
+        variance = value(TensorSketch(m=m, degree=degree).spread(C, N - S, C - S, S))
+        scores.append(np.abs(0 - kernel / np.sqrt(variance / 10)).max())  # ten draws
+    killed("the zero map, kernel and data of the peer", min(scores))
+    assert min(scores) > 5
+
+    class Nothing(TensorSketch):
+        def approximate(self, Q, K, *, rng=None):
+            return Zero().approximate(Q, K)
+
+    z = np.abs(monte_carlo(Nothing(m=8), *points(), draws=DRAWS, rng=0).z).max()
+    assert z > 5
+    killed("the zero map", z)
