@@ -14,7 +14,7 @@ NAMES = (
     "error", "price", "moments", "rank", "spectrum", "recall",
     "performer_ratio", "coupling_gain", "log_variance", "inverse_temperature", "performer_error",
     "eps_collapse", "raw_qr", "regime_map", "crossings", "entropy", "oracle_gap", "budget_table",
-    "combinations", "entry_error", "collision", "predicted_error", "ratio_bias",
+    "combinations", "entry_error", "collision", "predicted_error", "ratio_bias", "sketches",
 )  # fmt: skip
 PROFILES = ("quick", "default", "full")
 

@@ -30,6 +30,7 @@ from figures import (
     raw_qr,
     recall,
     regime_map,
+    sketches,
     spectrum,
 )
 from figures.profile import Profile
@@ -74,4 +75,5 @@ FIGURES: dict[str, FigureModule] = {
     "collision": collision,
     "predicted_error": predicted_error,
     "ratio_bias": ratio_bias,
+    "sketches": sketches,
 }

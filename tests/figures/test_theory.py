@@ -27,7 +27,8 @@ from figures.profile import Profile
 from figures.report.build import SHOWN
 
 REGIMES = {"regime_map", "crossings", "entropy", "oracle_gap", "budget_table", "combinations"}
-THEORY = sorted(set(FIGURES) - set(SHOWN) - REGIMES)
+SKETCHES = {"sketches"}
+THEORY = sorted(set(FIGURES) - set(SHOWN) - REGIMES - SKETCHES)
 
 
 @pytest.fixture(scope="module")

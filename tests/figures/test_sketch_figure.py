@@ -1,0 +1,87 @@
+"""The figure of sketches: closed forms obey their laws, heavy tails are flagged."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from analysis import inputs
+from approx import parse
+from figures import sketches
+from figures.profile import Profile
+
+
+@pytest.fixture(scope="module")
+def small():
+    return Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2, draws=60)
+
+
+@pytest.fixture(scope="module")
+def table(small):
+    return sketches.compute(small)
+
+
+@pytest.fixture(scope="module")
+def wide(table):
+    keys = ["temperature", "budget", "method"]
+    return table.pivot_table(index=keys, columns="metric", values="value").reset_index()
+
+
+def test_the_same_seed_gives_the_same_table_on_two_processes(small, table):
+    assert sketches.compute(dataclasses.replace(small, jobs=2)).equals(table)
+
+
+def test_the_caption_has_no_missing_number(table):
+    text = sketches.caption(table)
+    assert "nan" not in text
+    assert "inf" not in text
+
+
+def test_all_have_the_same_width(wide):
+    for row in wide[wide.budget > 0].itertuples():
+        columns = parse(row.method).price(n=1, l=1, d=sketches.D)
+        # b(b + 1)/2 columns come in steps of b
+        assert columns == row.budget or (
+            row.method.startswith("squared") and row.budget - np.sqrt(4 * row.budget) < columns
+        )
+        assert columns <= row.budget
+
+
+def test_expected_errors_fall_as_the_root_of_the_width(wide):
+    at = wide[wide.temperature == sketches.TEMPERATURE]
+    for family in ("positive", r"random_maclaurin\(m=\d+\)"):
+        part = at[at.method.str.match(family)]
+        scaled = part[sketches.EXPECTED] * np.sqrt(part.budget)
+        assert len(scaled) == len(sketches.SIZES)
+        np.testing.assert_allclose(scaled, scaled.iloc[0], rtol=1e-9)
+    limit = at[at.method == sketches.LIMIT][sketches.EXPECTED].iloc[0]
+    part = at[at.method.str.startswith("product_sketch")]
+    variance = (part[sketches.EXPECTED] ** 2 - limit**2) * part.budget  # above the bias
+    np.testing.assert_allclose(variance, variance.iloc[0], rtol=1e-9)
+
+
+def test_what_draws_nothing_has_the_error_that_is_expected(wide):
+    part = wide[wide.budget < 0]
+    np.testing.assert_allclose(part[sketches.EXPECTED], part[sketches.KERNEL], rtol=1e-9)
+
+
+def test_measured_errors_are_the_expected_ones_where_a_sample_is_to_be_believed(wide):
+    """There a sample variance has a relative standard error ≤ √0.1; the error is its root."""
+    part = wide[wide.believable > 0.95]
+    assert len(part) > 8
+    ratio = part[sketches.KERNEL] / part[sketches.EXPECTED]
+    assert (np.abs(ratio**2 - 1) <= 3 * np.sqrt(0.1)).all()
+    assert np.abs(np.log(ratio).median()) < 0.1
+
+
+def test_heavy_tails_are_flagged(wide):
+    heavy = wide[(wide.temperature == 0.5) & wide.method.str.startswith("positive")]
+    assert (heavy.believable < 0.5).all()
+    assert (heavy[sketches.KERNEL] < 0.01 * heavy[sketches.EXPECTED]).all()
+
+
+def test_only_sketches_with_a_sign_have_negative_entries(wide):
+    never = wide.method.str.startswith(("positive", "squared"))
+    assert (wide[never].negative_fraction < 1e-12).all()
+    signed = wide.method.str.startswith(("tensor_sketch", "random_maclaurin", "product"))
+    assert (wide[signed & (wide.temperature == 0.5)].negative_fraction > 0).all()
