@@ -18,7 +18,7 @@ from analysis.moments import expected_error, normalised_moments
 from approx import METHODS, Approximation, exact, parse
 from approx.base import generator
 from approx.parts import Addition, Factors, Support, rescale
-from approx.polynomials.series import Elementwise
+from approx.polynomials.elementwise import Elementwise
 from approx.projections import PROJECTIONS
 
 ALL = slice(None)

@@ -6,12 +6,18 @@ import math
 from abc import abstractmethod
 from typing import ClassVar
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import memory
+from approx import exact, memory
 from approx.base import Approximation, Method, Rng
+from approx.checks import Array
+from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.monomials import width
-from approx.polynomials.series import Elementwise, Series
+from approx.polynomials.polynomial import Polynomial
+
+LEAST = 2.0**-20  # the smallest interval a polynomial is fitted to
+MOST = 2.0**50  # and the largest: beyond, e^x has no digit left in float64
 
 
 class PolynomialMethod(Method):
@@ -20,23 +26,50 @@ class PolynomialMethod(Method):
     deterministic: ClassVar[bool] = True
 
     @abstractmethod
-    def series(self) -> Series:
-        """Return the polynomial p."""
+    def polynomial(self, bound: float) -> Polynomial:
+        """Return the polynomial p, for logits in [−bound, bound]."""
+
+    def fitted(self, Q: Array, K: Array) -> Polynomial:
+        """Return the polynomial for these inputs."""
+        return self.polynomial(math.inf)
+
+    def highest_power(self) -> int | None:
+        """Return the degree of p; None for a template."""
+        degree: int | None = getattr(self, self.size_field or "")
+        return degree
 
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return p(Q Kᵀ)."""
         q, k = self.checked(Q, K)
-        degree = int(getattr(self, self.size_field or ""))
-        memory.reserve(8 * 8 * (degree + 1), f"the coefficients of {self}", "the degree")
-        return Approximation(Elementwise(q, k, self.series()))
+        terms = (self.highest_power() or 0) + 1
+        memory.reserve(8 * 8 * terms, f"the coefficients of {self}", "the degree")
+        return Approximation(Elementwise(q, k, self.fitted(q, k)))
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
         """Return C(d+degree, degree)·(n + l)/n."""
-        field = self.size_field
-        degree = None if field is None else getattr(self, field)
+        degree = self.highest_power()
         if degree is None:
             return None
         try:
             return width(d, degree) * (n + l) / n
         except OverflowError:
             return math.inf
+
+
+class IntervalMethod(PolynomialMethod):
+    """A polynomial made for an interval [−B, B], by default that of the logits."""
+
+    size_field: ClassVar[str | None] = "degree"
+
+    degree: int | None
+    bound: float | None
+
+    def fitted(self, Q: Array, K: Array) -> Polynomial:
+        """Return the polynomial for B = ``bound``, or the largest |q·k|."""
+        return self.polynomial(self.bound or largest_logit(Q, K))
+
+
+def largest_logit(Q: Array, K: Array) -> float:
+    """Return max |q·k|, by stripes; at least 2^−20 and at most 2^50, for an interval."""
+    tops = [float(np.abs(Q[rows] @ K.T).max()) for rows in exact.stripes(len(Q), len(K))]
+    return min(max(*tops, LEAST), MOST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +11,9 @@ from scipy.special import gammaln
 
 from approx import checks
 from approx.polynomials.method import PolynomialMethod
-from approx.polynomials.series import Series
+from approx.polynomials.polynomial import Polynomial
+
+FACTORIALS = 171  # those below this are representable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +52,10 @@ class Taylor(PolynomialMethod):
             degree = checks.integer("degree", self.degree, least=0)
             object.__setattr__(self, "degree", degree)
 
-    def series(self) -> Series:
-        """Return a_j = 1/j!."""
+    def polynomial(self, bound: float = math.inf) -> Polynomial:
+        """Return a_j = 1/j!, each correctly rounded up to 170!."""
         j = np.arange((self.degree or 0) + 1)
-        return Series(-gammaln(j + 1.0), np.ones(len(j)))
+        near = np.array([1 / math.factorial(i) for i in j[:FACTORIALS].tolist()])
+        far = np.where(j < FACTORIALS, 0.0, -gammaln(j + 1.0))
+        coefficients = np.concatenate([near, np.ones(len(j) - len(near))])
+        return Polynomial.of(coefficients, bound=bound, log_scale=far)

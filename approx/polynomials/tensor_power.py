@@ -6,15 +6,10 @@ import dataclasses
 import math
 from typing import ClassVar
 
-import numpy as np
-from scipy.special import gammaln
-
 from approx import checks
-from approx._exp import exp_rows
-from approx.checks import Array
-from approx.parts import rescale
 from approx.polynomials.method import PolynomialMethod
-from approx.polynomials.series import Series
+from approx.polynomials.polynomial import Polynomial
+from approx.polynomials.powers import powers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,36 +47,6 @@ class TensorPower(PolynomialMethod):
             n = checks.integer("n", self.n, least=1)
             object.__setattr__(self, "n", n)
 
-    def series(self) -> Series:
+    def polynomial(self, bound: float = math.inf) -> Polynomial:
         """Return a_j = C(n, j)/n^j, and the power itself for elementwise use."""
-        n = self.n or 1
-        j = np.arange(n + 1)
-        logs = gammaln(n + 1.0) - gammaln(j + 1.0) - gammaln(n - j + 1.0) - j * math.log(n)
-        return Power(logs, np.ones(n + 1))
-
-
-class Power(Series):
-    """(1 + x/n)^n, evaluated as such: its binomial sum would cancel for x < 0."""
-
-    one_sided: ClassVar[bool] = True
-
-    def log_bound(self, size: Array) -> Array:
-        """Return n log(1 + size/n)."""
-        return np.asarray(self.degree * np.log1p(size / self.degree))
-
-    def log_size(self, x: Array) -> Array:
-        """Return n log max |1 + x/n|: of p itself, which may be far below its bound at |x|."""
-        n = self.degree
-        top, bottom = x.max(axis=1).astype(np.float64), x.min(axis=1).astype(np.float64)
-        reach = np.maximum(1 + top / n, -1 - bottom / n)
-        return np.asarray(n * np.log(np.maximum(reach, 1e-300)))
-
-    def scaled(self, x: Array, shift: Array) -> Array:
-        """Return sign·exp(n log|1 + x/n| − shift), with log1p: accurate for any n."""
-        n = self.degree
-        ratio = x / n
-        with np.errstate(divide="ignore"):
-            logs = np.log1p(np.where(ratio > -1, ratio, -2 - ratio)) * n
-        exp_rows(logs, np.broadcast_to(shift, len(x)))
-        values = np.where(ratio < -1, -logs, logs) if n % 2 else logs
-        return rescale(values, np.zeros(1), "a power")
+        return powers([1.0], [self.n or 1], bound)

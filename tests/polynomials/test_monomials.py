@@ -12,8 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from approx import Approximation, ResourceLimitError, exact, memory
-from approx.polynomials import monomials, series
-from approx.polynomials.series import Elementwise, Series
+from approx.polynomials import elementwise, monomials
+from approx.polynomials.elementwise import Elementwise
+from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
 
@@ -33,10 +34,8 @@ def multinomial(indices):
 
 
 def polynomial(coefficients):
-    """Return Σ a_j x^j as a series."""
-    a = np.array(coefficients, float)
-    with np.errstate(divide="ignore"):
-        return Series(np.log(np.abs(a)), np.where(a < 0, -1.0, 1.0))
+    """Return Σ a_j x^j."""
+    return Polynomial.of(coefficients)
 
 
 def points(seed, n, d):
@@ -263,10 +262,10 @@ def two_routes(A, V, W, monkeypatch):
 @pytest.mark.parametrize("pieces", ["one", "many"])
 def test_both_routes_of_a_product_are_equal(make, dtype, pieces, monkeypatch):
     if pieces == "many":
-        monkeypatch.setattr(series, "TILE", 3)
+        monkeypatch.setattr(elementwise, "TILE", 3)
         monkeypatch.setattr(exact, "STRIPE", 20)
     Q, K = points(0, 10, 3).astype(dtype), points(1, 7, 3).astype(dtype)  # a last tile of one row
-    polynomial_of = make if isinstance(make, Series) else make.series()
+    polynomial_of = make if isinstance(make, Polynomial) else make.polynomial()
     A = Approximation(Elementwise(Q, K, polynomial_of))
     V, W = np.random.default_rng(2).uniform(-1, 1, (2, 10, 2)).astype(dtype)
     V = V[:7]
