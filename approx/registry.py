@@ -15,6 +15,10 @@ from approx.low_rank.nystrom import Nystrom
 from approx.low_rank.robust_pca import RobustPCA
 from approx.low_rank.stable_pca import StablePCA
 from approx.low_rank.truncated_svd import TruncatedSVD
+from approx.polynomials.chebyshev import Chebyshev
+from approx.polynomials.least_squares import LeastSquares
+from approx.polynomials.minimax import Minimax
+from approx.polynomials.richardson import Richardson
 from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
 from approx.random_features.angular_hybrid import AngularHybrid
@@ -68,6 +72,10 @@ METHODS: dict[str, type[Method]] = {
         Leverage,
         Taylor,
         TensorPower,
+        Richardson,
+        Chebyshev,
+        Minimax,
+        LeastSquares,
         RandomMaclaurin,
         ProductSketch,
         TensorSketch,

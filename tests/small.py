@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from approx import METHODS, exact, parse
+from approx.polynomials.elementwise import Elementwise
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
@@ -22,6 +23,10 @@ SIZES = {
     "true_denominator": "true_denominator(top_k(k={half}))",
     "taylor": "taylor(degree=3)",
     "tensor_power": "tensor_power(n=3)",
+    "richardson": "richardson(n=2)",
+    "chebyshev": "chebyshev(degree=3)",
+    "minimax": "minimax(degree=3, bound=4.0)",  # at ±10⁴ it would need 8700 digits, and refuses
+    "least_squares": "least_squares(degree=2)",
     "random_maclaurin": "random_maclaurin(m=5)",
     "product_sketch": "product_sketch(m=4, degree=3)",
     "tensor_sketch": "tensor_sketch(m=5, degree=3)",
@@ -34,6 +39,12 @@ VARIANTS = {
     "taylor on top_k": "scatterbrain(low_rank=taylor(degree=2), sparse=top_k(k={half}))",
     "waves on window": "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(width=1))",
     "power on window": "scatterbrain(low_rank=tensor_power(n=5), sparse=sliding_window(width=1))",
+    "three powers": "richardson(n=1, points=3)",
+    "interpolant": "chebyshev(degree=2, kind='interpolation')",
+    "narrow series": "chebyshev(degree=4, bound=0.5)",  # logits lie beyond it
+    "absolute minimax": "minimax(degree=3, bound=4.0, weight='absolute')",
+    "absolute least squares": "least_squares(degree=2, weight='absolute')",
+    "series on top_k": "scatterbrain(low_rank=chebyshev(degree=3), sparse=top_k(k={half}))",
     "centered taylor": "centered(taylor(degree=2))",
     "centered scatterbrain": "centered(scatterbrain(positive(m=3), top_k(k=1)), queries=False)",
     "svd on top_k": "scatterbrain(low_rank=truncated_svd(rank=1), sparse=top_k(k=1))",
@@ -95,6 +106,9 @@ def sizes(A):
     left, right, log = (np.asarray(x, np.float64) for x in A.scaled_factors())
     row_log = np.asarray(A.row_log(), np.float64)
     size = np.abs(left) @ np.abs(right).T * np.exp(log - row_log)[:, None]
+    if isinstance(A.low, Elementwise) and A.low.polynomial.basis == "chebyshev":
+        # Clenshaw's rule adds c_k T_k(x/B), which need not be small where x is
+        size += np.exp(A.low.row_log().astype(np.float64) - row_log)[:, None]
     if A.part is not None:
         size += np.abs(A.part.scaled(row_log.astype(A.dtype)).toarray())
     return size, row_log

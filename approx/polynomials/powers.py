@@ -1,0 +1,76 @@
+"""Sums of tensor powers Σ_i w_i (1 + x/n_i)^{n_i}, evaluated as such."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import gammaln
+
+from approx._exp import exp_rows
+from approx.checks import Array
+from approx.parts import rescale
+from approx.polynomials.polynomial import Polynomial
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Powers(Polynomial):
+    """Σ_i w_i (1 + x/n_i)^{n_i}: its binomial sums would cancel for x < 0, the powers do not."""
+
+    weights: tuple[float, ...] = (1.0,)
+    sizes: tuple[int, ...] = (1,)
+    one_sided: ClassVar[bool] = True
+
+    def log_bound(self, size: Array) -> Array:
+        """Return log Σ |w_i| (1 + size/n_i)^{n_i}."""
+        logs = [math.log(abs(w)) + n * np.log1p(size / n) for w, n in self._terms()]
+        return np.asarray(np.logaddexp.reduce(logs))
+
+    def log_size(self, x: Array) -> Array:
+        """Return log Σ |w_i| max |1 + x/n_i|^{n_i}, which may be far below its bound at |x|."""
+        top, bottom = x.max(axis=1).astype(np.float64), x.min(axis=1).astype(np.float64)
+        logs = []
+        for w, n in self._terms():
+            reach = np.maximum(1 + top / n, -1 - bottom / n)
+            logs.append(math.log(abs(w)) + n * np.log(np.maximum(reach, 1e-300)))
+        return np.asarray(np.logaddexp.reduce(logs))
+
+    def scaled(self, x: Array, shift: Array) -> Array:
+        """Return Σ w_i sign·exp(n_i log|1 + x/n_i| − shift), with log1p: accurate for any n_i."""
+        values = np.zeros_like(x)
+        for w, n in self._terms():
+            ratio = x / n
+            with np.errstate(divide="ignore"):
+                logs = np.log1p(np.where(ratio > -1, ratio, -2 - ratio)) * n
+            exp_rows(logs, np.broadcast_to(shift, len(x)))
+            values += w * (np.where(ratio < -1, -logs, logs) if n % 2 else logs)
+        return rescale(values, np.zeros(1), "a power")
+
+    def partial_sums(self, x: ArrayLike, shift: ArrayLike = 0.0) -> Array:
+        """Return the partial sums of the binomial sums, which are no tensor powers."""
+        raise TypeError("partial sums of tensor powers are none of another degree: make each")
+
+    def in_decimals(self) -> Callable[[Any], Any]:
+        """Return the powers as a function of arrays of decimals."""
+        terms = [(Decimal(w), n) for w, n in self._terms()]
+        return lambda x: sum(w * (1 + x / n) ** n for w, n in terms)
+
+    def _terms(self) -> list[tuple[float, int]]:
+        return list(zip(self.weights, self.sizes))
+
+
+def powers(weights: list[float], sizes: list[int], bound: float = math.inf) -> Powers:
+    """Return Σ_i w_i (1 + x/n_i)^{n_i}, a_j = Σ_i w_i C(n_i, j)/n_i^j."""
+    j = np.arange(max(sizes) + 1)
+    logs = np.full((len(sizes), len(j)), -np.inf)
+    for row, n in zip(logs, sizes):
+        i = j[: n + 1]
+        row[: n + 1] = gammaln(n + 1.0) - gammaln(i + 1.0) - gammaln(n - i + 1.0) - i * math.log(n)
+    top = logs.max(axis=0)
+    p = Polynomial.of(np.array(weights) @ np.exp(logs - top), bound=bound, log_scale=top)
+    return Powers(p.mantissas, p.exponents, "monomial", bound, tuple(weights), tuple(sizes))

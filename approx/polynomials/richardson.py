@@ -1,0 +1,71 @@
+"""Richardson extrapolation of the tensor power to n → ∞."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+from approx import checks
+from approx.polynomials.method import PolynomialMethod
+from approx.polynomials.polynomial import Polynomial
+from approx.polynomials.powers import powers
+
+WEIGHTS = {2: (-1.0, 2.0), 3: (1 / 3, -2.0, 8 / 3)}  # of the powers n, 2n, 4n
+
+
+@dataclasses.dataclass(frozen=True)
+class Richardson(PolynomialMethod):
+    """Richardson extrapolation of tensor powers, deterministic and biased.
+
+    2 p_{2n} − p_n, or (8 p_{4n} − 6 p_{2n} + p_n)/3, of p_n(x) = (1 + x/n)^n
+
+    Parameters
+    ----------
+    n : int, optional
+        The smallest power, ≥ 1; None is a template.
+    points : {2, 3}
+        How many powers; the degree is 2n, or 4n.
+
+    Notes
+    -----
+    Error: −(x³/3 + x⁴/8)/(2n²)·e^x + O(n^{−3}) for two points, O(n^{−3}) for three. For |x| ≤ B,
+    B < n, q = 1/(1 − B/n), at most e^x (2B³q³/3 + B⁴q⁴/4)/(4n²), and
+    e^x (3B⁴q⁴/2 + B⁵q⁵ + B⁶q⁶/8)/(48n³): Peano kernels of one sign, derivatives in 1/n (bounds).
+    All coefficients are ≥ 0 for two points, C(m, j)/m^j growing in m; so the kernel of one set of
+    points is positive semidefinite. The width is that of the largest power, at which Taylor is
+    better unless |x| is large.
+    Rank: min(rows, keys, C(d + degree, degree)) for generic Q, K.
+    Cost: elementwise 2d operations, a logarithm and an exponential a power and an entry.
+
+    References
+    ----------
+    .. [1] L. F. Richardson, "The approximate arithmetical solution by finite differences", 1911.
+
+    Examples
+    --------
+    2 (1 + 2/2)² − (1 + 2):
+
+    >>> Richardson(n=1).approximate([[1.0]], [[2.0]]).to_dense()
+    array([[5.]])
+    """
+
+    name: ClassVar[str] = "richardson"
+    size_field: ClassVar[str | None] = "n"
+
+    n: int | None = None
+    points: int = 2
+
+    def __post_init__(self) -> None:
+        if self.n is not None:
+            object.__setattr__(self, "n", checks.integer("n", self.n, least=1))
+        object.__setattr__(self, "points", checks.integer("points", self.points, least=2, most=3))
+
+    def highest_power(self) -> int | None:
+        """Return 2n or 4n; None for a template."""
+        return None if self.n is None else self.n * 2 ** (self.points - 1)
+
+    def polynomial(self, bound: float = math.inf) -> Polynomial:
+        """Return the extrapolated powers."""
+        n = self.n or 1
+        return powers(list(WEIGHTS[self.points]), [n * 2**i for i in range(self.points)], bound)

@@ -1,0 +1,360 @@
+"""The Polynomial object against mpmath, exact algebra and published values; and what makes it."""
+
+import math
+from decimal import localcontext
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from approx import exact, parse
+from approx.polynomials import extrema
+from approx.polynomials.chebyshev import Chebyshev, log_tail
+from approx.polynomials.least_squares import LeastSquares
+from approx.polynomials.minimax import Minimax
+from approx.polynomials.polynomial import Polynomial
+from approx.polynomials.remez import FLOAT64, _exchange, remez
+from approx.polynomials.richardson import Richardson
+from approx.polynomials.taylor import Taylor
+from approx.polynomials.tensor_power import TensorPower
+
+EPS = np.finfo(float).eps
+degrees = st.integers(0, 12)
+bounds = st.floats(0.25, 8)
+
+
+def value(p, x):
+    """Return p(x) in mpmath, of its coefficients as they are stored."""
+    c = [mpmath.ldexp(mpmath.mpf(float(m)), int(e)) for m, e in zip(p.mantissas, p.exponents)]
+    if p.basis == "monomial":
+        return sum(a * mpmath.mpf(x) ** j for j, a in enumerate(c))
+    t = mpmath.mpf(x) / p.bound
+    before, term, total = t, mpmath.mpf(1), mpmath.mpf(0)  # T_{−1} = T_1
+    for a in c:
+        total += a * term
+        before, term = term, 2 * t * term - before
+    return total
+
+
+# Coefficients
+
+
+@pytest.mark.parametrize("degree", [0, 1, 20, 200])
+def test_taylor_coefficients_against_mpmath(degree):
+    p = Taylor(degree).polynomial()
+    with mpmath.workdps(50):
+        for j in range(degree + 1):
+            got = mpmath.ldexp(mpmath.mpf(float(p.mantissas[j])), int(p.exponents[j]))
+            # one rounding; beyond 170! the logarithm, about 900, carries its last place
+            error = EPS if j < 171 else 1000 * EPS
+            assert abs(got * mpmath.factorial(j) - 1) <= error
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 40])
+@pytest.mark.parametrize("points", [1, 2, 3])
+def test_power_coefficients_against_mpmath(n, points):
+    p = TensorPower(n).polynomial() if points == 1 else Richardson(n, points).polynomial()
+    weights = {1: (1,), 2: (-1, 2), 3: (mpmath.mpf(1) / 3, -2, mpmath.mpf(8) / 3)}[points]
+    with mpmath.workdps(50):
+        for j, got in enumerate(p.coefficients):
+            want = sum(
+                w * mpmath.binomial(n * 2**i, j) / mpmath.mpf(n * 2**i) ** j
+                for i, w in enumerate(weights)
+            )
+            # three logarithms of factorials of at most 160, of size up to 650; the weights add up
+            # to 5 times what is left
+            assert abs(got - want) <= 5 * 2000 * EPS * abs(want) + 1e-300
+            assert got >= 0
+    assert p.degree == n * 2 ** (points - 1)
+
+
+@pytest.mark.parametrize(("degree", "B"), [(0, 1.0), (5, 0.5), (12, 4.0), (30, 16.0), (6, 700.0)])
+def test_chebyshev_coefficients_are_bessel_functions(degree, B):
+    p = Chebyshev(degree).polynomial(B)
+    with mpmath.workdps(50):
+        for k in range(degree + 1):
+            got = mpmath.ldexp(mpmath.mpf(float(p.mantissas[k])), int(p.exponents[k]))
+            want = (1 if k == 0 else 2) * mpmath.besseli(k, B)
+            # a few ulps of the Bessel function, and e^B carries B roundings of its exponent
+            assert abs(got / want - 1) <= (16 + B) * EPS
+
+
+@given(st.integers(0, 30), st.sampled_from([0.5, 2.0, 5.0, 16.0]))
+def test_powers_of_x_are_the_same_polynomial(degree, B):
+    p = Chebyshev(degree).polynomial(B)
+    with mpmath.workdps(50):
+        for x in np.linspace(-B, B, 7):
+            size = sum(abs(value(Polynomial.of([a]), 0)) * abs(x) ** j
+                       for j, a in enumerate(p.monomial.coefficients))  # fmt: skip
+            # each of the coefficients is rounded three times, nothing else
+            assert abs(value(p.monomial, x) - value(p, x)) <= 3 * EPS * size + 1e-300
+
+
+# Evaluation
+
+
+@given(degrees, bounds, st.floats(-20, 20))
+def test_clenshaw_is_within_its_rounding_also_beyond_the_interval(degree, B, x):
+    p = Chebyshev(degree).polynomial(B)
+    with mpmath.workdps(50):
+        want = value(p, x)
+    bound = float(np.exp(p.log_bound(np.array([abs(x)])))[0])
+    # n steps, each amplified at most n times (U_n ≤ n + 1), on terms that add up to the bound
+    assert abs(float(p(x)) - want) <= (4 * (degree + 2) ** 2 + 16) * EPS * bound
+
+
+@given(degrees, bounds)
+def test_every_degree_in_one_pass(degree, B):
+    x = np.linspace(-1.5 * B, B, 6).reshape(2, 3)
+    for make in (lambda n: Taylor(n).polynomial(B), lambda n: Chebyshev(n).polynomial(B)):
+        p = make(degree)
+        sums = p.partial_sums(x)
+        assert sums.shape == (degree + 1, 2, 3)
+        bound = np.exp(p.log_bound(np.array([1.5 * B])))[0]
+        for k in range(degree + 1):
+            error = 8 * (degree + 2) ** 2 * EPS * bound
+            np.testing.assert_allclose(sums[k], make(k)(x), rtol=0, atol=error)
+
+
+@pytest.mark.kernel
+def test_kernels_by_hand():
+    p = Polynomial.of([1.0, 2.0, 3.0], basis="chebyshev", bound=2.0)
+    x = np.array([[0.0, 1.0, -2.0, 4.0], [2.0, 0.5, 0.0, 1.0]])  # one row beyond the interval
+    t = x / 2
+    terms = np.array([np.ones_like(t), 2 * t, 3 * (2 * t**2 - 1)])
+    np.testing.assert_allclose(p(x), terms.sum(axis=0), rtol=0, atol=64 * EPS * 25)
+    np.testing.assert_allclose(p.partial_sums(x), terms.cumsum(axis=0), rtol=0, atol=64 * EPS * 25)
+    np.testing.assert_array_equal(Polynomial.of([3.0], basis="chebyshev", bound=2.0)(x), 3.0)
+    monomial = Polynomial.of([1.0, -1.0]).partial_sums(x)
+    np.testing.assert_allclose(monomial[1], 1 - x, rtol=0, atol=8 * EPS * 5)
+
+
+def test_a_sum_that_cancels_loses_no_digit_to_its_scale():
+    # published: T_62(−16) in float64 is off by 4.2e-4 of e^−16, its terms adding up to e^16
+    got = float(Taylor(62).polynomial()(-16.0))
+    assert abs(got * math.exp(16) - 1) < 3 * 4.2e-4
+
+
+# Facts
+
+
+@pytest.mark.parametrize(
+    ("n", "root"), [(1, -1), (3, -1.59607), (5, -2.18061), (7, -2.75900), (9, -3.33355)]
+)
+def test_odd_taylor_has_one_root_as_published(n, root):
+    p = Taylor(n).polynomial()
+    found = p.real_roots()
+    assert len(found) == 1
+    assert abs(found[0] - root) <= 5.1e-6  # five decimals
+    assert p.positive_interval() == (found[0], math.inf)
+    with mpmath.workdps(40):
+
+        def taylor(x):
+            return sum(mpmath.mpf(x) ** j / mpmath.factorial(j) for j in range(n + 1))
+
+        # coefficients rounded once move a root by eps·Σ|a_j x^j|/|p′(x)| < 1e4 eps here
+        assert taylor(found[0] - 1e-11) < 0 < taylor(found[0] + 1e-11)
+
+
+@pytest.mark.parametrize(
+    ("n", "least"), [(2, 0.5), (4, 0.27039), (6, 0.14932), (8, 0.08327)]
+)  # fmt: skip
+def test_even_taylor_is_positive_with_the_published_minimum(n, least):
+    p = Taylor(n).polynomial()
+    assert len(p.real_roots()) == 0
+    assert p.positive_interval() == (-math.inf, math.inf)
+    at = Taylor(n - 1).polynomial().real_roots()[0]  # T_n′ = T_{n−1}
+    assert abs(at**n / math.factorial(n) - least) <= 5.1e-6
+    assert float(p(at)) == pytest.approx(least, abs=5.1e-6)
+
+
+def test_root_ratio_tends_to_lambert_w_slowly():
+    ratio = Taylor(31).polynomial().real_roots()[0] / 31
+    assert abs(ratio + 0.308) <= 5.1e-4
+    assert ratio < -float(mpmath.lambertw(1 / mpmath.e))
+
+
+@given(st.lists(st.integers(-6, 6), min_size=1, max_size=5))
+def test_roots_are_found_with_their_multiplicity_taken_once(roots):
+    coefficients = np.polynomial.polynomial.polyfromroots(roots)  # integers, exact
+    np.testing.assert_allclose(extrema.real_roots(coefficients), sorted(set(roots)), atol=1e-12)
+
+
+def test_positive_interval_of_a_negative_constant():
+    assert all(map(math.isnan, Polynomial.of([-1.0, 1.0]).positive_interval()))
+    low, high = Polynomial.of([4.0, 0.0, -1.0]).positive_interval()
+    assert (low, high) == (-2, 2)
+
+
+def test_indefiniteness_as_published():
+    p = Chebyshev(2).polynomial(4.0)
+    np.testing.assert_allclose(p.monomial.coefficients, [-1.54, 4.88, 1.61], atol=0.0051)
+    assert p.negative_eigenvalues(3) == 1
+    assert p.smallest_coefficient() == pytest.approx(-1.54, abs=0.0051)
+
+
+@pytest.mark.parametrize(("degree", "B"), [(2, 4.0), (4, 8.0), (6, 8.0), (3, 2.0), (3, 16.0)])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_negative_eigenvalues_by_sylvester(degree, B, d):
+    p = Chebyshev(degree).polynomial(B)
+    count = p.width(d) + 5
+    X = np.random.default_rng(0).standard_normal((count, d)) * math.sqrt(B / 3)
+    begin = np.linalg.eigvalsh(p(X @ X.T))
+    noise = count * EPS * np.abs(begin).max() * 100
+    assert (begin < -noise).sum() == p.negative_eigenvalues(d)
+    assert (begin > noise).sum() == p.width(d) - p.negative_eigenvalues(d)
+
+
+NEGATIVE = {  # reference: where negative coefficients occur
+    ("truncation", 2.0): (), ("truncation", 4.0): (2, 3, 4),
+    ("truncation", 8.0): tuple(range(2, 17)), ("absolute", 4.0): (2, 3, 4),
+    ("absolute", 8.0): tuple(range(2, 17)), ("relative", 4.0): (), ("relative", 8.0): (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "B"), NEGATIVE)
+def test_where_coefficients_are_negative_as_published(kind, B):
+    def made(n):
+        return Chebyshev(n) if kind == "truncation" else Minimax(n, weight=kind)
+
+    most = 24 if B == 8 and kind != "truncation" else 16
+    found = [n for n in range(2, most + 1) if made(n).polynomial(B).smallest_coefficient() < 0]
+    assert tuple(found) == NEGATIVE[kind, B]
+
+
+def test_relative_minimax_has_negative_coefficients_at_16():
+    for n in (16, 20):
+        assert remez(n, 16.0).polynomial.smallest_coefficient() < 0
+
+
+# Errors
+
+
+@given(st.integers(0, 10), bounds)
+def test_chebyshev_truncation_error_is_the_bessel_tail(degree, B):
+    found = Chebyshev(degree).polynomial(B).sup_errors()
+    with mpmath.workdps(50):
+        tail = 2 * sum(mpmath.besseli(k, B) for k in range(degree + 1, degree + 80))
+        tail = float(tail * mpmath.exp(-B))
+    # over e^B; coefficients are rounded, 4 ulps each
+    assert abs(found.scaled - tail) <= 1e-10
+    assert abs(found.scaled - tail) <= 1e-8 * tail + 8 * (degree + 1) * EPS
+    assert math.exp(log_tail(degree, B)) == pytest.approx(tail, rel=1e-13)
+    assert found.absolute == pytest.approx(found.scaled * math.exp(B), rel=1e-12)
+
+
+@pytest.mark.parametrize("make", [Taylor(5), Chebyshev(5), Richardson(4), TensorPower(6)])
+def test_sup_errors_are_those_of_a_fine_grid(make):
+    p = make.polynomial(3.0)
+    x = np.linspace(-3, 3, 20001)
+    error = p(x) - np.exp(x)
+    found = p.sup_errors()
+    # a grid of spacing 3e-4 misses a smooth peak by (3e-4)²/8 times its curvature, about 1e-6 of it
+    assert found.absolute == pytest.approx(np.abs(error).max(), rel=1e-6)
+    assert found.relative == pytest.approx(np.abs(error / np.exp(x)).max(), rel=1e-6)
+
+
+def test_a_bound_is_needed_for_an_error():
+    with pytest.raises(ValueError, match="bound must be finite"):
+        Taylor(3).polynomial().sup_errors()
+    assert Taylor(3).polynomial().sup_errors(1.0) == Taylor(3).polynomial(1.0).sup_errors()
+
+
+# Remez
+
+LEVELS = {  # published as 0.312 for (8, 8): it is 0.31145
+    (2, 2): 0.270, (2, 4): 0.0145, (2, 6): 3.6e-4, (2, 8): 5.0e-6, (4, 4): 0.296, (4, 6): 0.0326,
+    (4, 8): 1.96e-3, (8, 8): 0.311, (8, 10): 0.059, (8, 12): 7.2e-3, (8, 16): 4.1e-5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("B", "n"), LEVELS)
+def test_levels_as_published(B, n):
+    level = LEVELS[B, n]
+    digits = len(f"{level:g}".split("e")[0].replace(".", "").lstrip("0"))
+    rounding = 0.51 * 10 ** (math.floor(math.log10(level)) - digits + 1)
+    assert remez(n, float(B)).level == pytest.approx(level, abs=rounding)
+
+
+@pytest.mark.parametrize("weight", ["relative", "absolute"])
+@pytest.mark.parametrize(("n", "B"), [(0, 1.0), (3, 0.5), (5, 2.0), (9, 4.0), (12, 8.0), (18, 8.0)])
+def test_remez_equioscillates(n, B, weight):
+    """Recomputed in mpmath from the coefficients: n + 2 alternating peaks, none above the level."""
+    found = remez(n, B, weight)
+    assert len(found.reference) == n + 2
+    assert (np.diff(found.reference) > 0).all()
+    with mpmath.workdps(40):
+        unit = mpmath.exp(-B) if weight == "absolute" else 1
+
+        def error(x):
+            e = value(found.polynomial, x) - mpmath.exp(x)
+            return float(e * unit if weight == "absolute" else e / mpmath.exp(x))
+
+        peaks = np.array([error(x) for x in found.reference])
+        everywhere = max(abs(error(x)) for x in np.linspace(-B, B, 301))
+    # coefficients in float64: 16 eps of Σ|c_k| ≤ 2e^B, relative to e^−B where the weight is
+    stored = 32 * EPS * math.exp(2 * B if weight == "relative" else 0.0)
+    assert (np.sign(peaks[1:]) == -np.sign(peaks[:-1])).all()
+    assert np.abs(np.abs(peaks) - found.level).max() <= 1e-5 * found.level + stored
+    assert everywhere <= found.level * (1 + 1e-5) + stored
+    assert found.spread <= 1e-6
+
+
+def test_remez_takes_more_digits_where_float64_is_not_enough():
+    assert remez(12, 8.0).digits == FLOAT64
+    assert remez(21, 16.0).digits > 40
+    assert remez(10, 16.0, "absolute").digits == FLOAT64
+    assert remez(24, 4.0, "absolute").digits > FLOAT64  # a level of 1e-18
+    near = remez(8, 7.0)
+    with localcontext(prec=50):
+        again = _exchange(8, 7.0, "relative", 50)
+    assert near.digits == FLOAT64
+    # both know peaks to 1e-8 of the level
+    assert near.level == pytest.approx(again.level, rel=1e-7)
+
+
+def test_remez_never_fails_silently():
+    with pytest.raises(ArithmeticError, match=r"needs 87\d\d digits, more than 500"):
+        remez(3, 1e4)
+    with pytest.raises(ArithmeticError, match="relative, needs"):
+        parse("minimax(degree=3)").approximate([[100.0]], [[100.0]])
+
+
+@given(st.integers(0, 6), st.floats(0.5, 4))
+def test_nothing_is_better_than_minimax(degree, B):
+    level = remez(degree, B).level
+    for other in (Taylor(degree), Chebyshev(degree), Chebyshev(degree, kind="interpolation")):
+        assert other.polynomial(B).sup_errors().relative >= level * (1 - 1e-7)
+    assert remez(degree + 1, B).level < level
+
+
+# Least squares
+
+
+@given(st.integers(0, 5), st.integers(0, 2**32 - 1), st.sampled_from(["relative", "absolute"]))
+def test_least_squares_is_that_of_the_whole_system(degree, seed, weight):
+    Q, K = np.random.default_rng(seed).uniform(-1, 1, (2, 9, 3))
+    x = (Q @ K.T).ravel()
+    w = np.exp(-x) if weight == "relative" else np.ones_like(x)
+    A = np.vander(x, degree + 1, increasing=True) * w[:, None]
+    fit = np.polynomial.polynomial.polyval(x, np.linalg.lstsq(A, np.exp(x) * w, rcond=None)[0])
+    p = LeastSquares(degree, weight).fitted(Q, K)
+    # powers of |x| ≤ 3 up to 5 have a condition below 1e5, 81 equations
+    np.testing.assert_allclose(p(x), fit, rtol=0, atol=1e5 * 81 * EPS * math.exp(3))
+
+
+def test_least_squares_streams(monkeypatch):
+    Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 9, 3))
+    whole = LeastSquares(3).fitted(Q, K).coefficients
+    monkeypatch.setattr(exact, "STRIPE", 20)
+    np.testing.assert_allclose(LeastSquares(3).fitted(Q, K).coefficients, whole, rtol=1e-10)
+
+
+def test_factors_that_would_cancel_are_not_used_for_products():
+    x = np.linspace(-6.3, 6.3, 600)[:, None]
+    A = Chebyshev(60).approximate(x, x)  # B = 39.7: powers of x cancel by e^{0.41 B}
+    assert A.low.polynomial.log_loss > 9
+    assert not A.low._factors_are_cheaper(1)
+    assert Taylor(60).approximate(x, x).low._factors_are_cheaper(1)
