@@ -35,6 +35,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator
 
+from analysis import bounds
 from analysis.inputs import Inputs
 from approx import checks, exact, memory
 from approx.base import Approximation, Rng, generator
@@ -253,8 +254,9 @@ def taylor_rank(bound: float, d: int, *, epsilon: float = 1e-2) -> int:
 
     Notes
     -----
-    For any number of queries and keys. It is no lower bound: none that holds for all inputs is
-    above 1.
+    The case of `analysis.bounds.rank_bound` with nothing but Lagrange's remainder; other
+    polynomials do with less. For any number of queries and keys. It is no lower bound: none that
+    holds for all inputs is above 1.
 
     Examples
     --------
@@ -263,12 +265,9 @@ def taylor_rank(bound: float, d: int, *, epsilon: float = 1e-2) -> int:
     """
     checks.positive("epsilon", epsilon)
     checks.integer("d", d, least=1)
-    if bound != 0:
-        checks.positive("bound", bound)
-    degree = 0
-    while bound and (degree + 1) * math.log(bound) - math.lgamma(degree + 2) > math.log(epsilon):
-        degree += 1
-    return math.comb(d + degree, degree)
+    if bound == 0 or checks.positive("bound", bound) <= epsilon:
+        return 1  # degree 0
+    return bounds.rank_bound("taylor", bound, d, epsilon, exact=False)
 
 
 @dataclass(frozen=True)

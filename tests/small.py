@@ -25,7 +25,7 @@ SIZES = {
     "tensor_power": "tensor_power(n=3)",
     "richardson": "richardson(n=2)",
     "chebyshev": "chebyshev(degree=3)",
-    "minimax": "minimax(degree=3, bound=4.0)",  # at ±10⁴ it would need 8700 digits, and refuses
+    "minimax": "minimax(degree=3)",
     "least_squares": "least_squares(degree=2)",
     "random_maclaurin": "random_maclaurin(m=5)",
     "product_sketch": "product_sketch(m=4, degree=3)",
@@ -42,6 +42,7 @@ VARIANTS = {
     "three powers": "richardson(n=1, points=3)",
     "interpolant": "chebyshev(degree=2, kind='interpolation')",
     "narrow series": "chebyshev(degree=4, bound=0.5)",  # logits lie beyond it
+    "narrow minimax": "minimax(degree=3, bound=0.5)",
     "absolute minimax": "minimax(degree=3, bound=4.0, weight='absolute')",
     "absolute least squares": "least_squares(degree=2, weight='absolute')",
     "series on top_k": "scatterbrain(low_rank=chebyshev(degree=3), sparse=top_k(k={half}))",

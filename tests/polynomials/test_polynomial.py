@@ -316,10 +316,24 @@ def test_remez_takes_more_digits_where_float64_is_not_enough():
 
 
 def test_remez_never_fails_silently():
-    with pytest.raises(ArithmeticError, match=r"needs 87\d\d digits, more than 500"):
-        remez(3, 1e4)
-    with pytest.raises(ArithmeticError, match="relative, needs"):
-        parse("minimax(degree=3)").approximate([[100.0]], [[100.0]])
+    with pytest.raises(ArithmeticError, match=r"absolute, needs \d+ digits, more than 500"):
+        remez(300, 1.0, "absolute")
+    with pytest.raises(ArithmeticError, match="give a smaller bound"):
+        parse("minimax(degree=300, weight='absolute')").approximate([[1.0]], [[1.0]])
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_an_interval_too_long_for_the_degree(n):
+    found = remez(n, 60.0)
+    assert found.level == 1.0
+    assert remez(n, 25.0 + 3 * n).level > 1 - 1e-8
+    if n == 0:  # 1/cosh B, the error tanh B
+        assert float(found.polynomial(0.0)) * math.cosh(60) == pytest.approx(1, rel=1e-12)
+        return
+    x = -60 + np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 60.0, 120.0])
+    ratio = found.polynomial(x) * np.exp(-x)  # the error is this − 1
+    # eps of the largest value, (120/n)^n over that at −B, and 1e-8 of the level
+    assert (np.abs(ratio - 1) <= 1 + 1e-8 + 1e3 * EPS * 120**n).all()
 
 
 @given(st.integers(0, 6), st.floats(0.5, 4))

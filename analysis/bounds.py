@@ -1,0 +1,336 @@
+"""A-priori errors of polynomials of exp, and the rank they promise.
+
+Let |q·k| ≤ B. A polynomial of degree n whose largest error on [−B, B] is ε has C(d + n, n)
+monomials, whatever the number of queries and keys. So exp(Q Kᵀ) is known to ε by a matrix of that
+rank: its ε-rank is at most C(d + n, n) for the smallest such n. `rank_bound` is that theorem.
+
+Norms: ``"relative"`` is max |p(x) − e^x|/e^x, ``"scaled"`` is max |p(x) − e^x|/e^B. The first
+needs a degree of order B, the second of order √B.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import gammainc, gammaln, hyp1f1
+
+from approx import checks
+from approx.polynomials.chebyshev import Chebyshev, bessel, log_tail
+from approx.polynomials.extrema import peaks
+from approx.polynomials.monomials import width
+from approx.polynomials.remez import remez
+from approx.polynomials.richardson import WEIGHTS
+
+NORMS = ("relative", "scaled")
+Error = Callable[[int, float, str], float]
+
+
+def _exp(log: float) -> float:
+    return math.exp(log) if log < 709 else math.inf
+
+
+# Bounds: inequalities in n and B alone.
+
+
+def lagrange(n: int, B: float, norm: str) -> float:
+    """Return a bound for the Taylor polynomial of degree n.
+
+    x ≥ 0: e^x − T_n ≤ x^{n+1}/(n+1)!·e^x. x < 0, alternating: |e^x − T_n| ≤ |x|^{n+1}/(n+1)!. So
+    B^{n+1}/(n+1)! over e^B, and e^B times that relative to e^x.
+    """
+    log = (n + 1) * math.log(B) - float(gammaln(n + 2.0))
+    return _exp(log + (B if norm == "relative" else 0.0))
+
+
+def power(n: int, B: float, norm: str) -> float:
+    """Return a bound for (1 + x/n)^n: e^x (1 − x²/n) ≤ (1 + x/n)^n ≤ e^x for |x| ≤ n."""
+    return B * B / n if n >= B else math.inf
+
+
+def peano(n: int, B: float, norm: str, points: int = 2) -> float:
+    """Return a bound for Richardson's extrapolation of (1 + x/n)^n; infinite for B ≥ n.
+
+    With h = 1/n, e^{−x} p_n(x) = r(h) is smooth, and the extrapolated error is the integral of a
+    Peano kernel of one sign, h²/4 or h³/48, times a derivative r″ or r‴; 0 ≤ r ≤ 1 and
+    (log r)^{(k)} ≤ k!/(k+1)·|x|^{k+1} q^{k+1}, q = 1/(1 − B/n). Norm: relative, so scaled too.
+    """
+    if n <= B:
+        return math.inf
+    q = 1 / (1 - B / n)
+    first, second, third = (B * q) ** 2 / 2, 2 * (B * q) ** 3 / 3, 3 * (B * q) ** 4 / 2
+    if points == 2:
+        return float((second + first**2) / (4 * n**2))
+    return float((third + 3 * first * second + first**3) / (48 * n**3))
+
+
+def bessel_tail(n: int, B: float, norm: str) -> float:
+    """Return a bound for the Chebyshev truncation: 2 Σ_{k>n} I_k(B), reached at x = B.
+
+    Over e^B it is the error itself; relative to e^x at most e^{2B} times as much.
+    """
+    return _exp(log_tail(n, B) + (2 * B if norm == "relative" else 0.0))
+
+
+def aliasing(n: int, B: float, norm: str) -> float:
+    """Return a bound for the interpolant at Chebyshev points: twice the Bessel tail."""
+    return 2 * bessel_tail(n, B, norm)
+
+
+def level(n: int, B: float, norm: str) -> float:
+    """Return the error of the minimax polynomial in the same norm, by Chebyshev's theorem."""
+    return remez(n, B, "relative" if norm == "relative" else "absolute").level
+
+
+# Errors: the largest errors themselves.
+
+
+def taylor_error(n: int, B: float, norm: str) -> float:
+    """Return the largest error of the Taylor polynomial of degree n, in closed form.
+
+    T_n e^{−x} = Γ(n+1, x)/n! has the derivative −x^n e^{−x}/n!: it is worst at −B, where it is off
+    by ∫_0^B v^n e^v dv/n! = B^{n+1}/(n+1)!·M(n+1, n+2, B), a series of positive terms. Over e^B it
+    is worst at B, by P(n+1, B) (terms of |x| are larger with one sign).
+    """
+    if norm == "scaled":
+        return float(gammainc(n + 1, B))
+    log = (n + 1) * math.log(B) - float(gammaln(n + 2.0))
+    return _exp(log + math.log(float(hyp1f1(n + 1.0, n + 2.0, B))))
+
+
+def power_error(n: int, B: float, norm: str) -> float:
+    """Return the largest error of (1 + x/n)^n, in closed form.
+
+    n log|1 + x/n| − x falls away from 0 down to −∞ at −n and rises below: the relative error is
+    largest at −B, or 1 where that was passed. Over e^B it is worst at B, 0 ≤ a_j ≤ 1/j!.
+    """
+    if norm == "scaled":
+        return -math.expm1(n * math.log1p(B / n) - B)
+    at_top = -math.expm1(n * math.log1p(B / n) - B)
+    if n > B:
+        return max(at_top, -math.expm1(n * math.log1p(-B / n) + B))
+    log = n * math.log(B / n - 1) + B if n < B else -math.inf
+    below = _exp(log) if n % 2 == 0 else -_exp(log)
+    return max(1.0, at_top, abs(below - 1))
+
+
+def richardson_error(n: int, B: float, norm: str, points: int = 2) -> float:
+    """Return the largest error of the extrapolated powers to 10⁻⁶ of itself, by critical points."""
+
+    def relative(x: np.ndarray) -> np.ndarray:
+        total = -np.ones_like(x)
+        for i, w in enumerate(WEIGHTS[points]):
+            m = n * 2**i
+            base = 1 + x / m
+            with np.errstate(divide="ignore", invalid="ignore"):
+                logs = np.where(np.abs(x) < m / 2, np.log1p(x / m), np.log(np.abs(base)))
+            total += w * np.where(base < 0, (-1) ** m, 1) * np.exp(m * logs - x)
+        return np.asarray(np.abs(total) * (np.exp(x - B) if norm == "scaled" else 1.0))
+
+    return _largest(relative, B, n * 2 ** (points - 1))
+
+
+def truncation_error(n: int, B: float, norm: str) -> float:
+    """Return the largest error of the Chebyshev truncation to 10⁻⁶ of itself.
+
+    The series that was left out, Σ_{k>n} 2 I_k(B) T_k(x/B), is summed: nothing cancels against e^x.
+    """
+    if norm == "scaled":
+        return bessel_tail(n, B, norm)
+    k = np.arange(n + 1, n + 65 + 4 * math.ceil(B))
+    c = np.concatenate([np.zeros(n + 1), 2 * bessel(k, B)])
+
+    def relative(x: np.ndarray) -> np.ndarray:
+        rest = np.polynomial.chebyshev.chebval(x / B, c)
+        return np.asarray(np.abs(rest) * np.exp(B - x))
+
+    return _largest(relative, B, n)
+
+
+def interpolation_error(n: int, B: float, norm: str) -> float:
+    """Return the largest error of the interpolant at Chebyshev points, to 10⁻⁸ of itself."""
+    p = Chebyshev(n, kind="interpolation").polynomial(B)
+    errors = p.sup_errors()
+    return errors.relative if norm == "relative" else errors.scaled
+
+
+def _largest(error: Callable[[np.ndarray], np.ndarray], B: float, degree: int) -> float:
+    """Return the largest error on [−B, B]: a grid, its local peaks refined."""
+    x = B * np.cos(np.linspace(np.pi, 0, 16 * (min(degree, 4096) + 2)))
+    values = error(x)
+    inside = np.flatnonzero((values[1:-1] >= values[:-2]) & (values[1:-1] >= values[2:])) + 1
+    best = float(max(values[0], values[-1]))
+    if len(inside):
+        best = max(best, float(peaks(error, x[inside - 1], x[inside + 1], 40)[1].max()))
+    return best
+
+
+BOUNDS: dict[str, Error] = {
+    "taylor": lagrange,
+    "tensor_power": power,
+    "richardson": peano,
+    "richardson3": functools.partial(peano, points=3),
+    "chebyshev": bessel_tail,
+    "interpolation": aliasing,
+    "minimax": level,
+}
+ERRORS: dict[str, Error] = {
+    "taylor": taylor_error,
+    "tensor_power": power_error,
+    "richardson": richardson_error,
+    "richardson3": functools.partial(richardson_error, points=3),
+    "chebyshev": truncation_error,
+    "interpolation": interpolation_error,
+    "minimax": level,
+}
+RAISED = {"richardson": 2, "richardson3": 4}  # the degree over n
+
+
+def error_bound(method: str, n: int, bound: float, norm: str = "relative") -> float:
+    """Return a bound of the largest error on [−B, B], from n and B alone.
+
+    Parameters
+    ----------
+    method : str
+        A key of ``BOUNDS``: "taylor", "tensor_power", "richardson" (2 points), "richardson3",
+        "chebyshev" (truncation), "interpolation", "minimax" (of the norm's own weight).
+    n : int
+        The degree; of Richardson's extrapolation the smallest power.
+    bound : float
+        B > 0.
+    norm : {"relative", "scaled"}
+
+    Notes
+    -----
+    `least_squares` has none in these norms: its root mean square over the logits it was fitted to
+    is at most the ``minimax`` one.
+
+    Examples
+    --------
+    >>> round(error_bound("taylor", 9, 4.0) * math.exp(-4), 3)
+    0.289
+    """
+    return _checked(BOUNDS, method, n, bound, norm)
+
+
+def sup_error(method: str, n: int, bound: float, norm: str = "relative") -> float:
+    """Return the largest error on [−B, B] itself: closed form, or critical points.
+
+    Parameters are those of `error_bound`. In exact arithmetic: `Polynomial.sup_errors` has the
+    error of coefficients as they are stored.
+
+    Examples
+    --------
+    >>> sup_error("taylor", 1, 1.0, "scaled")  # (e − 2)/e
+    0.264241...
+    """
+    return _checked(ERRORS, method, n, bound, norm)
+
+
+def _checked(table: dict[str, Error], method: str, n: int, bound: float, norm: str) -> float:
+    checks.one_of("method", method, tuple(table))
+    checks.one_of("norm", norm, NORMS)
+    least = 1 if method in ("tensor_power", "richardson", "richardson3") else 0
+    degree = checks.integer("n", n, least=least)
+    return table[method](degree, checks.positive("bound", bound), norm)
+
+
+def minimum_degree(
+    method: str, bound: float, epsilon: float, norm: str = "relative", *, exact: bool = True
+) -> int:
+    """Return the smallest n ≥ 1 whose largest error on [−B, B] is at most ε.
+
+    Parameters
+    ----------
+    method, bound, norm
+        As for `error_bound`.
+    epsilon : float
+        > 0.
+    exact : bool
+        By `sup_error`, or by the bound alone.
+
+    Notes
+    -----
+    By doubling and halving: errors fall with n once they are below 1.
+    Cost: some 2 log n errors; up to 3 s for minimax at B = 16.
+
+    Examples
+    --------
+    >>> minimum_degree("taylor", 8.0, 1e-2), minimum_degree("minimax", 8.0, 1e-2)
+    (30, 12)
+    """
+    checks.positive("epsilon", epsilon)
+    found = sup_error if exact else error_bound
+    low, high = 0, 1
+    while found(method, high, bound, norm) > epsilon:
+        low, high = high, 2 * high
+        if high > 2**40:
+            raise ValueError(f"no degree up to 2^40 gives {epsilon} on [−{bound:g}, {bound:g}]")
+    while high - low > 1:
+        middle = (low + high) // 2
+        if found(method, middle, bound, norm) > epsilon:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def rank_bound(
+    method: str,
+    bound: float,
+    d: int,
+    epsilon: float,
+    norm: str = "scaled",
+    *,
+    exact: bool = True,
+) -> int:
+    """Return C(d + n, n), a rank at which exp(q·k), |q·k| ≤ B in d dimensions, is known to ε.
+
+    n is that of `minimum_degree` (times 2 or 4 for Richardson's extrapolation). In the scaled norm
+    the error is at most ε e^B, in the relative one at most ε of each entry.
+
+    Notes
+    -----
+    For any number of queries and keys; a Python integer of any size. A matrix within ε' in each
+    entry is within ε'√(nl) in spectral norm, so that an ε-rank (singular values above ε s₁) is at
+    most this for ε' = ε s₁/√(nl): see `epsilon_rank_bound`.
+
+    Examples
+    --------
+    >>> rank_bound("minimax", 1.0, 64, 1e-2)
+    47905
+    """
+    checks.integer("d", d, least=1)
+    n = minimum_degree(method, bound, epsilon, norm, exact=exact)
+    return width(d, n * RAISED.get(method, 1))
+
+
+def epsilon_rank_bound(
+    method: str, logits: np.ndarray, d: int, epsilon: float, *, largest: float
+) -> int:
+    """Return a bound on #{s_i > ε s₁} of exp(logits), from its size, B and s₁ alone.
+
+    |A − p| ≤ δ e^B in every entry gives ‖A − p‖₂ ≤ δ e^B √(nl), and by Weyl s_{r+1} ≤ ‖A − p‖₂ for
+    r = C(d + n, n): δ = ε s₁/(e^B √(nl)). At most min(n, l).
+
+    Parameters
+    ----------
+    logits : (n, l)
+    largest : float
+        s₁ e^{−B}, of the kernel over e^B.
+    """
+    B = max(float(np.abs(logits).max()), 2.0**-20)
+    delta = epsilon * checks.positive("largest", largest) / math.sqrt(logits.size)
+    n, l = logits.shape
+    return min(int(n), int(l), rank_bound(method, B, d, delta))
+
+
+def least_squares_bound(n: int, bound: float, weight: str = "relative") -> float:
+    """Return a bound for the root mean square of w(x)·|p(x) − e^x| over the logits of the fit.
+
+    The least-squares polynomial is at least as good on them as the minimax one, whose error is
+    nowhere above its level; over e^B where the weight is absolute.
+    """
+    return remez(checks.integer("n", n, least=0), checks.positive("bound", bound), weight).level

@@ -1,0 +1,182 @@
+"""Errors are within their bounds, closed forms are right, and the table of degrees as published."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis import bounds, rank
+from approx.polynomials.chebyshev import Chebyshev
+from approx.polynomials.least_squares import LeastSquares
+from approx.polynomials.minimax import Minimax
+from approx.polynomials.richardson import Richardson
+from approx.polynomials.taylor import Taylor
+from approx.polynomials.tensor_power import TensorPower
+
+EPS = np.finfo(float).eps
+TABLE = """
+1 1e-2 5 51 4 3 4 3 3
+1 1e-4 7 5001 6 5 6 5 5
+2 1e-2 8 201 6 5 6 4 4
+2 1e-4 11 20001 8 7 9 6 6
+4 1e-2 15 799 10 7 9 5 5
+4 1e-4 19 79999 13 10 13 8 8
+8 1e-2 30 3190 19 12 15 7 7
+8 1e-4 33 319990 22 16 20 12 11
+16 1e-2 58 12747 37 21 26 10 10
+16 1e-4 62 1279947 40 26 33 16 16
+"""  # B, ε, then the columns: reference, section 5.1
+COLUMNS = [
+    ("taylor", "relative"), ("tensor_power", "relative"), ("chebyshev", "relative"),
+    ("minimax", "relative"), ("taylor", "scaled"), ("chebyshev", "scaled"), ("minimax", "scaled"),
+]  # fmt: skip
+MAKE = {
+    "taylor": Taylor,
+    "tensor_power": TensorPower,
+    "richardson": Richardson,
+    "richardson3": lambda n: Richardson(n, 3),
+    "chebyshev": Chebyshev,
+    "interpolation": lambda n: Chebyshev(n, kind="interpolation"),
+}
+
+
+@pytest.mark.parametrize("line", TABLE.strip().splitlines())
+def test_minimum_degrees_as_published(line):
+    B, epsilon, *degrees = line.split()
+    found = [bounds.minimum_degree(m, float(B), float(epsilon), norm) for m, norm in COLUMNS]
+    assert found == [int(n) for n in degrees]
+
+
+@pytest.mark.parametrize("method", MAKE)
+@pytest.mark.parametrize("norm", bounds.NORMS)
+@given(st.integers(1, 12), st.floats(0.1, 8))
+def test_measured_errors_are_within_their_bounds(method, norm, n, B):
+    p = MAKE[method](n).polynomial(B)
+    x = np.concatenate([np.linspace(-B, B, 101), B * np.cos(np.linspace(0, np.pi, 40))])
+    unit = np.exp(x) if norm == "relative" else math.exp(B)
+    measured = (np.abs(p(x) - np.exp(x)) / unit).max()
+    # evaluation: a few n of Σ|terms| ≤ its log_bound, and weights of at most 4 (extrapolation)
+    size = float(np.exp(p.log_bound(np.array([B])))[0])
+    rounding = 16 * (n + 4) ** 2 * EPS * size / (math.exp(-B) if norm == "relative" else 1.0)
+    bound, error = (f(method, n, B, norm) for f in (bounds.error_bound, bounds.sup_error))
+    assert measured <= bound + rounding
+    assert measured <= error * (1 + 1e-6) + rounding
+    assert error <= bound * (1 + 1e-9) + 1e-15
+
+
+@pytest.mark.parametrize("norm", bounds.NORMS)
+@given(st.integers(0, 10), st.floats(0.25, 8))
+def test_minimax_is_within_its_level(norm, n, B):
+    p = Minimax(n, weight="relative" if norm == "relative" else "absolute").polynomial(B)
+    errors = p.sup_errors()
+    measured = errors.relative if norm == "relative" else errors.scaled
+    # coefficients in float64, Σ|c_k| ≤ 2e^B
+    rounding = 32 * EPS * (math.exp(2 * B) if norm == "relative" else 1.0)
+    level = bounds.error_bound("minimax", n, B, norm)
+    assert abs(measured - level) <= 1e-6 * level + rounding
+
+
+@pytest.mark.parametrize("method", MAKE)
+@pytest.mark.parametrize(("n", "B"), [(1, 0.5), (4, 2.0), (6, 6.0), (9, 3.0)])
+def test_errors_are_those_of_the_polynomials_in_many_digits(method, n, B):
+    errors = MAKE[method](n).polynomial(B).sup_errors()
+    # both to 1e-6; coefficients as stored are off by a few eps·e^{2B}
+    slack = 100 * EPS * math.exp(2 * B)
+    found = [bounds.sup_error(method, n, B, norm) for norm in bounds.NORMS]
+    assert found[0] == pytest.approx(errors.relative, rel=2e-6, abs=slack)
+    assert found[1] == pytest.approx(errors.scaled, rel=2e-6, abs=100 * EPS)
+
+
+@given(st.integers(0, 60), st.floats(0.1, 16))
+def test_the_closed_form_of_taylor_in_mpmath(n, B):
+    with mpmath.workdps(50):
+        below = abs(sum((-mpmath.mpf(B)) ** j / mpmath.factorial(j) for j in range(n + 1))
+                    * mpmath.exp(B) - 1)  # fmt: skip
+    # hyp1f1 of positive arguments: a series of up to 100 terms
+    assert bounds.sup_error("taylor", n, B) == pytest.approx(float(below), rel=1e-12)
+
+
+def test_figures_of_the_reference():
+    # B = 4, n = 9: at +B 0.444, bound 15.8; at −B 0.211, bound 0.289
+    assert bounds.sup_error("taylor", 9, 4.0, "scaled") * math.exp(4) == pytest.approx(
+        0.444, abs=6e-4
+    )
+    assert bounds.sup_error("taylor", 9, 4.0) * math.exp(-4) == pytest.approx(0.211, abs=6e-4)
+    assert bounds.error_bound("taylor", 9, 4.0, "scaled") * math.exp(4) == pytest.approx(
+        15.8, abs=0.06
+    )
+    assert bounds.error_bound("taylor", 9, 4.0) * math.exp(-4) == pytest.approx(0.289, abs=6e-4)
+
+
+@pytest.mark.parametrize(("method", "order"), [("richardson", 2), ("richardson3", 3)])
+def test_extrapolation_falls_at_its_order(method, order):
+    errors = [bounds.sup_error(method, n, 1.0) for n in (512, 1024)]
+    # the next term is O(1/n) of the first
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.01)
+    if method == "richardson":  # −(x³/3 + x⁴/8)/(2n²), largest at x = 1
+        assert errors[1] * 2 * 1024**2 == pytest.approx(1 / 3 + 1 / 8, rel=0.01)
+
+
+@pytest.mark.parametrize("weight", ["relative", "absolute"])
+@given(st.integers(0, 6), st.integers(0, 2**32 - 1))
+def test_least_squares_is_at_least_as_good_as_minimax_on_its_logits(weight, n, seed):
+    Q, K = np.random.default_rng(seed).uniform(-1, 1, (2, 8, 3))
+    p = LeastSquares(n, weight).fitted(Q, K)
+    x = Q @ K.T
+    unit = np.exp(x) if weight == "relative" else math.exp(p.bound)
+    rms = math.sqrt(np.mean(((p(x) - np.exp(x)) / unit) ** 2))
+    # evaluation rounds by some (n + 2)² eps·Σ|c_k|, B ≤ 3
+    assert rms <= bounds.least_squares_bound(n, p.bound, weight) * (1 + 1e-6) + 1e-11
+
+
+# Rank
+
+
+def test_the_rank_a_polynomial_promises():
+    assert bounds.rank_bound("minimax", 8.0, 64, 1e-2) == math.comb(64 + 7, 7)
+    assert bounds.rank_bound("richardson", 0.5, 3, 1e-2) == math.comb(
+        3 + 2 * bounds.minimum_degree("richardson", 0.5, 1e-2, "scaled"), 3
+    )
+    # a Python integer, of any size
+    assert bounds.rank_bound("tensor_power", 16.0, 64, 1e-4, "relative") > 2**1000
+
+
+@given(st.integers(1, 3), st.floats(0.2, 4), st.sampled_from([0.1, 1e-3]), st.integers(0, 99))
+def test_the_theorem_on_matrices(d, B, epsilon, seed):
+    Q, K = np.random.default_rng(seed).uniform(-1, 1, (2, 30, d)) * math.sqrt(B / d)
+    kernel = np.exp(Q @ K.T)
+    n = bounds.minimum_degree("minimax", B, epsilon, "scaled")
+    p = Minimax(n, B, "absolute").approximate(Q, K)
+    assert p.rank == bounds.rank_bound("minimax", B, d, epsilon)
+    error = np.abs(p.to_dense() - kernel).max()
+    assert error <= epsilon * math.exp(B) * (1 + 1e-6) + 1e-10
+    s = np.linalg.svd(kernel, compute_uv=False)
+    found = bounds.epsilon_rank_bound(
+        "minimax", Q @ K.T, d, epsilon, largest=s[0] / np.exp(np.abs(Q @ K.T).max())
+    )
+    assert (s > epsilon * s[0]).sum() <= found
+
+
+def test_taylor_rank_is_the_same_theorem():
+    for R in (0.0, 0.4, 1.0, 5.0):
+        for epsilon in (0.3, 1e-2):
+            degree = next(p for p in range(99) if R ** (p + 1) / math.factorial(p + 1) <= epsilon)
+            assert rank.taylor_rank(R, 2, epsilon=epsilon) == math.comb(2 + degree, degree)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tayler", 3, 1.0), "method must be one of taylor"),
+        (("taylor", 3, -1.0), "bound must be finite"),
+        (("tensor_power", 0, 1.0), "n must be >= 1"),
+        (("taylor", 3, 1.0, "absolute"), "norm must be one of relative, scaled"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    for f in (bounds.error_bound, bounds.sup_error):
+        with pytest.raises(ValueError, match=message):
+            f(*arguments)
