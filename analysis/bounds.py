@@ -185,6 +185,7 @@ ERRORS: dict[str, Error] = {
     "interpolation": interpolation_error,
     "minimax": level,
 }
+LEAST = {"tensor_power": 1, "richardson": 1, "richardson3": 1}  # else 0
 RAISED = {"richardson": 2, "richardson3": 4}  # the degree over n
 
 
@@ -232,8 +233,7 @@ def sup_error(method: str, n: int, bound: float, norm: str = "relative") -> floa
 def _checked(table: dict[str, Error], method: str, n: int, bound: float, norm: str) -> float:
     checks.one_of("method", method, tuple(table))
     checks.one_of("norm", norm, NORMS)
-    least = 1 if method in ("tensor_power", "richardson", "richardson3") else 0
-    degree = checks.integer("n", n, least=least)
+    degree = checks.integer("n", n, least=LEAST.get(method, 0))
     return table[method](degree, checks.positive("bound", bound), norm)
 
 
@@ -323,8 +323,13 @@ def epsilon_rank_bound(
     """
     B = max(float(np.abs(logits).max()), 2.0**-20)
     delta = epsilon * checks.positive("largest", largest) / math.sqrt(logits.size)
-    n, l = logits.shape
-    return min(int(n), int(l), rank_bound(method, B, d, delta))
+    most = int(min(logits.shape))
+    n = LEAST.get(method, 0)
+    while (rank := width(d, n * RAISED.get(method, 1))) < most:
+        if sup_error(method, n, B, "scaled") <= delta:
+            return rank
+        n += 1
+    return most
 
 
 def least_squares_bound(n: int, bound: float, weight: str = "relative") -> float:

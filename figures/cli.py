@@ -15,6 +15,7 @@ NAMES = (
     "performer_ratio", "coupling_gain", "log_variance", "inverse_temperature", "performer_error",
     "eps_collapse", "raw_qr", "regime_map", "crossings", "entropy", "oracle_gap", "budget_table",
     "combinations", "entry_error", "collision", "predicted_error", "ratio_bias", "sketches",
+    "minimum_degree", "polynomial_error", "polynomial_rank", "rounding",
 )  # fmt: skip
 PROFILES = ("quick", "default", "full")
 

@@ -19,11 +19,14 @@ from figures import (
     error,
     inverse_temperature,
     log_variance,
+    minimum_degree,
     moments,
     oracle_gap,
     performer_error,
     performer_ratio,
     predicted_error,
+    polynomial_error,
+    polynomial_rank,
     price,
     rank,
     ratio_bias,
@@ -31,6 +34,7 @@ from figures import (
     recall,
     regime_map,
     sketches,
+    rounding,
     spectrum,
 )
 from figures.profile import Profile
@@ -76,4 +80,8 @@ FIGURES: dict[str, FigureModule] = {
     "predicted_error": predicted_error,
     "ratio_bias": ratio_bias,
     "sketches": sketches,
+    "minimum_degree": minimum_degree,
+    "polynomial_error": polynomial_error,
+    "polynomial_rank": polynomial_rank,
+    "rounding": rounding,
 }

@@ -28,7 +28,8 @@ from figures.report.build import SHOWN
 
 REGIMES = {"regime_map", "crossings", "entropy", "oracle_gap", "budget_table", "combinations"}
 SKETCHES = {"sketches"}
-THEORY = sorted(set(FIGURES) - set(SHOWN) - REGIMES - SKETCHES)
+POLYNOMIALS = {"minimum_degree", "polynomial_error", "polynomial_rank", "rounding"}
+THEORY = sorted(set(FIGURES) - set(SHOWN) - REGIMES - SKETCHES - POLYNOMIALS)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,95 @@
+"""The smallest degree at which a polynomial of exp has an error ε on [−B, B]."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.bounds import minimum_degree
+from analysis.sweep import parallel
+from approx.polynomials.monomials import width
+from figures import style
+from figures.profile import Profile
+
+TITLE = "The degree an error asks for"
+COLUMNS = ("method", "norm", "bound", "epsilon", "metric", "value")
+BOUNDS = (1.0, 2.0, 4.0, 8.0, 16.0)
+EPSILONS = (1e-2, 1e-4)
+ASKED = (
+    ("taylor", "relative"), ("tensor_power", "relative"), ("chebyshev", "relative"),
+    ("minimax", "relative"), ("taylor", "scaled"), ("chebyshev", "scaled"), ("minimax", "scaled"),
+)  # fmt: skip
+NORMS = {"relative": "|p − exp|/exp", "scaled": "|p − exp|/max exp"}
+LOOKS = {
+    "taylor": ("Taylor", style.PALETTE[1], "p"),
+    "tensor_power": ("(1 + x/n)ⁿ", style.PALETTE[3], "h"),
+    "chebyshev": ("Chebyshev truncation", style.PALETTE[0], "o"),
+    "minimax": ("minimax of that norm", style.PALETTE[2], "s"),
+}
+D = 64
+
+
+class _Task(NamedTuple):
+    method: str
+    norm: str
+    bound: float
+
+
+def _study(task: _Task) -> list[tuple[str, str, float, float, str, float]]:
+    degrees = [minimum_degree(task.method, task.bound, e, task.norm) for e in EPSILONS]
+    return [(*task, e, "degree", float(n)) for e, n in zip(EPSILONS, degrees)]
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return the degrees, for five B, two ε, four methods and two norms."""
+    tasks = [_Task(method, norm, B) for method, norm in ASKED for B in BOUNDS]
+    found = parallel(_study, tasks, jobs=profile.jobs, progress=profile.progress, label="degrees")
+    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw degree against B, a panel a norm; the looser ε dashed."""
+    with style.style():
+        figure = Figure(figsize=(7.0, 3.4))
+        axes = figure.subplots(1, 2)
+        for ax, (norm, label) in zip(axes, NORMS.items()):
+            for (method, epsilon), part in table[table.norm == norm].groupby(["method", "epsilon"]):
+                name, colour, marker = LOOKS[str(method)]
+                tight = epsilon == min(EPSILONS)
+                ax.plot(
+                    part.bound, part.value, color=colour, marker=marker,
+                    markersize=6 if method == "chebyshev" else 4,
+                    linestyle="-" if tight else "--", label=name if tight else None,
+                )  # fmt: skip
+            ax.set(xscale="log", yscale="log", xlabel="B, the largest |logit|", title=label)
+            ax.set_xticks(BOUNDS, [f"{B:g}" for B in BOUNDS])
+            ax.minorticks_off()
+        axes[0].set_ylabel("smallest degree")
+        axes[1].set(yticks=(3, 5, 10, 20, 33), yticklabels=("3", "5", "10", "20", "33"))
+        style.legend(figure, list(axes), columns=4)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    at = table.set_index(["method", "norm", "bound", "epsilon"]).value
+    B, epsilon = max(BOUNDS), max(EPSILONS)
+    relative = {m: at[m, "relative", B, epsilon] for m in LOOKS}
+    scaled = at["minimax", "scaled", B, epsilon]
+    growth = {
+        norm: np.log2(at["minimax", norm, B, epsilon] / at["minimax", norm, B / 4, epsilon]) / 2
+        for norm in NORMS
+    }
+    return (
+        f"Smallest degree with error ε = {min(EPSILONS):g} (solid) and {max(EPSILONS):g} (dashed) "
+        f"on [−B, B]. The norm decides: at B = {B:g}, ε = {epsilon:g}, relative to each entry the "
+        f"best polynomial needs degree {relative['minimax']:.0f} (Chebyshev "
+        f"{relative['chebyshev']:.0f}, Taylor {relative['taylor']:.0f}, (1 + x/n)ⁿ "
+        f"{relative['tensor_power']:.0f}), relative to the largest entry {scaled:.0f}. From B/4 to "
+        f"B its degree grows like B^{growth['relative']:.2f} and B^{growth['scaled']:.2f}. "
+        f"A degree n is a rank of C(d + n, n): at d = {D} and n = {scaled:.0f}, "
+        f"{float(width(D, int(scaled))):.1e}."
+    )

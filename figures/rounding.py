@@ -1,0 +1,110 @@
+"""Rounding against truncation: the Taylor polynomial at x ≪ 0, in float32 and float64."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from approx.polynomials.taylor import Taylor
+from figures import style
+from figures.profile import Profile
+
+TITLE = "Rounding against truncation"
+COLUMNS = ("degree", "dtype", "x", "metric", "value")
+DEGREES = (20, 33, 62)
+PLACES = tuple(-x / 2 for x in range(1, 49))
+DTYPES = {"float64": "-", "float32": ":"}
+FLOOR = 1e-18
+DIGITS = 60  # e^{2·24} is 10^21: forty are left
+
+
+def exactly(degree: int, x: float) -> tuple[Decimal, Decimal]:
+    """Return T_n(x) and e^x to 30 digits or more."""
+    with localcontext(prec=DIGITS):
+        y, term, total = Decimal(x), Decimal(1), Decimal(1)
+        for j in range(1, degree + 1):
+            term *= y / j
+            total += term
+        return total, y.exp()
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return |T_n(x) − e^x|/e^x in exact arithmetic, and what each dtype adds to it."""
+    rows = []
+    for degree in DEGREES:
+        method = Taylor(degree)
+        values = {
+            dtype: method.approximate(
+                np.ones((len(PLACES), 1), dtype), np.ones((1, 1), dtype)
+            ).low.block(slice(0, len(PLACES)), slice(0, 1), np.zeros(len(PLACES), dtype),
+                        np.array(PLACES, dtype)[:, None])  # one logit a row
+            for dtype in DTYPES
+        }  # fmt: skip
+        for i, x in enumerate(PLACES):
+            true, exp = exactly(degree, x)
+            rows.append((degree, "exact", x, "truncation", float(abs(true / exp - 1))))
+            for dtype, found in values.items():
+                error = abs(Decimal(float(found[i, 0])) - true) / exp
+                rows.append((degree, dtype, x, "rounding", float(error)))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw truncation (thick) and rounding (thin) against −x, a colour a degree."""
+    with style.style():
+        figure = Figure(figsize=(7.0, 3.8))
+        ax = figure.subplots()
+        shades = colormaps["viridis"](np.linspace(0.05, 0.85, len(DEGREES)))
+        for degree, shade in zip(DEGREES, shades):
+            for dtype, line in {"exact": "-", **DTYPES}.items():
+                part = table[(table.degree == degree) & (table.dtype == dtype)]
+                exact = dtype == "exact"
+                ax.plot(
+                    -part.x, part.value.where(part.value > FLOOR), color=shade,
+                    linestyle=line, alpha=1 if exact else 0.8,
+                    linewidth=2.2 if exact else 0.9,
+                    marker="" if exact else ("." if dtype == "float64" else "x"), markersize=3,
+                    label=f"degree {degree}: " + ("truncation" if exact else f"rounding, {dtype}"),
+                )  # fmt: skip
+        size = np.array(PLACES)
+        for dtype in DTYPES:
+            eps = float(np.finfo(dtype).eps)
+            ax.plot(-size, eps * np.exp(-2 * size), color="0.6", linewidth=0.8, linestyle="--")
+        ax.set(
+            yscale="log", ylim=(FLOOR, 1e4), xlim=(0, 24), xlabel="−x",
+            ylabel="error relative to $e^x$",
+        )  # fmt: skip
+        style.legend(figure, ax)
+    return figure
+
+
+def crossing(table: pd.DataFrame, degree: int, dtype: str) -> float:
+    """Return the least −x from which truncation is above rounding, on the grid; nan if none."""
+    wide = table[table.degree == degree].pivot(index="x", columns="dtype", values="value")
+    above = wide.index[wide["exact"] > wide[dtype]]
+    return float(-above.max()) if len(above) else math.nan
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    at = table.set_index(["degree", "dtype", "x"]).value
+    top = max(DEGREES)
+    cross = [f"{crossing(table, n, 'float64'):g} for degree {n}" for n in DEGREES]
+    found32 = [crossing(table, n, "float32") for n in DEGREES]
+    cross32 = [f"{x:g}" if x == x else f"beyond {-min(PLACES):g}" for x in found32]
+    return (
+        "Taylor polynomials of exp at x < 0, relative to e^x: the error of the exact polynomial "
+        "(thick) and what rounding adds (thin), both against 60-digit arithmetic; dashed: "
+        "eps·e^{2|x|}, terms of size e^|x| that cancel down to e^−|x|. "
+        f"At x = −16 degree {top} is right to {at[top, 'exact', -16.0]:.1e}, float64 is off by "
+        f"{at[top, 'float64', -16.0]:.1e} and float32 by {at[top, 'float32', -16.0]:.1e}; degree "
+        f"33 at x = −8: {at[33, 'exact', -8.0]:.1e}, {at[33, 'float64', -8.0]:.1e} and "
+        f"{at[33, 'float32', -8.0]:.1e}. Truncation is the larger error from −x = "
+        f"{', '.join(cross)} on (float32: {', '.join(cross32)}): below that, a higher degree "
+        f"does not help."
+    )
