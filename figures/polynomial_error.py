@@ -136,9 +136,9 @@ def caption(table: pd.DataFrame) -> str:
     return (
         f"Attention total variation at equal degree, so equal width C({table.d.iloc[0]} + n, n); "
         f"Gaussian queries and keys, n = l = {table.n.iloc[0]}. Polynomials that are best in the "
-        f"worst case on ±max spend their degrees on tails that hold few logits, and lose to "
-        f"Taylor, exact at 0 where the logits are. Taylor / Chebyshev / relative minimax on ±max "
-        f"/ on ±3σ: {line(1.0, 4)}; {line(1.0, 6)}; {line(2.0, 6)}. Below Taylor, of {cells} pairs "
+        f"worst case on ±max spend their degrees on tails that hold few logits, and mostly "
+        f"lose to Taylor, exact at 0 where the logits are. Taylor / Chebyshev / relative "
+        f"minimax on ±max / on ±3σ: {line(1.0, 4)}; {line(1.0, 6)}; {line(2.0, 6)}. Below Taylor, of {cells} pairs "
         f"of temperature and degree: {better}. Negative weights are counted, never clamped: Taylor "
         f"of degree 3 has {negative[0.5, 3, TAYLOR]:.1%} at t = 0.5 and "
         f"{negative[1.0, 3, TAYLOR]:.1%} at t = 1, of degree 4 {negative[0.5, 4, TAYLOR]:.1%}; the "

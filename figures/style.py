@@ -99,6 +99,12 @@ KNOWN: dict[str, tuple[str, str, Any, str]] = {
     r"tensor_sketch\(.*": ("TensorSketch", PALETTE[2], "-", "s"),
     r"squared_sketch\(.*": ("squared sketch", PALETTE[4], "-", "D"),
     r"tensor_power\(n=(\d+)\)": ("tensor power (1 + x/n)ⁿ, n = {0}", PALETTE[3], "-", "h"),
+    r"richardson\(n=(\d+)\)": ("Richardson of two powers, n = {0}", PALETTE[3], "--", "H"),
+    r"richardson\(n=(\d+), .*": ("Richardson of three powers, n = {0}", PALETTE[3], ":", "H"),
+    r"chebyshev\(degree=(\d+).*": ("Chebyshev, degree {0}", PALETTE[0], "-.", "8"),
+    r"minimax\(degree=(\d+).*absolute.*": ("absolute minimax, degree {0}", PALETTE[2], ":", "D"),
+    r"minimax\(degree=(\d+).*": ("relative minimax, degree {0}", PALETTE[2], "-.", "D"),
+    r"least_squares\(degree=(\d+).*": ("least squares, degree {0}", PALETTE[6], "-.", "v"),
 }  # fmt: skip
 
 

@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 
 from approx import Approximation, ResourceLimitError, exact, memory
 from approx.polynomials import elementwise, monomials
+from approx.polynomials.chebyshev import Chebyshev
 from approx.polynomials.elementwise import Elementwise
+from approx.polynomials.least_squares import LeastSquares
+from approx.polynomials.minimax import Minimax
 from approx.polynomials.polynomial import Polynomial
+from approx.polynomials.richardson import Richardson
 from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
 
@@ -342,7 +346,10 @@ def peak(function):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("make", [Taylor(8), TensorPower(8)])
+@pytest.mark.parametrize(
+    "make",
+    [Taylor(8), TensorPower(8), Richardson(4), Chebyshev(8), Minimax(8), LeastSquares(8)],
+)
 def test_too_wide_is_refused_before_allocation_and_the_rest_works(make):
     x = points(0, 40, 12) * 0.3
     A = make.approximate(x, x)  # C(20, 8) = 125 970 columns, 80 MB
