@@ -141,7 +141,8 @@ def caption(table: pd.DataFrame) -> str:
         f"minimax on ±max / on ±3σ: {line(1.0, 4)}; {line(1.0, 6)}; {line(2.0, 6)}. "
         f"Below Taylor, of {cells} pairs of temperature and degree: {better}. Negative weights "
         f"are counted, never clamped: Taylor of degree 3 has "
-        f"{negative[0.5, 3, TAYLOR]:.1%} at t = 0.5 and {negative[1.0, 3, TAYLOR]:.1%} at t = 1, of degree 4 {negative[0.5, 4, TAYLOR]:.1%}; the "
+        f"{negative[0.5, 3, TAYLOR]:.1%} at t = 0.5 and {negative[1.0, 3, TAYLOR]:.1%} at t = 1, "
+        f"of degree 4 {negative[0.5, 4, TAYLOR]:.1%}; the "
         f"Chebyshev truncation of degree 4 {negative[0.5, 4, chebyshev]:.1%} at t = 0.5. Rows "
         f"without a positive sum, of {table.n.iloc[0]} (error 1): {rows}."
     )
