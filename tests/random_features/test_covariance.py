@@ -205,7 +205,7 @@ def test_features_needed_gives_up_where_nothing_is_known_or_enough():
 
 
 @pytest.mark.parametrize(
-    "spec", ["positive(m=800)", "trigonometric(m=800)", "positive(m=800, projection='orthogonal')",
+    "spec", ["positive(m=800)", "trigonometric(m=800)", "positive(m=400, projection='orthogonal')",
              "scatterbrain(positive(m=400), top_k(k=1))"]
 )  # fmt: skip
 def test_the_delta_method(spec):
@@ -214,9 +214,9 @@ def test_the_delta_method(spec):
     Q, K = rng.standard_normal((3, 4)) * 0.3, rng.standard_normal((5, 4)) * 0.3
     method = parse(spec)
     found = normalised_moments(method, Q, K)
-    assert found.row_variance.max() < 0.02
+    assert found.row_variance.max() < 0.03
     attention = exact.softmax(Q, K)
-    T = 3000
+    T = 2000
     draws = np.empty((T, 3, 5))
     for t in range(T):
         estimate = method.approximate(Q, K, rng=t).to_dense()
