@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis import inputs as data
 from analysis.dependent_supports import LargestEstimates, OneStream
 from analysis.moments import monte_carlo
 from analysis.squared_error import squared_error
-from analysis.sweep import parallel, seed_sequence
+from analysis.sweep import seed_sequence
 from approx import parse
 from approx.base import Method
 from approx.checks import Array
@@ -185,8 +184,7 @@ PARTS = {
 
 
 def _study(task: _Task) -> list[Row]:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
-        return PARTS[task.part](task)
+    return PARTS[task.part](task)
 
 
 def compute(profile: Profile) -> pd.DataFrame:
@@ -210,8 +208,7 @@ def compute(profile: Profile) -> pd.DataFrame:
         for part, found in cases.items()
         for case in found
     ]
-    found = parallel(_study, tasks, jobs=profile.jobs, progress=profile.progress, label="supports")
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    return profile.study(_study, tasks, "supports", COLUMNS)
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis.moments import monte_carlo
-from analysis.sweep import parallel, seed_sequence
+from analysis.sweep import seed_sequence
 from approx.checks import Array
 from approx.random_features.positive import Positive
 from figures import style
@@ -62,11 +61,6 @@ def bound(m: int, d: int, squares: tuple[float, ...]) -> Array:
     return np.asarray(mse(Positive(m), squares, d) - 2 * (d - 1) / (d * (d + 2)) * gap * d / m)
 
 
-def _study(task: _Task) -> list[Row]:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
-        return _rows(task)
-
-
 def _rows(task: _Task) -> list[Row]:
     d, m = task.d, 2 * task.d
     method = Positive(m, task.coupling)
@@ -105,8 +99,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     the bound.
     """
     tasks = [_Task(d, c, profile.draws, profile.seed) for d in WIDTHS for c in COUPLINGS]
-    found = parallel(_study, tasks, jobs=profile.jobs, progress=profile.progress, label="couplings")
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    return profile.study(_rows, tasks, "couplings", COLUMNS)
 
 
 def draw(table: pd.DataFrame) -> Figure:

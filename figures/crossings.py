@@ -35,7 +35,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     entropy there, largest_gain and gain_temperature, on the grid; NaN where there is no crossing.
     """
     inputs = varied(profile, COUNT)
-    temperatures = [float(t) for t in 2.0 ** STEPS["default" if profile.draws > 200 else "quick"]]
+    temperatures = [float(t) for t in 2.0 ** STEPS[profile.grid]]
     budgets = [2.0 * r * max(x.n for x in inputs) / COUNT for r in RANKS]
     table = oracles(inputs, temperatures, budgets, jobs=profile.jobs, progress=profile.progress)
     errors = table[table.metric == ERROR].drop(columns=["metric", "trial", "stderr"])

@@ -51,7 +51,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     inputs[2:2] = [
         data.generative(n, inputs[0].d, DELTA, shared=shared, rng=seed) for shared in (True, False)
     ]
-    grid = GRIDS["default" if profile.draws > 200 else "quick"]
+    grid = GRIDS[profile.grid]
     parts = []
     for x in inputs:
         at = {temperature_at(x, entropy): entropy for entropy in grid}

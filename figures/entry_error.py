@@ -10,11 +10,10 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis.moments import monte_carlo
 from analysis.squared_error import squared_error
-from analysis.sweep import parallel, seed_sequence
+from analysis.sweep import seed_sequence
 from approx.base import Method
 from approx.checks import Array
 from approx.random_features.hyperbolic import Hyperbolic
@@ -107,8 +106,7 @@ def published_mse(curve: str, cosines: Array) -> Array:
 
 
 def _study(task: _Task) -> list[Row]:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
-        return _closed(task) + (_sampled(task) if task.draws else [])
+    return _closed(task) + (_sampled(task) if task.draws else [])
 
 
 def _closed(task: _Task) -> list[Row]:
@@ -201,9 +199,9 @@ def compute(profile: Profile) -> pd.DataFrame:
         _Task(c, hashes, draws, profile.seed) for c in LOOKS if c not in PLAIN for hashes in HASHES
     ]
     tasks = plain + mixed
-    found = parallel(_study, tasks, jobs=profile.jobs, progress=profile.progress, label="curves")
-    rows = [row for rows in found for row in rows] + _script()
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    table = profile.study(_study, tasks, "curves", COLUMNS)
+    script = pd.DataFrame(_script(), columns=table.columns)
+    return pd.concat([table, script], ignore_index=True)
 
 
 def draw(table: pd.DataFrame) -> Figure:

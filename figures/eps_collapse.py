@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis import inputs as data
 from analysis.inputs import Inputs
 from analysis.pitfalls import concentration, with_eps
-from analysis.sweep import parallel, seed_sequence
+from analysis.sweep import seed_sequence
 from approx import exact
 from approx.base import Approximation
 from approx.checks import Array
@@ -37,11 +36,6 @@ class _Task(NamedTuple):
     temperature: float
     trials: int
     seed: int
-
-
-def _study(task: _Task) -> list[Row]:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
-        return _rows(task)
 
 
 def _rows(task: _Task) -> list[Row]:
@@ -82,8 +76,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     x = data.gaussian(COUNT, D, rng=profile.seed)
     trials = min(profile.trials, 5)
     tasks = [_Task(x, t, trials, profile.seed) for t in TEMPERATURES]
-    found = parallel(_study, tasks, jobs=profile.jobs, progress=profile.progress, label="eps")
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    return profile.study(_rows, tasks, "eps", COLUMNS)
 
 
 def draw(table: pd.DataFrame) -> Figure:

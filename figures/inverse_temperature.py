@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis import inputs as data
 from analysis.inputs import Inputs
@@ -41,11 +40,6 @@ def pair(x: Inputs) -> tuple[int, int]:
     place = np.argsort(squares, axis=None, kind="stable")[squares.size // 2]
     i, j = np.unravel_index(place, squares.shape)
     return int(i), int(j)
-
-
-def _study(task: _Task) -> list[Row]:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
-        return _rows(task)
 
 
 def _rows(task: _Task) -> list[Row]:
@@ -87,7 +81,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     """
     x = data.gaussian(COUNT, D, rng=profile.seed)
     tasks = [_Task(x, parse(s), pair(x), profile.draws, profile.seed) for s in SPECS]
-    return profile.study(_study, tasks, "temperatures")
+    return profile.study(_rows, tasks, "temperatures")
 
 
 def draw(table: pd.DataFrame) -> Figure:

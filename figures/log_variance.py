@@ -9,11 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis import inputs as data
 from analysis.inputs import Inputs
-from analysis.sweep import parallel
 from approx import parse
 from approx.checks import Array
 from figures import style
@@ -51,11 +49,6 @@ def scaled(x: Array, norm: float) -> Array:
     return np.asarray(x * (norm / math.sqrt(np.square(x).sum(axis=1).mean())))
 
 
-def _study(task: _Task) -> list[Row]:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
-        return _rows(task)
-
-
 def _rows(task: _Task) -> list[Row]:
     x, method = task.inputs, parse(task.method)
     rows: list[Row] = []
@@ -74,8 +67,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     """
     sized = [f"{f[:-1]}, m={M})" if f.endswith(")") else f"{f}(m={M})" for f in FAMILIES]
     tasks = [_Task(x, spec) for x in kinds(profile.seed) for spec in sized]
-    found = parallel(_study, tasks, jobs=profile.jobs, progress=profile.progress, label="families")
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    return profile.study(_rows, tasks, "families", COLUMNS)
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis import inputs as data
 from analysis import sweep
@@ -51,11 +50,6 @@ class _Task(NamedTuple):
     entropy: float
     trials: int
     seed: int
-
-
-def _study(task: _Task) -> list[Row]:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
-        return _rows(task)
 
 
 def _rows(task: _Task) -> list[Row]:
@@ -124,12 +118,9 @@ def compute(profile: Profile) -> pd.DataFrame:
     Metrics: the error of row-normalised attention; rank, nnz; share, the stored values over those
     of the exact matrix. Column entropy: of exact attention, over ln l.
     """
-    grid = GRIDS["default" if profile.draws > 200 else "quick"]
+    grid = GRIDS[profile.grid]
     tasks = [_Task(x, h, profile.trials, profile.seed) for x in kinds(profile) for h in grid]
-    found = sweep.parallel(
-        _study, tasks, jobs=profile.jobs, progress=profile.progress, label="oracles"
-    )
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    return profile.study(_rows, tasks, "oracles", COLUMNS)
 
 
 def _look(spec: str) -> dict[str, Any]:

@@ -31,7 +31,6 @@ MEASURED = FAMILIES[:3]  # the rows of sin/cos have sums of either sign: its out
 EPS = 1e-4
 WITH_EPS = f"positive + eps={EPS:g}"
 TARGET = 0.1
-QUICK = 200  # draws of a profile that is small
 TIMES = 5
 ASKED = 24  # tokens of the question; its error is mean |difference| over mean |output|
 
@@ -56,11 +55,6 @@ def _head(x: Inputs, spec: str, m: int, trial: int) -> Row:
 
 def _relative(x: Array, truth: Array) -> float:
     return float(np.linalg.norm(x) / np.linalg.norm(truth))
-
-
-def _measure(task: _Task) -> list[Row]:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
-        return _errors(task)
 
 
 def _errors(task: _Task) -> list[Row]:
@@ -141,14 +135,14 @@ def compute(profile: Profile) -> pd.DataFrame:
     between the output with eps and that of uniform attention. features_needed: for a kernel error
     of 10 %.
     """
-    n = COUNT if profile.draws > QUICK else 128
+    n = 128 if profile.grid == "quick" else COUNT
     x = data.gaussian(n, D, rng=profile.seed)
     tasks = [
         _Task(x, family, m, max(2, min(profile.trials, 5)), profile.seed)
         for family in FAMILIES
         for m in SIZES
     ]
-    table = profile.study(_measure, tasks, "features")
+    table = profile.study(_errors, tasks, "features")
     V = x.V
     assert V is not None
     with threadpool_limits(1):

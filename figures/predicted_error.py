@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis import inputs as data
 from analysis.inputs import Inputs
@@ -75,8 +74,7 @@ def squares(
 
 
 def _study(task: _Task) -> list[Row]:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
-        return [row for t in TEMPERATURES for row in _rows(task, task.inputs.at_temperature(t))]
+    return [row for t in TEMPERATURES for row in _rows(task, task.inputs.at_temperature(t))]
 
 
 def _rows(task: _Task, x: Inputs) -> list[Row]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 from analysis import inputs as data
 from analysis.inputs import Inputs
@@ -16,7 +18,13 @@ from analysis.sweep import COLUMNS, Measure, errors, parallel, sweep
 from approx import checks, exact, parse
 
 T = TypeVar("T")
+R = TypeVar("R")
 Row = tuple[Any, ...]
+
+
+def _on_one_thread(function: Callable[[T], R], task: T) -> R:
+    with threadpool_limits(1):  # the same bits whatever the number of processes
+        return function(task)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +56,11 @@ class Profile:
     jobs: int = 1
     progress: bool = False
 
+    @property
+    def grid(self) -> str:
+        """Which grid a figure with one of its own takes: "quick" or "default"."""
+        return "quick" if self.draws <= SIZES["quick"][-1] else "default"
+
     def sweep(
         self,
         specs: Iterable[str],
@@ -71,10 +84,22 @@ class Profile:
             label=label,
         )
 
-    def study(self, function: Callable[[T], list[Row]], tasks: list[T], label: str) -> pd.DataFrame:
-        """Run a function over tasks, each giving rows of the tidy table."""
-        found = parallel(function, tasks, jobs=self.jobs, progress=self.progress, label=label)
-        return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    def study(
+        self,
+        function: Callable[[T], list[Row]],
+        tasks: list[T],
+        label: str,
+        columns: Sequence[str] = COLUMNS,
+    ) -> pd.DataFrame:
+        """Run a function over tasks, each giving rows of the table, each on one thread."""
+        found = parallel(
+            functools.partial(_on_one_thread, function),
+            tasks,
+            jobs=self.jobs,
+            progress=self.progress,
+            label=label,
+        )
+        return pd.DataFrame([row for rows in found for row in rows], columns=list(columns))
 
 
 SIZES = {  # n, temperatures, trials, draws

@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
-from threadpoolctl import threadpool_limits
 
 from analysis.inputs import Inputs
 from analysis.metrics import compare
@@ -39,11 +38,6 @@ class _Task(NamedTuple):
     temperature: float
     draws: int
     seed: int
-
-
-def _study(task: _Task) -> list[Row]:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
-        return _rows(task)
 
 
 def _rows(task: _Task) -> list[Row]:
@@ -88,7 +82,7 @@ def compute(profile: Profile) -> pd.DataFrame:
         for spec in SPECS:
             draws = min(profile.draws, MOST)
             tasks += [_Task(x, parse(spec), t, draws, profile.seed) for t in TEMPERATURES]
-    return profile.study(_study, tasks, "ratios")
+    return profile.study(_rows, tasks, "ratios")
 
 
 def draw(table: pd.DataFrame) -> Figure:

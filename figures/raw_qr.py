@@ -8,11 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis.moments import monte_carlo
 from analysis.pitfalls import RawQR
-from analysis.sweep import parallel, seed_sequence
+from analysis.sweep import seed_sequence
 from approx.checks import Array
 from approx.projections import Orthogonal, Projection
 from approx.random_features.positive import Positive
@@ -47,11 +46,6 @@ def directions(d: int, seed: int) -> Array:
     return np.stack([np.eye(d)[0], ones, -ones, g / np.linalg.norm(g)])
 
 
-def _study(task: _Task) -> list[Row]:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
-        return _rows(task)
-
-
 def _rows(task: _Task) -> list[Row]:
     d = task.d
     K = np.concatenate([norm * directions(d, task.seed) for norm in NORMS])
@@ -72,8 +66,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     the closed form. A draw is m/d blocks of d rows, as many features at every d.
     """
     tasks = [_Task(d, name, profile.draws, profile.seed) for name in PROJECTIONS for d in WIDTHS]
-    found = parallel(_study, tasks, jobs=profile.jobs, progress=profile.progress, label="blocks")
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    return profile.study(_rows, tasks, "blocks", COLUMNS)
 
 
 def draw(table: pd.DataFrame) -> Figure:

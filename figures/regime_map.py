@@ -42,7 +42,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     both over the better single one; log_ratio, ln(sparse/low-rank), the sign of which says which
     single one is better. The same draw for every Δ.
     """
-    n, betas, deltas = GRIDS["default" if profile.draws > 200 else "quick"]
+    n, betas, deltas = GRIDS[profile.grid]
     made = {
         (name, delta): data.generative(n, D, delta, SIZE, shared=shared, rng=profile.seed)
         for name, shared in KINDS.items()
