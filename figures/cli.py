@@ -16,6 +16,7 @@ NAMES = (
     "eps_collapse", "raw_qr", "regime_map", "crossings", "entropy", "oracle_gap", "budget_table",
     "combinations", "entry_error", "collision", "predicted_error", "ratio_bias", "sketches",
     "minimum_degree", "polynomial_error", "polynomial_rank", "rounding",
+    "precision",
 )  # fmt: skip
 PROFILES = ("quick", "default", "full")
 

@@ -26,6 +26,7 @@ from figures import (
     performer_ratio,
     polynomial_error,
     polynomial_rank,
+    precision,
     predicted_error,
     price,
     rank,
@@ -84,4 +85,5 @@ FIGURES: dict[str, FigureModule] = {
     "polynomial_error": polynomial_error,
     "polynomial_rank": polynomial_rank,
     "rounding": rounding,
+    "precision": precision,
 }

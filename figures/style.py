@@ -88,6 +88,7 @@ KNOWN: dict[str, tuple[str, str, Any, str]] = {
     r"smyrf\(.*": ("SMYRF clusters", PALETTE[1], "-", "<"),
     r"reformer\(.*": ("Reformer buckets", PALETTE[2], "-", "X"),
     r"truncated_svd\(.*": ("low-rank oracle (SVD)", PALETTE[2], "--", ""),
+    r"nystrom\(.*": ("Nyström", PALETTE[8], "-.", "<"),
     r"godec\(rank=0.*": ("sparse oracle (largest entries)", PALETTE[6], "--", ""),
     r"godec\(.*": ("sparse + low-rank oracle (GoDec)", "black", "-", ""),
     r"robust_pca\(.*": ("Robust PCA (pursuit)", PALETTE[8], "", "P"),

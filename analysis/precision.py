@@ -1,0 +1,131 @@
+"""Rounding against approximation: what float32 arithmetic and bfloat16 inputs add to an error."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from analysis.inputs import Inputs
+from approx import checks, exact
+from approx.base import Method, Rng, generator
+from approx.checks import Array
+
+FORMATS = ("float32", "bfloat16")
+
+
+class Precision(NamedTuple):
+    """Errors of an output, each relative to the norm of the exact one in float64.
+
+    Attributes
+    ----------
+    approximation : float
+        Of the method in float64.
+    rounding : float
+        Between the method in a format and the same method, of the same draws, in float64.
+    total : float
+        Of the method in a format: at most the sum of the two.
+    floor : float
+        Of exact attention in that format: no method can promise less.
+    """
+
+    approximation: float
+    rounding: float
+    total: float
+    floor: float
+
+
+def bfloat16(x: ArrayLike) -> Array:
+    """Return x rounded to the nearest bfloat16 (8 bits of mantissa, ties to even), as float32.
+
+    Rounded to float32 first, as a model holds it. Beyond 3.39e38 the nearest is inf, as IEEE has
+    it; NaN stays NaN.
+
+    Examples
+    --------
+    >>> bfloat16([1.0, 1.00390625, 1.01171875, -3.1415927])
+    array([ 1.      ,  1.      ,  1.015625, -3.140625], dtype=float32)
+    """
+    single = np.array(x, np.float32)
+    bits = single.view(np.uint32)
+    even = (bits >> np.uint32(16)) & np.uint32(1)
+    upper = (bits + np.uint32(0x7FFF) + even) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(single), single, upper.view(np.float32))
+
+
+def rounded(inputs: Inputs, form: str) -> Inputs:
+    """Return inputs as a model of that format holds them, for arithmetic in float32.
+
+    Parameters
+    ----------
+    form : {"float32", "bfloat16"}
+        The raw q, k, v are rounded to it; temperature and everything after are float32, as on
+        hardware that multiplies bfloat16 and accumulates in float32.
+    """
+    checks.one_of("form", form, FORMATS)
+
+    def cast(x: Array) -> Array:
+        return bfloat16(x) if form == "bfloat16" else x.astype(np.float32)
+
+    v = None if inputs.v is None else cast(inputs.v)
+    return dataclasses.replace(inputs, q=cast(inputs.q), k=cast(inputs.k), v=v)
+
+
+def precision(method: Method, inputs: Inputs, form: str, *, rng: Rng = None) -> Precision:
+    """Return rounding and approximation error of a method's output D⁻¹ estimate V.
+
+    Parameters
+    ----------
+    method : Method
+    inputs : Inputs
+        One head in float64, with V, at its temperature.
+    form : {"float32", "bfloat16"}
+        Of the inputs; see `rounded`.
+    rng : None, int, SeedSequence or Generator
+        Both runs draw the same.
+
+    Raises
+    ------
+    ValueError
+        No V; not in float64, which is the truth here.
+
+    Notes
+    -----
+    A support chosen by sorting or hashing may change with the rounding of its inputs: that is part
+    of the rounding error. Cost: twice the method, twice exact attention.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> from approx import parse
+    >>> found = precision(parse("taylor(degree=2)"), gaussian(64, 4, rng=0), "float32")
+    >>> found.approximation > 1e-2, found.rounding < 1e-6
+    (True, True)
+    """
+    if inputs.V is None:
+        raise ValueError(f"{inputs.name} has no V, and precision is of the output")
+    if inputs.q.dtype != np.float64:
+        raise ValueError(f"inputs must be float64, the truth here, got {inputs.q.dtype}")
+    draws = generator(rng)
+
+    def outputs(x: Inputs) -> tuple[Array, Array]:
+        """Return the method's output and that of exact attention."""
+        assert x.V is not None
+        estimate = method.approximate(x.Q, x.K, rng=copy.deepcopy(draws))
+        truth = exact.attention(x.Q, x.K, x.V, causal=x.causal)
+        return estimate.attend(x.V, causal=x.causal), truth
+
+    fine, truth = outputs(inputs)
+    coarse, floor = (y.astype(np.float64) for y in outputs(rounded(inputs, form)))
+    size = float(np.linalg.norm(truth))
+
+    def relative(x: Array) -> float:
+        return float(np.linalg.norm(x)) / size
+
+    return Precision(
+        relative(fine - truth), relative(coarse - fine), relative(coarse - truth),
+        relative(floor - truth),
+    )  # fmt: skip

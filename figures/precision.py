@@ -1,0 +1,158 @@
+"""Rounding error against approximation error: float32 arithmetic, bfloat16 inputs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from analysis import budget
+from analysis.inputs import Inputs
+from analysis.precision import FORMATS, precision
+from analysis.sweep import seed_sequence
+from approx import parse
+from approx.base import Method
+from figures import style
+from figures.profile import Profile, Row, first
+
+TITLE = "Rounding against approximation"
+TEMPLATES = (
+    "uniform()", "positive()", "trigonometric()", "top_k()",
+    "scatterbrain(low_rank=positive(), sparse=top_k())", "truncated_svd()", "nystrom()",
+)  # fmt: skip
+PRICED = ("taylor(degree=4)", "tensor_power(n=4)")  # at their own width: nothing fits the budget
+EXACT = "exact attention"
+COUNT = 256
+LABELS = {
+    "approximation": "approximation, float64",
+    "float32": "rounding, float32",
+    "bfloat16": "rounding, bfloat16 inputs",
+}
+FLOOR, CEILING = 1e-8, 30.0
+
+
+class _Task(NamedTuple):
+    inputs: Inputs
+    method: Method
+    price: float
+    temperatures: tuple[float, ...]
+    trials: int
+    seed: int
+
+
+def _rows(task: _Task) -> list[Row]:
+    x, method, rows = task.inputs, task.method, list[Row]()
+    head = (x.name, x.layer, x.head, x.n, x.l, x.d)
+    seed = seed_sequence(task.seed, x.digest(), str(method))
+    for t in task.temperatures:
+        at = x.at_temperature(t)
+        for trial, child in enumerate(np.random.default_rng(seed).spawn(task.trials)):
+            found = {form: precision(method, at, form, rng=child) for form in FORMATS}
+            here = (*head, t, str(method), task.price, trial)
+            rows.append((*here, "approximation", found["float32"].approximation, np.nan))
+            rows += [(*here, form, part.rounding, np.nan) for form, part in found.items()]
+            if str(method) == "uniform()":
+                rows += [
+                    (*head, t, EXACT, -1.0, -1, form, part.floor, np.nan)
+                    for form, part in found.items()
+                ]
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return, relative to exact outputs in float64: approximation error, and rounding in a format.
+
+    Of the first 256 queries and keys of the profile's inputs. Exact attention in a format has rows
+    of its own.
+    """
+    tasks = []
+    for x in [first(x, COUNT) for x in profile.inputs]:
+        methods = budget.match(map(parse, TEMPLATES), profile.budget, x).fitting
+        for method in [*methods, *map(parse, PRICED)]:
+            price = method.price(n=x.n, l=x.l, d=x.d)
+            tasks.append(
+                _Task(
+                    x,
+                    method,
+                    -1.0 if price is None else price,
+                    profile.temperatures,
+                    profile.trials if method.uses_rng else 1,
+                    profile.seed,
+                )
+            )
+    return profile.study(_rows, tasks, "precision")
+
+
+def medians(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the median over trials: a row an input, temperature and method, a column an error."""
+    keys = ["input", "temperature", "method"]
+    return table.pivot_table(
+        index=keys, columns="metric", values="value", aggfunc="median", sort=False
+    ).reset_index()
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw a column an input; above the approximation error, then rounding in each format."""
+    wide, names = medians(table), table.input.unique().tolist()
+    ts = sorted(table.temperature.unique())
+    with style.style():
+        figure = Figure(figsize=(7.4, 6.2))
+        axes = figure.subplots(len(LABELS), len(names), sharex=True, sharey=True, squeeze=False)
+        for column, name in enumerate(names):
+            part = wide[wide.input == name]
+            for row, (metric, text) in enumerate(LABELS.items()):
+                ax = axes[row, column]
+                for spec in style.order(part.method[part.method != EXACT].tolist()):
+                    line = part[part.method == spec].sort_values("temperature")
+                    ax.plot(line.temperature, line[metric].clip(FLOOR, CEILING), **style.look(spec))
+                floor = part[part.method == EXACT].sort_values("temperature")
+                if metric != "approximation":
+                    ax.plot(floor.temperature, floor[metric], color="black", lw=2.2, label=EXACT)
+                ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
+                ax.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)
+                ax.xaxis.set_minor_locator(NullLocator())
+                if column == 0:
+                    ax.set_ylabel(text)
+            axes[0, column].set_title(name)
+            axes[-1, column].set_xlabel("temperature t")
+        style.legend(figure, list(axes.flat))
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    wide = medians(table)
+    floor, run = wide[wide.method == EXACT], wide[wide.method != EXACT]
+    runs = len(run)
+
+    def above(form: str) -> str:
+        worse = run[run[form] > run.approximation]
+        counts = worse.method.map(style.label).value_counts(sort=False)
+        names = ", ".join(f"{name} ({count})" for name, count in counts.items())
+        return f"{len(worse)} of {runs} places" + (f": {names}" if names else "")
+
+    def amplified(form: str) -> str:
+        merged = run.merge(floor, on=["input", "temperature"], suffixes=("", "_exact"))
+        ratio = merged[form] / merged[f"{form}_exact"]
+        worst = merged.iloc[int(ratio.argmax())]
+        return (
+            f"{style.label(str(worst.method))} on {worst.input} at t = {worst.temperature:g}, "
+            f"{worst[form]:.2g}, {ratio.max():.2g} times that of exact attention"
+        )
+
+    return (
+        f"Relative error of the output, median over trials, n = l = {int(table.n.max())}; the "
+        "truth, and the method it is compared with, in float64, with the same draws. Exact "
+        f"attention itself moves by {floor.float32.min():.1e} to {floor.float32.max():.1e} in "
+        f"float32, and by {floor.bfloat16.min():.1e} to {floor.bfloat16.max():.1e} where q, k and "
+        "v are rounded to bfloat16, and so would a perfect method. Rounding exceeds approximation "
+        f"in float32 in {above('float32')}; in bfloat16 in {above('bfloat16')}. Largest "
+        f"amplification in float32: {amplified('float32')}; in bfloat16: {amplified('bfloat16')}. "
+        "Supports and landmarks that are chosen by size or by chance may change with the rounding "
+        "of their inputs, row sums of signed features cancel, and rows far below the largest entry "
+        "are rounding noise to an SVD of the whole matrix: all of that counts as rounding here. "
+        f"Values beyond {FLOOR:g} and {CEILING:g} are drawn at the edge."
+    )
