@@ -6,13 +6,12 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from drawing import POLYNOMIALS, caption_states_numbers, drawn_the_same_from_its_csv
 
 from analysis import inputs, modular
 from figures import minimum_degree, polynomial_error, polynomial_rank, rounding
 from figures.gallery import FIGURES
 from figures.profile import Profile
-
-NAMES = ("minimum_degree", "polynomial_error", "polynomial_rank", "rounding")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def tables(small):
-    return {name: FIGURES[name].compute(small) for name in NAMES}
+    return {name: FIGURES[name].compute(small) for name in POLYNOMIALS}
 
 
 @pytest.mark.parametrize("name", ["polynomial_error", "polynomial_rank"])
@@ -33,9 +32,10 @@ def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small
     assert again.equals(tables[name])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_captions_have_no_missing_number(name, tables):
-    assert "nan" not in FIGURES[name].caption(tables[name])
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_the_figure_is_that_of_its_csv_and_caption(name, tables, tmp_path):
+    drawn_the_same_from_its_csv(name, tables[name], tmp_path)
+    caption_states_numbers(name, tables[name])
 
 
 # --- minimum_degree ------------------------------------------------------------------------------

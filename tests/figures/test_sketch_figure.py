@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from drawing import caption_states_numbers, drawn_the_same_from_its_csv
 
 from analysis import inputs
 from approx import parse
@@ -31,10 +32,10 @@ def test_the_same_seed_gives_the_same_table_on_two_processes(small, table):
     assert sketches.compute(dataclasses.replace(small, jobs=2)).equals(table)
 
 
-def test_the_caption_has_no_missing_number(table):
-    text = sketches.caption(table)
-    assert "nan" not in text
-    assert "inf" not in text
+def test_the_figure_is_that_of_its_csv_and_caption(table, tmp_path):
+    drawn_the_same_from_its_csv("sketches", table, tmp_path)
+    caption_states_numbers("sketches", table)
+    assert "inf" not in sketches.caption(table)
 
 
 def test_all_have_the_same_width(wide):

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from drawing import THEOREM, caption_states_numbers, drawn_the_same_from_its_csv
 
 from analysis import inputs
 from analysis.dependent_supports import OneStream
@@ -40,6 +41,13 @@ def predictions(small):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(predicted_error, "TEMPERATURES", (COLD, HOT))
         return predicted_error.compute(dataclasses.replace(small, draws=1000))
+
+
+@pytest.mark.parametrize("name", THEOREM)
+def test_the_figure_is_that_of_its_csv_and_caption(name, entries, collisions, tmp_path):
+    tables = {"entry_error": entries, "collision": collisions}
+    drawn_the_same_from_its_csv(name, tables[name], tmp_path)
+    caption_states_numbers(name, tables[name])
 
 
 # --- entry_error ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from drawing import THEORY, caption_states_numbers, drawn_the_same_from_its_csv
 
 from analysis import inputs
 from analysis.moments import expected_error, monte_carlo
@@ -24,12 +25,6 @@ from figures import (
 )
 from figures.gallery import FIGURES
 from figures.profile import Profile
-from figures.report.build import SHOWN
-
-REGIMES = {"regime_map", "crossings", "entropy", "oracle_gap", "budget_table", "combinations"}
-SKETCHES = {"sketches"}
-POLYNOMIALS = {"minimum_degree", "polynomial_error", "polynomial_rank", "rounding"}
-THEORY = sorted(set(FIGURES) - set(SHOWN) - REGIMES - SKETCHES - POLYNOMIALS)
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +37,6 @@ def tables(small):
     return {name: FIGURES[name].compute(small) for name in THEORY}
 
 
-def test_the_report_takes_only_what_its_template_has_a_place_for():
-    assert THEORY == [
-        "collision", "coupling_gain", "entry_error", "eps_collapse", "inverse_temperature",
-        "log_variance", "performer_error", "performer_ratio", "predicted_error", "ratio_bias",
-        "raw_qr", "recall",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("name", ["coupling_gain", "eps_collapse", "inverse_temperature"])
 def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small):
     again = FIGURES[name].compute(dataclasses.replace(small, jobs=2))
@@ -57,10 +44,9 @@ def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small
 
 
 @pytest.mark.parametrize("name", THEORY)
-def test_captions_have_no_missing_number(name, tables):
-    text = FIGURES[name].caption(tables[name])
-    assert "nan" not in text
-    assert "none of these" not in text
+def test_the_figure_is_that_of_its_csv_and_caption(name, tables, tmp_path):
+    drawn_the_same_from_its_csv(name, tables[name], tmp_path)
+    caption_states_numbers(name, tables[name])
 
 
 # --- performer_ratio -----------------------------------------------------------------------------
