@@ -282,10 +282,11 @@ def features_needed(
     if not guess * block * step <= most:
         return None
     low, high = (fewest - 1) // block, max(whole // block, math.ceil(guess * (1 - 1e-12)))
+    stride = max(1, int(high * DIGITS))
     while not fits(high * block):
         if high * block * step > most:
             return None
-        low, high = high, 2 * high
+        low, high, stride = high, high + stride, 2 * stride
     low, high = _bisected(lambda blocks: fits(blocks * block), low, high)
     low, high = _bisected(fits, max(low * block, fewest - 1), high * block)
     return high * step if high * step <= most else None
