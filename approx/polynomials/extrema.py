@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from approx import checks
 from approx.checks import Array
 
 if TYPE_CHECKING:
@@ -109,35 +108,37 @@ def clenshaw(c: list[Any], bound: Any) -> Function:
     return evaluate
 
 
-def real_roots(coefficients: Array) -> Array:
+def real_roots(coefficients: list[int]) -> Array:
     """Return the distinct real roots of Σ a_j x^j, ascending, to float64.
 
     Sturm's theorem in integers counts the roots of an interval: none is missed, a double root
-    counts once.
+    counts once. All are within 2 max |a_{n−k}/a_n|^{1/k} of 0 (Fujiwara).
 
-    Raises
-    ------
-    ValueError
-        A coefficient is not finite: the degree is too high for float64.
+    Notes
+    -----
+    Cost: integers of O(n) times the digits of a_j; some 10 s for Taylor's of degree 200.
 
     Examples
     --------
     (x − 1)²(x + 2) = x³ − 3x + 2:
 
-    >>> real_roots(np.array([2.0, -3.0, 0.0, 1.0]))
+    >>> real_roots([2, -3, 0, 1])
     array([-2.,  1.])
     """
-    a = checks.array("coefficients", coefficients, ndim=1)
-    ratios = [Fraction(float(x)) for x in np.trim_zeros(a, "b")]
-    if len(ratios) < 2:
+    a = list(coefficients)
+    while a and a[-1] == 0:
+        a.pop()
+    if len(a) < 2:
         return np.empty(0)
-    common = math.lcm(*(x.denominator for x in ratios))
-    chain = _sturm([int(x * common) for x in ratios])
+    lead = abs(a[-1]).bit_length() - 1
+    powers = [-((lead - x.bit_length()) // k) for k, x in enumerate(a[-2::-1], 1) if x]
+    edge = Fraction(2) ** (1 + max(powers, default=0))
+    content = math.gcd(*a)
+    chain = _sturm([x // content for x in a])
     if len(chain[-1]) > 1:  # multiple roots: once each
         chain = _sturm(_quotient(chain[0], chain[-1]))
-    edge = 2 ** (1 + math.ceil(math.log2(1 + max(abs(x / ratios[-1]) for x in ratios[:-1]))))
     roots: list[float] = []
-    _isolate(chain, Fraction(-edge), Fraction(edge), roots)
+    _isolate(chain, -edge, edge, roots)
     return np.array(sorted(roots))
 
 

@@ -260,12 +260,20 @@ class Polynomial:
         """
         if self.basis == "monomial":
             return self
-        top = int(self.exponents[self.mantissas != 0].max(initial=-(10**6)))
-        c = np.ldexp(self.mantissas, _exponent(self.exponents - top))
-        b, twos = np.frexp(_in_powers([_integer(float(x)) for x in c]))
+        mantissas, twos = _in_powers(self.in_integers())
         power, halves = _powers(np.array([1 / self.bound]), self.degree)
-        mantissas, more = np.frexp(b * power[0])
-        return Polynomial(mantissas, twos + halves[0] + more + top, bound=self.bound)
+        mantissas, more = np.frexp(mantissas * power[0])
+        twos = twos + halves[0] + more + self._unit
+        return Polynomial(mantissas, twos, bound=self.bound)
+
+    @property
+    def _unit(self) -> int:
+        return int(self.exponents[self.mantissas != 0].min(initial=0)) - 53
+
+    def in_integers(self) -> list[int]:
+        """Return c_j in units of a power of two that leaves no remainder: all of them exact."""
+        pairs = zip(self.mantissas.tolist(), (self.exponents - self._unit).tolist())
+        return [int(m * 2**53) << (e - 53) if m else 0 for m, e in pairs]
 
     @cached_property
     def log_loss(self) -> float:
@@ -338,8 +346,13 @@ class Polynomial:
         return extrema.clenshaw(c, Decimal(self.bound))
 
     def real_roots(self) -> Array:
-        """Return the distinct real roots, ascending: isolated by Sturm's theorem, none missed."""
-        return extrema.real_roots(self.monomial.coefficients)
+        """Return the distinct real roots, ascending: isolated by Sturm's theorem, none missed.
+
+        Of the coefficients as they are stored, like `sup_errors`: each is off by eps, p by up to
+        eps·e^|x| near exp, which is above e^x from x ≈ −18 on. Roots beyond are those of rounding:
+        Taylor's of degree 100 has none, its coefficients in float64 have two.
+        """
+        return extrema.real_roots(self.monomial.in_integers())
 
     def positive_interval(self) -> tuple[float, float]:
         """Return the largest open interval around 0 where p > 0; (nan, nan) if p(0) ≤ 0.
@@ -351,7 +364,7 @@ class Polynomial:
         >>> Polynomial.of([1, 1, 1 / 2, 1 / 6]).positive_interval()
         (-1.596..., inf)
         """
-        if self.monomial.coefficients[0] <= 0:
+        if self.monomial.mantissas[0] <= 0:
             return math.nan, math.nan
         roots = self.real_roots()
         below, above = roots[roots < 0], roots[roots > 0]
@@ -384,14 +397,8 @@ def _order(d: int, j: int) -> int:
     return math.comb(d + j - 1, j) if j >= 0 else 0
 
 
-def _integer(x: float) -> int:
-    """Return x·2^1074, an integer for every |x| ≤ 1."""
-    top, bottom = x.as_integer_ratio()
-    return top * (2**1074 // bottom)
-
-
-def _in_powers(c: list[int]) -> list[float]:
-    """Return the coefficients of Σ c_k T_k(t) in powers of t, c given in units of 2^−1074."""
+def _in_powers(c: list[int]) -> tuple[Array, Array]:
+    """Return the coefficients of Σ c_k T_k(t) in powers of t, as mantissas and exponents of two."""
     before, term = [0] * len(c), [1] + [0] * (len(c) - 1)
     total = [0] * len(c)
     for k, weight in enumerate(c):
@@ -400,4 +407,5 @@ def _in_powers(c: list[int]) -> list[float]:
         raised = [0, *term[:-1]]
         factor = 1 if k == 0 else 2
         before, term = term, [factor * x - y for x, y in zip(raised, before)]
-    return [x / 2**1074 for x in total]
+    twos = [x.bit_length() for x in total]
+    return np.array([x / 2**e for x, e in zip(total, twos)]), np.array(twos)

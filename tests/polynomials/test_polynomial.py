@@ -176,9 +176,19 @@ def test_root_ratio_tends_to_lambert_w_slowly():
     assert ratio < -float(mpmath.lambertw(1 / mpmath.e))
 
 
+def test_coefficients_beyond_the_range_of_float64_count():
+    """e^−800 T_2 is 2e^−800 x² − e^−800; x^400 − 2^−2400 has the roots ± 2^−6."""
+    p = Polynomial.of([1.0, 1.0, 1.0], basis="chebyshev", bound=1.0, log_scale=[0.0, 0.0, -800.0])
+    np.testing.assert_allclose(p.monomial.log_coefficients, [0, 0, math.log(2) - 800], rtol=1e-15)
+    assert p.rank(99, 99, 2) == p.width(2)
+    wide = Polynomial.of([-1.0, *[0.0] * 399, 1.0], log_scale=[-2400 * math.log(2), *[0.0] * 400])
+    np.testing.assert_allclose(wide.real_roots(), [-(2.0**-6), 2.0**-6], rtol=1e-12)
+    assert math.isnan(wide.positive_interval()[0])
+
+
 @given(st.lists(st.integers(-6, 6), min_size=1, max_size=5))
 def test_roots_are_found_with_their_multiplicity_taken_once(roots):
-    coefficients = np.polynomial.polynomial.polyfromroots(roots)  # integers, exact
+    coefficients = [int(a) for a in np.polynomial.polynomial.polyfromroots(roots)]  # exact
     np.testing.assert_allclose(extrema.real_roots(coefficients), sorted(set(roots)), atol=1e-12)
 
 
