@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import scipy.fft
-from scipy.special import ive
+from scipy.special import ive, log_ndtr
 
 from approx import checks
 from approx.checks import Array
@@ -89,15 +89,24 @@ def bessel(k: Array, bound: float) -> Array:
     return np.asarray(ive(k, bound))
 
 
+def left_out(degree: int, bound: float) -> Array:
+    """Return k > degree, as many as count: I_k(B) falls like e^{−k²/2B}, or faster for k > B."""
+    return degree + 1 + np.arange(64 + 9 * math.ceil(math.sqrt(bound)))
+
+
 def log_tail(degree: int, bound: float) -> float:
     """Return log(2 Σ_{k > degree} I_k(B)) − B, the error of the truncation over e^B.
+
+    For B > 10⁸ the sum is that of `bessel`'s limit, erfc((degree + ½)/√(2B)).
 
     Examples
     --------
     >>> math.exp(log_tail(4, 1.0) + 1)
     0.00059...
     """
-    k = degree + 1 + np.arange(64 + 2 * math.ceil(math.sqrt(bound) + bound / (degree + 1)))
+    if bound > 1e8:
+        return float(log_ndtr(-(degree + 0.5) / math.sqrt(bound))) + math.log(2)
+    k = left_out(degree, bound)
     with np.errstate(under="ignore"):
         tail = 2 * math.fsum(ive(k, bound).tolist())
     return math.log(tail) if tail > 0 else -math.inf

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis import bounds, rank
-from approx.polynomials.chebyshev import Chebyshev
+from approx.polynomials.chebyshev import Chebyshev, log_tail
 from approx.polynomials.least_squares import LeastSquares
 from approx.polynomials.minimax import Minimax
 from approx.polynomials.richardson import Richardson
@@ -64,7 +64,7 @@ def test_measured_errors_are_within_their_bounds(method, norm, n, B):
     bound, error = (f(method, n, B, norm) for f in (bounds.error_bound, bounds.sup_error))
     assert measured <= bound + rounding
     assert measured <= error * (1 + 1e-6) + rounding
-    assert error <= bound * (1 + 1e-9) + 1e-15
+    assert error <= bound * (1 + 1e-9) + 1e-15  # powers are summed in float64
 
 
 @pytest.mark.parametrize("norm", bounds.NORMS)
@@ -88,6 +88,37 @@ def test_errors_are_those_of_the_polynomials_in_many_digits(method, n, B):
     found = [bounds.sup_error(method, n, B, norm) for norm in bounds.NORMS]
     assert found[0] == pytest.approx(errors.relative, rel=2e-6, abs=slack)
     assert found[1] == pytest.approx(errors.scaled, rel=2e-6, abs=100 * EPS)
+
+
+@pytest.mark.parametrize(("n", "B"), [(0, 2.0), (5, 100.0), (17, 3.0), (30, 1.0)])
+def test_errors_of_the_interpolant_however_small(n, B):
+    """At n = 30, B = 1 the error is 10^−44, far below the rounding of stored coefficients."""
+    with mpmath.workdps(60 + int(2 * B)):
+        B, nodes = mpmath.mpf(B), [mpmath.pi * (j + 0.5) / (n + 1) for j in range(n + 1)]
+        values = [mpmath.exp(B * mpmath.cos(t)) for t in nodes]
+        c = [2 * sum(f * mpmath.cos(k * t) for f, t in zip(values, nodes)) / (n + 1)
+             for k in range(n + 1)]  # fmt: skip
+        for norm, at in (("relative", -1), ("scaled", 1)):  # where each is worst
+            p = sum(a * at**k for k, a in enumerate(c)) - c[0] / 2
+            unit = mpmath.exp(at * B)
+            want = float(abs(p - unit) / unit)
+            found = bounds.sup_error("interpolation", n, float(B), norm)
+            assert found == pytest.approx(want, rel=1e-10)
+            assert found <= bounds.error_bound("interpolation", n, float(B), norm)
+
+
+def test_long_intervals():
+    """The rest of the series and I_0 + 2 Σ_{1 ≤ k ≤ n} I_k are e^B; beyond 10⁸ its limit."""
+    for n, B in ((44, 2000.0), (100, 1e4)):
+        with mpmath.workdps(30):
+            first = sum((2 if k else 1) * mpmath.besseli(k, B) for k in range(n + 1))
+            tail = float(1 - first * mpmath.exp(-B))
+        assert math.exp(log_tail(n, B)) == pytest.approx(tail, rel=1e-13)
+    assert log_tail(20_000, 1e8) == pytest.approx(log_tail(20_000, 1.0000001e8), abs=1e-6)
+    assert bounds.error_bound("interpolation", 4, 2.0**50, "scaled") == pytest.approx(2)
+    for method in ("chebyshev", "interpolation"):
+        assert bounds.sup_error(method, 4, 1e4) == math.inf
+        assert bounds.sup_error(method, 4, 1e4, "scaled") == pytest.approx(1, abs=0.05)
 
 
 @given(st.integers(0, 60), st.floats(0.1, 16))
