@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln
 
 from approx._exp import exp_rows
 from approx.checks import Array
 from approx.parts import rescale
 from approx.polynomials.polynomial import Polynomial
+from approx.polynomials.taylor import Taylor
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,12 +65,17 @@ class Powers(Polynomial):
 
 
 def powers(weights: list[float], sizes: list[int], bound: float = math.inf) -> Powers:
-    """Return Σ_i w_i (1 + x/n_i)^{n_i}, a_j = Σ_i w_i C(n_i, j)/n_i^j."""
-    j = np.arange(max(sizes) + 1)
-    logs = np.full((len(sizes), len(j)), -np.inf)
-    for row, n in zip(logs, sizes):
-        i = j[: n + 1]
-        row[: n + 1] = gammaln(n + 1.0) - gammaln(i + 1.0) - gammaln(n - i + 1.0) - i * math.log(n)
-    top = logs.max(axis=0)
-    p = Polynomial.of(np.array(weights) @ np.exp(logs - top), bound=bound, log_scale=top)
-    return Powers(p.mantissas, p.exponents, "monomial", bound, tuple(weights), tuple(sizes))
+    """Return Σ_i w_i (1 + x/n_i)^{n_i}, a_j = Σ_i w_i C(n_i, j)/n_i^j.
+
+    C(n, j)/n^j = Π_{i < j} (1 − i/n)/j!: logarithms of factorials would cancel.
+    """
+    i = np.arange(max(sizes))
+    logs = np.zeros((len(sizes), len(i) + 1))
+    with np.errstate(divide="ignore"):
+        for row, n in zip(logs, sizes):
+            row[1:] = np.log1p(-np.minimum(i / n, 1.0)).cumsum()
+    series, top = Taylor(len(i)).polynomial(), logs.max(axis=0)
+    twos = np.floor(top / math.log(2))
+    m, e = np.frexp(series.mantissas * (np.array(weights) @ np.exp(logs - twos * math.log(2))))
+    exponents = series.exponents + e + twos.astype(np.int64)
+    return Powers(m, exponents, "monomial", bound, tuple(weights), tuple(sizes))
