@@ -87,16 +87,18 @@ def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
         near = remez(degree, short, weight)
         if near.level > 1 - 1e-8:
             return _extended(near, bound)
-    found = _exchange(degree, bound, weight, FLOAT64)
+    # e^x spans e^{2B}; the level is near that of (B/2)^{n+1}/(n+1)!
+    span = 2 * bound if weight == "relative" else bound
+    depth = float(gammaln(degree + 2.0)) - (degree + 1) * math.log(bound / 2)
+    # float64 would end in its rounding
+    found = _exchange(degree, bound, weight, FLOAT64) if depth < 36 + bound else None
     if found is None:
-        # e^x spans e^{2B}; the level is near that of (B/2)^{n+1}/(n+1)!
-        log_level = (degree + 1) * math.log(bound / 2) - float(gammaln(degree + 2.0))
-        lost = (2 * bound if weight == "relative" else bound) - min(0.0, log_level)
-        digits = 25 + degree + int(lost / math.log(10))
+        digits = 25 + degree + int((span + max(0.0, depth)) / math.log(10))
         if digits > MOST:
+            lower = "a smaller bound" if span > depth else "a lower degree"
             raise ArithmeticError(
                 f"the best polynomial of degree {degree} on [−{bound:g}, {bound:g}], weight "
-                f"{weight}, needs {digits} digits, more than {MOST}: give a smaller bound"
+                f"{weight}, needs {digits} digits, more than {MOST}: give {lower}"
             )
         with localcontext(prec=digits):
             found = _exchange(degree, bound, weight, digits)
