@@ -98,10 +98,11 @@ class RandomMaclaurin(Method):
 
     def rate(self, Q: Array, K: Array) -> float:
         """Return λ, the root of the mean of M over all pairs, within bounds."""
-        q, k = (np.asarray(x, np.float64) for x in (Q, K))
+        tops = [float(np.abs(x).max()) or 1.0 for x in (Q, K)]  # M is of order 4 in them
+        q, k = (np.asarray(x, np.float64) / top for x, top in zip((Q, K), tops))
         C, A, B = np.sum((q.T @ q) * (k.T @ k)), np.square(q), np.square(k)
         mean = (A.sum() * B.sum() + 2 * C - 2 * A.sum(axis=0) @ B.sum(axis=0)) / len(q) / len(k)
-        return float(np.clip(math.sqrt(max(mean, 0.0)), *RATES))
+        return float(np.clip(math.sqrt(max(mean, 0.0)) * math.prod(tops), *RATES))
 
     def log_law(self, N: Array, rate: float) -> Array:
         """Return log P(N)."""

@@ -121,6 +121,16 @@ def test_moments_are_finite_at_hot_logits(spec):
     assert np.isfinite(values.block(slice(None), shift=values.row_log())).all()
 
 
+@pytest.mark.parametrize("spec", SPECS)
+def test_vectors_of_any_length(spec):
+    """|q||k| of 1e156, whose square is no float64, then 1e-400."""
+    for size in (1e78, 1e-200):
+        Q, K = np.full((2, 3), size), np.array([[size, -size, 0.0]] * 2)
+        values = parse(spec).approximate(Q, K, rng=0)
+        assert np.isfinite(values.block(slice(None), shift=values.row_log())).all()
+        assert not np.isnan(np.concatenate(parse(spec).moments(Q, K))).any()
+
+
 def test_errors():
     with pytest.raises(ValueError, match="degree must be even, got 3"):
         SquaredSketch(inner=2, degree=3)
