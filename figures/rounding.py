@@ -84,10 +84,10 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def crossing(table: pd.DataFrame, degree: int, dtype: str) -> float:
-    """Return the least −x from which truncation is above rounding, on the grid; nan if none."""
+    """Return the least −x of the grid from which on truncation is above rounding; nan if none."""
     wide = table[table.degree == degree].pivot(index="x", columns="dtype", values="value")
-    above = wide.index[wide["exact"] > wide[dtype]]
-    return float(-above.max()) if len(above) else math.nan
+    above = (wide["exact"] > wide[dtype]).cummin()  # from the lowest x up
+    return float(-wide.index[above].max()) if above.any() else math.nan
 
 
 def caption(table: pd.DataFrame) -> str:

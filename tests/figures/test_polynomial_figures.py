@@ -169,4 +169,10 @@ def test_rounding_as_published(tables):
             assert value <= 2 * (degree + 4) * np.finfo(dtype).eps * math.exp(2 * -x)
     # in float32 rounding is above truncation up to a larger |x|
     table = tables["rounding"]
+    for degree in rounding.DEGREES:  # beyond, and not at the place before
+        x = -rounding.crossing(table, degree, "float64")
+        later = [at[degree, "exact", y] > at[degree, "float64", y]
+                 for y in rounding.PLACES if y <= x + 0.5]  # fmt: skip
+        assert not later[0]
+        assert all(later[1:])
     assert rounding.crossing(table, 33, "float32") > rounding.crossing(table, 33, "float64")
