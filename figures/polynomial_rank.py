@@ -144,9 +144,9 @@ def caption(table: pd.DataFrame) -> str:
     for name, part in table[table.degree < 0].groupby("input", sort=False):
         wide = part.pivot(index="temperature", columns="method", values="value")
         n = part.n.iloc[0]
-        useful = wide.index[wide.minimax < n]
-        if len(useful):
-            t = useful.min()
+        useful = (wide.minimax < n)[::-1].cummin()  # from the highest t down
+        if useful.any():
+            t = useful.index[useful].min()
             sentences.append(
                 f"{name} (d = {part.d.iloc[0]}) from t = {t:g} on, where it is "
                 f"{wide.minimax[t]:.0f} beside an ε-rank of {wide.exact[t]:.0f}"
@@ -161,8 +161,8 @@ def caption(table: pd.DataFrame) -> str:
         f"Ranks of Taylor kernels: formula, numerical rank and exact rank modulo 2³¹ − 1 agree in "
         f"{agree.sum()} of {len(agree)} cases, min(n, l, C(d + p, p)) for generic points; on a "
         f"sphere fewer: {pair[1]:.0f} instead of {pair[0]:.0f} at d = {d}, p = {degree}. Other "
-        f"panels: #{{s > {EPSILON:g} s₁}} of exp(q·k), and the least C(d + n, n) whose polynomial "
-        f"is near enough, which holds for all inputs of these sizes and logits. It is below n for "
-        f"{'; '.join(sentences)}. Before, the bound says nothing: it counts all monomials of d "
-        f"variables, the kernel needs far fewer."
+        f"panels: #{{s > {EPSILON:g} s₁}} of exp(q·k), and its bound, min(n, l, C(d + p, p)) for "
+        f"the least degree p whose error on [−B, B], B the largest |logit|, is at most "
+        f"{EPSILON:g} s₁/√(nl). It is below n for {'; '.join(sentences)}. Before, the bound says "
+        f"nothing: it counts all monomials of d variables, the kernel needs far fewer."
     )
