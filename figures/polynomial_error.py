@@ -144,5 +144,5 @@ def caption(table: pd.DataFrame) -> str:
         f"{negative[0.5, 3, TAYLOR]:.1%} at t = 0.5 and {negative[1.0, 3, TAYLOR]:.1%} at t = 1, "
         f"of degree 4 {negative[0.5, 4, TAYLOR]:.1%}; the "
         f"Chebyshev truncation of degree 4 {negative[0.5, 4, chebyshev]:.1%} at t = 0.5. Rows "
-        f"without a positive sum, of {table.n.iloc[0]} (error 1): {rows}."
+        f"without a positive sum, of {table.n.iloc[0]}, each counted as an error of 1: {rows}."
     )
