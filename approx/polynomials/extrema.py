@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from approx.polynomials.polynomial import Polynomial
 
 RATIO = (math.sqrt(5) - 1) / 2
+MOST = 2000  # digits: some 20 s
 Function = Callable[[Any], Any]
 
 
@@ -50,8 +51,11 @@ def sup_errors(p: Polynomial, B: float) -> tuple[float, float]:
     """
     size = float(p.log_bound(np.array([B]))[0])
     lost = (max(size, B) + B) / math.log(10)
-    if not lost < 1e5:
-        raise ValueError(f"the largest error on [−{B:g}, {B:g}] would need {lost:.3g} digits")
+    if not lost < MOST:
+        raise ValueError(
+            f"the largest error on [−{B:g}, {B:g}] would need {lost:.3g} digits, more than {MOST}: "
+            f"give a smaller bound, or use analysis.bounds.sup_error"
+        )
     exp = np.frompyfunc(Decimal.exp, 1, 1)
     grid = B * np.cos(np.linspace(np.pi, 0, 16 * (p.degree + 2)))
     with localcontext(prec=30 + int(lost)):

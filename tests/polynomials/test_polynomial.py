@@ -281,6 +281,8 @@ def test_a_largest_error_between_the_points_of_the_grid():
 def test_a_bound_is_needed_for_an_error():
     with pytest.raises(ValueError, match="bound must be finite"):
         Taylor(3).polynomial().sup_errors()
+    with pytest.raises(ValueError, match=r"would need 8.69e\+03 digits, more than 2000"):
+        Taylor(3).polynomial(1e4).sup_errors()
     assert Taylor(3).polynomial().sup_errors(1.0) == Taylor(3).polynomial(1.0).sup_errors()
 
 
