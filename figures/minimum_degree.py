@@ -9,10 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.bounds import minimum_degree
-from analysis.sweep import parallel
 from approx.polynomials.monomials import width
 from figures import style
-from figures.profile import Profile
+from figures.profile import Profile, Row
 
 TITLE = "The degree an error asks for"
 COLUMNS = ("method", "norm", "bound", "epsilon", "metric", "value")
@@ -38,7 +37,7 @@ class _Task(NamedTuple):
     bound: float
 
 
-def _study(task: _Task) -> list[tuple[str, str, float, float, str, float]]:
+def _study(task: _Task) -> list[Row]:
     degrees = [minimum_degree(task.method, task.bound, e, task.norm) for e in EPSILONS]
     return [(*task, e, "degree", float(n)) for e, n in zip(EPSILONS, degrees)]
 
@@ -46,8 +45,7 @@ def _study(task: _Task) -> list[tuple[str, str, float, float, str, float]]:
 def compute(profile: Profile) -> pd.DataFrame:
     """Return the degrees, for five B, two ε, four methods and two norms."""
     tasks = [_Task(method, norm, B) for method, norm in ASKED for B in BOUNDS]
-    found = parallel(_study, tasks, jobs=profile.jobs, progress=profile.progress, label="degrees")
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    return profile.study(_study, tasks, "degrees", COLUMNS)
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -7,15 +7,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis import inputs as data
 from analysis.inputs import Inputs
 from analysis.metrics import compare
-from analysis.sweep import parallel
 from approx import exact, parse
 from figures import style
-from figures.profile import Profile
+from figures.profile import Profile, Row
 
 TITLE = "Polynomials at equal width"
 COLUMNS = (
@@ -61,20 +59,19 @@ class _Task(NamedTuple):
     temperature: float
 
 
-def _study(task: _Task) -> list[tuple[object, ...]]:
+def _study(task: _Task) -> list[Row]:
     x = task.inputs.at_temperature(task.temperature)
-    rows: list[tuple[object, ...]] = []
-    with threadpool_limits(1):
-        logits = np.asarray(exact.logits(x.Q, x.K), np.float64)
-        bound, spread = float(np.abs(logits).max()), float(3 * logits.std())
-        for name, spec in SPECS.items():
-            for n in DEGREES:
-                if name.startswith("Richardson") and n % 2:
-                    continue
-                method = parse(spec.format(n=n, half=n // 2, s=spread))
-                found = compare(method.approximate(x.Q, x.K), x.Q, x.K)
-                head = (x.name, x.n, x.l, x.d, task.temperature, bound, n, name)
-                rows += [(*head, metric, float(found[metric])) for metric in METRICS]
+    rows: list[Row] = []
+    logits = np.asarray(exact.logits(x.Q, x.K), np.float64)
+    bound, spread = float(np.abs(logits).max()), float(3 * logits.std())
+    for name, spec in SPECS.items():
+        for n in DEGREES:
+            if name.startswith("Richardson") and n % 2:
+                continue
+            method = parse(spec.format(n=n, half=n // 2, s=spread))
+            found = compare(method.approximate(x.Q, x.K), x.Q, x.K)
+            head = (x.name, x.n, x.l, x.d, task.temperature, bound, n, name)
+            rows += [(*head, metric, float(found[metric])) for metric in METRICS]
     return rows
 
 
@@ -83,8 +80,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     count = min(COUNT, max(x.n for x in profile.inputs))
     x = data.gaussian(count, D, rng=profile.seed)
     tasks = [_Task(x, t) for t in TEMPERATURES]
-    found = parallel(_study, tasks, jobs=profile.jobs, progress=profile.progress, label="errors")
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    return profile.study(_study, tasks, "errors", COLUMNS)
 
 
 def draw(table: pd.DataFrame) -> Figure:

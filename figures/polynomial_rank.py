@@ -7,18 +7,16 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis import inputs as data
 from analysis import modular
 from analysis.bounds import epsilon_rank_bound
 from analysis.inputs import Inputs
 from analysis.rank import exact_singular_values, summary
-from analysis.sweep import parallel
 from approx import exact
 from approx.polynomials.taylor import Taylor
 from figures import style
-from figures.profile import Profile, first
+from figures.profile import Profile, Row, first
 
 TITLE = "Rank of polynomials, and of exp(q·k)"
 COLUMNS = ("input", "n", "l", "d", "temperature", "degree", "method", "metric", "value")
@@ -38,14 +36,13 @@ class _Task(NamedTuple):
     seed: int
 
 
-def _study(task: _Task) -> list[tuple[object, ...]]:
-    with threadpool_limits(1):
-        return _generic(task) if task.inputs is None else _real(task)
+def _study(task: _Task) -> list[Row]:
+    return _generic(task) if task.inputs is None else _real(task)
 
 
-def _generic(task: _Task) -> list[tuple[object, ...]]:
+def _generic(task: _Task) -> list[Row]:
     d, degree, n = task.d, task.degree, task.rows
-    rows: list[tuple[object, ...]] = []
+    rows: list[Row] = []
     for name, sphere in (("generic points", False), ("sphere", True)):
         x = (data.sphere if sphere else data.gaussian)(n, d, rng=task.seed).at_temperature(0.5)
         estimate = Taylor(degree).approximate(x.Q, x.K)
@@ -60,15 +57,13 @@ def _generic(task: _Task) -> list[tuple[object, ...]]:
     return rows
 
 
-def _real(task: _Task) -> list[tuple[object, ...]]:
+def _real(task: _Task) -> list[Row]:
     assert task.inputs is not None
     x = task.inputs.at_temperature(task.temperature)
     s = exact_singular_values(x)
     logits = np.asarray(exact.logits(x.Q, x.K), np.float64)
     head = (x.name, x.n, x.l, x.d, task.temperature, -1)
-    rows: list[tuple[object, ...]] = [
-        (*head, "exact", "epsilon_rank", float(np.sum(s > EPSILON * s[0])))
-    ]
+    rows: list[Row] = [(*head, "exact", "epsilon_rank", float(np.sum(s > EPSILON * s[0])))]
     # s is over the largest entry, the bound over e^B
     largest = s[0] * np.exp(logits.max() - np.abs(logits).max())
     for method in BOUNDS:
@@ -88,8 +83,7 @@ def compute(profile: Profile) -> pd.DataFrame:
         for n in range(1, most + 1)
     ]
     tasks += [_Task(x, t, x.d, -1, count, profile.seed) for x in heads for t in TEMPERATURES]
-    found = parallel(_study, tasks, jobs=profile.jobs, progress=profile.progress, label="ranks")
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    return profile.study(_study, tasks, "ranks", COLUMNS)
 
 
 def _ranks(table: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis import inputs as data
 from analysis.inputs import Inputs
@@ -37,7 +36,7 @@ LIMIT = f"tensor_power(n={DEGREE})"  # of the sketches, as m grows
 TAYLOR = "taylor(degree=2)"  # C(18, 2) = 153 columns
 BASELINES = (LIMIT, TAYLOR, "uniform()")
 LINES = {LIMIT: "-", TAYLOR: "-.", "uniform()": "--"}
-QUICK, MOST = 200, 200  # draws of a profile that is small; draws of a cell at most
+MOST = 200  # draws of a cell
 KERNEL, TV = "kernel_relative_frobenius", "attention_tv"
 EXPECTED = "expected_kernel_error"
 
@@ -49,11 +48,6 @@ class _Task(NamedTuple):
     draws: int
     trials: int
     seed: int
-
-
-def _study(task: _Task) -> list[Row]:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
-        return _rows(task)
 
 
 def _rows(task: _Task) -> list[Row]:
@@ -89,7 +83,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     variance may be believed (`analysis.moments.MonteCarlo`); attention_tv, negative_fraction,
     nonpositive_rows: means over trials.
     """
-    n = COUNT if profile.draws > QUICK else 24
+    n = 24 if profile.grid == "quick" else COUNT
     raw = data.gaussian(n, D, rng=profile.seed)
     cells = [(TEMPERATURE, m) for m in SIZES] + [(t, M) for t in TEMPERATURES if t != TEMPERATURE]
     draws, trials = min(profile.draws, MOST), max(2, profile.trials)
@@ -103,7 +97,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     for t in TEMPERATURES:
         x = raw.at_temperature(t)
         tasks += [_Task(x, parse(spec), -1, draws, trials, profile.seed) for spec in BASELINES]
-    return profile.study(_study, tasks, "sketches")
+    return profile.study(_rows, tasks, "sketches")
 
 
 def _families(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
