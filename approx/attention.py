@@ -1,0 +1,343 @@
+"""Attention itself: kernel regression, its scores, its scales, and the linear form.
+
+Arrays may have leading axes (heads, batches): queries (…, n, d), keys (…, l, d), values (…, l, c).
+Logits are not scaled here unless a function says so.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks, memory
+from approx._jit import kernel
+from approx.checks import Array
+
+
+def softmax(logits: Array) -> Array:
+    """Return exp(x − max)/Σ over the last axis.
+
+    Examples
+    --------
+    >>> softmax(np.array([0.0, np.log(3.0)]))
+    array([0.25, 0.75])
+    """
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def _logits(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array, Array]:
+    q, k = checks.array("Q", Q), checks.array("K", K)
+    if q.ndim < 2 or k.ndim < 2 or q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"Q and K must be (…, n, d) and (…, l, d), got {q.shape} and {k.shape}")
+    memory.reserve(16 * math.prod(q.shape[:-1]) * k.shape[-2], "the logits", "n or l")
+    return q, k, q @ np.swapaxes(k, -1, -2)
+
+
+# Kernel regression
+
+
+def nadaraya_watson(Q: ArrayLike, K: ArrayLike, *, w: float = 1.0) -> Array:
+    """Return the weights of Nadaraya–Watson regression with a Gaussian kernel, (…, n, l).
+
+    G(√w (q − k_j))/Σ_c G(√w (q − k_c)),  G(u) = (2π)^{−d/2} e^{−|u|²/2}: softmax(−w|q − k|²/2).
+
+    Parameters
+    ----------
+    w : float
+        > 0; multiplies the square. A bandwidth h is w = 1/h²; w² where w multiplies q − k.
+
+    Notes
+    -----
+    Computed from differences, as it is defined; its bridge to softmax is `regression_logits`.
+
+    References
+    ----------
+    .. [1] E. Nadaraya, "On estimating regression", 1964; G. Watson, "Smooth regression analysis",
+       1964.
+
+    Examples
+    --------
+    >>> nadaraya_watson([[0.0]], [[1.0], [-1.0]])
+    array([[0.5, 0.5]])
+    """
+    q, k = checks.array("Q", Q), checks.array("K", K)
+    if q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"Q and K must have the same width d, got {q.shape} and {k.shape}")
+    memory.reserve(8 * math.prod(q.shape) * k.shape[-2], "the differences", "n or l")
+    difference = q[..., :, None, :] - k[..., None, :, :]
+    return softmax(-0.5 * checks.positive("w", w) * np.square(difference).sum(axis=-1))
+
+
+def regression_logits(Q: ArrayLike, K: ArrayLike, *, w: float = 1.0) -> Array:
+    """Return w·(q·k − |k|²/2): its softmax is `nadaraya_watson`, as |q|² cancels in a row.
+
+    So kernel regression is softmax(w·q·k) iff |k| is the same for all keys.
+    """
+    _, k, x = _logits(Q, K)
+    return np.asarray(checks.positive("w", w) * (x - 0.5 * np.square(k).sum(axis=-1)[..., None, :]))
+
+
+def simple_normalisation(scores: ArrayLike) -> tuple[Array, float]:
+    """Return a_j/Σ_c a_c over the last axis, and the share of rows for which these are no weights.
+
+    Weights need a ≥ 0 and a positive sum; a row whose sum is 0 gives zeros.
+
+    Examples
+    --------
+    >>> simple_normalisation([[1.0, 3.0], [2.0, -1.0]])
+    (array([[ 0.25,  0.75],
+           [ 2.  , -1.  ]]), 0.5)
+    """
+    a = checks.array("scores", scores)
+    total = a.sum(axis=-1, keepdims=True)
+    weights = np.divide(a, total, out=np.zeros_like(a), where=total != 0)
+    bad = (a < 0).any(axis=-1) | (total[..., 0] <= 0)
+    return weights, float(bad.mean())
+
+
+# Scores
+
+
+def additive_scores(
+    Q: ArrayLike, K: ArrayLike, W_q: ArrayLike, W_k: ArrayLike, w_v: ArrayLike
+) -> Array:
+    """Return w_vᵀ tanh(W_q q + W_k k) for every pair, (…, n, l).
+
+    Parameters
+    ----------
+    Q, K : (…, n, a), (…, l, b)
+        Queries and keys of different lengths.
+    W_q, W_k, w_v : (h, a), (h, b), (h,)
+
+    Notes
+    -----
+    Not a function of q·k, and of no bounded rank: tanh is entrywise over (…, n, l, h), which is
+    held. Cost: (n·a + l·b)·h multiply-adds and n·l·h tanh.
+
+    References
+    ----------
+    .. [1] D. Bahdanau, K. Cho, Y. Bengio, "Neural machine translation by jointly learning to align
+       and translate", ICLR 2015, appendix A.1.2.
+    """
+    q, k = checks.array("Q", Q), checks.array("K", K)
+    wq, wk, wv = checks.array("W_q", W_q), checks.array("W_k", W_k), checks.array("w_v", w_v)
+    left, right = q @ wq.T, k @ wk.T
+    memory.reserve(16 * math.prod(left.shape) * right.shape[-2], "the scores", "n, l or h")
+    return np.asarray(np.tanh(left[..., :, None, :] + right[..., None, :, :]) @ wv)
+
+
+def dot_product_attention(
+    Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, causal: bool = False, scale: float | None = None
+) -> Array:
+    """Return softmax(scale·Q Kᵀ) V, (…, n, c); scale 1/√d by default.
+
+    References
+    ----------
+    .. [1] A. Vaswani et al., "Attention is all you need", NIPS 2017, Eq. (1).
+    """
+    q, _, x = _logits(Q, K)
+    x *= 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    if causal:
+        as_many_keys(*x.shape[-2:])
+        x = np.where(np.tri(x.shape[-1], dtype=bool), x, -np.inf)
+    return np.asarray(softmax(x) @ checks.array("V", V))
+
+
+def as_many_keys(n: int, l: int) -> None:
+    """Raise ValueError unless n = l, which a causal mask needs."""
+    if n != l:
+        raise ValueError(f"causal needs as many keys as queries, got n={n}, l={l}")
+
+
+def self_attention(
+    X: ArrayLike, W_q: ArrayLike, W_k: ArrayLike, W_v: ArrayLike, *, causal: bool = False
+) -> Array:
+    """Return softmax(X W_q (X W_k)ᵀ/√b) X W_v, (…, n, c).
+
+    Parameters
+    ----------
+    X : (…, n, d)
+    W_q, W_k : (d, b)
+        The scale is 1/√b.
+    W_v : (d, c)
+    """
+    x = checks.array("X", X)
+    q, k, v = (x @ checks.array(name, W) for name, W in zip("qkv", (W_q, W_k, W_v)))
+    return dot_product_attention(q, k, v, causal=causal)
+
+
+def multi_head_attention(
+    X: ArrayLike,
+    W_q: ArrayLike,
+    W_k: ArrayLike,
+    W_v: ArrayLike,
+    W_o: ArrayLike,
+    *,
+    causal: bool = False,
+) -> Array:
+    """Return the concatenation of `self_attention` of every head, times W_o, (n, d_out).
+
+    Parameters
+    ----------
+    X : (n, d)
+    W_q, W_k, W_v : (heads, d, b), (heads, d, b), (heads, d, c)
+    W_o : (heads·c, d_out)
+    """
+    heads = self_attention(checks.array("X", X, ndim=2)[None], W_q, W_k, W_v, causal=causal)
+    joined = np.moveaxis(heads, 0, 1).reshape(heads.shape[1], -1)
+    return np.asarray(joined @ checks.array("W_o", W_o, ndim=2))
+
+
+# Linear attention
+
+
+@kernel
+def _running_sums(phi_q: Any, phi_k: Any, v: Any, state: Any, out: Any) -> None:
+    for i in range(phi_q.shape[0]):
+        for r in range(phi_k.shape[1]):
+            a, b = phi_k[i, r], phi_q[i, r]
+            for c in range(v.shape[1]):
+                state[r, c] += a * v[i, c]
+                out[i, c] += b * state[r, c]
+
+
+def linear_attention(
+    phi_q: ArrayLike,
+    phi_k: ArrayLike,
+    V: ArrayLike,
+    *,
+    causal: bool = False,
+    normalise: bool = True,
+) -> Array:
+    """Return D⁻¹ φ(Q) (ψ(K)ᵀ V) for any features, (…, n, c); nothing of size n×l.
+
+    Parameters
+    ----------
+    phi_q, phi_k : (…, n, m), (…, l, m)
+        φ(Q) and ψ(K).
+    V : (…, l, c)
+    causal : bool
+        Query i sees keys 0…i: S_i = S_{i−1} + ψ(k_i) v_iᵀ, one (m, c) sum that runs along.
+    normalise : bool
+        Divide by the row sums φ(q)·Σψ(k); a row whose sum is ≤ 0 gives 0.
+
+    Notes
+    -----
+    The matrix D⁻¹ φ(Q) ψ(K)ᵀ, never formed here, has rank ≤ m: with m features of width d each
+    head is limited by m, not by d. Equal to the other order of association, (φ(Q) ψ(K)ᵀ) V, up to
+    rounding. Cost: 2·n·m·c multiply-adds, (m, c) numbers.
+
+    References
+    ----------
+    .. [1] A. Katharopoulos et al., "Transformers are RNNs", ICML 2020, Eq. (5), (18)–(20).
+
+    Examples
+    --------
+    >>> one = np.ones((2, 1))
+    >>> linear_attention(one, one, [[1.0], [3.0]], causal=True)
+    array([[1.],
+           [2.]])
+    """
+    left, right, v = (checks.array(n, x) for n, x in (("phi_q", phi_q), ("phi_k", phi_k), ("V", V)))
+    if left.shape[-1] != right.shape[-1] or right.shape[:-1] != v.shape[:-1]:
+        raise ValueError(
+            "phi_q, phi_k, V must be (…, n, m), (…, l, m), (…, l, c), got "
+            f"{left.shape}, {right.shape}, {v.shape}"
+        )
+    if normalise:
+        v = np.concatenate([v, np.ones((*v.shape[:-1], 1), v.dtype)], axis=-1)
+    if causal:
+        as_many_keys(left.shape[-2], right.shape[-2])
+        y = _causal(left, right, v)
+    else:
+        y = left @ (np.swapaxes(right, -1, -2) @ v)
+    if not normalise:
+        return np.asarray(y)
+    total = y[..., -1:]
+    return np.divide(y[..., :-1], total, out=np.zeros_like(y[..., :-1]), where=total > 0)
+
+
+def _causal(left: Array, right: Array, v: Array) -> Array:
+    heads = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    dtype = np.result_type(left, right, v)
+    flat = [
+        np.ascontiguousarray(np.broadcast_to(x, (*heads, *x.shape[-2:])), dtype).reshape(
+            -1, *x.shape[-2:]
+        )
+        for x in (left, right, v)
+    ]
+    out = np.zeros((len(flat[0]), left.shape[-2], v.shape[-1]), dtype)
+    for a, b, c, y in zip(*flat, out):
+        _running_sums(a, b, c, np.zeros((b.shape[1], c.shape[1]), dtype), y)
+    return out.reshape(*heads, *out.shape[1:])
+
+
+def linear_weights(phi_q: ArrayLike, phi_k: ArrayLike, *, causal: bool = False) -> Array:
+    """Return D⁻¹ φ(Q) ψ(K)ᵀ itself, (…, n, l): what `linear_attention` multiplies V by."""
+    _, k, _ = _logits(phi_q, phi_k)
+    identity = np.broadcast_to(np.eye(k.shape[-2]), (*k.shape[:-2], k.shape[-2], k.shape[-2]))
+    return linear_attention(phi_q, phi_k, identity, causal=causal)
+
+
+# relu², and scales that know the length
+
+
+def relu_squared(Q: ArrayLike, K: ArrayLike, *, scaling: str = "ns") -> Array:
+    """Return relu²(Q Kᵀ)/(l·s) or relu²(Q Kᵀ/l), (…, n, l), not normalised by row sums.
+
+    Parameters
+    ----------
+    Q, K : (…, n, s), (…, l, s)
+    scaling : {"ns", "n2"}
+        ``ns``: 1/(l·s), as (1/l)·relu²(Q Kᵀ/√s); ``n2``: 1/l², as public code has it.
+
+    Notes
+    -----
+    relu² of logits of variance 1 has mean ½ (symmetric), so row sums under ``ns`` do not depend on
+    l, and under ``n2`` they fall as s/l.
+
+    References
+    ----------
+    .. [1] W. Hua, Z. Dai, H. Liu, Q. Le, "Transformer quality in linear time", ICML 2022, Eq. (5)
+       and its code.
+    """
+    q, k, x = _logits(Q, K)
+    l, s = k.shape[-2], q.shape[-1]
+    divisor = l * s if checks.one_of("scaling", scaling, ("ns", "n2")) == "ns" else l * l
+    return np.asarray(np.square(np.maximum(x, 0.0)) / divisor)
+
+
+def log_length_scale(n: int, d: int, *, base: int = 512) -> float:
+    """Return κ·log(n)/d with κ such that n = base gives 1/√d: the log-n scale of the logits.
+
+    For iid Gaussian logits of standard deviation β the entropy of softmax is log n − β²/2 while
+    β < √(2 log n): β ∝ log n makes it grow more slowly than log n, and is not invariance.
+
+    Examples
+    --------
+    >>> log_length_scale(512, 64)
+    0.125
+    """
+    checks.integer("n", n, least=1)
+    return math.log(n) / (math.log(checks.integer("base", base, least=2)) * math.sqrt(d))
+
+
+def jacobian_norm(weights: ArrayLike) -> Array:
+    """Return ‖diag(p) − p pᵀ‖_F, the derivative of softmax at weights p (…, l), (…,).
+
+    √(Σp² − 2Σp³ + (Σp²)²): ½ for two equal weights, √(1/l − 1/l²) for l, 0 where saturated.
+
+    Examples
+    --------
+    >>> float(jacobian_norm([0.5, 0.5]))
+    0.5
+    """
+    p = checks.array("weights", weights)
+    square = np.square(p).sum(axis=-1)
+    # Σp²(1 − p)² + Σ_{i≠j} p_i² p_j²: no cancellation at a saturated softmax
+    others = np.square(p) * (square[..., None] - np.square(p))
+    return np.asarray(np.sqrt(np.sum(np.square(p * (1 - p)) + np.maximum(others, 0.0), axis=-1)))
