@@ -1,0 +1,256 @@
+"""The gated attention unit, and FLASH: local quadratic attention plus global linear attention.
+
+With X (n, d), widths e and s: U = swish(X W_u), V = swish(X W_v) (n, e), Z = swish(X W_z) (n, s),
+queries and keys Z·γ + β, one pair (γ, β) each, and O = (U ⊙ A V) W_o. Kinds of unit differ in A.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike
+from scipy.special import expit
+
+from approx import attention, checks, memory, sampled
+from approx.base import Approximation
+from approx.checks import Array
+from approx.parts import Addition, Factors
+from approx.sparse import pattern
+
+NORMALISERS = ("length", "chunk", "previous", "printed")
+
+
+class Projections(NamedTuple):
+    """Queries and keys of the local and of the global part, (n, s) each."""
+
+    local_queries: Array
+    local_keys: Array
+    global_queries: Array
+    global_keys: Array
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GatedUnit:
+    """The parameters of a gated attention unit.
+
+    Parameters
+    ----------
+    W_u, W_v : (d, e)
+    W_o : (e, d)
+    W_z : (d, s)
+    gamma, beta : (4, s)
+        Scale and offset of local queries and keys, global queries and keys; the first two are
+        those of `quadratic`.
+
+    References
+    ----------
+    .. [1] W. Hua, Z. Dai, H. Liu, Q. Le, "Transformer quality in linear time", ICML 2022,
+       Eq. (3)–(9).
+    """
+
+    W_u: Array
+    W_v: Array
+    W_o: Array
+    W_z: Array
+    gamma: Array
+    beta: Array
+
+    @classmethod
+    def random(cls, d: int, e: int, s: int, rng: np.random.Generator) -> GatedUnit:
+        """Return Gaussian weights of variance 1/fan-in, γ = 1 and β = 0 up to 0.1."""
+        u, v = rng.standard_normal((2, d, e)) / np.sqrt(d)
+        o, z = rng.standard_normal((e, d)) / np.sqrt(e), rng.standard_normal((d, s)) / np.sqrt(d)
+        gamma, beta = 0.1 * rng.standard_normal((2, 4, s))
+        return cls(u, v, o, z, 1 + gamma, beta)
+
+    @property
+    def parameters(self) -> int:
+        """3·d·e + d·s + 8·s numbers."""
+        return sum(int(np.size(getattr(self, f.name))) for f in dataclasses.fields(self))
+
+    def projections(self, X: ArrayLike) -> Projections:
+        """Return the four affine maps of Z = swish(X W_z)."""
+        Z = swish(checks.array("X", X, ndim=2) @ self.W_z)
+        return Projections(*(Z * gamma + beta for gamma, beta in zip(self.gamma, self.beta)))
+
+    def combine(self, X: ArrayLike, A: Any = None, *, gate: bool = True) -> Array:
+        """Return (U ⊙ A V) W_o, (n, d); A None is the identity, gate False is U = 1.
+
+        Notes
+        -----
+        A = I is the gated linear unit (U ⊙ V) W_o; U = 1 is attention followed by W_o, A V W_o.
+        """
+        x = checks.array("X", X, ndim=2)
+        V = swish(x @ self.W_v)
+        mixed = V if A is None else A @ V
+        return np.asarray((swish(x @ self.W_u) * mixed if gate else mixed) @ self.W_o)
+
+    def quadratic(self, X: ArrayLike, *, causal: bool = False) -> Array:
+        """Return FLASH-Quad: A = relu²(Q Kᵀ)/(n·s), lower-triangular where causal; O(n²·e)."""
+        q, k, _, _ = self.projections(X)
+        A = attention.relu_squared(q, k)
+        return self.combine(X, np.tril(A) if causal else A)
+
+    def flash(self, X: ArrayLike, size: int, *, causal: bool = False) -> Array:
+        """Return FLASH: A is mixed chunk attention; O(n·(size + s)·e) operations."""
+        parts = self.projections(X)
+        v = swish(checks.array("X", X, ndim=2) @ self.W_v)
+        mixed = mixed_chunk_output(parts, v, size, causal=causal)
+        U = swish(checks.array("X", X, ndim=2) @ self.W_u)
+        return np.asarray((U * mixed) @ self.W_o)
+
+
+def swish(x: Array) -> Array:
+    """Return x·sigmoid(x).
+
+    Examples
+    --------
+    >>> swish(np.array([0.0, 1.0])).round(4)
+    array([0.    , 0.7311])
+    """
+    return np.asarray(x * expit(x))
+
+
+def normalisers(n: int, size: int, *, causal: bool = False, normaliser: str | None = None) -> Array:
+    """Return what divides the global part in each chunk, (⌈n/size⌉,); inf where the part is 0.
+
+    Parameters
+    ----------
+    normaliser : {"length", "chunk", "previous", "printed"}
+        Of g = 1, 2, …: ``length`` n (default; constant keys and values give 1), ``chunk`` size
+        (gain n/size). Causal: ``previous`` (g − 1)·size, the tokens summed over (default), or
+        ``printed`` (g − 1)·n/size, which is off by size²/n. The first chunk has no previous one.
+
+    Examples
+    --------
+    >>> normalisers(12, 4, causal=True)
+    array([inf,  4.,  8.])
+    """
+    known = NORMALISERS[2:] if causal else NORMALISERS[:2]
+    kind = checks.one_of("normaliser", normaliser or known[0], known)
+    chunks = -(-n // checks.integer("size", size, least=1))
+    if not causal:
+        return np.full(chunks, float(n if kind == "length" else size))
+    before = np.arange(chunks) * (float(size) if kind == "previous" else n / size)
+    before[0] = np.inf
+    return before
+
+
+def local_quadratic(
+    Q: Array, K: Array, size: int, *, causal: bool = False, width: int | None = None
+) -> Addition:
+    """Return relu²(Q Kᵀ)/(size·width) within chunks: block-diagonal, n·size entries if size | n.
+
+    Parameters
+    ----------
+    width : int, optional
+        s of the normaliser; that of Q by default, 1 where Q and K are scaled already.
+    """
+    n, l = len(Q), len(K)
+    places = pattern.aligned(n, l)
+    indptr, indices = pattern.same_chunk(places, l, size)
+    memory.reserve(24 * len(indices), "the local part", "size")
+    block = scipy.sparse.csr_array((np.zeros(len(indices), Q.dtype), indices, indptr), shape=(n, l))
+    if causal:
+        attention.as_many_keys(n, l)
+        block = scipy.sparse.tril(block, format="csr")
+    logits = sampled.product(Q, K, block)
+    top = max(float(logits.max(initial=0.0)), float(np.finfo(Q.dtype).tiny))
+    values = np.square(np.maximum(logits, 0.0) / Q.dtype.type(top))
+    scale = size * (Q.shape[1] if width is None else width)
+    matrix = scipy.sparse.csr_array((values, block.indices, block.indptr), shape=(n, l))
+    return Addition(matrix, 2 * np.log(top) - np.log(scale))
+
+
+def global_linear(
+    Q: Array, K: Array, size: int, *, causal: bool = False, normaliser: str | None = None
+) -> Factors:
+    """Return the global part as factors: Q Kᵀ/n of rank s, or, causal, of rank (⌈n/size⌉ − 1)·s.
+
+    Causal, chunk g sees Σ_{h<g} K_hᵀ V_h: rows of chunk g have Q_g/normaliser in the columns of
+    every chunk h < g, keys of chunk h stand in the columns of their own chunk.
+    """
+    by = normalisers(len(Q), size, causal=causal, normaliser=normaliser)
+    chunk = np.arange(len(Q)) // size if causal else np.zeros(len(Q), int)
+    left = (Q / by[chunk, None]).astype(Q.dtype)
+    right = K
+    if causal:
+        attention.as_many_keys(len(Q), len(K))
+        others = np.arange(len(by) - 1)
+        width = len(others) * Q.shape[1]
+        memory.reserve(16 * len(Q) * width, "the causal factors", "n/size (or mixed_chunk_output)")
+        seen, own = others < chunk[:, None], others == chunk[:, None]
+        left = (seen[:, :, None] * left[:, None, :]).reshape(len(Q), width)
+        right = (own[:, :, None] * K[:, None, :]).reshape(len(K), width)
+    return Factors(left, right, np.zeros(len(Q), Q.dtype))
+
+
+def mixed_chunk(
+    parts: Projections,
+    size: int,
+    *,
+    causal: bool = False,
+    normaliser: str | None = None,
+    width: int | None = None,
+) -> Approximation:
+    """Return mixed chunk attention as an operator: block-diagonal relu² plus low-rank.
+
+    A = relu²(Q K ᵀ)/(size·s) within chunks + global linear attention.
+
+    Parameters
+    ----------
+    parts : Projections
+    size : int
+        Tokens of a chunk; the last may have fewer.
+    causal : bool
+        Lower-triangular within chunks; only previous chunks in the global part.
+    normaliser : str, optional
+        See `normalisers`.
+    width : int, optional
+        See `local_quadratic`.
+
+    Notes
+    -----
+    No estimate of softmax: nothing tends to it. Rank s and nnz n·size (size | n); causal, rank
+    (n/size − 1)·s by construction and nnz n·(size + 1)/2.
+
+    References
+    ----------
+    .. [1] W. Hua, Z. Dai, H. Liu, Q. Le, "Transformer quality in linear time", ICML 2022,
+       section 3.2, Eq. (7)–(9).
+    """
+    q, k, queries, keys = (checks.array("parts", x, ndim=2) for x in parts)
+    low = global_linear(queries, keys, size, causal=causal, normaliser=normaliser)
+    local = local_quadratic(q, k, size, causal=causal, width=width)
+    return Approximation(low, local, space="attention")
+
+
+def mixed_chunk_output(
+    parts: Projections,
+    V: ArrayLike,
+    size: int,
+    *,
+    causal: bool = False,
+    normaliser: str | None = None,
+) -> Array:
+    """Return A V, (n, e), chunk by chunk: the global part is one (s, e) sum that runs along.
+
+    Notes
+    -----
+    Cost: n·size·(s + e) + 2·n·s·e multiply-adds; nothing of size n×n.
+    """
+    q, k, queries, keys = (checks.array("parts", x, ndim=2) for x in parts)
+    v = checks.values(V, len(k))
+    by = normalisers(len(q), size, causal=causal, normaliser=normaliser)
+    state = np.zeros((q.shape[1], v.shape[1])) if causal else keys.T @ v
+    out = np.empty((len(q), v.shape[1]))
+    for g, divisor in enumerate(by):
+        rows = slice(g * size, (g + 1) * size)
+        A = np.square(np.maximum(q[rows] @ k[rows].T, 0.0)) / (size * q.shape[1])
+        out[rows] = (np.tril(A) if causal else A) @ v[rows] + queries[rows] @ state / divisor
+        if causal:
+            state += keys[rows].T @ v[rows]
+    return out
