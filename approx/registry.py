@@ -15,6 +15,17 @@ from approx.low_rank.nystrom import Nystrom
 from approx.low_rank.robust_pca import RobustPCA
 from approx.low_rank.stable_pca import StablePCA
 from approx.low_rank.truncated_svd import TruncatedSVD
+from approx.mechanisms.cosformer import CosFormer
+from approx.mechanisms.elu import Elu
+from approx.mechanisms.eva import Eva
+from approx.mechanisms.flash import Flash
+from approx.mechanisms.flowformer import Flowformer
+from approx.mechanisms.lara import Lara
+from approx.mechanisms.linformer import Linformer
+from approx.mechanisms.nystromformer import Nystromformer
+from approx.mechanisms.randomized_attention import RandomizedAttention
+from approx.mechanisms.relu import Relu
+from approx.mechanisms.rfa import Rfa
 from approx.polynomials.chebyshev import Chebyshev
 from approx.polynomials.least_squares import LeastSquares
 from approx.polynomials.minimax import Minimax
@@ -97,6 +108,17 @@ METHODS: dict[str, type[Method]] = {
         GoDec,
         Scatterbrain,
         Centered,
+        Elu,
+        Relu,
+        CosFormer,
+        Rfa,
+        Flowformer,
+        Linformer,
+        Nystromformer,
+        Flash,
+        RandomizedAttention,
+        Lara,
+        Eva,
     )
 }
 

@@ -32,6 +32,8 @@ SIZES = {
     "tensor_sketch": "tensor_sketch(m=5, degree=3)",
     "squared_sketch": "squared_sketch(inner=3)",
     "centered": "centered(positive(m=3))",
+    "flash": "flash(size={half})",
+    "eva": "eva(m=1, sparse=chunk(size={half}))",
     "scatterbrain": "scatterbrain(low_rank=positive(m=3), sparse=top_k(k={half}))",
 }
 VARIANTS = {
@@ -60,6 +62,8 @@ VARIANTS = {
     "even buckets": "tensor_sketch(m=4, degree=2)",
     "Gaussian squares": "squared_sketch(inner=2, degree=6, law='gaussian')",
     "sketch on top_k": "scatterbrain(low_rank=tensor_sketch(m=4), sparse=top_k(k={half}))",
+    "Gaussian combinations": "linformer(rank=1, combinations='gaussian')",
+    "grouped on window": "eva(m=1, sparse=sliding_window(width=1))",
     "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",
 }
 FIXED = {"fixed positive": Positive, "fixed waves": Trigonometric}

@@ -27,7 +27,10 @@ RANDOM = [name for name in NAMES if name not in DETERMINISTIC]
 # Decompositions: a row depends on all rows, as far as the gaps of the spectrum let it.
 DECOMPOSITIONS = {
     "truncated_svd", "attention svd", "svd on top_k", "godec", "robust_pca", "dense_exponential",
+    "nystromformer",
 }  # fmt: skip
+NOT_OF_LOGITS = {"elu", "relu", "cosformer", "flowformer"}  # functions of q and k, not of q·k
+BY_PLACE = ("cosformer", "flash", "lara", "eva", "randomized_attention", "grouped on window")
 
 every_method = pytest.mark.parametrize("name", NAMES)
 
@@ -616,6 +619,8 @@ def test_rows_of_attention_sum_to_one_or_are_zero(name, causal, problem):
 def test_permuting_queries_permutes_rows(name, problem):
     if any(word in name for word in ("window", "chunk", "strided", "random", "reformer")):
         return  # they go by places, not by values
+    if name in BY_PLACE:
+        return
     Q, K, _, seed = problem
     order = np.random.default_rng(seed).permutation(len(Q))
     A, _ = made(name, Q, K, seed)
@@ -641,7 +646,9 @@ def test_permuting_queries_permutes_rows_of_the_svd(problem):
     np.testing.assert_allclose(B, A.to_dense()[order], rtol=0, atol=error)
 
 
-@pytest.mark.parametrize("name", [n for n in DETERMINISTIC if not n.startswith("fixed")])
+@pytest.mark.parametrize(
+    "name", [n for n in DETERMINISTIC if not n.startswith("fixed") and n not in NOT_OF_LOGITS]
+)
 @given(problem=problems())
 def test_scaling_queries_by_a_power_of_two_and_keys_back_changes_no_bit(name, problem):
     Q, K, _, seed = problem
@@ -651,7 +658,12 @@ def test_scaling_queries_by_a_power_of_two_and_keys_back_changes_no_bit(name, pr
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in DETERMINISTIC if not n.startswith("fixed") and n not in DECOMPOSITIONS]
+    "name",
+    [
+        n
+        for n in DETERMINISTIC
+        if not n.startswith("fixed") and n not in DECOMPOSITIONS | NOT_OF_LOGITS
+    ],
 )
 @given(problem=problems())
 def test_scaling_queries_and_keys_back_changes_roundings_only(name, problem):

@@ -1,0 +1,74 @@
+"""cosFormer: relu features that fade with distance."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from approx import checks
+from approx.base import Rng
+from approx.checks import Array
+from approx.mechanisms.feature_map import FeatureMap
+from approx.mechanisms.relu import log_relu
+
+
+@dataclasses.dataclass(frozen=True)
+class CosFormer(FeatureMap):
+    """cosFormer: relu linear attention weighted by a cosine of distance; biased, rank 2d.
+
+    estimate_ij ∝ relu(q_i)·relu(k_j) cos(π(i − j)/2M),
+    φ(x_i) = relu(x_i) ⊗ (cos(πi/2M), sin(πi/2M)),  positions i = 0, …, n − 1 and j = 0, …, l − 1.
+
+    Parameters
+    ----------
+    M : int, optional
+        Length at which the weight has fallen to 0, ≥ max(n, l); max(n, l) by default.
+
+    Notes
+    -----
+    In attention space: no estimate of exp(q·k) (pure bias, no parameter brings it closer), and
+    queries and keys are told apart by their places: position 0 is the first row of each. Entries
+    are ≥ 0, since |i − j| < M; a query without a positive coordinate in common with any key has a
+    row of zeros. M is fixed here to the length; the paper leaves it at M ≥ max(n, l).
+    Cost: 4(n + l)·d·c operations, 2(n + l)·d numbers.
+
+    References
+    ----------
+    .. [1] Z. Qin et al., "cosFormer: rethinking softmax in attention", ICLR 2022, Eq. (9)–(12).
+
+    Examples
+    --------
+    With M = 2, cos(π/4)² of the weight is left at distance 1:
+
+    >>> CosFormer().approximate([[1.0]], [[1.0], [math.sqrt(2)]]).to_dense().round(12)
+    array([[0.5, 0.5]])
+    """
+
+    name: ClassVar[str] = "cosformer"
+    deterministic: ClassVar[bool] = True
+
+    M: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.M is not None:
+            object.__setattr__(self, "M", checks.integer("M", self.M, least=1))
+
+    def log_features(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
+        """Return log φ of both."""
+        longest = max(len(Q), len(K))
+        M = checks.integer("M", longest if self.M is None else self.M, least=longest)
+        return _log_waves(Q, M), _log_waves(K, M)
+
+    def width(self, d: int) -> int:
+        """Return 2d."""
+        return 2 * d
+
+
+def _log_waves(X: Array, M: int) -> Array:
+    angle = (math.pi / (2 * M)) * np.arange(len(X))[:, None]
+    with np.errstate(divide="ignore"):  # sin 0
+        waves = np.log(np.cos(angle)), np.log(np.sin(angle))
+    return np.concatenate([log_relu(X) + wave for wave in waves], axis=1)

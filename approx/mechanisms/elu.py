@@ -1,0 +1,54 @@
+"""Linear attention with elu(x) + 1."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from approx.base import Rng
+from approx.checks import Array
+from approx.mechanisms.feature_map import FeatureMap
+
+
+@dataclasses.dataclass(frozen=True)
+class Elu(FeatureMap):
+    """Linear attention with φ(x) = elu(x) + 1: softmax rows, biased, rank d.
+
+    estimate_ij = φ(q_i)·φ(k_j)/Σ_c φ(q_i)·φ(k_c),  φ(x) = x + 1 for x > 0, e^x else.
+
+    Notes
+    -----
+    In attention space: no estimate of exp(q·k), and not a function of q·k. φ(q)·φ(k) is a kernel
+    of its own; it has no parameter that would bring it closer to softmax. Deterministic, biased
+    without a bound; every entry is > 0. Multiplying q and k by different numbers, which softmax
+    does not see if their product is 1, changes it.
+    Cost: 2(n + l)·d·c operations, (n + l)·d numbers.
+
+    References
+    ----------
+    .. [1] A. Katharopoulos, A. Vyas, N. Pappas, F. Fleuret, "Transformers are RNNs: fast
+       autoregressive transformers with linear attention", ICML 2020, Eq. (7).
+
+    Examples
+    --------
+    >>> Elu().approximate([[0.0]], [[0.0], [2.0]]).to_dense()
+    array([[0.25, 0.75]])
+    """
+
+    name: ClassVar[str] = "elu"
+    deterministic: ClassVar[bool] = True
+
+    def log_features(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
+        """Return log(elu(x) + 1) of both."""
+        return log_elu(Q), log_elu(K)
+
+    def width(self, d: int) -> int:
+        """Return d."""
+        return d
+
+
+def log_elu(X: Array) -> Array:
+    """Return log(elu(x) + 1): log(1 + x) for x > 0, x else."""
+    return np.where(X > 0, np.log1p(np.maximum(X, 0.0)), X)

@@ -1,0 +1,163 @@
+"""EVA: exact attention to some keys, randomized attention to groups of the others."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Self
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp
+
+from approx import checks, memory
+from approx.base import Approximation, Method, Rng, generator
+from approx.checks import Array
+from approx.distances import half_square
+from approx.mechanisms import segments
+from approx.parts import Factors, Support
+from approx.sparse.chunk import Chunk
+from approx.sparse.support import SupportMethod, a_support
+
+
+@dataclasses.dataclass(frozen=True)
+class Eva(Method):
+    """EVA: exact on a support, groups of keys by one draw each off it; softmax rows, biased.
+
+    estimate_ij = exp(q_i·k_j)/Z_i on the support E, |P_c| exp(q_i·k̄_c)/Z_i · r_j off it, j ∈ P_c,
+    r_j = ξ(k_j, ω_c)/Σ_{p ∈ P_c} ξ(k_p, ω_c),  ξ(k, ω) = e^{ω·k − |k|²/2},  ω_c ~ N(q̄_c + k̄_c, I).
+
+    Parameters
+    ----------
+    m : int, optional
+        Groups P_c: consecutive segments of keys, 1 ≤ m ≤ min(n, l); None is a template.
+    sparse : Method
+        The support E: the query's own chunk, a window, …
+    share : float
+        Part of a budget that goes to entries, 0 < share < 1.
+
+    Notes
+    -----
+    In attention space. Z_i makes every row sum to 1; entries are ≥ 0. **Exact when E holds every
+    key**, and nothing is drawn into the result then. Off E it is biased: exp(q·k̄_c) stands for the
+    mean of exp(q·k) over a group (too small, by Jensen; off by the variance of its logits, about),
+    and one ω a group stands for a draw a query. The moments are not known in closed form. What
+    is learned in the paper is left out: q̄_c, k̄_c are plain means of segments. Public code leaves
+    out |P_c|, which gives a group the weight of one key, and counts keys of E in groups again.
+    Cost: 2(n + l)·m·d operations and 2·nnz·d, (n + l)·m + nnz numbers. Groups depend on all
+    queries and keys: under a causal mask they have seen the future.
+
+    References
+    ----------
+    .. [1] L. Zheng, J. Yuan, C. Wang, L. Kong, "Efficient attention via control variates", ICLR
+       2023, section 4.
+
+    Examples
+    --------
+    A query and its key in a chunk, the other three in the groups of two:
+
+    >>> x = [[0.0]] * 4
+    >>> Eva(m=2, sparse=Chunk(size=1)).approximate(x, x, rng=0).to_dense()[0]
+    array([0.25, 0.25, 0.25, 0.25])
+    """
+
+    name: ClassVar[str] = "eva"
+    deterministic: ClassVar[bool] = False
+
+    m: int | None = None
+    sparse: SupportMethod = Chunk()
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.m is not None:
+            object.__setattr__(self, "m", checks.integer("m", self.m, least=1))
+        a_support(self.sparse)
+        if not 0 < checks.positive("share", self.share) < 1:
+            raise ValueError(f"share must be between 0 and 1, got {self.share}")
+
+    @property
+    def oracle(self) -> bool:
+        """Whether the support is."""
+        return self.sparse.oracle
+
+    @property
+    def is_template(self) -> bool:
+        """Whether a size is left open."""
+        return self.m is None or self.sparse.is_template
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return the groups as factors, and the support with its weights."""
+        q, k = self.checked(Q, K)
+        n, l = len(q), len(k)
+        m = checks.integer("m", self.m, least=1, most=min(n, l))
+        memory.reserve(32 * m * (n + l), f"{self}", "m")
+        draws = generator(rng)
+        support = self.sparse.approximate(q, k, rng=draws).part
+        assert isinstance(support, Support)
+        a, b = q.astype(np.float64), k.astype(np.float64)
+        centres = segments.means(b, m)
+        omega = segments.means(a, m) + centres + draws.standard_normal((m, q.shape[1]))
+        segment = segments.labels(l, m)
+        group = segment[:, None] == np.arange(m)
+        shares = _shares(b, omega[segment], group)
+        held = _ones(support.matrix) @ shares  # of each group by what E holds of it
+        left_out = np.where(held < 1 - l * np.finfo(np.float64).eps, 1 - held, 0.0)
+        left = a @ centres.T + np.log(group.sum(axis=0))
+        with np.errstate(divide="ignore"):
+            off = logsumexp(np.log(left_out) + left, axis=1)
+        s = support.matrix
+        on = _row_logsumexp(s)
+        log_z = np.logaddexp(off, on)
+        left = np.where(left_out > 0, left - log_z[:, None], -np.inf)
+        top = left.max(axis=1)
+        top[top == -np.inf] = 0.0
+        low = Factors(
+            np.exp(left - top[:, None]).astype(q.dtype), shares.astype(q.dtype), top.astype(q.dtype)
+        )
+        logs = s.data - np.repeat(log_z, np.diff(s.indptr))
+        weights = scipy.sparse.csr_array((logs.astype(q.dtype), s.indices, s.indptr), s.shape)
+        return Approximation(low, Support(weights), space="attention")
+
+    def largest(self, *, n: int, l: int) -> int:
+        """Return min(n, l)."""
+        return min(n, l)
+
+    def price(self, *, n: int, l: int, d: int) -> float | None:
+        """Return m·(n + l)/n and that of the support."""
+        entries = self.sparse.price(n=n, l=l, d=d)
+        return None if self.m is None or entries is None else self.m * (n + l) / n + entries
+
+    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
+        """Return entries for ``share`` of the budget and groups for what is left of it."""
+        checks.positive("budget", budget)
+        shape = {"n": n, "l": l, "d": d}
+        if not self.sparse.is_template:
+            return super().within(budget, **shape)
+        rest = self.share * budget if self.m is None else budget - self.m * (n + l) / n
+        entries = self.sparse.within(rest, **shape) if rest > 0 else None
+        if entries is None:
+            return None
+        filled = dataclasses.replace(self, sparse=entries)
+        return super(type(self), filled).within(budget, **shape)
+
+
+def _shares(K: Array, omega: Array, group: Array) -> Array:
+    """Return r_j in the column of its group, (l, m): columns sum to 1."""
+    log = np.einsum("jd,jd->j", K, omega) - half_square(K)
+    top = np.where(group, log[:, None], -np.inf).max(axis=0)
+    shares = np.where(group, np.exp(np.minimum(log[:, None] - top, 0.0)), 0.0)
+    return np.asarray(shares / shares.sum(axis=0))
+
+
+def _ones(s: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    return scipy.sparse.csr_array((np.ones(s.nnz), s.indices, s.indptr), shape=s.shape)
+
+
+def _row_logsumexp(s: scipy.sparse.csr_array) -> Array:
+    """Return log Σ e^x over the stored entries of each row, −inf for an empty row."""
+    top = Support(s).row_log().astype(np.float64)
+    unit = np.where(np.isfinite(top), top, 0.0)
+    terms = np.exp(s.data - np.repeat(unit, np.diff(s.indptr)))
+    sums = scipy.sparse.csr_array((terms, s.indices, s.indptr), shape=s.shape).sum(axis=1)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(sums) + unit)

@@ -1,0 +1,67 @@
+"""FLASH's mixed chunk attention as a method."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks, flash
+from approx.base import Approximation, Method, Rng
+from approx.parts import Factors
+
+
+@dataclasses.dataclass(frozen=True)
+class Flash(Method):
+    """FLASH mixed chunk attention: relu² within chunks plus global linear; biased, no softmax.
+
+    estimate_ij = relu(q_i·k_j)²/size within a chunk + q_i·k_j/n everywhere.
+
+    Parameters
+    ----------
+    size : int, optional
+        Keys of a chunk, 1 ≤ size ≤ l; None is a template.
+
+    Notes
+    -----
+    In attention space, rows used as they are: they do not sum to 1, and their entries may be
+    negative. Nothing in it tends to softmax; what is to be seen is the distance. Deterministic.
+    The paper learns scale and offset of two pairs of queries and keys; here both pairs are Q and K
+    as given, whose logits are already divided by √s. Under a causal mask rows are renormalised over
+    what is seen; `approx.flash.mixed_chunk` has the causal form with its own normaliser.
+    Cost: 2·n·size·d + 2(n + l)·d·c operations, n·size + (n + l)·d numbers.
+
+    References
+    ----------
+    .. [1] W. Hua, Z. Dai, H. Liu, Q. Le, "Transformer quality in linear time", ICML 2022,
+       section 3.2.
+
+    Examples
+    --------
+    >>> Flash(size=1).approximate([[1.0], [1.0]], [[1.0], [2.0]]).to_dense()
+    array([[1.5, 1. ],
+           [0.5, 5. ]])
+    """
+
+    name: ClassVar[str] = "flash"
+    deterministic: ClassVar[bool] = True
+    size_field: ClassVar[str | None] = "size"
+
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            object.__setattr__(self, "size", checks.integer("size", self.size, least=1))
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return the global part as factors, the local part as entries that add."""
+        q, k = self.checked(Q, K)
+        size = checks.integer("size", self.size, least=1, most=len(k))
+        low = Factors(q / q.dtype.type(len(q)), k, np.zeros(len(q), q.dtype))
+        return Approximation(low, flash.local_quadratic(q, k, size, width=1), space="attention")
+
+    def price(self, *, n: int, l: int, d: int) -> float | None:
+        """Return d·(n + l)/n + size, as if every chunk were full."""
+        return None if self.size is None else d * (n + l) / n + self.size

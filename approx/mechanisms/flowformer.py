@@ -1,0 +1,71 @@
+"""Flowformer: linear attention with conserved flows."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit, log_expit, softmax
+
+from approx import memory
+from approx.base import Approximation, Method, Rng
+from approx.parts import Factors
+
+
+@dataclasses.dataclass(frozen=True)
+class Flowformer(Method):
+    """Flow attention: sigmoid linear attention in which keys compete; biased, rank d.
+
+    estimate_ij = σ(Î_i)/I_i · φ(q_i)·φ(k_j) · l·softmax(Ô)_j,  φ = sigmoid,
+    I_i = φ(q_i)·Σ_j φ(k_j),  O_j = φ(k_j)·Σ_i φ(q_i),
+    Î_i = φ(q_i)·Σ_j φ(k_j)/O_j,  Ô_j = φ(k_j)·Σ_i φ(q_i)/I_i.
+
+    Notes
+    -----
+    In attention space: no estimate of exp(q·k), and not a function of q·k. Rows are used as they
+    are; they do not sum to 1: the gate σ(Î) is in (½, 1), and l·softmax(Ô) has mean 1 over keys,
+    the factor l being that of the authors' code. Deterministic, biased without a bound, every entry
+    > 0. I and O hold all queries and keys: under a causal mask they have seen the future.
+    Cost: 2(n + l)·d·(c + 2) operations, (n + l)·d numbers.
+
+    References
+    ----------
+    .. [1] H. Wu, J. Wu, J. Xu, J. Wang, M. Long, "Flowformer: linearizing transformers with
+       conservation flows", ICML 2022, Eq. (4)–(8).
+
+    Examples
+    --------
+    One query and one key: I = O = φ², Î = 1.
+
+    >>> Flowformer().approximate([[0.0]], [[0.0]]).to_dense().round(6)  # σ(1)
+    array([[0.731059]])
+    """
+
+    name: ClassVar[str] = "flowformer"
+    deterministic: ClassVar[bool] = True
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return the two factors."""
+        q, k = self.checked(Q, K)
+        memory.reserve(32 * q.shape[1] * (len(q) + len(k)), f"{self}", "n or l")
+        # one scale a side cancels in every ratio, where sigmoids would all be below 1e-308
+        log_q, log_k = log_expit(q.astype(np.float64)), log_expit(k.astype(np.float64))
+        a, b = np.exp(log_q - log_q.max()), np.exp(log_k - log_k.max())
+        tiny = np.finfo(np.float64).tiny
+        incoming = np.maximum(a @ b.sum(axis=0), tiny)
+        outgoing = np.maximum(b @ a.sum(axis=0), tiny)
+        sink = a @ (b / outgoing[:, None]).sum(axis=0)
+        source = b @ (a / incoming[:, None]).sum(axis=0)
+        left = a * (expit(sink) / incoming)[:, None]
+        right = b * (len(k) * softmax(source))[:, None]
+        size = np.maximum(np.abs(left).max(axis=1), tiny)
+        left /= size[:, None]
+        log = np.log(size)
+        factors = Factors(left.astype(q.dtype), right.astype(q.dtype), log.astype(q.dtype))
+        return Approximation(factors, space="attention")
+
+    def price(self, *, n: int, l: int, d: int) -> float | None:
+        """Return d·(n + l)/n."""
+        return d * (n + l) / n

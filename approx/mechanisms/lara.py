@@ -1,0 +1,88 @@
+"""LARA: randomized attention from draws that all queries share."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import logsumexp
+
+from approx import checks, memory
+from approx.base import Rng, generator
+from approx.checks import Array
+from approx.distances import half_square
+from approx.mechanisms import segments
+from approx.mechanisms.feature_map import FeatureMap
+
+
+@dataclasses.dataclass(frozen=True)
+class Lara(FeatureMap):
+    """Linear randomized attention (LARA): softmax rows, biased, consistent.
+
+    estimate_ij ∝ Σ_r e^{−s_r} ξ(q_i, ω_r) ξ(k_j, ω_r),  ξ(x, ω) = e^{ω·x − |x|²/2},
+    ω_r ~ N(μ_r, I),  μ_r = q̄_c + k̄_c,  e^{s_r} = Σ_p ξ(μ_p, ω_r).
+
+    Parameters
+    ----------
+    m : int, optional
+        Draws, ≥ 1; None is a template.
+
+    Notes
+    -----
+    q̄_c, k̄_c are means of the c-th of min(m, n, l) consecutive segments of queries and of keys;
+    draw r takes c = r modulo their number. Before normalisation the sum is multiple importance
+    sampling with the balance heuristic, ω drawn from the mixture of the N(μ_p, I): unbiased for
+    exp(q·k), entries > 0, bounded where a μ_p is near q + k (the best proposal for one pair). Rows
+    are then divided by their sums, a ratio: biased of order 1/m, consistent as m → ∞. The moments
+    are not known in closed form. The paper's weights that depend on the query (its Eq. 16) can be
+    negative, and public code clamps them, which biases the sum as well: left out here, as its
+    learned maps of q̄, k̄ are.
+    Cost: 2(n + l)·m·d operations and m·min(m, n, l)·d, (n + l)·m numbers. Draws depend on all
+    queries and keys: under a causal mask they have seen the future.
+
+    References
+    ----------
+    .. [1] L. Zheng, C. Wang, L. Kong, "Linear complexity randomized self-attention mechanism",
+       ICML 2022, section 3.
+    .. [2] E. Veach, L. Guibas, "Optimally combining sampling techniques for Monte Carlo
+       rendering", SIGGRAPH 1995: the balance heuristic.
+
+    Examples
+    --------
+    Equal keys have equal weights:
+
+    >>> Lara(m=3).approximate([[1.0]], [[0.5], [0.5]], rng=0).to_dense()
+    array([[0.5, 0.5]])
+    """
+
+    name: ClassVar[str] = "lara"
+    deterministic: ClassVar[bool] = False
+    size_field: ClassVar[str | None] = "m"
+
+    m: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.m is not None:
+            object.__setattr__(self, "m", checks.integer("m", self.m, least=1))
+
+    def width(self, d: int) -> int | None:
+        """Return m."""
+        return self.m
+
+    def log_features(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
+        """Return log(ξ(q, ω_r) e^{−s_r}) and log ξ(k, ω_r): unbiased before normalisation."""
+        m = self.m or 0
+        count = min(m, len(Q), len(K))
+        memory.reserve(16 * m * count, f"{self}", "m")
+        mu = segments.means(Q, count) + segments.means(K, count)
+        chosen = np.arange(m) % count
+        omega = mu[chosen] + generator(rng).standard_normal((m, Q.shape[1]))
+        times = np.bincount(chosen, minlength=count)
+        s = logsumexp(omega @ mu.T - half_square(mu), axis=1, b=times)
+        return log_xi(Q, omega) - s, log_xi(K, omega)
+
+
+def log_xi(X: Array, omega: Array) -> Array:
+    """Return ω_r·x − |x|²/2, (rows, m)."""
+    return np.asarray(X @ omega.T - half_square(X)[:, None])

@@ -1,0 +1,90 @@
+"""Linformer: attention to a few combinations of keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks, exact, memory
+from approx.base import Approximation, Method, Rng, generator
+from approx.checks import Array
+from approx.mechanisms import segments
+from approx.parts import Factors
+
+PROJECTIONS = ("mean", "gaussian")
+
+
+@dataclasses.dataclass(frozen=True)
+class Linformer(Method):
+    """Linformer: softmax over a few combinations of the keys; biased, low rank, not sparse.
+
+    estimate = softmax(Q (E K)ᵀ) F,  E, F (rank, l).
+
+    Parameters
+    ----------
+    rank : int, optional
+        Rows of E and F, 1 ≤ rank ≤ l; None is a template.
+    combinations : {"mean", "gaussian"}
+        ``mean``: E = F are the means of consecutive segments, the mean pooling of the paper's
+        section 4. ``gaussian``: E = F with entries N(0, 1/rank), as in the proof of its theorem 2.
+
+    Notes
+    -----
+    In attention space. E and F are learned in the paper; both choices here need no training. With
+    means rows are ≥ 0 and sum to 1, and the estimate is exact where keys are constant on every
+    segment of equal length. With Gaussian E and F, entries are of either sign, and since softmax
+    is not linear the estimate is biased; its moments are not known in closed form.
+    Cost: 2·rank·(n + l)·d operations, rank·(n + l) numbers. E K holds all keys: under a causal
+    mask it has seen the future.
+
+    References
+    ----------
+    .. [1] S. Wang, B. Li, M. Khabsa, H. Fang, H. Ma, "Linformer: self-attention with linear
+       complexity", 2020, arXiv 2006.04768, Eq. (7) and section 4.
+
+    Examples
+    --------
+    >>> Linformer(rank=1).approximate([[1.0]], [[0.0], [4.0]]).to_dense()
+    array([[0.5, 0.5]])
+    """
+
+    name: ClassVar[str] = "linformer"
+    deterministic: ClassVar[bool] = False
+    size_field: ClassVar[str | None] = "rank"
+
+    rank: int | None = None
+    combinations: str = "mean"
+
+    def __post_init__(self) -> None:
+        if self.rank is not None:
+            object.__setattr__(self, "rank", checks.integer("rank", self.rank, least=1))
+        checks.one_of("combinations", self.combinations, PROJECTIONS)
+
+    @property
+    def uses_rng(self) -> bool:
+        """Whether E is drawn."""
+        return self.combinations == "gaussian"
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return the factors softmax(Q (E K)ᵀ) and Fᵀ."""
+        q, k = self.checked(Q, K)
+        rank = checks.integer("rank", self.rank, least=1, most=len(k))
+        memory.reserve(8 * rank * (len(q) + len(k)), f"{self}", "rank")
+        keys, right = self._combined(k.astype(np.float64), rank, rng)
+        left = exact.softmax(q.astype(np.float64), keys)
+        scale = np.zeros(len(q), q.dtype)
+        factors = Factors(left.astype(q.dtype), right.astype(q.dtype), scale)
+        return Approximation(factors, space="attention")
+
+    def _combined(self, K: Array, rank: int, rng: Rng) -> tuple[Array, Array]:
+        """Return E K and Fᵀ."""
+        if self.uses_rng:
+            F = generator(rng).standard_normal((len(K), rank)) / math.sqrt(rank)
+            return F.T @ K, F
+        segment = segments.labels(len(K), rank)
+        F = (segment[:, None] == np.arange(rank)) / np.bincount(segment)[segment, None]
+        return segments.means(K, rank), F

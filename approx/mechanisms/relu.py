@@ -1,0 +1,55 @@
+"""Linear attention with relu."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from approx.base import Rng
+from approx.checks import Array
+from approx.mechanisms.feature_map import FeatureMap
+
+
+@dataclasses.dataclass(frozen=True)
+class Relu(FeatureMap):
+    """Linear attention with φ(x) = max(x, 0): softmax rows, biased, rank d.
+
+    estimate_ij = φ(q_i)·φ(k_j)/Σ_c φ(q_i)·φ(k_c).
+
+    Notes
+    -----
+    In attention space: no estimate of exp(q·k), and not a function of q·k. Deterministic, biased
+    without a bound; entries are ≥ 0, and a query without a positive coordinate in common with
+    any key has a row of zeros. The same at any temperature: φ is homogeneous, so t cancels.
+    Cost: 2(n + l)·d·c operations, (n + l)·d numbers.
+
+    References
+    ----------
+    .. [1] K. Choromanski et al., "Rethinking Attention with Performers", ICLR 2021, section 2.2
+       (generalised attention, f = relu, without its projection).
+
+    Examples
+    --------
+    >>> Relu().approximate([[1.0], [-1.0]], [[1.0], [3.0]]).to_dense()
+    array([[0.25, 0.75],
+           [0.  , 0.  ]])
+    """
+
+    name: ClassVar[str] = "relu"
+    deterministic: ClassVar[bool] = True
+
+    def log_features(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
+        """Return log max(x, 0) of both."""
+        return log_relu(Q), log_relu(K)
+
+    def width(self, d: int) -> int:
+        """Return d."""
+        return d
+
+
+def log_relu(X: Array) -> Array:
+    """Return log max(x, 0), −inf where x is below the least normal number of float32."""
+    least = float(np.finfo(np.float32).tiny)  # also in float64: what is subnormal counts as 0
+    return np.log(X, out=np.full(X.shape, -np.inf), where=least <= X)

@@ -1,0 +1,120 @@
+"""Random feature attention: trigonometric features of unit vectors."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks
+from approx.base import Approximation, Method, Moments, Rng
+from approx.checks import Array
+from approx.parts import Factors
+from approx.projections import Projection
+from approx.random_features.trigonometric import Trigonometric
+
+
+@dataclasses.dataclass(frozen=True)
+class Rfa(Method):
+    """Random feature attention: sines and cosines of unit vectors; softmax rows, biased.
+
+    estimate_ij ∝ Σ_r cos ω_r·(q̂_i − k̂_j)/σ,  q̂ = q/|q|, k̂ = k/|k|, ω_r ~ N(0, I).
+
+    Parameters
+    ----------
+    m : int, optional
+        Columns of the factors, even: two a frequency; None is a template.
+    projection : str or Projection
+        Law of ω.
+    sigma : float
+        Bandwidth; learned in the paper, fixed here.
+
+    Notes
+    -----
+    In attention space. Before normalisation it is `trigonometric` at q̂/σ, k̂/σ, unbiased for
+    exp(q̂·k̂/σ²), with relative variance (cosh|q̂ − k̂|²/σ² − 1)/(m/2) (`kernel_moments`); lengths are
+    lost, so it is biased for softmax of q·k unless |q||k| = 1/σ² for every pair. The ratio adds a
+    bias of order 1/m. Of either sign: a row whose sum is ≤ 0 is a row of zeros, not clamped.
+    Cost: (n + l)·m·(d + 2c) operations, (n + l)·m numbers.
+
+    References
+    ----------
+    .. [1] H. Peng et al., "Random feature attention", ICLR 2021, Eq. (5), without its gate.
+
+    Examples
+    --------
+    Lengths do not count:
+
+    >>> Rfa(m=2).approximate([[1.0]], [[1.0], [7.0]], rng=0).to_dense()
+    array([[0.5, 0.5]])
+    """
+
+    name: ClassVar[str] = "rfa"
+    deterministic: ClassVar[bool] = False
+    size_field: ClassVar[str | None] = "m"
+    step: ClassVar[int] = Trigonometric.step
+    least: ClassVar[int] = Trigonometric.least
+
+    m: int | None = None
+    projection: str | Projection = "iid"
+    sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        features = self.features  # checks m and the projection
+        object.__setattr__(self, "m", features.m)
+        object.__setattr__(self, "projection", features.projection)
+        object.__setattr__(self, "sigma", checks.positive("sigma", self.sigma))
+
+    @property
+    def features(self) -> Trigonometric:
+        """The features at the unit vectors."""
+        return Trigonometric(self.m, self.projection)
+
+    @property
+    def uses_rng(self) -> bool:
+        """Whether the frequencies are drawn."""
+        return self.features.uses_rng
+
+    @property
+    def is_template(self) -> bool:
+        """Whether m is left open."""
+        return self.features.is_template
+
+    def units(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
+        """Return q̂/σ and k̂/σ, float64."""
+        q, k = self.checked(Q, K)
+        return _unit(q) / self.sigma, _unit(k) / self.sigma
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return the normalised rows, as factors."""
+        dtype = self.checked(Q, K)[0].dtype
+        inner = self.features.approximate(*self.units(Q, K), rng=rng)
+        left, right, _ = inner.scaled_factors()
+        total = left @ right.sum(axis=0)
+        positive = total > 0
+        left = np.where(positive[:, None], left, 0.0)
+        log = -np.log(np.where(positive, total, 1.0))
+        factors = Factors(left.astype(dtype), right.astype(dtype), log.astype(dtype))
+        return Approximation(factors, space="attention")
+
+    def kernel_moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+        """Return bias and variance before normalisation, relative to exp(q̂·k̂/σ²)."""
+        return self.features.moments(*self.units(Q, K))
+
+    def price(self, *, n: int, l: int, d: int) -> float | None:
+        """Return m·(n + l)/n."""
+        return self.features.price(n=n, l=l, d=d)
+
+    def fewest(self, d: int) -> int:
+        """Return the least m: some projections need more than one frequency."""
+        return self.features.fewest(d)
+
+
+def _unit(X: Array) -> Array:
+    """Return rows of length 1, and zero rows, in float64."""
+    x = X.astype(np.float64)
+    x /= np.maximum(np.abs(x).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    lengths = np.linalg.norm(x, axis=1, keepdims=True)
+    return np.asarray(x / np.where(lengths > 0, lengths, 1.0))

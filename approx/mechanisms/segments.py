@@ -1,0 +1,33 @@
+"""Consecutive segments of rows of nearly equal length, and their means: landmarks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from approx.checks import Array
+
+
+def labels(rows: int, count: int) -> Array:
+    """Return ⌊i·count/rows⌋, the segment of each row; lengths differ by at most 1.
+
+    Examples
+    --------
+    >>> labels(5, 2)
+    array([0, 0, 0, 1, 1])
+    """
+    return np.arange(rows) * count // rows
+
+
+def means(X: Array, count: int) -> Array:
+    """Return the mean of each of ``count`` ≤ rows segments, (count, d).
+
+    Examples
+    --------
+    >>> means(np.array([[0.0], [2.0], [5.0]]), 2)
+    array([[1.],
+           [5.]])
+    """
+    segment = labels(len(X), count)
+    first = np.searchsorted(segment, np.arange(count))
+    sizes = np.bincount(segment, minlength=count)
+    return np.asarray(np.add.reduceat(X / sizes[segment, None], first, axis=0))
