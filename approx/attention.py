@@ -266,7 +266,7 @@ def _causal(left: Array, right: Array, v: Array) -> Array:
     dtype = np.result_type(left, right, v)
     flat = [
         np.ascontiguousarray(np.broadcast_to(x, (*heads, *x.shape[-2:])), dtype).reshape(
-            -1, *x.shape[-2:]
+            math.prod(heads), *x.shape[-2:]
         )
         for x in (left, right, v)
     ]
@@ -302,8 +302,8 @@ def relu_squared(Q: ArrayLike, K: ArrayLike, *, scaling: str = "ns") -> Array:
 
     References
     ----------
-    .. [1] W. Hua, Z. Dai, H. Liu, Q. Le, "Transformer quality in linear time", ICML 2022, Eq. (5)
-       and its code.
+    .. [1] W. Hua, Z. Dai, H. Liu, Q. Le, "Transformer quality in linear time", ICML 2022,
+       section 2.2 and its code.
     """
     q, k, x = _logits(Q, K)
     l, s = k.shape[-2], q.shape[-1]

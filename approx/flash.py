@@ -48,7 +48,7 @@ class GatedUnit:
     References
     ----------
     .. [1] W. Hua, Z. Dai, H. Liu, Q. Le, "Transformer quality in linear time", ICML 2022,
-       Eq. (3)–(9).
+       sections 2 and 3.
     """
 
     W_u: Array
@@ -220,7 +220,7 @@ def mixed_chunk(
     References
     ----------
     .. [1] W. Hua, Z. Dai, H. Liu, Q. Le, "Transformer quality in linear time", ICML 2022,
-       section 3.2, Eq. (7)–(9).
+       section 3.2.
     """
     q, k, queries, keys = (checks.array("parts", x, ndim=2) for x in parts)
     low = global_linear(queries, keys, size, causal=causal, normaliser=normaliser)

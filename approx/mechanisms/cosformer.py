@@ -37,7 +37,7 @@ class CosFormer(FeatureMap):
 
     References
     ----------
-    .. [1] Z. Qin et al., "cosFormer: rethinking softmax in attention", ICLR 2022, Eq. (9)–(12).
+    .. [1] Z. Qin et al., "cosFormer: rethinking softmax in attention", ICLR 2022, section 3.
 
     Examples
     --------

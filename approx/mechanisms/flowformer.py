@@ -33,7 +33,7 @@ class Flowformer(Method):
     References
     ----------
     .. [1] H. Wu, J. Wu, J. Xu, J. Wang, M. Long, "Flowformer: linearizing transformers with
-       conservation flows", ICML 2022, Eq. (4)–(8).
+       conservation flows", ICML 2022, section 3.
 
     Examples
     --------

@@ -35,7 +35,7 @@ class Lara(FeatureMap):
     sampling with the balance heuristic, ω drawn from the mixture of the N(μ_p, I): unbiased for
     exp(q·k), entries > 0, bounded where a μ_p is near q + k (the best proposal for one pair). Rows
     are then divided by their sums, a ratio: biased of order 1/m, consistent as m → ∞. The moments
-    are not known in closed form. The paper's weights that depend on the query (its Eq. 16) can be
+    are not known in closed form. The paper's weights that depend on the query can be
     negative, and public code clamps them, which biases the sum as well: left out here, as its
     learned maps of q̄, k̄ are.
     Cost: 2(n + l)·m·d operations and m·min(m, n, l)·d, (n + l)·m numbers. Draws depend on all

@@ -44,7 +44,7 @@ class Nystromformer(Method):
     References
     ----------
     .. [1] Y. Xiong et al., "Nyströmformer: a Nyström-based algorithm for approximating
-       self-attention", AAAI 2021, Eq. (10)–(14); without its convolution.
+       self-attention", AAAI 2021, section 3; without its convolution.
 
     Examples
     --------

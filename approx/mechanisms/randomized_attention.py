@@ -43,7 +43,7 @@ class RandomizedAttention(Method):
     References
     ----------
     .. [1] L. Zheng, C. Wang, L. Kong, "Linear complexity randomized self-attention mechanism",
-       ICML 2022, proposition 1 and Eq. (9).
+       ICML 2022, section 3.
 
     Examples
     --------

@@ -1,0 +1,326 @@
+"""Efficient attentions by name: definitions, exact limits, unbiasedness, planted bugs."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from approx import exact, parse
+from approx.mechanisms import lara, randomized_attention, segments
+from approx.mechanisms.nystromformer import pseudo_inverse
+from approx.mechanisms.randomized_attention import Softmaxes
+from approx.projections import Fixed
+
+TIGHT = 1e-12
+
+
+def points(n=8, l=8, d=3, size=0.5, seed=0):
+    rng = np.random.default_rng(seed)
+    return size * rng.standard_normal((n, d)), size * rng.standard_normal((l, d))
+
+
+def made(spec, Q, K, rng=0):
+    return parse(spec).approximate(Q, K, rng=rng)
+
+
+def rows(A):
+    return A / A.sum(axis=1, keepdims=True)
+
+
+# Feature maps
+
+
+FEATURES = {
+    "elu": lambda X: np.where(X > 0, X + 1, np.exp(X)),
+    "relu": lambda X: np.maximum(X, 0),
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_feature_maps_are_normalised(name):
+    Q, K = points(l=6)
+    Q[0] = np.abs(Q[0])
+    phi = FEATURES[name]
+    want = phi(Q) @ phi(K).T
+    total = want.sum(axis=1, keepdims=True)
+    want = np.divide(want, total, out=np.zeros_like(want), where=total > 0)
+    A = made(name, Q, K)
+    assert (A.space, A.rank) == ("attention", 3)
+    np.testing.assert_allclose(A.to_dense(), want, rtol=TIGHT)
+
+
+def test_elu_keeps_what_would_underflow():
+    Q, K = -300.0 * np.ones((2, 1)), np.array([[-600.0], [-600.0 - math.log(3)]])
+    # e^x of exponents of 600: 600 roundings
+    np.testing.assert_allclose(made("elu", Q, K).to_dense(), [[0.75, 0.25]] * 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("M", [8, 20])
+def test_cosformer_weighs_relu_by_the_cosine_of_distance(M):
+    Q, K = (np.abs(x) for x in points(l=6))
+    distance = np.arange(8)[:, None] - np.arange(6)
+    want = rows(Q @ K.T * np.cos(np.pi * distance / (2 * M)))
+    A = made(f"cosformer(M={M})", Q, K)
+    assert A.rank == 6
+    np.testing.assert_allclose(A.to_dense(), want, rtol=0, atol=TIGHT)
+    if M == 8:
+        np.testing.assert_allclose(made("cosformer", Q, K).to_dense(), want, atol=TIGHT)
+
+
+def test_cosformer_needs_a_length_that_holds_all_places():
+    with pytest.raises(ValueError, match="M must be >= 8, got 7"):
+        made("cosformer(M=7)", *points(l=6))
+
+
+def test_rfa_is_the_gaussian_kernel_of_unit_vectors():
+    Q, K = points(size=2.0)
+    units = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (Q, K)]
+    A = made("rfa(m=4, sigma=0.8)", Q, K, rng=3)
+    inner = made("trigonometric(m=4)", units[0] / 0.8, units[1] / 0.8, rng=3).to_dense()
+    total = inner.sum(axis=1)
+    want = np.where(total[:, None] > 0, inner / total[:, None], 0.0)
+    np.testing.assert_allclose(A.to_dense(), want, rtol=1e-10)
+    # many features: softmax of q̂·k̂/σ²
+    many = made("rfa(m=200000, sigma=0.8)", Q[:2], K, rng=4).to_dense()
+    weights = rows(np.exp(units[0][:2] @ units[1].T / 0.64))
+    moments = parse("rfa(m=200000, sigma=0.8)").kernel_moments(Q[:2], K)
+    np.testing.assert_allclose(moments.relative_bias, 0.0, atol=TIGHT)
+    # two standard deviations a side of the ratio, five of them
+    assert (np.abs(many - weights) < 10 * np.exp(moments.log_relative_variance / 2)).all()
+
+
+def test_rfa_rows_of_negative_sum_are_zero():
+    Q, K = np.array([[1.0], [-1.0]]), np.array([[1.0]])
+    omega = [[math.pi / 2 + 0.3]]  # cos ω(q − k) < 0 for q = −k
+    A = parse("rfa")
+    A = type(A)(projection=Fixed(omega)).approximate(Q, K)
+    np.testing.assert_allclose(A.to_dense(), [[1.0], [0.0]], atol=TIGHT)
+
+
+def test_flowformer_conserves_flows():
+    Q, K = points(l=6)
+    a, b = expit(Q), expit(K)
+    incoming, outgoing = a @ b.sum(axis=0), b @ a.sum(axis=0)
+    sink, source = a @ (b.T / outgoing).sum(axis=1), b @ (a.T / incoming).sum(axis=1)
+    competition = 6 * np.exp(source) / np.exp(source).sum()
+    want = (expit(sink) / incoming)[:, None] * (a @ b.T) * competition
+    np.testing.assert_allclose(made("flowformer", Q, K).to_dense(), want, rtol=TIGHT)
+    # what flows in after normalisation by the other side is conserved: n and l in all
+    assert math.isclose(sink.sum(), 6.0)
+    assert math.isclose(source.sum(), 8.0)
+
+
+# Landmarks
+
+
+def test_segments_are_as_even_as_can_be():
+    for rows_, count in ((8, 3), (7, 7), (5, 1)):
+        segment = segments.labels(rows_, count)
+        sizes = np.bincount(segment)
+        assert len(sizes) == count
+        assert np.ptp(sizes) <= 1
+        X = np.random.default_rng(0).standard_normal((rows_, 2))
+        want = [X[segment == c].mean(axis=0) for c in range(count)]
+        np.testing.assert_allclose(segments.means(X, count), want, rtol=1e-14, atol=1e-15)
+
+
+def test_linformer_is_exact_for_keys_constant_on_segments():
+    Q, K = points(n=5, l=4)
+    K = np.repeat(K[:2], 2, axis=0)
+    A = made("linformer(rank=2)", Q, K)
+    np.testing.assert_allclose(A.to_dense(), exact.softmax(Q, K), rtol=TIGHT)
+    assert A.rank == 2  # low-rank, and no entry is 0: not sparse
+    assert (A.to_dense() > 0).all()
+
+
+def test_linformer_with_gaussian_combinations():
+    Q, K = points(n=5, l=6)
+    A = made("linformer(rank=4, combinations='gaussian')", Q, K, rng=2)
+    F = np.random.default_rng(2).standard_normal((6, 4)) / 2
+    np.testing.assert_allclose(A.to_dense(), exact.softmax(Q, F.T @ K) @ F.T, rtol=0, atol=TIGHT)
+
+
+def test_nystromformer_is_exact_with_all_landmarks():
+    Q, K = points(n=6, l=6, size=1.5)
+    A = made("nystromformer(rank=6)", Q, K)
+    middle = exact.softmax(Q, K)
+    error = 100 * np.finfo(float).eps * np.linalg.cond(middle)
+    np.testing.assert_allclose(A.to_dense(), middle, rtol=0, atol=error)
+
+
+def test_nystromformer_rows_sum_to_one():
+    Q, K = points(n=12, l=12, size=1.5)
+    A = made("nystromformer(rank=4)", Q, K).to_dense()
+    middle = exact.softmax(segments.means(Q, 4), segments.means(K, 4))
+    bound = 100 * np.finfo(float).eps * np.linalg.cond(middle)
+    np.testing.assert_allclose(A.sum(axis=1), 1.0, rtol=0, atol=bound)
+
+
+def test_the_iteration_finds_the_pseudo_inverse():
+    A = rows(np.eye(5) + 0.1 * np.random.default_rng(0).random((5, 5)))
+    found = [np.abs(pseudo_inverse(A, k) @ A - np.eye(5)).max() for k in (0, 3, 6, 12)]
+    assert found[0] > found[1] > found[2]
+    assert found[3] < 1e-13
+    np.testing.assert_allclose(pseudo_inverse(A), np.linalg.inv(A), rtol=0, atol=1e-13)
+
+
+# Randomized attention: unbiased after normalisation
+
+
+def z_scores(A, want):
+    """Return z of the column means of iid rows in [0, 1], with their sample standard errors."""
+    mean, error = A.mean(axis=0), A.std(axis=0, ddof=1) / math.sqrt(len(A))
+    return np.abs(mean - want) / error
+
+
+def one_query(draws=20_000):
+    """Return one query many times, four keys, and the weights."""
+    q, K = np.array([[0.6, -0.4]]), np.array([[1.0, 0.5], [-0.5, 1.0], [0.0, -1.5], [1.5, 1.0]])
+    return np.repeat(q, draws, axis=0), K, exact.softmax(q, K)[0]
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_randomized_attention_is_unbiased(samples):
+    Q, K, want = one_query()
+    A = made(f"randomized_attention(samples={samples})", Q, K, rng=1).to_dense()
+    np.testing.assert_allclose(A.sum(axis=1), 1.0, rtol=1e-14)
+    assert z_scores(A, want).max() < 5
+    # each weight is in [0, 1]: Var ≤ π(1 − π)/samples
+    assert (A.var(axis=0) < want * (1 - want) / samples).all()
+
+
+def test_its_expectation_by_quadrature():
+    """E over each component of the mixture by Gauss–Hermite: π to rounding."""
+    q, K = 0.7, np.array([[0.5], [-1.0], [1.2]])
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights /= weights.sum()
+    pi = exact.softmax(np.array([[q]]), K)[0]
+    mean = np.zeros(3)
+    for share, k in zip(pi, K[:, 0]):
+        omega = (q + k + nodes)[None, :, None]
+        mean += share * weights @ Softmaxes(omega, K).rows(slice(None))
+    np.testing.assert_allclose(mean, pi, rtol=1e-10)
+
+
+def test_planted_bugs_of_randomized_attention_are_noticed(monkeypatch, killed):
+    Q, K, want = one_query()
+    spec = "randomized_attention"
+    low = made(spec, Q, K, rng=1).low
+    scores = {"proposal without q": z_scores(Softmaxes(low.omega - Q, K).rows(slice(None)), want)}
+    with monkeypatch.context() as patch:
+        patch.setattr(randomized_attention, "half_square", lambda X: np.zeros(len(X)))
+        scores["ξ without |k|²/2"] = z_scores(made(spec, Q, K, rng=1).to_dense(), want)
+    with monkeypatch.context() as patch:
+        uniform = np.full((1, 4), 0.25)
+        patch.setattr(exact, "softmax", lambda q, k: np.repeat(uniform, len(q), axis=0))
+        scores["keys of the mixture drawn uniformly"] = z_scores(
+            made(spec, Q, K, rng=1).to_dense(), want
+        )
+    for bug, z in scores.items():
+        assert z.max() > 5, bug
+        killed(f"RA: {bug}", z.max())
+
+
+def test_rows_on_demand_at_a_pattern():
+    Q, K = points(l=6)
+    A = made("randomized_attention(samples=2)", Q, K)
+    s = parse("top_k(k=2)").approximate(Q, K).part.matrix
+    dense = A.to_dense()
+    want = dense[np.repeat(np.arange(8), 2), s.indices]
+    np.testing.assert_allclose(A.low.at(s, np.zeros(8)), want, rtol=1e-14)
+
+
+# LARA
+
+
+def before_normalisation(draws, m=3):
+    """Return the un-normalised estimate of each draw over exp(q·k), (draws, n, l)."""
+    Q, K = np.array([[0.3, -0.4], [0.2, 0.1]]), np.array([[0.4, 0.2], [-0.5, 0.3], [0.1, -0.2]])
+    method, found = parse(f"lara(m={m})"), []
+    for seed in range(draws):
+        left, right = method.log_features(Q, K, seed)
+        found.append(np.exp(left) @ np.exp(right).T / exact.kernel(Q, K))
+    return np.array(found)
+
+
+def test_lara_is_unbiased_before_normalisation(monkeypatch, killed):
+    found = before_normalisation(2000)
+    assert z_scores(found.reshape(2000, -1), 1.0).max() < 5
+    own = lambda x, axis, b: np.log(3.0) + np.zeros(len(x))  # noqa: E731
+    monkeypatch.setattr(lara, "logsumexp", own)  # as if ω were N(0, I)
+    z = z_scores(before_normalisation(2000).reshape(2000, -1), 1.0).max()
+    assert z > 5
+    killed("LARA: importance weights left out", z)
+
+
+def test_lara_is_consistent():
+    """Root mean square error falls as m^{−1/2}."""
+    Q, K = points(n=4, l=5)
+    want = exact.softmax(Q, K)
+    errors = []
+    for m in (64, 4096):
+        draws = [made(f"lara(m={m})", Q, K, rng=s).to_dense() - want for s in range(60)]
+        errors.append(math.sqrt(np.mean(np.square(draws))))
+    # 60 draws of some 10 independent entries: 4 % each, 0.057/log 64 = 0.014 of the slope
+    assert abs(math.log(errors[0] / errors[1]) / math.log(64) - 0.5) < 0.07
+
+
+# EVA
+
+
+@pytest.mark.parametrize("m", [1, 3, 8])
+def test_eva_is_exact_when_every_key_is_in_the_exact_set(m):
+    Q, K = points(size=2.0)
+    A = made(f"eva(m={m}, sparse=chunk(size=8))", Q, K, rng=m)
+    np.testing.assert_allclose(A.to_dense(), exact.softmax(Q, K), rtol=1e-13)
+
+
+@pytest.mark.parametrize("sparse", ["chunk(size=2)", "sliding_window(width=3)", "random(k=2)"])
+def test_eva_is_its_definition(sparse):
+    n, l, m = 6, 8, 3
+    Q, K = points(n, l)
+    A = made(f"eva(m={m}, sparse={sparse})", Q, K, rng=5)
+    on = np.zeros((n, l), bool)
+    on[A.sparse.nonzero()] = True
+    draws = np.random.default_rng(5)
+    if sparse.startswith("random"):
+        parse(sparse).approximate(Q, K, rng=draws)
+    segment = segments.labels(l, m)
+    q_mean, k_mean = segments.means(Q, m), segments.means(K, m)
+    omega = q_mean + k_mean + draws.standard_normal((m, 3))
+    want = np.zeros((n, l))
+    for i in range(n):
+        for j in range(l):
+            c, group = segment[j], K[segment == segment[j]]
+            xi = np.exp(group @ omega[c] - (group**2).sum(axis=1) / 2)
+            share = np.exp(K[j] @ omega[c] - K[j] @ K[j] / 2) / xi.sum()
+            off = len(group) * math.exp(Q[i] @ k_mean[c]) * share
+            want[i, j] = math.exp(Q[i] @ K[j]) if on[i, j] else off
+    np.testing.assert_allclose(A.to_dense(), rows(want), rtol=1e-12)
+    if m == 3 and sparse == "chunk(size=2)":  # planted: a group weighs as one key
+        planted = rows(np.where(on, want, want / 2.5))
+        assert np.abs(planted - A.to_dense()).max() > 0.01
+
+
+def test_eva_fills_entries_first_and_groups_with_the_rest():
+    shape = {"n": 64, "l": 64, "d": 4}
+    assert str(parse("eva").within(32, **shape)) == "eva(m=8, sparse=chunk(size=16))"
+    assert str(parse("eva(m=4)").within(32, **shape)) == "eva(m=4, sparse=chunk(size=24))"
+    spec = "eva(m=4, sparse=chunk(size=8))"
+    assert str(parse(spec).within(16, **shape)) == spec
+    assert parse(spec).within(15.9, **shape) is None
+    assert parse("eva").within(1, **shape) is None
+
+
+@pytest.mark.parametrize("share", [0, 1, -1])
+def test_eva_refuses_a_share_outside_of_0_1(share):
+    with pytest.raises(ValueError, match="share must be"):
+        parse(f"eva(share={share})")
+
+
+@pytest.mark.parametrize("spec", ["elu", "relu", "cosformer", "flowformer", "flash(size=2)"])
+def test_they_say_what_they_are(spec):
+    Q, K = points()
+    assert made(spec, Q, K).space == "attention"
+    assert parse(spec).moments(Q, K) is None
