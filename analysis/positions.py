@@ -1,0 +1,128 @@
+"""Where positions enter attention, and what that does to the rank of a head (DIET).
+
+Positions added at the input: logits (X + P) W_q W_kᵀ (X + P)ᵀ, of rank at most the head size d_h,
+whatever P is. Added at the logits: X W_q W_kᵀ Xᵀ + P̂ P̂ᵀ, of rank at most min(d_h + d_p, n), which
+generic inputs reach. Both are statements about logits: exp, entry by entry, has any rank.
+
+P.-C. Chen et al., "A simple and effective positional encoding for transformers", EMNLP 2021
+(DIET), theorem 1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.rank import summary
+from approx import checks
+from approx.checks import Array
+
+
+class Head(NamedTuple):
+    """Inputs and weights of attention heads with positions.
+
+    Attributes
+    ----------
+    X : (n, d)
+    P : (n, d)
+        Positions at the input.
+    relative : (n, d_p)
+        P̂, positions at the logits.
+    W_q, W_k : (d, d_h), or (heads, d, d_h)
+    """
+
+    X: Array
+    P: Array
+    relative: Array
+    W_q: Array
+    W_k: Array
+
+    def at_input(self) -> Array:
+        """Return (X + P) W_q W_kᵀ (X + P)ᵀ, (…, n, n)."""
+        x = self.X + self.P
+        return np.asarray((x @ self.W_q) @ np.swapaxes(x @ self.W_k, -1, -2))
+
+    def at_logits(self) -> Array:
+        """Return X W_q W_kᵀ Xᵀ + P̂ P̂ᵀ, (…, n, n)."""
+        x = self.X
+        content = (x @ self.W_q) @ np.swapaxes(x @ self.W_k, -1, -2)
+        return np.asarray(content + self.relative @ self.relative.T)
+
+
+def construction(n: int, d: int, d_h: int, d_p: int) -> Head:
+    """Return the head with which the bound is proved: identity blocks in opposite corners.
+
+    W_q = W_k = [I_{d_h}; 0], Xᵀ = [I_d, 0], P̂ᵀ = [0, I_{d_p}]; P = 0. The blocks are disjoint where
+    n ≥ max(d, d_h + d_p); where n < d, X holds the first n rows of I_d.
+
+    Examples
+    --------
+    >>> head = construction(5, 3, 2, 1)
+    >>> np.diag(head.at_logits())
+    array([1., 1., 0., 0., 1.])
+    """
+    _sizes(n, d, d_h, d_p)
+    relative = np.zeros((n, d_p))
+    relative[np.arange(n - d_p, n), np.arange(d_p)] = 1.0
+    W = np.eye(d, d_h)
+    return Head(np.eye(n, d), np.zeros((n, d)), relative, W, W)
+
+
+def generic(
+    n: int, d: int, d_h: int, d_p: int, *, rng: np.random.Generator, heads: int | None = None
+) -> Head:
+    """Return a head, or several, of Gaussian inputs, positions and weights.
+
+    Weights have variance 1/d, so content logits have variance about d_h.
+    """
+    _sizes(n, d, d_h, d_p)
+    X, P = rng.standard_normal((2, n, d))
+    shape = (d, d_h) if heads is None else (checks.integer("heads", heads, least=1), d, d_h)
+    W_q, W_k = rng.standard_normal((2, *shape)) / np.sqrt(d)
+    return Head(X, P, rng.standard_normal((n, d_p)), W_q, W_k)
+
+
+def _sizes(n: int, d: int, d_h: int, d_p: int) -> None:
+    checks.integer("d", d, least=1)
+    checks.integer("d_h", d_h, least=1, most=d)
+    checks.integer("d_p", d_p, least=0, most=checks.integer("n", n, least=1))
+
+
+def bound_at_logits(n: int, d_h: int, d_p: int) -> int:
+    """Return min(d_h + d_p, n): above d_h where n > d_h and d_p ≥ 1."""
+    return min(d_h + d_p, n)
+
+
+def ranks(logits: Array) -> dict[str, int]:
+    """Return numerical ranks before and after exp.
+
+    Parameters
+    ----------
+    logits : (n, n)
+
+    Returns
+    -------
+    dict
+        logits : #{s > s₁·n·eps} of the logits
+        exp : of exp(logits/σ), entry by entry; σ their standard deviation, or 1 if that is 0
+        softmax : of its rows divided by their sums, which keeps the rank
+
+    Examples
+    --------
+    >>> ranks(np.outer([1.0, 2.0, 4.0], [1.0, -1.0, 3.0]))
+    {'logits': 1, 'exp': 3, 'softmax': 3}
+    """
+    kernel = np.exp(logits / (float(logits.std()) or 1.0))
+    rows = kernel / kernel.sum(axis=1, keepdims=True)
+    parts = {"logits": logits, "exp": kernel, "softmax": rows}
+    return {name: round(summary(matrix)["numerical_rank"]) for name, matrix in parts.items()}
+
+
+def head_ranks(logits: Array) -> dict[str, list[int] | int]:
+    """Return the rank of every head's logits, (heads, n, n), and of their sum over heads.
+
+    Each head is a bottleneck of its own: ≤ d_h at the input; the sum of h heads ≤ h·d_h.
+    """
+    each = [ranks(head)["logits"] for head in logits]
+    return {"heads": each, "sum": ranks(logits.sum(axis=0))["logits"]}
