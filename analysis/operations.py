@@ -1,0 +1,223 @@
+"""What attention costs, in exact integers: multiply-adds, parameters, numbers held.
+
+n tokens (queries and keys), head width d, m features, s entries of a support a row (or the width of
+queries of a gated unit), e its inner width, c tokens of a chunk, h heads, b sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from approx import checks
+
+
+class Counts(NamedTuple):
+    """Multiply-adds of the parts of one attention layer, for one head and one sequence.
+
+    Attributes
+    ----------
+    scores : int
+        Of logits or features.
+    mixing : int
+        Of what multiplies V.
+    correction : int
+        Of entries on a support.
+    """
+
+    scores: int
+    mixing: int
+    correction: int = 0
+
+    @property
+    def total(self) -> int:
+        """Sum of the parts."""
+        return sum(self)
+
+
+# Multiply-adds
+
+
+def exact_attention(n: int, d: int) -> Counts:
+    """Return Q Kᵀ and A V: n²d each, 2n²d together.
+
+    Examples
+    --------
+    >>> exact_attention(4096, 64).total
+    2147483648
+    """
+    return Counts(n * n * d, n * n * d)
+
+
+def linear_attention(n: int, d: int, m: int) -> Counts:
+    """Return φ(Q), φ(K) from m frequencies, 2nmd, and ψ(K)ᵀV, φ(Q)(·), 2nmd: 4nmd together.
+
+    Examples
+    --------
+    >>> linear_attention(4096, 64, 128).total
+    134217728
+    """
+    return Counts(2 * n * m * d, 2 * n * m * d)
+
+
+def scatterbrain(n: int, d: int, m: int, s: int) -> Counts:
+    """Return linear attention and the correction on s entries a row, n·s·(m + 2d).
+
+    φ(q)·φ(k), q·k and the product with V on the support: nsm + nsd + nsd.
+
+    Examples
+    --------
+    >>> scatterbrain(4096, 64, 128, 64).correction
+    67108864
+    """
+    scores, mixing, _ = linear_attention(n, d, m)
+    return Counts(scores, mixing, n * s * (m + 2 * d))
+
+
+def quadratic_unit(n: int, e: int, s: int) -> Counts:
+    """Return relu²(Q Kᵀ) of width s and its product with V of width e: n²(s + e)."""
+    return Counts(n * n * s, n * n * e)
+
+
+def mixed_chunk(n: int, e: int, s: int, c: int) -> Counts:
+    """Return n·c·(s + e) within chunks, c dividing n, and 2·n·s·e for the global part."""
+    if n % c:
+        raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
+    return Counts(n * c * s, n * c * e + 2 * n * s * e)
+
+
+def nonzeros_of_chunks(n: int, c: int) -> int:
+    """Return n·c, the entries of n/c blocks c×c."""
+    if n % c:
+        raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
+    return n * c
+
+
+# Parameters
+
+
+def attention_parameters(d: int) -> int:
+    """Return 4d²: W_q, W_k, W_v, W_o of all heads together."""
+    return 4 * d * d
+
+
+def feed_forward_parameters(d: int) -> int:
+    """Return 8d²: d → 4d → d."""
+    return 8 * d * d
+
+
+def transformer_parameters(d: int) -> int:
+    """Return 12d²."""
+    return attention_parameters(d) + feed_forward_parameters(d)
+
+
+def gated_unit_parameters(d: int, e: int, s: int = 0) -> int:
+    """Return 3de, and with the shared queries and keys of width s, d·s + 8·s more.
+
+    Two units with e = 2d are one Transformer layer: 2·3·d·2d = 12d².
+
+    Examples
+    --------
+    >>> 2 * gated_unit_parameters(512, 1024) == transformer_parameters(512)
+    True
+    """
+    return 3 * d * e + (d + 8) * s
+
+
+# Numbers held
+
+
+def parallel_causal_memory(b: int, h: int, n: int, s: int) -> int:
+    """Return bhns²: the running sums of every token at once."""
+    return b * h * n * s * s
+
+
+def quadratic_memory(b: int, h: int, n: int) -> int:
+    """Return bhn²: attention weights."""
+    return b * h * n * n
+
+
+def chunked_causal_memory(b: int, n: int, c: int, s: int, e: int) -> int:
+    """Return b(n/c)se: one running sum a chunk, c dividing n."""
+    if n % c:
+        raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
+    return b * (n // c) * s * e
+
+
+def unchunked_causal_memory(b: int, n: int, s: int) -> int:
+    """Return bns²: `parallel_causal_memory` of one head; chunks are better where e/c < s."""
+    return parallel_causal_memory(b, 1, n, s)
+
+
+# Lengths
+
+
+def break_even(
+    cost: Callable[[int], int], exact: Callable[[int], int], *, step: int = 1, most: int = 2**40
+) -> int | None:
+    """Return the least n, a multiple of step, from which on ``cost`` is below ``exact``.
+
+    Parameters
+    ----------
+    cost, exact : callable
+        Of n; cost/exact must not grow with n.
+
+    Returns
+    -------
+    int or None
+        None where it is not below up to ``most``.
+
+    Examples
+    --------
+    Features of width m pay off beyond n = 2m:
+
+    >>> cost = lambda n: linear_attention(n, 64, 128).total
+    >>> break_even(cost, lambda n: exact_attention(n, 64).total)
+    257
+    """
+    low, high = 0, checks.integer("step", step, least=1)
+    while cost(high) >= exact(high):
+        low, high = high, 2 * high
+        if high > most:
+            return None
+    while high - low > step:
+        middle = (low + high) // (2 * step) * step
+        low, high = (middle, high) if cost(middle) >= exact(middle) else (low, middle)
+    return high
+
+
+class Kind(NamedTuple):
+    """One way of attention: its name, its cost at n, and what it is compared with."""
+
+    name: str
+    cost: Callable[[int], int]
+    exact: Callable[[int], int]
+    step: int = 1
+
+
+def kinds(d: int, m: int, s: int, c: int) -> list[Kind]:
+    """Return what `break_even` is asked of, at head width d.
+
+    Linear attention with m features and Scatterbrain with s entries beside them, against exact
+    attention; FLASH with chunks of c against FLASH-Quad, width d of queries and e = 2d of values;
+    memory of parallel causal linear attention against attention weights.
+    """
+
+    def exact(n: int) -> int:
+        return exact_attention(n, d).total
+
+    return [
+        Kind(f"linear, m = {m}", lambda n: linear_attention(n, d, m).total, exact),
+        Kind(f"Scatterbrain, m = {m}, s = {s}", lambda n: scatterbrain(n, d, m, s).total, exact),
+        Kind(
+            f"FLASH, c = {c}, against FLASH-Quad",
+            lambda n: mixed_chunk(n, 2 * d, d, c).total,
+            lambda n: quadratic_unit(n, 2 * d, d).total,
+            c,
+        ),
+        Kind(
+            "memory of causal linear, all tokens at once",
+            lambda n: parallel_causal_memory(1, 1, n, d),
+            lambda n: quadratic_memory(1, 1, n),
+        ),
+    ]
