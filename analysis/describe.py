@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 import scipy.optimize
+from numpy.typing import ArrayLike
 
 from analysis.inputs import Inputs
-from approx import checks, exact
+from approx import attention, checks, exact, memory
 from approx.checks import Array
 
 
@@ -108,3 +109,96 @@ def _entropy(logits: Array, keys: Array) -> float:
     entropy = -(weights * logs).sum(axis=1)
     several = keys > 1
     return float(np.mean(entropy[several] / np.log(keys[several]))) if several.any() else 0.0
+
+
+def norm(x: ArrayLike, p: float) -> Array:
+    """Return l_p(x) = (Σ|x_i|^p)^{1/p} over the last axis; p = 0 counts x ≠ 0, inf is the largest.
+
+    Examples
+    --------
+    >>> [float(norm([3.0, 0.0, 4.0], p)) for p in (0, 1, 2, math.inf)]
+    [2.0, 7.0, 5.0, 4.0]
+    """
+    a = np.abs(checks.array("x", x))
+    if p == 0:
+        return np.asarray(np.count_nonzero(a, axis=-1), np.float64)
+    if math.isinf(p):
+        return np.asarray(a.max(axis=-1))
+    top = a.max(axis=-1, keepdims=True)
+    unit = np.where(top > 0, top, 1.0)
+    power = np.sum((a / unit) ** checks.positive("p", p), axis=-1) ** (1 / p)
+    return np.asarray(power * unit[..., 0])
+
+
+def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
+    """Return S*_{q,p}(x) = n^{1/p − 1/q} l_q(x)/l_p(x) over the last axis: 1 dense, small sparse.
+
+    Parameters
+    ----------
+    x : (…, n)
+    q, p : float
+        0 < q < p ≤ inf.
+
+    Notes
+    -----
+    1 where all |x_i| are equal, n^{1/p − 1/q} where one is not 0; the scale of x does not matter.
+    For n iid exp(βg), g ~ N(0, 1), S*_{1,2} → e^{−β²/2} as n → ∞: with the factor it does not
+    depend on the length, without it l₁/l₂ grows as √n.
+
+    Examples
+    --------
+    >>> float(sparsity(np.ones(9))), float(sparsity(np.eye(9)[0]))
+    (1.0, 0.333...)
+    """
+    if not 0 < q < p:
+        raise ValueError(f"0 < q < p is needed, got q={q}, p={p}")
+    a = checks.array("x", x)
+    return np.asarray(a.shape[-1] ** (1 / p - 1 / q) * norm(a, q) / norm(a, p))
+
+
+def weight_statistics(logits: Array) -> dict[str, Array]:
+    """Return what softmax does to each row of logits (…, n): four numbers a row.
+
+    Returns
+    -------
+    dict
+        entropy : −Σ p log p, at most log n
+        largest_weight : max p
+        sparsity : S*_{1,2}(p), as `sparsity`
+        jacobian_norm : ‖diag(p) − p pᵀ‖_F, the size of the gradient
+
+    Examples
+    --------
+    >>> {name: round(float(x), 3) for name, x in weight_statistics(np.zeros(4)).items()}
+    {'entropy': 1.386, 'largest_weight': 0.25, 'sparsity': 1.0, 'jacobian_norm': 0.433}
+    """
+    p = attention.softmax(logits)
+    logs = np.log(p, out=np.zeros_like(p), where=p > 0)
+    return {
+        "entropy": np.asarray(-np.sum(p * logs, axis=-1)),
+        "largest_weight": np.asarray(p.max(axis=-1)),
+        "sparsity": sparsity(p),
+        "jacobian_norm": attention.jacobian_norm(p),
+    }
+
+
+def gaussian_logits(
+    n: int, beta: float, *, rows: int, rng: np.random.Generator
+) -> dict[str, tuple[float, float]]:
+    """Return mean and standard error of `weight_statistics` for rows of n logits N(0, β²).
+
+    Notes
+    -----
+    While β < √(2 log n), entropy is log n − β²/2 up to o(1) (`gaussian_entropy`): its deficit does
+    not depend on the length, while the largest weight falls. Beyond, a few keys hold the row.
+    """
+    memory.reserve(32 * n * rows, "rows of logits", "n or rows")
+    found = weight_statistics(beta * rng.standard_normal((rows, n)))
+    return {
+        name: (float(x.mean()), float(x.std(ddof=1) / math.sqrt(rows))) for name, x in found.items()
+    }
+
+
+def gaussian_entropy(n: int, beta: float) -> float:
+    """Return log n − β²/2 for β < √(2 log n); NaN beyond, where it does not hold."""
+    return math.log(n) - beta**2 / 2 if beta < math.sqrt(2 * math.log(n)) else math.nan

@@ -5,7 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from analysis.describe import describe, row_entropy, temperature_at
+from analysis.describe import (
+    describe,
+    gaussian_entropy,
+    gaussian_logits,
+    norm,
+    row_entropy,
+    sparsity,
+    temperature_at,
+)
 from analysis.inputs import Inputs, gaussian, generative
 
 
@@ -61,3 +69,44 @@ def test_temperature_at_refuses():
     same = Inputs("same", np.zeros((2, 1)), np.zeros((2, 1)))
     with pytest.raises(ValueError, match="no temperature of same between 1e-06 and 1e"):
         temperature_at(same, 0.5)
+
+
+# Sparsity, and what softmax does to Gaussian logits
+
+
+def test_sparsity_is_its_definition():
+    x = np.random.default_rng(0).standard_normal((3, 7))
+    for q, p in ((1, 2), (0.5, 3), (1, np.inf), (2, np.inf)):
+        top = np.abs(x).max(axis=1) if p == np.inf else (np.abs(x) ** p).sum(axis=1) ** (1 / p)
+        want = 7 ** (1 / p - 1 / q) * (np.abs(x) ** q).sum(axis=1) ** (1 / q) / top
+        np.testing.assert_allclose(sparsity(x, q, p), want, rtol=1e-13)
+        np.testing.assert_allclose(sparsity(1e200 * x, q, p), want, rtol=1e-12)
+    with pytest.raises(ValueError, match="0 < q < p is needed"):
+        sparsity(x, 2, 1)
+
+
+def test_rescaling_by_norms_leaves_sparsity_as_it_is():
+    """x' = x/l₀, x'' = x' l_∞(x)/l_∞(x') is x itself."""
+    x = np.random.default_rng(1).random(50)
+    scaled = x / norm(x, 0)
+    np.testing.assert_allclose(scaled * norm(x, np.inf) / norm(scaled, np.inf), x, rtol=1e-15)
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0])
+def test_sparsity_and_entropy_of_gaussian_logits_do_not_depend_on_length(beta):
+    largest = []
+    for n in (512, 8192):
+        found = gaussian_logits(n, beta, rows=64, rng=np.random.default_rng(n))
+        mean, error = found["sparsity"]
+        # the finite-n bias of a ratio is of order e^{4β²}/n of the value
+        assert abs(mean - np.exp(-(beta**2) / 2)) < 5 * error + np.exp(4 * beta**2) / n
+        mean, error = found["entropy"]
+        assert abs(mean - gaussian_entropy(n, beta)) < 5 * error + np.exp(4 * beta**2) / n
+        largest.append(found["largest_weight"][0])
+    assert largest[1] < largest[0] / 5
+
+
+def test_the_prediction_ends_where_single_keys_win():
+    assert np.isnan(gaussian_entropy(512, 4.0))
+    found = gaussian_logits(512, 8.0, rows=64, rng=np.random.default_rng(0))
+    assert found["largest_weight"][0] > 0.5
