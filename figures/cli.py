@@ -17,6 +17,7 @@ NAMES = (
     "combinations", "entry_error", "collision", "predicted_error", "ratio_bias", "sketches",
     "minimum_degree", "polynomial_error", "polynomial_rank", "rounding",
     "precision",
+    "mechanisms", "position_rank", "length", "jacobian", "break_even",
 )  # fmt: skip
 PROFILES = ("quick", "default", "full")
 

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from figures import (
+    break_even,
     budget_table,
     collision,
     combinations,
@@ -18,7 +19,10 @@ from figures import (
     eps_collapse,
     error,
     inverse_temperature,
+    jacobian,
+    length,
     log_variance,
+    mechanisms,
     minimum_degree,
     moments,
     oracle_gap,
@@ -27,6 +31,7 @@ from figures import (
     polynomial_error,
     polynomial_rank,
     precision,
+    position_rank,
     predicted_error,
     price,
     rank,
@@ -86,4 +91,9 @@ FIGURES: dict[str, FigureModule] = {
     "polynomial_rank": polynomial_rank,
     "rounding": rounding,
     "precision": precision,
+    "mechanisms": mechanisms,
+    "position_rank": position_rank,
+    "length": length,
+    "jacobian": jacobian,
+    "break_even": break_even,
 }

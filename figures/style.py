@@ -106,6 +106,19 @@ KNOWN: dict[str, tuple[str, str, Any, str]] = {
     r"minimax\(degree=(\d+).*absolute.*": ("absolute minimax, degree {0}", PALETTE[2], ":", "D"),
     r"minimax\(degree=(\d+).*": ("relative minimax, degree {0}", PALETTE[2], "-.", "D"),
     r"least_squares\(degree=(\d+).*": ("least squares, degree {0}", PALETTE[6], "-.", "v"),
+    r"elu\(\)": ("linear attention, elu + 1", PALETTE[1], "-", "o"),
+    r"relu\(\)": ("linear attention, relu", PALETTE[1], "--", "s"),
+    r"cosformer\(.*": ("cosFormer", PALETTE[1], ":", "^"),
+    r"flowformer\(\)": ("Flowformer", PALETTE[1], "-.", "v"),
+    r"flash\(.*": ("FLASH mixed chunks", PALETTE[8], "-", "P"),
+    r"rfa\(.*": ("random feature attention", PALETTE[9], "-.", "o"),
+    r"lara\(.*": ("LARA", PALETTE[4], "--", "s"),
+    r"linformer\(.*gaussian.*": ("Linformer, Gaussian", PALETTE[5], "--", "<"),
+    r"linformer\(.*": ("Linformer, means", PALETTE[5], "-", ">"),
+    r"nystromformer\(.*iterations.*": ("Nyströmformer, iterated", PALETTE[2], "--", "p"),
+    r"nystromformer\(.*": ("Nyströmformer", PALETTE[2], "-", "h"),
+    r"randomized_attention\(.*": ("randomized attention", PALETTE[4], ":", "*"),
+    r"eva\(.*": ("EVA (chunks + groups)", PALETTE[4], "-", "d"),
 }  # fmt: skip
 
 

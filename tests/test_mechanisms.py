@@ -1,16 +1,20 @@
 """Efficient attentions by name: definitions, exact limits, unbiasedness, planted bugs."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 from scipy.special import expit
+from small import small
 
-from approx import exact, parse
+from analysis.metrics import compare
+from approx import METHODS, exact, parse
 from approx.mechanisms import lara, randomized_attention, segments
 from approx.mechanisms.nystromformer import pseudo_inverse
 from approx.mechanisms.randomized_attention import Softmaxes
 from approx.projections import Fixed
+from figures.listing import describe
 
 TIGHT = 1e-12
 
@@ -319,8 +323,20 @@ def test_eva_refuses_a_share_outside_of_0_1(share):
         parse(f"eva(share={share})")
 
 
-@pytest.mark.parametrize("spec", ["elu", "relu", "cosformer", "flowformer", "flash(size=2)"])
-def test_they_say_what_they_are(spec):
+MECHANISMS = [n for n, m in METHODS.items() if m.__module__.startswith("approx.mechanisms")]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_they_say_what_they_are(name):
+    """Softmax rows: no kernel errors, no moments of exp(q·k), and the page says so."""
     Q, K = points()
-    assert made(spec, Q, K).space == "attention"
-    assert parse(spec).moments(Q, K) is None
+    method = small(name, 8, 8, 3)
+    A = method.approximate(Q, K, rng=0)
+    assert A.space == "attention"
+    assert not any(metric.startswith("kernel") for metric in compare(A, Q, K))
+    assert method.moments(Q, K) is None
+    page = describe(name)
+    assert "attention space" in page
+    assert re.search(r"\b(un)?biased\b", page, re.IGNORECASE)
+    assert "Cost:" in page
+    assert "References" in page

@@ -30,14 +30,14 @@ class Lara(FeatureMap):
 
     Notes
     -----
-    q̄_c, k̄_c are means of the c-th of min(m, n, l) consecutive segments of queries and of keys;
-    draw r takes c = r modulo their number. Before normalisation the sum is multiple importance
-    sampling with the balance heuristic, ω drawn from the mixture of the N(μ_p, I): unbiased for
-    exp(q·k), entries > 0, bounded where a μ_p is near q + k (the best proposal for one pair). Rows
-    are then divided by their sums, a ratio: biased of order 1/m, consistent as m → ∞. The moments
-    are not known in closed form. The paper's weights that depend on the query can be
-    negative, and public code clamps them, which biases the sum as well: left out here, as its
-    learned maps of q̄, k̄ are.
+    In attention space. q̄_c, k̄_c are means of the c-th of min(m, n, l) consecutive segments of
+    queries and of keys; draw r takes c = r modulo their number. Before normalisation the sum is
+    multiple importance sampling with the balance heuristic, ω drawn from the mixture of the
+    N(μ_p, I): unbiased for exp(q·k), entries > 0, bounded where a μ_p is near q + k (the best
+    proposal for one pair). Rows are then divided by their sums, a ratio: biased of order 1/m,
+    consistent as m → ∞. The moments are not known in closed form. The paper's weights that depend
+    on the query can be negative, and public code clamps them, which biases the sum as well: left
+    out here, as its learned maps of q̄, k̄ are.
     Cost: 2(n + l)·m·d operations and m·min(m, n, l)·d, (n + l)·m numbers. Draws depend on all
     queries and keys: under a causal mask they have seen the future.
 

@@ -1,0 +1,152 @@
+"""Entropy, sparsity and the largest weight of softmax against length and temperature."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.describe import gaussian_entropy, gaussian_logits, weight_statistics
+from analysis.inputs import Inputs
+from analysis.sweep import seed_sequence
+from approx import exact
+from figures import style
+from figures.profile import Profile, Row, first
+
+TITLE = "Entropy, sparsity and the largest weight against length and temperature"
+COLUMNS = ("input", "n", "scale", "temperature", "metric", "value", "stderr")
+GRIDS = {
+    "quick": (128, 512, 2048),
+    "default": (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768),
+}
+ROWS, BASE, COUNT = 64, 512, 256  # rows a length; n at which scales agree; queries of an input
+SCALES = {
+    "constant": ("β = 1", style.PALETTE[0], "o"),
+    "sqrt_log": ("β ∝ √log n", style.PALETTE[1], "s"),
+    "log": ("β ∝ log n", style.PALETTE[2], "^"),
+}
+METRICS = {"entropy": "entropy / ln n", "largest_weight": "largest weight", "sparsity": "S*₁₂"}
+ABOVE = METRICS | {"entropy": "entropy deficit ln n − H"}
+INPUTS = ("-", "--", ":", "-.", (0, (3, 1, 1, 1)))
+
+
+def beta(scale: str, n: int) -> float:
+    """Return the standard deviation of the logits at length n; 1 at n = 512.
+
+    Examples
+    --------
+    >>> [round(beta(scale, 512**2), 3) for scale in SCALES]
+    [1.0, 1.414, 2.0]
+    """
+    power = {"constant": 0.0, "sqrt_log": 0.5, "log": 1.0}[scale]
+    return float((math.log(n) / math.log(BASE)) ** power)
+
+
+def _at_length(n: int, seed: int) -> list[Row]:
+    rows: list[Row] = []
+    for scale in SCALES:
+        b = beta(scale, n)
+        rng = np.random.default_rng(seed_sequence(seed, "length", n, scale))
+        place = ("Gaussian logits", n, scale, math.nan)
+        found = gaussian_logits(n, b, rows=ROWS, rng=rng)
+        rows += [(*place, name, *numbers) for name, numbers in found.items()]
+        rows.append((*place, "predicted_entropy", gaussian_entropy(n, b), math.nan))
+    return rows
+
+
+def _at_temperature(task: tuple[Inputs, float]) -> list[Row]:
+    x, t = task
+    at = x.at_temperature(t)
+    logits = exact.logits(at.Q, at.K).astype(np.float64)
+    exact.mask(logits, 0, at.n, at.causal)
+    place = (x.name, x.n, "temperature", t)
+    return [
+        (*place, name, float(values.mean()), math.nan)
+        for name, values in weight_statistics(logits).items()
+    ]
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return the statistics of Gaussian logits against n, and of the inputs against t."""
+    lengths = profile.study(
+        functools.partial(_at_length, seed=profile.seed), list(GRIDS[profile.grid]), "n", COLUMNS
+    )
+    inputs = [first(x, COUNT) for x in profile.inputs]
+    tasks = [(x, t) for x in inputs for t in profile.temperatures]
+    temperatures = profile.study(_at_temperature, tasks, "temperatures", COLUMNS)
+    return pd.concat([lengths, temperatures], ignore_index=True)
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw three numbers against n (above, three scales) and against t (below, a line an input)."""
+    by_length = table[table.scale != "temperature"]
+    by_temperature = table[table.scale == "temperature"]
+    with style.style():
+        figure = Figure(figsize=(7.0, 5.0))
+        axes = figure.subplots(2, 3)
+        for column, (metric, label) in enumerate(METRICS.items()):
+            above, below = axes[:, column]
+            for scale, (name, colour, marker) in SCALES.items():
+                part = by_length[by_length.scale == scale].pivot_table(
+                    index="n", columns="metric", values="value"
+                )
+                look = {"color": colour, "marker": marker, "label": name}
+                if metric == "entropy":
+                    above.plot(part.index, np.log(part.index) - part.entropy, **look)
+                    predicted = np.log(part.index) - part.predicted_entropy
+                    above.plot(part.index, predicted, color="0.3", lw=0.8)
+                else:
+                    above.plot(part.index, part[metric], **look)
+            above.set(xscale="log", xlabel="n", title=ABOVE[metric])
+            if metric == "largest_weight":
+                above.set_yscale("log")
+            else:
+                above.set_ylim(bottom=0)
+            above.minorticks_off()
+            looks = zip(INPUTS, by_temperature.groupby("input", sort=False))
+            for line, (head, part) in looks:
+                y = part[part.metric == metric].sort_values("temperature")
+                unit = np.log(y.n) if metric == "entropy" else 1.0
+                below.plot(
+                    y.temperature, y.value / unit, color="0.2", linestyle=line, marker=".",
+                    label=str(head),
+                )  # fmt: skip
+            below.set(xscale="log", xlabel="temperature", title=label, ylim=(0, 1.03))
+            below.minorticks_off()
+            ticks = sorted(by_temperature.temperature.unique())
+            below.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        style.legend(figure, list(axes.ravel()), columns=4)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    made = table[table.scale != "temperature"]
+    at = made.set_index(["scale", "metric", "n"]).value.sort_index()
+    n = sorted(made.n.unique())
+    deficits = [math.log(k) - at["constant", "entropy", k] for k in n]
+    weight = [at["constant", "largest_weight", k] for k in (n[0], n[-1])]
+    dense = [at["constant", "sparsity", k] for k in (n[0], n[-1])]
+    slope = (at["log", "entropy", n[-1]] - at["log", "entropy", n[0]]) / math.log(n[-1] / n[0])
+    warm = table[table.scale == "temperature"]
+    ends = warm.temperature.min(), warm.temperature.max()
+    largest = warm[warm.metric == "largest_weight"].pivot_table(
+        index="input", columns="temperature", values="value", sort=False
+    )
+    heads = "; ".join(
+        f"{name} {row[ends[0]]:.2g} to {row[ends[1]]:.2g}" for name, row in largest.iterrows()
+    )
+    return (
+        f"Above: rows of n iid Gaussian logits of standard deviation β, means of {ROWS} rows; thin "
+        f"lines are β²/2. At β = 1 softmax does not get sparser with length: the deficit "
+        f"log n − H stays between {min(deficits):.3f} and {max(deficits):.3f} (½ predicted) and "
+        f"S*₁₂ goes from {dense[0]:.3f} to {dense[1]:.3f} (e^(−1/2) = {math.exp(-0.5):.3f}), while "
+        f"the largest weight falls from {weight[0]:.2g} to {weight[1]:.2g}. With β ∝ log n, equal "
+        f"to 1 at n = {BASE}, entropy grows by {slope:.2f} per unit of log n instead of 1: more "
+        f"slowly, not invariant. Below: exact attention of the inputs, means over "
+        f"{int(warm.n.max())} queries; the largest weight from t = {ends[0]:g} to t = {ends[1]:g}: "
+        f"{heads}."
+    )

@@ -1,0 +1,153 @@
+"""Distance of every named attention from softmax attention at equal budget."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis import sweep
+from analysis.budget import match
+from approx import parse
+from figures import style
+from figures.profile import Profile, first
+
+TITLE = "Named attentions beside softmax attention at equal budget"
+SHARE, COUNT = 4, 512  # the budget is l/4 values a row
+ERROR, PRICE = "attention_relative_frobenius", "values_per_row"
+UNIFORM = "uniform"
+SPECS = (
+    UNIFORM,
+    "elu",
+    "relu",
+    "cosformer",
+    "flowformer",
+    "flash",
+    "rfa",
+    "positive",
+    "lara",
+    "linformer",
+    "linformer(combinations='gaussian')",
+    "nystromformer",
+    "nystromformer(iterations=6)",
+    "sliding_window",
+    "strided",
+    "reformer",
+    "smyrf",
+    "scatterbrain(low_rank=positive(), sparse=sliding_window())",
+    "scatterbrain(low_rank=positive(), sparse=top_k())",
+    "eva",
+    "randomized_attention",
+    "truncated_svd(space='attention')",
+)
+FLOOR, CEILING = 0.1, 10.0
+
+
+def _own_price(spec: str, n: int, l: int, d: int) -> float:
+    """Return the least price at which a method of a fixed size is there at all."""
+    method = parse(spec)
+    price = method.price(n=n, l=l, d=d)
+    if price is not None:
+        return price
+    return next(
+        float(b) for b in (1.5**k for k in range(64)) if method.within(b, n=n, l=l, d=d) is not None
+    )
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return errors at t = 1 and l/4 values a row; what does not fit, at its own least price."""
+    parts = []
+    for x in (first(x, COUNT) for x in profile.inputs):
+        budget = x.l / SHARE
+        fitting, absent = match([parse(spec) for spec in SPECS], budget, x)
+        groups = {budget: fitting}
+        for method in absent:
+            price = _own_price(str(method), x.n, x.l, x.d)
+            groups.setdefault(price, []).append(method)
+        for price, methods in groups.items():
+            parts.append(
+                sweep.sweep(
+                    methods,
+                    x,
+                    [1.0],
+                    trials=profile.trials,
+                    seed=profile.seed,
+                    budget=price,
+                    jobs=profile.jobs,
+                    progress=profile.progress,
+                    label=x.name,
+                )
+            )
+    table = pd.concat(parts, ignore_index=True)
+    return table[table.metric.isin([ERROR, "attention_tv", PRICE])].reset_index(drop=True)
+
+
+def medians(table: pd.DataFrame) -> pd.DataFrame:
+    """Return medians over trials: a row an input and method, columns the metrics and fits."""
+    wide = table.pivot_table(
+        index=["input", "method", "l", "budget"], columns="metric", values="value",
+        aggfunc="median", sort=False,
+    ).reset_index()  # fmt: skip
+    return wide.assign(fits=wide.budget <= wide.l / SHARE, name=wide.method.map(style.label))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw a panel an input, a line a method: filled at equal budget, hollow above it."""
+    wide = medians(table)
+    inputs = wide.input.unique().tolist()
+    order = wide.groupby("name")[ERROR].median().sort_values(ascending=False).index.tolist()
+    with style.style():
+        figure = Figure(figsize=(7.0, 0.165 * len(order) + 1.1))
+        axes = figure.subplots(1, len(inputs), sharey=True, sharex=True, squeeze=False)[0]
+        for ax, name in zip(axes, inputs):
+            _panel(ax, wide[wide.input == name], order)
+            ax.set_title(name)
+        axes[0].set_yticks(range(len(order)), order)
+        axes[0].set_xlim(FLOOR / 1.4, 1.4 * CEILING)
+        figure.supxlabel("relative Frobenius error of attention", fontsize=8.5)
+    return figure
+
+
+def _panel(ax: Axes, part: pd.DataFrame, order: list[str]) -> None:
+    for row in part.itertuples():
+        look = style.look(str(row.method))
+        marker = look["marker"] or "o"
+        error = min(max(getattr(row, ERROR), FLOOR), CEILING)
+        ax.plot(
+            error, order.index(str(row.name)), marker=marker,
+            color=look["color"], markersize=6, linestyle="none",
+            markerfacecolor=look["color"] if row.fits else "none",
+        )  # fmt: skip
+    uniform = part[part.name == style.label(f"{UNIFORM}()")][ERROR].iloc[0]
+    ax.axvline(uniform, color="0.35", linestyle="--", linewidth=1)
+    ax.set(xscale="log")
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    wide = medians(table)
+    uniform = wide[wide.method == f"{UNIFORM}()"].set_index("input")[ERROR]
+    wide = wide[wide.method != f"{UNIFORM}()"]
+    worse = wide[wide[ERROR] >= wide.input.map(uniform)]
+    always = worse.groupby("name").input.nunique()
+    lost = [str(name) for name in always.index[always == len(uniform)]]
+    oracle = wide.method.str.startswith(("truncated_svd", "randomized")) | wide.method.str.contains(
+        "top_k"
+    )
+    best = []
+    for name, part in wide[~oracle & wide.fits].groupby("input", sort=False):
+        row = part.sort_values(ERROR).iloc[0]
+        best.append(f"{name} {row['name']}, {row[ERROR]:.2g} (uniform {uniform[name]:.2g})")
+    above = wide[~wide.fits].groupby("name", sort=False)[PRICE].max()
+    hollow = "; ".join(f"{name}: {price:.0f}" for name, price in above.items())
+    return (
+        f"Relative Frobenius error of attention weights at t = 1 and l/{SHARE} stored values a "
+        f"query row, medians over trials; the dashed line is uniform attention, which is the mean "
+        f"of V; errors beyond {FLOOR:g} and {CEILING:g} are drawn there. Rows that do not sum to 1 "
+        f"(FLASH, Flowformer, Gaussian Linformer, the iterated Nyströmformer) are used as they "
+        f"are. Nothing is trained: what a paper learns is a fixed or random choice here, so this "
+        f"is the distance that training has to make up, or does without. Best that needs no "
+        f"oracle: {'; '.join(best)}. No better than uniform attention on every input: "
+        f"{'; '.join(lost) or 'none'}. Hollow: does not fit the budget, drawn at its least price "
+        f"(values a row: {hollow or 'none'})."
+    )

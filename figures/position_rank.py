@@ -1,0 +1,118 @@
+"""Rank of logits with positions at the input and at the logits, before and after exp."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import positions
+from analysis.sweep import seed_sequence
+from figures import style
+from figures.profile import Profile, Row
+
+TITLE = "Rank with positions at the input and at the logits"
+COLUMNS = ("n", "d", "d_h", "d_p", "heads", "where", "metric", "value")
+N, D, D_H, D_P = 32, 16, 4, 6
+WIDTHS = (0, 2, 4, 6, 8, 12, 16, 20, 24, 28, 32)  # d_p
+HEADS = (1, 2, 3, 4, 6, 8)
+WHERE = {"input": "at the input", "logits": "at the logits"}
+LOOKS = {
+    ("input", "logits"): ("logits, positions at the input", style.PALETTE[0], "-", "o"),
+    ("logits", "logits"): ("logits, positions at the logits", style.PALETTE[2], "-", "s"),
+    ("input", "exp"): ("exp of logits, at the input", style.PALETTE[0], "--", "^"),
+    ("logits", "exp"): ("exp of logits, at the logits", style.PALETTE[2], ":", "v"),
+}
+
+
+def _of_width(d_p: int, seed: int) -> list[Row]:
+    rng = np.random.default_rng(seed_sequence(seed, "position_rank", d_p))
+    head = positions.generic(N, D, D_H, d_p, rng=rng)
+    rows: list[Row] = []
+    for where, logits in (("input", head.at_input()), ("logits", head.at_logits())):
+        place = (N, D, D_H, d_p, 1, where)
+        rows += [(*place, name, float(rank)) for name, rank in positions.ranks(logits).items()]
+    built = positions.construction(N, D, D_H, d_p)
+    built_rank = positions.ranks(built.at_logits())["logits"]
+    bound = positions.bound_at_logits(N, D_H, d_p)
+    place = (N, D, D_H, d_p, 1, "logits")
+    return [*rows, (*place, "construction", float(built_rank)), (*place, "bound", float(bound))]
+
+
+def _of_heads(heads: int, seed: int) -> list[Row]:
+    rng = np.random.default_rng(seed_sequence(seed, "position_rank", "heads", heads))
+    head = positions.generic(N, D, D_H, D_P, rng=rng, heads=heads)
+    rows: list[Row] = []
+    for where, logits in (("input", head.at_input()), ("logits", head.at_logits())):
+        found, place = positions.head_ranks(logits), (N, D, D_H, D_P, heads, where)
+        rows.append((*place, "sum", float(found["sum"])))  # type: ignore[arg-type]
+        rows.append((*place, "largest_head", float(np.max(found["heads"]))))
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return ranks against the width d_p of positions, and against the number of heads."""
+    columns = list(COLUMNS)
+    by_width = profile.study(
+        functools.partial(_of_width, seed=profile.seed), list(WIDTHS), "widths", columns
+    )
+    by_heads = profile.study(
+        functools.partial(_of_heads, seed=profile.seed), list(HEADS), "heads", columns
+    )
+    return pd.concat([by_width, by_heads], ignore_index=True)
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw rank against d_p for one head, and of the sum over heads against their number."""
+    with style.style():
+        figure = Figure(figsize=(7.0, 3.3))
+        left, right = figure.subplots(1, 2)
+        for (where, metric), (label, colour, line, marker) in LOOKS.items():
+            part = table[(table["where"] == where) & (table.metric == metric)]
+            left.plot(
+                part.d_p, part.value, label=label, color=colour, linestyle=line, marker=marker
+            )
+        left.set(xlabel=f"width $d_p$ of positions (head size {D_H})", ylabel="rank")
+        left.set_title(f"one head, n = {N}")
+        for where, name in WHERE.items():
+            _, colour, _, marker = LOOKS[where, "logits"]
+            for metric, line, what in (
+                ("sum", "-", "their sum"),
+                ("largest_head", "--", "one head"),
+            ):
+                part = table[(table["where"] == where) & (table.metric == metric)]
+                right.plot(
+                    part.heads, part.value, color=colour, linestyle=line, marker=marker,
+                    markerfacecolor="none" if line == "--" else colour, label=f"{what}, {name}",
+                )  # fmt: skip
+        right.set(xlabel="heads", title=f"several heads, $d_p$ = {D_P}")
+        right.set_xticks(HEADS)
+        for ax in (left, right):
+            ax.set_ylim(0, N + 2)
+        right.legend(loc="upper left", fontsize=7)
+        style.legend(figure, left, columns=2)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    one = table[table.metric.isin(["logits", "exp", "construction", "bound"])]
+    at = one.set_index(["where", "metric", "d_p"]).value.sort_index()
+    sums = table[table.metric == "sum"].set_index(["where", "heads"]).value
+    each = table[table.metric == "largest_head"].groupby("where").value.max()
+    reached = int((at["logits", "logits"] == at["logits", "bound"]).sum())
+    built = int((at["logits", "construction"] == at["logits", "bound"]).sum())
+    most, after = max(HEADS), table[table.metric == "exp"].value.min()
+    return (
+        f"Numerical ranks of Gaussian inputs, n = {N}, d = {D}, head size d_h = {D_H}. Added to "
+        f"the input, positions leave logits of rank {at['input', 'logits'].max():g} whatever their "
+        f"width; added to the logits they give min(d_h + d_p, n): "
+        f"{at['logits', 'logits', D_P]:g} at d_p = {D_P}, with generic inputs at {reached} of "
+        f"{len(WIDTHS)} widths and with identity blocks at {built}. This is a statement about "
+        f"logits: after exp, entry by entry, the rank is at least {after:g} of {N} in every case. "
+        f"Right: no head has logits of rank above {each['input']:g} (positions at the input) or "
+        f"{each['logits']:g}; their sum over {most} heads has {sums['input', most]:g}, no more "
+        f"than d, and {sums['logits', most]:g}, no more than d + d_p."
+    )
