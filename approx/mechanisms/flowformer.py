@@ -18,16 +18,17 @@ from approx.parts import Factors
 class Flowformer(Method):
     """Flow attention: sigmoid linear attention in which keys compete; biased, rank d.
 
-    estimate_ij = σ(Î_i)/I_i · φ(q_i)·φ(k_j) · l·softmax(Ô)_j,  φ = sigmoid,
+    estimate_ij = σ(Î_i n/l)/I_i · φ(q_i)·φ(k_j) · l·softmax(Ô)_j,  φ = sigmoid,
     I_i = φ(q_i)·Σ_j φ(k_j),  O_j = φ(k_j)·Σ_i φ(q_i),
     Î_i = φ(q_i)·Σ_j φ(k_j)/O_j,  Ô_j = φ(k_j)·Σ_i φ(q_i)/I_i.
 
     Notes
     -----
     In attention space: no estimate of exp(q·k), and not a function of q·k. Rows are used as they
-    are; they do not sum to 1: the gate σ(Î) is in (½, 1), and l·softmax(Ô) has mean 1 over keys,
-    the factor l being that of the authors' code. Deterministic, biased without a bound, every entry
-    > 0. I and O hold all queries and keys: under a causal mask they have seen the future.
+    are; they do not sum to 1: the gate is in (½, 1), and l·softmax(Ô) has mean 1 over keys. Flows
+    are conserved: Σ Î = l and Σ Ô = n. The factors l and n/l are those of the authors' code; its
+    clamp of Ô to [−1, 1] is left out. Deterministic, biased without a bound, every entry > 0. I and
+    O hold all queries and keys: under a causal mask they have seen the future.
     Cost: 2(n + l)·d·(c + 2) operations, (n + l)·d numbers.
 
     References
@@ -58,7 +59,7 @@ class Flowformer(Method):
         outgoing = np.maximum(b @ a.sum(axis=0), tiny)
         sink = a @ (b / outgoing[:, None]).sum(axis=0)
         source = b @ (a / incoming[:, None]).sum(axis=0)
-        left = a * (expit(sink) / incoming)[:, None]
+        left = a * (expit(sink * (len(q) / len(k))) / incoming)[:, None]
         right = b * (len(k) * softmax(source))[:, None]
         size = np.maximum(np.abs(left).max(axis=1), tiny)
         left /= size[:, None]
