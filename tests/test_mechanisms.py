@@ -178,7 +178,7 @@ def z_scores(A, want):
     return np.abs(mean - want) / error
 
 
-def one_query(draws=20_000):
+def one_query(draws=100_000):
     """Return one query many times, four keys, and the weights."""
     q, K = np.array([[0.6, -0.4]]), np.array([[1.0, 0.5], [-0.5, 1.0], [0.0, -1.5], [1.5, 1.0]])
     return np.repeat(q, draws, axis=0), K, exact.softmax(q, K)[0]

@@ -17,6 +17,16 @@ def test_generic_inputs_reach_both_bounds_and_exp_has_full_rank():
     assert positions.bound_at_logits(32, 4, 6) == 10
 
 
+def test_logits_are_their_definition():
+    x = head()
+    for i, j in ((0, 0), (3, 7)):
+        a, b = x.X[i] + x.P[i], x.X[j] + x.P[j]
+        want = (a @ x.W_q) @ (b @ x.W_k)
+        np.testing.assert_allclose(x.at_input()[i, j], want, rtol=1e-12)
+        want = (x.X[i] @ x.W_q) @ (x.X[j] @ x.W_k) + x.relative[i] @ x.relative[j]
+        np.testing.assert_allclose(x.at_logits()[i, j], want, rtol=1e-12)
+
+
 @pytest.mark.parametrize(("n", "d", "want"), [(32, 16, 10), (8, 16, 8), (16, 10, 10), (10, 4, 10)])
 def test_the_construction_reaches_the_bound(n, d, want):
     x = positions.construction(n, d, 4, 6)
