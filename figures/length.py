@@ -13,6 +13,7 @@ from analysis.describe import gaussian_entropy, gaussian_logits, weight_statisti
 from analysis.inputs import Inputs
 from analysis.sweep import seed_sequence
 from approx import exact
+from approx.attention import log_length_scale
 from figures import style
 from figures.profile import Profile, Row, first
 
@@ -42,7 +43,7 @@ def beta(scale: str, n: int) -> float:
     [1.0, 1.414, 2.0]
     """
     power = {"constant": 0.0, "sqrt_log": 0.5, "log": 1.0}[scale]
-    return float((math.log(n) / math.log(BASE)) ** power)
+    return float(log_length_scale(n, 1, base=BASE) ** power)
 
 
 def _at_length(n: int, seed: int) -> list[Row]:
