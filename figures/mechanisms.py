@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import sweep
 from analysis.budget import match
+from analysis.inputs import Inputs
 from approx import parse
+from approx.base import Method
 from figures import style
 from figures.profile import Profile, first
 
@@ -43,15 +48,16 @@ SPECS = (
 FLOOR, CEILING = 0.1, 10.0
 
 
-def _own_price(spec: str, n: int, l: int, d: int) -> float:
-    """Return the least price at which a method of a fixed size is there at all."""
-    method = parse(spec)
-    price = method.price(n=n, l=l, d=d)
-    if price is not None:
+def _own_price(method: Method, x: Inputs) -> float:
+    """Return the price of a method of one size, or of the least member of a template."""
+    size = method.size_field
+    if size is not None and method.is_template:
+        method = dataclasses.replace(method, **{size: method.fewest(x.d)})  # type: ignore[type-var]
+    shape = {"n": x.n, "l": x.l, "d": x.d}
+    if (price := method.price(**shape)) is not None:
         return price
-    return next(
-        float(b) for b in (1.5**k for k in range(64)) if method.within(b, n=n, l=l, d=d) is not None
-    )
+    budgets = (1.05**k for k in itertools.count())  # two sizes are open
+    return next(b for b in budgets if method.within(b, **shape) is not None)
 
 
 def compute(profile: Profile) -> pd.DataFrame:
@@ -62,8 +68,7 @@ def compute(profile: Profile) -> pd.DataFrame:
         fitting, absent = match([parse(spec) for spec in SPECS], budget, x)
         groups = {budget: fitting}
         for method in absent:
-            price = _own_price(str(method), x.n, x.l, x.d)
-            groups.setdefault(price, []).append(method)
+            groups.setdefault(_own_price(method, x), []).append(method)
         for price, methods in groups.items():
             parts.append(
                 sweep.sweep(
