@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from analysis.inputs import Inputs
+from approx import checks
 from approx.base import Approximation, Method
 
 
@@ -42,7 +43,10 @@ def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
     """
     fitting: list[Method] = []
     absent: list[Method] = []
+    checks.positive("budget", budget)
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
     for method in methods:
+        checks.instance("every method", method, Method, "a method")
         filled = method.within(budget, n=inputs.n, l=inputs.l, d=inputs.d)
         (absent if filled is None else fitting).append(method if filled is None else filled)
     return Matched(fitting, absent)

@@ -60,6 +60,18 @@ class Inputs:
     ids: tuple[tuple[int, int, str], ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("q", "k", "v"):
+            x = getattr(self, name)
+            if not isinstance(x, np.ndarray) and not (name == "v" and x is None):
+                object.__setattr__(self, name, checks.array(name, x))
+        if self.q.ndim not in (2, 3) or self.k.ndim != self.q.ndim:
+            raise ValueError(
+                f"q and k must both have 2 or 3 dimensions, got {self.q.shape}, {self.k.shape}"
+            )
+        if self.scaling is not None:
+            checks.positive("scaling", self.scaling)
+        checks.positive("temperature", self.temperature)
+        checks.flag("causal", self.causal)
         if self.q.ndim == 3 and len(self.ids) != len(self.q):
             raise ValueError(f"ids must name each of {len(self.q)} heads, got {len(self.ids)}")
 
@@ -88,17 +100,32 @@ class Inputs:
     def _root(self) -> float:
         self._one_head()
         scaling = 1 / math.sqrt(self.d) if self.scaling is None else self.scaling
-        return math.sqrt(scaling / self.temperature)
+        ratio = scaling / self.temperature
+        if not 0 < ratio < math.inf:
+            raise ValueError(
+                f"scaling/temperature must be representable, got {scaling!r}/{self.temperature!r}"
+            )
+        return math.sqrt(ratio)
+
+    def _scaled(self, name: str, x: Array) -> Array:
+        root = self._root()
+        raw = checks.array(name, x, ndim=2)
+        if float(np.abs(raw).max(initial=0.0)) * root > float(np.finfo(raw.dtype).max):
+            raise ValueError(
+                f"{name} at temperature {self.temperature!r} must be representable in {raw.dtype}: "
+                "raise the temperature"
+            )
+        return raw * root
 
     @property
     def Q(self) -> Array:
         """Queries q·√(scaling/t), (n, d)."""
-        return self.q * self._root()
+        return self._scaled("q", self.q)
 
     @property
     def K(self) -> Array:
         """Keys k·√(scaling/t), (l, d)."""
-        return self.k * self._root()
+        return self._scaled("k", self.k)
 
     @property
     def V(self) -> Array | None:
@@ -137,6 +164,8 @@ class Inputs:
         ValueError
             There is no such layer and head: says what there is.
         """
+        for name, number in (("layer", layer), ("head", head)):
+            checks.integer(name, number, least=0)
         for index, (one, other, _) in enumerate(self.ids):
             if (one, other) == (layer, head):
                 return self._pick(index)
@@ -205,7 +234,8 @@ def clustered(
     count = checks.integer(
         "clusters", max(1, n // 8) if clusters is None else clusters, least=1, most=n
     )
-    width = 0.0 if spread == 0 else checks.positive("spread", spread)
+    width = _width("spread", spread)
+    shared = checks.flag("shared", shared)
     centres = g.standard_normal((count, d))[np.arange(n) % count]
     q = centres + width * g.standard_normal(shape)
     k = q if shared else centres + width * g.standard_normal(shape)
@@ -256,7 +286,8 @@ def generative(
     """
     shape, g = _shape(n, d), generator(rng)
     count = -(-n // checks.integer("size", size, least=1, most=n))
-    width = 0.0 if delta == 0 else checks.positive("delta", delta)
+    width = _width("delta", delta)
+    shared = checks.flag("shared", shared)
     unit = 1 / math.sqrt(d)
     centres = (unit * g.standard_normal((count, d)))[np.arange(n) % count]
     q = centres + width * unit * g.standard_normal(shape)
@@ -266,7 +297,14 @@ def generative(
 
 
 def _shape(n: int, d: int) -> tuple[int, int]:
-    return checks.integer("n", n, least=1), checks.integer("d", d, least=1)
+    n, d = checks.integer("n", n, least=1), checks.integer("d", d, least=1)
+    memory.reserve(6 * 8 * n * d, f"{n} × {d} queries, keys and values", "n or d")
+    return n, d
+
+
+def _width(name: str, value: float) -> float:
+    found = checks.number(name, value, "finite and >= 0")
+    return found if found == 0 else checks.positive(name, value, most=1e100)
 
 
 def load(

@@ -168,6 +168,8 @@ def compare(
     >>> compare(parse("zero()").approximate(Q, Q), Q, Q)["kernel_relative_frobenius"]
     1.0
     """
+    checks.instance("approximation", approximation, Approximation, "an Approximation")
+    causal, spectral = checks.flag("causal", causal), checks.flag("spectral", spectral)
     q, k = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
     n, l = len(q), len(k)
     if approximation.shape != (n, l):

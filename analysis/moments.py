@@ -84,6 +84,7 @@ def monte_carlo(
     >>> bool(abs(found.z[0, 0]) < 5)
     True
     """
+    checks.instance("method", method, Method, "a method")
     q, k = method.checked(Q, K)
     n, l = len(q), len(k)
     checks.integer("draws", draws, least=2)
@@ -136,6 +137,7 @@ def expected_error(method: Method, Q: ArrayLike, K: ArrayLike) -> float | None:
     >>> round(expected_error(parse("positive(m=100)"), [[0.5]], [[0.5]]), 6)
     0.131083
     """
+    checks.instance("method", method, Method, "a method")
     known = method.moments(Q, K)
     if known is None:
         return None
@@ -194,6 +196,7 @@ def normalised_moments(method: Method, Q: ArrayLike, K: ArrayLike) -> Normalised
     >>> found.bias.round(4)
     array([[-0.011,  0.011]])
     """
+    checks.instance("method", method, Method, "a method")
     q, k = method.checked(Q, K)
     known = method.moments(q, k)
     if known is None:
@@ -256,14 +259,16 @@ def features_needed(
     >>> features_needed(parse("positive"), 0.1, [[0.5]], [[0.5]])
     172
     """
-    checks.positive("error", error)
+    checks.instance("method", method, Method, "a method")
+    error, most = checks.positive("error", error), checks.integer("most", most, least=1)
+    Q, K = checks.queries_keys(Q, K)
     path = _size_path(method)
     if path is None:
         raise ValueError(f"{method} has no size m")
     part = method
     for name in path:
         part = getattr(part, name)
-    d, step = np.shape(Q)[-1], part.step
+    d, step = Q.shape[1], part.step
     projection = getattr(part, "projection", None)
     block = 1 if projection is None else named(projection).block(d) or 1
 

@@ -104,7 +104,10 @@ def singular_values(matrix: ArrayLike | LinearOperator) -> Array:
         r_left = np.asarray(np.linalg.qr(left, mode="r"))
         r_right = np.asarray(np.linalg.qr(right, mode="r"))
         return np.asarray(scipy.linalg.svdvals(r_left @ r_right.T))
-    return _values(_dense(matrix))
+    s = _values(_dense(matrix))
+    if len(s) and not np.isfinite(s[0]):
+        raise OverflowError(f"the largest singular value is above {np.finfo(float).max:.3g}: scale")
+    return s
 
 
 def _dense(matrix: ArrayLike | LinearOperator) -> Array:
@@ -114,7 +117,7 @@ def _dense(matrix: ArrayLike | LinearOperator) -> Array:
     n, l = matrix.shape
     memory.reserve(24 * n * l, "the singular values of a dense matrix", "n or l")
     if not isinstance(matrix, Approximation):
-        return np.asarray(matrix @ np.eye(l), np.float64)
+        return checks.array("matrix @ I", matrix @ np.eye(l), ndim=2).astype(np.float64)
     shift = np.full(n, float(matrix.row_log().max()))
     return matrix.block(slice(0, n), shift=shift).astype(np.float64)
 
@@ -343,6 +346,10 @@ def estimates(
     else:
         A, _ = normalised(checks.array("matrix", matrix, ndim=2).astype(np.float64))
         stripes, shape = [(slice(0, len(A)), A)], (A.shape[0], A.shape[1])
+    if 0 in shape:
+        raise ValueError(f"the matrix must not be empty, got shape {shape}")
+    vectors = probes * (sum(shape) * 4 + 4 * steps)
+    memory.reserve(8 * vectors, "the Lanczos vectors", "probes or steps")
     top = block_krylov(stripes, shape, min(LEADING, *shape))
     if top.values[0] == 0:
         return {f"{name}{end}": 0.0 for name in ESTIMATED for end in ("", "_stderr")}

@@ -173,6 +173,10 @@ def sweep(
     for name, grid in (("methods", methods), ("inputs", inputs), ("temperatures", temperatures)):
         if not len(grid):
             raise ValueError(f"{name} must not be empty")
+    for method in methods:
+        checks.instance("every method", method, Method, "a method")
+    for x in inputs:
+        checks.instance("every input", x, Inputs, "an Inputs")
     for t in temperatures:
         checks.positive("temperature", t)
     if budget is None and (open_ := [str(m) for m in methods if m.is_template]):

@@ -41,7 +41,38 @@ class Moments(NamedTuple):
     log_relative_variance: Array
 
 
-class Approximation(LinearOperator):
+class _Operator(LinearOperator):
+    """A linear operator that checks what it is multiplied with before scipy drops a mask."""
+
+    def dot(self, x: Any) -> Any:
+        """Return the product with a vector or matrix, or the composition with an operator."""
+        if np.ndim(x) and not isinstance(x, LinearOperator) and not scipy.sparse.issparse(x):
+            x = checks.array("V", x)
+            if x.ndim > 2:
+                raise ValueError(f"V must have 1 or 2 dimensions, got shape {x.shape}")
+        return super().dot(x)
+
+
+class _Transposed(_Operator):
+    """The transpose of an approximation."""
+
+    def __init__(self, original: Approximation) -> None:
+        super().__init__(original.dtype, original.shape[::-1])  # type: ignore[call-arg]
+        self.original = original
+
+    def _matmat(self, V: Array) -> Array:
+        return self.original._rmatmat(V)
+
+    def _rmatmat(self, W: Array) -> Array:
+        return self.original._matmat(W)
+
+    def _adjoint(self) -> Approximation:
+        return self.original
+
+    _transpose = _adjoint
+
+
+class Approximation(_Operator):
     """An estimate of exp(Q Kᵀ), or of its row-softmax, of shape (n, l).
 
     Parameters
@@ -153,8 +184,23 @@ class Approximation(LinearOperator):
         OverflowError
             An entry is not representable at this shift.
         """
-        height = len(range(*rows.indices(self.shape[0]))) if isinstance(rows, slice) else len(rows)
-        shifts = np.broadcast_to(np.asarray(shift, self.dtype), height)
+        rows, cols = (
+            checks.index(name, x, count)
+            for name, x, count in zip(("rows", "cols"), (rows, cols), self.shape)
+        )
+        height, width = (
+            len(range(*x.indices(count))) if isinstance(x, slice) else len(x)
+            for x, count in zip((rows, cols), self.shape)
+        )
+        shifts = checks.array("shift", shift)
+        if shifts.shape not in ((), (1,), (height,)):
+            raise ValueError(f"shift must be one value, or one a row, got shape {shifts.shape}")
+        shifts = np.broadcast_to(shifts.astype(self.dtype, copy=False), height)
+        for name, given in (("logits", logits), ("out", out)):
+            if given is not None and np.shape(given) != (height, width):
+                raise ValueError(
+                    f"{name} must have shape {(height, width)}, got {checks.shown(given)}"
+                )
         values = self.low.block(rows, cols, shifts, logits)
         if self.part is not None:
             s = self.part.part(rows, cols).scaled(shifts)
@@ -241,10 +287,15 @@ class Approximation(LinearOperator):
         return s, [lossy[part] for part in exact.stripes(len(lossy), self.shape[1])]
 
     def _matmat(self, V: Array) -> Array:
-        return rescale(*self.scaled_matmat(checks.array("V", V)))
+        return rescale(*self.scaled_matmat(checks.values(V, self.shape[1], self.dtype)))
+
+    def _adjoint(self) -> _Transposed:
+        return _Transposed(self)
+
+    _transpose = _adjoint
 
     def _rmatmat(self, W: Array) -> Array:
-        x = checks.array("W", W)
+        x = checks.values(W, self.shape[0], self.dtype, name="W", row="query")
         top = np.full(self.shape[0], self.row_log().max())
         if self.part is None:
             return rescale(self.low.rmatmat(x, top), top[:1])
@@ -270,6 +321,7 @@ class Approximation(LinearOperator):
         """
         n, l = self.shape
         v = checks.values(V, l, self.dtype)
+        causal = checks.flag("causal", causal)
         augmented = np.column_stack([v, np.ones(l)]).astype(self.dtype)
         if causal:
             y = np.empty((n, augmented.shape[1]), self.dtype)
@@ -355,14 +407,15 @@ class Method(ABC):
         row : int, optional
             Which query.
         """
-        if self.uses_rng:
-            return None
         _, keys, _ = self.one_query(q, K, row)
-        return np.zeros((len(keys), len(keys)))
+        return None if self.uses_rng else np.zeros((len(keys), len(keys)))
 
     def one_query(self, q: ArrayLike, K: ArrayLike, row: int | None) -> tuple[Array, Array, int]:
         """Return Q (n, d), K and the row that `covariance` is asked for, in float64."""
-        Q, keys = (np.asarray(x, np.float64) for x in self.checked(np.atleast_2d(q), K))
+        query = checks.array("q", q)
+        if query.ndim not in (1, 2):
+            raise ValueError(f"q must have 1 or 2 dimensions, got shape {query.shape}")
+        Q, keys = (np.asarray(x, np.float64) for x in self.checked(np.atleast_2d(query), K))
         if row is None and len(Q) != 1:
             raise ValueError(f"covariance is of one query, got {len(Q)}: say which row")
         memory.reserve(48 * len(keys) ** 2, "the covariance of the keys", "l")
@@ -393,7 +446,7 @@ class Method(ABC):
         n, l, d : int
             Queries, keys, width.
         """
-        checks.positive("budget", budget)
+        budget, n, l, d = checks.asked(budget, n, l, d)
         size = self._size_field()
         if size is None or getattr(self, size) is not None:
             price = self.price(n=n, l=l, d=d)
@@ -457,7 +510,15 @@ def generator(rng: Rng) -> np.random.Generator:
     """Return default_rng(rng): the one place where randomness enters.
 
     A SeedSequence is copied, so the same one gives the same draws again however often it spawns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        rng is neither None, an integer ≥ 0, a SeedSequence nor a Generator.
     """
+    if isinstance(rng, np.random.Generator):
+        return rng
     if isinstance(rng, np.random.SeedSequence):
         rng = np.random.SeedSequence(rng.entropy, spawn_key=rng.spawn_key, pool_size=rng.pool_size)
-    return np.random.default_rng(rng)
+        return np.random.default_rng(rng)
+    return np.random.default_rng(None if rng is None else checks.integer("rng", rng, least=0))

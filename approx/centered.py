@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from approx import checks
 from approx.base import Approximation, Method, Moments, Rng
 from approx.checks import Array
 from approx.random_features.positive import Positive
@@ -51,8 +52,8 @@ class Centered(Method):
     queries: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.method, Method):
-            raise TypeError(f"method must be a method, got {self.method!r}")
+        checks.instance("method", self.method, Method, "a method")
+        checks.flag("queries", self.queries)
 
     @property
     def oracle(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -12,26 +13,52 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
 
+MOST = 2**128  # of any integer: more than can be counted, and few enough digits to print
+MOST_LOGIT = 2.0**52  # 1/eps: the rounding of a larger logit is above 1
+
+
+def shown(value: object) -> str:
+    """Return a value for a message: one line, at most 80 characters, whatever it is.
+
+    Examples
+    --------
+    >>> shown(10**5000), shown(np.ones((5, 5))), shown("x" * 1000)
+    ('an integer of 16610 bits', 'an array of shape (5, 5)', "'xxxxxxxxxxxx...xxxxxxxxxxxxx'")
+    """
+    if isinstance(value, int) and abs(value) > MOST:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, np.ndarray) and value.size != 1:
+        return f"an array of shape {value.shape}"
+    try:
+        text = reprlib.repr(value)
+    except Exception:  # a repr that fails must not hide what is wrong with the value
+        text = f"a {type(value).__name__}"
+    line = " ".join(text.split())
+    return line if len(line) <= 80 else f"{line[:77]}..."
+
 
 def array(name: str, value: ArrayLike, *, ndim: int | None = None) -> Array:
     """Return a C-contiguous native float32 or float64 array, finite, not copied if it is one.
 
-    float16 becomes float32; integers, bool and longdouble become float64.
+    float16 becomes float32; integers, bool and longdouble become float64, rounded to nearest.
 
     Raises
     ------
     TypeError
         complex, object or text values; masked or sparse arrays.
     ValueError
-        wrong number of dimensions; NaN or inf (with their number and first place).
+        a ragged list; wrong number of dimensions; NaN or inf (with their number and first place).
     """
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array: fill it first")
     if scipy.sparse.issparse(value):
         raise TypeError(f"{name} is sparse: use .toarray()")
-    raw = np.asarray(value)
+    try:
+        raw = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name} must have rows of one length, got {shown(value)}") from None
     if raw.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {raw.dtype}")
+        raise TypeError(f"{name} must hold real numbers, got {_kind(raw)}")
     dtype = np.float32 if raw.dtype.kind == "f" and raw.dtype.itemsize <= 4 else np.float64
     with np.errstate(over="ignore"):  # a longdouble beyond float64 is refused below
         x = np.ascontiguousarray(raw, dtype=dtype) if raw.ndim else raw
@@ -47,13 +74,19 @@ def array(name: str, value: ArrayLike, *, ndim: int | None = None) -> Array:
     return x
 
 
+def _kind(raw: Array) -> str:
+    return "fields" if raw.dtype.names else f"dtype {raw.dtype}"
+
+
 def queries_keys(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
     """Return Q (n, d) and K (l, d) of one dtype: float32 if both are, else float64.
 
     Raises
     ------
     ValueError
-        no rows or no columns; different widths; |q|², |k|² or q·k beyond the dtype's range.
+        no rows or no columns; different widths; |q|², |k|² or q·k beyond the dtype's range;
+        |q| |k| ≥ 1/eps, where the rounding of a logit alone is of the order of 1, so that no digit
+        of exp(q·k) means anything.
     """
     q, k = array("Q", Q, ndim=2), array("K", K, ndim=2)
     if q.shape[1] != k.shape[1]:
@@ -66,10 +99,16 @@ def queries_keys(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
         raise ValueError(
             f"|q|², |k|² and q·k must be representable in {dtype}, got entries up to {largest:.3g}"
         )
+    product = math.prod(float(np.sqrt(np.einsum("ij,ij->i", x, x).max())) for x in (q, k))
+    if product >= (most := 1 / float(np.finfo(dtype).eps)):
+        raise ValueError(
+            f"|q| |k| must be < {most:.2g} in {dtype}, beyond which exp(q·k) has no digit, "
+            f"got {product:.3g}"
+        )
     return q.astype(dtype, copy=False), k.astype(dtype, copy=False)
 
 
-def values(V: ArrayLike, l: int, dtype: Any = None) -> Array:
+def values(V: ArrayLike, l: int, dtype: Any = None, *, name: str = "V", row: str = "key") -> Array:
     """Return V (l, c); a vector (l,) is kept as it is.
 
     Raises
@@ -78,14 +117,59 @@ def values(V: ArrayLike, l: int, dtype: Any = None) -> Array:
         as many rows as keys are needed; entries whose sums could leave the range of ``dtype``
         (by default, that of V).
     """
-    v = array("V", V)
+    v = array(name, V)
     if v.ndim not in (1, 2) or v.shape[0] != l:
-        raise ValueError(f"V must have one row a key, ({l}, c), got shape {v.shape}")
+        raise ValueError(f"{name} must have one row a {row}, ({l}, c), got shape {v.shape}")
     dtype = dtype or v.dtype
     most = math.sqrt(np.finfo(dtype).max)
     if (top := float(np.abs(v).max(initial=0.0))) > most:
-        raise ValueError(f"V must be at most {most:.3g} in {np.dtype(dtype)}, got {top:.3g}")
+        raise ValueError(f"{name} must be at most {most:.3g} in {np.dtype(dtype)}, got {top:.3g}")
     return v
+
+
+def index(name: str, value: Any, count: int) -> slice | Array:
+    """Return a slice, or an array of places in [0, count) for a compiled loop to use unchecked.
+
+    Raises
+    ------
+    TypeError
+        not a slice, integers or booleans.
+    ValueError
+        out of range, not one-dimensional, or as many booleans as there are places are needed.
+
+    Examples
+    --------
+    >>> index("rows", [-1, 0], 5)
+    array([4, 0])
+    """
+    if isinstance(value, slice):
+        try:
+            value.indices(count)
+        except TypeError:
+            raise TypeError(f"{name} must be a slice of integers, got {shown(value)}") from None
+        return value
+    try:
+        places = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name} must be one-dimensional, got {shown(value)}") from None
+    if places.dtype == bool and places.shape == (count,):
+        return np.flatnonzero(places)
+    if places.dtype.kind not in "iu" and places.size:
+        raise TypeError(f"{name} must be a slice or integers, got {shown(value)}")
+    if places.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, got shape {places.shape}")
+    places = places.astype(np.intp)
+    if places.size and not -count <= places.min() <= places.max() < count:
+        beyond = places.max() if places.max() >= count else places.min()
+        raise ValueError(f"{name} must lie in [-{count}, {count}), got {beyond}")
+    return np.where(places < 0, places + count, places)
+
+
+def asked(budget: float, n: int, l: int, d: int) -> tuple[float, int, int, int]:
+    """Return a budget > 0 and the sizes n, l, d ≥ 1 that it is for."""
+    value = positive("budget", budget)
+    n, l, d = (integer(name, x, least=1) for name, x in zip("nld", (n, l, d)))
+    return int(budget) if isinstance(budget, int | np.integer) else value, n, l, d
 
 
 def integer(name: str, value: Any, *, least: int, most: int | None = None) -> int:
@@ -109,16 +193,23 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None) -> in
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+        raise TypeError(f"{name} must be an integer, got {shown(value)}") from None
     if number < least:
-        raise ValueError(f"{name} must be >= {least}, got {number}")
-    if most is not None and number > most:
-        raise ValueError(f"{name} must be <= {most}, got {number}")
+        raise ValueError(f"{name} must be >= {least}, got {shown(number)}")
+    if number > (most := MOST if most is None else most):
+        raise ValueError(f"{name} must be <= {most}, got {shown(number)}")
     return number
 
 
 def number(name: str, value: Any, rule: str = "finite") -> float:
     """Return a finite float.
+
+    Raises
+    ------
+    TypeError
+        not a number, or a complex one.
+    ValueError
+        NaN, inf, beyond float64; bool and text.
 
     Examples
     --------
@@ -126,17 +217,21 @@ def number(name: str, value: Any, rule: str = "finite") -> float:
     Traceback (most recent call last):
     ValueError: a must be finite, got 'x'
     """
+    if isinstance(value, complex | np.complexfloating) or np.ndim(value):
+        raise TypeError(f"{name} must be a number, got {shown(value)}")
     try:
         found = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {value!r}") from None
-    if not math.isfinite(found) or isinstance(value, bool):
-        raise ValueError(f"{name} must be {rule}, got {value!r}")
+        raise TypeError(f"{name} must be a number, got {shown(value)}") from None
+    except OverflowError:  # an integer beyond float64
+        found = math.inf
+    if not math.isfinite(found) or isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be {rule}, got {shown(value)}")
     return found
 
 
-def positive(name: str, value: Any) -> float:
-    """Return a finite float > 0.
+def positive(name: str, value: Any, *, most: float = math.inf) -> float:
+    """Return a finite float > 0, at most ``most``.
 
     Examples
     --------
@@ -146,12 +241,28 @@ def positive(name: str, value: Any) -> float:
     """
     found = number(name, value, "finite and > 0")
     if found <= 0:
-        raise ValueError(f"{name} must be finite and > 0, got {value!r}")
+        raise ValueError(f"{name} must be finite and > 0, got {shown(value)}")
+    if found > most:
+        raise ValueError(f"{name} must be <= {most:.3g}, got {shown(value)}")
     return found
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return True or False; TypeError for anything else, such as the text "False"."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {shown(value)}")
+    return bool(value)
+
+
+def instance(name: str, value: Any, kind: type, what: str) -> None:
+    """Raise TypeError unless a value is of a kind; ``what`` says which in words."""
+    if not isinstance(value, kind):
+        hint = ": use approx.parse" if what == "a method" and isinstance(value, str) else ""
+        raise TypeError(f"{name} must be {what}, got {shown(value)}{hint}")
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     """Return value if it is one of the known names, else say which they are."""
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    return str(value)
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {shown(value)}")
+    return value

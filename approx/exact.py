@@ -107,6 +107,7 @@ def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, causal: bool = False)
     """
     q, k = checks.queries_keys(Q, K)
     v = checks.values(V, len(k))
+    causal = checks.flag("causal", causal)
     out = np.empty((len(q), *v.shape[1:]), np.result_type(q, v))
     for rows in stripes(len(q), len(k)):
         x = q[rows] @ k.T

@@ -62,8 +62,7 @@ class Scatterbrain(Method):
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        if not isinstance(self.low_rank, Method):
-            raise TypeError(f"low_rank must be a method, got {self.low_rank!r}")
+        checks.instance("low_rank", self.low_rank, Method, "a method")
         a_support(self.sparse)
         if not 0 < checks.positive("share", self.share) < 1:
             raise ValueError(f"share must be between 0 and 1, got {self.share}")
@@ -133,7 +132,7 @@ class Scatterbrain(Method):
 
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
         """Return entries for ``share`` of the budget and features for what is left of it."""
-        checks.positive("budget", budget)
+        budget, n, l, d = checks.asked(budget, n, l, d)
         shape = {"n": n, "l": l, "d": d}
         low, sparse = self.low_rank, self.sparse
         fixed = [part.price(**shape) for part in (low, sparse)]

@@ -342,8 +342,9 @@ def test_other_seeds_and_later_draws_give_other_bits(name):
     rng = np.random.default_rng(0)
     A, B = dense(made(name, Q, K, rng)[0])[0], dense(made(name, Q, K, rng)[0])[0]
     assert (A != B).any()
-    A, B = dense(made(name, Q, K, None)[0])[0], dense(made(name, Q, K, None)[0])[0]
-    assert (A != B).any()
+    # few hashes agree by chance in one draw of ten or so: not in all of twenty
+    drawn = [dense(made(name, Q, K, None)[0])[0].tobytes() for _ in range(20)]
+    assert len(set(drawn)) > 1
 
 
 @pytest.mark.parametrize("name", DETERMINISTIC)

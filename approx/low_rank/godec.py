@@ -196,6 +196,7 @@ def godec(
     n, l = matrix.shape
     r = checks.integer("rank", rank, least=0, most=min(n, l))
     checks.integer("iterations", iterations, least=1)
+    k = checks.number("k", k)
     if not 0 <= k <= l:
         raise ValueError(f"k must be between 0 and l = {l} entries a row, got {k}")
     count = _whole(k * n)
@@ -260,7 +261,7 @@ def split(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None) ->
     """
     matrix, exponent = normalised(dense_matrix(D))
     n, l = matrix.shape
-    values = _whole(checks.positive("budget", budget) * n)
+    values = _whole(min(checks.positive("budget", budget), n + 2.0 * l) * n)  # more holds nothing
     largest = min(values // (n + l), n, l)
     tried = (
         {round(share * largest) for share in FRACTIONS} | {1, 2} if ranks is None else set(ranks)
@@ -370,7 +371,7 @@ class GoDec(Method):
 
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
         """Return the best split of the budget, or what is left of it beside a given rank or k."""
-        checks.positive("budget", budget)
+        budget, n, l, d = checks.asked(budget, n, l, d)
         column = (n + l) / n
         if (price := self.price(n=n, l=l, d=d)) is not None:
             return self if price <= budget else None

@@ -226,12 +226,13 @@ def inexact_alm(
     """
     matrix = dense_matrix(D)
     lam = max(matrix.shape) ** -0.5 if lam is None else checks.positive("lam", lam)
-    checks.positive("tolerance", tolerance)
+    tolerance = checks.positive("tolerance", tolerance)
     checks.integer("max_iterations", max_iterations, least=1)
-    if not 1 <= rho < math.inf:
+    rho = checks.number("rho", rho, "finite and >= 1")
+    if rho < 1:
         raise ValueError(f"rho must be finite and >= 1, got {rho!r}")
-    if not gap_tolerance > 0:
-        raise ValueError(f"gap_tolerance must be > 0, got {gap_tolerance!r}")
+    if gap_tolerance != math.inf:
+        gap_tolerance = checks.positive("gap_tolerance", gap_tolerance)
     if not matrix.any():
         return zeros(matrix.shape, 0.0)
     scaled, exponent = normalised(matrix)
@@ -395,5 +396,5 @@ class RobustPCA(Method):
 
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
         """Return None: pursuit chooses its own rank and entries."""
-        checks.positive("budget", budget)
+        budget, n, l, d = checks.asked(budget, n, l, d)
         return None

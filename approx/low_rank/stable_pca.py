@@ -250,5 +250,5 @@ class StablePCA(Method):
 
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
         """Return None: pursuit chooses its own rank and entries."""
-        checks.positive("budget", budget)
+        budget, n, l, d = checks.asked(budget, n, l, d)
         return None

@@ -123,7 +123,7 @@ class TruncatedSVD(Method):
         """Return it with the rank the budget holds; None where epsilon or energy choose that."""
         if self.epsilon is None and self.energy is None:
             return super().within(budget, n=n, l=l, d=d)
-        checks.positive("budget", budget)
+        budget, n, l, d = checks.asked(budget, n, l, d)
         return None
 
     def least_rank(self, s: Array, total: float) -> int | None:

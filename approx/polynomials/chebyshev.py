@@ -65,7 +65,8 @@ class Chebyshev(IntervalMethod):
         if self.degree is not None:
             object.__setattr__(self, "degree", checks.integer("degree", self.degree, least=0))
         if self.bound is not None:
-            object.__setattr__(self, "bound", checks.positive("bound", self.bound))
+            bound = checks.positive("bound", self.bound, most=checks.MOST_LOGIT)
+            object.__setattr__(self, "bound", bound)
         checks.one_of("kind", self.kind, ("truncation", "interpolation"))
 
     def polynomial(self, bound: float) -> Polynomial:

@@ -8,6 +8,7 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import ArrayLike
 
+from approx import checks
 from approx.base import Approximation, Moments, Rng
 from approx.checks import Array
 from approx.parts import Factors
@@ -33,6 +34,10 @@ class DiscreteFeatures(RandomFeatures):
     """
 
     nonnegative: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.flag("nonnegative", self.nonnegative)
 
     @abstractmethod
     def parameter(self, frame: Frame) -> Array:

@@ -124,6 +124,7 @@ class RandomFeatures(Method):
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
         """Return this method with the largest m that the budget holds; None if none."""
         if self.fixed:
+            budget, n, l, d = checks.asked(budget, n, l, d)
             price = self.price(n=n, l=l, d=d)
             return self if price is not None and price <= budget else None
         return super().within(budget, n=n, l=l, d=d)

@@ -69,6 +69,7 @@ class Leverage(Method):
         """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
         q, k = self.checked(Q, K)
         memory.reserve(24 * len(q) * len(k), "the weights of the proposal", "n or l")
+        memory.reserve(16 * (len(q) + len(k)) * (self.m or 0), f"{self}", "m, n or l")
         source = generator(rng)
         a, b = (x.astype(np.float64) for x in (q, k))
         logits = exact.logits(a, b)

@@ -21,6 +21,8 @@ from approx.checks import Array
 from approx.sketches.products import augmented, unit
 from approx.sketches.signed import Signed, power, signed, value
 
+MOST = 1024  # degrees: one draw each, and a relative variance that grows exponentially
+
 
 @dataclasses.dataclass(frozen=True)
 class PowerSketch(Method):
@@ -43,7 +45,9 @@ class PowerSketch(Method):
     def __post_init__(self) -> None:
         if self.m is not None:
             object.__setattr__(self, "m", checks.integer("m", self.m, least=1))
-        object.__setattr__(self, "degree", checks.integer("degree", self.degree, least=1))
+        object.__setattr__(
+            self, "degree", checks.integer("degree", self.degree, least=1, most=MOST)
+        )
 
     @abstractmethod
     def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:

@@ -107,6 +107,8 @@ class LSH(SupportMethod):
         """Return the pairs that share a bucket."""
         hashes = self.hashes or self.fitted(Q, K)
         q, k = self._hashed(Q, K)
+        drawn = hashes * (len(q) + len(k) + self._buckets(q.shape[1]) * q.shape[1])
+        memory.reserve(32 * drawn, f"{self}", "hashes, n or l")
         rounds = (
             pattern.same_bucket(*_labels(*self._codes(q, k, hashes, rng)))
             for _ in range(self.rounds)
@@ -149,7 +151,7 @@ class LSH(SupportMethod):
 
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
         """Return it with at most so many expected entries a row."""
-        checks.positive("budget", budget)
+        budget, n, l, d = checks.asked(budget, n, l, d)
         if self.is_template:
             return dataclasses.replace(self, entries=budget)
         price = self.price(n=n, l=l, d=d)

@@ -16,6 +16,8 @@ from approx.checks import Array
 from approx.parts import Factors, Support
 from approx.sparse.pattern import Pattern
 
+MOST_ROUNDS = 2**16  # each is a pass over all queries and keys
+
 
 @dataclasses.dataclass(frozen=True)
 class SupportMethod(Method):
@@ -31,7 +33,8 @@ class SupportMethod(Method):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name in self.counts and not (value is None and field.default is None):
-                count = checks.integer(field.name, value, least=1)
+                most = MOST_ROUNDS if field.name == "rounds" else None
+                count = checks.integer(field.name, value, least=1, most=most)
                 object.__setattr__(self, field.name, count)
 
     @abstractmethod
@@ -44,6 +47,8 @@ class SupportMethod(Method):
         n, l = len(q), len(k)
         price = self.price(n=n, l=l, d=q.shape[1])
         memory.reserve(int((price or 0) * n * (8 + q.itemsize)), f"{self}", "n or the size")
+        rounds = getattr(self, "rounds", 1)
+        memory.reserve(24 * rounds * (n + l + q.shape[1]), f"{self}", "rounds, n or l")
         indptr, indices = self.columns(q, k, generator(rng))
         index = scipy.sparse.get_index_dtype(maxval=max(len(indices), l))
         indptr, indices = (x.astype(index, copy=False) for x in (indptr, indices))
@@ -80,7 +85,6 @@ class SupportMethod(Method):
 
 def a_support(value: Any) -> None:
     """Raise TypeError where a field ``sparse`` is no method, ValueError where it is no support."""
-    if not isinstance(value, Method):
-        raise TypeError(f"sparse must be a method, got {value!r}")
+    checks.instance("sparse", value, Method, "a method")
     if not isinstance(value, SupportMethod):
         raise ValueError(f"sparse must be a support (top_k, …), got {value}")

@@ -73,7 +73,7 @@ class Threshold(SupportMethod):
 
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
         """Return the least level whose rows are never longer than the budget."""
-        checks.positive("budget", budget)
+        budget, n, l, d = checks.asked(budget, n, l, d)
         if self.level is None and budget >= 1:
             return dataclasses.replace(self, level=1.0 / budget)
         return self if (self.price(n=n, l=l, d=d) or math.inf) <= budget else None

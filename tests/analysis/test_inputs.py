@@ -117,7 +117,7 @@ def test_generative_model_in_terms_of_beta():
         (lambda: clustered(4, 2, clusters=5, rng=0), ValueError, "clusters must be <= 4"),
         (lambda: clustered(4, 2, clusters=0, rng=0), ValueError, "clusters must be >= 1"),
         (lambda: clustered(4, 2, spread=-1, rng=0), ValueError, "spread must be finite and > 0"),
-        (lambda: gaussian(2, 2, rng=-1), ValueError, "non-negative"),
+        (lambda: gaussian(2, 2, rng=-1), ValueError, "rng must be >= 0"),
         (lambda: generative(4, 2, -0.1, rng=0), ValueError, "delta must be finite and > 0"),
         (lambda: generative(4, 2, 0.1, size=5, rng=0), ValueError, "size must be <= 4"),
     ],
