@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from analysis.files import replacing
 from approx.checks import Array, integer, one_of
 
 _FUNCTION = "expqk_capture"  # our name in the registries of transformers, for one forward pass
@@ -156,7 +157,7 @@ def save(
     write = _WRITERS[one_of("the ending of the file", target.suffix, tuple(_WRITERS))]
     arrays = _arrays(capture) if heads is None else _selected(capture, heads)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _replacing(target) as temporary:
+    with replacing(target) as temporary:
         write(temporary, arrays)
 
 
@@ -364,17 +365,6 @@ def _selected(capture: Capture, heads: Sequence[tuple[int, int]]) -> dict[str, A
         "heads": head,
     }
     return _arrays(capture) | {name: np.array(value, order="C") for name, value in chosen.items()}
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Give a name beside `path`; the file written there becomes `path`, after an error none."""
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _write_npz(path: Path, arrays: Mapping[str, Array]) -> None:

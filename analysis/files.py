@@ -1,12 +1,18 @@
-"""Arrays from .npy folders, .npz and .safetensors files: no pickle, sizes checked first."""
+"""Arrays from .npy folders, .npz and .safetensors files: no pickle, sizes checked first.
+
+Also how a file is written: whole or not at all, and never out of the folder it belongs to.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import re
 import zipfile
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -22,12 +28,6 @@ RECIPE = (
 )
 
 
-_BROKEN = (
-    OSError, EOFError, ValueError, MemoryError, NotImplementedError, RuntimeError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-
-
 class InputFileError(ValueError):
     """A file that does not hold queries and keys; says which rule it breaks."""
 
@@ -40,20 +40,22 @@ def read(path: Path) -> dict[str, Array]:
     FileNotFoundError, InputFileError, ResourceLimitError
     """
     if not path.exists():
-        raise FileNotFoundError(f"no such file or folder: {path}")
+        raise FileNotFoundError(f"no such file or folder: {one_line(path)}")
     if path.suffix.lower() in PICKLED:
         raise InputFileError(f"{path.name} is a pickle and is not read: {RECIPE}")
     try:
         if path.is_dir():
             return _folder(path)
+        if not path.is_file():  # a pipe would wait for ever
+            raise InputFileError(f"{path.name} is not a regular file")
         if path.suffix.lower() == ".npz":
             return _npz(path)
         if path.suffix.lower() == ".safetensors":
             return _safetensors(path)
-    except (InputFileError, memory.ResourceLimitError):
+    except (InputFileError, memory.ResourceLimitError, ImportError):
         raise
-    except _BROKEN as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except Exception as error:  # what the parsers of three formats raise on bytes of any kind
+        reason = one_line(error, 120) or type(error).__name__
         raise InputFileError(f"{path.name} cannot be read: {reason}") from error
     raise InputFileError(f"{path.name} must be a folder of .npy, an .npz or a .safetensors file")
 
@@ -69,23 +71,48 @@ def _wanted(path: Path, names: Iterable[str]) -> dict[str, str]:
 
 def _folder(path: Path) -> dict[str, Array]:
     wanted = _wanted(path, sorted(file.stem for file in path.glob("*.npy")))
-    return {
-        key: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        for key, name in wanted.items()
-    }
+    return {key: _mapped(path / f"{name}.npy") for key, name in wanted.items()}
+
+
+def _mapped(path: Path) -> Array:
+    if not path.is_file():
+        raise InputFileError(f"{path.name} is not a regular file")
+    with path.open("rb") as file:
+        _claim(path.name, file, path.stat().st_size)
+    mapped: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return mapped
+
+
+def _claim(name: str, file: IO[bytes], size: int) -> None:
+    """Raise InputFileError unless the header of a .npy stream claims what its bytes can hold."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    else:
+        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    if dtype.hasobject:
+        raise InputFileError(f"{name} holds Python objects, which are not read: {RECIPE}")
+    if dtype.kind not in "fiub":
+        raise InputFileError(f"{name} must hold real numbers, got dtype {one_line(dtype, 60)}")
+    claimed, held = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if min(shape, default=0) < 0 or claimed != held:
+        raise InputFileError(f"{name} claims {claimed} bytes and holds {held}")
 
 
 def _npz(path: Path) -> dict[str, Array]:
     with zipfile.ZipFile(path) as archive:
-        sizes = [(m.filename.removesuffix(".npy"), m.file_size) for m in archive.infolist()]
-    wanted = _wanted(path, [name for name, _ in sizes])
-    total = sum(size for name, size in sizes if name in wanted.values())
-    memory.reserve(2 * total, path.name, "what the file holds")
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = {key: archive[name] for key, name in wanted.items()}
-    if raw := [key for key, x in arrays.items() if not isinstance(x, np.ndarray)]:
-        raise InputFileError(f"{path.name}: {raw[0]} is not an array")
-    return arrays
+        members = archive.infolist()
+        if raw := [m for m in members if m.filename.lower() in NAMES]:
+            raise InputFileError(f"{path.name}: {raw[0].filename} is not an array")
+        arrays = [m for m in members if m.filename.endswith(".npy")]
+        wanted = _wanted(path, [m.filename.removesuffix(".npy") for m in arrays])
+        chosen = [m for m in arrays if m.filename.removesuffix(".npy") in wanted.values()]
+        memory.reserve(2 * sum(m.file_size for m in chosen), path.name, "what the file holds")
+        for member in chosen:
+            with archive.open(member) as file:
+                _claim(member.filename, file, member.file_size)
+    with np.load(path, allow_pickle=False) as loaded:
+        return {key: loaded[name] for key, name in wanted.items()}
 
 
 def _safetensors(path: Path) -> dict[str, Array]:
@@ -116,3 +143,50 @@ def _decode(path: Path, tensor: dict[str, object]) -> Array:
     if x.size != math.prod(shape):
         raise InputFileError(f"{path.name}: {x.size} values do not fit the shape {shape}")
     return x.reshape(shape)
+
+
+def one_line(text: object, most: int = 240) -> str:
+    r"""Return a text without line breaks and control characters, cut in its middle.
+
+    Examples
+    --------
+    >>> one_line("a\nb"), len(one_line("x" * 1000))
+    ('a b', 240)
+    """
+    line = " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(text)).split())
+    half = (most - 3) // 2
+    return line if len(line) <= most else f"{line[: most - 3 - half]}...{line[-half:]}"
+
+
+def usable(folder: Path) -> None:
+    """Make an output folder; OSError, before anything is computed, where none can be."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"the output folder {one_line(folder)} is a file")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"the output folder {one_line(folder)} is not writable")
+
+
+def inside(folder: Path, path: Path) -> Path:
+    """Return a path, its folders made; ValueError where it would lead out of ``folder``.
+
+    A link in ``folder`` to somewhere else is not followed.
+    """
+    if not path.parent.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{one_line(path)} leads out of {one_line(folder)}: remove the link")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a name beside ``path``; the file written there becomes it, after an error none.
+
+    What was at ``path`` stays until then; a link there is replaced, not followed.
+    """
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

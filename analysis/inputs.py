@@ -363,6 +363,8 @@ def load(
     for name in ("scaling", "causal"):
         if name in arrays and arrays[name].size != 1:
             raise InputFileError(f"{path.name}: {name} must be one value for all heads")
+    if "causal" in arrays and arrays["causal"].item() not in (False, True):
+        raise InputFileError(f"{path.name}: causal must be 0 or 1, got {arrays['causal'].item()}")
     scaling = arrays.get("scaling")
     causal = bool(np.ravel(arrays.get("causal", False))[0])
     if causal and q.shape[-2] != k.shape[-2]:
@@ -400,10 +402,15 @@ def _ids(arrays: dict[str, Array], shape: tuple[int, ...]) -> tuple[tuple[int, i
     if len(shape) == 2:
         return ()
     if "layers" in arrays and "heads" in arrays:
-        indices = [np.ravel(arrays[name]).astype(int).tolist() for name in ("layers", "heads")]
+        found = [arrays[name] for name in ("layers", "heads")]
+        if any(x.dtype.kind not in "iu" or (x.size and x.min() < 0) for x in found):
+            raise InputFileError("layers and heads must be integers >= 0")
+        indices = [np.ravel(x).tolist() for x in found]
         count = math.prod(shape[:-2])
         if [len(x) for x in indices] != [count, count]:
             raise InputFileError(f"layers and heads must have one index for each of {count} heads")
+        if len(set(zip(*indices))) < count:
+            raise InputFileError("layers and heads must not name a head twice")
         return tuple((a, b, f"{a}.{b}") for a, b in zip(*indices))
     rows, columns = (1, *shape)[-4:-2]
     return tuple((a, b, f"{a}.{b}") for a in range(rows) for b in range(columns))

@@ -210,7 +210,7 @@ def parallel(
 ) -> list[R]:
     """Return function(argument) for each, in order; in processes of one thread each if jobs > 1."""
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-        results = joblib.Parallel(n_jobs=jobs, return_as="generator")(
+        results = joblib.Parallel(n_jobs=max(1, min(jobs, len(arguments))), return_as="generator")(
             joblib.delayed(function)(argument) for argument in arguments
         )
         return list(

@@ -31,13 +31,28 @@ def main(argv: list[str] | None = None) -> int:
         memory.set_limit(arguments.max_memory)
     try:
         status: int = arguments.run(arguments)
+        sys.stdout.flush()
         return status
-    except (ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError) as error:
-        print(f"expqk: {error}", file=sys.stderr)
-        return 1
+    except (
+        ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError, RuntimeError,
+    ) as error:  # fmt: skip
+        return _failed(error)
     except KeyboardInterrupt:
         print("expqk: interrupted", file=sys.stderr)
         return 1
+
+
+def _failed(error: Exception) -> int:
+    """Say in one line what failed; return 1."""
+    from analysis.files import one_line
+
+    try:
+        sys.stdout.flush()
+    except OSError:  # full, or nobody reads it: what is left must not be tried again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        print(f"expqk: {one_line(error, 400) or type(error).__name__}", file=sys.stderr)
+    return 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -105,16 +120,17 @@ def _add_profile(command: argparse.ArgumentParser) -> None:
 
 def _bytes(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", text.strip(), re.IGNORECASE)
-    if not found or float(found[1]) <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 4G")
-    return int(float(found[1]) * 1024 ** " KMGT".index((found[2] or " ").upper()))
+    size = float(found[1]) * 1024.0 ** " KMGT".index((found[2] or " ").upper()) if found else 0.0
+    if not 1 <= size < 2**63:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a size such as 4G")
+    return int(size)
 
 
 def _heads(text: str) -> list[tuple[int, int]]:
-    pairs = [re.fullmatch(r"(\d+)\.(\d+)", part.strip()) for part in text.split(",")]
+    pairs = [re.fullmatch(r"(\d{1,9})\.(\d{1,9})", part.strip()) for part in text.split(",")]
     if not all(pairs):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not LAYER.HEAD,LAYER.HEAD,… such as 0.3,5.11"
+            f"{text[:40]!r} is not LAYER.HEAD,LAYER.HEAD,… such as 0.3,5.11"
         )
     return [(int(p[1]), int(p[2])) for p in pairs if p]
 
@@ -122,7 +138,7 @@ def _heads(text: str) -> list[tuple[int, int]]:
 def _formats(text: str) -> tuple[str, ...]:
     kinds = tuple(text.split(","))
     if not set(kinds) <= {"pdf", "svg", "png"}:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of pdf, svg, png")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a list of pdf, svg, png")
     return kinds
 
 
@@ -153,6 +169,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _figures(arguments: argparse.Namespace) -> int:
+    from analysis import files
     from approx import checks
     from figures import style
     from figures.gallery import FIGURES
@@ -160,6 +177,7 @@ def _figures(arguments: argparse.Namespace) -> int:
     names = arguments.names or list(FIGURES)
     for name in names:
         checks.one_of("figure", name, tuple(FIGURES))
+    files.usable(arguments.out)
     profile = _profile(arguments)
     for name in names:
         module = FIGURES[name]

@@ -108,6 +108,7 @@ SIZES = {  # n, temperatures, trials, draws
     "full": (512, tuple(float(t) for t in 2.0 ** np.arange(-3, 4.5, 0.5)), 20, 10_000),
 }
 BUDGET = 32.0
+MOST_JOBS = 1024  # processes, each of which is started
 
 
 def profile(
@@ -137,7 +138,7 @@ def profile(
     """
     checks.one_of("profile", name, tuple(SIZES))
     checks.integer("seed", seed, least=0)
-    checks.integer("jobs", jobs, least=1)
+    checks.integer("jobs", jobs, least=1, most=MOST_JOBS)
     n, temperatures, trials, draws = SIZES[name]
     real = data.sample() if path is None else data.load(path)
     if heads is not None:

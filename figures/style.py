@@ -15,6 +15,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis import files
+
 FORMATS = ("pdf", "svg", "png")
 
 RC: dict[str, Any] = {
@@ -206,24 +208,26 @@ def save(
 ) -> list[Path]:
     """Write a figure in every format, and the CSV it was drawn from; the same bytes each time.
 
-    Floats are written so that they read back to the last bit. A caption becomes NAME.txt.
+    Files appear whole or not at all, and only under ``folder``: a link there to somewhere else is
+    an error. Floats are written so that they read back to the last bit. A caption becomes NAME.txt.
     """
-    written = [folder / "data" / f"{name}.csv"]
-    written[0].parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(written[0], index=False, encoding="utf-8", lineterminator="\n")
+    written = [files.inside(folder, folder / "data" / f"{name}.csv")]
+    with files.replacing(written[0]) as temporary:
+        table.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
     plots = folder / "figures"
-    plots.mkdir(parents=True, exist_ok=True)
     undated: dict[str, dict[str, Any]] = {
         "pdf": {"CreationDate": None},
         "svg": {"Date": None},
         "png": {},
     }
     if caption is not None:
-        written.append(plots / f"{name}.txt")
-        written[-1].write_text(caption + "\n", encoding="utf-8")
+        written.append(files.inside(folder, plots / f"{name}.txt"))
+        with files.replacing(written[-1]) as temporary:
+            temporary.write_text(caption + "\n", encoding="utf-8")
     with style():
         for kind in formats:
-            path = plots / f"{name}.{kind}"
-            figure.savefig(path, format=kind, metadata=undated[kind])
+            path = files.inside(folder, plots / f"{name}.{kind}")
+            with files.replacing(path) as temporary:
+                figure.savefig(temporary, format=kind, metadata=undated[kind])
             written.append(path)
     return written

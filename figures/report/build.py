@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from analysis import files
 from analysis.describe import describe
 from analysis.inputs import Inputs
 from approx import parse
@@ -38,7 +39,7 @@ def build(profile: Profile, out: Path, *, command: str | None = None) -> None:
     command : str, optional
         As it was given; sys.argv by default.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    files.usable(out)
     command = command or " ".join(["expqk", *sys.argv[1:]])
     seconds: dict[str, float] = {}
     tables: dict[str, pd.DataFrame] = {}
@@ -51,12 +52,14 @@ def build(profile: Profile, out: Path, *, command: str | None = None) -> None:
         style.save(name, tables[name], module.draw(tables[name]), out)
         seconds[name] = time.perf_counter() - start
     text = render(profile, tables, command)
-    (out / "report.md").write_text(text, encoding="utf-8")
+    with files.replacing(out / "report.md") as temporary:
+        temporary.write_text(text, encoding="utf-8")
     start = time.perf_counter()
     rebuild(out)
     seconds["html and pdf"] = time.perf_counter() - start
     manifest = {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()}
-    (out / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    with files.replacing(out / "manifest.json") as temporary:
+        temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def rebuild(out: Path) -> None:

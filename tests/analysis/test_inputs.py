@@ -523,7 +523,7 @@ def test_pickles_are_not_opened(tmp_path, ending):
 @pytest.mark.parametrize("write", [write_npz, write_folder])
 def test_object_arrays_are_not_unpickled(tmp_path, write):
     path = write(tmp_path, arrays(5, 4) | {"q": np.array([[1, "a"], [None, 2]], object)})
-    with pytest.raises(InputFileError, match="cannot be read"):
+    with pytest.raises(InputFileError, match="Python objects, which are not read"):
         load(path)
 
 
@@ -565,7 +565,7 @@ def test_damaged_files(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "q.npy").write_bytes(npy_header((5, 4)) + b"short")
-    with pytest.raises(InputFileError, match="cannot be read"):
+    with pytest.raises(InputFileError, match=r"q\.npy claims 160 bytes and holds 5"):
         load(folder)
 
 
@@ -610,12 +610,12 @@ def test_a_header_that_claims_petabytes(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         for name in "qk":
             archive.writestr(f"{name}.npy", npy_header((10**12, 10**3)))
-    with pytest.raises(InputFileError, match="cannot be read"):
+    with pytest.raises(InputFileError, match="claims 8000000000000000 bytes and holds 0"):
         load(path)
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "q.npy").write_bytes(npy_header((10**12, 10**3)))
-    with pytest.raises(InputFileError, match="cannot be read"):
+    with pytest.raises(InputFileError, match="claims 8000000000000000 bytes and holds 0"):
         load(folder)
     claim = json.dumps({"q": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}})
     path = tmp_path / "claim.safetensors"
