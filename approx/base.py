@@ -418,8 +418,9 @@ class Method(ABC):
         Q, keys = (np.asarray(x, np.float64) for x in self.checked(np.atleast_2d(query), K))
         if row is None and len(Q) != 1:
             raise ValueError(f"covariance is of one query, got {len(Q)}: say which row")
+        place = 0 if row is None else row
         memory.reserve(48 * len(keys) ** 2, "the covariance of the keys", "l")
-        return Q, keys, checks.integer("row", row or 0, least=0, most=len(Q) - 1)
+        return Q, keys, checks.integer("row", place, least=0, most=len(Q) - 1)
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
         """Return stored values per query row, where known before approximating.

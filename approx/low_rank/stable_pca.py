@@ -169,7 +169,7 @@ def stable_pca(
     """
     matrix = dense_matrix(D)
     lam = max(matrix.shape) ** -0.5 if lam is None else checks.positive("lam", lam)
-    if not 0 <= delta < math.inf:
+    if checks.number("delta", delta, "finite and >= 0") < 0:
         raise ValueError(f"delta must be finite and >= 0, got {delta!r}")
     checks.positive("tolerance", tolerance)
     checks.positive("gap_tolerance", gap_tolerance)

@@ -1,0 +1,131 @@
+"""Every public entry point that takes arrays, by what it takes: for bad input and for fuzzing."""
+
+import numpy as np
+from small import NAMES, small
+
+from analysis import inputs, metrics, moments, rank
+from approx import Approximation, exact, parse, projections
+from approx.low_rank import godec, robust_pca, stable_pca
+
+SHAPE = (5, 4, 3)  # n, l, d
+ALLOWED = (ValueError, TypeError, OSError, ArithmeticError, MemoryError, ImportError)
+
+
+def points(dtype=np.float64, seed=0):
+    """Return Q (5, 3) and K (4, 3)."""
+    n, l, d = SHAPE
+    x = np.random.default_rng(seed).uniform(-1, 1, (n + l, d)).astype(dtype)
+    return x[:n].copy(), x[n:].copy()
+
+
+def clean(call):
+    """Return (result, None) or (None, error); fail unless the error is one a user can read."""
+    try:
+        return call(), None
+    except ALLOWED as found:
+        error = found
+    text = str(error)
+    assert text, f"{type(error).__name__} without a message"
+    assert "\n" not in text, text
+    assert len(text) <= 300, text
+    return None, error
+
+
+METHOD = parse("positive(m=2)")
+
+
+def _each(use):
+    """Return a function of Q and K that uses every method, and says which one failed."""
+
+    def entry(Q, K):
+        first = None
+        for name in NAMES:
+            try:
+                result, error = clean(lambda: use(small(name, *SHAPE), Q, K))  # noqa: B023
+            except BaseException as other:
+                other.add_note(f"method: {name}")
+                raise
+            kind = type(error)
+            first = first or kind
+            assert kind is first, f"{name}: {kind.__name__}, others: {first.__name__}"
+        if error is not None:
+            raise error
+        return result
+
+    return entry
+
+
+# of Q (n, d) and K (l, d)
+POINTS = {
+    "Method.approximate": _each(lambda m, Q, K: m.approximate(Q, K, rng=0)),
+    "Method.moments": _each(lambda m, Q, K: m.moments(Q, K)),
+    "Method.covariance": _each(lambda m, Q, K: m.covariance(Q, K, row=0)),
+    "exact.logits": exact.logits,
+    "exact.kernel": exact.kernel,
+    "exact.log_row_sums": exact.log_row_sums,
+    "exact.attention": lambda Q, K: exact.attention(Q, K, np.ones((4, 2))),
+    "metrics.compare": lambda Q, K: metrics.compare(METHOD.approximate(*points(), rng=0), Q, K),
+    "moments.monte_carlo": lambda Q, K: moments.monte_carlo(METHOD, Q, K, draws=3, rng=0),
+    "moments.expected_error": lambda Q, K: moments.expected_error(METHOD, Q, K),
+    "moments.normalised_moments": lambda Q, K: moments.normalised_moments(METHOD, Q, K),
+    "moments.features_needed": lambda Q, K: moments.features_needed(METHOD, 0.5, Q, K),
+}
+
+# of a matrix (n, l)
+MATRICES = {
+    "inexact_alm": robust_pca.inexact_alm,
+    "acc_alt_proj": lambda D: robust_pca.acc_alt_proj(D, 1),
+    "stable_pca": lambda D: stable_pca.stable_pca(D, 0.1),
+    "godec": lambda D: godec.godec(D, 1, 1),
+    "godec split": lambda D: godec.split(D, 2.0),
+    "rank.summary": rank.summary,
+    "rank.singular_values": rank.singular_values,
+    "rank.max_norm_rank": rank.max_norm_rank,
+    "rank.estimates": lambda D: rank.estimates(D, rng=0),
+    "Approximation.from_factors": lambda D: Approximation.from_factors(D, D).scaled_factors(),
+    "projections.Fixed": projections.Fixed,
+}
+
+
+def _approximation(spec):
+    return parse(spec).approximate(*points(), rng=0)
+
+
+BOTH = "scatterbrain(low_rank=positive(m=4), sparse=top_k(k=2))"
+# of values (l, c)
+VALUES = {
+    "attend": lambda V: _approximation("positive(m=4)").attend(V),
+    "attend, sparse": lambda V: _approximation(BOTH).attend(V),
+    "@": lambda V: _approximation("positive(m=4)") @ V,
+    "@, sparse": lambda V: _approximation(BOTH) @ V,
+    "@ of the transpose": lambda V: parse(BOTH).approximate(*points()[::-1], rng=0).T @ V,
+    "exact.attention": lambda V: exact.attention(*points(), V),
+    "metrics.compare": lambda V: metrics.compare(_approximation(BOTH), *points(), V),
+}
+
+
+def _inputs(n=6, d=2):
+    return inputs.gaussian(n, d, rng=0)
+
+
+ENTRIES = [
+    *((name, entry, side) for name, entry in POINTS.items() for side in ("Q", "K")),
+    *((name, entry, "matrix") for name, entry in MATRICES.items()),
+    *((name, entry, "V") for name, entry in VALUES.items()),
+]
+
+
+def sound(side):
+    """Return an array that the entry points take there."""
+    if side in "QK":
+        return points()["QK".index(side)]
+    return np.random.default_rng(1).uniform(-1, 1, (6, 5) if side == "matrix" else (4, 2))
+
+
+def call(entry, side, value):
+    """Give an entry point a value at one of its places, sound arrays at the others."""
+    if side == "Q":
+        return entry(value, points()[1])
+    if side == "K":
+        return entry(points()[0], value)
+    return entry(value)

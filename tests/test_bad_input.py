@@ -1,0 +1,831 @@
+"""Bad and odd input, row by row, at every public entry point: `entries` lists them.
+
+Where a row leaves a choice: no queries, no keys and no columns are errors, of a matrix too, but an
+empty matrix has rank 0; integers and bool become float64, float16 becomes float32, longdouble is
+rounded to float64 (and refused beyond it); nullable frames of pandas are objects and refused. A
+fully masked row cannot be given: logits are finite, and a causal query sees its own key.
+"""
+
+import dataclasses
+import decimal
+import fractions
+import hashlib
+import math
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from entries import (
+    BOTH,
+    ENTRIES,
+    MATRICES,
+    METHOD,
+    POINTS,
+    SHAPE,
+    VALUES,
+    call,
+    clean,
+    points,
+    sound,
+)  # fmt: skip
+from hypothesis import example, given
+from hypothesis import strategies as st
+from small import NAMES, dense, made, small
+
+from analysis import budget, inputs, metrics, moments, rank, sweep
+from approx import METHODS, Approximation, checks, exact, memory, parse, projections
+from approx.low_rank import godec, robust_pca, stable_pca
+
+every_method = pytest.mark.parametrize("name", NAMES)
+every_entry = pytest.mark.parametrize(
+    ("entry", "side"),
+    [(entry, side) for _, entry, side in ENTRIES],
+    ids=[f"{name}, {side}" for name, _, side in ENTRIES],
+)
+one_of_each_kind = pytest.mark.parametrize(
+    "name", ["positive", "taylor", "truncated_svd", "top_k", "scatterbrain"]
+)
+ARGUMENT = {"matrix": "(D|matrix|left|omega)", "Q": "(Q|q)", "K": "K", "V": "(V|W)"}
+
+
+def approximate(Q, K, name="positive"):
+    return small(name, *SHAPE).approximate(Q, K, rng=0)
+
+
+def assert_same_bits(A, B):
+    """Compare what two approximations say about each entry, to the last bit."""
+    assert A.dtype == B.dtype
+    np.testing.assert_array_equal(A.row_log(), B.row_log())
+    np.testing.assert_array_equal(dense(A)[0], dense(B)[0])
+    V = np.arange(2.0 * A.shape[1]).reshape(-1, 2)
+    np.testing.assert_array_equal(A.attend(V), B.attend(V))
+
+
+def numbers(result):
+    """Yield every array of a result."""
+    if isinstance(result, Approximation):
+        yield from (result.row_log(), dense(result)[0])
+    elif isinstance(result, projections.Fixed):
+        yield from (result.omega, result.weights)
+    elif dataclasses.is_dataclass(result):  # a decomposition
+        yield from (result.left, result.right, result.sparse.toarray())
+    elif isinstance(result, dict):
+        yield np.array(list(result.values()))
+    elif isinstance(result, tuple):
+        for x in result:
+            yield from numbers(x)
+    elif result is not None:
+        yield np.asarray(result)
+
+
+def bits(result):
+    return b"".join(x.tobytes() for x in numbers(result))
+
+
+def refused(entry, side, value, error, rule):
+    """Check that an entry point names the argument and the rule."""
+    _, found = clean(lambda: call(entry, side, value))
+    assert isinstance(found, error), f"{found!r} is no {error.__name__}"
+    with pytest.raises(error, match=f"{ARGUMENT[side]}.* {rule}"):
+        raise found
+
+
+# Values
+
+
+@every_entry
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_and_inf(entry, side, bad):
+    x = sound(side)
+    x[1, 1] = x[2, 0] = bad
+    refused(entry, side, x, ValueError, r"must be finite, got 2 .* index \(1, 1\)")
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(np.float64, 1e155), (np.float32, 1e20)])
+def test_values_whose_sums_overflow_are_refused(dtype, most):
+    Q, K = points(dtype)
+    with pytest.raises(ValueError, match="V must be at most"):
+        approximate(Q, K).attend(np.full(4, most))
+    with pytest.raises(ValueError, match="V must be at most"):
+        exact.attention(Q, K, np.full(4, most, dtype))
+
+
+def test_an_exponential_beyond_the_dtype():
+    with pytest.raises(OverflowError, match=r"exp.* is not representable in float64: the largest"):
+        exact.kernel([[30.0]], [[30.0]])
+    with pytest.raises(OverflowError, match="not representable in float64"):
+        parse("truncated_svd(rank=1)").approximate([[30.0]], [[30.0]]).to_dense()
+
+
+@pytest.mark.parametrize("entry", POINTS.values(), ids=POINTS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_logits_without_a_digit(entry, dtype):
+    Q, K = points(dtype)
+    with pytest.raises(ValueError, match=r"\|q\| \|k\| must be < 4.5e\+15|< 8.4e\+06 in float32"):
+        entry(Q / dtype(np.finfo(dtype).eps), 10 * K)
+
+
+# Shapes
+
+
+@pytest.mark.parametrize(
+    ("Q", "K", "message"),
+    [
+        (np.ones((2, 5, 3)), np.ones((4, 3)), r"[Qq] must have (1 or )?2 dim.* \(2, 5, 3\)"),
+        (np.ones((5, 3)), np.ones(3), r"K must have 2 dimensions, got shape \(3,\)"),
+        (np.ones((5, 3)), 1.0, r"K must have 2 dimensions, got shape \(\)"),
+        (np.ones((5, 3)), np.ones((3, 4)), r"same width d, got \(5, 3\) and \(3, 4\)"),
+        (np.ones((3, 5)), np.ones((4, 3)), r"same width d, got \(3, 5\) and \(4, 3\)"),
+        (np.ones((0, 3)), np.ones((4, 3)), "must not be empty"),
+        (np.ones((5, 3)), np.ones((0, 3)), "must not be empty"),
+        (np.ones((5, 0)), np.ones((4, 0)), "must not be empty"),
+    ],
+    ids=["3-D", "1-D", "0-D", "other widths", "swapped axes", "n = 0", "l = 0", "d = 0"],
+)
+@pytest.mark.parametrize("entry", POINTS.values(), ids=POINTS)
+def test_shapes_of_points(entry, Q, K, message):
+    with pytest.raises(ValueError, match=message):
+        entry(Q, K)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 5, 3)])
+@pytest.mark.parametrize("entry", MATRICES.values(), ids=MATRICES)
+def test_shapes_of_matrices(entry, shape):
+    with pytest.raises(ValueError, match="must have 2 dimensions, got shape"):
+        entry(np.ones(shape))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+@pytest.mark.parametrize("name", MATRICES)
+def test_matrices_without_entries(name, shape):
+    if name == "Approximation.from_factors" or (name, shape) == ("projections.Fixed", (3, 0)):
+        return  # no rows, no columns and rank 0 are factors of an empty, or of the zero, matrix
+    found, error = clean(lambda: MATRICES[name](np.ones(shape)))
+    if name.startswith("rank.") and error is None:
+        assert set(np.ravel(list(found.values()) if isinstance(found, dict) else found)) <= {0}
+        return
+    assert isinstance(error, ValueError), error
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 2), (4, 2, 2), (0, 2)])
+@pytest.mark.parametrize("entry", VALUES.values(), ids=VALUES)
+def test_shapes_of_values(entry, shape):
+    with pytest.raises(ValueError, match=r"one row a key|dimension"):
+        entry(np.ones(shape))
+
+
+def test_causal_needs_as_many_keys_as_queries():
+    with pytest.raises(ValueError, match="as many keys as queries, got n=5, l=4"):
+        approximate(*points()).attend(np.ones(4), causal=True)
+
+
+# Types
+
+REFUSED = {
+    "complex": lambda x: x.astype(complex),
+    "object": lambda x: x.astype(object),
+    "str": lambda x: x.astype(str),
+    "bytes": lambda x: x.astype("S9"),
+    "datetime": lambda x: x.astype("M8[s]"),
+    "fields": lambda x: np.zeros(x.shape, [("a", float)]),
+    "masked": lambda x: np.ma.masked_array(x, x > 0),
+    "nullable frame": lambda x: pd.DataFrame(x).astype("Float64"),
+}
+
+
+@every_entry
+@pytest.mark.parametrize("kind", REFUSED)
+def test_types_that_are_refused(entry, side, kind):
+    rule = "(must hold real numbers, got|is a masked array: fill it first)"
+    refused(entry, side, REFUSED[kind](sound(side)), TypeError, rule)
+
+
+@every_entry
+@pytest.mark.parametrize("kind", [scipy.sparse.csr_array, scipy.sparse.coo_matrix])
+def test_sparse_matrices_come_with_advice(entry, side, kind):
+    _, error = clean(lambda: call(entry, side, kind(sound(side))))
+    assert isinstance(error, TypeError | ValueError)  # ValueError: scipy, of another shape
+    assert "toarray" in str(error) or "LinearOperator" in str(error) or "dimension" in str(error)
+
+
+@every_entry
+@pytest.mark.parametrize("value", [None, "abc", {"a": 1}, [[1.0], [1.0, 2.0]], object()])
+def test_what_is_no_array(entry, side, value):
+    if value is None and entry is VALUES["metrics.compare"]:
+        return  # no values
+    _, error = clean(lambda: call(entry, side, value))
+    assert isinstance(error, TypeError | ValueError)
+
+
+def quiet_matrix(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that np.matrix is old
+        return np.matrix(x)
+
+
+ACCEPTED = {
+    "list": lambda x: x.tolist(),
+    "DataFrame": pd.DataFrame,
+    "np.matrix": quiet_matrix,
+    "Fortran order": np.asfortranarray,
+    "big-endian": lambda x: x.astype(">f8"),
+    "strided": lambda x: np.repeat(np.repeat(x, 2, 0), 3, 1)[::2, ::3],
+    "read-only": lambda x: np.frombuffer(x.tobytes()).reshape(x.shape),
+}
+
+
+@every_entry
+@pytest.mark.parametrize("kind", ACCEPTED)
+def test_layouts_that_give_the_same_bits(entry, side, kind):
+    x = sound(side)
+    value = ACCEPTED[kind](x)
+    assert bits(call(entry, side, value)) == bits(call(entry, side, x))
+    np.testing.assert_array_equal(np.asarray(value), x)
+
+
+@every_entry
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, bool, np.longdouble])
+def test_numbers_that_become_float64(entry, side, dtype):
+    x = np.round(2 * np.abs(sound(side))).astype(dtype)  # int8 would wrap, bool adds to bool
+    assert bits(call(entry, side, x)) == bits(call(entry, side, x.astype(np.float64)))
+
+
+@every_entry
+def test_float16_becomes_float32(entry, side):
+    x = sound(side).astype(np.float16)
+    assert bits(call(entry, side, x)) == bits(call(entry, side, x.astype(np.float32)))
+
+
+@every_entry
+def test_inputs_are_not_modified(entry, side):
+    x = sound(side)
+    before = digest(x)
+    call(entry, side, x)
+    assert digest(x) == before
+
+
+@every_entry
+@pytest.mark.parametrize("value", [5e-324, -0.0, 1e150, 1e200, 1e308])
+def test_extreme_values_are_finite_or_refused(entry, side, value):
+    found, error = clean(lambda: call(entry, side, np.full_like(sound(side), value)))
+    if error is None:  # bias and variance may be a documented inf
+        bad = np.isnan if side != "V" else lambda x: ~np.isfinite(x)
+        assert not any(bad(x).any() for x in numbers(found))
+
+
+def test_integer_logits_do_not_wrap():
+    x = np.full((1, 2), 100, np.int8)
+    assert exact.logits(x, x)[0, 0] == 20000
+    big = np.array([[60000]], np.int32)
+    assert exact.logits(big, big)[0, 0] == 3.6e9
+
+
+@pytest.mark.skipif(
+    np.finfo(np.longdouble).max == np.finfo(float).max, reason="longdouble is float64 here"
+)
+def test_longdouble_beyond_float64_is_refused():
+    with pytest.raises(ValueError, match="Q must be finite"):
+        approximate(np.full((5, 3), np.longdouble("1e4000")), points()[1])
+
+
+@one_of_each_kind
+def test_one_side_of_float64_is_enough_for_float64(name):
+    Q, K = points(np.float32)
+    assert approximate(Q, K, name).dtype == np.float32
+    assert approximate(Q.astype(float), K, name).dtype == np.float64
+    assert approximate(Q, K.astype(float), name).dtype == np.float64
+
+
+# Layouts
+
+
+def strided(x):
+    wide = np.full((2 * len(x), 3 * x.shape[1]), 9, x.dtype)
+    wide[::2, 1::3] = x
+    return wide[::2, 1::3]
+
+
+def read_only(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+LAYOUTS = {
+    "Fortran order": np.asfortranarray,
+    "strided": strided,
+    "reversed": lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
+    "read-only": read_only,
+    "big-endian": lambda x: x.astype(x.dtype.newbyteorder(">")),
+    "matrix": lambda x: np.asarray(x).view(np.recarray).view(type("Sub", (np.ndarray,), {})),
+    "list": lambda x: x.tolist(),
+    "DataFrame": pd.DataFrame,
+    "broadcast": lambda x: np.broadcast_to(x, (2, *x.shape))[1],
+}
+
+
+@every_method
+@pytest.mark.parametrize(
+    ("layout", "dtype"),
+    [(x, t) for x in LAYOUTS for t in (np.float64, np.float32) if (x, t) != ("list", np.float32)],
+)  # a list holds float64
+def test_same_bits_for_any_layout(name, layout, dtype):
+    Q, K = points(dtype)
+    plain = approximate(Q, K, name)
+    assert_same_bits(approximate(*map(LAYOUTS[layout], (Q, K)), name), plain)
+
+
+@every_method
+def test_same_bits_from_a_memory_map(name, tmp_path):
+    Q, K = points()
+    np.save(tmp_path / "q.npy", Q)
+    mapped = np.load(tmp_path / "q.npy", mmap_mode="r", allow_pickle=False)
+    assert_same_bits(approximate(mapped, K, name), approximate(Q, K, name))
+
+
+@every_method
+def test_values_of_any_layout(name):
+    A = approximate(*points(), name)
+    V = np.random.default_rng(0).standard_normal((4, 3))
+    want = A.attend(V)
+    for layout in LAYOUTS.values():
+        np.testing.assert_array_equal(A.attend(layout(V)), want)
+
+
+def digest(*arrays):
+    return hashlib.sha256(b"".join(x.tobytes() for x in arrays)).hexdigest()
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_inputs_are_never_modified(name, dtype):
+    Q, K = points(dtype)
+    K = np.concatenate([K, K[:1]])  # n = l, so causal too
+    V, W = np.random.default_rng(1).standard_normal((2, 5, 2)).astype(dtype)
+    logits, shift = Q @ K.T, np.zeros(5, dtype)
+    before = digest(Q, K, V, W, logits, shift)
+    A, method = made(name, Q, K)
+    for use in (A.to_dense, A.factors, A.scaled_factors, lambda: method.moments(Q, K)):
+        use()
+    for causal in (False, True):
+        A.attend(V, causal=causal)
+    A @ V, A.T @ W, A.matvec(V[:, 0]), A.rmatvec(W[:, 0])
+    rows = A.row_log(logits=logits)
+    A.block(slice(None), shift=shift, logits=logits)
+    A.block(slice(None), shift=rows, logits=logits)
+    exact.attention(Q, K, V, causal=True), exact.kernel(Q, K), exact.log_row_sums(Q, K)
+    assert digest(Q, K, V, W, logits, shift) == before
+
+
+@every_method
+def test_an_approximation_is_not_changed_by_its_uses(name):
+    Q, K = points()
+    A = approximate(Q, K, name)
+    first = A.to_dense()
+    A @ np.ones(4), A.T @ np.ones(5), A.attend(np.ones(4)), A.factors()
+    values = A.block(slice(None), shift=A.row_log())
+    values[:] = 7
+    left, right = A.factors()
+    left[:] = 7
+    np.testing.assert_array_equal(A.to_dense(), first)
+    assert right is not None
+
+
+# Extreme values
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_subnormal_inputs_and_negative_zero_act_as_zero(name, dtype):
+    tiny = np.finfo(dtype).smallest_subnormal
+    zeros = np.zeros((5, 3), dtype), np.zeros((4, 3), dtype)
+    want = dense(approximate(*zeros, name))[0]
+    for value in (tiny, -tiny, -0.0):
+        Q, K = (np.full_like(x, value) for x in zeros)
+        # e^y with |y| < 1e-38 is 1 to the last bit; sums of at most 8 terms, each ≤ 1
+        got = dense(approximate(Q, K, name))[0]
+        np.testing.assert_allclose(got, want, rtol=0, atol=64 * np.finfo(dtype).eps)
+
+
+@every_method
+@pytest.mark.parametrize(
+    ("dtype", "big"), [(np.float64, 1e160), (np.float64, 1e308), (np.float32, 1e20)]
+)
+@pytest.mark.parametrize("side", ["Q", "K"])
+def test_squares_beyond_the_dtype_are_refused(name, dtype, big, side):
+    # the logits, big · 1/big, would be representable; |q|² is not
+    arrays = dict(zip("QK", points(dtype)))
+    other = "K" if side == "Q" else "Q"
+    arrays[side] = np.full_like(arrays[side], big)
+    arrays[other] = np.full_like(arrays[other], 1 / big)
+    with pytest.raises(ValueError, match="must be representable in float"):
+        approximate(**arrays, name=name)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(NAMES))
+@example(-1e18, "dense_exponential")  # squares that cancel
+@example(1e78, "generalized_exponential")  # a square of a square
+@example(1e150, "dense_exponential")
+def test_any_finite_float_gives_a_finite_block_or_a_refusal(x, name):
+    # logits of size 3 whatever the norms
+    Q, K = np.full((5, 3), x), np.full((4, 3), 1 / max(1.0, abs(x)))
+    if x * x * 3 > np.finfo(float).max / 4:
+        with pytest.raises(ValueError, match="must be representable"):
+            approximate(Q, K, name)
+        return
+    A = approximate(Q, K, name)
+    values, row_log = dense(A)
+    assert np.isfinite(values).all()
+    assert np.isfinite(row_log).all()
+    assert np.isfinite(A.attend(np.ones(4))).all()
+
+
+# Sizes
+
+SIZED = {name: m.size_field for name, m in METHODS.items() if isinstance(m.size_field, str)}
+
+
+def sized(name, value):
+    return METHODS[name](**{SIZED[name]: value})
+
+
+def test_sized_methods_are_found():
+    known = {"positive", "trigonometric", "taylor", "tensor_power", "top_k", "sliding_window"}
+    assert known | {"truncated_svd"} <= SIZED.keys()
+
+
+@pytest.mark.parametrize("name", SIZED)
+@pytest.mark.parametrize("value", [3.0, True, False, np.True_, "3", b"3", [3], np.array([3, 4])])
+def test_a_size_that_is_no_integer(name, value):
+    with pytest.raises(TypeError, match=f"{SIZED[name]} must be an integer, got"):
+        sized(name, value)
+
+
+@pytest.mark.parametrize("name", SIZED)
+@pytest.mark.parametrize("value", [-1, -(10**30), 0])
+def test_a_size_below_the_least(name, value):
+    if SIZED[name] == "degree" and value == 0:
+        assert sized(name, 0).degree == 0
+        return
+    with pytest.raises(ValueError, match=rf"{SIZED[name]} must be >= [01], got -?\d+"):
+        sized(name, value)
+
+
+@pytest.mark.parametrize("name", SIZED)
+@pytest.mark.parametrize("integer", [np.int8, np.uint8, np.int64, np.array])
+def test_numpy_integers_become_integers(name, integer):
+    method, plain = sized(name, integer(24)), sized(name, 24)  # a multiple of every step
+    assert type(getattr(method, SIZED[name])) is int
+    assert method == plain
+    assert str(method) == str(plain)
+    # as an int8 it would wrap in the arithmetic of the price
+    assert method.price(n=300, l=300, d=3) == plain.price(n=300, l=300, d=3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("truncated_svd(rank=5)", "rank must be <= 4, got 5"),
+        ("top_k(k=5)", "k must be <= 4, got 5"),
+        ("sliding_window(width=5)", "width must be <= 4, got 5"),
+        ("scatterbrain(low_rank=positive(m=2), sparse=top_k(k=5))", "k must be <= 4, got 5"),
+    ],
+)
+def test_a_size_beyond_the_matrix(spec, message):
+    method = parse(spec)
+    with pytest.raises(ValueError, match=message):
+        method.approximate(*points())
+
+
+def test_waves_come_in_pairs():
+    with pytest.raises(ValueError, match="m must be a multiple of 2, got 3"):
+        parse("trigonometric(m=3)")
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5, 2, math.nan, math.inf, True, "0.5"])
+def test_a_share_outside_of_0_1(share):
+    with pytest.raises(ValueError, match="share must be"):
+        METHODS["scatterbrain"](share=share)
+
+
+@pytest.mark.parametrize("part", ["low_rank", "sparse"])
+@pytest.mark.parametrize("value", ["positive(m=3)", None, METHODS["positive"]])
+def test_a_part_that_is_no_method(part, value):
+    with pytest.raises(TypeError, match=f"{part} must be a method, got"):
+        METHODS["scatterbrain"](**{part: value})
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("scatterbrain(sparse=positive(m=2))", "sparse must be a support"),
+        ("scatterbrain(low_rank=top_k(k=2), sparse=top_k(k=2))", "purely low-rank"),
+        (
+            "scatterbrain(low_rank=truncated_svd(rank=1, space='attention'), sparse=top_k(k=2))",
+            "purely low-rank",
+        ),
+    ],
+)
+def test_parts_that_do_not_go_together(spec, message):
+    with pytest.raises(ValueError, match=message):
+        parse(spec).approximate(*points())
+
+
+# Numbers
+
+X = inputs.gaussian(6, 2, rng=0)
+D = sound("matrix")
+SEEDS = {
+    "approximate": lambda rng: METHOD.approximate(*points(), rng=rng),
+    "scatterbrain": lambda rng: parse(BOTH).approximate(*points(), rng=rng),
+    "gaussian": lambda rng: inputs.gaussian(3, 2, rng=rng),
+    "sphere": lambda rng: inputs.sphere(3, 2, rng=rng),
+    "clustered": lambda rng: inputs.clustered(3, 2, rng=rng),
+    "generative": lambda rng: inputs.generative(3, 2, 0.1, rng=rng),
+    "monte_carlo": lambda rng: moments.monte_carlo(METHOD, *points(), draws=2, rng=rng),
+    "estimates": lambda rng: rank.estimates(D, rng=rng),
+}
+
+
+@pytest.mark.parametrize("make", SEEDS.values(), ids=SEEDS)
+@pytest.mark.parametrize("seed", [-1, 1.5, "0", [1], True, np.random, 2**200])
+def test_seeds(make, seed):
+    """An integer in [0, 2¹²⁸], a SeedSequence, a Generator or None."""
+    _, error = clean(lambda: make(seed))
+    assert isinstance(error, TypeError | ValueError)
+    assert str(error).startswith("rng must be ")
+    make(2**100)
+    make(np.int8(3))
+
+
+# number > 0 (or ≥ 0, where 0 has a meaning) of every entry point that takes one
+NUMBERS = {
+    "temperature": X.at_temperature,
+    "temperature of Inputs": lambda t: inputs.Inputs("x", X.q, X.k, temperature=t),
+    "scaling": lambda s: inputs.Inputs("x", X.q, X.k, scaling=s) if s is not None else 1 / 0,
+    "temperature of sweep": lambda t: sweep.sweep([METHOD], X, [t], trials=1, seed=0),
+    "spread": lambda s: inputs.clustered(3, 2, spread=s, rng=0),
+    "delta": lambda s: inputs.generative(3, 2, s, rng=0),
+    "budget of within": lambda b: parse("positive").within(b, n=5, l=4, d=3),
+    "budget of match": lambda b: budget.match([METHOD], b, X),
+    "budget of godec": lambda b: godec.split(D, b),
+    "lam": lambda x: robust_pca.inexact_alm(D, x) if x is not None else 1 / 0,
+    "rho": lambda x: robust_pca.inexact_alm(D, rho=x),
+    "tolerance": lambda x: robust_pca.inexact_alm(D, tolerance=x),
+    "gap": lambda x: robust_pca.inexact_alm(D, gap_tolerance=1.0 if x == math.inf else x),
+    "delta of stable": lambda x: stable_pca.stable_pca(D, x),
+    "k of godec": lambda x: godec.godec(D, 1, x),
+    "epsilon": lambda x: rank.summary(D, epsilon=x),
+    "epsilon of max norm": lambda x: rank.max_norm_rank(D, epsilon=x),
+    "bound": lambda x: rank.taylor_rank(x, 2),
+    "error": lambda x: moments.features_needed(METHOD, x, *points()),
+    "level": lambda x: METHODS["threshold"](level=x) if x is not None else 1 / 0,
+    "share": lambda x: METHODS["scatterbrain"](share=x),
+}
+ZERO = {"spread", "delta", "delta of stable", "k of godec", "bound"}
+BIG = {"budget of within", "budget of match", "budget of godec", "gap"}
+NO_NUMBERS = [None, 1j, np.complex128(2), [1.0], np.ones((5, 5)), "3", b"3", True, np.True_,
+              math.nan, math.inf, -math.inf, -1, 10**400, -(10**5000), decimal.Decimal("nan"),
+              "x" * 10_000, "a\nb", pd.NA, object()]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_is_no_positive_number(name):
+    for value in NO_NUMBERS + ([] if name in ZERO else [0, -0.0]):
+        if name == "gap" and isinstance(value, float) and value == math.inf:
+            continue  # take what rho gives
+        _, error = clean(lambda: NUMBERS[name](value))  # noqa: B023
+        if value is None and isinstance(error, ZeroDivisionError):
+            continue  # the default
+        assert isinstance(error, TypeError | ValueError), f"{value!r}: {error!r}"
+
+
+@pytest.mark.parametrize("name", sorted(NUMBERS.keys() - {"rho", "share", "k of godec"}))
+@pytest.mark.parametrize("value", [np.float32(0.5), fractions.Fraction(1, 2), np.array(0.5)])
+def test_what_is_a_positive_number(name, value):
+    NUMBERS[name](value)
+
+
+@pytest.mark.parametrize("t", [5e-324, 1e-310])
+def test_a_temperature_so_small_that_logits_overflow(t):
+    with pytest.raises(ValueError, match="representable"):
+        dataclasses.replace(X.at_temperature(t), scaling=1e200).Q.any()
+    x = X.at_temperature(1e-300)
+    with pytest.raises(ValueError, match=r"has no digit|representable"):
+        METHOD.approximate(x.Q, x.K)
+
+
+INTEGERS = {
+    "n of gaussian": (lambda n: inputs.gaussian(n, 2, rng=0), 1),
+    "d of sphere": (lambda n: inputs.sphere(2, n, rng=0), 1),
+    "clusters": (lambda n: inputs.clustered(4, 2, n, rng=0), 1),
+    "size": (lambda n: inputs.generative(4, 2, 0.1, n, rng=0), 1),
+    "layer": (lambda n: X.at(n, 0), 0),
+    "head": (lambda n: X.at(0, n), 0),
+    "n of within": (lambda n: parse("top_k").within(4, n=n, l=4, d=3), 1),
+    "d of within": (lambda n: parse("positive").within(4, n=4, l=4, d=n), 1),
+    "rows": (lambda n: metrics.compare(METHOD.approximate(*points()), *points(), rows=n), 2),
+    "draws": (lambda n: moments.monte_carlo(METHOD, *points(), draws=n, rng=0), 2),
+    "most": (lambda n: moments.features_needed(METHOD, 0.5, *points(), most=n), 1),
+    "probes": (lambda n: rank.estimates(D, probes=n, rng=0), 2),
+    "steps": (lambda n: rank.estimates(D, steps=n, rng=0), 1),
+    "d of taylor_rank": (lambda n: rank.taylor_rank(1.0, n), 1),
+    "rank of godec": (lambda n: godec.godec(D, n, 1), 0),
+    "iterations": (lambda n: godec.godec(D, 1, 1, iterations=n), 1),
+    "rank of acc_alt_proj": (lambda n: robust_pca.acc_alt_proj(D, n), 0),
+    "max_iterations": (lambda n: robust_pca.inexact_alm(D, max_iterations=n), 1),
+    "trials": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=n, seed=0), 1),
+    "seed": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=n), 0),
+    "jobs": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=0, jobs=n), 1),
+    "row": (lambda n: METHOD.covariance(*points(), row=n), 0),
+}
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_what_is_no_integer_in_range(name):
+    use, least = INTEGERS[name]
+    for value in (3.0, True, np.True_, "3", "x" * 1000, [3], np.ones((5, 5)), 1j, math.nan):
+        with pytest.raises(TypeError, match="must be an integer, got"):
+            raise clean(lambda: use(value))[1]  # noqa: B023
+    for value in (least - 1, -(10**5000), 10**5000):
+        with pytest.raises(ValueError, match=r"must be (>=|<=) \d"):
+            raise clean(lambda: use(value))[1]  # noqa: B023
+
+
+@pytest.mark.parametrize("use", [godec.godec, lambda D, r, _: robust_pca.acc_alt_proj(D, r)])
+def test_a_rank_above_the_least_side(use):
+    with pytest.raises(ValueError, match="rank must be <= 5, got 6"):
+        use(D, 6, 1)
+
+
+def test_sizes_in_int8_do_not_wrap():
+    a, b = np.int8(100), 100
+    for name in NAMES:
+        method = small(name, *SHAPE)
+        template = type(method)() if name in METHODS else method
+        assert template.within(a, n=a, l=a, d=a) == template.within(b, n=b, l=b, d=b)
+
+
+FLAGS = {
+    "causal": lambda x: exact.attention(*points()[::-1], np.ones(5), causal=x),
+    "causal of attend": lambda x: METHOD.approximate(*points()).attend(np.ones(4), causal=x),
+    "causal of compare": lambda x: metrics.compare(
+        METHOD.approximate(*points()), *points(), causal=x
+    ),
+    "causal of Inputs": lambda x: inputs.Inputs("x", X.q, X.k, causal=x),
+    "shared": lambda x: inputs.clustered(4, 2, shared=x, rng=0),
+    "queries": lambda x: METHODS["centered"](queries=x),
+    "nonnegative": lambda x: METHODS["poisson"](nonnegative=x),
+}
+
+
+@pytest.mark.parametrize("use", FLAGS.values(), ids=FLAGS)
+@pytest.mark.parametrize("value", ["False", 0, 1.0, None, [True]])
+def test_what_is_no_flag(use, value):
+    with pytest.raises(TypeError, match="must be True or False, got"):
+        use(value)
+
+
+# Objects and places
+
+
+@pytest.mark.parametrize("value", ["positive(m=2)", type(METHOD), None, 3])
+def test_what_is_no_method(value):
+    for use in (
+        lambda: moments.monte_carlo(value, *points(), draws=2, rng=0),
+        lambda: moments.expected_error(value, *points()),
+        lambda: moments.normalised_moments(value, *points()),
+        lambda: moments.features_needed(value, 0.5, *points()),
+        lambda: budget.match([value], 4, X),
+        lambda: sweep.sweep([value], X, [1.0], trials=1, seed=0),
+    ):
+        with pytest.raises(TypeError, match="must be a method, got"):
+            use()
+    for use in (
+        lambda: budget.match([METHOD], 4, value),
+        lambda: sweep.sweep([METHOD], [value], [1.0], trials=1, seed=0),
+    ):
+        with pytest.raises(TypeError, match="must be an Inputs, got"):
+            use()
+    with pytest.raises(TypeError, match="must be an Approximation, got"):
+        metrics.compare(value, *points())
+
+
+@pytest.mark.parametrize("spec", ["positive(m=2)", BOTH, "taylor(degree=2)", "sliding_window(1)"])
+def test_places_out_of_range_never_reach_a_compiled_loop(spec):
+    A = parse(spec).approximate(*points(), rng=0)
+    whole = A.block(slice(None))
+    for rows, cols in (([-1, 0], [3, -4]), (np.arange(5) > 2, np.array([], int))):
+        found = A.block(rows, cols)
+        np.testing.assert_allclose(found, whole[rows][:, cols], rtol=1e-14)  # another sum
+    for rows in ([5], [-6], [10**12], 1, [[0]], [True]):
+        with pytest.raises((TypeError, ValueError), match=r"^rows must"):
+            A.block(rows)
+    for cols in ([4], ["0"], [1.0], None, slice("a")):
+        with pytest.raises((TypeError, ValueError), match=r"^cols must"):
+            A.block(slice(None), cols)
+    for wrong in (
+        *({"shift": x} for x in ([1.0, 2.0], np.nan, "x", 1j)),
+        *({"logits": x} for x in (np.ones((2, 2)), 3)),
+        {"out": np.ones((5, 3))},
+    ):
+        with pytest.raises((TypeError, ValueError), match=r"(shift|logits|out) must"):
+            A.block(slice(None), **wrong)
+
+
+@pytest.mark.parametrize(
+    ("use", "lower"),
+    [
+        (lambda n: inputs.gaussian(n, 3, rng=0), "n or d"),
+        (lambda n: inputs.clustered(3, n, rng=0), "n or d"),
+        (lambda n: rank.estimates(D, probes=n, rng=0), "probes or steps"),
+        (lambda n: rank.estimates(D, steps=n, rng=0), "probes or steps"),
+        (lambda n: METHODS["leverage"](m=n).approximate(*points()), "m, n or l"),
+        (lambda n: METHODS["lsh"](hashes=n).approximate(*points()), "hashes, n or l"),
+    ],
+)
+@pytest.mark.parametrize("n", [10**9, 2**63, 10**30])
+def test_sizes_that_would_not_fit_are_refused_before_they_are_drawn(use, lower, n):
+    memory.set_limit(2**24)
+    with pytest.raises(memory.ResourceLimitError, match=f"lower {lower}"):
+        use(n)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["product_sketch(m=2, degree=1025)", "squared_sketch(inner=2, degree=2048)",
+     "lsh(hashes=1, rounds=65537)", "smyrf(size=1, rounds=10000000000)"],
+)  # fmt: skip
+def test_loops_that_would_not_end(spec):
+    with pytest.raises(ValueError, match="must be <= "):
+        parse(spec)
+
+
+# Threads
+
+THREADS = """
+import threading, numpy as np
+from analysis import metrics, moments
+from approx import parse
+x = np.random.default_rng(0).standard_normal((2, 64, 8)) / 3
+SPECS = ("positive(m=16)", "taylor(degree=2)", "scatterbrain(positive(m=8), top_k(k=4))",
+         "lsh(hashes=2)", "tensor_sketch(m=8)", "poisson(m=8)", "hyperbolic(m=8)",
+         "nystrom(rank=4)")
+
+def work(spec):
+    method = parse(spec)
+    A = method.approximate(*x, rng=0)
+    found = moments.monte_carlo(method, *x, draws=3, rng=0)
+    errors = metrics.compare(A, *x, x[0])
+    return A.block(slice(None), shift=A.row_log()).tobytes(), str(errors), found.mean.tobytes()
+
+together, alone, barrier = {}, {}, threading.Barrier(8)
+def run(spec):
+    barrier.wait()
+    together[spec] = work(spec)
+threads = [threading.Thread(target=run, args=(spec,)) for spec in SPECS]
+[t.start() for t in threads], [t.join(120) for t in threads]
+assert not any(t.is_alive() for t in threads)
+alone = {spec: work(spec) for spec in SPECS}
+print(sum(together[spec] == alone[spec] for spec in SPECS))
+"""
+
+
+def test_threads_at_once_give_the_bits_of_one():
+    """In a process of their own: a compiled loop that is not safe would abort it."""
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=180, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr[-2000:]
+
+
+# The checks themselves, where no method reaches them
+
+
+@pytest.mark.parametrize("value", ["3", b"3", True, 0, -1.0, math.nan, math.inf])
+def test_positive_refuses(value):
+    with pytest.raises(ValueError, match="temperature must be finite and > 0, got"):
+        checks.positive("temperature", value)
+
+
+@pytest.mark.parametrize("value", [None, [1.0], 1j])
+def test_positive_refuses_what_is_no_number(value):
+    with pytest.raises(TypeError, match="temperature must be a number, got"):
+        checks.positive("temperature", value)
+
+
+def test_one_of_names_the_known():
+    with pytest.raises(ValueError, match="space must be one of kernel, attention, got 'both'"):
+        parse("truncated_svd(space='both')")
+    with pytest.raises(ValueError, match="projection must be one of iid"):
+        parse("positive(m=2, projection='hadamard_')")
+
+
+def test_methods_are_frozen():
+    method = parse("positive(m=2)")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        method.m = 3
