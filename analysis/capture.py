@@ -374,12 +374,16 @@ def _write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
 
 def _write_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
     try:
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file, save_file
     except ImportError as error:
         raise ImportError(
             "a .safetensors file needs safetensors: pip install safetensors"
         ) from error
-    save_file(dict(arrays), path)
+    try:
+        save_file(dict(arrays), path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
     found = load_file(path)  # safetensors 0.8.0 scrambles arrays that are not C-contiguous
     if any(not np.array_equal(found[name], value) for name, value in arrays.items()):
         raise OSError(f"{path.name} reads back different from what was written")

@@ -39,7 +39,11 @@ def read(path: Path) -> dict[str, Array]:
     ------
     FileNotFoundError, InputFileError, ResourceLimitError
     """
-    if not path.exists():
+    try:
+        found = path.exists()
+    except OSError as error:  # a name too long, a folder not to be entered
+        raise InputFileError(f"{one_line(path, 120)} cannot be read: {error.strerror}") from None
+    if not found:
         raise FileNotFoundError(f"no such file or folder: {one_line(path)}")
     if path.suffix.lower() in PICKLED:
         raise InputFileError(f"{path.name} is a pickle and is not read: {RECIPE}")

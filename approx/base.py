@@ -522,4 +522,6 @@ def generator(rng: Rng) -> np.random.Generator:
     if isinstance(rng, np.random.SeedSequence):
         rng = np.random.SeedSequence(rng.entropy, spawn_key=rng.spawn_key, pool_size=rng.pool_size)
         return np.random.default_rng(rng)
-    return np.random.default_rng(None if rng is None else checks.integer("rng", rng, least=0))
+    return np.random.default_rng(
+        None if rng is None else checks.integer("rng", rng, least=0, most=2**128)
+    )

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
 
-MOST = 2**128  # of any integer: more than can be counted, and few enough digits to print
+MOST = 2**1000  # of any integer, which a float then still holds
 MOST_LOGIT = 2.0**52  # 1/eps: the rounding of a larger logit is above 1
 
 
@@ -25,7 +25,7 @@ def shown(value: object) -> str:
     >>> shown(10**5000), shown(np.ones((5, 5))), shown("x" * 1000)
     ('an integer of 16610 bits', 'an array of shape (5, 5)', "'xxxxxxxxxxxx...xxxxxxxxxxxxx'")
     """
-    if isinstance(value, int) and abs(value) > MOST:
+    if isinstance(value, int) and abs(value) > 2**128:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, np.ndarray) and value.size != 1:
         return f"an array of shape {value.shape}"
@@ -197,7 +197,7 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None) -> in
     if number < least:
         raise ValueError(f"{name} must be >= {least}, got {shown(number)}")
     if number > (most := MOST if most is None else most):
-        raise ValueError(f"{name} must be <= {most}, got {shown(number)}")
+        raise ValueError(f"{name} must be <= {shown(most)}, got {shown(number)}")
     return number
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import math
 import re
 from collections.abc import Iterator
@@ -211,6 +212,8 @@ def save(
     Files appear whole or not at all, and only under ``folder``: a link there to somewhere else is
     an error. Floats are written so that they read back to the last bit. A caption becomes NAME.txt.
     """
+    if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name, re.ASCII):
+        raise ValueError(f"the name of a figure must be letters, digits and ._-, got {name[:80]!r}")
     written = [files.inside(folder, folder / "data" / f"{name}.csv")]
     with files.replacing(written[0]) as temporary:
         table.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
@@ -227,7 +230,9 @@ def save(
     with style():
         for kind in formats:
             path = files.inside(folder, plots / f"{name}.{kind}")
+            content = io.BytesIO()  # zlib, not the system, would say that a disk is full
+            figure.savefig(content, format=kind, metadata=undated[kind])
             with files.replacing(path) as temporary:
-                figure.savefig(temporary, format=kind, metadata=undated[kind])
+                temporary.write_bytes(content.getvalue())
             written.append(path)
     return written

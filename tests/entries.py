@@ -1,10 +1,12 @@
 """Every public entry point that takes arrays, by what it takes: for bad input and for fuzzing."""
 
+import math
+
 import numpy as np
 from small import NAMES, small
 
-from analysis import inputs, metrics, moments, rank
-from approx import Approximation, exact, parse, projections
+from analysis import budget, inputs, metrics, moments, rank, sweep
+from approx import METHODS, Approximation, exact, parse, projections
 from approx.low_rank import godec, robust_pca, stable_pca
 
 SHAPE = (5, 4, 3)  # n, l, d
@@ -104,10 +106,6 @@ VALUES = {
 }
 
 
-def _inputs(n=6, d=2):
-    return inputs.gaussian(n, d, rng=0)
-
-
 ENTRIES = [
     *((name, entry, side) for name, entry in POINTS.items() for side in ("Q", "K")),
     *((name, entry, "matrix") for name, entry in MATRICES.items()),
@@ -129,3 +127,57 @@ def call(entry, side, value):
     if side == "K":
         return entry(points()[0], value)
     return entry(value)
+
+
+X, D = inputs.gaussian(6, 2, rng=0), sound("matrix")
+
+# number > 0 (or ≥ 0, where 0 has a meaning) of every entry point that takes one
+NUMBERS = {
+    "temperature": X.at_temperature,
+    "temperature of Inputs": lambda t: inputs.Inputs("x", X.q, X.k, temperature=t),
+    "scaling": lambda s: inputs.Inputs("x", X.q, X.k, scaling=s) if s is not None else 1 / 0,
+    "temperature of sweep": lambda t: sweep.sweep([METHOD], X, [t], trials=1, seed=0),
+    "spread": lambda s: inputs.clustered(3, 2, spread=s, rng=0),
+    "delta": lambda s: inputs.generative(3, 2, s, rng=0),
+    "budget of within": lambda b: parse("positive").within(b, n=5, l=4, d=3),
+    "budget of match": lambda b: budget.match([METHOD], b, X),
+    "budget of godec": lambda b: godec.split(D, b),
+    "lam": lambda x: robust_pca.inexact_alm(D, x) if x is not None else 1 / 0,
+    "rho": lambda x: robust_pca.inexact_alm(D, rho=x),
+    "tolerance": lambda x: robust_pca.inexact_alm(D, tolerance=x),
+    "gap": lambda x: robust_pca.inexact_alm(D, gap_tolerance=1.0 if x == math.inf else x),
+    "delta of stable": lambda x: stable_pca.stable_pca(D, x),
+    "k of godec": lambda x: godec.godec(D, 1, x),
+    "epsilon": lambda x: rank.summary(D, epsilon=x),
+    "epsilon of max norm": lambda x: rank.max_norm_rank(D, epsilon=x),
+    "bound": lambda x: rank.taylor_rank(x, 2),
+    "error": lambda x: moments.features_needed(METHOD, x, *points()),
+    "level": lambda x: METHODS["threshold"](level=x) if x is not None else 1 / 0,
+    "share": lambda x: METHODS["scatterbrain"](share=x),
+}
+
+# integer, and the least that is allowed
+INTEGERS = {
+    "n of gaussian": (lambda n: inputs.gaussian(n, 2, rng=0), 1),
+    "d of sphere": (lambda n: inputs.sphere(2, n, rng=0), 1),
+    "clusters": (lambda n: inputs.clustered(4, 2, n, rng=0), 1),
+    "size": (lambda n: inputs.generative(4, 2, 0.1, n, rng=0), 1),
+    "layer": (lambda n: X.at(n, 0), 0),
+    "head": (lambda n: X.at(0, n), 0),
+    "n of within": (lambda n: parse("top_k").within(4, n=n, l=4, d=3), 1),
+    "d of within": (lambda n: parse("positive").within(4, n=4, l=4, d=n), 1),
+    "rows": (lambda n: metrics.compare(METHOD.approximate(*points()), *points(), rows=n), 2),
+    "draws": (lambda n: moments.monte_carlo(METHOD, *points(), draws=n, rng=0), 2),
+    "most": (lambda n: moments.features_needed(METHOD, 0.5, *points(), most=n), 1),
+    "probes": (lambda n: rank.estimates(D, probes=n, rng=0), 2),
+    "steps": (lambda n: rank.estimates(D, steps=n, rng=0), 1),
+    "d of taylor_rank": (lambda n: rank.taylor_rank(1.0, n), 1),
+    "rank of godec": (lambda n: godec.godec(D, n, 1), 0),
+    "iterations": (lambda n: godec.godec(D, 1, 1, iterations=n), 1),
+    "rank of acc_alt_proj": (lambda n: robust_pca.acc_alt_proj(D, n), 0),
+    "max_iterations": (lambda n: robust_pca.inexact_alm(D, max_iterations=n), 1),
+    "trials": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=n, seed=0), 1),
+    "seed": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=n), 0),
+    "jobs": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=0, jobs=n), 1),
+    "row": (lambda n: METHOD.covariance(*points(), row=n), 0),
+}

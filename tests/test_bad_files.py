@@ -1,0 +1,390 @@
+"""Bad files and output that cannot be written: the rows of the table about files and folders.
+
+`tests/analysis/test_inputs.py` has what the arrays of a file may be. Where a row leaves a choice:
+arrays of other names in a file are ignored, unread; a link to an input file is followed.
+"""
+
+import io
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from entries import clean
+from matplotlib.figure import Figure
+
+from analysis import capture, files
+from analysis.files import InputFileError
+from analysis.inputs import load
+from approx import memory
+from figures import style
+from figures.cli import main
+
+ROOT = Path(__file__).parent.parent
+X = np.arange(20.0).reshape(5, 4)
+
+
+def npy(x, **changes):
+    """Return the bytes of a .npy file, its header changed."""
+    file = io.BytesIO()
+    x = np.asarray(x)
+    fields = {"descr": x.dtype.str, "fortran_order": False, "shape": x.shape} | changes
+    np.lib.format.write_array_header_1_0(file, fields)
+    return file.getvalue() + x.tobytes()
+
+
+def folder(path, **content):
+    path.mkdir()
+    for name, raw in content.items():
+        (path / f"{name}.npy").write_bytes(raw)
+    return path
+
+
+def npz(path, members, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, raw in members:
+            archive.writestr(name, raw)
+    return path
+
+
+def safetensors(path, header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+def write(path, kind):
+    """Write q and k in one of the formats."""
+    if kind == "npz":
+        np.savez(path / "x.npz", q=X, k=X)
+        return path / "x.npz"
+    if kind == "npy":
+        return folder(path / "x", q=npy(X), k=npy(X)) / "q.npy"
+    size = X.nbytes
+    header = {
+        name: {"dtype": "F64", "shape": [5, 4], "data_offsets": [i * size, (i + 1) * size]}
+        for i, name in enumerate("qk")
+    }
+    return safetensors(path / "x.safetensors", header, 2 * X.tobytes())
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "safetensors"])
+def test_a_file_cut_anywhere(tmp_path, kind):
+    """Every length near the ends of its parts, and every 7th between: an error, one line."""
+    path = write(tmp_path, kind)
+    raw = path.read_bytes()
+    source = path.parent if kind == "npy" else path
+    assert load(source).n == 5
+    cuts = {*range(0, len(raw), 7), *range(140), *range(len(raw) - 140, len(raw))}
+    for cut in sorted(c for c in cuts if 0 <= c < len(raw)):
+        path.write_bytes(raw[:cut])
+        _, error = clean(lambda: load(source))
+        assert isinstance(error, InputFileError), f"cut at {cut}: {error!r}"
+
+
+@pytest.mark.parametrize(
+    "shape", [(10**15,), (10**15, 4), (2**62, 2**62), (10**9, 1), (0, 4), (-1, 4)]
+)
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+def test_a_header_that_lies(tmp_path, kind, shape):
+    """Compared with the bytes that are there before anything is allocated, 8 GB or 10¹⁵ numbers."""
+    raw = npy(X, shape=shape)
+    if kind == "npy":
+        path = folder(tmp_path / "x", q=raw, k=npy(X))
+    else:
+        path = npz(tmp_path / "x.npz", [("q.npy", raw), ("k.npy", npy(X))])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _, error = clean(lambda: load(path))
+    assert isinstance(error, InputFileError)
+    assert "claims" in str(error)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
+
+
+def test_a_zip_bomb(tmp_path):
+    """200 MB of zeros in 200 kB: refused by the sizes in the archive, unread."""
+    path = tmp_path / "bomb.npz"
+    zeros = np.zeros((25_000, 1000))
+    np.savez_compressed(path, q=zeros, k=zeros[:1])
+    assert path.stat().st_size < 400_000
+    memory.set_limit(2**28)
+    with pytest.raises(memory.ResourceLimitError, match=r"bomb\.npz needs .*--max-memory"):
+        load(path)
+
+
+def test_a_bomb_that_lies_about_its_size(tmp_path):
+    path = npz(tmp_path / "x.npz", [("q.npy", npy(np.zeros(10**6))), ("k.npy", npy(X))], 8)
+    raw = bytearray(path.read_bytes())
+    size = struct.pack("<L", len(npy(np.zeros(10**6))))
+    assert raw.count(size) == 2
+    path.write_bytes(raw.replace(size, struct.pack("<L", 200)))
+    _, error = clean(lambda: load(path))
+    assert isinstance(error, InputFileError)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (["q", "q", "k"], "an array twice"),
+        (["q", "Q", "k"], "an array twice"),
+        (["../q", "k"], "no array 'q', it has k"),
+        (["/tmp/q", "a/q", "k"], "no array 'q'"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_names_in_an_archive(tmp_path, members, message):
+    path = npz(tmp_path / "x.npz", [(f"{name}.npy", npy(X)) for name in members])
+    with pytest.raises(InputFileError, match=message):
+        load(path)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["x.npz"]
+
+
+def test_members_that_are_not_ours_are_not_read(tmp_path):
+    bad = npy(np.zeros(1), shape=(10**15,))
+    path = npz(
+        tmp_path / "x.npz", [("q.npy", npy(X)), ("k.npy", npy(X)), ("z.npy", bad), ("r", b"")]
+    )
+    assert load(path).d == 4
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+@pytest.mark.parametrize("dtype", ["O", "<U4", "<c16", "M8[s]", "V8"])
+def test_dtypes_that_are_no_numbers(tmp_path, kind, dtype):
+    x = np.empty((5, 4), dtype)
+    raw = npy(np.zeros((5, 4)), descr=np.lib.format.dtype_to_descr(x.dtype))
+    if kind == "npy":
+        path = folder(tmp_path / "x", q=raw, k=npy(X))
+    else:
+        path = npz(tmp_path / "x.npz", [("q.npy", raw), ("k.npy", npy(X))])
+    with pytest.raises(InputFileError, match=r"must hold real numbers, got|Python objects"):
+        load(path)
+
+
+@pytest.mark.parametrize("ending", [".pt", ".pth", ".pkl"])
+def test_pickles_are_refused_with_a_recipe(tmp_path, ending):
+    path = tmp_path / f"x{ending}"
+    path.write_bytes(b"\x80\x04cos\nsystem\n")
+    for opened in (path, folder_of_pickles(tmp_path)):
+        with pytest.raises(InputFileError, match=r"torch\.load\(path, weights_only=True\).*savez"):
+            load(opened)
+
+
+def folder_of_pickles(path):
+    content = io.BytesIO()
+    np.save(content, np.array([[1, None]], object), allow_pickle=True)
+    (path / "in").mkdir()
+    (path / "in/q.npy").write_bytes(content.getvalue())
+    return path / "in"
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "U8", "C64", "I8"])
+def test_dtypes_of_safetensors(tmp_path, dtype):
+    size = 8 if dtype == "C64" else 1
+    header = {
+        name: {"dtype": dtype, "shape": [2, 2], "data_offsets": [i * 4 * size, (i + 1) * 4 * size]}
+        for i, name in enumerate("qk")
+    }
+    path = safetensors(tmp_path / "x.safetensors", header, bytes(8 * size))
+    with pytest.raises(InputFileError, match=f"dtype {dtype} is not supported|cannot be read"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"", b"{", b"[]", b"null", b'{"q": 1}', b'{"q":{}}', b"\xff" * 20,
+        b'{"q":{"dtype":"F64","shape":[-1],"data_offsets":[0,8]}}',
+        b'{"q":{"dtype":"F64","shape":[1],"data_offsets":[8,0]}}',
+        b'{"q":{"dtype":"F64","shape":[99999999999999999999],"data_offsets":[0,8]}}',
+        b'{"__metadata__":{"a":1}}', b"[" * 10_000,
+    ],
+)  # fmt: skip
+def test_headers_of_safetensors(tmp_path, header):
+    path = safetensors(tmp_path / "x.safetensors", header, bytes(8))
+    _, error = clean(lambda: load(path))
+    assert isinstance(error, InputFileError)
+    path.write_bytes(struct.pack("<Q", 2**63) + header)
+    _, error = clean(lambda: load(path))
+    assert isinstance(error, InputFileError)
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "safetensors"])
+def test_a_link_to_an_input_is_followed(tmp_path, kind):
+    path = write(tmp_path, kind)
+    source = path.parent if kind == "npy" else path
+    link = tmp_path / f"link{source.suffix}"
+    link.symlink_to(source)
+    assert load(link).digest() == load(source).digest()
+    link.unlink()
+    link.symlink_to(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        load(link)
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.safetensors", "x.pt"])
+def test_what_is_no_file(tmp_path, name):
+    os.mkfifo(tmp_path / name)  # opened, it would wait for ever
+    (tmp_path / "in").mkdir()
+    os.mkfifo(tmp_path / "in/q.npy")
+    for path in (tmp_path / name, tmp_path / "in"):
+        with pytest.raises(InputFileError, match=r"not a regular file|is a pickle"):
+            load(path)
+    (tmp_path / "dir.npz").mkdir()
+    with pytest.raises(InputFileError, match="no array 'q', it has nothing"):
+        load(tmp_path / "dir.npz")
+    (tmp_path / "empty.npz").touch()
+    (tmp_path / "empty.safetensors").touch()
+    for ending in ("npz", "safetensors"):
+        with pytest.raises(InputFileError, match="cannot be read"):
+            load(tmp_path / f"empty.{ending}")
+
+
+@pytest.mark.parametrize("path", ["a\nb", "x" * 5000, "\0", "\x1b[31m", 3, None, b"x"])
+def test_paths_that_are_none(path):
+    _, error = clean(lambda: load(path))
+    assert isinstance(error, OSError | TypeError | ValueError)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"causal": np.array("False")}, "must hold real numbers"),
+        ({"causal": np.array(2)}, "causal must be 0 or 1, got 2"),
+        ({"causal": np.array(np.nan)}, "causal must be 0 or 1"),
+        ({"scaling": np.array(0.0)}, "scaling must be finite and > 0"),
+        ({"scaling": np.zeros(0)}, "scaling must be one value"),
+        ({"layers": np.zeros(2)}, "layers and heads must be integers"),
+        ({"layers": np.array([0, -1])}, "layers and heads must be integers"),
+        ({"heads": np.array([1, 1])}, "must not name a head twice"),
+    ],
+)
+def test_facts_of_a_file(tmp_path, change, message):
+    facts = {"layers": np.array([0, 0]), "heads": np.array([1, 2])} | change
+    np.savez(tmp_path / "x.npz", q=np.ones((2, 3, 4)), k=np.ones((2, 3, 4)), **facts)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "x.npz")
+
+
+# Output
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+@pytest.mark.parametrize(
+    "layout", [np.asfortranarray, lambda x: x[..., ::-1, :], lambda x: x.swapaxes(0, 1)]
+)
+def test_arrays_that_are_not_contiguous_are_saved_as_they_are(tmp_path, ending, layout):
+    q = layout(np.random.default_rng(0).standard_normal((2, 2, 5, 4)).astype(np.float32))
+    found = capture.Capture(q, q, q, 0.5, False, np.arange(5))
+    capture.save(found, tmp_path / f"x.{ending}")
+    heads = load(tmp_path / f"x.{ending}", dtype="float32")
+    np.testing.assert_array_equal(heads.q, q.reshape(heads.q.shape))
+
+
+def figure():
+    drawn = Figure()
+    drawn.subplots().plot([0, 1])
+    return pd.DataFrame({"x": [1.0]}), drawn
+
+
+def test_a_link_out_of_the_output_folder_is_not_followed(tmp_path):
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("keep")
+    for place in ("data", "figures"):
+        out.mkdir(exist_ok=True)
+        (out / place).symlink_to(outside)
+        with pytest.raises(ValueError, match=r"leads out of .*: remove the link"):
+            style.save("error", *figure(), out, ("svg",), "caption")
+        (out / place).unlink()
+    (out / "data").mkdir(exist_ok=True)
+    (out / "data/error.csv").unlink(missing_ok=True)
+    (out / "data/error.csv").symlink_to(outside / "secret")
+    style.save("error", *figure(), out, ("svg",))
+    assert not (out / "data/error.csv").is_symlink()
+    assert [p.name for p in outside.iterdir()] == ["secret"]
+    assert (outside / "secret").read_text() == "keep"
+
+
+@pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/../../../x"])
+def test_names_cannot_leave_the_output_folder(tmp_path, name):
+    with pytest.raises(ValueError, match="must be letters, digits"):
+        style.save(name, *figure(), tmp_path / "out", ("svg",))
+    assert main(["figures", name, "--out", str(tmp_path / "out")]) == 1
+    assert not list(tmp_path.rglob("*.*"))
+
+
+@pytest.mark.parametrize("command", [["figures", "spectrum"], ["report"]])
+def test_output_that_is_no_folder(tmp_path, command, capsys):
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file/below", Path("/proc/x"), Path("x" * 5000)):
+        assert main([*command, "--profile", "quick", "--jobs", "1", "--out", str(out)]) == 1
+        text = capsys.readouterr().err
+        assert text.startswith("expqk: ")
+        assert text.count("\n") == 1
+        assert len(text) < 450
+
+
+def test_a_folder_that_is_not_writable(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    with pytest.raises(PermissionError, match="is not writable"):
+        files.usable(tmp_path)
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+import numpy as np, pandas as pd
+from matplotlib.figure import Figure
+from analysis import capture
+from figures import style
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+q = np.random.default_rng(0).standard_normal((1, 1, 50, 50))
+found = capture.Capture(q, q, q, 0.5, False, np.arange(50))
+table = pd.DataFrame({"x": np.random.default_rng(0).random(1000)})
+drawn = Figure(); drawn.subplots().plot(table.x)
+out = Path(sys.argv[1])
+for write in (lambda: capture.save(found, out / "x.npz"),
+              lambda: capture.save(found, out / "x.safetensors"),
+              lambda: style.save("x", table, drawn, out),
+              lambda: style.save("y", table[:1], drawn, out, ("png",)),
+              lambda: style.save("z", table[:1], drawn, out, ("pdf",))):
+    try:
+        write()
+    except Exception as error:
+        print(isinstance(error, OSError), error)
+"""
+
+
+def test_a_full_disk_leaves_no_half_file(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/x.csv").write_text("old")
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.count("True") == 5, done.stdout + done.stderr
+    written = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
+    assert written == {"data/x.csv", "data/y.csv", "data/z.csv"}
+    assert (tmp_path / "data/x.csv").read_text() == "old"
+
+
+@pytest.mark.parametrize("target", ["/dev/full", "closed"])
+def test_a_standard_output_that_is_full_or_closed(target):
+    command = [sys.executable, "-m", "figures", "methods", "--json"]
+    if target == "closed":
+        read, out = os.pipe()
+        os.close(read)
+    else:
+        out = os.open(target, os.O_WRONLY)
+    done = subprocess.run(
+        command, stdout=out, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False
+    )
+    os.close(out)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == (target == "/dev/full")
