@@ -7,7 +7,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import ha
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test format study clean
+.PHONY: report test format study fuzz clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -24,6 +24,10 @@ test: .venv/.test
 # The slower studies, left out of `make test`.
 study: .venv/.test
 	$(BIN)/pytest -m slow --override-ini 'addopts=--strict-markers --strict-config -ra'
+
+# Some 5000 cases of anything at every entry point, other ones each time.
+fuzz: .venv/.test
+	HYPOTHESIS_PROFILE=fuzz OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/test_fuzz.py --numprocesses 2
 
 format: .venv/.test
 	$(BIN)/ruff check --fix .

@@ -317,7 +317,7 @@ def rank_bound(
     >>> rank_bound("minimax", 1.0, 64, 1e-2)
     47905
     """
-    checks.integer("d", d, least=1)
+    d = checks.integer("d", d, least=1)
     n = minimum_degree(method, bound, epsilon, norm, exact=exact)
     return width(d, n * RAISED.get(method, 1))
 

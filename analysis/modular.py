@@ -69,8 +69,8 @@ def points(n: int, d: int, *, sphere: bool = False, rng: Rng = None) -> Array:
 
     The sphere by stereographic projection: (2u, 1 − u·u)/(1 + u·u), u of d − 1 coordinates.
     """
-    checks.integer("n", n, least=1)
-    checks.integer("d", d, least=1)
+    n = checks.integer("n", n, least=1)
+    d = checks.integer("d", d, least=1)
     draw = generator(rng).integers(1, PRIME, (n, d - 1 if sphere else d)).tolist()
     if not sphere:
         return np.array(draw, dtype=np.int64)

@@ -87,7 +87,7 @@ def monte_carlo(
     checks.instance("method", method, Method, "a method")
     q, k = method.checked(Q, K)
     n, l = len(q), len(k)
-    checks.integer("draws", draws, least=2)
+    draws = checks.integer("draws", draws, least=2)
     checks.one_of("space", space, ("kernel", "attention"))
     memory.reserve(80 * n * l, "Monte Carlo moments", "n or l")
     logits = np.asarray(exact.logits(q, k), np.float64)

@@ -267,7 +267,7 @@ def taylor_rank(bound: float, d: int, *, epsilon: float = 1e-2) -> int:
     [1, 3, 10]
     """
     checks.positive("epsilon", epsilon)
-    checks.integer("d", d, least=1)
+    d = checks.integer("d", d, least=1)
     if bound == 0 or checks.positive("bound", bound) <= epsilon:
         return 1  # degree 0
     return bounds.rank_bound("taylor", bound, d, epsilon, exact=False)
@@ -336,8 +336,8 @@ def estimates(
     >>> round(found["stable_rank"], 6)  # Σ i²/99², i < 100
     33.50...
     """
-    checks.integer("probes", probes, least=2)
-    checks.integer("steps", steps, least=1)
+    probes = checks.integer("probes", probes, least=2)
+    steps = checks.integer("steps", steps, least=1)
     stripes: Any = matrix
     if isinstance(matrix, Approximation):
         stripes, shape = _Blocks(matrix), (matrix.shape[0], matrix.shape[1])

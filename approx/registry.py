@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 from typing import Any
 
+from approx import checks
 from approx.base import Method
 from approx.baselines import Constant, One, Uniform, Zero
 from approx.centered import Centered
@@ -145,16 +146,16 @@ def parse(spec: str) -> Method:
     ValueError: unknown method 'postive', did you mean 'positive'? Known: zero, one, ...
     """
     if not isinstance(spec, str):
-        raise TypeError(f"a spec is text such as positive(m=128), got {spec!r}")
+        raise TypeError(f"a spec is text such as positive(m=128), got {checks.shown(spec)}")
     try:
         tree = ast.parse(spec.strip(), mode="eval").body
     except SyntaxError:
-        raise ValueError(f"{spec!r} is not a spec such as positive(m=128)") from None
+        raise ValueError(f"{checks.shown(spec)} is not a spec such as positive(m=128)") from None
     except (MemoryError, RecursionError):
         raise ValueError("a spec nested too deeply to be read") from None
     method = _value(tree, spec)
     if not isinstance(method, Method):
-        raise ValueError(f"{spec!r} is not a spec such as positive(m=128)")
+        raise ValueError(f"{checks.shown(spec)} is not a spec such as positive(m=128)")
     return method
 
 
@@ -165,19 +166,23 @@ def _value(node: ast.expr, spec: str) -> Any:
         method = _class(node.func.id)
         names = [f.name for f in dataclasses.fields(method)]  # type: ignore[arg-type]
         if len(node.args) > len(names):
-            raise ValueError(f"{node.func.id} takes {', '.join(names) or 'nothing'}: {spec!r}")
+            raise ValueError(
+                f"{node.func.id} takes {', '.join(names) or 'nothing'}: {checks.shown(spec)}"
+            )
         given = dict(zip(names, (_value(a, spec) for a in node.args)))
         for keyword in node.keywords:
             if keyword.arg not in names:
                 raise ValueError(_unknown(f"field of {node.func.id}", str(keyword.arg), names))
             if keyword.arg in given:
-                raise ValueError(f"{keyword.arg} is given twice in {spec!r}")
+                raise ValueError(f"{keyword.arg} is given twice in {checks.shown(spec)}")
             given[keyword.arg] = _value(keyword.value, spec)
         return method(**given)
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
-        raise ValueError(f"{ast.unparse(node)!r} in {spec!r} is not a literal") from None
+        raise ValueError(
+            f"{checks.shown(ast.unparse(node))} in {checks.shown(spec)} is not a literal"
+        ) from None
 
 
 def _class(name: str) -> type[Method]:
@@ -189,4 +194,4 @@ def _class(name: str) -> type[Method]:
 def _unknown(what: str, name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, 1)
     hint = f", did you mean {close[0]!r}?" if close else "."
-    return f"unknown {what} {name!r}{hint} Known: {', '.join(known) or 'none'}"
+    return f"unknown {what} {checks.shown(name)}{hint} Known: {', '.join(known) or 'none'}"

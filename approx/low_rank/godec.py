@@ -195,7 +195,7 @@ def godec(
     matrix, exponent = normalised(dense_matrix(D))
     n, l = matrix.shape
     r = checks.integer("rank", rank, least=0, most=min(n, l))
-    checks.integer("iterations", iterations, least=1)
+    iterations = checks.integer("iterations", iterations, least=1)
     k = checks.number("k", k)
     if not 0 <= k <= l:
         raise ValueError(f"k must be between 0 and l = {l} entries a row, got {k}")

@@ -115,7 +115,7 @@ def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
     (array([3.]), 2.0)
     """
     n, l = shape
-    checks.integer("rank", rank, least=1, most=min(n, l))
+    rank = checks.integer("rank", rank, least=1, most=min(n, l))
     width = min(rank + MARGIN, n, l)
     fresh = np.linalg.qr(np.random.default_rng(0).standard_normal((l, width)))[0]
     X, Y, G = np.empty((l, 0)), np.empty((n, 0)), np.empty((l, 0))

@@ -227,7 +227,7 @@ def inexact_alm(
     matrix = dense_matrix(D)
     lam = max(matrix.shape) ** -0.5 if lam is None else checks.positive("lam", lam)
     tolerance = checks.positive("tolerance", tolerance)
-    checks.integer("max_iterations", max_iterations, least=1)
+    max_iterations = checks.integer("max_iterations", max_iterations, least=1)
     rho = checks.number("rho", rho, "finite and >= 1")
     if rho < 1:
         raise ValueError(f"rho must be finite and >= 1, got {rho!r}")
@@ -303,7 +303,7 @@ def acc_alt_proj(
     matrix = dense_matrix(D)
     r = checks.integer("rank", rank, least=0, most=min(matrix.shape))
     checks.positive("tolerance", tolerance)
-    checks.integer("max_iterations", max_iterations, least=1)
+    max_iterations = checks.integer("max_iterations", max_iterations, least=1)
     scaled, exponent = normalised(matrix)
     if r == 0 or not scaled.any():
         return replace(zeros(matrix.shape, math.nan), sparse=csr_array(matrix))

@@ -173,7 +173,7 @@ def stable_pca(
         raise ValueError(f"delta must be finite and >= 0, got {delta!r}")
     checks.positive("tolerance", tolerance)
     checks.positive("gap_tolerance", gap_tolerance)
-    checks.integer("max_iterations", max_iterations, least=1)
+    max_iterations = checks.integer("max_iterations", max_iterations, least=1)
     if delta >= 1 or not matrix.any():
         return zeros(matrix.shape, 0.0)
     scaled, exponent = normalised(matrix)
