@@ -110,7 +110,7 @@ def digest(x):
     if scipy.sparse.issparse(x):
         x = x.toarray()
     raw = x.to_numpy() if isinstance(x, pd.DataFrame) else x
-    return raw.tolist() if getattr(raw, "dtype", None) == object else hashed(raw)
+    return raw.tolist() if getattr(raw, "dtype", None) == np.dtype(object) else hashed(raw)
 
 
 def hashed(x):
