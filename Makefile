@@ -20,6 +20,7 @@ test: .venv/.test
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernel tests
 	$(BIN)/python tests/kernel_coverage.py
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(NUMBA_CACHE_DIR)-bounds $(BIN)/pytest -m kernel tests
 
 # The slower studies, left out of `make test`.
 study: .venv/.test

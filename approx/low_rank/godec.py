@@ -196,9 +196,10 @@ def godec(
     n, l = matrix.shape
     r = checks.integer("rank", rank, least=0, most=min(n, l))
     iterations = checks.integer("iterations", iterations, least=1)
-    k = checks.number("k", k)
+    rule = f"between 0 and l = {l} entries a row"
+    k = checks.number("k", k, rule)
     if not 0 <= k <= l:
-        raise ValueError(f"k must be between 0 and l = {l} entries a row, got {k}")
+        raise ValueError(f"k must be {rule}, got {k}")
     count = _whole(k * n)
     if r == 0 or count == 0:
         return _alone(matrix, r, count).rescaled(exponent)

@@ -232,7 +232,9 @@ def inexact_alm(
     if rho < 1:
         raise ValueError(f"rho must be finite and >= 1, got {rho!r}")
     if gap_tolerance != math.inf:
-        gap_tolerance = checks.positive("gap_tolerance", gap_tolerance)
+        gap_tolerance = checks.number("gap_tolerance", gap_tolerance, "> 0")
+        if gap_tolerance <= 0:
+            raise ValueError(f"gap_tolerance must be > 0, got {gap_tolerance!r}")
     if not matrix.any():
         return zeros(matrix.shape, 0.0)
     scaled, exponent = normalised(matrix)
