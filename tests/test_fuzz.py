@@ -67,7 +67,8 @@ def arrays(draw, shape):
         shape = tuple(draw(st.lists(SIZES, max_size=3)))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     size = 10.0 ** draw(st.sampled_from([0, 0, 0, -1, 1, 2, 4, 20, 100, 154, 300, -20, -160]))
-    x = size * (rng.standard_normal(shape) if draw(st.booleans()) else np.ones(shape))
+    ones = draw(st.booleans())
+    x = np.asarray(size * (np.ones(shape) if ones else rng.standard_normal(shape)))
     if x.size and draw(st.integers(0, 3)) == 0:
         x.flat[draw(st.integers(0, x.size - 1))] = draw(st.sampled_from(SPECIAL))
     dtype = draw(st.sampled_from(REAL if draw(st.integers(0, 5)) else ODD))
