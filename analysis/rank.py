@@ -66,6 +66,7 @@ ESTIMATED = (
     "participation_ratio",
 )
 LAPACK = 2048  # up to this min(n, l) singular values are not squared
+MOST_STEPS = 4096  # of Lanczos: an eigenvalue problem of that size for each probe
 LEADING = 32  # singular values that an estimate takes one by one
 
 
@@ -306,7 +307,7 @@ def estimates(
     probes : int
         ≥ 2.
     steps : int
-        Of Lanczos, ≥ 1.
+        Of Lanczos, 1 to 4096.
     rng : int, Generator, ...
 
     Returns
@@ -337,7 +338,7 @@ def estimates(
     33.50...
     """
     probes = checks.integer("probes", probes, least=2)
-    steps = checks.integer("steps", steps, least=1)
+    steps = checks.integer("steps", steps, least=1, most=MOST_STEPS)
     stripes: Any = matrix
     if isinstance(matrix, Approximation):
         stripes, shape = _Blocks(matrix), (matrix.shape[0], matrix.shape[1])
