@@ -1,0 +1,10 @@
+"""Every claim of the five source documents, checked: expected, observed, verdict.
+
+One module a document, one function a claim. A claim's function yields checks; the verdict follows
+from them and is never written down.
+"""
+
+from analysis.claims.evidence import Claim
+from analysis.claims.ledger import DOCUMENTS, VERDICTS, check, ids
+
+__all__ = ["DOCUMENTS", "VERDICTS", "Claim", "check", "ids"]

@@ -1,0 +1,325 @@
+"""'Attention mechanism note' (ATT): kernel regression, scores, and the scale 1/√d."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.special import iti0k0
+
+from analysis import describe, inputs
+from analysis.claims.evidence import (
+    Check,
+    above,
+    at_most,
+    claim,
+    difference,
+    equal,
+    near,
+    printed,
+    sampled,
+    without,
+)
+from analysis.rank import summary
+from approx import attention, exact
+from approx.checks import Array
+
+SOURCE = "Attention mechanism note"
+TIGHT = 1e-12
+PAIRS = 100_000  # of q and k
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def _weights() -> tuple[Array, Array, Array, Array]:
+    """Return X (10, 6), W_q and W_k (6, 4), W_v (6, 3)."""
+    rng = _rng()
+    return (
+        rng.standard_normal((10, 6)), *rng.standard_normal((2, 6, 4)), rng.standard_normal((6, 3)),
+    )  # fmt: skip
+
+
+@claim(
+    "ATT-1",
+    "Nadaraya–Watson regression with a Gaussian kernel has weights softmax(−½(q − k)²), with a "
+    "parameter softmax(−½(q − k)²w): 1/√(2π) cancels.",
+    SOURCE + ", kernel regression",
+)
+def kernel_regression() -> Iterator[Check]:
+    """Weights at three w against the kernel G(√w u) over its sum; one dimension."""
+    q, k = _rng().standard_normal((2, 12, 1))
+    u = q - k.T
+    for w in (1.0, 0.25, 4.0):
+        kernel = np.exp(-0.5 * (math.sqrt(w) * u) ** 2) / math.sqrt(2 * math.pi)
+        want, _ = attention.simple_normalisation(kernel)
+        found = attention.nadaraya_watson(q, k, w=w)
+        yield at_most(f"difference, w = {w:g}", TIGHT, difference(found, want))
+
+
+@claim(
+    "ATT-2",
+    "softmax(−½|q − k|²) = softmax(q·k − ½|k|²), which is softmax(q·k) only where |k| is constant.",
+    "not in the source: the bridge from kernel regression to dot products",
+)
+def bridge() -> Iterator[Check]:
+    """Keys N(0, I) and keys on a sphere; d = 4."""
+    x, ball = inputs.gaussian(24, 4, rng=0), inputs.sphere(24, 4, rng=0)
+    regression = attention.nadaraya_watson(x.q, x.k)
+    logits = attention.regression_logits(x.q, x.k)
+    yield at_most("difference", TIGHT, difference(attention.softmax(logits), regression))
+    on = attention.nadaraya_watson(ball.q, ball.k)
+    yield at_most("of softmax(q·k), |k| = 2", TIGHT, difference(exact.softmax(ball.q, ball.k), on))
+    off = float(np.abs(exact.softmax(x.q, x.k) - regression).max())
+    yield without(at_most("of softmax(q·k), any |k|", TIGHT, off))
+
+
+@claim(
+    "ATT-3",
+    "The additive score w_vᵀ tanh(W_q q + W_k k) takes queries and keys of different lengths; its "
+    "rank is not bounded by them.",
+    SOURCE + ", scores",
+)
+def additive_score() -> Iterator[Check]:
+    """Against a loop over pairs; its rank beside that of q·k at width 3."""
+    rng = _rng()
+    Q, K = rng.standard_normal((24, 3)), rng.standard_normal((20, 5))
+    W_q, W_k, w = rng.standard_normal((8, 3)), rng.standard_normal((8, 5)), rng.standard_normal(8)
+    found = attention.additive_scores(Q, K, W_q, W_k, w)
+    loop = [[float(w @ np.tanh(W_q @ q + W_k @ k)) for k in K] for q in Q]
+    yield equal("shape", (24, 20), tuple(found.shape))
+    yield at_most("difference from the loop", TIGHT, difference(found, loop))
+    bilinear = exact.logits(Q, K[:, :3])
+    yield equal("rank of q·k", 3, round(summary(bilinear)["numerical_rank"]))
+    yield above("rank of the additive score", 3, summary(found)["numerical_rank"])
+
+
+@claim(
+    "ATT-4",
+    "Scaled dot-product attention is softmax(QKᵀ/√d)V; self-attention takes Q, K, V from one X; "
+    "several heads are concatenated.",
+    SOURCE + ", dot-product, self- and multi-head attention",
+)
+def dot_product() -> Iterator[Check]:
+    """Check the formula, shapes, one query alone, tokens permuted, two heads side by side."""
+    X, W_q, W_k, W_v = _weights()
+    q, k, v = X[:7] @ W_q, X @ W_k, X @ W_v
+    found = attention.dot_product_attention(q, k, v)
+    yield equal("shape, m = 7, n = 10, v = 3", (7, 3), tuple(found.shape))
+    formula = attention.softmax(q @ k.T / math.sqrt(4)) @ v
+    yield at_most("difference from softmax(QKᵀ/√d)V", TIGHT, difference(found, formula))
+    alone = attention.dot_product_attention(q[:1], k, v)
+    yield at_most("of one query alone", TIGHT, difference(found[:1], alone))
+    order = _rng().permutation(10)
+    whole = attention.self_attention(X, W_q, W_k, W_v)
+    permuted = attention.self_attention(X[order], W_q, W_k, W_v)
+    yield at_most("of permuted tokens", TIGHT, difference(permuted, whole[order]))
+    second = attention.self_attention(X, W_k, W_q, W_v)
+    heads = attention.multi_head_attention(
+        X, np.stack([W_q, W_k]), np.stack([W_k, W_q]), np.stack([W_v, W_v]), np.eye(6)
+    )
+    yield at_most("of two heads", TIGHT, difference(heads, np.hstack([whole, second])))
+
+
+def _logits(d: int) -> Array:
+    """Return q·k of independent pairs of N(0, I_d)."""
+    x = inputs.gaussian(PAIRS, d, rng=d)
+    return np.asarray(np.einsum("id,id->i", x.q, x.k))
+
+
+def _fourth_error(d: int) -> float:
+    """Return the standard error of the mean of (q·k)⁴: E(q·k)^{2r} = (2r−1)!!·E|k|^{2r}."""
+    fourth = 3 * d * (d + 2)
+    eighth = 105 * d * (d + 2) * (d + 4) * (d + 6)
+    return math.sqrt((eighth - fourth**2) / PAIRS)
+
+
+@claim(
+    "ATT-5",
+    "For independent components of mean 0 and variance 1, q·k has mean 0 and variance d; kurtosis "
+    "3 + 6/d if they are normal.",
+    SOURCE + ", the scale",
+)
+def variance_of_logits() -> Iterator[Check]:
+    """Sample at d = 1, 16, 64; and divided by √d, as inputs at t = 1 are."""
+    for d in (1, 16, 64):
+        x = _logits(d)
+        yield sampled(f"mean, d = {d}", 0.0, float(x.mean()), math.sqrt(d / PAIRS))
+        error = math.sqrt((3 * d * (d + 2) - d**2) / PAIRS)
+        yield sampled(f"variance, d = {d}", d, float(np.mean(x**2)), error)
+        fourth = float(np.mean(x**4)) / d**2
+        yield sampled(f"kurtosis, d = {d}", 3 + 6 / d, fourth, _fourth_error(d) / d**2)
+    head = inputs.gaussian(1000, 64, rng=0).at_temperature(1.0)
+    pairs = np.einsum("id,id->i", head.Q, head.K)
+    error = math.sqrt((2 + 6 / 64) / 1000)
+    yield sampled("variance over d, t = 1", 1.0, float(np.mean(pairs**2)), error)
+
+
+@claim(
+    "ATT-6",
+    "q·k lies in ±3√d, after division by √d in ±3, for d not small; without the scale softmax "
+    "saturates and its gradient vanishes.",
+    SOURCE + ", the scale",
+)
+def saturation() -> Iterator[Check]:
+    """Share beyond 3σ at d = 64; Jacobian of softmax over 64 keys at five temperatures."""
+    normal = math.erfc(3 / math.sqrt(2))
+    # excess kurtosis 6/d adds 2 φ(3) He₃(3)/24 of it to the tails, to first order
+    tails = normal + 2 * math.exp(-4.5) / math.sqrt(2 * math.pi) * 18 / 24 * 6 / 64
+    error = math.sqrt(tails / PAIRS)
+    beyond = {d: float(np.mean(np.abs(_logits(d)) > 3 * math.sqrt(d))) for d in (1, 64)}
+    yield sampled("share beyond 3√d, d = 64", tails, beyond[64], error)
+    yield without(sampled("share beyond 3√d, d = 1", normal, beyond[1], error))
+    g = np.random.default_rng(0).standard_normal((256, 64))
+    found = [describe.weight_statistics(g / t) for t in (4.0, 1.0, 0.25, 1 / 16, 1 / 256)]
+    largest = [float(x["largest_weight"].mean()) for x in found]
+    yield equal("steps down in τ at which the largest weight grows", 4, _rises(largest))
+    jacobian = [float(np.median(x["jacobian_norm"])) for x in found]
+    peak = max(jacobian)
+    yield above("median Jacobian, its largest over τ = 1/256", 100.0, peak / jacobian[-1])
+    flat = float(attention.jacobian_norm(np.full(64, 1 / 64)))
+    yield near("Jacobian of 64 equal weights", math.sqrt(1 / 64 - 1 / 64**2), flat, TIGHT)
+
+
+def _rises(values: list[float]) -> int:
+    return int(np.sum(np.diff(values) > 0))
+
+
+@claim(
+    "ATT-7",
+    "s = a/Σa are weights only for scores a ≥ 0 with a positive sum.",
+    SOURCE + ", normalisation",
+)
+def simple_normalisation() -> Iterator[Check]:
+    """Share of rows of 3 scores that are no weights: exp(q·k), and scores of either sign."""
+    rng, rows = _rng(), 20_000
+    scores = rng.standard_normal((rows, 3))
+    weights, bad = attention.simple_normalisation(np.exp(scores))
+    yield equal("violations, exp of the scores", 0.0, bad)
+    yield at_most("row sums off 1", TIGHT, float(np.abs(weights.sum(axis=1) - 1).max()))
+    _, share = attention.simple_normalisation(scores)
+    yield sampled("violations, signed scores", 7 / 8, share, math.sqrt(7 / 64 / rows))
+    yield without(equal("and none, as if for any score", 0.0, share))
+
+
+# Errata
+
+
+@claim(
+    "ATT-Ea",
+    "Var(q·k) = Σ_i E[q_i²]E[k_i²] = d; the printed sum of E[q_i]²E[k_i]² is 0.",
+    SOURCE + ", the scale",
+)
+def variance_formula() -> Iterator[Check]:
+    """Both sums with sample moments, d = 16."""
+    d = 16
+    x = inputs.gaussian(PAIRS, d, rng=0)
+    right = float(np.mean(x.q**2, axis=0) @ np.mean(x.k**2, axis=0))
+    error = math.sqrt(4 * d / PAIRS)
+    yield sampled("Σ E[q_i²]E[k_i²]", d, right, error)
+    literal = float(np.sum(x.q.mean(axis=0) ** 2) * np.sum(x.k.mean(axis=0) ** 2))
+    yield printed(sampled("Σ E[q_i]²E[k_i]²", d, literal, error))
+
+
+@claim(
+    "ATT-Eb",
+    "Var(q·k) = d needs uncorrelated components, and q independent of k: mean and variance of the "
+    "components are not enough.",
+    SOURCE + ", the scale",
+)
+def correlation() -> Iterator[Check]:
+    """Equal components, d = 16: variance d². q = k: mean d."""
+    d = 16
+    x = inputs.gaussian(PAIRS, 1, rng=0)
+    same = np.einsum("id,id->i", np.tile(x.q, d), np.tile(x.k, d))
+    yield sampled(
+        "variance, equal components", d**2, float(same.var()), d**2 * math.sqrt(8 / PAIRS)
+    )
+    yield printed(
+        sampled("the same against d", d, float(same.var()), math.sqrt((2 + 6 / d) / PAIRS) * d)
+    )
+    y = inputs.gaussian(PAIRS, d, rng=1)
+    norms = np.einsum("id,id->i", y.q, y.q)
+    yield printed(sampled("mean, q = k, against 0", 0.0, norms.mean(), math.sqrt(2 * d / PAIRS)))
+
+
+@claim(
+    "ATT-Ec",
+    "3σ is a rule for normal variables: at small d q·k is not normal.",
+    SOURCE + ", the scale",
+)
+def three_sigma() -> Iterator[Check]:
+    """P(|q·k| > 3) at d = 1 is 1 − (2/π)∫₀³K₀, 0.0027 if it were normal; kurtosis 9."""
+    x = _logits(1)
+    product = 1 - 2 / math.pi * float(iti0k0(3.0)[1])
+    normal = math.erfc(3 / math.sqrt(2))
+    found = float(np.mean(np.abs(x) > 3))
+    error = math.sqrt(product * (1 - product) / PAIRS)
+    yield sampled("share beyond 3σ, d = 1", product, found, error)
+    yield printed(sampled("share beyond 3σ, as printed", normal, found, error))
+    yield sampled("kurtosis, d = 1", 9.0, float(np.mean(x**4)), _fourth_error(1))
+
+
+@claim(
+    "ATT-Ed",
+    "With W ∈ ℝ^{d×b} the scale is √b, the width of the projected queries; printed √d.",
+    SOURCE + ", self-attention",
+)
+def width_of_the_head() -> Iterator[Check]:
+    """D = 6, b = 4: self-attention against both scales, and its shape."""
+    X, W_q, W_k, W_v = _weights()
+    found = attention.self_attention(X, W_q, W_k, W_v)
+    logits = (X @ W_q) @ (X @ W_k).T
+    right, literal = (attention.softmax(logits / math.sqrt(x)) @ X @ W_v for x in (4, 6))
+    yield at_most("difference, √b", TIGHT, difference(found, right))
+    yield printed(at_most("difference, √d", TIGHT, difference(found, literal)))
+    output = tuple(attention.self_attention(X, W_q, W_k, W_q).shape)
+    yield equal("shape for W_v ∈ ℝ^{d×b}, m = 10", (10, 4), output)
+    yield printed(equal("shape as printed, m × d", (10, 6), output))
+
+
+@claim(
+    "ATT-Ee",
+    "A parameter inside the square, ((q − k)w)², is w² outside it: not the same bandwidth.",
+    SOURCE + ", kernel regression",
+)
+def bandwidth() -> Iterator[Check]:
+    """W = 3 in both places, one dimension."""
+    q, k = _rng().standard_normal((2, 12, 1))
+    textbook = attention.softmax(-0.5 * ((q - k.T) * 3) ** 2)
+    inside = difference(attention.nadaraya_watson(q, k, w=9.0), textbook)
+    yield at_most("difference, w² outside", TIGHT, inside)
+    outside = difference(attention.nadaraya_watson(q, k, w=3.0), textbook)
+    yield printed(at_most("difference, w outside", TIGHT, outside))
+
+
+@claim(
+    "ATT-Ef",
+    "a/Σa needs a ≥ 0: for scores of either sign a weight may be of any size.",
+    SOURCE + ", normalisation",
+)
+def any_score() -> Iterator[Check]:
+    """Take the largest weight over 1000 rows of 8 dot products, and of their exponentials."""
+    x = inputs.gaussian(1000, 4, rng=0)
+    scores = exact.logits(x.q, x.k[:8])
+    weights, _ = attention.simple_normalisation(np.exp(scores))
+    yield at_most("largest weight, exp", 1.0, float(np.abs(weights).max()))
+    signed, _ = attention.simple_normalisation(scores)
+    yield printed(at_most("largest weight, q·k", 1.0, float(np.abs(signed).max())))
+
+
+@claim(
+    "ATT-Eg",
+    "There are m queries, n keys, and weights times V is a product of matrices, of shape m × v; "
+    "the weights are W_q, W_k, W_v.",
+    SOURCE + ", notation",
+)
+def shapes() -> Iterator[Check]:
+    """M = 7, n = 10, v = 3."""
+    X, W_q, W_k, W_v = _weights()
+    found = attention.dot_product_attention(X[:7] @ W_q, X @ W_k, X @ W_v)
+    yield equal("shape of the output", (7, 3), tuple(found.shape))
+    yield printed(equal("shape with n queries", (10, 3), tuple(found.shape)))
+    yield printed(equal("numbers, of a dot product with V", 1, int(found.size)))

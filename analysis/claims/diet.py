@@ -1,0 +1,177 @@
+"""'DIET note' (DIET): positions at the input and at the logits, by the rank of the logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from analysis import positions
+from analysis.claims.evidence import (
+    Check,
+    above,
+    at_most,
+    claim,
+    equal,
+    printed,
+)
+from analysis.positions import Head
+
+SOURCE = "DIET note"
+N, D, D_H, D_P = 32, 16, 4, 6  # tokens, width of the input, of a head, of positions
+
+
+def _generic(n: int = N, d_p: int = D_P, heads: int | None = None, seed: int = 0) -> Head:
+    rng = np.random.default_rng(seed)
+    return positions.generic(n, D, D_H, d_p, rng=rng, heads=heads)
+
+
+def _rank(logits: np.ndarray) -> int:
+    return positions.ranks(logits)["logits"]
+
+
+@claim(
+    "DIET-1",
+    "Positions added at the input leave the logits of a head with rank ≤ d_h, whatever they are.",
+    SOURCE + ", theorem",
+)
+def rank_at_input() -> Iterator[Check]:
+    """N = 32, d = 16, d_h = 4: generic inputs and positions, and the construction."""
+    x = _generic()
+    yield equal("rank of X + P", D, int(np.linalg.matrix_rank(x.X + x.P)))
+    yield equal("rank of the logits", D_H, _rank(x.at_input()))
+    construction = positions.construction(N, D, D_H, D_P)
+    yield equal("rank, construction", D_H, _rank(construction.at_input()))
+
+
+@claim(
+    "DIET-2",
+    "Positions added at the logits reach rank min(d_h + d_p, n), above d_h.",
+    SOURCE + ", theorem and construction",
+)
+def rank_at_logits() -> Iterator[Check]:
+    """d_h = 4, d_p = 6: generic inputs, the construction, and n = 8."""
+    yield equal("rank, generic", min(D_H + D_P, N), _rank(_generic().at_logits()))
+    construction = positions.construction(N, D, D_H, D_P).at_logits()
+    yield equal("rank, construction", D_H + D_P, _rank(construction))
+    diagonal = [1] * D_H + [0] * (N - D_H - D_P) + [1] * D_P
+    ones = int((np.diag(construction) == diagonal).sum())
+    yield equal("diagonal entries as constructed", N, ones)
+    yield equal("non-zeros", D_H + D_P, int(np.count_nonzero(construction)))
+    yield equal("rank, n = 8", 8, _rank(_generic(8).at_logits()))
+    yield equal("the bound, n = 8", 8, positions.bound_at_logits(8, D_H, D_P))
+
+
+@claim(
+    "DIET-3",
+    "Each head of multi-head attention is a bottleneck: rank ≤ d_h each, ≤ h·d_h for the sum.",
+    SOURCE,
+)
+def rank_of_heads() -> Iterator[Check]:
+    """Three heads with positions at the input."""
+    found = positions.head_ranks(_generic(heads=3).at_input())
+    each = found["heads"]
+    assert isinstance(each, list)
+    yield equal("largest rank of a head", D_H, max(each))
+    yield equal("smallest", D_H, min(each))
+    assert isinstance(found["sum"], int)
+    yield equal("rank of the sum of 3", 3 * D_H, found["sum"])
+
+
+@claim(
+    "DIET-4",
+    "exp, entry by entry, lifts the rank of the logits to any: the theorem is about logits.",
+    "not in the source; with ILA-10",
+)
+def rank_after_exp() -> Iterator[Check]:
+    """Both ranks of one head, n = 32, positions at the input."""
+    found = positions.ranks(_generic().at_input())
+    yield equal("rank of the logits", D_H, found["logits"])
+    yield equal("rank after exp", N, found["exp"])
+    yield equal("rank of the rows of softmax", N, found["softmax"])
+
+
+# Errata
+
+
+@claim(
+    "DIET-Ea",
+    "Xᵀ = [I_d, 0] with a d × (n−d) block of zeros; printed (n−d) × d, which has other rows.",
+    SOURCE + ", construction",
+)
+def block_of_x() -> Iterator[Check]:
+    """Shapes, and the construction's X."""
+    X = positions.construction(N, D, D_H, D_P).X
+    want = np.hstack([np.eye(D), np.zeros((D, N - D))])
+    yield equal("shape of Xᵀ", (D, N), X.T.shape)
+    yield equal("entries that differ", 0, int((want != X.T).sum()))
+    n = len(positions.construction(N + 8, D, D_H, D_P).X)
+    yield printed(equal("rows of the printed block beside I_d, n = 40", D, n - D))
+
+
+@claim(
+    "DIET-Eb",
+    "P̂ᵀ = [0, I_{d_p}] with a d_p × (n−d_p) block of zeros; printed with d rows.",
+    SOURCE + ", construction",
+)
+def block_of_positions() -> Iterator[Check]:
+    """Shapes, and the construction's P̂."""
+    P = positions.construction(N, D, D_H, D_P).relative
+    want = np.hstack([np.zeros((D_P, N - D_P)), np.eye(D_P)])
+    yield equal("shape of P̂ᵀ", (D_P, N), P.T.shape)
+    yield equal("entries that differ", 0, int((want != P.T).sum()))
+    d = positions.construction(N, D, D_H, D_P).X.shape[1]
+    yield printed(equal("rows of the printed block beside I", D_P, d))
+
+
+@claim(
+    "DIET-Ec",
+    "min(d_h + d_p, n) > d_h needs n > d_h and d_p ≥ 1.",
+    SOURCE + ", theorem",
+)
+def strict() -> Iterator[Check]:
+    """Draw heads where both hold, with d_p = 0, and with n = d_h."""
+    yield above("rank, n = 32, d_p = 6", D_H, _rank(_generic().at_logits()))
+    yield printed(above("rank, d_p = 0", D_H, _rank(_generic(d_p=0).at_logits())))
+    yield printed(above("rank, n = d_h", D_H, _rank(_generic(D_H, d_p=D_H).at_logits())))
+
+
+@claim(
+    "DIET-Ed",
+    "min(d_h + d_p, n) is an upper bound, attained by generic inputs; printed as a lower one.",
+    SOURCE,
+)
+def direction_of_the_bound() -> Iterator[Check]:
+    """Twenty generic heads, and one whose positions are 0."""
+    bound = positions.bound_at_logits(N, D_H, D_P)
+    ranks = [_rank(_generic(seed=seed).at_logits()) for seed in range(20)]
+    yield at_most("largest rank of 20", bound, max(ranks))
+    yield equal("how many attain it", 20, ranks.count(bound))
+    x = _generic()
+    least = _rank(x._replace(relative=0 * x.relative).at_logits())
+    yield printed(above("rank with P̂ = 0, against bound − 1", bound - 1, least))
+
+
+@claim(
+    "DIET-Ee",
+    "The theorem bounds the logits, not the attention matrix.",
+    SOURCE + ", title",
+)
+def which_matrix() -> Iterator[Check]:
+    """Ranks before and after softmax, positions at the input."""
+    found = positions.ranks(_generic().at_input())
+    yield at_most("rank of the logits", D_H, found["logits"])
+    yield printed(at_most("rank of the attention matrix", D_H, found["softmax"]))
+
+
+@claim(
+    "DIET-Ef",
+    "The blocks are disjoint only where n ≥ max(d, d_h + d_p).",
+    SOURCE + ", construction",
+)
+def disjoint_blocks() -> Iterator[Check]:
+    """Take the largest entry of the sum of two identity blocks: 1 where they are disjoint."""
+    wide = positions.construction(max(D, D_H + D_P), D, D_H, D_P).at_logits()
+    yield equal("largest entry, n = 16", 1.0, float(wide.max()))
+    narrow = positions.construction(8, D, D_H, D_P).at_logits()
+    yield printed(equal("largest entry, n = 8", 1.0, float(narrow.max())))

@@ -1,0 +1,207 @@
+"""What a claim is judged by: checks of one number each, and the claim they belong to.
+
+A check of the statement must agree. `printed` and `without` turn a check round: of the statement as
+its source prints it, or without the condition it needs. They must disagree, so that "corrected" and
+"holds with a condition" are found and not written down.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+HOLDS, CONDITION, CORRECTED, FAILS = "holds", "holds with a condition", "corrected", "fails"
+Z = 5.0  # standard errors that a sample may be off
+
+Value = float | int | tuple[int, ...]
+
+
+class Check(NamedTuple):
+    """One number beside what it should be.
+
+    Attributes
+    ----------
+    what : str
+        The quantity.
+    expected : str
+        A number, a number and its margin, a bound; after "not" what is refuted.
+    observed : float, int or tuple of int
+    agrees : bool
+    verdict : str
+        What the claim is called on its account.
+    """
+
+    what: str
+    expected: str
+    observed: Value
+    agrees: bool
+    verdict: str = HOLDS
+
+
+def text(value: Value) -> str:
+    """Return a number as tables show it.
+
+    Examples
+    --------
+    >>> text(4161), text(0.60653066), text((3, 2))
+    ('4161', '0.6065', '3 × 2')
+    """
+    if isinstance(value, tuple):
+        return " × ".join(map(str, value))
+    whole = isinstance(value, int) or (value == round(value) if abs(value) < 1e9 else False)
+    return str(int(value)) if whole else f"{value:.4g}"
+
+
+def equal(what: str, expected: Value, observed: Value) -> Check:
+    """Require the very number: integers, shapes."""
+    return Check(what, text(expected), observed, observed == expected)
+
+
+def near(what: str, expected: float, observed: float, within: float) -> Check:
+    """Require |observed − expected| ≤ within."""
+    agrees = abs(observed - expected) <= within
+    margin = f" ± {within:.2g}" if within else ""
+    return Check(what, text(expected) + margin, float(observed), bool(agrees))
+
+
+def sampled(what: str, expected: float, observed: float, error: float, z: float = Z) -> Check:
+    """Require a sample to be within z standard errors, of which ``error`` is one."""
+    return near(what, expected, observed, z * error)
+
+
+def at_most(what: str, limit: float, observed: float) -> Check:
+    """Require observed ≤ limit."""
+    return Check(what, f"≤ {text(limit)}", observed, bool(observed <= limit))
+
+
+def above(what: str, limit: float, observed: float) -> Check:
+    """Require observed > limit."""
+    return Check(what, f"> {text(limit)}", observed, bool(observed > limit))
+
+
+def printed(check: Check) -> Check:
+    """Require the statement as printed to fail."""
+    return _turned(check, CORRECTED)
+
+
+def without(check: Check) -> Check:
+    """Require the statement to fail without its condition."""
+    return _turned(check, CONDITION)
+
+
+def _turned(check: Check, verdict: str) -> Check:
+    fails = not check.agrees and bool(np.all(np.isfinite(check.observed)))
+    return check._replace(expected=f"not {check.expected}", agrees=fails, verdict=verdict)
+
+
+def difference(observed: ArrayLike, expected: ArrayLike) -> float:
+    """Return max |observed − expected| over max |expected|.
+
+    Examples
+    --------
+    >>> difference([1.0, 3.0], [1.0, 2.0])
+    0.5
+    """
+    a, b = np.asarray(observed, float), np.asarray(expected, float)
+    if a.shape != b.shape:
+        return math.inf
+    return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+def slope(x: ArrayLike, y: ArrayLike) -> float:
+    """Return the slope of log y against log x by least squares.
+
+    Examples
+    --------
+    >>> slope([1, 2, 4], [3, 12, 48])
+    2.0
+    """
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0].round(12))
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A claim that was checked.
+
+    Attributes
+    ----------
+    id : str
+        Such as FL-7, or FL-Ea for an erratum.
+    document : str
+        ILA, SB, DIET, ATT or FL.
+    statement, source : str
+        What is claimed, in its correct form; where.
+    expected : dict of str
+        By quantity.
+    observed : dict of numbers
+        By quantity.
+    verdict : str
+        "holds", "holds with a condition" (and fails without it), "corrected" (the printed form
+        fails, this one holds) or "fails".
+    """
+
+    id: str
+    document: str
+    statement: str
+    source: str
+    expected: dict[str, str]
+    observed: dict[str, Value]
+    verdict: str
+
+
+def verdict(checks: list[Check]) -> str:
+    """Return what checks amount to.
+
+    Examples
+    --------
+    >>> verdict([equal("gain", 1, 1), printed(equal("gain", 1, 64))])
+    'corrected'
+    >>> verdict([equal("gain", 1, 1), printed(equal("gain", 1, 1))])
+    'fails'
+    """
+    if not checks or not all(check.agrees for check in checks):
+        return FAILS
+    found = {check.verdict for check in checks}
+    return next(kind for kind in (CORRECTED, CONDITION, HOLDS) if kind in found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A claim before it is checked; ``check`` yields its evidence."""
+
+    id: str
+    statement: str
+    source: str
+    check: Callable[[], Iterator[Check]]
+
+    def judge(self) -> Claim:
+        """Return the claim with its evidence.
+
+        Raises
+        ------
+        ValueError
+            Two checks of one name.
+        """
+        checks = list(self.check())
+        expected = {check.what: check.expected for check in checks}
+        if len(expected) < len(checks):
+            raise ValueError(f"{self.id}: two checks have one name")
+        observed = {check.what: check.observed for check in checks}
+        document = self.id.partition("-")[0]
+        return Claim(
+            self.id, document, self.statement, self.source, expected, observed, verdict(checks)
+        )
+
+
+def claim(id: str, statement: str, source: str) -> Callable[[Callable[[], Iterator[Check]]], Entry]:
+    """Make an `Entry` of the function that checks a claim."""
+
+    def entry(check: Callable[[], Iterator[Check]]) -> Entry:
+        return Entry(id, statement, source, check)
+
+    return entry

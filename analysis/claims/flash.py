@@ -1,0 +1,466 @@
+"""'FLASH note' and its comments (FL): the gated unit, mixed chunks, and scales with length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from analysis import describe, inputs, metrics, operations
+from analysis.claims.evidence import (
+    Check,
+    above,
+    at_most,
+    claim,
+    difference,
+    equal,
+    near,
+    printed,
+    sampled,
+    slope,
+    without,
+)
+from analysis.rank import summary
+from approx import attention, exact, flash, parse
+from approx.base import Approximation
+from approx.checks import Array
+from approx.flash import GatedUnit, Projections
+
+SOURCE = "FLASH note (kexue.fm 8934)"
+COMMENTS = SOURCE + ", comments"
+TIGHT = 1e-12
+N, C = 1024, 256  # tokens, of a chunk
+LENGTHS = (128, 512, 2048, 8192, 32768)
+ENTRIES = 2**18  # of all rows of a length
+# Variance of log(m₁/√m₂) times n, m_r the mean of e^{rg}: that of e^g/μ₁ − e^{2g}/(2μ₂)
+SPREAD = math.expm1(1.0) + math.expm1(4.0) / 4 - math.expm1(2.0)
+
+
+def _unit() -> tuple[GatedUnit, Array]:
+    """Return a unit of widths d = 6, e = 5, s = 3, and 12 tokens."""
+    rng = np.random.default_rng(0)
+    return GatedUnit.random(6, 5, 3, rng), rng.standard_normal((12, 6))
+
+
+def _parts(n: int, s: int) -> Projections:
+    return Projections(*np.random.default_rng(1).standard_normal((4, n, s)))
+
+
+def _gains(size: int = C, *, causal: bool, normaliser: str | None = None) -> list[float]:
+    """Return what the global part makes of Q = K = V = 1, one number a chunk; s = 1."""
+    one = np.ones((N, 1))
+    parts = Projections(0 * one, one, one, one)
+    output = flash.mixed_chunk_output(parts, one, size, causal=causal, normaliser=normaliser)
+    return [float(x) for x in output[::size, 0]]
+
+
+def _rank(matrix: Array) -> int:
+    return round(summary(matrix)["numerical_rank"])
+
+
+@claim(
+    "FL-1",
+    "O = (U ⊙ AV)W_o is the gated linear unit for A = I and attention for U = 1.",
+    SOURCE,
+)
+def limits_of_the_unit() -> Iterator[Check]:
+    """Both limits against their own formulas."""
+    unit, X = _unit()
+    U, V = flash.swish(X @ unit.W_u), flash.swish(X @ unit.W_v)
+    linear = (U * V) @ unit.W_o
+    yield at_most("difference, A = I", TIGHT, difference(unit.combine(X, np.eye(12)), linear))
+    q, k, _, _ = unit.projections(X)
+    A = attention.softmax(q @ k.T)
+    plain = A @ V @ unit.W_o
+    yield at_most("difference, U = 1", TIGHT, difference(unit.combine(X, A, gate=False), plain))
+    full = (U * (A @ V)) @ unit.W_o
+    yield at_most("difference, both", TIGHT, difference(unit.combine(X, A), full))
+
+
+@claim("FL-2", "A = (1/n) relu²(QKᵀ/√s) = (1/(ns)) relu²(QKᵀ).", SOURCE)
+def homogeneity() -> Iterator[Check]:
+    """Twelve tokens of width 3."""
+    q, k, _, _ = _parts(12, 3)
+    want = np.maximum(q @ k.T / math.sqrt(3), 0) ** 2 / 12
+    yield at_most("difference", TIGHT, difference(attention.relu_squared(q, k), want))
+
+
+@claim(
+    "FL-3",
+    "Row sums of relu²(QKᵀ)/(ns) do not depend on n; those of the code's relu²(QKᵀ/n) fall as 1/n. "
+    "Softmax divides by O(n).",
+    SOURCE,
+)
+def scaling() -> Iterator[Check]:
+    """Slopes of row sums from n = 256 to 16384, 64 rows, s = 4."""
+    lengths, s = (256, 16384), 4
+    rng = np.random.default_rng(0)
+    q, keys = rng.standard_normal((64, s)), rng.standard_normal((lengths[-1], s))
+    # relu² of N(0, 1) has mean ½ and variance 5/4: relative error √5/√n of one row sum, and rows
+    # share keys, so that 64 of them are taken as one
+    error = math.sqrt(5 / lengths[0]) / math.log(lengths[-1] / lengths[0])
+    for kind, want in (("ns", 0.0), ("n2", -1.0)):
+        sums = [
+            attention.relu_squared(q, keys[:n], scaling=kind).sum(axis=1).mean() for n in lengths
+        ]
+        name = {"ns": "1/(ns)", "n2": "1/n²"}[kind]
+        yield sampled(f"slope, {name}", want, slope(lengths, sums), error)
+    unit = q / np.linalg.norm(q, axis=1, keepdims=True)
+    totals = [np.exp(exact.log_row_sums(unit, keys[:n])).mean() for n in lengths]
+    error = math.sqrt(math.expm1(1.0) / lengths[0]) / math.log(lengths[-1] / lengths[0])
+    yield sampled("slope, softmax's denominator", 1.0, slope(lengths, totals), error)
+
+
+@claim(
+    "FL-4",
+    "A gated unit has about 3de parameters, attention and feed-forward 12d²: two units with e = 2d "
+    "are one layer.",
+    SOURCE,
+)
+def parameters() -> Iterator[Check]:
+    """Count at d = 512, and of a unit that is built."""
+    d = 512
+    yield equal("attention and feed-forward", 12 * d**2, operations.transformer_parameters(d))
+    two = 2 * operations.gated_unit_parameters(d, 2 * d)
+    yield equal("two gated units", 12 * d**2, two)
+    unit, _ = _unit()
+    yield equal("a unit, d = 6, e = 5, s = 3", 3 * 6 * 5 + 6 * 3 + 8 * 3, unit.parameters)
+
+
+@claim("FL-5", "The local part has (n/c)·c² = nc entries and costs O(nc).", SOURCE)
+def local_part() -> Iterator[Check]:
+    """Entries and blocks at n = 64, c = 16; multiply-adds at twice the length."""
+    n, c, s = 64, 16, 3
+    estimate = flash.mixed_chunk(_parts(n, s), c)
+    yield equal("non-zeros", n * c, estimate.nnz)
+    assert estimate.sparse is not None
+    rows, columns = estimate.sparse.nonzero()
+    yield equal("entries between chunks", 0, int(np.sum(rows // c != columns // c)))
+    q, k, _, _ = _parts(n, s)
+    block = np.maximum(q[:c] @ k[:c].T, 0) ** 2 / (c * s)
+    first = estimate.sparse.toarray()[:c, :c]
+    yield at_most("difference of the first block", TIGHT, difference(first, block))
+    cost = [operations.mixed_chunk(x * N, 256, 128, C).total for x in (1, 2)]
+    yield equal("multiply-adds, twice the length", 2.0, cost[1] / cost[0])
+
+
+@claim("FL-6", "The bidirectional global part is linear attention, whatever the chunks.", SOURCE)
+def global_part() -> Iterator[Check]:
+    """Three sizes of chunk against φ(Q)(ψ(K)ᵀV)/n, n = 24."""
+    parts, V = _parts(24, 3), np.random.default_rng(2).standard_normal((24, 2))
+    zero = parts._replace(local_queries=0 * parts.local_queries)
+    linear = attention.linear_attention(parts.global_queries, parts.global_keys, V, normalise=False)
+    for size in (1, 4, 24):
+        found = flash.mixed_chunk_output(zero, V, size)
+        yield at_most(f"difference, c = {size}", TIGHT, difference(found, linear / 24))
+
+
+@claim(
+    "FL-7",
+    "The causal global part is a running sum over previous chunks; divided by the tokens summed "
+    "over, a constant signal has gain 1, and 0 in the first chunk.",
+    SOURCE + ", causal form",
+)
+def running_sum() -> Iterator[Check]:
+    """Gains at n = 1024, c = 256; the operator against running sums; the printed normaliser."""
+    gains = _gains(causal=True)
+    yield equal("gain of the first chunk", 0.0, gains[0])
+    yield equal("least gain of the others", 1.0, min(gains[1:]))
+    yield equal("largest gain of the others", 1.0, max(gains[1:]))
+    parts, V = _parts(24, 3), np.random.default_rng(2).standard_normal((24, 2))
+    operator = flash.mixed_chunk(parts, 6, causal=True) @ V
+    found = flash.mixed_chunk_output(parts, V, 6, causal=True)
+    yield at_most("difference, operator and running sum", TIGHT, difference(operator, found))
+    literal = max(_gains(causal=True, normaliser="printed"))
+    yield without(equal("gain, another normaliser: the printed one", 1.0, literal))
+
+
+@claim(
+    "FL-8",
+    "Causal linear attention in parallel holds bhns² numbers against bhn²: fewer only where "
+    "n > s². In chunks b(n/c)se against bns²: fewer where e/c < s.",
+    SOURCE,
+)
+def memory() -> Iterator[Check]:
+    """S = 64 at n = 4096, and beyond; e = 1536, c = 256, s = 128."""
+    s, b, h = 64, 2, 3
+
+    def ratio(n: int) -> float:
+        return operations.parallel_causal_memory(b, h, n, s) / operations.quadratic_memory(b, h, n)
+
+    yield equal("linear over quadratic, n = s²", 1.0, ratio(s * s))
+    yield equal("n = 4s²", 0.25, ratio(4 * s * s))
+    yield without(at_most("n = s²/4", 1.0, ratio(s * s // 4)))
+    chunked = operations.chunked_causal_memory(b, 4096, C, 128, 1536)
+    whole = operations.unchunked_causal_memory(b, 4096, 128)
+    yield equal("chunked over unchunked: (e/c)/s = 6/128", 6 / 128, chunked / whole)
+
+
+@claim(
+    "FL-9",
+    "Local + global is sparse + low-rank: rank s and a block-diagonal of full rank. Nothing in it "
+    "tends to softmax.",
+    SOURCE,
+)
+def sparse_and_low_rank() -> Iterator[Check]:
+    """N = 256, s = 8, c = 32: ranks; least distance from softmax over chunks of 2 to 256."""
+    n, s = 256, 8
+    estimate = flash.mixed_chunk(_parts(n, s), 32)
+    yield equal("rank of the global part", s, _rank(Approximation(estimate.low).to_dense()))
+    assert estimate.sparse is not None
+    yield equal("rank of the local part", n, _rank(estimate.sparse.toarray()))
+    x = inputs.gaussian(n, s, rng=0).at_temperature(1.0)
+    errors = {size: _distance(f"flash(size={size})", x) for size in (2, 8, 32, 128, 256)}
+    yield above(
+        "least total variation from softmax", _distance("uniform()", x), min(errors.values())
+    )
+
+
+def _distance(spec: str, x: inputs.Inputs) -> float:
+    return metrics.compare(parse(spec).approximate(x.Q, x.K), x.Q, x.K)["attention_tv"]
+
+
+@claim(
+    "FL-10",
+    "(QKᵀ)² has rank C(s+1, 2), relu² of it any rank.",
+    "not in the source",
+)
+def square_and_relu() -> Iterator[Check]:
+    """N = 256, s = 8."""
+    q, k, _, _ = _parts(256, 8)
+    yield equal("rank of (QKᵀ)²", math.comb(9, 2), _rank(exact.logits(q, k) ** 2))
+    yield equal("rank of relu²(QKᵀ)", 256, _rank(attention.relu_squared(q, k)))
+
+
+def _logits(n: int) -> Array:
+    return np.random.default_rng(n).standard_normal(n)
+
+
+@claim(
+    "FL-11",
+    "The sparsity index S*_{q,p}(x) = n^{1/p−1/q} l_q(x)/l_p(x) of n weights exp(N(0, 1)) tends "
+    "to e^{−1/2} for q = 1, p = 2.",
+    COMMENTS,
+)
+def sparsity_index() -> Iterator[Check]:
+    """Means over rows at five lengths; equal entries and a single one.
+
+    The delta method for m₁/√m₂ gives relative variance `SPREAD`/n and relative bias
+    (3(e⁴ − 1)/8 − (e² − 1)/2)/n, at most.
+    """
+    limit, bias = math.exp(-0.5), 0.375 * math.expm1(4.0) - 0.5 * math.expm1(2.0)
+    for n in LENGTHS:
+        x = np.random.default_rng(n).standard_normal((ENTRIES // n, n))
+        found = float(describe.sparsity(np.exp(x), 1, 2).mean())
+        margin = 5 * math.sqrt(SPREAD / ENTRIES) + bias / n
+        yield near(f"n = {n}", limit, found, limit * margin)
+    yield near("of 9 equal entries", 1.0, float(describe.sparsity(np.ones(9))), TIGHT)
+    yield near("of one in 9", 9 ** (-1 / 2), float(describe.sparsity(np.eye(9)[0])), TIGHT)
+
+
+def _entropy(n: int, beta: float) -> tuple[float, float, float]:
+    """Return expected entropy, mean entropy and its standard error; softmax of n N(0, β²).
+
+    log n − β²/2 + ((β² − ½)e^{β²} + ½)/n: the last term by the delta method, of second order.
+    """
+    rows = max(16, ENTRIES // n)
+    found = describe.gaussian_logits(n, beta, rows=rows, rng=np.random.default_rng(n))
+    square = beta**2
+    second = ((square - 0.5) * math.exp(square) + 0.5) / n
+    mean, error = found["entropy"]
+    return describe.gaussian_entropy(n, beta) + second, mean, error
+
+
+@claim(
+    "FL-12",
+    "Softmax of iid logits does not get sparser with length, as the author replies: log n − H "
+    "stays ½, though the largest weight falls.",
+    COMMENTS,
+)
+def entropy_deficit() -> Iterator[Check]:
+    """Entropy over five lengths against log n − ½ and its O(1/n) term; the largest weight."""
+    for n in LENGTHS:
+        want, mean, error = _entropy(n, 1.0)
+        yield sampled(f"H − log n, n = {n}", want - math.log(n), mean - math.log(n), error)
+    top = [float(attention.softmax(_logits(n)).max()) for n in LENGTHS]
+    yield equal(
+        "steps in length at which the largest weight falls", 4, int(np.sum(np.diff(top) < 0))
+    )
+
+
+@claim(
+    "FL-13",
+    "softmax(κ log n/d · QKᵀ) is 1/√d at n = 512: entropy still grows, more slowly than at a fixed "
+    "scale. No invariance is asserted.",
+    COMMENTS,
+)
+def log_length_scale() -> Iterator[Check]:
+    """Scale at n = 512; entropy for β = 1, β ∝ √log n, β ∝ log n at n = 128 and 32768."""
+    scale = attention.log_length_scale(512, 64)
+    yield near("scale at n = 512, d = 64", 1 / math.sqrt(64), scale, TIGHT)
+    grown = {}
+    for name in ("1", "∝ √log n", "∝ log n"):
+        ends = []
+        for n in (LENGTHS[0], LENGTHS[-1]):
+            want, mean, error = _entropy(n, _beta(name, n))
+            yield sampled(f"H, β {name}, n = {n}", want, mean, error)
+            ends.append(mean)
+        grown[name] = ends[1] - ends[0]
+    yield above("growth of H, β ∝ log n", 0.0, grown["∝ log n"])
+    yield at_most("over that at β = 1", 1.0, grown["∝ log n"] / grown["1"])
+
+
+def _beta(kind: str, n: int) -> float:
+    """Return the standard deviation of logits that has log-n scaling, its root, or none."""
+    whole = attention.log_length_scale(n, 1)
+    return {"1": 1.0, "∝ √log n": math.sqrt(whole), "∝ log n": whole}[kind]
+
+
+@claim(
+    "FL-14",
+    "The bidirectional global part is to be divided by the full length: gain 1 for a constant "
+    "signal; by the chunk's length it is n/c.",
+    COMMENTS,
+)
+def length_or_chunk() -> Iterator[Check]:
+    """N = 1024, c = 256."""
+    yield equal("gain, length", 1.0, max(_gains(causal=False, normaliser="length")))
+    yield equal("gain, chunk", N / C, max(_gains(causal=False, normaliser="chunk")))
+
+
+def _rescaled(x: Array) -> Array:
+    """Return x″ = x′·l_∞(x)/l_∞(x′), x′ = x/l₀(x)."""
+    first = x / describe.norm(x, 0)
+    return np.asarray(first * (describe.norm(x, math.inf) / describe.norm(first, math.inf)))
+
+
+@claim(
+    "FL-15",
+    "The comment's rescaling gives x″ = x, as the author replies: l₁/l₂ is unchanged, and grows as "
+    "√n for iid data. It is not robust to length.",
+    COMMENTS,
+)
+def rescaling() -> Iterator[Check]:
+    """x″ − x at n = 512; the slope of l₁/l₂ over five lengths."""
+    x = np.exp(_logits(512))
+    yield equal("largest |x″ − x|", 0.0, float(np.abs(_rescaled(x) - x).max()))
+    ratios = [_ratio(np.exp(_logits(n))) for n in LENGTHS]
+    error = math.sqrt(SPREAD / LENGTHS[0]) / math.log(LENGTHS[-1] / LENGTHS[0])
+    yield sampled("slope of l₁/l₂ in n", 0.5, slope(LENGTHS, ratios), error)
+    yield printed(sampled("slope, if robust to length", 0.0, slope(LENGTHS, ratios), error))
+
+
+def _ratio(x: Array) -> float:
+    return float(describe.norm(_rescaled(x), 1) / describe.norm(_rescaled(x), 2))
+
+
+# Errata
+
+
+@claim(
+    "FL-Ea",
+    "The causal normaliser is (g−1)c, the tokens summed over; (g−1)n/c as printed is off by c²/n "
+    "and right only at c = √n.",
+    SOURCE + ", causal form",
+)
+def normaliser() -> Iterator[Check]:
+    """Gain of a constant signal at n = 1024: c = 256, and c = 32 = √n."""
+    yield equal("gain with (g−1)c", 1.0, max(_gains(causal=True)))
+    literal = max(_gains(causal=True, normaliser="printed"))
+    yield printed(equal("gain with the printed normaliser", 1.0, literal))
+    yield equal("which is c²/n", C**2 / N, literal)
+    root = max(_gains(32, causal=True, normaliser="printed"))
+    yield equal("printed, c = √n", 1.0, root)
+
+
+@claim(
+    "FL-Eb",
+    "At g = 1 the printed formula divides by 0: the first chunk's global part is 0 by definition.",
+    SOURCE + ", causal form",
+)
+def first_chunk() -> Iterator[Check]:
+    """Take the first chunk's gain, and what the formula divides by there."""
+    gains = _gains(causal=True)
+    yield equal("gain of the first chunk", 0.0, gains[0])
+    yield equal("outputs that are not finite", 0, int(np.sum(~np.isfinite(gains))))
+    by = flash.normalisers(N, C, causal=True, normaliser="printed")
+    steps = float(by[2] - by[1])  # (g−1)n/c, continued to g = 1
+    yield printed(above("what is divided by at g = 1, as printed", 0.0, float(by[1]) - steps))
+
+
+@claim(
+    "FL-Ec",
+    "Divided per chunk, the first t tokens are not divided by t: within a chunk the local weights "
+    "of a constant signal sum to (r+1)/c.",
+    SOURCE + ", causal form",
+)
+def division_by_token() -> Iterator[Check]:
+    """Local row sums over a chunk of 256, and those of running sums that divide by t."""
+    one = np.ones((N, 1))
+    local = Projections(one, one, 0 * one, one)
+    sums = flash.mixed_chunk_output(local, one, C, causal=True)[:C, 0]
+    yield at_most("difference from (r+1)/c", TIGHT, difference(sums, np.arange(1, C + 1) / C))
+    yield printed(equal("row sum of the first token", 1.0, float(sums[0])))
+    token = attention.linear_attention(one, one, one, causal=True)
+    yield equal("divided by t: least row sum", 1.0, float(token.min()))
+
+
+@claim(
+    "FL-Ed",
+    "q and k have width s, so q·k holds no factor n; and S*_{1,p} has the factor n^{1/p−1}, which "
+    "is 1/n at p = ∞ only.",
+    COMMENTS,
+)
+def no_factor_of_length() -> Iterator[Check]:
+    """Variance of q·k at two lengths, s = 16; factors of the index at p = 2 and ∞, n = 512."""
+    s = 16
+    for n in (128, 2048):
+        x = inputs.gaussian(n, s, rng=0)
+        pairs = np.einsum("id,id->i", x.q, x.k)
+        error = math.sqrt((2 + 6 / s) / n) * s
+        yield sampled(f"variance of q·k, n = {n}", s, float(np.mean(pairs**2)), error)
+    yield printed(sampled("the last, with a factor n", 2048 * s, float(np.mean(pairs**2)), error))
+    w = np.exp(_logits(512))
+    factor = {p: _factor(w, p) for p in (2.0, math.inf)}
+    yield near("factor at p = ∞ times n", 1.0, 512 * factor[math.inf], 1e-9)
+    yield near("factor at p = 2 times √n", 1.0, math.sqrt(512) * factor[2.0], 1e-9)
+    yield printed(near("factor at p = 2 times n", 1.0, 512 * factor[2.0], 1e-9))
+
+
+def _factor(x: Array, p: float) -> float:
+    return float(describe.sparsity(x, 1, p) * describe.norm(x, p) / describe.norm(x, 1))
+
+
+@claim("FL-Ee", "Linformer is low-rank, not sparse.", SOURCE)
+def linformer() -> Iterator[Check]:
+    """Rank and share of non-zeros of its weights, n = 64, 8 combinations."""
+    x = inputs.gaussian(64, 16, rng=0).at_temperature(1.0)
+    weights = parse("linformer(rank=8)").approximate(x.Q, x.K).to_dense()
+    yield equal("rank", 8, _rank(weights))
+    yield printed(at_most("share of non-zeros, if sparse", 0.5, float(np.mean(weights != 0))))
+
+
+@claim(
+    "FL-Ef",
+    "log-n scaling is not entropy-invariant for iid Gaussian logits: H = log n − β²/2 grows while "
+    "β < √(2 log n). Constant H needs β² = 2(log n − H₀).",
+    COMMENTS + "; kexue.fm 8823, 9034",
+)
+def no_invariance() -> Iterator[Check]:
+    """Slopes of H in log n over five lengths; constant H between n = 512 and 2048."""
+    found = [_entropy(n, _beta("∝ log n", n)) for n in LENGTHS]
+    logs = [math.log(n) for n in LENGTHS]
+    for i in range(len(LENGTHS) - 1):
+        step = logs[i + 1] - logs[i]
+        want, mean = ((found[i + 1][j] - found[i][j]) / step for j in (0, 1))
+        error = math.hypot(found[i][2], found[i + 1][2]) / step
+        between = f"n = {LENGTHS[i]} to {LENGTHS[i + 1]}"
+        yield sampled(f"slope of H, {between}", want, mean, error)
+        if i == 0:
+            yield printed(sampled(f"slope if invariant, {between}", 0.0, mean, error))
+    level = 6.0
+    for n in (512, 2048):
+        want, mean, error = _entropy(n, math.sqrt(2 * (math.log(n) - level)))
+        yield sampled(f"H for β² = 2(log n − 6), n = {n}", want, mean, error)
+        yield near(f"log n − β²/2, n = {n}", level, want, 0.05)

@@ -1,0 +1,471 @@
+"""'Infinite-dimensional linear attention' (ILA): three maps from softmax to linear attention."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from analysis import budget, inputs, metrics, moments, operations, squared_error
+from analysis.claims.evidence import (
+    Check,
+    above,
+    at_most,
+    claim,
+    difference,
+    equal,
+    near,
+    printed,
+    sampled,
+    slope,
+    without,
+)
+from analysis.rank import summary
+from approx import attention, exact, parse
+from approx.base import Approximation
+from approx.checks import Array
+from approx.polynomials.elementwise import Elementwise
+from approx.polynomials.polynomial import Polynomial
+from approx.polynomials.taylor import Taylor
+from approx.polynomials.tensor_power import TensorPower
+from approx.projections import Fixed
+from approx.random_features.positive import Positive
+
+SOURCE = "kexue.fm 8601"
+TIGHT = 1e-12  # relative, of sums of a few hundred terms
+TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+def _small(n: int = 24, d: int = 5) -> inputs.Inputs:
+    return inputs.gaussian(n, d, rng=0).at_temperature(1.0)
+
+
+def _values(n: int) -> Array:
+    return np.random.default_rng(3).standard_normal((n, 3))
+
+
+def _pair(d: int = 6, length: float = 1.0) -> tuple[Array, Array]:
+    """Return one query and one key with |q + k| = length, q·k of their own."""
+    q, k = np.random.default_rng(1).standard_normal((2, 1, d))
+    unit = length / float(np.linalg.norm(q + k))
+    return q * unit, k * unit
+
+
+def _dense(X: Array, order: int) -> Array:
+    """Return ⊗^order of every row, (n, d^order)."""
+    ones = np.ones((len(X), 1))
+    return functools.reduce(lambda a, b: np.einsum("ni,nj->nij", a, b).reshape(len(a), -1),
+                            [X] * order, ones)  # fmt: skip
+
+
+def _numerical_rank(matrix: Array) -> int:
+    return round(summary(matrix)["numerical_rank"])
+
+
+@claim(
+    "ILA-1",
+    "Linear attention φ(Q)(ψ(K)ᵀV) over its row sums is attention with weights φ(q)·ψ(k): the same "
+    "output, at a cost linear in the length.",
+    SOURCE,
+)
+def associativity() -> Iterator[Check]:
+    """Both orders of association, for random, polynomial and elu + 1 features; costs doubled."""
+    x, V = _small(), _values(24)
+    for spec in ("positive(m=16)", "taylor(degree=2)", "elu()"):
+        left, right = parse(spec).approximate(x.Q, x.K, rng=0).factors()
+        weights, _ = attention.simple_normalisation(left @ right.T)
+        linear = attention.linear_attention(left, right, V)
+        yield at_most(f"difference, {spec}", TIGHT, difference(linear, weights @ V))
+    length, d, m = 4096, 64, 128
+    cost = operations.linear_attention(length, d, m).total
+    yield equal("multiply-adds 4Lmd", 4 * length * m * d, cost)
+    doubled = operations.linear_attention(2 * length, d, m).total
+    yield equal("twice the length, linear", 2.0, doubled / cost)
+    ratio = operations.exact_attention(2 * length, d).total
+    yield equal("twice the length, exact", 4.0, ratio / operations.exact_attention(length, d).total)
+
+
+@claim(
+    "ILA-2",
+    "e^{q·k} = E[e^{ω·q−|q|²/2} e^{ω·k−|k|²/2}], ω ~ N(0, I): positive features are unbiased, with "
+    "variance e^{2q·k}(e^{|q+k|²} − 1)/m.",
+    SOURCE + ", random projection",
+)
+def positive_features() -> Iterator[Check]:
+    """By quadrature in one dimension; by one draw of many features in six."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    quadrature = Positive(projection=Fixed(nodes[:, None], weights / weights.sum()))
+    integral = quadrature.approximate([[0.7]], [[-0.4]]).to_dense()
+    yield at_most("Gaussian integral, difference", TIGHT, difference(integral, [[math.exp(-0.28)]]))
+    q, k = _pair()
+    count = 200_000
+    ratio = _summands(q, k, count)
+    variance = math.expm1(float(np.square(q + k).sum()))
+    yield sampled("mean over exp(q·k)", 1.0, ratio.mean(), math.sqrt(variance / count))
+    error = _relative_deviation(Positive(m=1), q, k) / math.sqrt(count)
+    yield sampled(
+        "relative variance of a feature", variance, np.square(ratio - 1).mean(), variance * error
+    )
+
+
+def _summands(q: Array, k: Array, count: int) -> Array:
+    """Return m·φ_r(q) φ_r(k)/exp(q·k) of every feature."""
+    left, right = Positive(m=count).approximate(q, k, rng=2).factors()
+    return np.asarray(count * left[0] * right[0] / exact.kernel(q, k)[0, 0])
+
+
+def _relative_deviation(method: Positive, q: Array, k: Array) -> float:
+    """Return the standard deviation of a squared error over its mean."""
+    known = squared_error.squared_error(method, q, k)
+    assert known is not None
+    return math.exp(float(known.log_relative_variance[0, 0]) / 2)
+
+
+@claim(
+    "ILA-3",
+    "As m grows the estimate tends to e^{q·k}, with root mean squared error of order m^{−1/2}.",
+    SOURCE + ", random projection",
+)
+def convergence() -> Iterator[Check]:
+    """Slope over m = 4 … 256; the squared error at m against Var/m."""
+    q, k = _pair()
+    variance, draws = math.expm1(1.0), 1000
+    sizes = [4, 16, 64, 256]
+    squares = []
+    for m in sizes:
+        found = moments.monte_carlo(Positive(m=m), q, k, draws=draws, rng=m)
+        mean, spread = float(found.mean[0, 0]), float(found.variance[0, 0])
+        squares.append((mean - 1) ** 2 + spread * (draws - 1) / draws)
+        error = _relative_deviation(Positive(m=m), q, k) / math.sqrt(draws) * variance / m
+        yield sampled(f"squared error, m = {m}", variance / m, squares[-1], error)
+    yield near("slope of the error in m", -0.5, slope(sizes, np.sqrt(squares)), 0.05)
+
+
+@claim(
+    "ILA-4",
+    "e^x ≈ 1 + x + … + xⁿ/n!, x = q·k, is an inner product of features.",
+    SOURCE + ", Taylor expansion",
+)
+def taylor_features() -> Iterator[Check]:
+    """Compare the features' inner products with the sum, at degrees 1 to 5."""
+    x = _small()
+    logits = exact.logits(x.Q, x.K)
+    for n in range(1, 6):
+        left, right = Taylor(degree=n).approximate(x.Q, x.K).factors()
+        powers = [logits**j / math.factorial(j) for j in range(n + 1)]
+        yield at_most(f"difference, n = {n}", TIGHT, difference(left @ right.T, sum(powers)))
+
+
+@claim(
+    "ILA-5",
+    "(q·k)^j is the inner product of the tensor powers ⊗^j q and ⊗^j k, of dimension d^j.",
+    SOURCE + ", Taylor expansion",
+)
+def tensor_powers() -> Iterator[Check]:
+    """Dense tensors and compact monomials against the power of a number; d = 5, j = 4."""
+    x = _small(d=5)
+    power = exact.logits(x.Q, x.K) ** 4
+    dense_q, dense_k = _dense(x.Q, 4), _dense(x.K, 4)
+    yield equal("dense dimension 5⁴", 625, dense_q.shape[1])
+    yield at_most("dense, difference", TIGHT, difference(dense_q @ dense_k.T, power))
+    monomial = Approximation(Elementwise(x.Q, x.K, Polynomial.of([0, 0, 0, 0, 1])))
+    left, right = monomial.factors()
+    yield at_most("compact, difference", TIGHT, difference(left @ right.T, power))
+
+
+def _taylor_tensors(X: Array, n: int) -> Array:
+    """Return (1, x, ⊗²x/√2, …, ⊗ⁿx/√n!)."""
+    return np.concatenate(
+        [_dense(X, j) / math.sqrt(math.factorial(j)) for j in range(n + 1)], axis=1
+    )
+
+
+@claim(
+    "ILA-6",
+    "One map φ(x) = (1, x, ⊗²x/√2, …, ⊗ⁿx/√n!) serves both sides: (d^{n+1} − 1)/(d − 1) wide, "
+    "C(d+n, n) without repeated monomials.",
+    SOURCE + ", Taylor expansion",
+)
+def taylor_widths() -> Iterator[Check]:
+    """Widths of the features that are built, and the inner product of the dense ones."""
+    x, n = _small(d=4), 3
+    phi, psi = _taylor_tensors(x.Q, n), _taylor_tensors(x.K, n)
+    estimate = Taylor(degree=n).approximate(x.Q, x.K)
+    yield equal("dense width, d = 4, n = 3", (4**4 - 1) // 3, phi.shape[1])
+    yield equal("compact width", math.comb(7, 3), estimate.factors()[0].shape[1])
+    yield at_most("difference of the two", TIGHT, difference(phi @ psi.T, estimate.to_dense()))
+
+
+@claim(
+    "ILA-7",
+    "e^{q·k} = lim (1 + q·k/n)ⁿ, an inner product of ⊗ⁿ(1, q/√n) and ⊗ⁿ(1, k/√n): (d+1)ⁿ wide, "
+    "C(d+n, n) without repeated monomials.",
+    SOURCE + ", definition of exp",
+)
+def tensor_power_features() -> Iterator[Check]:
+    """Dense and compact features against the power; the limit, whose error is 1/(2n) at x = 1."""
+    x, n = _small(d=4), 4
+    power = (1 + exact.logits(x.Q, x.K) / n) ** n
+    phi, psi = (_dense(np.column_stack([np.ones(len(X)), X / math.sqrt(n)]), n) for X in (x.Q, x.K))
+    left, right = TensorPower(n=n).approximate(x.Q, x.K).factors()
+    yield equal("dense width, d = 4, n = 4", 5**4, phi.shape[1])
+    yield equal("compact width", math.comb(8, 4), left.shape[1])
+    yield at_most("dense, difference", TIGHT, difference(phi @ psi.T, power))
+    yield at_most("compact, difference", TIGHT, difference(left @ right.T, power))
+    far = 10**6
+    limit = float(TensorPower(n=far).approximate([[1.0]], [[1.0]]).to_dense()[0, 0])
+    yield near("n(1 − p_n(1)/e), n = 10⁶", 0.5, far * (1 - limit / math.e), 1 / far)
+
+
+@claim(
+    "ILA-8",
+    "Polynomial features are of order dⁿ wide, usually more than the length L: slower than plain "
+    "attention. True of dense tensors; compact monomials need one degree more.",
+    SOURCE + ", on both expansions",
+)
+def feasibility() -> Iterator[Check]:
+    """Find the least degree at which the width is above L = 4096."""
+    length = 4096
+    for d, dense, compact in ((64, (2, 4161), (3, 47905)), (16, (3, 4369), (4, 4845))):
+        one = np.full((1, d), 0.1)
+        widths = [_taylor_tensors(one, n).shape[1] for n in range(dense[0] + 1)]
+        first = next(n for n, width in enumerate(widths) if width > length)
+        yield equal(f"dense degree, d = {d}", dense[0], first)
+        yield equal(f"dense width, d = {d}", (d ** (first + 1) - 1) // (d - 1), widths[first])
+        columns = [_columns(d, n) for n in range(compact[0] + 1)]
+        least = next(n for n, width in enumerate(columns) if width > length)
+        yield equal(f"compact degree, d = {d}", compact[0], least)
+        yield equal(f"compact width, d = {d}", math.comb(d + least, least), columns[least])
+    yield without(above("compact width at d = 64, n = 2", length, _columns(64, 2)))
+
+
+def _columns(d: int, n: int) -> int:
+    """Return the columns of Taylor's features, not built."""
+    return Taylor(degree=n).approximate(np.zeros((1, d)), np.zeros((1, d))).rank
+
+
+@claim(
+    "ILA-9",
+    "Linear attention with m features has rank at most m, before and after its rows are "
+    "normalised: at most d where φ keeps the width d.",
+    SOURCE + ", the low-rank problem",
+)
+def rank_of_linear_attention() -> Iterator[Check]:
+    """L = 32, d = 4: rank at m = 4; at m = 12 it is above d."""
+    x, d = _small(32, 4), 4
+    for m, wrap in ((d, None), (12, without)):
+        left, right = Positive(m=m).approximate(x.Q, x.K, rng=0).factors()
+        rank = _numerical_rank(left @ right.T)
+        yield equal(f"rank, m = {m}", m, rank)
+        rows = attention.linear_weights(left, right)
+        yield equal(f"rank of the rows over their sums, m = {m}", m, _numerical_rank(rows))
+        if wrap:
+            yield wrap(at_most(f"rank against d = {d}, m = {m}", d, rank))
+
+
+@claim(
+    "ILA-10",
+    "The rank of softmax attention is not limited by d; numerically it is, at high temperature: "
+    "exp(x/τ) ≈ 1 + x/τ has rank d + 1.",
+    SOURCE + ", the low-rank problem",
+)
+def rank_of_softmax() -> Iterator[Check]:
+    """Ranks of logits and exp at d = 4; the ε-rank (10⁻²) against temperature at d = 8."""
+    x = _small(32, 4)
+    yield equal("rank of the logits, d = 4, L = 32", 4, _numerical_rank(exact.logits(x.Q, x.K)))
+    yield equal("rank of exp(logits)", 32, _numerical_rank(exact.kernel(x.Q, x.K)))
+    whole = inputs.gaussian(256, 8, rng=0)
+    heads = [whole.at_temperature(t) for t in TEMPERATURES]
+    ranks = [summary(exact.softmax(h.Q, h.K))["epsilon_rank"] for h in heads]
+    yield above("rows of softmax, d = 8: ε-rank at τ = 1", 8, ranks[TEMPERATURES.index(1.0)])
+    yield equal("steps up in τ at which it falls", 4, int(np.sum(np.diff(ranks) < 0)))
+    yield without(above("ε-rank of rows at τ = 8", 9, ranks[-1]))
+    kernel = [summary(exact.kernel(h.Q, h.K))["epsilon_rank"] for h in heads]
+    yield equal("τ where the ε-rank of exp is largest", 1.0, TEMPERATURES[int(np.argmax(kernel))])
+
+
+@claim(
+    "ILA-11",
+    "Random projection is the practical one of the three: its width is free. At a width that a "
+    "polynomial has, the polynomial is more accurate.",
+    SOURCE + ", conclusion",
+)
+def widths_and_errors() -> Iterator[Check]:
+    """Fit 64 values a row at d = 64; compare errors at d = 8 and 45 columns, four temperatures."""
+    long = inputs.gaussian(128, 64, rng=0)
+    names = ("positive", "taylor", "tensor_power", "random_maclaurin", "tensor_sketch")
+    fit = budget.match([parse(name) for name in names], 64, long).fitting
+    yield equal("random maps that fit 64 values a row", 3, len([m for m in fit if m.uses_rng]))
+    above_one = [m for m in fit if not m.uses_rng and _degree(m) >= 1]
+    yield equal("polynomials of degree ≥ 1 that fit", 0, len(above_one))
+    whole, wins = inputs.gaussian(128, 8, rng=0), 0
+    for t in TEMPERATURES[:4]:
+        x = whole.at_temperature(t)
+        taylor = _error("taylor(degree=2)", x)
+        random = [_error(f"{name}(m=45)", x) for name in ("positive", "random_maclaurin")]
+        wins += min(random) < taylor
+    yield without(equal("temperatures of 4 at which random features win, 45 columns", 4, wins))
+
+
+def _degree(method: object) -> int:
+    return int(getattr(method, "degree", None) or getattr(method, "n", None) or 0)
+
+
+def _error(spec: str, x: inputs.Inputs) -> float:
+    return metrics.compare(parse(spec).approximate(x.Q, x.K, rng=0), x.Q, x.K)["attention_tv"]
+
+
+@claim(
+    "ILA-12",
+    "Linear attention needs more features to match softmax attention: (e^{|q+k|²} − 1)/ε² for a "
+    "relative error ε of one entry.",
+    SOURCE + ", conclusion",
+)
+def features_needed() -> Iterator[Check]:
+    """Features for 10 % against the closed form, at three lengths of q + k."""
+    for length in (1.0, 2.0, 3.0):
+        q, k = _pair(length=length)
+        found = moments.features_needed(Positive(), 0.1, q, k)
+        assert found is not None
+        yield near(
+            f"features for 10 %, |q+k|² = {length**2:.0f}",
+            math.ceil(math.expm1(length**2) / 0.01 - 1e-6), float(found), 0.0,
+        )  # fmt: skip
+
+
+# Errata
+
+
+@claim(
+    "ILA-Ea",
+    "The Taylor sum starts at index 0; from index 1 it is e^x − 1.",
+    SOURCE + ", Taylor expansion",
+)
+def first_index() -> Iterator[Check]:
+    """Twenty terms at x = ½, whose rest is below 10⁻²⁵."""
+    q, k = [[0.5]], [[1.0]]
+    whole = Taylor(degree=20).approximate(q, k).to_dense()[0, 0]
+    constant = Taylor(degree=0).approximate(q, k).to_dense()[0, 0]
+    yield near("sum from 0, x = ½", math.exp(0.5), float(whole), TIGHT)
+    yield printed(near("sum from 1", math.exp(0.5), float(whole - constant), TIGHT))
+    yield near("sum from 1 against e^x − 1", math.expm1(0.5), float(whole - constant), TIGHT)
+
+
+@claim(
+    "ILA-Eb",
+    "dⁿ counts one order only: all orders are Σ d^j or (d+1)ⁿ wide, without repetition C(d+n, n).",
+    SOURCE + ", on both expansions",
+)
+def width_of_all_orders() -> Iterator[Check]:
+    """D = 64, n = 2."""
+    dense = _taylor_tensors(np.full((1, 64), 0.1), 2).shape[1]
+    yield equal("dense width", 1 + 64 + 64**2, dense)
+    yield equal("compact width", math.comb(66, 2), _columns(64, 2))
+    yield printed(equal("dense width as printed, dⁿ", 64**2, dense))
+
+
+@claim(
+    "ILA-Ec",
+    "The first equation lacks 1/√d: it is attention for q, k that have absorbed it.",
+    SOURCE + ", first equation",
+)
+def missing_scale() -> Iterator[Check]:
+    """Scaled dot-product attention against softmax of q·k/√d and of q·k; d = 16."""
+    x, V = inputs.gaussian(24, 16, rng=0), _values(24)
+    scaled = attention.dot_product_attention(x.q, x.k, V)
+    absorbed = exact.attention(x.q / 2, x.k / 2, V)  # √√16 = 2
+    yield at_most("difference, q and k over √√d", TIGHT, difference(scaled, absorbed))
+    plain = exact.attention(x.q, x.k, V)
+    yield printed(at_most("difference, as printed", TIGHT, difference(scaled, plain)))
+
+
+@claim(
+    "ILA-Ed",
+    "The rank of linear attention is at most m; d is the bound only where φ keeps the width.",
+    SOURCE + ", the low-rank problem",
+)
+def bound_of_the_rank() -> Iterator[Check]:
+    """L = 32, d = 4, m = 12 positive features."""
+    x = _small(32, 4)
+    rank = _numerical_rank(Positive(m=12).approximate(x.Q, x.K, rng=0).to_dense())
+    yield equal("rank, m = 12", 12, rank)
+    yield printed(at_most("rank against d", 4, rank))
+
+
+@claim(
+    "ILA-Ee",
+    "a_ij divides by a sum over an index of its own: j cannot be both free and summed over.",
+    SOURCE + ", first equation",
+)
+def summation_index() -> Iterator[Check]:
+    """Row sums of the weights: 1; where j is the summand's index too, each weight is e/e."""
+    x = _small(l := 24, 4)
+    kernel = exact.kernel(x.Q, x.K)
+    rows, _ = attention.simple_normalisation(kernel)
+    yield near("row sum, an index of its own", 1.0, float(rows.sum(axis=1).max()), TIGHT)
+    literal, _ = attention.simple_normalisation(kernel[..., None])
+    total = float(literal.sum(axis=(1, 2)).max())
+    yield printed(near("row sum, j in both places", 1.0, total, TIGHT))
+    yield near("which is L", l, total, TIGHT)
+
+
+@claim(
+    "ILA-Ef",
+    "At no m are the two sides equal: the estimate converges in probability, with relative "
+    "variance (e^{|q+k|²} − 1)/m.",
+    SOURCE + ", random projection",
+)
+def kind_of_convergence() -> Iterator[Check]:
+    """Take the closed form at m = 10⁴, and one draw."""
+    q, k = _pair()
+    method = Positive(m=10_000)
+    known = method.moments(q, k)
+    assert known is not None
+    variance = math.exp(float(known.log_relative_variance[0, 0]))
+    yield near("relative variance times m", math.expm1(1.0), variance * 10_000, 1e-9)
+    one = difference(method.approximate(q, k, rng=0).to_dense(), exact.kernel(q, k))
+    yield printed(at_most("relative error of one draw, m = 10⁴", TIGHT, one))
+    yield at_most("in standard deviations", 5.0, one / math.sqrt(variance))
+
+
+@claim(
+    "ILA-Eg",
+    "Truncated at odd n the series is negative below a root: −1, −1.596, −2.181, … for n = 1, 3, "
+    "5; at even n nowhere.",
+    SOURCE + ", Taylor expansion",
+)
+def sign_of_taylor() -> Iterator[Check]:
+    """Roots against Cardano's, and the share of negative entries at τ = 1, d = 8."""
+    roots = {n: Taylor(degree=n).polynomial().real_roots().tolist() for n in range(1, 7)}
+    cardano = -1 + math.cbrt(math.sqrt(2) - 1) - math.cbrt(math.sqrt(2) + 1)
+    yield near("root, n = 1", -1.0, roots[1][0], TIGHT)
+    yield near("root, n = 3", cardano, roots[3][0], TIGHT)
+    rest = sum(roots[5][0] ** j / math.factorial(j) for j in range(6))
+    yield near("T₅ at its root", 0.0, rest, 1e-14)
+    yield equal("roots at n = 2, 4, 6", 0, sum(len(roots[n]) for n in (2, 4, 6)))
+    x = inputs.gaussian(256, 8, rng=0).at_temperature(1.0)
+    negative = _negative("taylor(degree=3)", x)
+    below = float(np.mean(exact.logits(x.Q, x.K) < cardano))
+    yield near("negative entries, n = 3", below, negative, TIGHT)
+    yield printed(near("negative entries as printed", 0.0, negative, 0.0))
+
+
+def _negative(spec: str, x: inputs.Inputs) -> float:
+    return metrics.compare(parse(spec).approximate(x.Q, x.K), x.Q, x.K)["negative_fraction"]
+
+
+@claim(
+    "ILA-Eh",
+    "(1 + x/n)ⁿ is ≥ 0 everywhere at even n only; at odd n it is negative below −n.",
+    SOURCE + ", definition of exp",
+)
+def sign_of_the_power() -> Iterator[Check]:
+    """Gaussian logits of standard deviation 4."""
+    x = inputs.gaussian(256, 8, rng=0).at_temperature(0.25)
+    below = float(np.mean(exact.logits(x.Q, x.K) < -3))
+    negative = _negative("tensor_power(n=3)", x)
+    yield near("negative entries, n = 3: logits < −3", below, negative, TIGHT)
+    yield near("negative entries, n = 4", 0.0, _negative("tensor_power(n=4)", x), 0.0)
+    yield printed(near("negative entries, n = 3, as printed", 0.0, negative, 0.0))

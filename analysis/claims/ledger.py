@@ -1,0 +1,94 @@
+"""The ledger: which claims there are, in the order of the documents, and their verdicts."""
+
+from __future__ import annotations
+
+import difflib
+from types import ModuleType
+
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from analysis.claims import attention, diet, flash, infinite_dimensional, scatterbrain
+from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, Claim, Entry
+
+MODULES: dict[str, ModuleType] = {
+    "ILA": infinite_dimensional,
+    "SB": scatterbrain,
+    "DIET": diet,
+    "ATT": attention,
+    "FL": flash,
+}
+DOCUMENTS = {
+    "ILA": "Infinite-dimensional linear attention",
+    "SB": "Scatterbrain",
+    "DIET": "Position encodings and rank (DIET)",
+    "ATT": "The attention mechanism",
+    "FL": "FLASH",
+}
+VERDICTS = (HOLDS, CONDITION, CORRECTED, FAILS)
+
+
+def _entries() -> dict[str, Entry]:
+    """Return every claim of every document, in the order in which they stand there."""
+    found = [x for module in MODULES.values() for x in vars(module).values()]
+    return {entry.id: entry for entry in found if isinstance(entry, Entry)}
+
+
+def ids() -> list[str]:
+    """Return the ids of all claims and errata.
+
+    Examples
+    --------
+    >>> ids()[0], ids()[-1]
+    ('ILA-1', 'FL-Ef')
+    """
+    return list(_entries())
+
+
+def check(*chosen: str, progress: bool = False) -> list[Claim]:
+    """Return the claims, checked.
+
+    Parameters
+    ----------
+    *chosen : str
+        Ids such as "FL-7", or beginnings of ids such as "FL" or "FL-E"; all by default. An id
+        stands for itself only: "FL-1" is not "FL-10".
+    progress : bool
+        A bar on stderr.
+
+    Raises
+    ------
+    ValueError
+        No such claim.
+
+    Notes
+    -----
+    Every random check has a fixed seed, and BLAS runs on one thread: the same numbers each time.
+
+    Examples
+    --------
+    >>> found = check("FL-Ea")[0]
+    >>> found.verdict, found.observed["gain with the printed normaliser"]
+    ('corrected', 64.0)
+    """
+    entries = _entries()
+    names = set(entries) if not chosen else {name for one in chosen for name in _named(one)}
+    bar = tqdm(
+        [entry for name, entry in entries.items() if name in names],
+        disable=not progress, desc="claims", unit="claim",
+    )  # fmt: skip
+    with threadpool_limits(1):
+        return [entry.judge() for entry in bar]
+
+
+def _named(given: str) -> list[str]:
+    known = {name.casefold(): name for name in ids()}
+    wanted = given.casefold()
+    found = [name for low, name in known.items() if low.startswith(wanted)]
+    if wanted in known:
+        return [known[wanted]]
+    if found:
+        return found
+    close = difflib.get_close_matches(given, [*DOCUMENTS, *ids()], 1)
+    hint = f", did you mean {close[0]}?" if close else "."
+    raise ValueError(f"unknown claim {given!r}{hint} Known: {', '.join(DOCUMENTS)}, or ids as FL-7")

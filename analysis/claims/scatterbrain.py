@@ -1,0 +1,445 @@
+"""'Scatterbrain note' (SB): sparse + low-rank, unbiased before normalisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from analysis import (
+    dependent_supports,
+    inputs,
+    metrics,
+    moments,
+    operations,
+    regimes,
+    squared_error,
+)
+from analysis.budget import values_per_row
+from analysis.claims.evidence import (
+    Check,
+    above,
+    at_most,
+    claim,
+    difference,
+    equal,
+    near,
+    printed,
+    sampled,
+    without,
+)
+from approx import exact, parse
+from approx.base import Approximation, Method
+from approx.checks import Array
+from approx.projections import Fixed
+from approx.random_features.positive import Positive
+from approx.scatterbrain import Scatterbrain
+from approx.sparse import hashing
+from approx.sparse.lsh import LSH
+from approx.sparse.random import Random
+
+SOURCE = "Scatterbrain note (arXiv 2110.15343)"
+TIGHT = 1e-12
+MAPS = (
+    "positive(m=16)", "trigonometric(m=16)", "taylor(degree=2)", "tensor_sketch(m=16, degree=2)",
+    "truncated_svd(rank=4)",
+)  # fmt: skip
+SUPPORTS = ("sliding_window(width=5)", "lsh(hashes=2)", "top_k(k=4)", "random(k=4)")
+L, D, M, S = 4096, 64, 128, 64  # length, head width, features, entries a row, of its experiment
+
+
+def _small(n: int = 24, d: int = 4) -> inputs.Inputs:
+    return inputs.gaussian(n, d, rng=0).at_temperature(1.0)
+
+
+def _short(n: int = 10, d: int = 3, length: float = 1.0) -> tuple[Array, Array]:
+    """Return one query and n keys with |q + k| = length: sample variances can be believed."""
+    rng = np.random.default_rng(0)
+    q = 0.2 * rng.standard_normal((1, d))
+    directions = rng.standard_normal((n, d))
+    return q, length * directions / np.linalg.norm(directions, axis=1, keepdims=True) - q
+
+
+def _dense(low_rank: Array, on: Array, values: Array) -> Array:
+    return np.where(on, values, low_rank)
+
+
+def _parts(estimate: Approximation) -> tuple[Array, Array]:
+    """Return the low-rank part, dense, and where the support is."""
+    assert estimate.sparse is not None
+    pattern = estimate.sparse.copy()
+    pattern.data = np.ones_like(pattern.data)
+    return Approximation(estimate.low).to_dense(), pattern.toarray() > 0
+
+
+@claim("SB-1", "Full attention costs 2L²d multiply-adds: O(L²d).", SOURCE)
+def cost_of_attention() -> Iterator[Check]:
+    """Count at L = 4096, d = 64, and at twice the length."""
+    once = operations.exact_attention(L, D).total
+    yield equal("multiply-adds", 2 * L**2 * D, once)
+    twice = operations.exact_attention(2 * L, D).total
+    yield equal("times as many at twice the length", 4.0, twice / once)
+
+
+@claim(
+    "SB-2",
+    "Approximating attention is a choice between error and cost: no method has the least of both.",
+    SOURCE,
+)
+def two_objectives() -> Iterator[Check]:
+    """Total variation and stored values of ten methods; those that no other beats in both."""
+    x = _small(64, 8)
+    features = [f"{name}(m={m})" for name in ("positive", "hyperbolic") for m in (4, 16, 64)]
+    specs = ["uniform()", *features, "top_k(k=4)", "top_k(k=16)", "sliding_window(width=16)"]
+    points = []
+    for spec in specs:
+        estimate = parse(spec).approximate(x.Q, x.K, rng=0)
+        error = metrics.compare(estimate, x.Q, x.K)["attention_tv"]
+        points.append((values_per_row(estimate), error))
+    beaten = [any(a < c and b < e for a, b in points) for c, e in points]
+    yield above("methods on the front", 1, beaten.count(False))
+    cheapest, best = min(points), min(points, key=lambda point: point[1])
+    yield above("values a row, the most accurate over the cheapest", 1.0, best[0] / cheapest[0])
+    yield above("error, the cheapest over the most accurate", 1.0, cheapest[1] / best[1])
+
+
+@claim(
+    "SB-3",
+    "Sparse and low-rank complement each other across temperatures, and both together are below "
+    "either alone at equal budget.",
+    SOURCE + ", figure",
+)
+def complementarity() -> Iterator[Check]:
+    """Best entries, SVD and GoDec of the softmax rows at 16 values a row; 5 temperatures.
+
+    GoDec and not Robust PCA, whose price is its own.
+    """
+    x = inputs.gaussian(64, 8, rng=0)
+    temperatures = (0.25, 0.5, 1.0, 2.0, 4.0)
+    table = regimes.oracles(x, temperatures, [16.0])
+    errors = table[table.metric == "attention_relative_frobenius"].pivot(
+        index="temperature", columns="method", values="value"
+    )
+    gap = errors["sparse"] / errors["low-rank"]
+    yield at_most("sparse over low-rank error, τ = 0.25", 1.0, float(gap.iloc[0]))
+    yield above("sparse over low-rank error, τ = 4", 1.0, float(gap.iloc[-1]))
+    gain = errors[["sparse", "low-rank"]].min(axis=1) / errors["both"]
+    yield equal("temperatures of 5 at which both are no worse", 5, int((gain >= 1 - 1e-9).sum()))
+    yield above("largest gain of both", 1.0, float(gain.max()))
+
+
+@claim(
+    "SB-4",
+    "The low-rank part is φ(x) = m^{−1/2} exp(Wx − |x|²/2) applied to rows of Q and K: the "
+    "estimator of ILA-2.",
+    SOURCE,
+)
+def low_rank_part() -> Iterator[Check]:
+    """Features of a given W against the formula; Scatterbrain off its support against them."""
+    x = _small()
+    W = np.random.default_rng(0).standard_normal((16, 4))
+    features = Positive(projection=Fixed(W))
+    left, right = features.approximate(x.Q, x.K).factors()
+    phi, psi = (np.exp(X @ W.T - np.square(X).sum(axis=1)[:, None] / 2) / 4 for X in (x.Q, x.K))
+    yield at_most("difference of φ(Q)φ(K)ᵀ", TIGHT, difference(left @ right.T, phi @ psi.T))
+    both = Scatterbrain(low_rank=features, sparse=parse("sliding_window(width=3)"))  # type: ignore[arg-type]
+    estimate = both.approximate(x.Q, x.K)
+    _, on = _parts(estimate)
+    off = difference(estimate.to_dense()[~on], (phi @ psi.T)[~on])
+    yield at_most("difference off the support", TIGHT, off)
+    q, k = _short()
+    known = Positive(m=16).moments(q, k)
+    assert known is not None
+    variance = np.expm1(np.square(q + k).sum(axis=1)) / 16
+    found = difference(np.exp(known.log_relative_variance[0]), variance)
+    yield at_most("difference of its variance and (e^{|q+k|²} − 1)/m", TIGHT, found)
+
+
+@claim(
+    "SB-5",
+    "With M = exp(q·k) − φ(q)·φ(k) on S, Q̃(K̃ᵀV) + MV is the matrix that is exact on S and "
+    "low-rank elsewhere, times V.",
+    SOURCE,
+)
+def correction() -> Iterator[Check]:
+    """Compare the operator, and the correction as printed, with the dense matrix."""
+    x = _small()
+    assert x.v is not None
+    estimate = parse("scatterbrain(positive(m=16), lsh(hashes=2))").approximate(x.Q, x.K, rng=0)
+    low, on = _parts(estimate)
+    kernel = exact.kernel(x.Q, x.K)
+    dense = _dense(low, on, kernel) @ x.v
+    yield at_most("difference, the operator", TIGHT, difference(estimate @ x.v, dense))
+    M = np.where(on, kernel - low, 0.0)
+    yield at_most("difference, with M", TIGHT, difference(low @ x.v + M @ x.v, dense))
+    yield above("entries of S", 0, int(on.sum()))
+
+
+@claim(
+    "SB-6",
+    "S is a sliding window, or pairs that share an LSH bucket: near ones with probability ≥ p₁, "
+    "far ones ≤ p₂.",
+    SOURCE,
+)
+def supports() -> Iterator[Check]:
+    """Entries of a window, counted; collisions of sign hashes against 1 − θ/π."""
+    x, n, width = _small(), 24, 5
+    window = parse(f"sliding_window(width={width})").approximate(x.Q, x.K)
+    cut = 2 * sum(range(1, width // 2 + 1))
+    yield equal("entries of a window of 5, n = 24", n * width - cut, window.nnz)
+    theta = np.linspace(0.3, 2.8, 6)
+    q, keys = np.array([[1.0, 0.0]]), np.column_stack([np.cos(theta), np.sin(theta)])
+    draws, p = 2000, 1 - theta / np.pi
+    found = moments.monte_carlo(LSH(hashes=1), q, keys, draws=draws, rng=0).mean[0]
+    z = np.abs(found - p) / np.sqrt(p * (1 - p) / draws)
+    yield at_most("largest |z| of collisions, 6 angles", 4.0, float(z.max()))
+    distances = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
+    falls = np.diff(hashing.e2_collision(distances, 1.0)) < 0
+    yield equal("steps in distance at which E2 collisions fall", 4, int(falls.sum()))
+
+
+def _both(m: int = 16, k: int = 3) -> Scatterbrain:
+    """Return features made exact on k random keys of ten: p = k/10."""
+    return Scatterbrain(low_rank=Positive(m=m), sparse=Random(k=k))
+
+
+@claim(
+    "SB-7",
+    "Scatterbrain is unbiased for exp(q·k), as its low-rank part is: where S does not depend on "
+    "the features.",
+    SOURCE,
+)
+def unbiased() -> Iterator[Check]:
+    """Means over exact of ten entries, p = 0.3; with a support that knows the estimates."""
+    q, k = _short()
+    draws = 1000
+    error = math.sqrt(0.7 * math.expm1(1.0) / 16 / draws)
+    found = moments.monte_carlo(_both(), q, k, draws=draws, rng=0).mean[0]
+    yield sampled("mean of the entry farthest off", 1.0, _farthest(found), error)
+    chosen = dependent_supports.LargestEstimates(low_rank=Positive(m=16), sparse=Random(k=3))
+    wrong = moments.monte_carlo(chosen, q, k, draws=draws, rng=0).mean[0]
+    yield without(sampled("mean, S from the estimates", 1.0, _farthest(wrong), error))
+
+
+def _farthest(mean: Array) -> float:
+    return float(mean[np.abs(mean - 1).argmax()])
+
+
+@claim(
+    "SB-8",
+    "Its variance is (1 − p) that of the low-rank part, p = P[(i, j) ∈ S]: never above it.",
+    SOURCE,
+)
+def variance() -> Iterator[Check]:
+    """At |q + k| = 1, p = 0.3: the mean squared error of the first entry, and the closed form."""
+    q, k = _short()
+    draws, low = 2000, math.expm1(1.0) / 16
+    found = moments.monte_carlo(_both(), q, k, draws=draws, rng=0)
+    known = squared_error.squared_error(_both(), q, k)
+    assert known is not None
+    error = 0.7 * low * math.exp(float(known.log_relative_variance[0, 0]) / 2) / math.sqrt(draws)
+    yield sampled("relative variance, m = 16", 0.7 * low, float(found.variance[0, 0]), error)
+    closed = _both().moments(q, k)
+    assert closed is not None
+    share = math.exp(float(closed.log_relative_variance[0, 0])) / low
+    yield near("closed form over that of features", 0.7, share, TIGHT)
+
+
+@claim(
+    "SB-9",
+    "Features and their products cost 4Lmd, the correction Ls(m + 2d), attention 2L²d: linear in "
+    "L; O(Lmd) where s is O(d).",
+    SOURCE,
+)
+def cost() -> Iterator[Check]:
+    """L = 4096, d = 64, m = 128, s = 64."""
+    counts = operations.scatterbrain(L, D, M, S)
+    yield equal("features and products", 4 * L * M * D, counts.scores + counts.mixing)
+    yield equal("correction", L * S * (M + 2 * D), counts.correction)
+    full = operations.exact_attention(L, D).total
+    yield equal("attention", 2 * L**2 * D, full)
+    yield at_most("total over attention", 0.1, counts.total / full)
+    yield at_most("correction over 4Lmd, s = d", 1.0, counts.correction / (4 * L * M * D))
+    wide = operations.scatterbrain(L, D, M, 8 * D).correction
+    yield without(at_most("correction over 4Lmd, s = 8d", 1.0, wide / (4 * L * M * D)))
+
+
+@claim("SB-10", "Any sparse support combines with any low-rank map.", SOURCE)
+def combinations() -> Iterator[Check]:
+    """Four supports by five maps, each against exact on S, low-rank elsewhere."""
+    x = _small()
+    assert x.v is not None
+    kernel, worst, count = exact.kernel(x.Q, x.K), 0.0, 0
+    for sparse in SUPPORTS:
+        for low_rank in MAPS:
+            method = parse(f"scatterbrain({low_rank}, {sparse})")
+            estimate = method.approximate(x.Q, x.K, rng=0)
+            dense = _dense(*_parts(estimate), kernel) @ x.v
+            worst = max(worst, difference(estimate @ x.v, dense))
+            count += 1
+    yield equal("combinations", 20, count)
+    yield at_most("largest difference", TIGHT, worst)
+
+
+# Errata
+
+
+@claim("SB-Ea", "On S, φ(q)·φ(k) + exp(q·k) − φ(q)·φ(k) is exp(q·k); printed with q·k.", SOURCE)
+def correction_term() -> Iterator[Check]:
+    """Take the largest difference on a window of 5."""
+    x = _small()
+    estimate = parse("scatterbrain(positive(m=16), sliding_window(width=5))")
+    low, on = _parts(made := estimate.approximate(x.Q, x.K, rng=0))
+    logits, kernel = exact.logits(x.Q, x.K)[on], exact.kernel(x.Q, x.K)[on]
+    found = difference(made.to_dense()[on], kernel)
+    yield at_most("difference on S", TIGHT, found)
+    literal = difference(low[on] + logits - low[on], kernel)
+    yield printed(at_most("difference on S, as printed", TIGHT, literal))
+
+
+@claim(
+    "SB-Eb",
+    "Total variance drops Var(E[A | S]), which is 0 because both branches have mean exp(q·k): only "
+    "where S does not depend on the features.",
+    SOURCE,
+)
+def dropped_term() -> Iterator[Check]:
+    """Means of estimates off S, over exact: independent, and the largest estimates taken out."""
+    q, k = _short()
+    count = 500
+    free = _off(_both(), q, k, count)
+    error = math.sqrt(math.expm1(1.0) / 16 / count)  # of one entry; all share their features
+    yield sampled("mean off S", 1.0, free, error)
+    chosen = dependent_supports.LargestEstimates(low_rank=Positive(m=16), sparse=Random(k=3))
+    yield printed(
+        sampled("mean off S, S from the estimates", 1.0, _off(chosen, q, k, count), error)
+    )
+
+
+def _off(method: Method, q: Array, k: Array, draws: int) -> float:
+    """Return the mean of estimate/exact over entries off the support."""
+    truth, total, count = exact.kernel(q, k), 0.0, 0
+    for child in np.random.default_rng(0).spawn(draws):
+        low, on = _parts(method.approximate(q, k, rng=child))
+        total += float((low / truth)[~on].sum())
+        count += int((~on).sum())
+    return total / count
+
+
+@claim("SB-Ec", "The estimate is of one q and one k in ℝ^d, a number; printed ℝ^{L×d}.", SOURCE)
+def shapes() -> Iterator[Check]:
+    """Shapes of the estimate for one pair and for L = 24 of each."""
+    x = _small()
+    one = Positive(m=8).approximate(x.Q[:1], x.K[:1], rng=0)
+    yield equal("shape for q, k in ℝ^d", (1, 1), tuple(one.shape))
+    whole = Positive(m=8).approximate(x.Q, x.K, rng=0)
+    yield printed(equal("shape for ℝ^{L×d}", (1, 1), tuple(whole.shape)))
+
+
+@claim(
+    "SB-Ed",
+    "A row has fewer than s entries only in sorted buckets of equal size; raw LSH buckets have "
+    "random sizes.",
+    SOURCE,
+)
+def bucket_sizes() -> Iterator[Check]:
+    """Largest entries a row, L = 128: clusters of 16; three sign hashes, 16 for random keys."""
+    x, s = _small(128, 8), 16
+    sorted_rows = parse(f"smyrf(size={s})").approximate(x.Q, x.K, rng=0).sparse
+    raw = parse("lsh(hashes=3)").approximate(x.Q, x.K, rng=0).sparse
+    assert sorted_rows is not None
+    assert raw is not None
+    yield equal("entries a row, sorted: most", s, int(np.diff(sorted_rows.indptr).max()))
+    yield equal("entries a row, sorted: least", s, int(np.diff(sorted_rows.indptr).min()))
+    yield printed(at_most("entries a row, raw: most", s, int(np.diff(raw.indptr).max())))
+
+
+@claim(
+    "SB-Ee",
+    "The correction costs Ls(m + 2d): φ(q)·φ(k) on S is Lsm more than the Lsd printed, so O(Lmd) "
+    "needs s = O(d).",
+    SOURCE,
+)
+def cost_of_correction() -> Iterator[Check]:
+    """L = 4096, d = 64, m = 128, s = 64."""
+    found = operations.scatterbrain(L, D, M, S).correction
+    yield equal("correction", L * S * (M + 2 * D), found)
+    yield printed(equal("correction as printed, q·k and V only", 2 * L * S * D, found))
+
+
+@claim(
+    "SB-Ef",
+    "Unbiased before normalisation only: over its row sums the estimate has bias of order 1/m.",
+    SOURCE,
+)
+def bias_after_normalisation() -> Iterator[Check]:
+    """Take the most biased weight: by the delta method, and sampled at m = 8 and m = 64."""
+    q, k = _short(length=1.2)
+    k = k * np.linspace(0.4, 1.4, 10)[:, None]
+    bias = {m: _bias(m, q, k) for m in (8, 64)}
+    place = int(np.abs(bias[8]).argmax())
+    yield near("bias at m = 8 over m = 64", 8.0, float(bias[8][place] / bias[64][place]), 1e-9)
+    for m in (8, 64):
+        found = moments.monte_carlo(Positive(m=m), q, k, draws=1500, rng=0, space="attention")
+        mean, error = float(found.mean[0, place]), float(found.mean_stderr[0, place])
+        if m == 8:
+            yield printed(sampled("mean weight over exact, m = 8", 1.0, mean, error))
+        else:
+            predicted = 1 + float(bias[m][place])
+            yield sampled("mean weight over exact, m = 64", predicted, mean, error)
+
+
+def _bias(m: int, q: Array, k: Array) -> Array:
+    """Return the relative bias of normalised weights, to order 1/m."""
+    known = moments.normalised_moments(Positive(m=m), q, k)
+    assert known is not None
+    return np.asarray((known.bias / exact.softmax(q, k))[0])
+
+
+@claim(
+    "SB-Eg",
+    "M cannot be formed as it stands: its entries reach e^B. Scales have to be taken out.",
+    SOURCE,
+)
+def overflow() -> Iterator[Check]:
+    """Logits up to 10⁴: attention on a full support against exact attention."""
+    x = _small(16)
+    scale = math.sqrt(1e4 / float(np.abs(exact.logits(x.Q, x.K)).max()))
+    Q, K = scale * x.Q, scale * x.K
+    assert x.v is not None
+    method = parse("scatterbrain(positive(m=16), chunk(size=16))")
+    output = method.approximate(Q, K, rng=0).attend(x.v)
+    yield at_most("difference of the output", 1e-9, difference(output, exact.attention(Q, K, x.v)))
+    yield printed(at_most("largest logit for exp in float64", 709.78, _top(Q, K)))
+    yield equal("exp refused as not representable", 1, _refused(Q, K))
+
+
+def _top(Q: Array, K: Array) -> float:
+    return float(exact.logits(Q, K).max())
+
+
+def _refused(Q: Array, K: Array) -> int:
+    try:
+        exact.kernel(Q, K)
+    except OverflowError:
+        return 1
+    return 0
+
+
+@claim(
+    "SB-Eh",
+    "Unbiased is not enough: with sines and cosines row sums may be ≤ 0; positive features have "
+    "none.",
+    SOURCE,
+)
+def row_sums() -> Iterator[Check]:
+    """Rows of 64 whose sum is ≤ 0, with 8 features at τ = ¼."""
+    x = inputs.gaussian(64, 8, rng=0).at_temperature(0.25)
+    count = {
+        name: metrics.compare(parse(f"{name}(m=8)").approximate(x.Q, x.K, rng=0), x.Q, x.K)
+        for name in ("positive", "trigonometric")
+    }
+    rows = {name: found["nonpositive_rows"] for name, found in count.items()}
+    yield equal("such rows, positive features", 0.0, rows["positive"])
+    yield printed(equal("such rows, sines and cosines", 0.0, rows["trigonometric"]))
