@@ -96,6 +96,12 @@ def parser() -> argparse.ArgumentParser:
     methods.add_argument("name", nargs="?", help="one method: formula, moments, cost, source")
     methods.add_argument("--json", action="store_true", help="for machines")
 
+    claims = command(
+        "claims", _claims, "Check every claim of the source documents: expected, observed, verdict."
+    )
+    claims.add_argument("ids", nargs="*", metavar="ID", help="FL-7, or a beginning: FL, FL-E; all")
+    claims.add_argument("--json", action="store_true", help="for machines")
+
     capture = command("capture", _capture, "Q, K, V of a local Hugging Face transformer on a text.")
     capture.add_argument("model", type=Path, metavar="MODEL_DIR")
     capture.add_argument("text", type=Path, metavar="TEXT", help="a UTF-8 text file")
@@ -205,6 +211,20 @@ def _methods(arguments: argparse.Namespace) -> int:
     for row in [{k: k for k in rows[0]}, *rows]:
         print("  ".join(str(v).ljust(w) for v, w in zip(row.values(), widths)).rstrip())
     return 0
+
+
+def _claims(arguments: argparse.Namespace) -> int:
+    import shutil
+
+    from analysis.claims import check
+    from figures.claims import rows, table
+
+    found = check(*arguments.ids, progress=sys.stderr.isatty())
+    if arguments.json:
+        print(json.dumps(rows(found), ensure_ascii=False, indent=2))
+    else:
+        print(table(found, shutil.get_terminal_size((120, 24)).columns))
+    return int(any(claim.verdict == "fails" for claim in found))
 
 
 def _capture(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,116 @@
+"""The ledger of claims as text, as JSON and as a table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import textwrap
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from analysis.claims import VERDICTS, Claim
+from analysis.claims.evidence import Value, text
+
+HEADS = ("id", "verdict", "statement", "quantity", "expected", "observed")
+NARROWEST = 80
+
+
+def rows(claims: Iterable[Claim]) -> list[dict[str, Any]]:
+    """Return one object a claim, for machines: ``expected`` is text, ``observed`` numbers.
+
+    Both are by quantity. A number that is not finite is text: JSON has none.
+    """
+    return [
+        {
+            "id": claim.id,
+            "document": claim.document,
+            "statement": claim.statement,
+            "source": claim.source,
+            "expected": claim.expected,
+            "observed": {what: _plain(value) for what, value in claim.observed.items()},
+            "verdict": claim.verdict,
+        }
+        for claim in claims
+    ]
+
+
+def _plain(value: Value) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return value if math.isfinite(value) else str(value)
+
+
+def frame(claims: Iterable[Claim]) -> pd.DataFrame:
+    """Return one row a checked quantity, all of it text."""
+    columns = ("id", "document", "statement", "source", "verdict", *HEADS[3:])
+    return pd.DataFrame(
+        [
+            (claim.id, claim.document, claim.statement, claim.source, claim.verdict,
+             what, claim.expected[what], text(claim.observed[what]))
+            for claim in claims for what in claim.expected
+        ],
+        columns=list(columns),
+    )  # fmt: skip
+
+
+def counts(verdicts: Iterable[str]) -> str:
+    """Return how many there are of each verdict.
+
+    Examples
+    --------
+    >>> counts(["holds", "corrected", "holds"])
+    '2 holds, 1 corrected'
+    """
+    found = Counter(verdicts)
+    return ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if found[verdict])
+
+
+def table(claims: list[Claim], width: int) -> str:
+    """Return the ledger as a table of that width, every cell wrapped, and a line of totals."""
+    sizes = _sizes(max(width, NARROWEST))
+    lines = [*_row(HEADS, sizes), "  ".join("─" * size for size in sizes)]
+    for claim in claims:
+        found = [
+            line
+            for what, expected in claim.expected.items()
+            for line in _cells((what, expected, text(claim.observed[what])), sizes[3:])
+        ]
+        left = _cells((claim.id, claim.verdict, claim.statement), sizes[:3])
+        blank = ("",) * 3
+        for a, b in itertools.zip_longest(left, found, fillvalue=blank):
+            lines.append(_line((*a, *b), sizes))
+        lines.append("")
+    total = counts(claim.verdict for claim in claims)
+    return "\n".join([*lines, f"{len(claims)} claims: {total}"])
+
+
+def _sizes(width: int) -> list[int]:
+    """Return the widths of the columns, two blanks between them."""
+    narrow = [7, 9]
+    numbers = [max(12, width // 8), max(9, width // 12)]
+    rest = width - sum(narrow) - sum(numbers) - 2 * (len(HEADS) - 1)
+    return [*narrow, rest - rest // 2, rest // 2, *numbers]
+
+
+def _row(cells: Iterable[str], sizes: list[int]) -> list[str]:
+    return [_line(line, sizes) for line in _cells(cells, sizes)]
+
+
+def _cells(cells: Iterable[str], sizes: list[int]) -> list[tuple[str, ...]]:
+    """Return the lines of cells side by side."""
+    wrapped = [textwrap.wrap(cell, size) for cell, size in zip(cells, sizes)]
+    return list(itertools.zip_longest(*wrapped, fillvalue=""))
+
+
+def _line(cells: Iterable[str], sizes: list[int]) -> str:
+    padded = (cell + " " * (size - _width(cell)) for cell, size in zip(cells, sizes))
+    return "  ".join(padded).rstrip()
+
+
+def _width(cell: str) -> int:
+    """Return the columns of a text: accents that are characters of their own take none."""
+    return sum(unicodedata.combining(character) == 0 for character in cell)
