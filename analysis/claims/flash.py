@@ -326,6 +326,7 @@ def _beta(kind: str, n: int) -> float:
 def length_or_chunk() -> Iterator[Check]:
     """N = 1024, c = 256."""
     yield equal("gain, length", 1.0, max(_gains(causal=False, normaliser="length")))
+    yield equal("gain, as it is by default", 1.0, max(_gains(causal=False)))
     yield equal("gain, chunk", N / C, max(_gains(causal=False, normaliser="chunk")))
 
 

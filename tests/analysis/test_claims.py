@@ -1,0 +1,391 @@
+"""The ledger of claims: complete, judged as expected, and turned to "fails" by planted bugs."""
+
+import ast
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis import claims, dependent_supports, describe, inputs, moments, operations, positions
+from analysis.claims import evidence
+from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, verdict
+from analysis.positions import Head
+from approx import attention, flash
+from approx.base import Moments
+from approx.flash import GatedUnit
+from approx.parts import Support
+from approx.polynomials import monomials
+from approx.polynomials.polynomial import Polynomial
+from approx.polynomials.taylor import Taylor
+from approx.polynomials.tensor_power import TensorPower
+from approx.random_features import features
+from approx.random_features.positive import Positive
+from approx.scatterbrain import Scatterbrain
+from approx.sparse import hashing, pattern
+from approx.sparse.sliding_window import SlidingWindow
+from figures.cli import main
+
+FOLDER = Path(claims.__file__).parent
+CLAIMS = [
+    "ILA-1", "ILA-2", "ILA-3", "ILA-4", "ILA-5", "ILA-6", "ILA-7", "ILA-8",
+    "ILA-9", "ILA-10", "ILA-11", "ILA-12",
+    "SB-1", "SB-2", "SB-3", "SB-4", "SB-5", "SB-6", "SB-7", "SB-8", "SB-9", "SB-10",
+    "DIET-1", "DIET-2", "DIET-3", "DIET-4",
+    "ATT-1", "ATT-2", "ATT-3", "ATT-4", "ATT-5", "ATT-6", "ATT-7",
+    "FL-1", "FL-2", "FL-3", "FL-4", "FL-5", "FL-6", "FL-7", "FL-8",
+    "FL-9", "FL-10", "FL-11", "FL-12", "FL-13", "FL-14", "FL-15",
+]  # fmt: skip
+ERRATA = [
+    "ILA-Ea", "ILA-Eb", "ILA-Ec", "ILA-Ed", "ILA-Ee", "ILA-Ef", "ILA-Eg", "ILA-Eh",
+    "SB-Ea", "SB-Eb", "SB-Ec", "SB-Ed", "SB-Ee", "SB-Ef", "SB-Eg", "SB-Eh",
+    "DIET-Ea", "DIET-Eb", "DIET-Ec", "DIET-Ed", "DIET-Ee", "DIET-Ef",
+    "ATT-Ea", "ATT-Eb", "ATT-Ec", "ATT-Ed", "ATT-Ee", "ATT-Ef", "ATT-Eg",
+    "FL-Ea", "FL-Eb", "FL-Ec", "FL-Ed", "FL-Ee", "FL-Ef",
+]  # fmt: skip
+CONDITIONAL = [
+    "ILA-8", "ILA-9", "ILA-10", "ILA-11", "SB-7", "SB-9", "ATT-2", "ATT-6", "ATT-7",
+    "FL-7", "FL-8",
+]  # fmt: skip
+WRONG = ["FL-15"]  # a claim of a comment that is no erratum of the table
+
+
+@pytest.fixture(scope="module")
+def found():
+    return claims.check()
+
+
+def test_every_claim_is_there_once(found):
+    assert sorted(claim.id for claim in found) == sorted(CLAIMS + ERRATA)
+    assert [claim.id for claim in found] == claims.ids()
+    assert {claim.document for claim in found} == set(claims.DOCUMENTS)
+
+
+def test_verdicts(found):
+    expected = dict.fromkeys(CLAIMS, HOLDS) | dict.fromkeys(CONDITIONAL, CONDITION)
+    expected |= dict.fromkeys(ERRATA + WRONG, CORRECTED)
+    assert {claim.id: claim.verdict for claim in found} == expected
+
+
+def test_every_claim_has_its_numbers(found):
+    for claim in found:
+        assert claim.statement.endswith(".")
+        assert claim.source
+        assert claim.expected.keys() == claim.observed.keys()
+        for value in claim.observed.values():
+            assert np.isfinite(value).all()
+    assert len({claim.statement for claim in found}) == len(found)
+
+
+def test_no_observed_number_is_written_down():
+    """What a check is told was observed holds a name: it is computed."""
+    makers, seen = {"equal", "near", "sampled", "at_most", "above"}, 0
+    for path in FOLDER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in makers:
+                names = [n for n in ast.walk(node.args[2]) if isinstance(n, ast.Name)]
+                assert names, f"{path.name}:{node.lineno}"
+                seen += 1
+    assert seen > 150
+
+
+def test_ids_and_their_beginnings_choose():
+    assert [c.id for c in claims.check("FL-1", "diet-ea")] == ["DIET-Ea", "FL-1"]
+    assert [c.id for c in claims.check("DIET")] == [x for x in claims.ids() if x[:4] == "DIET"]
+    with pytest.raises(ValueError, match=r"unknown claim 'FLL', did you mean FL\?"):
+        claims.check("FLL")
+
+
+def test_the_same_numbers_each_time():
+    assert claims.check("ILA-2", "SB-Ed") == claims.check("ILA-2", "SB-Ed")
+
+
+# What a verdict is made of
+
+
+def test_a_verdict_needs_what_it_says():
+    right, wrong = evidence.equal("x", 1, 1), evidence.equal("x", 1, 2)
+    assert verdict([right]) == HOLDS
+    assert verdict([right, wrong]) == verdict([]) == FAILS
+    assert verdict([right, evidence.without(wrong)]) == CONDITION
+    assert verdict([right, evidence.without(wrong), evidence.printed(wrong)]) == CORRECTED
+    assert verdict([right, evidence.printed(right)]) == FAILS
+    assert verdict([right, evidence.without(right)]) == FAILS
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_finite_proves_nothing(value):
+    checks = [evidence.near("x", 1.0, value, 0.1), evidence.at_most("x", 1.0, value)]
+    for check in checks:
+        assert not check.agrees
+        assert not evidence.printed(check).agrees
+    assert not evidence.above("x", 1.0, math.nan).agrees
+
+
+def test_two_checks_of_one_name_are_refused():
+    def checks():
+        yield evidence.equal("x", 1, 1)
+        yield evidence.equal("x", 1, 1)
+
+    entry = evidence.claim("FL-0", "Twice.", "nowhere")(checks)
+    with pytest.raises(ValueError, match="FL-0: two checks have one name"):
+        entry.judge()
+
+
+# The command
+
+
+def test_json_is_for_machines(capsys):
+    assert main(["claims", "--json", "FL-7", "DIET", "ILA-Ef"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 12
+    for row in rows:
+        keys = ["id", "document", "statement", "source", "expected", "observed", "verdict"]
+        assert list(row) == keys
+        assert row["document"] == row["id"].split("-")[0]
+        assert row["verdict"] in claims.VERDICTS
+        assert row["expected"].keys() == row["observed"].keys()
+        assert all(isinstance(x, str) for x in row["expected"].values())
+        assert all(isinstance(x, int | float | list) for x in row["observed"].values())
+
+
+def test_the_table_is_as_wide_as_the_terminal(capsys, monkeypatch):
+    for width in (80, 132):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert main(["claims", "DIET-E", "FL-7"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= width
+        assert lines[0].split()[:2] == ["id", "verdict"]
+        assert lines[-1] == "7 claims: 1 holds with a condition, 6 corrected"
+
+
+def test_a_claim_that_fails_is_exit_status_1(capsys, monkeypatch):
+    monkeypatch.setattr(operations, "gated_unit_parameters", lambda d, e, s=0: 4 * d * e)
+    assert main(["claims", "FL-4"]) == 1
+    assert "1 claims: 1 fails" in capsys.readouterr().out
+    assert main(["claims", "FL-99"]) == 1
+    assert "unknown claim 'FL-99'" in capsys.readouterr().err
+
+
+# Planted bugs
+
+
+def _linear_scores(Q, K, W_q, W_k, w_v):
+    return (np.asarray(Q) @ W_q.T @ w_v)[:, None] + np.asarray(K) @ W_k.T @ w_v
+
+
+def _printed_normaliser(original):
+    return lambda n, size, *, causal=False, normaliser=None: original(
+        n, size, causal=causal, normaliser=normaliser or ("printed" if causal else "chunk")
+    )
+
+
+def _same_corner(original):
+    def construction(n, d, d_h, d_p):
+        return original(n, d, d_h, d_p)._replace(relative=np.eye(n, d_p))
+
+    return construction
+
+
+def _unprojected(original):
+    def changed(self):
+        n = len(self.X)
+        return np.broadcast_to(self.X @ self.X.T, (*self.W_q.shape[:-2], n, n))
+
+    return changed
+
+
+def _without_factorials(original):
+    return lambda self, bound=math.inf: Polynomial.of(np.ones(self.degree + 1), bound=bound)
+
+
+def _more_variance(factor):
+    def wrap(original):
+        def changed(self, Q, K):
+            bias, log = original(self, Q, K)
+            return Moments(bias, log + math.log(factor))
+
+        return changed
+
+    return wrap
+
+
+def _wrong_deficit(original):
+    def changed(x):
+        return original(x) | {"entropy": np.log(x.shape[-1]) - x.var(axis=-1)}
+
+    return changed
+
+
+def _all_valid(original):
+    return lambda scores: (original(scores)[0], 0.0)
+
+
+BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
+    "FLASH divides by what is printed, or by the chunk": (
+        flash, "normalisers", _printed_normaliser, "FL-6 FL-7 FL-14 FL-Ea",
+    ),
+    "relu² is not divided by s": (
+        attention, "relu_squared",
+        lambda f: lambda Q, K, scaling="ns": f(Q, K, scaling=scaling) * np.shape(Q)[1], "FL-2",
+    ),
+    "relu² is divided by n twice under both scalings": (
+        attention, "relu_squared", lambda f: lambda Q, K, scaling="ns": f(Q, K, scaling="n2"),
+        "FL-2 FL-3",
+    ),
+    "relu is forgotten": (
+        attention, "relu_squared",
+        lambda f: lambda Q, K, scaling="ns": (Q @ K.T) ** 2 / (len(K) * Q.shape[1]), "FL-2 FL-10",
+    ),
+    "chunks are one too long": (
+        pattern, "same_chunk", lambda f: lambda places, l, size: f(places, l, size + 1), "FL-5",
+    ),
+    "the gate is left out": (
+        GatedUnit, "combine",
+        lambda f: lambda self, X, A=None, gate=True: f(self, X, A, gate=False), "FL-1",
+    ),
+    "the sparsity index has the factor 1/n": (
+        describe, "sparsity",
+        lambda f: lambda x, q=1, p=2: f(x, q, p) / np.shape(x)[-1] ** (1 / p), "FL-11 FL-Ed",
+    ),
+    "the deficit of entropy is σ²": (
+        describe, "weight_statistics", _wrong_deficit, "FL-12 FL-13 FL-Ef",
+    ),
+    "log-n scaling forgets its base": (
+        attention, "log_length_scale", lambda f: lambda n, d: math.log(n) / math.sqrt(d), "FL-13",
+    ),
+    "l₂ is l₁": (
+        describe, "norm", lambda f: lambda x, p: f(x, 1 if p == 2 else p), "FL-15",
+    ),
+    "a gated unit has 4de parameters": (
+        operations, "gated_unit_parameters", lambda f: lambda d, e, s=0: 4 * d * e, "FL-4",
+    ),
+    "running sums of all heads are counted as one": (
+        operations, "parallel_causal_memory", lambda f: lambda b, h, n, s: f(b, 1, n, s), "FL-8",
+    ),
+    "dot products are not divided by √d": (
+        attention, "dot_product_attention",
+        lambda f: lambda Q, K, V, **k: f(Q, K, V, scale=1.0, **k), "ILA-Ec ATT-4 ATT-Ed",
+    ),
+    "inputs are divided by d, not √d": (
+        inputs.Inputs, "_root", lambda f: lambda self: f(self) / self.d**0.25, "ATT-5",
+    ),
+    "regression is without ½": (
+        attention, "nadaraya_watson", lambda f: lambda Q, K, w=1.0: f(Q, K, w=2 * w),
+        "ATT-1 ATT-2 ATT-Ee",
+    ),
+    "|k|² is without ½": (
+        attention, "regression_logits",
+        lambda f: lambda Q, K: f(Q, K) - 0.5 * np.square(K).sum(axis=1), "ATT-2",
+    ),
+    "additive scores are linear": (
+        attention, "additive_scores", lambda f: _linear_scores, "ATT-3",
+    ),
+    "softmax's derivative is that of its diagonal": (
+        attention, "jacobian_norm", lambda f: lambda p: np.sqrt(np.square(p).sum(axis=-1)), "ATT-6",
+    ),
+    "negative weights are not counted": (attention, "simple_normalisation", _all_valid, "ATT-7"),
+    "positions stand in the same corner": (
+        positions, "construction", _same_corner, "DIET-2 DIET-Eb DIET-Ef",
+    ),
+    "positions at the logits are lost": (
+        Head, "at_logits", lambda f: lambda self: self._replace(P=0 * self.P).at_input(),
+        "DIET-2 DIET-Ec DIET-Ed",
+    ),
+    "the head does not project": (
+        Head, "at_input", _unprojected,
+        "DIET-1 DIET-3 DIET-4 DIET-Ee",
+    ),
+    "the bound is one too low": (
+        positions, "bound_at_logits", lambda f: lambda *sizes: f(*sizes) - 1, "DIET-2 DIET-Ed",
+    ),
+    "ranks are taken after exp only": (
+        positions, "ranks", lambda f: lambda x: dict.fromkeys(f(x), f(x)["exp"]),
+        "DIET-1 DIET-4 DIET-Ee",
+    ),
+    "features are without |x|²/2": (
+        features, "half_square", lambda f: lambda x: 0 * f(x), "ILA-2 SB-4 SB-7",
+    ),
+    "features have |x|² for |x|²/2": (
+        features, "half_square", lambda f: lambda x: 2 * f(x), "ILA-2 SB-4",
+    ),
+    "features are not divided by √m": (
+        features, "exponentials",
+        lambda f: lambda q, k, half: f(q, k, 0 * half), "ILA-2 ILA-3 SB-4",
+    ),
+    "features are divided by m": (
+        features, "exponentials", lambda f: lambda q, k, half: f(q, k, 2 * half), "ILA-2 SB-4",
+    ),
+    "Taylor's coefficients are 1, not 1/j!": (
+        Taylor, "polynomial", _without_factorials, "ILA-4 ILA-6 ILA-Ea ILA-Eg",
+    ),
+    "tensor powers are (1 + x)ⁿ": (
+        TensorPower, "polynomial",
+        lambda f: lambda self, bound=math.inf: Polynomial.of(
+            [math.comb(self.n, j) for j in range(self.n + 1)]
+        ),
+        "ILA-Eh",
+    ),
+    "monomials have no multinomial weights": (
+        monomials, "multinomials", lambda f: lambda d, n: np.ones_like(f(d, n)),
+        "ILA-4 ILA-5 ILA-7",
+    ),
+    "a monomial too many is counted": (
+        monomials, "width", lambda f: lambda d, n: f(d, n) + 1, "ILA-8 ILA-Eb",
+    ),
+    "linear attention divides by l, not by row sums": (
+        attention, "linear_attention",
+        lambda f: lambda a, b, V, **k: f(a, b, V, **k | {"normalise": False}) / len(V), "ILA-1",
+    ),
+    "features are counted for 5 %": (
+        moments, "features_needed", lambda f: lambda m, e, q, k: f(m, e / 2, q, k), "ILA-12",
+    ),
+    "the variance is e^{|q+k|²}": (
+        Positive, "moments", _more_variance(math.e / (math.e - 1)), "SB-4 ILA-Ef",
+    ),
+    "Scatterbrain's variance has p for 1 − p": (
+        Scatterbrain, "moments", _more_variance(0.3 / 0.7), "SB-8",
+    ),
+    "the support comes from the features' own draws": (
+        Scatterbrain, "approximate", lambda f: dependent_supports.LargestEstimates.approximate,
+        "SB-7 SB-Eb",
+    ),
+    "the support adds to the features": (
+        Support, "replaces", lambda f: False, "SB-5 SB-10 SB-Ea",
+    ),
+    "hyperplanes are off the origin": (
+        hashing, "sign", lambda f: lambda x, w: np.asarray(x @ w.T >= 0.5, np.int64), "SB-6",
+    ),
+    "windows are one too wide": (
+        SlidingWindow, "columns",
+        lambda f: lambda self, *a: f(dataclasses.replace(self, width=self.width + 1), *a), "SB-6",
+    ),
+    "φ(q)·φ(k) on the support is not counted": (
+        operations, "scatterbrain",
+        lambda f: lambda n, d, m, s: f(n, d, m, s)._replace(correction=2 * n * s * d),
+        "SB-9 SB-Ee",
+    ),
+    "keys are counted off by one": (
+        operations, "exact_attention", lambda f: lambda n, d: f(n + 1, d), "SB-1 SB-9 ILA-1",
+    ),
+    "weights have no bias": (
+        moments, "normalised_moments",
+        lambda f: lambda *a: f(*a)._replace(bias=np.full((1, 10), 1e-9)), "SB-Ef",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_turn_verdicts(bug, monkeypatch):
+    where, name, wrong, seen_by = BUGS[bug]
+    monkeypatch.setattr(where, name, wrong(getattr(where, name)))
+    judged = {claim.id: claim.verdict for claim in claims.check(*seen_by.split())}
+    assert judged == dict.fromkeys(seen_by.split(), FAILS)
+
+
+def test_bugs_are_planted_under_every_document():
+    seen = {one.split("-")[0] for bug in BUGS.values() for one in bug[3].split()}
+    assert seen == set(claims.DOCUMENTS)
+    assert dataclasses.is_dataclass(claims.Claim)
