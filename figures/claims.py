@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import textwrap
 import unicodedata
 from collections import Counter
@@ -17,6 +18,10 @@ from analysis.claims.evidence import Value, text
 
 HEADS = ("id", "verdict", "statement", "quantity", "expected", "observed")
 NARROWEST = 80
+UNBROKEN = "\N{NO-BREAK SPACE}"
+SCRIPT = re.compile(
+    r"\^(\{[^{}]*\}|[A-Za-z0-9]+)|(?:(?<=\b[^\W\d_])|(?<=[A-Z]\*))_(\{[^{}]*\}|[A-Za-z0-9]+)"
+)
 
 
 def rows(claims: Iterable[Claim]) -> list[dict[str, Any]]:
@@ -55,6 +60,49 @@ def frame(claims: Iterable[Claim]) -> pd.DataFrame:
         ],
         columns=list(columns),
     )  # fmt: skip
+
+
+def in_markdown(table: pd.DataFrame, *, errata: bool) -> pd.DataFrame:
+    """Return one row a claim, or an erratum, of a `frame`, in Markdown.
+
+    What was observed is followed by what was expected, in parentheses.
+    """
+    part = table[table.id.str.contains("-E") == errata]
+    observed, expected = (part[x].str.replace(" ", UNBROKEN) for x in ("observed", "expected"))
+    found = (part.quantity + ": " + observed + " (" + expected + ")").groupby(part.id)
+    first = part.drop_duplicates("id").set_index("id", drop=False)
+    columns = {
+        "id": first.id,
+        "as it is right" if errata else "claim": first.statement.map(typeset),
+        "observed (expected)": found.agg("; ".join).map(typeset),
+        "verdict": first.verdict,
+    }
+    return pd.DataFrame(columns).loc[first.index]
+
+
+def typeset(text: str) -> str:
+    """Return plain text as Markdown: nothing in it is markup but raised and lowered letters.
+
+    A bar is left as it is: in a table it is escaped with the others. Lines do not break at "=".
+
+    Examples
+    --------
+    >>> print(typeset("e^{q·k} of rank ≤ d_h"))
+    e^q·k^ of rank ≤ d~h~
+    """
+    text = re.sub("(?<![A-Z])-(?=[0-9])", "−", text)
+    text = text.replace(" = ", f"{UNBROKEN}={UNBROKEN}")
+    parts, start = [], 0
+    for match in SCRIPT.finditer(text):
+        mark = "^" if match[1] else "~"
+        inside = _escaped((match[1] or match[2]).strip("{}")).replace(" ", "\\ ")
+        parts += [_escaped(text[start : match.start()]), f"{mark}{inside}{mark}"]
+        start = match.end()
+    return "".join([*parts, _escaped(text[start:])])
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"""([\\`*_{}\[\]<>#^~$@&"'])""", r"\\\1", text)
 
 
 def counts(verdicts: Iterable[str]) -> str:

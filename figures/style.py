@@ -199,6 +199,14 @@ def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
     )  # fmt: skip
 
 
+def save_table(name: str, table: pd.DataFrame, folder: Path) -> Path:
+    """Write FOLDER/data/NAME.csv; the same bytes each time."""
+    path = folder / "data" / f"{name}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(path, index=False, encoding="utf-8", lineterminator="\n")
+    return path
+
+
 def save(
     name: str,
     table: pd.DataFrame,
@@ -217,6 +225,7 @@ def save(
     written = [files.inside(folder, folder / "data" / f"{name}.csv")]
     with files.replacing(written[0]) as temporary:
         table.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
+    written = [save_table(name, table, folder)]
     plots = folder / "figures"
     undated: dict[str, dict[str, Any]] = {
         "pdf": {"CreationDate": None},

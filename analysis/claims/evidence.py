@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 HOLDS, CONDITION, CORRECTED, FAILS = "holds", "holds with a condition", "corrected", "fails"
 Z = 5.0  # standard errors that a sample may be off
+ROUNDING = 1e-14  # below it a difference is that of the machine
 
 Value = float | int | tuple[int, ...]
 
@@ -44,15 +45,17 @@ class Check(NamedTuple):
 
 
 def text(value: Value) -> str:
-    """Return a number as tables show it.
+    """Return a number as tables show it: what is rounding only is not spelt out.
 
     Examples
     --------
-    >>> text(4161), text(0.60653066), text((3, 2))
-    ('4161', '0.6065', '3 × 2')
+    >>> text(4161), text(0.60653066), text((3, 2)), text(2.2e-16)
+    ('4161', '0.6065', '3 × 2', '< 1e-14')
     """
     if isinstance(value, tuple):
         return " × ".join(map(str, value))
+    if 0 < abs(value) < ROUNDING:
+        return f"< {ROUNDING:g}"
     whole = isinstance(value, int) or (value == round(value) if abs(value) < 1e9 else False)
     return str(int(value)) if whole else f"{value:.4g}"
 

@@ -15,11 +15,12 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis import files
+from analysis.claims import DOCUMENTS, check
 from analysis.describe import describe
 from analysis.inputs import Inputs
 from approx import parse
 from approx.polynomials.monomials import width
-from figures import error, moments, style
+from figures import claims, error, moments, style
 from figures.gallery import FIGURES
 from figures.profile import Profile
 from figures.report.convert import to_html, to_pdf
@@ -51,6 +52,10 @@ def build(profile: Profile, out: Path, *, command: str | None = None) -> None:
         tables[name] = module.compute(profile)
         style.save(name, tables[name], module.draw(tables[name]), out)
         seconds[name] = time.perf_counter() - start
+    start = time.perf_counter()
+    tables["claims"] = claims.frame(check(progress=profile.progress))
+    style.save_table("claims", tables["claims"], out)
+    seconds["claims"] = time.perf_counter() - start
     text = render(profile, tables, command)
     with files.replacing(out / "report.md") as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -84,7 +89,7 @@ def render(profile: Profile, tables: dict[str, pd.DataFrame], command: str) -> s
         comment_start_string="<#",  # {# begins an identifier in pandoc's Markdown
         comment_end_string="#>",
     )
-    errors, price = tables["error"], tables["price"]
+    errors, price, ledger = tables["error"], tables["price"], tables["claims"]
     best = best_methods(errors)
     d = max(x.d for x in profile.inputs)
     context = {
@@ -106,6 +111,9 @@ def render(profile: Profile, tables: dict[str, pd.DataFrame], command: str) -> s
         "target": f"{moments.TARGET:.0%}".replace("%", " %"),
         "pursuit_sentence": pursuit_sentence(price),
         "findings": " ".join(findings(errors, best)),
+        "claims_sentence": claims_sentence(ledger),
+        "claims_table": markdown(claims.in_markdown(ledger, errata=False)),
+        "errata_table": markdown(claims.in_markdown(ledger, errata=True)),
         "command": command,
     }
     return environment.from_string(source).render(context).rstrip() + "\n"
@@ -234,6 +242,18 @@ def pursuit_sentence(price: pd.DataFrame) -> str:
         f"that costs. Of the softmax rows at t = 1 it makes ({'; '.join(found)}), on {dearer} of "
         f"{len(wide)} inputs more than the {part.l.iloc[0]} values of the exact row. At a budget, "
         "GoDec is the oracle."
+    )
+
+
+def claims_sentence(ledger: pd.DataFrame) -> str:
+    """Return how many claims there are of each verdict, and what their ids begin with."""
+    each = ledger.drop_duplicates("id")
+    errata = each.id.str.contains("-E")
+    names = ", ".join(f"{key} *{title}*" for key, title in DOCUMENTS.items())
+    return (
+        f"The ids name the documents: {names}. Verdicts of {int((~errata).sum())} claims: "
+        f"{claims.counts(each.verdict[~errata])}; of {int(errata.sum())} errata: "
+        f"{claims.counts(each.verdict[errata])}."
     )
 
 

@@ -1,15 +1,24 @@
 """The report: everything is there, twice the same bytes, numbers from tables, an edit survives."""
 
 import dataclasses
+import functools
 import json
 import re
 
 import pandas as pd
 import pytest
 
-from analysis import inputs
+from analysis import claims, inputs
 from figures.profile import Profile
 from figures.report import build as report
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_ledger():
+    """Check the claims once for all reports: tests/analysis/test_claims.py checks them again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "check", functools.cache(report.check))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +43,18 @@ def test_all_parts_are_there(made):
             f"data/{name}.csv",
             *(f"figures/{name}.{x}" for x in ("svg", "pdf", "png")),
         } <= names
+
+
+def test_every_claim_is_in_the_report_with_its_numbers(made):
+    table = pd.read_csv(made / "data" / "claims.csv")
+    assert list(dict.fromkeys(table.id)) == claims.ids()
+    text = (made / "report.md").read_text("utf-8")
+    rows = re.findall(r"^\| ((?:ILA|SB|DIET|ATT|FL)-\w+) \|", text, re.MULTILINE)
+    assert sorted(rows) == sorted(claims.ids())
+    assert [row for row in rows if "-E" in row] == rows[-35:]  # errata in a table of their own
+    assert re.search(r"the printed normaliser: 64 \(not\s1\)", text)
+    page = (made / "index.html").read_text("utf-8")
+    assert all(f"<td>{one}</td>" in page for one in claims.ids())
 
 
 def test_the_page_is_self_contained(made):
