@@ -102,6 +102,11 @@ def test_the_same_numbers_each_time():
     assert claims.check("ILA-2", "SB-Ed") == claims.check("ILA-2", "SB-Ed")
 
 
+def test_the_readme_counts_them():
+    text = (FOLDER.parents[1] / "README.md").read_text("utf-8")
+    assert f"checks {len(claims.ids())} statements of five documents" in text
+
+
 # What a verdict is made of
 
 
@@ -378,11 +383,12 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_planted_bugs_turn_verdicts(bug, monkeypatch):
+def test_planted_bugs_turn_verdicts(bug, monkeypatch, killed):
     where, name, wrong, seen_by = BUGS[bug]
     monkeypatch.setattr(where, name, wrong(getattr(where, name)))
     judged = {claim.id: claim.verdict for claim in claims.check(*seen_by.split())}
     assert judged == dict.fromkeys(seen_by.split(), FAILS)
+    killed(bug, math.inf)
 
 
 def test_bugs_are_planted_under_every_document():
