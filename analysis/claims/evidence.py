@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike
 
 HOLDS, CONDITION, CORRECTED, FAILS = "holds", "holds with a condition", "corrected", "fails"
 Z = 5.0  # standard errors that a sample may be off
+TIGHT = 1e-12  # relative difference of two ways to compute a small array: some 10⁴ roundings
+TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of every claim about temperature
 ROUNDING = 1e-14  # below it a difference is that of the machine
 
 Value = float | int | tuple[int, ...]
