@@ -217,6 +217,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     import shutil
 
     from analysis.claims import check
+    from analysis.claims.evidence import FAILS
     from figures.claims import rows, table
 
     found = check(*arguments.ids, progress=sys.stderr.isatty())
@@ -224,7 +225,7 @@ def _claims(arguments: argparse.Namespace) -> int:
         print(json.dumps(rows(found), ensure_ascii=False, indent=2))
     else:
         print(table(found, shutil.get_terminal_size((120, 24)).columns))
-    return int(any(claim.verdict == "fails" for claim in found))
+    return int(any(claim.verdict == FAILS for claim in found))
 
 
 def _capture(arguments: argparse.Namespace) -> int:
