@@ -1,34 +1,39 @@
-"""Methods × inputs × temperatures × trials → one tidy table.
+"""Methods × inputs × temperatures × budgets × trials → one tidy table.
 
-A *cell* is one (input, method, trial) and holds all temperatures. Its seed is made from what the
-cell is, not from when it runs, so serial and parallel runs give the same bits; temperatures of a
-cell share their draws.
+A *cell* is one (input, method at its budget, trial) and holds all temperatures. Its seed is made
+from what the cell is, not from when or where it runs, so every engine gives the same bits;
+temperatures of a cell share their draws.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
-import operator
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import joblib
 import numpy as np
 import pandas as pd
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from analysis import budget as budgets
-from analysis import metrics
+from analysis import budget as matching
+from analysis import engines, metrics, table
+from analysis.engines import Failure
 from analysis.inputs import Inputs
+from analysis.store import CellsFailed, Store
+from analysis.table import COLUMNS as COLUMNS
+from analysis.table import Row
 from approx import checks, memory
 from approx.base import Approximation, Method
+from approx.threads import one_thread
 
-COLUMNS = (
-    "input", "layer", "head", "n", "l", "d", "temperature",
-    "method", "budget", "trial", "metric", "value", "stderr",
-)  # fmt: skip
+CELL_BYTES = 1000  # of a cell in a plan, about
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,7 +46,7 @@ def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
     return compared | {
         "rank": float(approximation.rank),
         "nnz": float(approximation.nnz),
-        "values_per_row": budgets.values_per_row(approximation),
+        "values_per_row": matching.values_per_row(approximation),
     }
 
 
@@ -51,11 +56,27 @@ def seed_sequence(root: int, *what: str | int) -> np.random.SeedSequence:
     return np.random.SeedSequence(root, spawn_key=tuple(np.frombuffer(key, np.uint32).tolist()))
 
 
+@functools.cache
+def version() -> str:
+    """Return the version of this package."""
+    return metadata.version("expqk")
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cell:
-    """One method on one head in one trial, at every temperature."""
+    """One method on one head in one trial, at every temperature; the head itself is elsewhere.
 
-    inputs: Inputs
+    Parameters
+    ----------
+    place : int
+        Which head of the plan.
+    content : str
+        The digest of that head.
+    """
+
+    place: int
+    name: str
+    content: str
     method: Method
     label: str
     budget: float
@@ -64,15 +85,17 @@ class Cell:
     seed: int
     measure: Measure
     memory_limit: int | None
+    version: str
 
-    def run(self) -> list[tuple[Any, ...]]:
-        """Return the rows of this cell, on one thread."""
+    def run(self, x: Inputs) -> list[Row]:
+        """Return the rows of this cell on its head, on one thread."""
+        if version() != self.version:
+            raise RuntimeError(f"this worker has expqk {version()}, the sweep {self.version}")
         memory.set_limit(self.memory_limit)
-        x = self.inputs
         rows = []
-        seed = seed_sequence(self.seed, x.digest(), str(self.method), self.trial)
+        seed = seed_sequence(self.seed, self.content, self.label, self.trial)
         head = (x.name, x.layer, x.head, x.n, x.l, x.d)
-        with threadpool_limits(1):
+        with one_thread():
             for t in self.temperatures:
                 at = x.at_temperature(t)
                 rng = np.random.default_rng(seed)
@@ -83,38 +106,129 @@ class Cell:
                     for name, value in found.items()
                     if not name.endswith("_stderr")
                 ]  # fmt: skip
-        return rows
+        return [table.typed(row) for row in rows]
+
+    def about(self) -> dict[str, Any]:
+        """Return all that decides the numbers of this cell.
+
+        Raises
+        ------
+        TypeError
+            The measure has no name of its own, such as a lambda or a partial.
+        """
+        name = getattr(self.measure, "__qualname__", "<")
+        if "<" in name:
+            raise TypeError(f"a store needs a measure with a name, got {self.measure!r}")
+        return {
+            "input": self.name,
+            "content": self.content,
+            "method": self.label,
+            "budget": self.budget,
+            "trial": self.trial,
+            "temperatures": list(self.temperatures),
+            "seed": self.seed,
+            "measure": f"{self.measure.__module__}.{name}",
+            "version": self.version,
+        }
+
+    @functools.cached_property
+    def key(self) -> str:
+        """A hash of all that: the name of the cell in a store."""
+        return hashlib.sha256(json.dumps(self.about(), sort_keys=True).encode()).hexdigest()
 
 
-def cells(
+class Plan(NamedTuple):
+    """The cells of a sweep, in the order of its table.
+
+    Attributes
+    ----------
+    heads : list of Inputs
+    cells : list of Cell
+    absent : list of (method, budget, input)
+        What does not fit.
+    """
+
+    heads: list[Inputs]
+    cells: list[Cell]
+    absent: list[tuple[str, float, str]]
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of the cells in a store."""
+        return [cell.key for cell in self.cells]
+
+    def shard(self, index: int, count: int) -> Plan:
+        """Return part ``index`` (1 … count) of the cells, chosen by their keys alone."""
+        checks.integer("shards", count, least=1)
+        checks.integer("shard", index, least=1, most=count)
+        return self._replace(cells=[c for c in self.cells if int(c.key, 16) % count == index - 1])
+
+
+def plan(
     methods: Sequence[Method],
-    inputs: Sequence[Inputs],
+    inputs: Sequence[Inputs] | Inputs,
     temperatures: Sequence[float],
     *,
     trials: int,
     seed: int,
-    budget: float | None = None,
+    budget: float | Sequence[float] | None = None,
     measure: Measure = errors,
-) -> Iterator[Cell]:
-    """Yield the cells of a sweep in order; deterministic methods have one trial, called −1."""
-    for whole in inputs:
-        for x in whole.heads():
+) -> Plan:
+    """Return the cells of a sweep; deterministic methods have one trial, called −1.
+
+    Parameters and errors are those of `sweep`.
+    """
+    if isinstance(inputs, Inputs):
+        inputs = [inputs]
+    single = budget is None or np.ndim(budget) == 0
+    budgets: list[Any] = [budget] if single else list(budget)  # type: ignore[arg-type]
+    checks.integer("trials", trials, least=1)
+    checks.integer("seed", seed, least=0)
+    grids = {
+        "methods": methods, "inputs": inputs, "temperatures": temperatures, "budgets": budgets,
+    }  # fmt: skip
+    for name, grid in grids.items():
+        if not len(grid):
+            raise ValueError(f"{name} must not be empty")
+    for method in methods:
+        checks.instance("every method", method, Method, "a method")
+    for x in inputs:
+        checks.instance("every input", x, Inputs, "an Inputs")
+    at = tuple(checks.positive("temperature", t) for t in temperatures)
+    sizes = [None if b is None else checks.positive("budget", b) for b in budgets]
+    if sizes == [None] and (open_ := [str(m) for m in methods if m.is_template]):
+        raise ValueError(f"{open_[0]} is a template: give its size, or a budget")
+    for name, values in (
+        ("temperature", list(temperatures)), ("budget", budgets), ("method", [*map(str, methods)]),
+    ):  # fmt: skip
+        if twice := next((v for i, v in enumerate(values) if v in values[:i]), None):
+            raise ValueError(f"{name} {twice} is given twice")
+    heads = [x for whole in inputs for x in whole.heads()]
+    count = len(heads) * len(sizes) * len(methods) * trials
+    memory.reserve(CELL_BYTES * count, f"a sweep of {count} cells", "trials, methods or inputs")
+    cells, absent = [], []
+    seen: set[tuple[Any, ...]] = set()
+    for place, x in enumerate(heads):
+        content = x.digest()
+        for size in sizes:
             chosen = list(methods)
-            if budget is not None:
-                chosen = budgets.match(methods, budget, x).fitting
+            if size is not None:
+                chosen, unfit = matching.match(methods, size, x)
+                absent += [(str(method), size, x.name) for method in unfit]
             for method in chosen:
+                label, paid = str(method), -1.0 if size is None else size
+                key = (x.name, x.layer, x.head, x.n, x.l, x.d, label, paid)
+                if key in seen:
+                    raise ValueError(f"{label} on {x.name} would be in the table twice: rename one")
+                seen.add(key)
                 for trial in range(trials) if method.uses_rng else (-1,):
-                    yield Cell(
-                        x,
-                        method,
-                        str(method),
-                        -1.0 if budget is None else float(budget),
-                        trial,
-                        tuple(float(t) for t in temperatures),
-                        seed,
-                        measure,
-                        memory.explicit_limit(),
-                    )
+                    cells.append(
+                        Cell(
+                            place, x.name, content, method, label, paid, trial, at, int(seed),
+                            measure, memory.explicit_limit(), version(),
+                        )
+                    )  # fmt: skip
+    return Plan(heads, cells, absent)
 
 
 def sweep(
@@ -124,13 +238,16 @@ def sweep(
     *,
     trials: int,
     seed: int,
-    budget: float | None = None,
+    budget: float | Sequence[float] | None = None,
     measure: Measure = errors,
+    store: str | Path | None = None,
     jobs: int = 1,
+    scheduler: Any = None,
+    retry_failed: bool = False,
     progress: bool = False,
     label: str = "cells",
 ) -> pd.DataFrame:
-    """Return one tidy table, a row a number.
+    """Return one tidy table, a row a number; the same, bit for bit, whatever runs it.
 
     Parameters
     ----------
@@ -144,13 +261,21 @@ def sweep(
         Independent draws of every random method.
     seed : int
         ≥ 0, of the whole sweep.
-    budget : float, optional
+    budget : float or sequence of float, optional
         Stored values per query row to which templates are filled; a method of which nothing
-        fits is absent here (`analysis.budget.match` names it).
+        fits is absent here (`plan` names it).
     measure : callable
         (approximation, inputs) → {metric: value}; by default every error.
+    store : str or Path, optional
+        A folder that keeps each cell as it finishes; what is in there already is not computed
+        again, so a sweep that was interrupted goes on. A cell that fails is recorded and does
+        not stop the others. `analysis.store.read` returns its table at any time.
     jobs : int
-        Processes (loky); the table is the same, bit for bit.
+        Processes (loky).
+    scheduler : str or distributed.Client, optional
+        Run on this Dask cluster: ``tcp://host:port``, or "local" for one of ``jobs`` processes.
+    retry_failed : bool
+        Try cells again that failed before.
     progress : bool
         Draw a bar on stderr, with this label.
 
@@ -162,42 +287,136 @@ def sweep(
     Raises
     ------
     ValueError
-        Nothing to do; a temperature ≤ 0; the same method (also once filled), input or
-        temperature twice.
+        Nothing to do; a temperature ≤ 0; the same method (also once filled), input, budget or
+        temperature twice; the store holds another sweep.
+    CellsFailed
+        In a store, at the end; without one, a cell's own error at once.
     """
-    if isinstance(inputs, Inputs):
-        inputs = [inputs]
-    checks.integer("trials", trials, least=1)
-    checks.integer("seed", seed, least=0)
     checks.integer("jobs", jobs, least=1)
-    for name, grid in (("methods", methods), ("inputs", inputs), ("temperatures", temperatures)):
-        if not len(grid):
-            raise ValueError(f"{name} must not be empty")
-    for method in methods:
-        checks.instance("every method", method, Method, "a method")
-    for x in inputs:
-        checks.instance("every input", x, Inputs, "an Inputs")
-    for t in temperatures:
-        checks.positive("temperature", t)
-    if budget is None and (open_ := [str(m) for m in methods if m.is_template]):
-        raise ValueError(f"{open_[0]} is a template: give its size, or a budget")
-    for name, values in (("temperature", list(temperatures)), ("method", [*map(str, methods)])):
-        if twice := next((v for i, v in enumerate(values) if v in values[:i]), None):
-            raise ValueError(f"{name} {twice} is given twice")
-    todo = list(
-        cells(
-            methods, inputs, temperatures, trials=trials, seed=seed, budget=budget, measure=measure
-        )
+    planned = plan(
+        methods, inputs, temperatures, trials=trials, seed=seed, budget=budget, measure=measure
     )
-    seen: set[tuple[Any, ...]] = set()
-    for cell in todo:
-        x = cell.inputs
-        key = (x.name, x.layer, x.head, x.n, x.l, x.d, cell.label, cell.trial)
-        if key in seen:
-            raise ValueError(f"{cell.label} on {x.name} would be in the table twice: rename one")
-        seen.add(key)
-    found = parallel(operator.methodcaller("run"), todo, jobs=jobs, progress=progress, label=label)
-    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    run = functools.partial(
+        outcomes, planned, jobs=jobs, scheduler=scheduler, progress=progress, label=label
+    )
+    if store is None:
+        found = {id(cell): rows for cell, rows in run(planned.cells)}
+        return table.frame(row for cell in planned.cells for row in found[id(cell)])
+    kept = Store(store)
+    kept.open(planned.keys, **described(planned))
+    if failed := fill(kept, planned, run, retry_failed=retry_failed):
+        raise CellsFailed(
+            f"{len(failed)} of {len(planned.cells)} cells failed, the others are in {store}; "
+            f"the first: {described_failure(kept, failed[0])}"
+        )
+    return kept.table(planned.keys)
+
+
+def described(planned: Plan) -> dict[str, Any]:
+    """Return what a store's manifest says of a sweep besides its cells."""
+    packages = ("expqk", "numpy", "scipy", "numba", "pandas")
+    return {
+        "seed": planned.cells[0].seed if planned.cells else None,
+        "versions": {name: metadata.version(name) for name in packages},
+    }
+
+
+def described_failure(store: Store, cell: Cell) -> str:
+    """Return in one line which cell failed, and how."""
+    found = store.failure(cell.key) or {}
+    what = str(found.get("message")).splitlines() or [""]
+    return f"{cell.label} on {cell.name}, trial {cell.trial}: {found.get('kind')}: {what[0]}"
+
+
+def outcomes(
+    planned: Plan,
+    cells: Sequence[Cell],
+    *,
+    jobs: int = 1,
+    scheduler: Any = None,
+    progress: bool = False,
+    label: str = "cells",
+    **how: Any,
+) -> Iterator[tuple[Cell, Any]]:
+    """Yield (cell, rows) as cells finish, behind a bar on stderr with the time left."""
+    found = engines.stream(Cell.run, cells, planned.heads, jobs=jobs, scheduler=scheduler, **how)
+    yield from tqdm(found, total=len(cells), disable=not progress, desc=label, leave=False)
+
+
+def fill(
+    store: Store,
+    planned: Plan,
+    run: Callable[..., Iterator[tuple[Cell, Any]]],
+    *,
+    retry_failed: bool = False,
+) -> list[Cell]:
+    """Run the cells that a store lacks, each written as it finishes; return those that failed.
+
+    They run in an order of chance: the time left is then foretold well, and two processes on one
+    store seldom meet at a cell.
+
+    Parameters
+    ----------
+    run : callable
+        `outcomes` of the plan, by some engine.
+    """
+    todo = [
+        cell
+        for cell in planned.cells
+        if not store.done(cell.key) and (retry_failed or store.failure(cell.key) is None)
+    ]
+    random.SystemRandom().shuffle(todo)
+    for cell, found in run(todo, guard=True, wanted=lambda cell: not store.done(cell.key)):
+        if isinstance(found, Failure):
+            store.fail(cell.key, found, **cell.about())
+        else:
+            store.write(cell.key, found)
+    return [cell for cell in planned.cells if store.failure(cell.key) is not None]
+
+
+class Checked(NamedTuple):
+    """What `verify` found: cells computed again, those that differ, those not done or altered."""
+
+    again: list[Cell]
+    differing: list[Cell]
+    missing: list[Cell]
+
+
+def verify(
+    store: Store,
+    planned: Plan,
+    *,
+    part: float = 0.05,
+    least: int = 3,
+    seed: int = 0,
+    run: Callable[..., Iterator[tuple[Cell, Any]]] | None = None,
+) -> Checked:
+    """Compute a random part of a store again and compare exactly.
+
+    Parameters
+    ----------
+    part : float
+        Of the cells that are done, in [0, 1].
+    least : int
+        Cells at least.
+    seed : int
+        Of the choice.
+    run : callable, optional
+        `outcomes` of the plan, by some engine.
+    """
+    if not 0 <= checks.number("part", part) <= 1:
+        raise ValueError(f"part must be in [0, 1], got {part}")
+    checks.integer("seed", seed, least=0)
+    done = [cell for cell in planned.cells if store.done(cell.key)]
+    missing = [cell for cell in planned.cells if not store.done(cell.key)]
+    count = min(len(done), max(checks.integer("least", least, least=0), round(part * len(done))))
+    again = [done[i] for i in np.random.default_rng(seed).choice(len(done), count, replace=False)]
+    differing = [
+        cell
+        for cell, rows in (run or functools.partial(outcomes, planned))(again)
+        if table.text(rows) != table.text(store.rows(cell.key) or [])
+    ]
+    return Checked(again, differing, missing)
 
 
 def parallel(
@@ -209,10 +428,7 @@ def parallel(
     label: str = "cells",
 ) -> list[R]:
     """Return function(argument) for each, in order; in processes of one thread each if jobs > 1."""
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-        results = joblib.Parallel(n_jobs=max(1, min(jobs, len(arguments))), return_as="generator")(
-            joblib.delayed(function)(argument) for argument in arguments
-        )
-        return list(
-            tqdm(results, total=len(arguments), disable=not progress, desc=label, leave=False)
-        )
+    results: Iterable[R] = engines.pool(jobs, "generator")(
+        joblib.delayed(function)(argument) for argument in arguments
+    )
+    return list(tqdm(results, total=len(arguments), disable=not progress, desc=label, leave=False))

@@ -15,10 +15,11 @@ fastmath={"contract", "nsz"}
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
-from numba import njit
+from numba import get_num_threads, njit, set_num_threads
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,3 +35,14 @@ def kernel(function: F) -> F:
 def summing_kernel(function: F) -> F:
     """Compile a kernel whose sums may be reordered (and so vectorised)."""
     return cast(F, njit(**OPTIONS, fastmath=SAFE | {"reassoc"})(function))
+
+
+@contextlib.contextmanager
+def one_numba_thread() -> Iterator[None]:
+    """Run parallel kernels, which only a user's own method may have, on one thread."""
+    before = get_num_threads()
+    set_num_threads(1)
+    try:
+        yield
+    finally:
+        set_num_threads(before)

@@ -1,0 +1,298 @@
+"""A sweep on disk: a folder that survives a killed process, a full disk and a second process.
+
+    DIR/manifest.json          what the sweep is: its cells in order, its config, the versions
+    DIR/cells/KEY.parquet      the rows of one cell (KEY.csv without pyarrow)
+    DIR/cells/KEY.error.json   how a cell failed
+    DIR/cells/.tmp-…           being written; those of a dead process are swept
+
+A key is a hash of all that decides a cell's numbers. Files are written under another name, synced
+and renamed, so one that has its name is whole; each holds a hash of its key and its rows, so one
+that was altered since is noticed and computed again. Processes need no lock: the same key always
+means the same bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import importlib
+import json
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+import psutil
+
+from analysis import table
+from analysis.engines import Failure
+from analysis.table import KINDS, Row
+
+FORMAT = 1
+TOKEN = secrets.token_hex(4)  # tells this process from a dead one of the same number
+ARROW = {str: "string", int: "int64", float: "float64"}
+
+
+class StoreError(ValueError):
+    """A folder that is no store, or holds another sweep."""
+
+
+class CellsFailed(RuntimeError):
+    """Some cells of a sweep failed; the others are in its store."""
+
+
+@functools.cache
+def parquet() -> ModuleType | None:
+    """Return pyarrow.parquet where it is installed."""
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        return None
+
+
+def checksum(key: str, rows: Iterable[Row]) -> str:
+    """Return a hash of a cell's key and rows, the same in both formats."""
+    return hashlib.sha256(f"{key}\n{table.text(rows)}".encode()).hexdigest()
+
+
+class Store:
+    """The cells of a sweep, a file each.
+
+    Parameters
+    ----------
+    folder : str or Path
+
+    Raises
+    ------
+    StoreError
+        It is a file, or a folder of something else.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.cells = self.folder / "cells"
+        self._whole: set[str] = set()
+        if self.folder.exists() and not self.folder.is_dir():
+            raise StoreError(f"the store {self.folder} is not a folder")
+        if self.folder.is_dir() and not self.manifest and any(self.folder.iterdir()):
+            self._only_cells()
+
+    def _only_cells(self) -> None:
+        """Refuse a folder of other things; one that died before its manifest has only cells."""
+        names = [p.name for p in self.folder.iterdir() if not p.name.startswith(".tmp-")]
+        if set(names) - {"cells"}:
+            raise StoreError(f"{self.folder} is not a store, and it is not empty")
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What was written by `open`; empty where nothing was.
+
+        Raises
+        ------
+        StoreError
+            It is damaged, or of a later format.
+        """
+        path = self.folder / "manifest.json"
+        try:
+            found = json.loads(path.read_text("utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"{path} is damaged: {error}") from None
+        known = isinstance(found, dict) and found.get("format") == FORMAT
+        keys = found.get("cells") if known else None
+        if not isinstance(keys, list) or not all(_is_key(key) for key in keys):
+            raise StoreError(f"{path} is not the manifest of a store of format {FORMAT}")
+        return dict(found)
+
+    def open(self, keys: Sequence[str], **about: Any) -> None:
+        """Start or resume: sweep what dead processes left, and note what the sweep is.
+
+        A sweep may grow: one that holds all cells of the last takes its place.
+
+        Raises
+        ------
+        StoreError
+            The store holds cells of another sweep.
+        """
+        self.cells.mkdir(parents=True, exist_ok=True)
+        self.sweep_leftovers()
+        before = self.manifest.get("cells", [])
+        if set(keys) <= set(before):
+            return
+        if others := len(set(before) - set(keys)):
+            raise StoreError(
+                f"{self.folder} holds another sweep: {others} of its {len(before)} cells are not "
+                f"in this one (of another config, input or version). Use another folder"
+            )
+        manifest = {"format": FORMAT, **about, "cells": list(keys)}
+        text = json.dumps(manifest, ensure_ascii=False, indent=1, allow_nan=False)
+        self.put(self.folder / "manifest.json", text.encode())
+
+    def sweep_leftovers(self) -> None:
+        """Remove what processes of this machine were writing when they died."""
+        for path in [*self.folder.glob(".tmp-*"), *self.cells.glob(".tmp-*")]:
+            found = re.fullmatch(r"\.tmp-(.+)-(\d+)-([0-9a-f]+)-.*", path.name)
+            if found is None or found[1] != _host():
+                continue
+            pid = int(found[2])
+            mine = pid == os.getpid()
+            if (mine and found[3] != TOKEN) or (not mine and not psutil.pid_exists(pid)):
+                path.unlink(missing_ok=True)
+
+    def put(self, path: Path, content: bytes) -> None:
+        """Write a file whole or not at all, also if the machine stops."""
+        temporary = path.with_name(f".tmp-{_host()}-{os.getpid()}-{TOKEN}-{path.name}")
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        _sync(path.parent)
+
+    # Cells
+
+    def rows(self, key: str) -> list[Row] | None:
+        """Return the rows of a cell; None where it is not done, or its file was altered."""
+        for read, suffix in ((self._from_parquet, "parquet"), (self._from_csv, "csv")):
+            path = self.cells / f"{key}.{suffix}"
+            if path.exists() and (found := read(path, key)) is not None:
+                self._whole.add(key)
+                return found
+        return None
+
+    def done(self, key: str) -> bool:
+        """Return whether the rows of a cell are there, whole."""
+        return key in self._whole or self.rows(key) is not None
+
+    def write(self, key: str, rows: Iterable[Row]) -> None:
+        """Write the rows of a cell, and forget that it ever failed."""
+        found = [table.typed(row) for row in rows]
+        if parquet() is None:
+            line = f"# sha256 {checksum(key, found)}\n{','.join(KINDS)}\n"
+            self.put(self.cells / f"{key}.csv", (line + table.text(found)).encode())
+        else:
+            self.put(self.cells / f"{key}.parquet", _to_parquet(found, checksum(key, found)))
+        self._whole.add(key)
+        self._error(key).unlink(missing_ok=True)
+
+    def _from_csv(self, path: Path, key: str) -> list[Row] | None:
+        try:
+            first, _, body = path.read_bytes().decode().split("\n", 2)
+        except ValueError:
+            return None
+        whole = hashlib.sha256(f"{key}\n{body}".encode()).hexdigest()
+        return table.parsed(body) if first == f"# sha256 {whole}" else None
+
+    def _from_parquet(self, path: Path, key: str) -> list[Row] | None:
+        reader = parquet()
+        if reader is None:
+            raise ImportError(f"reading {path.name} needs: pip install 'expqk[parquet]'")
+        import pyarrow
+
+        try:
+            found = reader.ParquetFile(path, memory_map=False).read()
+            columns = [found.column(name).to_pylist() for name in KINDS]
+            rows = [table.typed(row) for row in zip(*columns, strict=True)]
+        except (pyarrow.ArrowException, OSError, KeyError, ValueError, TypeError):
+            return None
+        meant = (found.schema.metadata or {}).get(b"sha256", b"").decode("ascii", "replace")
+        return rows if meant == checksum(key, rows) else None
+
+    # Failures
+
+    def _error(self, key: str) -> Path:
+        return self.cells / f"{key}.error.json"
+
+    def fail(self, key: str, failure: Failure, **about: Any) -> None:
+        """Record how a cell failed."""
+        text = json.dumps(about | dataclasses.asdict(failure), ensure_ascii=False, indent=1)
+        self.put(self._error(key), text.encode("utf-8", "replace"))
+
+    def failure(self, key: str) -> dict[str, Any] | None:
+        """Return how a cell failed; None where it is done or was not tried."""
+        path = self._error(key)
+        if not path.exists() or self.done(key):
+            return None
+        try:
+            return dict(json.loads(path.read_text("utf-8")))
+        except (OSError, ValueError):
+            return None  # to be tried again
+
+    def table(self, keys: Iterable[str]) -> pd.DataFrame:
+        """Return the rows of the cells that are done, in the order of their keys."""
+        found = (self.rows(key) or [] for key in keys)
+        return table.frame(row for rows in found for row in rows)
+
+
+def read(folder: str | Path) -> pd.DataFrame:
+    """Return the table of a store, as the sweep would: in its order, whenever cells finished.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Written by `analysis.sweep.sweep` or ``expqk sweep``; cells that are not done are absent.
+
+    Raises
+    ------
+    StoreError
+        It is not a store.
+    ImportError
+        It holds Parquet, and pyarrow is not installed.
+    """
+    store = existing(folder)
+    return store.table(store.manifest["cells"])
+
+
+def existing(folder: str | Path) -> Store:
+    """Return a store that is there; FileNotFoundError or StoreError where it is none."""
+    if not Path(folder).exists():
+        raise FileNotFoundError(f"there is no {folder}")
+    store = Store(folder)
+    if not store.manifest:
+        raise StoreError(f"{folder} is not a store: it has no manifest.json")
+    return store
+
+
+def _is_key(key: Any) -> bool:
+    return isinstance(key, str) and re.fullmatch(r"[0-9a-f]{64}", key) is not None
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9._]", "_", socket.gethostname()) or "host"
+
+
+def _sync(folder: Path) -> None:
+    """Make a rename in a folder survive a crash, where the system can."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _to_parquet(rows: Sequence[Row], digest: str) -> bytes:
+    import pyarrow
+
+    writer = parquet()
+    assert writer is not None
+    kinds = {name: pyarrow.type_for_alias(ARROW[kind]) for name, kind in KINDS.items()}
+    schema = pyarrow.schema(list(kinds.items()), metadata={"sha256": digest})
+    columns = list(zip(*rows)) or [()] * len(KINDS)
+    arrays = [pyarrow.array(column, kind) for column, kind in zip(columns, kinds.values())]
+    out = pyarrow.BufferOutputStream()
+    writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), out, compression="zstd")
+    return bytes(out.getvalue())

@@ -1,0 +1,62 @@
+"""The tidy table of a sweep: one row a number."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+KINDS: dict[str, type] = {
+    "input": str, "layer": int, "head": int, "n": int, "l": int, "d": int, "temperature": float,
+    "method": str, "budget": float, "trial": int, "metric": str, "value": float, "stderr": float,
+}  # fmt: skip
+COLUMNS = tuple(KINDS)
+
+Row = tuple[Any, ...]
+
+
+def typed(row: Iterable[Any]) -> Row:
+    """Return a row with plain values of each column's type; every NaN becomes the same NaN.
+
+    The sign and payload of a NaN are not part of a number's value, and text cannot hold them.
+    """
+    values = [kind(value) for kind, value in zip(KINDS.values(), row, strict=True)]
+    return tuple(math.nan if value != value else value for value in values)
+
+
+def frame(rows: Iterable[Row]) -> pd.DataFrame:
+    """Return rows as a DataFrame, with the same types whatever its rows are."""
+    found = pd.DataFrame(list(rows), columns=list(COLUMNS))
+    kinds = {name: kind for name, kind in KINDS.items() if kind is not str}
+    return found.astype(kinds)
+
+
+def text(rows: Iterable[Row]) -> str:
+    r"""Return rows as CSV without a header; floats read back to the last bit.
+
+    Examples
+    --------
+    >>> row = ("a, b", -1, -1, 2, 2, 1, 0.1, "zero()", 8.0, -1, "rank", -0.0, math.nan)
+    >>> text([row])
+    '"a, b",-1,-1,2,2,1,0.1,zero(),8.0,-1,rank,-0.0,nan\n'
+    >>> str(parsed(text([row]))) == str([row])
+    True
+    """
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def parsed(lines: str) -> list[Row]:
+    """Return the rows of such a text.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    return [typed(row) for row in csv.reader(io.StringIO(lines, newline=""), strict=True)]
