@@ -8,21 +8,24 @@ value is above 1.8e308.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator, svds
 
+from analysis import engines
 from approx import checks, exact
 from approx._exp import exp
 from approx._jit import summing_kernel
 from approx.base import Approximation
 from approx.checks import Array
 from approx.parts import rescale
+from approx.threads import one_thread
 
 KERNEL = ("kernel_relative_frobenius", "kernel_relative_max")
 ATTENTION = (
@@ -114,6 +117,50 @@ def _row_sums(
         out[i, NONPOSITIVE] = not positive
 
 
+class _Stripe(NamedTuple):
+    """Rows start … stop of the ones compared."""
+
+    start: int
+    stop: int
+    place: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Comparison:
+    """What every stripe of one comparison needs."""
+
+    approximation: Approximation
+    q: Array
+    k: Array
+    v: Array | None
+    causal: bool
+    picked: Array
+    sampled: bool
+
+
+def _sums(part: _Stripe, whole: _Comparison) -> tuple[Array, Array]:
+    """Return the sums of each row of a stripe: of `_row_sums`, and of the squared output."""
+    n, l = whole.approximation.shape
+    index = whole.picked[part.start : part.stop]
+    chosen = index if whole.sampled else slice(part.start, part.stop)
+    with one_thread():
+        logits = whole.q[chosen] @ whole.k.T
+        shift = whole.approximation.row_log(chosen, logits)
+        estimate = whole.approximation.block(chosen, shift=shift, logits=logits)
+        estimate = estimate.astype(np.float64)
+        visible = np.minimum(index + 1, l) if whole.causal else np.full(len(index), l)
+        if whole.causal and n != l:
+            exact.mask(logits, 0, n, whole.causal)
+        table = np.empty((len(index), NONPOSITIVE + 1))
+        normalise = whole.approximation.space == "kernel" or whole.causal
+        _row_sums(logits, estimate, shift.astype(np.float64), visible, normalise, table)
+        output = np.zeros((len(index), 2))
+        if whole.v is not None:
+            output[:, 0] = np.square(estimate @ whole.v).sum(axis=1)
+            output[:, 1] = np.square(logits @ whole.v).sum(axis=1)
+    return table, output
+
+
 def compare(
     approximation: Approximation,
     Q: ArrayLike,
@@ -123,6 +170,8 @@ def compare(
     causal: bool = False,
     spectral: bool = False,
     rows: int | None = None,
+    jobs: int = 1,
+    scheduler: Any = None,
 ) -> dict[str, float]:
     """Return every error of an approximation, by name.
 
@@ -140,6 +189,9 @@ def compare(
         Adds ``kernel_relative_spectral`` (many passes).
     rows : int, optional
         Sample that many query rows (always the same ones) and add ``…_stderr`` to each mean.
+    jobs, scheduler : int; str or distributed.Client
+        For big n: share the stripes of rows among processes or a Dask cluster, as
+        `analysis.sweep.sweep` does cells. The numbers are the same, bit for bit.
 
     Returns
     -------
@@ -159,7 +211,9 @@ def compare(
 
     Notes
     -----
-    Cost: one product with Q Kᵀ and one with the factors; a handful of stripes of 4 MB.
+    Cost: one product with Q Kᵀ and one with the factors; a handful of stripes of 4 MB, each on one
+    thread. Sums over rows are made at the end and in order, whoever made the rows.
+    ``spectral`` is not shared.
 
     Examples
     --------
@@ -185,24 +239,11 @@ def compare(
     if rows is not None:
         count = checks.integer("rows", rows, least=2, most=n)
         picked = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
-    table = np.empty((len(picked), NONPOSITIVE + 1))
-    output = np.zeros((len(picked), 2))
     in_kernel = approximation.space == "kernel"
-    for part in exact.stripes(len(picked), l):
-        index = picked[part]
-        chosen = slice(int(index[0]), int(index[-1]) + 1) if rows is None else index
-        logits = q[chosen] @ k.T
-        shift = approximation.row_log(chosen, logits)
-        estimate = approximation.block(chosen, shift=shift, logits=logits).astype(np.float64)
-        visible = np.minimum(index + 1, l) if causal else np.full(len(index), l)
-        if causal and n != l:
-            exact.mask(logits, 0, n, causal)
-        _row_sums(
-            logits, estimate, shift.astype(np.float64), visible, in_kernel or causal, table[part]
-        )
-        if v is not None:
-            output[part, 0] = np.square(estimate @ v).sum(axis=1)
-            output[part, 1] = np.square(logits @ v).sum(axis=1)
+    whole = _Comparison(approximation, q, k, v, causal, picked, rows is not None)
+    stripes = [_Stripe(part.start, part.stop) for part in exact.stripes(len(picked), l)]
+    found = dict(engines.stream(_sums, stripes, [whole], jobs=jobs, scheduler=scheduler))
+    table, output = (np.concatenate(parts) for parts in zip(*(found[s] for s in stripes)))
     entries = np.minimum(picked + 1, l) if causal else np.full(len(picked), l)
     errors = dict(_errors(table, entries, output if v is not None else None, in_kernel, n))
     if rows is None:

@@ -173,6 +173,11 @@ class Store:
                 return found
         return None
 
+    def altered(self, key: str) -> bool:
+        """Return whether a cell was written, and is not what was written."""
+        there = any((self.cells / f"{key}.{suffix}").exists() for suffix in ("parquet", "csv"))
+        return there and self.rows(key) is None
+
     def done(self, key: str) -> bool:
         """Return whether the rows of a cell are there, whole."""
         return key in self._whole or self.rows(key) is not None

@@ -201,8 +201,8 @@ def plan(
     for name, values in (
         ("temperature", list(temperatures)), ("budget", budgets), ("method", [*map(str, methods)]),
     ):  # fmt: skip
-        if twice := next((v for i, v in enumerate(values) if v in values[:i]), None):
-            raise ValueError(f"{name} {twice} is given twice")
+        if (twice := repeated(values)) is not None:
+            raise ValueError(f"{name} {values[twice]} is given twice")
     heads = [x for whole in inputs for x in whole.heads()]
     count = len(heads) * len(sizes) * len(methods) * trials
     memory.reserve(CELL_BYTES * count, f"a sweep of {count} cells", "trials, methods or inputs")
@@ -229,6 +229,16 @@ def plan(
                         )
                     )  # fmt: skip
     return Plan(heads, cells, absent)
+
+
+def repeated(values: Sequence[Any]) -> int | None:
+    """Return the index of the first value that was there before; None if all differ."""
+    seen = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            return index
+        seen.add(value)
+    return None
 
 
 def sweep(

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 from approx._jit import one_numba_thread
 
 _lock = threading.Lock()
+_inside = threading.local()
 _running = 0
 _outer: threadpool_limits | None = None
 
@@ -23,15 +24,20 @@ def one_thread() -> Iterator[None]:
     must not take it from the others.
     """
     global _running, _outer
+    if getattr(_inside, "already", False):
+        yield
+        return
     with _lock:
         limits = threadpool_limits(1)
         if _running == 0:
             _outer = limits
         _running += 1
+    _inside.already = True
     try:
         with one_numba_thread():
             yield
     finally:
+        _inside.already = False
         with _lock:
             _running -= 1
             if _running == 0 and _outer is not None:

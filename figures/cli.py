@@ -92,6 +92,34 @@ def parser() -> argparse.ArgumentParser:
         "--format", type=_formats, default=("pdf", "svg", "png"), help="pdf,svg,png"
     )
 
+    sweep = command("sweep", _sweep, "Methods × inputs × temperatures × budgets × trials: a table.")
+    sweep.add_argument(
+        "config", type=Path, metavar="CONFIG.toml", help="or quick.toml, report.toml, full.toml"
+    )
+    sweep.add_argument(
+        "--store", type=Path, required=True, metavar="DIR", help="an existing one is resumed"
+    )
+    _add_jobs(sweep)
+    sweep.add_argument(
+        "--scheduler",
+        type=_scheduler,
+        metavar="tcp://HOST:PORT",
+        help="of a Dask cluster; or local",
+    )
+    sweep.add_argument("--shard", type=_shard, metavar="i/N", help="this part only, of 1 … N")
+    sweep.add_argument(
+        "--dry-run", action="store_true", help="only say how many cells, how much memory and time"
+    )
+    sweep.add_argument("--retry-failed", action="store_true", help="try cells again that failed")
+
+    verify = command(
+        "verify", _verify, "Compute a random part of a store again and compare exactly."
+    )
+    verify.add_argument("store", type=Path, metavar="STORE")
+    verify.add_argument("--part", type=float, default=0.05, help="of the cells [0.05]")
+    verify.add_argument("--seed", type=int, default=0, help="of the choice [0]")
+    _add_jobs(verify)
+
     methods = command("methods", _methods, "List the methods, or describe one.")
     methods.add_argument("name", nargs="?", help="one method: formula, moments, cost, source")
     methods.add_argument("--json", action="store_true", help="for machines")
@@ -121,7 +149,13 @@ def _add_profile(command: argparse.ArgumentParser) -> None:
     command.add_argument("--profile", choices=PROFILES, default="default", help="[default]")
     command.add_argument("--budget", type=float, default=32.0, help="values a query row [32]")
     command.add_argument("--seed", type=int, default=0, help="[0]")
-    command.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
+    _add_jobs(command)
+
+
+def _add_jobs(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes [all]"
+    )
 
 
 def _bytes(text: str) -> int:
@@ -146,6 +180,19 @@ def _formats(text: str) -> tuple[str, ...]:
     if not set(kinds) <= {"pdf", "svg", "png"}:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a list of pdf, svg, png")
     return kinds
+
+
+def _shard(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not i/N with 1 ≤ i ≤ N, such as 2/8")
+    return int(found[1]), int(found[2])
+
+
+def _scheduler(text: str) -> str:
+    if text != "local" and not re.fullmatch(r"(tcp|tls|ucx|ws|wss)://[^\s/]+:\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not tcp://HOST:PORT, nor local")
+    return text
 
 
 def _profile(arguments: argparse.Namespace) -> Any:
@@ -193,6 +240,22 @@ def _figures(arguments: argparse.Namespace) -> int:
         for path in style.save(name, table, drawn, arguments.out, arguments.format, caption):
             print(path)
     return 0
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from approx import checks
+    from figures import sweeping
+
+    checks.integer("jobs", arguments.jobs, least=1)
+    return sweeping.sweep(arguments)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from approx import checks
+    from figures import sweeping
+
+    checks.integer("jobs", arguments.jobs, least=1)
+    return sweeping.verify(arguments)
 
 
 def _methods(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,381 @@
+"""A sweep as a TOML file: read into frozen dataclasses, every key checked and named in an error.
+
+seed = 0
+trials = 5
+temperatures = [0.5, 1.0, 2.0]
+budgets = [32.0]                       # left out: every method has its size
+methods = ["zero", "positive", "scatterbrain(low_rank=positive(), sparse=top_k())"]
+
+[[inputs]]
+kind = "gaussian"                      # sphere, clustered, generative, sample, file
+n = 512
+d = 64
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from analysis import inputs as data
+from analysis.inputs import Inputs
+from analysis.sweep import Plan, plan, repeated
+from approx import checks, memory, parse
+from approx.base import Method
+
+MOST = 2**20  # bytes of a config
+
+
+class ConfigError(ValueError):
+    """A config that is not one: names the key, the rule and the value."""
+
+
+# Inputs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Synthetic:
+    """Inputs drawn from a law: n queries and keys of width d.
+
+    Parameters
+    ----------
+    seed : int, optional
+        Of the sweep, by default.
+    name : str, optional
+        In the table; that of the kind, by default.
+    """
+
+    kind: ClassVar[str]
+    n: int
+    d: int
+    seed: int | None = None
+    name: str | None = None
+
+    def inputs(self, seed: int, folder: Path) -> Inputs:
+        """Return the inputs, drawn with their own seed or the sweep's."""
+        shape = checks.integer("n", self.n, least=1), checks.integer("d", self.d, least=1)
+        rng = checks.integer("seed", seed if self.seed is None else self.seed, least=0)
+        memory.reserve(48 * math.prod(shape), f"{self.n} rows of {self.d}", "n or d")
+        made = self.draw(rng)
+        return made if self.name is None else dataclasses.replace(made, name=self.name)
+
+    def draw(self, rng: int) -> Inputs:
+        """Return the inputs of this kind."""
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        own = {name: value for name, value in own.items() if name not in ("seed", "name")}
+        make: Callable[..., Inputs] = getattr(data, self.kind)
+        return make(**own, rng=rng)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gaussian(Synthetic):
+    """`analysis.inputs.gaussian`."""
+
+    kind = "gaussian"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sphere(Synthetic):
+    """`analysis.inputs.sphere`."""
+
+    kind = "sphere"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clustered(Synthetic):
+    """`analysis.inputs.clustered`."""
+
+    kind = "clustered"
+    clusters: int | None = None
+    spread: float = 0.3
+    shared: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generative(Synthetic):
+    """`analysis.inputs.generative`."""
+
+    kind = "generative"
+    delta: float
+    size: int = 2
+    shared: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The bundled heads of a real model.
+
+    Parameters
+    ----------
+    n : int, optional
+        The first queries and keys; all, by default.
+    heads : tuple of str
+        Of "easy", "middling", "hard"; all, by default.
+    """
+
+    kind = "sample"
+    n: int | None = None
+    heads: tuple[str, ...] = ()
+
+    def inputs(self, seed: int, folder: Path) -> Inputs:
+        """Return the heads."""
+        return _part(data.sample(), self.heads, self.n)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class File:
+    """The user's own heads.
+
+    Parameters
+    ----------
+    path : str
+        As `analysis.inputs.load` reads it; beside the config, unless it is absolute.
+    heads : tuple of str
+        Such as "0.3", layer and head; all, by default.
+    n : int, optional
+        The first queries and keys; all, by default.
+    dtype : {"float64", "float32"}
+    """
+
+    kind = "file"
+    path: str
+    heads: tuple[str, ...] = ()
+    n: int | None = None
+    dtype: str = "float64"
+
+    def inputs(self, seed: int, folder: Path) -> Inputs:
+        """Return the heads."""
+        return _part(data.load(folder / self.path, dtype=self.dtype), self.heads, self.n)
+
+
+Source = Synthetic | Sample | File
+SOURCES: dict[str, type[Source]] = {
+    source.kind: source for source in (Gaussian, Sphere, Clustered, Generative, Sample, File)
+}
+
+
+def _part(whole: Inputs, heads: Sequence[str], n: int | None) -> Inputs:
+    """Return some heads of inputs by their labels, and the first n rows of each."""
+    if n is not None:
+        checks.integer("n", n, least=1)
+        q, k, v = (None if x is None else x[..., :n, :] for x in (whole.q, whole.k, whole.v))
+        assert q is not None
+        assert k is not None
+        whole = dataclasses.replace(whole, q=q, k=k, v=v)
+    if not heads:
+        return whole
+    known = {label: place for place, (_, _, label) in enumerate(whole.ids)}
+    if unknown := [name for name in heads if name not in known]:
+        raise ValueError(_unknown("head", unknown[0], list(known)))
+    if len(set(heads)) < len(heads):
+        raise ValueError(f"heads must differ, got {', '.join(heads)}")
+    some = [known[name] for name in heads]
+    return dataclasses.replace(
+        whole,
+        q=whole.q[some],
+        k=whole.k[some],
+        v=None if whole.v is None else whole.v[some],
+        ids=tuple(whole.ids[place] for place in some),
+    )
+
+
+# The config
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """A sweep: methods × inputs × temperatures × budgets × trials.
+
+    Parameters
+    ----------
+    methods : tuple of str
+        Specs, such as "positive(m=64)"; templates need ``budgets``.
+    inputs : tuple of Source
+    temperatures : tuple of float
+        Relative: logits are q·k/(t·√d).
+    budgets : tuple of float, optional
+        Stored values per query row.
+    trials : int
+        Of each random method.
+    seed : int
+    """
+
+    methods: tuple[str, ...]
+    inputs: tuple[Source, ...]
+    temperatures: tuple[float, ...]
+    budgets: tuple[float, ...] | None = None
+    trials: int = 1
+    seed: int = 0
+
+    def plan(self, folder: str | Path = ".") -> Plan:
+        """Return the cells; files are looked for beside ``folder``'s config.
+
+        Raises
+        ------
+        ConfigError
+            A value is out of range, or there is nothing to do: names the key.
+        """
+        methods: list[Method] = [
+            _at(f"methods[{i}]", parse, spec) for i, spec in enumerate(self.methods)
+        ]
+        for name in ("temperatures", "budgets"):
+            for i, value in enumerate(getattr(self, name) or ()):
+                _at(f"{name}[{i}]", checks.positive, name[:-1], value)
+        checks.integer("seed", self.seed, least=0)
+        found = [
+            _at(f"inputs[{i}]", source.inputs, self.seed, Path(folder))
+            for i, source in enumerate(self.inputs)
+        ]
+        try:
+            return plan(
+                methods, found, self.temperatures, trials=self.trials, seed=self.seed,
+                budget=self.budgets,
+            )  # fmt: skip
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
+def load(path: str | Path) -> Config:
+    """Read a config.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    ConfigError
+        It is not TOML (with the line), or a key is unknown, missing or of a wrong type.
+    """
+    path = Path(path)
+    return loads(text(path), path.name)
+
+
+def text(path: Path) -> bytes:
+    """Return what a config file holds, if it may be one."""
+    if path.stat().st_size > MOST or not path.is_file():
+        raise ConfigError(f"{path.name} is not a file of at most {MOST} bytes")
+    return path.read_bytes()
+
+
+def loads(source: bytes | str, name: str = "config") -> Config:
+    r"""Read a config from the text of a TOML file; errors as in `load`.
+
+    Examples
+    --------
+    >>> loads("temperatures = [1.0]\nmetods = []")
+    Traceback (most recent call last):
+    analysis.config.ConfigError: config: unknown key 'metods', did you mean 'methods'? Known: ...
+    """
+    try:
+        raw = tomllib.loads(source if isinstance(source, str) else source.decode())
+    except (ValueError, RecursionError) as error:  # TOML or UTF-8, or nested too deeply
+        raise ConfigError(f"{name}: {error}") from None
+    try:
+        found: Config = _dataclass(Config, "", raw)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    return found
+
+
+def _at(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return function(*arguments); an error says where in the config."""
+    try:
+        return function(*arguments)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _dataclass(kind: type[Any], where: str, raw: dict[str, Any]) -> Any:
+    """Return a dataclass from a table whose keys are its fields."""
+    prefix = f"{where}." if where else ""
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    if unknown := [name for name in raw if name not in fields]:
+        raise ConfigError(prefix + _unknown("key", unknown[0], list(fields)))
+    needed = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in raw]
+    if needed:
+        raise ConfigError(f"{prefix}{needed[0]} is missing")
+    return kind(
+        **{
+            name: READERS[str(fields[name].type)](prefix + name, value)
+            for name, value in raw.items()
+        }
+    )
+
+
+def _text(where: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ConfigError(f"{where} must be text in one line, got {value!r}")
+    return value
+
+
+def _integer(where: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{where} must be an integer, got {value!r}")
+    return value
+
+
+def _number(where: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ConfigError(f"{where} must be a number, got {value!r}")
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise ConfigError(f"{where} must be finite, got {found}")
+    return found
+
+
+def _boolean(where: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where} must be true or false, got {value!r}")
+    return value
+
+
+def _source(where: str, value: Any) -> Source:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where} must be a table, got {value!r}")
+    own = dict(value)
+    kind = _text(f"{where}.kind", own.pop("kind", None))
+    if kind not in SOURCES:
+        raise ConfigError(f"{where}." + _unknown("kind", kind, list(SOURCES)))
+    found: Source = _dataclass(SOURCES[kind], where, own)
+    return found
+
+
+def _many(reader: Callable[[str, Any], Any]) -> Callable[[str, Any], tuple[Any, ...]]:
+    def read(where: str, value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where} must be a list, got {value!r}")
+        if not value:
+            raise ConfigError(f"{where} must not be empty")
+        found = tuple(reader(f"{where}[{i}]", x) for i, x in enumerate(value))
+        if (i := repeated(found)) is not None:
+            raise ConfigError(f"{where}[{i}]: {value[i]!r} is given twice")
+        return found
+
+    return read
+
+
+READERS: dict[str, Callable[[str, Any], Any]] = {
+    "str": _text,
+    "str | None": _text,
+    "int": _integer,
+    "int | None": _integer,
+    "float": _number,
+    "bool": _boolean,
+    "tuple[str, ...]": _many(_text),
+    "tuple[float, ...]": _many(_number),
+    "tuple[float, ...] | None": _many(_number),
+    "tuple[Source, ...]": _many(_source),
+}
+
+
+def _unknown(what: str, name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f", did you mean {close[0]!r}?" if close else "."
+    return f"unknown {what} {name!r}{hint} Known: {', '.join(known) or 'none'}"

@@ -1,0 +1,66 @@
+"""What a sweep will need, before it runs: memory by arithmetic, time by running a few cells."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.inputs import Inputs
+from analysis.sweep import Cell, Plan
+from approx import exact
+
+HANDFUL = 6  # stripes that `analysis.metrics.compare` holds at once, and copies an oracle makes
+
+
+def working_set(cell: Cell, x: Inputs) -> int:
+    """Return about how many bytes a cell needs: inputs, factors, stripes; an oracle's matrices."""
+    arrays = [a for a in (x.q, x.k, x.v) if a is not None]
+    inputs = 2 * sum(8 * a.size for a in arrays)  # as they are, and at a temperature
+    price = cell.method.price(n=x.n, l=x.l, d=x.d)
+    factors = 8 * x.n * (max(cell.budget, 0.0) if price is None else price)
+    whole = x.n * x.l
+    stripe = min(whole, max(exact.STRIPE, x.l))
+    return inputs + math.ceil(factors) + 8 * HANDFUL * (whole if cell.method.oracle else stripe)
+
+
+class Seconds(NamedTuple):
+    """Time of a sweep in one process, foretold from some of its cells."""
+
+    total: float
+    cells: int
+
+
+def seconds(
+    planned: Plan, cells: Sequence[Cell], *, count: int = 8, limit: float = 20.0
+) -> Seconds:
+    """Return the time that cells will take in one process, from running a few, chosen by chance.
+
+    Each runs twice at one temperature, so that nothing is compiled while it is timed.
+
+    Parameters
+    ----------
+    count : int
+        Cells at most.
+    limit : float
+        Seconds after which no further cell is started.
+    """
+    start = time.perf_counter()
+    spent: list[float] = []
+    chosen = np.random.default_rng(0).permutation(len(cells))[:count]
+    for cell in (cells[i] for i in chosen):
+        if spent and time.perf_counter() - start > limit:
+            break
+        one = dataclasses.replace(cell, temperatures=cell.temperatures[:1])
+        for _ in range(2):
+            before = time.perf_counter()
+            with contextlib.suppress(Exception):  # the sweep will record it
+                one.run(planned.heads[one.place])
+            last = time.perf_counter() - before
+        spent.append(last * len(cell.temperatures))
+    return Seconds(len(cells) * float(np.mean(spent)) if spent else 0.0, len(spent))
