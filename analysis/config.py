@@ -1,21 +1,24 @@
 """A sweep as a TOML file: read into frozen dataclasses, every key checked and named in an error.
 
-seed = 0
-trials = 5
-temperatures = [0.5, 1.0, 2.0]
-budgets = [32.0]                       # left out: every method has its size
-methods = ["zero", "positive", "scatterbrain(low_rank=positive(), sparse=top_k())"]
+    seed = 0
+    trials = 5
+    temperatures = [0.5, 1.0, 2.0]
+    budgets = [32.0]                       # left out: every method has its size
+    methods = ["zero", "positive", "scatterbrain(low_rank=positive(), sparse=top_k())"]
 
-[[inputs]]
-kind = "gaussian"                      # sphere, clustered, generative, sample, file
-n = 512
-d = 64
+    [[inputs]]
+    kind = "gaussian"                      # sphere, clustered, generative, sample, file
+    n = 512
+    d = 64
+
+The keys of an input are the fields of its dataclass here.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import tomllib
 from collections.abc import Callable, Sequence
@@ -226,18 +229,14 @@ class Config:
         for name in ("temperatures", "budgets"):
             for i, value in enumerate(getattr(self, name) or ()):
                 _at(f"{name}[{i}]", checks.positive, name[:-1], value)
-        checks.integer("seed", self.seed, least=0)
+        _at("", functools.partial(checks.integer, "seed", self.seed, least=0))
         found = [
             _at(f"inputs[{i}]", source.inputs, self.seed, Path(folder))
             for i, source in enumerate(self.inputs)
         ]
-        try:
-            return plan(
-                methods, found, self.temperatures, trials=self.trials, seed=self.seed,
-                budget=self.budgets,
-            )  # fmt: skip
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
+        whole = functools.partial(plan, trials=self.trials, seed=self.seed, budget=self.budgets)
+        planned: Plan = _at("", whole, methods, found, self.temperatures)
+        return planned
 
 
 def load(path: str | Path) -> Config:
@@ -286,7 +285,7 @@ def _at(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except (ValueError, TypeError, ArithmeticError) as error:
-        raise ConfigError(f"{where}: {error}") from error
+        raise ConfigError(f"{where}: {error}" if where else str(error)) from error
 
 
 def _dataclass(kind: type[Any], where: str, raw: dict[str, Any]) -> Any:
@@ -294,7 +293,7 @@ def _dataclass(kind: type[Any], where: str, raw: dict[str, Any]) -> Any:
     prefix = f"{where}." if where else ""
     fields = {f.name: f for f in dataclasses.fields(kind)}
     if unknown := [name for name in raw if name not in fields]:
-        raise ConfigError(prefix + _unknown("key", unknown[0], list(fields)))
+        raise ConfigError(_unknown("key", prefix + unknown[0], [prefix + name for name in fields]))
     needed = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in raw]
     if needed:
         raise ConfigError(f"{prefix}{needed[0]} is missing")
@@ -342,7 +341,7 @@ def _source(where: str, value: Any) -> Source:
     own = dict(value)
     kind = _text(f"{where}.kind", own.pop("kind", None))
     if kind not in SOURCES:
-        raise ConfigError(f"{where}." + _unknown("kind", kind, list(SOURCES)))
+        raise ConfigError(f"{where}: " + _unknown("kind", kind, list(SOURCES)))
     found: Source = _dataclass(SOURCES[kind], where, own)
     return found
 

@@ -170,11 +170,11 @@ def _dask(
     guard: bool,
     wanted: Callable[[C], bool],
 ) -> Iterator[tuple[C, R | Failure]]:
-    from distributed import as_completed
-
     run: Callable[[C, S], Any] = Guarded(function) if guard else function
     left = [cell for cell in cells if wanted(cell)]
     with client(scheduler, jobs) as connected:
+        from distributed import as_completed
+
         connected.wait_for_workers(1, timeout=PATIENCE)
         for attempt in range(ATTEMPTS):
             # Every worker holds a copy: while one of them lives, so do the inputs.
@@ -226,9 +226,10 @@ def client(scheduler: Any, jobs: int = 1) -> Iterator[Any]:
     if isinstance(scheduler, Client):
         yield scheduler
     elif scheduler == "local":
+        quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
         with (
             LocalCluster(
-                n_workers=jobs, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+                n_workers=jobs, threads_per_worker=1, host="127.0.0.1", scheduler_kwargs=quiet
             ) as cluster,
             Client(cluster) as connected,
         ):

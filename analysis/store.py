@@ -195,11 +195,13 @@ class Store:
 
     def _from_csv(self, path: Path, key: str) -> list[Row] | None:
         try:
-            first, _, body = path.read_bytes().decode().split("\n", 2)
+            first, header, body = path.read_bytes().decode().split("\n", 2)
         except ValueError:
             return None
         whole = hashlib.sha256(f"{key}\n{body}".encode()).hexdigest()
-        return table.parsed(body) if first == f"# sha256 {whole}" else None
+        if (first, header) != (f"# sha256 {whole}", ",".join(KINDS)):
+            return None
+        return table.parsed(body)
 
     def _from_parquet(self, path: Path, key: str) -> list[Row] | None:
         reader = parquet()

@@ -158,10 +158,11 @@ class Plan(NamedTuple):
         return [cell.key for cell in self.cells]
 
     def shard(self, index: int, count: int) -> Plan:
-        """Return part ``index`` (1 … count) of the cells, chosen by their keys alone."""
+        """Return part ``index`` of ``count`` equal parts, chosen by the cells' keys alone."""
         checks.integer("shards", count, least=1)
         checks.integer("shard", index, least=1, most=count)
-        return self._replace(cells=[c for c in self.cells if int(c.key, 16) % count == index - 1])
+        part = set(sorted(self.keys)[index - 1 :: count])
+        return self._replace(cells=[cell for cell in self.cells if cell.key in part])
 
 
 def plan(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
-from threadpoolctl import threadpool_limits
+import threadpoolctl
 
 from approx._jit import one_numba_thread
 
 _lock = threading.Lock()
 _inside = threading.local()
 _running = 0
-_outer: threadpool_limits | None = None
+_outer: Any = None
 
 
 @contextlib.contextmanager
@@ -21,24 +22,37 @@ def one_thread() -> Iterator[None]:
     """Keep BLAS and Numba at one thread until the last of all threads in here has left.
 
     BLAS has one limit a process: of several threads at work (a Dask worker's), the first to finish
-    must not take it from the others.
+    must not take it from the others. OpenMP and Numba have one a thread.
     """
     global _running, _outer
     if getattr(_inside, "already", False):
         yield
         return
-    with _lock:
-        limits = threadpool_limits(1)
-        if _running == 0:
-            _outer = limits
-        _running += 1
-    _inside.already = True
-    try:
-        with one_numba_thread():
-            yield
-    finally:
-        _inside.already = False
+    with contextlib.ExitStack() as mine:
+        mine.enter_context(one_numba_thread())  # first: it may load a library
+        found = threadpoolctl.ThreadpoolController()
+        mine.enter_context(found.select(user_api="openmp").limit(limits=1))
         with _lock:
-            _running -= 1
-            if _running == 0 and _outer is not None:
-                _outer.restore_original_limits()
+            _control()
+            limits = found.select(user_api="blas").limit(limits=1)
+            if _running == 0:
+                _outer = limits
+            _running += 1
+        _inside.already = True
+        try:
+            yield
+        finally:
+            _inside.already = False
+            with _lock:
+                _running -= 1
+                if _running == 0:
+                    _control()
+                    _outer.restore_original_limits()
+                    _control()
+
+
+def _control() -> None:
+    """Let this thread set OpenBLAS's limit: threadpoolctl 3.8 ignores, in silence, all but one."""
+    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
