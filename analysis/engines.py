@@ -172,37 +172,47 @@ def _dask(
 ) -> Iterator[tuple[C, R | Failure]]:
     run: Callable[[C, S], Any] = Guarded(function) if guard else function
     left = [cell for cell in cells if wanted(cell)]
-    with client(scheduler, jobs) as connected:
-        from distributed import as_completed
+    lost: list[C] = []
 
+    def finished(connected: Any, some: list[C]) -> Iterator[tuple[C, R | Failure]]:
+        from distributed import as_completed
+        from distributed.client import CancelledError
+
+        lost.clear()
         connected.wait_for_workers(1, timeout=PATIENCE)
-        for attempt in range(ATTEMPTS):
-            # Every worker holds a copy: while one of them lives, so do the inputs.
-            held = {
-                place: connected.scatter(shared[place], broadcast=True, hash=False)
-                for place in {cell.place for cell in left}
-            }
-            futures = {
-                connected.submit(run, cell, held[cell.place], pure=False): cell for cell in left
-            }
-            left = []
-            for future in as_completed(list(futures)):
-                cell = futures.pop(future)
-                if future.status == "finished":
-                    yield cell, future.result()
-                elif future.status == "error":  # raised, or killed every worker it ran on
-                    if not guard:
-                        future.result()
-                    yield cell, Failure.of(future.exception())
-                elif attempt + 1 < ATTEMPTS:  # lost, with every copy of its input
-                    left.append(cell)
-                elif guard:
-                    yield cell, Failure("ConnectionError", f"lost {ATTEMPTS} times", "")
-                else:
-                    raise ConnectionError(f"a cell was lost {ATTEMPTS} times by the cluster")
-                future.release()
+        # Every worker holds a copy: while one of them lives, so do the inputs.
+        held = {
+            place: connected.scatter(shared[place], broadcast=True, hash=False)
+            for place in {cell.place for cell in some}
+        }
+        futures = {connected.submit(run, c, held[c.place], pure=False): c for c in some}
+        for future in as_completed(list(futures)):
+            cell, found = futures.pop(future), None
+            try:
+                found = future.result()
+            except CancelledError:  # with every copy of its input
+                lost.append(cell)
+                continue
+            except Exception as error:  # raised, or killed every worker it ran on
+                if not guard:
+                    raise
+                found = Failure.of(error)
+            yield cell, found
+            future.release()
+
+    with client(scheduler, jobs) as connected:
+        for _ in range(ATTEMPTS):
+            yield from finished(connected, left)
+            left = list(lost)
             if not left:
                 return
+        for cell in left:  # one of these kills its workers: find it, and run the others
+            yield from finished(connected, [cell])
+            if lost:
+                error = ConnectionError("the cluster lost every worker that ran the cell")
+                if not guard:
+                    raise error
+                yield cell, Failure.of(error)
 
 
 @contextlib.contextmanager

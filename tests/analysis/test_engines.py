@@ -224,7 +224,11 @@ def test_a_cell_that_kills_its_process_is_found_and_the_others_run(tmp_path, how
     found = read(tmp_path)
     assert set(found.method) == {"positive(m=4)", "zero()"}
     failed = [json.loads(p.read_text()) for p in (tmp_path / "cells").glob("*.error.json")]
-    assert {f["kind"] for f in failed} <= {"TerminatedWorkerError", "KilledWorker"}
+    assert {f["kind"] for f in failed} <= {
+        "TerminatedWorkerError",
+        "KilledWorker",
+        "ConnectionError",
+    }
 
 
 def script(*arguments, timeout=60):
@@ -413,3 +417,75 @@ def test_a_cluster_that_is_not_there_is_one_error(monkeypatch):
     monkeypatch.setattr(engines, "PATIENCE", 1)
     with pytest.raises(OSError, match=r"127\.0\.0\.1:9"):
         sweep(METHODS, heads(), [1.0], **GRID, scheduler="tcp://127.0.0.1:9")
+
+
+# The quick sweep, for real
+
+
+def expqk(*arguments, check=True):
+    command = [sys.executable, "-m", "figures", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=3600, check=check)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The table of quick.toml, from one process, and its number of cells."""
+    store = tmp_path_factory.mktemp("undisturbed") / "store"
+    expqk("sweep", "quick.toml", "--store", store, "--jobs", 1)
+    return (store / "table.csv").read_bytes(), len(Store(store).manifest["cells"])
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A scheduler and two workers without a nanny, each a process of its own; the workers."""
+    file = tmp_path / "scheduler.json"
+    here = ["--host", "127.0.0.1", "--scheduler-file", str(file), "--no-dashboard"]
+    run = [sys.executable, "-m"]
+    scheduler = subprocess.Popen([*run, "distributed.cli.dask_scheduler", "--port", "0", *here])
+    while not file.exists():
+        time.sleep(0.05)
+    one = [*run, "distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny", *here]
+    workers = [subprocess.Popen(one) for _ in range(2)]
+    yield json.loads(file.read_text())["address"], workers
+    for process in [*workers, scheduler]:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_the_quick_sweep_survives_a_dask_worker(tmp_path, undisturbed, cluster):
+    whole, count = undisturbed
+    address, workers = cluster
+    store = tmp_path / "store"
+    thread = kill_when(store, count // 2, workers[0].pid)
+    done = expqk("sweep", "quick.toml", "--store", store, "--scheduler", address)
+    thread.join()
+    assert workers[0].wait() == -signal.SIGKILL
+    assert workers[1].poll() is None
+    assert done.stdout.startswith(f"{count} cells: {count} done, 0 failed")
+    assert (store / "table.csv").read_bytes() == whole
+
+
+@pytest.mark.slow
+def test_the_quick_sweep_survives_a_loky_worker(tmp_path, undisturbed):
+    whole, count = undisturbed
+    store, killed, written = tmp_path / "store", [], {}
+
+    def kill_one():
+        while len(shards := list((store / "cells").glob("[0-9a-f]*"))) < count // 2:
+            time.sleep(0.01)
+        written.update({path: path.stat().st_mtime_ns for path in shards})
+        process = psutil.Process(running.pid)
+        workers = [c for c in process.children() if "popen_loky" in " ".join(c.cmdline())]
+        killed.append(len(workers))
+        workers[0].kill()
+
+    (store / "cells").mkdir(parents=True)
+    command = [sys.executable, "-m", "figures", "sweep", "quick.toml", "--store", store]
+    running = subprocess.Popen([*command, "--jobs", "2"], stdout=subprocess.PIPE, text=True)
+    kill_one()
+    out, _ = running.communicate(timeout=3600)
+    assert killed == [2]
+    assert out.startswith(f"{count} cells: {count} done, 0 failed")
+    assert (store / "table.csv").read_bytes() == whole
+    assert all(path.stat().st_mtime_ns == at for path, at in written.items())
