@@ -323,13 +323,14 @@ def sweep(
     return kept.table(planned.keys)
 
 
+def versions() -> dict[str, str]:
+    """Return the versions that numbers may depend on."""
+    return {name: metadata.version(name) for name in ("expqk", "numpy", "scipy", "numba")}
+
+
 def described(planned: Plan) -> dict[str, Any]:
     """Return what a store's manifest says of a sweep besides its cells."""
-    packages = ("expqk", "numpy", "scipy", "numba", "pandas")
-    return {
-        "seed": planned.cells[0].seed if planned.cells else None,
-        "versions": {name: metadata.version(name) for name in packages},
-    }
+    return {"seed": planned.cells[0].seed if planned.cells else None, "versions": versions()}
 
 
 def described_failure(store: Store, cell: Cell) -> str:

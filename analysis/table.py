@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -15,6 +16,7 @@ KINDS: dict[str, type] = {
     "method": str, "budget": float, "trial": int, "metric": str, "value": float, "stderr": float,
 }  # fmt: skip
 COLUMNS = tuple(KINDS)
+CHUNK = 100_000  # rows held as Python objects at once
 
 Row = tuple[Any, ...]
 
@@ -30,9 +32,13 @@ def typed(row: Iterable[Any]) -> Row:
 
 def frame(rows: Iterable[Row]) -> pd.DataFrame:
     """Return rows as a DataFrame, with the same types whatever its rows are."""
-    found = pd.DataFrame(list(rows), columns=list(COLUMNS))
     kinds = {name: kind for name, kind in KINDS.items() if kind is not str}
-    return found.astype(kinds)
+    left, parts = iter(rows), []
+    while part := list(itertools.islice(left, CHUNK)):
+        parts.append(pd.DataFrame(part, columns=list(COLUMNS)).astype(kinds))
+    if not parts:
+        return pd.DataFrame(columns=list(COLUMNS)).astype(kinds)
+    return pd.concat(parts, ignore_index=True)
 
 
 def text(rows: Iterable[Row]) -> str:

@@ -46,6 +46,8 @@ def sweep(arguments: argparse.Namespace) -> int:
         scheduler=arguments.scheduler,
         progress=sys.stderr.isatty(),
     )
+    if not all(store.done(key) for key in whole.keys):
+        (store.folder / "table.csv").unlink(missing_ok=True)  # of a smaller sweep
     failed = sweeping.fill(store, planned, run, retry_failed=arguments.retry_failed)
     for cell in failed[:SHOWN]:
         print(f"failed: {sweeping.described_failure(store, cell)}", file=sys.stderr)
@@ -73,8 +75,8 @@ def describe(store: Store, planned: Plan, *, jobs: int, retry_failed: bool) -> N
         print(f"memory  about {need / 1e6:.0f} MB a process, the limit is {memory.limit():.3g} B")
         time = estimate.seconds(planned, todo)
         print(
-            f"time    about {_duration(time.total / jobs)} with {jobs} processes, "
-            f"from {time.cells} cells"
+            f"time    about {_duration(time.total / jobs)} with --jobs {jobs}, "
+            f"foretold from {time.cells} cells"
         )
 
 
@@ -116,6 +118,7 @@ def verify(arguments: argparse.Namespace) -> int:
             sweeping.outcomes, planned, jobs=arguments.jobs, progress=sys.stderr.isatty()
         ),
     )
+    _versions(found.get("versions"))
     altered = [cell for cell in checked.missing if store.altered(cell.key)]
     _name("altered", store, altered)
     _name("differs", store, checked.differing)
@@ -125,6 +128,15 @@ def verify(arguments: argparse.Namespace) -> int:
         f"{len(checked.missing) - len(altered)} not done"
     )
     return 1 if checked.differing or altered or not checked.again else 0
+
+
+def _versions(then: Any) -> None:
+    """Say which packages have changed: a stream of random numbers may have, too."""
+    now = sweeping.versions()
+    before = then if isinstance(then, dict) else {}
+    changed = [f"{k} {v}, now {now.get(k)}" for k, v in before.items() if now.get(k) != v]
+    if changed:
+        print(f"note: written with {'; '.join(changed)}", file=sys.stderr)
 
 
 def _name(what: str, store: Store, cells: list[Cell]) -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -346,9 +345,15 @@ def test_a_cell_that_is_done_has_not_failed(tmp_path):
     assert Store(tmp_path).failure(OTHER) is None
 
 
-def test_types_do_not_depend_on_the_values(tmp_path):
+def test_types_do_not_depend_on_the_values(tmp_path, monkeypatch):
     whole = sweep([parse("zero")], X, [1.0], **GRID, measure=one)
     assert whole.value.dtype == whole.stderr.dtype == float
     kept = sweep([parse("zero")], X, [1.0], **GRID, measure=one, store=tmp_path)
     assert_frame_equal(whole, kept, check_exact=True)
-    assert_frame_equal(table.frame([]).astype(object), pd.DataFrame(columns=table.COLUMNS))
+    empty = table.frame([])
+    assert tuple(empty.columns) == table.COLUMNS
+    assert empty.value.dtype.kind == "f"
+    rows = [row(float(x)) for x in range(7)]
+    at_once = table.frame(rows)
+    monkeypatch.setattr(table, "CHUNK", 3)
+    assert_frame_equal(table.frame(iter(rows)), at_once, check_exact=True)

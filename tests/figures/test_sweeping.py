@@ -5,6 +5,8 @@ import os
 import re
 from typing import ClassVar
 
+import numpy as np
+import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
@@ -80,7 +82,9 @@ def test_a_dry_run_writes_nothing(here, capsys):
     text = capsys.readouterr().out
     assert re.search(rf"^cells   {CELLS}: 0 done, 0 failed, {CELLS} to do$", text, re.MULTILINE)
     assert re.search(r"^memory  about \d+ MB a process, the limit is ", text, re.MULTILINE)
-    assert re.search(r"^time    about \d+ s with 1 processes, from 8 cells$", text, re.MULTILINE)
+    assert re.search(
+        r"^time    about \d+ s with --jobs 1, foretold from 8 cells$", text, re.MULTILINE
+    )
     assert set(tree(here)) == {"own.toml"}
     assert start() == 0
     capsys.readouterr()
@@ -147,7 +151,10 @@ def test_another_config_is_refused_and_a_larger_one_goes_on(here, capsys):
     assert start() == 1
     assert "holds another sweep: 8 of its 8 cells are not in this one" in capsys.readouterr().err
     (here / "own.toml").write_text(CONFIG.replace("trials = 2", "trials = 3"))
-    assert start() == 0
+    for part in ("1/2", "2/2"):
+        assert start("--shard", part) == 0
+        assert (here / "out/table.csv").exists() == (part == "2/2")
+    assert len(pd.read_csv("out/table.csv")) == len(read("out"))
     after = tree(here / "out/cells")
     assert len(after) == CELLS + 2
     assert before.items() <= after.items()
@@ -164,6 +171,12 @@ def test_verify_names_what_differs_and_what_was_altered(here, capsys):
     assert capsys.readouterr().out == "8 cells: 8 computed again, 0 differ; 0 altered, 0 not done\n"
     assert run("verify", "out") == 0
     assert "8 cells: 3 computed again" in capsys.readouterr().out
+    path = here / "out/manifest.json"
+    path.write_text(re.sub(r'"numpy": "[^"]*"', '"numpy": "1.0"', path.read_text()))
+    assert run("verify", "out") == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith("note: written with numpy 1.0, now ")
+    path.write_text(re.sub(r'"numpy": "[^"]*"', f'"numpy": "{np.__version__}"', path.read_text()))
     kept = Store("out")
     keys = kept.manifest["cells"]
     rows = kept.rows(keys[2])
@@ -209,8 +222,6 @@ def test_verify_chooses_by_its_seed_and_needs_a_config(here, capsys, monkeypatch
 
 
 def test_verify_says_when_the_inputs_have_changed(here, capsys):
-    import numpy as np
-
     q, k = np.random.default_rng(0).standard_normal((2, 8, 3))
     np.savez(here / "qk.npz", q=q, k=k)
     text = re.sub(r"kind.*", 'kind = "file"\npath = "qk.npz"', CONFIG, flags=re.DOTALL)
