@@ -19,9 +19,14 @@ from typing import Any, Protocol, TypeVar
 
 import joblib
 
-ATTEMPTS = 3  # whole pools lost before cells run one by one
+ATTEMPTS = 3  # pools lost in a row, with nothing done, before cells run alone
+ALONE = 8  # of them: joblib starts two a process
 MAPPED = 2**15  # bytes from which an array is mapped from a file instead of sent
 PATIENCE = 60  # seconds to wait for a cluster's first worker
+
+
+class LostError(ConnectionError):
+    """Workers of a cluster are gone, and with them what cells need."""
 
 
 class Placed(Protocol):
@@ -137,28 +142,16 @@ def _loky(
     wanted: Callable[[C], bool],
 ) -> Iterator[tuple[C, R | Failure]]:
     run: Callable[[C, S], Any] = Guarded(function) if guard else function
-    left = dict(enumerate(cells))
 
-    def finished(some: list[int], processes: int) -> Iterator[tuple[C, R | Failure]]:
+    def attempt(some: list[int]) -> Iterator[tuple[int, R]]:
         tasks = (
-            joblib.delayed(_numbered)(run, i, left[i], shared[left[i].place])
+            joblib.delayed(_numbered)(run, i, cells[i], shared[cells[i].place])
             for i in some
-            if wanted(left[i])
+            if wanted(cells[i])
         )
-        for i, found in pool(processes, "generator_unordered")(tasks):
-            yield left.pop(i), found
+        yield from pool(jobs, "generator_unordered")(tasks)
 
-    for _ in range(ATTEMPTS):
-        with contextlib.suppress(BrokenProcessPool):
-            yield from finished(list(left), jobs)
-            return
-    for i in list(left):  # one of these kills its process: find it, and run the others
-        try:
-            yield from finished([i], 2)  # joblib runs one job in this very process
-        except BrokenProcessPool as error:
-            if not guard:
-                raise
-            yield left[i], Failure.of(error)
+    return _again(attempt, cells, BrokenProcessPool, guard)
 
 
 def _dask(
@@ -171,48 +164,71 @@ def _dask(
     wanted: Callable[[C], bool],
 ) -> Iterator[tuple[C, R | Failure]]:
     run: Callable[[C, S], Any] = Guarded(function) if guard else function
-    left = [cell for cell in cells if wanted(cell)]
-    lost: list[C] = []
-
-    def finished(connected: Any, some: list[C]) -> Iterator[tuple[C, R | Failure]]:
+    with client(scheduler, jobs) as connected:
         from distributed import as_completed
         from distributed.client import CancelledError
 
-        lost.clear()
-        connected.wait_for_workers(1, timeout=PATIENCE)
-        # Every worker holds a copy: while one of them lives, so do the inputs.
-        held = {
-            place: connected.scatter(shared[place], broadcast=True, hash=False)
-            for place in {cell.place for cell in some}
-        }
-        futures = {connected.submit(run, c, held[c.place], pure=False): c for c in some}
-        for future in as_completed(list(futures)):
-            cell, found = futures.pop(future), None
-            try:
-                found = future.result()
-            except CancelledError:  # with every copy of its input
-                lost.append(cell)
-                continue
-            except Exception as error:  # raised, or killed every worker it ran on
-                if not guard:
-                    raise
-                found = Failure.of(error)
-            yield cell, found
-            future.release()
-
-    with client(scheduler, jobs) as connected:
-        for _ in range(ATTEMPTS):
-            yield from finished(connected, left)
-            left = list(lost)
-            if not left:
-                return
-        for cell in left:  # one of these kills its workers: find it, and run the others
-            yield from finished(connected, [cell])
+        def attempt(some: list[int]) -> Iterator[tuple[int, Any]]:
+            some = [i for i in some if wanted(cells[i])]
+            connected.wait_for_workers(1, timeout=PATIENCE)
+            # Every worker holds a copy: while one of them lives, so do the inputs.
+            held = {
+                place: connected.scatter(shared[place], broadcast=True, hash=False)
+                for place in {cells[i].place for i in some}
+            }
+            futures = {
+                connected.submit(run, cells[i], held[cells[i].place], pure=False): i for i in some
+            }
+            lost = 0
+            for future in as_completed(list(futures)):
+                i, found = futures.pop(future), None
+                try:
+                    found = future.result()
+                except CancelledError:
+                    lost += 1
+                    continue
+                except Exception as error:  # raised, or killed every worker it ran on
+                    if not guard:
+                        raise
+                    found = Failure.of(error)
+                yield i, found
+                future.release()
             if lost:
-                error = ConnectionError("the cluster lost every worker that ran the cell")
-                if not guard:
-                    raise error
-                yield cell, Failure.of(error)
+                raise LostError(f"every worker that held the input of {lost} cells was lost")
+
+        yield from _again(attempt, cells, LostError, guard)
+
+
+def _again(
+    attempt: Callable[[list[int]], Iterator[tuple[int, Any]]],
+    cells: Sequence[C],
+    broken: type[Exception],
+    guard: bool,
+) -> Iterator[tuple[C, Any]]:
+    """Yield what attempts give; run what is left again where one is broken by killed workers.
+
+    Where that happens time and again and nothing finishes, a cell kills its worker: the first ones
+    run alone, which finds it, and the others go on together.
+    """
+    left, breaks = dict(enumerate(cells)), 0
+    while left:
+        before = len(left)
+        try:
+            for i, found in attempt(list(left)):
+                yield left.pop(i), found
+            return
+        except broken:
+            breaks = breaks + 1 if len(left) == before else 1
+        if breaks == ATTEMPTS:
+            breaks = 0
+            for i in list(left)[:ALONE]:
+                try:
+                    for _, found in attempt([i]):
+                        yield left.pop(i), found
+                except broken as error:
+                    if not guard:
+                        raise
+                    yield left.pop(i), Failure.of(error)
 
 
 @contextlib.contextmanager

@@ -227,7 +227,7 @@ def test_a_cell_that_kills_its_process_is_found_and_the_others_run(tmp_path, how
     assert {f["kind"] for f in failed} <= {
         "TerminatedWorkerError",
         "KilledWorker",
-        "ConnectionError",
+        "LostError",
     }
 
 
