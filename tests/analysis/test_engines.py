@@ -24,7 +24,6 @@ from analysis.metrics import compare
 from analysis.store import CellsFailed, Store, read
 from analysis.sweep import errors, plan, sweep
 from approx import exact, memory, parse
-from approx.threads import one_thread
 
 HERE = Path(__file__).parent
 METHODS = [
@@ -329,31 +328,6 @@ def test_a_cell_runs_on_one_thread_in_any_thread():
     with threadpool_limits(2), ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda cell: cell.run(planned.heads[cell.place]), planned.cells))
     assert {row[-2] for rows in found for row in rows} == {1.0}
-
-
-def threads():
-    return max(lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas")
-
-
-def test_one_thread_lasts_until_the_last_has_left():
-    with threadpool_limits(2):
-        outer = threads()
-        inside, leave = threading.Event(), threading.Event()
-
-        def other():
-            with one_thread():
-                inside.set()
-                leave.wait(10)
-                return threads()
-
-        with ThreadPoolExecutor(1) as pool:
-            with one_thread():
-                found = pool.submit(other)
-                inside.wait(10)
-            assert threads() == 1  # this one has left, the other has not
-            leave.set()
-            assert found.result() == 1
-        assert threads() == outer
 
 
 def test_threads_may_run_kernels_at_once():

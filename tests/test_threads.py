@@ -1,0 +1,50 @@
+"""One thread for BLAS and Numba, in whatever thread of the process."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from approx.threads import one_thread
+
+
+def blas():
+    return max(lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas")
+
+
+def test_one_thread_inside_and_what_was_there_outside():
+    numba.set_num_threads(before := min(2, numba.config.NUMBA_NUM_THREADS))
+    with threadpool_limits(2):
+        outer = blas()
+        with one_thread():
+            assert (blas(), numba.get_num_threads()) == (1, 1)
+            with one_thread():
+                assert blas() == 1
+            assert (blas(), numba.get_num_threads()) == (1, 1)
+        assert (blas(), numba.get_num_threads()) == (outer, before)
+        with pytest.raises(ZeroDivisionError), one_thread():
+            raise ZeroDivisionError
+        assert (blas(), numba.get_num_threads()) == (outer, before)
+
+
+def test_one_thread_lasts_until_the_last_has_left():
+    with threadpool_limits(2):
+        outer = blas()
+        inside, leave = threading.Event(), threading.Event()
+
+        def other():
+            with one_thread():
+                inside.set()
+                leave.wait(10)
+                return blas()
+
+        with ThreadPoolExecutor(1) as pool:
+            with one_thread():
+                found = pool.submit(other)
+                inside.wait(10)
+            assert blas() == 1  # this one has left, the other has not
+            leave.set()
+            assert found.result() == 1
+        assert blas() == outer
