@@ -108,6 +108,8 @@ def survive(folder, count, start, rng, most, whole):
         process = start()
         while not (folder / "cells").exists() and process.poll() is None:
             time.sleep(PAUSE)
+        while len(kills) > 1 and len(named(folder)) == len(before) and process.poll() is None:
+            time.sleep(PAUSE)  # it has come further than the one before
         end = time.monotonic() + rng.uniform(0, most)
         while time.monotonic() < end and process.poll() is None:
             time.sleep(PAUSE)

@@ -4,7 +4,7 @@ import errno
 import json
 import math
 import os
-import re
+import stat
 import struct
 import subprocess
 import sys
@@ -151,20 +151,19 @@ def test_a_file_is_synced_before_and_after_it_gets_its_name(tmp_path, monkeypatc
     sync, replace = os.fsync, os.replace
 
     def synced(descriptor):
-        calls.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        calls.append("sync folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync file")
         sync(descriptor)
 
     def replaced(source, target):
         assert source.parent == target.parent
+        assert source.name.startswith(".tmp-")
         calls.append("replace")
         replace(source, target)
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", replaced)
     kept.write(KEY, [row(1.0)])
-    first, second, third = calls
-    assert re.search(r"/cells/\.tmp-[^/]*$", first)
-    assert (second, third) == ("replace", str(tmp_path / "cells"))
+    assert calls == ["sync file", "replace", "sync folder"]
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
