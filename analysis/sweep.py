@@ -440,7 +440,7 @@ def parallel(
     label: str = "cells",
 ) -> list[R]:
     """Return function(argument) for each, in order; in processes of one thread each if jobs > 1."""
-    results: Iterable[R] = engines.pool(jobs, "generator")(
+    results: Iterable[R] = engines.pool(max(1, min(jobs, len(arguments))), "generator")(
         joblib.delayed(function)(argument) for argument in arguments
     )
     return list(tqdm(results, total=len(arguments), disable=not progress, desc=label, leave=False))

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from analysis import inputs as data
 from analysis.inputs import Inputs
@@ -18,6 +17,7 @@ from approx import exact, parse
 from approx.base import Method
 from approx.checks import Array
 from approx.random_features.positive import Positive
+from approx.threads import one_thread
 from figures import style
 from figures.profile import Profile, Row
 
@@ -145,7 +145,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     table = profile.study(_errors, tasks, "features")
     V = x.V
     assert V is not None
-    with threadpool_limits(1):
+    with one_thread():
         truth = exact.attention(x.Q, x.K, V)
         uniform = parse("uniform()").approximate(x.Q, x.K).attend(V)
         rows = _asked(profile.seed) + [_needed(x, family) for family in FAMILIES]

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
-from threadpoolctl import threadpool_limits
 
 from analysis import inputs as data
 from analysis.inputs import Inputs
 from analysis.sweep import COLUMNS, Measure, errors, parallel, sweep
 from approx import checks, exact, parse
+from approx.threads import one_thread
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -23,7 +23,7 @@ Row = tuple[Any, ...]
 
 
 def _on_one_thread(function: Callable[[T], R], task: T) -> R:
-    with threadpool_limits(1):  # the same bits whatever the number of processes
+    with one_thread():  # the same bits whatever the number of processes
         return function(task)
 
 
