@@ -57,12 +57,10 @@ def with_eps(
     size = 0.0 if eps == 0 else checks.positive("eps", eps)
     q, k = method.checked(Q, K)
     omega, half = method.frequencies(q, k, rng)
-    log_q, log_k = method.log_features(method.frame(q, k), omega)
-    top_q = (log_q.max(axis=1) + half_square(q))[:, None]  # max ω·q of each query
-    top_k = (log_k + half_square(k)[:, None]).max()  # of all keys
-    weight = np.exp(half)
-    left = (np.exp(log_q - top_q) + size) * weight
-    right = (np.exp(log_k - top_k) + size) * weight
+    on_q, on_k, weight = q @ omega.T, k @ omega.T, np.exp(half)
+    top_q, top_k = on_q.max(axis=1, keepdims=True), on_k.max()
+    left = (np.exp(on_q - half_square(q)[:, None] - top_q) + size) * weight
+    right = (np.exp(on_k - half_square(k)[:, None] - top_k) + size) * weight
     return Approximation.from_factors(left, right, top_q[:, 0] + top_k)
 
 

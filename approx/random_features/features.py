@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -196,24 +197,6 @@ class RandomFeatures(Method):
 class ExponentialFeatures(RandomFeatures):
     """Random features that are exponentials, built in log space; two columns are those of ±ω."""
 
-    def log_features(self, frame: Frame, omega: Array) -> tuple[Array, Array]:
-        """Return log φ of queries and of keys, (n, m) and (l, m), without the weights."""
-        A = self.tilt(frame)
-        scaled = (omega * np.sqrt(1 - 4 * A)).astype(omega.dtype)
-        level = (np.square(omega) @ A + 0.25 * np.log(1 - 4 * A).sum()).astype(omega.dtype)
-        sides = []
-        for x, extra in ((frame.a, frame.row), (frame.b, frame.column)):
-            out = np.empty((len(x), self.columns * len(omega)), omega.dtype)
-            np.matmul(x, scaled.T, out=out[:, : len(omega)])
-            if self.columns == 2:
-                np.negative(out[:, : len(omega)], out=out[:, len(omega) :])
-                extra = extra - 0.5 * math.log(2)
-            out += (extra - half_square(x))[:, None].astype(omega.dtype)
-            if A.any():
-                out += np.tile(level, self.columns)
-            sides.append(out)
-        return sides[0], sides[1]
-
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw.
 
@@ -222,7 +205,47 @@ class ExponentialFeatures(RandomFeatures):
         """
         q, k = self.checked(Q, K)
         omega, half = self.frequencies(q, k, rng)
-        return Approximation(exponentials(*self.log_features(self.frame(q, k), omega), half))
+        frame = self.frame(q, k)
+        A = self.tilt(frame)
+        level = half + np.square(omega) @ A + 0.25 * np.log(1 - 4 * A).sum()
+        level = np.tile(level - 0.5 * math.log(self.columns), self.columns).astype(omega.dtype)
+        scaled = (omega * np.sqrt(1 - 4 * A)).astype(omega.dtype)
+        left, row_log = self.side(frame.a, frame.row, scaled, level, one_shift=False)
+        right, key_log = self.side(frame.b, frame.column, scaled, level, one_shift=True)
+        return Approximation(Factors(left, right, row_log + key_log))
+
+    def side(
+        self, x: Array, extra: Array | float, omega: Array, level: Array, *, one_shift: bool
+    ) -> tuple[Array, Array]:
+        """Return φ and log with e^log φ_r = e^{±ω_r·x + level_r − |x|²/2 + extra}, tile by tile.
+
+        The largest entry of φ is 1: of each row, or with one shift for all rows of the whole.
+        """
+        count, dtype = len(omega), omega.dtype
+        phi, top = np.empty((len(x), self.columns * count), dtype), np.empty(len(x), dtype)
+        for rows in tiles(*phi.shape):  # each stays in the cache until it is exponentiated
+            tile = phi[rows]
+            np.matmul(x[rows], omega.T, out=tile[:, :count])
+            if self.columns == 2:
+                np.negative(tile[:, :count], out=tile[:, count:])
+            tile += level
+            tile.max(axis=1, out=top[rows])
+            top[rows][np.isneginf(top[rows])] = 0  # features that are all 0
+            if not one_shift:
+                exp_rows(tile, top[rows])
+        rest = (extra - half_square(x)).astype(dtype)
+        if not one_shift:
+            return phi, top + rest
+        log = (top + rest).max()
+        exp_rows(phi, log - rest)
+        return phi, log
+
+
+def tiles(rows: int, columns: int) -> Iterator[slice]:
+    """Yield slices of rows of half a megabyte in float64."""
+    height = max(1, 2**16 // columns)
+    for start in range(0, rows, height):
+        yield slice(start, min(start + height, rows))
 
 
 def exponentials(phi_q: Array, phi_k: Array, half: Array) -> Factors:

@@ -11,7 +11,7 @@ import pytest
 from analysis.moments import monte_carlo
 from approx import METHODS, Approximation, Moments, exact, parse
 from approx.base import Method, generator
-from approx.distances import half_square, squared_distances
+from approx.distances import squared_distances
 from approx.parts import Support
 from approx.projections import IID, Fixed, base
 from approx.random_features import features, trigonometric
@@ -173,12 +173,7 @@ def squares(factor):
     """Return a planted bug: ω·x − factor·|x|²/2."""
 
     def plant(patch):
-        def mutant(log_features, self, frame, omega):
-            sides = log_features(self, frame, omega)
-            more = (1 - factor) * half_square(frame.a), (1 - factor) * half_square(frame.b)
-            return tuple(side + x[:, None] for side, x in zip(sides, more))
-
-        changed(patch, Positive, "log_features", mutant)
+        changed(patch, features, "half_square", lambda half_square, x: factor * half_square(x))
 
     return plant
 
@@ -186,11 +181,10 @@ def squares(factor):
 def two_omegas(patch):
     """Give the keys the frequencies in reverse: independent of those of the queries."""
 
-    def mutant(log_features, self, frame, omega):
-        ours, theirs = (log_features(self, frame, w) for w in (omega, omega[::-1]))
-        return ours[0], theirs[1]
+    def mutant(side, self, x, extra, omega, level, *, one_shift):
+        return side(self, x, extra, omega[::-1] if one_shift else omega, level, one_shift=one_shift)
 
-    changed(patch, Positive, "log_features", mutant)
+    changed(patch, Positive, "side", mutant)
 
 
 def no_normalisation(patch):
