@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 from types import ModuleType
 
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from analysis.claims import attention, diet, flash, infinite_dimensional, scatterbrain
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, Claim, Entry
+from approx.threads import one_thread
 
 MODULES: dict[str, ModuleType] = {
     "ILA": infinite_dimensional,
@@ -77,7 +77,7 @@ def check(*chosen: str, progress: bool = False) -> list[Claim]:
         [entry for name, entry in entries.items() if name in names],
         disable=not progress, desc="claims", unit="claim",
     )  # fmt: skip
-    with threadpool_limits(1):
+    with one_thread():
         return [entry.judge() for entry in bar]
 
 
