@@ -92,6 +92,22 @@ def parser() -> argparse.ArgumentParser:
         "--format", type=_formats, default=("pdf", "svg", "png"), help="pdf,svg,png"
     )
 
+    diagnose = command(
+        "diagnose", _diagnose, "Advice for every head of a file: which method at this budget?"
+    )
+    diagnose.add_argument("file", type=Path, metavar="FILE", help=".npz, .safetensors, folder")
+    diagnose.add_argument("--heads", type=_heads, metavar="L.H,…", help="of FILE; all")
+    diagnose.add_argument("--budget", type=float, default=32.0, help="values a query row [32]")
+    diagnose.add_argument("--temperature", type=float, default=1.0, metavar="t", help="[1]")
+    diagnose.add_argument(
+        "--method", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
+    )
+    diagnose.add_argument("--trials", type=int, default=5, help="draws of a random method [5]")
+    diagnose.add_argument("--seed", type=int, default=0, help="[0]")
+    _add_jobs(diagnose)
+    diagnose.add_argument("--json", action="store_true", help="one object a (layer, head, method)")
+    diagnose.add_argument("--out", type=Path, help="folder for the table and a map of the winners")
+
     sweep = command("sweep", _sweep, "Methods × inputs × temperatures × budgets × trials: a table.")
     sweep.add_argument(
         "config", type=Path, metavar="CONFIG.toml", help="or quick.toml, report.toml, full.toml"
@@ -239,6 +255,37 @@ def _figures(arguments: argparse.Namespace) -> int:
         drawn = module.draw(table)
         for path in style.save(name, table, drawn, arguments.out, arguments.format, caption):
             print(path)
+    return 0
+
+
+def _diagnose(arguments: argparse.Namespace) -> int:
+    from analysis import files
+    from analysis.diagnose import diagnose
+    from analysis.inputs import load
+    from approx import parse
+    from figures import diagnosis, style
+
+    if arguments.out is not None:
+        files.usable(arguments.out)
+    whole = load(arguments.file)
+    table = diagnose(
+        whole if arguments.heads is None else [whole.at(*one) for one in arguments.heads],
+        budget=arguments.budget,
+        methods=None if arguments.method is None else [parse(s) for s in arguments.method],
+        temperature=arguments.temperature,
+        trials=arguments.trials,
+        seed=arguments.seed,
+        jobs=arguments.jobs,
+        progress=sys.stderr.isatty(),
+    )
+    if arguments.json:
+        print(json.dumps(diagnosis.objects(table), ensure_ascii=False, indent=2))
+    else:
+        print(diagnosis.text(table))
+    if arguments.out is not None:
+        drawn, said = diagnosis.draw(table), diagnosis.caption(table)
+        for path in style.save("diagnosis", table, drawn, arguments.out, caption=said):
+            print(path, file=sys.stderr)
     return 0
 
 

@@ -1,0 +1,349 @@
+"""Advice for the heads of a model: which approximation at this budget, and whether it will hold.
+
+A method is run, not believed: the winner of a head is what has the lowest measured error at the
+budget, among those a user could run. Oracles, which need every logit, stand apart, as the bound on
+what their class can reach.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.linalg
+
+from analysis import budget as budgets
+from analysis import operations
+from analysis.describe import describe
+from analysis.inputs import Inputs
+from analysis.metrics import compare
+from analysis.moments import expected_error
+from analysis.pitfalls import concentration, with_eps
+from analysis.rank import measures
+from analysis.regimes import crossing
+from analysis.sweep import parallel, seed_sequence
+from approx import checks, exact, parse
+from approx.attention import softmax
+from approx.base import Approximation, Method
+from approx.checks import Array
+from approx.random_features.features import RandomFeatures
+from approx.random_features.positive import Positive
+from approx.threads import one_thread
+
+RUNNABLE = (
+    "uniform()",
+    "positive()",
+    "positive(projection='orthogonal')",
+    "generalized_exponential(projection='orthogonal')",
+    "shifted_positive()",
+    "nystrom()",
+    "linformer()",
+    "nystromformer()",
+    "eva()",
+    "sliding_window()",
+    "smyrf()",
+    "reformer()",
+    "scatterbrain(low_rank=positive(projection='orthogonal'), sparse=sliding_window())",
+    "scatterbrain(low_rank=shifted_positive(), sparse=smyrf())",
+)
+ORACLES = ("truncated_svd(space='attention')", "top_k()", "godec(space='attention')")
+TRIVIAL = "uniform()"
+TRIALS = 5
+TARGET = 0.1  # relative Frobenius error of the kernel matrix that features are counted for
+LADDER = tuple(2.0**e for e in (-2, -1, 0, 1, 2, 3))  # times the temperature: where regimes cross
+EPS = (1e-6, 1e-4)  # what public code adds to features
+WIDTH = 256  # features it has then
+COLLAPSED, PEAKED = 0.05, 0.2  # of 1 − normalised entropy: with eps, and of exact attention
+SPREAD = 1.5  # of the largest to the least error over draws: beyond, it is said
+
+
+class _Task(NamedTuple):
+    inputs: Inputs
+    methods: list[Method]
+    budget: float
+    trials: int
+    seed: int
+
+
+def diagnose(
+    inputs: Inputs | Sequence[Inputs],
+    *,
+    budget: float,
+    methods: Sequence[Method] | None = None,
+    temperature: float = 1.0,
+    trials: int = TRIALS,
+    seed: int = 0,
+    jobs: int = 1,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Return what every method does on every head at a budget, and which one wins.
+
+    Parameters
+    ----------
+    inputs : Inputs or sequence of Inputs
+        One head or many.
+    budget : float
+        Stored values per query row.
+    methods : sequence of Method, optional
+        Templates are filled to the budget; those of which nothing fits are absent. By default
+        what a user could run (`RUNNABLE`) and the oracles of each class (`ORACLES`).
+    temperature : float
+        t.
+    trials : int
+        Draws of a random method.
+    seed, jobs, progress
+        As in `analysis.sweep.sweep`.
+
+    Returns
+    -------
+    DataFrame
+        A row a (layer, head, method): ``spec``, ``budget``, ``values_per_row`` paid;
+        ``attention_tv``, median over trials, its range ``tv_least``, ``tv_most``;
+        ``kernel_error`` (relative Frobenius) and ``output_error``, medians, NaN where there is
+        none; ``expected``, the kernel error in closed form, NaN where none is known;
+        ``features_needed`` for a kernel error of 10 %, of iid frequencies; ``pays_from``, the
+        length from which on it needs fewer operations than exact attention, without what a
+        support costs to find; ``runnable``; ``winner``, of those, by ``attention_tv``, ties to
+        the cheaper; ``warnings``, a list of sentences. And of its head: ``logit_min``,
+        ``logit_max``, ``logit_std``, ``query_norm`` and ``key_norm`` (medians of the scaled
+        rows), ``row_entropy``, ``median_squared_sum``, ``epsilon_rank``, ``stable_rank`` and
+        ``effective_rank`` of softmax attention, and ``crossing``, the temperature at which the
+        largest entries and the truncated SVD do equally well at the budget (NaN: none from t/4 to
+        8t).
+
+    Raises
+    ------
+    ValueError
+        A budget or temperature ≤ 0; no method fits.
+
+    Notes
+    -----
+    Cost: per head, trials times each method and its errors, and a few singular value
+    decompositions of an (n, l) matrix.
+    """
+    checks.positive("budget", budget)
+    checks.integer("trials", trials, least=1)
+    checks.integer("seed", seed, least=0)
+    chosen = [parse(s) for s in (*RUNNABLE, *ORACLES)] if methods is None else list(methods)
+    heads = [
+        x for whole in ([inputs] if isinstance(inputs, Inputs) else inputs) for x in whole.heads()
+    ]
+    tasks = [
+        _Task(x.at_temperature(temperature), chosen, float(budget), trials, seed) for x in heads
+    ]
+    found = parallel(_head, tasks, jobs=jobs, progress=progress, label="heads")
+    return pd.DataFrame([row for rows in found for row in rows])
+
+
+def _head(task: _Task) -> list[dict[str, Any]]:
+    x = task.inputs
+    with one_thread():
+        fitting = budgets.match(task.methods, task.budget, x).fitting
+        if not fitting:
+            raise ValueError(f"no method fits {task.budget:g} values a row of {x.name}")
+        facts = _facts(x, task.budget)
+        rows = [_row(x, method, task) for method in fitting]
+        eps = _collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None
+    best = winner(rows)
+    uniform = next((row["attention_tv"] for row in rows if row["spec"] == TRIVIAL), math.nan)
+    head = {
+        "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
+        "temperature": x.temperature,
+    }  # fmt: skip
+    for method, row in zip(fitting, rows):
+        row["winner"] = row is best
+        row["warnings"] = list(_warnings(x, method, row, uniform, eps))
+    return [head | row | facts for row in rows]
+
+
+def winner(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the runnable row with the lowest attention_tv, ties to the cheaper; None: none runs.
+
+    Examples
+    --------
+    >>> row = {"runnable": True, "attention_tv": 0.5, "values_per_row": 32.0}
+    >>> winner([row, row | {"values_per_row": 2.0}])["values_per_row"]
+    2.0
+    """
+    runnable = [row for row in rows if row["runnable"]]
+    return min(runnable, key=lambda row: (row["attention_tv"], row["values_per_row"]), default=None)
+
+
+def _facts(x: Inputs, budget: float) -> dict[str, float]:
+    """Return what makes a head easy or hard, whatever the method."""
+    rank, entries = int(budget * x.n / (x.n + x.l)), int(budget * x.n)
+    sparse, low_rank, ranks = [], [], dict[str, float]()
+    for step in LADDER:
+        weights = _weights(x.at_temperature(step * x.temperature))
+        s = scipy.linalg.svdvals(weights, check_finite=False)
+        if step == 1:
+            ranks = measures(s, weights.shape)
+        squares = np.square(weights).ravel()
+        rest = max(squares.size - entries, 0)
+        sparse.append(math.sqrt(np.partition(squares, max(rest - 1, 0))[:rest].sum()))
+        low_rank.append(float(np.linalg.norm(s[rank:])))
+    return describe(x) | {
+        "query_norm": float(np.median(np.linalg.norm(x.Q, axis=1))),
+        "key_norm": float(np.median(np.linalg.norm(x.K, axis=1))),
+        "epsilon_rank": ranks["epsilon_rank"],
+        "stable_rank": ranks["stable_rank"],
+        "effective_rank": ranks["effective_rank"],
+        "crossing": crossing(x.temperature * np.array(LADDER), sparse, low_rank),
+    }
+
+
+def _weights(x: Inputs) -> Array:
+    """Return exact attention, (n, l)."""
+    logits = np.asarray(exact.logits(x.Q, x.K), np.float64)
+    exact.mask(logits, 0, x.n, x.causal)
+    return softmax(logits)
+
+
+def _row(x: Inputs, method: Method, task: _Task) -> dict[str, Any]:
+    """Return the errors and the price of one method on one head."""
+    seed = seed_sequence(task.seed, x.digest(), str(method))
+    errors = []
+    for child in np.random.default_rng(seed).spawn(task.trials if method.uses_rng else 1):
+        estimate = method.approximate(x.Q, x.K, rng=child)
+        errors.append(compare(estimate, x.Q, x.K, x.V, causal=x.causal))
+    found = pd.DataFrame(errors)
+    middle, tv = found.median(), found.attention_tv
+    in_kernel = estimate.space == "kernel" and not x.causal  # the closed form is of all entries
+    expected = expected_error(method, x.Q, x.K) if in_kernel else None
+    known = math.nan if expected is None else expected
+    return {
+        "spec": str(method),
+        "budget": task.budget,
+        "values_per_row": budgets.values_per_row(estimate),
+        "attention_tv": float(middle.attention_tv),
+        "tv_least": float(tv.min()),
+        "tv_most": float(tv.max()),
+        "kernel_error": float(middle.get("kernel_relative_frobenius", math.nan)),
+        "output_error": float(middle.get("output_relative_error", math.nan)),
+        "nonpositive_rows": float(middle.nonpositive_rows),
+        "expected": known,
+        "features_needed": _needed(method, known),
+        "pays_from": _pays_from(estimate, x.d),
+        "runnable": not method.oracle,
+    }
+
+
+def _positive(methods: Sequence[Method]) -> bool:
+    return any(isinstance(method, Positive) for method in methods)
+
+
+def _needed(method: Method, expected: float) -> float:
+    """Return m·(expected/target)²: an unbiased error falls as the root of iid frequencies."""
+    if isinstance(method, RandomFeatures) and method.projection == "iid":
+        return float(method.m or 0) * (expected / TARGET) ** 2
+    return math.nan
+
+
+def _pays_from(estimate: Approximation, d: int) -> float:
+    """Return the least n with fewer multiply-adds, at this rank and these entries a row."""
+    entries = math.ceil(estimate.nnz / estimate.shape[0])
+
+    def cost(n: int) -> int:
+        return operations.scatterbrain(n, d, estimate.rank, entries).total
+
+    found = operations.break_even(cost, lambda n: operations.exact_attention(n, d).total)
+    return math.inf if found is None else float(found)
+
+
+def _collapsing_eps(x: Inputs, entropy: float) -> float | None:
+    """Return the least eps of public code that makes attention uniform which is not; None: none."""
+    if x.causal or 1 - entropy < PEAKED:
+        return None
+    for eps in EPS:
+        if concentration(with_eps(Positive(m=WIDTH), x.Q, x.K, eps=eps, rng=0)) < COLLAPSED:
+            return eps
+    return None
+
+
+def _warnings(
+    x: Inputs, method: Method, row: dict[str, Any], uniform: float, eps: float | None
+) -> Iterator[str]:
+    """Yield, in plain words, why a number is not to be trusted or a method not to be used."""
+    loses = row["attention_tv"] >= uniform and row["spec"] != TRIVIAL
+    if not row["runnable"]:
+        yield "needs every logit: a bound on what its class can reach, not a method to run"
+    if row["features_needed"] > x.l:
+        yield (
+            f"relative variance {power(row['features_needed'] * TARGET**2)}: "
+            + ("random features of any size you can afford lose to uniform attention here"
+               if loses else f"10 % error needs {power(row['features_needed'])} features")
+        )  # fmt: skip
+    elif loses:
+        yield "no better than uniform attention, the mean of V"
+    if row["nonpositive_rows"] >= 1:
+        yield f"{row['nonpositive_rows']:.0f} of {x.n} rows have no positive sum: their output is 0"
+    if row["tv_most"] > SPREAD * row["tv_least"] > 0:
+        yield f"draws differ: total variation {row['tv_least']:.2g} to {row['tv_most']:.2g}"
+    if x.n < row["pays_from"] and row["runnable"]:
+        end = f"up to n = {row['pays_from'] - 1:.0f}" if row["pays_from"] < math.inf else "always"
+        yield f"exact attention needs fewer operations {end}"
+    if eps is not None and isinstance(method, Positive):
+        yield f"eps = {eps:g} after the shift would turn this head into the mean of V"
+
+
+def power(value: float) -> str:
+    """Return a number as a power of ten where it is large.
+
+    Examples
+    --------
+    >>> power(741.0), power(5.2e14)
+    ('741', '10^14.7')
+    """
+    return f"{value:.3g}" if value < 1e4 else f"10^{math.log10(value):.1f}"
+
+
+class Advice(NamedTuple):
+    """One head: what to use, and by how much."""
+
+    layer: int
+    head: int
+    winner: str
+    attention_tv: float
+    uniform_tv: float
+    runner_up: str
+    margin: float
+    oracle: str
+    oracle_tv: float
+    sentence: str
+
+
+def advice(table: pd.DataFrame) -> list[Advice]:
+    """Return one piece of advice a head, from the table of `diagnose`."""
+    return [_advice(part) for _, part in table.groupby(["input", "layer", "head"], sort=False)]
+
+
+def _advice(part: pd.DataFrame) -> Advice:
+    rows = part.sort_values(["attention_tv", "values_per_row"], kind="stable")
+    uniform = rows[rows.spec == TRIVIAL].attention_tv
+    trivial = float(uniform.iloc[0]) if len(uniform) else math.nan
+    best, others = rows[rows.winner], rows[rows.runnable & ~rows.winner]
+    bounds = rows[~rows.runnable]
+    spec = str(best.spec.iloc[0]) if len(best) else ""
+    tv = float(best.attention_tv.iloc[0]) if len(best) else math.nan
+    second = str(others.spec.iloc[0]) if len(others) else ""
+    margin = float(others.attention_tv.iloc[0]) / tv if len(others) and tv > 0 else math.nan
+    oracle = str(bounds.spec.iloc[0]) if len(bounds) else ""
+    limit = float(bounds.attention_tv.iloc[0]) if len(bounds) else math.nan
+    return Advice(
+        int(part.layer.iloc[0]), int(part["head"].iloc[0]), spec, tv, trivial, second, margin,
+        oracle, limit, _sentence(spec, tv, trivial, second, margin),
+    )  # fmt: skip
+
+
+def _sentence(spec: str, tv: float, uniform: float, second: str, margin: float) -> str:
+    if not spec:
+        return "none of these methods can be run"
+    if spec == TRIVIAL:
+        return "nothing at this budget beats uniform"
+    text = f"{spec}: total variation {tv:.3f}"
+    if uniform > 0 and tv > 0:
+        text += f", {uniform / tv:.2f}× below uniform"
+    return text + (f", {margin:.2f}× below {second}" if second else "")

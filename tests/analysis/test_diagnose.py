@@ -1,0 +1,215 @@
+"""Advice: the winner is the method of least measured error, found again by brute force."""
+
+import dataclasses
+import json
+import math
+
+import naive
+import numpy as np
+import pytest
+
+from analysis import diagnose as advising
+from analysis import inputs
+from analysis.diagnose import ORACLES, RUNNABLE, TRIVIAL, advice, diagnose
+from analysis.inputs import Inputs
+from analysis.sweep import seed_sequence
+from approx import METHODS, parse
+from figures import diagnosis
+from figures.cli import main
+
+SPECS = (TRIVIAL, "positive()", "nystrom()", "sliding_window()", "top_k()", "taylor(degree=1)")
+BUDGET = 12.0
+
+
+@pytest.fixture(scope="module")
+def heads():
+    whole = inputs.sample()
+    part = dataclasses.replace(whole, q=whole.q[:, :64], k=whole.k[:, :64], v=whole.v[:, :64])
+    few = inputs.gaussian(64, 4, rng=0)
+    return [*part.heads(), few]
+
+
+@pytest.fixture(scope="module")
+def table(heads):
+    return diagnose(heads, budget=BUDGET, methods=[parse(s) for s in SPECS], trials=3, seed=1)
+
+
+def brute_force(x, spec, trials, seed):
+    """Return the median total variation and the price, from dense matrices."""
+    method = parse(spec).within(BUDGET, n=x.n, l=x.l, d=x.d)
+    if method is None:
+        return None
+    truth = naive.kernel(x.Q, x.K)
+    truth /= truth.sum(axis=1, keepdims=True)
+    found = []
+    children = np.random.default_rng(seed_sequence(seed, x.digest(), str(method))).spawn(trials)
+    for child in children if method.uses_rng else children[:1]:
+        estimate = method.approximate(x.Q, x.K, rng=child)
+        dense = estimate.block(slice(None), shift=estimate.row_log())
+        total = dense.sum(axis=1, keepdims=True)
+        rows = 0.5 * np.abs(dense / np.where(total > 0, total, 1.0) - truth).sum(axis=1)
+        found.append(np.where(total[:, 0] > 0, rows, 1.0).mean())
+    return float(np.median(found)), (estimate.rank * (x.n + x.l) + estimate.nnz) / x.n
+
+
+def test_winners_are_those_of_brute_force(heads, table):
+    for x in heads:
+        part = table[table.input == x.name].set_index("spec")
+        found = {}
+        for spec in SPECS:
+            if (errors := brute_force(x, spec, 3, 1)) is not None:
+                filled = str(parse(spec).within(BUDGET, n=x.n, l=x.l, d=x.d))
+                assert part.attention_tv[filled] == pytest.approx(errors[0], rel=1e-9)
+                assert part.values_per_row[filled] == errors[1]
+                if not spec.startswith("top_k"):
+                    found[filled] = errors
+        assert set(part.index) == {*found, *part.index[~part.runnable]}
+        assert part.index[part.winner].tolist() == [min(found, key=found.__getitem__)]
+
+
+def test_what_does_not_fit_is_absent_and_oracles_never_win(table):
+    assert "taylor(degree=1)" in set(table[table.input == "gaussian"].spec)  # five columns a side
+    assert "taylor(degree=1)" not in set(table[table.input != "gaussian"].spec)
+    assert set(table[~table.runnable].spec) == {"top_k(k=12)"}
+    assert not table[~table.runnable].winner.any()
+    best = table.loc[table.groupby("input").attention_tv.idxmin()]
+    assert (~best.runnable).any()  # where the bound is: the rule matters here
+
+
+def test_a_tie_goes_to_the_cheaper():
+    row = {"runnable": True, "attention_tv": 0.5, "values_per_row": 32.0}
+    cheap = row | {"values_per_row": 2.0}
+    assert (
+        advising.winner([row, cheap, row | {"attention_tv": 0.6, "values_per_row": 1.0}]) is cheap
+    )
+    assert advising.winner([row | {"runnable": False}]) is None
+
+
+def test_expected_error_is_the_mean_of_squares():
+    x = inputs.gaussian(24, 4, rng=0).at_temperature(16.0)  # |q + k|² is small: to be believed
+    method = parse("positive(m=8)")
+    row = diagnose(x, budget=16.0, methods=[method], temperature=16.0).iloc[0]
+    truth = naive.kernel(x.Q, x.K)
+    errors = [
+        np.square(method.approximate(x.Q, x.K, rng=s).to_dense() - truth).sum()
+        for s in range(400)
+    ]  # fmt: skip
+    squares = np.array(errors) / np.square(truth).sum()
+    z = (squares.mean() - row.expected**2) / (squares.std(ddof=1) / math.sqrt(len(squares)))
+    assert abs(z) < 5
+    assert row.features_needed == pytest.approx(8 * (row.expected / 0.1) ** 2)
+    count = math.ceil(row.features_needed)
+    enough, fewer = (parse(f"positive(m={m})") for m in (count, count - 1))
+    found = diagnose(x, budget=1e6, methods=[enough, fewer], temperature=16.0, trials=1).expected
+    assert found[0] <= 0.1 < found[1]
+
+
+def test_crossing_is_where_entries_and_factors_do_equally_well():
+    x = inputs.gaussian(48, 16, rng=0)
+    t = float(diagnose(x, budget=8.0, methods=[parse(TRIVIAL)]).crossing.iloc[0])
+
+    def gap(temperature):
+        at = x.at_temperature(temperature)
+        weights = naive.kernel(at.Q, at.K)
+        weights /= weights.sum(axis=1, keepdims=True)
+        s = np.linalg.svd(weights, compute_uv=False)
+        rest = np.sort(weights.ravel() ** 2)[: weights.size - 8 * 48]
+        return math.log(rest.sum() / np.square(s[4:]).sum())
+
+    assert gap(t / 1.3) < 0 < gap(t * 1.3)  # interpolated between the steps of a factor 2
+
+
+def test_uniform_attention_may_be_the_best():
+    x = inputs.gaussian(32, 8, rng=0).at_temperature(1e6)
+    methods = [parse(s) for s in (TRIVIAL, "positive(m=2)", "sliding_window(width=2)")]
+    found = advice(diagnose(x, budget=8.0, methods=methods, temperature=1e6))[0]
+    assert found.winner == TRIVIAL
+    assert found.sentence == "nothing at this budget beats uniform"
+    alone = advice(diagnose(x, budget=8.0, methods=[parse("top_k(k=2)")]))[0]
+    assert alone.winner == ""
+    assert alone.sentence == "none of these methods can be run"
+
+
+def test_warnings_say_what_is_wrong():
+    rng = np.random.default_rng(0)
+    q = 4 * rng.standard_normal((32, 8))
+    long = Inputs("long", q, q, rng.standard_normal((32, 2)))  # |x|²/2 ≈ 22 > ln 10⁶
+    said = " ".join(diagnose(long, budget=8.0, methods=[parse("positive()")]).warnings[0])
+    assert "relative variance 10^" in said
+    assert "eps = 1e-06 after the shift would turn this head into the mean of V" in said
+    short = Inputs("short", q / 10, q / 10, long.v)
+    fine = diagnose(short, budget=8.0, methods=[parse(TRIVIAL), parse("positive()")])
+    assert "eps" not in " ".join(fine.warnings[1])
+    assert fine.warnings[0] == []
+    signed = diagnose(long, budget=8.0, methods=[parse("trigonometric()")])
+    assert "rows have no positive sum: their output is 0" in " ".join(signed.warnings[0])
+    bound = diagnose(long, budget=8.0, methods=[parse("top_k()")])
+    assert bound.warnings[0][0].startswith("needs every logit")
+
+
+def test_the_default_methods_are_registered_and_fit():
+    x = inputs.gaussian(64, 16, rng=0)
+    methods = [parse(s) for s in (*RUNNABLE, *ORACLES)]
+    assert {m.name for m in methods} <= set(METHODS)
+    assert not any(m.oracle for m in methods[: len(RUNNABLE)])
+    assert all(m.oracle for m in methods[len(RUNNABLE) :])
+    assert all(m.within(32.0, n=x.n, l=x.l, d=x.d) is not None for m in methods)
+
+
+def test_processes_and_a_mask_change_nothing_they_should_not(heads, table):
+    methods = [parse(s) for s in SPECS]
+    again = diagnose(heads[:2], budget=BUDGET, methods=methods, trials=3, seed=1, jobs=2)
+    part = table[table.input.isin(again.input)]
+    assert again.drop(columns="warnings").equals(part.drop(columns="warnings"))
+    causal = dataclasses.replace(heads[0], causal=True)
+    found = diagnose(causal, budget=BUDGET, methods=methods, trials=3, seed=1)
+    assert found.expected.isna().all()  # the closed form is of all entries
+    assert (found.attention_tv != part[part.input == heads[0].name].attention_tv).any()
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [
+        ({"budget": 0}, "budget must be finite and > 0, got 0"),
+        ({"temperature": math.nan}, "temperature must be finite and > 0"),
+        ({"trials": 0}, "trials must be >= 1, got 0"),
+        ({"methods": [parse("taylor(degree=9)")]}, "no method fits 12 values a row of gaussian"),
+    ],
+)
+def test_bad_arguments(changed, match):
+    arguments = {"budget": BUDGET, "methods": [parse(TRIVIAL)]} | changed
+    with pytest.raises(ValueError, match=match):
+        diagnose(inputs.gaussian(8, 4, rng=0), **arguments)
+
+
+def test_text_json_and_map(table, tmp_path):
+    text = diagnosis.text(table)
+    assert "Nyström" in text
+    assert "oracle" in text
+    assert all(f"\n{x.layer}.{x.head} " in text for x in table.itertuples() if x.layer >= 0)
+    objects = json.loads(json.dumps(diagnosis.objects(table), allow_nan=False))
+    assert len(objects) == len(table)
+    assert {"spec", "budget", "attention_tv", "expected", "runnable", "winner", "warnings"} <= set(
+        objects[0]
+    )
+    assert objects[2]["expected"] is None  # Nyström: none known
+    assert "nan" not in diagnosis.caption(table)
+    assert len(diagnosis.draw(table).axes) == 1
+
+
+def test_the_command(tmp_path, capsys):
+    x = inputs.gaussian(24, 4, rng=0)
+    file = tmp_path / "qk.npz"
+    np.savez(file, q=x.q[None].repeat(2, 0), k=x.k[None].repeat(2, 0), v=x.v[None].repeat(2, 0))
+    out = tmp_path / "out"
+    options = ["--budget", "8", "--method", TRIVIAL, "--method", "positive()", "--jobs", "1"]
+    assert main(["diagnose", str(file), *options, "--heads", "0.1", "--out", str(out)]) == 0
+    assert "Performer" in capsys.readouterr().out
+    assert {p.name for p in out.rglob("diagnosis.*")} == {
+        "diagnosis.csv", "diagnosis.txt", "diagnosis.pdf", "diagnosis.svg", "diagnosis.png",
+    }  # fmt: skip
+    assert main(["diagnose", str(file), *options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 0), (0, 1), (0, 1)]
+    assert main(["diagnose", str(file), "--heads", "7.7"]) == 1
+    assert "no layer 7, head 7" in capsys.readouterr().err
