@@ -222,18 +222,20 @@ class ExponentialFeatures(RandomFeatures):
         The largest entry of φ is 1: of each row, or with one shift for all rows of the whole.
         """
         count, dtype = len(omega), omega.dtype
+        common = bool((level == level[0]).all())  # then it joins the scale
         phi, top = np.empty((len(x), self.columns * count), dtype), np.empty(len(x), dtype)
         for rows in tiles(*phi.shape):  # each stays in the cache until it is exponentiated
             tile = phi[rows]
             np.matmul(x[rows], omega.T, out=tile[:, :count])
             if self.columns == 2:
                 np.negative(tile[:, :count], out=tile[:, count:])
-            tile += level
+            if not common:
+                tile += level
             tile.max(axis=1, out=top[rows])
             top[rows][np.isneginf(top[rows])] = 0  # features that are all 0
             if not one_shift:
                 exp_rows(tile, top[rows])
-        rest = (extra - half_square(x)).astype(dtype)
+        rest = (extra - half_square(x) + (level[0] if common else 0)).astype(dtype)
         if not one_shift:
             return phi, top + rest
         log = (top + rest).max()
