@@ -103,9 +103,7 @@ class Nystrom(Method):
         # distances with temporaries, two factors, and 4·wide² of an eigendecomposition
         memory.reserve(8 * (6 * count * rank + 4 * wide**2), "Nyström factors", "rank")
         a, b = (x.astype(np.float64) for x in (q, k))
-        points = np.vstack([a, b])
-        _, places = np.unique(points, axis=0, return_index=True)
-        points = points[np.sort(places)]  # not sorted by value: rounding would draw others
+        points = np.unique(np.vstack([a, b]), axis=0)
         Z = choose(points, min(rank, len(points)), self.landmarks, generator(rng))
         w, U = scipy.linalg.eigh(gaussian(Z, Z), check_finite=False)
         kept = w > len(Z) * np.finfo(np.float64).eps * w[-1]
