@@ -115,6 +115,13 @@ def test_flowformer_conserves_flows():
     assert math.isclose(source.sum(), 8.0)
 
 
+def test_flowformer_keeps_rows_whose_sigmoids_underflow():
+    """Of one width, Q scales out of I: a row of sigmoids of e^{−900} is that of e^{−30}."""
+    K = np.array([[0.0], [1.0]])
+    far, near = (made("flowformer", [[x], [0.0]], K).to_dense() for x in (-900.0, -30.0))
+    np.testing.assert_allclose(far, near, rtol=TIGHT)  # e^{−30} = 1e-13 of what flows into a key
+
+
 # Landmarks
 
 

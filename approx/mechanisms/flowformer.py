@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, log_expit, softmax
+from scipy.special import log_expit, log_softmax, logsumexp
 
 from approx import memory
 from approx.base import Approximation, Method, Rng
@@ -50,21 +51,23 @@ class Flowformer(Method):
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return the two factors."""
         q, k = self.checked(Q, K)
-        memory.reserve(32 * q.shape[1] * (len(q) + len(k)), f"{self}", "n or l")
-        # one scale a side cancels in every ratio, where sigmoids would all be below 1e-308
+        memory.reserve(48 * q.shape[1] * (len(q) + len(k)), f"{self}", "n or l")
         log_q, log_k = log_expit(q.astype(np.float64)), log_expit(k.astype(np.float64))
-        a, b = np.exp(log_q - log_q.max()), np.exp(log_k - log_k.max())
-        tiny = np.finfo(np.float64).tiny
-        incoming = np.maximum(a @ b.sum(axis=0), tiny)
-        outgoing = np.maximum(b @ a.sum(axis=0), tiny)
-        sink = a @ (b / outgoing[:, None]).sum(axis=0)
-        source = b @ (a / incoming[:, None]).sum(axis=0)
-        left = a * (expit(sink * (len(q) / len(k))) / incoming)[:, None]
-        right = b * (len(k) * softmax(source))[:, None]
-        size = np.maximum(np.abs(left).max(axis=1), tiny)
-        left /= size[:, None]
-        log = np.log(size)
-        factors = Factors(left.astype(q.dtype), right.astype(q.dtype), log.astype(q.dtype))
+        # in logs, as any sigmoid, or any I and O, may be below 1e-308 where their ratio is not
+        incoming = logsumexp(log_q + logsumexp(log_k, axis=0), axis=1, keepdims=True)
+        outgoing = logsumexp(log_k + logsumexp(log_q, axis=0), axis=1, keepdims=True)
+        sink = np.exp(logsumexp(log_q + logsumexp(log_k - outgoing, axis=0), axis=1))
+        source = np.exp(logsumexp(log_k + logsumexp(log_q - incoming, axis=0), axis=1))
+        left = log_q - incoming + log_expit(sink * (len(q) / len(k)))[:, None]
+        right = log_k + (math.log(len(k)) + log_softmax(source))[:, None]
+        top = right.max(axis=0)
+        left += top
+        scale = left.max(axis=1)
+        factors = Factors(
+            np.exp(left - scale[:, None]).astype(q.dtype),
+            np.exp(right - top).astype(q.dtype),
+            scale.astype(q.dtype),
+        )
         return Approximation(factors, space="attention")
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
