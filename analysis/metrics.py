@@ -72,7 +72,8 @@ def _row_sums(
             difference += t * t
             largest = max(largest, abs(t))
 
-        if not normalise:
+        nonpositive = not mass > 0.0
+        if not normalise and peak > 0.0:  # as it is; of a row of zeros the sum is 0 in any case
             mass = exp(-log_unit)
         positive = mass > 0.0
         inverse = 1.0 / mass if positive else 0.0
@@ -114,7 +115,7 @@ def _row_sums(
         out[i, KL] = kl
         out[i, REVERSE] = reverse
         out[i, NEGATIVE] = negative
-        out[i, NONPOSITIVE] = not positive
+        out[i, NONPOSITIVE] = nonpositive
 
 
 class _Stripe(NamedTuple):
@@ -207,7 +208,8 @@ def compare(
         nonpositive_rows : number of rows whose sum is ≤ 0; such a row counts as zero
             (tv 1, |exact row|² in the Frobenius sum, output 0, kl inf)
 
-        An approximation of softmax rows has no kernel errors.
+        An approximation of softmax rows has no kernel errors, and its rows are used as they are:
+        of those whose sum is ≤ 0 only rows of zeros count as zero.
 
     Notes
     -----

@@ -174,6 +174,28 @@ def test_a_row_whose_sum_is_not_positive_counts_as_zero(causal):
     assert np.isfinite(found["kernel_relative_frobenius"])
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_softmax_row_of_zeros_is_counted_and_counts_as_zero(causal):
+    Q, K, V = points(3, 3, 2)
+    left, right = np.array([[1.0], [0.0], [-1.0]]), np.array([[0.25], [0.25], [0.5]])
+    estimate = Approximation.from_factors(left, right, space="attention")
+    found = compare(estimate, Q, K, V, causal=causal)
+    p = naive.kernel(Q, K) * (np.tri(3) if causal else 1)
+    p /= p.sum(axis=1, keepdims=True)
+    q = estimate.to_dense()
+    if causal:  # renormalised, so the row of negative sum is zero as well
+        q = np.array([[1.0, 0, 0], [0, 0, 0], [0, 0, 0]])
+    tv = 0.5 * np.abs(q - p).sum(axis=1)
+    tv[1:] = [1.0, 1.0 if causal else tv[2]]
+    assert found["nonpositive_rows"] == 2
+    assert found["attention_tv"] == pytest.approx(tv.mean(), rel=16 * EPS)
+    fro = np.linalg.norm(q - p) / np.linalg.norm(p)
+    assert found["attention_relative_frobenius"] == pytest.approx(fro, rel=16 * EPS)
+    output = np.linalg.norm(estimate.attend(V, causal=causal) - p @ V) / np.linalg.norm(p @ V)
+    assert found["output_relative_error"] == pytest.approx(output, rel=64 * EPS)
+    assert found["attention_kl"] == found["attention_kl_reverse"] == math.inf
+
+
 def test_zero_is_wrong_by_exactly_one_at_any_scale():
     for logit in (0.0, 300.0, -300.0, 1e4, -1e4):
         Q, K = np.array([[logit]] * 2), np.ones((3, 1))
@@ -492,14 +514,14 @@ def twin(x, e, row_log, w, normalise):
     top = x[:w].max()
     estimate, truth = e[:w] * math.exp(row_log), np.exp(x[:w])
     p = truth / truth.sum()
-    mass = estimate.sum() if normalise else 1.0
+    mass = estimate.sum() if normalise or not estimate.any() else 1.0
     positive = mass > 0
     q = estimate / mass if positive else np.zeros(w)
     row = np.zeros(12)
     row[metrics.TOP], row[metrics.SQUARE] = top, np.square(truth / math.exp(top)).sum()
     row[metrics.P2], row[metrics.F2] = (p**2).sum(), ((q - p) ** 2).sum()
     row[metrics.TV] = 0.5 * np.abs(q - p).sum() if positive else 1.0
-    row[metrics.NEGATIVE], row[metrics.NONPOSITIVE] = (e[:w] < 0).sum(), not positive
+    row[metrics.NEGATIVE], row[metrics.NONPOSITIVE] = (e[:w] < 0).sum(), not estimate.sum() > 0
     both = [(a, b) for a, b in zip(p, q)]
     bad = not positive or (q < 0).any()
     row[metrics.KL] = (
