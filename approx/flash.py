@@ -24,7 +24,7 @@ NORMALISERS = ("length", "chunk", "previous", "printed")
 
 
 class Projections(NamedTuple):
-    """Queries and keys of the local and of the global part, (n, s) each."""
+    """Queries and keys of the local and of the global part, (n, s) each, of the same n tokens."""
 
     local_queries: Array
     local_keys: Array
@@ -188,6 +188,14 @@ def global_linear(
     return Factors(left, right, np.zeros(len(Q), Q.dtype))
 
 
+def _of_one_shape(parts: Projections) -> Projections:
+    arrays = Projections(*(checks.array("parts", x, ndim=2) for x in parts))
+    if len({x.shape for x in arrays}) > 1:
+        shapes = ", ".join(str(x.shape) for x in arrays)
+        raise ValueError(f"parts must be four arrays of one shape (n, s), got {shapes}")
+    return arrays
+
+
 def mixed_chunk(
     parts: Projections,
     size: int,
@@ -222,7 +230,7 @@ def mixed_chunk(
     .. [1] W. Hua, Z. Dai, H. Liu, Q. Le, "Transformer quality in linear time", ICML 2022,
        section 3.2.
     """
-    q, k, queries, keys = (checks.array("parts", x, ndim=2) for x in parts)
+    q, k, queries, keys = _of_one_shape(parts)
     low = global_linear(queries, keys, size, causal=causal, normaliser=normaliser)
     local = local_quadratic(q, k, size, causal=causal, width=width)
     return Approximation(low, local, space="attention")
@@ -242,7 +250,7 @@ def mixed_chunk_output(
     -----
     Cost: n·size·(s + e) + 2·n·s·e multiply-adds; nothing of size n×n.
     """
-    q, k, queries, keys = (checks.array("parts", x, ndim=2) for x in parts)
+    q, k, queries, keys = _of_one_shape(parts)
     v = checks.values(V, len(k))
     by = normalisers(len(q), size, causal=causal, normaliser=normaliser)
     state = np.zeros((q.shape[1], v.shape[1])) if causal else keys.T @ v

@@ -162,6 +162,12 @@ def test_the_method_is_the_operator_on_scaled_inputs():
     assert (A.rank, A.nnz) == (4, 48)
 
 
+def test_the_global_part_of_the_method_is_divided_by_the_keys_summed_over():
+    """A constant signal has gain 1 from either part, whatever the number of queries."""
+    A = parse("flash(size=3)").approximate(np.ones((4, 1)), np.ones((6, 1)))
+    np.testing.assert_allclose(A.to_dense().sum(axis=1), 2.0, rtol=1e-15)
+
+
 def test_refusals():
     p = parts(8, 2)
     with pytest.raises(ValueError, match="normaliser must be one of previous, printed"):
@@ -169,5 +175,9 @@ def test_refusals():
     with pytest.raises(ValueError, match="size must be >= 1, got 0"):
         mixed_chunk(p, 0)
     short = p._replace(local_keys=p.local_keys[:6], global_keys=p.global_keys[:6])
+    for refuses in (mixed_chunk, lambda *p, **c: mixed_chunk_output(p[0], np.ones(6), *p[1:], **c)):
+        for causal in (False, True):
+            with pytest.raises(ValueError, match=r"of one shape \(n, s\), got \(8, 2\), \(6, 2\)"):
+                refuses(short, 4, causal=causal)
     with pytest.raises(ValueError, match="as many keys as queries, got n=8, l=6"):
-        mixed_chunk(short, 4, causal=True)
+        flash.local_quadratic(p.local_queries, short.local_keys, 4, causal=True)

@@ -17,7 +17,7 @@ from approx.parts import Factors
 class Flash(Method):
     """FLASH mixed chunk attention: relu² within chunks plus global linear; biased, no softmax.
 
-    estimate_ij = relu(q_i·k_j)²/size within a chunk + q_i·k_j/n everywhere.
+    estimate_ij = relu(q_i·k_j)²/size within a chunk + q_i·k_j/l everywhere.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Flash(Method):
         """Return the global part as factors, the local part as entries that add."""
         q, k = self.checked(Q, K)
         size = checks.integer("size", self.size, least=1, most=len(k))
-        low = Factors(q / q.dtype.type(len(q)), k, np.zeros(len(q), q.dtype))
+        low = Factors(q / q.dtype.type(len(k)), k, np.zeros(len(q), q.dtype))
         return Approximation(low, flash.local_quadratic(q, k, size, width=1), space="attention")
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
