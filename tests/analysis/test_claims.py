@@ -22,6 +22,7 @@ from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
 from approx.random_features import features
+from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.scatterbrain import Scatterbrain
 from approx.sparse import hashing, pattern
@@ -206,6 +207,17 @@ def _without_factorials(original):
     return lambda self, bound=math.inf: Polynomial.of(np.ones(self.degree + 1), bound=bound)
 
 
+def _weighted(power):
+    def wrap(original):
+        def changed(self, *arguments):
+            omega, half = original(self, *arguments)
+            return omega, power * half
+
+        return changed
+
+    return wrap
+
+
 def _more_variance(factor):
     def wrap(original):
         def changed(self, Q, K):
@@ -317,12 +329,9 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         features, "half_square", lambda f: lambda x: 2 * f(x), "ILA-2 SB-4",
     ),
     "features are not divided by √m": (
-        features, "exponentials",
-        lambda f: lambda q, k, half: f(q, k, 0 * half), "ILA-2 ILA-3 SB-4",
+        RandomFeatures, "frequencies", _weighted(0), "ILA-2 ILA-3 SB-4",
     ),
-    "features are divided by m": (
-        features, "exponentials", lambda f: lambda q, k, half: f(q, k, 2 * half), "ILA-2 SB-4",
-    ),
+    "features are divided by m": (RandomFeatures, "frequencies", _weighted(2), "ILA-2 SB-4"),
     "Taylor's coefficients are 1, not 1/j!": (
         Taylor, "polynomial", _without_factorials, "ILA-4 ILA-6 ILA-Ea ILA-Eg",
     ),
