@@ -67,7 +67,7 @@ def _rank(matrix: Array) -> int:
 def limits_of_the_unit() -> Iterator[Check]:
     """Both limits against their own formulas."""
     unit, X = _unit()
-    U, V = flash.swish(X @ unit.W_u), flash.swish(X @ unit.W_v)
+    U, V = (x / (1 + np.exp(-x)) for x in (X @ unit.W_u, X @ unit.W_v))
     linear = (U * V) @ unit.W_o
     yield at_most("difference, A = I", TIGHT, difference(unit.combine(X, np.eye(12)), linear))
     q, k, _, _ = unit.projections(X)
@@ -399,14 +399,16 @@ def first_chunk() -> Iterator[Check]:
     SOURCE + ", causal form",
 )
 def division_by_token() -> Iterator[Check]:
-    """Local row sums over a chunk of 256, and those of running sums that divide by t."""
+    """Local row sums over a chunk of 256; running sums of the global part, divided by t."""
     one = np.ones((N, 1))
     local = Projections(one, one, 0 * one, one)
     sums = flash.mixed_chunk_output(local, one, C, causal=True)[:C, 0]
     yield at_most("difference from (r+1)/c", TIGHT, difference(sums, np.arange(1, C + 1) / C))
     yield printed(equal("row sum of the first token", 1.0, float(sums[0])))
-    token = attention.linear_attention(one, one, one, causal=True)
-    yield equal("divided by t: least row sum", 1.0, float(token.min()))
+    running = attention.linear_attention(one, one, one, causal=True, normalise=False)[:, 0]
+    by_token = running / np.arange(1, N + 1)
+    yield equal("running sums over t: least gain", 1.0, float(by_token.min()))
+    yield equal("running sums over t: largest gain", 1.0, float(by_token.max()))
 
 
 @claim(

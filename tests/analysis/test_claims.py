@@ -207,6 +207,12 @@ def _without_factorials(original):
     return lambda self, bound=math.inf: Polynomial.of(np.ones(self.degree + 1), bound=bound)
 
 
+def _of_minus_x(original):
+    return lambda self, bound=math.inf: Polynomial.of(
+        [(-1) ** j / math.factorial(j) for j in range(self.degree + 1)], bound=bound
+    )
+
+
 def _weighted(power):
     def wrap(original):
         def changed(self, *arguments):
@@ -262,6 +268,11 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
     "the gate is left out": (
         GatedUnit, "combine",
         lambda f: lambda self, X, A=None, gate=True: f(self, X, A, gate=False), "FL-1",
+    ),
+    "swish is x·sigmoid(2x)": (flash, "swish", lambda f: lambda x: f(2 * x) / 2, "FL-1"),
+    "causal sums run over all tokens": (
+        attention, "linear_attention",
+        lambda f: lambda a, b, V, causal=False, **k: f(a, b, V, **k), "FL-Ec",
     ),
     "the sparsity index has the factor 1/n": (
         describe, "sparsity",
@@ -332,6 +343,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         RandomFeatures, "frequencies", _weighted(0), "ILA-2 ILA-3 SB-4",
     ),
     "features are divided by m": (RandomFeatures, "frequencies", _weighted(2), "ILA-2 SB-4"),
+    "Taylor is that of e^{−x}": (Taylor, "polynomial", _of_minus_x, "ILA-4 ILA-11 ILA-Ea"),
     "Taylor's coefficients are 1, not 1/j!": (
         Taylor, "polynomial", _without_factorials, "ILA-4 ILA-6 ILA-Ea ILA-Eg",
     ),
