@@ -28,10 +28,16 @@ def _row(name: str, method: type[Method]) -> dict[str, str]:
     line = (inspect.getdoc(method) or "").splitlines()[0].rstrip(".")
     return {
         "method": f"{name}({', '.join(fields)})",
-        "draws": "none" if method.deterministic else "random",
+        "draws": _draws(method, parse(name)),
         "use": "oracle" if parse(name).oracle else "runnable",
         "what it is": line,
     }
+
+
+def _draws(method: type[Method], default: Method) -> str:
+    if default.uses_rng:
+        return "random"
+    return "none" if method.deterministic else "none by default"
 
 
 def _short(default: object) -> str:
@@ -48,7 +54,7 @@ def describe(name: str) -> str:
     """
     method = parse(name)
     row = _row(method.name, type(method))
-    kind = f"{row['draws']} draws, {row['use']}"
+    kind = f"draws: {row['draws']}; {row['use']}"
     page = f"{row['method']}    [{kind}]\n\n{inspect.getdoc(type(method))}"
     known = [name for name in PROJECTIONS if _takes(type(method), name)]
     return f"{page}\n\nProjections: {', '.join(known)}." if known else page

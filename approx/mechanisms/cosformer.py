@@ -32,7 +32,7 @@ class CosFormer(FeatureMap):
     In attention space: no estimate of exp(q·k) (pure bias, no parameter brings it closer), and
     queries and keys are told apart by their places: position 0 is the first row of each. Entries
     are ≥ 0, since |i − j| < M; a query without a positive coordinate in common with any key has a
-    row of zeros. M is fixed here to the length; the paper leaves it at M ≥ max(n, l).
+    row of zeros.
     Cost: 4(n + l)·d·c operations, 2(n + l)·d numbers.
 
     References
@@ -41,7 +41,7 @@ class CosFormer(FeatureMap):
 
     Examples
     --------
-    With M = 2, cos(π/4)² of the weight is left at distance 1:
+    With M = 2, cos(π/4) = 1/√2 of the weight is left at distance 1:
 
     >>> CosFormer().approximate([[1.0]], [[1.0], [math.sqrt(2)]]).to_dense().round(12)
     array([[0.5, 0.5]])

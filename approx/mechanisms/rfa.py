@@ -34,9 +34,9 @@ class Rfa(Method):
     Notes
     -----
     In attention space. Before normalisation it is `trigonometric` at q̂/σ, k̂/σ, unbiased for
-    exp(q̂·k̂/σ²), with relative variance (cosh|q̂ − k̂|²/σ² − 1)/(m/2) (`kernel_moments`); lengths are
-    lost, so it is biased for softmax of q·k unless |q||k| = 1/σ² for every pair. The ratio adds a
-    bias of order 1/m. Of either sign: a row whose sum is ≤ 0 is a row of zeros, not clamped.
+    exp(q̂·k̂/σ²), with relative variance (cosh(|q̂ − k̂|²/σ²) − 1)/(m/2) (`kernel_moments`); lengths
+    are lost, so it is biased for softmax of q·k unless |q||k| = 1/σ² for every pair. The ratio adds
+    a bias of order 1/m. Of either sign: a row whose sum is ≤ 0 is a row of zeros, not clamped.
     Cost: (n + l)·m·(d + 2c) operations, (n + l)·m numbers.
 
     References
