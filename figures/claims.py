@@ -133,7 +133,8 @@ def table(claims: list[Claim], width: int) -> str:
             lines.append(_line((*a, *b), sizes))
         lines.append("")
     total = counts(claim.verdict for claim in claims)
-    return "\n".join([*lines, f"{len(claims)} claims: {total}"])
+    noun = "claim" if len(claims) == 1 else "claims"
+    return "\n".join([*lines, f"{len(claims)} {noun}: {total}"])
 
 
 def _sizes(width: int) -> list[int]:

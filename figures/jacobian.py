@@ -95,7 +95,7 @@ def caption(table: pd.DataFrame) -> str:
     part = table[table.metric == "jacobian_norm"]
     for name, one in part[part.scaled].groupby("input", sort=False):
         if name == "gaussian":
-            one = one[one.d == 64]
+            one, name = one[one.d == 64], "gaussian, d = 64,"
         best = one.sort_values("value").iloc[-1]
         peaks.append(f"{name} {best.value:.2f} at t = {best.temperature:g}")
     n = int(table.n.max())

@@ -136,9 +136,7 @@ def caption(table: pd.DataFrame) -> str:
     worse = wide[wide[ERROR] >= wide.input.map(uniform)]
     always = worse.groupby("name").input.nunique()
     lost = [str(name) for name in always.index[always == len(uniform)]]
-    oracle = wide.method.str.startswith(("truncated_svd", "randomized")) | wide.method.str.contains(
-        "top_k"
-    )
+    oracle = wide.method.map(lambda spec: parse(spec).oracle).astype(bool)
     best = []
     for name, part in wide[~oracle & wide.fits].groupby("input", sort=False):
         row = part.sort_values(ERROR).iloc[0]
@@ -148,11 +146,13 @@ def caption(table: pd.DataFrame) -> str:
     return (
         f"Relative Frobenius error of attention weights at t = 1 and l/{SHARE} stored values a "
         f"query row, medians over trials; the dashed line is uniform attention, which is the mean "
-        f"of V; errors beyond {FLOOR:g} and {CEILING:g} are drawn there. Rows that do not sum to 1 "
-        f"(FLASH, Flowformer, Gaussian Linformer, the iterated Nyströmformer) are used as they "
-        f"are. Nothing is trained: what a paper learns is a fixed or random choice here, so this "
-        f"is the distance that training has to make up, or does without. Best that needs no "
-        f"oracle: {'; '.join(best)}. No better than uniform attention on every input: "
+        f"of V; errors below {FLOOR:g} or above {CEILING:g} are drawn at the edge. Rows "
+        f"that do not sum to 1 (FLASH, Flowformer, Gaussian Linformer, the iterated "
+        f"Nyströmformer) are used as they are. Nothing is trained: what a paper "
+        f"learns is a fixed or random choice here, so this is the distance that training has to "
+        f"make up, or does without. Oracles, which need the whole exact matrix: "
+        f"{'; '.join(wide[oracle].name.unique())}. The best of the others: {'; '.join(best)}. "
+        f"No better than uniform attention on every input: "
         f"{'; '.join(lost) or 'none'}. Hollow: does not fit the budget, drawn at its least price "
         f"(values a row: {hollow or 'none'})."
     )

@@ -170,7 +170,7 @@ def test_the_table_is_as_wide_as_the_terminal(capsys, monkeypatch):
 def test_a_claim_that_fails_is_exit_status_1(capsys, monkeypatch):
     monkeypatch.setattr(operations, "gated_unit_parameters", lambda d, e, s=0: 4 * d * e)
     assert main(["claims", "FL-4"]) == 1
-    assert "1 claims: 1 fails" in capsys.readouterr().out
+    assert "1 claim: 1 fails" in capsys.readouterr().out
     assert main(["claims", "FL-99"]) == 1
     assert "unknown claim 'FL-99'" in capsys.readouterr().err
 
