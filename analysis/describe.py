@@ -153,6 +153,8 @@ def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
     if not 0 < q < p:
         raise ValueError(f"0 < q < p is needed, got q={q}, p={p}")
     a = checks.array("x", x)
+    if not a.any(axis=-1).all():
+        raise ValueError("x must have an entry that is not 0 in every row")
     return np.asarray(a.shape[-1] ** (1 / p - 1 / q) * norm(a, q) / norm(a, p))
 
 

@@ -29,10 +29,32 @@ def softmax(logits: Array) -> Array:
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
-def _logits(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array, Array]:
+def _pair(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
+    """Return queries and keys of one width, whose products and squares are representable."""
     q, k = checks.array("Q", Q), checks.array("K", K)
     if q.ndim < 2 or k.ndim < 2 or q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"Q and K must be (…, n, d) and (…, l, d), got {q.shape} and {k.shape}")
+        raise ValueError(
+            f"Q and K must be (…, n, d) and (…, l, d) of the same width, got {q.shape}, {k.shape}"
+        )
+    dtype = np.result_type(q, k)
+    largest = max(float(np.abs(x).max(initial=0.0)) for x in (q, k))
+    if 4 * largest * largest * q.shape[-1] > float(np.finfo(dtype).max) / 4:  # also of q − k
+        raise ValueError(
+            f"|q − k|² and q·k must be representable in {dtype}, got entries up to {largest:.3g}"
+        )
+    return q, k
+
+
+def _projected(x: Array, name: str, W: ArrayLike) -> Array:
+    """Return x W."""
+    w = checks.array(name, W)
+    if w.ndim < 2 or w.shape[-2] != x.shape[-1]:
+        raise ValueError(f"{name} must have {x.shape[-1]} rows, got shape {w.shape}")
+    return np.asarray(x @ w)
+
+
+def _logits(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array, Array]:
+    q, k = _pair(Q, K)
     memory.reserve(16 * math.prod(q.shape[:-1]) * k.shape[-2], "the logits", "n or l")
     return q, k, q @ np.swapaxes(k, -1, -2)
 
@@ -64,9 +86,7 @@ def nadaraya_watson(Q: ArrayLike, K: ArrayLike, *, w: float = 1.0) -> Array:
     >>> nadaraya_watson([[0.0]], [[1.0], [-1.0]])
     array([[0.5, 0.5]])
     """
-    q, k = checks.array("Q", Q), checks.array("K", K)
-    if q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"Q and K must have the same width d, got {q.shape} and {k.shape}")
+    q, k = _pair(Q, K)
     memory.reserve(8 * math.prod(q.shape) * k.shape[-2], "the differences", "n or l")
     difference = q[..., :, None, :] - k[..., None, :, :]
     return softmax(-0.5 * checks.positive("w", w) * np.square(difference).sum(axis=-1))
@@ -124,8 +144,13 @@ def additive_scores(
        and translate", ICLR 2015, appendix A.1.2.
     """
     q, k = checks.array("Q", Q), checks.array("K", K)
-    wq, wk, wv = checks.array("W_q", W_q), checks.array("W_k", W_k), checks.array("w_v", w_v)
-    left, right = q @ wq.T, k @ wk.T
+    wq, wk = checks.array("W_q", W_q, ndim=2), checks.array("W_k", W_k, ndim=2)
+    wv = checks.array("w_v", w_v, ndim=1)
+    left, right = _projected(q, "W_qᵀ", wq.T), _projected(k, "W_kᵀ", wk.T)
+    if not left.shape[-1] == right.shape[-1] == len(wv):
+        raise ValueError(
+            f"W_q, W_k, w_v must be (h, a), (h, b), (h,), got {wq.shape}, {wk.shape}, {wv.shape}"
+        )
     memory.reserve(16 * math.prod(left.shape) * right.shape[-2], "the scores", "n, l or h")
     return np.asarray(np.tanh(left[..., :, None, :] + right[..., None, :, :]) @ wv)
 
@@ -139,12 +164,15 @@ def dot_product_attention(
     ----------
     .. [1] A. Vaswani et al., "Attention is all you need", NIPS 2017, Eq. (1).
     """
-    q, _, x = _logits(Q, K)
-    x *= 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    q, k, x = _logits(Q, K)
+    v = checks.array("V", V)
+    if v.ndim < 2 or v.shape[-2] != k.shape[-2]:
+        raise ValueError(f"V must be (…, l, c) with l={k.shape[-2]} rows, got shape {v.shape}")
+    x *= 1 / math.sqrt(q.shape[-1]) if scale is None else checks.number("scale", scale)
     if causal:
         as_many_keys(*x.shape[-2:])
         x = np.where(np.tri(x.shape[-1], dtype=bool), x, -np.inf)
-    return np.asarray(softmax(x) @ checks.array("V", V))
+    return np.asarray(softmax(x) @ v)
 
 
 def as_many_keys(n: int, l: int) -> None:
@@ -166,7 +194,8 @@ def self_attention(
     W_v : (d, c)
     """
     x = checks.array("X", X)
-    q, k, v = (x @ checks.array(name, W) for name, W in zip("qkv", (W_q, W_k, W_v)))
+    names = ("W_q", "W_k", "W_v")
+    q, k, v = (_projected(x, name, W) for name, W in zip(names, (W_q, W_k, W_v)))
     return dot_product_attention(q, k, v, causal=causal)
 
 
@@ -189,7 +218,7 @@ def multi_head_attention(
     """
     heads = self_attention(checks.array("X", X, ndim=2)[None], W_q, W_k, W_v, causal=causal)
     joined = np.moveaxis(heads, 0, 1).reshape(heads.shape[1], -1)
-    return np.asarray(joined @ checks.array("W_o", W_o, ndim=2))
+    return _projected(joined, "W_o", W_o)
 
 
 # Linear attention
@@ -307,6 +336,8 @@ def relu_squared(Q: ArrayLike, K: ArrayLike, *, scaling: str = "ns") -> Array:
     """
     q, k, x = _logits(Q, K)
     l, s = k.shape[-2], q.shape[-1]
+    if float(x.max(initial=0.0)) > math.sqrt(np.finfo(x.dtype).max):
+        raise ValueError(f"(q·k)² must be representable in {x.dtype}, got q·k up to {x.max():.3g}")
     divisor = l * s if checks.one_of("scaling", scaling, ("ns", "n2")) == "ns" else l * l
     return np.asarray(np.square(np.maximum(x, 0.0)) / divisor)
 
@@ -323,6 +354,7 @@ def log_length_scale(n: int, d: int, *, base: int = 512) -> float:
     0.125
     """
     checks.integer("n", n, least=1)
+    checks.integer("d", d, least=1)
     return math.log(n) / (math.log(checks.integer("base", base, least=2)) * math.sqrt(d))
 
 

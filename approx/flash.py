@@ -251,7 +251,8 @@ def mixed_chunk_output(
     Cost: n·size·(s + e) + 2·n·s·e multiply-adds; nothing of size n×n.
     """
     q, k, queries, keys = _of_one_shape(parts)
-    v = checks.values(V, len(k))
+    values = checks.values(V, len(k))
+    v = values.reshape(len(k), -1)
     by = normalisers(len(q), size, causal=causal, normaliser=normaliser)
     state = np.zeros((q.shape[1], v.shape[1])) if causal else keys.T @ v
     out = np.empty((len(q), v.shape[1]))
@@ -261,4 +262,4 @@ def mixed_chunk_output(
         out[rows] = (np.tril(A) if causal else A) @ v[rows] + queries[rows] @ state / divisor
         if causal:
             state += keys[rows].T @ v[rows]
-    return out
+    return out.reshape(len(q), *values.shape[1:])

@@ -216,3 +216,22 @@ def test_refusals():
         nadaraya_watson(Q, K, w=0)
     with pytest.raises(ValueError, match="scaling must be one of ns, n2"):
         relu_squared(Q, K, scaling="n")
+    for refused in (nadaraya_watson, regression_logits, relu_squared):
+        with pytest.raises(ValueError, match="must be representable in float64, got entries up to"):
+            refused([[1e200]], [[1.0]])
+        with pytest.raises(ValueError, match=r"Q and K must be \(…, n, d\)"):
+            refused([1.0], [1.0])
+    with pytest.raises(ValueError, match=r"\(q·k\)² must be representable in float64"):
+        relu_squared([[1e80]], [[1e80]])
+    with pytest.raises(
+        ValueError, match=r"V must be \(…, l, c\) with l=9 rows, got shape \(3, 3\)"
+    ):
+        dot_product_attention(Q, K, V[:3])
+    with pytest.raises(ValueError, match="scale must be finite"):
+        dot_product_attention(Q, K, V, scale=math.nan)
+    with pytest.raises(ValueError, match=r"W_k must have 4 rows, got shape \(9, 3\)"):
+        self_attention(Q, np.eye(4), V, np.eye(4))
+    with pytest.raises(ValueError, match=r"W_q, W_k, w_v must be \(h, a\), \(h, b\), \(h,\)"):
+        additive_scores(Q, K, np.ones((5, 4)), np.ones((6, 4)), np.ones(5))
+    with pytest.raises(ValueError, match="d must be >= 1, got 0"):
+        log_length_scale(4, 0)

@@ -92,6 +92,8 @@ def test_operator_and_running_sums_are_the_definition(causal, normaliser, n):
     np.testing.assert_allclose(A @ V, want @ V, rtol=0, atol=TIGHT)
     got = mixed_chunk_output(p, V, 4, causal=causal, normaliser=normaliser)
     np.testing.assert_allclose(got, want @ V, rtol=0, atol=TIGHT)
+    vector = mixed_chunk_output(p, V[:, 0], 4, causal=causal, normaliser=normaliser)
+    np.testing.assert_allclose(vector, want @ V[:, 0], rtol=0, atol=TIGHT)
 
 
 def test_rank_and_entries_are_those_predicted():

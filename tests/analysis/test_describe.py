@@ -85,6 +85,8 @@ def test_sparsity_is_its_definition():
         np.testing.assert_allclose(sparsity(1e200 * x, q, p), want, rtol=1e-12)
     with pytest.raises(ValueError, match="0 < q < p is needed"):
         sparsity(x, 2, 1)
+    with pytest.raises(ValueError, match="not 0 in every row"):
+        sparsity([[1.0, 2.0], [0.0, 0.0]])
 
 
 def test_rescaling_by_norms_leaves_sparsity_as_it_is():
