@@ -217,45 +217,6 @@ def dot_product_variance(d: int, correlation: float = 0.0) -> float:
     >>> dot_product_variance(16), dot_product_variance(16, 1.0)
     (16.0, 256.0)
     """
+    if abs(checks.number("correlation", correlation)) > 1:
+        raise ValueError(f"correlation must be between -1 and 1, got {correlation}")
     return float(d + d * (d - 1) * correlation**2)
-
-
-def dot_products(
-    d: int, *, correlation: float = 0.0, draws: int, rng: np.random.Generator
-) -> dict[str, tuple[float, float]]:
-    """Return sample mean, variance and kurtosis of q·k for Gaussian q, k, with standard errors.
-
-    Parameters
-    ----------
-    d : int
-    correlation : float
-        ρ ≥ 0 between any two components of q, and of k.
-    draws : int
-
-    Notes
-    -----
-    For ρ = 0 the kurtosis is 3 + 6/d: q·k is not normal at small d, and the 3σ rule not exact. The
-    standard errors of variance and kurtosis are jackknife ones over 100 blocks.
-    """
-    if not 0 <= checks.number("correlation", correlation) <= 1:
-        raise ValueError(f"correlation must be between 0 and 1, got {correlation}")
-    blocks = 100
-    size = max(2, checks.integer("draws", draws, least=2 * blocks) // blocks)
-    memory.reserve(32 * blocks * size * (d + 1), "draws of q and k", "draws or d")
-    own, shared = rng.standard_normal((2, blocks, size, d)), rng.standard_normal((2, blocks, size))
-    parts = math.sqrt(1 - correlation) * own + math.sqrt(correlation) * shared[..., None]
-    x = np.einsum("bsd,bsd->bs", parts[0], parts[1])
-    powers = np.stack([(x**p).mean(axis=1) for p in (1, 2, 3, 4)])  # of each block
-    left_out = (powers.sum(axis=1, keepdims=True) - powers) / (blocks - 1)
-    found, others = _central(powers.mean(axis=1)), _central(left_out)
-    return {
-        name: (float(value), float(np.sqrt(blocks - 1) * np.std(each)))
-        for name, value, each in zip(("mean", "variance", "kurtosis"), found, others)
-    }
-
-
-def _central(powers: Array) -> tuple[Array, Array, Array]:
-    """Return mean, variance and kurtosis from E x, E x², E x³, E x⁴."""
-    m, s, c, q = powers
-    variance = s - m**2
-    return m, variance, (q - 4 * m * c + 6 * m**2 * s - 3 * m**4) / variance**2

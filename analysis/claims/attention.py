@@ -149,7 +149,8 @@ def variance_of_logits() -> Iterator[Check]:
         x = _logits(d)
         yield sampled(f"mean, d = {d}", 0.0, float(x.mean()), math.sqrt(d / PAIRS))
         error = math.sqrt((3 * d * (d + 2) - d**2) / PAIRS)
-        yield sampled(f"variance, d = {d}", d, float(np.mean(x**2)), error)
+        variance = describe.dot_product_variance(d)
+        yield sampled(f"variance, d = {d}", variance, float(np.mean(x**2)), error)
         fourth = float(np.mean(x**4)) / d**2
         yield sampled(f"kurtosis, d = {d}", 3 + 6 / d, fourth, _fourth_error(d) / d**2)
     head = inputs.gaussian(1000, 64, rng=0).at_temperature(1.0)
@@ -236,8 +237,10 @@ def correlation() -> Iterator[Check]:
     d = 16
     x = inputs.gaussian(PAIRS, 1, rng=0)
     same = np.einsum("id,id->i", np.tile(x.q, d), np.tile(x.k, d))
+    whole = describe.dot_product_variance(d, 1.0)
+    yield equal("d + d(d − 1)ρ² at ρ = 1", float(d**2), whole)
     yield sampled(
-        "variance, equal components", d**2, float(same.var()), d**2 * math.sqrt(8 / PAIRS)
+        "variance, equal components", whole, float(same.var()), whole * math.sqrt(8 / PAIRS)
     )
     yield printed(
         sampled("the same against d", d, float(same.var()), math.sqrt((2 + 6 / d) / PAIRS) * d)

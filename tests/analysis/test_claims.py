@@ -293,6 +293,9 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
     "running sums of all heads are counted as one": (
         operations, "parallel_causal_memory", lambda f: lambda b, h, n, s: f(b, 1, n, s), "FL-8",
     ),
+    "correlation does not matter": (
+        describe, "dot_product_variance", lambda f: lambda d, correlation=0.0: f(d), "ATT-Eb",
+    ),
     "dot products are not divided by √d": (
         attention, "dot_product_attention",
         lambda f: lambda Q, K, V, **k: f(Q, K, V, scale=1.0, **k), "ILA-Ec ATT-4 ATT-Ed",
