@@ -26,10 +26,10 @@ def tables(small):
     return {name: FIGURES[name].compute(small) for name in NAMES}
 
 
-@pytest.mark.parametrize("name", ["mechanisms", "length"])
-def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small):
-    again = FIGURES[name].compute(dataclasses.replace(small, jobs=2))
-    assert again.equals(tables[name])
+def test_the_same_seed_gives_the_same_table_on_two_processes(tables, small):
+    """Of what runs as a study; sweeps, as that of mechanisms, have tests of their own."""
+    again = FIGURES["length"].compute(dataclasses.replace(small, jobs=2))
+    assert again.equals(tables["length"])
 
 
 @pytest.mark.parametrize("name", NAMES)
