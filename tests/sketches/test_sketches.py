@@ -123,9 +123,9 @@ def test_moments_are_finite_at_hot_logits(spec):
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_vectors_of_any_length(spec):
-    """|q||k| of 1e156, whose square is no float64, then 1e-400."""
-    for size in (1e78, 1e-200):
-        Q, K = np.full((2, 3), size), np.array([[size, -size, 0.0]] * 2)
+    """|q| of 1e150, whose square is the last float64, at |q||k| of 1e10; then |q||k| of 1e-400."""
+    for long, short in ((1e150, 1e-140), (1e-200, 1e-200)):
+        Q, K = np.full((2, 3), long), np.array([[short, -short, 0.0]] * 2)
         values = parse(spec).approximate(Q, K, rng=0)
         assert np.isfinite(values.block(slice(None), shift=values.row_log())).all()
         assert not np.isnan(np.concatenate(parse(spec).moments(Q, K))).any()
