@@ -187,12 +187,15 @@ class Inputs:
         )
 
     def digest(self) -> str:
-        """Return a hash of the raw content, whatever its layout: the identity of an input."""
-        h = hashlib.sha256(repr((self.scaling, self.causal, self.layer, self.head)).encode())
+        """Return a hash of the raw content, whatever its layout or byte order: its identity."""
+        scaling = None if self.scaling is None else float(self.scaling)
+        about = (scaling, bool(self.causal), int(self.layer), int(self.head))
+        h = hashlib.sha256(repr(about).encode())
         for x in (self.q, self.k, self.v):
             if x is not None:
-                h.update(repr((x.shape, x.dtype.str)).encode())
-                h.update(np.ascontiguousarray(x).tobytes())
+                little = np.ascontiguousarray(x, x.dtype.newbyteorder("<"))
+                h.update(repr((x.shape, little.dtype.str)).encode())
+                h.update(little.tobytes())
         return h.hexdigest()
 
 

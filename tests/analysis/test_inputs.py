@@ -172,6 +172,12 @@ def test_digest_depends_on_content_alone():
     )
     assert same.digest() == x.digest()
     assert x.at_temperature(3.0).digest() == x.digest()
+    swapped = {name: getattr(x, name).astype(">f8") for name in "qkv"}
+    assert dataclasses.replace(x, **swapped).digest() == x.digest()
+    plain = dataclasses.replace(x, scaling=1.0, causal=True, head=3).digest()
+    typed = {"scaling": np.float64(1), "causal": np.bool_(True), "head": np.int8(3)}
+    assert dataclasses.replace(x, **typed).digest() == plain
+    assert dataclasses.replace(x, scaling=1, causal=True, head=3).digest() == plain
     moved = x.q.copy()
     moved[-1, -1] = np.nextafter(moved[-1, -1], 9)
     for change in (
