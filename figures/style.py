@@ -200,10 +200,10 @@ def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
 
 
 def save_table(name: str, table: pd.DataFrame, folder: Path) -> Path:
-    """Write FOLDER/data/NAME.csv; the same bytes each time."""
-    path = folder / "data" / f"{name}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(path, index=False, encoding="utf-8", lineterminator="\n")
+    """Write FOLDER/data/NAME.csv as `save` does; the same bytes each time."""
+    path = files.inside(folder, folder / "data" / f"{name}.csv")
+    with files.replacing(path) as temporary:
+        table.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
     return path
 
 
@@ -222,9 +222,6 @@ def save(
     """
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name, re.ASCII):
         raise ValueError(f"the name of a figure must be letters, digits and ._-, got {name[:80]!r}")
-    written = [files.inside(folder, folder / "data" / f"{name}.csv")]
-    with files.replacing(written[0]) as temporary:
-        table.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
     written = [save_table(name, table, folder)]
     plots = folder / "figures"
     undated: dict[str, dict[str, Any]] = {

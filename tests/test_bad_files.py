@@ -301,12 +301,16 @@ def test_a_link_out_of_the_output_folder_is_not_followed(tmp_path):
         (out / place).symlink_to(outside)
         with pytest.raises(ValueError, match=r"leads out of .*: remove the link"):
             style.save("error", *figure(), out, ("svg",), "caption")
+        if place == "data":
+            with pytest.raises(ValueError, match=r"leads out of .*: remove the link"):
+                style.save_table("claims", figure()[0], out)
         (out / place).unlink()
     (out / "data").mkdir(exist_ok=True)
     (out / "data/error.csv").unlink(missing_ok=True)
     (out / "data/error.csv").symlink_to(outside / "secret")
-    style.save("error", *figure(), out, ("svg",))
+    style.save_table("error", figure()[0], out)
     assert not (out / "data/error.csv").is_symlink()
+    style.save("error", *figure(), out, ("svg",))
     assert [p.name for p in outside.iterdir()] == ["secret"]
     assert (outside / "secret").read_text() == "keep"
 
