@@ -14,6 +14,7 @@ means the same bits.
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import functools
 import hashlib
@@ -23,6 +24,7 @@ import os
 import re
 import secrets
 import socket
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -124,8 +126,9 @@ class Store:
         """
         self.cells.mkdir(parents=True, exist_ok=True)
         self.sweep_leftovers()
-        before = self.manifest.get("cells", [])
-        if set(keys) <= set(before):
+        found = self.manifest
+        before = found.get("cells", [])
+        if found and set(keys) <= set(before):
             return
         if others := len(set(before) - set(keys)):
             raise StoreError(
@@ -149,16 +152,19 @@ class Store:
 
     def put(self, path: Path, content: bytes) -> None:
         """Write a file whole or not at all, also if the machine stops."""
-        temporary = path.with_name(f".tmp-{_host()}-{os.getpid()}-{TOKEN}-{path.name}")
+        mine = f"{_host()}-{os.getpid()}-{TOKEN}-{threading.get_ident()}"  # of two threads too
+        temporary = path.with_name(f".tmp-{mine}.{path.name}")
         try:
             with temporary.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(path)  # of a full disk: which one
             raise
         _sync(path.parent)
 
@@ -201,7 +207,10 @@ class Store:
         whole = hashlib.sha256(f"{key}\n{body}".encode()).hexdigest()
         if (first, header) != (f"# sha256 {whole}", ",".join(KINDS)):
             return None
-        return table.parsed(body)
+        try:
+            return table.parsed(body)
+        except (ValueError, csv.Error):  # altered by someone who knows the checksum
+            return None
 
     def _from_parquet(self, path: Path, key: str) -> list[Row] | None:
         reader = parquet()
@@ -235,7 +244,7 @@ class Store:
             return None
         try:
             return dict(json.loads(path.read_text("utf-8")))
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError, RecursionError):
             return None  # to be tried again
 
     def table(self, keys: Iterable[str]) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """The store: the same bits in both formats, whole files only, growth, failures, leftovers."""
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -8,6 +9,8 @@ import stat
 import struct
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -177,10 +180,26 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, step):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, step, full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError, match=rf"No space left on device: '.*{KEY}\."):
             kept.write(KEY, [row(2.0)])
     assert not list((tmp_path / "cells").glob(".tmp-*"))
     assert Store(tmp_path).rows(KEY)[0][-2] == 1.0
+
+
+def test_threads_may_write_one_cell_at_once(tmp_path):
+    kept, rows = Store(tmp_path), [row(float(x)) for x in range(300)]
+    kept.open([KEY])
+    together = threading.Barrier(4)
+
+    def write(_):
+        for _ in range(10):
+            together.wait(60)
+            Store(tmp_path).write(KEY, rows)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert bits(Store(tmp_path).rows(KEY)) == bits(map(table.typed, rows))
+    assert len(list((tmp_path / "cells").iterdir())) == 1
 
 
 def test_leftovers_of_the_dead_are_swept_and_only_those(tmp_path):
@@ -189,11 +208,11 @@ def test_leftovers_of_the_dead_are_swept_and_only_those(tmp_path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     host, pid = storing._host(), os.getpid()
-    swept = [f".tmp-{host}-{dead.pid}-00000000-{KEY}.csv", f".tmp-{host}-{pid}-00000000-{KEY}.csv"]
+    swept = [f".tmp-{host}-{x}-00000000-7.{KEY}.csv" for x in (dead.pid, pid)]
     left = [
-        f".tmp-{host}-{os.getppid()}-00000000-{KEY}.csv",  # another process, alive
-        f".tmp-{host}-{pid}-{storing.TOKEN}-{KEY}.csv",  # this one, in another thread
-        f".tmp-elsewhere-{dead.pid}-00000000-{KEY}.csv",
+        f".tmp-{host}-{os.getppid()}-00000000-7.{KEY}.csv",  # another process, alive
+        f".tmp-{host}-{pid}-{storing.TOKEN}-7.{KEY}.csv",  # this one, in another thread
+        f".tmp-elsewhere-{dead.pid}-00000000-7.{KEY}.csv",
         ".tmp-not-ours",
     ]
     for name in swept + left:
@@ -340,8 +359,28 @@ def test_a_cell_that_is_done_has_not_failed(tmp_path):
     assert not kept._error(KEY).exists()
     kept._error(KEY).write_bytes(error)  # killed between the two
     assert Store(tmp_path).failure(KEY) is None
-    kept._error(OTHER).write_bytes(b"{")
-    assert Store(tmp_path).failure(OTHER) is None
+    for damaged in (b"{", b"5", b"[1]", b"\xff", b"[" * 100_000):
+        kept._error(OTHER).write_bytes(damaged)
+        assert Store(tmp_path).failure(OTHER) is None, damaged
+
+
+def test_a_shard_with_a_true_checksum_of_no_rows_is_altered(tmp_path, monkeypatch):
+    monkeypatch.setattr(storing, "parquet", lambda: None)
+    kept = Store(tmp_path)
+    kept.open([KEY])
+    for body in ("1,2\n", table.text([row(1.0)]).replace("1.0", "one"), '"', "a\0b\n"):
+        whole = hashlib.sha256(f"{KEY}\n{body}".encode()).hexdigest()
+        text = f"# sha256 {whole}\n{','.join(table.KINDS)}\n{body}"
+        (tmp_path / "cells" / f"{KEY}.csv").write_text(text)
+        assert Store(tmp_path).altered(KEY), body
+
+
+def test_an_empty_sweep_leaves_a_store_that_may_grow(tmp_path):
+    taylor = [parse("taylor(degree=9)")]
+    assert sweep(taylor, X, [1.0], **GRID, budget=4.0, store=tmp_path).empty
+    assert read(tmp_path).empty
+    grown = sweep([*taylor, parse("zero")], X, [1.0], **GRID, budget=4.0, store=tmp_path)
+    assert_frame_equal(read(tmp_path), grown, check_exact=True)
 
 
 def test_types_do_not_depend_on_the_values(tmp_path, monkeypatch):
