@@ -236,6 +236,10 @@ class Config:
         ]
         whole = functools.partial(plan, trials=self.trials, seed=self.seed, budget=self.budgets)
         planned: Plan = _at("", whole, methods, found, self.temperatures)
+        if not planned.cells:
+            raise ConfigError(
+                f"budgets: no method fits {max(self.budgets or (0.0,)):g} values a row"
+            )
         return planned
 
 
@@ -270,7 +274,7 @@ def loads(source: bytes | str, name: str = "config") -> Config:
     analysis.config.ConfigError: config: unknown key 'metods', did you mean 'methods'? Known: ...
     """
     try:
-        raw = tomllib.loads(source if isinstance(source, str) else source.decode())
+        raw = tomllib.loads(source if isinstance(source, str) else source.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # TOML or UTF-8, or nested too deeply
         raise ConfigError(f"{name}: {error}") from None
     try:
@@ -286,6 +290,8 @@ def _at(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise ConfigError(f"{where}: {error}" if where else str(error)) from error
+    except (OSError, memory.ResourceLimitError) as error:  # of its own type, and where
+        raise type(error)(f"{where}: {error}" if where else str(error)) from error
 
 
 def _dataclass(kind: type[Any], where: str, raw: dict[str, Any]) -> Any:
@@ -339,7 +345,9 @@ def _source(where: str, value: Any) -> Source:
     if not isinstance(value, dict):
         raise ConfigError(f"{where} must be a table, got {value!r}")
     own = dict(value)
-    kind = _text(f"{where}.kind", own.pop("kind", None))
+    if "kind" not in own:
+        raise ConfigError(f"{where}.kind is missing: one of {', '.join(SOURCES)}")
+    kind = _text(f"{where}.kind", own.pop("kind"))
     if kind not in SOURCES:
         raise ConfigError(f"{where}: " + _unknown("kind", kind, list(SOURCES)))
     found: Source = _dataclass(SOURCES[kind], where, own)

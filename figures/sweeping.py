@@ -38,7 +38,7 @@ def sweep(arguments: argparse.Namespace) -> int:
         describe(store, planned, jobs=arguments.jobs, retry_failed=arguments.retry_failed)
         return 0
     about = sweeping.described(whole)
-    store.open(whole.keys, **about, config=text.decode(), folder=folder)
+    store.open(whole.keys, **about, config=text.decode("utf-8-sig"), folder=folder)
     run = functools.partial(
         sweeping.outcomes,
         planned,

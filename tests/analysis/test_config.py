@@ -112,7 +112,7 @@ def test_files_are_found_beside_the_config(tmp_path):
     assert [x.name for x in found] == ["my qk 1.2", "my qk 0.0"]
     assert [(x.layer, x.head) for x in found] == [(1, 2), (0, 0)]
     np.testing.assert_array_equal(found[0].q, q[1, 2].astype(np.float32))
-    with pytest.raises(FileNotFoundError, match="no such file"):
+    with pytest.raises(FileNotFoundError, match=r"^inputs\[0\]: no such file"):
         load(tmp_path / "own.toml").plan(tmp_path / "elsewhere")
 
 
@@ -126,7 +126,8 @@ def test_files_are_found_beside_the_config(tmp_path):
         (("n = 8", "n = 8\nnn = 4"), "unknown key 'inputs[0].nn', did you mean 'inputs[0].n'?"),
         (("n = 8", "n = 8\nclusters = 4"), "unknown key 'inputs[0].clusters'"),
         (('"gaussian"', '"gausian"'), "inputs[0]: unknown kind 'gausian', did you mean"),
-        (('kind = "gaussian"', ""), "inputs[0].kind must be text in one line, got None"),
+        (('kind = "gaussian"', ""), "inputs[0].kind is missing: one of gaussian, "),
+        (('kind = "gaussian"', "kind = 3"), "inputs[0].kind must be text in one line, got 3"),
         (("n = 8", ""), "inputs[0].n is missing"),
         (('methods = ["positive", "zero"]', ""), "methods is missing"),
         (("[0.5, 1]", "[0.5, nan]"), "temperatures[1] must be finite, got nan"),
@@ -140,6 +141,7 @@ def test_files_are_found_beside_the_config(tmp_path):
         (("[4, 8.0]", "[4, 0]"), "budgets[1]: budget must be finite and > 0, got 0.0"),
         (("[4, 8.0]", "[8, 8.0]"), "budgets[1]: 8.0 is given twice"),
         (("[4, 8.0]", "[]"), "budgets must not be empty"),
+        (('"positive", "zero"', '"taylor(degree=9)"'), "budgets: no method fits 8 values a row"),
         (('"positive", "zero"', '"zero", "zero"'), "methods[1]: 'zero' is given twice"),
         (('"positive", "zero"', '"zero()", "zero"'), "method zero() is given twice"),
         (('"positive", "zero"', '"zero", "postive"'), "methods[1]: unknown method 'postive', did"),
@@ -168,12 +170,17 @@ def test_refusals_name_the_key(change, message):
 
 
 def test_what_would_not_fit_is_refused_before_it_is_made():
-    for change in (("n = 8", "n = 1000000000000"), ("trials = 2", "trials = 1000000000000000")):
-        with pytest.raises(ResourceLimitError):
+    for change, message in (
+        (("n = 8", "n = 1000000000000"), r"^inputs\[0\]: 1000000000000 rows of 3 needs"),
+        (("trials = 2", "trials = 1000000000000000"), "^a sweep of 4000000000000000 cells needs"),
+    ):
+        with pytest.raises(ResourceLimitError, match=message):
             loads(GOOD.replace(*change)).plan()
 
 
 def test_files_that_are_no_config(tmp_path):
+    (tmp_path / "marked.toml").write_bytes(b"\xef\xbb\xbf" + GOOD.encode())  # as Notepad does
+    assert load(tmp_path / "marked.toml") == loads(GOOD)
     (tmp_path / "long.toml").write_bytes(b" " * (config.MOST + 1))
     (tmp_path / "latin.toml").write_bytes(b'methods = ["\xe9"]')
     with pytest.raises(ConfigError, match=r"latin\.toml: 'utf-8' codec"):
