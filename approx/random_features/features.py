@@ -239,7 +239,7 @@ class ExponentialFeatures(RandomFeatures):
         if not one_shift:
             return phi, top + rest
         log = (top + rest).max()
-        exp_rows(phi, log - rest)
+        exp_rows(phi, np.maximum(log - rest, top))  # log − rest ≥ top, but for rounding of |x|²/2
         return phi, log
 
 
