@@ -141,6 +141,18 @@ def test_logits_without_a_digit(entry, dtype):
         entry(Q / dtype(np.finfo(dtype).eps), 10 * K)
 
 
+@every_method
+def test_logits_of_1e13_are_finite_or_refused(name):
+    Q, K = (math.sqrt(1e13) * x for x in points())
+    if name == "poisson":
+        with pytest.raises(ValueError, match=r"need λ = \|q_c k_c\| <= 1e\+10, got"):
+            approximate(Q, K, name)
+        return
+    A = approximate(Q, K, name)
+    assert np.isfinite(A.row_log()).all()
+    assert not np.isnan(list(metrics.compare(A, Q, K).values())).any()
+
+
 # Shapes
 
 
