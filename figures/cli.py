@@ -24,6 +24,9 @@ PROFILES = ("quick", "default", "full")
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; return 0, 1 where it failed, 2 for a usage error."""
+    for name in ("stdout", "stderr"):  # closed by the shell, >&-
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     arguments = parser().parse_args(argv)
     if arguments.max_memory is not None:
         from approx import memory

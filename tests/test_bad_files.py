@@ -392,3 +392,10 @@ def test_a_standard_output_that_is_full_or_closed(target):
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") == (target == "/dev/full")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_standard_streams_that_the_shell_closed(closed):
+    command = ["sh", "-c", f'"$0" -m figures methods zero {closed}', sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
