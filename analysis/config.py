@@ -313,19 +313,19 @@ def _dataclass(kind: type[Any], where: str, raw: dict[str, Any]) -> Any:
 
 def _text(where: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ConfigError(f"{where} must be text in one line, got {value!r}")
+        raise ConfigError(f"{where} must be text in one line, got {checks.shown(value)}")
     return value
 
 
 def _integer(where: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"{where} must be an integer, got {value!r}")
+        raise ConfigError(f"{where} must be an integer, got {checks.shown(value)}")
     return value
 
 
 def _number(where: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ConfigError(f"{where} must be a number, got {value!r}")
+        raise ConfigError(f"{where} must be a number, got {checks.shown(value)}")
     try:
         found = float(value)
     except OverflowError:
@@ -337,13 +337,13 @@ def _number(where: str, value: Any) -> float:
 
 def _boolean(where: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ConfigError(f"{where} must be true or false, got {value!r}")
+        raise ConfigError(f"{where} must be true or false, got {checks.shown(value)}")
     return value
 
 
 def _source(where: str, value: Any) -> Source:
     if not isinstance(value, dict):
-        raise ConfigError(f"{where} must be a table, got {value!r}")
+        raise ConfigError(f"{where} must be a table, got {checks.shown(value)}")
     own = dict(value)
     if "kind" not in own:
         raise ConfigError(f"{where}.kind is missing: one of {', '.join(SOURCES)}")
@@ -357,12 +357,12 @@ def _source(where: str, value: Any) -> Source:
 def _many(reader: Callable[[str, Any], Any]) -> Callable[[str, Any], tuple[Any, ...]]:
     def read(where: str, value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list):
-            raise ConfigError(f"{where} must be a list, got {value!r}")
+            raise ConfigError(f"{where} must be a list, got {checks.shown(value)}")
         if not value:
             raise ConfigError(f"{where} must not be empty")
         found = tuple(reader(f"{where}[{i}]", x) for i, x in enumerate(value))
         if (i := repeated(found)) is not None:
-            raise ConfigError(f"{where}[{i}]: {value[i]!r} is given twice")
+            raise ConfigError(f"{where}[{i}]: {checks.shown(value[i])} is given twice")
         return found
 
     return read
@@ -385,4 +385,4 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
 def _unknown(what: str, name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, 1)
     hint = f", did you mean {close[0]!r}?" if close else "."
-    return f"unknown {what} {name!r}{hint} Known: {', '.join(known) or 'none'}"
+    return f"unknown {what} {checks.shown(name)}{hint} Known: {', '.join(known) or 'none'}"

@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small import NAMES, dense, small
 
+from analysis import config
 from analysis.inputs import Inputs, load
 from approx import METHODS, Approximation, memory, parse
 
@@ -363,6 +364,60 @@ def test_files(kind, data):
         del found
 
 
+# Configs of sweeps
+
+CONFIG = b"""seed = 3
+trials = 2
+temperatures = [0.5, 1]
+budgets = [4, 8.0]
+methods = ["positive", "zero"]
+[[inputs]]
+kind = "clustered"
+n = 8
+d = 3
+spread = 0.5
+shared = true
+[[inputs]]
+kind = "file"
+path = "x.npz"
+heads = ["0.4"]
+dtype = "float32"
+"""
+CONFIG_VALUES = [
+    "nan", "-inf", "-1", "0", "1e400", "9" * 400, "9" * 20, "true", '"8"', "[]", "{}", "[[1]]",
+    '["zero", "zero"]', '["\\u0000"]', '"../x.npz"', '"/dev/zero"', '"."', "1979-05-27", "\xff",
+    '["' + "x" * 999 + '"]', '"' + "x" * 999 + '"', '"gaussian"', '"sample"', "[1, 1.0]",
+    "[5e-324]",
+]  # fmt: skip
+
+
+@st.composite
+def configs(draw):
+    """Draw the bytes of a config: keys left out, twice, renamed, of other values; then of any."""
+    lines = CONFIG.splitlines()
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(lines) - 1))
+        key, equals, _ = lines[at].partition(b" = ")
+        other = key + (equals or b" = ") + draw(st.sampled_from(CONFIG_VALUES)).encode("latin-1")
+        changes = [[], [lines[at]] * 2, [key + b"s = 1"], [other], [other], [other]]
+        lines[at : at + 1] = draw(st.sampled_from(changes))
+        lines = lines or [b""]
+    raw = b"\n".join(lines)
+    return draw(mutated(raw)) if draw(st.integers(0, 3)) == 0 else raw
+
+
+@cases(40, 1000)
+@given(configs())
+def test_configs(raw):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        place("npz", folder, written("npz"))
+        (folder / "own.toml").write_bytes(raw)
+        found, _ = tried(lambda: config.load(folder / "own.toml").plan(folder))
+        assert sorted(p.name for p in folder.iterdir()) == ["own.toml", "x.npz"]
+    assert found is None or 0 < len(found.cells) == len(set(found.keys))
+
+
 # Commands
 
 TOKENS = st.sampled_from([
@@ -378,7 +433,7 @@ TOKENS = st.sampled_from([
 def test_commands(data):
     """Real processes; a figure that could be drawn is drawn from a small file."""
     command = data.draw(
-        st.sampled_from(["figures", "figures", "report", "methods", "capture", "x"])
+        st.sampled_from(["figures", "report", "methods", "capture", "sweep", "verify", "x"])
     )
     arguments = [command, *data.draw(st.lists(TOKENS, max_size=5))]
     if command in ("figures", "report"):
@@ -388,14 +443,20 @@ def test_commands(data):
         if kind != "npy":
             arguments[-1 if arguments[-1] == "in/x" else -3] += f".{kind}"
         arguments[1:1] = ["spectrum"] if command == "figures" else ["--budget", "nan"]
+    if command == "sweep":
+        arguments[1:1] = ["in/own.toml", "--store", "out/store"]
+    output = [] if command in ("sweep", "verify") else ["--out", "out"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "work"
         (folder / "in").mkdir(parents=True)
         if command in ("figures", "report"):
             place(kind, folder / "in", data.draw(mutated(written(kind))))
+        if command == "sweep":
+            place("npz", folder / "in", written("npz"))
+            (folder / "in/own.toml").write_bytes(data.draw(configs()))
         before = {p for p in Path(name).rglob("*") if p.is_file()}
         done = subprocess.run(
-            [sys.executable, "-m", "figures", *arguments, "--out", "out"],
+            [sys.executable, "-m", "figures", *arguments, *output],
             capture_output=True, text=True, timeout=SECONDS, cwd=folder, check=False,
         )  # fmt: skip
         after = {p for p in Path(name).rglob("*") if p.is_file()}

@@ -154,7 +154,7 @@ def test_files_are_found_beside_the_config(tmp_path):
         (("seed = 3", "seed = -1"), "seed must be >= 0, got -1"),
         (("n = 8", "n = 0"), "inputs[0]: n must be >= 1, got 0"),
         (("n = 8", "n = '8'"), "inputs[0].n must be an integer, got '8'"),
-        (("[[inputs]]", "[inputs]"), "inputs must be a list, got {'kind'"),
+        (("[[inputs]]", "[inputs]"), "inputs must be a list, got {'d': 3, 'kind'"),
         (("seed = 3", "seed = 3\nseed = 4"), "Cannot overwrite a value (at line 3, column 9)"),
         (("seed = 3", "seed ="), "Invalid value (at line 2, column"),
         (("seed = 3", "seed = " + "[" * 10_000), "recursion"),
