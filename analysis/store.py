@@ -117,7 +117,8 @@ class Store:
     def open(self, keys: Sequence[str], **about: Any) -> None:
         """Start or resume: sweep what dead processes left, and note what the sweep is.
 
-        A sweep may grow: one that holds all cells of the last takes its place.
+        A sweep may grow: one that holds all cells of the last takes its place. Again at the end of
+        a sweep this tells whether another one began here at the same moment, and took its place.
 
         Raises
         ------

@@ -315,7 +315,9 @@ def sweep(
         return table.frame(row for cell in planned.cells for row in found[id(cell)])
     kept = Store(store)
     kept.open(planned.keys, **described(planned))
-    if failed := fill(kept, planned, run, retry_failed=retry_failed):
+    failed = fill(kept, planned, run, retry_failed=retry_failed)
+    kept.open(planned.keys, **described(planned))
+    if failed:
         raise CellsFailed(
             f"{len(failed)} of {len(planned.cells)} cells failed, the others are in {store}; "
             f"the first: {described_failure(kept, failed[0])}"

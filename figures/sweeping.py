@@ -38,7 +38,10 @@ def sweep(arguments: argparse.Namespace) -> int:
         describe(store, planned, jobs=arguments.jobs, retry_failed=arguments.retry_failed)
         return 0
     about = sweeping.described(whole)
-    store.open(whole.keys, **about, config=text.decode("utf-8-sig"), folder=folder)
+    begin = functools.partial(
+        store.open, whole.keys, **about, config=text.decode("utf-8-sig"), folder=folder
+    )
+    begin()
     run = functools.partial(
         sweeping.outcomes,
         planned,
@@ -49,6 +52,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     if not all(store.done(key) for key in whole.keys):
         (store.folder / "table.csv").unlink(missing_ok=True)  # of a smaller sweep
     failed = sweeping.fill(store, planned, run, retry_failed=arguments.retry_failed)
+    begin()
     for cell in failed[:SHOWN]:
         print(f"failed: {sweeping.described_failure(store, cell)}", file=sys.stderr)
     done = sum(store.done(key) for key in whole.keys)

@@ -26,6 +26,7 @@ from analysis.metrics import compare
 from analysis.store import CellsFailed, Store, StoreError, read
 from analysis.sweep import plan, sweep
 from approx import parse
+from figures.cli import parser
 
 KEY, OTHER = "0" * 64, "f" * 64
 FAILURE = Failure("ValueError", "no", "line 1")
@@ -247,6 +248,26 @@ def test_a_sweep_may_grow_and_shrink_but_not_change(tmp_path):
         with pytest.raises(StoreError, match=r"holds another sweep: \d of its 5 cells are not in"):
             sweep(**arguments, store=tmp_path)
     assert_frame_equal(read(tmp_path), grown, check_exact=True)
+
+
+@pytest.mark.parametrize("command", [False, True])
+def test_of_two_sweeps_that_begin_a_store_at_once_one_is_told(tmp_path, monkeypatch, command):
+    def meanwhile(store, planned, run, **_):
+        (tmp_path / "manifest.json").unlink()  # both had found none
+        Store(tmp_path).open([OTHER])
+        return []
+
+    monkeypatch.setattr("analysis.sweep.fill", meanwhile)
+    arguments = parser().parse_args(["sweep", "quick.toml", "--store", str(tmp_path)])
+
+    def run():
+        if command:
+            arguments.run(arguments)
+        else:
+            sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
+
+    with pytest.raises(StoreError, match="holds another sweep: 1 of its 1 cells"):
+        run()
 
 
 def one(approximation, inputs):
