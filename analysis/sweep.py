@@ -199,11 +199,12 @@ def plan(
     sizes = [None if b is None else checks.positive("budget", b) for b in budgets]
     if sizes == [None] and (open_ := [str(m) for m in methods if m.is_template]):
         raise ValueError(f"{open_[0]} is a template: give its size, or a budget")
-    for name, values in (
-        ("temperature", list(temperatures)), ("budget", budgets), ("method", [*map(str, methods)]),
+    labels = [str(method) for method in methods]
+    for name, values, given in (
+        ("temperature", at, temperatures), ("budget", sizes, budgets), ("method", labels, labels),
     ):  # fmt: skip
         if (twice := repeated(values)) is not None:
-            raise ValueError(f"{name} {values[twice]} is given twice")
+            raise ValueError(f"{name} {given[twice]} is given twice")
     heads = [x for whole in inputs for x in whole.heads()]
     count = len(heads) * len(sizes) * len(methods) * trials
     memory.reserve(CELL_BYTES * count, f"a sweep of {count} cells", "trials, methods or inputs")
