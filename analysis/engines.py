@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -125,8 +128,21 @@ def _serial(
 
 def pool(jobs: int, return_as: str) -> Any:
     """Return a joblib pool of processes that run BLAS and Numba on one thread each."""
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+    with joblib.parallel_config(
+        backend="loky", inner_max_num_threads=1, initializer=_follow, initargs=(os.getpid(),)
+    ):
         return joblib.Parallel(n_jobs=jobs, return_as=return_as, max_nbytes=MAPPED)
+
+
+def _follow(parent: int) -> None:
+    """End this process once its parent is gone: loky's workers outlive one that is killed."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _numbered(function: Callable[[C, S], R], index: int, cell: C, thing: S) -> tuple[int, R]:

@@ -265,6 +265,41 @@ def test_two_processes_on_one_store_share_its_cells(tmp_path):
     assert found["leftovers"] == 0
 
 
+def named(seconds):
+    """Sleep in a worker, that says who it is."""
+    Path(f"{os.getpid()}.pid").touch()
+    time.sleep(seconds)
+
+
+ORPHANS = """
+from analysis.sweep import parallel
+from test_engines import named
+parallel(named, [60.0] * 4, jobs=2)
+"""
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    where = os.pathsep.join([str(HERE), str(HERE.parent), str(HERE.parent.parent)])
+    parent = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", ORPHANS],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": where}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    workers = []
+    for _ in range(600):
+        workers = [int(p.stem) for p in tmp_path.glob("*.pid")]
+        if len(workers) == 2 or parent.poll() is not None:
+            break
+        time.sleep(0.1)
+    assert len(workers) == 2
+    parent.kill()
+    parent.wait()
+    for _ in range(100):  # they look once a second
+        if not any(psutil.pid_exists(pid) for pid in workers):
+            break
+        time.sleep(0.1)
+    assert not [pid for pid in workers if psutil.pid_exists(pid)]
+
+
 @pytest.mark.slow
 def test_the_quick_sweep_survives_twenty_kills(tmp_path):
     survived(script("command", tmp_path / "store", 20, "quick.toml", timeout=3600), 20)
