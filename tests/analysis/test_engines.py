@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import signal
@@ -58,8 +59,13 @@ def pids(client):
 # The same bits
 
 
-@pytest.mark.parametrize("engine", ["serial", "loky", "dask", "shards"])
-@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize(
+    ("stored", "engine"),
+    [
+        *itertools.product([False, True], ["serial", "loky", "dask"]),
+        (True, "shards"),  # they meet in a store
+    ],
+)
 def test_engines_give_the_same_table(request, tmp_path, engine, stored):
     whole = sweep(METHODS, heads(), TEMPERATURES, **GRID)
     store = tmp_path / "store" if stored else None
@@ -69,8 +75,6 @@ def test_engines_give_the_same_table(request, tmp_path, engine, stored):
     elif engine == "dask":
         how["scheduler"] = request.getfixturevalue("client")
     elif engine == "shards":
-        if not stored:
-            pytest.skip("shards meet in a store")
         planned = plan(METHODS, heads(), TEMPERATURES, **GRID)
         kept, sizes = Store(store), []
         for index in (2, 3, 1):
