@@ -134,7 +134,7 @@ def test_a_bomb_that_lies_about_its_size(tmp_path):
         (["q", "q", "k"], "an array twice"),
         (["q", "Q", "k"], "an array twice"),
         (["../q", "k"], "no array 'q', it has k"),
-        (["/tmp/q", "a/q", "k"], "no array 'q'"),
+        (["/elsewhere/q", "a/q", "k"], "no array 'q'"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -315,7 +315,7 @@ def test_a_link_out_of_the_output_folder_is_not_followed(tmp_path):
     assert (outside / "secret").read_text() == "keep"
 
 
-@pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/../../../x"])
+@pytest.mark.parametrize("name", ["../x", "/elsewhere/x", "a/../../../x"])
 def test_names_cannot_leave_the_output_folder(tmp_path, name):
     with pytest.raises(ValueError, match="must be letters, digits"):
         style.save(name, *figure(), tmp_path / "out", ("svg",))
