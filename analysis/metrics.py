@@ -21,7 +21,7 @@ from scipy.sparse.linalg import LinearOperator, svds
 from analysis import engines
 from approx import checks, exact
 from approx._exp import exp
-from approx._jit import summing_kernel
+from approx._jit import kernel, summing_kernel
 from approx.base import Approximation
 from approx.checks import Array
 from approx.parts import rescale
@@ -40,6 +40,65 @@ SIGNS = ("negative_fraction", "nonpositive_rows")
 TOP, SQUARE, SCALE, DIFFERENCE, LARGEST, P2, F2, TV, KL, REVERSE, NEGATIVE, NONPOSITIVE = range(12)
 
 
+_LN2_HEAD, _LN2_TAIL = 0.6931471803691238, 1.9082149292705877e-10
+_L1, _L2, _L3, _L4, _L5, _L6, _L7 = (  # of fdlibm's log
+    0.6666666666666735,
+    0.3999999999940942,
+    0.2857142874366239,
+    0.22222198432149784,
+    0.1818357216161805,
+    0.15313837699209373,
+    0.14798198605116586,
+)
+_ROOT_HALF, _ALL_BUT_SIGN = np.int64(0x3FE6A09E667F3BCD), np.int64(2**63 - 1)  # bits of √½
+_TINY, _LIFT, _LOG_LIFT = 2.0**-900, 2.0**200, 200 * np.log(2.0)
+
+
+@kernel
+def _log(x: float) -> Any:
+    # Of x > 0 in straight-line arithmetic, which the loop around it vectorises; below 1 ulp:
+    # x = 2^e (1 + f), √½ ≤ 1 + f < √2, s = f/(2 + f), log(1 + f) = f − s (f − R(s²)).
+    tiny = x < _TINY  # subnormal numbers have no exponent to take out
+    y = x * _LIFT if tiny else x
+    bits = np.float64(y).view(np.int64)
+    e = (bits - _ROOT_HALF) >> 52
+    f = np.int64(bits - (e << 52)).view(np.float64) - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    tail = _L6 + z * _L7
+    tail = _L5 + z * tail
+    tail = _L4 + z * tail
+    tail = _L3 + z * tail
+    tail = _L2 + z * tail
+    tail = z * (_L1 + z * tail)
+    n = np.float64(np.int32(e))
+    found = n * _LN2_HEAD + (f - (s * (f - tail) - n * _LN2_TAIL))
+    return found - _LOG_LIFT if tiny else found
+
+
+@kernel
+def _ordered(bits: Any) -> Any:
+    # Bits of floats, as integers in the same order: their maximum vectorises, that of floats,
+    # which might be NaN, does not. Its own inverse.
+    return bits ^ ((bits >> 63) & _ALL_BUT_SIGN)
+
+
+@kernel
+def _largest(x: Any) -> Any:
+    most = _ordered(np.float64(x[0]).view(np.int64))
+    for j in range(x.size):
+        most = max(most, _ordered(np.float64(x[j]).view(np.int64)))
+    return np.int64(_ordered(most)).view(np.float64)
+
+
+@kernel
+def _longest(x: Any) -> Any:
+    most = np.int64(0)
+    for j in range(x.size):
+        most = max(most, np.float64(abs(x[j])).view(np.int64))
+    return np.int64(most).view(np.float64)
+
+
 @summing_kernel
 def _row_sums(
     logits: Any, estimate: Any, row_log: Any, visible: Any, normalise: bool, out: Any
@@ -49,53 +108,41 @@ def _row_sums(
     for i in range(logits.shape[0]):
         w = visible[i]
         x, e, p = logits[i, :w], estimate[i, :w], exponential[:w]
-        top, peak = x[0], 0.0
-        for j in range(w):
-            top = max(top, x[j])
-            peak = max(peak, abs(e[j]))
-        unit = peak if peak > 0.0 else 1.0  # row_log may be far above every entry
+        top, peak = _largest(x), _longest(e)
+        lift = _LIFT if peak < _TINY else 1.0  # row_log may be far above every entry
+        unit = peak if peak > 0.0 else 1.0
+        inverse_unit = 1.0 / (unit * lift)
         log_unit = row_log[i] + np.log(unit)
-        total, square, mass, negative = 0.0, 0.0, 0.0, 0
+        total, square, mass, negative = 0.0, 0.0, 0.0, 0.0
         for j in range(w):
             p[j] = exp(x[j] - top)
             total += p[j]
             square += p[j] * p[j]
-            e[j] /= unit
+            e[j] = e[j] * lift * inverse_unit
             mass += e[j]
-            negative += e[j] < 0.0
+            negative += 1.0 if e[j] < 0.0 else 0.0
 
         scale = max(top, log_unit) if peak > 0.0 else top
         a, b = exp(top - scale), exp(min(log_unit - scale, 0.0))
-        difference, largest = 0.0, 0.0
-        for j in range(w):
-            t = b * e[j] - a * p[j]
-            difference += t * t
-            largest = max(largest, abs(t))
-
         nonpositive = not mass > 0.0
         if not normalise and peak > 0.0:  # as it is; of a row of zeros the sum is 0 in any case
             mass = exp(-log_unit)
         positive = mass > 0.0
         inverse = 1.0 / mass if positive else 0.0
-        p2, f2, tv = 0.0, 0.0, 0.0
-        kl, reverse = (0.0, 0.0) if positive else (np.inf, np.inf)
-        log_total = np.log(total)
-        if positive:
-            for j in range(w):
-                pj, qj = p[j] / total, e[j] * inverse
-                log_p = x[j] - top - log_total
-                if qj > 0.0:
-                    ratio = log_p - np.log(qj)
-                    kl += pj * ratio - pj + qj
-                    reverse += pj - qj - qj * ratio
-                elif qj < 0.0:
-                    kl, reverse = np.inf, np.inf
-                else:
-                    kl = np.inf if pj > 0.0 else kl
-                    reverse += pj
+        inverse_total, log_sum = 1.0 / total, top + np.log(total)
+        difference, largest = 0.0, np.int64(0)
+        p2, f2, tv, kl, reverse = 0.0, 0.0, 0.0, 0.0, 0.0
         for j in range(w):
-            pj = p[j] / total
-            t = e[j] * inverse - pj
+            t = b * e[j] - a * p[j]
+            difference += t * t
+            largest = max(largest, np.float64(abs(t)).view(np.int64))
+            pj, qj = p[j] * inverse_total, e[j] * inverse
+            above = qj > 0.0
+            ratio = x[j] - log_sum - _log(qj if above else 1.0)
+            infinite = qj < 0.0 or (pj > 0.0 and not above)
+            kl += pj * ratio - pj + qj if above else (np.inf if infinite else 0.0)
+            reverse += pj - qj - qj * ratio if above else (np.inf if qj < 0.0 else pj)
+            t = qj - pj
             p2 += pj * pj
             f2 += t * t
             tv += abs(t)
@@ -108,12 +155,12 @@ def _row_sums(
         out[i, SQUARE] = square
         out[i, SCALE] = scale
         out[i, DIFFERENCE] = difference
-        out[i, LARGEST] = largest
+        out[i, LARGEST] = np.int64(largest).view(np.float64)
         out[i, P2] = p2
         out[i, F2] = f2
         out[i, TV] = 0.5 * tv if positive else 1.0
-        out[i, KL] = kl
-        out[i, REVERSE] = reverse
+        out[i, KL] = kl if positive else np.inf
+        out[i, REVERSE] = reverse if positive else np.inf
         out[i, NEGATIVE] = negative
         out[i, NONPOSITIVE] = nonpositive
 
@@ -148,7 +195,7 @@ def _sums(part: _Stripe, whole: _Comparison) -> tuple[Array, Array]:
         logits = whole.q[chosen] @ whole.k.T
         shift = whole.approximation.row_log(chosen, logits)
         estimate = whole.approximation.block(chosen, shift=shift, logits=logits)
-        estimate = estimate.astype(np.float64)
+        estimate = estimate.astype(np.float64, copy=False)
         visible = np.minimum(index + 1, l) if whole.causal else np.full(len(index), l)
         if whole.causal and n != l:
             exact.mask(logits, 0, n, whole.causal)
@@ -213,8 +260,9 @@ def compare(
 
     Notes
     -----
-    Cost: one product with Q Kᵀ and one with the factors; a handful of stripes of 4 MB, each on one
-    thread. Sums over rows are made at the end and in order, whoever made the rows.
+    Cost: one product with Q Kᵀ and one with the factors, by stripes of 8 MB (two at a time, one of
+    each product), each on one thread. Sums over rows are made at the end and in order, whoever made
+    the rows.
     ``spectral`` is not shared.
 
     Examples
