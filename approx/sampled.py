@@ -13,14 +13,27 @@ from approx.checks import Array
 
 @summing_kernel
 def _row_dots(left: Any, right: Any, indptr: Any, indices: Any, out: Any) -> None:
+    # Four keys at a time: each entry of x is loaded once for them, four sums run side by side.
     for i in range(left.shape[0]):
         x = left[i]
-        for p in range(indptr[i], indptr[i + 1]):
+        begin, end = indptr[i], indptr[i + 1]
+        whole = end - (end - begin) % 4
+        for p in range(begin, whole, 4):
+            a, b = right[indices[p]], right[indices[p + 1]]
+            c, d = right[indices[p + 2]], right[indices[p + 3]]
+            s, t, u, v = x[0] * a[0], x[0] * b[0], x[0] * c[0], x[0] * d[0]
+            for r in range(1, x.size):
+                s += x[r] * a[r]
+                t += x[r] * b[r]
+                u += x[r] * c[r]
+                v += x[r] * d[r]
+            out[p], out[p + 1], out[p + 2], out[p + 3] = s, t, u, v
+        for p in range(whole, end):
             y = right[indices[p]]
-            total = x[0] * y[0]
-            for c in range(1, x.size):
-                total += x[c] * y[c]
-            out[p] = total
+            s = x[0] * y[0]
+            for r in range(1, x.size):
+                s += x[r] * y[r]
+            out[p] = s
 
 
 def product(left: Array, right: Array, pattern: scipy.sparse.csr_array) -> Array:
