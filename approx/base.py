@@ -258,10 +258,10 @@ class Approximation(_Operator):
         Where S replaces, the low-rank part on the support is taken out by subtraction; rows in
         which that would lose a third of the digits are summed from their entries instead.
         """
-        y, low_log = self.low.matmat(V)
         if self.part is None:
-            return y, low_log
+            return self.low.matmat(V)
         row_log = self.row_log()
+        y, low_log = self.low.stored.matmat(V)
         y = rescale(y, low_log - row_log) if self.rank else y
         correction, lossy = self._correction(row_log)
         y += correction @ V
@@ -280,7 +280,7 @@ class Approximation(_Operator):
             return s, []
         low = s.copy()
         low.data = self.low.at(s, row_log)
-        total, low_log = self.low.matmat(np.ones((self.shape[1], 1), self.dtype))
+        total, low_log = self.low.stored.matmat(np.ones((self.shape[1], 1), self.dtype))
         off = rescale(total, low_log - row_log)[:, 0] - low.sum(axis=1)
         kept = np.abs(off) + s.sum(axis=1)
         s.data -= low.data

@@ -64,9 +64,9 @@ def array(name: str, value: ArrayLike, *, ndim: int | None = None) -> Array:
         x = np.ascontiguousarray(raw, dtype=dtype) if raw.ndim else raw
     if ndim is not None and x.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimensions, got shape {x.shape}")
-    finite = np.isfinite(x)
-    if not finite.all():
-        bad = np.argwhere(~finite)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = x.sum()  # one pass and no mask; finite only if every term is
+    if not np.isfinite(total) and len(bad := np.argwhere(~np.isfinite(x))):
         first = tuple(int(i) for i in bad[0])
         raise ValueError(
             f"{name} must be finite, got {len(bad)} NaN or inf, the first at index {first}"
@@ -94,12 +94,16 @@ def queries_keys(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
     if 0 in q.shape or 0 in k.shape:
         raise ValueError(f"Q and K must not be empty, got {q.shape} and {k.shape}")
     dtype = np.result_type(q, k)
-    largest = max(float(np.abs(q).max()), float(np.abs(k).max()))
-    if largest * largest * q.shape[1] > float(np.finfo(dtype).max) / 4:
-        raise ValueError(
-            f"|q|², |k|² and q·k must be representable in {dtype}, got entries up to {largest:.3g}"
-        )
-    product = math.prod(float(np.sqrt(np.einsum("ij,ij->i", x, x).max())) for x in (q, k))
+    most = float(np.finfo(dtype).max) / 4
+    squares = [float(np.einsum("ij,ij->i", x, x).max()) for x in (q, k)]
+    if not max(squares) * q.shape[1] <= most:  # d·max|x|² ≥ |x|² ≥ max|x|²
+        largest = max(float(np.abs(q).max()), float(np.abs(k).max()))
+        if largest * largest * q.shape[1] > most:
+            raise ValueError(
+                f"|q|², |k|² and q·k must be representable in {dtype}, "
+                f"got entries up to {largest:.3g}"
+            )
+    product = math.prod(map(math.sqrt, squares))
     if product >= (most := 1 / float(np.finfo(dtype).eps)):
         raise ValueError(
             f"|q| |k| must be < {most:.2g} in {dtype}, beyond which exp(q·k) has no digit, "

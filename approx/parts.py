@@ -62,6 +62,11 @@ class Low(ABC):
     rank: int
     nbytes: int
 
+    @property
+    def stored(self) -> Low:
+        """The same with its factors kept, where products would build them anew."""
+        return self
+
     @abstractmethod
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
         """Return a log scale for each row, at which its entries are at most about ``rank``."""

@@ -367,10 +367,10 @@ def test_support_and_features_use_independent_draws():
     both = METHODS["scatterbrain"](low_rank=METHODS["positive"](m=3), sparse=Spy(k=1))
     A = both.approximate(Q, K, rng=5)
     from_support = METHODS["positive"](m=3).approximate(Q, K, rng=5)
-    assert (A.low.left != from_support.low.left).any()
+    assert (A.low.stored.left != from_support.low.stored.left).any()
     exponents = Q @ seen[0].T
     exponents -= exponents.max(axis=1, keepdims=True)
-    assert not np.allclose(A.low.left, np.exp(exponents))
+    assert not np.allclose(A.low.stored.left, np.exp(exponents))
 
 
 # Logits of ±10⁴

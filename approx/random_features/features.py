@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,10 +22,10 @@ from approx import checks, memory
 from approx._exp import exp_rows
 from approx.base import Approximation, Method, Moments, Rng, generator
 from approx.checks import Array
-from approx.distances import half_square
 from approx.parts import Factors
 from approx.projections import PROJECTIONS, Fixed, Projection, named
 from approx.projections.summand import Entries, Keys
+from approx.random_features.exponentials import Exponentials, Side
 
 
 class Frame(NamedTuple):
@@ -210,44 +209,8 @@ class ExponentialFeatures(RandomFeatures):
         level = half + np.square(omega) @ A + 0.25 * np.log(1 - 4 * A).sum()
         level = np.tile(level - 0.5 * math.log(self.columns), self.columns).astype(omega.dtype)
         scaled = (omega * np.sqrt(1 - 4 * A)).astype(omega.dtype)
-        left, row_log = self.side(frame.a, frame.row, scaled, level, one_shift=False)
-        right, key_log = self.side(frame.b, frame.column, scaled, level, one_shift=True)
-        return Approximation(Factors(left, right, row_log + key_log))
-
-    def side(
-        self, x: Array, extra: Array | float, omega: Array, level: Array, *, one_shift: bool
-    ) -> tuple[Array, Array]:
-        """Return φ and log with e^log φ_r = e^{±ω_r·x + level_r − |x|²/2 + extra}, tile by tile.
-
-        The largest entry of φ is 1: of each row, or with one shift for all rows of the whole.
-        """
-        count, dtype = len(omega), omega.dtype
-        common = bool((level == level[0]).all())  # then it joins the scale
-        phi, top = np.empty((len(x), self.columns * count), dtype), np.empty(len(x), dtype)
-        for rows in tiles(*phi.shape):  # each stays in the cache until it is exponentiated
-            tile = phi[rows]
-            np.matmul(x[rows], omega.T, out=tile[:, :count])
-            if self.columns == 2:
-                np.negative(tile[:, :count], out=tile[:, count:])
-            if not common:
-                tile += level
-            tile.max(axis=1, out=top[rows])
-            top[rows][np.isneginf(top[rows])] = 0  # features that are all 0
-            if not one_shift:
-                exp_rows(tile, top[rows])
-        rest = (extra - half_square(x) + (level[0] if common else 0)).astype(dtype)
-        if not one_shift:
-            return phi, top + rest
-        log = (top + rest).max()
-        exp_rows(phi, np.maximum(log - rest, top))  # log − rest ≥ top, but for rounding of |x|²/2
-        return phi, log
-
-
-def tiles(rows: int, columns: int) -> Iterator[slice]:
-    """Yield slices of rows of half a megabyte in float64."""
-    height = max(1, 2**16 // columns)
-    for start in range(0, rows, height):
-        yield slice(start, min(start + height, rows))
+        queries, keys = Side(frame.a, frame.row), Side(frame.b, frame.column)
+        return Approximation(Exponentials(queries, keys, scaled, level))
 
 
 def exponentials(phi_q: Array, phi_k: Array, half: Array) -> Factors:

@@ -1,0 +1,210 @@
+"""Factors whose entries are exponentials: kept for entries, built tile by tile for products.
+
+    φ(q)_r = exp(σ ω_r·a + level_r − |a|²/2 + row)
+    φ(k)_r = exp(σ ω_r·b + level_r − |b|²/2 + column)
+
+with σ = 1, or for two columns a frequency σ = ±1. Taking out the largest exponent, one of each
+query row and one of all keys, costs no pass of its own: it is done while a tile is in the cache.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from approx import memory
+from approx._exp import exp, exp_rows
+from approx._jit import kernel
+from approx.checks import Array
+from approx.distances import half_square
+from approx.parts import ALL, Factors, Low, Rows, ScaledFactors
+
+TILE = 2**16  # entries: half a megabyte in float64
+
+
+class Side(NamedTuple):
+    """Points (rows, d), and what is added to all logs of a row: row, or 0."""
+
+    x: Array
+    extra: Array | float
+
+
+@kernel
+def _row_maxima(bits: Any, sign: Any, rest: Any, out: Any) -> None:
+    # Of floats, through integers in the same order: a maximum of floats, which may be NaN, does
+    # not vectorise. `sign` shifts to the sign bit, `rest` masks all others.
+    for i in range(bits.shape[0]):
+        row = bits[i]
+        most = row[0] ^ ((row[0] >> sign) & rest)
+        for j in range(row.size):
+            most = max(most, row[j] ^ ((row[j] >> sign) & rest))
+        out[i] = most ^ ((most >> sign) & rest)
+
+
+@kernel
+def _exp_into(log: Any, shift: Any, out: Any) -> None:
+    for i in range(log.shape[0]):
+        source, target, c = log[i], out[i], shift[i]
+        for j in range(source.size):
+            target[j] = exp(source[j] - c)
+
+
+def row_maxima(x: Array) -> Array:
+    """Return the largest entry of each row of a C-contiguous float array.
+
+    Examples
+    --------
+    >>> row_maxima(np.array([[-2.0, -1.0], [3.0, -np.inf]]))
+    array([-1.,  3.])
+    """
+    integer = np.dtype(f"i{x.itemsize}")
+    places = 8 * x.itemsize - 1
+    out = np.empty(len(x), x.dtype)
+    rest = integer.type(2**places - 1)
+    _row_maxima(x.view(integer), integer.type(places), rest, out.view(integer))
+    return out
+
+
+def tiles(rows: int, columns: int) -> Iterator[slice]:
+    """Yield slices of rows that fit the cache."""
+    for start in range(0, rows, _height(columns)):
+        yield slice(start, min(start + _height(columns), rows))
+
+
+def _height(columns: int) -> int:
+    return max(1, TILE // columns)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Exponentials(Low):
+    """φ(Q) φ(K)ᵀ of exponentials of linear functions.
+
+    Parameters
+    ----------
+    queries, keys : Side
+    omega : (count, d)
+    level : (count,) or (2 count,)
+        With two levels a frequency the second half of the columns is that of −ω.
+
+    Notes
+    -----
+    A product with V of c ≥ d/2 columns, as of attention, builds both factors tile by tile and
+    keeps neither: that is cheaper than to write and read them. Narrower products, which algorithms
+    repeat, and entries use factors that are built once and kept.
+    """
+
+    queries: Side
+    keys: Side
+    omega: Array
+    level: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        """(n, l)."""
+        return len(self.queries.x), len(self.keys.x)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+        """Dtype of omega."""
+        return self.omega.dtype
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        """Columns of the factors."""
+        return len(self.level)
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        """Bytes of the factors."""
+        n, l = self.shape
+        return int((self.rank * (n + l) + n) * self.dtype.itemsize)
+
+    def _logs(self, side: Side) -> Iterator[tuple[slice, Array, Array, Array]]:
+        # Rows, their logs without what a row has in common, the largest, what it has in common.
+        count, x = len(self.omega), side.x
+        common = bool((self.level == self.level[0]).all())
+        rest = side.extra - half_square(x) + (self.level[0] if common else 0)
+        rest = rest.astype(self.dtype)
+        buffer = np.empty((min(len(x), _height(self.rank)), self.rank), self.dtype)
+        for rows in tiles(len(x), self.rank):
+            tile = buffer[: rows.stop - rows.start]
+            np.matmul(x[rows], self.omega.T, out=tile[:, :count])
+            if self.rank > count:
+                np.negative(tile[:, :count], out=tile[:, count:])
+            if not common:
+                tile += self.level
+            top = row_maxima(tile)
+            top[np.isneginf(top)] = 0  # features that are all 0
+            yield rows, tile, top, rest[rows]
+
+    @functools.cached_property
+    def stored(self) -> Factors:
+        """Both factors; the largest entry of each row on the left, of all on the right, is 1.
+
+        Raises
+        ------
+        ResourceLimitError
+            They do not fit.
+        """
+        (n, l), dtype = self.shape, self.dtype
+        memory.reserve(self.nbytes, f"factors of {self.rank} columns", "m, n or l")
+        left, right = np.empty((n, self.rank), dtype), np.empty((l, self.rank), dtype)
+        row_log, tops, rests = np.empty(n, dtype), np.empty(l, dtype), np.empty(l, dtype)
+        for rows, log, top, rest in self._logs(self.queries):
+            _exp_into(log, top, left[rows])
+            row_log[rows] = top + rest
+        for rows, log, top, rest in self._logs(self.keys):
+            right[rows], tops[rows], rests[rows] = log, top, rest
+        key_log = (tops + rests).max()
+        # key_log − rest ≥ top, but for rounding of |x|²/2
+        exp_rows(right, np.maximum(key_log - rests, tops))
+        return Factors(left, right, row_log + key_log)
+
+    def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
+        """Return the scale of the stored factors."""
+        return self.stored.row_log(rows)
+
+    def block(self, rows: Rows, cols: Rows, shift: Array, logits: Array | None = None) -> Array:
+        """Return low[rows, cols] · exp(−shift)."""
+        return self.stored.block(rows, cols, shift)
+
+    def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
+        """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
+        return self.stored.at(pattern, shift)
+
+    def matmat(self, V: Array) -> tuple[Array, Array]:
+        """Return φ(Q) (φ(K)ᵀ V), row_log."""
+        if 2 * V.shape[1] < self.omega.shape[1]:
+            return self.stored.matmat(V)
+        dtype = np.result_type(self.dtype, V)
+        total, key_log = np.zeros((self.rank, V.shape[1]), dtype), -np.inf
+        for rows, log, top, rest in self._logs(self.keys):
+            largest = max(key_log, float((top + rest).max()))
+            total *= dtype.type(np.exp(key_log - largest))
+            exp_rows(log, np.maximum(self.dtype.type(largest) - rest, top))
+            total += log.T @ V[rows]
+            key_log = largest
+        y, row_log = np.empty((self.shape[0], V.shape[1]), dtype), np.empty(self.shape[0], dtype)
+        for rows, log, top, rest in self._logs(self.queries):
+            exp_rows(log, top)
+            np.matmul(log, total, out=y[rows])
+            row_log[rows] = top + rest + key_log
+        return y, row_log
+
+    def rmatmat(self, W: Array, row_log: Array) -> Array:
+        """Return (diag(e^−row_log) low)ᵀ W."""
+        return self.stored.rmatmat(W, row_log)
+
+    def scaled_factors(self) -> ScaledFactors:
+        """Return the stored factors."""
+        return self.stored.scaled_factors()
+
+    def rescaled(self, row: Array, column: Array) -> Exponentials:
+        """Return it with the scales added to the logs of its rows."""
+        (x, extra), (y, other) = self.queries, self.keys
+        return dataclasses.replace(self, queries=Side(x, extra + row), keys=Side(y, other + column))

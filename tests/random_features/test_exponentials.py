@@ -1,0 +1,82 @@
+"""Features that are built tile by tile, against features that are stored."""
+
+import numpy as np
+import pytest
+
+from approx import memory, parse
+from approx.memory import ResourceLimitError
+from approx.random_features import exponentials
+from approx.random_features.exponentials import row_maxima
+
+FAMILIES = ("positive", "hyperbolic", "generalized_exponential", "shifted_positive", "regularized")
+
+
+def points(n, l, d, dtype=np.float64, scale=0.7):
+    rng = np.random.default_rng(n + l)
+    return tuple((scale * rng.standard_normal((c, d))).astype(dtype) for c in (n, l))
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_row_maxima_are_those_of_numpy(dtype):
+    x = np.random.default_rng(0).standard_normal((7, 13)).astype(dtype)
+    x[1], x[2], x[3, 4], x[4, 0], x[5] = -np.inf, -np.abs(x[2]), np.inf, 1e30, 0.0
+    np.testing.assert_array_equal(row_maxima(x), x.max(axis=1))
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_stored_factors_are_exponentials_of_the_logs(dtype):
+    Q, K = points(4, 3, 2, dtype)
+    omega = np.random.default_rng(1).standard_normal((5, 2)).astype(dtype)
+    level = np.linspace(-1, 1, 10).astype(dtype)
+    low = exponentials.Exponentials(
+        exponentials.Side(Q, 0.0), exponentials.Side(K, 0.0), omega, level
+    )
+    left, right, row_log = low.scaled_factors()
+    both = np.vstack([omega, -omega])
+    q, k = (x @ both.T + level - 0.5 * np.square(x).sum(axis=1, keepdims=True) for x in (Q, K))
+    top = q.max(axis=1)
+    # a dozen roundings of logs of order 5
+    close = {"rtol": 100 * np.finfo(dtype).eps}
+    np.testing.assert_allclose(left, np.exp(q - top[:, None]), **close)
+    np.testing.assert_allclose(right, np.exp(k - k.max()), **close)
+    np.testing.assert_allclose(row_log, top + k.max(), **close)
+    np.testing.assert_array_equal(left.max(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [0.7, 30.0])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_streamed_product_is_that_of_the_stored_factors(monkeypatch, family, scale, dtype):
+    monkeypatch.setattr(exponentials, "TILE", 64)  # 8 rows: several tiles, the last one short
+    Q, K = points(21, 19, 4, dtype, scale)
+    V = np.random.default_rng(3).random((19, 6)).astype(dtype)  # positive: nothing cancels
+    low = parse(f"{family}(m=8)").approximate(Q, K, rng=0).low
+    y, row_log = low.matmat(V)
+    stored, stored_log = low.stored.matmat(V)
+    # 19 + 8 terms, and a scale that is a rounding of a log as large as |q|² away
+    largest = max(np.square(x).sum(axis=1).max() for x in (Q, K))
+    tolerance = (40 + 8 * largest) * np.finfo(dtype).eps
+    np.testing.assert_allclose(y * np.exp(row_log - stored_log)[:, None], stored, rtol=tolerance)
+
+
+def test_a_wide_product_stores_nothing():
+    Q, K = points(9, 9, 4)
+    low = parse("positive(m=8)").approximate(Q, K, rng=0).low
+    low.matmat(np.ones((9, 2)))
+    assert "stored" not in vars(low)
+    low.matmat(np.ones((9, 1)))  # narrow ones, as of Krylov methods, come again and again
+    assert "stored" in vars(low)
+
+
+def test_factors_that_do_not_fit_are_refused_and_the_product_is_not():
+    Q, K = points(400, 400, 4)
+    estimate = parse("positive(m=4096)").approximate(Q, K, rng=0)
+    memory.set_limit(2**24)
+    try:
+        assert np.isfinite(estimate.attend(np.ones((400, 4)))).all()
+        with pytest.raises(ResourceLimitError, match="factors of 4096 columns"):
+            estimate.scaled_factors()
+    finally:
+        memory.set_limit(None)
