@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -175,9 +175,9 @@ class _Stripe(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Comparison:
-    """What every stripe of one comparison needs."""
+    """What every stripe of one comparison needs; each estimate is of exp(q·k/t), its own t."""
 
-    approximation: Approximation
+    estimates: tuple[tuple[Approximation, float], ...]
     q: Array
     k: Array
     v: Array | None
@@ -186,27 +186,34 @@ class _Comparison:
     sampled: bool
 
 
-def _sums(part: _Stripe, whole: _Comparison) -> tuple[Array, Array]:
-    """Return the sums of each row of a stripe: of `_row_sums`, and of the squared output."""
-    n, l = whole.approximation.shape
+def _sums(part: _Stripe, whole: _Comparison) -> list[tuple[Array, Array]]:
+    """Return, of each estimate, the sums of each row of a stripe, and of the squared output."""
+    n, l = len(whole.q), len(whole.k)
     index = whole.picked[part.start : part.stop]
     chosen = index if whole.sampled else slice(part.start, part.stop)
+    visible = np.minimum(index + 1, l) if whole.causal else np.full(len(index), l)
+    found = []
     with one_thread():
-        logits = whole.q[chosen] @ whole.k.T
-        shift = whole.approximation.row_log(chosen, logits)
-        estimate = whole.approximation.block(chosen, shift=shift, logits=logits)
-        estimate = estimate.astype(np.float64, copy=False)
-        visible = np.minimum(index + 1, l) if whole.causal else np.full(len(index), l)
+        product = whole.q[chosen] @ whole.k.T
         if whole.causal and n != l:
-            exact.mask(logits, 0, n, whole.causal)
-        table = np.empty((len(index), NONPOSITIVE + 1))
-        normalise = whole.approximation.space == "kernel" or whole.causal
-        _row_sums(logits, estimate, shift.astype(np.float64), visible, normalise, table)
-        output = np.zeros((len(index), 2))
-        if whole.v is not None:
-            output[:, 0] = np.square(estimate @ whole.v).sum(axis=1)
-            output[:, 1] = np.square(logits @ whole.v).sum(axis=1)
-    return table, output
+            exact.mask(product, 0, n, whole.causal)
+        alone = len(whole.estimates) == 1  # the last pass overwrites the logits
+        logits = product if alone else np.empty_like(product)
+        for approximation, t in whole.estimates:
+            if t != 1.0 or not alone:
+                np.divide(product, t, out=logits)
+            shift = approximation.row_log(chosen, logits)
+            estimate = approximation.block(chosen, shift=shift, logits=logits)
+            estimate = estimate.astype(np.float64, copy=False)
+            table = np.empty((len(index), NONPOSITIVE + 1))
+            normalise = approximation.space == "kernel" or whole.causal
+            _row_sums(logits, estimate, shift.astype(np.float64), visible, normalise, table)
+            output = np.zeros((len(index), 2))
+            if whole.v is not None:
+                output[:, 0] = np.square(estimate @ whole.v).sum(axis=1)
+                output[:, 1] = np.square(logits @ whole.v).sum(axis=1)
+            found.append((table, output))
+    return found
 
 
 def compare(
@@ -273,35 +280,95 @@ def compare(
     1.0
     """
     checks.instance("approximation", approximation, Approximation, "an Approximation")
+    return compare_all(
+        [approximation], Q, K, V,
+        causal=causal, spectral=spectral, rows=rows, jobs=jobs, scheduler=scheduler,
+    )[0]  # fmt: skip
+
+
+def compare_all(
+    approximations: Sequence[Approximation],
+    Q: ArrayLike,
+    K: ArrayLike,
+    V: ArrayLike | None = None,
+    *,
+    temperatures: Sequence[float] | None = None,
+    causal: bool = False,
+    spectral: bool = False,
+    rows: int | None = None,
+    jobs: int = 1,
+    scheduler: Any = None,
+) -> list[dict[str, float]]:
+    """Return `compare` of several estimates, from one product Q Kᵀ.
+
+    Parameters
+    ----------
+    approximations : sequence of Approximation
+        Of several methods, orders or temperatures.
+    temperatures : sequence of float, optional
+        t of each: the i-th estimate is of exp(Q Kᵀ/t_i); 1 by default.
+    Q, K, V, causal, spectral, rows, jobs, scheduler
+        As for `compare`.
+
+    Notes
+    -----
+    Dividing the product by t instead of Q and K by √t moves a logit by a rounding.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> Q = np.array([[1.0]])
+    >>> hot, cold = (parse("one()").approximate(Q / t**0.5, Q / t**0.5) for t in (1e9, 1.0))
+    >>> [round(x["kernel_relative_max"], 6) for x in compare_all(
+    ...     [hot, cold], Q, Q, temperatures=[1e9, 1.0])]
+    [0.0, 0.632121]
+    """
     causal, spectral = checks.flag("causal", causal), checks.flag("spectral", spectral)
     q, k = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
     n, l = len(q), len(k)
-    if approximation.shape != (n, l):
+    if temperatures is None:
+        temperatures = [1.0] * len(approximations)
+    ts = [checks.positive("temperatures", t) for t in temperatures]
+    if len(ts) != len(approximations):
         raise ValueError(
-            f"the approximation has shape {approximation.shape}, Q and K give {(n, l)}"
+            f"{len(approximations)} approximations need as many temperatures, got {len(ts)}"
         )
+    for approximation in approximations:
+        checks.instance("approximations", approximation, Approximation, "Approximations")
+        if approximation.shape != (n, l):
+            raise ValueError(
+                f"the approximation has shape {approximation.shape}, Q and K give {(n, l)}"
+            )
     v = None if V is None else checks.values(V, l).astype(np.float64).reshape(l, -1)
     if v is not None:
         v /= np.abs(v).max(initial=0.0) or 1.0  # the error is relative: no square overflows
     if causal:
-        approximation = approximation.seen()
+        approximations = [approximation.seen() for approximation in approximations]
     picked = np.arange(n)
     if rows is not None:
         count = checks.integer("rows", rows, least=2, most=n)
         picked = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
-    in_kernel = approximation.space == "kernel"
-    whole = _Comparison(approximation, q, k, v, causal, picked, rows is not None)
+    estimates = tuple(zip(approximations, ts))
+    whole = _Comparison(estimates, q, k, v, causal, picked, rows is not None)
     stripes = [_Stripe(part.start, part.stop) for part in exact.stripes(len(picked), l)]
     with one_thread():  # once for all stripes: looking for libraries takes 2 ms
-        found = dict(engines.stream(_sums, stripes, [whole], jobs=jobs, scheduler=scheduler))
-    table, output = (np.concatenate(parts) for parts in zip(*(found[s] for s in stripes)))
+        stream = engines.stream(_sums, stripes, [whole], jobs=jobs, scheduler=scheduler)
+        found: dict[_Stripe, Any] = dict(stream)
     entries = np.minimum(picked + 1, l) if causal else np.full(len(picked), l)
-    errors = dict(_errors(table, entries, output if v is not None else None, in_kernel, n))
-    if rows is None:
-        errors = {name: value for name, value in errors.items() if not name.endswith("_stderr")}
-    if spectral and in_kernel:
-        errors["kernel_relative_spectral"] = _spectral(approximation, q, k, causal)
-    return errors
+    every = []
+    for i, (approximation, t) in enumerate(estimates):
+        table, output = (np.concatenate(parts) for parts in zip(*(found[s][i] for s in stripes)))
+        in_kernel = approximation.space == "kernel"
+        errors = dict(_errors(table, entries, output if v is not None else None, in_kernel, n))
+        if rows is None:
+            errors = {name: x for name, x in errors.items() if not name.endswith("_stderr")}
+        if spectral and in_kernel:
+            scale = math.sqrt(t)
+            errors["kernel_relative_spectral"] = _spectral(
+                approximation, q / scale, k / scale, causal
+            )
+        every.append(errors)
+    return every
 
 
 def _errors(

@@ -43,7 +43,11 @@ Measure = Callable[[Approximation, Inputs], dict[str, float]]
 def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
     """Return every error of an approximation, its rank, entries and price: the default measure."""
     compared = metrics.compare(approximation, inputs.Q, inputs.K, inputs.V, causal=inputs.causal)
-    return compared | {
+    return compared | _size(approximation)
+
+
+def _size(approximation: Approximation) -> dict[str, float]:
+    return {
         "rank": float(approximation.rank),
         "nnz": float(approximation.nnz),
         "values_per_row": matching.values_per_row(approximation),
@@ -96,10 +100,7 @@ class Cell:
         seed = seed_sequence(self.seed, self.content, self.label, self.trial)
         head = (x.name, x.layer, x.head, x.n, x.l, x.d)
         with one_thread():
-            for t in self.temperatures:
-                at = x.at_temperature(t)
-                rng = np.random.default_rng(seed)
-                found = self.measure(self.method.approximate(at.Q, at.K, rng=rng), at)
+            for t, found in zip(self.temperatures, self._measured(x, seed)):
                 rows += [
                     (*head, t, self.label, self.budget, self.trial, name, value,
                      found.get(f"{name}_stderr", np.nan))
@@ -107,6 +108,24 @@ class Cell:
                     if not name.endswith("_stderr")
                 ]  # fmt: skip
         return [table.typed(row) for row in rows]
+
+    def _measured(self, x: Inputs, seed: np.random.SeedSequence) -> Iterator[dict[str, float]]:
+        # At every temperature, with the same draws; errors from one product Q Kᵀ.
+        estimates = []
+        for t in self.temperatures:
+            at = x.at_temperature(t)
+            estimate = self.method.approximate(at.Q, at.K, rng=np.random.default_rng(seed))
+            if self.measure is errors:
+                estimates.append(estimate)
+            else:
+                yield self.measure(estimate, at)
+        if self.measure is errors:
+            hottest = max(self.temperatures)  # whose logits are the smallest
+            at, ts = x.at_temperature(hottest), [t / hottest for t in self.temperatures]
+            compared = metrics.compare_all(
+                estimates, at.Q, at.K, at.V, temperatures=ts, causal=x.causal
+            )
+            yield from (found | _size(e) for found, e in zip(compared, estimates))
 
     def about(self) -> dict[str, Any]:
         """Return all that decides the numbers of this cell.

@@ -13,7 +13,7 @@ import scipy.stats
 from members import member
 
 from analysis import metrics
-from analysis.metrics import compare
+from analysis.metrics import compare, compare_all
 from approx import METHODS, Approximation, exact, parse
 
 EPS = np.finfo(float).eps
@@ -579,6 +579,38 @@ def test_the_logarithm_is_within_an_ulp_of_libm():
         np.abs(found - expected), 2 * np.spacing(np.abs(expected)) + 1e-300
     )
     assert found[ends.index(1.0)] == 0.0
+
+
+# Several estimates
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_compare_all_is_compare_of_each(causal):
+    Q, K, V = points(9, 9, 2)
+    methods = [parse(s) for s in ("positive(m=4)", "taylor(2)", "top_k(2)", "relu()", "taylor(3)")]
+    ts = [1.0, 0.25, 1.0, 2.0, 4.0]
+    scaled = [(Q / math.sqrt(t), K / math.sqrt(t)) for t in ts]
+    estimates = [m.approximate(*x, rng=1) for m, x in zip(methods, scaled)]
+    found = compare_all(estimates, Q, K, V, temperatures=ts, causal=causal, spectral=True)
+    for one, estimate, x in zip(found, estimates, scaled):
+        expected = compare(estimate, *x, V, causal=causal, spectral=True)
+        tolerance = 40 * EPS * condition(estimate.to_dense(), naive.kernel(*x), causal)
+        if estimate.space == "attention":
+            tolerance = 1e3 * EPS
+        # an entry of a support is exp of a logit that was added in another order
+        assert one == pytest.approx(expected, rel=tolerance, abs=1e-14)
+    assert compare_all(estimates[:1], Q, K, V, causal=causal)[0] == compare(
+        estimates[0], Q, K, V, causal=causal
+    )
+
+
+def test_compare_all_needs_a_temperature_for_each():
+    Q, K, _ = points(3, 3, 2)
+    estimate = parse("one()").approximate(Q, K)
+    with pytest.raises(ValueError, match="2 approximations need as many temperatures, got 1"):
+        compare_all([estimate, estimate], Q, K, temperatures=[1.0])
+    with pytest.raises(ValueError, match="temperatures must be finite and > 0"):
+        compare_all([estimate], Q, K, temperatures=[0.0])
 
 
 # Memory
