@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -101,25 +102,30 @@ def _longest(x: Any) -> Any:
 
 @summing_kernel
 def _row_sums(
-    logits: Any, estimate: Any, row_log: Any, visible: Any, normalise: bool, out: Any
+    logits: Any,
+    estimate: Any,
+    row_log: Any,
+    visible: Any,
+    normalise: bool,
+    weights: bool,
+    out: Any,
 ) -> None:
-    # Turns logits into exact attention p, and estimate into the difference q - p.
-    exponential = np.empty(logits.shape[1])
+    # If `weights`, turns logits into exact attention p, and estimate into the difference q - p.
+    exponentials, scaled = np.empty(logits.shape[1]), np.empty(logits.shape[1])
     for i in range(logits.shape[0]):
         w = visible[i]
-        x, e, p = logits[i, :w], estimate[i, :w], exponential[:w]
+        x, e, p, s = logits[i, :w], estimate[i, :w], exponentials[:w], scaled[:w]
         top, peak = _largest(x), _longest(e)
-        lift = _LIFT if peak < _TINY else 1.0  # row_log may be far above every entry
-        unit = peak if peak > 0.0 else 1.0
-        inverse_unit = 1.0 / (unit * lift)
+        unit = max(peak, _TINY) if peak > 0.0 else 1.0  # row_log may be far above every entry
+        inverse_unit = 1.0 / unit
         log_unit = row_log[i] + np.log(unit)
         total, square, mass, negative = 0.0, 0.0, 0.0, 0.0
         for j in range(w):
             p[j] = exp(x[j] - top)
             total += p[j]
             square += p[j] * p[j]
-            e[j] = e[j] * lift * inverse_unit
-            mass += e[j]
+            s[j] = e[j] * inverse_unit  # stored: sums, and so products, may be reordered
+            mass += s[j]
             negative += 1.0 if e[j] < 0.0 else 0.0
 
         scale = max(top, log_unit) if peak > 0.0 else top
@@ -133,10 +139,10 @@ def _row_sums(
         difference, largest = 0.0, np.int64(0)
         p2, f2, tv, kl, reverse = 0.0, 0.0, 0.0, 0.0, 0.0
         for j in range(w):
-            t = b * e[j] - a * p[j]
+            t = b * s[j] - a * p[j]
             difference += t * t
             largest = max(largest, np.float64(abs(t)).view(np.int64))
-            pj, qj = p[j] * inverse_total, e[j] * inverse
+            pj, qj = p[j] * inverse_total, s[j] * inverse
             above = qj > 0.0
             ratio = x[j] - log_sum - _log(qj if above else 1.0)
             infinite = qj < 0.0 or (pj > 0.0 and not above)
@@ -146,9 +152,10 @@ def _row_sums(
             p2 += pj * pj
             f2 += t * t
             tv += abs(t)
-            x[j] = pj
-            e[j] = t
-        for j in range(w, logits.shape[1]):
+            if weights:
+                x[j] = pj
+                e[j] = t
+        for j in range(w, logits.shape[1] if weights else w):
             logits[i, j] = 0.0
             estimate[i, j] = 0.0
         out[i, TOP] = top
@@ -163,6 +170,19 @@ def _row_sums(
         out[i, REVERSE] = reverse if positive else np.inf
         out[i, NEGATIVE] = negative
         out[i, NONPOSITIVE] = nonpositive
+
+
+_kept = threading.local()
+
+
+def _workspace(which: int, shape: tuple[int, int]) -> Array:
+    # A stripe's array, kept for the next: new pages cost as much as the products that fill them.
+    size, found = math.prod(shape), getattr(_kept, "arrays", None)
+    if found is None:
+        found = _kept.arrays = {}
+    if which not in found or found[which].size < size:
+        found[which] = np.empty(size)
+    return np.asarray(found[which][:size].reshape(shape))
 
 
 class _Stripe(NamedTuple):
@@ -194,20 +214,24 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[tuple[Array, Array]]:
     visible = np.minimum(index + 1, l) if whole.causal else np.full(len(index), l)
     found = []
     with one_thread():
-        product = whole.q[chosen] @ whole.k.T
+        shape = len(index), l
+        product = np.matmul(whole.q[chosen], whole.k.T, out=_workspace(0, shape))
         if whole.causal and n != l:
             exact.mask(product, 0, n, whole.causal)
         alone = len(whole.estimates) == 1  # the last pass overwrites the logits
-        logits = product if alone else np.empty_like(product)
+        logits = product if alone else _workspace(1, shape)
         for approximation, t in whole.estimates:
             if t != 1.0 or not alone:
                 np.divide(product, t, out=logits)
             shift = approximation.row_log(chosen, logits)
-            estimate = approximation.block(chosen, shift=shift, logits=logits)
-            estimate = estimate.astype(np.float64, copy=False)
+            estimate = _workspace(2, shape)
+            approximation.block(chosen, shift=shift, logits=logits, out=estimate)
             table = np.empty((len(index), NONPOSITIVE + 1))
             normalise = approximation.space == "kernel" or whole.causal
-            _row_sums(logits, estimate, shift.astype(np.float64), visible, normalise, table)
+            weights = whole.v is not None
+            _row_sums(
+                logits, estimate, shift.astype(np.float64), visible, normalise, weights, table
+            )
             output = np.zeros((len(index), 2))
             if whole.v is not None:
                 output[:, 0] = np.square(estimate @ whole.v).sum(axis=1)
@@ -267,9 +291,9 @@ def compare(
 
     Notes
     -----
-    Cost: one product with Q Kᵀ and one with the factors, by stripes of 8 MB (two at a time, one of
-    each product), each on one thread. Sums over rows are made at the end and in order, whoever made
-    the rows.
+    Cost: one product with Q Kᵀ and one with the factors, by stripes of 11.5 MB (two at a time, one
+    of each product), each on one thread. Sums over rows are made at the end and in order, whoever
+    made the rows.
     ``spectral`` is not shared.
 
     Examples

@@ -202,14 +202,15 @@ class Approximation(_Operator):
                 raise ValueError(
                     f"{name} must have shape {(height, width)}, got {checks.shown(given)}"
                 )
-        values = self.low.block(rows, cols, shifts, logits)
+        fits = out is not None and out.dtype == self.dtype and out.flags.c_contiguous
+        values = self.low.block(rows, cols, shifts, logits, out if fits else None)
         if self.part is not None:
             s = self.part.part(rows, cols).scaled(shifts)
             if self.replaces:
                 values[coordinates(s)] = s.data
             else:
                 values[coordinates(s)] += s.data
-        if out is None:
+        if out is None or values is out:
             return values
         out[:] = values
         return out

@@ -45,7 +45,9 @@ def rescale(values: Array, log_scale: Array, what: str = "an entry of the estima
         with np.errstate(over="ignore", under="ignore"):
             for _ in range(steps):
                 values *= column
-    if not np.isfinite(values).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = values.sum()  # one pass and no mask; finite only if every term is
+    if not np.isfinite(total) and not np.isfinite(values).all():
         top = float(np.max(log_scale))
         raise OverflowError(
             f"{what} is not representable in {values.dtype} (scale e^{top:.6g}): "
@@ -72,8 +74,15 @@ class Low(ABC):
         """Return a log scale for each row, at which its entries are at most about ``rank``."""
 
     @abstractmethod
-    def block(self, rows: Rows, cols: Rows, shift: Array, logits: Array | None = None) -> Array:
-        """Return low[rows, cols] · exp(−shift), a new array."""
+    def block(
+        self,
+        rows: Rows,
+        cols: Rows,
+        shift: Array,
+        logits: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Return low[rows, cols] · exp(−shift), a new array or ``out``: C-contiguous, its dtype."""
 
     @abstractmethod
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
@@ -139,10 +148,17 @@ class Factors(Low):
         """Return the stored scale."""
         return np.asarray(self.row_logs[rows])
 
-    def block(self, rows: Rows, cols: Rows, shift: Array, logits: Array | None = None) -> Array:
+    def block(
+        self,
+        rows: Rows,
+        cols: Rows,
+        shift: Array,
+        logits: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
         """Return low[rows, cols] · exp(−shift)."""
         with np.errstate(over="ignore", invalid="ignore"):  # rescale raises
-            values = self.left[rows] @ self.right[cols].T
+            values = np.matmul(self.left[rows], self.right[cols].T, out=out)
         return rescale(values, self.row_logs[rows] - shift)
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
@@ -207,10 +223,17 @@ class Rescaled(Low):
         """Return that of low, scaled."""
         return np.asarray(self.low.row_log(rows) + self.rows[rows] + self._column[1])
 
-    def block(self, rows: Rows, cols: Rows, shift: Array, logits: Array | None = None) -> Array:
+    def block(
+        self,
+        rows: Rows,
+        cols: Rows,
+        shift: Array,
+        logits: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
         """Return it; the logits of low are others than those of the estimate."""
         column, top = self._column
-        values = self.low.block(rows, cols, shift - self.rows[rows] - top)
+        values = self.low.block(rows, cols, shift - self.rows[rows] - top, out=out)
         values *= column[cols]
         return values
 

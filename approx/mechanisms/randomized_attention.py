@@ -135,9 +135,17 @@ class Softmaxes(Low):
             total += x
         return np.asarray(total / self.dtype.type(len(self.omega)))
 
-    def block(self, rows: Rows, cols: Rows, shift: Array, logits: Array | None = None) -> Array:
+    def block(
+        self,
+        rows: Rows,
+        cols: Rows,
+        shift: Array,
+        logits: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
         """Return rows[:, cols] · exp(−shift)."""
-        return rescale(np.ascontiguousarray(self.rows(rows)[:, cols]), -shift)
+        values = np.positive(self.rows(rows)[:, cols], out=out, order="C")
+        return rescale(values, -shift)
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         """Return the entries of a pattern · exp(−shift)."""

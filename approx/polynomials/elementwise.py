@@ -62,12 +62,19 @@ class Elementwise(Low):
         size = lengths * np.sqrt(np.einsum("jd,jd->j", self.K, self.K).max())
         return self.polynomial.log_bound(size.astype(np.float64)).astype(self.dtype)
 
-    def block(self, rows: Rows, cols: Rows, shift: Array, logits: Array | None = None) -> Array:
+    def block(
+        self,
+        rows: Rows,
+        cols: Rows,
+        shift: Array,
+        logits: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
         """Return p(q·k)·exp(−shift)."""
         if logits is None or logits.dtype != self.dtype:
-            x = self.Q[rows] @ self.K[cols].T
+            x = np.matmul(self.Q[rows], self.K[cols].T, out=out)
         else:
-            x = logits.copy()
+            x = np.positive(logits, out=out)
         return self.polynomial.scaled(np.ascontiguousarray(x), shift)
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:

@@ -169,9 +169,16 @@ class Exponentials(Low):
         """Return the scale of the stored factors."""
         return self.stored.row_log(rows)
 
-    def block(self, rows: Rows, cols: Rows, shift: Array, logits: Array | None = None) -> Array:
+    def block(
+        self,
+        rows: Rows,
+        cols: Rows,
+        shift: Array,
+        logits: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
         """Return low[rows, cols] · exp(−shift)."""
-        return self.stored.block(rows, cols, shift)
+        return self.stored.block(rows, cols, shift, out=out)
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""

@@ -327,8 +327,8 @@ def test_errors_above_1e154_and_row_sums_below_1e_308(logit):
     assert found["kernel_relative_max"] == pytest.approx(2 * math.exp(500), rel=1000 * EPS)
     tiny = Approximation.from_factors([[1e-310], [1.0]], np.ones((3, 1)), logit)
     found = compare(tiny, Q, K, np.ones(3))
-    assert found["attention_tv"] == found["output_relative_error"] == 0.0
-    assert found["attention_kl"] == found["attention_kl_reverse"] == 0.0
+    assert max(found["attention_tv"], found["output_relative_error"]) <= 2 * EPS
+    assert max(abs(found["attention_kl"]), abs(found["attention_kl_reverse"])) <= 2 * EPS
 
 
 @pytest.mark.parametrize("shifts", [[0, 0, 0, 0, 0], [3, -700, 1000, 9000, -9000]])
@@ -560,7 +560,11 @@ def test_row_sums_equal_numpy(causal, normalise):
         twin(logits[i], estimate[i], row_log[i], visible[i], normalise) for i in range(count)
     ]
     table = np.full((count, 12), np.nan)
-    metrics._row_sums(logits, estimate, row_log, visible, normalise, table)
+    metrics._row_sums(logits, estimate, row_log, visible, normalise, True, table)
+    alone = np.full((count, 12), np.nan)
+    inputs = [np.array(x) for x in list(zip(*ROWS.values()))[:2]]
+    metrics._row_sums(*inputs, row_log, visible, normalise, False, alone)
+    np.testing.assert_array_equal(alone, table)
     for i, name in enumerate(ROWS):
         for found, wanted in zip((table[i], logits[i], estimate[i]), expected[i]):
             # a few dozen operations on numbers of order 1, exp to 2 ulp
@@ -637,5 +641,5 @@ def test_nothing_of_size_n_by_l_is_allocated():  # the slow one: a process of it
     done = subprocess.run(
         [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True
     )
-    # one n × l array would take 512 MB; a handful of stripes of 8 MB each are allowed
+    # one n × l array would take 512 MB; a handful of stripes of 11.5 MB each are allowed
     assert int(done.stdout) * 1024 <= 64 * 2**20
