@@ -50,6 +50,8 @@ _METADATA = ("title", "subtitle", "author", "date", "lang", "abstract")
 _EAST_ASIAN = re.compile(
     "[\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
 )
+# pandoc escapes these only where it would also write quotation marks for typst to turn
+_SHORTHAND = re.compile(r"--|-\?|\.\.\.")
 _CONTENT_SECURITY = (
     '<meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\" />\n"
@@ -142,12 +144,20 @@ def to_pdf(markdown: Path, out: Path, *, fonts: Path | None = None) -> None:
             "--wrap=none",
             f"--template={_HERE / 'template.typ'}",
             f"--variable=abstract-title:{words['abstract']}",
-            text=json.dumps(with_typst_formulas(pandoc, document, build)),
+            text=json.dumps(walk(with_typst_formulas(pandoc, document, build), _without_shorthand)),
             folder=build,
         )
         (build / "report.typ").write_text(source, encoding="utf-8")
         pdf = _typst(build, fonts, author=", ".join(authors(document["meta"])))
     _write(out, pdf)
+
+
+def _without_shorthand(node: Node) -> Node:
+    """Return a word that typst would set otherwise, -- as a dash, as a string of typst's."""
+    if isinstance(node, list) or node["t"] != "Str" or not _SHORTHAND.search(node["c"]):
+        return node
+    word = node["c"].replace("\\", "\\\\").replace('"', '\\"')
+    return {"t": "RawInline", "c": ["typst", f'#"{word}";']}
 
 
 def _typst(build: Path, fonts: Path | None, *, author: str) -> bytes:
