@@ -77,6 +77,8 @@ def parser() -> argparse.ArgumentParser:
     report = command("report", _report, "From Q, K to a report: HTML, PDF, figures, tables.")
     _add_profile(report)
     report.add_argument("--out", type=Path, default=Path("report"), help="folder [report]")
+    report.add_argument("--title", metavar="TEXT", help="as it is: nothing in it is markup")
+    report.add_argument("--author", action="append", metavar="NAME", help="repeatable")
     report.add_argument(
         "--rebuild",
         action="store_true",
@@ -229,12 +231,15 @@ def _profile(arguments: argparse.Namespace) -> Any:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from figures.report.build import build, rebuild
+    from figures.report.build import TITLE, build, rebuild
 
     if arguments.rebuild:
+        if arguments.title or arguments.author:
+            raise ValueError("--rebuild takes title and authors from report.md: edit them there")
         rebuild(arguments.out)
     else:
-        build(_profile(arguments), arguments.out)
+        title, authors = arguments.title or TITLE, arguments.author or ()
+        build(_profile(arguments), arguments.out, title=title, authors=authors)
     for name in ("index.html", "report.pdf", "report.md"):
         print(arguments.out / name)
     return 0

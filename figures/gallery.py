@@ -97,3 +97,20 @@ FIGURES: dict[str, FigureModule] = {
     "jacobian": jacobian,
     "break_even": break_even,
 }
+
+# What a report shows. The five that its tables are made of are in every one; a profile adds what
+# its time allows, the full one everything.
+CORE = ("error", "price", "moments", "rank", "spectrum")
+REPORTED: dict[str, tuple[str, ...]] = {
+    "quick": (*CORE, "performer_ratio", "break_even"),
+    "default": (
+        *CORE, "performer_ratio", "log_variance", "jacobian", "position_rank", "rounding",
+        "break_even",
+    ),
+    "full": tuple(FIGURES),
+}  # fmt: skip
+
+
+def reported(profile: Profile) -> tuple[str, ...]:
+    """Return the figures that a report of this profile shows."""
+    return REPORTED.get(profile.name, REPORTED[profile.grid])

@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import json
 import platform
+import re
+import shlex
 import sys
 import time
+from collections.abc import Callable, Iterable
 from importlib import metadata, resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
 from analysis import files
-from analysis.claims import DOCUMENTS, check
-from analysis.describe import describe
-from analysis.inputs import Inputs
-from approx import parse
+from analysis.claims import check
 from approx.polynomials.monomials import width
-from figures import claims, error, moments, style
-from figures.gallery import FIGURES
+from figures import claims, moments, style
+from figures.gallery import FIGURES, reported
 from figures.profile import Profile
+from figures.report import decomposition, sentences, tables
 from figures.report.convert import to_html, to_pdf
+from figures.report.references import REFERENCES
 
-SHOWN = ("error", "price", "moments", "rank", "spectrum")  # what report.md.j2 has a place for
-RANDOM_FEATURES = ("positive", "trigonometric", "scatterbrain")
+T = TypeVar("T")
+TITLE = "Cheaper attention, measured"
+PACKAGES = (
+    "expqk", "numpy", "scipy", "numba", "pandas", "matplotlib", "typst", "pypandoc_binary",
+)  # fmt: skip
 
 
-def build(profile: Profile, out: Path, *, command: str | None = None) -> None:
+def build(
+    profile: Profile,
+    out: Path,
+    *,
+    command: str | None = None,
+    title: str = TITLE,
+    authors: Iterable[str] = (),
+) -> None:
     """Compute everything and write the report.
 
     Parameters
@@ -39,29 +50,42 @@ def build(profile: Profile, out: Path, *, command: str | None = None) -> None:
         Folder: report.md, index.html, report.pdf, manifest.json, figures/, data/.
     command : str, optional
         As it was given; sys.argv by default.
+    title : str
+        Plain text: nothing in it is markup.
+    authors : iterable of str
+        The same.
     """
     files.usable(out)
-    command = command or " ".join(["expqk", *sys.argv[1:]])
+    command = command or shlex.join(["expqk", *sys.argv[1:]])
     seconds: dict[str, float] = {}
-    tables: dict[str, pd.DataFrame] = {}
-    bar = tqdm(SHOWN, disable=not profile.progress, desc="report", unit="figure")
-    for name in bar:
-        module = FIGURES[name]
-        bar.set_postfix_str(module.TITLE)
+
+    def timed(name: str, make: Callable[..., T], *arguments: Any) -> T:
         start = time.perf_counter()
-        tables[name] = module.compute(profile)
-        style.save(name, tables[name], module.draw(tables[name]), out)
+        made = make(*arguments)
         seconds[name] = time.perf_counter() - start
-    start = time.perf_counter()
-    tables["claims"] = claims.frame(check(progress=profile.progress))
-    style.save_table("claims", tables["claims"], out)
-    seconds["claims"] = time.perf_counter() - start
-    text = render(profile, tables, command)
+        return made
+
+    def drawn(name: str) -> pd.DataFrame:
+        module = FIGURES[name]
+        table = module.compute(profile)
+        style.save(name, table, module.draw(table), out)
+        return table
+
+    found: dict[str, pd.DataFrame] = {}
+    bar = tqdm(reported(profile), disable=not profile.progress, desc="report", unit="figure")
+    for name in bar:
+        bar.set_postfix_str(FIGURES[name].TITLE)
+        found[name] = timed(name, drawn, name)
+    for name, make in (
+        ("decomposition", lambda: decomposition.compute(profile)),
+        ("claims", lambda: claims.frame(check(progress=profile.progress))),
+    ):
+        found[name] = timed(name, make)
+        style.save_table(name, found[name], out)
+    text = render(profile, found, command, title=title, authors=authors)
     with files.replacing(out / "report.md") as temporary:
         temporary.write_text(text, encoding="utf-8")
-    start = time.perf_counter()
-    rebuild(out)
-    seconds["html and pdf"] = time.perf_counter() - start
+    timed("html and pdf", rebuild, out)
     manifest = {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()}
     with files.replacing(out / "manifest.json") as temporary:
         temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
@@ -76,8 +100,24 @@ def rebuild(out: Path) -> None:
     to_pdf(source, out / "report.pdf")
 
 
-def render(profile: Profile, tables: dict[str, pd.DataFrame], command: str) -> str:
-    """Fill the Markdown template; every number in it comes from a table."""
+def render(
+    profile: Profile,
+    found: dict[str, pd.DataFrame],
+    command: str,
+    *,
+    title: str = TITLE,
+    authors: Iterable[str] = (),
+) -> str:
+    """Fill the Markdown template; every number in it comes from a table.
+
+    Parameters
+    ----------
+    profile : Profile
+    found : dict of DataFrame
+        The table of every figure that the profile asks for, decomposition and claims.
+    command, title, authors
+        As in `build`: text, not markup.
+    """
     try:
         import jinja2
     except ImportError:
@@ -86,223 +126,85 @@ def render(profile: Profile, tables: dict[str, pd.DataFrame], command: str) -> s
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
+        lstrip_blocks=True,
         comment_start_string="<#",  # {# begins an identifier in pandoc's Markdown
         comment_end_string="#>",
     )
-    errors, price, ledger = tables["error"], tables["price"], tables["claims"]
-    best = best_methods(errors)
+    about = {
+        "title": tables.literal(title),
+        "authors": [tables.literal(author) for author in authors],
+        "command": command.encode(errors="replace").decode(),  # what is no UTF-8 becomes "?"
+        "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0)),
+    }
+    return environment.from_string(source).render(about | _context(profile, found)).rstrip() + "\n"
+
+
+def _context(profile: Profile, found: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Return what the template speaks of; names of inputs are the user's, and text."""
+    names = {x.name: tables.literal(x.name) for x in profile.inputs}
+    found = {
+        key: table.assign(input=table.input.replace(names)) if "input" in table else table
+        for key, table in found.items()
+    }
+    named = [(x, {"input": names[x.name]}) for x in profile.inputs]
+    errors, price, ledger = found["error"], found["price"], found["claims"]
+    best = tables.best_methods(errors)
     d = max(x.d for x in profile.inputs)
-    context = {
-        "title": "Cheaper attention, measured",
-        "inputs": [x.name for x in profile.inputs],
+    at = decomposition.temperatures(profile)
+    return {
+        "inputs": list(names.values()),
         "temperatures": [f"{t:g}" for t in profile.temperatures],
         "budget": f"{profile.budget:g}",
+        "trials": profile.trials,
+        "seed": profile.seed,
+        "profile": profile.name,
         "n": max(x.n for x in profile.inputs),
         "l": max(x.l for x in profile.inputs),
         "d": d,
         "width2": width(d, 2),
-        "captions": {name: FIGURES[name].caption(tables[name]) for name in SHOWN},
-        "input_table": markdown(pd.DataFrame([facts(x) for x in profile.inputs])),
-        "crossing_table": markdown(crossing_table(errors)),
-        "crossing_sentence": crossing_sentence(errors),
-        "best_table": markdown(_wide(best)),
-        "best_sentence": best_sentence(best),
-        "needed_table": markdown(needed_table(tables["moments"])),
-        "target": f"{moments.TARGET:.0%}".replace("%", " %"),
-        "pursuit_sentence": pursuit_sentence(price),
-        "findings": " ".join(findings(errors, best)),
-        "claims_sentence": claims_sentence(ledger),
-        "claims_table": markdown(claims.in_markdown(ledger, errata=False)),
-        "errata_table": markdown(claims.in_markdown(ledger, errata=True)),
-        "command": command,
-    }
-    return environment.from_string(source).render(context).rstrip() + "\n"
-
-
-def markdown(table: pd.DataFrame) -> str:
-    """Return a pipe table."""
-    lines = [[str(c) for c in table.columns], ["---"] * len(table.columns)]
-    lines += [[str(v).replace("|", "\\|") for v in row] for row in table.to_numpy()]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def facts(x: Inputs) -> dict[str, str]:
-    """Return what decides how hard an input is, at t = 1, formatted."""
-    found = describe(x.at_temperature(1.0))
-    return {
-        "input": x.name,
-        "layer.head": "–" if x.layer < 0 else f"{x.layer}.{x.head}",
-        "n": str(x.n),
-        "d": str(x.d),
-        "logits": f"{found['logit_min']:.1f} … {found['logit_max']:.1f}",
-        "std": f"{found['logit_std']:.2f}",
-        "row entropy": f"{found['row_entropy']:.2f}",
-        r"median $\lVert q+k\rVert^2$": f"{found['median_squared_sum']:.1f}",
+        "captions": {name: FIGURES[name].caption(found[name]) for name in FIGURES if name in found},
+        "input_table": tables.markdown(pd.DataFrame([tables.facts(x) | n for x, n in named])),
+        "content_table": tables.markdown(pd.DataFrame([tables.contents(x) | n for x, n in named])),
+        "summary": sentences.summary(errors, best),
+        "crossing_table": tables.markdown(tables.crossing_table(errors)),
+        "crossing_sentence": sentences.crossing(errors),
+        "best_table": tables.markdown(tables.best_table(best)),
+        "best_sentence": sentences.uniform_wins(best),
+        "pursuit_sentence": sentences.pursuit(price),
+        "needed_table": tables.markdown(tables.needed_table(found["moments"])),
+        "target": sentences.percent(moments.TARGET),
+        "decomposition_tables": {
+            f"{t:g}": tables.markdown(tables.decomposition_table(found["decomposition"], t))
+            for t in at
+        },
+        "decomposed": min(decomposition.COUNT, max(x.n for x in profile.inputs)),
+        "samples": decomposition.SAMPLES,
+        "decomposition_sentence": sentences.parts_of_error(found["decomposition"]),
+        "rank_table": tables.markdown(tables.rank_table(found["rank"])),
+        "rank_sentence": sentences.humps(found["rank"]),
+        "length": tables.LENGTH,
+        "complexity_table": tables.markdown(tables.complexity_table(d, profile.budget)),
+        "claims_sentence": sentences.verdicts(ledger),
+        "claims_table": tables.markdown(claims.in_markdown(ledger, errata=False)),
+        "errata_table": tables.markdown(claims.in_markdown(ledger, errata=True)),
+        "conclusions": sentences.conclusions(found, profile.budget, d),
+        "references": REFERENCES,
+        "version_table": tables.markdown(
+            tables.versions_table({"Python": platform.python_version(), **versions()})
+        ),
     }
 
 
-def crossing_table(errors: pd.DataFrame) -> pd.DataFrame:
-    """Return crossings and gains in both spaces, formatted."""
-    rows = []
-    for space, label in error.NAMES.items():
-        for row in error.crossings(errors, space).to_dict("records"):
-            crosses = row["crossing"] > 0
-            rows.append(
-                {
-                    "input": row["input"],
-                    "space": label,
-                    "coldest": row["coldest"],
-                    "hottest": row["hottest"],
-                    "crossing t": f"{row['crossing']:.2f}" if crosses else "none",
-                    "largest gain": f"{row['gain']:.2f}× at t = {row['gain_temperature']:g}",
-                    "gain at crossing": f"{row['gain_at_crossing']:.2f}×" if crosses else "–",
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def crossing_sentence(errors: pd.DataFrame) -> str:
-    """Return which class wins at the coldest and the hottest temperature, in both spaces."""
-    return " ".join(
-        f"For {label}: {_regimes(error.crossings(errors, space), errors)}."
-        for space, label in error.NAMES.items()
-    )
-
-
-def _regimes(found: pd.DataFrame, errors: pd.DataFrame) -> str:
-    cold, hot = errors.temperature.min(), errors.temperature.max()
-    parts = []
-    for (first, last), group in found.groupby(["coldest", "hottest"], sort=False):
-        both = f"{first} wins at t = {cold:g} and {last} at t = {hot:g}"
-        one = f"{first} wins both at t = {cold:g} and at t = {hot:g}"
-        parts.append(f"{one if first == last else both} on {', '.join(group.input)}")
-    return "; ".join(parts)
-
-
-def best_methods(errors: pd.DataFrame) -> pd.DataFrame:
-    """Return, for each input and temperature, the runnable method with the least median TV."""
-    part = errors[errors.metric == "attention_tv"]
-    runnable = [s for s in part.method.unique() if _runnable(s)]
-    keys = ["input", "temperature", "method"]
-    medians = part[part.method.isin(runnable)].groupby(keys, sort=False).value.median()
-    rows = []
-    for (name, t), group in medians.groupby(["input", "temperature"], sort=False):
-        values = group.droplevel(["input", "temperature"])
-        rows.append(
-            {
-                "input": name,
-                "temperature": t,
-                "best": values.idxmin(),
-                "tv": values.min(),
-                "uniform": values.get("uniform()", np.nan),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _runnable(spec: str) -> bool:
-    try:
-        return not parse(spec).oracle
-    except ValueError:  # a label that is no spec: Fixed frequencies, or a method of the user's
-        return True
-
-
-def _wide(best: pd.DataFrame) -> pd.DataFrame:
-    def cell(row: dict[Any, Any]) -> str:
-        return f"{style.look(row['best'])['label']} {row['tv']:.2g} ({row['uniform']:.2g})"
-
-    cells = best.assign(cell=[cell(row) for row in best.to_dict("records")])
-    wide = cells.pivot(index="temperature", columns="input", values="cell")
-    wide = wide[best.input.unique()].reset_index()
-    return wide.rename(columns={"temperature": "t"}).assign(t=[f"{t:g}" for t in wide.temperature])
-
-
-def best_sentence(best: pd.DataFrame) -> str:
-    """Return in how many places nothing beats uniform attention."""
-    count = int((best.best == "uniform()").sum())
-    random = int(best.best.str.startswith(RANDOM_FEATURES).sum())
-    return (
-        f"Uniform attention, which costs nothing, is the best of them in {count} of {len(best)} "
-        f"places; a method with random features in {random}."
-    )
-
-
-def pursuit_sentence(price: pd.DataFrame) -> str:
-    """Return rank, entries and price of Robust PCA: no compressed form of attention."""
-    part = price[price.method.str.startswith("robust_pca(space")]
-    wide = part.pivot_table(index="input", columns="metric", values="value", sort=False)
-    found = [
-        f"{name}: rank {row['rank']:.0f} and {row.nnz / part.n.iloc[0] / part.l.iloc[0]:.0%} of "
-        f"the entries, {row.values_per_row:.0f} values a row"
-        for name, row in wide.iterrows()
-    ]
-    dearer = int((wide.values_per_row > part.l.iloc[0]).sum())
-    return (
-        "Principal component pursuit recovers a matrix that *is* low-rank plus sparse, whatever "
-        f"that costs. Of the softmax rows at t = 1 it makes ({'; '.join(found)}), on {dearer} of "
-        f"{len(wide)} inputs more than the {part.l.iloc[0]} values of the exact row. At a budget, "
-        "GoDec is the oracle."
-    )
-
-
-def claims_sentence(ledger: pd.DataFrame) -> str:
-    """Return how many claims there are of each verdict, and what their ids begin with."""
-    each = ledger.drop_duplicates("id")
-    errata = each.id.str.contains("-E")
-    names = ", ".join(f"{key} *{title}*" for key, title in DOCUMENTS.items())
-    return (
-        f"The ids name the documents: {names}. Verdicts of {int((~errata).sum())} claims: "
-        f"{claims.counts(each.verdict[~errata])}; of {int(errata.sum())} errata: "
-        f"{claims.counts(each.verdict[errata])}."
-    )
-
-
-def needed_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Return how many features each family needs for the target error, formatted."""
-    part = table[table.metric == "features_needed"]
-    rows = []
-    for (name, spec), group in part.groupby(["input", "method"], sort=False):
-        cells = {f"t = {t:g}": _count(v) for t, v in zip(group.temperature, group.value)}
-        rows.append({"input": name, "features": style.look(str(spec))["label"], **cells})
-    return pd.DataFrame(rows)
-
-
-def _count(value: float) -> str:
-    if value == np.inf:
-        return "over $10^{300}$"
-    return f"{value:.0f}" if value < 1e4 else f"$10^{{{np.log10(value):.1f}}}$"
-
-
-def findings(errors: pd.DataFrame, best: pd.DataFrame) -> list[str]:
-    """Return the sentences of the summary."""
-    found = error.crossings(errors, "attention")
-    crossing = found[found.crossing > 0]
-    where = ", ".join(f"{a} at t ≈ {b:.2f}" for a, b in zip(crossing.input, crossing.crossing))
-    top = found.to_dict("records")[int(found.gain.argmax())]
-    return [
-        f"Row-normalised, by the oracles of each class: {_regimes(found, errors)}.",
-        f"The two cross on {where}." if where else "The two cross nowhere on this grid.",
-        f"Both together are at most {top['gain']:.2f}× below the better of the two "
-        f"({top['input']}, t = {top['gain_temperature']:g}).",
-        best_sentence(best),
-    ]
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that decide the numbers and the pages."""
+    return {name: metadata.version(name) for name in PACKAGES}
 
 
 def _machine() -> dict[str, Any]:
     from threadpoolctl import threadpool_info
 
-    packages = (
-        "expqk",
-        "numpy",
-        "scipy",
-        "numba",
-        "pandas",
-        "matplotlib",
-        "typst",
-        "pypandoc_binary",
-    )
     return {
-        "versions": {name: metadata.version(name) for name in packages},
+        "versions": versions(),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "blas": sorted({i["architecture"] for i in threadpool_info() if i["user_api"] == "blas"}),

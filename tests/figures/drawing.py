@@ -7,8 +7,7 @@ import pandas as pd
 
 from analysis.sweep import COLUMNS
 from figures import style
-from figures.gallery import FIGURES
-from figures.report.build import SHOWN
+from figures.gallery import CORE, FIGURES
 
 THEORY = (
     "coupling_gain", "eps_collapse", "inverse_temperature", "log_variance", "performer_error",
@@ -24,9 +23,9 @@ REST = sorted(set(FIGURES) - ELSEWHERE)  # in test_gallery
 def drawn_the_same_from_its_csv(name, table, folder):
     """Check columns, and that the table read from its CSV draws the same bytes."""
     module = FIGURES[name]
-    own = COLUMNS if name in SHOWN else getattr(module, "COLUMNS", COLUMNS)
+    own = COLUMNS if name in CORE else getattr(module, "COLUMNS", COLUMNS)
     assert tuple(table.columns) == own
-    formats = style.FORMATS if name in SHOWN else ("svg",)  # one way is enough for the others
+    formats = style.FORMATS if name in CORE else ("svg",)  # one way is enough for the others
     first = style.save(name, table, module.draw(table), folder / "a", formats)
     again = pd.read_csv(first[0])
     pd.testing.assert_frame_equal(again, table, check_exact=True)

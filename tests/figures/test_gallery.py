@@ -8,9 +8,8 @@ from drawing import ELSEWHERE, REST, caption_states_numbers, drawn_the_same_from
 
 from analysis import inputs
 from figures import error, price, style
-from figures.gallery import FIGURES
+from figures.gallery import CORE, FIGURES
 from figures.profile import Profile, profile, quartiles
-from figures.report.build import SHOWN
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +31,13 @@ def test_the_figure_is_that_of_its_csv_and_caption(name, tables, tmp_path):
 
 
 def test_figures_of_the_report_have_the_inputs_of_the_profile(tables):
-    for name in SHOWN:
+    for name in CORE:
         assert set(tables[name].input) == {"gaussian", "MiniLM easy"}
 
 
 def test_no_figure_is_left_out():
     assert {*REST, *ELSEWHERE} == set(FIGURES)
-    assert set(SHOWN) <= set(REST)
+    assert set(CORE) <= set(REST)
 
 
 def test_every_curve_of_the_error_figure_has_a_name(tables):

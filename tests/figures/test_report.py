@@ -2,15 +2,30 @@
 
 import dataclasses
 import functools
+import html
 import json
+import math
 import re
+import shutil
+import subprocess
+from importlib import resources
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import claims, inputs
+from analysis import claims, inputs, moments
+from approx import parse
+from figures.gallery import CORE, FIGURES, REPORTED
 from figures.profile import Profile
 from figures.report import build as report
+from figures.report import decomposition, sentences, tables
+from figures.report.convert import to_html, to_pdf
+from figures.report.references import REFERENCES
+
+HOSTILE = '*a* $x$ <b> #set page() "q" \\n `c` -- --- ... [l](u) @fig:no {{ 1 }} {#i}'
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,15 +45,21 @@ def small():
 
 @pytest.fixture(scope="module")
 def made(small, tmp_path_factory):
-    out = tmp_path_factory.mktemp("report")
-    report.build(small, out, command="expqk report")
-    return out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("first"))
+        report.build(small, Path("mine"), command="expqk report --out mine")
+        return Path("mine").resolve()
+
+
+@pytest.fixture(scope="module")
+def found(made):
+    return {p.stem: pd.read_csv(p) for p in (made / "data").glob("*.csv")}
 
 
 def test_all_parts_are_there(made):
     names = {str(p.relative_to(made)) for p in made.rglob("*") if p.is_file()}
     assert {"report.md", "index.html", "report.pdf", "manifest.json"} <= names
-    for name in ("error", "price", "moments", "rank", "spectrum"):
+    for name in REPORTED["quick"]:
         assert {
             f"data/{name}.csv",
             *(f"figures/{name}.{x}" for x in ("svg", "pdf", "png")),
@@ -64,18 +85,184 @@ def test_the_page_is_self_contained(made):
     assert page.count("<figure") >= 5
 
 
-def test_versions_and_times_are_in_the_manifest_only(made):
+def test_times_are_in_the_manifest_only(made):
     manifest = json.loads((made / "manifest.json").read_text("utf-8"))
-    assert manifest["command"] == "expqk report"
+    assert manifest["command"] == "expqk report --out mine"
     assert {"numpy", "numba", "typst"} <= set(manifest["versions"])
     assert manifest["blas"]
-    assert manifest["versions"]["scipy"] not in (made / "report.md").read_text("utf-8")
+    assert set(manifest["seconds"]) == {
+        *REPORTED["quick"],
+        "decomposition",
+        "claims",
+        "html and pdf",
+    }
+    assert "seconds" not in (made / "report.md").read_text("utf-8")
 
 
-def test_made_twice_it_has_the_same_bytes(made, small, tmp_path):
-    report.build(small, tmp_path, command="expqk report")
-    for path in sorted(p for p in made.rglob("*") if p.is_file() and p.name != "manifest.json"):
-        assert (tmp_path / path.relative_to(made)).read_bytes() == path.read_bytes(), path.name
+def test_the_appendix_says_how_it_was_made(made, small):
+    text = (made / "report.md").read_text("utf-8")
+    appendix = text[text.index("# Appendix") :]
+    assert "```\nexpqk report --out mine\n```" in appendix
+    versions = json.loads((made / "manifest.json").read_text("utf-8"))["versions"]
+    for name, version in versions.items():
+        assert f"| {name} | {version} |" in appendix
+    for x in small.inputs:
+        assert x.digest()[:16] in appendix
+
+
+def test_the_same_command_gives_the_same_bytes(made, small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report.build(small, Path("mine"), command="expqk report --out mine")
+    files = sorted(p.relative_to(made) for p in made.rglob("*") if p.is_file())
+    assert {p.suffix for p in files} == {".md", ".html", ".pdf", ".json", ".csv", ".svg", ".png"}
+    assert files == sorted(p.relative_to("mine") for p in Path("mine").rglob("*") if p.is_file())
+    for path in files:
+        if path.name != "manifest.json":
+            assert (Path("mine") / path).read_bytes() == (made / path).read_bytes(), path
+
+
+def test_title_authors_and_names_of_inputs_are_text(small, made, found, tmp_path):
+    mine = tmp_path / "mine"
+    shutil.copytree(made / "figures", mine / "figures")
+    name = "_x_ 1.2 --y... ^z^"
+    renamed = [dataclasses.replace(x, name=name) for x in small.inputs[:1]]
+    found = {
+        key: table.assign(input=table.input.replace(small.inputs[0].name, name))
+        if "input" in table
+        else table
+        for key, table in found.items()
+    }
+    text = report.render(
+        dataclasses.replace(small, inputs=(*renamed, *small.inputs[1:])),
+        found,
+        f"expqk report --title '{HOSTILE} ```'",
+        title=HOSTILE,
+        authors=(HOSTILE[::-1], "李\n雷"),
+    )
+    (mine / "report.md").write_text(text, "utf-8")
+    to_html(mine / "report.md", mine / "index.html")
+    page = html.unescape(re.sub("<[^<>]*>", "", (mine / "index.html").read_text("utf-8")))
+    page = " ".join(page.split())  # what is seen
+    for said in (HOSTILE, HOSTILE[::-1], "李 雷", f"--title '{HOSTILE} ```'"):
+        assert said in page
+    assert page.count(name) > 20
+    to_pdf(mine / "report.md", mine / "report.pdf")
+    if shutil.which("pdftotext"):
+        command = ["pdftotext", "-enc", "UTF-8", "-l", "1", mine / "report.pdf", "-"]
+        seen = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+        seen = "".join(seen.split())
+        assert "".join(HOSTILE.split()) in seen
+        assert "".join(HOSTILE[::-1].split()) in seen
+
+
+def test_an_empty_title_is_the_usual_one_and_rebuild_takes_none(made, capsys):
+    from figures.cli import main
+
+    assert main(["report", "--rebuild", "--out", str(made), "--title", "x"]) == 1
+    assert "--rebuild takes title and authors from report.md" in capsys.readouterr().err
+    assert f'title: "{report.TITLE}"'.replace(",", "\\\\,") in (made / "report.md").read_text(
+        "utf-8"
+    )
+
+
+def test_every_figure_of_the_gallery_has_one_place(small, found, monkeypatch):
+    caption = SimpleNamespace(caption=lambda table: "what it shows")
+    monkeypatch.setattr(report, "FIGURES", dict.fromkeys(FIGURES, caption))
+    everything = dict.fromkeys(FIGURES, found["error"]) | found
+    text = report.render(small, everything, "expqk report")
+    assert sorted(re.findall(r"\(figures/(\w+)\.svg\)\{#fig:\1 ", text)) == sorted(FIGURES)
+    text = report.render(
+        small, {k: found[k] for k in found if k in (*CORE, "decomposition", "claims")}, ""
+    )
+    assert sorted(re.findall(r"\{#fig:(\w+)", text)) == sorted(CORE)
+    assert set(re.findall(r"@fig:(\w+)", text)) <= set(CORE)
+
+
+def test_profiles_ask_for_figures_that_there_are_and_each_for_more():
+    quick, default, full = (set(REPORTED[name]) for name in ("quick", "default", "full"))
+    assert set(CORE) < quick < default < full == set(FIGURES)
+
+
+def test_every_reference_is_cited_and_every_citation_has_one():
+    template = resources.files("figures.report").joinpath("report.md.j2").read_text("utf-8")
+    cited = re.findall(r'"(\w+)"', " ".join(re.findall(r"cite\(([^)]*)\)", template)))
+    assert set(cited) == set(REFERENCES)
+
+
+# Bias and variance
+
+
+@pytest.mark.parametrize("spec", ["positive(m=8)", "taylor(degree=2)", "lsh(hashes=2)"])
+def test_the_parts_make_the_expected_error(spec, small):
+    x, method = small.inputs[0].at_temperature(2.0), parse(spec)
+    parts = decomposition._closed(method, x)
+    expected = moments.expected_error(method, x.Q, x.K) ** 2
+    assert math.isclose(sum(map(math.exp, parts)), expected, rel_tol=1e-10)
+
+
+def test_sampled_parts_make_the_mean_squared_error_of_their_draws(small):
+    # ‖mean − truth‖² − v/T + v = ‖mean − truth‖² + (T − 1)/T v, the mean over draws exactly
+    x, method = small.inputs[0].at_temperature(1.0), parse("nystrom(rank=4)")
+    bias, variance = decomposition._sampled(method, x, np.random.SeedSequence(0))
+    assert variance > -np.inf
+    truth = np.exp(x.Q @ x.K.T)
+    streams = np.random.default_rng(np.random.SeedSequence(0)).spawn(decomposition.SAMPLES)
+    errors = [method.approximate(x.Q, x.K, rng=rng).to_dense() - truth for rng in streams]
+    squares = [np.linalg.norm(e) ** 2 / np.linalg.norm(truth) ** 2 for e in errors]
+    assert math.isclose(math.exp(bias) + math.exp(variance), np.mean(squares), rel_tol=1e-9)
+
+
+# Sentences
+
+
+def _other(table):
+    """The table of another world: what is large there is small here, but for logarithms."""
+    if "verdict" in table:
+        return table.assign(verdict=table.verdict.iloc[::-1].to_numpy())
+    logs = table.metric.str.startswith("log_")
+    return table.assign(value=np.where(logs, 1.3 * table.value, 1 / (abs(table.value) + 0.01)))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("error", sentences.crossing),
+        ("error", lambda table: sentences.uniform_wins(tables.best_methods(table))),
+        ("error", lambda table: " ".join(sentences.summary(table, tables.best_methods(table)))),
+        ("error", sentences.oracle_conclusion),
+        ("error", sentences.runnable_conclusion),
+        ("error", sentences.scatterbrain_conclusion),
+        ("price", sentences.pursuit),
+        ("price", lambda table: sentences.polynomial_conclusion(table, 16.0)),
+        ("moments", lambda table: sentences.variance_conclusion(table, 16.0)),
+        ("decomposition", sentences.parts_of_error),
+        ("rank", sentences.humps),
+        ("claims", sentences.claims_conclusion),
+        ("claims", sentences.verdicts),
+    ],
+)
+def test_a_sentence_says_another_thing_of_another_table(name, sentence, found):
+    said = sentence(found[name])
+    assert sentence(found[name]) == said
+    assert "nan" not in said
+    assert sentence(_other(found[name])) != said
+
+
+def test_where_spaces_agree_normalisation_changes_nothing(found):
+    errors = found["error"]
+    assert "in 0 of 9 places" not in sentences.normalisation_conclusion(errors)
+    kernel = errors[errors.metric == "kernel_relative_frobenius"]
+    both = [kernel, kernel.assign(metric="attention_relative_frobenius")]
+    assert "in 0 of 9 places" in sentences.normalisation_conclusion(pd.concat(both))
+
+
+def test_costs_are_those_of_the_width_and_the_budget():
+    # 4nmd < 2n²d from n = 2m + 1 on; with n·s·(m + 2d) more from n > 2m + s(m + 2d)/(2d)
+    assert "from n = 33 on" in sentences.cost_conclusion(64, 32.0)
+    assert f"from n = {2 * 16 + math.floor(16 * (16 + 128) / 128) + 1} on" in (
+        sentences.cost_conclusion(64, 32.0)
+    )
+    assert sentences.cost_conclusion(64, 32.0) != sentences.cost_conclusion(64, 64.0)
 
 
 def test_an_edited_source_can_be_rebuilt(made, tmp_path):
@@ -91,20 +278,18 @@ def test_an_edited_source_can_be_rebuilt(made, tmp_path):
     assert (copy / "report.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_numbers_in_the_prose_follow_the_tables(small, made):
-    tables = {p.stem: pd.read_csv(p) for p in (made / "data").glob("*.csv")}
-    text = report.render(small, tables, "expqk report")
+def test_numbers_in_the_prose_follow_the_tables(small, made, found):
+    command = "expqk report --out mine"
+    text = report.render(small, found, command)
     assert text == (made / "report.md").read_text("utf-8")
-    errors = tables["error"]
+    errors = found["error"].copy()
     attention = errors.metric == "attention_relative_frobenius"
     both = errors.method.str.startswith("godec(budget")
     errors.loc[attention & both, "value"] /= 100
-    assert report.render(small, tables, "expqk report") != text
+    assert report.render(small, found | {"error": errors}, command) != text
 
 
 def test_names_of_files_cannot_become_markup(tmp_path):
-    import numpy as np
-
     path = tmp_path / "a|b `x` <script> [l](u).npz"
     np.savez(path, q=np.ones((4, 2)), k=np.ones((4, 2)))
     assert inputs.load(path).name == "a_b _x_ _script_ _l__u_"

@@ -1,0 +1,98 @@
+"""Squared bias and variance of one method of each family, over the whole kernel matrix."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import logsumexp
+
+from analysis import budget
+from analysis.inputs import Inputs
+from analysis.sweep import seed_sequence
+from approx import Method, exact, parse
+from figures.profile import Profile, Row, first
+
+COUNT = 256  # queries and keys at most: a closed form is a matrix for each method
+SAMPLES = 20  # draws of a method without closed form
+FAMILIES = (
+    "uniform()", "positive", "positive(projection='orthogonal')", "hyperbolic",
+    "generalized_exponential", "dense_exponential", "trigonometric", "poisson",
+    "random_maclaurin", "tensor_sketch(degree=2)", "taylor(degree=2)", "tensor_power(n=2)",
+    "richardson(n=2)", "chebyshev(degree=2)", "minimax(degree=2)", "truncated_svd", "nystrom",
+    "top_k", "sliding_window", "lsh",
+    "scatterbrain(low_rank=positive(), sparse=sliding_window())",
+)  # fmt: skip
+
+
+class _Task(NamedTuple):
+    inputs: Inputs
+    method: Method
+    budget: float
+    temperature: float
+    seed: int
+
+
+def temperatures(profile: Profile) -> tuple[float, float]:
+    """Return the temperature of scaled dot-product attention, or the nearest, and the hottest."""
+    nearest = min(profile.temperatures, key=lambda t: (abs(np.log(t)), t))
+    return nearest, max(profile.temperatures)
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return log squared bias and log variance of each family, both over ‖exact‖²_F.
+
+    The relative squared Frobenius error of a draw has their sum as its expectation. A method of
+    which nothing fits the budget stands at its own price, with a budget of −1.
+    """
+    tasks = []
+    for whole in profile.inputs:
+        x = first(whole, COUNT)
+        for method in [parse(spec) for spec in FAMILIES]:
+            fitting, absent = budget.match([method], profile.budget, x)
+            at = profile.budget if fitting else -1.0
+            for t in dict.fromkeys(temperatures(profile)):
+                tasks.append(_Task(x, (fitting or absent)[0], at, t, profile.seed))
+    return profile.study(_study, tasks, "bias and variance")
+
+
+def _study(task: _Task) -> list[Row]:
+    x, method = task.inputs.at_temperature(task.temperature), task.method
+    known = _closed(method, x)
+    bias, variance = known or _sampled(
+        method, x, seed_sequence(task.seed, task.inputs.digest(), str(method))
+    )
+    head = (x.name, x.layer, x.head, x.n, x.l, x.d, task.temperature, str(method), task.budget, -1)
+    return [
+        (*head, "log_squared_bias", bias, np.nan),
+        (*head, "log_variance", variance, np.nan),
+        (*head, "closed_form", float(known is not None), np.nan),
+    ]
+
+
+def _closed(method: Method, x: Inputs) -> tuple[float, float] | None:
+    known = method.moments(x.Q, x.K)
+    if known is None:
+        return None
+    square = 2 * exact.logits(x.Q, x.K)
+    with np.errstate(divide="ignore"):
+        log_bias = 2 * np.log(np.abs(known.relative_bias))
+    total = logsumexp(square)
+    return (
+        float(logsumexp(square + log_bias) - total),
+        float(logsumexp(square + known.log_relative_variance) - total),
+    )
+
+
+def _sampled(method: Method, x: Inputs, seed: np.random.SeedSequence) -> tuple[float, float]:
+    """Return both from draws: the mean of them is off by its own variance, which is taken away."""
+    truth = exact.kernel(x.Q, x.K)
+    norm = float(np.linalg.norm(truth))
+    streams = np.random.default_rng(seed).spawn(SAMPLES)
+    draws = [method.approximate(x.Q, x.K, rng=rng).to_dense() / norm for rng in streams]
+    mean = np.mean(draws, axis=0)
+    variance = sum(float(np.linalg.norm(draw - mean)) ** 2 for draw in draws) / (SAMPLES - 1)
+    bias = max(0.0, float(np.linalg.norm(mean - truth / norm)) ** 2 - variance / SAMPLES)
+    with np.errstate(divide="ignore"):
+        return float(np.log(bias)), float(np.log(variance))

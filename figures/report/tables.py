@@ -1,0 +1,253 @@
+"""The tables of the report: what was measured, as text in cells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import operations
+from analysis.describe import describe
+from analysis.inputs import Inputs
+from approx import parse
+from figures import error, rank, style
+
+_MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
+LENGTH = 4096  # of the worked example of operation counts
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """Return a pipe table."""
+    lines = [[str(c) for c in table.columns], ["---"] * len(table.columns)]
+    lines += [[str(v).replace("|", "\\|") for v in row] for row in table.to_numpy()]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def literal(text: str) -> str:
+    r"""Return what pandoc's Markdown reads as this text: no mark in it is markup.
+
+    Control characters and runs of blanks become one blank.
+
+    Examples
+    --------
+    >>> print(literal("*a* $x$"))
+    \*a\* \$x\$
+    """
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    return _MARKUP.sub(r"\\\g<0>", " ".join(printable.split()))
+
+
+def power(value: float, log: float | None = None) -> str:
+    """Return a number with two digits, a large or tiny one as a power of ten.
+
+    Parameters
+    ----------
+    value : float
+    log : float, optional
+        Its natural logarithm, where the value may not be representable.
+
+    Examples
+    --------
+    >>> power(0.0123), power(0.0), power(np.inf, 1000.0)
+    ('0.012', '0', '$10^{434.3}$')
+    """
+    if value == 0:
+        return "0"
+    tens = (np.log(value) if log is None else log) / np.log(10)
+    return f"{value:.2g}" if -3 <= tens < 3 else f"$10^{{{tens:.1f}}}$"
+
+
+def facts(x: Inputs) -> dict[str, str]:
+    """Return what decides how hard an input is, at t = 1, formatted."""
+    found = describe(x.at_temperature(1.0))
+    return {
+        "input": x.name,
+        "layer.head": "–" if x.layer < 0 else f"{x.layer}.{x.head}",
+        "n": str(x.n),
+        "d": str(x.d),
+        "logits": f"{found['logit_min']:.1f} … {found['logit_max']:.1f}",
+        "std": f"{found['logit_std']:.2f}",
+        "row entropy": f"{found['row_entropy']:.2f}",
+        r"median $\lVert q+k\rVert^2$": f"{found['median_squared_sum']:.1f}",
+    }
+
+
+def contents(x: Inputs) -> dict[str, str]:
+    """Return what an input is: its size, and the beginning of the hash of its content."""
+    return {
+        "input": x.name,
+        "n": str(x.n),
+        "l": str(x.l),
+        "d": str(x.d),
+        "causal": "yes" if x.causal else "no",
+        "SHA-256 begins with": f"`{x.digest()[:16]}`",
+    }
+
+
+def crossing_table(errors: pd.DataFrame) -> pd.DataFrame:
+    """Return crossings and gains in both spaces, formatted."""
+    rows = []
+    for space, label in error.NAMES.items():
+        for row in error.crossings(errors, space).to_dict("records"):
+            crosses = row["crossing"] > 0
+            rows.append(
+                {
+                    "input": row["input"],
+                    "space": label,
+                    "coldest": row["coldest"],
+                    "hottest": row["hottest"],
+                    "crossing t": f"{row['crossing']:.2f}" if crosses else "none",
+                    "largest gain": f"{row['gain']:.2f}× at t = {row['gain_temperature']:g}",
+                    "gain at crossing": f"{row['gain_at_crossing']:.2f}×" if crosses else "–",
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def best_methods(errors: pd.DataFrame) -> pd.DataFrame:
+    """Return, for each input and temperature, the runnable method with the least median TV."""
+    part = errors[errors.metric == "attention_tv"]
+    runnable = [s for s in part.method.unique() if is_runnable(s)]
+    keys = ["input", "temperature", "method"]
+    medians = part[part.method.isin(runnable)].groupby(keys, sort=False).value.median()
+    rows = []
+    for (name, t), group in medians.groupby(["input", "temperature"], sort=False):
+        values = group.droplevel(["input", "temperature"])
+        rows.append(
+            {
+                "input": name,
+                "temperature": t,
+                "best": values.idxmin(),
+                "tv": values.min(),
+                "uniform": values.get("uniform()", np.nan),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def is_runnable(spec: str) -> bool:
+    """Whether a method can be run without seeing the whole matrix; a label that is no spec can."""
+    try:
+        return not parse(spec).oracle
+    except ValueError:  # Fixed frequencies, or a method of the user's
+        return True
+
+
+def best_table(best: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a temperature, one column an input, of what `best_methods` found."""
+
+    def cell(row: dict[Any, Any]) -> str:
+        return f"{style.look(row['best'])['label']} {row['tv']:.2g} ({row['uniform']:.2g})"
+
+    cells = best.assign(cell=[cell(row) for row in best.to_dict("records")])
+    wide = cells.pivot(index="temperature", columns="input", values="cell")
+    wide = wide[best.input.unique()].reset_index()
+    return wide.rename(columns={"temperature": "t"}).assign(t=[f"{t:g}" for t in wide.temperature])
+
+
+def needed_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return how many features each family needs for the target error, formatted."""
+    part = table[table.metric == "features_needed"]
+    rows = []
+    for (name, spec), group in part.groupby(["input", "method"], sort=False):
+        cells = {f"t = {t:g}": _count(v) for t, v in zip(group.temperature, group.value)}
+        rows.append({"input": name, "features": style.look(str(spec))["label"], **cells})
+    return pd.DataFrame(rows)
+
+
+def _count(value: float) -> str:
+    if value == np.inf:
+        return "over $10^{300}$"
+    return f"{value:.0f}" if value < 1e4 else f"$10^{{{np.log10(value):.1f}}}$"
+
+
+def decomposed(table: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a method, input and temperature: log_squared_bias, log_variance, ..."""
+    keys = ["method", "input", "temperature", "budget"]
+    return table.pivot_table(index=keys, columns="metric", values="value", sort=False).reset_index()
+
+
+def decomposition_table(table: pd.DataFrame, temperature: float) -> pd.DataFrame:
+    """Return bias² + variance of each family at one temperature, one column an input."""
+    wide = decomposed(table)
+    wide = wide[wide.temperature == temperature]
+
+    def name(row: Any) -> str:
+        own_price = r"\*" if row.budget < 0 else ""
+        return f"{style.label(row.method)}{own_price}{'' if row.closed_form else '†'}"
+
+    def cell(row: Any) -> str:
+        parts = (row.log_squared_bias, row.log_variance)
+        return " + ".join(power(float(np.exp(min(x, 700))), x) for x in parts)
+
+    rows = list(wide.itertuples())
+    named = wide.assign(family=[name(row) for row in rows], cell=[cell(row) for row in rows])
+    cells = named.pivot(index="family", columns="input", values="cell")
+    return cells.loc[named.family.unique(), named.input.unique()].reset_index()
+
+
+def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:
+    """Return ε-rank and effective rank of both exact matrices and of estimates, formatted."""
+    temperatures = _ends(ranks.temperature)
+    rows = []
+    ranks = ranks.assign(input=pd.Categorical(ranks.input, ranks.input.unique()))
+    for (name, spec), part in ranks.groupby(["input", "method"], sort=False, observed=True):
+        at = part.set_index(["metric", "temperature"]).value
+        cells = {
+            f"t = {t:g}": f"{at['epsilon_rank', t]:.0f} / {at['effective_rank', t]:.1f}"
+            for t in temperatures
+        }
+        label = rank.EXACT.get(str(spec), style.look(str(spec)))["label"]
+        built = at.get(("rank", temperatures[0]), np.nan)
+        construction = "–" if np.isnan(built) else f"{built:.0f}"
+        rows.append({"input": name, "matrix": label, "by construction": construction, **cells})
+    return pd.DataFrame(rows)
+
+
+def _ends(temperatures: Iterable[float]) -> list[float]:
+    """Return the coldest, the one nearest 1 and the hottest temperature."""
+    found = sorted(set(temperatures))
+    nearest = min(found, key=lambda t: (abs(np.log(t)), t))
+    return list(dict.fromkeys([found[0], nearest, found[-1]]))
+
+
+def complexity_table(d: int, budget: float, length: int = LENGTH) -> pd.DataFrame:
+    """Return exact operation counts at one length, and from which length on each is cheaper.
+
+    Parameters
+    ----------
+    d : int
+        Head width.
+    budget : float
+        Stored values a query row, of which `sizes` makes features and entries.
+    length : int
+        A multiple of 256.
+    """
+    rows = []
+    for kind in operations.kinds(d, *sizes(budget), 256):
+        crossing = operations.break_even(kind.cost, kind.exact, step=kind.step)
+        cost, exact = kind.cost(length), kind.exact(length)
+        rows.append(
+            {
+                "kind": kind.name,
+                "cost": f"{cost:,}".replace(",", "\N{NO-BREAK SPACE}"),
+                "of what it replaces": f"{exact:,}".replace(",", "\N{NO-BREAK SPACE}"),
+                "ratio": f"{cost / exact:.2%}".replace("%", "\N{NO-BREAK SPACE}%"),
+                "cheaper from n =": "never" if crossing is None else str(crossing),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def sizes(budget: float) -> tuple[int, int]:
+    """Return the features that fill a budget at n = l, and as many entries beside them."""
+    features = max(1, int(budget // 2))
+    return features, features
+
+
+def versions_table(versions: dict[str, str]) -> pd.DataFrame:
+    """Return one row a package."""
+    return pd.DataFrame({"package": versions.keys(), "version": versions.values()})
