@@ -150,9 +150,12 @@ def test_title_authors_and_names_of_inputs_are_text(small, made, found, tmp_path
     if shutil.which("pdftotext"):
         command = ["pdftotext", "-enc", "UTF-8", "-l", "1", mine / "report.pdf", "-"]
         seen = subprocess.run(command, capture_output=True, check=True).stdout.decode()
-        seen = "".join(seen.split())
-        assert "".join(HOSTILE.split()) in seen
-        assert "".join(HOSTILE[::-1].split()) in seen
+        for said in (HOSTILE, HOSTILE[::-1]):  # a line may end at a hyphen, which is then not shown
+            assert _flat(said) in _flat(seen)
+
+
+def _flat(text):
+    return "".join(text.replace("-", "").split())
 
 
 def test_an_empty_title_is_the_usual_one_and_rebuild_takes_none(made, capsys):
