@@ -162,7 +162,11 @@ def _context(profile: Profile, found: dict[str, pd.DataFrame]) -> dict[str, Any]
         "l": max(x.l for x in profile.inputs),
         "d": d,
         "width2": width(d, 2),
-        "captions": {name: FIGURES[name].caption(found[name]) for name in FIGURES if name in found},
+        "captions": {
+            name: tables.raised(FIGURES[name].caption(found[name]))
+            for name in FIGURES
+            if name in found
+        },
         "input_table": tables.markdown(pd.DataFrame([tables.facts(x) | n for x, n in named])),
         "content_table": tables.markdown(pd.DataFrame([tables.contents(x) | n for x, n in named])),
         "summary": sentences.summary(errors, best),

@@ -16,6 +16,11 @@ from approx import parse
 from figures import error, rank, style
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
+_FORMULA = re.compile(r"(\$[^$]*\$)")
+_SCRIPT = re.compile(
+    r"\^(?:\{([^{}]*)\}|\(([^()]*)\)|(-?\d+(?:\.\d+)?)(?![\d.]*\^))"
+    r"|\b([A-Za-z])_([A-Za-z0-9])\b"
+)
 LENGTH = 4096  # of the worked example of operation counts
 
 
@@ -38,6 +43,27 @@ def literal(text: str) -> str:
     """
     printable = "".join(c if c.isprintable() else " " for c in text)
     return _MARKUP.sub(r"\\\g<0>", " ".join(printable.split()))
+
+
+def raised(caption: str) -> str:
+    r"""Return a caption with the e^{x}, e^(x), B^2 and d_h of plain text raised and lowered.
+
+    Formulas in dollars, and what is raised in Markdown already, stay as they are.
+
+    Examples
+    --------
+    >>> print(raised("e^{2 q·k}, $e^{x}$, 10^3^, B^0.5. And d_h"))
+    e^2\ q·k^, $e^{x}$, 10^3^, B^0.5^. And d~h~
+    """
+
+    def script(match: re.Match[str]) -> str:
+        if match[4]:
+            return f"{match[4]}~{match[5]}~"
+        inside = next(x for x in match.groups() if x is not None)
+        return "^" + inside.replace(" ", r"\ ") + "^"
+
+    parts = _FORMULA.split(caption)
+    return "".join(p if p.startswith("$") else _SCRIPT.sub(script, p) for p in parts)
 
 
 def power(value: float, log: float | None = None) -> str:
