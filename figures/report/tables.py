@@ -18,7 +18,7 @@ from figures import error, rank, style
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
 _FORMULA = re.compile(r"(\$[^$]*\$)")
 _SCRIPT = re.compile(
-    r"\^(?:\{([^{}]*)\}|\(([^()]*)\)|(-?\d+(?:\.\d+)?)(?![\d.]*\^))"
+    r"\^(?:\{([^{}]*)\}|\(([^()]*)\)|([-−]?(?:\d+(?:\.\d+)?|\|\w+\||[a-z]))(?![\w.]*\^))"
     r"|\b([A-Za-z])_([A-Za-z0-9])\b"
 )
 LENGTH = 4096  # of the worked example of operation counts
@@ -52,8 +52,8 @@ def raised(caption: str) -> str:
 
     Examples
     --------
-    >>> print(raised("e^{2 q·k}, $e^{x}$, 10^3^, B^0.5. And d_h"))
-    e^2\ q·k^, $e^{x}$, 10^3^, B^0.5^. And d~h~
+    >>> print(raised("e^{2 q·k}, $e^{x}$, 10^3^, B^0.5. And e^−|x|, d_h"))
+    e^2\ q·k^, $e^{x}$, 10^3^, B^0.5^. And e^−|x|^, d~h~
     """
 
     def script(match: re.Match[str]) -> str:
