@@ -17,7 +17,7 @@ NAMES = (
     "combinations", "entry_error", "collision", "predicted_error", "ratio_bias", "sketches",
     "minimum_degree", "polynomial_error", "polynomial_rank", "rounding",
     "precision",
-    "mechanisms", "position_rank", "length", "jacobian", "break_even",
+    "mechanisms", "position_rank", "length", "jacobian", "break_even", "explore",
 )  # fmt: skip
 PROFILES = ("quick", "default", "full")
 
@@ -248,8 +248,7 @@ def _report(arguments: argparse.Namespace) -> int:
 def _figures(arguments: argparse.Namespace) -> int:
     from analysis import files
     from approx import checks
-    from figures import style
-    from figures.gallery import FIGURES
+    from figures.gallery import FIGURES, save
 
     names = arguments.names or list(FIGURES)
     for name in names:
@@ -260,8 +259,7 @@ def _figures(arguments: argparse.Namespace) -> int:
         module = FIGURES[name]
         table = module.compute(profile)
         caption = f"{module.TITLE}\n\n{module.caption(table)}"
-        drawn = module.draw(table)
-        for path in style.save(name, table, drawn, arguments.out, arguments.format, caption):
+        for path in save(name, table, arguments.out, arguments.format, caption):
             print(path)
     return 0
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis import files
 from figures import (
     break_even,
     budget_table,
@@ -18,6 +20,7 @@ from figures import (
     entry_error,
     eps_collapse,
     error,
+    explore,
     inverse_temperature,
     jacobian,
     length,
@@ -42,6 +45,7 @@ from figures import (
     rounding,
     sketches,
     spectrum,
+    style,
 )
 from figures.profile import Profile
 
@@ -96,11 +100,13 @@ FIGURES: dict[str, FigureModule] = {
     "length": length,
     "jacobian": jacobian,
     "break_even": break_even,
+    "explore": explore,
 }
+PANELS = {"explore": explore.panels}  # figures that the page of a report moves through
 
-# What a report shows. The five that its tables are made of are in every one; a profile adds what
+# What a report shows. Those that its text is about are in every one; a profile adds what
 # its time allows, the full one everything.
-CORE = ("error", "price", "moments", "rank", "spectrum")
+CORE = ("error", "price", "moments", "rank", "spectrum", "explore")
 REPORTED: dict[str, tuple[str, ...]] = {
     "quick": (*CORE, "performer_ratio", "break_even"),
     "default": (
@@ -114,3 +120,25 @@ REPORTED: dict[str, tuple[str, ...]] = {
 def reported(profile: Profile) -> tuple[str, ...]:
     """Return the figures that a report of this profile shows."""
     return REPORTED.get(profile.name, REPORTED[profile.grid])
+
+
+def save(
+    name: str,
+    table: pd.DataFrame,
+    folder: Path,
+    formats: tuple[str, ...] = style.FORMATS,
+    caption: str | None = None,
+) -> list[Path]:
+    """Draw a figure and write it as `style.save` does; its panels, if any, as NAME/t=….svg."""
+    module = FIGURES[name]
+    title = module.TITLE
+    written = style.save(name, table, module.draw(table), folder, formats, caption, title)
+    if name in PANELS:
+        place = files.inside(folder, folder / "figures" / name / "t=….svg").parent
+        for old in place.glob("t=*.svg"):  # of a run at other temperatures
+            old.unlink()
+        for t, panel in PANELS[name](table).items():
+            written.append(place / f"t={t:g}.svg")
+            with files.replacing(written[-1]) as temporary:
+                temporary.write_bytes(style.drawing(panel, "svg", f"{title}, t = {t:g}"))
+    return written

@@ -214,31 +214,35 @@ def save(
     folder: Path,
     formats: tuple[str, ...] = FORMATS,
     caption: str | None = None,
+    title: str | None = None,
 ) -> list[Path]:
     """Write a figure in every format, and the CSV it was drawn from; the same bytes each time.
 
     Files appear whole or not at all, and only under ``folder``: a link there to somewhere else is
-    an error. Floats are written so that they read back to the last bit. A caption becomes NAME.txt.
+    an error. Floats are written so that they read back to the last bit. A caption becomes
+    NAME.txt; a title is kept in each file, where screen readers find it.
     """
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name, re.ASCII):
         raise ValueError(f"the name of a figure must be letters, digits and ._-, got {name[:80]!r}")
     written = [save_table(name, table, folder)]
     plots = folder / "figures"
-    undated: dict[str, dict[str, Any]] = {
-        "pdf": {"CreationDate": None},
-        "svg": {"Date": None},
-        "png": {},
-    }
     if caption is not None:
         written.append(files.inside(folder, plots / f"{name}.txt"))
         with files.replacing(written[-1]) as temporary:
             temporary.write_text(caption + "\n", encoding="utf-8")
-    with style():
-        for kind in formats:
-            path = files.inside(folder, plots / f"{name}.{kind}")
-            content = io.BytesIO()  # zlib, not the system, would say that a disk is full
-            figure.savefig(content, format=kind, metadata=undated[kind])
-            with files.replacing(path) as temporary:
-                temporary.write_bytes(content.getvalue())
-            written.append(path)
+    for kind in formats:
+        path = files.inside(folder, plots / f"{name}.{kind}")
+        with files.replacing(path) as temporary:
+            temporary.write_bytes(drawing(figure, kind, title))
+        written.append(path)
     return written
+
+
+def drawing(figure: Figure, kind: str, title: str | None = None) -> bytes:
+    """Return a figure as a file of that format; the same bytes each time."""
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+    titled = {} if title is None else {"Title": title}
+    content = io.BytesIO()  # zlib, not the system, would say that a disk is full
+    with style():
+        figure.savefig(content, format=kind, metadata={**undated[kind], **titled})
+    return content.getvalue()

@@ -20,7 +20,7 @@ from analysis import files
 from analysis.claims import check
 from approx.polynomials.monomials import width
 from figures import claims, moments, style
-from figures.gallery import FIGURES, reported
+from figures.gallery import FIGURES, reported, save
 from figures.profile import Profile
 from figures.report import decomposition, sentences, tables
 from figures.report.convert import to_html, to_pdf
@@ -68,7 +68,7 @@ def build(
     def drawn(name: str) -> pd.DataFrame:
         module = FIGURES[name]
         table = module.compute(profile)
-        style.save(name, table, module.draw(table), out)
+        save(name, table, out)
         return table
 
     found: dict[str, pd.DataFrame] = {}

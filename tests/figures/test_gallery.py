@@ -7,8 +7,8 @@ import pytest
 from drawing import ELSEWHERE, REST, caption_states_numbers, drawn_the_same_from_its_csv
 
 from analysis import inputs
-from figures import error, price, style
-from figures.gallery import CORE, FIGURES
+from figures import error, explore, price, style
+from figures.gallery import CORE, FIGURES, save
 from figures.profile import Profile, profile, quartiles
 
 
@@ -86,3 +86,43 @@ def test_heads_of_a_file_are_the_quartiles_of_logit_range():
     k = np.tile([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]], (1, 9, 1, 1))
     many = inputs.Inputs("file", q[0], k[0], ids=tuple((0, head, f"0.{head}") for head in range(9)))
     assert [x.head for x in quartiles(many)] == [2, 4, 6]
+
+
+def test_pictures_of_attention_are_those_whose_errors_they_state(tables):
+    table, errors = tables["explore"], tables["error"]
+    keys = ["input", "temperature", "method", "metric"]
+    swept = errors[errors.trial <= 0].set_index(keys).value  # the first draw, or the only one
+    stated = table[table.metric.isin(explore.ERRORS)].set_index(keys).value
+    assert len(stated) == 2 * 3 * 2 * len(explore.SPECS)  # inputs, temperatures, metrics
+    # a sweep divides one Q Kᵀ by t: logits of some tens move by roundings
+    np.testing.assert_allclose(stated, swept[stated.index], rtol=1e-11)
+
+
+def test_pictures_hold_all_attention_of_a_query(tables):
+    table = tables["explore"]
+    pixels = table[(table.metric == explore.WEIGHTS) & (table.name == "exact")]
+    assert pixels["query"].nunique() == 48  # every one: there are fewer than pixels
+    weights = pixels[list(explore.PIXELS)].dropna(axis=1).to_numpy()
+    assert weights.shape[1] == 48
+    # each to three digits: relative error 5e-3 at most
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=5e-3)
+
+
+def test_long_sequences_are_gathered_into_pixels():
+    groups = explore._groups(130)
+    assert groups.shape == (130, 44)  # by threes, the last one alone
+    assert set(groups.sum(axis=0)[:-1]) == {3.0}
+    assert (groups.sum(axis=1) == 1).all()
+    rows = explore._picture((), np.ones((130, 44)))
+    assert [row[1] for row in rows] == list(range(0, 130, 3))
+
+
+def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
+    table, place = tables["explore"], tmp_path / "figures" / "explore"
+    save("explore", table[table.temperature < 8], tmp_path, ("svg",))
+    first = (place / "t=1.svg").read_bytes()
+    assert f"<title>{explore.TITLE}, t = 1</title>".encode() in first
+    assert sorted(path.name for path in place.iterdir()) == ["t=0.25.svg", "t=1.svg"]
+    save("explore", table[table.temperature > 0.25], tmp_path, ("svg",))
+    assert sorted(path.name for path in place.iterdir()) == ["t=1.svg", "t=8.svg"]
+    assert (place / "t=1.svg").read_bytes() == first

@@ -1,0 +1,190 @@
+"""Attention rows and their estimates at equal budget, as pictures: a panel a temperature."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+
+from analysis import metrics
+from analysis.budget import match
+from analysis.inputs import Inputs
+from analysis.sweep import seed_sequence
+from approx import exact, parse
+from approx.checks import Array
+from figures import style
+from figures.profile import Profile, Row
+
+TITLE = "Attention rows and their estimates at equal budget"
+SIDE = 64  # pixels a picture is wide and high, at most
+FLOOR = 1e-3
+WIDTH = 0.93  # of a picture in its column
+EXACT, WEIGHTS = "exact", "weights"
+SPECS = {
+    "positive": "Performer",
+    "top_k": "top-k",
+    "scatterbrain(low_rank=positive(), sparse=top_k())": "both together",
+    "truncated_svd(space='attention')": "low-rank oracle",
+    "uniform": "uniform",
+}
+ASIDE = ["low-rank oracle", "uniform"]  # what the others are beside, and no choice among them
+ERRORS = {"attention_tv": "TV", "attention_relative_frobenius": "error"}
+PIXELS = tuple(f"pixel_{place}" for place in range(SIDE))
+COLUMNS = (
+    "input", "n", "l", "temperature", "name", "method", "budget", "metric", "query", "value",
+    *PIXELS,
+)  # fmt: skip
+
+
+class _Task(NamedTuple):
+    inputs: Inputs
+    budget: float
+    seed: int
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return errors, and a row of pixels a query: its weight on each group of neighbouring keys.
+
+    A picture has at most `SIDE` queries, evenly spaced, and as many groups; pixels that a shorter
+    sequence has no use for are NaN. A random method shows its first draw in a sweep.
+    """
+    heads = [x for x in profile.inputs if x.layer >= 0] or profile.inputs[-1:]
+    shown = {x.name: x for x in (profile.inputs[0], heads[len(heads) // 2])}
+    tasks = [
+        _Task(x.at_temperature(t), profile.budget, profile.seed)
+        for x in shown.values()
+        for t in profile.temperatures
+    ]
+    return profile.study(_rows, tasks, "pictures", COLUMNS)
+
+
+def _rows(task: _Task) -> list[Row]:
+    x = task.inputs
+    groups = _groups(x.l)
+    head = (x.name, x.n, x.l, x.temperature)
+    rows = _picture((*head, EXACT, EXACT, -1.0), exact.attention(x.Q, x.K, groups, causal=x.causal))
+    for spec, name in SPECS.items():
+        for method in match([parse(spec)], task.budget, x).fitting:
+            about = (*head, name, str(method), task.budget)
+            seed = seed_sequence(task.seed, x.digest(), str(method), 0)
+            estimate = method.approximate(x.Q, x.K, rng=np.random.default_rng(seed))
+            errors = metrics.compare(estimate, x.Q, x.K, causal=x.causal)
+            rows += [(*about, key, -1, errors[key], *[np.nan] * SIDE) for key in ERRORS]
+            rows += _picture(about, estimate.attend(groups, causal=x.causal))
+    return rows
+
+
+def _groups(l: int) -> Array:
+    """Return which of at most `SIDE` groups of neighbours each of l keys is in, (l, groups)."""
+    group = np.arange(l) // -(-l // SIDE)
+    return np.equal.outer(group, np.unique(group)).astype(float)
+
+
+def _picture(about: Row, attention: Array) -> list[Row]:
+    """Return the rows of a picture, to three digits: more than a colour shows."""
+    unused = [np.nan] * (SIDE - attention.shape[1])
+    return [
+        (*about, WEIGHTS, query, np.nan, *(float(f"{w:.3g}") for w in attention[query]), *unused)
+        for query in range(0, len(attention), -(-len(attention) // SIDE))
+    ]
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw the pictures at three temperatures: the lowest, the one nearest 1, the highest."""
+    grid = sorted(table.temperature.unique().tolist())
+    some = {grid[0], min(grid, key=lambda t: abs(np.log(t))), grid[-1]}
+    return _grid(table[table.temperature.isin(some)])
+
+
+def panels(table: pd.DataFrame) -> dict[float, Figure]:
+    """Return a figure of each temperature, by temperature."""
+    grid = sorted(table.temperature.unique().tolist())
+    return {t: _grid(table[table.temperature == t]) for t in grid}
+
+
+def _grid(table: pd.DataFrame) -> Figure:
+    """Draw an axes an input and temperature; side by side in it, a picture a method."""
+    names = [EXACT, *(name for name in SPECS.values() if name in set(table.name))]
+    grid = sorted(table.temperature.unique().tolist())
+    places = [(t, name) for t in grid for name in table.input.unique().tolist()]
+    colours = colormaps["magma_r"].with_extremes(under=style.PALETTE[0])
+    norm = LogNorm(FLOOR, 1)
+    height = 1.3 * len(places) + 0.9
+    place = {"left": 0.06, "right": 1.0, "top": 1 - 0.32 / height, "bottom": 0.55 / height}
+    with style.style():
+        figure = Figure(figsize=(7.0, height))
+        figure.set_layout_engine("none")
+        axes = figure.subplots(len(places), 1, squeeze=False, gridspec_kw=place | {"hspace": 0.2})
+        for row, (ax, (t, name)) in enumerate(zip(axes[:, 0], places)):
+            part = table[(table.temperature == t) & (table.input == name)]
+            for column, method in enumerate(names):
+                rows, extent = part[part.name == method], (column, column + WIDTH, 0, 1)
+                ax.imshow(
+                    _shown(rows), cmap=colours, norm=norm, extent=extent, interpolation="none"
+                )
+                heading = "" if row else f"{method}\n"
+                ax.text(column + WIDTH / 2, 1.03, heading + _errors(rows), size=6.2, ha="center")
+            ax.set(xlim=(0, len(names)), ylim=(0, 1), xticks=[], yticks=[], aspect="auto")
+            ax.spines[:].set_visible(False)
+            ax.set_ylabel(f"{name}\nt = {t:g}", size=7.5)
+        bar = figure.colorbar(
+            ScalarMappable(norm, colours), orientation="horizontal", extend="min",
+            cax=figure.add_axes((0.3, 0.4 / height, 0.4, 0.1 / height)),
+        )  # fmt: skip
+        bar.ax.tick_params(labelsize=6.5)
+        bar.ax.grid(False)
+        bar.set_label(
+            f"share of a query's attention (left end: below −{FLOOR:g})", size=7, labelpad=1
+        )
+    return figure
+
+
+def _shown(rows: pd.DataFrame) -> Array:
+    """Return the pixels of a picture, those near 0 lifted to where the colours begin."""
+    pixels = rows[rows.metric == WEIGHTS][list(PIXELS)].dropna(axis=1).to_numpy()
+    return np.where(pixels < -FLOOR, FLOOR / 2, pixels.clip(min=FLOOR))
+
+
+def _errors(rows: pd.DataFrame) -> str:
+    values = rows.set_index("metric").value
+    return ", ".join(
+        f"{name} {_short(values[key])}" for key, name in ERRORS.items() if key in values
+    )
+
+
+def _short(value: float) -> str:
+    return f"{value:#.2g}" if value >= 1e-3 else f"{value:.1g}"
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the figure shows, with the numbers of its table."""
+    budget, tv = table.budget.max(), table[table.metric == "attention_tv"]
+    queries = table[table.metric == WEIGHTS].groupby(["input", "temperature", "method"]).size()
+    sentences = []
+    for (name, t), part in tv.groupby(["input", "temperature"], sort=False):
+        if t in (tv.temperature.min(), tv.temperature.max()):
+            values = part.set_index("name").value
+            others = values.drop(ASIDE, errors="ignore")
+            sentences += (
+                []
+                if others.empty
+                else [
+                    f"{name} at t = {t:g} {others.idxmin()}, {others.min():.2g} "
+                    f"(uniform {values['uniform']:.2g})"
+                ]
+            )
+    sizes = table.drop_duplicates("input")
+    groups = [f"{name} {-(-l // SIDE)} of {l}" for name, l in zip(sizes.input, sizes.l)]
+    return (
+        f"Rows of softmax attention (queries down, keys across, first to last) and what methods "
+        f"at {budget:g} stored values a query row make of them; of random features one draw. "
+        f"A picture shows {queries.max()} evenly spaced queries; a pixel is the sum over "
+        f"neighbouring keys ({', '.join(groups)}). TV is the mean total-variation distance, error "
+        f"the relative Frobenius error, both of all rows and keys. Nearest to softmax by TV, "
+        f"oracle and uniform aside: {'; '.join(sentences)}."
+    )
