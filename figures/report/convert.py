@@ -12,6 +12,10 @@ The Markdown is pandoc's: YAML metadata (``title``, ``subtitle``, ``author``, ``
 ``@fig:x`` and ``@tbl:x`` become links "Figure 1", "Table 1". Raw HTML, TeX and typst stay plain
 text; ``\label`` and ``\tag`` of a formula, and attributes other than an identifier, a width and a
 height, are dropped.
+
+A figure is described to those who do not see it by the title in its SVG. Beside
+``figures/x.svg``, a folder ``figures/x`` with ``t=0.5.svg``, ``t=1.svg`` … holds the same figure at
+one temperature each: the page shows these, with a slider, where scripts run.
 """
 
 from __future__ import annotations
@@ -33,11 +37,11 @@ from figures.report.document import (
     harmless,
     identifiers,
     language,
-    table_in_figure,
     text_value,
     walk,
 )
 from figures.report.formulas import html_formula, polished, with_typst_formulas
+from figures.report.page import SCRIPT, Page, script_hash
 from figures.report.pandoc import executable, first_useful_line, run
 
 _HERE = Path(__file__).parent
@@ -52,10 +56,6 @@ _EAST_ASIAN = re.compile(
 )
 # pandoc escapes these only where it would also write quotation marks for typst to turn
 _SHORTHAND = re.compile(r"--|-\?|\.\.\.")
-_CONTENT_SECURITY = (
-    '<meta http-equiv="Content-Security-Policy" '
-    "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\" />\n"
-)
 
 
 def to_html(markdown: Path, out: Path) -> None:
@@ -82,11 +82,13 @@ def to_html(markdown: Path, out: Path) -> None:
     pandoc = executable()
     with tempfile.TemporaryDirectory(prefix="expqk-") as name:
         build = Path(name)
-        document, words = _prepared(pandoc, markdown, build)
-        document = walk(walk(document, table_in_figure), html_formula)
+        document, words, figures = _prepared(pandoc, markdown, build)
+        page = Page(words, figures.titles, figures.panels)
+        document = walk(walk(document, html_formula), page)
         shutil.copyfile(_HERE / "style.css", build / "style.css")
-        (build / "security.html").write_text(_CONTENT_SECURITY, encoding="utf-8")
-        page = run(
+        script = [f"--variable=script:{SCRIPT}", f"--variable=script-hash:{script_hash()}"]
+        titled = "title" in document["meta"]
+        written = run(
             pandoc,
             "--from=json",
             "--to=html5",
@@ -94,16 +96,18 @@ def to_html(markdown: Path, out: Path) -> None:
             "--embed-resources",
             "--mathml",
             "--number-sections",
+            f"--shift-heading-level-by={int(titled)}",  # the title alone is of the first level
             "--toc",
-            "--toc-depth=2",
-            "--css=style.css",
-            "--include-in-header=security.html",
+            f"--toc-depth={2 + titled}",
+            f"--template={_HERE / 'template.html'}",
             f"--variable=toc-title:{words['contents']}",
             f"--variable=abstract-title:{words['abstract']}",
+            f"--variable=skip:{words['skip']}",
+            *(script if page.sliders else []),
             text=json.dumps(document),
             folder=build,
         )
-    _write(out, polished(page).encode())
+    _write(out, polished(written).encode())
 
 
 def to_pdf(markdown: Path, out: Path, *, fonts: Path | None = None) -> None:
@@ -135,7 +139,7 @@ def to_pdf(markdown: Path, out: Path, *, fonts: Path | None = None) -> None:
         raise FileNotFoundError(f"fonts must be a font file or a folder of them, got {fonts}")
     with tempfile.TemporaryDirectory(prefix="expqk-") as name:
         build = Path(name)
-        document, words = _prepared(pandoc, markdown, build)
+        document, words, _ = _prepared(pandoc, markdown, build)
         source = run(
             pandoc,
             "--from=json",
@@ -215,8 +219,10 @@ def _write(out: Path, content: bytes) -> None:
         raise
 
 
-def _prepared(pandoc: str, markdown: Path, build: Path) -> tuple[dict[str, Node], dict[str, str]]:
-    """Return the tree of `markdown`, harmless and numbered, and the words of its language.
+def _prepared(
+    pandoc: str, markdown: Path, build: Path
+) -> tuple[dict[str, Node], dict[str, str], FigureCopies]:
+    """Return the tree of `markdown`, harmless and numbered, the words of its language, its figures.
 
     Figures are copied into `build`, under names of our own.
     """
@@ -233,8 +239,9 @@ def _prepared(pandoc: str, markdown: Path, build: Path) -> tuple[dict[str, Node]
     words = WORDS["zh" if tag.lower().startswith("zh") else "en"]
     document: dict[str, Node] = {**tree, "meta": meta}
     document = walk(document, harmless)
-    document = walk(document, FigureCopies(markdown.parent, build))
-    numbers = Numbers(words)
+    figures = FigureCopies(markdown.parent, build)
+    document = walk(document, figures)
+    numbers = Numbers(words, figures.titles)
     document = walk(document, numbers)
     document = walk(document, Links(set(identifiers(document)), numbers.labels))
-    return document, words
+    return document, words, figures

@@ -6,6 +6,7 @@ to what is allowed; nothing that a document says is ever code.
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,6 +17,9 @@ from urllib.parse import unquote
 _TEX_LABEL = re.compile(r"\\(?:label|tag)\*?\s*\{[^{}]*\}")
 _CLASSES = ("unnumbered", "unlisted")
 _SCHEMES = ("http", "https", "mailto")
+# The title of a drawing, and not one of its parts; the name of a panel.
+_SVG_TITLE = re.compile(r"<svg\b[^>]*>\s*<title>([^<]*)</title>")
+_PANEL = re.compile(r"t=(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\.svg")
 _FIGURE_TYPES = (".svg", ".png", ".jpg", ".jpeg")
 WORDS = {
     "en": {
@@ -24,6 +28,9 @@ WORDS = {
         "after": ".\N{EN SPACE}",
         "contents": "Contents",
         "abstract": "Abstract",
+        "skip": "Skip to the text",
+        "formula": "Formula",
+        "temperature": "temperature",
     },
     "zh": {
         "Figure": "图",
@@ -31,6 +38,9 @@ WORDS = {
         "after": "\N{IDEOGRAPHIC SPACE}",
         "contents": "目录",
         "abstract": "摘要",
+        "skip": "跳到正文",
+        "formula": "公式",
+        "temperature": "温度",
     },
 }
 Node = Any  # one node of pandoc's JSON tree: dict, list, str, number or None
@@ -38,7 +48,7 @@ Node = Any  # one node of pandoc's JSON tree: dict, list, str, number or None
 
 def language(meta: dict[str, Node]) -> str:
     """Return the language tag of the metadata, "en" without one."""
-    language = _plain(meta["lang"]) if "lang" in meta else "en"
+    language = plain(meta["lang"]) if "lang" in meta else "en"
     if not re.fullmatch(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*", language):
         raise ValueError(f"lang must be a language tag such as en or zh-CN, got {language!r}")
     return language
@@ -48,7 +58,7 @@ def authors(meta: dict[str, Node]) -> list[str]:
     """Return the names of the authors as plain text; of an author with more fields, the name."""
     author = meta.get("author", {"t": "MetaList", "c": []})
     people = author["c"] if author["t"] == "MetaList" else [author]
-    return [_plain(x["c"].get("name") if x["t"] == "MetaMap" else x) for x in people]
+    return [plain(x["c"].get("name") if x["t"] == "MetaMap" else x) for x in people]
 
 
 def text_value(text: str) -> Node:
@@ -56,15 +66,15 @@ def text_value(text: str) -> Node:
     return {"t": "MetaInlines", "c": [_text(text)]}
 
 
-def _plain(node: Node) -> str:
+def plain(node: Node) -> str:
     """Return the text of inline content, without its markup."""
     if isinstance(node, list):
-        return "".join(map(_plain, node))
+        return "".join(map(plain, node))
     if not isinstance(node, dict):
         return ""
     if node["t"] in ("Str", "MetaString"):
         return str(node["c"])
-    return " " if node["t"] in ("Space", "SoftBreak", "LineBreak") else _plain(node.get("c"))
+    return " " if node["t"] in ("Space", "SoftBreak", "LineBreak") else plain(node.get("c"))
 
 
 def walk(node: Node, change: Callable[[Node], Node]) -> Node:
@@ -127,22 +137,44 @@ def harmless(node: Node) -> Node:
 
 
 class FigureCopies:
-    """Copies every figure into `build` and names the copy instead."""
+    """Copies every figure into `build` and names the copy instead.
+
+    `titles` says of a copy what its file is titled; `panels` which copies show the same figure at
+    one temperature each: of figures/x.svg those in figures/x/, called t=0.5.svg and so on.
+    """
 
     def __init__(self, folder: Path, build: Path) -> None:
         self.folder, self.build = folder.resolve(), build
         self.copies: dict[Path, str] = {}
+        self.titles: dict[str, str] = {}
+        self.panels: dict[str, dict[str, str]] = {}
 
     def __call__(self, node: Node) -> Node:
         """Copy the figure of an image node, and point the node at the copy."""
         if isinstance(node, list) or node["t"] != "Image":
             return node
         attributes, description, (target, title) = node["c"]
-        source = _figure(self.folder, unquote(target))
+        copy = self._copy(unquote(target))
+        folder = PurePosixPath(unquote(target)).with_suffix("")
+        found = (_PANEL.fullmatch(path.name) for path in (self.folder / folder).glob("*"))
+        values = sorted((match[1] for match in found if match), key=float)
+        self.panels[copy] = {value: self._copy(f"{folder}/t={value}.svg") for value in values}
+        if not description:  # a screen reader must be told something, and be it nothing
+            text = self.titles.get(copy)
+            description = [_text(text)] if text else []
+            attributes = [*attributes[:2], [*attributes[2], *([] if text else [["alt", ""]])]]
+        return {"t": "Image", "c": [attributes, description, [copy, title]]}
+
+    def _copy(self, name: str) -> str:
+        source = _figure(self.folder, name)
         if source not in self.copies:
-            self.copies[source] = f"figure-{len(self.copies) + 1}{source.suffix.lower()}"
-            shutil.copyfile(source, self.build / self.copies[source])
-        return {"t": "Image", "c": [attributes, description, [self.copies[source], title]]}
+            copy = f"figure-{len(self.copies) + 1}{source.suffix.lower()}"
+            shutil.copyfile(source, self.build / copy)
+            self.copies[source] = copy
+            if source.suffix.lower() == ".svg":
+                found = _SVG_TITLE.search(source.read_text(encoding="utf-8", errors="replace"))
+                self.titles[copy] = " ".join(html.unescape(found[1]).split()) if found else ""
+        return self.copies[source]
 
 
 def _figure(folder: Path, name: str) -> Path:
@@ -163,10 +195,13 @@ def _figure(folder: Path, name: str) -> Path:
 
 
 class Numbers:
-    """Puts "Figure 1" and "Table 1" before captions; `labels` says which identifier has which."""
+    """Puts "Figure 1" and "Table 1" before captions; `labels` says which identifier has which.
 
-    def __init__(self, words: dict[str, str]) -> None:
-        self.words = words
+    An image that its caption describes is described by its title instead, or else by that number.
+    """
+
+    def __init__(self, words: dict[str, str], titles: dict[str, str]) -> None:
+        self.words, self.titles = words, titles
         self.count = {"Figure": 0, "Table": 0}
         self.labels: dict[str, str] = {}
 
@@ -182,16 +217,20 @@ class Numbers:
         head = [{"t": "Strong", "c": [_text(label)]}, _text(self.words["after"])]
         inlines = blocks[0]["c"]
         numbered = [{"t": "Plain", "c": head + inlines}, *blocks[1:]]
-        body = walk(node["c"][2:], _described_as(label, inlines))
+        body = walk(node["c"][2:], _described(inlines, self.titles, label))
         return {"t": node["t"], "c": [attributes, [caption[0], numbered], *body]}
 
 
-def _described_as(label: str, caption: Node) -> Callable[[Node], Node]:
+def _described(caption: Node, titles: dict[str, str], label: str) -> Callable[[Node], Node]:
     """Return the change of images that repeat `caption`: a screen reader need not say it twice."""
 
     def change(node: Node) -> Node:
         if isinstance(node, dict) and node["t"] == "Image" and node["c"][1] == caption:
-            return {"t": "Image", "c": [node["c"][0], [_text(label)], node["c"][2]]}
+            attributes, _, target = node["c"]
+            return {
+                "t": "Image",
+                "c": [attributes, [_text(titles.get(target[0]) or label)], target],
+            }
         return node
 
     return change
@@ -234,15 +273,3 @@ class Links:
         if scheme and scheme[1].lower() not in _SCHEMES:
             raise ValueError(f"a link must be one of {', '.join(_SCHEMES)}, got {target!r}")
         return target
-
-
-def table_in_figure(node: Node) -> Node:
-    """Put a table into a box that scrolls sideways, and its caption outside of the box."""
-    if isinstance(node, list) or node["t"] != "Table":
-        return node
-    attributes, caption, *rest = node["c"]
-    bare = {"t": "Table", "c": [["", [], []], [None, []], *rest]}
-    box = {"t": "Div", "c": [["", ["scroll"], []], [bare]]}
-    if not caption[1]:
-        return box
-    return {"t": "Figure", "c": [[attributes[0], ["table"], []], caption, [box]]}
