@@ -7,7 +7,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import ha
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test format study fuzz clean
+.PHONY: report test web-test format study fuzz clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -25,6 +25,10 @@ test: .venv/.test
 # The slower studies, left out of `make test`.
 study: .venv/.test
 	$(BIN)/pytest -m slow --override-ini 'addopts=--strict-markers --strict-config -ra'
+
+# The page of a quick report in headless Chromium, from the PATH or $CHROMIUM.
+web-test: .venv/.web
+	EXPQK_WEB=1 $(BIN)/pytest -m web tests/web
 
 # Some 5000 cases of anything at every entry point, other ones each time.
 fuzz: .venv/.test
@@ -47,4 +51,8 @@ clean:
 
 .venv/.test: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+.venv/.web: .venv/.test
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,web]'
 	@touch $@
