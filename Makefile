@@ -7,7 +7,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import ha
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test web-test format study fuzz clean
+.PHONY: report test web-test format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -33,6 +33,11 @@ web-test: .venv/.web
 # Some 5000 cases of anything at every entry point, other ones each time.
 fuzz: .venv/.test
 	HYPOTHESIS_PROFILE=fuzz OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/test_fuzz.py --numprocesses 2
+
+# figures/README.md and its pictures; tables in out/gallery stay unless ARGS=--recompute.
+gallery: .venv/.report
+	$(BIN)/expqk figures all --out out/gallery --format png $(ARGS)
+	$(BIN)/python -m figures.album out/gallery
 
 format: .venv/.test
 	$(BIN)/ruff check --fix .

@@ -88,10 +88,17 @@ def parser() -> argparse.ArgumentParser:
     figures = command(
         "figures",
         _figures,
-        "Compute and draw figures: OUT/figures, with what each shows in NAME.txt.",
+        "List the figures; draw those named into OUT/figures, with what each shows in NAME.txt, "
+        "from OUT/data/NAME.csv where that is there and none of --qk, --heads, --profile, --budget "
+        "and --seed is given.",
     )
-    figures.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all")
+    figures.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"all, or of {', '.join(NAMES)}; none: list them"
+    )
     _add_profile(figures)
+    figures.add_argument(
+        "--recompute", action="store_true", help="also where there is a table: OUT/data/NAME.csv"
+    )
     figures.add_argument("--out", type=Path, default=Path("out"), help="folder [out]")
     figures.add_argument(
         "--format", type=_formats, default=("pdf", "svg", "png"), help="pdf,svg,png"
@@ -167,9 +174,9 @@ def _add_profile(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--heads", type=_heads, metavar="L.H,…", help="of FILE; three by range of logits"
     )
-    command.add_argument("--profile", choices=PROFILES, default="default", help="[default]")
-    command.add_argument("--budget", type=float, default=32.0, help="values a query row [32]")
-    command.add_argument("--seed", type=int, default=0, help="[0]")
+    command.add_argument("--profile", choices=PROFILES, help="[default]")
+    command.add_argument("--budget", type=float, help="values a query row [32]")
+    command.add_argument("--seed", type=int, help="[0]")
     _add_jobs(command)
 
 
@@ -216,18 +223,18 @@ def _scheduler(text: str) -> str:
     return text
 
 
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options given that decide the numbers, by their names in `profile`."""
+    names = {"profile": "name", "qk": "path", "heads": "heads", "budget": "budget", "seed": "seed"}
+    found = {ours: getattr(arguments, option) for option, ours in names.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def _profile(arguments: argparse.Namespace) -> Any:
     from figures.profile import profile
 
-    return profile(
-        arguments.profile,
-        path=arguments.qk,
-        heads=arguments.heads,
-        budget=arguments.budget,
-        seed=arguments.seed,
-        jobs=arguments.jobs,
-        progress=sys.stderr.isatty(),
-    )
+    settings = _settings(arguments)
+    return profile(**settings, jobs=arguments.jobs, progress=sys.stderr.isatty())
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -248,16 +255,25 @@ def _report(arguments: argparse.Namespace) -> int:
 def _figures(arguments: argparse.Namespace) -> int:
     from analysis import files
     from approx import checks
+    from figures import album
     from figures.gallery import FIGURES, save
 
-    names = arguments.names or list(FIGURES)
-    for name in names:
-        checks.one_of("figure", name, tuple(FIGURES))
+    if not arguments.names:
+        print(album.listing())
+        return 0
+    for name in arguments.names:
+        checks.one_of("figure", name, (*FIGURES, "all"))
+    names = list(FIGURES) if "all" in arguments.names else list(dict.fromkeys(arguments.names))
     files.usable(arguments.out)
     profile = _profile(arguments)
+    anew = arguments.recompute or bool(_settings(arguments))
     for name in names:
         module = FIGURES[name]
-        table = module.compute(profile)
+        table = None if anew else album.saved(name, arguments.out)
+        if table is None:
+            table = module.compute(profile)
+        else:
+            print(f"expqk: {name} as in {arguments.out}/data; or --recompute", file=sys.stderr)
         caption = f"{module.TITLE}\n\n{module.caption(table)}"
         for path in save(name, table, arguments.out, arguments.format, caption):
             print(path)

@@ -74,13 +74,57 @@ def test_figures_of_a_file(tensors, tmp_path, capsys):
     assert "my heads 1.2" in (out / "data/spectrum.csv").read_text("utf-8")
 
 
+def test_figures_without_names_are_listed(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("figures") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(FIGURES)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_is_drawn_from_its_csv_unless_told_otherwise(tmp_path, capsys, monkeypatch):
+    out, computed = tmp_path / "out", []
+    module = FIGURES["break_even"]
+    compute = module.compute
+    monkeypatch.setattr(module, "compute", lambda p: computed.append(p.name) or compute(p))
+
+    def draw(*more):
+        command = "figures", "break_even", "--jobs", 1, "--format", "svg", "--out", out, *more
+        return run(*command), capsys.readouterr().err
+
+    assert draw() == (0, "")
+    drawn = {p: p.read_bytes() for p in out.rglob("*.*")}
+    status, said = draw()
+    assert (status, said.endswith("/data; or --recompute\n")) == (0, True), said
+    assert computed == ["default"]
+    assert {p: p.read_bytes() for p in out.rglob("*.*")} == drawn
+    table = pd.read_csv(out / "data/break_even.csv")
+    table.assign(value=table.value * 2).to_csv(out / "data/break_even.csv", index=False)
+    assert draw()[0] == 0  # what is edited there is drawn
+    assert (out / "figures/break_even.svg").read_bytes() != drawn[out / "figures/break_even.svg"]
+    assert draw("--recompute") == (0, "")
+    assert {p: p.read_bytes() for p in out.rglob("*.*")} == drawn
+    assert draw("--profile", "quick") == draw("--seed", 1) == (0, "")
+    assert computed == ["default", "default", "quick", "default"]
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "\0\0", "a,b\n1,2,3,4\n5\n"])
+def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/break_even.csv").write_text(text)
+    assert run("figures", "break_even", "--out", tmp_path) == 1
+    said = capsys.readouterr().err
+    assert re.search("no table of the figure break_even .*: --recompute writes it anew$", said)
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["figures", "nonsense"], "figure must be one of error"),
-        (["figures", "--qk", "nowhere.npz"], "no such file"),
-        (["figures", "--budget", "nan"], "budget must be finite and > 0"),
-        (["figures", "--seed", "-1"], "seed must be >= 0"),
+        (["figures", "all", "--qk", "nowhere.npz"], "no such file"),
+        (["figures", "all", "--budget", "nan"], "budget must be finite and > 0"),
+        (["figures", "all", "--seed", "-1"], "seed must be >= 0"),
         (["report", "--rebuild", "--out", "nowhere"], "there is no nowhere"),
         (["capture", "nowhere", "text.txt", "--out", "x.pt"], "must end in .npz or .safetensors"),
     ],

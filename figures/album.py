@@ -1,0 +1,152 @@
+"""The figures as a collection: their list, one from its CSV, and the page that shows them all.
+
+``python -m figures.album FOLDER`` writes figures/README.md and docs/gallery/NAME.png from the
+tables in FOLDER/data; `make gallery` computes those that are missing first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import io
+import re
+import sys
+from pathlib import Path
+
+import pandas as pd
+from PIL import Image
+
+from analysis import files
+from figures import style
+from figures.gallery import FIGURES
+
+ROOT = Path(__file__).parents[1]
+PAGE = Path("figures/README.md")
+PICTURES = Path("docs/gallery")
+DPI = 100  # of a picture on the page: all of them are to stay small in git
+HEAD = """\
+# Gallery
+
+<!-- Written by `make gallery`; edit figures/album.py instead. -->
+
+The {count} figures at the command's defaults: the bundled sample and Gaussian inputs, profile
+`default`. Each is one module in this folder. `expqk figures` lists them; `expqk figures NAME`
+writes one as PDF, SVG and PNG, its table as CSV, and what it says in numbers as text;
+`expqk figures all` writes every one.
+"""
+
+
+def sentence(name: str) -> str:
+    """Return what a figure shows, in one sentence: the first line of its module.
+
+    Examples
+    --------
+    >>> sentence("error")
+    'Error against temperature at equal budget, in both error spaces.'
+    """
+    return (inspect.getdoc(FIGURES[name]) or "").splitlines()[0]
+
+
+def listing() -> str:
+    """Return the names and titles of all figures, one a line.
+
+    Examples
+    --------
+    >>> listing().splitlines()[0]
+    'error                Error against temperature at equal budget'
+    """
+    width = max(map(len, FIGURES))
+    return "\n".join(f"{name:{width}}  {module.TITLE}" for name, module in FIGURES.items())
+
+
+def saved(name: str, folder: Path) -> pd.DataFrame | None:
+    """Return the table in FOLDER/data/NAME.csv, or None where there is none.
+
+    Raises
+    ------
+    ValueError
+        The file is no table that the figure can draw.
+    """
+    path = folder / "data" / f"{name}.csv"
+    if not path.exists():
+        return None
+    try:
+        table = pd.read_csv(path)
+        FIGURES[name].caption(table)  # cheap, and needs the columns and rows that drawing does
+    except Exception as error:  # whatever a parser or a figure raises on an edited file
+        raise ValueError(
+            f"{files.one_line(path)} is no table of the figure {name} "
+            f"({files.one_line(error, 80)}): --recompute writes it anew"
+        ) from error
+    return table
+
+
+def page(texts: dict[str, str]) -> str:
+    """Return the page in Markdown, given what each figure says in numbers."""
+    parts = [HEAD.format(count=len(FIGURES))]
+    for name, module in FIGURES.items():
+        parts.append(
+            f"## {name}\n\n{sentence(name)} `expqk figures {name}`\n\n"
+            f"![{module.TITLE}](../{(PICTURES / name).as_posix()}.png)\n\n"
+            f"<details><summary>In numbers</summary>\n\n{github(texts[name])}\n\n</details>\n"
+        )
+    return "\n".join(parts)
+
+
+def github(caption: str) -> str:
+    r"""Return a caption, in pandoc's Markdown, as GitHub's, whose formulas need no script.
+
+    Examples
+    --------
+    >>> github("10^4.5^ at $|z|$ ≤ $10^{-2}$, e^(−1/2), l^2 and *p*")
+    '10<sup>4.5</sup> at \\|z\\| ≤ 10<sup>-2</sup>, e^(−1/2), l^2 and \\*p\\*'
+    """
+    text = re.sub(r"\$([^$]*)\$", lambda m: re.sub(r"\^\{([^}]*)\}", r"^\1^", m[1]), caption)
+    text = re.sub(r"([\\*_|<>])", r"\\\1", text)
+    return re.sub(r"\^([^\s^()]+)\^", r"<sup>\1</sup>", text)
+
+
+def picture(table: pd.DataFrame, name: str) -> bytes:
+    """Return a figure as a small PNG: few dots, 256 colours."""
+    content, small = io.BytesIO(), io.BytesIO()
+    with style.style():
+        FIGURES[name].draw(table).savefig(content, format="png", dpi=DPI)
+    image = Image.open(content).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    image.save(small, format="PNG", optimize=True)
+    return small.getvalue()
+
+
+def write(folder: Path, root: Path = ROOT) -> list[Path]:
+    """Write the page and its pictures from the tables in FOLDER/data; return what was written."""
+    tables = {name: saved(name, folder) for name in FIGURES}
+    missing = [name for name, table in tables.items() if table is None]
+    if missing:
+        raise ValueError(f"{folder}/data has no table of {', '.join(missing)}: run make gallery")
+    found = {name: table for name, table in tables.items() if table is not None}
+    written = []
+    for name, table in found.items():
+        written.append(files.inside(root, root / PICTURES / f"{name}.png"))
+        with files.replacing(written[-1]) as temporary:
+            temporary.write_bytes(picture(table, name))
+    texts = {name: FIGURES[name].caption(table) for name, table in found.items()}
+    written.append(files.inside(root, root / PAGE))
+    with files.replacing(written[-1]) as temporary:
+        temporary.write_text(page(texts), encoding="utf-8")
+    return written
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the page from a folder that `expqk figures all` has filled; return 0, or 1."""
+    parser = argparse.ArgumentParser(prog="python -m figures.album", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="--out of expqk figures all")
+    try:
+        for path in write(parser.parse_args(argv).folder):
+            print(path.relative_to(ROOT))
+    except (ValueError, OSError) as error:
+        print(f"figures.album: {files.one_line(error, 400)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""The gallery's page: every figure in order, its picture, its sentence, its command."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from figures import album
+from figures.gallery import FIGURES
+from figures.profile import profile
+
+ROOT = Path(__file__).parents[2]
+MOST = 2.5e6  # bytes of all pictures: they are in git
+
+
+def test_the_page_shows_every_figure_in_order():
+    text = (ROOT / album.PAGE).read_text("utf-8")
+    parts = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)
+    assert parts[1::2] == list(FIGURES), "run make gallery"
+    for name, part in zip(parts[1::2], parts[2::2]):
+        picture = re.search(r"!\[.*\]\((.*)\)", part)[1]
+        assert (ROOT / album.PAGE.parent / picture).resolve() == ROOT / f"docs/gallery/{name}.png"
+        assert f"{album.sentence(name)} `expqk figures {name}`" in part
+        assert len(re.search("<details>.*?\n\n(.*)\n\n</details>", part)[1]) > 100
+
+
+def test_pictures_are_there_and_small():
+    pictures = {p.stem: p for p in (ROOT / album.PICTURES).glob("*.png")}
+    assert set(pictures) == set(FIGURES)
+    assert sum(p.stat().st_size for p in pictures.values()) < MOST
+    for path in pictures.values():
+        with Image.open(path) as image:
+            assert 600 <= image.width <= 1000  # inches of the style times album.DPI
+
+
+def test_a_picture_is_the_figure():
+    """The same at every pixel up to the 256 colours, whose nearest is close."""
+    import io
+
+    from figures import style
+
+    table = FIGURES["break_even"].compute(profile("quick"))
+    exact = io.BytesIO()
+    with style.style():
+        FIGURES["break_even"].draw(table).savefig(exact, format="png", dpi=album.DPI)
+    images = [
+        np.asarray(Image.open(f).convert("RGB"), dtype=float)
+        for f in (exact, io.BytesIO(album.picture(table, "break_even")))
+    ]
+    assert images[0].shape == images[1].shape
+    # of 256 levels; a colour that is not in the palette is that of a pixel at an edge
+    assert np.abs(images[0] - images[1]).mean() < 1
+
+
+def test_a_missing_table_is_named(tmp_path, capsys):
+    with pytest.raises(ValueError, match="has no table of error, price"):
+        album.write(tmp_path, tmp_path)
+    assert album.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
