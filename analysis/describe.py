@@ -24,10 +24,10 @@ def describe(inputs: Inputs) -> dict[str, float]:
     Returns
     -------
     dict
-        logit_min, logit_max, logit_std : of the logits a query sees
-        row_entropy : mean over rows of the entropy of softmax, over its largest value
-            log(keys seen); rows that see one key are left out
-        median_squared_sum : median of |q + k|², the logarithm of what random features cost
+        - ``logit_min``, ``logit_max``, ``logit_std``: of the logits a query sees
+        - ``row_entropy``: mean over rows of the entropy of softmax, over its largest value
+          log(keys seen); rows that see one key are left out
+        - ``median_squared_sum``: median of |q + k|², the logarithm of what random features cost
 
     Notes
     -----

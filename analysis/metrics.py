@@ -275,16 +275,16 @@ def compare(
     Returns
     -------
     dict
-        kernel_relative_frobenius : ‖estimate − exact‖_F / ‖exact‖_F
-        kernel_relative_max : max |estimate − exact| / max exact
-        attention_relative_frobenius : the same after each side is divided by its own row sums
-        attention_tv : mean over rows of ½ Σ_j |difference|
-        attention_kl, attention_kl_reverse : mean over rows of KL(exact ‖ estimate), and reversed;
-            inf where an entry is negative or (forward) 0. For rows used as they are,
-            Σ p log(p/q) − p + q.
-        negative_fraction : of the entries
-        nonpositive_rows : number of rows whose sum is ≤ 0; such a row counts as zero
-            (tv 1, |exact row|² in the Frobenius sum, output 0, kl inf)
+        - ``kernel_relative_frobenius``: ‖estimate − exact‖_F / ‖exact‖_F
+        - ``kernel_relative_max``: max |estimate − exact| / max exact
+        - ``attention_relative_frobenius``: the same after each side is divided by its row sums
+        - ``attention_tv``: mean over rows of ½ Σ_j |difference|
+        - ``attention_kl``, ``attention_kl_reverse``: mean over rows of KL(exact ‖ estimate), and
+          reversed; inf where an entry is negative or (forward) 0. For rows used as they are,
+          Σ p log(p/q) − p + q.
+        - ``negative_fraction``: of the entries
+        - ``nonpositive_rows``: number of rows whose sum is ≤ 0; such a row counts as zero
+          (tv 1, |exact row|² in the Frobenius sum, output 0, kl inf)
 
         An approximation of softmax rows has no kernel errors, and its rows are used as they are:
         of those whose sum is ≤ 0 only rows of zeros count as zero.
