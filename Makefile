@@ -1,5 +1,6 @@
 # make report   from a bare python3 to report/index.html and report/report.pdf
 # make test     everything CI runs
+# make docs     out/docs/index.html
 PYTHON ?= python3
 BIN := .venv/bin
 # Numba's cache does not notice an edit in another file: name it by what kernels share.
@@ -7,13 +8,13 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import ha
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test web-test format study fuzz gallery clean
+.PHONY: report test web-test docs format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
 	@echo "Open $(REPORT)/index.html or $(REPORT)/report.pdf"
 
-test: .venv/.test
+test: docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -21,6 +22,9 @@ test: .venv/.test
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernel tests
 	$(BIN)/python tests/kernel_coverage.py
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(NUMBA_CACHE_DIR)-bounds $(BIN)/pytest -m kernel tests
+
+docs: .venv/.test
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs out/docs
 
 # The slower studies, left out of `make test`.
 study: .venv/.test
@@ -44,7 +48,7 @@ format: .venv/.test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out
+	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expqk needs Python 3.11 or newer, got " + sys.version.split()[0])'

@@ -1,0 +1,109 @@
+"""Sphinx: pages in Markdown, the reference from numpydoc docstrings; warnings are errors."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from importlib import metadata
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+project = "expqk"
+author = "The expqk developers"
+copyright = author
+release = metadata.version("expqk")
+extensions = ["sphinx.ext.autodoc", "numpydoc", "myst_parser"]
+exclude_patterns = ["gallery"]
+html_theme = "furo"
+html_title = "expqk"
+html_show_copyright = html_show_sphinx = html_copy_source = False
+html_show_sourcelink = False
+pygments_style = "tango"  # colours with the contrast that furo wants in light mode
+myst_heading_anchors = 3
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # the signature's annotations: docstrings name the types
+autodoc_class_signature = "mixed"
+add_module_names = False
+numpydoc_show_class_members = False
+default_role = "code"  # `name` in docstrings is code
+
+# The reference: one page a part. A part without modules is a package, page for page as it is.
+PARTS: dict[str, tuple[str, ...]] = {
+    "approx": (),
+    "approx.projections": (),
+    "approx.random_features": (),
+    "approx.polynomials": (),
+    "approx.sketches": (),
+    "approx.low_rank": (),
+    "approx.sparse": (),
+    "approx.mechanisms": (),
+    "inputs": ("inputs", "files", "capture", "describe"),
+    "errors": ("metrics", "squared_error", "bounds", "precision", "recall"),
+    "rank": ("rank", "modular", "estimate", "positions"),
+    "statistics": ("moments", "pitfalls", "dependent_supports"),
+    "budgets": ("budget", "regimes", "operations", "diagnose"),
+    "sweeps": ("sweep", "config", "store", "engines", "table"),
+    "analysis.claims": (),
+}
+TITLES = {
+    "inputs": "Inputs and files",
+    "errors": "Errors of an estimate",
+    "rank": "Ranks and spectra",
+    "statistics": "Bias and variance",
+    "budgets": "Budgets, regimes, advice",
+    "sweeps": "Sweeps and stores",
+}
+
+
+def modules(part: str) -> list[str]:
+    """Return the public modules of a part of the reference."""
+    if PARTS[part]:
+        return [f"analysis.{name}" for name in PARTS[part]]
+    package = importlib.import_module(part)
+    inner = [m.name for m in pkgutil.iter_modules(package.__path__) if not m.ispkg]
+    return [part, *(f"{part}.{name}" for name in inner if not name.startswith("_"))]
+
+
+def reference(app: Sphinx) -> None:
+    """Write the pages of the reference, and refuse to leave a module of analysis out."""
+    shown = {name for names in PARTS.values() for name in names}
+    there = {m.name for m in pkgutil.iter_modules(importlib.import_module("analysis").__path__)}
+    if shown != there - {"claims"}:
+        raise ValueError(f"PARTS in docs/conf.py lacks, or has too much: {shown ^ there}")
+    folder = Path(app.srcdir) / "api"
+    folder.mkdir(exist_ok=True)
+    lines = ["# Reference", "", "```{toctree}"]
+    for part in PARTS:
+        title = TITLES.get(part, part)
+        page = [title, "=" * len(title), ""]
+        for name in modules(part):
+            head = f"``{name}``"
+            page += [head, "-" * len(head), "", f".. automodule:: {name}", "   :members:", ""]
+        write(folder / f"{part}.rst", "\n".join(page))
+        lines.append(part)
+    write(folder / "index.md", "\n".join([*lines, "```", ""]))
+
+
+def write(path: Path, text: str) -> None:
+    """Write a page if it changed, so that Sphinx reads only those again."""
+    if not path.exists() or path.read_text("utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def plain(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]):
+    """Escape what reStructuredText would read in formulas: |x|², a*b, x_ are text here."""
+    for i, line in enumerate(lines):
+        if line.lstrip().startswith((">>>", "...")):
+            continue
+        line = re.sub(r"(\.\. \[\d+\] \w)\.", r"\1\\.", line)  # an author's initial, no list "K."
+        parts = re.split(r"(``[^`]*``|`[^`]*`)", line)
+        parts[::2] = [re.sub(r"([|*]|(?<!\])_(?!\w))", r"\\\1", text) for text in parts[::2]]
+        lines[i] = "".join(parts)
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the two hooks; `plain` before numpydoc, which has priority 500."""
+    app.connect("builder-inited", reference)
+    app.connect("autodoc-process-docstring", plain, priority=400)

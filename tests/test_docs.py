@@ -1,0 +1,94 @@
+"""The tutorials: their code runs, from top to bottom, and prints what they say it prints."""
+
+import contextlib
+import io
+import math
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import test_approximation as contract
+
+from approx import METHODS
+from figures.cli import main
+
+TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
+NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def blocks(text):
+    """Return the code blocks as (language, text) pairs."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def printed(language, code, names, title):
+    """Return what a block of Python, or of expqk commands, prints."""
+    found = io.StringIO()
+    with contextlib.redirect_stdout(found):
+        if language == "python":
+            exec(compile(code, title, "exec"), names)
+        else:
+            for line in code.splitlines():
+                command, *arguments = shlex.split(line)
+                assert command == "expqk", line
+                assert main([*arguments, "--jobs", "1"]) == 0
+    return found.getvalue()
+
+
+def differences(said, found):
+    """Return the lines that differ otherwise than in the last digits of a number."""
+    pairs = list(zip(said.splitlines(), found.splitlines()))
+    return [pair for pair in pairs if not same(*pair)]
+
+
+def same(said, found):
+    if NUMBER.sub("#", said).split() != NUMBER.sub("#", found).split():
+        return False
+    numbers = (NUMBER.findall(text.replace("−", "-")) for text in (said, found))
+    # another BLAS adds in another order: two units of the last of three digits, printed
+    return all(
+        math.isclose(float(a), float(b), rel_tol=0.02, abs_tol=2e-3) for a, b in zip(*numbers)
+    )
+
+
+@pytest.mark.parametrize("path", sorted(TUTORIALS.glob("*.md")), ids=lambda path: path.stem)
+def test_the_code_of_a_tutorial_prints_what_it_says(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    known = dict(METHODS)
+    names = {"__name__": "tutorial"}
+    found = blocks(path.read_text("utf-8"))
+    assert {language for language, _ in found} <= {"python", "sh", "text"}
+    try:
+        for (language, code), (after, said) in zip(found, [*found[1:], ("", "")]):
+            if language == "text":
+                continue
+            output = printed(language, code, names, path.name)
+            if output or after == "text":
+                assert after == "text", f"this prints, and nothing says what:\n{code}"
+                assert len(said.splitlines()) == len(output.splitlines()), output
+                assert not differences(said, output), output
+        for name in sorted(set(METHODS) - set(known)):  # the method that a tutorial adds
+            contract.test_blocks_are_pieces_of_the_whole(name)
+            contract.test_products_are_those_of_the_dense_matrix(name)
+            contract.test_sizes_count_what_is_stored(name)
+            for dtype in ("float64", "float32"):
+                contract.test_hot_logits_are_finite_at_their_row_scale(name, dtype)
+    finally:
+        for name in set(METHODS) - set(known):
+            del METHODS[name]
+
+
+@pytest.mark.parametrize(
+    ("said", "found", "is_same"),
+    [
+        ("tv  0.51 of 3", "tv 0.51 of 3", True),
+        ("tv 0.512", "tv 0.513", True),
+        ("tv 0.51", "tv 0.61", False),
+        ("tv 0.51 nystrom", "tv 0.51 linformer", False),
+        ("10^7.3", "10^8.3", False),
+        ("1.0e+05", "1.0e+06", False),
+    ],
+)
+def test_what_counts_as_the_same(said, found, is_same):
+    assert same(said, found) == is_same
