@@ -178,10 +178,31 @@ def test_module_and_command_are_the_same():
 def test_the_python_example_of_the_readme_runs(capsys):
     text = (ROOT / "README.md").read_text("utf-8")
     example = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
+    assert example.count("\n") == 10
     exec(compile(example, "README.md", "exec"), {})
-    lines = capsys.readouterr().out.splitlines()
-    assert [len(line.split()) for line in lines[:3]] == [3, 4, 3]
-    assert {"sparse", "low-rank", "both"} <= set(" ".join(lines[3:]).split())
+    assert capsys.readouterr().out.startswith("(512, 32) 0.4")
+
+
+def test_both_readmes_have_the_same_code_pictures_numbers_and_methods():
+    texts = [(ROOT / name).read_text("utf-8") for name in ("README.md", "README.zh-CN.md")]
+
+    def both(pattern):
+        one, other = (re.findall(pattern, text, re.DOTALL | re.MULTILINE) for text in texts)
+        assert len(one) > 1 or "!" in pattern
+        return one, other
+
+    for pattern in (
+        r"^```\w+\n.*?^```$",
+        r"!\[[^]]*\]\((.*?)\)",
+        r"^\| (?:easy|middling|hard) \|.*?$",
+    ):
+        one, other = both(pattern)
+        assert one == other
+    headings = [len(re.findall(r"^##", text, re.MULTILINE)) for text in texts]
+    assert headings[0] == headings[1]
+    section = re.search(r"^## 方法\n(.*?)^## ", texts[1], re.DOTALL | re.MULTILINE)[1]
+    listed = re.findall(r"`(\w+)`", section[section.index("|") :].rsplit("|", 1)[0])
+    assert sorted(listed) == sorted(METHODS)
 
 
 def test_the_readme_lists_the_methods():
