@@ -1,6 +1,7 @@
 # make report   from a bare python3 to report/index.html and report/report.pdf
 # make test     everything CI runs
 # make docs     out/docs/index.html
+# make bench    ratios of speed to peers, into benchmarks/README.md
 PYTHON ?= python3
 BIN := .venv/bin
 # Numba's cache does not notice an edit in another file: name it by what kernels share.
@@ -8,7 +9,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import ha
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test web-test docs format study fuzz gallery clean
+.PHONY: report test web-test bench docs format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -43,12 +44,16 @@ gallery: .venv/.report
 	$(BIN)/expqk figures all --out out/gallery --format png $(ARGS)
 	$(BIN)/python -m figures.album out/gallery
 
+# In an environment of their own; peers that cannot be installed are skipped and named.
+bench: .bench/.peers
+	.bench/bin/python -m benchmarks --readme $(ARGS)
+
 format: .venv/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api
+	rm -rf .venv .bench .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expqk needs Python 3.11 or newer, got " + sys.version.split()[0])'
@@ -64,4 +69,10 @@ clean:
 
 .venv/.web: .venv/.test
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,web]'
+	@touch $@
+
+.bench/.peers: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .bench
+	.bench/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	-.bench/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	@touch $@

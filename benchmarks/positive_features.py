@@ -1,0 +1,67 @@
+"""Positive features φ(Q): share of the limit, and against two libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from approx import parse
+from approx.projections import Fixed
+from approx.random_features.positive import Positive
+from benchmarks import measure
+from benchmarks.measure import Row
+
+TINY: dict[str, int] = {"n": 48, "d": 4, "m": 8}
+MUST = {"share": (0.8, 0.92)}
+PERFORMER = {"float64": {"ratio": (5.0, 7.0)}, "float32": {"ratio": (2.0, 2.8)}}
+SAMPLER = {"float64": {"ratio": (4.0, 5.5)}, "float32": {"ratio": (1.2, 1.45)}}
+
+
+def run(repeats: int = 7, *, n: int = 16384, d: int = 64, m: int = 256) -> Iterator[Row]:
+    """Yield two rows a precision; ours includes drawing the frequencies and one key."""
+    torch, performer = measure.peer("torch"), measure.peer("performer_pytorch.performer_pytorch")
+    sklearn = measure.peer("sklearn.kernel_approximation")
+    for name in ("float64", "float32"):
+        dtype = np.dtype(name)
+        rng = np.random.default_rng(0)
+        Q, omega = (rng.standard_normal(shape).astype(dtype) for shape in ((n, d), (m, d)))
+        scaled = Q * dtype.type(d**-0.25)
+        method = parse(f"positive(m={m})")
+        tiles = ((min(n, 256), d, m), n // min(n, 256))
+        sides: dict[str, Any] = {
+            "ours": lambda Q=scaled, f=method: f.approximate(Q, Q[:1], rng=0),
+            "limit": measure.limit(tiles, exponentials=n * m, dtype=dtype),
+        }
+        if performer is not None:
+            tensors = torch.from_numpy(Q[None, None]), torch.from_numpy(omega)
+            sides["performer"] = lambda x=tensors: performer.softmax_kernel(
+                x[0], projection_matrix=x[1], is_query=True
+            )
+            found = sides["performer"]().numpy()[0, 0] * np.sqrt(m) - 1e-4
+            agree_with_performer(found, scaled, omega, dtype)
+        if sklearn is not None:
+            sampler = sklearn.RBFSampler(gamma=0.5, n_components=m, random_state=0).fit(scaled)
+            sides["sampler"] = lambda Q=scaled, f=sampler: f.transform(Q)
+        seconds = measure.medians(sides, repeats)
+        work = f"φ(Q), n = {n}, d = {d}, m = {m}, {name}"
+        memory = measure.traced(sides["ours"])
+        ours, limit = seconds["ours"], seconds["limit"]
+        for peer, key, must in (
+            ("torch performer", "performer", PERFORMER[name] | MUST),
+            ("scikit-learn RBFSampler", "sampler", SAMPLER[name]),
+        ):
+            yield Row(work, ours, peer, seconds.get(key), limit, memory, must=must)
+
+
+def agree_with_performer(theirs: Any, Q: Any, omega: Any, dtype: Any) -> None:
+    """Assert that each row is ours, up to the scale of a row, which either takes out its own way.
+
+    Theirs adds 1e-4 to every feature. An exponent of some 30 rounds by 30 eps; what is left of a
+    row after its scale, e^{−|x|²/2} ≈ e^{−4}, loses 50 times that to the 1e-4 added.
+    """
+    factors = Positive(projection=Fixed(omega)).approximate(Q, Q[:1])
+    ours = factors.scaled_factors().left
+    theirs = theirs / theirs.max(axis=1, keepdims=True)
+    measure.agree(ours, theirs, 2000 * np.finfo(dtype).eps, "positive features")

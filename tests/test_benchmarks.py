@@ -1,0 +1,70 @@
+"""The benchmarks at tiny sizes: both sides agree, and peers that are missing are named."""
+
+import importlib
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import measure
+from benchmarks.measure import Row
+
+
+@pytest.mark.parametrize("name", command.names())
+def test_both_sides_agree(name):
+    """Each asserts it itself, before it measures."""
+    module = importlib.import_module(f"benchmarks.{name}")
+    rows = list(module.run(1, **module.TINY))
+    assert rows
+    for row in rows:
+        line = command.cells(row)
+        assert len(line) == len(command.HEADINGS)
+        assert row.peer_seconds is not None or row.peer == "" or "is not importable" in line[2]
+        assert all(row.reached(figure) in (True, False, None) for figure in row.must)
+
+
+def test_a_difference_is_noticed():
+    measure.agree([1.0, 2.0], [1.0, 2.0 + 1e-9], 1e-9, "two")
+    with pytest.raises(AssertionError, match=r"^two: the sides differ by 0\.5, allowed is 0\.1$"):
+        measure.agree([1.0, 1.0], [1.0, 2.0], 0.1, "two")
+    with pytest.raises(AssertionError, match="nan"):
+        measure.agree([1.0, float("nan")], [1.0, 2.0], 0.1, "two")
+
+
+def test_what_is_reached():
+    row = Row("", 2.0, "other", 8.0, 1.0, 5_000_000, must={"ratio": (4, 5), "share": (0.6, None)})
+    assert (row.ratio, row.share, row.megabytes) == (4.0, 0.5, 5.0)
+    assert (row.reached("ratio"), row.reached("share")) == (True, False)
+    assert command.cells(row)[-1] == "ratio ≥ 4 (aim 5): met; share ≥ 0.6: missed"
+    missing = Row("", 2.0, "other", must={"ratio": (4, None), "seconds": (3, None)})
+    assert missing.reached("ratio") is None
+    assert missing.reached("seconds") is True
+    assert "skipped: other is not importable" in command.cells(missing)
+
+
+def test_peak_memory_is_that_of_the_call():
+    held = bytearray(10_000_000)
+    assert 1_000_000 <= measure.traced(lambda: bytearray(1_000_000)) < 1_100_000
+    assert len(held) == 10_000_000
+
+
+def test_the_table_goes_between_the_marks():
+    about = {"date": "1900-01-01", "processor": "p", "cores": 2, "blas": "b", "python": "3"}
+    block = command.markdown(about | {"versions": {}}, [Row("work", 0.5)])
+    text = f"before\n{command.BEGIN}\nold\n{command.END}\nafter\n"
+    new = command.insert(text, block)
+    assert new == f"before\n{command.BEGIN}\n{block}\n{command.END}\nafter\n"
+    assert command.insert(new, block) == new
+    assert "| work | 500 ms |" in block
+    with pytest.raises(ValueError, match="the README must have one line"):
+        command.insert("nothing", block)
+
+
+def test_an_unknown_name_is_a_usage_error(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["nothing"])
+    assert "unknown benchmark nothing: choose from " in capsys.readouterr().err
+
+
+def test_the_readme_has_the_marks():
+    text = (command.HERE / "README.md").read_text("utf-8")
+    assert command.insert(text, "x").count("x\n" + command.END) == 1
