@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, ndtr
 
+from analysis.draws import Draws, Point, family
 from approx import checks, exact, memory
+from approx._jit import kernel
 from approx.base import Approximation, Method, Moments, Rng, generator
 from approx.checks import Array
 from approx.projections import named
 from approx.projections.summand import times
+from approx.threads import one_thread
 
 DIGITS = 1e-11  # of a number of features that no one will ever draw
 
@@ -57,9 +60,42 @@ class MonteCarlo(NamedTuple):
     believable: Array
 
 
+@overload
 def monte_carlo(
-    method: Method, Q: ArrayLike, K: ArrayLike, *, draws: int, rng: Rng, space: str = "kernel"
-) -> MonteCarlo:
+    method: Method,
+    Q: ArrayLike,
+    K: ArrayLike,
+    *,
+    draws: int,
+    rng: Rng,
+    space: str = "kernel",
+    temperatures: None = None,
+) -> MonteCarlo: ...
+
+
+@overload
+def monte_carlo(
+    method: Method,
+    Q: ArrayLike,
+    K: ArrayLike,
+    *,
+    draws: int,
+    rng: Rng,
+    space: str = "kernel",
+    temperatures: Sequence[float],
+) -> list[MonteCarlo]: ...
+
+
+def monte_carlo(
+    method: Method,
+    Q: ArrayLike,
+    K: ArrayLike,
+    *,
+    draws: int,
+    rng: Rng,
+    space: str = "kernel",
+    temperatures: Sequence[float] | None = None,
+) -> MonteCarlo | list[MonteCarlo]:
     """Return sample moments of estimate/exact over independent draws of a method.
 
     Parameters
@@ -72,10 +108,15 @@ def monte_carlo(
     space : {"kernel", "attention"}
         Compare exp(q·k), or rows divided by their own sums: there the ratio is biased even where
         the kernel estimate is not, and z tests unbiasedness.
+    temperatures : sequence of float, optional
+        Return a list, one `MonteCarlo` for each t with logits q·k/t, all from the same draws.
 
     Notes
     -----
-    Cost: draws times the method and O(n·l); four (n, l) arrays (Welford's and Pébay's updates).
+    Cost: draws times the method and O(n·l); four (n, l) arrays (Welford's and Pébay's updates) a
+    temperature. Random features that are exponentials, sines and cosines, alone or beside a
+    support that is not drawn, are drawn in blocks; their temperatures share all products with
+    frequencies, unless the method shifts or turns its inputs.
 
     Examples
     --------
@@ -86,43 +127,96 @@ def monte_carlo(
     """
     checks.instance("method", method, Method, "a method")
     q, k = method.checked(Q, K)
-    n, l = len(q), len(k)
     draws = checks.integer("draws", draws, least=2)
     checks.one_of("space", space, ("kernel", "attention"))
-    memory.reserve(80 * n * l, "Monte Carlo moments", "n or l")
-    logits = np.asarray(exact.logits(q, k), np.float64)
-    known = method.moments(q, k) if space == "kernel" else None
-    truth = logits if space == "kernel" else logits - exact.log_row_sums(q, k)[:, None]
-    log_unit = np.zeros((n, l))  # a standard deviation above 1: fourth powers stay finite
-    if known is not None:
-        log_unit = np.clip(known.log_relative_variance / 2, 0.0, None)
-    elif space == "attention":
-        log_unit = -truth  # what is averaged is the estimate's own share, not its ratio
-    mean, m2, m3, m4 = (np.zeros((n, l)) for _ in range(4))
-    for count, child in enumerate(generator(rng).spawn(draws), start=1):
-        x = _ratio(method.approximate(q, k, rng=child), truth + log_unit, space)
-        if count == 1:
-            mean = x
-            continue
-        if not method.uses_rng:
-            break
+    scales = [1.0]
+    if temperatures is not None:
+        scales = [1 / math.sqrt(checks.positive("temperature", t)) for t in temperatures]
+    memory.reserve(80 * len(q) * len(k) * len(scales), "Monte Carlo moments", "n or l")
+    samples = [_Sample(method, q, k, scale, space) for scale in scales]
+    source = generator(rng).bit_generator
+    seeds = source.seed_seq.spawn(draws)  # type: ignore[attr-defined]
+
+    def stream(seed: np.random.SeedSequence) -> np.random.Generator:
+        return np.random.Generator(type(source)(seed))  # as Generator.spawn, any number of times
+
+    many = None
+    if space == "kernel" and samples and family(method) is not None:
+        many = Draws(method, [Point(x.q, x.k, x.scale, x.log_unit) for x in samples])
+    count = draws if method.uses_rng else 1
+    step = 1 if many is None else many.together
+    with one_thread():
+        for block in (seeds[i : min(i + step, count)] for i in range(0, count, step)):
+            ratios = [None] * len(samples) if many is None else many.ratios([*map(stream, block)])
+            for sample, values in zip(samples, ratios):
+                if values is not None:
+                    sample.add(values)
+                    continue
+                for seed in block:
+                    estimate = method.approximate(sample.q, sample.k, rng=stream(seed))
+                    sample.add(_ratio(estimate, sample.truth + sample.log_unit, space)[None])
+    found = [sample.tested(draws) for sample in samples]
+    return found if temperatures is not None else found[0]
+
+
+@kernel
+def _update(ratios: Any, count: int, mean: Any, m2: Any, m3: Any, m4: Any) -> None:
+    # Welford's and Pébay's updates by one draw after the other; lanes are pairs.
+    for i in range(ratios.shape[0]):
+        n = float(count + i + 1)
+        for p in range(mean.size):
+            x = ratios[i, p]
+            delta = x - mean[p]
+            step = delta / n
+            term = delta * step * (n - 1.0)
+            if n == 1.0:  # inf is a mean too
+                mean[p], term, step = x, 0.0, 0.0
+            mean[p] += step
+            square = step * step
+            m4[p] += term * square * (n * n - 3.0 * n + 3.0) + 6.0 * square * m2[p]
+            m4[p] -= 4.0 * step * m3[p]
+            m3[p] += term * step * (n - 2.0) - 3.0 * step * m2[p]
+            m2[p] += term
+
+
+class _Sample:
+    """The running moments of every pair at one temperature."""
+
+    def __init__(self, method: Method, Q: Array, K: Array, scale: float, space: str) -> None:
+        self.scale = scale
+        with np.errstate(over="ignore"):  # and then refused
+            self.q, self.k = method.checked(*((x * scale).astype(x.dtype) for x in (Q, K)))
+        logits = np.asarray(exact.logits(self.q, self.k), np.float64)
+        self.known = method.moments(self.q, self.k) if space == "kernel" else None
+        sums = 0.0 if space == "kernel" else exact.log_row_sums(self.q, self.k)[:, None]
+        self.truth = logits - sums
+        self.log_unit = np.zeros(logits.shape)  # a standard deviation above 1: x⁴ stays finite
+        if self.known is not None:
+            self.log_unit = np.clip(self.known.log_relative_variance / 2, 0.0, None)
+        elif space == "attention":
+            self.log_unit = -self.truth  # averaged is the estimate's own share, not its ratio
+        self._count = 0
+        self._sums = np.zeros((4, logits.size))
+
+    def add(self, ratios: Array) -> None:
+        """Take e^−log_unit·estimate/exact of further draws, (draws, n, l)."""
+        _update(ratios.reshape(len(ratios), -1), self._count, *self._sums)
+        self._count += len(ratios)
+
+    def tested(self, draws: int) -> MonteCarlo:
+        """Return the moments; a sample of one stands for any number of the same."""
+        mean, m2, _, m4 = self._sums.reshape(4, *self.truth.shape)
+        mean, m2, m4 = (np.where(np.isnan(x), np.inf, x) for x in (mean, m2, m4))  # inf − inf
+        variance = m2 / (draws - 1)
         with np.errstate(over="ignore", invalid="ignore"):
-            delta = x - mean
-            step = delta / count
-            term = delta * step * (count - 1)
-            mean += step
-            m4 += term * step**2 * (count**2 - 3 * count + 3) + 6 * step**2 * m2 - 4 * step * m3
-            m3 += term * step * (count - 2) - 3 * step * m2
-            m2 += term
-    mean, m2, m4 = (np.where(np.isnan(x), np.inf, x) for x in (mean, m2, m4))  # inf − inf
-    variance = m2 / (draws - 1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        fourth = np.fmax(m4 / draws - variance**2 * (draws - 3) / (draws - 1), 0.0)
-    variance_stderr = times(np.sqrt(fourth / draws), 2 * log_unit)
-    sampled = times(mean, log_unit), times(variance, 2 * log_unit), variance_stderr
-    lengths = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(k, axis=1)
-    rounding = 1024 * np.finfo(q.dtype).eps * (1.0 + lengths)  # of exponents, and of long sums
-    return _tested(*sampled, known, draws, rounding)
+            fourth = np.fmax(m4 / draws - variance**2 * (draws - 3) / (draws - 1), 0.0)
+        log = self.log_unit
+        spread = times(np.sqrt(fourth / draws), 2 * log)
+        lengths = np.linalg.norm(self.q, axis=1)[:, None] * np.linalg.norm(self.k, axis=1)
+        eps = np.finfo(self.q.dtype).eps
+        rounding = 1024 * eps * (1.0 + lengths)  # of exponents, and of long sums
+        sampled = times(mean, log), times(variance, 2 * log), spread
+        return _tested(*sampled, self.known, draws, rounding)
 
 
 def expected_error(method: Method, Q: ArrayLike, K: ArrayLike) -> float | None:

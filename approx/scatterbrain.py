@@ -85,14 +85,18 @@ class Scatterbrain(Method):
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return the low-rank estimate, exact on the support; independent draws for the two."""
         q, k = self.checked(Q, K)
-        # Not spawn(), which counts in the caller's seed: a second run from it would differ.
-        seeds = generator(rng).integers(2**63, size=(2, 2))
-        for_support, for_features = (np.random.default_rng(seed) for seed in seeds)
+        for_support, for_features = self.streams(rng)
         support = self._support(q, k, for_support)
         low = self.low_rank.approximate(q, k, rng=for_features)
         if low.part is not None or low.space != "kernel":
             raise ValueError(f"low_rank must be a purely low-rank method, got {self.low_rank}")
         return Approximation(low.low, support)
+
+    def streams(self, rng: Rng) -> tuple[np.random.Generator, np.random.Generator]:
+        """Return what the support and what the low-rank part draws from."""
+        # Not spawn(), which counts in the caller's seed: a second run from it would differ.
+        support, low = generator(rng).integers(2**63, size=(2, 2))
+        return np.random.default_rng(support), np.random.default_rng(low)
 
     def _support(self, Q: ArrayLike, K: ArrayLike, rng: Rng) -> Support:
         support = self.sparse.approximate(Q, K, rng=rng).part

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from analysis import budget
 from analysis.inputs import Inputs
-from analysis.moments import features_needed, monte_carlo
+from analysis.moments import MonteCarlo, features_needed, monte_carlo
 from analysis.sweep import seed_sequence
 from approx import Method, parse
 from approx.random_features.features import RandomFeatures
@@ -47,7 +47,18 @@ def _study(task: _Task) -> list[Row]:
     seed = seed_sequence(task.seed, x.digest(), str(method))
     rows: list[Row] = []
     unbiased = not method.deterministic and isinstance(method, RandomFeatures)
-    for t in task.temperatures:
+    samples: list[MonteCarlo | None] = [None] * len(task.temperatures)
+    if method.uses_rng:
+        one, rng = x.at_temperature(1.0), np.random.default_rng(seed)
+        samples[:] = monte_carlo(
+            method,
+            one.Q[i : i + 1],
+            one.K,
+            draws=task.draws,
+            rng=rng,
+            temperatures=task.temperatures,
+        )
+    for t, found in zip(task.temperatures, samples):
         at = x.at_temperature(t)
         head = (x.name, x.layer, x.head, x.n, x.l, x.d, t, str(method), task.budget, -1)
         known = method.moments(at.Q[i : i + 1], at.K)
@@ -58,10 +69,8 @@ def _study(task: _Task) -> list[Row]:
         if unbiased:
             needed = features_needed(method, TARGET, at.Q, at.K, most=10**300)
             rows.append((*head, "features_needed", float(needed or np.inf), np.nan))
-        if not method.uses_rng or np.isneginf(log_variance):
+        if found is None or np.isneginf(log_variance):
             continue
-        rng = np.random.default_rng(seed)
-        found = monte_carlo(method, at.Q[i : i + 1], at.K, draws=task.draws, rng=rng)
         rows += [
             (*head, "sampled_bias", found.mean[0, j] - 1, found.mean_stderr[0, j]),
             (*head, "sampled_variance", found.variance[0, j], found.variance_stderr[0, j]),

@@ -136,3 +136,9 @@ def reformer(Q, vertices, size):
             for j in [*chunk, *chunks[c - 1]]:
                 on[i, j] = bucket[i] == bucket[j]
     return on
+
+
+def ratios(method, Q, K, rngs):
+    """estimate/exact of every draw, (draws, n, l), by the definition."""
+    truth = kernel(*(np.asarray(x, np.float64) for x in (Q, K)))
+    return np.array([method.approximate(Q, K, rng=rng).to_dense() / truth for rng in rngs])

@@ -5,10 +5,12 @@ import itertools
 import math
 from typing import ClassVar
 
+import naive
 import numpy as np
 import pytest
 
-from analysis.moments import monte_carlo
+from analysis import draws as together
+from analysis.moments import _update, monte_carlo
 from approx import METHODS, Approximation, Moments, exact, parse
 from approx.base import Method, generator
 from approx.distances import squared_distances
@@ -22,6 +24,7 @@ from approx.scatterbrain import Scatterbrain
 from approx.sparse.support import SupportMethod
 
 EPS = np.finfo(float).eps
+EPS32 = float(np.finfo(np.float32).eps)
 DRAWS, M = 1000, 128
 BOUND = 5.0  # |z|: two-sided 6·10⁻⁷ for one entry, if it is normal
 
@@ -81,6 +84,29 @@ def points(d):
     return u / 2
 
 
+@dataclasses.dataclass(frozen=True)
+class Plain(Method):
+    """A method of which nothing but its estimates and moments is known.
+
+    So `monte_carlo` builds the factors of every draw: what is checked is `approximate`.
+    """
+
+    name: ClassVar[str] = "plain"
+    deterministic: ClassVar[bool] = False
+
+    of: Method
+
+    @property
+    def uses_rng(self):
+        return self.of.uses_rng
+
+    def approximate(self, Q, K, *, rng=None):
+        return self.of.approximate(Q, K, rng=rng)
+
+    def moments(self, Q, K):
+        return self.of.moments(Q, K)
+
+
 def scores(method, law, count, X, *, share=1.0):
     """Return the largest |z| of the sample mean and of the sample variance over all pairs of X.
 
@@ -88,7 +114,7 @@ def scores(method, law, count, X, *, share=1.0):
     the sample variance of T draws has variance (μ₄ − σ⁴(T − 3)/(T − 1))/T. ``share`` is the
     probability that an entry is not replaced by exp(q·k), where the support is random.
     """
-    found = monte_carlo(method, X, X, draws=DRAWS, rng=0)
+    found = monte_carlo(Plain(method), X, X, draws=DRAWS, rng=0)
     one, fourth = law(X, X)
     fourth = share * (fourth + 3 * (count - 1) * one**2) / count**3
     one = share * one / count
@@ -477,6 +503,166 @@ def test_fourth_powers_of_large_ratios_stay_finite(space):
         assert np.isfinite(one).all()
 
 
+# Many draws at once: the same draws
+
+BLOCKS = {
+    "positive": "positive(m=3)",
+    "one draw a block": "positive(m=5000)",
+    "blocks of frequencies": "positive(m=6, projection='orthogonal')",
+    "pairs of both signs": "hyperbolic(m=6)",
+    "a tilt": "generalized_exponential(m=4)",
+    "a shift": "shifted_positive(m=4, a=None)",
+    "a tilt for every direction": "dense_exponential(m=4)",
+    "waves": "trigonometric(m=6)",
+    "tilted waves": "generalized_trigonometric(m=6)",
+    "a support": "scatterbrain(low_rank=positive(m=4), sparse=top_k(k=2))",
+    "waves beside a support": "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(1))",
+}
+LADDER = (0.5, 1.0, 3.0)
+
+
+def block_score(spec, dtype=np.float64, size=0.7):
+    """Return the largest difference of blocks from their slow twin, over what rounding allows.
+
+    Exponents of some 10 round by 10 eps, the tilt's levels by a few more, products of 5000 terms
+    by some 70 more; a variance has twice that.
+    """
+    rng = np.random.default_rng(2)
+    Q, K = (size * rng.standard_normal((n, 3)).astype(dtype) for n in (23, 29))  # 667 pairs
+    method, draws = parse(spec), 7
+    found = monte_carlo(method, Q, K, draws=draws, rng=5, temperatures=LADDER)
+    worst = 0.0
+    for t, one in zip(LADDER, found):
+        q, k = ((x / np.sqrt(t)).astype(dtype) for x in (Q, K))
+        ratios = naive.ratios(method, q, k, np.random.default_rng(5).spawn(draws))
+        mean, variance, _ = two_pass(ratios)
+        scale = np.abs(ratios).max(axis=0)
+        worst = max(worst, float((np.abs(one.mean - mean) / scale).max()))
+        worst = max(worst, float((np.abs(one.variance - variance) / scale**2).max()))
+    return worst / (300 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_blocks_equal_the_factors_of_every_draw(kind, dtype):
+    assert together.family(parse(BLOCKS[kind])) is not None
+    assert block_score(BLOCKS[kind], dtype) <= 1
+
+
+BLOCK_MUTANTS = {
+    "|u|² for |u|²/2": ("positive", together, "squared_distances", lambda f, *given: 2 * f(*given)),
+    "ω twice, for ±ω": (
+        "pairs of both signs",
+        together._Side,
+        "values",
+        lambda f, self, G, sign, out: f(self, G, 0, out),
+    ),
+    "|ω·x| for ω·x": (
+        "waves",
+        together._Side,
+        "values",
+        lambda f, self, G, sign, out: f(self, abs(G), sign, out),
+    ),
+    "no weights": (
+        "tilted waves",
+        together._Side,
+        "__init__",
+        lambda f, self, scale, level, *rest: f(self, scale, 0 * level, *rest),
+    ),
+    "one temperature for all": (
+        "positive",
+        together._Side,
+        "__init__",
+        lambda f, self, scale, *rest: f(self, 1.0, *rest),
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BLOCK_MUTANTS)
+def test_a_bug_planted_in_a_block_is_noticed(monkeypatch, killed, bug):
+    kind, owner, name, change = BLOCK_MUTANTS[bug]
+    changed(monkeypatch, owner, name, change)
+    found = block_score(BLOCKS[kind])
+    assert found > 1
+    killed(f"{bug}, in a block of draws", BOUND * found)
+
+
+def test_a_support_of_another_stream_is_noticed_in_a_block(monkeypatch):
+    monkeypatch.setattr(together.Draws, "_own", lambda self, rng: rng)
+    assert block_score(BLOCKS["a support"]) > 1
+
+
+def test_a_method_that_builds_its_own_features_is_not_taken_for_its_parent():
+    class Doubled(Positive):
+        def approximate(self, Q, K, *, rng=None):
+            left, right = super().approximate(Q, K, rng=rng).factors()
+            return Approximation.from_factors(2 * left, right)
+
+    class Sided(Positive):
+        def side(self, x, extra, omega, level, *, one_shift):
+            return super().side(x, extra, omega, level + 1, one_shift=one_shift)
+
+    class Off(Scatterbrain):
+        def approximate(self, Q, K, *, rng=None):
+            return self.low_rank.approximate(Q, K, rng=rng)
+
+    for method in (Doubled(m=2), Sided(m=2), Off(), parse("scatterbrain(sparse=lsh())")):
+        assert together.family(method) is None
+    X = points(2)
+    twice = monte_carlo(Doubled(m=2), X, X, draws=5, rng=0).mean
+    once = monte_carlo(Positive(m=2), X, X, draws=5, rng=0).mean
+    np.testing.assert_allclose(twice, 2 * once, rtol=100 * EPS)
+
+
+@pytest.mark.parametrize(("dtype", "length"), [(np.float32, 30.0), (np.float64, 300.0)])
+def test_what_a_block_cannot_represent_is_left_to_the_factors(dtype, length):
+    """Exponents beyond 40 and 300 for some draws only: |q| of 30 and 300 at one ω ~ N(0, 1)."""
+    q, k = np.array([[length]], dtype), np.array([[-length]], dtype)
+    method = Positive(m=1)
+    block = together.Draws(method, [together.Point(q, k, 1.0, np.zeros((1, 1)))])
+    streams = [np.random.default_rng(0).spawn(20) for _ in range(2)]
+    alone = [block.ratios([rng])[0] for rng in streams[0]]
+    assert 0 < sum(x is None for x in alone) < 20
+    assert block.ratios(streams[1]) == [None]
+    found = monte_carlo(method, q, k, draws=20, rng=0)
+    # u = 0: estimate and exact are e^{−length²}, whose exponent rounds
+    assert found.mean[0, 0] == pytest.approx(1, rel=2 * length**2 * float(np.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("spec", ["positive(m=4)", "random_maclaurin(m=4)", "taylor(2)"])
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+def test_temperatures_share_draws(spec, space):
+    X, method = points(2), parse(spec)
+    found = monte_carlo(method, X, X, draws=4, rng=1, space=space, temperatures=LADDER)
+    for t, one in zip(LADDER, found):
+        x = X / math.sqrt(t)
+        alone = monte_carlo(method, x, x, draws=4, rng=1, space=space)
+        # exponents of order 1, rounded a few times, with ω·u/√t for ω·(u/√t)
+        np.testing.assert_allclose(one.mean, alone.mean, rtol=1e3 * EPS)
+        np.testing.assert_allclose(one.variance, alone.variance, rtol=1e5 * EPS, atol=1e3 * EPS)
+    assert monte_carlo(method, X, X, draws=4, rng=1, temperatures=[]) == []
+
+
+@pytest.mark.kernel
+def test_exponentials_of_products():
+    rng = np.random.default_rng(0)
+    G, level, out = rng.standard_normal((3, 4)), rng.standard_normal(3), np.empty((3, 4))
+    together._exponentials(G, -0.5, level, out)
+    np.testing.assert_allclose(out, np.exp(level[:, None] - 0.5 * G), rtol=20 * EPS)
+
+
+@pytest.mark.kernel
+def test_updates():
+    x = np.random.default_rng(0).standard_normal((5, 3))
+    sums = np.zeros((4, 3))
+    _update(x[:2], 0, *sums)
+    _update(x[2:], 2, *sums)
+    for power, found in zip((2, 3, 4), sums[1:]):
+        # sums of five numbers of order 1
+        np.testing.assert_allclose(found, ((x - x.mean(axis=0)) ** power).sum(axis=0), atol=1e-14)
+    np.testing.assert_allclose(sums[0], x.mean(axis=0), atol=10 * EPS)
+
+
 def test_p_value_is_bonferroni():
     X = points(2)
     found = monte_carlo(Positive(m=4), X, X, draws=100, rng=0)
@@ -605,6 +791,8 @@ def test_rounding_is_not_taken_for_bias():
         ({"space": "softmax"}, "space must be one of"),
         ({"Q": np.zeros((2, 3))}, "width"),
         ({"method": Positive()}, "template"),
+        ({"temperatures": [1.0, 0.0]}, "temperature must be finite and > 0"),
+        ({"temperatures": [1e-320]}, "finite|representable"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, message):
