@@ -88,7 +88,6 @@ def family(method: Method) -> RandomFeatures | None:
     kind = type(found)
     known = kind.approximate in (ExponentialFeatures.approximate, Trigonometric.approximate)
     plain = kind.frequencies is RandomFeatures.frequencies
-    plain &= getattr(kind, "side", None) in (None, ExponentialFeatures.side)
     return found if known and plain else None
 
 

@@ -42,7 +42,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "inputs": ("inputs", "files", "capture", "describe"),
     "errors": ("metrics", "squared_error", "bounds", "precision", "recall"),
     "rank": ("rank", "modular", "estimate", "positions"),
-    "statistics": ("moments", "pitfalls", "dependent_supports"),
+    "statistics": ("moments", "draws", "pitfalls", "dependent_supports"),
     "budgets": ("budget", "regimes", "operations", "diagnose"),
     "sweeps": ("sweep", "config", "store", "engines", "table"),
     "analysis.claims": (),

@@ -16,7 +16,7 @@ from approx.base import Method, generator
 from approx.distances import squared_distances
 from approx.parts import Support
 from approx.projections import IID, Fixed, base
-from approx.random_features import features, trigonometric
+from approx.random_features import exponentials, trigonometric
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
@@ -199,7 +199,7 @@ def squares(factor):
     """Return a planted bug: ω·x − factor·|x|²/2."""
 
     def plant(patch):
-        changed(patch, features, "half_square", lambda half_square, x: factor * half_square(x))
+        changed(patch, exponentials, "half_square", lambda half_square, x: factor * half_square(x))
 
     return plant
 
@@ -207,10 +207,11 @@ def squares(factor):
 def two_omegas(patch):
     """Give the keys the frequencies in reverse: independent of those of the queries."""
 
-    def mutant(side, self, x, extra, omega, level, *, one_shift):
-        return side(self, x, extra, omega[::-1] if one_shift else omega, level, one_shift=one_shift)
+    def mutant(logs, self, side):
+        owner = dataclasses.replace(self, omega=self.omega[::-1].copy())
+        return logs(owner if side is self.keys else self, side)
 
-    changed(patch, Positive, "side", mutant)
+    changed(patch, exponentials.Exponentials, "_logs", mutant)
 
 
 def no_normalisation(patch):
@@ -230,11 +231,12 @@ def half_normalisation(patch):
 
 
 def epsilon(patch):
-    def mutant(exp_rows, values, shift):
-        exp_rows(values, shift)
-        values += 1e-4
+    def mutant(kernel, values, shift, *out):
+        kernel(values, shift, *out)
+        (*out, values)[0][...] += 1e-4
 
-    changed(patch, features, "exp_rows", mutant)
+    for name in ("exp_rows", "_exp_into"):
+        changed(patch, exponentials, name, mutant)
 
 
 def raw_qr(patch):
@@ -302,7 +304,7 @@ MUTANTS = {
     "+|x|²/2 for −|x|²/2": ("positive", squares(-1)),
     "another omega for k": ("positive", two_omegas),
     "1/√m left out": ("positive", no_normalisation),
-    "log scale dropped": ("positive", no_scale(features)),
+    "log scale dropped": ("positive", no_scale(exponentials)),
     "1e-4 added after the shift": ("positive", epsilon),
     "raw QR for omega": ("positive", raw_qr),
     "bandwidth times 2": ("positive", omegas(2.0)),
@@ -598,15 +600,16 @@ def test_a_method_that_builds_its_own_features_is_not_taken_for_its_parent():
             left, right = super().approximate(Q, K, rng=rng).factors()
             return Approximation.from_factors(2 * left, right)
 
-    class Sided(Positive):
-        def side(self, x, extra, omega, level, *, one_shift):
-            return super().side(x, extra, omega, level + 1, one_shift=one_shift)
+    class Weighted(Positive):
+        def frequencies(self, Q, K, rng):
+            omega, half = super().frequencies(Q, K, rng)
+            return omega, half + 1
 
     class Off(Scatterbrain):
         def approximate(self, Q, K, *, rng=None):
             return self.low_rank.approximate(Q, K, rng=rng)
 
-    for method in (Doubled(m=2), Sided(m=2), Off(), parse("scatterbrain(sparse=lsh())")):
+    for method in (Doubled(m=2), Weighted(m=2), Off(), parse("scatterbrain(sparse=lsh())")):
         assert together.family(method) is None
     X = points(2)
     twice = monte_carlo(Doubled(m=2), X, X, draws=5, rng=0).mean
