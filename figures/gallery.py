@@ -110,8 +110,8 @@ CORE = ("error", "price", "moments", "rank", "spectrum", "explore")
 REPORTED: dict[str, tuple[str, ...]] = {
     "quick": (*CORE, "performer_ratio", "break_even"),
     "default": (
-        *CORE, "performer_ratio", "log_variance", "jacobian", "position_rank", "rounding",
-        "break_even",
+        *CORE, "performer_ratio", "log_variance", "polynomial_rank", "jacobian", "position_rank",
+        "rounding", "break_even",
     ),
     "full": tuple(FIGURES),
 }  # fmt: skip

@@ -16,11 +16,14 @@ from figures.profile import Profile, Row, first
 
 COUNT = 256  # queries and keys at most: a closed form is a matrix for each method
 SAMPLES = 20  # draws of a method without closed form
+POLYNOMIALS = (
+    "taylor(degree=2)", "tensor_power(n=2)", "richardson(n=2)", "chebyshev(degree=2)",
+    "minimax(degree=2)",
+)  # fmt: skip
 FAMILIES = (
     "uniform()", "positive", "positive(projection='orthogonal')", "hyperbolic",
     "generalized_exponential", "dense_exponential", "trigonometric", "poisson",
-    "random_maclaurin", "tensor_sketch(degree=2)", "taylor(degree=2)", "tensor_power(n=2)",
-    "richardson(n=2)", "chebyshev(degree=2)", "minimax(degree=2)", "truncated_svd", "nystrom",
+    "random_maclaurin", "tensor_sketch(degree=2)", *POLYNOMIALS, "truncated_svd", "nystrom",
     "top_k", "sliding_window", "lsh",
     "scatterbrain(low_rank=positive(), sparse=sliding_window())",
 )  # fmt: skip
@@ -43,17 +46,17 @@ def temperatures(profile: Profile) -> tuple[float, float]:
 def compute(profile: Profile) -> pd.DataFrame:
     """Return log squared bias and log variance of each family, both over ‖exact‖²_F.
 
-    The relative squared Frobenius error of a draw has their sum as its expectation. A method of
-    which nothing fits the budget stands at its own price, with a budget of −1.
+    The relative squared Frobenius error of a draw has their sum as its expectation. A polynomial
+    that does not fit the budget stands at its own price, with a budget of −1.
     """
     tasks = []
     for whole in profile.inputs:
         x = first(whole, COUNT)
-        for method in [parse(spec) for spec in FAMILIES]:
-            fitting, absent = budget.match([method], profile.budget, x)
-            at = profile.budget if fitting else -1.0
+        fitting = budget.match(map(parse, FAMILIES), profile.budget, x).fitting
+        priced = [method for method in map(parse, POLYNOMIALS) if method not in fitting]
+        for method, at in [(m, profile.budget) for m in fitting] + [(m, -1.0) for m in priced]:
             for t in dict.fromkeys(temperatures(profile)):
-                tasks.append(_Task(x, (fitting or absent)[0], at, t, profile.seed))
+                tasks.append(_Task(x, method, at, t, profile.seed))
     return profile.study(_study, tasks, "bias and variance")
 
 

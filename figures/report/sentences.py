@@ -246,7 +246,7 @@ def variance_conclusion(table: pd.DataFrame, budget: float) -> str:
         f"Positive features at t = {t:g} need, for an expected kernel error of "
         f"{percent(moments.TARGET)}, {named}; the budget buys {held:g}, enough on {enough} of "
         rf"{len(at)} inputs. The variance of one is $e^{{\lVert q+k\rVert^2}}-1$: tilts and shifts "
-        "lower the exponent, couplings only the constant."
+        "lower the exponent, couplings take a bounded part away."
     )
 
 
@@ -306,6 +306,6 @@ def claims_conclusion(ledger: pd.DataFrame) -> str:
     each = ledger.drop_duplicates("id")
     own = each[~each.id.str.contains("-E")]
     return (
-        f"Of {len(own)} published statements, {claims.counts(own.verdict)}; "
+        f"Verdicts of {len(own)} published statements: {claims.counts(own.verdict)}; "
         f"{len(each) - len(own)} printed errors have been put right by number."
     )

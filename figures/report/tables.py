@@ -83,7 +83,9 @@ def power(value: float, log: float | None = None) -> str:
     if value == 0:
         return "0"
     tens = (np.log(value) if log is None else log) / np.log(10)
-    return f"{value:.2g}" if -3 <= tens < 3 else f"$10^{{{tens:.1f}}}$"
+    if not -3 <= tens < 4:
+        return f"$10^{{{tens:.1f}}}$"
+    return f"{value:.2g}" if tens < 2 else f"{value:.0f}"
 
 
 def facts(x: Inputs) -> dict[str, str]:
@@ -201,17 +203,17 @@ def decomposition_table(table: pd.DataFrame, temperature: float) -> pd.DataFrame
     wide = decomposed(table)
     wide = wide[wide.temperature == temperature]
 
-    def name(row: Any) -> str:
-        own_price = r"\*" if row.budget < 0 else ""
-        return f"{style.label(row.method)}{own_price}{'' if row.closed_form else '†'}"
-
     def cell(row: Any) -> str:
         parts = (row.log_squared_bias, row.log_variance)
-        return " + ".join(power(float(np.exp(min(x, 700))), x) for x in parts)
+        own_price = r"\*" if row.budget < 0 else ""
+        return " + ".join(power(float(np.exp(min(x, 700))), x) for x in parts) + own_price
+
+    def name(row: Any) -> str:
+        return f"{style.label(row.method)}{'' if row.closed_form else '†'}"
 
     rows = list(wide.itertuples())
     named = wide.assign(family=[name(row) for row in rows], cell=[cell(row) for row in rows])
-    cells = named.pivot(index="family", columns="input", values="cell")
+    cells = named.pivot(index="family", columns="input", values="cell").fillna("–")
     return cells.loc[named.family.unique(), named.input.unique()].reset_index()
 
 

@@ -158,7 +158,17 @@ def _flat(text):
     return "".join(text.replace("-", "").split())
 
 
-def test_an_empty_title_is_the_usual_one_and_rebuild_takes_none(made, capsys):
+def test_title_and_authors_of_the_command_reach_the_report(tmp_path, monkeypatch):
+    from figures.cli import main
+
+    given = {}
+    monkeypatch.setattr(report, "build", lambda profile, out, **about: given.update(about))
+    options = ["--title", HOSTILE, "--author", "A", "--author", "B"]
+    assert main(["report", "--profile", "quick", "--out", str(tmp_path), *options]) == 0
+    assert given == {"title": HOSTILE, "authors": ["A", "B"]}
+
+
+def test_the_title_is_the_usual_one_and_rebuild_takes_none(made, capsys):
     from figures.cli import main
 
     assert main(["report", "--rebuild", "--out", str(made), "--title", "x"]) == 1
