@@ -119,6 +119,7 @@ def test_long_sequences_are_gathered_into_pixels():
 
 def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
     table, place = tables["explore"], tmp_path / "figures" / "explore"
+    table = table[table.name == "exact"]  # the others take longer to draw
     save("explore", table[table.temperature < 8], tmp_path, ("svg",))
     first = (place / "t=1.svg").read_bytes()
     assert f"<title>{explore.TITLE}, t = 1</title>".encode() in first
