@@ -7,6 +7,7 @@ monomial j!/Πα_i! times: equal, but d^j wide.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -27,6 +28,7 @@ def width(d: int, degree: int) -> int:
     return math.comb(d + degree, degree)
 
 
+@functools.lru_cache(64)
 def layout(d: int, degree: int) -> tuple[Array, Array]:
     """Return where degrees begin, (degree + 2,), and where tails do, (degree + 1, d).
 
@@ -38,11 +40,13 @@ def layout(d: int, degree: int) -> tuple[Array, Array]:
     for k in range(1, degree + 1):
         for i in range(d):
             tails[k, i] = begin[k] - math.comb(d - i + k - 2, k - 1)
+    begin.flags.writeable = tails.flags.writeable = False  # one for all who ask
     return begin, tails
 
 
 @kernel
-def _monomials(X: Any, begin: Any, tails: Any, out: Any) -> None:
+def _features(X: Any, begin: Any, tails: Any, weight: Any, scale: Any, out: Any) -> None:
+    # A row is weighed while it is in the cache; slices tell the compiler that nothing overlaps.
     for row in range(X.shape[0]):
         x = X[row]
         y = out[row]
@@ -50,9 +54,18 @@ def _monomials(X: Any, begin: Any, tails: Any, out: Any) -> None:
         for k in range(1, tails.shape[0]):
             position = begin[k]
             for i in range(x.size):
-                for t in range(tails[k, i], begin[k]):
-                    y[position] = x[i] * y[t]
-                    position += 1
+                tail = y[tails[k, i] : begin[k]]
+                product = y[position : position + tail.size]
+                c = x[i]
+                for t in range(tail.size):
+                    product[t] = c * tail[t]
+                position += tail.size
+        for k in range(tails.shape[0]):
+            block = y[begin[k] : begin[k + 1]]
+            w = weight[begin[k] : begin[k + 1]]
+            c = scale[row, k]
+            for p in range(block.size):
+                block[p] *= c * w[p]
 
 
 @kernel
@@ -71,15 +84,6 @@ def _multinomials(begin: Any, tails: Any, d: int, out: Any) -> None:
                 position += 1
 
 
-@kernel
-def _weigh(begin: Any, multinomial: Any, scale: Any, out: Any) -> None:
-    for row in range(out.shape[0]):
-        for k in range(scale.shape[1]):
-            c = scale[row, k]
-            for p in range(begin[k], begin[k + 1]):
-                out[row, p] *= c * multinomial[p]
-
-
 def multinomials(d: int, degree: int) -> Array:
     """Return j!/Πα_i! of every monomial, in order, (C(d+degree, degree),).
 
@@ -96,7 +100,14 @@ def multinomials(d: int, degree: int) -> Array:
     return out
 
 
-def features(X: Array, multinomial: Array, log_weights: Array, row_log: Array) -> Array:
+def features(
+    X: Array,
+    multinomial: Array,
+    log_weights: Array,
+    row_log: Array,
+    *,
+    out: Array | None = None,
+) -> Array:
     """Return e^{−row_log} √(|a_j|·j!/Πα_i!) x^α for every monomial, (rows, width).
 
     Parameters
@@ -108,6 +119,14 @@ def features(X: Array, multinomial: Array, log_weights: Array, row_log: Array) -
         log |a_j|; −inf where a_j = 0.
     row_log : (rows,)
         Scale taken out of each row.
+    out : (rows, width), optional
+        Where to write, C-contiguous and of the dtype of X. A new array costs as much as its
+        numbers; a tile of rows that is used again and again costs less than either.
+
+    Raises
+    ------
+    ValueError
+        ``out`` does not fit.
 
     Notes
     -----
@@ -118,9 +137,15 @@ def features(X: Array, multinomial: Array, log_weights: Array, row_log: Array) -
     length = np.sqrt(np.einsum("id,id->i", X, X, dtype=np.float64))
     unit = X / np.where(length > 0, length, 1.0).astype(X.dtype)[:, None]
     scale = np.exp(log_powers(length, 0.5 * log_weights) - row_log[:, None])
-    out = np.empty((len(X), int(begin[-1])), X.dtype)
-    _monomials(np.ascontiguousarray(unit), begin, tails, out)
-    _weigh(begin, np.sqrt(multinomial).astype(X.dtype), scale.astype(X.dtype), out)
+    shape = len(X), int(begin[-1])
+    if out is None:
+        out = np.empty(shape, X.dtype)
+    elif out.shape != shape or out.dtype != X.dtype or not out.flags.c_contiguous:
+        raise ValueError(
+            f"out must be C-contiguous, {shape} of {X.dtype}, got {out.shape} of {out.dtype}"
+        )
+    weight = np.sqrt(multinomial).astype(X.dtype)
+    _features(np.ascontiguousarray(unit), begin, tails, weight, scale.astype(X.dtype), out)
     return out
 
 

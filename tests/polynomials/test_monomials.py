@@ -89,6 +89,17 @@ def test_features_are_weighted_monomials(dtype, d, degree):
             assert abs(value - want) <= (4 * degree + 40) * np.finfo(dtype).eps * abs(want)
 
 
+def test_features_are_written_where_asked():
+    X = points(1, 5, 3)
+    given = monomials.multinomials(3, 2), np.zeros(3), np.zeros(len(X))
+    out = np.full((5, 10), np.nan)
+    assert monomials.features(X, *given, out=out) is out
+    np.testing.assert_array_equal(out, monomials.features(X, *given))
+    for wrong in (out[:4], out.astype(np.float32), np.empty((10, 5)).T):
+        with pytest.raises(ValueError, match=r"^out must be C-contiguous, \(5, 10\) of float64"):
+            monomials.features(X, *given, out=wrong)
+
+
 def test_multinomials_stay_finite_beyond_the_range_of_factorials():
     np.testing.assert_array_equal(monomials.multinomials(1, 400), 1.0)
     last = monomials.multinomials(2, 300)[-301:]  # the binomials C(300, j), each by 300 roundings
