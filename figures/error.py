@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.regimes import COLUMNS, regimes
+from analysis import regimes
 from figures import style
 from figures.profile import Profile
 
@@ -94,8 +94,8 @@ def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
     """Return where the oracles' regimes cross, for each input."""
     specs = oracle_specs(table, space)
     if len(specs) < 3:
-        return pd.DataFrame(columns=list(COLUMNS))
-    return regimes(table, SPACES[space], **specs)
+        return pd.DataFrame(columns=list(regimes.COLUMNS))
+    return regimes.regimes(table, SPACES[space], **specs)
 
 
 def caption(table: pd.DataFrame) -> str:
