@@ -324,7 +324,8 @@ class Approximation(_Operator):
         n, l = self.shape
         v = checks.values(V, l, self.dtype)
         causal = checks.flag("causal", causal)
-        augmented = np.column_stack([v, np.ones(l)]).astype(self.dtype)
+        augmented = np.ones((l, v.size // l + 1), self.dtype)
+        augmented[:, :-1] = v.reshape(l, -1)
         if causal:
             y = np.empty((n, augmented.shape[1]), self.dtype)
             seen = self.seen()
@@ -337,7 +338,9 @@ class Approximation(_Operator):
         else:
             y, _ = self.scaled_matmat(augmented)
         total = y[:, -1:]
-        weighted = np.divide(y[:, :-1], total, out=np.zeros_like(y[:, :-1]), where=total > 0)
+        empty = ~(total > 0)
+        weighted = y[:, :-1] / np.where(empty, 1, total)
+        weighted[empty[:, 0]] = 0
         return weighted.reshape(n, *v.shape[1:])
 
 
