@@ -157,11 +157,11 @@ def to_pdf(markdown: Path, out: Path, *, fonts: Path | None = None) -> None:
 
 
 def _without_shorthand(node: Node) -> Node:
-    """Return a word that typst would set otherwise, -- as a dash, as a string of typst's."""
+    """Return a word that would be set otherwise: -- as a dash, by typst or by a ligature."""
     if isinstance(node, list) or node["t"] != "Str" or not _SHORTHAND.search(node["c"]):
         return node
     word = node["c"].replace("\\", "\\\\").replace('"', '\\"')
-    return {"t": "RawInline", "c": ["typst", f'#"{word}";']}
+    return {"t": "RawInline", "c": ["typst", f'#text(ligatures: false, "{word}");']}
 
 
 def _typst(build: Path, fonts: Path | None, *, author: str) -> bytes:

@@ -236,6 +236,8 @@ def _kind(spec: str) -> str:
 def variance_conclusion(table: pd.DataFrame, budget: float) -> str:
     """Return how many positive features an error of 10 % would ask for."""
     part = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
+    if part.empty:
+        return "No positive feature fits this budget."
     t = min(part.temperature.unique(), key=lambda x: abs(np.log(x)))
     at = part[part.temperature == t]
     counts = [_tens(v) for v in at.value]

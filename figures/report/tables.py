@@ -221,8 +221,9 @@ def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:
     """Return ε-rank and effective rank of both exact matrices and of estimates, formatted."""
     temperatures = _ends(ranks.temperature)
     rows = []
-    ranks = ranks.assign(input=pd.Categorical(ranks.input, ranks.input.unique()))
-    for (name, spec), part in ranks.groupby(["input", "method"], sort=False, observed=True):
+    order = {name: place for place, name in enumerate(ranks.input.unique())}
+    ranks = ranks.sort_values("input", key=lambda names: names.map(order), kind="stable")
+    for (name, spec), part in ranks.groupby(["input", "method"], sort=False):
         at = part.set_index(["metric", "temperature"]).value
         cells = {
             f"t = {t:g}": f"{at['epsilon_rank', t]:.0f} / {at['effective_rank', t]:.1f}"

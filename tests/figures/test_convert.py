@@ -8,7 +8,7 @@ import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
-from figures.report.convert import to_html, to_pdf
+from figures.report.convert import _without_shorthand, to_html, to_pdf
 
 MARKDOWN = r"""---
 title: How well is $\exp(q\cdot k)$ approximated?
@@ -374,3 +374,11 @@ def test_tables_of_every_width(folder, tmp_path):
     ]
     to_pdf(written(folder, "\n\n".join(tables)), tmp_path / "x.pdf")
     assert pages_of((tmp_path / "x.pdf").read_bytes()) >= 1
+
+
+def test_two_hyphens_stay_two_hyphens_in_the_pdf():
+    # neither typst's shorthand nor the ligature of the font; pdftotext cannot see the latter
+    word = {"t": "Str", "c": 'a--"\\'}
+    code = r'#text(ligatures: false, "a--\"\\");'
+    assert _without_shorthand(word) == {"t": "RawInline", "c": ["typst", code]}
+    assert _without_shorthand({"t": "Str", "c": "a-b."}) == {"t": "Str", "c": "a-b."}
