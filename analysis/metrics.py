@@ -107,10 +107,12 @@ def _row_sums(
     row_log: Any,
     visible: Any,
     normalise: bool,
+    attention: bool,
     weights: bool,
     out: Any,
 ) -> None:
     # If `weights`, turns logits into exact attention p, and estimate into the difference q - p.
+    # Without `attention` the columns from P2 to REVERSE mean nothing.
     exponentials, scaled = np.empty(logits.shape[1]), np.empty(logits.shape[1])
     for i in range(logits.shape[0]):
         w = visible[i]
@@ -137,11 +139,12 @@ def _row_sums(
         inverse = 1.0 / mass if positive else 0.0
         inverse_total, log_sum = 1.0 / total, top + np.log(total)
         difference, largest = 0.0, np.int64(0)
-        p2, f2, tv, kl, reverse = 0.0, 0.0, 0.0, 0.0, 0.0
         for j in range(w):
             t = b * s[j] - a * p[j]
             difference += t * t
             largest = max(largest, np.float64(abs(t)).view(np.int64))
+        p2, f2, tv, kl, reverse = 0.0, 0.0, 0.0, 0.0, 0.0
+        for j in range(w if attention else 0):
             pj, qj = p[j] * inverse_total, s[j] * inverse
             above = qj > 0.0
             ratio = x[j] - log_sum - _log(qj if above else 1.0)
@@ -202,6 +205,7 @@ class _Comparison:
     k: Array
     v: Array | None
     causal: bool
+    attention: bool
     picked: Array
     sampled: bool
 
@@ -230,7 +234,14 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[tuple[Array, Array]]:
             normalise = approximation.space == "kernel" or whole.causal
             weights = whole.v is not None
             _row_sums(
-                logits, estimate, shift.astype(np.float64), visible, normalise, weights, table
+                logits,
+                estimate,
+                shift.astype(np.float64),
+                visible,
+                normalise,
+                whole.attention,
+                weights,
+                table,
             )
             output = np.zeros((len(index), 2))
             if whole.v is not None:
@@ -247,6 +258,7 @@ def compare(
     V: ArrayLike | None = None,
     *,
     causal: bool = False,
+    attention: bool = True,
     spectral: bool = False,
     rows: int | None = None,
     jobs: int = 1,
@@ -264,6 +276,8 @@ def compare(
         Adds ``output_relative_error`` = ‖attend(V) − softmax(Q Kᵀ) V‖_F / ‖softmax(Q Kᵀ) V‖_F.
     causal : bool
         Only keys j ≤ i count; needs n = l.
+    attention : bool
+        False leaves the errors of row-normalised attention out, most of the work beside products.
     spectral : bool
         Adds ``kernel_relative_spectral`` (many passes).
     rows : int, optional
@@ -306,7 +320,8 @@ def compare(
     checks.instance("approximation", approximation, Approximation, "an Approximation")
     return compare_all(
         [approximation], Q, K, V,
-        causal=causal, spectral=spectral, rows=rows, jobs=jobs, scheduler=scheduler,
+        causal=causal, attention=attention, spectral=spectral, rows=rows,
+        jobs=jobs, scheduler=scheduler,
     )[0]  # fmt: skip
 
 
@@ -318,6 +333,7 @@ def compare_all(
     *,
     temperatures: Sequence[float] | None = None,
     causal: bool = False,
+    attention: bool = True,
     spectral: bool = False,
     rows: int | None = None,
     jobs: int = 1,
@@ -331,7 +347,7 @@ def compare_all(
         Of several methods, orders or temperatures.
     temperatures : sequence of float, optional
         t of each: the i-th estimate is of exp(Q Kᵀ/t_i); 1 by default.
-    Q, K, V, causal, spectral, rows, jobs, scheduler
+    Q, K, V, causal, attention, spectral, rows, jobs, scheduler
         As for `compare`.
 
     Notes
@@ -348,6 +364,7 @@ def compare_all(
     [0.0, 0.632121]
     """
     causal, spectral = checks.flag("causal", causal), checks.flag("spectral", spectral)
+    attention = checks.flag("attention", attention)
     q, k = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
     n, l = len(q), len(k)
     if temperatures is None:
@@ -363,6 +380,10 @@ def compare_all(
             raise ValueError(
                 f"the approximation has shape {approximation.shape}, Q and K give {(n, l)}"
             )
+    if V is not None and not attention:
+        raise ValueError(
+            "V gives the error of attention's output: leave it out, or attention=False"
+        )
     v = None if V is None else checks.values(V, l).astype(np.float64).reshape(l, -1)
     if v is not None:
         v /= np.abs(v).max(initial=0.0) or 1.0  # the error is relative: no square overflows
@@ -373,7 +394,7 @@ def compare_all(
         count = checks.integer("rows", rows, least=2, most=n)
         picked = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
     estimates = tuple(zip(approximations, ts))
-    whole = _Comparison(estimates, q, k, v, causal, picked, rows is not None)
+    whole = _Comparison(estimates, q, k, v, causal, attention, picked, rows is not None)
     stripes = [_Stripe(part.start, part.stop) for part in exact.stripes(len(picked), l)]
     with one_thread():  # once for all stripes: looking for libraries takes 2 ms
         stream = engines.stream(_sums, stripes, [whole], jobs=jobs, scheduler=scheduler)
@@ -386,6 +407,8 @@ def compare_all(
         errors = dict(_errors(table, entries, output if v is not None else None, in_kernel, n))
         if rows is None:
             errors = {name: x for name, x in errors.items() if not name.endswith("_stderr")}
+        if not attention:
+            errors = {name: x for name, x in errors.items() if not name.startswith("attention_")}
         if spectral and in_kernel:
             scale = math.sqrt(t)
             errors["kernel_relative_spectral"] = _spectral(

@@ -560,11 +560,14 @@ def test_row_sums_equal_numpy(causal, normalise):
         twin(logits[i], estimate[i], row_log[i], visible[i], normalise) for i in range(count)
     ]
     table = np.full((count, 12), np.nan)
-    metrics._row_sums(logits, estimate, row_log, visible, normalise, True, table)
+    metrics._row_sums(logits, estimate, row_log, visible, normalise, True, True, table)
     alone = np.full((count, 12), np.nan)
     inputs = [np.array(x) for x in list(zip(*ROWS.values()))[:2]]
-    metrics._row_sums(*inputs, row_log, visible, normalise, False, alone)
+    metrics._row_sums(*inputs, row_log, visible, normalise, True, False, alone)
     np.testing.assert_array_equal(alone, table)
+    metrics._row_sums(*inputs, row_log, visible, normalise, False, False, alone)
+    kernel = [c for c in range(12) if not metrics.P2 <= c <= metrics.REVERSE]
+    np.testing.assert_array_equal(alone[:, kernel], table[:, kernel])
     for i, name in enumerate(ROWS):
         for found, wanted in zip((table[i], logits[i], estimate[i]), expected[i]):
             # a few dozen operations on numbers of order 1, exp to 2 ulp
@@ -606,6 +609,16 @@ def test_compare_all_is_compare_of_each(causal):
     assert compare_all(estimates[:1], Q, K, V, causal=causal)[0] == compare(
         estimates[0], Q, K, V, causal=causal
     )
+
+
+def test_kernel_errors_alone_are_those_of_the_whole():
+    Q, K, V = points(9, 9, 2)
+    estimate = parse("positive(m=4)").approximate(Q, K, rng=1)
+    whole, alone = compare(estimate, Q, K), compare(estimate, Q, K, attention=False)
+    assert alone == {name: x for name, x in whole.items() if not name.startswith("attention_")}
+    assert len(alone) == len(whole) - 4
+    with pytest.raises(ValueError, match="V gives the error of attention's output"):
+        compare(estimate, Q, K, V, attention=False)
 
 
 def test_compare_all_needs_a_temperature_for_each():
