@@ -7,11 +7,18 @@ from matplotlib.figure import Figure
 
 from analysis import operations
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile
 
 TITLE = "Break-even lengths"
 COLUMNS = ("kind", "d", "m", "s", "c", "n", "metric", "value")
 D, M, S, C = 64, 128, 64, 256
+KINDS = (  # as analysis.operations names them
+    mark("linear, m = {m}"),
+    mark("Scatterbrain, m = {m}, s = {s}"),
+    mark("FLASH, c = {c}, against FLASH-Quad"),
+    mark("memory of causal linear, all tokens at once"),
+)
 SIZES = (16, 32, 64, 128, 256, 512)
 LENGTHS = tuple(2**k for k in range(8, 17))
 LOOKS = ((style.PALETTE[0], "o"), (style.PALETTE[4], "D"), (style.PALETTE[2], "s"),
@@ -43,18 +50,21 @@ def draw(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(7.0, 3.4))
         left, right = figure.subplots(1, 2)
         ratios = table[table.metric == "ratio"].groupby("kind", sort=False)
-        for (colour, marker), (name, part) in zip(LOOKS, ratios):
-            left.plot(part.n, part.value, color=colour, marker=marker, label=str(name))
+        for (colour, marker), kind, (_, part) in zip(LOOKS, KINDS, ratios):
+            what = tr(kind, m=M, s=S, c=C)
+            left.plot(part.n, part.value, color=colour, marker=marker, label=what)
         left.axhline(1, color="0.3", linewidth=0.8)
-        left.set(xscale="log", yscale="log", xlabel="length n")
-        left.set_ylabel("cost over that of what it replaces")
+        left.set(xscale="log", yscale="log", xlabel=tr("length n"))
+        left.set_ylabel(tr("cost over that of what it replaces"))
         left.set_xticks(LENGTHS[::2], [f"{n}" for n in LENGTHS[::2]])
         left.minorticks_off()
         sizes = table[table.metric == "of_size"].groupby("kind", sort=False)
         for (colour, marker), (name, part) in zip(LOOKS, sizes):
-            what = "Scatterbrain, s = m/2" if name == "Scatterbrain" else "linear"
+            what = tr("Scatterbrain, s = m/2") if name == "Scatterbrain" else tr("linear")
             right.plot(part.m, part.value, color=colour, marker=marker, linestyle="--", label=what)
-        right.set(xscale="log", yscale="log", xlabel="features m", ylabel="break-even length")
+        right.set(
+            xscale="log", yscale="log", xlabel=tr("features m"), ylabel=tr("break-even length")
+        )
         right.set_xticks(SIZES, [f"{m}" for m in SIZES])
         right.minorticks_off()
         style.legend(figure, [left, right], columns=2)
@@ -64,18 +74,28 @@ def draw(table: pd.DataFrame) -> Figure:
 def caption(table: pd.DataFrame) -> str:
     """Return what the figure shows, with the numbers of its table."""
     lengths = table[table.metric == "break_even"]
-    named = "; ".join(f"{kind}: {n:.0f}" for kind, n in zip(lengths.kind, lengths.value))
+    named = tr("; ").join(
+        f"{tr(kind, m=M, s=S, c=C)}: {n:.0f}" for kind, n in zip(KINDS, lengths.value)
+    )
     longest = table[(table.metric == "ratio") & (table.n == max(LENGTHS))]
     linear, both = longest.value.iloc[0], longest.value.iloc[1]
     sizes = table[table.metric == "of_size"].set_index(["kind", "m"]).value
     most = max(SIZES)
-    return (
-        f"Left: cost over that of what is replaced, d = {D}, counted in exact integers of "
-        f"multiply-adds (the last in numbers held); below 1 it is cheaper. Least lengths n from "
-        f"which that is so, of FLASH in whole chunks: {named}. At n = {max(LENGTHS)} linear "
-        f"attention takes {linear:.2%} of exact attention's multiply-adds, Scatterbrain "
-        f"{both:.2%}. Right: exact attention is cheaper up to n = 2m for any d; with s = m/2 "
-        f"corrected entries a row the length is {sizes['Scatterbrain', most]:.0f} at m = {most} "
-        f"instead of {sizes['linear', most]:.0f}. Seconds follow these counts only as far as the "
-        f"machine does all products equally well."
+    return tr(
+        "Left: cost over that of what is replaced, d = {d}, counted in exact integers of "
+        "multiply-adds (the last in numbers held); below 1 it is cheaper. Least lengths n "
+        "from which that is so, of FLASH in whole chunks: {named}. At n = {longest} "
+        "linear attention takes {linear:.2%} of exact attention's multiply-adds, "
+        "Scatterbrain {both:.2%}. Right: exact attention is cheaper up to n = 2m for any "
+        "d; with s = m/2 corrected entries a row the length is {scatterbrain:.0f} at m = "
+        "{most} instead of {plain:.0f}. Seconds follow these counts only as far "
+        "as the machine does all products equally well.",
+        d=D,
+        named=named,
+        longest=max(LENGTHS),
+        linear=linear,
+        both=both,
+        scatterbrain=sizes["Scatterbrain", most],
+        most=most,
+        plain=sizes["linear", most],
     )

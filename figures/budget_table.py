@@ -14,11 +14,12 @@ from analysis import sweep
 from approx import parse
 from figures import style
 from figures.entropy import ERROR, TV, errors
+from figures.language import mark, tr
 from figures.profile import Profile
 
 TITLE = "Errors at 1/32, 1/16 and 1/8 of the memory"
 SHARES = (Fraction(1, 32), Fraction(1, 16), Fraction(1, 8))  # of l values a query row
-METRICS = {ERROR: "relative Frobenius error", TV: "total variation"}
+METRICS = {ERROR: mark("relative Frobenius error"), TV: mark("total variation")}
 WINDOW = "scatterbrain(low_rank=positive(), sparse=sliding_window())"
 TOP_K = "scatterbrain(low_rank=positive(), sparse=top_k())"
 SPLIT = "godec(space='attention')"
@@ -29,15 +30,15 @@ PARTS = {  # combination -> sparse part alone, low-rank part alone
     SPLIT: (LARGEST, SVD),
 }
 ROWS = {
-    "uniform": "uniform attention",
+    "uniform": mark("uniform attention"),
     "positive": "Performer",
-    "sliding_window": "sliding window",
-    WINDOW: "Scatterbrain, window",
-    "top_k": "top-k (oracle)",
-    TOP_K: "Scatterbrain, top-k",
-    LARGEST: "largest entries (oracle)",
-    SVD: "SVD (oracle)",
-    SPLIT: "sparse + low-rank (oracle)",
+    "sliding_window": mark("sliding window"),
+    WINDOW: mark("Scatterbrain, window"),
+    "top_k": mark("top-k (oracle)"),
+    TOP_K: mark("Scatterbrain, top-k"),
+    LARGEST: mark("largest entries (oracle)"),
+    SVD: mark("SVD (oracle)"),
+    SPLIT: mark("sparse + low-rank (oracle)"),
 }
 
 
@@ -82,13 +83,13 @@ def draw(table: pd.DataFrame) -> Figure:
         for line, name in zip(axes, names):
             for ax, (metric, label) in zip(line, METRICS.items()):
                 _cells(ax, table[table.input == name], metric)
-                ax.set_title(f"{name}: {label}")
+                ax.set_title(tr("{name}: {label}", name=name, label=tr(label)))
             line[1].set_yticklabels([])
         for line in axes[:-1]:
             for ax in line:
                 ax.set_xticklabels([])
         for ax in axes[-1]:
-            ax.set_xlabel("stored values a query row / l")
+            ax.set_xlabel(tr("stored values a query row / l"))
     return figure
 
 
@@ -109,7 +110,7 @@ def _cells(ax: Axes, part: pd.DataFrame, metric: str) -> None:
             text += f"  ({gains[i, j]:.2f}×)"
         ax.text(j, i, text, ha="center", va="center", fontsize=6.5)
     ax.set_xticks(range(len(budgets)), [str(share) for share in SHARES[: len(budgets)]])
-    ax.set_yticks(range(len(ROWS)), list(ROWS.values()), fontsize=7)
+    ax.set_yticks(range(len(ROWS)), [tr(name) for name in ROWS.values()], fontsize=7)
     ax.tick_params(length=0)
     ax.grid(False)
 
@@ -122,19 +123,29 @@ def caption(table: pd.DataFrame) -> str:
         values = gains[gains.method == spec].value
         if len(values):
             parts.append(
-                f"{ROWS[spec]} {values.min():.2f} to {values.max():.2f}× (below both in "
-                f"{int((values > 1).sum())} of {len(values)} places)"
+                tr(
+                    "{method} {least:.2f} to {most:.2f}× (below both in {wins} of {places} places)",
+                    method=tr(ROWS[spec]),
+                    least=values.min(),
+                    most=values.max(),
+                    wins=int((values > 1).sum()),
+                    places=len(values),
+                )
             )
     medians = (
         table[table.metric == ERROR].groupby(["input", "budget", "method"]).value.median().unstack()
     )
     runnable = medians[[s for s in ("positive", "sliding_window", WINDOW) if s in medians]]
     wins = int((runnable.min(axis=1) < medians["uniform"]).sum())
-    return (
-        f"Row-normalised attention at t = 1, l = {int(table.l.max())}: errors at 1/32, 1/16 and "
-        "1/8 of l stored values a query row, entries + 2·rank; medians over trials. In "
-        "parentheses: how many times a combination is below the better of its two parts alone at "
-        f"the same budget; in relative Frobenius error: {'; '.join(parts)}. Of what runs without "
-        "seeing the whole matrix, Performer, window and both, the best is below uniform attention "
-        f"in {wins} of {len(medians)} places. A dash: nothing of that kind fits."
+    return tr(
+        "Row-normalised attention at t = 1, l = {l}: errors at 1/32, 1/16 and 1/8 of l "
+        "stored values a query row, entries + 2·rank; medians over trials. In parentheses: "
+        "how many times a combination is below the better of its two parts alone at the "
+        "same budget; in relative Frobenius error: {parts}. Of what runs without seeing "
+        "the whole matrix, Performer, window and both, the best is below uniform attention "
+        "in {wins} of {places} places. A dash: nothing of that kind fits.",
+        l=int(table.l.max()),
+        parts=tr("; ").join(parts),
+        wins=wins,
+        places=len(medians),
     )

@@ -20,6 +20,7 @@ NAMES = (
     "mechanisms", "position_rank", "length", "jacobian", "break_even", "explore",
 )  # fmt: skip
 PROFILES = ("quick", "default", "full")
+LANGUAGES = ("en", "zh")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -176,6 +177,7 @@ def _add_profile(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--profile", choices=PROFILES, help="[default]")
     command.add_argument("--budget", type=float, help="values a query row [32]")
+    command.add_argument("--lang", choices=LANGUAGES, default="en", help="English or Chinese [en]")
     command.add_argument("--seed", type=int, help="[0]")
     _add_jobs(command)
 
@@ -257,6 +259,7 @@ def _figures(arguments: argparse.Namespace) -> int:
     from approx import checks
     from figures import album
     from figures.gallery import FIGURES, save
+    from figures.language import speaking, tr
 
     if not arguments.names:
         print(album.listing())
@@ -267,16 +270,17 @@ def _figures(arguments: argparse.Namespace) -> int:
     files.usable(arguments.out)
     profile = _profile(arguments)
     anew = arguments.recompute or bool(_settings(arguments))
-    for name in names:
-        module = FIGURES[name]
-        table = None if anew else album.saved(name, arguments.out)
-        if table is None:
-            table = module.compute(profile)
-        else:
-            print(f"expqk: {name} as in {arguments.out}/data; or --recompute", file=sys.stderr)
-        caption = f"{module.TITLE}\n\n{module.caption(table)}"
-        for path in save(name, table, arguments.out, arguments.format, caption):
-            print(path)
+    with speaking(arguments.lang):
+        for name in names:
+            module = FIGURES[name]
+            table = None if anew else album.saved(name, arguments.out)
+            if table is None:
+                table = module.compute(profile)
+            else:
+                print(f"expqk: {name} as in {arguments.out}/data; or --recompute", file=sys.stderr)
+            caption = f"{tr(module.TITLE)}\n\n{module.caption(table)}"
+            for path in save(name, table, arguments.out, arguments.format, caption):
+                print(path)
     return 0
 
 

@@ -24,22 +24,23 @@ from approx.sparse.lsh import LSH
 from approx.sparse.support import SupportMethod
 from approx.sparse.top_k import TopK
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row
 
 TITLE = "Which pairs a support holds, and what that is worth"
 COLUMNS = ("part", "case", "logit", "metric", "value", "stderr")
 D = 16
 FAMILIES = {
-    "sign": ("sign", style.PALETTE[0], "o"),
-    "cross_polytope": ("cross-polytope", style.PALETTE[2], "s"),
+    "sign": (mark("sign"), style.PALETTE[0], "o"),
+    "cross_polytope": (mark("cross-polytope"), style.PALETTE[2], "s"),
     "e2": ("E2", style.PALETTE[4], "^"),
 }
-TRANSFORMS = {"none": ("as they are", "-"), "xbox": ("after XBOX+", "--")}
+TRANSFORMS = {"none": (mark("as they are"), "-"), "xbox": (mark("after XBOX+"), "--")}
 ARC, EVERY = 41, 5  # keys around the query; of which every fifth has a marker
 CLUSTERED = {
-    "smyrf(size=8)": ("SMYRF, one round", style.PALETTE[1], "D"),
-    "smyrf(size=2, rounds=4)": ("SMYRF, four small rounds", style.PALETTE[5], "v"),
-    "random(k=8)": ("random keys", style.PALETTE[3], "X"),
+    "smyrf(size=8)": (mark("SMYRF, one round"), style.PALETTE[1], "D"),
+    "smyrf(size=2, rounds=4)": (mark("SMYRF, four small rounds"), style.PALETTE[5], "v"),
+    "random(k=8)": (mark("random keys"), style.PALETTE[3], "X"),
 }
 POINTS, BINS = 32, 8
 SUPPORTS = {  # the theorem
@@ -52,9 +53,9 @@ SUPPORTS = {  # the theorem
 }  # fmt: skip
 SMALL, LENGTH, FEATURES, SHOWN = 12, 0.45, 16, 8  # |q + k|² ≤ 0.81; pairs shown
 DEPENDENT = {
-    "independent": ("independent", "black", "o"),
-    "one stream": ("hashes = first frequencies", style.PALETTE[2], "s"),
-    "largest estimates": ("largest estimates", style.PALETTE[1], "D"),
+    "independent": (mark("independent"), "black", "o"),
+    "one stream": (mark("hashes = first frequencies"), style.PALETTE[2], "s"),
+    "largest estimates": (mark("largest estimates"), style.PALETTE[1], "D"),
 }
 ANGLES = tuple(np.linspace(0.1, 0.9, 9).tolist())  # of the third part, over π
 FEW, LONG = 2, 0.7  # frequencies; length of q and k there
@@ -241,27 +242,38 @@ def _draw_families(ax: Axes, table: pd.DataFrame) -> None:
                 "linestyle": "",
                 "markersize": 3,
             }
-            name = label if transform == "none" else None
+            name = tr(label) if transform == "none" else None
             ax.errorbar(dots.logit, dots.value, 2 * dots.stderr, elinewidth=0.8, label=name, **look)
     for how, line in TRANSFORMS.values():
-        ax.plot([], [], color="0.4", linestyle=line, label=how)
-    ax.set(title="One hash, |q| = |k| = 1", xlabel="q·k", ylabel="P[collision]", ylim=(-0.02, 1.03))
+        ax.plot([], [], color="0.4", linestyle=line, label=tr(how))
+    ax.set(
+        title=tr("One hash, |q| = |k| = 1"),
+        xlabel="q·k",
+        ylabel=tr("P[collision]"),
+        ylim=(-0.02, 1.03),
+    )
 
 
 def _draw_clusters(ax: Axes, table: pd.DataFrame) -> None:
     for case, (label, colour, marker) in CLUSTERED.items():
         part = table[table.case == case]
-        look: dict[str, Any] = {"color": colour, "marker": marker, "label": label, "linewidth": 1.0}
+        look: dict[str, Any] = {
+            "color": colour,
+            "marker": marker,
+            "label": tr(label),
+            "linewidth": 1.0,
+        }
         ax.errorbar(part.logit, part.value, 2 * part.stderr, elinewidth=0.8, **look)
     ax.set(
-        title=f"Clusters of {POINTS} Gaussian q and k",
-        xlabel="q·k (mean of an eighth of the pairs)",
-        ylabel="P[in the support], measured", ylim=(0, None),
+        title=tr(
+"Clusters of {points} Gaussian q and k",points=POINTS),
+        xlabel=tr("q·k (mean of an eighth of the pairs)"),
+        ylabel=tr("P[in the support], measured"), ylim=(0, None),
     )  # fmt: skip
 
 
 def _draw_theorem(ax: Axes, table: pd.DataFrame) -> None:
-    ax.plot([0, 1], [0, 1], color="0.4", linewidth=0.9, label="theorem: 1 − p")
+    ax.plot([0, 1], [0, 1], color="0.4", linewidth=0.9, label=tr("theorem: 1 − p"))
     for case, (label, colour, marker) in SUPPORTS.items():
         x, y = (table[(table.case == case) & (table.metric == m)] for m in AXES)
         look: dict[str, Any] = {
@@ -271,11 +283,12 @@ def _draw_theorem(ax: Axes, table: pd.DataFrame) -> None:
             "markersize": 3.2,
         }
         ax.errorbar(
-            x.value, y.value, 2 * y.stderr, 2 * x.stderr, elinewidth=0.8, label=label, **look
+            x.value, y.value, 2 * y.stderr, 2 * x.stderr, elinewidth=0.8, label=tr(label), **look
         )
     ax.set(
-        title="The theorem of Scatterbrain", xlabel="1 − p", xlim=(-0.02, 1.03), ylim=(-0.02, 1.12),
-        ylabel="squared error over that of the features",
+        title=tr("The theorem of Scatterbrain"), xlabel="1 − p",
+         xlim=(-0.02, 1.03), ylim=(-0.02, 1.12),
+        ylabel=tr("squared error over that of the features"),
     )  # fmt: skip
 
 
@@ -289,10 +302,12 @@ def _draw_dependence(ax: Axes, table: pd.DataFrame) -> None:
             "linewidth": 1.0,
             "markersize": 3.2,
         }
-        ax.errorbar(part.logit, part.value, 2 * part.stderr, elinewidth=0.8, label=label, **look)
+        ax.errorbar(
+            part.logit, part.value, 2 * part.stderr, elinewidth=0.8, label=tr(label), **look
+        )
     ax.set(
-        title="Its condition: a support that knows nothing", xlabel="q·k",
-        ylabel="relative bias of Scatterbrain",
+        title=tr("Its condition: a support that knows nothing"), xlabel="q·k",
+        ylabel=tr("relative bias of Scatterbrain"),
     )  # fmt: skip
 
 
@@ -305,20 +320,34 @@ def caption(table: pd.DataFrame) -> str:
     bias = table[table.part == "dependence"]
     z = (bias.value / bias.stderr).abs().groupby(bias.case).max()
     worst = bias.loc[bias.value.abs().groupby(bias.case).idxmax()].set_index("case").value
-    return (
-        "Above, left: probability that q and k share one hash, closed form (lines) and frequency "
-        f"(markers): largest $|z|$ {collisions.max():.1f} of {len(collisions)}. Right: where "
-        "there is no closed form; of the pairs in the lowest and in the highest eighth of q·k, one "
-        f"round of SMYRF holds {first[smyrf]:.1%} and {last[smyrf]:.1%}, random keys "
-        f"{first[random]:.1%} and {last[random]:.1%}, each {8 / POINTS:.0%} of all. Below, "
-        "left: mean squared error of Scatterbrain, by Monte Carlo, over that of its features, in "
-        f"closed form, is 1 − p for every support: largest $|z|$ {theorem.max():.1f} of "
-        f"{len(theorem)} (for SMYRF p is estimated from other draws). Right: that needs a support "
-        f"independent of the features ($|z|$ of the bias at most {z['independent']:.1f}). Hashes "
-        "that are the first frequencies give a bias of "
-        f"{worst['one stream']:.1%} ($|z|$ up to {z['one stream']:.0f}), exact entries "
-        f"where the estimate is largest {worst['largest estimates']:.1%} "
-        f"({z['largest estimates']:.0f}). Bars: two standard errors."
+    return tr(
+        "Above, left: probability that q and k share one hash, closed form (lines) and "
+        "frequency (markers): largest $|z|$ {z_collision:.1f} of {collisions}. "
+        "Right: where there is no closed form; of the pairs in the lowest and in the "
+        "highest eighth of q·k, one round of SMYRF holds {first:.1%} and {last:.1%}, "
+        "random keys {random_low:.1%} and {random_high:.1%}, each {points:.0%} of all. Below, "
+        "left: mean squared error of Scatterbrain, by Monte Carlo, over that of its "
+        "features, in closed form, is 1 − p for every support: largest $|z|$ "
+        "{z_theorem:.1f} of {cases} (for SMYRF p is estimated from other draws). "
+        "Right: that needs a support independent of the features ($|z|$ of the bias at "
+        "most {z_independent:.1f}). Hashes that are the first frequencies give a bias of "
+        "{one_stream:.1%} ($|z|$ up to {z_stream:.0f}), exact entries where the "
+        "estimate is largest {largest_estimates:.1%} ({z_largest:.0f}). Bars: "
+        "two standard errors.",
+        z_collision=collisions.max(),
+        collisions=len(collisions),
+        first=first[smyrf],
+        last=last[smyrf],
+        random_low=first[random],
+        random_high=last[random],
+        points=8 / POINTS,
+        z_theorem=theorem.max(),
+        cases=len(theorem),
+        z_independent=z["independent"],
+        one_stream=worst["one stream"],
+        z_stream=z["one stream"],
+        largest_estimates=worst["largest estimates"],
+        z_largest=z["largest estimates"],
     )
 
 

@@ -13,26 +13,27 @@ from analysis import sweep
 from approx import parse
 from figures import style
 from figures.entropy import ERROR, errors
+from figures.language import mark, tr
 from figures.profile import Profile, varied
 
 TITLE = "Scatterbrain of every support and every map"
 SUPPORTS = {
-    "sliding_window": "window",
-    "chunk": "chunks",
-    "strided": "strides",
-    "random": "random keys",
+    "sliding_window": mark("window"),
+    "chunk": mark("chunks"),
+    "strided": mark("strides"),
+    "random": mark("random keys"),
     "lsh(rounds=8)": "LSH",
     "smyrf(rounds=4)": "SMYRF",
     "reformer(rounds=2)": "Reformer",
-    "threshold": "threshold*",
-    "top_k": "top-k*",
+    "threshold": mark("threshold*"),
+    "top_k": mark("top-k*"),
 }
 MAPS = {
-    "uniform": "uniform*",
+    "uniform": mark("uniform*"),
     "positive": "Performer",
-    "positive(projection='orthogonal')": "orthogonal",
+    "positive(projection='orthogonal')": mark("orthogonal"),
     "generalized_exponential": "FAVOR++",
-    "trigonometric": "Fourier",
+    "trigonometric": mark("Fourier"),
     "truncated_svd": "SVD*",
 }
 NOTHING = "nothing"
@@ -111,14 +112,18 @@ def draw(table: pd.DataFrame) -> Figure:
             wide = wide.reindex(index=list(SUPPORTS), columns=list(MAPS))
             image = ax.imshow(wide, cmap="RdBu", norm=norm, aspect="auto", alpha=0.75)
             ax.set_title(name)
-            ax.set_xticks(range(len(MAPS)), list(MAPS.values()), fontsize=6.5, rotation=20)
-            ax.set_yticks(range(len(SUPPORTS)), list(SUPPORTS.values()), fontsize=6.5)
+            ax.set_xticks(
+                range(len(MAPS)), [tr(name) for name in MAPS.values()], fontsize=6.5, rotation=20
+            )
+            ax.set_yticks(
+                range(len(SUPPORTS)), [tr(name) for name in SUPPORTS.values()], fontsize=6.5
+            )
             ax.tick_params(length=0, labelbottom=ax in axes[-1] or ax in axes[-2])
             ax.grid(False)
         bar = figure.colorbar(
             image, ax=axes, location="bottom", fraction=0.02, aspect=50, extend="both"
         )
-        bar.set_label("× below the better part alone, at its best temperature")
+        bar.set_label(tr("× below the better part alone, at its best temperature"))
     return figure
 
 
@@ -137,18 +142,31 @@ def caption(table: pd.DataFrame) -> str:
     flat = middle[(middle.low_rank == "uniform") & (middle.support == NOTHING)]
     pairs = middle[(middle.support != NOTHING) & (middle.low_rank != NOTHING) & _runnable(middle)]
     pairs = pairs.merge(flat, on=at, suffixes=("", "_flat"))
-    return (
-        f"Row-normalised attention, relative Frobenius error, {table.budget.iloc[0]:g} stored "
-        f"values a query row, l = {int(table.l.max())}, half of the budget to entries. Each cell: "
-        "how many times the pair is below the better of its two parts alone at the whole budget, "
-        "at the temperature (after @) where that is most; blue: above 1. An asterisk needs the "
-        "whole matrix, as the row means of exp(q·k) do beside exact entries. "
-        f"Of {len(gains)} pairs, temperatures and inputs {(gains.value > 1).mean():.0%} gain "
-        f"anything; most, {top.value:.2f}×, {top.method} on {top.input} at t = "
-        f"{top.temperature:g}. Without the whole matrix {(runnable.value > 1).mean():.0%} gain; "
-        f"most, {practical.value:.2f}×, {practical.method} on {practical.input} at t = "
-        f"{practical.temperature:g}; {(pairs.value < pairs.value_flat).mean():.0%} have a "
-        "smaller error than uniform attention."
+    return tr(
+        "Row-normalised attention, relative Frobenius error, {budget:g} stored values a "
+        "query row, l = {l}, half of the budget to entries. Each cell: how many times the "
+        "pair is below the better of its two parts alone at the whole budget, at the "
+        "temperature (after @) where that is most; blue: above 1. An asterisk needs the "
+        "whole matrix, as the row means of exp(q·k) do beside exact entries. Of {cells} "
+        "pairs, temperatures and inputs {share:.0%} gain anything; most, {top:.2f}×, "
+        "{method} on {input} at t = {temperature:g}. Without the whole matrix "
+        "{runnable_share:.0%} gain; most, {runnable_gain:.2f}×, {runnable_method} on "
+        "{runnable_input} at t = {runnable_temperature:g}; {below_uniform:.0%} have a "
+        "smaller error than uniform attention.",
+        budget=table.budget.iloc[0],
+        l=int(table.l.max()),
+        cells=len(gains),
+        share=(gains.value > 1).mean(),
+        top=top.value,
+        method=top.method,
+        input=top.input,
+        temperature=top.temperature,
+        runnable_share=(runnable.value > 1).mean(),
+        runnable_gain=practical.value,
+        runnable_method=practical.method,
+        runnable_input=practical.input,
+        runnable_temperature=practical.temperature,
+        below_uniform=(pairs.value < pairs.value_flat).mean(),
     )
 
 

@@ -14,6 +14,7 @@ from analysis.sweep import seed_sequence
 from approx.checks import Array
 from approx.random_features.positive import Positive
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row
 
 TITLE = "What coupled frequencies are worth"
@@ -116,7 +117,7 @@ def draw(table: pd.DataFrame) -> Figure:
             )
             for spec in style.order([s for s in closed if s != BOUND]):
                 look = style.look(spec)
-                look["label"] += " (biased)" if _coupling(spec) in BIASED else ""
+                look["label"] += tr(" (biased)") if _coupling(spec) in BIASED else ""
                 line = closed[spec]
                 ax.plot(line.squared_sum, line.value, **look | {"marker": ""})
                 if spec in sampled:
@@ -128,12 +129,16 @@ def draw(table: pd.DataFrame) -> Figure:
             line = closed[BOUND]
             ax.plot(
                 line.squared_sum, line.value, color="black", linestyle=":",
-                label="Theorem 2: bound of orthogonal",
+                label=tr("Theorem 2: bound of orthogonal"),
             )  # fmt: skip
-            ax.set(xscale="log", ylim=(0.0, 1.1), title=f"d = {d}, m = {part.m.iloc[0]}")
+            ax.set(
+                xscale="log",
+                ylim=(0.0, 1.1),
+                title=f"d = {d}, m = {part.m.iloc[0]}",
+            )
             ax.set_xticks([0.1, 1.0, 10.0], ["0.1", "1", "10"])
             ax.set_xlabel("|q + k|²")
-        axes[0].set_ylabel("error² over the Performer's")
+        axes[0].set_ylabel(tr("error² over the Performer's"))
         style.legend(figure, list(axes), columns=2)
     return figure
 
@@ -148,35 +153,53 @@ def caption(table: pd.DataFrame) -> str:
         index="d", columns="name", values="value"
     )
     pairs_at = [
-        f"{row.orthogonal:.3f} and {row.simplex:.3f} at d = {d}" for d, row in at.iterrows()
+        tr(
+            "{orthogonal:.3f} and {simplex:.3f} at d = {d}",
+            orthogonal=row.orthogonal,
+            simplex=row.simplex,
+            d=d,
+        )
+        for d, row in at.iterrows()
     ]
     bounds = [f"{v:.3f}" for v in at[BOUND]]
-    fewer = [f"{row.orthogonal:.3f} and {row.simplex:.3f}" for _, row in few.iterrows()]
+    fewer = [
+        tr("{orthogonal:.3f} and {simplex:.3f}", orthogonal=row.orthogonal, simplex=row.simplex)
+        for _, row in few.iterrows()
+    ]
     least = closed.squared_sum.min()
     near = closed[closed.squared_sum == least].groupby("name").value.median()
-    removed = ", ".join(
-        f"{label} {near[name]:.2g}"
+    removed = tr(", ").join(
+        f"{tr(label)} {near[name]:.2g}"
         for name, label in (
-            ("zero_mean", "zero-mean"),
-            ("antithetic", "antithetic"),
-            ("moment_matched", "moment-matched"),
+            ("zero_mean", mark("zero-mean")),
+            ("antithetic", mark("antithetic")),
+            ("moment_matched", mark("moment-matched")),
         )
     )
     z = _z_scores(table)
-    return (
-        "Mean squared error of m = 2d positive features with coupled frequencies over that of "
-        "independent ones, the Performer. Lines: closed form, variance + bias² (frequencies of "
-        "length √d and moment-matched ones are biased); markers: Monte Carlo, one standard error. "
-        "At |q + k|² = "
-        f"{AT:g} the ratio of orthogonal and of simplex blocks of d is {'; '.join(pairs_at)}; the "
-        f"bound of the Performer's Theorem 2 for orthogonal ones gives {', '.join(bounds)}. With "
-        f"{FEW} features, whatever d, the two are {'; '.join(fewer)}: the gain of orthogonality "
-        "vanishes for a fixed count only. Where |q + k|² is small what counts is which terms of "
-        f"the series are removed: at {least:.2g}, in the median over d, the ratio is {removed}. "
-        "All gains of the unbiased ones vanish as |q + k|² grows; the biased ones fall to 0 there "
-        "because their estimate does: an error of 100 %, where the Performer's is far larger. "
-        f"Largest $|z|$ of a marker: {z.max():.1f} of {len(z)}, in standard errors of the sample, "
-        "which are too small where its tail was not drawn."
+    return tr(
+        "Mean squared error of m = 2d positive features with coupled frequencies over that "
+        "of independent ones, the Performer. Lines: closed form, variance + bias² "
+        "(frequencies of length √d and moment-matched ones are biased); markers: Monte "
+        "Carlo, one standard error. At |q + k|² = {at:g} the ratio of orthogonal and of "
+        "simplex blocks of d is {pairs_at}; the bound of the Performer's Theorem 2 for "
+        "orthogonal ones gives {bounds}. With {few} features, whatever d, the two are "
+        "{fewer}: the gain of orthogonality vanishes for a fixed count only. Where |q + "
+        "k|² is small what counts is which terms of the series are removed: at "
+        "{least:.2g}, in the median over d, the ratio is {removed}. All gains of the "
+        "unbiased ones vanish as |q + k|² grows; the biased ones fall to 0 there because "
+        "their estimate does: an error of 100 %, where the Performer's is far larger. "
+        "Largest $|z|$ of a marker: {z:.1f} of {markers}, in standard errors of the "
+        "sample, which are too small where its tail was not drawn.",
+        at=AT,
+        pairs_at=tr("; ").join(pairs_at),
+        bounds=tr(", ").join(bounds),
+        few=FEW,
+        fewer=tr("; ").join(fewer),
+        least=least,
+        removed=removed,
+        z=z.max(),
+        markers=len(z),
     )
 
 

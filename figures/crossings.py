@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from analysis.regimes import crossings, oracles
 from figures import style
+from figures.language import tr
 from figures.profile import Profile, varied
 
 TITLE = "Crossing temperatures, and the gain of sparse + low-rank"
@@ -89,8 +90,10 @@ def draw(table: pd.DataFrame) -> Figure:
             heights = [y for y in (1, 1.5, 2, 3, 4, 6, 8) if y <= gains.value.max()]
             ax.set_yticks(heights, [f"{y:g}" for y in heights])
             ax.minorticks_off()
-            ax.set(title=f"{budget:g} values a query row", xlabel="temperature t")
-        axes[0, 0].set_ylabel("× below the better single one")
+            ax.set(
+                title=tr("{budget:g} values a query row", budget=budget), xlabel=tr("temperature t")
+            )
+        axes[0, 0].set_ylabel(tr("× below the better single one"))
         style.legend(figure, list(axes.flat), columns=4)
     return figure
 
@@ -103,17 +106,26 @@ def caption(table: pd.DataFrame) -> str:
     for name in found.input.unique():
         rows = wide.loc[name].sort_index()
         crosses = [
-            f"t = {row.crossing:.2f} (entropy {row.entropy:.3f}) " if row.crossing > 0 else "– "
+            tr(
+                "t = {crossing:.2f} (entropy {entropy:.3f}) ",
+                crossing=row.crossing,
+                entropy=row.entropy,
+            )
+            if row.crossing > 0
+            else "– "
             for row in rows.itertuples()
         ]
         each = [f"{c}{gain:.2f}×" for c, gain in zip(crosses, rows.largest_gain)]
-        parts.append(f"{name}: {', '.join(each)}")
-    budgets = ", ".join(f"{b:g}" for b in sorted(found.budget.unique()))
-    return (
-        "How many times the error of the best found sparse + low-rank matrix is below the better "
-        "of the best sparse and the best low-rank one, at equal stored values a query row; "
-        "relative Frobenius error of row-normalised attention, "
-        f"l = {int(table.l.max())}. Ticks below: where the errors of the two single classes cross. "
-        "Crossings, with the row entropy there over its largest value, and largest gains on this "
-        f"grid of temperatures at {budgets} values: {'; '.join(parts)}."
+        parts.append(f"{name}: {tr(', ').join(each)}")
+    budgets = tr(", ").join(f"{b:g}" for b in sorted(found.budget.unique()))
+    return tr(
+        "How many times the error of the best found sparse + low-rank matrix is below the "
+        "better of the best sparse and the best low-rank one, at equal stored values a "
+        "query row; relative Frobenius error of row-normalised attention, l = {l}. Ticks "
+        "below: where the errors of the two single classes cross. Crossings, with the row "
+        "entropy there over its largest value, and largest gains on this grid of "
+        "temperatures at {budgets} values: {parts}.",
+        l=int(table.l.max()),
+        budgets=budgets,
+        parts=tr("; ").join(parts),
     )

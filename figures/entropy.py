@@ -13,6 +13,7 @@ from analysis.metrics import compare
 from approx import parse
 from approx.base import Approximation
 from figures import style
+from figures.language import tr
 from figures.profile import Profile, varied
 
 TITLE = "Error against the entropy of attention at equal budget"
@@ -84,10 +85,10 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set_axis_off()
         for column in range(columns):
             last = max(i for i in range(column, len(names), columns))
-            axes.flat[last].set_xlabel("row entropy / ln l")
+            axes.flat[last].set_xlabel(tr("row entropy / ln l"))
             axes.flat[last].tick_params(labelbottom=True)
         for ax in axes[:, 0]:
-            ax.set_ylabel("relative error")
+            ax.set_ylabel(tr("relative error"))
         style.legend(figure, list(axes.flat))
     return figure
 
@@ -109,19 +110,35 @@ def caption(table: pd.DataFrame) -> str:
         one = one.droplevel("input").sort_index()
         sparse = one.index[one["largest"] < one["truncated_svd"]]
         gain = (one[["largest", "truncated_svd"]].min(axis=1) / one["godec"]).sort_values()
-        until = f"up to {sparse.max():g}" if len(sparse) else "nowhere"
-        parts.append(f"{name} {until}, {gain.iloc[-1]:.2f}× at {gain.index[-1]:g}")
+        until = tr("up to {entropy:g}", entropy=sparse.max()) if len(sparse) else tr("nowhere")
+        parts.append(
+            tr(
+                "{name} {until}, {gain:.2f}× at {entropy:g}",
+                name=name,
+                until=until,
+                gain=gain.iloc[-1],
+                entropy=gain.index[-1],
+            )
+        )
     lost = int((wide["positive"] > wide["uniform"]).sum())
     ratio = float((wide["positive"] / wide["uniform"]).median())
     better = int((wide["scatterbrain"] < wide[["positive", "top_k"]].min(axis=1)).sum())
     wins = int((wide["scatterbrain"] < wide[["largest", "truncated_svd"]].min(axis=1)).sum())
-    return (
-        f"Relative Frobenius error of row-normalised attention at l/{SHARE} stored values a query "
-        f"row, l = {int(table.l.max())}, against the mean row entropy over ln l; the temperature "
-        "is what it takes. Medians over trials; top-k and the window are normalised over what they "
-        "keep. Where the largest entries are better than the truncated SVD, and the largest gain "
-        f"of both together over the better of the two: {'; '.join(parts)}. The Performer is above "
-        f"uniform attention in {lost} of {len(wide)} places (median ratio {ratio:.3g}). "
-        "Scatterbrain is below the better of Performer and top-k at the same budget in "
-        f"{better}, below the better oracle of a single class in {wins}."
+    return tr(
+        "Relative Frobenius error of row-normalised attention at l/{share} stored values a "
+        "query row, l = {l}, against the mean row entropy over ln l; the temperature is "
+        "what it takes. Medians over trials; top-k and the window are normalised over what "
+        "they keep. Where the largest entries are better than the truncated SVD, and the "
+        "largest gain of both together over the better of the two: {parts}. The Performer "
+        "is above uniform attention in {lost} of {places} places (median ratio "
+        "{ratio:.3g}). Scatterbrain is below the better of Performer and top-k at the same "
+        "budget in {better}, below the better oracle of a single class in {wins}.",
+        share=SHARE,
+        l=int(table.l.max()),
+        parts=tr("; ").join(parts),
+        lost=lost,
+        places=len(wide),
+        ratio=ratio,
+        better=better,
+        wins=wins,
     )

@@ -21,6 +21,7 @@ from approx.random_features.positive import Positive
 from approx.scatterbrain import Scatterbrain
 from approx.sparse.lsh import LSH
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row
 
 TITLE = "Error of one entry against q·k"
@@ -35,12 +36,12 @@ SAMPLED = (-0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75)  # cosines
 TIMES = 2  # draws of the profile
 BELIEVED = 0.1  # relative standard error, in closed form
 LOOKS = {
-    "lsh": ("LSH alone (Reformer in the paper)", style.PALETTE[6], "-", "^"),
+    "lsh": (mark("LSH alone (Reformer in the paper)"), style.PALETTE[6], "-", "^"),
     "performer": ("Performer", style.PALETTE[0], "-", "o"),
-    "hyperbolic": ("hyperbolic features", style.PALETTE[0], "--", "v"),
-    "scatterbrain": ("Scatterbrain: Performer + LSH", style.PALETTE[4], "-", "D"),
+    "hyperbolic": (mark("hyperbolic features"), style.PALETTE[0], "--", "v"),
+    "scatterbrain": (mark("Scatterbrain: Performer + LSH"), style.PALETTE[4], "-", "D"),
     "scatterbrain_hyperbolic": (
-        "Scatterbrain: hyperbolic features + LSH", style.PALETTE[4], "--", "s",
+        mark("Scatterbrain: hyperbolic features + LSH"), style.PALETTE[4], "--", "s",
     ),
 }  # fmt: skip
 PLAIN = ("performer", "hyperbolic")  # without LSH
@@ -219,15 +220,15 @@ def draw(table: pd.DataFrame) -> Figure:
                 ax.minorticks_off()
                 if row == 0:
                     ax.set_title(f"|q| = |k| = {norm:g}")
-            joined = "one hash" if hashes == 1 else f"{hashes} hashes"
-            axes[row, 0].set_ylabel(f"{joined} a round\nmean squared error")
+            joined = tr("one hash") if hashes == 1 else tr("{hashes} hashes", hashes=hashes)
+            axes[row, 0].set_ylabel(tr("{joined} a round\nmean squared error", joined=joined))
         coded, exact, collision, split = axes[-1]
         _lines(coded, table, "published_mse")
         _lines(exact, table, "corrected_mse")
-        for ax, title in ((coded, "as published"), (exact, "same, right formulas")):
+        for ax, title in ((coded, tr("as published")), (exact, tr("same, right formulas"))):
             ax.set(yscale="log", ylim=(1e-5, 20), title=title)
             ax.minorticks_off()
-        coded.set_ylabel(f"{PUBLISHED} hashes a round\nmean squared error")
+        coded.set_ylabel(tr("{published} hashes a round\nmean squared error", published=PUBLISHED))
         _probabilities(collision, table)
         _parts(split, table)
         for ax in axes[-2:].flat:
@@ -241,7 +242,7 @@ def _lines(ax: Axes, table: pd.DataFrame, metric: str) -> None:
         part = table[(table.curve == curve) & (table.metric == metric)]
         below = curve in PLAIN  # a wider line, seen where Scatterbrain's is on top of it
         look: dict[str, Any] = {"linewidth": 2.6, "alpha": 0.6} if below else {"linewidth": 1.2}
-        ax.plot(part.logit, part.value, color=colour, linestyle=line, label=label, **look)
+        ax.plot(part.logit, part.value, color=colour, linestyle=line, label=tr(label), **look)
 
 
 def _dots(ax: Axes, table: pd.DataFrame) -> None:
@@ -270,28 +271,43 @@ def _probabilities(ax: Axes, table: pd.DataFrame) -> None:
         part = table[(table.metric == "collision") & (table.hashes == hashes)]
         ax.plot(part.logit, part.value, color=shade, label=f"{hashes}")
     part = table[table.metric == "published_collision"]
-    ax.plot(part.logit, part.value, color="black", linestyle=":", label=f"{PUBLISHED}, coded")
-    ax.set(title="P[collision]", ylim=(0, 1.05))
+    ax.plot(
+        part.logit,
+        part.value,
+        color="black",
+        linestyle=":",
+        label=tr("{published}, coded", published=PUBLISHED),
+    )
+    ax.set(title=tr("P[collision]"), ylim=(0, 1.05))
     small: dict[str, Any] = {"fontsize": 6.5, "title_fontsize": 6.5, "borderaxespad": 0.1}
-    ax.legend(loc="upper left", title="hashes", handlelength=1.4, **small)
+    ax.legend(loc="upper left", title=tr("hashes"), handlelength=1.4, **small)
 
 
 def _parts(ax: Axes, table: pd.DataFrame) -> None:
-    for metric, line, label in (("bias_squared", "-", "bias²"), ("variance", "--", "variance")):
+    for metric, line, label in (
+        ("bias_squared", "-", mark("bias²")),
+        ("variance", "--", mark("variance")),
+    ):
         for hashes, shade in _shades().items():
             part = table[(table.metric == metric) & (table.hashes == hashes)]
             first = hashes == HASHES[0]
             ax.plot(
-                part.logit, part.value, color=shade, linestyle=line, label=label if first else None
+                part.logit,
+                part.value,
+                color=shade,
+                linestyle=line,
+                label=tr(label) if first else None,
             )
-    ax.set(title="error of LSH alone", ylabel=r"over $e^{2q\cdot k}$", ylim=(0, 1.05))
+    ax.set(title=tr("error of LSH alone"), ylabel=tr(r"over $e^{2q\cdot k}$"), ylim=(0, 1.05))
     ax.legend(loc="center left", fontsize=6.5, handlelength=1.8, borderaxespad=0.1)
 
 
 def caption(table: pd.DataFrame) -> str:
     """Return what the figure shows, with the numbers of its table."""
     at = table.set_index(["metric", "curve", "norm", "hashes", "logit"]).value.sort_index()
-    factors = ", ".join(f"{at['factor', 'hyperbolic', UNIT, 0, x]:.3f}" for x in (-1.0, 0.0, 1.0))
+    factors = tr(", ").join(
+        f"{at['factor', 'hyperbolic', UNIT, 0, x]:.3f}" for x in (-1.0, 0.0, 1.0)
+    )
     coded = at["published_factor", "hyperbolic", UNIT, 0, 0.0]
     logits = [0.5, 0.8, 0.9, 0.95]
     dots = table[(table.norm == UNIT) & (table.curve == "lsh")]
@@ -301,23 +317,38 @@ def caption(table: pd.DataFrame) -> str:
             ("published_collision", PUBLISHED), ("collision", PUBLISHED), ("collision", HASHES[0]),
         )
     ]  # fmt: skip
-    old, exact, one = (", ".join(f"{v:.2g}" for v in values) for values in p)
+    old, exact, one = (tr(", ").join(f"{v:.2g}" for v in values) for values in p)
     gains = [_gain(table, norm) for norm in NORMS]
     z, hollow = z_scores(table), int((table[table.metric == "believable"].value == 0).sum())
-    return (
-        f"Mean squared error of the estimate of exp(q·k), not normalised, d = {D}, m = {M} "
-        f"columns of features, {ROUNDS} rounds of cross-polytope hashes of q and k as they are. "
-        "Lines: closed form; LSH alone has (1 − p)e^{2q·k}, Scatterbrain 1 − p of the error of its "
-        "features. Markers: Monte Carlo with one standard error, hollow where that, in closed "
-        f"form, is above {BELIEVED:.0%}: {hollow} of {hollow + len(z)}; largest $|z|$ of the "
-        f"others {z.max():.1f}. Performer features have the smaller error than LSH alone (one hash "
-        f"a round) on {', '.join(f'{g:.0%}' for g in gains)} of the range at |q| = |k| = "
-        f"{', '.join(f'{n:g}' for n in NORMS)}. Last row: the published script takes the factor of "
-        f"hyperbolic features for the constant {coded:.3f} (exact: {factors} at q·k = −1, 0, 1), "
-        f"and a number of buckets, {PUBLISHED}, for the hashes of a round: its p is {old} at "
-        f"q·k = {', '.join(f'{x:g}' for x in logits)}, where the exact one is {exact}, "
-        f"and {one} with one hash. With {PUBLISHED} hashes LSH is all bias but for the nearest "
-        "pairs."
+    return tr(
+        "Mean squared error of the estimate of exp(q·k), not normalised, d = {d}, m = {m} "
+        "columns of features, {rounds} rounds of cross-polytope hashes of q and k as they "
+        "are. Lines: closed form; LSH alone has (1 − p)e^{{2q·k}}, Scatterbrain 1 − p of "
+        "the error of its features. Markers: Monte Carlo with one standard error, hollow "
+        "where that, in closed form, is above {believed:.0%}: {hollow} of {markers}; "
+        "largest $|z|$ of the others {z:.1f}. Performer features have the smaller "
+        "error than LSH alone (one hash a round) on {gains} of the range at |q| = |k| = "
+        "{norms}. Last row: the published script takes the factor of hyperbolic features "
+        "for the constant {coded:.3f} (exact: {factors} at q·k = −1, 0, 1), and a number "
+        "of buckets, {published}, for the hashes of a round: its p is {old} at q·k = "
+        "{logits}, where the exact one is {exact}, and {one} with one hash. With "
+        "{published} hashes LSH is all bias but for the nearest pairs.",
+        d=D,
+        m=M,
+        rounds=ROUNDS,
+        believed=BELIEVED,
+        hollow=hollow,
+        markers=hollow + len(z),
+        z=z.max(),
+        gains=tr(", ").join(f"{g:.0%}" for g in gains),
+        norms=tr(", ").join(f"{n:g}" for n in NORMS),
+        coded=coded,
+        factors=factors,
+        published=PUBLISHED,
+        old=old,
+        logits=tr(", ").join(f"{x:g}" for x in logits),
+        exact=exact,
+        one=one,
     )
 
 

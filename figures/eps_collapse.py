@@ -19,6 +19,7 @@ from approx.base import Approximation
 from approx.checks import Array
 from approx.random_features.positive import Positive
 from figures import style
+from figures.language import tr
 from figures.profile import Profile, Row
 
 TITLE = "Where eps makes attention uniform"
@@ -99,15 +100,19 @@ def draw(table: pd.DataFrame) -> Figure:
         left.grid(False)
         left.set(
             xscale="log", yscale="log", ylim=_edges(wide.index)[[0, -1]], ylabel="eps",
-            title="concentration over that of exact attention",
+            title=tr("concentration over that of exact attention"),
         )  # fmt: skip
         figure.colorbar(mesh, ax=left, extend="max")
         exactly = values[values.method == "exact"]
-        right.plot(exactly.temperature, exactly.value, color="black", label="exact attention")
+        right.plot(exactly.temperature, exactly.value, color="black", label=tr("exact attention"))
         shades = colormaps["plasma"](np.linspace(0.45, 0.8, len(SHOWN)))
-        looks = [style.look(f"positive(m={M})") | {"label": "positive features, eps = 0"}]
+        looks = [style.look(f"positive(m={M})") | {"label": tr("positive features, eps = 0")}]
         looks += [
-            {"color": c, "marker": marker, "label": f"positive features, eps = {style.power(eps)}"}
+            {
+                "color": c,
+                "marker": marker,
+                "label": tr("positive features, eps = {eps}", eps=style.power(eps)),
+            }
             for eps, c, marker in zip(SHOWN, shades, ("s", "^"))
         ]
         for eps, look in zip((0.0, *SHOWN), looks):
@@ -115,9 +120,9 @@ def draw(table: pd.DataFrame) -> Figure:
             right.errorbar(
                 part.temperature, part.value, part.stderr, capsize=1.5, markersize=3, **look
             )
-        right.set(xscale="log", ylim=(-0.02, 1.02), title="concentration of the rows")
+        right.set(xscale="log", ylim=(-0.02, 1.02), title=tr("concentration of the rows"))
         for ax in (left, right):
-            ax.set_xlabel("temperature t")
+            ax.set_xlabel(tr("temperature t"))
             ax.set_xticks([1 / 16, 0.25, 1, 4], ["1/16", "¼", "1", "4"])
             ax.minorticks_off()
         style.legend(figure, [left, right], columns=3)
@@ -140,19 +145,34 @@ def caption(table: pd.DataFrame) -> str:
     sentences = []
     for eps in SHOWN:
         gone = wide.index[wide[eps] < COLLAPSED]
-        seen = f"t = {gone.max():.2g}" if len(gone) else "none of these t"
+        seen = f"t = {gone.max():.2g}" if len(gone) else tr("none of these t")
         sentences.append(
-            f"at eps = {style.power(eps)} up to {seen}, where exact rows have "
-            f"{exactly.get(gone.max(), np.nan):.2f} (dashed line: {half / math.log(1 / eps):.2g})"
+            tr(
+                "at eps = {eps} up to {seen}, where exact rows have {exactly:.2f} (dashed line: "
+                "{half:.2g})",
+                eps=style.power(eps),
+                seen=seen,
+                exactly=exactly.get(gone.max(), np.nan),
+                half=half / math.log(1 / eps),
+            )
         )
     cold = wide.index.min()
-    return (
-        "Positive features to which eps is added after only max(ω·x) was subtracted, as in public "
-        "code. Concentration is 1 − entropy/ln l of the normalised rows, 0 for uniform attention; "
-        f"d = {D}, l = {COUNT}, m = {M}. Below {COLLAPSED:.0%} of the true concentration: "
-        f"{'; '.join(sentences)}. On the dashed line even the largest feature of a typical row is "
-        f"at eps; most are far smaller, so the collapse comes earlier. At t = {cold:.2g} the ratio "
-        "is "
-        + ", ".join(f"{wide.loc[cold, e]:.2g} at eps = {style.power(e)}" for e in (0.0, *SHOWN))
-        + ": the collapse hides the variance of the estimator, it does not remove it."
+    return tr(
+        "Positive features to which eps is added after only max(ω·x) was subtracted, as in "
+        "public code. Concentration is 1 − entropy/ln l of the normalised rows, 0 for "
+        "uniform attention; d = {d}, l = {count}, m = {m}. Below {collapsed:.0%} of "
+        "the true concentration: {sentences}. On the dashed line even the largest feature "
+        "of a typical row is at eps; most are far smaller, so the collapse comes earlier. "
+        "At t = {cold:.2g} the ratio is {ratios}: the collapse hides the variance of the "
+        "estimator, it does not remove it.",
+        d=D,
+        count=COUNT,
+        m=M,
+        collapsed=COLLAPSED,
+        sentences=tr("; ").join(sentences),
+        cold=cold,
+        ratios=tr(", ").join(
+            tr("{ratio:.2g} at eps = {eps}", ratio=wide.loc[cold, e], eps=style.power(e))
+            for e in (0.0, *SHOWN)
+        ),
     )

@@ -7,11 +7,12 @@ from matplotlib.figure import Figure
 
 from analysis import regimes
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile
 
 TITLE = "Error against temperature at equal budget"
 SPACES = {"kernel": "kernel_relative_frobenius", "attention": "attention_relative_frobenius"}
-NAMES = {"kernel": "exp(q·k)", "attention": "row-normalised attention"}
+NAMES = {"kernel": "exp(q·k)", "attention": mark("row-normalised attention")}
 FLOOR, CEILING = 1e-4, 10.0
 
 RUNNABLE = (
@@ -82,10 +83,10 @@ def draw(table: pd.DataFrame) -> Figure:
                 ax.set_xticks(sorted(table.temperature.unique()), minor=False)
                 ax.set_xticklabels([f"{t:g}" for t in sorted(table.temperature.unique())])
                 ax.minorticks_off()
-                ax.set_title(f"{name}: {NAMES[space]}")
+                ax.set_title(tr("{name}: {space}", name=name, space=tr(NAMES[space])))
                 if row == len(inputs) - 1:
-                    ax.set_xlabel("temperature t")
-            axes[row, 0].set_ylabel("relative Frobenius error")
+                    ax.set_xlabel(tr("temperature t"))
+            axes[row, 0].set_ylabel(tr("relative Frobenius error"))
         style.legend(figure, list(axes.flat))
     return figure
 
@@ -104,16 +105,31 @@ def caption(table: pd.DataFrame) -> str:
     found = crossings(table, "attention")
     parts = []
     for row in found.to_dict("records"):
-        where = f"cross at t ≈ {row['crossing']:.2f}" if row["crossing"] > 0 else "do not cross"
+        where = (
+            tr("cross at t ≈ {crossing:.2f}", crossing=row["crossing"])
+            if row["crossing"] > 0
+            else tr("do not cross")
+        )
         parts.append(
-            f"{row['input']}: sparse and low-rank oracles {where}, both together are up to "
-            f"{row['gain']:.2f}× below the better of the two (t = {row['gain_temperature']:g})"
+            tr(
+                "{input}: sparse and low-rank oracles {where}, both together are up to {gain:.2f}× "
+                "below the better of the two (t = {gain_temperature:g})",
+                input=row["input"],
+                where=where,
+                gain=row["gain"],
+                gain_temperature=row["gain_temperature"],
+            )
         )
     off = table[(table.metric == SPACES["kernel"])].groupby(["method"]).value.max()
     beyond = [style.look(s)["label"] for s in style.order(off[off > CEILING].index.tolist())]
-    above = f" Above the axis in places: {', '.join(beyond)}." if beyond else ""
-    return (
-        f"Relative Frobenius error at {budget:g} stored values a query row; medians over trials, "
-        f"bands from least to greatest; a support alone is normalised over itself. "
-        f"Row-normalised: {'; '.join(parts)}.{above}"
+    above = (
+        tr(" Above the axis in places: {beyond}.", beyond=tr(", ").join(beyond)) if beyond else ""
+    )
+    return tr(
+        "Relative Frobenius error at {budget:g} stored values a query row; medians over "
+        "trials, bands from least to greatest; a support alone is normalised over itself. "
+        "Row-normalised: {parts}.{above}",
+        budget=budget,
+        parts=tr("; ").join(parts),
+        above=above,
     )

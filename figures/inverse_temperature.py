@@ -14,6 +14,7 @@ from analysis.moments import monte_carlo
 from analysis.sweep import seed_sequence
 from approx import Method, parse
 from figures import style
+from figures.language import tr
 from figures.profile import Profile, Row
 
 TITLE = "Log variance against inverse temperature"
@@ -95,7 +96,7 @@ def draw(table: pd.DataFrame) -> Figure:
             part = line[line.method == spec]
             look = style.look(spec) | {"markevery": (2 * place, 10)}
             axes[0].plot(1 / part.temperature, part.value, **look)
-        axes[0].set_title("closed form")
+        axes[0].set_title(tr("closed form"))
         for ax, spec in zip(axes[1:], specs):
             look = style.look(spec) | {"label": None}
             part = line[line.method == spec]
@@ -114,9 +115,9 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax in axes:
             ax.set_ylim(-9.5, 8)
         for ax in axes[3:]:
-            ax.set_xlabel("inverse temperature 1/t")
+            ax.set_xlabel(tr("inverse temperature 1/t"))
         for ax in axes[::3]:
-            ax.set_ylabel("ln relative variance")
+            ax.set_ylabel(tr("ln relative variance"))
         style.legend(figure, axes, columns=3)
     return figure
 
@@ -137,14 +138,23 @@ def caption(table: pd.DataFrame) -> str:
     believed = sampled[sampled.believable == 1.0]
     coldest = believed.loc[first].index.min() if first in believed.index else np.nan
     worst = sampled.loc[first].sort_index().iloc[0]
-    return (
-        "ln of the relative variance of one estimate against 1/t, for a pair of Gaussian q, k at "
-        f"d = {D} with median $|q+k|^2$ = {per:.2g}/t, m = {M} columns. Lines: closed form; bands: "
-        "Monte Carlo, two standard errors of the sample variance; hollow markers: not to be "
-        f"believed. Positive features end as a straight line of slope {slope:.2g}. At t = "
-        f"{cold:g}: {', '.join(values)}. A sample of positive features is believable down to "
-        f"t = {coldest:.2g}; at t = {sampled.loc[first].index.min():g} it gives "
-        f"{worst.sampled_log_variance:.1f}."
+    return tr(
+        "ln of the relative variance of one estimate against 1/t, for a pair of Gaussian "
+        "q, k at d = {d} with median $|q+k|^2$ = {per:.2g}/t, m = {m} columns. Lines: "
+        "closed form; bands: Monte Carlo, two standard errors of the sample variance; "
+        "hollow markers: not to be believed. Positive features end as a straight line of "
+        "slope {slope:.2g}. At t = {cold:g}: {values}. A sample of positive features is "
+        "believable down to t = {coldest:.2g}; at t = {t:g} it gives "
+        "{sampled_log_variance:.1f}.",
+        d=D,
+        per=per,
+        m=M,
+        slope=slope,
+        cold=cold,
+        values=tr(", ").join(values),
+        coldest=coldest,
+        t=sampled.loc[first].index.min(),
+        sampled_log_variance=worst.sampled_log_variance,
     )
 
 

@@ -13,6 +13,7 @@ from analysis.describe import weight_statistics
 from analysis.inputs import Inputs
 from approx import exact
 from figures import style
+from figures.language import tr
 from figures.profile import Profile, Row, first
 
 TITLE = "The gradient of softmax against temperature"
@@ -67,15 +68,15 @@ def draw(table: pd.DataFrame) -> Figure:
                     markerfacecolor=colour if scaled else "none",
                     label=f"q·k/(t√d), d = {d}" if scaled else f"q·k/t, d = {d}",
                 )  # fmt: skip
-        left.set(xscale="log", xlabel="temperature t", ylabel="‖∂ softmax/∂ logits‖")
-        left.set_title("Gaussian inputs")
+        left.set(xscale="log", xlabel=tr("temperature t"), ylabel=tr("‖∂ softmax/∂ logits‖"))
+        left.set_title(tr("Gaussian inputs"))
         others = norms[norms.input != "gaussian"].groupby("input", sort=False)
         for style_, (name, part) in zip(LINES, others):
             right.plot(
                 part.temperature, part.value, color="0.2", linestyle=style_, marker=".",
                 label=str(name),
             )  # fmt: skip
-        right.set(xscale="log", xlabel="temperature t", title="the other inputs, q·k/(t√d)")
+        right.set(xscale="log", xlabel=tr("temperature t"), title=tr("the other inputs, q·k/(t√d)"))
         for ax in (left, right):
             ax.axvline(1, color="0.7", linewidth=0.8)
             ax.set_ylim(bottom=0)
@@ -95,18 +96,37 @@ def caption(table: pd.DataFrame) -> str:
     part = table[table.metric == "jacobian_norm"]
     for name, one in part[part.scaled].groupby("input", sort=False):
         if name == "gaussian":
-            one, name = one[one.d == 64], "gaussian, d = 64,"
+            one, name = one[one.d == 64], tr("gaussian, d = 64,")
         best = one.sort_values("value").iloc[-1]
-        peaks.append(f"{name} {best.value:.2f} at t = {best.temperature:g}")
+        peaks.append(
+            tr(
+                "{name} {best:.2f} at t = {temperature:g}",
+                name=name,
+                best=best.value,
+                temperature=best.temperature,
+            )
+        )
     n = int(table.n.max())
-    return (
-        f"Mean over queries of the Frobenius norm of diag(p) − p pᵀ, n = l = {n}; ½ is the most it "
-        f"can be (two equal weights), √(1/l − 1/l²) = {math.sqrt(1 / n - 1 / n**2):.3f} the value "
-        f"at uniform attention, 0 that of a single key. Divided by √d the curves of all widths "
-        f"nearly agree ({min(scaled):.3f} to {max(scaled):.3f} at t = 1). Without it (dashed) the "
-        f"curve moves by √d: at t = 1 the mean is {norm[False, small, 1.0]:.3f} at d = {small} and "
-        f"{norm[False, large, 1.0]:.3f} at d = {large}, where the largest weight is {weight:.2f} "
-        f"on average and half of the queries have a norm below {median[1]:.3f} "
-        f"({median[0]:.3f} at d = {small}). Larger logits do not only make gradients vanish: the "
-        f"mean peaks in between ({'; '.join(peaks)})."
+    return tr(
+        "Mean over queries of the Frobenius norm of diag(p) − p pᵀ, n = l = {n}; ½ is the "
+        "most it can be (two equal weights), √(1/l − 1/l²) = {uniform:.3f} the value at "
+        "uniform attention, 0 that of a single key. Divided by √d the curves of all widths "
+        "nearly agree ({least:.3f} to {most:.3f} at t = 1). Without it "
+        "(dashed) the curve moves by √d: at t = 1 the mean is {norm:.3f} at d = {small} "
+        "and {norm_large:.3f} at d = {large}, where the largest weight is {weight:.2f} on "
+        "average and half of the queries have a norm below {median_large:.3f} "
+        "({median_small:.3f} at d = {small}). Larger logits do not only make gradients "
+        "vanish: the mean peaks in between ({peaks}).",
+        n=n,
+        uniform=math.sqrt(1 / n - 1 / n**2),
+        least=min(scaled),
+        most=max(scaled),
+        norm=norm[False, small, 1.0],
+        small=small,
+        norm_large=norm[False, large, 1.0],
+        large=large,
+        weight=weight,
+        median_large=median[1],
+        median_small=median[0],
+        peaks=tr("; ").join(peaks),
     )

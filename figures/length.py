@@ -15,6 +15,7 @@ from analysis.sweep import seed_sequence
 from approx import exact
 from approx.attention import log_length_scale
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row, first
 
 TITLE = "Entropy, sparsity and the largest weight against length and temperature"
@@ -29,8 +30,12 @@ SCALES = {
     "sqrt_log": ("β ∝ √log n", style.PALETTE[1], "s"),
     "log": ("β ∝ log n", style.PALETTE[2], "^"),
 }
-METRICS = {"entropy": "entropy / ln n", "largest_weight": "largest weight", "sparsity": "S*₁₂"}
-ABOVE = METRICS | {"entropy": "entropy deficit ln n − H"}
+METRICS = {
+    "entropy": mark("entropy / ln n"),
+    "largest_weight": mark("largest weight"),
+    "sparsity": "S*₁₂",
+}
+ABOVE = METRICS | {"entropy": mark("entropy deficit ln n − H")}
 INPUTS = ("-", "--", ":", "-.", (0, (3, 1, 1, 1)))
 
 
@@ -101,7 +106,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     above.plot(part.index, predicted, color="0.3", lw=0.8)
                 else:
                     above.plot(part.index, part[metric], **look)
-            above.set(xscale="log", xlabel="n", title=ABOVE[metric])
+            above.set(xscale="log", xlabel="n", title=tr(ABOVE[metric]))
             if metric == "largest_weight":
                 above.set_yscale("log")
             else:
@@ -115,7 +120,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     y.temperature, y.value / unit, color="0.2", linestyle=line, marker=".",
                     label=str(head),
                 )  # fmt: skip
-            below.set(xscale="log", xlabel="temperature", title=label, ylim=(0, 1.03))
+            below.set(xscale="log", xlabel=tr("temperature"), title=tr(label), ylim=(0, 1.03))
             below.minorticks_off()
             ticks = sorted(by_temperature.temperature.unique())
             below.set_xticks(ticks, [f"{t:g}" for t in ticks])
@@ -137,18 +142,38 @@ def caption(table: pd.DataFrame) -> str:
     largest = warm[warm.metric == "largest_weight"].pivot_table(
         index="input", columns="temperature", values="value", sort=False
     )
-    heads = "; ".join(
-        f"{name} {row[ends[0]]:.2g} to {row[ends[1]]:.2g}" for name, row in largest.iterrows()
+    heads = tr("; ").join(
+        tr(
+            "{name} {number:.2g} to {hottest:.2g}",
+            name=name,
+            number=row[ends[0]],
+            hottest=row[ends[1]],
+        )
+        for name, row in largest.iterrows()
     )
-    return (
-        f"Above: rows of n iid Gaussian logits of standard deviation β, means of {ROWS} rows; thin "
-        f"lines are β²/2. At β = 1 softmax does not get sparser with length: the deficit "
-        f"ln n − H stays between {min(deficits):.3f} and {max(deficits):.3f} (½ predicted) and "
-        f"the index S*₁₂ = l₁/(l₂√n), 1 for equal weights and 1/√n for a single one, goes from "
-        f"{dense[0]:.3f} to {dense[1]:.3f} (e^(−1/2) = {math.exp(-0.5):.3f}), while the "
-        f"largest weight falls from {weight[0]:.2g} to {weight[1]:.2g}. With β ∝ log n, equal "
-        f"to 1 at n = {BASE}, entropy grows by {slope:.2f} per unit of ln n instead of 1: more "
-        f"slowly, not invariant. Below: exact attention of the inputs, means over "
-        f"{int(warm.n.max())} queries; the largest weight from t = {ends[0]:g} to t = {ends[1]:g}: "
-        f"{heads}."
+    return tr(
+        "Above: rows of n iid Gaussian logits of standard deviation β, means of {rows} "
+        "rows; thin lines are β²/2. At β = 1 softmax does not get sparser with length: the "
+        "deficit ln n − H stays between {least_deficit:.3f} and {most_deficit:.3f} (½ "
+        "predicted) and the index S*₁₂ = l₁/(l₂√n), 1 for equal weights and 1/√n for a "
+        "single one, goes from {dense_first:.3f} to {dense:.3f} (e^(−1/2) = {exp:.3f}), "
+        "while the largest weight falls from {weight_first:.2g} to {weight:.2g}. With β ∝ "
+        "log n, equal to 1 at n = {base}, entropy grows by {slope:.2f} per unit of ln n "
+        "instead of 1: more slowly, not invariant. Below: exact attention of the inputs, "
+        "means over {n} queries; the largest weight from t = {first:g} to t = "
+        "{ends:g}: {heads}.",
+        rows=ROWS,
+        least_deficit=min(deficits),
+        most_deficit=max(deficits),
+        dense_first=dense[0],
+        dense=dense[1],
+        exp=math.exp(-0.5),
+        weight_first=weight[0],
+        weight=weight[1],
+        base=BASE,
+        slope=slope,
+        n=int(warm.n.max()),
+        first=ends[0],
+        ends=ends[1],
+        heads=heads,
     )

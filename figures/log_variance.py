@@ -15,6 +15,7 @@ from analysis.inputs import Inputs
 from approx import parse
 from approx.checks import Array
 from figures import style
+from figures.language import tr
 from figures.profile import Profile, Row
 
 TITLE = "Log variance of random features against the norm of q and k"
@@ -84,10 +85,10 @@ def draw(table: pd.DataFrame) -> Figure:
                 ax.plot(line.norm, line.value, **look)
             ax.axvline(table.d.iloc[0] ** 0.25, color="0.5", linewidth=0.8)
             ax.axhline(0.0, color="0.5", linewidth=0.8)
-            ax.set(xscale="log", ylim=(-15, 30), title=name, xlabel="norm of q and of k")
+            ax.set(xscale="log", ylim=(-15, 30), title=name, xlabel=tr("norm of q and of k"))
             ax.set_xticks([0.25, 0.5, 1, 2, 4], ["¼", "½", "1", "2", "4"])
             ax.minorticks_off()
-        axes[0].set_ylabel("mean ln relative variance")
+        axes[0].set_ylabel(tr("mean ln relative variance"))
         style.legend(figure, list(axes), columns=3)
     return figure
 
@@ -109,14 +110,28 @@ def caption(table: pd.DataFrame) -> str:
         first = low[low.input == name]
         small = first.loc[first.value.idxmin()]
         sentences.append(
-            f"{name}: {style.label(best.method)} with {best.value:.1f} against {positive:.1f} of "
-            f"Performer features (one curve with: {', '.join(others) or 'none'}); "
-            f"at {norms.min():g}, {style.label(small.method)} with {small.value:.1f}"
+            tr(
+                "{name}: {method} with {best:.1f} against {positive:.1f} of Performer features "
+                "(one curve with: {others}); at {least_norm:g}, {small_method} with {small:.1f}",
+                name=name,
+                method=style.label(best.method),
+                best=best.value,
+                positive=positive,
+                others=tr(", ").join(others) or tr("none"),
+                least_norm=norms.min(),
+                small_method=style.label(small.method),
+                small=small.value,
+            )
         )
-    return (
-        f"Mean over all pairs of ln(relative variance) in closed form, every family with {M} "
-        f"columns, against the root-mean-square norm of q and k at d = {d}. Vertical line: norm "
-        f"d^¼^ = {typical:.2g}, that of scaled dot-product attention on entries of variance 1; "
-        f"horizontal line: a standard deviation of 100 %. Lowest at norm {at:.2g}: "
-        f"{'. '.join(sentences)}."
+    return tr(
+        "Mean over all pairs of ln(relative variance) in closed form, every family with "
+        "{m} columns, against the root-mean-square norm of q and k at d = {d}. Vertical "
+        "line: norm d^¼^ = {typical:.2g}, that of scaled dot-product attention on entries "
+        "of variance 1; horizontal line: a standard deviation of 100 %. Lowest at norm "
+        "{at:.2g}: {sentences}.",
+        m=M,
+        d=d,
+        typical=typical,
+        at=at,
+        sentences=tr(". ").join(sentences),
     )

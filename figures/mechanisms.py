@@ -15,6 +15,7 @@ from analysis.inputs import Inputs
 from approx import parse
 from approx.base import Method
 from figures import style
+from figures.language import tr
 from figures.profile import Profile, first
 
 TITLE = "Named attentions beside softmax attention at equal budget"
@@ -109,7 +110,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set_title(name)
         axes[0].set_yticks(range(len(order)), order)
         axes[0].set_xlim(FLOOR / 1.4, 1.4 * CEILING)
-        figure.supxlabel("relative Frobenius error of attention", fontsize=8.5)
+        figure.supxlabel(tr("relative Frobenius error of attention"), fontsize=8.5)
     return figure
 
 
@@ -140,19 +141,33 @@ def caption(table: pd.DataFrame) -> str:
     best = []
     for name, part in wide[~oracle & wide.fits].groupby("input", sort=False):
         row = part.sort_values(ERROR).iloc[0]
-        best.append(f"{name} {row['name']}, {row[ERROR]:.2g} (uniform {uniform[name]:.2g})")
+        best.append(
+            tr(
+                "{name} {method}, {error:.2g} (uniform {uniform:.2g})",
+                name=name,
+                method=row["name"],
+                error=row[ERROR],
+                uniform=uniform[name],
+            )
+        )
     above = wide[~wide.fits].groupby("name", sort=False)[PRICE].max()
-    hollow = "; ".join(f"{name}: {price:.0f}" for name, price in above.items())
-    return (
-        f"Relative Frobenius error of attention weights at t = 1 and l/{SHARE} stored values a "
-        f"query row, medians over trials; the dashed line is uniform attention, which is the mean "
-        f"of V; errors below {FLOOR:g} or above {CEILING:g} are drawn at the edge. Rows "
-        f"that do not sum to 1 (FLASH, Flowformer, Gaussian Linformer, the iterated "
-        f"Nyströmformer) are used as they are. Nothing is trained: what a paper "
-        f"learns is a fixed or random choice here, so this is the distance that training has to "
-        f"make up, or does without. Oracles, which need the whole exact matrix: "
-        f"{'; '.join(wide[oracle].name.unique())}. The best of the others: {'; '.join(best)}. "
-        f"No better than uniform attention on every input: "
-        f"{'; '.join(lost) or 'none'}. Hollow: does not fit the budget, drawn at its least price "
-        f"(values a row: {hollow or 'none'})."
+    hollow = tr("; ").join(f"{name}: {price:.0f}" for name, price in above.items())
+    return tr(
+        "Relative Frobenius error of attention weights at t = 1 and l/{share} stored "
+        "values a query row, medians over trials; the dashed line is uniform attention, "
+        "which is the mean of V; errors below {floor:g} or above {ceiling:g} are drawn at "
+        "the edge. Rows that do not sum to 1 (FLASH, Flowformer, Gaussian Linformer, the "
+        "iterated Nyströmformer) are used as they are. Nothing is trained: what a paper "
+        "learns is a fixed or random choice here, so this is the distance that training "
+        "has to make up, or does without. Oracles, which need the whole exact matrix: "
+        "{unique}. The best of the others: {best}. No better than uniform attention on "
+        "every input: {lost}. Hollow: does not fit the budget, drawn at its least price "
+        "(values a row: {hollow}).",
+        share=SHARE,
+        floor=FLOOR,
+        ceiling=CEILING,
+        unique=tr("; ").join(wide[oracle].name.unique()),
+        best=tr("; ").join(best),
+        lost=tr("; ").join(lost) or tr("none"),
+        hollow=hollow or tr("none"),
     )

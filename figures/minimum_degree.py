@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from analysis.bounds import minimum_degree
 from approx.polynomials.monomials import width
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row
 
 TITLE = "The degree an error asks for"
@@ -25,8 +26,8 @@ NORMS = {"relative": "|p − exp|/exp", "scaled": "|p − exp|/max exp"}
 LOOKS = {
     "taylor": ("Taylor", style.PALETTE[1], "p"),
     "tensor_power": ("(1 + x/n)ⁿ", style.PALETTE[3], "h"),
-    "chebyshev": ("Chebyshev truncation", style.PALETTE[0], "o"),
-    "minimax": ("minimax of that norm", style.PALETTE[2], "s"),
+    "chebyshev": (mark("Chebyshev truncation"), style.PALETTE[0], "o"),
+    "minimax": (mark("minimax of that norm"), style.PALETTE[2], "s"),
 }
 D = 64
 
@@ -60,12 +61,12 @@ def draw(table: pd.DataFrame) -> Figure:
                 ax.plot(
                     part.bound, part.value, color=colour, marker=marker,
                     markersize=6 if method == "chebyshev" else 4,
-                    linestyle="-" if tight else "--", label=name if tight else None,
+                    linestyle="-" if tight else "--", label=tr(name) if tight else None,
                 )  # fmt: skip
-            ax.set(xscale="log", yscale="log", xlabel="B, the largest |logit|", title=label)
+            ax.set(xscale="log", yscale="log", xlabel=tr("B, the largest |logit|"), title=label)
             ax.set_xticks(BOUNDS, [f"{B:g}" for B in BOUNDS])
             ax.minorticks_off()
-        axes[0].set_ylabel("smallest degree")
+        axes[0].set_ylabel(tr("smallest degree"))
         axes[1].set(yticks=(3, 5, 10, 20, 33), yticklabels=("3", "5", "10", "20", "33"))
         style.legend(figure, list(axes), columns=4)
     return figure
@@ -81,13 +82,25 @@ def caption(table: pd.DataFrame) -> str:
         norm: np.log2(at["minimax", norm, B, epsilon] / at["minimax", norm, B / 4, epsilon]) / 2
         for norm in NORMS
     }
-    return (
-        f"Smallest degree with error ε = {min(EPSILONS):g} (solid) and {max(EPSILONS):g} (dashed) "
-        f"on [−B, B]. The norm decides: at B = {B:g}, ε = {epsilon:g}, relative to each entry the "
-        f"best polynomial needs degree {relative['minimax']:.0f} (Chebyshev "
-        f"{relative['chebyshev']:.0f}, Taylor {relative['taylor']:.0f}, (1 + x/n)ⁿ "
-        f"{relative['tensor_power']:.0f}), relative to the largest entry {scaled:.0f}. From B/4 to "
-        f"B its degree grows like B^{growth['relative']:.2f} and B^{growth['scaled']:.2f}. "
-        f"A degree n is a rank of C(d + n, n): at d = {D} and n = {scaled:.0f}, "
-        f"{float(width(D, int(scaled))):.1e}."
+    return tr(
+        "Smallest degree with error ε = {fine:g} (solid) and {coarse:g} "
+        "(dashed) on [−B, B]. The norm decides: at B = {b:g}, ε = {epsilon:g}, relative to "
+        "each entry the best polynomial needs degree {minimax:.0f} (Chebyshev "
+        "{chebyshev:.0f}, Taylor {taylor:.0f}, (1 + x/n)ⁿ {tensor_power:.0f}), relative to "
+        "the largest entry {scaled:.0f}. From B/4 to B its degree grows like "
+        "B^{relative:.2f} and B^{growth_scaled:.2f}. A degree n is a rank of C(d + n, n): at d "
+        "= {d} and n = {scaled:.0f}, {width:.1e}.",
+        fine=min(EPSILONS),
+        coarse=max(EPSILONS),
+        b=B,
+        epsilon=epsilon,
+        minimax=relative["minimax"],
+        chebyshev=relative["chebyshev"],
+        taylor=relative["taylor"],
+        tensor_power=relative["tensor_power"],
+        scaled=scaled,
+        relative=growth["relative"],
+        growth_scaled=growth["scaled"],
+        d=D,
+        width=float(width(D, int(scaled))),
     )

@@ -15,6 +15,7 @@ from analysis.sweep import seed_sequence
 from approx import Method, parse
 from approx.random_features.features import RandomFeatures
 from figures import style
+from figures.language import tr
 from figures.profile import Profile, Row
 
 TITLE = "Bias and variance against temperature"
@@ -123,13 +124,13 @@ def draw(table: pd.DataFrame) -> Figure:
             bias.set_yscale("symlog", linthresh=0.01)
             bias.set_ylim(-2, 2)
             spread.set(yscale="log", ylim=(1e-3, 1e6))
-            for ax, what in ((bias, "bias"), (spread, "standard deviation")):
-                ax.set(xscale="log", title=f"{name}: {what}")
+            for ax, what in ((bias, tr("bias")), (spread, tr("standard deviation"))):
+                ax.set(xscale="log", title=tr("{name}: {what}", name=name, what=what))
                 ax.set_xticks(temperatures, [f"{t:g}" for t in temperatures])
                 ax.minorticks_off()
-            bias.set_ylabel("relative to exp(q·k)")
+            bias.set_ylabel(tr("relative to exp(q·k)"))
         for ax in axes[-1]:
-            ax.set_xlabel("temperature t")
+            ax.set_xlabel(tr("temperature t"))
         style.legend(figure, list(axes.flat))
     return figure
 
@@ -140,12 +141,16 @@ def caption(table: pd.DataFrame) -> str:
     features = part[part.method.str.startswith("positive")]
     sizes = [f"{name}: {_power(value / 2)}" for name, value in zip(features.input, features.value)]
     z = _z_scores(table)
-    return (
-        f"Relative bias and standard deviation of one estimate exp(q·k), for the pair at the "
-        f"{QUANTILE:.0%} quantile of q·k. Lines: closed form; markers: Monte Carlo with two "
-        f"standard errors (bias) and one (deviation), hollow where the draws are too heavy-tailed "
-        f"to be believed. Standard deviation of Performer features at t = 1: {'; '.join(sizes)}. "
-        f"Largest $|z|$ of a believable Monte Carlo bias: {z.max():.1f} of {len(z)}."
+    return tr(
+        "Relative bias and standard deviation of one estimate exp(q·k), for the pair at "
+        "the {quantile:.0%} quantile of q·k. Lines: closed form; markers: Monte Carlo with "
+        "two standard errors (bias) and one (deviation), hollow where the draws are too "
+        "heavy-tailed to be believed. Standard deviation of Performer features at t = 1: "
+        "{sizes}. Largest $|z|$ of a believable Monte Carlo bias: {z:.1f} of {count}.",
+        quantile=QUANTILE,
+        sizes=tr("; ").join(sizes),
+        z=z.max(),
+        count=len(z),
     )
 
 

@@ -20,6 +20,7 @@ from approx.low_rank.godec import godec
 from approx.low_rank.robust_pca import RobustPCA
 from approx.low_rank.subspace import leading
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row, first
 
 TITLE = "Scatterbrain, Robust PCA and the split at equal budget"
@@ -40,7 +41,7 @@ AT_BUDGET = (
 )
 PURSUIT = "robust_pca(space='attention')"
 CUT = "robust_pca, cut to the budget"
-LOOK = {"label": "Robust PCA, cut to the budget", "color": style.PALETTE[8], "marker": "P"}
+LOOK = {"label": mark("Robust PCA, cut to the budget"), "color": style.PALETTE[8], "marker": "P"}
 TICKS = (0.5, 0.9, 0.99)
 FLOOR, CEILING = 1e-3, 5.0
 
@@ -124,7 +125,9 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 
 def _look(spec: str) -> dict[str, Any]:
-    return LOOK | {"linestyle": "--"} if spec == CUT else style.look(spec)
+    return (
+        LOOK | {"label": tr(LOOK["label"]), "linestyle": "--"} if spec == CUT else style.look(spec)
+    )
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -146,11 +149,11 @@ def draw(table: pd.DataFrame) -> Figure:
             below.axhline(1.0, color="black", linewidth=0.8)
             below.axhline(1 / SHARE, color="0.5", linewidth=0.8)
             above.set(yscale="log", ylim=(FLOOR, CEILING), title=name)
-            below.set(xscale="logit", ylim=(0.0, None), xlabel="row entropy / ln l")
+            below.set(xscale="logit", ylim=(0.0, None), xlabel=tr("row entropy / ln l"))
             below.set_xticks(TICKS, [f"{t:g}" for t in TICKS])
             below.minorticks_off()
-        axes[0, 0].set_ylabel("relative error")
-        axes[1, 0].set_ylabel("stored values / n·l")
+        axes[0, 0].set_ylabel(tr("relative error"))
+        axes[1, 0].set_ylabel(tr("stored values / n·l"))
         style.legend(figure, list(axes.flat))
     return figure
 
@@ -169,24 +172,42 @@ def caption(table: pd.DataFrame) -> str:
     """Return what the figure shows, with the numbers of its table."""
     wide = gaps(table)
     scatter = (wide["scatterbrain"] / wide["godec"]).groupby("input", sort=False)
-    times = ", ".join(
-        f"{name} {least:.2g} and {middle:.2g}×"
+    times = tr(", ").join(
+        tr(
+            "{name} {least:.2g} and {middle:.2g}×",
+            name=name,
+            least=least,
+            middle=middle,
+        )
         for name, least, middle in zip(scatter.min().index, scatter.min(), scatter.median())
     )
     ratio = wide["cut"] / wide["godec"]
     pursuit = table[table.method == PURSUIT].groupby("metric").value
     low, high = pursuit.min(), pursuit.max()
     own = table[(table.method == PURSUIT) & (table.metric == "share")].value
-    return (
-        "Above: relative Frobenius error of row-normalised attention at "
-        f"{table.budget.iloc[0]:g} stored values a query row, l = {int(table.l.max())}, against "
-        "the mean row entropy over ln l; medians over trials. Scatterbrain is above the best "
-        f"found split of the same budget by, at least and in the median: {times}. Robust PCA by "
-        "principal component pursuit (λ = 1/√l) has no budget; below, what it stores over the n·l "
-        f"of exact attention: {low['share']:.2g} to {high['share']:.2g}, more than exact attention "
-        f"in {int((own > 1).sum())} of "
-        f"{len(own)} places, at rank {low['rank']:.0f} to {high['rank']:.0f}. Its error is then at "
-        f"most {high[ERROR]:.1g}. Cut to the budget, its low-rank part and the largest entries "
-        f"beside it are from {ratio.min():.2f} to {ratio.max():.2f} times the error of the split: "
-        f"better in {int((ratio < 1).sum())} of {len(ratio)} places. Grey line: the budget."
+    return tr(
+        "Above: relative Frobenius error of row-normalised attention at {budget:g} stored "
+        "values a query row, l = {l}, against the mean row entropy over ln l; medians over "
+        "trials. Scatterbrain is above the best found split of the same budget by, at "
+        "least and in the median: {times}. Robust PCA by principal component pursuit (λ = "
+        "1/√l) has no budget; below, what it stores over the n·l of exact attention: "
+        "{share:.2g} to {most_share:.2g}, more than exact attention in {dearer} of "
+        "{places} places, at rank {rank:.0f} to {most_rank:.0f}. Its error is then at most "
+        "{high:.1g}. Cut to the budget, its low-rank part and the largest entries beside "
+        "it are from {least_ratio:.2f} to {most_ratio:.2f} times the error of the split: "
+        "better in {better} of {cells} places. Grey line: the budget.",
+        budget=table.budget.iloc[0],
+        l=int(table.l.max()),
+        times=times,
+        share=low["share"],
+        most_share=high["share"],
+        dearer=int((own > 1).sum()),
+        places=len(own),
+        rank=low["rank"],
+        most_rank=high["rank"],
+        high=high[ERROR],
+        least_ratio=ratio.min(),
+        most_ratio=ratio.max(),
+        better=int((ratio < 1).sum()),
+        cells=len(ratio),
     )

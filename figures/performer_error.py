@@ -19,6 +19,7 @@ from approx.checks import Array
 from approx.random_features.positive import Positive
 from approx.threads import one_thread
 from figures import style
+from figures.language import tr
 from figures.profile import Profile, Row
 
 TITLE = "Why a Performer is off by 70 %"
@@ -176,16 +177,19 @@ def draw(table: pd.DataFrame) -> Figure:
         )
         look = {"color": style.PALETTE[4], "linestyle": "--", "marker": "x"}
         output.plot(
-            errors.index / 2, errors, label=f"Performer with eps = {style.power(EPS)}", **look
+            errors.index / 2,
+            errors,
+            label=tr("Performer with eps = {eps}", eps=style.power(EPS)),
+            **look,
         )
         uniform = table[(table.method == "uniform()") & (table.metric == "output_error")]
         output.axhline(uniform.value.iloc[0], **style.look("uniform()"))
         kernel.axhline(TARGET, color="0.5", linewidth=0.8)
-        kernel.set(yscale="log", title="exp(q·k): expected relative error")
-        output.set(ylim=(0.0, None), title="attention output: measured relative error")
+        kernel.set(yscale="log", title=tr("exp(q·k): expected relative error"))
+        output.set(ylim=(0.0, None), title=tr("attention output: measured relative error"))
         for ax in (kernel, output):
             ax.axvline(M, color="0.5", linewidth=0.8)
-            ax.set(xscale="log", xlabel="features m", xlim=(12, 6000))
+            ax.set(xscale="log", xlabel=tr("features m"), xlim=(12, 6000))
             ax.set_xticks([16, 64, 256, 1024, 4096], ["16", "64", "256", "1024", "4096"])
             ax.minorticks_off()
         style.legend(figure, [kernel, output], columns=2)
@@ -209,26 +213,47 @@ def caption(table: pd.DataFrame) -> str:
     needed = table[table.metric == "features_needed"]
     counts = [f"{style.look(s)['label']} {_count(v)}" for s, v in zip(needed.method, needed.value)]
     families = _by_family(table[table.metric == "output_error"])
-    others = ", ".join(
-        f"{families[f][families[f].budget == 2 * M].value.median():.0%} with "
-        f"{style.look(str(sized(f, M)))['label']}"
+    others = tr(", ").join(
+        tr(
+            "{error:.0%} with {method}",
+            error=families[f][families[f].budget == 2 * M].value.median(),
+            method=style.look(str(sized(f, M)))["label"],
+        )
         for f in MEASURED[1:]
     )
-    return (
-        f"Gaussian q, k, v at d = {D}, n = l = {table.l.max()}, logits q·k/√d. At m = {M} the "
-        f"output of positive features is off by {at.output_error:.0%} ({others}), where uniform "
-        f"attention, which costs nothing, is off by {trivial.output_error:.0%}. With "
-        f"eps = {style.power(EPS)} it is {faulty.output_error:.0%}: eps moves the output by "
-        f"{faulty.change_by_eps:.0%} of its norm. Of the squared error without eps "
-        f"{at.variance_share:.0%} is variance, the rest the bias of dividing by estimated row "
-        f"sums. The reason is the kernel: its expected relative error at m = {M} is "
-        f"{_count(at.expected_kernel_error)} with independent and orthogonal frequencies, whose "
-        f"lines differ by at most {_apart(table):.1g} of it; for an error of "
-        f"{TARGET:.0%} (grey line) the features needed are: {'; '.join(counts)}. As the question "
-        f"was asked ({ASKED} tokens, directions from raw QR, mean absolute error over mean "
-        f"absolute output) it is {old:.0%} with that eps, {trivial.mean_absolute_error:.0%} for "
-        f"uniform attention and {honest:.0%} without eps: with eps the output differs from that "
-        f"of uniform attention by {apart:.1%}."
+    return tr(
+        "Gaussian q, k, v at d = {d}, n = l = {l}, logits q·k/√d. At m = {m} the output of "
+        "positive features is off by {output_error:.0%} ({others}), where uniform "
+        "attention, which costs nothing, is off by {uniform_error:.0%}. With eps = {eps} "
+        "it is {eps_error:.0%}: eps moves the output by {change_by_eps:.0%} of its "
+        "norm. Of the squared error without eps {variance_share:.0%} is variance, the rest "
+        "the bias of dividing by estimated row sums. The reason is the kernel: its "
+        "expected relative error at m = {m} is {error} with independent and "
+        "orthogonal frequencies, whose lines differ by at most {share:.1g} of it; for an "
+        "error of {target:.0%} (grey line) the features needed are: {counts}. As the "
+        "question was asked ({asked} tokens, directions from raw QR, mean absolute error "
+        "over mean absolute output) it is {old:.0%} with that eps, "
+        "{mean_absolute_error:.0%} for uniform attention and {honest:.0%} without eps: "
+        "with eps the output differs from that of uniform attention by {apart:.1%}.",
+        d=D,
+        l=table.l.max(),
+        m=M,
+        output_error=at.output_error,
+        others=others,
+        uniform_error=trivial.output_error,
+        eps=style.power(EPS),
+        eps_error=faulty.output_error,
+        change_by_eps=faulty.change_by_eps,
+        variance_share=at.variance_share,
+        error=_count(at.expected_kernel_error),
+        share=_apart(table),
+        target=TARGET,
+        counts=tr("; ").join(counts),
+        asked=ASKED,
+        old=old,
+        mean_absolute_error=trivial.mean_absolute_error,
+        honest=honest,
+        apart=apart,
     )
 
 

@@ -15,6 +15,7 @@ from approx.checks import Array
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
 from figures import style
+from figures.language import tr
 from figures.profile import Profile, Row
 
 TITLE = "Sines and cosines against positive features"
@@ -83,15 +84,15 @@ def draw(table: pd.DataFrame) -> Figure:
         )  # fmt: skip
         for columns, line in ((1, "-"), (2, ":")):
             part = table[(table.metric == "crossover") & (table["columns"] == columns)]
-            what = "frequencies" if columns == 1 else "columns"
+            what = tr("frequencies") if columns == 1 else tr("columns")
             for sign in (1, -1):  # r is even in φ and in l
                 for other in (1, -1):
-                    label = f"equal errors, as many {what}"
+                    label = tr("equal errors, as many {what}", what=what)
                     at = {"color": "black", "linestyle": line, "label": label, "linewidth": 1.2}
                     left.plot(sign * part.value, other * part.length, **at)
         left.grid(False)
-        title = "r = error of sin/cos over error of positive"
-        left.set(xlabel="angle φ of q and k", ylabel="l;  |q| = |k| = |l|", title=title)
+        title = tr("r = error of sin/cos over error of positive")
+        left.set(xlabel=tr("angle φ of q and k"), ylabel="l;  |q| = |k| = |l|", title=title)
         ticks = np.arange(-LIMIT, LIMIT + 1, 2)
         bar = figure.colorbar(mesh, ax=left, extend="both", ticks=ticks)
         bar.ax.set_yticklabels([f"$10^{{{t:.0f}}}$" for t in ticks])
@@ -103,9 +104,14 @@ def draw(table: pd.DataFrame) -> Figure:
             )
         right.axhline(1.0, color="black", linewidth=0.8)
         right.axhspan(1e-5, 1.0, color=style.PALETTE[0], alpha=0.08, linewidth=0)
-        right.text(0.0, 0.4, "sin/cos better", ha="center", va="top", fontsize=8)
-        right.text(0.0, 2.5, "positive better", ha="center", va="bottom", fontsize=8)
-        right.set(yscale="log", ylim=(1e-5, 1e5), xlabel="angle φ of q and k", title="r at fixed l")
+        right.text(0.0, 0.4, tr("sin/cos better"), ha="center", va="top", fontsize=8)
+        right.text(0.0, 2.5, tr("positive better"), ha="center", va="bottom", fontsize=8)
+        right.set(
+            yscale="log",
+            ylim=(1e-5, 1e5),
+            xlabel=tr("angle φ of q and k"),
+            title=tr("r at fixed l"),
+        )
         for ax in (left, right):
             ax.set_xticks(TICKS, NAMES)
             ax.set_xlim(-math.pi, math.pi)
@@ -118,20 +124,31 @@ def caption(table: pd.DataFrame) -> str:
     quoted = table[table.metric == "quoted"]
     sentences = []
     for length, part in quoted.groupby("length"):
-        values = [f"{_short(v)} at {name}" for name, v in zip(ANGLES, part.value)]
-        sentences.append(f"for l = {length:g} r is {', '.join(values)}")
+        values = [
+            tr("{short} at {name}", short=_short(v), name=name)
+            for name, v in zip(ANGLES, part.value)
+        ]
+        sentences.append(
+            tr("for l = {length:g} r is {values}", length=length, values=tr(", ").join(values))
+        )
     cross = table[(table.metric == "crossover") & table.length.isin(SLICES)].pivot(
         index="columns", columns="length", values="value"
     )
-    angles = [", ".join(f"{v:.3f} at l = {l:g}" for l, v in cross.loc[c].items()) for c in (1, 2)]
+    angles = [
+        tr(", ").join(tr("{v:.3f} at l = {l:g}", v=v, l=l) for l, v in cross.loc[c].items())
+        for c in (1, 2)
+    ]
     grid = table[table.metric == "map_log10"].value
-    return (
-        "Mean squared error of sin/cos features over that of positive features, r, in closed form, "
-        "one frequency each: q = (l, 0), k = l(cos φ, sin φ). "
-        + "; ".join(sentences).capitalize()
-        + f". Sines and cosines win on {(grid < 0).mean():.0%} of the map, where q and k point the "
-        f"same way: below the angle {angles[0]} (radians). At as many columns, where positive "
-        f"features have two frequencies for one of sin/cos, below {angles[1]}."
+    return tr(
+        "Mean squared error of sin/cos features over that of positive features, r, in "
+        "closed form, one frequency each: q = (l, 0), k = l(cos φ, sin φ). "
+        "{sentences}. Sines and cosines win on {share:.0%} of the map, where q and k point the "
+        "same way: below the angle {equal} (radians). At as many columns, where "
+        "positive features have two frequencies for one of sin/cos, below {columns}.",
+        sentences=tr("; ").join(sentences).capitalize(),
+        share=(grid < 0).mean(),
+        equal=angles[0],
+        columns=angles[1],
     )
 
 

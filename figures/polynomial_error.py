@@ -13,6 +13,7 @@ from analysis.inputs import Inputs
 from analysis.metrics import compare
 from approx import exact, parse
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row
 
 TITLE = "Polynomials at equal width"
@@ -32,17 +33,17 @@ D, COUNT = 8, 512
 TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
 DEGREES = tuple(range(1, 9))
 METRICS = ("attention_tv", "negative_fraction", "nonpositive_rows")
-TAYLOR, NARROW = "Taylor", "relative minimax on ±3σ"
+TAYLOR, NARROW = "Taylor", mark("relative minimax on ±3σ")
 SPECS = {  # {n} degree, {s} three standard deviations
     TAYLOR: "taylor({n})",
     "(1 + x/n)ⁿ": "tensor_power({n})",
-    "Richardson of two powers": "richardson({half})",
-    "Chebyshev truncation on ±max": "chebyshev({n})",
-    "absolute minimax on ±max": "minimax({n}, weight='absolute')",
-    "relative minimax on ±max": "minimax({n})",
+    mark("Richardson of two powers"): "richardson({half})",
+    mark("Chebyshev truncation on ±max"): "chebyshev({n})",
+    mark("absolute minimax on ±max"): "minimax({n}, weight='absolute')",
+    mark("relative minimax on ±max"): "minimax({n})",
     NARROW: "minimax({n}, bound={s!r})",
-    "least squares, relative": "least_squares({n})",
-    "least squares, absolute": "least_squares({n}, weight='absolute')",
+    mark("least squares, relative"): "least_squares({n})",
+    mark("least squares, absolute"): "least_squares({n}, weight='absolute')",
 }
 LOOKS = {
     name: {"color": style.PALETTE[i], "linestyle": line, "marker": marker}
@@ -93,12 +94,14 @@ def draw(table: pd.DataFrame) -> Figure:
                 part = table[(table.temperature == t) & (table.polynomial == name)]
                 for row, metric in enumerate(METRICS[:2]):
                     values = part[part.metric == metric]
-                    axes[row, column].plot(values.degree, values.value, label=name, **look)
+                    axes[row, column].plot(values.degree, values.value, label=tr(name), **look)
             bound = table[table.temperature == t].bound.iloc[0]
-            axes[0, column].set(yscale="log", title=f"t = {t:g}, max |x| = {bound:.1f}")
-            axes[1, column].set(xlabel="degree", xticks=DEGREES[1::2])
-        axes[0, 0].set_ylabel("attention total variation")
-        axes[1, 0].set_ylabel("negative weights")
+            axes[0, column].set(
+                yscale="log", title=tr("t = {t:g}, max |x| = {bound:.1f}", t=t, bound=bound)
+            )
+            axes[1, column].set(xlabel=tr("degree"), xticks=DEGREES[1::2])
+        axes[0, 0].set_ylabel(tr("attention total variation"))
+        axes[1, 0].set_ylabel(tr("negative weights"))
         style.legend(figure, list(axes.flat))
     return figure
 
@@ -113,32 +116,47 @@ def caption(table: pd.DataFrame) -> str:
         values = part.set_index("polynomial").value
         cells += 1
         for name in values.index[values < values[TAYLOR]]:
-            wins[name] = wins.get(name, 0) + 1
-    better = ", ".join(f"{name} in {count}" for name, count in wins.items()) or "none"
+            wins[str(name)] = wins.get(str(name), 0) + 1
+    better = tr(", ").join(
+        tr("{name} in {count}", name=tr(name), count=count) for name, count in wins.items()
+    ) or tr("none")
     signs = table[table.metric != "attention_tv"]
     negative = signs[signs.metric == "negative_fraction"].set_index(
         ["temperature", "degree", "polynomial"]
     ).value  # fmt: skip
     lost = signs[(signs.metric == "nonpositive_rows") & (signs.value > 0)]
     worst = lost.groupby("polynomial").value.max().astype(int)
-    rows = ", ".join(f"{name} up to {count}" for name, count in worst.items()) or "none"
+    rows = tr(", ").join(
+        tr("{name} up to {count}", name=tr(str(name)), count=count) for name, count in worst.items()
+    ) or tr("none")
 
     def line(t: float, n: int) -> str:
         names = (TAYLOR, "Chebyshev truncation on ±max", "relative minimax on ±max", NARROW)
         values = " / ".join(f"{at[t, n, name]:.2g}" for name in names)
-        return f"t = {t:g}, degree {n}: {values}"
+        return tr("t = {t:g}, degree {n}: {values}", t=t, n=n, values=values)
 
     chebyshev = "Chebyshev truncation on ±max"
-    return (
-        f"Attention total variation at equal degree, so equal width C({table.d.iloc[0]} + n, n); "
-        f"Gaussian queries and keys, n = l = {table.n.iloc[0]}. Polynomials that are best in the "
-        f"worst case on ±max spend their degrees on tails that hold few logits, and mostly "
-        f"lose to Taylor, exact at 0 where the logits are. Taylor / Chebyshev / relative "
-        f"minimax on ±max / on ±3σ: {line(1.0, 4)}; {line(1.0, 6)}; {line(2.0, 6)}. "
-        f"Below Taylor, of {cells} pairs of temperature and degree: {better}. Negative weights "
-        f"are counted, never clamped: Taylor of degree 3 has "
-        f"{negative[0.5, 3, TAYLOR]:.1%} at t = 0.5 and {negative[1.0, 3, TAYLOR]:.1%} at t = 1, "
-        f"of degree 4 {negative[0.5, 4, TAYLOR]:.1%}; the "
-        f"Chebyshev truncation of degree 4 {negative[0.5, 4, chebyshev]:.1%} at t = 0.5. Rows "
-        f"without a positive sum, of {table.n.iloc[0]}, each counted as an error of 1: {rows}."
+    return tr(
+        "Attention total variation at equal degree, so equal width C({d} + n, n); Gaussian "
+        "queries and keys, n = l = {n}. Polynomials that are best in the worst case on "
+        "±max spend their degrees on tails that hold few logits, and mostly lose to "
+        "Taylor, exact at 0 where the logits are. Taylor / Chebyshev / relative minimax on "
+        "±max / on ±3σ: {line}; {line_b}; {line_c}. Below Taylor, of {cells} pairs of "
+        "temperature and degree: {better}. Negative weights are counted, never clamped: "
+        "Taylor of degree 3 has {negative:.1%} at t = 0.5 and {negative_warm:.1%} at t = 1, "
+        "of degree 4 {negative_fourth:.1%}; the Chebyshev truncation of degree 4 "
+        "{negative_chebyshev:.1%} at t = 0.5. Rows without a positive sum, of {n}, each counted as "
+        "an error of 1: {rows}.",
+        d=table.d.iloc[0],
+        n=table.n.iloc[0],
+        line=line(1.0, 4),
+        line_b=line(1.0, 6),
+        line_c=line(2.0, 6),
+        cells=cells,
+        better=better,
+        negative=negative[0.5, 3, TAYLOR],
+        negative_warm=negative[1.0, 3, TAYLOR],
+        negative_fourth=negative[0.5, 4, TAYLOR],
+        negative_chebyshev=negative[0.5, 4, chebyshev],
+        rows=rows,
     )

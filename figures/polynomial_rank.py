@@ -16,6 +16,7 @@ from analysis.rank import exact_singular_values, summary
 from approx import exact
 from approx.polynomials.taylor import Taylor
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row, first
 
 TITLE = "Rank of polynomials, and of exp(q·k)"
@@ -24,7 +25,7 @@ EPSILON = 1e-2
 COUNT = 256
 GENERIC = ((4, 6), (8, 4))  # d, highest degree
 TEMPERATURES = tuple((2.0 ** np.arange(-2, 11)).tolist())
-BOUNDS = {"taylor": "Taylor", "chebyshev": "Chebyshev", "minimax": "minimax"}
+BOUNDS = {"taylor": "Taylor", "chebyshev": "Chebyshev", "minimax": mark("minimax")}
 
 
 class _Task(NamedTuple):
@@ -97,27 +98,29 @@ def draw(table: pd.DataFrame) -> Figure:
         rows = 1 + len(heads) // 2
         figure = Figure(figsize=(7.0, 2.4 * rows + 0.6))
         axes = figure.subplots(rows, 2, squeeze=False).ravel()
-        looks = {"generic points": style.PALETTE[0], "sphere": style.PALETTE[2]}
+        looks = {mark("generic points"): style.PALETTE[0], mark("sphere"): style.PALETTE[2]}
         for (name, d), part in _ranks(table).groupby(["input", "d"]):
             wide = part.pivot(index="degree", columns="metric", values="value")
             color, dash = looks[str(name)], "-" if d == 4 else "--"
             axes[0].plot(wide.index, wide.predicted, color=color, linestyle=dash,
-                         label=f"{name}, d = {d}: formula")  # fmt: skip
+                         label=tr("{name}, d = {d}: formula", name=tr(str(name)), d=d))  # fmt: skip
             axes[0].plot(wide.index, wide.numerical, "o", color=color, mfc="none", markersize=7,
-                         label="numerical rank")  # fmt: skip
-            axes[0].plot(wide.index, wide.modular, "x", color="black", label="rank mod 2³¹ − 1")
-        axes[0].set(xlabel="degree", ylabel="rank", yscale="log", title="Taylor kernels")
+                         label=tr("numerical rank"))  # fmt: skip
+            axes[0].plot(wide.index, wide.modular, "x", color="black", label=tr("rank mod 2³¹ − 1"))
+        axes[0].set(
+            xlabel=tr("degree"), ylabel=tr("rank"), yscale="log", title=tr("Taylor kernels")
+        )
         for ax, name in zip(axes[1:], heads):
             part = table[(table.input == name) & (table.degree < 0)]
             true = part[part.method == "exact"]
             ax.plot(true.temperature, true.value, color="black", marker=".",
-                    label=f"ε-rank of exp(q·k), ε = {EPSILON:g}")  # fmt: skip
+                    label=tr("ε-rank of exp(q·k), ε = {epsilon:g}", epsilon=EPSILON))  # fmt: skip
             for i, (method, label) in enumerate(BOUNDS.items()):
                 line = part[part.method == method]
                 ax.plot(line.temperature, line.value, color=style.PALETTE[(1, 0, 2)[i]],
                         marker="pos"[i], markersize=(5, 7, 3)[i], linestyle="--",
-                        label=f"bound by {label}")  # fmt: skip
-            ax.set(xscale="log", yscale="log", xlabel="temperature t", ylabel="rank")
+                        label=tr("bound by {label}", label=tr(label)))  # fmt: skip
+            ax.set(xscale="log", yscale="log", xlabel=tr("temperature t"), ylabel=tr("rank"))
             ax.set_xscale("log", base=2)
             ax.set_title(f"{name}, n = l = {true.n.iloc[0]}, d = {true.d.iloc[0]}")
         for ax in axes[1 + len(heads) :]:
@@ -142,21 +145,42 @@ def caption(table: pd.DataFrame) -> str:
         if useful.any():
             t = useful.index[useful].min()
             sentences.append(
-                f"{name} (d = {part.d.iloc[0]}) from t = {t:g} on, where it is "
-                f"{wide.minimax[t]:.0f} beside an ε-rank of {wide.exact[t]:.0f}"
+                tr(
+                    "{name} (d = {d}) from t = {t:g} on, where it is {minimax:.0f} beside an ε-"
+                    "rank of {exact:.0f}",
+                    name=name,
+                    d=part.d.iloc[0],
+                    t=t,
+                    minimax=wide.minimax[t],
+                    exact=wide.exact[t],
+                )
             )
         else:
             t = wide.index.max()
             sentences.append(
-                f"{name} (d = {part.d.iloc[0]}) nowhere up to t = {t:g}, where the ε-rank is "
-                f"{wide.exact[t]:.0f}"
+                tr(
+                    "{name} (d = {d}) nowhere up to t = {t:g}, where the ε-rank is {exact:.0f}",
+                    name=name,
+                    d=part.d.iloc[0],
+                    t=t,
+                    exact=wide.exact[t],
+                )
             )
-    return (
-        f"Ranks of Taylor kernels: formula, numerical rank and exact rank modulo 2³¹ − 1 agree in "
-        f"{agree.sum()} of {len(agree)} cases, min(n, l, C(d + p, p)) for generic points; on a "
-        f"sphere fewer: {pair[1]:.0f} instead of {pair[0]:.0f} at d = {d}, p = {degree}. Other "
-        f"panels: #{{s > {EPSILON:g} s₁}} of exp(q·k), and its bound, min(n, l, C(d + p, p)) for "
-        f"the least degree p whose error on [−B, B], B the largest |logit|, is at most "
-        f"{EPSILON:g} s₁/√(nl). It is below n for {'; '.join(sentences)}. Before, the bound says "
-        f"nothing: it counts all monomials of d variables, the kernel needs far fewer."
+    return tr(
+        "Ranks of Taylor kernels: formula, numerical rank and exact rank modulo 2³¹ − 1 "
+        "agree in {agreeing} of {cases} cases, min(n, l, C(d + p, p)) for generic "
+        "points; on a sphere fewer: {sphere:.0f} instead of {generic:.0f} at d = {d}, p = "
+        "{degree}. Other panels: #{{s > {epsilon:g} s₁}} of exp(q·k), and its bound, "
+        "min(n, l, C(d + p, p)) for the least degree p whose error on [−B, B], B the "
+        "largest |logit|, is at most {epsilon:g} s₁/√(nl). It is below n for {sentences}. "
+        "Before, the bound says nothing: it counts all monomials of d variables, the "
+        "kernel needs far fewer.",
+        agreeing=agree.sum(),
+        cases=len(agree),
+        sphere=pair[1],
+        generic=pair[0],
+        d=d,
+        degree=degree,
+        epsilon=EPSILON,
+        sentences=tr("; ").join(sentences),
     )

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from analysis import positions
 from analysis.sweep import seed_sequence
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row
 
 TITLE = "Rank with positions at the input and at the logits"
@@ -18,12 +19,12 @@ COLUMNS = ("n", "d", "d_h", "d_p", "heads", "where", "metric", "value")
 N, D, D_H, D_P = 32, 16, 4, 6
 WIDTHS = (0, 2, 4, 6, 8, 12, 16, 20, 24, 28, 32)  # d_p
 HEADS = (1, 2, 3, 4, 6, 8)
-WHERE = {"input": "at the input", "logits": "at the logits"}
+WHERE = {"input": mark("at the input"), "logits": mark("at the logits")}
 LOOKS = {
-    ("input", "logits"): ("logits, positions at the input", style.PALETTE[0], "-", "o"),
-    ("logits", "logits"): ("logits, positions at the logits", style.PALETTE[2], "-", "s"),
-    ("input", "exp"): ("exp of logits, at the input", style.PALETTE[0], "--", "^"),
-    ("logits", "exp"): ("exp of logits, at the logits", style.PALETTE[2], ":", "v"),
+    ("input", "logits"): (mark("logits, positions at the input"), style.PALETTE[0], "-", "o"),
+    ("logits", "logits"): (mark("logits, positions at the logits"), style.PALETTE[2], "-", "s"),
+    ("input", "exp"): (mark("exp of logits, at the input"), style.PALETTE[0], "--", "^"),
+    ("logits", "exp"): (mark("exp of logits, at the logits"), style.PALETTE[2], ":", "v"),
 }
 
 
@@ -72,22 +73,25 @@ def draw(table: pd.DataFrame) -> Figure:
         for (where, metric), (label, colour, line, marker) in LOOKS.items():
             part = table[(table["where"] == where) & (table.metric == metric)]
             left.plot(
-                part.d_p, part.value, label=label, color=colour, linestyle=line, marker=marker
+                part.d_p, part.value, label=tr(label), color=colour, linestyle=line, marker=marker
             )
-        left.set(xlabel=f"width $d_p$ of positions (head size {D_H})", ylabel="rank")
-        left.set_title(f"one head, n = {N}")
+        left.set(
+            xlabel=tr("width $d_p$ of positions (head size {d_h})", d_h=D_H), ylabel=tr("rank")
+        )
+        left.set_title(tr("one head, n = {n}", n=N))
         for where, name in WHERE.items():
             _, colour, _, marker = LOOKS[where, "logits"]
             for metric, line, what in (
-                ("sum", "-", "their sum"),
-                ("largest_head", "--", "one head"),
+                ("sum", "-", tr("their sum")),
+                ("largest_head", "--", tr("one head")),
             ):
                 part = table[(table["where"] == where) & (table.metric == metric)]
                 right.plot(
                     part.heads, part.value, color=colour, linestyle=line, marker=marker,
-                    markerfacecolor="none" if line == "--" else colour, label=f"{what}, {name}",
+                    markerfacecolor="none" if line == "--" else colour,
+                    label=tr("{what}, {name}", what=what, name=tr(name)),
                 )  # fmt: skip
-        right.set(xlabel="heads", title=f"several heads, $d_p$ = {D_P}")
+        right.set(xlabel=tr("heads"), title=tr("several heads, $d_p$ = {d_p}", d_p=D_P))
         right.set_xticks(HEADS)
         for ax in (left, right):
             ax.set_ylim(0, N + 2)
@@ -105,14 +109,29 @@ def caption(table: pd.DataFrame) -> str:
     reached = int((at["logits", "logits"] == at["logits", "bound"]).sum())
     built = int((at["logits", "construction"] == at["logits", "bound"]).sum())
     most, after = max(HEADS), table[table.metric == "exp"].value.min()
-    return (
-        f"Numerical ranks of Gaussian inputs, n = {N}, d = {D}, head size d_h = {D_H}. Added to "
-        f"the input, positions leave logits of rank {at['input', 'logits'].max():g} whatever their "
-        f"width; added to the logits they give min(d_h + d_p, n): "
-        f"{at['logits', 'logits', D_P]:g} at d_p = {D_P}, with generic inputs at {reached} of "
-        f"{len(WIDTHS)} widths and with identity blocks at {built}. This is a statement about "
-        f"logits: after exp, entry by entry, the rank is at least {after:g} of {N} in every case. "
-        f"Right: no head has logits of rank above {each['input']:g} (positions at the input) or "
-        f"{each['logits']:g}; their sum over {most} heads has {sums['input', most]:g}, no more "
-        f"than d, and {sums['logits', most]:g}, no more than d + d_p."
+    return tr(
+        "Numerical ranks of Gaussian inputs, n = {n}, d = {d}, head size d_h = {d_h}. "
+        "Added to the input, positions leave logits of rank {at_input:g} whatever their "
+        "width; added to the logits they give min(d_h + d_p, n): {at_logits:g} at d_p "
+        "= {d_p}, with generic inputs at {reached} of {widths} widths and with "
+        "identity blocks at {built}. This is a statement about logits: after exp, entry by "
+        "entry, the rank is at least {after:g} of {n} in every case. Right: no head has "
+        "logits of rank above {input:g} (positions at the input) or {logits:g}; their sum "
+        "over {most} heads has {sum_input:g}, no more than d, and {sum_logits:g}, no "
+        "more than d + d_p.",
+        n=N,
+        d=D,
+        d_h=D_H,
+        at_input=at["input", "logits"].max(),
+        at_logits=at["logits", "logits", D_P],
+        d_p=D_P,
+        reached=reached,
+        widths=len(WIDTHS),
+        built=built,
+        after=after,
+        input=each["input"],
+        logits=each["logits"],
+        most=most,
+        sum_input=sums["input", most],
+        sum_logits=sums["logits", most],
     )

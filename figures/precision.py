@@ -16,6 +16,7 @@ from analysis.sweep import seed_sequence
 from approx import parse
 from approx.base import Method
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row, first
 
 TITLE = "Rounding against approximation"
@@ -24,12 +25,12 @@ TEMPLATES = (
     "scatterbrain(low_rank=positive(), sparse=top_k())", "truncated_svd()", "nystrom()",
 )  # fmt: skip
 PRICED = ("taylor(degree=4)", "tensor_power(n=4)")  # at their own width: nothing fits the budget
-EXACT = "exact attention"
+EXACT = mark("exact attention")
 COUNT = 256
 LABELS = {
-    "approximation": "approximation, float64",
-    "float32": "rounding, float32",
-    "bfloat16": "rounding, bfloat16 inputs",
+    "approximation": mark("approximation, float64"),
+    "float32": mark("rounding, float32"),
+    "bfloat16": mark("rounding, bfloat16 inputs"),
 }
 FLOOR, CEILING = 1e-8, 30.0
 
@@ -110,14 +111,16 @@ def draw(table: pd.DataFrame) -> Figure:
                     ax.plot(line.temperature, line[metric].clip(FLOOR, CEILING), **style.look(spec))
                 floor = part[part.method == EXACT].sort_values("temperature")
                 if metric != "approximation":
-                    ax.plot(floor.temperature, floor[metric], color="black", lw=2.2, label=EXACT)
+                    ax.plot(
+                        floor.temperature, floor[metric], color="black", lw=2.2, label=tr(EXACT)
+                    )
                 ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
                 ax.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)
                 ax.xaxis.set_minor_locator(NullLocator())
                 if column == 0:
-                    ax.set_ylabel(text)
+                    ax.set_ylabel(tr(text))
             axes[0, column].set_title(name)
-            axes[-1, column].set_xlabel("temperature t")
+            axes[-1, column].set_xlabel(tr("temperature t"))
         style.legend(figure, list(axes.flat))
     return figure
 
@@ -131,24 +134,42 @@ def caption(table: pd.DataFrame) -> str:
     def above(form: str) -> str:
         worse = run[run[form] > run.approximation]
         counts = worse.method.map(style.label).value_counts(sort=False)
-        names = ", ".join(f"{name} ({count})" for name, count in counts.items())
-        return f"{len(worse)} of {runs} places" + (f": {names}" if names else "")
+        names = tr(", ").join(f"{name} ({count})" for name, count in counts.items())
+        places = tr("{worse} of {runs} places", worse=len(worse), runs=runs)
+        return tr("{name}: {what}", name=places, what=names) if names else places
 
     def largest(form: str) -> str:
         worst = run.iloc[int(run[form].argmax())]
         name = style.label(str(worst.method))
-        return f"{name} on {worst.input} at t = {worst.temperature:g}, {worst[form]:.2g}"
+        return tr(
+            "{name} on {input} at t = {temperature:g}, {worst:.2g}",
+            name=name,
+            input=worst.input,
+            temperature=worst.temperature,
+            worst=worst[form],
+        )
 
-    return (
-        f"Relative error of the output, median over trials, n = l = {int(table.n.max())}; the "
-        "truth, and the method it is compared with, in float64, with the same draws. Exact "
-        f"attention itself moves by {floor.float32.min():.1e} to {floor.float32.max():.1e} in "
-        f"float32, and by {floor.bfloat16.min():.1e} to {floor.bfloat16.max():.1e} where q, k and "
-        "v are rounded to bfloat16, and so would a perfect method. Rounding exceeds approximation "
-        f"in float32 in {above('float32')}; in bfloat16 in {above('bfloat16')}. It is largest "
-        f"in float32 for {largest('float32')}; in bfloat16 for {largest('bfloat16')}. "
-        "Supports and landmarks that are chosen by size or by chance may change with the rounding "
-        "of their inputs, row sums of signed features cancel, and rows far below the largest entry "
-        "are rounding noise to an SVD of the whole matrix: all of that counts as rounding here. "
-        f"Values beyond {FLOOR:g} and {CEILING:g} are drawn at the edge."
+    return tr(
+        "Relative error of the output, median over trials, n = l = {n}; the truth, and the "
+        "method it is compared with, in float64, with the same draws. Exact attention "
+        "itself moves by {least_float32:.1e} to {most_float32:.1e} in float32, and by "
+        "{least_bfloat16:.1e} to {most_bfloat16:.1e} where q, k and v are rounded to "
+        "bfloat16, and so would a perfect method. Rounding exceeds approximation in "
+        "float32 in {above}; in bfloat16 in {above_bfloat16}. It is largest in float32 for "
+        "{largest}; in bfloat16 for {largest_bfloat16}. Supports and landmarks that are chosen by "
+        "size or by chance may change with the rounding of their inputs, row sums of "
+        "signed features cancel, and rows far below the largest entry are rounding noise "
+        "to an SVD of the whole matrix: all of that counts as rounding here. Values beyond "
+        "{floor:g} and {ceiling:g} are drawn at the edge.",
+        n=int(table.n.max()),
+        least_float32=floor.float32.min(),
+        most_float32=floor.float32.max(),
+        least_bfloat16=floor.bfloat16.min(),
+        most_bfloat16=floor.bfloat16.max(),
+        above=above("float32"),
+        above_bfloat16=above("bfloat16"),
+        largest=largest("float32"),
+        largest_bfloat16=largest("bfloat16"),
+        floor=FLOOR,
+        ceiling=CEILING,
     )

@@ -18,6 +18,7 @@ from approx import exact, parse
 from approx.base import Method
 from approx.checks import Array
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row
 
 TITLE = "Predicted and measured error of the whole matrix"
@@ -33,13 +34,13 @@ def _scatterbrain(sparse: str) -> str:
 
 LOOKS = {
     f"positive(m={M})": ("Performer", style.PALETTE[0], "o"),
-    f"hyperbolic(m={M})": ("hyperbolic features", style.PALETTE[9], "v"),
+    f"hyperbolic(m={M})": (mark("hyperbolic features"), style.PALETTE[9], "v"),
     f"generalized_exponential(m={M})": ("FAVOR++", style.PALETTE[2], "s"),
     _scatterbrain(f"sliding_window(width={SIZE})"): (
-        "Scatterbrain, window", style.PALETTE[5], "X",
+        mark("Scatterbrain, window"), style.PALETTE[5], "X",
     ),
-    _scatterbrain(f"random(k={SIZE})"): ("Scatterbrain, random keys", style.PALETTE[3], "P"),
-    _scatterbrain("lsh(hashes=4, rounds=2)"): ("Scatterbrain, LSH", style.PALETTE[4], "D"),
+    _scatterbrain(f"random(k={SIZE})"): (mark("Scatterbrain, random keys"), style.PALETTE[3], "P"),
+    _scatterbrain("lsh(hashes=4, rounds=2)"): (mark("Scatterbrain, LSH"), style.PALETTE[4], "D"),
 }  # fmt: skip
 
 
@@ -133,23 +134,23 @@ def draw(table: pd.DataFrame) -> Figure:
                     "markersize": 3.5,
                 }
                 empty = look | {"markerfacecolor": "white", "markeredgewidth": 0.8}
-                column[0].plot([], [], **look | {"linestyle": "-", "label": label})
+                column[0].plot([], [], **look | {"linestyle": "-", "label": tr(label)})
                 for keep, dot in ((full, look), (~full, empty)):
                     column[0].plot(measured.index[keep], measured.value[keep], **dot)
                     column[1].plot(aside * ratio.index[keep], ratio.value[keep], **dot)
                 sure = ratio[full]
                 bar: dict[str, Any] = {"color": colour, "linestyle": "", "elinewidth": 0.8}
                 column[1].errorbar(aside * sure.index, sure.value, 2 * sure.stderr, **bar)
-            hollow = {"markerfacecolor": "white", "label": "too heavy-tailed to be believed"}
+            hollow = {"markerfacecolor": "white", "label": tr("too heavy-tailed to be believed")}
             column[0].plot([], [], color="black", linestyle="", marker="o", **hollow)
             column[0].set(xscale="log", yscale="log", ylim=(1e-3, 1e6), title=name)
             column[1].axhline(1.0, color="0.4", linewidth=0.9)
-            column[1].set(ylim=(-0.06, 1.6), xlabel="temperature t")
+            column[1].set(ylim=(-0.06, 1.6), xlabel=tr("temperature t"))
             column[1].set_xticks(TEMPERATURES, [_short(t) for t in TEMPERATURES])
             for ax in column:
                 ax.minorticks_off()
-        axes[0, 0].set_ylabel("relative Frobenius error")
-        axes[1, 0].set_ylabel("measured over predicted square")
+        axes[0, 0].set_ylabel(tr("relative Frobenius error"))
+        axes[1, 0].set_ylabel(tr("measured over predicted square"))
         style.legend(figure, list(axes.flat))
     return figure
 
@@ -162,23 +163,43 @@ def caption(table: pd.DataFrame) -> str:
     """Return what the figure shows, with the numbers of its table."""
     z, wide = z_scores(table), _wide(table)
     sure, rest = wide[wide.believable == 1.0], wide[wide.believable == 0.0]
-    span = f"between {sure.square_ratio.min():.2f} and {sure.square_ratio.max():.2f}"
-    agree = f"{span}, largest $|z|$ {z.max():.1f}" if len(sure) else "unknown"
+    span = tr(
+        "between {least:.2f} and {most:.2f}",
+        least=sure.square_ratio.min(),
+        most=sure.square_ratio.max(),
+    )
+    agree = (
+        tr("{span}, largest $|z|$ {z:.1f}", span=span, z=z.max()) if len(sure) else tr("unknown")
+    )
     lowest = rest.square_ratio.min()
     at = wide.xs(1.0, level="temperature").predicted_error
-    errors = [f"{_number(at[name, spec])} on {name}" for name, spec in at.index if spec == FIRST]
-    return (
-        f"Relative Frobenius error of exp(q·k), n = l = {table.l.max()}, m = {M}, and {SIZE} "
-        "entries a row (LSH: about as many). Lines: √(Σ (1 − p)·MSE of the features)/‖exact‖, in "
-        "closed form, with no covariance needed; markers: the root mean square over independent "
-        "draws; below, the ratio of the squares with two standard errors. Of "
-        f"{len(wide)} cells {len(sure)} are to be believed: in closed form the relative standard "
-        f"error of their mean is at most {math.sqrt(BELIEVED):.0%}, by the bound Σ exact²·sd(e²) "
-        "on the deviation of a square, which ignores that entries err apart. There the ratio "
-        f"is {agree}, in standard errors of the sample itself, which few draws of a "
-        "skewed square make too small. In the others (hollow) the squares that make the mean were "
-        f"most likely not drawn, and the ratio falls to {_number(lowest)}: averages over draws "
-        f"then flatter the method. Predicted for the Performer at t = 1: {'; '.join(errors)}."
+    errors = [
+        tr("{number} on {name}", number=_number(at[name, spec]), name=name)
+        for name, spec in at.index
+        if spec == FIRST
+    ]
+    return tr(
+        "Relative Frobenius error of exp(q·k), n = l = {l}, m = {m}, and {size} entries a "
+        "row (LSH: about as many). Lines: √(Σ (1 − p)·MSE of the features)/‖exact‖, in "
+        "closed form, with no covariance needed; markers: the root mean square over "
+        "independent draws; below, the ratio of the squares with two standard errors. Of "
+        "{cells} cells {believed_cells} are to be believed: in closed form the relative "
+        "standard error of their mean is at most {believed:.0%}, by the bound Σ "
+        "exact²·sd(e²) on the deviation of a square, which ignores that entries err apart. "
+        "There the ratio is {agree}, in standard errors of the sample itself, which few "
+        "draws of a skewed square make too small. In the others (hollow) the squares that "
+        "make the mean were most likely not drawn, and the ratio falls to {number}: "
+        "averages over draws then flatter the method. Predicted for the Performer at t = "
+        "1: {errors}.",
+        l=table.l.max(),
+        m=M,
+        size=SIZE,
+        cells=len(wide),
+        believed_cells=len(sure),
+        believed=math.sqrt(BELIEVED),
+        agree=agree,
+        number=_number(lowest),
+        errors=tr("; ").join(errors),
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 from matplotlib.figure import Figure
 
 from figures import style
 from figures.error import NAMES, SPACES
+from figures.language import tr
 from figures.profile import Profile
 
 TITLE = "Error against stored values a query row"
@@ -61,10 +64,10 @@ def draw(table: pd.DataFrame) -> Figure:
                     else:
                         ax.plot(members.price, members.error.clip(lower=FLOOR), **look)
                 ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, 100))
-                ax.set_title(f"{name}: {NAMES[space]}")
+                ax.set_title(tr("{name}: {space}", name=name, space=tr(NAMES[space])))
                 if row == len(inputs) - 1:
-                    ax.set_xlabel("stored values a query row")
-            axes[row, 0].set_ylabel("relative Frobenius error")
+                    ax.set_xlabel(tr("stored values a query row"))
+            axes[row, 0].set_ylabel(tr("relative Frobenius error"))
         style.legend(figure, list(axes.flat))
     return figure
 
@@ -82,7 +85,7 @@ def _families(points: pd.DataFrame, space: str) -> list[tuple[str, pd.DataFrame]
 
 def _family(spec: str) -> str:
     """Return a method's name without its size."""
-    return str(style.look(spec)["label"]).split(", ")[0]
+    return re.split("[,，]", style.label(spec))[0]
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -91,12 +94,20 @@ def caption(table: pd.DataFrame) -> str:
         index="input", columns="metric", values="value", sort=False
     )
     sentences = [
-        f"{name}: {row.values_per_row:.0f} values and error {row.attention_relative_frobenius:.2g}"
+        tr(
+            "{name}: {values_per_row:.0f} values and error {attention_relative_frobenius:.2g}",
+            name=name,
+            values_per_row=row.values_per_row,
+            attention_relative_frobenius=row.attention_relative_frobenius,
+        )
         for name, row in wide.iterrows()
     ]
-    return (
-        "Error at t = 1 against stored values a query row; every method at its own price, random "
-        f"features by their median over trials. Errors below {FLOOR:g} are drawn there: Robust PCA "
-        "reproduces the matrix up to its tolerance. Taylor of degree 2 costs, row-normalised, "
-        f"{'; '.join(sentences)}. Exact attention stores {int(table.l.max())} values a row."
+    return tr(
+        "Error at t = 1 against stored values a query row; every method at its own price, "
+        "random features by their median over trials. Errors below {floor:g} are drawn "
+        "there: Robust PCA reproduces the matrix up to its tolerance. Taylor of degree 2 "
+        "costs, row-normalised, {sentences}. Exact attention stores {l} values a row.",
+        floor=FLOOR,
+        sentences=tr("; ").join(sentences),
+        l=int(table.l.max()),
     )

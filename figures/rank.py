@@ -12,14 +12,15 @@ from analysis import rank
 from analysis.inputs import Inputs
 from approx import Approximation
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row
 
 TITLE = "Rank against temperature"
 MEASURES = {
-    "epsilon_rank": "ε-rank, ε = 0.01",
-    "effective_rank": "effective rank",
-    "energy_rank_90": "rank of 90 % energy",
-    "stable_rank": "stable rank",
+    "epsilon_rank": mark("ε-rank, ε = 0.01"),
+    "effective_rank": mark("effective rank"),
+    "energy_rank_90": mark("rank of 90 % energy"),
+    "stable_rank": mark("stable rank"),
 }
 SPACES = ("kernel", "attention")
 MATCHED = (
@@ -29,9 +30,11 @@ MATCHED = (
 )
 OWN_PRICE = ("taylor(degree=2)",)
 EXACT: dict[str, dict[str, Any]] = {
-    "exact kernel": {"label": "exact exp(q·k)", "color": "black", "linestyle": "-", "marker": ""},
+    "exact kernel": {
+        "label": mark("exact exp(q·k)"), "color": "black", "linestyle": "-", "marker": "",
+    },
     "exact attention": {
-        "label": "exact softmax rows", "color": "black", "linestyle": "--", "marker": "",
+        "label": mark("exact softmax rows"), "color": "black", "linestyle": "--", "marker": "",
     },
 }  # fmt: skip
 
@@ -57,6 +60,12 @@ def compute(profile: Profile) -> pd.DataFrame:
     return pd.concat([exact, matched, priced], ignore_index=True)
 
 
+def _look(spec: str) -> dict[str, Any]:
+    if spec not in EXACT:
+        return style.look(spec)
+    return EXACT[spec] | {"label": tr(EXACT[spec]["label"])}
+
+
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one row of panels a measure, one column an input."""
     inputs = table.input.unique().tolist()
@@ -70,7 +79,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 part = table[(table.input == name) & (table.metric == measure)]
                 for spec in [*EXACT, *style.order(table.method[~table.method.isin(EXACT)])]:
                     line = part[part.method == spec].sort_values("temperature")
-                    ax.plot(line.temperature, line.value, **(EXACT.get(spec) or style.look(spec)))
+                    ax.plot(line.temperature, line.value, **_look(spec))
                 ax.set(xscale="log", yscale="log")
                 ax.set_xticks(temperatures)
                 ax.set_xticklabels([_short(t) for t in temperatures])
@@ -78,8 +87,8 @@ def draw(table: pd.DataFrame) -> Figure:
                 if row == 0:
                     ax.set_title(name)
                 if row == len(MEASURES) - 1:
-                    ax.set_xlabel("temperature t")
-            axes[row, 0].set_ylabel(label)
+                    ax.set_xlabel(tr("temperature t"))
+            axes[row, 0].set_ylabel(tr(label))
         style.legend(figure, list(axes.flat))
     return figure
 
@@ -99,11 +108,24 @@ def caption(table: pd.DataFrame) -> str:
         )
         peak = kernel.value.idxmax()
         first, last = attention.value.iloc[0], attention.value.iloc[-1]
-        moves = "falls" if last < first else "rises"
+        moves = tr("falls") if last < first else tr("rises")
         sentences.append(
-            f"{name}: effective rank of exp(q·k) is largest at t = {peak:g} "
-            f"({kernel.value.max():.0f}), that of the softmax rows {moves} from "
-            f"{first:.0f} at t = {attention.index[0]:g} to {last:.0f} at t = "
-            f"{attention.index[-1]:g}"
+            tr(
+                "{name}: effective rank of exp(q·k) is largest at t = {peak:g} "
+                "({largest:.0f}), that of the softmax rows {moves} from {first:.0f} at t = "
+                "{coldest:g} to {last:.0f} at t = {hottest:g}",
+                name=name,
+                peak=peak,
+                largest=kernel.value.max(),
+                moves=moves,
+                first=first,
+                coldest=attention.index[0],
+                last=last,
+                hottest=attention.index[-1],
+            )
         )
-    return f"Rank measures of {table.n.iloc[0]} queries and keys. {'; '.join(sentences)}."
+    return tr(
+        "Rank measures of {n} queries and keys. {sentences}.",
+        n=table.n.iloc[0],
+        sentences=tr("; ").join(sentences),
+    )

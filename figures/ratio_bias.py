@@ -18,6 +18,7 @@ from analysis.sweep import seed_sequence
 from approx import exact, parse
 from approx.base import Method
 from figures import style
+from figures.language import tr
 from figures.profile import Profile, Row, first
 
 TITLE = "Output error and ratio bias of normalised attention"
@@ -103,9 +104,9 @@ def draw(table: pd.DataFrame) -> Figure:
                 ax.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)
                 ax.xaxis.set_minor_locator(NullLocator())
             above.set(title=name, ylim=(FLOOR, CEILING))
-            below.set(xlabel="temperature t", ylim=(FLOOR, CEILING))
-        axes[0, 0].set_ylabel("output error")
-        axes[1, 0].set_ylabel("bias of the weights")
+            below.set(xlabel=tr("temperature t"), ylim=(FLOOR, CEILING))
+        axes[0, 0].set_ylabel(tr("output error"))
+        axes[1, 0].set_ylabel(tr("bias of the weights"))
         style.legend(figure, list(axes.flat))
     return figure
 
@@ -131,24 +132,39 @@ def caption(table: pd.DataFrame) -> str:
     known = drawn[drawn.delta_bias.notna() & (drawn.sampled_bias > 2 * drawn.noise)]
     ratio = known.sampled_bias / known.delta_bias
     agree = (
-        f"where both are seen, in {len(known)} places, the sampled bias is {ratio.min():.2f} to "
-        f"{ratio.max():.2f} times the line"
+        tr(
+            "where both are seen, in {places} places, the sampled bias is {least:.2f} "
+            "to {most:.2f} times the line",
+            places=len(known),
+            least=ratio.min(),
+            most=ratio.max(),
+        )
         if len(known)
-        else "a bias small enough for that hides in the noise of so many draws"
+        else tr("a bias small enough for that hides in the noise of so many draws")
     )
     hot = drawn[drawn.temperature == drawn.temperature.max()]
     at_one = drawn[drawn.temperature == 1.0]
     flat = wide[wide.method == "uniform()"].set_index(["input", "temperature"]).output_error
     error = drawn.set_index(["input", "temperature"]).output_error
     wins = int((error < flat.reindex(error.index)).sum())
-    return (
-        f"n = l = {int(table.n.max())}, 64 features, a window of 8. Above: "
-        "relative error of the output, median over draws; below uniform attention in "
-        f"{wins} of {len(error)} places. Below: the mean of the weights over draws less exact "
-        "attention, relative to its norm; markers where that is above twice its own noise, lines "
-        f"by the delta method where the largest relative variance is at most {SMALL:g}; {agree}. "
-        "The estimates of exp(q·k) are all unbiased, a ratio of them is not: at t = 1 the bias is "
-        f"{at_one.sampled_bias.min():.2g} to {at_one.sampled_bias.max():.2g} of the attention "
-        f"itself, at t = {hot.temperature.max():g} {hot.sampled_bias.min():.2g} to "
-        f"{hot.sampled_bias.max():.2g}, and no number of heads averages it away."
+    return tr(
+        "n = l = {n}, 64 features, a window of 8. Above: relative error of the output, "
+        "median over draws; below uniform attention in {wins} of {places} places. "
+        "Below: the mean of the weights over draws less exact attention, relative to its "
+        "norm; markers where that is above twice its own noise, lines by the delta method "
+        "where the largest relative variance is at most {small:g}; {agree}. The estimates "
+        "of exp(q·k) are all unbiased, a ratio of them is not: at t = 1 the bias is "
+        "{least:.2g} to {most:.2g} of the attention itself, at t "
+        "= {hottest:g} {least_hot:.2g} to {most_hot:.2g}, "
+        "and no number of heads averages it away.",
+        n=int(table.n.max()),
+        wins=wins,
+        places=len(error),
+        small=SMALL,
+        agree=agree,
+        least=at_one.sampled_bias.min(),
+        most=at_one.sampled_bias.max(),
+        hottest=hot.temperature.max(),
+        least_hot=hot.sampled_bias.min(),
+        most_hot=hot.sampled_bias.max(),
     )

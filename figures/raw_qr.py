@@ -16,6 +16,7 @@ from approx.checks import Array
 from approx.projections import Orthogonal, Projection
 from approx.random_features.positive import Positive
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row
 
 TITLE = "Orthogonal features from raw QR are biased"
@@ -23,7 +24,7 @@ COLUMNS = ("d", "m", "norm", "direction", "projection", "metric", "value", "stde
 WIDTHS = (2, 4, 8, 16, 32, 64)
 NORMS = (1.0, 2.0)
 M = 64
-PROJECTIONS: dict[str, Projection] = {"raw QR": RawQR(), "Haar": Orthogonal()}
+PROJECTIONS: dict[str, Projection] = {mark("raw QR"): RawQR(), "Haar": Orthogonal()}
 LOOKS = {
     "e₁": (style.PALETTE[0], "o"),
     "1/√d": (style.PALETTE[2], "^"),
@@ -81,15 +82,19 @@ def draw(table: pd.DataFrame) -> Figure:
                     colour, marker = LOOKS[str(name)]
                     ax.errorbar(
                         line.d, line.value, 2 * line.stderr, color=colour, marker=marker,
-                        label=f"q + k along {_long(str(name))}", capsize=2, linewidth=1,
+                        label=tr("q + k along {direction}", direction=_long(str(name))),
+                        capsize=2, linewidth=1,
                     )  # fmt: skip
                 ax.axhline(1.0, color="black", linewidth=0.8)
-                ax.set(xscale="log", title=f"{projection}, |q + k| = {norm:g}")
+                ax.set(
+                    xscale="log",
+                    title=f"{tr(projection)}, |q + k| = {norm:g}",
+                )
                 ax.set_xticks(WIDTHS, [str(d) for d in WIDTHS])
                 ax.minorticks_off()
-            axes[row, 0].set_ylabel("mean of estimate/exact")
+            axes[row, 0].set_ylabel(tr("mean of estimate/exact"))
         for ax in axes[-1]:
-            ax.set_xlabel("width d")
+            ax.set_xlabel(tr("width d"))
         style.legend(figure, list(axes.flat), columns=4)
     return figure
 
@@ -101,16 +106,28 @@ def caption(table: pd.DataFrame) -> str:
     low, high = ranked.iloc[0], ranked.iloc[-1]
     places = (raw.norm == raw.norm.max()) & (raw.d == raw.d.max())
     wide = raw[places].set_index("direction")
-    far = ", ".join(f"{v:.2f} ± {e:.2f} along {_long(str(n))}" for n, v, e in _each(wide))
+    far = tr(", ").join(
+        tr("{v:.2f} ± {e:.2f} along {direction}", v=v, e=e, direction=_long(str(n)))
+        for n, v, e in _each(wide)
+    )
     z = {name: ((p.value - 1) / p.stderr).abs() for name, p in (("raw", raw), ("haar", haar))}
-    return (
-        "Mean of estimate/exact over draws of orthogonal positive features, with two standard "
-        "errors, where the directions are Q of a QR decomposition as it comes, and with the sign "
-        f"correction that makes them Haar. Raw QR: from {_place(low)} to {_place(high)}; "
-        f"at d = {raw.d.max()}, |q + k| = {raw.norm.max():g}: {far}. It is "
-        f"more than five standard errors from 1 in {int((z['raw'] > 5).sum())} of {len(raw)} "
-        f"places, Haar in {int((z['haar'] > 5).sum())} of {len(haar)} (largest "
-        f"{z['haar'].max():.1f})."
+    return tr(
+        "Mean of estimate/exact over draws of orthogonal positive features, with two "
+        "standard errors, where the directions are Q of a QR decomposition as it comes, "
+        "and with the sign correction that makes them Haar. Raw QR: from {place} to "
+        "{highest}; at d = {d}, |q + k| = {norm:g}: {far}. It is more than five standard "
+        "errors from 1 in {raw_off} of {raw_places} places, Haar in {haar_off} of "
+        "{haar_places} (largest {z:.1f}).",
+        place=_place(low),
+        highest=_place(high),
+        d=raw.d.max(),
+        norm=raw.norm.max(),
+        far=far,
+        raw_off=int((z["raw"] > 5).sum()),
+        raw_places=len(raw),
+        haar_off=int((z["haar"] > 5).sum()),
+        haar_places=len(haar),
+        z=z["haar"].max(),
     )
 
 
@@ -119,13 +136,17 @@ def _each(wide: pd.DataFrame) -> list[tuple[object, float, float]]:
 
 
 def _place(row: pd.Series) -> str:
-    return (
-        f"{row.value:.2f} ± {row.stderr:.2f} (d = {row.d}, |q + k| = {row['norm']:g} along "
-        f"{_long(row.direction)})"
+    return tr(
+        "{number:.2f} ± {stderr:.2f} (d = {d}, |q + k| = {norm:g} along {direction})",
+        number=row.value,
+        stderr=row.stderr,
+        d=row.d,
+        norm=row["norm"],
+        direction=_long(row.direction),
     )
 
 
 def _long(name: str) -> str:
-    return {"1/√d": "(1, …, 1)", "−1/√d": "−(1, …, 1)", "random": "a random direction"}.get(
+    return {"1/√d": "(1, …, 1)", "−1/√d": "−(1, …, 1)", "random": tr("a random direction")}.get(
         name, name
     )

@@ -10,6 +10,7 @@ from matplotlib.ticker import NullLocator
 
 from analysis.recall import recall
 from figures import style
+from figures.language import tr
 from figures.profile import Profile
 
 TITLE = "What a support finds"
@@ -49,10 +50,10 @@ def draw(table: pd.DataFrame) -> Figure:
             mass.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)
             for ax in (mass, top):
                 ax.xaxis.set_minor_locator(NullLocator())
-            mass.set_title(f"{name}: attention held")
-            top.set_title(f"{name}: share of the top k keys found")
-            mass.set_ylabel("share")
-        axes[-1, 0].set_xlabel("temperature t")
+            mass.set_title(tr("{name}: attention held", name=name))
+            top.set_title(tr("{name}: share of the top k keys found", name=name))
+            mass.set_ylabel(tr("share"))
+        axes[-1, 0].set_xlabel(tr("temperature t"))
         axes[-1, 1].set_xlabel("k")
         style.legend(figure, list(axes.flat))
     return figure
@@ -73,19 +74,33 @@ def caption(table: pd.DataFrame) -> str:
     found = mean.assign(share=mean[eight], gain=mean[eight] / chance).reset_index()
     runnable = found[~found.method.str.startswith("top_k")]
     best = runnable.loc[runnable.groupby("input", sort=False).share.idxmax()]
-    winners = "; ".join(
-        f"{name}: {style.look(str(method))['label']}, {share:.0%} ({gain:.1f} times chance)"
+    winners = tr("; ").join(
+        tr(
+            "{name}: {method}, {share:.0%} ({gain:.1f} times chance)",
+            name=name,
+            method=style.look(str(method))["label"],
+            share=share,
+            gain=gain,
+        )
         for name, method, share, gain in zip(best.input, best.method, best.share, best.gain)
     )
     xbox = found[found.method.str.contains("xbox")].gain
     entries = mean.entries.groupby("method", sort=False).mean()
-    sizes = f"{entries.min():.1f} to {entries.max():.1f}"
-    return (
-        f"Supports at one budget ({sizes} entries a row: rounds overlap, buckets have their own "
-        "sizes, and hashes are few). Left: the share of the attention weights that the support "
-        "holds. Right: the share of each query's k largest keys that it finds, which no "
-        "temperature changes. Means over queries and draws. Best finder of the "
-        f"{eight.removeprefix('recall_')} largest beside the oracle (chance: as many random keys): "
-        f"{winners}. Hashing after XBOX+ finds {xbox.min():.1f} to "
-        f"{xbox.max():.1f} times chance."
+    sizes = tr(
+        "{least:.1f} to {most:.1f}",
+        least=entries.min(),
+        most=entries.max(),
+    )
+    return tr(
+        "Supports at one budget ({sizes} entries a row: rounds overlap, buckets have their "
+        "own sizes, and hashes are few). Left: the share of the attention weights that the "
+        "support holds. Right: the share of each query's k largest keys that it finds, "
+        "which no temperature changes. Means over queries and draws. Best finder of the "
+        "{k} largest beside the oracle (chance: as many random keys): {winners}. "
+        "Hashing after XBOX+ finds {least:.1f} to {most:.1f} times chance.",
+        sizes=sizes,
+        k=eight.removeprefix("recall_"),
+        winners=winners,
+        least=xbox.min(),
+        most=xbox.max(),
     )

@@ -15,6 +15,7 @@ from analysis import inputs as data
 from analysis.regimes import oracles
 from approx.checks import Array
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile
 
 TITLE = "Regimes of clustered sequences"
@@ -77,7 +78,7 @@ def lines(n: int, size: int, deltas: Array) -> dict[str, Array]:
     return {
         "β = log n": np.full(len(deltas), math.log(n)),
         "β = (1 − Δ²) log n": (1 - deltas**2) * math.log(n),
-        "β = ½ log(n/cluster size)": np.full(len(deltas), math.log(n / size) / 2),
+        mark("β = ½ log(n/cluster size)"): np.full(len(deltas), math.log(n / size) / 2),
     }
 
 
@@ -96,11 +97,13 @@ def draw(table: pd.DataFrame) -> Figure:
                 rasterized=True,
             )  # fmt: skip
             _borders(ax, table, name)
-            ax.set(xlabel="inverse temperature β", title=NAMES[name])
+            ax.set(xlabel=tr("inverse temperature β"), title=NAMES[name])
             ax.set_xticks(range(2, int(table.beta.max()) + 1, 2))
             ax.grid(False)
-        axes[0].set_ylabel("spread Δ within a cluster")
-        bar = figure.colorbar(mesh, ax=axes, label="× below the better single one", fraction=0.05)
+        axes[0].set_ylabel(tr("spread Δ within a cluster"))
+        bar = figure.colorbar(
+            mesh, ax=axes, label=tr("× below the better single one"), fraction=0.05
+        )
         ticks = [t for t in (1, 1.5, 2, 3, 4, 6, 8) if t <= top]
         bar.set_ticks(ticks, labels=[f"{t:g}" for t in ticks])
         bar.ax.minorticks_off()
@@ -116,16 +119,16 @@ def _borders(ax: Axes, table: pd.DataFrame, name: str) -> None:
     ratio = _wide(table[table.metric == "log_ratio"], name)
     border = ax.contour(ratio.columns, ratio.index, ratio, levels=[0.0], colors="white")
     border.set_linewidth(2.2)
-    ax.plot([], [], color="0.75", linewidth=2.2, label="sparse = low-rank (white)")
+    ax.plot([], [], color="0.75", linewidth=2.2, label=tr("sparse = low-rank (white)"))
     limits = ax.get_xlim(), ax.get_ylim()
     deltas = np.linspace(*limits[1], 50).clip(0.0, 1.0)
     looks = (("black", "-"), ("black", "--"), (style.PALETTE[2], "-."))
     found = lines(int(table.n.iloc[0]), int(table["size"].iloc[0]), deltas)
     for (label, betas), (colour, line) in zip(found.items(), looks):
         heights = np.linspace(*limits[1], 50)
-        ax.plot(betas, heights, color=colour, linestyle=line, label=label)
+        ax.plot(betas, heights, color=colour, linestyle=line, label=tr(label))
     ax.set(xlim=limits[0], ylim=limits[1])
-    for x, text in ((0.045, "low-rank better"), (0.965, "sparse better")):
+    for x, text in ((0.045, tr("low-rank better")), (0.965, tr("sparse better"))):
         ax.text(
             x, 0.04, text, transform=ax.transAxes, color="white", rotation=90, fontsize=7.5,
             ha="center", va="bottom",
@@ -159,20 +162,42 @@ def caption(table: pd.DataFrame) -> str:
             & (table.metric == ERROR)
         ].set_index("method").value  # fmt: skip
         parts.append(
-            f"{NAMES[name]}: up to {best.value:.2f}× (β = {best.beta:g}, Δ = {best.delta:g}); at "
-            f"Δ = {SHOWN:g} most at β = {peak.beta:g}, where sparse is at {at['sparse']:.3g}, "
-            f"low-rank at {at['low-rank']:.3g}, both at {at['both']:.3g}, and "
-            f"{cold.value:.2f}× at β = {cold.beta:g}; sides change at β = "
-            f"{border(table, name, part.delta.min()):.2f} for Δ = {part.delta.min():g}, "
-            f"{border(table, name, part.delta.max()):.2f} for Δ = {part.delta.max():g}"
+            tr(
+                "{kind}: up to {best:.2f}× (β = {beta:g}, Δ = {delta:g}); at Δ = {shown:g} "
+                "most at β = {peak_beta:g}, where sparse is at {sparse:.3g}, low-rank at "
+                "{low_rank:.3g}, both at {both:.3g}, and {cold:.2f}× at β = {cold_beta:g}; "
+                "sides change at β = {border:.2f} for Δ = {least_delta:g}, {border_wide:.2f} "
+                "for Δ = {most_delta:g}",
+                kind=NAMES[name],
+                best=best.value,
+                beta=best.beta,
+                delta=best.delta,
+                shown=SHOWN,
+                peak_beta=peak.beta,
+                sparse=at["sparse"],
+                low_rank=at["low-rank"],
+                both=at["both"],
+                cold=cold.value,
+                cold_beta=cold.beta,
+                border=border(table, name, part.delta.min()),
+                least_delta=part.delta.min(),
+                border_wide=border(table, name, part.delta.max()),
+                most_delta=part.delta.max(),
+            )
         )
-    return (
-        f"exp(β·q·k) for {n} points in clusters of {int(table['size'].iloc[0])}, d = {D}: relative "
-        "Frobenius error of the best sparse, the best low-rank and the best found sparse + "
-        f"low-rank matrix at {budget:g} stored values a query row; colour: how many times the last "
-        f"is below the better of the first two. {'; '.join(parts)}. Within and between clusters "
-        "the squares of the entries weigh the same at β = ½ log(n/cluster size) = "
-        f"{math.log(n / float(table['size'].iloc[0])) / 2:.2f} for small Δ, row sums near log n = "
-        f"{math.log(n):.2f}; a wide cluster has larger entries on the diagonal of Q = K, and sides "
-        "change before."
+    return tr(
+        "exp(β·q·k) for {n} points in clusters of {size}, d = {d}: relative Frobenius "
+        "error of the best sparse, the best low-rank and the best found sparse + low-rank "
+        "matrix at {budget:g} stored values a query row; colour: how many times the last "
+        "is below the better of the first two. {parts}. Within and between clusters the "
+        "squares of the entries weigh the same at β = ½ log(n/cluster size) = {within:.2f} "
+        "for small Δ, row sums near log n = {rows:.2f}; a wide cluster has larger entries "
+        "on the diagonal of Q = K, and sides change before.",
+        n=n,
+        size=int(table["size"].iloc[0]),
+        d=D,
+        budget=budget,
+        parts=tr("; ").join(parts),
+        within=math.log(n / float(table["size"].iloc[0])) / 2,
+        rows=math.log(n),
     )

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from approx.polynomials.taylor import Taylor
 from figures import style
+from figures.language import tr
 from figures.profile import Profile
 
 TITLE = "Rounding against truncation"
@@ -69,7 +70,8 @@ def draw(table: pd.DataFrame) -> Figure:
                     linestyle=line, alpha=1 if exact else 0.8,
                     linewidth=2.2 if exact else 0.9,
                     marker="" if exact else ("." if dtype == "float64" else "x"), markersize=3,
-                    label=f"degree {degree}: " + ("truncation" if exact else f"rounding, {dtype}"),
+                    label=tr("degree {degree}: truncation", degree=degree) if exact else
+                    tr("degree {degree}: rounding, {dtype}", degree=degree, dtype=dtype),
                 )  # fmt: skip
         size = np.array(PLACES)
         for dtype in DTYPES:
@@ -77,7 +79,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.plot(-size, eps * np.exp(-2 * size), color="0.6", linewidth=0.8, linestyle="--")
         ax.set(
             yscale="log", ylim=(FLOOR, 1e4), xlim=(0, 24), xlabel="−x",
-            ylabel="error relative to $e^x$",
+            ylabel=tr("error relative to $e^x$"),
         )  # fmt: skip
         style.legend(figure, ax)
     return figure
@@ -94,17 +96,27 @@ def caption(table: pd.DataFrame) -> str:
     """Return what the figure shows, with the numbers of its table."""
     at = table.set_index(["degree", "dtype", "x"]).value
     top = max(DEGREES)
-    cross = [f"{crossing(table, n, 'float64'):g} for degree {n}" for n in DEGREES]
+    cross = [
+        tr("{crossing:g} for degree {n}", crossing=crossing(table, n, "float64"), n=n)
+        for n in DEGREES
+    ]
     found32 = [crossing(table, n, "float32") for n in DEGREES]
-    cross32 = [f"{x:g}" if x == x else f"beyond {-min(PLACES):g}" for x in found32]
-    return (
-        "Taylor polynomials of exp at x < 0, relative to e^x: the error of the exact polynomial "
-        "(thick) and what rounding adds (thin), both against 60-digit arithmetic; dashed: "
-        "eps·e^{2|x|}, terms of size e^|x| that cancel down to e^−|x|. "
-        f"At x = −16 degree {top} is right to {at[top, 'exact', -16.0]:.1e}, float64 is off by "
-        f"{at[top, 'float64', -16.0]:.1e} and float32 by {at[top, 'float32', -16.0]:.1e}; degree "
-        f"33 at x = −8: {at[33, 'exact', -8.0]:.1e}, {at[33, 'float64', -8.0]:.1e} and "
-        f"{at[33, 'float32', -8.0]:.1e}. Truncation is the larger error from −x = "
-        f"{', '.join(cross)} on (float32: {', '.join(cross32)}): below that, a higher degree "
-        f"does not help."
+    cross32 = [f"{x:g}" if x == x else tr("beyond {last:g}", last=-min(PLACES)) for x in found32]
+    return tr(
+        "Taylor polynomials of exp at x < 0, relative to e^x: the error of the exact "
+        "polynomial (thick) and what rounding adds (thin), both against 60-digit "
+        "arithmetic; dashed: eps·e^{{2|x|}}, terms of size e^|x| that cancel down to "
+        "e^−|x|. At x = −16 degree {top} is right to {exact:.1e}, float64 is off by "
+        "{float64:.1e} and float32 by {float32:.1e}; degree 33 at x = −8: {exact_33:.1e}, "
+        "{float64_33:.1e} and {float32_33:.1e}. Truncation is the larger error from −x = "
+        "{cross} on (float32: {cross32}): below that, a higher degree does not help.",
+        top=top,
+        exact=at[top, "exact", -16.0],
+        float64=at[top, "float64", -16.0],
+        float32=at[top, "float32", -16.0],
+        exact_33=at[33, "exact", -8.0],
+        float64_33=at[33, "float64", -8.0],
+        float32_33=at[33, "float32", -8.0],
+        cross=tr(", ").join(cross),
+        cross32=tr(", ").join(cross32),
     )

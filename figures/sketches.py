@@ -17,6 +17,7 @@ from analysis.sweep import seed_sequence
 from approx import exact, parse
 from approx.base import Method
 from figures import style
+from figures.language import tr
 from figures.profile import Profile, Row
 
 TITLE = "Sketches beside positive features"
@@ -126,13 +127,13 @@ def draw(table: pd.DataFrame) -> Figure:
                         ax.plot(y.temperature, y.value, **look)
             axes[1, column].set(xscale="log")
             axes[1, column].minorticks_off()
-        axes[0, 0].set(yscale="log", ylabel="relative error of exp(q·k)", ylim=(5e-4, 1e4))
-        axes[1, 0].set(yscale="log", ylabel="total variation of attention", ylim=(1e-4, 20))
-        axes[0, 0].set_title(f"temperature {TEMPERATURE:g}")
-        axes[0, 1].set_title(f"width {M}")
-        axes[1, 0].set(xlabel="width m")
+        axes[0, 0].set(yscale="log", ylabel=tr("relative error of exp(q·k)"), ylim=(5e-4, 1e4))
+        axes[1, 0].set(yscale="log", ylabel=tr("total variation of attention"), ylim=(1e-4, 20))
+        axes[0, 0].set_title(tr("temperature {temperature:g}", temperature=TEMPERATURE))
+        axes[0, 1].set_title(tr("width {m}", m=M))
+        axes[1, 0].set(xlabel=tr("width m"))
         axes[1, 0].set_xticks(SIZES, [str(m) for m in SIZES])
-        axes[1, 1].set(xlabel="temperature")
+        axes[1, 1].set(xlabel=tr("temperature"))
         axes[1, 1].set_xticks(TEMPERATURES, [f"{t:g}" for t in TEMPERATURES])
         style.legend(figure, list(axes.ravel()), columns=2)
     return figure
@@ -161,8 +162,13 @@ def caption(table: pd.DataFrame) -> str:
         at[at.metric == name].set_index("method").value
         for name in (EXPECTED, TV, "negative_fraction")
     )
-    named = "; ".join(
-        f"{style.look(spec)['label']} {errors[spec]:.2g} and {tv[spec]:.2g}"
+    named = tr("; ").join(
+        tr(
+            "{spec} {errors:.2g} and {tv:.2g}",
+            spec=style.look(spec)["label"],
+            errors=errors[spec],
+            tv=tv[spec],
+        )
         for spec in errors.index
     )
     believed = table[table.metric == "believable"]
@@ -179,21 +185,37 @@ def caption(table: pd.DataFrame) -> str:
     negative = max(below[spec] for spec in below.index if spec.startswith("tensor_sketch"))
     limit = table[(table.temperature == TEMPERATURE) & (table.method == LIMIT)]
     ends = limit.set_index("metric").value
-    return (
-        f"Gaussian q, k, d = {D}, n = l = {table.n.max()}, logits q·k/(t√d). Lines of the upper "
-        f"panels are closed forms, markers means of draws; hollow where fewer than half of the "
-        f"entries have a sample variance to be believed ({(believed.value < 0.5).sum()} of "
-        f"{len(believed)} cells): there a sample misses the tail, and lies up to {short:.2g} times "
-        f"below the truth. Expected kernel error and measured total variation at t = "
-        f"{TEMPERATURE:g}, width {M}: {named}. Sketches of (1 + x/{DEGREE})^{DEGREE} end at "
-        f"{ends[EXPECTED]:.2g} and {ends[TV]:.2g}, its own errors. In total variation at this "
-        f"width positive features lose to TensorSketch {ahead[tensor]}, and to random Maclaurin "
-        f"with degrees 0 and 1 exact {ahead[first]}. TensorSketch has {negative:.0%} negative "
-        f"entries at t = {TEMPERATURE:g}; with such, total variation may be above 1. The squared "
-        f"sketch has none, but few inner features: it is worse than uniform attention "
-        f"{_temperatures(lost)}. Taylor of degree 2, which draws nothing and takes 153 columns, "
-        f"has a smaller total variation than every one of the random methods "
-        f"{_temperatures(taylor)}."
+    return tr(
+        "Gaussian q, k, d = {d}, n = l = {n}, logits q·k/(t√d). Lines of the upper panels "
+        "are closed forms, markers means of draws; hollow where fewer than half of the "
+        "entries have a sample variance to be believed ({hollow} of {cells} "
+        "cells): there a sample misses the tail, and lies up to {short:.2g} times below "
+        "the truth. Expected kernel error and measured total variation at t = "
+        "{temperature:g}, width {m}: {named}. Sketches of (1 + x/{degree})^{degree} end at "
+        "{ends:.2g} and {end_tv:.2g}, its own errors. In total variation at this width "
+        "positive features lose to TensorSketch {ahead}, and to random Maclaurin with "
+        "degrees 0 and 1 exact {maclaurin}. TensorSketch has {negative:.0%} negative entries "
+        "at t = {temperature:g}; with such, total variation may be above 1. The squared "
+        "sketch has none, but few inner features: it is worse than uniform attention "
+        "{temperatures}. Taylor of degree 2, which draws nothing and takes 153 columns, "
+        "has a smaller total variation than every one of the random methods "
+        "{taylor}.",
+        d=D,
+        n=table.n.max(),
+        hollow=(believed.value < 0.5).sum(),
+        cells=len(believed),
+        short=short,
+        temperature=TEMPERATURE,
+        m=M,
+        named=named,
+        degree=DEGREE,
+        ends=ends[EXPECTED],
+        end_tv=ends[TV],
+        ahead=ahead[tensor],
+        maclaurin=ahead[first],
+        negative=negative,
+        temperatures=_temperatures(lost),
+        taylor=_temperatures(taylor),
     )
 
 
@@ -208,5 +230,5 @@ def _at_width(table: pd.DataFrame) -> list[tuple[float, pd.Series]]:
 
 def _temperatures(found: list[float]) -> str:
     if not found:
-        return "nowhere"
-    return "at t = " + ", ".join(f"{t:g}" for t in found)
+        return tr("nowhere")
+    return tr("at t = {temperatures}", temperatures=tr(", ").join(f"{t:g}" for t in found))

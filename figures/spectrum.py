@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 from analysis import rank
 from analysis.inputs import Inputs
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row
 
 TITLE = "Singular values across temperatures"
-NAMES = {"kernel": "exp(q·k)", "attention": "softmax rows"}
+NAMES = {"kernel": "exp(q·k)", "attention": mark("softmax rows")}
 FLOOR = 1e-8
 
 
@@ -48,8 +49,8 @@ def draw(table: pd.DataFrame) -> Figure:
                 if row == 0:
                     ax.set_title(name)
                 else:
-                    ax.set_xlabel("index i")
-            axes[row, 0].set_ylabel(f"$s_i/s_1$ of {label}")
+                    ax.set_xlabel(tr("index i"))
+            axes[row, 0].set_ylabel(tr("$s_i/s_1$ of {space}", space=tr(label)))
         style.legend(figure, list(axes.flat), columns=6)
     return figure
 
@@ -61,10 +62,17 @@ def caption(table: pd.DataFrame) -> str:
     for name in table.input.unique():
         counts = above[name, "exact attention"]
         sentences.append(
-            f"{name}: {counts.iloc[0]} at t = {counts.index[0]:g} and "
-            f"{counts.iloc[-1]} at t = {counts.index[-1]:g}"
+            tr(
+                "{name}: {first} at t = {coldest:g} and {last} at t = {hottest:g}",
+                name=name,
+                first=counts.iloc[0],
+                coldest=counts.index[0],
+                last=counts.iloc[-1],
+                hottest=counts.index[-1],
+            )
         )
-    return (
-        "Singular values relative to the largest. Of the softmax rows, those above 1 % are, "
-        f"for {'; '.join(sentences)}."
+    return tr(
+        "Singular values relative to the largest. Of the softmax rows, those above 1 % "
+        "are, for {sentences}.",
+        sentences=tr("; ").join(sentences),
     )

@@ -17,6 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import files
+from figures import fonts
+from figures.language import spoken, tr
 
 FORMATS = ("pdf", "svg", "png")
 
@@ -137,7 +139,7 @@ def look(method: str) -> dict[str, Any]:
     """
     for pattern, (label, colour, line, marker) in KNOWN.items():
         if found := re.fullmatch(pattern, method):
-            label = label.format(*found.groups())
+            label = tr(label).format(*found.groups())
             return {"label": label, "color": colour, "linestyle": line, "marker": marker}
     index = int(hashlib.sha256(method.encode()).hexdigest(), 16) % len(PALETTE)
     return {"label": method, "color": PALETTE[index], "linestyle": (0, (3, 1)), "marker": "*"}
@@ -172,10 +174,12 @@ def order(methods: Iterator[str] | pd.Series | list[str]) -> list[str]:
 
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """Draw within the project's style, whatever the user's own settings are."""
+    """Draw within the project's style and language, whatever the user's own settings are."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(RC)  # type: ignore[arg-type]
+        if spoken() == "zh":
+            mpl.rcParams["font.family"] = fonts.in_figures()
         yield
 
 

@@ -1,13 +1,19 @@
 """What every figure must do, checked where its table is made: tables are dear."""
 
+import functools
 import hashlib
+import re
+from collections import Counter
 
 import numpy as np
 import pandas as pd
+from matplotlib import font_manager
+from matplotlib.text import Text
 
 from analysis.sweep import COLUMNS
-from figures import style
+from figures import fonts, style
 from figures.gallery import CORE, FIGURES
+from figures.language import speaking
 
 THEORY = (
     "coupling_gain", "eps_collapse", "inverse_temperature", "log_variance", "performer_error",
@@ -42,3 +48,52 @@ def caption_states_numbers(name, table):
     other = table.copy()
     other["value"] = np.sign(other.value) * other.value.abs() ** 1.3  # ratios change too
     assert FIGURES[name].caption(other) != before
+
+
+# what stays as it is in Chinese: names of inputs, of methods in part, and of formats
+KEPT = {
+    "gaussian", "sphere", "clustered", "generative", "centre", "easy", "middling", "hard", "oracle",
+    "softmax", "logit", "logits", "float", "bfloat", "delta", "cross", "polytope", "antithetic",
+    "relu", "mformer", "diag",
+}  # fmt: skip
+
+
+def speaks_chinese(name, table):
+    """Check that labels and caption are Chinese, have their glyphs, and the English numbers."""
+    module = FIGURES[name]
+    with speaking("zh"):
+        said, figure = module.caption(table), module.draw(table)
+    assert numbers(said) == numbers(module.caption(table))
+    axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    texts += [tick.get_text() for axis in axes for tick in axis.get_ticklabels()]
+    assert english(" ".join(texts)) == set()
+    if name != "combinations":  # whose caption has specs of methods
+        assert english(said) == set()
+    for text in texts:
+        assert without_glyph(text) == set(), text
+
+
+def numbers(text):
+    """Return how often each number stands in a text."""
+    return Counter(re.findall(r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?", text))
+
+
+def english(text):
+    """Return the words of a text that are neither formulas nor names nor known."""
+    words = re.findall(r"[A-Za-z]{4,}", re.sub(r"\$[^$]*\$", "", text))
+    return {word for word in words if word.islower()} - KEPT
+
+
+def without_glyph(text):
+    """Return the characters of a label that no font shows; beside a formula there is one font."""
+    plain, *formula = re.split(r"\$[^$]*\$", text, maxsplit=1)
+    shown = _characters(fonts.FONT)
+    if not formula:
+        shown = shown | _characters(font_manager.findfont("DejaVu Sans"))
+    return set(plain + "".join(formula)) - shown - {"\n"}
+
+
+@functools.cache
+def _characters(file):
+    return {chr(code) for code in font_manager.get_font(file).get_charmap()}

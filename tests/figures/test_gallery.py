@@ -4,7 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from drawing import ELSEWHERE, REST, caption_states_numbers, drawn_the_same_from_its_csv
+from drawing import (
+    ELSEWHERE,
+    REST,
+    caption_states_numbers,
+    drawn_the_same_from_its_csv,
+    speaks_chinese,
+)
 
 from analysis import inputs
 from figures import error, explore, price, style
@@ -28,6 +34,7 @@ def tables(small):
 def test_the_figure_is_that_of_its_csv_and_caption(name, tables, tmp_path):
     drawn_the_same_from_its_csv(name, tables[name], tmp_path)
     caption_states_numbers(name, tables[name])
+    speaks_chinese(name, tables[name])
 
 
 def test_figures_of_the_report_have_the_inputs_of_the_profile(tables):

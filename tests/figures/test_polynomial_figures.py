@@ -6,7 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from drawing import POLYNOMIALS, caption_states_numbers, drawn_the_same_from_its_csv
+from drawing import POLYNOMIALS, caption_states_numbers, drawn_the_same_from_its_csv, speaks_chinese
 
 from analysis import inputs, modular
 from figures import minimum_degree, polynomial_error, polynomial_rank, rounding
@@ -36,6 +36,7 @@ def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small
 def test_the_figure_is_that_of_its_csv_and_caption(name, tables, tmp_path):
     drawn_the_same_from_its_csv(name, tables[name], tmp_path)
     caption_states_numbers(name, tables[name])
+    speaks_chinese(name, tables[name])
 
 
 # --- minimum_degree ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from drawing import THEOREM, caption_states_numbers, drawn_the_same_from_its_csv
+from drawing import THEOREM, caption_states_numbers, drawn_the_same_from_its_csv, speaks_chinese
 
 from analysis import inputs
 from analysis.dependent_supports import OneStream
@@ -48,6 +48,7 @@ def test_the_figure_is_that_of_its_csv_and_caption(name, entries, collisions, tm
     tables = {"entry_error": entries, "collision": collisions}
     drawn_the_same_from_its_csv(name, tables[name], tmp_path)
     caption_states_numbers(name, tables[name])
+    speaks_chinese(name, tables[name])
 
 
 # --- entry_error ---------------------------------------------------------------------------------

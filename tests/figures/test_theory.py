@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from drawing import THEORY, caption_states_numbers, drawn_the_same_from_its_csv
+from drawing import THEORY, caption_states_numbers, drawn_the_same_from_its_csv, speaks_chinese
 
 from analysis import inputs
 from analysis.moments import expected_error, monte_carlo
@@ -47,6 +47,7 @@ def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small
 def test_the_figure_is_that_of_its_csv_and_caption(name, tables, tmp_path):
     drawn_the_same_from_its_csv(name, tables[name], tmp_path)
     caption_states_numbers(name, tables[name])
+    speaks_chinese(name, tables[name])
 
 
 # --- performer_ratio -----------------------------------------------------------------------------

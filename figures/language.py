@@ -1,0 +1,65 @@
+"""What figures and reports say, in English or in the language in force."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+
+from approx import checks
+
+LANGUAGES = ("en", "zh")
+_CATALOGUES = {"zh": Path(__file__).parent / "locale" / "zh_CN.po"}
+_spoken: ContextVar[str] = ContextVar("spoken", default="en")
+
+
+@contextlib.contextmanager
+def speaking(language: str) -> Iterator[None]:
+    """Say everything in a language, "en" or "zh"."""
+    checks.one_of("language", language, LANGUAGES)
+    if language in _CATALOGUES:
+        _catalogue(language)  # what is missing is said here, not in the middle of a figure
+    before = _spoken.set(language)
+    try:
+        yield
+    finally:
+        _spoken.reset(before)
+
+
+def spoken() -> str:
+    """Return the language in force."""
+    return _spoken.get()
+
+
+def tr(message: str, /, **values: object) -> str:
+    """Return a message in the language in force, with its values; English where there is no other.
+
+    A message with values is a format: what the numbers look like is the translation's too.
+
+    Examples
+    --------
+    >>> tr("{budget:g} values a query row", budget=32.0)
+    '32 values a query row'
+    >>> with speaking("zh"):
+    ...     tr("{budget:g} values a query row", budget=32.0)
+    '每个查询行 32 个数'
+    """
+    language = _spoken.get()
+    said = _catalogue(language).get(message, message) if language in _CATALOGUES else message
+    return said.format(**values) if values else said
+
+
+def mark(message: str) -> str:
+    """Return a message as it is: `tr` translates it where it is used."""
+    return message
+
+
+@functools.cache
+def _catalogue(language: str) -> dict[str, str]:
+    try:
+        import polib
+    except ImportError:
+        raise ImportError(f"the language {language} needs: pip install 'expqk[report]'") from None
+    return {entry.msgid: entry.msgstr for entry in polib.pofile(str(_CATALOGUES[language]))}

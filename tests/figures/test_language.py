@@ -1,0 +1,111 @@
+"""Two languages: every message has its translation, with the same values, in characters we have."""
+
+import ast
+import string
+from importlib import resources
+from pathlib import Path
+
+import polib
+import pytest
+from drawing import english, numbers, without_glyph
+
+import figures
+from figures import cli, fonts, language, style
+from figures.gallery import FIGURES
+from figures.language import speaking, tr
+
+FOLDER = Path(figures.__file__).parent
+
+
+def messages():
+    """Return every message in the code: what tr and mark are given, titles, names of methods."""
+    found = {module.TITLE for module in FIGURES.values()}
+    found |= {name for name, *_ in style.KNOWN.values()}
+    for file in FOLDER.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("tr", "mark"):
+                found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
+    return found
+
+
+def values(message):
+    """Return the placeholders of a message with their formats."""
+    parts = string.Formatter().parse(message)
+    return sorted({(name, spec) for _, name, spec, _ in parts if name is not None})
+
+
+def faults(used, catalogue):
+    """Return what is wrong with a catalogue, a line a fault."""
+    found = [f"no translation: {message}" for message in used if not catalogue.get(message)]
+    found += [f"nobody says: {message}" for message in set(catalogue) - used]
+    for message, said in catalogue.items():
+        if "$" not in message and values(message) != values(said):
+            found.append(f"other values: {message}")
+    return found
+
+
+def catalogue():
+    return {entry.msgid: entry.msgstr for entry in polib.pofile(FOLDER / "locale" / "zh_CN.po")}
+
+
+def test_every_message_is_translated_with_its_values():
+    assert faults(messages(), catalogue()) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ({}, "no translation: at {t:g}"),
+        ({"at {t:g}": ""}, "no translation: at {t:g}"),
+        ({"at {t:g}": "在 t 处"}, "other values: at {t:g}"),
+        ({"at {t:g}": "在 {t:.0f} 处"}, "other values: at {t:g}"),
+        ({"at {t:g}": "在 {t:g}、{n} 处"}, "other values: at {t:g}"),
+        ({"at {t:g}": "在 {t:g} 处", "old": "旧"}, "nobody says: old"),
+    ],
+)
+def test_faults_of_a_catalogue_are_found(said, fault):
+    assert fault in faults({"at {t:g}"}, said)
+
+
+def test_the_font_has_every_character_of_the_catalogue():
+    assert without_glyph("".join(catalogue().values()).replace("$", "")) == set()
+    assert without_glyph("熵") == set()
+    assert without_glyph("龘") == {"龘"}
+    assert without_glyph("⟨q⟩ $x$") == {"⟨", "⟩"}  # DejaVu's, which is not asked beside a formula
+
+
+def test_english_and_numbers_are_seen():
+    assert english("温度 temperature t, $mathrm$ Performer oracle") == {"temperature"}
+    assert numbers("3 of 20 at 1e-4") == numbers("20 个中有 3 个（1e-4）")
+    assert numbers("3 of 20") != numbers("20 个中有 2 个")
+
+
+def test_a_language_holds_for_what_is_inside():
+    assert tr("temperature t") == "temperature t"
+    with speaking("zh"):
+        assert tr("temperature t") == "温度 t"
+        with speaking("en"):
+            assert tr("temperature t") == "temperature t"
+        assert style.label("taylor(degree=3)") == "Taylor 多项式，3 次"
+        assert style.label("mine(m=3)") == "mine(m=3)"
+    assert language.spoken() == "en"
+    with pytest.raises(ValueError, match="language must be one of en, zh"), speaking("xx"):
+        pass
+
+
+def test_figures_in_chinese_embed_the_font(tmp_path, capsys):
+    arguments = ["figures", "minimum_degree", "--profile", "quick", "--lang", "zh"]
+    assert cli.main([*arguments, "--format", "pdf", "--out", str(tmp_path)]) == 0
+    assert (
+        fonts.FAMILY.replace(" ", "").encode()
+        in (tmp_path / "figures" / "minimum_degree.pdf").read_bytes()
+    )
+    caption = (tmp_path / "figures" / "minimum_degree.txt").read_text("utf-8")
+    assert caption.startswith("给定误差所需的次数\n")
+    assert "temperature" not in caption
+
+
+def test_the_licence_of_the_font_is_beside_it():
+    text = resources.files("figures.fonts").joinpath("OFL.txt").read_text("utf-8")
+    assert "SIL OPEN FONT LICENSE" in text
+    assert cli.LANGUAGES == language.LANGUAGES
