@@ -15,6 +15,7 @@ import pandas as pd
 
 from analysis.claims import VERDICTS, Claim
 from analysis.claims.evidence import Value, text
+from figures.language import tr
 
 HEADS = ("id", "verdict", "statement", "quantity", "expected", "observed")
 NARROWEST = 80
@@ -69,13 +70,25 @@ def in_markdown(table: pd.DataFrame, *, errata: bool) -> pd.DataFrame:
     """
     part = table[table.id.str.contains("-E") == errata]
     observed, expected = (part[x].str.replace(" ", UNBROKEN) for x in ("observed", "expected"))
-    found = (part.quantity + ": " + observed + " (" + expected + ")").groupby(part.id)
+    found = pd.Series(
+        [
+            tr(
+                "{quantity}: {observed} ({expected})",
+                quantity=tr(what),
+                observed=seen,
+                expected=due,
+            )
+            for what, seen, due in zip(part.quantity, observed, expected)
+        ],
+        part.index,
+        dtype=str,
+    ).groupby(part.id)
     first = part.drop_duplicates("id").set_index("id", drop=False)
     columns = {
         "id": first.id,
-        "as it is right" if errata else "claim": first.statement.map(typeset),
-        "observed (expected)": found.agg("; ".join).map(typeset),
-        "verdict": first.verdict,
+        tr("as it is right") if errata else tr("claim"): first.statement.map(tr).map(typeset),
+        tr("observed (expected)"): found.agg(tr("; ").join).map(typeset),
+        tr("verdict"): first.verdict.map(tr),
     }
     return pd.DataFrame(columns).loc[first.index]
 
@@ -114,7 +127,11 @@ def counts(verdicts: Iterable[str]) -> str:
     '2 holds, 1 corrected'
     """
     found = Counter(verdicts)
-    return ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if found[verdict])
+    return tr(", ").join(
+        tr("{count} {verdict}", count=found[verdict], verdict=tr(verdict))
+        for verdict in VERDICTS
+        if found[verdict]
+    )
 
 
 def table(claims: list[Claim], width: int) -> str:

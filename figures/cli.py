@@ -240,6 +240,7 @@ def _profile(arguments: argparse.Namespace) -> Any:
 
 
 def _report(arguments: argparse.Namespace) -> int:
+    from figures.language import speaking, tr
     from figures.report.build import TITLE, build, rebuild
 
     if arguments.rebuild:
@@ -247,8 +248,9 @@ def _report(arguments: argparse.Namespace) -> int:
             raise ValueError("--rebuild takes title and authors from report.md: edit them there")
         rebuild(arguments.out)
     else:
-        title, authors = arguments.title or TITLE, arguments.author or ()
-        build(_profile(arguments), arguments.out, title=title, authors=authors)
+        with speaking(arguments.lang):
+            title, authors = arguments.title or tr(TITLE), arguments.author or ()
+            build(_profile(arguments), arguments.out, title=title, authors=authors)
     for name in ("index.html", "report.pdf", "report.md"):
         print(arguments.out / name)
     return 0

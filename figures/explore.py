@@ -18,22 +18,23 @@ from analysis.sweep import seed_sequence
 from approx import exact, parse
 from approx.checks import Array
 from figures import style
+from figures.language import mark, tr
 from figures.profile import Profile, Row
 
 TITLE = "Attention rows and their estimates at equal budget"
 SIDE = 64  # pixels a picture is wide and high, at most
 FLOOR = 1e-3
 WIDTH = 0.93  # of a picture in its column
-EXACT, WEIGHTS = "exact", "weights"
+EXACT, WEIGHTS = mark("exact"), "weights"
 SPECS = {
     "positive": "Performer",
     "top_k": "top-k",
-    "scatterbrain(low_rank=positive(), sparse=top_k())": "both together",
-    "truncated_svd(space='attention')": "low-rank oracle",
-    "uniform": "uniform",
+    "scatterbrain(low_rank=positive(), sparse=top_k())": mark("both together"),
+    "truncated_svd(space='attention')": mark("low-rank oracle"),
+    "uniform": mark("uniform"),
 }
 ASIDE = ["low-rank oracle", "uniform"]  # what the others are beside, and no choice among them
-ERRORS = {"attention_tv": "TV", "attention_relative_frobenius": "error"}
+ERRORS = {"attention_tv": mark("TV"), "attention_relative_frobenius": mark("error")}
 PIXELS = tuple(f"pixel_{place}" for place in range(SIDE))
 COLUMNS = (
     "input", "n", "l", "temperature", "name", "method", "budget", "metric", "query", "value",
@@ -127,7 +128,7 @@ def _grid(table: pd.DataFrame) -> Figure:
                 ax.imshow(
                     _shown(rows), cmap=colours, norm=norm, extent=extent, interpolation="none"
                 )
-                heading = "" if row else f"{method}\n"
+                heading = "" if row else f"{tr(method)}\n"
                 ax.text(column + WIDTH / 2, 1.03, heading + _errors(rows), size=6.2, ha="center")
             ax.set(xlim=(0, len(names)), ylim=(0, 1), xticks=[], yticks=[], aspect="auto")
             ax.spines[:].set_visible(False)
@@ -139,7 +140,9 @@ def _grid(table: pd.DataFrame) -> Figure:
         bar.ax.tick_params(labelsize=6.5)
         bar.ax.grid(False)
         bar.set_label(
-            f"share of a query's attention (left end: below −{FLOOR:g})", size=7, labelpad=1
+            tr("share of a query's attention (left end: below −{floor:g})", floor=FLOOR),
+            size=7,
+            labelpad=1,
         )
     return figure
 
@@ -152,8 +155,8 @@ def _shown(rows: pd.DataFrame) -> Array:
 
 def _errors(rows: pd.DataFrame) -> str:
     values = rows.set_index("metric").value
-    return ", ".join(
-        f"{name} {_short(values[key])}" for key, name in ERRORS.items() if key in values
+    return tr(", ").join(
+        f"{tr(name)} {_short(values[key])}" for key, name in ERRORS.items() if key in values
     )
 
 
@@ -174,17 +177,30 @@ def caption(table: pd.DataFrame) -> str:
                 []
                 if others.empty
                 else [
-                    f"{name} at t = {t:g} {others.idxmin()}, {others.min():.2g} "
-                    f"(uniform {values['uniform']:.2g})"
+                    tr(
+                        "{name} at t = {t:g} {method}, {least:.2g} (uniform {uniform:.2g})",
+                        name=name,
+                        t=t,
+                        method=tr(str(others.idxmin())),
+                        least=others.min(),
+                        uniform=values["uniform"],
+                    )
                 ]
             )
     sizes = table.drop_duplicates("input")
-    groups = [f"{name} {-(-l // SIDE)} of {l}" for name, l in zip(sizes.input, sizes.l)]
-    return (
-        f"Rows of softmax attention (queries down, keys across, first to last) and what methods "
-        f"at {budget:g} stored values a query row make of them; of random features one draw. "
-        f"A picture shows {queries.max()} evenly spaced queries; a pixel is the sum over "
-        f"neighbouring keys ({', '.join(groups)}). TV is the mean total-variation distance, error "
-        f"the relative Frobenius error, both of all rows and keys. Nearest to softmax by TV, "
-        f"oracle and uniform aside: {'; '.join(sentences)}."
+    groups = [
+        tr("{name} {keys} of {l}", name=name, keys=-(-l // SIDE), l=l)
+        for name, l in zip(sizes.input, sizes.l)
+    ]
+    return tr(
+        "Rows of softmax attention (queries down, keys across, first to last) and what "
+        "methods at {budget:g} stored values a query row make of them; of random features "
+        "one draw. A picture shows {queries} evenly spaced queries; a pixel is the "
+        "sum over neighbouring keys ({groups}). TV is the mean total-variation distance, "
+        "error the relative Frobenius error, both of all rows and keys. Nearest to softmax "
+        "by TV, oracle and uniform aside: {sentences}.",
+        budget=budget,
+        queries=queries.max(),
+        groups=tr(", ").join(groups),
+        sentences=tr("; ").join(sentences),
     )

@@ -47,6 +47,7 @@ from figures import (
     spectrum,
     style,
 )
+from figures.language import tr
 from figures.profile import Profile
 
 
@@ -102,16 +103,15 @@ FIGURES: dict[str, FigureModule] = {
     "break_even": break_even,
     "explore": explore,
 }
-PANELS = {"explore": explore.panels}  # figures that the page of a report moves through
 
-# What a report shows. Those that its text is about are in every one; a profile adds what
+# What a report shows. The five that its tables are made of are in every one; a profile adds what
 # its time allows, the full one everything.
-CORE = ("error", "price", "moments", "rank", "spectrum", "explore")
+CORE = ("error", "price", "moments", "rank", "spectrum")
 REPORTED: dict[str, tuple[str, ...]] = {
-    "quick": (*CORE, "performer_ratio", "break_even"),
+    "quick": (*CORE, "explore", "performer_ratio", "break_even"),
     "default": (
-        *CORE, "performer_ratio", "log_variance", "polynomial_rank", "jacobian", "position_rank",
-        "rounding", "break_even",
+        *CORE, "explore", "performer_ratio", "log_variance", "polynomial_rank", "jacobian",
+        "position_rank", "rounding", "break_even",
     ),
     "full": tuple(FIGURES),
 }  # fmt: skip
@@ -120,6 +120,9 @@ REPORTED: dict[str, tuple[str, ...]] = {
 def reported(profile: Profile) -> tuple[str, ...]:
     """Return the figures that a report of this profile shows."""
     return REPORTED.get(profile.name, REPORTED[profile.grid])
+
+
+PANELS = {"explore": explore.panels}  # figures that the page of a report moves through
 
 
 def save(
@@ -131,7 +134,7 @@ def save(
 ) -> list[Path]:
     """Draw a figure and write it as `style.save` does; its panels, if any, as NAME/t=….svg."""
     module = FIGURES[name]
-    title = module.TITLE
+    title = tr(module.TITLE)
     written = style.save(name, table, module.draw(table), folder, formats, caption, title)
     if name in PANELS:
         place = files.inside(folder, folder / "figures" / name / "t=….svg").parent
@@ -140,5 +143,7 @@ def save(
         for t, panel in PANELS[name](table).items():
             written.append(place / f"t={t:g}.svg")
             with files.replacing(written[-1]) as temporary:
-                temporary.write_bytes(style.drawing(panel, "svg", f"{title}, t = {t:g}"))
+                temporary.write_bytes(
+                    style.drawing(panel, "svg", tr("{title}, t = {t:g}", title=title, t=t))
+                )
     return written

@@ -129,7 +129,7 @@ def caption(table: pd.DataFrame) -> str:
             for name, v in zip(ANGLES, part.value)
         ]
         sentences.append(
-            tr("for l = {length:g} r is {values}", length=length, values=tr(", ").join(values))
+            tr("For l = {length:g} r is {values}", length=length, values=tr(", ").join(values))
         )
     cross = table[(table.metric == "crossover") & table.length.isin(SLICES)].pivot(
         index="columns", columns="length", values="value"
@@ -145,7 +145,7 @@ def caption(table: pd.DataFrame) -> str:
         "{sentences}. Sines and cosines win on {share:.0%} of the map, where q and k point the "
         "same way: below the angle {equal} (radians). At as many columns, where "
         "positive features have two frequencies for one of sin/cos, below {columns}.",
-        sentences=tr("; ").join(sentences).capitalize(),
+        sentences=tr(". ").join(sentences),
         share=(grid < 0).mean(),
         equal=angles[0],
         columns=angles[1],

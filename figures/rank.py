@@ -60,7 +60,8 @@ def compute(profile: Profile) -> pd.DataFrame:
     return pd.concat([exact, matched, priced], ignore_index=True)
 
 
-def _look(spec: str) -> dict[str, Any]:
+def look(spec: str) -> dict[str, Any]:
+    """Return label, colour, line style and marker of an exact matrix or a method."""
     if spec not in EXACT:
         return style.look(spec)
     return EXACT[spec] | {"label": tr(EXACT[spec]["label"])}
@@ -79,7 +80,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 part = table[(table.input == name) & (table.metric == measure)]
                 for spec in [*EXACT, *style.order(table.method[~table.method.isin(EXACT)])]:
                     line = part[part.method == spec].sort_values("temperature")
-                    ax.plot(line.temperature, line.value, **_look(spec))
+                    ax.plot(line.temperature, line.value, **look(spec))
                 ax.set(xscale="log", yscale="log")
                 ax.set_xticks(temperatures)
                 ax.set_xticklabels([_short(t) for t in temperatures])

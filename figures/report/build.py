@@ -21,13 +21,15 @@ from analysis.claims import check
 from approx.polynomials.monomials import width
 from figures import claims, moments, style
 from figures.gallery import FIGURES, reported, save
+from figures.language import mark, spoken, tr
 from figures.profile import Profile
 from figures.report import decomposition, sentences, tables
 from figures.report.convert import to_html, to_pdf
 from figures.report.references import REFERENCES
 
 T = TypeVar("T")
-TITLE = "Cheaper attention, measured"
+TITLE = mark("Cheaper attention, measured")
+TEMPLATES = {"en": "report.md.j2", "zh": "report.zh.md.j2"}
 PACKAGES = (
     "expqk", "numpy", "scipy", "numba", "pandas", "matplotlib", "typst", "pypandoc_binary",
 )  # fmt: skip
@@ -66,8 +68,7 @@ def build(
         return made
 
     def drawn(name: str) -> pd.DataFrame:
-        module = FIGURES[name]
-        table = module.compute(profile)
+        table = FIGURES[name].compute(profile)
         save(name, table, out)
         return table
 
@@ -122,7 +123,7 @@ def render(
         import jinja2
     except ImportError:
         raise ImportError("the report needs: pip install 'expqk[report]'") from None
-    source = resources.files("figures.report").joinpath("report.md.j2").read_text("utf-8")
+    source = resources.files("figures.report").joinpath(TEMPLATES[spoken()]).read_text("utf-8")
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -146,7 +147,7 @@ def _context(profile: Profile, found: dict[str, pd.DataFrame]) -> dict[str, Any]
         key: table.assign(input=table.input.replace(names)) if "input" in table else table
         for key, table in found.items()
     }
-    named = [(x, {"input": names[x.name]}) for x in profile.inputs]
+    named = [(x, {tr("input"): names[x.name]}) for x in profile.inputs]
     errors, price, ledger = found["error"], found["price"], found["claims"]
     best = tables.best_methods(errors)
     d = max(x.d for x in profile.inputs)

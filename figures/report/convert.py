@@ -27,6 +27,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from figures import fonts as shipped
 from figures.report.document import (
     WORDS,
     FigureCopies,
@@ -50,10 +51,6 @@ _READER = (
     "-latex_macros+east_asian_line_breaks"
 )
 _METADATA = ("title", "subtitle", "author", "date", "lang", "abstract")
-# Han, kana and hangul, with their punctuation and full-width forms: no font inside typst has them.
-_EAST_ASIAN = re.compile(
-    "[\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
-)
 # pandoc escapes these only where it would also write quotation marks for typst to turn
 _SHORTHAND = re.compile(r"--|-\?|\.\.\.")
 
@@ -85,7 +82,9 @@ def to_html(markdown: Path, out: Path) -> None:
         document, words, figures = _prepared(pandoc, markdown, build)
         page = Page(words, figures.titles, figures.panels)
         document = walk(walk(document, html_formula), page)
-        shutil.copyfile(_HERE / "style.css", build / "style.css")
+        style = (_HERE / "style.css").read_text("utf-8")
+        said = json.dumps([document, words], ensure_ascii=False)
+        (build / "style.css").write_text(style + shipped.face(said), encoding="utf-8")
         script = [f"--variable=script:{SCRIPT}", f"--variable=script-hash:{script_hash()}"]
         titled = "title" in document["meta"]
         written = run(
@@ -121,7 +120,8 @@ def to_pdf(markdown: Path, out: Path, *, fonts: Path | None = None) -> None:
         The PDF to write; an existing file is replaced.
     fonts : Path, optional
         A font file, or a folder of them, for the characters that typst's own fonts lack. With
-        none, a document with Chinese, Japanese or Korean text uses the fonts of the machine.
+        none, Chinese is shown in the font of this project, and a document with characters that
+        it lacks as well, Korean or rare ones, uses the fonts of the machine.
 
     Raises
     ------
@@ -171,20 +171,23 @@ def _typst(build: Path, fonts: Path | None, *, author: str) -> bytes:
     except ImportError as error:
         raise ImportError("a PDF needs typst: pip install 'expqk[report]'") from error
     source = build / "report.typ"
+    text = source.read_text(encoding="utf-8")
+    # Where known fonts do, the fonts of the machine could only make two machines differ.
+    known_fonts_do = fonts is not None or not shipped.lacks(text)
+    if fonts is None and shipped.EAST_ASIAN.search(text):
+        fonts = shipped.FONT
     folders = [] if fonts is None else [_font_folder(fonts, build)]
     given = typst.Fonts(
         include_system_fonts=False, include_embedded_fonts=False, font_paths=folders
     ).families()
     if fonts is not None and not given:
         raise ValueError(f"fonts must be a font file or a folder of them, got {fonts}")
-    # Where typst's own fonts do, the fonts of the machine could only make two machines differ.
-    own_fonts_do = fonts is not None or not _EAST_ASIAN.search(source.read_text(encoding="utf-8"))
     try:
         pdf: bytes = typst.compile(
             source,
             root=build,
             font_paths=folders,
-            ignore_system_fonts=own_fonts_do,
+            ignore_system_fonts=known_fonts_do,
             sys_inputs={"author": author, "fonts": json.dumps(sorted(given))},
             package_path=build / "packages",
             package_cache_path=build / "packages",

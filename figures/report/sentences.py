@@ -8,6 +8,7 @@ import pandas as pd
 from analysis import operations
 from analysis.claims import DOCUMENTS
 from figures import claims, error, moments, style
+from figures.language import mark, tr
 from figures.report import tables
 
 RANDOM_FEATURES = ("positive", "trigonometric", "scatterbrain")
@@ -19,30 +20,62 @@ def regimes(errors: pd.DataFrame, space: str) -> str:
     parts = []
     found = error.crossings(errors, space)
     for (first, last), group in found.groupby(["coldest", "hottest"], sort=False):
-        both = f"{first} wins at t = {cold:g} and {last} at t = {hot:g}"
-        one = f"{first} wins both at t = {cold:g} and at t = {hot:g}"
-        parts.append(f"{one if first == last else both} on {', '.join(group.input)}")
-    return "; ".join(parts)
+        both = tr(
+            "{first} wins at t = {cold:g} and {last} at t = {hot:g}",
+            first=tr(str(first)),
+            cold=cold,
+            last=tr(str(last)),
+            hot=hot,
+        )
+        one = tr(
+            "{first} wins both at t = {cold:g} and at t = {hot:g}",
+            first=tr(str(first)),
+            cold=cold,
+            hot=hot,
+        )
+        parts.append(
+            tr(
+                "{regime} on {inputs}",
+                regime=one if first == last else both,
+                inputs=tr(", ").join(group.input),
+            )
+        )
+    return tr("; ").join(parts)
 
 
 def crossing(errors: pd.DataFrame) -> str:
     """Return which class wins at the coldest and the hottest temperature, in both spaces."""
-    return " ".join(
-        f"For {label}: {regimes(errors, space)}." for space, label in error.NAMES.items()
+    kernel, attention = (
+        tr("For {space}: {regimes}.", space=tr(label), regimes=regimes(errors, space))
+        for space, label in error.NAMES.items()
     )
+    return tr("{first} {second}", first=kernel, second=attention)
 
 
 def summary(errors: pd.DataFrame, best: pd.DataFrame) -> list[str]:
     """Return the sentences of the abstract."""
     found = error.crossings(errors, "attention")
     crossing = found[found.crossing > 0]
-    where = ", ".join(f"{a} at t ≈ {b:.2f}" for a, b in zip(crossing.input, crossing.crossing))
+    where = tr(", ").join(
+        tr("{input} at t ≈ {t:.2f}", input=a, t=b)
+        for a, b in zip(crossing.input, crossing.crossing)
+    )
     top = found.to_dict("records")[int(found.gain.argmax())]
     return [
-        f"Row-normalised, by the oracles of each class: {regimes(errors, 'attention')}.",
-        f"The two cross on {where}." if where else "The two cross nowhere on this grid.",
-        f"Both together are at most {top['gain']:.2f}× below the better of the two "
-        f"({top['input']}, t = {top['gain_temperature']:g}).",
+        tr(
+            "Row-normalised, by the oracles of each class: {regimes}.",
+            regimes=regimes(errors, "attention"),
+        ),
+        tr("The two cross on {where}.", where=where)
+        if where
+        else tr("The two cross nowhere on this grid."),
+        tr(
+            "Both together are at most {gain:.2f}× below the better of the two ({input}, t = "
+            "{gain_temperature:g}).",
+            gain=top["gain"],
+            input=top["input"],
+            gain_temperature=top["gain_temperature"],
+        ),
         uniform_wins(best),
     ]
 
@@ -51,9 +84,13 @@ def uniform_wins(best: pd.DataFrame) -> str:
     """Return in how many places nothing beats uniform attention."""
     count = int((best.best == "uniform()").sum())
     random = int(best.best.str.startswith(RANDOM_FEATURES).sum())
-    return (
-        f"Uniform attention, which costs nothing, is the best of the methods that can be run in "
-        f"{count} of {len(best)} places; a method with random features in {random}."
+    return tr(
+        "Uniform attention, which costs nothing, is the best of the methods that can be "
+        "run in {count} of {places} places; a method with random features in "
+        "{random}.",
+        count=count,
+        places=len(best),
+        random=random,
     )
 
 
@@ -62,16 +99,26 @@ def pursuit(price: pd.DataFrame) -> str:
     part = price[price.method.str.startswith("robust_pca(space")]
     wide = part.pivot_table(index="input", columns="metric", values="value", sort=False)
     found = [
-        f"{name}: rank {row['rank']:.0f} and {row.nnz / part.n.iloc[0] / part.l.iloc[0]:.0%} of "
-        f"the entries, {row.values_per_row:.0f} values a row"
+        tr(
+            "{name}: rank {rank:.0f} and {share:.0%} of the entries, {values_per_row:.0f} values "
+            "a row",
+            name=name,
+            rank=row["rank"],
+            share=row.nnz / part.n.iloc[0] / part.l.iloc[0],
+            values_per_row=row.values_per_row,
+        )
         for name, row in wide.iterrows()
     ]
     dearer = int((wide.values_per_row > part.l.iloc[0]).sum())
-    return (
-        "Principal component pursuit recovers a matrix that *is* low-rank plus sparse, whatever "
-        f"that costs. Of the softmax rows at t = 1 it makes ({'; '.join(found)}), on {dearer} of "
-        f"{len(wide)} inputs more than the {part.l.iloc[0]} values of the exact row. At a budget, "
-        "GoDec is the oracle."
+    return tr(
+        "Principal component pursuit recovers a matrix that *is* low-rank plus sparse, "
+        "whatever that costs. Of the softmax rows at t = 1 it makes ({found}), on {dearer} "
+        "of {inputs} inputs more than the {l} values of the exact row. At a "
+        "budget, GoDec is the oracle.",
+        found=tr("; ").join(found),
+        dearer=dearer,
+        inputs=len(wide),
+        l=part.l.iloc[0],
     )
 
 
@@ -79,11 +126,15 @@ def verdicts(ledger: pd.DataFrame) -> str:
     """Return how many claims there are of each verdict, and what their ids begin with."""
     each = ledger.drop_duplicates("id")
     errata = each.id.str.contains("-E")
-    names = ", ".join(f"{key} *{title}*" for key, title in DOCUMENTS.items())
-    return (
-        f"The ids name the documents: {names}. Verdicts of {int((~errata).sum())} claims: "
-        f"{claims.counts(each.verdict[~errata])}; of {int(errata.sum())} errata: "
-        f"{claims.counts(each.verdict[errata])}."
+    names = tr(", ").join(f"{key} *{title}*" for key, title in DOCUMENTS.items())
+    return tr(
+        "The ids name the documents: {names}. Verdicts of {claims} claims: {counts}; "
+        "of {errata} errata: {errata_counts}.",
+        names=names,
+        claims=int((~errata).sum()),
+        counts=claims.counts(each.verdict[~errata]),
+        errata=int(errata.sum()),
+        errata_counts=claims.counts(each.verdict[errata]),
     )
 
 
@@ -98,14 +149,23 @@ def parts_of_error(table: pd.DataFrame) -> str:
         drawn = total[np.isneginf(part.log_squared_bias)]
         fixed = total[np.isneginf(part.log_variance)]
         sentences.append(
-            f"{name}: of the unbiased {_named(drawn)}, of those without variance {_named(fixed)}"
+            tr(
+                "{name}: of the unbiased {drawn}, of those without variance {fixed}",
+                name=name,
+                drawn=_named(drawn),
+                fixed=_named(fixed),
+            )
         )
     worse = int((_total(wide)[np.isneginf(wide.log_squared_bias)] > 0).sum())
     count = int(np.isneginf(wide.log_squared_bias).sum())
-    return (
-        f"Least relative squared error at t = {t:g}, on {'; '.join(sentences)}. Of the {count} "
-        f"unbiased entries of both temperatures {worse} have an expected error above that of the "
-        "zero matrix, 1."
+    return tr(
+        "Least relative squared error at t = {t:g}, on {sentences}. Of the {count} "
+        "unbiased entries of both temperatures {worse} have an expected error above that "
+        "of the zero matrix, 1.",
+        t=t,
+        sentences=tr("; ").join(sentences),
+        count=count,
+        worse=worse,
     )
 
 
@@ -115,7 +175,11 @@ def _total(wide: pd.DataFrame) -> pd.Series:
 
 def _named(total: pd.Series) -> str:
     spec, log = str(total.idxmin()), float(total.min())
-    return f"{style.look(spec)['label']} with {tables.power(float(np.exp(min(log, 700))), log)}"
+    return tr(
+        "{method} with {error}",
+        method=style.look(spec)["label"],
+        error=tables.power(float(np.exp(min(log, 700))), log),
+    )
 
 
 def humps(ranks: pd.DataFrame) -> str:
@@ -132,11 +196,16 @@ def humps(ranks: pd.DataFrame) -> str:
         hump += int(0 < kernel.argmax() < len(kernel) - 1)
         moves["falls" if rows[-1] < rows[0] else "rises"] += 1
     count = part.input.nunique()
-    return (
-        f"The effective rank of exp(q·k) has its maximum inside the grid of temperatures on {hump} "
-        f"of {count} inputs, at an end of it on {count - hump}; that of the softmax rows falls "
-        f"from the coldest to the hottest temperature on {moves['falls']} and rises on "
-        f"{moves['rises']}."
+    return tr(
+        "The effective rank of exp(q·k) has its maximum inside the grid of temperatures on "
+        "{hump} of {inputs} inputs, at an end of it on {ends}; that of the "
+        "softmax rows falls from the coldest to the hottest temperature on {falls} and "
+        "rises on {rises}.",
+        hump=hump,
+        inputs=count,
+        ends=count - hump,
+        falls=moves["falls"],
+        rises=moves["rises"],
     )
 
 
@@ -172,17 +241,27 @@ def oracle_conclusion(errors: pd.DataFrame) -> str:
     """Return whether sparse or low-rank is the right class, by temperature."""
     found = error.crossings(errors, "attention")
     usual = found[(found.coldest == "sparse") & (found.hottest == "low-rank")]
-    gains = f"{found.gain.min():.2f}× to {found.gain.max():.2f}×"
+    gains = tr(
+        "{least:.2f}× to {most:.2f}×",
+        least=found.gain.min(),
+        most=found.gain.max(),
+    )
     if len(usual) == len(found):
-        regime = "On every input sparse wins when it is cold and low-rank when it is hot"
+        regime = tr("On every input sparse wins when it is cold and low-rank when it is hot")
     elif len(usual):
-        regime = f"Sparse wins cold and low-rank wins hot on {len(usual)} of {len(found)} inputs"
+        regime = tr(
+            "Sparse wins cold and low-rank wins hot on {usual} of {inputs} inputs",
+            usual=len(usual),
+            inputs=len(found),
+        )
     else:
-        regime = "On no input does sparse win cold and low-rank hot"
-    return (
-        f"{regime}: the temperature decides which class of approximation is right. The best "
-        f"combination found gains {gains} over the better class, at the temperature where that is "
-        "most."
+        regime = tr("On no input does sparse win cold and low-rank hot")
+    return tr(
+        "{regime}: the temperature decides which class of approximation is right. The best "
+        "combination found gains {gains} over the better class, at the temperature where "
+        "that is most.",
+        regime=regime,
+        gains=gains,
     )
 
 
@@ -191,16 +270,23 @@ def runnable_conclusion(errors: pd.DataFrame) -> str:
     best = tables.best_methods(errors)
     beaten = best[best.tv < best.uniform]
     if not len(beaten):
-        return (
-            "No method that can be run at this budget is nearer to softmax attention than uniform "
-            "attention, at any temperature of the grid."
+        return tr(
+            "No method that can be run at this budget is nearer to softmax attention than "
+            "uniform attention, at any temperature of the grid."
         )
     ratio = (beaten.uniform / beaten.tv).median()
     names = beaten.best.map(style.label).value_counts()
-    winners = ", ".join(f"{name} in {count}" for name, count in names.items())
-    return (
-        f"Of what can be run at this budget, something beats uniform attention in {len(beaten)} of "
-        f"{len(best)} places, there by a factor of {ratio:.2f} in the median: {winners}."
+    winners = tr(", ").join(
+        tr("{name} in {count}", name=name, count=count) for name, count in names.items()
+    )
+    return tr(
+        "Of what can be run at this budget, something beats uniform attention in "
+        "{beaten} of {places} places, there by a factor of {ratio:.2f} in the "
+        "median: {winners}.",
+        beaten=len(beaten),
+        places=len(best),
+        ratio=ratio,
+        winners=winners,
     )
 
 
@@ -211,18 +297,27 @@ def scatterbrain_conclusion(errors: pd.DataFrame) -> str:
     part["kind"] = part.method.map(_kind)
     middle = part.groupby(["input", "temperature", "kind"]).value.median().unstack()
     counts = []
-    for support in ("top-k", "window"):
+    for support in (mark("top-k"), mark("window")):
         both = f"Scatterbrain with {support}"
         if {both, support, "positive"} <= set(middle.columns):
             wins = middle[both] < middle[["positive", support]].min(axis=1)
             flat = middle[both] < middle["uniform"]
             counts.append(
-                f"with {support} it is below both parts in {int(wins.sum())} of {len(wins)} places "
-                f"and below uniform attention in {int(flat.sum())}"
+                tr(
+                    "with {support} it is below both parts in {wins} of {places} places and "
+                    "below uniform attention in {flat}",
+                    support=tr(support),
+                    wins=int(wins.sum()),
+                    places=len(wins),
+                    flat=int(flat.sum()),
+                )
             )
     if not counts:
-        return "Scatterbrain does not fit this budget."
-    return f"Scatterbrain at the same budget as its parts alone: {'; '.join(counts)}."
+        return tr("Scatterbrain does not fit this budget.")
+    return tr(
+        "Scatterbrain at the same budget as its parts alone: {counts}.",
+        counts=tr("; ").join(counts),
+    )
 
 
 def _kind(spec: str) -> str:
@@ -241,14 +336,22 @@ def variance_conclusion(table: pd.DataFrame, budget: float) -> str:
     t = min(part.temperature.unique(), key=lambda x: abs(np.log(x)))
     at = part[part.temperature == t]
     counts = [_tens(v) for v in at.value]
-    named = ", ".join(f"{count} on {name}" for count, name in zip(counts, at.input))
+    named = tr(", ").join(
+        tr("{number} on {name}", number=count, name=name) for count, name in zip(counts, at.input)
+    )
     held = budget / 2
     enough = int((at.value <= held).sum())
-    return (
-        f"Positive features at t = {t:g} need, for an expected kernel error of "
-        f"{percent(moments.TARGET)}, {named}; the budget buys {held:g}, enough on {enough} of "
-        rf"{len(at)} inputs. The variance of one is $e^{{\lVert q+k\rVert^2}}-1$: tilts and shifts "
-        "lower the exponent, couplings take a bounded part away."
+    return tr(
+        "Positive features at t = {t:g} need, for an expected kernel error of {error}, "
+        "{named}; the budget buys {held:g}, enough on {enough} of {inputs} inputs. The "
+        r"variance of one is $e^{{\lVert q+k\rVert^2}}-1$: tilts and shifts lower the "
+        "exponent, couplings take a bounded part away.",
+        t=t,
+        error=percent(moments.TARGET),
+        named=named,
+        held=held,
+        enough=enough,
+        inputs=len(at),
     )
 
 
@@ -266,11 +369,19 @@ def polynomial_conclusion(price: pd.DataFrame, budget: float) -> str:
     part = price[price.method == "taylor(degree=2)"]
     wide = part.pivot_table(index="input", columns="metric", values="value", sort=False)
     values, errors = wide.values_per_row, wide.attention_relative_frobenius
-    return (
-        f"Taylor of degree 2 stores {values.min():.0f} to {values.max():.0f} values a query row, "
-        f"{values.min() / budget:.0f} to {values.max() / budget:.0f} budgets, for errors of "
-        f"{errors.min():.2g} to {errors.max():.2g} at t = 1; it fits the budget on "
-        f"{int((values <= budget).sum())} of {len(values)} inputs."
+    return tr(
+        "Taylor of degree 2 stores {least_values:.0f} to {most_values:.0f} values a query "
+        "row, {least_budgets:.0f} to {most_budgets:.0f} budgets, for errors of "
+        "{least_errors:.2g} to {most_errors:.2g} at t = 1; it fits the budget on "
+        "{fitting} of {inputs} inputs.",
+        least_values=values.min(),
+        most_values=values.max(),
+        least_budgets=values.min() / budget,
+        most_budgets=values.max() / budget,
+        least_errors=errors.min(),
+        most_errors=errors.max(),
+        fitting=int((values <= budget).sum()),
+        inputs=len(values),
     )
 
 
@@ -283,10 +394,12 @@ def normalisation_conclusion(errors: pd.DataFrame) -> str:
         own = own[[spec for spec in own if tables.is_runnable(str(spec)) and spec != "zero()"]]
         winners[space] = own.idxmin(axis=1)
     differ = int((winners["kernel"] != winners["attention"]).sum())
-    return (
-        "The space of the error has to be named: of the methods that can be run, the best for "
-        f"exp(q·k) is not the best after rows are normalised in {differ} of "
-        f"{len(winners['kernel'])} places."
+    return tr(
+        "The space of the error has to be named: of the methods that can be run, the best "
+        "for exp(q·k) is not the best after rows are normalised in {differ} of "
+        "{places} places.",
+        differ=differ,
+        places=len(winners["kernel"]),
     )
 
 
@@ -296,10 +409,14 @@ def cost_conclusion(d: int, budget: float) -> str:
     linear, both = (
         operations.break_even(kind.cost, kind.exact) for kind in operations.kinds(d, m, s, 256)[:2]
     )
-    return (
-        f"With {m} features linear attention takes fewer multiply-adds than exact attention from "
-        f"n = {linear} on, with {s} exact entries a row beside them from n = {both} on; below that "
-        "there is nothing to gain, whatever the error."
+    return tr(
+        "With {m} features linear attention takes fewer multiply-adds than exact attention "
+        "from n = {linear} on, with {s} exact entries a row beside them from n = {both} "
+        "on; below that there is nothing to gain, whatever the error.",
+        m=m,
+        linear=linear,
+        s=s,
+        both=both,
     )
 
 
@@ -307,7 +424,10 @@ def claims_conclusion(ledger: pd.DataFrame) -> str:
     """Return what became of the claims."""
     each = ledger.drop_duplicates("id")
     own = each[~each.id.str.contains("-E")]
-    return (
-        f"Verdicts of {len(own)} published statements: {claims.counts(own.verdict)}; "
-        f"{len(each) - len(own)} printed errors have been put right by number."
+    return tr(
+        "Verdicts of {claims} published statements: {counts}; {errata} printed errors have been "
+        "put right by number.",
+        claims=len(own),
+        counts=claims.counts(own.verdict),
+        errata=len(each) - len(own),
     )

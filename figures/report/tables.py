@@ -13,7 +13,8 @@ from analysis import operations
 from analysis.describe import describe
 from analysis.inputs import Inputs
 from approx import parse
-from figures import error, rank, style
+from figures import break_even, error, rank, style
+from figures.language import mark, tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
 _FORMULA = re.compile(r"(\$[^$]*\$)")
@@ -21,7 +22,8 @@ _SCRIPT = re.compile(
     r"\^(?:\{([^{}]*)\}|\(([^()]*)\)|([-−]?(?:\d+(?:\.\d+)?|\|\w+\||[a-z]))(?![\w.]*\^))"
     r"|\b([A-Za-z])_([A-Za-z0-9])\b"
 )
-LENGTH = 4096  # of the worked example of operation counts
+LENGTH, CHUNK = 4096, 256  # of the worked example of operation counts
+CLASSES = (mark("sparse"), mark("low-rank"))  # as analysis.regimes names them
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -92,26 +94,26 @@ def facts(x: Inputs) -> dict[str, str]:
     """Return what decides how hard an input is, at t = 1, formatted."""
     found = describe(x.at_temperature(1.0))
     return {
-        "input": x.name,
-        "layer.head": "–" if x.layer < 0 else f"{x.layer}.{x.head}",
+        tr("input"): x.name,
+        tr("layer.head"): "–" if x.layer < 0 else f"{x.layer}.{x.head}",
         "n": str(x.n),
         "d": str(x.d),
-        "logits": f"{found['logit_min']:.1f} … {found['logit_max']:.1f}",
-        "std": f"{found['logit_std']:.2f}",
-        "row entropy": f"{found['row_entropy']:.2f}",
-        r"median $\lVert q+k\rVert^2$": f"{found['median_squared_sum']:.1f}",
+        tr("logits"): f"{found['logit_min']:.1f} … {found['logit_max']:.1f}",
+        tr("std"): f"{found['logit_std']:.2f}",
+        tr("row entropy"): f"{found['row_entropy']:.2f}",
+        tr(r"median $\lVert q+k\rVert^2$"): f"{found['median_squared_sum']:.1f}",
     }
 
 
 def contents(x: Inputs) -> dict[str, str]:
     """Return what an input is: its size, and the beginning of the hash of its content."""
     return {
-        "input": x.name,
+        tr("input"): x.name,
         "n": str(x.n),
         "l": str(x.l),
         "d": str(x.d),
-        "causal": "yes" if x.causal else "no",
-        "SHA-256 begins with": f"`{x.digest()[:16]}`",
+        tr("causal"): tr("yes") if x.causal else tr("no"),
+        tr("SHA-256 begins with"): f"`{x.digest()[:16]}`",
     }
 
 
@@ -123,13 +125,15 @@ def crossing_table(errors: pd.DataFrame) -> pd.DataFrame:
             crosses = row["crossing"] > 0
             rows.append(
                 {
-                    "input": row["input"],
-                    "space": label,
-                    "coldest": row["coldest"],
-                    "hottest": row["hottest"],
-                    "crossing t": f"{row['crossing']:.2f}" if crosses else "none",
-                    "largest gain": f"{row['gain']:.2f}× at t = {row['gain_temperature']:g}",
-                    "gain at crossing": f"{row['gain_at_crossing']:.2f}×" if crosses else "–",
+                    tr("input"): row["input"],
+                    tr("space"): tr(label),
+                    tr("coldest"): tr(row["coldest"]),
+                    tr("hottest"): tr(row["hottest"]),
+                    tr("crossing t"): f"{row['crossing']:.2f}" if crosses else tr("none"),
+                    tr("largest gain"): tr(
+                        "{gain:.2f}× at t = {t:g}", gain=row["gain"], t=row["gain_temperature"]
+                    ),
+                    tr("gain at crossing"): f"{row['gain_at_crossing']:.2f}×" if crosses else "–",
                 }
             )
     return pd.DataFrame(rows)
@@ -182,13 +186,13 @@ def needed_table(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (name, spec), group in part.groupby(["input", "method"], sort=False):
         cells = {f"t = {t:g}": _count(v) for t, v in zip(group.temperature, group.value)}
-        rows.append({"input": name, "features": style.look(str(spec))["label"], **cells})
+        rows.append({tr("input"): name, tr("features"): style.look(str(spec))["label"], **cells})
     return pd.DataFrame(rows)
 
 
 def _count(value: float) -> str:
     if value == np.inf:
-        return "over $10^{300}$"
+        return tr("over $10^{300}$")
     return f"{value:.0f}" if value < 1e4 else f"$10^{{{np.log10(value):.1f}}}$"
 
 
@@ -214,7 +218,7 @@ def decomposition_table(table: pd.DataFrame, temperature: float) -> pd.DataFrame
     rows = list(wide.itertuples())
     named = wide.assign(family=[name(row) for row in rows], cell=[cell(row) for row in rows])
     cells = named.pivot(index="family", columns="input", values="cell").fillna("–")
-    return cells.loc[named.family.unique(), named.input.unique()].reset_index()
+    return cells.loc[named.family.unique(), named.input.unique()].reset_index(names=tr("family"))
 
 
 def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:
@@ -229,10 +233,12 @@ def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:
             f"t = {t:g}": f"{at['epsilon_rank', t]:.0f} / {at['effective_rank', t]:.1f}"
             for t in temperatures
         }
-        label = rank.EXACT.get(str(spec), style.look(str(spec)))["label"]
+        label = rank.look(str(spec))["label"]
         built = at.get(("rank", temperatures[0]), np.nan)
         construction = "–" if np.isnan(built) else f"{built:.0f}"
-        rows.append({"input": name, "matrix": label, "by construction": construction, **cells})
+        rows.append(
+            {tr("input"): name, tr("matrix"): label, tr("by construction"): construction, **cells}
+        )
     return pd.DataFrame(rows)
 
 
@@ -256,16 +262,18 @@ def complexity_table(d: int, budget: float, length: int = LENGTH) -> pd.DataFram
         A multiple of 256.
     """
     rows = []
-    for kind in operations.kinds(d, *sizes(budget), 256):
+    m, s = sizes(budget)
+    kinds = operations.kinds(d, m, s, CHUNK)
+    for name, kind in zip(break_even.KINDS, kinds):
         crossing = operations.break_even(kind.cost, kind.exact, step=kind.step)
         cost, exact = kind.cost(length), kind.exact(length)
         rows.append(
             {
-                "kind": kind.name,
-                "cost": f"{cost:,}".replace(",", "\N{NO-BREAK SPACE}"),
-                "of what it replaces": f"{exact:,}".replace(",", "\N{NO-BREAK SPACE}"),
-                "ratio": f"{cost / exact:.2%}".replace("%", "\N{NO-BREAK SPACE}%"),
-                "cheaper from n =": "never" if crossing is None else str(crossing),
+                tr("kind"): tr(name, m=m, s=s, c=CHUNK),
+                tr("cost"): f"{cost:,}".replace(",", "\N{NO-BREAK SPACE}"),
+                tr("of what it replaces"): f"{exact:,}".replace(",", "\N{NO-BREAK SPACE}"),
+                tr("ratio"): f"{cost / exact:.2%}".replace("%", "\N{NO-BREAK SPACE}%"),
+                tr("cheaper from n ="): tr("never") if crossing is None else str(crossing),
             }
         )
     return pd.DataFrame(rows)
@@ -279,4 +287,4 @@ def sizes(budget: float) -> tuple[int, int]:
 
 def versions_table(versions: dict[str, str]) -> pd.DataFrame:
     """Return one row a package."""
-    return pd.DataFrame({"package": versions.keys(), "version": versions.values()})
+    return pd.DataFrame({tr("package"): versions.keys(), tr("version"): versions.values()})

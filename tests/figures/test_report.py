@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 import subprocess
+from collections import Counter
 from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,13 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from drawing import english, numbers
 
 from analysis import claims, inputs, moments
 from approx import parse
+from figures.fonts import FONT, lacks
 from figures.gallery import CORE, FIGURES, REPORTED
+from figures.language import speaking, tr
 from figures.profile import Profile
 from figures.report import build as report
 from figures.report import decomposition, sentences, tables
@@ -200,6 +204,71 @@ def test_every_reference_is_cited_and_every_citation_has_one():
     template = resources.files("figures.report").joinpath("report.md.j2").read_text("utf-8")
     cited = re.findall(r'"(\w+)"', " ".join(re.findall(r"cite\(([^)]*)\)", template)))
     assert set(cited) == set(REFERENCES)
+
+
+# In Chinese
+
+
+@pytest.fixture(scope="module")
+def chinese(small, found):
+    with speaking("zh"):
+        return report.render(small, found, "expqk report --out mine", title=tr(report.TITLE))
+
+
+def test_both_languages_have_the_same_numbers_formulas_and_places(made, chinese):
+    text = (made / "report.md").read_text("utf-8")
+    assert numbers(chinese) == numbers(text)
+    assert _formulas(chinese) == _formulas(text)
+    for mark in (r"^#+ ", r"\{#[\w:]+", r"@fig:\w+"):
+        assert re.findall(mark, chinese, re.MULTILINE) == re.findall(mark, text, re.MULTILINE)
+    assert numbers(chinese.replace("1", "2", 1)) != numbers(text)
+
+
+def test_every_place_of_the_template_is_in_both(small, found, monkeypatch):
+    caption = SimpleNamespace(caption=lambda table: "what it shows")
+    monkeypatch.setattr(report, "FIGURES", dict.fromkeys(FIGURES, caption))
+    everything = dict.fromkeys(FIGURES, found["error"]) | found
+    text = report.render(small, everything, "expqk report")
+    with speaking("zh"):
+        translated = report.render(small, everything, "expqk report")
+    for mark in (r"^#+ ", r"\{#[\w:]+", r"@fig:\w+"):
+        assert re.findall(mark, translated, re.MULTILINE) == re.findall(mark, text, re.MULTILINE)
+    assert _formulas(translated) == _formulas(text)
+
+
+def test_nothing_but_names_stays_english(chinese):
+    prose = chinese[chinese.index("abstract:") : chinese.index("# 参考文献")]
+    for kept in (r"\$\$.*?\$\$", r"`[^`]*`", r"!\[.*?\]\(.*?\)", r"\{#.*?\}", r"@\w+:\w+"):
+        prose = re.sub(kept, "", prose, flags=re.DOTALL)
+    prose = re.sub(r"^\| [A-Z]+-\w+ .*|\*[^*\n]*\*", "", prose, flags=re.MULTILINE)
+    assert english(prose) == {"abstract", "sigmoid"}
+
+
+def test_the_font_has_every_character_of_the_report(chinese):
+    source = resources.files("figures.report").joinpath("report.zh.md.j2").read_text("utf-8")
+    assert lacks(chinese) == lacks(source) == set()
+    assert lacks("龘") == {"龘"}
+
+
+def test_pages_in_chinese_have_headings_and_the_font(chinese, made, tmp_path):
+    shutil.copytree(made / "figures", tmp_path / "figures")
+    (tmp_path / "report.md").write_text(chinese, "utf-8")
+    report.rebuild(tmp_path)
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert 'lang="zh-CN"' in page
+    assert "data:font/woff;base64," in page
+    assert "data:font/woff" not in (made / "index.html").read_text("utf-8")
+    assert FONT.stem.encode() in (tmp_path / "report.pdf").read_bytes()
+    if shutil.which("pdftotext"):
+        command = ["pdftotext", "-enc", "UTF-8", tmp_path / "report.pdf", "-"]
+        seen = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+        for heading in re.findall(r"^#+ ([^{\n]+)", chinese, re.MULTILINE):
+            assert "".join(heading.split()) in "".join(seen.split())
+
+
+def _formulas(text):
+    found = re.findall(r"\$\$.*?\$\$|\$[^$\n]+\$", text, re.DOTALL)
+    return Counter(re.sub(r"\\text\{[^{}]*\}|\s", "", formula) for formula in found)
 
 
 # Bias and variance
