@@ -178,14 +178,14 @@ def _row_sums(
 _kept = threading.local()
 
 
-def _workspace(which: int, shape: tuple[int, int]) -> Array:
-    # A stripe's array, kept for the next: new pages cost as much as the products that fill them.
-    size, found = math.prod(shape), getattr(_kept, "arrays", None)
-    if found is None:
-        found = _kept.arrays = {}
-    if which not in found or found[which].size < size:
-        found[which] = np.empty(size)
-    return np.asarray(found[which][:size].reshape(shape))
+def _workspace(name: str, shape: tuple[int, int]) -> Array:
+    # A stripe's array, kept by its thread for the next: new pages cost as much as what fills them.
+    size, kept = math.prod(shape), vars(_kept)
+    if size > exact.STRIPE:  # one row of very many keys
+        return np.empty(shape)
+    if name not in kept or kept[name].size < size:
+        kept[name] = np.empty(size)
+    return np.asarray(kept[name][:size].reshape(shape))
 
 
 class _Stripe(NamedTuple):
@@ -219,16 +219,16 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[tuple[Array, Array]]:
     found = []
     with one_thread():
         shape = len(index), l
-        product = np.matmul(whole.q[chosen], whole.k.T, out=_workspace(0, shape))
+        product = np.matmul(whole.q[chosen], whole.k.T, out=_workspace("product", shape))
         if whole.causal and n != l:
             exact.mask(product, 0, n, whole.causal)
         alone = len(whole.estimates) == 1  # the last pass overwrites the logits
-        logits = product if alone else _workspace(1, shape)
+        logits = product if alone else _workspace("logits", shape)
         for approximation, t in whole.estimates:
             if t != 1.0 or not alone:
                 np.divide(product, t, out=logits)
             shift = approximation.row_log(chosen, logits)
-            estimate = _workspace(2, shape)
+            estimate = _workspace("estimate", shape)
             approximation.block(chosen, shift=shift, logits=logits, out=estimate)
             table = np.empty((len(index), NONPOSITIVE + 1))
             normalise = approximation.space == "kernel" or whole.causal
