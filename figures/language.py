@@ -11,7 +11,7 @@ from pathlib import Path
 from approx import checks
 
 LANGUAGES = ("en", "zh")
-_CATALOGUES = {"zh": Path(__file__).parent / "locale" / "zh_CN.po"}
+_CATALOGUES = {"zh": "zh_CN*.po"}  # of figures and report; of the claims
 _spoken: ContextVar[str] = ContextVar("spoken", default="en")
 
 
@@ -62,4 +62,7 @@ def _catalogue(language: str) -> dict[str, str]:
         import polib
     except ImportError:
         raise ImportError(f"the language {language} needs: pip install 'expqk[report]'") from None
-    return {entry.msgid: entry.msgstr for entry in polib.pofile(str(_CATALOGUES[language]))}
+    files = (Path(__file__).parent / "locale").glob(_CATALOGUES[language])
+    return {
+        entry.msgid: entry.msgstr for file in sorted(files) for entry in polib.pofile(str(file))
+    }

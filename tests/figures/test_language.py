@@ -10,6 +10,7 @@ import pytest
 from drawing import english, numbers, without_glyph
 
 import figures
+from analysis.claims import VERDICTS
 from figures import cli, fonts, language, style
 from figures.gallery import FIGURES
 from figures.language import speaking, tr
@@ -20,7 +21,7 @@ FOLDER = Path(figures.__file__).parent
 def messages():
     """Return every message in the code: what tr and mark are given, titles, names of methods."""
     found = {module.TITLE for module in FIGURES.values()}
-    found |= {name for name, *_ in style.KNOWN.values()}
+    found |= {name for name, *_ in style.KNOWN.values()} | set(VERDICTS)
     for file in FOLDER.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("tr", "mark"):

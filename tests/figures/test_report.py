@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import polib
 import pytest
 from drawing import english, numbers
 
@@ -242,6 +243,14 @@ def test_nothing_but_names_stays_english(chinese):
         prose = re.sub(kept, "", prose, flags=re.DOTALL)
     prose = re.sub(r"^\| [A-Z]+-\w+ .*|\*[^*\n]*\*", "", prose, flags=re.MULTILINE)
     assert english(prose) == {"abstract", "sigmoid"}
+
+
+def test_every_claim_has_its_translation_with_the_same_numbers(found):
+    ledger, folder = found["claims"], resources.files("figures").joinpath("locale")
+    entries = polib.pofile(folder.joinpath("zh_CN.claims.po").read_text("utf-8"))
+    assert {entry.msgid for entry in entries} == {*ledger.statement, *ledger.quantity}
+    for entry in entries:
+        assert numbers(entry.msgstr) == numbers(entry.msgid), entry.msgid
 
 
 def test_the_font_has_every_character_of_the_report(chinese):
