@@ -263,7 +263,10 @@ def _figures(arguments: argparse.Namespace) -> int:
     from figures.gallery import FIGURES, save
     from figures.language import speaking, tr
 
+    anew = arguments.recompute or bool(_settings(arguments))
     if not arguments.names:
+        if anew:
+            raise ValueError("which figures? Names of them, or all")
         print(album.listing())
         return 0
     for name in arguments.names:
@@ -271,7 +274,6 @@ def _figures(arguments: argparse.Namespace) -> int:
     names = list(FIGURES) if "all" in arguments.names else list(dict.fromkeys(arguments.names))
     files.usable(arguments.out)
     profile = _profile(arguments)
-    anew = arguments.recompute or bool(_settings(arguments))
     with speaking(arguments.lang):
         for name in names:
             module = FIGURES[name]
@@ -279,7 +281,11 @@ def _figures(arguments: argparse.Namespace) -> int:
             if table is None:
                 table = module.compute(profile)
             else:
-                print(f"expqk: {name} as in {arguments.out}/data; or --recompute", file=sys.stderr)
+                print(
+                    f"expqk: {name} is drawn from {arguments.out / 'data' / name}.csv; "
+                    "--recompute computes it anew",
+                    file=sys.stderr,
+                )
             caption = f"{tr(module.TITLE)}\n\n{module.caption(table)}"
             for path in save(name, table, arguments.out, arguments.format, caption):
                 print(path)

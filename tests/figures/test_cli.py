@@ -95,7 +95,7 @@ def test_a_figure_is_drawn_from_its_csv_unless_told_otherwise(tmp_path, capsys, 
     assert draw() == (0, "")
     drawn = {p: p.read_bytes() for p in out.rglob("*.*")}
     status, said = draw()
-    assert (status, said.endswith("/data; or --recompute\n")) == (0, True), said
+    assert (status, said.endswith("--recompute computes it anew\n")) == (0, True), said
     assert computed == ["default"]
     assert {p: p.read_bytes() for p in out.rglob("*.*")} == drawn
     table = pd.read_csv(out / "data/break_even.csv")
@@ -122,6 +122,7 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, capsys
     ("arguments", "message"),
     [
         (["figures", "nonsense"], "figure must be one of error"),
+        (["figures", "--seed", "1"], "which figures? Names of them, or all"),
         (["figures", "all", "--qk", "nowhere.npz"], "no such file"),
         (["figures", "all", "--budget", "nan"], "budget must be finite and > 0"),
         (["figures", "all", "--seed", "-1"], "seed must be >= 0"),
