@@ -1,0 +1,87 @@
+"""Every error of a low-rank estimate against exp(Q Kᵀ), streamed; and of a long one in bounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from analysis.metrics import compare
+from approx import Approximation, parse
+from benchmarks import measure
+from benchmarks.measure import Row
+
+TINY: dict[str, int] = {"n": 40, "d": 4, "m": 8, "length": 64}
+
+
+def run(
+    repeats: int = 3, *, n: int = 8192, d: int = 64, m: int = 256, length: int = 65536
+) -> Iterator[Row]:
+    """Yield n × n on one thread, float64 and float32, and one long float32 pass on two."""
+    for name in ("float64", "float32"):
+        Q, K = inputs(n, d, name)
+        estimate = parse(f"positive(m={m})").approximate(Q, K, rng=0)
+        tile = min(n, measure.TILE)
+
+        def ours(given: Any = (estimate, Q, K)) -> dict[str, float]:
+            return compare(*given)
+
+        def dense(given: Any = (estimate, Q, K)) -> float:
+            return numpy_error(*given)
+
+        found = ours()["kernel_relative_frobenius"]
+        # n² terms of exponents of some 10, summed: in the dtype of the estimate
+        measure.agree(found, dense(), 1e3 * float(np.finfo(name).eps), f"errors, {name}")
+        products = [((tile, width, tile), (n // tile) ** 2) for width in (d, m)]
+        sides: dict[str, Any] = {
+            "ours": ours,
+            "dense": dense,
+            "limit": measure.limit(*products, exponentials=n * n, dtype=np.dtype(name)),
+        }
+        seconds = measure.medians(sides, repeats)
+        yield Row(
+            f"compare, every error, n = l = {n}, d = {d}, rank {m}, {name}",
+            seconds["ours"],
+            "NumPy, n × n",
+            seconds["dense"],
+            seconds["limit"],
+            measure.traced(ours),
+            must={"share": (0.7, 0.8), "megabytes": (24.0, None)} if name == "float64" else {},
+        )
+    yield long(length, d, m)
+
+
+def long(n: int, d: int, m: int) -> Row:
+    """Return time and resident memory of one comparison in float32 on two threads."""
+    Q, K = inputs(n, d, "float32")
+    estimate = parse(f"positive(m={m})").approximate(Q, K, rng=0)
+    found: list[float] = []
+
+    def side() -> None:
+        start = time.perf_counter()
+        errors = compare(estimate, Q, K, jobs=2)
+        found.append(time.perf_counter() - start)
+        assert 0 < errors["kernel_relative_frobenius"] < np.inf
+
+    memory = measure.resident(side)
+    return Row(
+        f"compare, every error, n = l = {n}, d = {d}, rank {m}, float32, two jobs",
+        found[0],
+        memory=memory,
+        must={"megabytes": (256.0, None), "seconds": (float("inf"), 60.0)},
+    )
+
+
+def inputs(n: int, d: int, dtype: str) -> list[Any]:
+    """Return Q and K of unit temperature."""
+    rng = np.random.default_rng(0)
+    return [(rng.standard_normal((n, d)) * d**-0.25).astype(dtype) for _ in range(2)]
+
+
+def numpy_error(estimate: Approximation, Q: Any, K: Any) -> float:
+    """Return ‖estimate − exact‖_F/‖exact‖_F by whole matrices."""
+    left, right = estimate.factors()
+    exact = np.exp(Q.astype(np.float64) @ K.T.astype(np.float64))
+    return float(np.linalg.norm(left @ right.T - exact) / np.linalg.norm(exact))
