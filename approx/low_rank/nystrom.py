@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
-from scipy.cluster.vq import kmeans2
 
 from approx import checks, memory
 from approx.base import Approximation, Method, Rng, generator
@@ -165,6 +164,8 @@ def choose(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -
 
 def _centroids(points: Array, rank: int, rng: np.random.Generator) -> Array:
     """Return the centroids of k-means; a cluster that loses its points keeps its centre."""
+    from scipy.cluster.vq import kmeans2  # heavy: only where it is used
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "One of the clusters is empty")
         return np.asarray(kmeans2(points, rank, iter=LLOYD, minit="++", rng=rng)[0])

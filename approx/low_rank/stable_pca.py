@@ -8,7 +8,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 
 from approx import checks
 from approx._jit import kernel
@@ -49,6 +48,8 @@ def _multiplier(W: Matrix, mu: float, lam: float, delta: float) -> tuple[Matrix,
     S shrinks the entries by κ: R = W − S = clip(W, ±κ), Z = δ R/‖R‖, Y = μ(1 − δ/‖R‖) R. Either
     S = 0, or |Y| = λ where S ≠ 0: κ(1 − δ/‖clip(W, ±κ)‖) = λ/μ, which rises with κ.
     """
+    from scipy.optimize import brentq  # heavy: only where it is used
+
     top, threshold = float(np.abs(W).max()), lam / mu
 
     def excess(kappa: float) -> float:

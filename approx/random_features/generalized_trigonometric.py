@@ -7,7 +7,6 @@ import math
 from typing import ClassVar
 
 import numpy as np
-import scipy.optimize
 
 from approx.checks import Array
 from approx.random_features.features import Frame
@@ -74,6 +73,7 @@ def optimal_wave_tilt(square: float, d: int) -> float:
     >>> 0 < optimal_wave_tilt(0.5, 4) < 1 / 8
     True
     """
+    from scipy.optimize import brentq  # heavy: only where it is used
 
     def slope(log_rho: float) -> float:
         rho = math.exp(log_rho)  # derivative by log ρ
@@ -85,5 +85,5 @@ def optimal_wave_tilt(square: float, d: int) -> float:
     top = 1.0
     while slope(top) < 0:
         top *= 2
-    rho = math.exp(scipy.optimize.brentq(slope, 0.0, top, xtol=1e-14))
+    rho = math.exp(brentq(slope, 0.0, top, xtol=1e-14))
     return (1 - 1 / rho) / 8

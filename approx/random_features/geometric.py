@@ -7,7 +7,6 @@ import math
 from typing import ClassVar
 
 import numpy as np
-import scipy.optimize
 from scipy.special import gammaln, i0e, i1e, j0, log_ndtr
 
 from approx.checks import Array
@@ -89,6 +88,8 @@ def optimal_rate(r: float) -> float:
     >>> 0 < optimal_rate(1.0) < 1
     True
     """
+    from scipy.optimize import brentq  # heavy: only where it is used
+
     if r < 1e-150:
         return 1.0
 
@@ -102,5 +103,5 @@ def optimal_rate(r: float) -> float:
         low *= 2
     while slope(high) < 0:
         high *= 2
-    log_odds = float(scipy.optimize.brentq(slope, low, high, xtol=1e-13))
+    log_odds = float(brentq(slope, low, high, xtol=1e-13))
     return 1 / (1 + math.exp(-log_odds))
