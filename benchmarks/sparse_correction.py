@@ -17,7 +17,7 @@ from benchmarks import measure
 from benchmarks.measure import Row
 
 TINY: dict[str, int] = {"n": 48, "d": 4, "m": 8, "width": 4}
-GATHERED = 2**16  # entries that the peer takes at a time
+GATHERED = 2**11  # entries that the peer takes at a time: some megabytes of factors
 SUPPORTS: dict[str, tuple[tuple[float, float | None], tuple[float, float | None]]] = {
     "sliding_window": ((3.0, 4.4), (12.0, 17.0)),  # over scipy.sparse, over dense attention
     "chunk": ((5.0, 7.5), (20.0, 30.0)),

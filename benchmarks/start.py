@@ -14,7 +14,7 @@ from benchmarks.measure import Row
 
 TINY: dict[str, tuple[str, ...]] = {
     "commands": ("--help",),
-    "kernels": ("exp_rows",),
+    "kernels": (),
     "reports": (),
 }
 COMMANDS = {"--help": 0.3, "methods": 0.6}

@@ -2,10 +2,12 @@
 
 import importlib
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import measure
+from benchmarks import growth, measure
 from benchmarks.measure import Row
 
 
@@ -68,3 +70,37 @@ def test_an_unknown_name_is_a_usage_error(capsys):
 def test_the_readme_has_the_marks():
     text = (command.HERE / "README.md").read_text("utf-8")
     assert command.insert(text, "x").count("x\n" + command.END) == 1
+
+
+def grown():
+    """Return a table of growth whose slopes are known: size^1.5 seconds, 8·size bytes."""
+    rows = [
+        (task, axis, size, threads, size**1.5 / threads, 8.0 * size)
+        for axis in growth.TITLES
+        for task in ("attend", "compare")
+        for size in (1, 2, 4, 8)
+        for threads in (1, 2)
+    ]
+    return pd.DataFrame(rows, columns=growth.COLUMNS)
+
+
+def test_slopes_of_growth_are_those_of_a_power():
+    # logarithms of powers of 2, fitted: a few roundings
+    np.testing.assert_allclose(growth.slopes(grown(), "seconds"), 1.5, rtol=1e-12)
+    np.testing.assert_allclose(growth.slopes(grown(), "bytes"), 1.0, rtol=1e-12)
+    text = growth.caption(grown())
+    assert "attend against n = l 1.50 in time and 1.00 in memory" in text
+    assert "One thread over two at the largest size: attend against features m 2.00" in text
+    assert [len(ax.lines) for ax in growth.draw(grown()).axes] == [4, 4, 4, 2, 2, 2]
+
+
+def test_growth_is_measured(monkeypatch):
+    tiny = [("attend", "n", 16, lambda: growth.attend(16, 4)),
+            ("compare", "m", 4, lambda: growth.errors(16, 4)),
+            ("monte_carlo", "temperatures", 2, lambda: growth.sample(2))]  # fmt: skip
+    monkeypatch.setattr(growth, "cases", lambda largest: tiny)
+    monkeypatch.setattr(growth, "THREADS", {task: (1,) for task in growth.THREADS})
+    table = growth.compute(repeats=1)
+    assert table.columns.tolist() == growth.COLUMNS
+    assert len(table) == 3
+    assert (table[["seconds", "bytes"]] > 0).all(axis=None)
