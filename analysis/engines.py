@@ -17,10 +17,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol, TypeVar
 
 import joblib
+
+from approx.threads import one_thread
 
 ATTEMPTS = 3  # pools lost in a row, with nothing done, before cells run alone
 ALONE = 8  # of them: joblib starts two a process
@@ -124,6 +127,24 @@ def _serial(
     for cell in cells:
         if wanted(cell):
             yield cell, run(cell, shared[cell.place])
+
+
+def threads(
+    function: Callable[[C, S], R], cells: Sequence[C], shared: Sequence[S], jobs: int
+) -> Iterator[tuple[C, R]]:
+    """Yield (cell, function(cell, shared[cell.place])), shared out among threads of one BLAS each.
+
+    For cells of equal work in products and kernels, which let go of the interpreter's lock: big
+    arrays are held once.
+    """
+
+    def share(part: Sequence[C]) -> list[tuple[C, R]]:
+        with one_thread():
+            return [(cell, function(cell, shared[cell.place])) for cell in part]
+
+    with ThreadPoolExecutor(jobs) as executor:
+        for found in executor.map(share, [cells[i::jobs] for i in range(jobs)]):
+            yield from found
 
 
 def pool(jobs: int, return_as: str) -> Any:

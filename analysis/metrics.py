@@ -219,7 +219,9 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[tuple[Array, Array]]:
     found = []
     with one_thread():
         shape = len(index), l
-        product = np.matmul(whole.q[chosen], whole.k.T, out=_workspace("product", shape))
+        product = np.matmul(
+            whole.q[chosen].astype(np.float64), whole.k.T, out=_workspace("product", shape)
+        )
         if whole.causal and n != l:
             exact.mask(product, 0, n, whole.causal)
         alone = len(whole.estimates) == 1  # the last pass overwrites the logits
@@ -283,8 +285,8 @@ def compare(
     rows : int, optional
         Sample that many query rows (always the same ones) and add ``…_stderr`` to each mean.
     jobs, scheduler : int; str or distributed.Client
-        For big n: share the stripes of rows among processes or a Dask cluster, as
-        `analysis.sweep.sweep` does cells. The numbers are the same, bit for bit.
+        For big n: share the stripes of rows among threads, or among the workers of a Dask cluster
+        as `analysis.sweep.sweep` does cells. The numbers are the same, bit for bit.
 
     Returns
     -------
@@ -364,8 +366,9 @@ def compare_all(
     [0.0, 0.632121]
     """
     causal, spectral = checks.flag("causal", causal), checks.flag("spectral", spectral)
-    attention = checks.flag("attention", attention)
-    q, k = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
+    attention, jobs = checks.flag("attention", attention), checks.integer("jobs", jobs, least=1)
+    q, k = checks.queries_keys(Q, K)
+    k = k.astype(np.float64, copy=False)  # q by stripes
     n, l = len(q), len(k)
     if temperatures is None:
         temperatures = [1.0] * len(approximations)
@@ -396,9 +399,13 @@ def compare_all(
     estimates = tuple(zip(approximations, ts))
     whole = _Comparison(estimates, q, k, v, causal, attention, picked, rows is not None)
     stripes = [_Stripe(part.start, part.stop) for part in exact.stripes(len(picked), l)]
+    for approximation in approximations:
+        approximation.low.stored  # noqa: B018 - built here once, not by each thread
     with one_thread():  # once for all stripes: looking for libraries takes 2 ms
-        stream = engines.stream(_sums, stripes, [whole], jobs=jobs, scheduler=scheduler)
-        found: dict[_Stripe, Any] = dict(stream)
+        if scheduler is None and jobs > 1:
+            found: dict[_Stripe, Any] = dict(engines.threads(_sums, stripes, [whole], jobs))
+        else:
+            found = dict(engines.stream(_sums, stripes, [whole], jobs=jobs, scheduler=scheduler))
     entries = np.minimum(picked + 1, l) if causal else np.full(len(picked), l)
     every = []
     for i, (approximation, t) in enumerate(estimates):
@@ -412,7 +419,7 @@ def compare_all(
         if spectral and in_kernel:
             scale = math.sqrt(t)
             errors["kernel_relative_spectral"] = _spectral(
-                approximation, q / scale, k / scale, causal
+                approximation, np.asarray(q, np.float64) / scale, k / scale, causal
             )
         every.append(errors)
     return every

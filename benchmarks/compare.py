@@ -28,6 +28,9 @@ def run(
         def ours(given: Any = (estimate, Q, K)) -> dict[str, float]:
             return compare(*given)
 
+        def kernel(given: Any = (estimate, Q, K)) -> dict[str, float]:
+            return compare(*given, attention=False)
+
         def dense(given: Any = (estimate, Q, K)) -> float:
             return numpy_error(*given)
 
@@ -37,10 +40,20 @@ def run(
         products = [((tile, width, tile), (n // tile) ** 2) for width in (d, m)]
         sides: dict[str, Any] = {
             "ours": ours,
+            "kernel": kernel,
             "dense": dense,
             "limit": measure.limit(*products, exponentials=n * n, dtype=np.dtype(name)),
         }
         seconds = measure.medians(sides, repeats)
+        yield Row(
+            f"compare, kernel errors, n = l = {n}, d = {d}, rank {m}, {name}",
+            seconds["kernel"],
+            "NumPy, n × n",
+            seconds["dense"],
+            seconds["limit"],
+            measure.traced(kernel),
+            must={"share": (0.8, 0.95), "megabytes": (24.0, None)} if name == "float64" else {},
+        )
         yield Row(
             f"compare, every error, n = l = {n}, d = {d}, rank {m}, {name}",
             seconds["ours"],
@@ -68,7 +81,7 @@ def long(n: int, d: int, m: int) -> Row:
 
     memory = measure.resident(side)
     return Row(
-        f"compare, every error, n = l = {n}, d = {d}, rank {m}, float32, two jobs",
+        f"compare, every error, n = l = {n}, d = {d}, rank {m}, float32, two threads",
         found[0],
         memory=memory,
         must={"megabytes": (256.0, None), "seconds": (float("inf"), 60.0)},

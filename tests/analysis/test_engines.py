@@ -135,10 +135,10 @@ def test_layout_does_not_matter_and_inputs_stay_as_they_are(tmp_path, jobs):
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"rows": 30}])
-@pytest.mark.parametrize("engine", ["loky", "dask"])
+@pytest.mark.parametrize("engine", ["threads", "dask"])
 def test_stripes_add_up_to_the_same_numbers(request, monkeypatch, engine, options):
     x = gaussian(400, 8, rng=0).at_temperature(0.5)
-    how = {"jobs": 2} if engine == "loky" else {"scheduler": request.getfixturevalue("client")}
+    how = {"jobs": 2} if engine == "threads" else {"scheduler": request.getfixturevalue("client")}
     estimate = METHODS[1].approximate(x.Q, x.K, rng=0)
     monkeypatch.setattr(exact, "STRIPE", 400 * (13 if "rows" in options else 90))
     one = compare(estimate, x.Q, x.K, x.V, **options)
