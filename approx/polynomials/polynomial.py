@@ -21,35 +21,49 @@ from approx.polynomials import extrema, monomials
 
 SMALLEST = 2.0**-126  # what counts as 0 for a scale: without a constant term p has none there
 BASES = ("monomial", "chebyshev")
+LANES = 256
 
 
 @kernel
 def _horner_rows(coefficients: Any, inverse: Any, values: Any) -> None:
+    # One coefficient after the other for a few hundred entries: that vectorises.
+    x, y = np.empty(LANES, values.dtype), np.empty(LANES, values.dtype)
     for i in range(values.shape[0]):
-        row = values[i]
         a = coefficients[i]
-        s = inverse[i]
-        for j in range(row.size):
-            x = row[j] * s
-            y = a[a.size - 1]
+        for start in range(0, values.shape[1], LANES):
+            row = values[i, start : start + LANES]
+            for j in range(row.size):
+                x[j] = row[j] * inverse[i]
+                y[j] = a[a.size - 1]
             for k in range(a.size - 2, -1, -1):
-                y = a[k] + x * y
-            row[j] = y
+                c = a[k]
+                for j in range(row.size):
+                    y[j] = c + x[j] * y[j]
+            for j in range(row.size):
+                row[j] = y[j]
 
 
 @kernel
 def _clenshaw_rows(coefficients: Any, inverse: Any, damping: Any, values: Any) -> None:
+    # b_k = a_k + 2 (t/ρ) b_{k+1} − b_{k+2}/ρ²; x is t/ρ, y is b_{k+1}, z is b_{k+2}.
+    x, y = np.empty(LANES, values.dtype), np.empty(LANES, values.dtype)
+    z = np.empty(LANES, values.dtype)
     for i in range(values.shape[0]):
-        row = values[i]
-        a = coefficients[i]
-        s = inverse[i]
-        r = damping[i]
-        for j in range(row.size):
-            x = row[j] * s  # t/ρ; b_k = a_k + 2 (t/ρ) b_{k+1} − b_{k+2}/ρ²
-            y, z = a[a.size - 1], a[0] * 0
+        a, r = coefficients[i], damping[i]
+        for start in range(0, values.shape[1], LANES):
+            row = values[i, start : start + LANES]
+            for j in range(row.size):
+                x[j] = row[j] * inverse[i]
+                y[j] = a[a.size - 1]
+                z[j] = a[0] * 0
             for k in range(a.size - 2, 0, -1):
-                y, z = a[k] + 2 * x * y - r * z, y
-            row[j] = a[0] + x * y - r * z if a.size > 1 else a[0]
+                c = a[k]
+                for j in range(row.size):
+                    before = y[j]
+                    y[j] = c + 2 * x[j] * before - r * z[j]
+                    z[j] = before
+            for j in range(row.size):
+                row[j] = a[0] + x[j] * y[j] - r * z[j] if a.size > 1 else a[0]
 
 
 @kernel
@@ -182,14 +196,14 @@ class Polynomial:
 
     def log_size(self, x: Array) -> Array:
         """Return a log scale for each row of x (rows, cols), at which |p(x)| is at most 1."""
-        return self.log_bound(np.abs(x).max(axis=1).astype(np.float64))
+        return self.log_bound(_size(x))
 
     def _scaled_terms(self, x: Array, shift: Array) -> tuple[Array, Array, Array]:
         """Return c_k r^k e^−shift a row, and the factors that turn x into t/ρ and damp it.
 
         Each term has three roundings, whatever its size: e^−shift is common to a row.
         """
-        size = np.maximum(np.abs(x).max(axis=1, initial=0.0).astype(np.float64), SMALLEST)
+        size = np.maximum(_size(x), SMALLEST)
         ratio = self._ratio(size)
         power, twos = _powers(ratio, self.degree)
         common = np.asarray(-shift, np.float64) / math.log(2)
@@ -369,6 +383,12 @@ class Polynomial:
         roots = self.real_roots()
         below, above = roots[roots < 0], roots[roots > 0]
         return float(max(below, default=-math.inf)), float(min(above, default=math.inf))
+
+
+def _size(x: Array) -> Array:
+    """Return the largest |x| of each row, (rows,) float64, without a copy of x."""
+    largest = np.maximum(x.max(axis=1, initial=0.0), -x.min(axis=1, initial=0.0))
+    return np.asarray(largest, np.float64)
 
 
 def _powers(r: Array, n: int) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from approx.polynomials import extrema
 from approx.polynomials.chebyshev import Chebyshev, log_tail
 from approx.polynomials.least_squares import LeastSquares
 from approx.polynomials.minimax import Minimax
-from approx.polynomials.polynomial import Polynomial
+from approx.polynomials.polynomial import LANES, Polynomial
 from approx.polynomials.remez import FLOAT64, _exchange, remez
 from approx.polynomials.richardson import Richardson
 from approx.polynomials.taylor import Taylor
@@ -398,3 +398,14 @@ def test_factors_that_would_cancel_are_not_used_for_products():
     assert A.low.polynomial.log_loss > 9
     assert not A.low._factors_are_cheaper(1)
     assert Taylor(60).approximate(x, x).low._factors_are_cheaper(1)
+
+
+@pytest.mark.parametrize("basis", ["monomial", "chebyshev"])
+def test_rows_longer_than_the_lanes_of_the_kernel(basis):
+    """Entries on both sides of a block's end, and a last block that is short."""
+    c = np.array([0.5, -1.0, 0.25, 0.125])
+    x = np.linspace(-2, 2, 2 * LANES + 3)
+    p = Polynomial.of(c, basis=basis, **({"bound": 2.0} if basis != "monomial" else {}))
+    y = np.polynomial.Chebyshev(c)(x / 2) if basis == "chebyshev" else np.polyval(c[::-1], x)
+    # a dozen roundings of terms of at most 2
+    np.testing.assert_allclose(p.scaled(x[None].copy(), np.zeros(1))[0], y, atol=30 * EPS)
