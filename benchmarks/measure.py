@@ -97,11 +97,16 @@ def medians(sides: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, f
 
 
 def traced(side: Callable[[], Any]) -> int:
-    """Return the peak of the bytes that Python and NumPy allocate, above those of before."""
+    """Return the peak of the bytes that Python and NumPy allocate, above those of before.
+
+    In a thread of its own: what a thread keeps from one run to the next counts.
+    """
+    thread = threading.Thread(target=side)
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        side()
+        thread.start()
+        thread.join()
         return tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
