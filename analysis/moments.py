@@ -232,15 +232,31 @@ def expected_error(method: Method, Q: ArrayLike, K: ArrayLike) -> float | None:
     0.131083
     """
     checks.instance("method", method, Method, "a method")
-    known = method.moments(Q, K)
-    if known is None:
-        return None
-    logits = np.asarray(exact.logits(Q, K), np.float64)
-    with np.errstate(divide="ignore", over="ignore"):
-        log_square = np.logaddexp(
-            2 * np.log(np.abs(known.relative_bias)), known.log_relative_variance
-        )
-        return float(np.exp((logsumexp(2 * logits + log_square) - logsumexp(2 * logits)) / 2))
+    return _Expectation(Q, K).error(method)
+
+
+class _Expectation:
+    """What the expected errors of all methods at the same Q and K have in common."""
+
+    def __init__(self, Q: ArrayLike, K: ArrayLike) -> None:
+        self.Q, self.K = Q, K
+        self._truth: tuple[Array, float] | None = None
+
+    def error(self, method: Method) -> float | None:
+        """Return `expected_error`."""
+        known = method.moments(self.Q, self.K)
+        if known is None:
+            return None
+        if self._truth is None:  # once inputs are checked, by the method
+            twice = 2 * np.asarray(exact.logits(self.Q, self.K), np.float64)
+            self._truth = twice, float(logsumexp(twice))
+        twice, total = self._truth
+        log_square = known.log_relative_variance
+        with np.errstate(divide="ignore", over="ignore"):
+            if known.relative_bias.any():
+                bias = 2 * np.log(np.abs(known.relative_bias))
+                log_square = np.logaddexp(bias, log_square)
+            return float(np.exp((logsumexp(twice + log_square) - total) / 2))
 
 
 class NormalisedMoments(NamedTuple):
@@ -365,14 +381,15 @@ def features_needed(
     d, step = Q.shape[1], part.step
     projection = getattr(part, "projection", None)
     block = 1 if projection is None else named(projection).block(d) or 1
+    at = _Expectation(Q, K)
 
     def fits(count: int) -> bool:
-        found = expected_error(_resized(method, path, count * step), Q, K)
+        found = at.error(_resized(method, path, count * step))
         return found is not None and found <= error
 
     fewest = -(-part.fewest(d) // step)
     whole = -(-fewest // block) * block
-    first = expected_error(_resized(method, path, whole * step), Q, K)
+    first = at.error(_resized(method, path, whole * step))
     if first is None:
         return None
     if fits(fewest):

@@ -51,14 +51,12 @@ def _study(task: _Task) -> list[Row]:
     samples: list[MonteCarlo | None] = [None] * len(task.temperatures)
     if method.uses_rng:
         one, rng = x.at_temperature(1.0), np.random.default_rng(seed)
+        # A support depends on all keys; features of MATCHED do not, and one entry is enough.
+        keys = one.K[j : j + 1] if isinstance(method, RandomFeatures) else one.K
         samples[:] = monte_carlo(
-            method,
-            one.Q[i : i + 1],
-            one.K,
-            draws=task.draws,
-            rng=rng,
+            method, one.Q[i : i + 1], keys, draws=task.draws, rng=rng,
             temperatures=task.temperatures,
-        )
+        )  # fmt: skip
     for t, found in zip(task.temperatures, samples):
         at = x.at_temperature(t)
         head = (x.name, x.layer, x.head, x.n, x.l, x.d, t, str(method), task.budget, -1)
@@ -72,10 +70,11 @@ def _study(task: _Task) -> list[Row]:
             rows.append((*head, "features_needed", float(needed or np.inf), np.nan))
         if found is None or np.isneginf(log_variance):
             continue
+        place = 0, (j if found.mean.size > 1 else 0)
         rows += [
-            (*head, "sampled_bias", found.mean[0, j] - 1, found.mean_stderr[0, j]),
-            (*head, "sampled_variance", found.variance[0, j], found.variance_stderr[0, j]),
-            (*head, "believable", float(found.believable[0, j]), np.nan),
+            (*head, "sampled_bias", found.mean[place] - 1, found.mean_stderr[place]),
+            (*head, "sampled_variance", found.variance[place], found.variance_stderr[place]),
+            (*head, "believable", float(found.believable[place]), np.nan),
         ]
     return rows
 
