@@ -37,6 +37,8 @@ def test_what_is_reached():
     assert (row.ratio, row.share, row.megabytes) == (4.0, 0.5, 5.0)
     assert (row.reached("ratio"), row.reached("share")) == (True, False)
     assert command.cells(row)[-1] == "ratio ≥ 4 (aim 5): met; share ≥ 0.6: missed"
+    done = Row("", 2.0, must={"seconds": (float("inf"), 1.0)})
+    assert command.cells(done)[-1] == "seconds (aim 1): met"
     missing = Row("", 2.0, "other", must={"ratio": (4, None), "seconds": (3, None)})
     assert missing.reached("ratio") is None
     assert missing.reached("seconds") is True
