@@ -67,4 +67,4 @@ def face(text: str) -> str:
     font.save(content)
     data = base64.b64encode(content.getvalue()).decode()
     source = f'url("data:font/woff;base64,{data}") format("woff")'
-    return f'@font-face {{ font-family: "{FAMILY}"; src: {source}; }}\n'
+    return f'@font-face {{ font-family: "{FAMILY}"; src: {source}; font-display: block; }}\n'
