@@ -83,8 +83,8 @@ def to_html(markdown: Path, out: Path) -> None:
         page = Page(words, figures.titles, figures.panels)
         document = walk(walk(document, html_formula), page)
         style = (_HERE / "style.css").read_text("utf-8")
-        said = json.dumps([document, words], ensure_ascii=False)
-        (build / "style.css").write_text(style + shipped.face(said), encoding="utf-8")
+        face = shipped.face(json.dumps([document, words], ensure_ascii=False))
+        (build / "style.css").write_text(style + face, encoding="utf-8")
         script = [f"--variable=script:{SCRIPT}", f"--variable=script-hash:{script_hash()}"]
         titled = "title" in document["meta"]
         written = run(
@@ -103,6 +103,7 @@ def to_html(markdown: Path, out: Path) -> None:
             f"--variable=abstract-title:{words['abstract']}",
             f"--variable=skip:{words['skip']}",
             *(script if page.sliders else []),
+            *(["--variable=font"] if face else []),
             text=json.dumps(document),
             folder=build,
         )

@@ -1,4 +1,6 @@
+import base64
 import html
+import io
 import re
 import shutil
 import subprocess
@@ -6,6 +8,7 @@ import sys
 
 import matplotlib
 import pytest
+from fontTools.ttLib import TTFont
 from matplotlib.figure import Figure
 
 from figures.report.convert import _without_shorthand, to_html, to_pdf
@@ -106,7 +109,7 @@ def test_page_asks_for_nothing_outside(page):
     sources = re.findall(r'\ssrc\s*=\s*"([^"]*)"', page)
     assert len(sources) == 2
     assert all(source.startswith("data:image/svg+xml") for source in sources)
-    assert not re.search(r"<link|<script|<iframe|@import|url\(", page)
+    assert not re.search(r"""<link|<script|<iframe|@import|url\((?!["']?data:)""", page)
     assert "default-src 'none'" in html.unescape(page)
 
 
@@ -329,6 +332,23 @@ def test_chinese_uses_the_given_font(font, folder, tmp_path):
         assert b"ProbeFont" in (tmp_path / "x.pdf").read_bytes()
     to_pdf(source, tmp_path / "x.pdf")
     assert pages_of((tmp_path / "x.pdf").read_bytes()) == 1
+
+
+def test_chinese_needs_no_font_of_the_machine(folder, tmp_path):
+    source = written(folder, CHINESE)
+    to_pdf(source, tmp_path / "x.pdf")
+    assert b"ExpqkSansSC" in (tmp_path / "x.pdf").read_bytes()
+    to_html(source, tmp_path / "x.html")
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    font = re.search(r"data:font/woff;base64,([\w+/=]+)", page)
+    assert "font-src data:" in page
+    shown = TTFont(io.BytesIO(base64.b64decode(font[1]))).getBestCmap()
+    assert set("中文见，。表目录摘要") <= set(map(chr, shown))
+    assert ord("秩") not in shown  # it says nothing of ranks
+    to_html(written(folder, "English"), tmp_path / "x.html")
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "font-src" not in page
+    assert "@font-face" not in page
 
 
 def test_chinese_captions_and_contents(folder, tmp_path):

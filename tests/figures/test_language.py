@@ -95,15 +95,14 @@ def test_a_language_holds_for_what_is_inside():
 
 
 def test_figures_in_chinese_embed_the_font(tmp_path, capsys):
-    arguments = ["figures", "minimum_degree", "--profile", "quick", "--lang", "zh"]
+    arguments = ["figures", "break_even", "--profile", "quick", "--lang", "zh"]
     assert cli.main([*arguments, "--format", "pdf", "--out", str(tmp_path)]) == 0
     assert (
         fonts.FAMILY.replace(" ", "").encode()
-        in (tmp_path / "figures" / "minimum_degree.pdf").read_bytes()
+        in (tmp_path / "figures" / "break_even.pdf").read_bytes()
     )
-    caption = (tmp_path / "figures" / "minimum_degree.txt").read_text("utf-8")
-    assert caption.startswith("给定误差所需的次数\n")
-    assert "temperature" not in caption
+    caption = (tmp_path / "figures" / "break_even.txt").read_text("utf-8")
+    assert caption.startswith("盈亏平衡长度\n")
 
 
 def test_the_licence_of_the_font_is_beside_it():
