@@ -85,7 +85,7 @@ def in_markdown(table: pd.DataFrame, *, errata: bool) -> pd.DataFrame:
     ).groupby(part.id)
     first = part.drop_duplicates("id").set_index("id", drop=False)
     columns = {
-        "id": first.id,
+        tr("id"): first.id,
         tr("as it is right") if errata else tr("claim"): first.statement.map(tr).map(typeset),
         tr("observed (expected)"): found.agg(tr("; ").join).map(typeset),
         tr("verdict"): first.verdict.map(tr),
