@@ -161,7 +161,7 @@ def _errors(rows: pd.DataFrame) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:#.2g}" if value >= 1e-3 else f"{value:.1g}"
+    return f"{value:#.2g}" if value >= 1e-2 else f"{value:.1g}"
 
 
 def caption(table: pd.DataFrame) -> str:

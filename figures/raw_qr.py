@@ -95,7 +95,7 @@ def draw(table: pd.DataFrame) -> Figure:
             axes[row, 0].set_ylabel(tr("mean of estimate/exact"))
         for ax in axes[-1]:
             ax.set_xlabel(tr("width d"))
-        style.legend(figure, list(axes.flat), columns=4)
+        style.legend(figure, list(axes.flat), columns=2)
     return figure
 
 
