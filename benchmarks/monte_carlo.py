@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from analysis.moments import monte_carlo
-from approx import parse
+from approx import Method, parse
 from benchmarks import measure
 from benchmarks.measure import Row
 
@@ -40,12 +40,12 @@ def run(
         ("float64", side, ladder[:1], {}),
         ("float64", side, ladder, {}),
     ):
-        yield _row(repeats, name, (n, pairs // n, d, m), draws, ts, must)
+        yield from _rows(repeats, name, (n, pairs // n, d, m), draws, ts, must)
 
 
-def _row(
+def _rows(
     repeats: int, name: str, shape: tuple[int, int, int, int], draws: int, ts: Any, must: Any
-) -> Row:
+) -> Iterator[Row]:
     n, l, d, m = shape
     rng, dtype, method = np.random.default_rng(0), np.dtype(name), parse(f"positive(m={m})")
     size = 0.5 / math.sqrt(d)  # |q + k|² ≈ ½: variances are of order 1
@@ -58,39 +58,74 @@ def _row(
     def loop() -> list[Any]:
         return naive(Q, K, m, draws, ts)
 
+    def estimates() -> list[Any]:
+        return by_estimates(method, q, k, draws, ts)
+
     # q, k and exponents of order 10 are rounded; the loop's variance is a difference
     tolerance = 1e3 * float(np.finfo(dtype).eps)
-    for one, (mean, variance) in zip(ours(), loop()):
-        measure.agree(one.mean, mean, tolerance, f"means, {name}")
-        measure.agree(one.variance, variance, 10 * tolerance, f"variances, {name}")
+    for one, *others in zip(ours(), loop(), estimates()):
+        for mean, variance in others:
+            measure.agree(one.mean, mean, tolerance, f"means, {name}")
+            measure.agree(one.variance, variance, 10 * tolerance, f"variances, {name}")
     tile, factors = measure.TILE, draws * m * (n + l)
     limit = measure.limit(
         ((tile, d, tile), math.ceil(factors / tile**2)),
         exponentials=factors * len(ts),
         dtype=dtype,
     )
-    seconds = measure.medians({"ours": ours, "loop": loop, "limit": limit}, repeats)
-    return Row(
-        f"Monte Carlo, {n} × {l} pairs, d = {d}, m = {m}, {draws} draws, t: {len(ts)}, {name}",
-        seconds["ours"],
-        "NumPy, draw by draw",
-        seconds["loop"],
-        seconds["limit"],
-        measure.traced(ours),
-        must=must,
-    )
+    sides = {"ours": ours, "loop": loop, "estimates": estimates, "limit": limit}
+    seconds = measure.medians(sides, repeats)
+    memory = measure.traced(ours)
+    for peer, key, musts in (
+        ("NumPy, draw by draw", "loop", must),
+        ("`approximate`, draw by draw", "estimates", {}),
+    ):
+        yield Row(
+            f"Monte Carlo, {n} × {l} pairs, d = {d}, m = {m}, {draws} draws, t: {len(ts)}, {name}",
+            seconds["ours"],
+            peer,
+            seconds[key],
+            seconds["limit"],
+            memory,
+            must=musts,
+        )
 
 
 def naive(Q: Any, K: Any, m: int, draws: int, temperatures: Sequence[float]) -> list[Any]:
     """Return mean and variance of estimate/exact at each temperature: two factors a draw."""
+
+    def estimate(q: Any, k: Any, rng: np.random.Generator) -> Any:
+        omega = rng.standard_normal((m, Q.shape[1]))
+        left, right = (np.exp(x @ omega.T - (x * x).sum(axis=1)[:, None] / 2) for x in (q, k))
+        return left @ right.T / m
+
+    return _accumulated(estimate, Q, K, draws, temperatures)
+
+
+def by_estimates(
+    method: Method, Q: Any, K: Any, draws: int, temperatures: Sequence[float]
+) -> list[Any]:
+    """Return the same through the library, without its Monte Carlo."""
+
+    def estimate(q: Any, k: Any, rng: np.random.Generator) -> Any:
+        return method.approximate(q, k, rng=rng).to_dense()
+
+    return _accumulated(estimate, Q, K, draws, temperatures)
+
+
+def _accumulated(
+    estimate: Callable[[Any, Any, np.random.Generator], Any],
+    Q: Any,
+    K: Any,
+    draws: int,
+    temperatures: Sequence[float],
+) -> list[Any]:
     found = []
     for t in temperatures:
-        q, k = (x / math.sqrt(t) for x in (Q, K))
-        exact, total, squares = np.exp(q @ k.T), 0.0, 0.0
+        q, k = ((x / math.sqrt(t)).astype(x.dtype) for x in (Q, K))
+        exact, total, squares = np.exp(q.astype(np.float64) @ k.T), 0.0, 0.0
         for rng in np.random.default_rng(0).spawn(draws):
-            omega = rng.standard_normal((m, Q.shape[1]))
-            left, right = (np.exp(x @ omega.T - (x * x).sum(axis=1)[:, None] / 2) for x in (q, k))
-            ratio = left @ right.T / m / exact
+            ratio = estimate(q, k, rng) / exact
             total, squares = total + ratio, squares + ratio**2
         mean = total / draws
         found.append((mean, (squares - draws * mean**2) / (draws - 1)))
