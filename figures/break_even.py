@@ -75,7 +75,8 @@ def caption(table: pd.DataFrame) -> str:
     """Return what the figure shows, with the numbers of its table."""
     lengths = table[table.metric == "break_even"]
     named = tr("; ").join(
-        f"{tr(kind, m=M, s=S, c=C)}: {n:.0f}" for kind, n in zip(KINDS, lengths.value)
+        tr("{name}: {what}", name=tr(kind, m=M, s=S, c=C), what=f"{n:.0f}")
+        for kind, n in zip(KINDS, lengths.value)
     )
     longest = table[(table.metric == "ratio") & (table.n == max(LENGTHS))]
     linear, both = longest.value.iloc[0], longest.value.iloc[1]

@@ -116,7 +116,7 @@ def caption(table: pd.DataFrame) -> str:
             for row in rows.itertuples()
         ]
         each = [f"{c}{gain:.2f}×" for c, gain in zip(crosses, rows.largest_gain)]
-        parts.append(f"{name}: {tr(', ').join(each)}")
+        parts.append(tr("{name}: {what}", name=name, what=tr(", ").join(each)))
     budgets = tr(", ").join(f"{b:g}" for b in sorted(found.budget.unique()))
     return tr(
         "How many times the error of the best found sparse + low-rank matrix is below the "

@@ -151,7 +151,9 @@ def caption(table: pd.DataFrame) -> str:
             )
         )
     above = wide[~wide.fits].groupby("name", sort=False)[PRICE].max()
-    hollow = tr("; ").join(f"{name}: {price:.0f}" for name, price in above.items())
+    hollow = tr("; ").join(
+        tr("{name}: {what}", name=name, what=f"{price:.0f}") for name, price in above.items()
+    )
     return tr(
         "Relative Frobenius error of attention weights at t = 1 and l/{share} stored "
         "values a query row, medians over trials; the dashed line is uniform attention, "

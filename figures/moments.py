@@ -138,7 +138,10 @@ def caption(table: pd.DataFrame) -> str:
     """Return what the figure shows, with the numbers of its table."""
     part = table[(table.metric == "log_relative_variance") & (table.temperature == 1.0)]
     features = part[part.method.str.startswith("positive")]
-    sizes = [f"{name}: {_power(value / 2)}" for name, value in zip(features.input, features.value)]
+    sizes = [
+        tr("{name}: {what}", name=name, what=_power(value / 2))
+        for name, value in zip(features.input, features.value)
+    ]
     z = _z_scores(table)
     return tr(
         "Relative bias and standard deviation of one estimate exp(q·k), for the pair at "

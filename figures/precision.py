@@ -134,7 +134,9 @@ def caption(table: pd.DataFrame) -> str:
     def above(form: str) -> str:
         worse = run[run[form] > run.approximation]
         counts = worse.method.map(style.label).value_counts(sort=False)
-        names = tr(", ").join(f"{name} ({count})" for name, count in counts.items())
+        names = tr(", ").join(
+            tr("{name} ({count})", name=name, count=count) for name, count in counts.items()
+        )
         places = tr("{worse} of {runs} places", worse=len(worse), runs=runs)
         return tr("{name}: {what}", name=places, what=names) if names else places
 
