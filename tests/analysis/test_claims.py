@@ -21,7 +21,7 @@ from approx.polynomials import monomials
 from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
-from approx.random_features import features
+from approx.random_features import exponentials
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.scatterbrain import Scatterbrain
@@ -337,10 +337,10 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         "DIET-1 DIET-4 DIET-Ee",
     ),
     "features are without |x|²/2": (
-        features, "half_square", lambda f: lambda x: 0 * f(x), "ILA-2 SB-4 SB-7",
+        exponentials, "half_square", lambda f: lambda x: 0 * f(x), "ILA-2 SB-4 SB-7",
     ),
     "features have |x|² for |x|²/2": (
-        features, "half_square", lambda f: lambda x: 2 * f(x), "ILA-2 SB-4",
+        exponentials, "half_square", lambda f: lambda x: 2 * f(x), "ILA-2 SB-4",
     ),
     "features are not divided by √m": (
         RandomFeatures, "frequencies", _weighted(0), "ILA-2 ILA-3 SB-4",
