@@ -307,7 +307,7 @@ def compare(
 
     Notes
     -----
-    Cost: one product with Q Kᵀ and one with the factors, by stripes of 11.5 MB (two at a time, one
+    Cost: one product with Q Kᵀ and one with the factors, by stripes of 10.5 MB (two at a time, one
     of each product), each on one thread. Sums over rows are made at the end and in order, whoever
     made the rows.
     ``spectral`` is not shared.

@@ -654,5 +654,5 @@ def test_nothing_of_size_n_by_l_is_allocated():  # the slow one: a process of it
     done = subprocess.run(
         [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True
     )
-    # one n × l array would take 512 MB; a handful of stripes of 11.5 MB each are allowed
+    # one n × l array would take 512 MB; a handful of stripes of 10.5 MB each are allowed
     assert int(done.stdout) * 1024 <= 64 * 2**20
