@@ -40,7 +40,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "approx.sparse": (),
     "approx.mechanisms": (),
     "inputs": ("inputs", "files", "capture", "describe"),
-    "errors": ("metrics", "squared_error", "bounds", "precision", "recall"),
+    "errors": ("metrics", "orders", "squared_error", "bounds", "precision", "recall"),
     "rank": ("rank", "modular", "estimate", "positions"),
     "statistics": ("moments", "draws", "pitfalls", "dependent_supports"),
     "budgets": ("budget", "regimes", "operations", "diagnose"),

@@ -5,9 +5,10 @@ import math
 import numpy as np
 from small import NAMES, small
 
-from analysis import budget, inputs, metrics, moments, rank, sweep
+from analysis import budget, inputs, metrics, moments, orders, rank, sweep
 from approx import METHODS, Approximation, exact, parse, projections
 from approx.low_rank import godec, robust_pca, stable_pca
+from approx.polynomials.taylor import Taylor
 
 SHAPE = (5, 4, 3)  # n, l, d
 ALLOWED = (ValueError, TypeError, OSError, ArithmeticError, MemoryError, ImportError)
@@ -67,6 +68,10 @@ POINTS = {
     "exact.log_row_sums": exact.log_row_sums,
     "exact.attention": lambda Q, K: exact.attention(Q, K, np.ones((4, 2))),
     "metrics.compare": lambda Q, K: metrics.compare(METHOD.approximate(*points(), rng=0), Q, K),
+    "metrics.compare_all": lambda Q, K: metrics.compare_all(
+        [METHOD.approximate(Q, K, rng=0)], Q, K
+    ),
+    "orders.order_errors": lambda Q, K: orders.order_errors(Taylor(2).polynomial(), Q, K),
     "moments.monte_carlo": lambda Q, K: moments.monte_carlo(METHOD, Q, K, draws=3, rng=0),
     "moments.expected_error": lambda Q, K: moments.expected_error(METHOD, Q, K),
     "moments.normalised_moments": lambda Q, K: moments.normalised_moments(METHOD, Q, K),

@@ -198,7 +198,7 @@ class Polynomial:
         """Return a log scale for each row of x (rows, cols), at which |p(x)| is at most 1."""
         return self.log_bound(_size(x))
 
-    def _scaled_terms(self, x: Array, shift: Array) -> tuple[Array, Array, Array]:
+    def scaled_terms(self, x: Array, shift: Array) -> tuple[Array, Array, Array]:
         """Return c_k r^k e^−shift a row, and the factors that turn x into t/ρ and damp it.
 
         Each term has three roundings, whatever its size: e^−shift is common to a row.
@@ -224,7 +224,7 @@ class Polynomial:
         OverflowError
             A coefficient at that scale is not representable.
         """
-        terms, inverse, damping = self._scaled_terms(x, shift)
+        terms, inverse, damping = self.scaled_terms(x, shift)
         if self.basis == "monomial":
             _horner_rows(terms, inverse, x)
         else:
@@ -259,7 +259,7 @@ class Polynomial:
         nbytes = (self.degree + 1) * y.size * y.dtype.itemsize
         memory.reserve(nbytes, "the values at every degree", "the degree or the rows")
         out = np.empty((self.degree + 1, *y.shape), y.dtype)
-        terms, inverse, damping = self._scaled_terms(y, np.broadcast_to(shift, len(y)))
+        terms, inverse, damping = self.scaled_terms(y, np.broadcast_to(shift, len(y)))
         twice = y.dtype.type(1 if self.basis == "monomial" else 2)
         _partial_sums(terms, inverse, damping, twice, y, out)
         return out
