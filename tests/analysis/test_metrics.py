@@ -206,6 +206,21 @@ def test_zero_is_wrong_by_exactly_one_at_any_scale():
         assert found == dict.fromkeys(found, pytest.approx(1.0, rel=8 * EPS))
 
 
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+@pytest.mark.parametrize("right", [[1.0, -1.0, 1e-310], [1.0, -1.0, 5e-324]])
+def test_shares_above_1e308_are_infinite_errors(space, right):
+    Q, K, V = points(2, 3, 1)
+    factors = [[1.0], [2.0]], np.array(right)[:, None]
+    for row_log in (0.0, 1e4, -1e4):
+        estimate = Approximation.from_factors(*factors, row_log, space=space)
+        found = compare(estimate, Q, K, V)
+        assert not any(math.isnan(x) for x in found.values())
+        if space == "kernel" or row_log > 0:  # shares e_j/Σe; or rows as they are, e^±10⁴
+            names = [*metrics.ATTENTION, "output_relative_error"]
+            assert {found[name] for name in names} == {math.inf}
+            assert found["nonpositive_rows"] == 0
+
+
 # Any scale
 
 
@@ -628,6 +643,10 @@ def test_compare_all_needs_a_temperature_for_each():
         compare_all([estimate, estimate], Q, K, temperatures=[1.0])
     with pytest.raises(ValueError, match="temperatures must be finite and > 0"):
         compare_all([estimate], Q, K, temperatures=[0.0])
+    with pytest.raises(ValueError, match="temperatures must have 1 dimensions"):
+        compare_all([estimate], Q, K, temperatures=1.0)
+    with pytest.raises(TypeError, match="approximations must be a sequence, got"):
+        compare_all(estimate, Q, K)
 
 
 # Memory
