@@ -132,7 +132,8 @@ def monte_carlo(
     checks.one_of("space", space, ("kernel", "attention"))
     scales = [1.0]
     if temperatures is not None:
-        scales = [1 / math.sqrt(checks.positive("temperature", t)) for t in temperatures]
+        ts = checks.array("temperatures", temperatures, ndim=1)
+        scales = [1 / math.sqrt(checks.positive("temperature", t)) for t in ts]
     memory.reserve(80 * len(q) * len(k) * len(scales), "Monte Carlo moments", "n or l")
     samples = [_Sample(method, q, k, scale, space) for scale in scales]
     source = generator(rng).bit_generator

@@ -801,6 +801,7 @@ def test_rounding_is_not_taken_for_bias():
         ({"method": Positive()}, "template"),
         ({"temperatures": [1.0, 0.0]}, "temperature must be finite and > 0"),
         ({"temperatures": [1e-320]}, "finite|representable"),
+        ({"temperatures": 1.0}, "temperatures must have 1 dimensions"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, message):
