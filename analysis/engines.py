@@ -135,16 +135,25 @@ def threads(
     """Yield (cell, function(cell, shared[cell.place])), shared out among threads of one BLAS each.
 
     For cells of equal work in products and kernels, which let go of the interpreter's lock: big
-    arrays are held once.
+    arrays are held once. An error, or Ctrl-C, waits for the cells at work, not for all.
     """
+    stop = threading.Event()
 
     def share(part: Sequence[C]) -> list[tuple[C, R]]:
-        with one_thread():
-            return [(cell, function(cell, shared[cell.place])) for cell in part]
+        try:
+            with one_thread():
+                return [(c, function(c, shared[c.place])) for c in part if not stop.is_set()]
+        except BaseException:
+            stop.set()
+            raise
 
+    jobs = max(1, min(jobs, len(cells)))
     with ThreadPoolExecutor(jobs) as executor:
-        for found in executor.map(share, [cells[i::jobs] for i in range(jobs)]):
-            yield from found
+        try:
+            for found in executor.map(share, [cells[i::jobs] for i in range(jobs)]):
+                yield from found
+        finally:
+            stop.set()
 
 
 def pool(jobs: int, return_as: str) -> Any:

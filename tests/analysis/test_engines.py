@@ -145,6 +145,58 @@ def test_stripes_add_up_to_the_same_numbers(request, monkeypatch, engine, option
     assert compare(estimate, x.Q, x.K, x.V, **options, **how) == one
 
 
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    number: int
+    place: int = 0
+
+
+def test_threads_are_as_many_as_there_is_work_for(monkeypatch):
+    begun = []
+
+    @contextlib.contextmanager
+    def counted():
+        begun.append(threading.get_ident())
+        yield
+
+    monkeypatch.setattr(engines, "one_thread", counted)
+    pieces = [Piece(i) for i in range(3)]
+    found = dict(engines.threads(lambda piece, x: piece.number + x, pieces, [10], 1000))
+    assert found == {piece: piece.number + 10 for piece in pieces}
+    assert len(begun) == 3
+
+
+def test_an_error_in_a_thread_waits_for_no_other_cell():
+    done, last = [], 400
+
+    def work(piece, shared):
+        if piece.number == 1:
+            raise ValueError("one")
+        time.sleep(0.005)
+        done.append(piece)
+
+    with pytest.raises(ValueError, match="one"):
+        list(engines.threads(work, [Piece(i) for i in range(last)], [None], 2))
+    assert len(done) < last // 4  # the other thread has half of them
+
+
+def test_threads_end_with_whoever_asks():
+    """Ctrl-C leaves the generator in the same way."""
+    done, first = [], threading.Event()
+
+    def work(piece, shared):
+        if piece.number % 2:
+            first.wait(10)
+            time.sleep(0.005)
+        done.append(piece)
+
+    asked = engines.threads(work, [Piece(i) for i in range(400)], [None], 2)
+    assert next(asked) == (Piece(0), None)  # thread 0 has finished its half
+    first.set()
+    asked.close()
+    assert len(done) < 300
+
+
 # Killed workers
 
 
