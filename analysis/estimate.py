@@ -12,18 +12,22 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.inputs import Inputs
-from analysis.sweep import Cell, Plan
-from approx import exact
+from analysis.sweep import HELD, Cell, Plan
+from approx import exact, memory
 
 HANDFUL = 6  # stripes that `analysis.metrics.compare` holds at once, and copies an oracle makes
 
 
 def working_set(cell: Cell, x: Inputs) -> int:
-    """Return about how many bytes a cell needs: inputs, factors, stripes; an oracle's matrices."""
+    """Return about how many bytes a cell needs: inputs, factors, stripes; an oracle's matrices.
+
+    Factors are those of all temperatures, as far as a cell holds them together.
+    """
     arrays = [a for a in (x.q, x.k, x.v) if a is not None]
     inputs = 2 * sum(8 * a.size for a in arrays)  # as they are, and at a temperature
     price = cell.method.price(n=x.n, l=x.l, d=x.d)
     factors = 8 * x.n * (max(cell.budget, 0.0) if price is None else price)
+    factors += min(factors * (len(cell.temperatures) - 1), memory.limit() // HELD)
     whole = x.n * x.l
     stripe = min(whole, max(exact.STRIPE, x.l))
     return inputs + math.ceil(factors) + 8 * HANDFUL * (whole if cell.method.oracle else stripe)

@@ -31,9 +31,11 @@ from analysis.table import COLUMNS as COLUMNS
 from analysis.table import Row
 from approx import checks, memory
 from approx.base import Approximation, Method
+from approx.polynomials.elementwise import Elementwise
 from approx.threads import one_thread
 
 CELL_BYTES = 1000  # of a cell in a plan, about
+HELD = 8  # part of the memory limit that a cell's estimates may take before they are measured
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -110,22 +112,33 @@ class Cell:
         return [table.typed(row) for row in rows]
 
     def _measured(self, x: Inputs, seed: np.random.SeedSequence) -> Iterator[dict[str, float]]:
-        # At every temperature, with the same draws; errors from one product Q Kᵀ.
-        estimates = []
+        # At every temperature, with the same draws; errors from one product Q Kᵀ, or a few
+        # where all estimates would take more than a part of memory: the bits are the same.
+        hottest = max(self.temperatures)  # whose logits are the smallest
+        whole, most = x.at_temperature(hottest), memory.limit() // HELD
+
+        def compared(group: list[tuple[float, Approximation]]) -> Iterator[dict[str, float]]:
+            ts, estimates = zip(*group)
+            found = metrics.compare_all(
+                estimates, whole.Q, whole.K, whole.V, temperatures=ts, causal=x.causal
+            )
+            yield from (some | _size(e) for some, e in zip(found, estimates))
+
+        group: list[tuple[float, Approximation]] = []
+        held = 0
         for t in self.temperatures:
             at = x.at_temperature(t)
             estimate = self.method.approximate(at.Q, at.K, rng=np.random.default_rng(seed))
-            if self.measure is errors:
-                estimates.append(estimate)
-            else:
+            if self.measure is not errors:
                 yield self.measure(estimate, at)
-        if self.measure is errors:
-            hottest = max(self.temperatures)  # whose logits are the smallest
-            at, ts = x.at_temperature(hottest), [t / hottest for t in self.temperatures]
-            compared = metrics.compare_all(
-                estimates, at.Q, at.K, at.V, temperatures=ts, causal=x.causal
-            )
-            yield from (found | _size(e) for found, e in zip(compared, estimates))
+                continue
+            group.append((t / hottest, estimate))
+            held += 0 if isinstance(estimate.low, Elementwise) else estimate.nbytes
+            if held > most:
+                yield from compared(group)
+                group, held = [], 0
+        if group:
+            yield from compared(group)
 
     def about(self) -> dict[str, Any]:
         """Return all that decides the numbers of this cell.

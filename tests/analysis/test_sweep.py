@@ -13,10 +13,11 @@ from pandas.testing import assert_frame_equal
 from threadpoolctl import threadpool_limits
 
 from analysis import budget as budgets
-from analysis import rank
+from analysis import metrics, rank
+from analysis.estimate import working_set
 from analysis.inputs import Inputs, clustered, gaussian
 from analysis.metrics import compare
-from analysis.sweep import COLUMNS, errors, parallel, seed_sequence, sweep
+from analysis.sweep import COLUMNS, HELD, errors, parallel, plan, seed_sequence, sweep
 from approx import memory, parse
 
 EPS = np.finfo(float).eps
@@ -103,6 +104,36 @@ def test_values_are_those_of_compare():
     cold = both[both.temperature == 0.5]
     # logits at t = 0.5 are those at t = 2, divided: off by two roundings of numbers below 10
     assert dict(zip(cold.metric, cold.value)) == pytest.approx(expected, rel=1e-13)
+
+
+def test_estimates_that_would_fill_memory_are_measured_in_groups(monkeypatch):
+    x, temperatures, held = small(), (0.5, 1.0, 2.0, 4.0), []
+    compare_all = metrics.compare_all
+
+    def counted(estimates, *arguments, **options):
+        held.append(len(estimates))
+        return compare_all(estimates, *arguments, **options)
+
+    monkeypatch.setattr(metrics, "compare_all", counted)
+    whole = run(inputs=[x], temperatures=temperatures, trials=1)
+    assert held == [4, 4, 4]
+    held.clear()
+    monkeypatch.setattr("analysis.sweep.HELD", 2**100)
+    alone = run(inputs=[x], temperatures=temperatures, trials=1)
+    assert held == [1, 1, 1, 1, 4, 1, 1, 1, 1]  # a polynomial holds Q and K alone
+    assert_frame_equal(alone, whole, check_exact=True)
+
+
+def test_a_cell_needs_the_factors_of_all_temperatures_it_holds():
+    memory.set_limit(HELD * 10_000)
+    need = {}
+    for count in (1, 2, 100):
+        temperatures = np.linspace(1, 2, count)
+        planned = plan(methods("positive(m=4)"), [small(20)], temperatures, trials=1, seed=0)
+        need[count] = working_set(planned.cells[0], small(20))
+    factors = 8 * 4 * (20 + 20)
+    assert need[2] - need[1] == factors
+    assert need[100] - need[1] == 10_000
 
 
 def test_temperatures_share_their_draws():
