@@ -88,6 +88,9 @@ class Approximation(_Operator):
     Notes
     -----
     Entries below e^−745 (float32: e^−103) of their row's scale are 0.
+
+    Much is computed when it is asked for, from the very Q and K that `Method.approximate` was
+    given: arrays that change later change the estimate, or half of it.
     """
 
     def __init__(self, low: Low, sparse: Sparse | None = None, *, space: str = "kernel") -> None:
@@ -179,11 +182,14 @@ class Approximation(_Operator):
         logits : (rows, cols), optional
             q·k, where the caller has them already.
         out : (rows, cols), optional
+            Where to write; of a dtype that holds every number of the estimate's.
 
         Raises
         ------
         OverflowError
             An entry is not representable at this shift.
+        TypeError
+            ``out``, or ``logits``, is no such array.
         """
         rows, cols = (
             checks.index(name, x, count)
@@ -198,10 +204,15 @@ class Approximation(_Operator):
             raise ValueError(f"shift must be one value, or one a row, got shape {shifts.shape}")
         shifts = np.broadcast_to(shifts.astype(self.dtype, copy=False), height)
         for name, given in (("logits", logits), ("out", out)):
-            if given is not None and np.shape(given) != (height, width):
+            if given is None:
+                continue
+            checks.instance(name, given, np.ndarray, "an array")
+            if given.shape != (height, width):
                 raise ValueError(
                     f"{name} must have shape {(height, width)}, got {checks.shown(given)}"
                 )
+        if out is not None and not np.can_cast(self.dtype, out.dtype):
+            raise TypeError(f"out must hold {self.dtype}, got dtype {out.dtype}")
         fits = out is not None and out.dtype == self.dtype and out.flags.c_contiguous
         values = self.low.block(rows, cols, shifts, logits, out if fits else None)
         if self.part is not None:
@@ -376,7 +387,10 @@ class Method(ABC):
 
     @abstractmethod
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
-        """Return the approximation of exp(Q Kᵀ) for Q (n, d), K (l, d)."""
+        """Return the approximation of exp(Q Kᵀ) for Q (n, d), K (l, d).
+
+        It may refer to Q and K, which must then stay as they are.
+        """
 
     def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
         """Return exact bias and variance over rng, given Q and K; None where none is known.

@@ -708,7 +708,8 @@ def test_places_out_of_range_never_reach_a_compiled_loop(spec):
     for wrong in (
         *({"shift": x} for x in ([1.0, 2.0], np.nan, "x", 1j)),
         *({"logits": x} for x in (np.ones((2, 2)), 3)),
-        {"out": np.ones((5, 3))},
+        *({"out": x} for x in (np.ones((5, 3)), [[0.0] * 4] * 5)),
+        *({"out": np.ones((5, 4), kind)} for kind in (np.float32, int)),
     ):
         with pytest.raises((TypeError, ValueError), match=r"(shift|logits|out) must"):
             A.block(slice(None), **wrong)
