@@ -15,6 +15,7 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -101,15 +102,14 @@ def traced(side: Callable[[], Any]) -> int:
 
     In a thread of its own: what a thread keeps from one run to the next counts.
     """
-    thread = threading.Thread(target=side)
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        thread.start()
-        thread.join()
-        return tracemalloc.get_traced_memory()[1] - before
-    finally:
-        tracemalloc.stop()
+    with ThreadPoolExecutor(1) as executor:
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            executor.submit(side).result()
+            return tracemalloc.get_traced_memory()[1] - before
+        finally:
+            tracemalloc.stop()
 
 
 def resident(side: Callable[[], Any], every: float = 0.01) -> int:
