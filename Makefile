@@ -1,7 +1,7 @@
 # make report   from a bare python3 to report/index.html and report/report.pdf
 # make test     everything CI runs
 # make docs     out/docs/index.html
-# make bench    ratios of speed to peers, into benchmarks/README.md
+# make bench    ratios of speed to peers, into both READMEs
 PYTHON ?= python3
 BIN := .venv/bin
 # Numba's cache does not notice an edit in another file: name it by what kernels share.

@@ -70,7 +70,7 @@ POINTS = {
     "metrics.compare": lambda Q, K: metrics.compare(METHOD.approximate(*points(), rng=0), Q, K),
     "metrics.compare_all": lambda Q, K: metrics.compare_all(
         [METHOD.approximate(Q, K, rng=0)], Q, K
-    ),
+    )[0],
     "orders.order_errors": lambda Q, K: orders.order_errors(Taylor(2).polynomial(), Q, K),
     "moments.monte_carlo": lambda Q, K: moments.monte_carlo(METHOD, Q, K, draws=3, rng=0),
     "moments.expected_error": lambda Q, K: moments.expected_error(METHOD, Q, K),

@@ -36,9 +36,9 @@ def test_what_is_reached():
     row = Row("", 2.0, "other", 8.0, 1.0, 5_000_000, must={"ratio": (4, 5), "share": (0.6, None)})
     assert (row.ratio, row.share, row.megabytes) == (4.0, 0.5, 5.0)
     assert (row.reached("ratio"), row.reached("share")) == (True, False)
-    assert command.cells(row)[-1] == "ratio ≥ 4 (aim 5): met; share ≥ 0.6: missed"
+    assert command.cells(row)[-1] == "ratio ≥ 4 (aim 5): met; of limit ≥ 60%: missed"
     done = Row("", 2.0, must={"seconds": (float("inf"), 1.0)})
-    assert command.cells(done)[-1] == "seconds (aim 1): met"
+    assert command.cells(done)[-1] == "seconds of ours (aim 1): met"
     missing = Row("", 2.0, "other", must={"ratio": (4, None), "seconds": (3, None)})
     assert missing.reached("ratio") is None
     assert missing.reached("seconds") is True
@@ -51,6 +51,11 @@ def test_peak_memory_is_that_of_the_call():
     assert len(held) == 10_000_000
 
 
+def test_an_error_while_memory_is_measured_is_an_error():
+    with pytest.raises(ZeroDivisionError):
+        measure.traced(lambda: 1 // 0)
+
+
 def test_the_table_goes_between_the_marks():
     about = {"date": "1900-01-01", "processor": "p", "cores": 2, "blas": "b", "python": "3"}
     block = command.markdown(about | {"versions": {}}, [Row("work", 0.5)])
@@ -59,7 +64,7 @@ def test_the_table_goes_between_the_marks():
     assert new == f"before\n{command.BEGIN}\n{block}\n{command.END}\nafter\n"
     assert command.insert(new, block) == new
     assert "| work | 500 ms |" in block
-    with pytest.raises(ValueError, match="the README must have one line"):
+    with pytest.raises(ValueError, match="a README must have one line"):
         command.insert("nothing", block)
 
 
@@ -69,9 +74,17 @@ def test_an_unknown_name_is_a_usage_error(capsys):
     assert "unknown benchmark nothing: choose from " in capsys.readouterr().err
 
 
-def test_the_readme_has_the_marks():
-    text = (command.HERE / "README.md").read_text("utf-8")
-    assert command.insert(text, "x").count("x\n" + command.END) == 1
+def test_the_table_goes_into_both_readmes(monkeypatch, tmp_path, capsys):
+    texts = [path.read_text("utf-8") for path in command.READMES]
+    copies = [tmp_path / "one", tmp_path / "other"]
+    for copy, text in zip(copies, texts):
+        copy.write_text(text, "utf-8")
+    monkeypatch.setattr(command, "READMES", copies)
+    monkeypatch.setattr("benchmarks.exp.run", lambda repeats: [Row("work", 0.5)])
+    command.main(["exp", "--readme", "--json", str(tmp_path / "results.json")])
+    for copy, text in zip(copies, texts):
+        assert "| work | 500 ms |" in copy.read_text("utf-8")
+        assert text.split(command.BEGIN)[0] == copy.read_text("utf-8").split(command.BEGIN)[0]
 
 
 def grown():
