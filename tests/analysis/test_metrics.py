@@ -669,6 +669,15 @@ print(run(8192))
 """
 
 
+def test_a_thread_keeps_no_more_than_stripes(monkeypatch):
+    monkeypatch.setattr(exact, "STRIPE", 16)
+    vars(metrics._kept).clear()
+    for l in (9, 17):  # a row of 17 is longer than a stripe
+        Q, K, _ = points(5, l, 2)
+        compare(parse("one()").approximate(Q, K), Q, K)
+    assert {len(kept) for kept in vars(metrics._kept).values()} == {9}
+
+
 def test_nothing_of_size_n_by_l_is_allocated():  # the slow one: a process of its own, 5 to 10 s
     done = subprocess.run(
         [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True
