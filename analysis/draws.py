@@ -117,10 +117,15 @@ class Draws:
         self.together = max(1, min(SIDE // count, SIDE**2 // (n * l)))
         rows = self.together * count
         self.width = min(l, max(16, SIDE**2 // rows))  # of a tile of keys
-        memory.reserve(8 * rows * (self.q.shape[1] + 2 * (n + self.width)), f"{method}", "m or n")
-        self.tiles = np.empty((2, rows * self.width), self.q.dtype)
         plain = type(features).frame is RandomFeatures.frame
         self.shared = plain and all((x.tilt == x.tilt[0]).all() for x in self.at)
+        sides = features.columns * (len(points) if self.shared else 1)
+        memory.reserve(
+            8 * rows * (self.q.shape[1] + n * (1 + sides) + 2 * self.width),
+            f"{method}",
+            "m, n or the temperatures",
+        )
+        self.tiles = np.empty((2, rows * self.width), self.q.dtype)
 
     def ratios(self, streams: Sequence[np.random.Generator]) -> list[Array | None]:
         """Return e^−log_unit·estimate/exact, (draws, n, l), for every point.

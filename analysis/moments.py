@@ -134,7 +134,8 @@ def monte_carlo(
     if temperatures is not None:
         ts = checks.array("temperatures", temperatures, ndim=1)
         scales = [1 / math.sqrt(checks.positive("temperature", t)) for t in ts]
-    memory.reserve(80 * len(q) * len(k) * len(scales), "Monte Carlo moments", "n or l")
+    nbytes = 80 * len(q) * len(k) * len(scales)
+    memory.reserve(nbytes, "Monte Carlo moments", "n, l or the temperatures")
     samples = [_Sample(method, q, k, scale, space) for scale in scales]
     source = generator(rng).bit_generator
     seeds = source.seed_seq.spawn(draws)  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import pytest
 from analysis import draws as together
 from analysis import moments
 from analysis.moments import _update, monte_carlo
-from approx import METHODS, Approximation, Moments, exact, parse
+from approx import METHODS, Approximation, Moments, exact, memory, parse
 from approx.base import Method, generator
 from approx.distances import squared_distances
 from approx.parts import Support
@@ -808,3 +808,15 @@ def test_what_does_not_fit_is_refused(change, message):
     arguments = {"method": Positive(m=2), "Q": points(2), "K": points(2), "draws": 2, "rng": 0}
     with pytest.raises(ValueError, match=message):
         monte_carlo(**arguments | change)
+
+
+def test_what_temperatures_hold_together_is_looked_at_before_it_is_allocated():
+    Q, K = np.random.default_rng(0).standard_normal((64, 4)), np.zeros((8, 4))
+    method, ladder = Positive(m=64), np.linspace(1, 2, 16)
+    memory.set_limit(2_000_000)  # factors of queries: 8 draws of 64 frequencies, 16 temperatures
+    monte_carlo(method, Q, K, draws=2, rng=0, temperatures=ladder[:1])
+    with pytest.raises(memory.ResourceLimitError, match=r"lower m, n or the temperatures"):
+        monte_carlo(method, Q, K, draws=2, rng=0, temperatures=ladder)
+    memory.set_limit(300_000)
+    with pytest.raises(memory.ResourceLimitError, match=r"lower n, l or the temperatures"):
+        monte_carlo(method, Q, K, draws=2, rng=0, temperatures=ladder)
