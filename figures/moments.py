@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -99,6 +100,8 @@ def draw(table: pd.DataFrame) -> Figure:
             bias, spread = axes[row]
             for spec in style.order(table.method.unique().tolist()):
                 part = table[(table.input == name) & (table.method == spec)]
+                if part.empty:  # it fits the budget on other inputs only
+                    continue
                 at = {m: p.set_index("temperature") for m, p in part.groupby("metric")}
                 look = style.look(spec) | {"marker": ""}
                 closed = at["relative_bias"].value
@@ -142,17 +145,32 @@ def caption(table: pd.DataFrame) -> str:
         tr("{name}: {what}", name=name, what=_power(value / 2))
         for name, value in zip(features.input, features.value)
     ]
-    z = _z_scores(table)
-    return tr(
-        "Relative bias and standard deviation of one estimate exp(q·k), for the pair at "
-        "the {quantile:.0%} quantile of q·k. Lines: closed form; markers: Monte Carlo with "
-        "two standard errors (bias) and one (deviation), hollow where the draws are too "
-        "heavy-tailed to be believed. Standard deviation of Performer features at t = 1: "
-        "{sizes}. Largest $|z|$ of a believable Monte Carlo bias: {z:.1f} of {count}.",
-        quantile=QUANTILE,
-        sizes=tr("; ").join(sizes),
-        z=z.max(),
-        count=len(z),
+    parts = [
+        tr(
+            "Relative bias and standard deviation of one estimate exp(q·k), for the pair at "
+            "the {quantile:.0%} quantile of q·k. Lines: closed form; markers: Monte Carlo with "
+            "two standard errors (bias) and one (deviation), hollow where the draws are too "
+            "heavy-tailed to be believed.",
+            quantile=QUANTILE,
+        )
+    ]
+    if sizes:
+        parts.append(
+            tr(
+                "Standard deviation of Performer features at t = 1: {sizes}.",
+                sizes=tr("; ").join(sizes),
+            )
+        )
+    if len(z := _z_scores(table)):
+        parts.append(
+            tr(
+                "Largest $|z|$ of a believable Monte Carlo bias: {z:.1f} of {count}.",
+                z=z.max(),
+                count=len(z),
+            )
+        )
+    return functools.reduce(
+        lambda first, second: tr("{first} {second}", first=first, second=second), parts
     )
 
 
@@ -163,6 +181,8 @@ def _power(log: float) -> str:
 def _z_scores(table: pd.DataFrame) -> pd.Series:
     """Return |sampled − closed-form bias| in standard errors, where Monte Carlo is believable."""
     keys = ["input", "method", "temperature"]
+    if "believable" not in set(table.metric):  # nothing random fits the budget
+        return pd.Series(dtype=float)
     wide = table.pivot_table(index=keys, columns="metric", values="value")
     stderr = table[table.metric == "sampled_bias"].set_index(keys).stderr
     wide = wide[wide.believable == 1.0]

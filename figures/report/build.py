@@ -57,6 +57,12 @@ def build(
     authors : iterable of str
         The same.
     """
+    least = max((x.n + x.l) / x.n for x in profile.inputs)
+    if profile.budget < least:
+        raise ValueError(
+            f"budget must be at least {least:g} values a query row, the price of rank 1, "
+            f"got {profile.budget:g}"
+        )
     files.usable(out)
     command = command or shlex.join(["expqk", *sys.argv[1:]])
     seconds: dict[str, float] = {}

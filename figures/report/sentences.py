@@ -114,7 +114,7 @@ def pursuit(price: pd.DataFrame) -> str:
         "Principal component pursuit recovers a matrix that *is* low-rank plus sparse, "
         "whatever that costs. Of the softmax rows at t = 1 it makes ({found}), on {dearer} "
         "of {inputs} inputs more than the {l} values of the exact row. At a "
-        "budget, GoDec is the oracle.",
+        "budget, GoDec takes its place.",
         found=tr("; ").join(found),
         dearer=dearer,
         inputs=len(wide),
@@ -146,27 +146,29 @@ def parts_of_error(table: pd.DataFrame) -> str:
     for name, part in wide[wide.temperature == t].groupby("input", sort=False):
         part = part.set_index("method")
         total = _total(part)
-        drawn = total[np.isneginf(part.log_squared_bias)]
-        fixed = total[np.isneginf(part.log_variance)]
-        sentences.append(
-            tr(
-                "{name}: of the unbiased {drawn}, of those without variance {fixed}",
-                name=name,
-                drawn=_named(drawn),
-                fixed=_named(fixed),
+        drawn, fixed = total[_unbiased(part)], total[np.isneginf(part.log_variance)]
+        without = tr("{name}: {fixed} among those without variance", name=name, fixed=_named(fixed))
+        if len(drawn):
+            without = tr(
+                "{without}, {drawn} among the unbiased", without=without, drawn=_named(drawn)
             )
-        )
-    worse = int((_total(wide)[np.isneginf(wide.log_squared_bias)] > 0).sum())
-    count = int(np.isneginf(wide.log_squared_bias).sum())
+        sentences.append(without)
+    worse = int((_total(wide)[_unbiased(wide)] > 0).sum())
+    count = int(_unbiased(wide).sum())
     return tr(
-        "Least relative squared error at t = {t:g}, on {sentences}. Of the {count} "
-        "unbiased entries of both temperatures {worse} have an expected error above that "
-        "of the zero matrix, 1.",
+        "Least expected squared error at t = {t:g}: {sentences}. Of the {count} "
+        "unbiased entries of both temperatures {worse} have one above that of the zero "
+        "matrix, 1.",
         t=t,
         sentences=tr("; ").join(sentences),
         count=count,
         worse=worse,
     )
+
+
+def _unbiased(wide: pd.DataFrame) -> pd.Series:
+    """Return which have no bias by their closed form; a sampled 0 is only below the noise."""
+    return (wide.log_squared_bias == -np.inf) & (wide.closed_form == 1.0)
 
 
 def _total(wide: pd.DataFrame) -> pd.Series:
@@ -246,20 +248,18 @@ def oracle_conclusion(errors: pd.DataFrame) -> str:
         least=found.gain.min(),
         most=found.gain.max(),
     )
-    if len(usual) == len(found):
-        regime = tr("On every input sparse wins when it is cold and low-rank when it is hot")
-    elif len(usual):
+    if len(usual):
         regime = tr(
-            "Sparse wins cold and low-rank wins hot on {usual} of {inputs} inputs",
+            "Sparse wins cold and low-rank wins hot on {usual} of {inputs} inputs: there the "
+            "temperature decides which class of approximation is right.",
             usual=len(usual),
             inputs=len(found),
         )
     else:
-        regime = tr("On no input does sparse win cold and low-rank hot")
+        regime = tr("On no input does sparse win cold and low-rank hot.")
     return tr(
-        "{regime}: the temperature decides which class of approximation is right. The best "
-        "combination found gains {gains} over the better class, at the temperature where "
-        "that is most.",
+        "{regime} The error of the better class is {gains} that of the best combination "
+        "found, at the temperature where that is most.",
         regime=regime,
         gains=gains,
     )
@@ -332,7 +332,7 @@ def variance_conclusion(table: pd.DataFrame, budget: float) -> str:
     """Return how many positive features an error of 10 % would ask for."""
     part = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
     if part.empty:
-        return "No positive feature fits this budget."
+        return tr("No positive feature fits this budget.")
     t = min(part.temperature.unique(), key=lambda x: abs(np.log(x)))
     at = part[part.temperature == t]
     counts = [_tens(v) for v in at.value]
@@ -344,7 +344,7 @@ def variance_conclusion(table: pd.DataFrame, budget: float) -> str:
     return tr(
         "Positive features at t = {t:g} need, for an expected kernel error of {error}, "
         "{named}; the budget buys {held:g}, enough on {enough} of {inputs} inputs. The "
-        r"variance of one is $e^{{\lVert q+k\rVert^2}}-1$: tilts and shifts lower the "
+        r"relative variance of one is $e^{{\lVert q+k\rVert^2}}-1$: tilts and shifts lower the "
         "exponent, couplings take a bounded part away.",
         t=t,
         error=percent(moments.TARGET),
@@ -371,8 +371,8 @@ def polynomial_conclusion(price: pd.DataFrame, budget: float) -> str:
     values, errors = wide.values_per_row, wide.attention_relative_frobenius
     return tr(
         "Taylor of degree 2 stores {least_values:.0f} to {most_values:.0f} values a query "
-        "row, {least_budgets:.0f} to {most_budgets:.0f} budgets, for errors of "
-        "{least_errors:.2g} to {most_errors:.2g} at t = 1; it fits the budget on "
+        "row, {least_budgets:.3g} to {most_budgets:.3g} times the budget, for row-normalised "
+        "errors of {least_errors:.2g} to {most_errors:.2g} at t = 1; it fits the budget on "
         "{fitting} of {inputs} inputs.",
         least_values=values.min(),
         most_values=values.max(),
@@ -412,7 +412,7 @@ def cost_conclusion(d: int, budget: float) -> str:
     return tr(
         "With {m} features linear attention takes fewer multiply-adds than exact attention "
         "from n = {linear} on, with {s} exact entries a row beside them from n = {both} "
-        "on; below that there is nothing to gain, whatever the error.",
+        "on; below that no arithmetic is saved, whatever the error.",
         m=m,
         linear=linear,
         s=s,

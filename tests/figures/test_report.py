@@ -306,6 +306,35 @@ def test_sampled_parts_make_the_mean_squared_error_of_their_draws(small):
 # Sentences
 
 
+def test_a_budget_below_rank_1_is_refused_before_anything_is_computed(small, tmp_path):
+    poor = dataclasses.replace(small, budget=1.0)
+    with pytest.raises(ValueError, match=r"at least 2 values a query row, .* got 1"):
+        report.build(poor, tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
+
+
+def test_moments_are_drawn_where_not_every_method_fits_every_input(found):
+    table = found["moments"]
+    random = table.budget > 0
+    for part in (
+        table[~random],
+        table[~(random & (table.input == table.input.iloc[0]))],
+    ):
+        said = FIGURES["moments"].caption(part)
+        assert "nan" not in said
+        assert said != FIGURES["moments"].caption(table)
+        assert len(FIGURES["moments"].draw(part).axes) == 2 * part.input.nunique()
+
+
+def test_a_sampled_bias_below_the_noise_is_not_called_unbiased(found):
+    table = found["decomposition"]
+    sampled = table.method.str.startswith("nystrom")
+    assert not table[sampled & (table.metric == "closed_form")].value.any()
+    zero = sampled & (table.metric == "log_squared_bias")
+    lucky = table.assign(value=table.value.mask(zero, -np.inf))
+    assert sentences.parts_of_error(lucky) == sentences.parts_of_error(table)
+
+
 def _other(table):
     """The table of another world: what is large there is small here, but for logarithms."""
     if "verdict" in table:
