@@ -93,10 +93,16 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
     """Return where the oracles' regimes cross, for each input."""
-    specs = oracle_specs(table, space)
-    if len(specs) < 3:
+    found = []
+    for _, part in table.groupby(
+        "input", sort=False
+    ):  # a budget buys other ranks where l/n differs
+        specs = oracle_specs(part, space)
+        if len(specs) == 3:
+            found.append(regimes.regimes(part, SPACES[space], **specs))
+    if not found:
         return pd.DataFrame(columns=list(regimes.COLUMNS))
-    return regimes.regimes(table, SPACES[space], **specs)
+    return pd.concat(found, ignore_index=True)
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -109,5 +109,5 @@ def caption(table: pd.DataFrame) -> str:
         "costs, row-normalised, {sentences}. Exact attention stores {l} values a row.",
         floor=FLOOR,
         sentences=tr("; ").join(sentences),
-        l=int(table.l.max()),
+        l=style.span(table.l),
     )

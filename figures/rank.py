@@ -127,6 +127,6 @@ def caption(table: pd.DataFrame) -> str:
         )
     return tr(
         "Rank measures of {n} queries and keys. {sentences}.",
-        n=table.n.iloc[0],
+        n=style.span([*table.n, *table.l]),
         sentences=tr("; ").join(sentences),
     )

@@ -7,7 +7,7 @@ import hashlib
 import io
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +201,18 @@ def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
         list(found.values()), list(found), loc="outside lower center", ncols=columns,
         handlelength=2.6, columnspacing=1.4,
     )  # fmt: skip
+
+
+def span(sizes: Iterable[int]) -> str:
+    """Return the range of sizes, one number where they agree.
+
+    Examples
+    --------
+    >>> span([128, 128]), span([128, 40, 56])
+    ('128', '40–128')
+    """
+    found = sorted(set(sizes))
+    return f"{found[0]}" if len(found) == 1 else f"{found[0]}–{found[-1]}"
 
 
 def save_table(name: str, table: pd.DataFrame, folder: Path) -> Path:

@@ -165,8 +165,8 @@ def _context(profile: Profile, found: dict[str, pd.DataFrame]) -> dict[str, Any]
         "trials": profile.trials,
         "seed": profile.seed,
         "profile": profile.name,
-        "n": max(x.n for x in profile.inputs),
-        "l": max(x.l for x in profile.inputs),
+        "n": max(max(x.n, x.l) for x in profile.inputs),
+        "l": style.span(x.l for x in profile.inputs),
         "d": d,
         "width2": width(d, 2),
         "captions": {

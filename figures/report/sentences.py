@@ -97,19 +97,21 @@ def uniform_wins(best: pd.DataFrame) -> str:
 def pursuit(price: pd.DataFrame) -> str:
     """Return rank, entries and price of Robust PCA: no compressed form of attention."""
     part = price[price.method.str.startswith("robust_pca(space")]
-    wide = part.pivot_table(index="input", columns="metric", values="value", sort=False)
+    keys = ["input", "n", "l"]
+    wide = part.pivot_table(index=keys, columns="metric", values="value", sort=False)
+    wide = wide.reset_index(["n", "l"])
     found = [
         tr(
             "{name}: rank {rank:.0f} and {share:.0%} of the entries, {values_per_row:.0f} values "
             "a row",
             name=name,
             rank=row["rank"],
-            share=row.nnz / part.n.iloc[0] / part.l.iloc[0],
+            share=row.nnz / (row.n * row.l),
             values_per_row=row.values_per_row,
         )
         for name, row in wide.iterrows()
     ]
-    dearer = int((wide.values_per_row > part.l.iloc[0]).sum())
+    dearer = int((wide.values_per_row > wide.l).sum())
     return tr(
         "Principal component pursuit recovers a matrix that *is* low-rank plus sparse, "
         "whatever that costs. Of the softmax rows at t = 1 it makes ({found}), on {dearer} "
@@ -118,7 +120,7 @@ def pursuit(price: pd.DataFrame) -> str:
         found=tr("; ").join(found),
         dearer=dearer,
         inputs=len(wide),
-        l=part.l.iloc[0],
+        l=style.span(part.l),
     )
 
 

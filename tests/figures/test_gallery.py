@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 from drawing import (
     ELSEWHERE,
@@ -61,6 +62,20 @@ def test_sparse_plus_low_rank_is_never_above_the_better_of_the_two(tables):
         # split contains both single classes at the same budget, so the gain is at least 1,
         # up to the rounding of an error of 1e-16 of the norm
         assert (found.gain >= 1 - 1e-9).all()
+
+
+def test_inputs_of_another_shape_have_oracles_of_another_rank(tables):
+    table = tables["error"]
+    first = table.input == table.input.iloc[0]
+    other = table.method.str.replace(
+        r"^truncated_svd\(rank=\d+", "truncated_svd(rank=99", regex=True
+    )
+    renamed = table.assign(method=table.method.mask(first, other))
+    assert renamed.method.nunique() > table.method.nunique()
+    for space in error.SPACES:
+        found = error.crossings(table, space)
+        assert found.input.tolist() == table.input.unique().tolist()
+        pd.testing.assert_frame_equal(error.crossings(renamed, space), found)
 
 
 def test_polynomials_stand_at_their_own_price(tables, small):

@@ -326,6 +326,14 @@ def test_moments_are_drawn_where_not_every_method_fits_every_input(found):
         assert len(FIGURES["moments"].draw(part).axes) == 2 * part.input.nunique()
 
 
+def test_pursuit_is_compared_with_the_row_of_each_input(found):
+    table = found["price"]
+    first = table.input == table.input.iloc[0]
+    said = sentences.pursuit(table.assign(l=table.l.where(first, 10**6)))
+    assert said.count(" 0% of the entries") == table.input.nunique() - 1
+    assert "40–1000000 values of the exact row" in said
+
+
 def test_a_sampled_bias_below_the_noise_is_not_called_unbiased(found):
     table = found["decomposition"]
     sampled = table.method.str.startswith("nystrom")
