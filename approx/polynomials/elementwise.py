@@ -87,8 +87,9 @@ class Elementwise(Low):
         """Return low @ V, through the factors or by row stripes, whichever is cheaper."""
         if self._factors_are_cheaper(V.shape[1]):
             query, key, row_log = self._feature_tiles()
-            total = sum(key(tile).T @ V[tile] for tile in _tiles(len(self.K)))
-            y = np.concatenate([query(tile) @ total for tile in _tiles(len(self.Q))])
+            tile = np.empty((TILE, self.rank), self.dtype)
+            total = sum(key(rows, tile).T @ V[rows] for rows in _tiles(len(self.K)))
+            y = np.concatenate([query(rows, tile) @ total for rows in _tiles(len(self.Q))])
             return y, row_log
         row_log = self.row_log()
         y = np.empty((len(self.Q), V.shape[1]), np.result_type(self.Q, V))
@@ -101,8 +102,9 @@ class Elementwise(Low):
         if self._factors_are_cheaper(W.shape[1]):
             query, key, logs = self._feature_tiles()
             scaled = rescale(W.copy(), logs - row_log)
-            total = sum(query(tile).T @ scaled[tile] for tile in _tiles(len(self.Q)))
-            return np.concatenate([key(tile) @ total for tile in _tiles(len(self.K))])
+            tile = np.empty((TILE, self.rank), self.dtype)
+            total = sum(query(rows, tile).T @ scaled[rows] for rows in _tiles(len(self.Q)))
+            return np.concatenate([key(rows, tile) @ total for rows in _tiles(len(self.K))])
         y = np.zeros((len(self.K), W.shape[1]), np.result_type(self.Q, W))
         for rows in exact.stripes(*self.shape):
             y += self.block(rows, ALL, row_log[rows]).T @ W[rows]
@@ -135,14 +137,18 @@ class Elementwise(Low):
         q_log = norm_log(self.Q)
         k_log = norm_log(self.K).max()
 
-        def query(rows: slice) -> Array:
-            return np.asarray(
-                monomials.features(self.Q[rows], multinomial, logs, q_log[rows]) * sign
-            )
+        def features(X: Array, log: Array, tile: Array | None) -> Array:
+            out = None if tile is None else tile[: len(X)]
+            return monomials.features(X, multinomial, logs, log, out=out)
 
-        def key(rows: slice) -> Array:
-            count = len(self.K[rows])
-            return monomials.features(self.K[rows], multinomial, logs, np.full(count, k_log))
+        def query(rows: slice, tile: Array | None = None) -> Array:
+            found = features(self.Q[rows], q_log[rows], tile)
+            found *= sign
+            return found
+
+        def key(rows: slice, tile: Array | None = None) -> Array:
+            X = self.K[rows]
+            return features(X, np.full(len(X), k_log), tile)
 
         return query, key, (q_log + k_log).astype(self.dtype)
 
