@@ -450,6 +450,17 @@ def test_squares_beyond_the_dtype_are_refused(name, dtype, big, side):
         approximate(**arrays, name=name)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_entry_decides_whether_squares_are_representable(dtype):
+    edge = math.sqrt(float(np.finfo(dtype).max) / 4 / 3)  # d·max² ≤ max/4
+    K = np.full((2, 3), 1 / edge, dtype)
+    for row in ([1, 0, 0], [1, 1, 1]):  # |q|² three times the former's
+        found, _ = checks.queries_keys(np.array([row], dtype) * dtype(0.999 * edge), K)
+        assert found.shape == (1, 3)
+        with pytest.raises(ValueError, match="must be representable in float"):
+            checks.queries_keys(np.array([row], dtype) * dtype(1.001 * edge), K)
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(NAMES), st.booleans())
 @example(-1e18, "dense_exponential", False)  # squares that cancel
 @example(1e78, "generalized_exponential", False)  # a square of a square
