@@ -3,12 +3,14 @@
 Each check is shown to notice a fault planted into the page.
 """
 
+import dataclasses
 import os
 import re
 import shutil
 
 import pytest
 
+from figures.language import speaking
 from figures.profile import profile
 from figures.report.build import build
 
@@ -24,6 +26,7 @@ MODES = {
     "dark": {"color_scheme": "dark", "viewport": {"width": 1200, "height": 900}},
     "phone": {"color_scheme": "light", "viewport": {"width": 375, "height": 667}},
 }
+QUANTITY = {"en": "temperature", "zh-CN": "温度"}
 
 
 def _missing(what):
@@ -53,6 +56,15 @@ def report(browser, tmp_path_factory):
     return out / "index.html"
 
 
+@pytest.fixture(scope="module")
+def chinese(browser, tmp_path_factory):
+    out = tmp_path_factory.mktemp("chinese")
+    quick = profile("quick")
+    with speaking("zh"):
+        build(dataclasses.replace(quick, inputs=quick.inputs[:1]), out, command="expqk report")
+    return out / "index.html"
+
+
 class Opened:
     """A page, what it asked for and what it complained about."""
 
@@ -79,8 +91,9 @@ class Opened:
         assert panels.count() == 1
         assert panels.evaluate("image => image.complete && image.naturalWidth > 0")
         value = self.page.locator(".panels output").inner_text()
-        assert slider.get_attribute("aria-valuetext") == f"temperature {value}"
-        assert panels.get_attribute("alt").endswith(f", t = {value}")
+        quantity = QUANTITY[self.page.evaluate("document.documentElement.lang")]
+        assert slider.get_attribute("aria-valuetext") == f"{quantity} {value}"
+        assert panels.get_attribute("alt").endswith(f"t = {value}")
         return float(value)
 
 
@@ -123,8 +136,10 @@ def accessible(opened):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_page_can_be_explored_by_everyone(browser, report, mode):
-    with Opened(browser, report, **MODES[mode]) as opened:
+@pytest.mark.parametrize("language", ["report", "chinese"])
+def test_the_page_can_be_explored_by_everyone(browser, language, mode, request):
+    page = request.getfixturevalue(language)
+    with Opened(browser, page, **MODES[mode]) as opened:
         fits(opened)
         slider_moves(opened)
         accessible(opened)
