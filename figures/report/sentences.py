@@ -70,8 +70,8 @@ def summary(errors: pd.DataFrame, best: pd.DataFrame) -> list[str]:
         if where
         else tr("The two cross nowhere on this grid."),
         tr(
-            "Both together are at most {gain:.2f}× below the better of the two ({input}, t = "
-            "{gain_temperature:g}).",
+            "The better of the two has at most {gain:.2f} times the error of both together "
+            "({input}, t = {gain_temperature:g}).",
             gain=top["gain"],
             input=top["input"],
             gain_temperature=top["gain_temperature"],

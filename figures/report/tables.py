@@ -98,7 +98,7 @@ def facts(x: Inputs) -> dict[str, str]:
         tr("layer.head"): "–" if x.layer < 0 else f"{x.layer}.{x.head}",
         "n": str(x.n),
         "d": str(x.d),
-        tr("logits"): f"{found['logit_min']:.1f} … {found['logit_max']:.1f}",
+        tr("logits"): f"{found['logit_min']:.1f} … {found['logit_max']:.1f}".replace("-", "−"),
         tr("std"): f"{found['logit_std']:.2f}",
         tr("row entropy"): f"{found['row_entropy']:.2f}",
         tr(r"median $\lVert q+k\rVert^2$"): f"{found['median_squared_sum']:.1f}",
