@@ -136,6 +136,6 @@ def caption(table: pd.DataFrame) -> str:
         "trials, bands from least to greatest; a support alone is normalised over itself. "
         "Row-normalised: {parts}.{above}",
         budget=budget,
-        parts=tr("; ").join(parts),
+        parts=tr("; ").join(parts) or tr("no low-rank matrix fits the budget"),
         above=above,
     )
