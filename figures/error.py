@@ -87,7 +87,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 if row == len(inputs) - 1:
                     ax.set_xlabel(tr("temperature t"))
             axes[row, 0].set_ylabel(tr("relative Frobenius error"))
-        style.legend(figure, list(axes.flat))
+        style.legend(figure, list(axes.flat), columns=2)
     return figure
 
 
