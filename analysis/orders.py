@@ -39,11 +39,11 @@ def _squares(
                     e[j] = value * b
                     t[j] = u * inverse[m, i]
                     term[j] = 1.0
-                    before[j] = 0.0
                     y[j] = a[0] - e[j]
                     first += y[j] * y[j]
                 truth[m, i] += total
                 difference[m, i, 0] += first
+                before[:] = 0.0
                 for k in range(1, a.size):
                     c, square = a[k], 0.0
                     if powers:

@@ -7,7 +7,6 @@ import math
 from typing import ClassVar
 
 import numpy as np
-import scipy.fft
 from scipy.special import ive, log_ndtr
 
 from approx import checks
@@ -78,6 +77,8 @@ class Chebyshev(IntervalMethod):
         else:
             x = bound * np.cos(np.pi * (np.arange(n + 1) + 0.5) / (n + 1))
             scale = float(x.max())
+            import scipy.fft  # only where it is used: it delays every command
+
             c = np.asarray(scipy.fft.dct(np.exp(x - scale), type=2)) / (n + 1)
         c[0] /= 2
         return Polynomial.of(c, basis="chebyshev", bound=bound, log_scale=scale)

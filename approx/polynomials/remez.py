@@ -8,7 +8,6 @@ from decimal import Decimal, localcontext
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.fft
 from scipy.special import gammaln
 
 from approx.checks import Array
@@ -116,6 +115,8 @@ def _extended(near: Minimax, bound: float) -> Minimax:
     gap = bound - p.bound
     x = bound * np.cos(np.pi * (np.arange(n + 1) + 0.5) / (n + 1)) + gap
     shift = p.log_bound(np.array([bound + gap]))
+    import scipy.fft  # only where it is used: it delays every command
+
     c = np.asarray(scipy.fft.dct(p.scaled(x[None, :], shift)[0], type=2)) / (n + 1)
     c[0] /= 2
     scale = float(shift[0]) - gap

@@ -24,7 +24,7 @@ from approx.checks import Array
 from approx.distances import half_square
 from approx.parts import ALL, Factors, Low, Rows, ScaledFactors
 
-TILE = 2**16  # entries: half a megabyte in float64
+TILE = 2**17  # entries: a megabyte in float64
 
 
 class Side(NamedTuple):
