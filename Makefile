@@ -46,7 +46,7 @@ gallery: .venv/.report
 
 # In an environment of their own; peers that cannot be installed are skipped and named.
 bench: .bench/.peers
-	.bench/bin/python -m benchmarks --readme $(ARGS)
+	.bench/bin/python -m benchmarks $(or $(ARGS),--readme)
 
 format: .venv/.test
 	$(BIN)/ruff check --fix .

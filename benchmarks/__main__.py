@@ -146,6 +146,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - set(names())):
         parser.error(f"unknown benchmark {unknown[0]}: choose from {', '.join(names())}")
+    if options.readme and options.names:
+        parser.error("the READMEs show every benchmark: --readme takes no names")
     rows: list[Row] = []
     set_num_threads(1)
     with threadpool_limits(1):

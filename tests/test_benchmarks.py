@@ -81,7 +81,11 @@ def test_the_table_goes_into_both_readmes(monkeypatch, tmp_path, capsys):
         copy.write_text(text, "utf-8")
     monkeypatch.setattr(command, "READMES", copies)
     monkeypatch.setattr("benchmarks.exp.run", lambda repeats: [Row("work", 0.5)])
-    command.main(["exp", "--readme", "--json", str(tmp_path / "results.json")])
+    monkeypatch.setattr(command, "names", lambda: ["exp"])
+    results = ["--json", str(tmp_path / "results.json")]
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["exp", "--readme", *results])
+    command.main(["--readme", *results])
     for copy, text in zip(copies, texts):
         assert "| work | 500 ms |" in copy.read_text("utf-8")
         assert text.split(command.BEGIN)[0] == copy.read_text("utf-8").split(command.BEGIN)[0]
