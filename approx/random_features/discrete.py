@@ -12,7 +12,8 @@ from approx import checks
 from approx.base import Approximation, Moments, Rng
 from approx.checks import Array
 from approx.parts import Factors
-from approx.random_features.features import Frame, RandomFeatures, exponentials
+from approx.random_features.exponentials import exponentials
+from approx.random_features.features import Frame, RandomFeatures
 
 Signed = tuple[Array, Array]  # sign, log of the absolute value
 TINY = -1e30  # stands for log 0: times a count ≥ 1 its exponential is 0, times 0 it is 1

@@ -138,9 +138,7 @@ class Exponentials(Low):
                 np.negative(tile[:, :count], out=tile[:, count:])
             if not common:
                 tile += self.level
-            top = row_maxima(tile)
-            top[np.isneginf(top)] = 0  # features that are all 0
-            yield rows, tile, top, rest[rows]
+            yield rows, tile, row_maxima(tile), rest[rows]
 
     @functools.cached_property
     def stored(self) -> Factors:
@@ -215,3 +213,15 @@ class Exponentials(Low):
         """Return it with the scales added to the logs of its rows."""
         (x, extra), (y, other) = self.queries, self.keys
         return dataclasses.replace(self, queries=Side(x, extra + row), keys=Side(y, other + column))
+
+
+def exponentials(phi_q: Array, phi_k: Array, half: Array) -> Factors:
+    """Return e^{log φ + half} of both sides, largest exponents taken out; overwrites the logs."""
+    phi_q += np.tile(half, phi_q.shape[1] // len(half))
+    phi_k += np.tile(half, phi_k.shape[1] // len(half))
+    row_log, key_log = phi_q.max(axis=1), phi_k.max()
+    row_log[np.isneginf(row_log)] = 0  # features that are all 0
+    key_log = key_log if np.isfinite(key_log) else np.zeros_like(key_log)
+    exp_rows(phi_q, row_log)
+    exp_rows(phi_k, np.full(len(phi_k), key_log))
+    return Factors(phi_q, phi_k, row_log + key_log)

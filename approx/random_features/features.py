@@ -19,10 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks, memory
-from approx._exp import exp_rows
 from approx.base import Approximation, Method, Moments, Rng, generator
 from approx.checks import Array
-from approx.parts import Factors
 from approx.projections import PROJECTIONS, Fixed, Projection, named
 from approx.projections.summand import Entries, Keys
 from approx.random_features.exponentials import Exponentials, Side
@@ -211,15 +209,3 @@ class ExponentialFeatures(RandomFeatures):
         scaled = (omega * np.sqrt(1 - 4 * A)).astype(omega.dtype)
         queries, keys = Side(frame.a, frame.row), Side(frame.b, frame.column)
         return Approximation(Exponentials(queries, keys, scaled, level))
-
-
-def exponentials(phi_q: Array, phi_k: Array, half: Array) -> Factors:
-    """Return e^{log φ + half} of both sides, largest exponents taken out; overwrites the logs."""
-    phi_q += np.tile(half, phi_q.shape[1] // len(half))
-    phi_k += np.tile(half, phi_k.shape[1] // len(half))
-    row_log, key_log = phi_q.max(axis=1), phi_k.max()
-    row_log[np.isneginf(row_log)] = 0  # features that are all 0
-    key_log = key_log if np.isfinite(key_log) else np.zeros_like(key_log)
-    exp_rows(phi_q, row_log)
-    exp_rows(phi_k, np.full(len(phi_k), key_log))
-    return Factors(phi_q, phi_k, row_log + key_log)

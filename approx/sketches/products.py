@@ -16,7 +16,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.parts import Factors
-from approx.random_features.features import exponentials
+from approx.random_features.exponentials import exponentials
 
 CUMULANTS = {  # 4th, 6th, 8th of an entry of w
     "rademacher": (-2.0, 16.0, -272.0),
