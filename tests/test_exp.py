@@ -8,6 +8,7 @@ import pytest
 from numba import njit
 
 from approx._exp import exp, exp_rows
+from approx._jit import OPTIONS
 
 DTYPES = [np.float64, np.float32]
 LOWEST = {np.float64: -745.2, np.float32: -104.0}  # below, e^x rounds to 0
@@ -137,3 +138,18 @@ def test_exp_in_a_kernel_keeps_the_precision_of_its_argument(dtype):
     x = dtype(0.3)
     assert float(inside(x)) == float(exponential(np.array([x]))[0])
     assert float(exp(x)) == float(inside(x))
+
+
+def test_kernels_alone_ask_for_whole_vector_registers():
+    def twice(x):
+        for i in range(x.size):
+            x[i] *= 2.0
+
+    def wishes(options):
+        compiled = njit(**options | {"cache": False})(twice)
+        compiled(np.ones(3))
+        return compiled.inspect_llvm(compiled.signatures[0]).count('"prefer-vector-width"="512"')
+
+    assert wishes(OPTIONS)
+    others = {name: value for name, value in OPTIONS.items() if name != "pipeline_class"}
+    assert not wishes(others)
