@@ -1,4 +1,4 @@
-"""A product of two factors at the entries of a sparse pattern, and nowhere else."""
+"""Products with a sparse pattern: of two factors at its entries alone, and of it with V."""
 
 from __future__ import annotations
 
@@ -7,33 +7,77 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from approx._jit import summing_kernel
+from approx._jit import kernel, summing_kernel
 from approx.checks import Array
+
+WIDE = 16  # columns of V from which entries are worth taking four at a time
+
+
+@kernel
+def _same_keys(indices: Any, begin: int, middle: int, end: int) -> bool:
+    count, p = middle - begin, begin
+    while p < middle and p + count < end and indices[p] == indices[p + count]:
+        p += 1
+    return bool(p == middle and middle + count == end)
 
 
 @summing_kernel
-def _row_dots(left: Any, right: Any, indptr: Any, indices: Any, out: Any) -> None:
+def _dots(x: Any, right: Any, indices: Any, begin: int, end: int, out: Any) -> None:
     # Four keys at a time: each entry of x is loaded once for them, four sums run side by side.
-    for i in range(left.shape[0]):
-        x = left[i]
-        begin, end = indptr[i], indptr[i + 1]
-        whole = end - (end - begin) % 4
-        for p in range(begin, whole, 4):
-            a, b = right[indices[p]], right[indices[p + 1]]
-            c, d = right[indices[p + 2]], right[indices[p + 3]]
-            s, t, u, v = x[0] * a[0], x[0] * b[0], x[0] * c[0], x[0] * d[0]
-            for r in range(1, x.size):
-                s += x[r] * a[r]
-                t += x[r] * b[r]
-                u += x[r] * c[r]
-                v += x[r] * d[r]
-            out[p], out[p + 1], out[p + 2], out[p + 3] = s, t, u, v
-        for p in range(whole, end):
-            y = right[indices[p]]
-            s = x[0] * y[0]
-            for r in range(1, x.size):
-                s += x[r] * y[r]
-            out[p] = s
+    zero = x.dtype.type(0)
+    whole = end - (end - begin) % 4
+    for p in range(begin, whole, 4):
+        a, b = right[indices[p]], right[indices[p + 1]]
+        c, d = right[indices[p + 2]], right[indices[p + 3]]
+        xa = xb = xc = xd = zero
+        for r in range(x.size):
+            xa += x[r] * a[r]
+            xb += x[r] * b[r]
+            xc += x[r] * c[r]
+            xd += x[r] * d[r]
+        out[p], out[p + 1], out[p + 2], out[p + 3] = xa, xb, xc, xd
+    for p in range(whole, end):
+        a = right[indices[p]]
+        xa = zero
+        for r in range(x.size):
+            xa += x[r] * a[r]
+        out[p] = xa
+
+
+@summing_kernel
+def _dots_of_two(x: Any, y: Any, right: Any, indices: Any, begin: int, end: int, out: Any) -> None:
+    # Two queries with the same keys, whose number is a multiple of four: each key serves both.
+    zero = x.dtype.type(0)
+    for p in range(begin, end, 4):
+        a, b = right[indices[p]], right[indices[p + 1]]
+        c, d = right[indices[p + 2]], right[indices[p + 3]]
+        xa = xb = xc = xd = ya = yb = yc = yd = zero
+        for r in range(x.size):
+            xa += x[r] * a[r]
+            xb += x[r] * b[r]
+            xc += x[r] * c[r]
+            xd += x[r] * d[r]
+            ya += y[r] * a[r]
+            yb += y[r] * b[r]
+            yc += y[r] * c[r]
+            yd += y[r] * d[r]
+        out[p], out[p + 1], out[p + 2], out[p + 3] = xa, xb, xc, xd
+        q = p + end - begin
+        out[q], out[q + 1], out[q + 2], out[q + 3] = ya, yb, yc, yd
+
+
+@kernel
+def _row_dots(left: Any, right: Any, indptr: Any, indices: Any, out: Any) -> None:
+    i = 0
+    while i < left.shape[0]:
+        begin, middle = indptr[i], indptr[i + 1]
+        two = i + 1 < left.shape[0] and (middle - begin) % 4 == 0
+        if two and _same_keys(indices, begin, middle, indptr[i + 2]):
+            _dots_of_two(left[i], left[i + 1], right, indices, begin, middle, out)
+            i += 2
+        else:
+            _dots(left[i], right, indices, begin, middle, out)
+            i += 1
 
 
 def product(left: Array, right: Array, pattern: scipy.sparse.csr_array) -> Array:
@@ -59,3 +103,44 @@ def product(left: Array, right: Array, pattern: scipy.sparse.csr_array) -> Array
     if left.shape[1]:
         _row_dots(left, right, pattern.indptr, pattern.indices, out)
     return out
+
+
+@kernel
+def _weighted_rows(data: Any, indptr: Any, indices: Any, V: Any, y: Any) -> None:
+    # Four keys at a time: each entry of y is read and written once for them.
+    for i in range(y.shape[0]):
+        total = y[i]
+        total[:] = 0.0
+        begin, end = indptr[i], indptr[i + 1]
+        whole = end - (end - begin) % 4
+        for p in range(begin, whole, 4):
+            s, t, u, v = data[p], data[p + 1], data[p + 2], data[p + 3]
+            a, b = V[indices[p]], V[indices[p + 1]]
+            c, d = V[indices[p + 2]], V[indices[p + 3]]
+            for r in range(total.size):
+                total[r] += s * a[r] + t * b[r] + u * c[r] + v * d[r]
+        for p in range(whole, end):
+            s, a = data[p], V[indices[p]]
+            for r in range(total.size):
+                total[r] += s * a[r]
+
+
+def matmat(s: scipy.sparse.csr_array, V: Array) -> Array:
+    """Return s @ V for V (l, c).
+
+    Notes
+    -----
+    Cost: 2·c·nnz operations, in half of scipy's time where c is large.
+
+    Examples
+    --------
+    >>> matmat(scipy.sparse.csr_array([[0.0, 2.0]]), np.array([[1.0], [3.0]]))
+    array([[6.]])
+    """
+    if V.shape[1] < WIDE:
+        return np.asarray(s @ V)
+    dtype = np.result_type(s.dtype, V)
+    y = np.empty((s.shape[0], V.shape[1]), dtype)
+    v = np.ascontiguousarray(V, dtype)
+    _weighted_rows(s.data.astype(dtype, copy=False), s.indptr, s.indices, v, y)
+    return y

@@ -1,4 +1,4 @@
-"""A product of factors at the entries of a pattern."""
+"""A product of factors at the entries of a pattern, and of a sparse matrix with V."""
 
 import numpy as np
 import pytest
@@ -36,6 +36,20 @@ def check(left, right, pattern, on):
 @pytest.mark.parametrize("r", [1, 2, 19])
 def test_entries_of_the_dense_product(dtype, index, r):
     check(*problem(0, 5, 7, r, dtype, index))
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("keys", [1, 4, 7, 8])
+def test_rows_that_follow_one_another_with_the_same_keys(dtype, keys):
+    left, right, _, on = problem(0, 7, 9, 5, dtype)
+    on[:] = False
+    on[:3, :keys] = True  # a pair and a row
+    on[3:5, 9 - keys :] = True
+    on[5, 9 - keys :] = True
+    on[5, 9 - keys] = keys == 1  # one key less than the row before
+    on[6, :keys] = True
+    check(left, right, scipy.sparse.csr_array(on.astype(dtype)), on)
 
 
 @given(
@@ -83,3 +97,26 @@ def test_read_only_factors(which):
     left, right, pattern, on = problem(1, 5, 4, 6, np.float64)
     (left, right)[which].flags.writeable = False
     check(left, right, pattern, on)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("dtypes", [(np.float64,) * 2, (np.float32,) * 2, (np.float32, np.float64)])
+@pytest.mark.parametrize("columns", [1, sampled.WIDE, sampled.WIDE + 3])
+def test_product_with_values(dtypes, columns):
+    rng = np.random.default_rng(2)
+    dense = rng.uniform(-1, 1, (6, 9)) * (rng.uniform(size=(6, 9)) < 0.7)
+    dense[2] = 0
+    dense, V = (x.astype(t) for x, t in zip((dense, rng.uniform(-1, 1, (9, columns))), dtypes))
+    s = scipy.sparse.csr_array(dense)
+    for values in (V, np.asfortranarray(V)):
+        got = sampled.matmat(s, values)
+        assert got.dtype == np.result_type(*dtypes)
+        # nine products, in any order
+        error = 10 * np.finfo(got.dtype).eps * (np.abs(dense) @ np.abs(V))
+        assert (np.abs(got - dense.astype(float) @ V) <= error).all()
+
+
+@pytest.mark.kernel
+def test_product_with_values_adds_entries_that_are_stored_twice():
+    s = scipy.sparse.csr_array(([1.0, 2.0], [1, 1], [0, 2]), shape=(1, 2))
+    np.testing.assert_array_equal(sampled.matmat(s, np.ones((2, 20))), np.full((1, 20), 3.0))
