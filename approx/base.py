@@ -20,7 +20,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator
 
-from approx import checks, exact, memory
+from approx import checks, exact, memory, sampled
 from approx.checks import Array
 from approx.parts import ALL, Factors, Low, Rows, ScaledFactors, Sparse, coordinates, rescale
 
@@ -276,7 +276,7 @@ class Approximation(_Operator):
         y, low_log = self.low.stored.matmat(V)
         y = rescale(y, low_log - row_log) if self.rank else y
         correction, lossy = self._correction(row_log)
-        y += correction @ V
+        y += sampled.matmat(correction, V)
         for rows in lossy:
             y[rows] = self.block(rows, shift=row_log[rows]) @ V
         return y, row_log
@@ -290,13 +290,13 @@ class Approximation(_Operator):
         s = self.part.scaled(row_log)  # type: ignore[union-attr]
         if not (self.replaces and self.rank):
             return s, []
-        low = s.copy()
-        low.data = self.low.at(s, row_log)
+        low = scipy.sparse.csr_array((self.low.at(s, row_log), s.indices, s.indptr), shape=s.shape)
         total, low_log = self.low.stored.matmat(np.ones((self.shape[1], 1), self.dtype))
         off = rescale(total, low_log - row_log)[:, 0] - low.sum(axis=1)
         kept = np.abs(off) + s.sum(axis=1)
         s.data -= low.data
-        lossy = np.flatnonzero(abs(low).sum(axis=1) > np.finfo(self.dtype).eps ** (-1 / 3) * kept)
+        np.abs(low.data, out=low.data)
+        lossy = np.flatnonzero(low.sum(axis=1) > np.finfo(self.dtype).eps ** (-1 / 3) * kept)
         return s, [lossy[part] for part in exact.stripes(len(lossy), self.shape[1])]
 
     def _matmat(self, V: Array) -> Array:

@@ -29,8 +29,16 @@ class ScaledFactors(NamedTuple):
     row_log: Array
 
 
-def rescale(values: Array, log_scale: Array, what: str = "an entry of the estimate") -> Array:
+def rescale(
+    values: Array,
+    log_scale: Array,
+    what: str = "an entry of the estimate",
+    *,
+    counts: Array | None = None,
+) -> Array:
     """Multiply row i by e^log_scale[i], in place; three steps where e^log_scale overflows.
+
+    With ``counts`` the rows are one after another in a vector, counts[i] values of row i.
 
     Raises
     ------
@@ -41,7 +49,11 @@ def rescale(values: Array, log_scale: Array, what: str = "an entry of the estima
         most = math.log(np.finfo(values.dtype).max) - 2  # e^most and e^-most are both normal
         steps = 1 if np.abs(log_scale).max() <= most else 3
         exponent = np.clip(np.asarray(log_scale, np.float64) / steps, -most, most)
-        column = np.exp(exponent).astype(values.dtype).reshape(-1, *(1,) * (values.ndim - 1))
+        column = np.exp(exponent).astype(values.dtype)
+        if counts is None:
+            column = column.reshape(-1, *(1,) * (values.ndim - 1))
+        else:
+            column = np.repeat(column, counts)
         with np.errstate(over="ignore", under="ignore"):
             for _ in range(steps):
                 values *= column
@@ -163,9 +175,8 @@ class Factors(Low):
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
-        counts = np.diff(pattern.indptr)
         entries = sampled.product(self.left, self.right, pattern)
-        return rescale(entries, np.repeat(self.row_logs - shift, counts))
+        return rescale(entries, self.row_logs - shift, counts=np.diff(pattern.indptr))
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
         """Return (left (rightᵀ V), row_logs)."""
@@ -327,7 +338,8 @@ class Support(Sparse):
 
     def scaled(self, shift: Array) -> scipy.sparse.csr_array:
         """Return exp(q·k − shift) on the support; OverflowError if not representable."""
-        data = self.matrix.data - self._per_entry(shift)
+        data = self._per_entry(shift.astype(self.matrix.dtype, copy=False))
+        np.subtract(self.matrix.data, data, out=data)
         with np.errstate(over="ignore"):
             np.exp(data, out=data)
         return self._with(rescale(data, np.zeros(1)))
@@ -356,7 +368,8 @@ class Addition(Sparse):
     def scaled(self, shift: Array) -> scipy.sparse.csr_array:
         """Return the values · exp(log − shift)."""
         data = self.matrix.data.copy()
-        return self._with(rescale(data, self.log - self._per_entry(shift)))
+        counts = np.diff(self.matrix.indptr)
+        return self._with(rescale(data, self.log - shift, counts=counts))
 
     def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Addition:
         """Return the values, scaled."""
