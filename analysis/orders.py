@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks, exact
+from approx import checks
 from approx._exp import exp
 from approx._jit import summing_kernel
 from approx.checks import Array
@@ -16,6 +16,8 @@ from approx.polynomials.polynomial import Polynomial
 from approx.threads import one_thread
 
 LANES = 512  # logits at a time: what belongs to them stays in the nearest cache
+TILE = 2**17  # entries of a product that stay in the next, while their extremes are found
+STRIPE = 2**19  # entries of which the terms are scaled together
 
 
 @summing_kernel
@@ -24,7 +26,7 @@ def _squares(
     terms: Any, truth: Any, difference: Any,
 ) -> None:  # fmt: skip
     # truth[m, i] += Σ_j v_j², v = e^{x s − top}; difference[m, i, k] += Σ_j (p_k(x s) − v_j unit)²
-    e, t, y = np.empty(LANES), np.empty(LANES), np.empty(LANES)
+    t, y = np.empty(LANES), np.empty(LANES)
     term, before = np.empty(LANES), np.empty(LANES)
     for i in range(x.shape[0]):
         for start in range(0, x.shape[1], LANES):
@@ -36,23 +38,29 @@ def _squares(
                     u = row[j] * scales[m]
                     value = exp(u - top[m, i])
                     total += value * value
-                    e[j] = value * b
                     t[j] = u * inverse[m, i]
                     term[j] = 1.0
-                    y[j] = a[0] - e[j]
+                    y[j] = a[0] - value * b
                     first += y[j] * y[j]
                 truth[m, i] += total
                 difference[m, i, 0] += first
+                if powers:  # two orders a pass
+                    for k in range(1, a.size, 2):
+                        c, d, odd, even = a[k], a[k + 1], 0.0, 0.0
+                        for j in range(row.size):
+                            power = term[j] * t[j]
+                            partial = y[j] + c * power
+                            odd += partial * partial
+                            power *= t[j]
+                            partial += d * power
+                            even += partial * partial
+                            term[j], y[j] = power, partial
+                        difference[m, i, k] += odd
+                        difference[m, i, k + 1] += even
+                    continue
                 before[:] = 0.0
                 for k in range(1, a.size):
                     c, square = a[k], 0.0
-                    if powers:
-                        for j in range(row.size):
-                            term[j] *= t[j]
-                            y[j] += c * term[j]
-                            square += y[j] * y[j]
-                        difference[m, i, k] += square
-                        continue
                     step = 1.0 if k == 1 else 2.0
                     for j in range(row.size):
                         phi = step * t[j] * term[j] - r * before[j]
@@ -61,6 +69,22 @@ def _squares(
                         y[j] += c * phi
                         square += y[j] * y[j]
                     difference[m, i, k] += square
+
+
+def _logits(q: Array, k: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
+    """Yield rows, their logits in an array used again, the largest, and the largest in size."""
+    height, step = (max(1, entries // len(k)) for entries in (STRIPE, TILE))
+    buffer = np.empty((min(height, len(q)), len(k)))
+    top, low = np.empty(len(buffer)), np.empty(len(buffer))
+    for start in range(0, len(q), height):
+        rows = slice(start, min(start + height, len(q)))
+        count = rows.stop - start
+        for first in range(0, count, step):
+            part = slice(first, min(first + step, count))
+            x = np.matmul(q[rows][part], k.T, out=buffer[part])
+            x.max(axis=1, out=top[part])
+            x.min(axis=1, out=low[part])
+        yield rows, buffer[:count], top[:count], np.maximum(top, -low)[:count]
 
 
 def order_errors(
@@ -96,20 +120,19 @@ def order_errors(
     q, k = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
     scales = np.array([1 / checks.positive("temperatures", t) for t in temperatures])
     shape = len(scales), len(q)
-    truth, difference = np.zeros(shape), np.zeros((*shape, polynomial.degree + 1))
+    powers, orders = polynomial.basis == "monomial", polynomial.degree + 1
+    odd = int(powers and orders % 2 == 0)  # one more, of coefficient 0, makes a pair of the last
+    truth, difference = np.zeros(shape), np.zeros((*shape, orders + odd))
     tops, shifts = np.empty(shape), np.empty(shape)
-    powers = polynomial.basis == "monomial"
     with one_thread():
-        for rows in exact.stripes(len(q), len(k)):
-            x = q[rows] @ k.T
-            top = x.max(axis=1)
-            size = np.maximum(top, -x.min(axis=1))
+        for rows, x, top, size in _logits(q, k):
             parts = []
             for m, s in enumerate(scales):
                 tops[m, rows] = top * s
                 shifts[m, rows] = np.maximum(top * s, polynomial.log_bound(size * s))
                 parts.append(polynomial.scaled_terms((size * s)[:, None], shifts[m, rows]))
             terms, inverse, damping = (np.stack(part) for part in zip(*parts))
+            terms = np.pad(terms, ((0, 0), (0, 0), (0, odd)))
             unit = np.exp(tops[:, rows] - shifts[:, rows])
             _squares(
                 x, scales, tops[:, rows], unit, inverse, damping, powers, terms,
@@ -117,6 +140,6 @@ def order_errors(
             )  # fmt: skip
     with np.errstate(divide="ignore", over="ignore"):
         log_truth = np.logaddexp.reduce(np.log(truth) + 2 * tops, axis=1)
-        logs = np.log(difference) + 2 * shifts[:, :, None]
+        logs = np.log(difference[:, :, :orders]) + 2 * shifts[:, :, None]
         error = np.exp((np.logaddexp.reduce(logs, axis=1) - log_truth[:, None]) / 2)
     return np.asarray(error)

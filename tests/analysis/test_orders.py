@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from analysis import orders
 from analysis.metrics import compare
 from analysis.orders import order_errors
 from approx import parse
@@ -64,6 +65,15 @@ def test_logits_of_ten_thousand_are_finite_or_inf():
     # the cubic at −10⁴ is 1.7e11, exp(−100) is all of the truth
     assert low[0, 3] == pytest.approx((1e12 / 6 - 1e8 / 2 + 1e4 - 1) * math.exp(100), rel=1e-9)
     assert order_errors(Taylor(3).polynomial(), Q[1:], K[:1])[0, 3] == math.inf
+
+
+def test_stripes_of_several_tiles_and_one_cut_short(monkeypatch):
+    Q, K = points(11, 6, 3)
+    p = Taylor(3).polynomial()
+    whole = order_errors(p, Q, K, temperatures=[0.5, 1.0])
+    monkeypatch.setattr(orders, "TILE", 6 * 2)
+    monkeypatch.setattr(orders, "STRIPE", 6 * 4 + 1)
+    np.testing.assert_allclose(order_errors(p, Q, K, temperatures=[0.5, 1.0]), whole, rtol=1e-13)
 
 
 def test_bad_input_is_named():
