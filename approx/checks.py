@@ -126,7 +126,7 @@ def values(V: ArrayLike, l: int, dtype: Any = None, *, name: str = "V", row: str
         raise ValueError(f"{name} must have one row a {row}, ({l}, c), got shape {v.shape}")
     dtype = dtype or v.dtype
     most = math.sqrt(np.finfo(dtype).max)
-    if (top := float(np.abs(v).max(initial=0.0))) > most:
+    if (top := float(max(v.max(initial=0.0), -v.min(initial=0.0)))) > most:
         raise ValueError(f"{name} must be at most {most:.3g} in {np.dtype(dtype)}, got {top:.3g}")
     return v
 
