@@ -7,6 +7,7 @@ S is a `Support`, on which the estimate *is* exp(q·k), or an `Addition`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
@@ -35,10 +36,13 @@ def rescale(
     what: str = "an entry of the estimate",
     *,
     counts: Array | None = None,
+    log_most: float = math.inf,
 ) -> Array:
     """Multiply row i by e^log_scale[i], in place; three steps where e^log_scale overflows.
 
-    With ``counts`` the rows are one after another in a vector, counts[i] values of row i.
+    With ``counts`` the rows are one after another in a vector, counts[i] values of row i. Where no
+    value is known to be above e^log_most, and that times any scale is representable, the results
+    are not looked at.
 
     Raises
     ------
@@ -57,10 +61,12 @@ def rescale(
         with np.errstate(over="ignore", under="ignore"):
             for _ in range(steps):
                 values *= column
+    top = float(np.max(log_scale, initial=-np.inf))
+    if log_most < math.inf and log_most + top < math.log(np.finfo(values.dtype).max) - 1:
+        return values
     with np.errstate(over="ignore", invalid="ignore"):
         total = values.sum()  # one pass and no mask; finite only if every term is
     if not np.isfinite(total) and not np.isfinite(values).all():
-        top = float(np.max(log_scale))
         raise OverflowError(
             f"{what} is not representable in {values.dtype} (scale e^{top:.6g}): "
             f"use scaled_factors(), attend(), or block(shift=...)"
@@ -156,6 +162,13 @@ class Factors(Low):
         """Bytes stored."""
         return int(self.left.nbytes + self.right.nbytes + self.row_logs.nbytes)
 
+    @functools.cached_property
+    def _log_most(self) -> float:
+        # An upper bound of log |left rightᵀ|, and of its partial sums; −inf without columns.
+        sizes = [max(x.max(initial=0), -x.min(initial=0)) for x in (self.left, self.right)]
+        with np.errstate(divide="ignore"):
+            return float(np.log([*sizes, self.rank]).sum())
+
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
         """Return the stored scale."""
         return np.asarray(self.row_logs[rows])
@@ -171,7 +184,7 @@ class Factors(Low):
         """Return low[rows, cols] · exp(−shift)."""
         with np.errstate(over="ignore", invalid="ignore"):  # rescale raises
             values = np.matmul(self.left[rows], self.right[cols].T, out=out)
-        return rescale(values, self.row_logs[rows] - shift)
+        return rescale(values, self.row_logs[rows] - shift, log_most=self._log_most)
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
