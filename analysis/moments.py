@@ -119,6 +119,10 @@ def monte_carlo(
     frequencies, unless the method shifts or turns its inputs. The first draw is also made by
     `approximate`: where the two differ, it makes all of them.
 
+    estimate/exact of plain positive features depends on q + k alone, draw by draw, and that of
+    sines and cosines on q − k: many pairs (q_i, k_i), without every query with every key, are the
+    query 0 with the keys q_i + k_i (or k_i − q_i).
+
     Examples
     --------
     >>> from approx import parse

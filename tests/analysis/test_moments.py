@@ -622,6 +622,21 @@ def test_a_method_that_builds_its_own_features_is_not_taken_for_its_parent():
     np.testing.assert_allclose(twice, 2 * once, rtol=100 * EPS)
 
 
+@pytest.mark.parametrize(
+    ("spec", "sign"),
+    [("positive(m=5)", 1), ("hyperbolic(m=6)", 1), ("trigonometric(m=6)", -1)],
+)
+def test_a_pair_is_the_query_0_and_the_key_that_counts(spec, sign):
+    method, Q, K = parse(spec), points(6), points(6)[[2, 0, 3, 1]]
+    u = Q + K if sign > 0 else K - Q
+    found = monte_carlo(method, np.zeros((1, Q.shape[1])), u, draws=7, rng=0)
+    pairs = monte_carlo(method, Q, K, draws=7, rng=0)
+    for name in ("mean", "variance", "z"):
+        one, every = getattr(found, name)[0], getattr(pairs, name)
+        np.testing.assert_allclose(one, np.diag(every), rtol=1e-10)
+        assert np.abs(one - every[0]).max() > 1e-3  # other pairs are others
+
+
 @pytest.mark.parametrize(("dtype", "length"), [(np.float32, 30.0), (np.float64, 300.0)])
 def test_what_a_block_cannot_represent_is_left_to_the_factors(dtype, length):
     """Exponents beyond 40 and 300 for some draws only: |q| of 30 and 300 at one ω ~ N(0, 1)."""
