@@ -258,8 +258,8 @@ class Polynomial:
         y = checks.array("x", x, ndim=2)
         nbytes = (self.degree + 1) * y.size * y.dtype.itemsize
         memory.reserve(nbytes, "the values at every degree", "the degree or the rows")
-        out = np.empty((self.degree + 1, *y.shape), y.dtype)
         terms, inverse, damping = self.scaled_terms(y, np.broadcast_to(shift, len(y)))
+        out = np.empty((self.degree + 1, *y.shape), y.dtype)
         twice = y.dtype.type(1 if self.basis == "monomial" else 2)
         _partial_sums(terms, inverse, damping, twice, y, out)
         return out

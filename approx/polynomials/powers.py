@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from approx._exp import exp_rows
 from approx.checks import Array
@@ -51,8 +50,8 @@ class Powers(Polynomial):
             values += w * (np.where(ratio < -1, -logs, logs) if n % 2 else logs)
         return rescale(values, np.zeros(1), "a power")
 
-    def partial_sums(self, x: ArrayLike, shift: ArrayLike = 0.0) -> Array:
-        """Return the partial sums of the binomial sums, which are no tensor powers."""
+    def scaled_terms(self, x: Array, shift: Array) -> tuple[Array, Array, Array]:
+        """Refuse: the terms are those of the binomial sums, whose partial sums are no powers."""
         raise TypeError("partial sums of tensor powers are none of another degree: make each")
 
     def in_decimals(self) -> Callable[[Any], Any]:

@@ -11,6 +11,7 @@ from analysis.orders import order_errors
 from approx import parse
 from approx.polynomials.chebyshev import Chebyshev
 from approx.polynomials.polynomial import Polynomial
+from approx.polynomials.powers import powers
 from approx.polynomials.taylor import Taylor
 
 EPS = np.finfo(float).eps
@@ -81,3 +82,7 @@ def test_bad_input_is_named():
         order_errors(Taylor(2).polynomial(), [[1.0]], [[1.0]], temperatures=[0.0])
     with pytest.raises(TypeError, match="polynomial must be a Polynomial"):
         order_errors(Taylor(2), [[1.0]], [[1.0]])
+    cube = powers([1.0], [3])  # its binomial sums are not what it evaluates
+    for refused in (lambda: order_errors(cube, [[1.0]], [[1.0]]), lambda: cube.partial_sums([[1]])):
+        with pytest.raises(TypeError, match="partial sums of tensor powers"):
+            refused()
