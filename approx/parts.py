@@ -164,7 +164,10 @@ class Factors(Low):
 
     @functools.cached_property
     def _log_most(self) -> float:
-        # An upper bound of log |left rightᵀ|, and of its partial sums; −inf without columns.
+        # An upper bound of log |left rightᵀ|, and of its partial sums; −inf without columns, inf
+        # where it is cheaper to look at the entries.
+        if self.rank * sum(self.shape) > math.prod(self.shape):
+            return math.inf
         sizes = [max(x.max(initial=0), -x.min(initial=0)) for x in (self.left, self.right)]
         with np.errstate(divide="ignore"):
             return float(np.log([*sizes, self.rank]).sum())

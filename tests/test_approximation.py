@@ -524,6 +524,22 @@ def test_rescale_is_right_where_the_scale_alone_is_not_representable(dtype, scal
         assert abs(float(got[0]) - float(true)) <= (0 if value == 0 else error)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_entry_beyond_the_range_is_found_where_the_factors_bound_the_entries(dtype, sign):
+    log_max = math.log(np.finfo(dtype).max)
+    left, right = np.full((40, 20), np.exp(log_max / 2), dtype), np.ones((40, 20), dtype)
+    right[3] = sign * np.exp(log_max / 2 - 4)  # entries of 20 e^{log_max − 4}
+    for shift, fits in ((0.0, True), (-1.5, False), (-2e3, False), (2e3, True)):
+        A = Approximation(Factors(left, right, np.zeros(40, dtype)))
+        if fits:
+            assert np.isfinite(A.block(slice(2, 4), shift=shift)).all()
+            continue
+        with pytest.raises(OverflowError):
+            A.block(slice(2, 4), shift=shift)
+        assert np.isfinite(A.block(slice(2, 4), slice(0, 3), shift=-1.5)).all()
+
+
 # Cancellation on the support
 
 
