@@ -40,9 +40,9 @@ def rescale(
 ) -> Array:
     """Multiply row i by e^log_scale[i], in place; three steps where e^log_scale overflows.
 
-    With ``counts`` the rows are one after another in a vector, counts[i] values of row i. Where no
-    value is known to be above e^log_most, and that times any scale is representable, the results
-    are not looked at.
+    With ``counts`` the rows are one after another in a vector, counts[i] values of row i. Where
+    every value, and each partial sum it was made of, is known to be at most e^log_most in size,
+    and that is representable before and after any scale, the results are not looked at.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def rescale(
             for _ in range(steps):
                 values *= column
     top = float(np.max(log_scale, initial=-np.inf))
-    if log_most < math.inf and log_most + top < math.log(np.finfo(values.dtype).max) - 1:
+    if log_most < math.inf and log_most + max(top, 0) < math.log(np.finfo(values.dtype).max) - 1:
         return values
     with np.errstate(over="ignore", invalid="ignore"):
         total = values.sum()  # one pass and no mask; finite only if every term is

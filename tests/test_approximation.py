@@ -540,6 +540,16 @@ def test_an_entry_beyond_the_range_is_found_where_the_factors_bound_the_entries(
         assert np.isfinite(A.block(slice(2, 4), slice(0, 3), shift=-1.5)).all()
 
 
+@pytest.mark.parametrize(("dtype", "size"), [(np.float64, 1e200), (np.float32, 1e30)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_product_beyond_the_range_is_an_error_at_any_shift(dtype, size, sign):
+    left, right = np.full((8, 2), size, dtype), np.full((8, 2), [size, sign * size], dtype)
+    A = Approximation.from_factors(left, right)
+    for shift in (0.0, math.log(size), 3 * math.log(size)):
+        with pytest.raises(OverflowError, match="not representable"):
+            A.block(ALL, shift=shift)
+
+
 # Cancellation on the support
 
 
