@@ -118,12 +118,14 @@ def test_nan_and_inf(entry, side, bad):
 
 
 @pytest.mark.parametrize(("dtype", "most"), [(np.float64, 1e155), (np.float32, 1e20)])
-def test_values_whose_sums_overflow_are_refused(dtype, most):
+@pytest.mark.parametrize("sign", [1, -1])
+def test_values_whose_sums_overflow_are_refused(dtype, most, sign):
     Q, K = points(dtype)
+    V = np.array([0, 0, sign * most, 0])
     with pytest.raises(ValueError, match="V must be at most"):
-        approximate(Q, K).attend(np.full(4, most))
+        approximate(Q, K).attend(V)
     with pytest.raises(ValueError, match="V must be at most"):
-        exact.attention(Q, K, np.full(4, most, dtype))
+        exact.attention(Q, K, V.astype(dtype))
 
 
 def test_an_exponential_beyond_the_dtype():

@@ -68,6 +68,13 @@ def test_logits_of_ten_thousand_are_finite_or_inf():
     assert order_errors(Taylor(3).polynomial(), Q[1:], K[:1])[0, 3] == math.inf
 
 
+def test_a_row_is_scaled_by_its_lowest_logit_too():
+    found = order_errors(Taylor(20).polynomial(), [[1.0]], [[0.0], [-1e10]])[0]
+    # x^k/k! but for a share of k/1e10, and the truth is 1: its square leaves the range
+    expected = [1e10**k / math.factorial(k) for k in range(16, 21)]
+    assert found[16:] == pytest.approx(expected, rel=3e-9)
+
+
 def test_stripes_of_several_tiles_and_one_cut_short(monkeypatch):
     Q, K = points(11, 6, 3)
     p = Taylor(3).polynomial()
