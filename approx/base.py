@@ -348,9 +348,9 @@ class Approximation(_Operator):
             return self._matmat(augmented[:, :-1]).reshape(n, *v.shape[1:])
         else:
             y, _ = self.scaled_matmat(augmented)
-        weighted, total = y[:, :-1], y[:, -1:]
+        total = y[:, -1:]
         empty = ~(total > 0)
-        weighted /= np.where(empty, 1, total)
+        weighted = y[:, :-1] / np.where(empty, 1, total)  # in place, it would be a part of y
         weighted[empty[:, 0]] = 0
         return weighted.reshape(n, *v.shape[1:])
 

@@ -251,6 +251,15 @@ def attention(A, V, causal):
     return out, bound, np.abs(total) >= 2 * doubt
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", [(5,), (5, 3)])
+def test_attention_is_an_array_of_its_own(shape, causal):
+    A = Approximation.from_factors(np.ones((5, 2)), np.ones((5, 2)))
+    found = A.attend(np.ones(shape), causal=causal)
+    assert found.flags.c_contiguous
+    assert found.base is None or found.base.size == found.size
+
+
 @every_method
 @pytest.mark.parametrize("causal", [False, True])
 @given(problem=problems(square=True))
