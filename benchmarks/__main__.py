@@ -141,7 +141,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(names()))
     parser.add_argument("--repeats", type=int, default=7, help="turns of each side")
-    parser.add_argument("--json", type=Path, default=HERE / "results.json", help="where to")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="where to; results.json for every benchmark"
+    )
     parser.add_argument("--readme", action="store_true", help="write the table into both READMEs")
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - set(names())):
@@ -157,7 +159,8 @@ def main(arguments: list[str] | None = None) -> None:
                 print(" | ".join(cell for cell in cells(row) if cell), flush=True)
     about = machine()
     text = json.dumps(about | {"rows": [record(row) for row in rows]}, indent=1)
-    options.json.write_text(text + "\n", "utf-8")
+    if path := options.json or (None if options.names else HERE / "results.json"):
+        path.write_text(text + "\n", "utf-8")
     print("\n" + markdown(about, rows))
     if options.readme:
         for readme, headings in zip(READMES, (HEADINGS, BRIEF)):

@@ -91,6 +91,17 @@ def test_the_table_goes_into_both_readmes(monkeypatch, tmp_path, capsys):
         assert text.split(command.BEGIN)[0] == copy.read_text("utf-8").split(command.BEGIN)[0]
 
 
+def test_some_benchmarks_leave_the_results_of_all(monkeypatch, tmp_path):
+    monkeypatch.setattr("benchmarks.exp.run", lambda repeats: [Row("work", 0.5)])
+    monkeypatch.setattr(command, "names", lambda: ["exp"])
+    monkeypatch.setattr(command, "HERE", tmp_path)
+    command.main(["exp"])
+    assert not list(tmp_path.iterdir())
+    command.main(["exp", "--json", str(tmp_path / "one.json")])
+    command.main([])
+    assert {path.name for path in tmp_path.iterdir()} == {"one.json", "results.json"}
+
+
 def grown():
     """Return a table of growth whose slopes are known: size^1.5 seconds, 8·size bytes."""
     rows = [
