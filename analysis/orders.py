@@ -132,7 +132,8 @@ def order_errors(
                 shifts[m, rows] = np.maximum(top * s, polynomial.log_bound(size * s))
                 parts.append(polynomial.scaled_terms((size * s)[:, None], shifts[m, rows]))
             terms, inverse, damping = (np.stack(part) for part in zip(*parts))
-            terms = np.pad(terms, ((0, 0), (0, 0), (0, odd)))
+            if odd:
+                terms = np.pad(terms, ((0, 0), (0, 0), (0, 1)))
             unit = np.exp(tops[:, rows] - shifts[:, rows])
             _squares(
                 x, scales, tops[:, rows], unit, inverse, damping, powers, terms,

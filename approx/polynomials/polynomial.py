@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
 from approx import checks, memory
 from approx._jit import kernel
@@ -192,7 +191,7 @@ class Polynomial:
     def log_bound(self, size: Array) -> Array:
         """Return log Σ_k |c_k| r^k, an upper bound of log |p(x)| for |x| ≤ size; finite."""
         terms = self.log_terms(np.maximum(size, SMALLEST))
-        return np.asarray(np.maximum(logsumexp(terms, axis=1), -1e6))  # p = 0
+        return np.asarray(np.maximum(np.logaddexp.reduce(terms, axis=1), -1e6))  # p = 0
 
     def log_size(self, x: Array) -> Array:
         """Return a log scale for each row of x (rows, cols), at which |p(x)| is at most 1."""
