@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ _lock = threading.Lock()
 _inside = threading.local()
 _running = 0
 _outer: Any = None
+_known: tuple[int, Any] = 0, None
 
 
 @contextlib.contextmanager
@@ -30,7 +32,7 @@ def one_thread() -> Iterator[None]:
         return
     with contextlib.ExitStack() as mine:
         mine.enter_context(one_numba_thread())  # first: it may load a library
-        found = threadpoolctl.ThreadpoolController()
+        found = _libraries()
         mine.enter_context(found.select(user_api="openmp").limit(limits=1))
         with _lock:
             _control()
@@ -49,6 +51,14 @@ def one_thread() -> Iterator[None]:
                     _control()
                     _outer.restore_original_limits()
                     _control()
+
+
+def _libraries() -> Any:
+    """Return the libraries that have threads; looked for again, in 1 ms, after every import."""
+    global _known
+    if _known[0] != (modules := len(sys.modules)):
+        _known = modules, threadpoolctl.ThreadpoolController()
+    return _known[1]
 
 
 def _control() -> None:

@@ -1,12 +1,16 @@
 """One thread for BLAS and Numba, in whatever thread of the process."""
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numba
 import pytest
+import threadpoolctl
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from approx import threads
 from approx.threads import one_thread
 
 
@@ -48,3 +52,24 @@ def test_one_thread_lasts_until_the_last_has_left():
             leave.set()
             assert found.result() == 1
         assert blas() == outer
+
+
+def test_a_library_that_is_loaded_late_has_one_thread_too(monkeypatch):
+    looked = []
+    real = threadpoolctl.ThreadpoolController
+
+    def look():
+        looked.append(1)
+        return real()
+
+    found = SimpleNamespace(**vars(threadpoolctl) | {"ThreadpoolController": look})
+    monkeypatch.setattr(threads, "threadpoolctl", found)
+    monkeypatch.setattr(threads, "_known", (0, None))
+    for _ in range(3):
+        with one_thread():
+            assert blas() == 1
+    assert len(looked) == 1
+    monkeypatch.setitem(sys.modules, "loaded_late", threads)
+    with one_thread():
+        assert blas() == 1
+    assert len(looked) == 2
