@@ -17,7 +17,7 @@ TINY: dict[str, int] = {"n": 40, "d": 4, "m": 8, "length": 0}
 
 
 def run(
-    repeats: int = 3, *, n: int = 8192, d: int = 64, m: int = 256, length: int = 65536
+    repeats: int = 5, *, n: int = 8192, d: int = 64, m: int = 256, length: int = 65536
 ) -> Iterator[Row]:
     """Yield n × n on one thread, float64 and float32, and one long float32 pass on two."""
     for name in ("float64", "float32"):

@@ -20,7 +20,7 @@ MUST: dict[str, dict[str, tuple[float, float | None]]] = {
 }
 
 
-def run(repeats: int = 7, *, n: int = 16384, d: int = 64, m: int = 256) -> Iterator[Row]:
+def run(repeats: int = 15, *, n: int = 16384, d: int = 64, m: int = 256) -> Iterator[Row]:
     """Yield one row a precision: features of both sides, and their product with V."""
     torch, performer = measure.peer("torch"), measure.peer("performer_pytorch.performer_pytorch")
     for name in ("float64", "float32"):

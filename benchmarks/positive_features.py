@@ -19,7 +19,7 @@ PERFORMER = {"float64": {"ratio": (5.0, 7.0)}, "float32": {"ratio": (2.0, 2.8)}}
 SAMPLER = {"float64": {"ratio": (4.0, 5.5)}, "float32": {"ratio": (1.2, 1.45)}}
 
 
-def run(repeats: int = 7, *, n: int = 16384, d: int = 64, m: int = 256) -> Iterator[Row]:
+def run(repeats: int = 15, *, n: int = 16384, d: int = 64, m: int = 256) -> Iterator[Row]:
     """Yield three rows a precision; ours includes drawing the frequencies and one key."""
     torch, performer = measure.peer("torch"), measure.peer("performer_pytorch.performer_pytorch")
     sklearn = measure.peer("sklearn.kernel_approximation")

@@ -25,7 +25,7 @@ SUPPORTS: dict[str, tuple[tuple[float, float | None], tuple[float, float | None]
 
 
 def run(
-    repeats: int = 5, *, n: int = 16384, d: int = 64, m: int = 256, width: int = 64
+    repeats: int = 9, *, n: int = 16384, d: int = 64, m: int = 256, width: int = 64
 ) -> Iterator[Row]:
     """Yield each support against two peers: the whole output less that of the features alone."""
     torch, rng = measure.peer("torch"), np.random.default_rng(0)

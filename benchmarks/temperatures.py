@@ -15,7 +15,7 @@ from benchmarks.measure import Row
 TINY: dict[str, int] = {"n": 24, "d": 3, "count": 2}
 
 
-def run(repeats: int = 3, *, n: int = 4096, d: int = 64, count: int = 8) -> Iterator[Row]:
+def run(repeats: int = 5, *, n: int = 4096, d: int = 64, count: int = 8) -> Iterator[Row]:
     """Yield one row: degree 2 against exp(q·k/t) for ``count`` temperatures."""
     rng = np.random.default_rng(0)
     Q, K = rng.standard_normal((2, n, d)) * d**-0.25
