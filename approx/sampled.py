@@ -14,11 +14,11 @@ WIDE = 16  # columns of V from which entries are worth taking four at a time
 
 
 @kernel
-def _same_keys(indices: Any, begin: int, middle: int, end: int) -> bool:
+def _same_keys(indices: Any, begin: int, middle: int, end: int) -> Any:
     count, p = middle - begin, begin
     while p < middle and p + count < end and indices[p] == indices[p + count]:
         p += 1
-    return bool(p == middle and middle + count == end)
+    return p == middle and middle + count == end
 
 
 @summing_kernel
