@@ -17,10 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
-from approx._jit import kernel
+from approx._jit import kernel, overload
 
 _INVERSE_LN2 = 1.4426950408889634
 _LN2_HEAD = 0.6931471803691238  # 32 bits: n·head is exact for |n| < 2^20
@@ -97,9 +95,9 @@ def exp(x: Any) -> Any:
     return _exp32(x) if isinstance(x, np.float32) else _exp64(x)
 
 
-@overload(exp, strict=False)  # type: ignore[untyped-decorator]
+@overload(exp)
 def _overload_exp(x: Any) -> Callable[[Any], Any]:
-    if x == types.float32:
+    if str(x) == "float32":
         return lambda x: _exp32(x)
     return lambda x: _exp64(x)
 

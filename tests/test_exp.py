@@ -1,14 +1,17 @@
 """The shared exponential against mpmath, in both dtypes."""
 
 import math
+import subprocess
+import sys
 
 import mpmath
 import numpy as np
 import pytest
 from numba import njit
+from numba.core.caching import NullCache
 
 from approx._exp import exp, exp_rows
-from approx._jit import OPTIONS
+from approx._jit import kernel
 
 DTYPES = [np.float64, np.float32]
 LOWEST = {np.float64: -745.2, np.float32: -104.0}  # below, e^x rounds to 0
@@ -131,7 +134,7 @@ def test_exp_rows_shifts_each_row_by_its_own(dtype):
 @pytest.mark.kernel
 @in_both_dtypes
 def test_exp_in_a_kernel_keeps_the_precision_of_its_argument(dtype):
-    @njit
+    @kernel
     def inside(x):
         return exp(x)
 
@@ -145,11 +148,41 @@ def test_kernels_alone_ask_for_whole_vector_registers():
         for i in range(x.size):
             x[i] *= 2.0
 
-    def wishes(options):
-        compiled = njit(**options | {"cache": False})(twice)
+    def wishes(compiled):
         compiled(np.ones(3))
         return compiled.inspect_llvm(compiled.signatures[0]).count('"prefer-vector-width"="512"')
 
-    assert wishes(OPTIONS)
-    others = {name: value for name, value in OPTIONS.items() if name != "pipeline_class"}
-    assert not wishes(others)
+    ours = kernel(twice).compiled
+    ours._cache = NullCache()  # what is read from a cache has no text
+    assert wishes(ours)
+    assert not wishes(njit(twice))
+
+
+def test_numba_is_imported_by_the_first_call_of_a_kernel():
+    code = """
+import sys
+import numpy as np
+import approx._exp
+before = "numba" in sys.modules
+x = np.zeros((1, 1))
+approx._exp.exp_rows(x, np.zeros(1))
+print(before, "numba" in sys.modules, x[0, 0])
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "True", "1.0"]
+
+
+def test_threads_may_be_the_first_to_call_a_kernel():
+    code = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from approx._exp import exp_rows
+sys.setswitchinterval(1e-6)
+arrays = [np.full((2, 3), float(i)) for i in range(8)]
+with ThreadPoolExecutor(8) as executor:
+    list(executor.map(exp_rows, arrays, [np.zeros(2)] * 8))
+print(all(np.allclose(x, np.exp(i), rtol=1e-15) for i, x in enumerate(arrays)))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True"]

@@ -1,0 +1,60 @@
+"""All that needs Numba itself: imported, in 0.2 s, when a kernel is first called."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import register_pass
+from numba.core.lowering import Lower
+from numba.core.typed_passes import BaseNativeLowering, NativeLowering
+from numba.extending import overload, typeof_impl
+
+from approx._jit import OPTIONS, OVERLOADS, Kernel
+
+_lock = threading.Lock()
+
+
+class _WideFunction(Lower):  # type: ignore[misc]
+    """Translate a function to LLVM, with the wish for whole vector registers."""
+
+    def setup_function(self, fndesc: Any) -> None:
+        super().setup_function(fndesc)
+        # llvmlite prints attributes as they are, but its own add() knows only those without value
+        set.add(self.function.attributes, '"prefer-vector-width"="512"')
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _WideLowering(BaseNativeLowering):  # type: ignore[misc]
+    _name = "wide_lowering"
+    lowering_class = _WideFunction
+
+
+class WideCompiler(CompilerBase):  # type: ignore[misc]
+    """Numba's compiler, its translation to LLVM replaced by the wide one."""
+
+    def define_pipelines(self) -> list[Any]:
+        """Return the passes of a compilation."""
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.add_pass_after(_WideLowering, NativeLowering)
+        passes.passes = [p for p in passes.passes if p[0] is not NativeLowering]
+        passes.finalize()
+        return [passes]
+
+
+@typeof_impl.register(Kernel)  # type: ignore[untyped-decorator]
+def _typeof(kernel: Kernel, context: Any) -> Any:
+    # what a kernel is to another that calls it
+    return typeof_impl(kernel.compiled, context)
+
+
+def dispatcher(function: Callable[..., Any], fastmath: set[str]) -> Any:
+    """Return Numba's own object for a kernel; it knows every overload declared so far."""
+    with _lock:
+        while OVERLOADS:
+            overload(OVERLOADS[-1][0], strict=False)(OVERLOADS[-1][1])
+            OVERLOADS.pop()
+    return numba.njit(**OPTIONS, pipeline_class=WideCompiler, fastmath=fastmath)(function)
