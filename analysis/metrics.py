@@ -37,8 +37,9 @@ ATTENTION = (
 )
 SIGNS = ("negative_fraction", "nonpositive_rows")
 
-# Columns of the table of row sums that the kernel fills.
-TOP, SQUARE, SCALE, DIFFERENCE, LARGEST, P2, F2, TV, KL, REVERSE, NEGATIVE, NONPOSITIVE = range(12)
+# Columns of the table of row sums that the kernel fills; those from P2 on are of attention.
+TOP, SQUARE, SCALE, DIFFERENCE, LARGEST, UNIT, MASS, NEGATIVE, P2, F2, TV, KL, REVERSE = range(13)
+TILE = 512, 1024  # rows and columns, where no row is needed as a whole: 8 MB in two products
 
 
 _LN2_HEAD, _LN2_TAIL = 0.6931471803691238, 1.9082149292705877e-10
@@ -114,7 +115,7 @@ def _row_sums(
     out: Any,
 ) -> None:
     # If `weights`, turns logits into exact attention p, and estimate into the difference q - p.
-    # Without `attention` the columns from P2 to REVERSE mean nothing.
+    # Without `attention` the columns from P2 on mean nothing.
     exponentials, scaled = np.empty(logits.shape[1]), np.empty(logits.shape[1])
     for i in range(logits.shape[0]):
         w = visible[i]
@@ -134,7 +135,8 @@ def _row_sums(
 
         scale = max(top, log_unit) if peak > 0.0 else top
         a, b = exp(top - scale), exp(min(log_unit - scale, 0.0))
-        nonpositive = not mass > 0.0
+        out[i, UNIT] = log_unit if peak > 0.0 else -_MOST  # of nothing, below every other
+        out[i, MASS] = mass
         if not normalise and peak > 0.0:  # as it is; of a row of zeros the sum is 0 in any case
             mass = max(exp(-log_unit), _LEAST / 2)
         positive = mass > 0.0
@@ -175,7 +177,6 @@ def _row_sums(
         out[i, KL] = kl if positive and not beyond else np.inf
         out[i, REVERSE] = reverse if positive and not beyond else np.inf
         out[i, NEGATIVE] = negative
-        out[i, NONPOSITIVE] = nonpositive
 
 
 _kept = threading.local()
@@ -212,6 +213,12 @@ class _Comparison:
     picked: Array
     sampled: bool
 
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns that are compared at once."""
+        l = len(self.k)
+        return (exact.height(l), l) if self.attention or self.causal else TILE
+
 
 def _sums(part: _Stripe, whole: _Comparison) -> list[tuple[Array, Array]]:
     """Return, of each estimate, the sums of each row of a stripe, and of the squared output."""
@@ -219,43 +226,58 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[tuple[Array, Array]]:
     index = whole.picked[part.start : part.stop]
     chosen = index if whole.sampled else slice(part.start, part.stop)
     visible = np.minimum(index + 1, l) if whole.causal else np.full(len(index), l)
-    found = []
+    tables: list[list[Array]] = [[] for _ in whole.estimates]
+    outputs = [np.zeros((len(index), 2)) for _ in whole.estimates]
     with one_thread():
-        shape = len(index), l
-        product = np.matmul(
-            whole.q[chosen].astype(np.float64), whole.k.T, out=_workspace("product", shape)
-        )
-        if whole.causal and n != l:
-            exact.mask(product, 0, n, whole.causal)
-        alone = len(whole.estimates) == 1  # the last pass overwrites the logits
-        logits = product if alone else _workspace("logits", shape)
-        for approximation, t in whole.estimates:
-            if t != 1.0 or not alone:
-                np.divide(product, t, out=logits)
-            shift = approximation.row_log(chosen, logits)
-            estimate = _workspace("estimate", shape)
-            approximation.block(chosen, shift=shift, logits=logits, out=estimate)
-            table = np.empty((len(index), NONPOSITIVE + 1))
-            normalise = approximation.space == "kernel" or whole.causal
-            weights = whole.v is not None
-            _row_sums(
-                logits,
-                estimate,
-                shift.astype(np.float64),
-                visible,
-                normalise,
-                whole.attention,
-                weights,
-                table,
-            )
-            output = np.zeros((len(index), 2))
-            if whole.v is not None:
-                with np.errstate(over="ignore", invalid="ignore"):
-                    square = np.square(estimate @ whole.v).sum(axis=1)
-                output[:, 0] = np.where(np.isnan(square), np.inf, square)  # inf − inf
-                output[:, 1] = np.square(logits @ whole.v).sum(axis=1)
-            found.append((table, output))
-    return found
+        queries = whole.q[chosen].astype(np.float64, copy=False)
+        for start in range(0, l, whole.tile[1]):
+            cols = slice(start, min(start + whole.tile[1], l))
+            shape = len(index), cols.stop - start
+            product = np.matmul(queries, whole.k[cols].T, out=_workspace("product", shape))
+            if whole.causal and n != l:
+                exact.mask(product, 0, n, whole.causal)
+            alone = len(whole.estimates) == 1  # the last pass overwrites the logits
+            logits = product if alone else _workspace("logits", shape)
+            for (approximation, t), found, output in zip(whole.estimates, tables, outputs):
+                if t != 1.0 or not alone:
+                    np.divide(product, t, out=logits)
+                shift = approximation.row_log(chosen, logits)
+                estimate = _workspace("estimate", shape)
+                approximation.block(chosen, cols, shift=shift, logits=logits, out=estimate)
+                table = np.empty((len(index), REVERSE + 1))
+                _row_sums(
+                    logits,
+                    estimate,
+                    shift.astype(np.float64),
+                    np.minimum(visible, shape[1]),
+                    approximation.space == "kernel" or whole.causal,
+                    whole.attention,
+                    whole.v is not None,
+                    table,
+                )
+                found.append(table)
+                if whole.v is not None:
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        square = np.square(estimate @ whole.v).sum(axis=1)
+                    output[:, 0] = np.where(np.isnan(square), np.inf, square)  # inf − inf
+                    output[:, 1] = np.square(logits @ whole.v).sum(axis=1)
+    return [(_joined(found), output) for found, output in zip(tables, outputs)]
+
+
+def _joined(tables: list[Array]) -> Array:
+    """Return the sums of rows, but for those of attention, from the sums of their tiles."""
+    if len(tables) == 1:
+        return tables[0]
+    tiles = np.stack(tables)
+    rows = np.zeros_like(tables[0])
+    for scale, total, power in ((TOP, SQUARE, 2), (SCALE, DIFFERENCE, 2), (UNIT, MASS, 1)):
+        rows[:, scale] = tiles[..., scale].max(axis=0)
+        unit = np.exp(power * (tiles[..., scale] - rows[:, scale]))
+        rows[:, total] = (tiles[..., total] * unit).sum(axis=0)
+    unit = np.exp(tiles[..., SCALE] - rows[:, SCALE])
+    rows[:, LARGEST] = (tiles[..., LARGEST] * unit).max(axis=0)
+    rows[:, NEGATIVE] = tiles[..., NEGATIVE].sum(axis=0)
+    return rows
 
 
 def compare(
@@ -313,8 +335,8 @@ def compare(
     Notes
     -----
     Cost: one product with Q Kᵀ and one with the factors, by stripes of 10.5 MB (two at a time, one
-    of each product), each on one thread. Sums over rows are made at the end and in order, whoever
-    made the rows.
+    of each product), each on one thread; where neither attention nor causal rows need a row's sum
+    first, by tiles of 4 MB. Sums over rows are made at the end and in order, whoever made the rows.
     ``spectral`` is not shared.
 
     Examples
@@ -405,7 +427,8 @@ def compare_all(
         picked = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
     estimates = tuple(zip(approximations, ts))
     whole = _Comparison(estimates, q, k, v, causal, attention, picked, rows is not None)
-    stripes = [_Stripe(part.start, part.stop) for part in exact.stripes(len(picked), l)]
+    count, height = len(picked), whole.tile[0]
+    stripes = [_Stripe(i, min(i + height, count)) for i in range(0, count, height)]
     for approximation in approximations:
         approximation.low.stored  # noqa: B018 - built here once, not by each thread
     with one_thread():  # once for all stripes: looking for libraries takes 2 ms
@@ -452,7 +475,7 @@ def _errors(
     yield "negative_fraction", float(negative)
     spread = _standard_error(column[NEGATIVE] - negative * entries, n)
     yield "negative_fraction_stderr", spread / float(entries.mean())
-    yield "nonpositive_rows", float(column[NONPOSITIVE].mean() * n)
+    yield "nonpositive_rows", float(np.mean(~(column[MASS] > 0)) * n)
     if output is not None:
         yield from _ratio("output_relative_error", output[:, 0], output[:, 1], n)
 

@@ -23,9 +23,13 @@ def stripes(n: int, l: int) -> Iterator[slice]:
     >>> list(stripes(200, 2**13))
     [slice(0, 160, None), slice(160, 200, None)]
     """
-    height = max(1, STRIPE // max(l, 1))
-    for start in range(0, n, height):
-        yield slice(start, min(start + height, n))
+    for start in range(0, n, height(l)):
+        yield slice(start, min(start + height(l), n))
+
+
+def height(l: int) -> int:
+    """Return the rows of a stripe."""
+    return max(1, STRIPE // max(l, 1))
 
 
 def logits(Q: ArrayLike, K: ArrayLike) -> Array:

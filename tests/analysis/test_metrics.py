@@ -532,11 +532,13 @@ def twin(x, e, row_log, w, normalise):
     mass = estimate.sum() if normalise or not estimate.any() else 1.0
     positive = mass > 0
     q = estimate / mass if positive else np.zeros(w)
-    row = np.zeros(12)
+    row = np.zeros(metrics.REVERSE + 1)
     row[metrics.TOP], row[metrics.SQUARE] = top, np.square(truth / math.exp(top)).sum()
     row[metrics.P2], row[metrics.F2] = (p**2).sum(), ((q - p) ** 2).sum()
     row[metrics.TV] = 0.5 * np.abs(q - p).sum() if positive else 1.0
-    row[metrics.NEGATIVE], row[metrics.NONPOSITIVE] = (e[:w] < 0).sum(), not estimate.sum() > 0
+    unit = np.abs(e[:w]).max()
+    row[metrics.UNIT] = row_log + math.log(unit) if unit else -np.finfo(float).max
+    row[metrics.MASS], row[metrics.NEGATIVE] = e[:w].sum() / (unit or 1.0), (e[:w] < 0).sum()
     both = [(a, b) for a, b in zip(p, q)]
     bad = not positive or (q < 0).any()
     row[metrics.KL] = (
@@ -564,6 +566,32 @@ ROWS = {  # logits, estimate at scale e^row_log
 }
 
 
+def test_tiles_of_a_row_join_at_their_own_scales():
+    # exact and estimate, tile by tile; the estimate at its scale
+    tiles = [
+        ([-700.0, -701.0], [0.0, 0.0], 900.0),
+        ([3.0, 2.0], [1.0, -0.5], 0.25),
+        ([500.0, 499.0], [1.0, 3.0], 1.0),
+        ([2.0, 1.0], [2.0, 0.5], -3.0),
+    ]
+
+    def sums(tile):
+        x, e, row_log = tile
+        table = np.empty((1, metrics.REVERSE + 1))
+        arrays = np.array([x]), np.array([e]), np.array([row_log]), np.array([len(x)])
+        metrics._row_sums(*arrays, True, False, False, table)
+        return table
+
+    for some in itertools.permutations(tiles, 2):
+        x = np.concatenate([t[0] for t in some])
+        level = max(t[2] for t in some if any(t[1]))
+        e = np.concatenate([np.array(t[1]) * math.exp(min(t[2] - level, 0)) for t in some])
+        found = metrics._joined([sums(t) for t in some])
+        expected = sums((x, e, level))
+        kernel = slice(metrics.P2)
+        np.testing.assert_allclose(found[:, kernel], expected[:, kernel], rtol=20 * EPS)
+
+
 @pytest.mark.kernel
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("causal", [True, False])
@@ -574,14 +602,14 @@ def test_row_sums_equal_numpy(causal, normalise):
     expected = [
         twin(logits[i], estimate[i], row_log[i], visible[i], normalise) for i in range(count)
     ]
-    table = np.full((count, 12), np.nan)
+    table = np.full((count, metrics.REVERSE + 1), np.nan)
     metrics._row_sums(logits, estimate, row_log, visible, normalise, True, True, table)
-    alone = np.full((count, 12), np.nan)
+    alone = np.full_like(table, np.nan)
     inputs = [np.array(x) for x in list(zip(*ROWS.values()))[:2]]
     metrics._row_sums(*inputs, row_log, visible, normalise, True, False, alone)
     np.testing.assert_array_equal(alone, table)
     metrics._row_sums(*inputs, row_log, visible, normalise, False, False, alone)
-    kernel = [c for c in range(12) if not metrics.P2 <= c <= metrics.REVERSE]
+    kernel = slice(metrics.P2)
     np.testing.assert_array_equal(alone[:, kernel], table[:, kernel])
     for i, name in enumerate(ROWS):
         for found, wanted in zip((table[i], logits[i], estimate[i]), expected[i]):
@@ -634,6 +662,46 @@ def test_kernel_errors_alone_are_those_of_the_whole():
     assert len(alone) == len(whole) - 4
     with pytest.raises(ValueError, match="V gives the error of attention's output"):
         compare(estimate, Q, K, V, attention=False)
+
+
+@pytest.mark.parametrize("rows", [None, 17])
+def test_kernel_errors_alone_go_by_tiles(monkeypatch, rows):
+    Q, K, _ = points(23, 19, 3)
+    Q[3] *= 40  # the logits of a row differ from tile to tile by hundreds
+    Q[4] = 0
+    specs = ("trigonometric(m=2)", "positive(m=4)", "taylor(3)", "top_k(2)", "zero()")
+    specs += ("scatterbrain(positive(m=2), sparse=sliding_window(3))", "truncated_svd(2)")
+    ts = list(np.linspace(0.5, 4, len(specs)))
+    estimates = [parse(s).approximate(Q / t**0.5, K / t**0.5, rng=2) for s, t in zip(specs, ts)]
+    given = {"Q": Q, "K": K, "temperatures": ts, "rows": rows}
+    expected = compare_all(estimates, **given)
+    calls, sums = [], metrics._row_sums
+
+    def counted(logits, *rest):
+        calls.append(logits.shape)
+        sums(logits, *rest)
+
+    monkeypatch.setattr(metrics, "_row_sums", counted)
+    monkeypatch.setattr(metrics, "TILE", (5, 4))
+    found = compare_all(estimates, **given, attention=False)
+    assert set(calls) <= set(itertools.product((5, 23 % 5, 17 % 5), (4, 19 % 4)))
+    for spec, alone, whole in zip(specs, found, expected):
+        wanted = {name: x for name, x in whole.items() if not name.startswith("attention_")}
+        # sums of 19 terms of a row in another order, of 23 rows in the same
+        assert alone == pytest.approx(wanted, rel=1e-12), spec
+    assert [x["nonpositive_rows"] for x in found][specs.index("zero()")] == 23
+    assert 0 < found[0]["nonpositive_rows"] < 23
+    assert compare_all(estimates, **given, attention=False, jobs=2) == found
+
+
+def test_softmax_rows_and_causal_rows_alone(monkeypatch):
+    Q, K, _ = points(9, 9, 2)
+    monkeypatch.setattr(metrics, "TILE", (2, 2))
+    for spec, causal in (("relu()", False), ("positive(m=4)", True), ("relu()", True)):
+        estimate = parse(spec).approximate(Q, K, rng=1)
+        whole = compare(estimate, Q, K, causal=causal)
+        alone = compare(estimate, Q, K, causal=causal, attention=False)
+        assert alone == {name: whole[name] for name in alone}
 
 
 def test_compare_all_needs_a_temperature_for_each():
