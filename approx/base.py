@@ -22,7 +22,18 @@ from scipy.sparse.linalg import LinearOperator
 
 from approx import checks, exact, memory, sampled
 from approx.checks import Array
-from approx.parts import ALL, Factors, Low, Rows, ScaledFactors, Sparse, coordinates, rescale
+from approx.parts import (
+    ALL,
+    Factors,
+    Low,
+    Rows,
+    ScaledFactors,
+    Sparse,
+    beside_ones,
+    coordinates,
+    divide_by_last,
+    rescale,
+)
 
 Rng = int | np.random.SeedSequence | np.random.Generator | None
 
@@ -334,25 +345,22 @@ class Approximation(_Operator):
         """
         n, l = self.shape
         v = checks.values(V, l, self.dtype)
-        causal = checks.flag("causal", causal)
-        augmented = np.ones((l, v.size // l + 1), self.dtype)
-        augmented[:, :-1] = v.reshape(l, -1)
-        if causal:
-            y = np.empty((n, augmented.shape[1]), self.dtype)
-            seen = self.seen()
+        shape = n, *v.shape[1:]
+        v = v.reshape(l, -1).astype(self.dtype, copy=False)
+        if checks.flag("causal", causal):
+            y = np.empty((n, v.shape[1]), self.dtype)
+            seen, augmented = self.seen(), beside_ones(v)
             for rows in exact.stripes(n, l):
                 stripe = seen.block(rows, shift=seen.row_log(rows))
                 exact.mask(stripe, rows.start, n, True, fill=0.0)
-                y[rows] = stripe @ augmented
+                divide_by_last(stripe @ augmented, out=y[rows])
         elif self.space == "attention":
-            return self._matmat(augmented[:, :-1]).reshape(n, *v.shape[1:])
+            y = self._matmat(v)
+        elif self.part is None:
+            y = self.low.attend(v)
         else:
-            y, _ = self.scaled_matmat(augmented)
-        total = y[:, -1:]
-        empty = ~(total > 0)
-        weighted = y[:, :-1] / np.where(empty, 1, total)  # in place, it would be a part of y
-        weighted[empty[:, 0]] = 0
-        return weighted.reshape(n, *v.shape[1:])
+            y = divide_by_last(self.scaled_matmat(beside_ones(v))[0])
+        return y.reshape(shape)
 
 
 class Method(ABC):

@@ -74,6 +74,28 @@ def rescale(
     return values
 
 
+def beside_ones(V: Array) -> Array:
+    """Return [V, 1]: what a matrix makes of it holds the sums of its rows in the last column."""
+    return np.hstack([V, np.ones((len(V), 1), V.dtype)])
+
+
+def divide_by_last(y: Array, out: Array | None = None) -> Array:
+    """Return the columns of y divided by its last one; rows in which that is ≤ 0 are 0.
+
+    Examples
+    --------
+    >>> divide_by_last(np.array([[3.0, 2.0], [3.0, 0.0], [3.0, -1.0]]))
+    array([[1.5],
+           [0. ],
+           [0. ]])
+    """
+    total = y[:, -1:]
+    empty = ~(total > 0)
+    out = np.divide(y[:, :-1], np.where(empty, 1, total), out=out)
+    out[empty[:, 0]] = 0
+    return out
+
+
 class Low(ABC):
     """The part of an estimate that is not sparse, as rows on demand or as factors."""
 
@@ -109,6 +131,10 @@ class Low(ABC):
     @abstractmethod
     def matmat(self, V: Array) -> tuple[Array, Array]:
         """Return (y, row_log) with low @ V = diag(e^row_log) y."""
+
+    def attend(self, V: Array) -> Array:
+        """Return D⁻¹ low V, D the sums of rows; rows whose sum is ≤ 0 give 0."""
+        return divide_by_last(self.matmat(beside_ones(V))[0])
 
     @abstractmethod
     def rmatmat(self, W: Array, row_log: Array) -> Array:

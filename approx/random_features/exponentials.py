@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from approx._exp import exp, exp_rows
 from approx._jit import kernel
 from approx.checks import Array
 from approx.distances import half_square
-from approx.parts import ALL, Factors, Low, Rows, ScaledFactors
+from approx.parts import ALL, Factors, Low, Rows, ScaledFactors, beside_ones, divide_by_last
 
 TILE = 2**17  # entries: a megabyte in float64
 
@@ -184,22 +184,41 @@ class Exponentials(Low):
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
         """Return φ(Q) (φ(K)ᵀ V), row_log."""
-        if 2 * V.shape[1] < self.omega.shape[1]:
+        if self._is_narrow(V):
             return self.stored.matmat(V)
-        dtype = np.result_type(self.dtype, V)
-        total, key_log = np.zeros((self.rank, V.shape[1]), dtype), -np.inf
+        n, dtype = self.shape[0], np.result_type(self.dtype, V)
+        y, row_log = np.empty((n, V.shape[1]), dtype), np.empty(n, dtype)
+        for rows, tile, log in self._products(V):
+            y[rows], row_log[rows] = tile, log
+        return y, row_log
+
+    def attend(self, V: Array) -> Array:
+        """Return D⁻¹ φ(Q) (φ(K)ᵀ V), each tile of rows divided while it is in the cache."""
+        if self._is_narrow(V):
+            return self.stored.attend(V)
+        y = np.empty((self.shape[0], V.shape[1]), self.dtype)
+        for rows, tile, _ in self._products(V, beside_ones):
+            divide_by_last(tile, out=y[rows])
+        return y
+
+    def _is_narrow(self, V: Array) -> bool:
+        return bool(2 * V.shape[1] < self.omega.shape[1])
+
+    def _products(
+        self, V: Array, prepared: Callable[[Array], Array] = np.asarray
+    ) -> Iterator[tuple[slice, Array, Array]]:
+        # Rows, their product with V (each tile of it prepared), and the log of its scale.
+        total: Any = 0.0
+        key_log = -np.inf
         for rows, log, top, rest in self._logs(self.keys):
             largest = max(key_log, float((top + rest).max()))
-            total *= dtype.type(np.exp(key_log - largest))
             exp_rows(log, np.maximum(self.dtype.type(largest) - rest, top))
-            total += log.T @ V[rows]
+            total = total * self.dtype.type(np.exp(key_log - largest))
+            total += prepared(V[rows]).T @ log  # BLAS prefers the odd side to be the short one
             key_log = largest
-        y, row_log = np.empty((self.shape[0], V.shape[1]), dtype), np.empty(self.shape[0], dtype)
         for rows, log, top, rest in self._logs(self.queries):
             exp_rows(log, top)
-            np.matmul(log, total, out=y[rows])
-            row_log[rows] = top + rest + key_log
-        return y, row_log
+            yield rows, log @ total.T, top + rest + key_log
 
     def rmatmat(self, W: Array, row_log: Array) -> Array:
         """Return (diag(e^−row_log) low)ᵀ W."""

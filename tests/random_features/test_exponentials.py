@@ -59,12 +59,14 @@ def test_a_streamed_product_is_that_of_the_stored_factors(monkeypatch, family, s
     largest = max(np.square(x).sum(axis=1).max() for x in (Q, K))
     tolerance = (40 + 8 * largest) * np.finfo(dtype).eps
     np.testing.assert_allclose(y * np.exp(row_log - stored_log)[:, None], stored, rtol=tolerance)
+    np.testing.assert_allclose(low.attend(V), low.stored.attend(V), rtol=2 * tolerance)
 
 
 def test_a_wide_product_stores_nothing():
     Q, K = points(9, 9, 4)
     low = parse("positive(m=8)").approximate(Q, K, rng=0).low
     low.matmat(np.ones((9, 2)))
+    low.attend(np.ones((9, 2)))
     assert "stored" not in vars(low)
     low.matmat(np.ones((9, 1)))  # narrow ones, as of Krylov methods, come again and again
     assert "stored" in vars(low)
