@@ -45,27 +45,36 @@ def layout(d: int, degree: int) -> tuple[Array, Array]:
 
 
 @kernel
-def _features(X: Any, begin: Any, tails: Any, weight: Any, scale: Any, out: Any) -> None:
-    # A row is weighed while it is in the cache; slices tell the compiler that nothing overlaps.
+def _features(X: Any, begin: Any, tails: Any, multinomial: Any, scale: Any, out: Any) -> None:
+    # A feature is x_i times one of the degree below, as are their weights: |weighted| ≤ 1. Those of
+    # the last degree, most of all, are written once. Slices tell the compiler what overlaps.
+    last = tails.shape[0] - 1
+    ratio = np.empty(out.shape[1], out.dtype)
+    for k in range(1, last + 1):
+        position = begin[k]
+        for i in range(X.shape[1]):
+            for t in range(tails[k, i], begin[k]):
+                ratio[position] = np.sqrt(multinomial[position] / multinomial[t])
+                position += 1
     for row in range(X.shape[0]):
         x = X[row]
         y = out[row]
         y[0] = 1.0
-        for k in range(1, tails.shape[0]):
+        for k in range(1, last + 1):
             position = begin[k]
             for i in range(x.size):
                 tail = y[tails[k, i] : begin[k]]
                 product = y[position : position + tail.size]
-                c = x[i]
+                r = ratio[position : position + tail.size]
+                c = x[i] * scale[row, k] if k == last else x[i]
                 for t in range(tail.size):
-                    product[t] = c * tail[t]
+                    product[t] = c * r[t] * tail[t]
                 position += tail.size
-        for k in range(tails.shape[0]):
+        for k in range(max(last, 1)):
             block = y[begin[k] : begin[k + 1]]
-            w = weight[begin[k] : begin[k + 1]]
             c = scale[row, k]
             for p in range(block.size):
-                block[p] *= c * w[p]
+                block[p] *= c
 
 
 @kernel
@@ -144,8 +153,8 @@ def features(
         raise ValueError(
             f"out must be C-contiguous, {shape} of {X.dtype}, got {out.shape} of {out.dtype}"
         )
-    weight = np.sqrt(multinomial).astype(X.dtype)
-    _features(np.ascontiguousarray(unit), begin, tails, weight, scale.astype(X.dtype), out)
+    scale = scale.astype(X.dtype)
+    _features(np.ascontiguousarray(unit), begin, tails, multinomial, scale, out)
     return out
 
 

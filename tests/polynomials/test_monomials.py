@@ -107,6 +107,17 @@ def test_multinomials_stay_finite_beyond_the_range_of_factorials():
     np.testing.assert_allclose(last, binomials, rtol=600 * EPS)
 
 
+def test_weights_beyond_float32_leave_no_feature_nan():
+    degree = 300  # √C(300, 150) = 3e44
+    X = np.array([[1.5, 1.5], [0.1, -2.0]])
+    log_lengths = 0.5 * np.log(np.square(X).sum(axis=1))
+    given = monomials.multinomials(2, degree), np.zeros(degree + 1), degree * log_lengths
+    found, true = (monomials.features(x, *given) for x in (X.astype(np.float32), X))
+    # products of some 4·300 rounded factors; the features of the last degree are a unit vector
+    np.testing.assert_allclose(np.linalg.norm(true[:, -degree - 1 :], axis=1), 1, rtol=1e-12)
+    np.testing.assert_allclose(found, true, rtol=1200 * np.finfo(np.float32).eps, atol=1e-30)
+
+
 # Dense tensor = compact monomials = scalar polynomial
 
 
