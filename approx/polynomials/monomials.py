@@ -28,6 +28,9 @@ def width(d: int, degree: int) -> int:
     return math.comb(d + degree, degree)
 
 
+ROWS = 8  # of which one ratio is read once
+
+
 @functools.lru_cache(64)
 def layout(d: int, degree: int) -> tuple[Array, Array]:
     """Return where degrees begin, (degree + 2,), and where tails do, (degree + 1, d).
@@ -46,8 +49,8 @@ def layout(d: int, degree: int) -> tuple[Array, Array]:
 
 @kernel
 def _features(X: Any, begin: Any, tails: Any, multinomial: Any, scale: Any, out: Any) -> None:
-    # A feature is x_i times one of the degree below, as are their weights: |weighted| ≤ 1. Those of
-    # the last degree, most of all, are written once. Slices tell the compiler what overlaps.
+    # A feature is x_i times one of the degree below, and so is its weight: |weighted| ≤ 1. Those of
+    # the last degree, which are most, are written once. Slices tell the compiler what overlaps.
     last = tails.shape[0] - 1
     ratio = np.empty(out.shape[1], out.dtype)
     for k in range(1, last + 1):
@@ -56,25 +59,27 @@ def _features(X: Any, begin: Any, tails: Any, multinomial: Any, scale: Any, out:
             for t in range(tails[k, i], begin[k]):
                 ratio[position] = np.sqrt(multinomial[position] / multinomial[t])
                 position += 1
-    for row in range(X.shape[0]):
-        x = X[row]
-        y = out[row]
-        y[0] = 1.0
+    for start in range(0, X.shape[0], ROWS):
+        stop = min(start + ROWS, X.shape[0])
+        out[start:stop, 0] = 1.0
         for k in range(1, last + 1):
             position = begin[k]
-            for i in range(x.size):
-                tail = y[tails[k, i] : begin[k]]
-                product = y[position : position + tail.size]
-                r = ratio[position : position + tail.size]
-                c = x[i] * scale[row, k] if k == last else x[i]
-                for t in range(tail.size):
-                    product[t] = c * r[t] * tail[t]
-                position += tail.size
-        for k in range(max(last, 1)):
-            block = y[begin[k] : begin[k + 1]]
-            c = scale[row, k]
-            for p in range(block.size):
-                block[p] *= c
+            for i in range(X.shape[1]):
+                size = begin[k] - tails[k, i]
+                r = ratio[position : position + size]
+                for row in range(start, stop):
+                    tail = out[row, tails[k, i] : begin[k]]
+                    product = out[row, position : position + size]
+                    c = X[row, i] * scale[row, k] if k == last else X[row, i]
+                    for t in range(size):
+                        product[t] = c * r[t] * tail[t]
+                position += size
+        for row in range(start, stop):
+            for k in range(max(last, 1)):
+                block = out[row, begin[k] : begin[k + 1]]
+                c = scale[row, k]
+                for p in range(block.size):
+                    block[p] *= c
 
 
 @kernel

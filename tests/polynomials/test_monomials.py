@@ -75,11 +75,12 @@ def test_order_width_and_weights(d, degree):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(("d", "degree"), [(1, 6), (3, 4), (5, 2), (4, 0)])
 def test_features_are_weighted_monomials(dtype, d, degree):
-    X = points(0, 6, d).astype(dtype)
+    n = monomials.ROWS + 3  # a block of rows, and a short one
+    X = points(0, n, d).astype(dtype)
     X[2] = 0
     sets = index_sets(d, degree)
     log_weights = np.log(np.arange(1.0, degree + 2))
-    row_log = np.linspace(-1, 1, 6)
+    row_log = np.linspace(-1, 1, n)
     got = monomials.features(X, monomials.multinomials(d, degree), log_weights, row_log)
     assert got.dtype == dtype
     for x, row, log in zip(X.astype(float), got, row_log):
