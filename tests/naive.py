@@ -142,3 +142,11 @@ def ratios(method, Q, K, rngs):
     """estimate/exact of every draw, (draws, n, l), by the definition."""
     truth = kernel(*(np.asarray(x, np.float64) for x in (Q, K)))
     return np.array([method.approximate(Q, K, rng=rng).to_dense() / truth for rng in rngs])
+
+
+def two_pass(x):
+    """Return mean, unbiased variance, and the standard error of the latter, by definition."""
+    count, mean, variance = len(x), x.mean(axis=0), x.var(axis=0, ddof=1)
+    fourth = ((x - mean) ** 4).mean(axis=0)
+    error = np.sqrt(np.maximum(fourth - variance**2 * (count - 3) / (count - 1), 0) / count)
+    return mean, variance, error

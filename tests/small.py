@@ -1,5 +1,7 @@
 """Small examples of every method, the strategy of their inputs, the error bound of their sums."""
 
+import math
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -94,6 +96,16 @@ def problems(draw, least=1, square=False, dtypes=(np.float64, np.float32)):
     dtype = draw(st.sampled_from(dtypes))
     x = np.random.default_rng(seed).uniform(-1, 1, (n + 2 * l, 4)).astype(dtype)
     return x[:n, :d].copy(), x[n : n + l, :d].copy(), x[n + l :, :2].copy(), seed
+
+
+def points(d):
+    """Return x = ½u for four directions u: every |q ± k| ≤ 1, with 0 and 1 among them."""
+    u = np.zeros((4, d))
+    u[0, 0] = 1.0
+    u[1], u[2] = 1 / math.sqrt(d), -1 / math.sqrt(d)
+    u[3] = np.random.default_rng(0).standard_normal(d)
+    u[3] /= np.linalg.norm(u[3])
+    return u / 2
 
 
 def made(name, Q, K, seed=0):

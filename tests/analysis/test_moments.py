@@ -8,11 +8,10 @@ from typing import ClassVar
 import naive
 import numpy as np
 import pytest
+from small import points
 
-from analysis import draws as together
-from analysis import moments
 from analysis.moments import _update, monte_carlo
-from approx import METHODS, Approximation, Moments, exact, memory, parse
+from approx import METHODS, Approximation, Moments, exact, parse
 from approx.base import Method, generator
 from approx.distances import squared_distances
 from approx.parts import Support
@@ -25,7 +24,6 @@ from approx.scatterbrain import Scatterbrain
 from approx.sparse.support import SupportMethod
 
 EPS = np.finfo(float).eps
-EPS32 = float(np.finfo(np.float32).eps)
 DRAWS, M = 1000, 128
 BOUND = 5.0  # |z|: two-sided 6·10⁻⁷ for one entry, if it is normal
 
@@ -73,16 +71,6 @@ def test_fourth_moments_by_quadrature(size):
 
 
 # The check
-
-
-def points(d):
-    """Return x = ½u for four directions u: every |q ± k| ≤ 1, with 0 and 1 among them."""
-    u = np.zeros((4, d))
-    u[0, 0] = 1.0
-    u[1], u[2] = 1 / math.sqrt(d), -1 / math.sqrt(d)
-    u[3] = np.random.default_rng(0).standard_normal(d)
-    u[3] /= np.linalg.norm(u[3])
-    return u / 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -445,19 +433,11 @@ class Recorded(Method):
         return Approximation.from_factors(np.eye(len(Q)), (ratio * exact.kernel(Q, K)).T)
 
 
-def two_pass(x):
-    """Return mean, unbiased variance, and the standard error of the latter, by definition."""
-    count, mean, variance = len(x), x.mean(axis=0), x.var(axis=0, ddof=1)
-    fourth = ((x - mean) ** 4).mean(axis=0)
-    error = np.sqrt(np.maximum(fourth - variance**2 * (count - 3) / (count - 1), 0) / count)
-    return mean, variance, error
-
-
 @pytest.mark.parametrize("draws", [2, 3, 5, 1000])
 def test_updates_equal_two_passes(draws):
     method = Recorded()
     found = monte_carlo(method, [[0.1], [2.0]], [[0.5], [1.0], [-1.0]], draws=draws, rng=0)
-    mean, variance, error = two_pass(np.array(method.sink))
+    mean, variance, error = naive.two_pass(np.array(method.sink))
     # a thousand updates of numbers of order 1: each a few eps; the root of m₄ halves the relative
     # error unless it vanishes, as for two draws
     np.testing.assert_allclose(found.mean, mean, rtol=1e3 * EPS)
@@ -475,7 +455,7 @@ def test_updates_equal_two_passes_where_variance_is_large():
     children = np.random.default_rng(3).spawn(50)
     ratios = [method.approximate(X, X, rng=child).to_dense() / kernel for child in children]
     for one, other in zip(
-        (found.mean, found.variance, found.variance_stderr), two_pass(np.array(ratios))
+        (found.mean, found.variance, found.variance_stderr), naive.two_pass(np.array(ratios))
     ):
         np.testing.assert_allclose(one, other, rtol=1e5 * EPS)
 
@@ -497,181 +477,13 @@ def test_fourth_powers_of_large_ratios_stay_finite(space):
         x, truth = x / x.sum(axis=2, keepdims=True), exact.softmax(q, K)
     unit = np.abs(x).max(axis=0)
     for one, other, power in zip(
-        (*found[:2], found.variance_stderr), two_pass(x / unit), (1, 2, 2)
+        (*found[:2], found.variance_stderr), naive.two_pass(x / unit), (1, 2, 2)
     ):
         with np.errstate(over="ignore"):
             expected = other * (unit / truth) ** power
         # exponents up to 200 are rounded, and doubled
         np.testing.assert_allclose(one, expected, rtol=1e6 * EPS)
         assert np.isfinite(one).all()
-
-
-# Many draws at once: the same draws
-
-BLOCKS = {
-    "positive": "positive(m=3)",
-    "one draw a block": "positive(m=5000)",
-    "blocks of frequencies": "positive(m=6, projection='orthogonal')",
-    "pairs of both signs": "hyperbolic(m=6)",
-    "a tilt": "generalized_exponential(m=4)",
-    "a shift": "shifted_positive(m=4, a=None)",
-    "a tilt for every direction": "dense_exponential(m=4)",
-    "waves": "trigonometric(m=6)",
-    "tilted waves": "generalized_trigonometric(m=6)",
-    "a support": "scatterbrain(low_rank=positive(m=4), sparse=top_k(k=2))",
-    "waves beside a support": "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(1))",
-}
-LADDER = (0.5, 1.0, 3.0)
-
-
-def block_score(spec, dtype=np.float64, size=0.7):
-    """Return the largest difference of blocks from their slow twin, over what rounding allows.
-
-    Exponents of some 10 round by 10 eps, the tilt's levels by a few more, products of 5000 terms
-    by some 70 more; a variance has twice that.
-    """
-    rng = np.random.default_rng(2)
-    Q, K = (size * rng.standard_normal((n, 3)).astype(dtype) for n in (23, 29))  # 667 pairs
-    method, draws = parse(spec), 7
-    found = monte_carlo(method, Q, K, draws=draws, rng=5, temperatures=LADDER)
-    worst = 0.0
-    for t, one in zip(LADDER, found):
-        q, k = ((x / np.sqrt(t)).astype(dtype) for x in (Q, K))
-        ratios = naive.ratios(method, q, k, np.random.default_rng(5).spawn(draws))
-        mean, variance, _ = two_pass(ratios)
-        scale = np.abs(ratios).max(axis=0)
-        worst = max(worst, float((np.abs(one.mean - mean) / scale).max()))
-        worst = max(worst, float((np.abs(one.variance - variance) / scale**2).max()))
-    return worst / (300 * np.finfo(dtype).eps)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_blocks_equal_the_factors_of_every_draw(kind, dtype):
-    assert together.family(parse(BLOCKS[kind])) is not None
-    assert block_score(BLOCKS[kind], dtype) <= 1
-
-
-BLOCK_MUTANTS = {
-    "|u|² for |u|²/2": ("positive", together, "squared_distances", lambda f, *given: 2 * f(*given)),
-    "ω twice, for ±ω": (
-        "pairs of both signs",
-        together._Side,
-        "values",
-        lambda f, self, G, sign, out: f(self, G, 0, out),
-    ),
-    "|ω·x| for ω·x": (
-        "waves",
-        together._Side,
-        "values",
-        lambda f, self, G, sign, out: f(self, abs(G), sign, out),
-    ),
-    "no weights": (
-        "tilted waves",
-        together._Side,
-        "__init__",
-        lambda f, self, scale, level, *rest: f(self, scale, 0 * level, *rest),
-    ),
-    "one temperature for all": (
-        "positive",
-        together._Side,
-        "__init__",
-        lambda f, self, scale, *rest: f(self, 1.0, *rest),
-    ),
-}
-
-
-@pytest.mark.parametrize("bug", BLOCK_MUTANTS)
-def test_a_bug_planted_in_a_block_is_noticed(monkeypatch, killed, bug):
-    kind, owner, name, change = BLOCK_MUTANTS[bug]
-    changed(monkeypatch, owner, name, change)
-    assert block_score(BLOCKS[kind]) < 1  # the first draw differs from that of approximate
-    monkeypatch.setattr(moments, "_alike", lambda *_: True)
-    found = block_score(BLOCKS[kind])
-    assert found > 1
-    killed(f"{bug}, in a block of draws", BOUND * found)
-
-
-def test_a_support_of_another_stream_is_noticed_in_a_block(monkeypatch):
-    monkeypatch.setattr(together.Draws, "_own", lambda self, rng: rng)
-    assert block_score(BLOCKS["a support"]) < 1
-    monkeypatch.setattr(moments, "_alike", lambda *_: True)
-    assert block_score(BLOCKS["a support"]) > 1
-
-
-def test_a_method_that_builds_its_own_features_is_not_taken_for_its_parent():
-    class Doubled(Positive):
-        def approximate(self, Q, K, *, rng=None):
-            left, right = super().approximate(Q, K, rng=rng).factors()
-            return Approximation.from_factors(2 * left, right)
-
-    class Weighted(Positive):
-        def frequencies(self, Q, K, rng):
-            omega, half = super().frequencies(Q, K, rng)
-            return omega, half + 1
-
-    class Off(Scatterbrain):
-        def approximate(self, Q, K, *, rng=None):
-            return self.low_rank.approximate(Q, K, rng=rng)
-
-    for method in (Doubled(m=2), Weighted(m=2), Off(), parse("scatterbrain(sparse=lsh())")):
-        assert together.family(method) is None
-    X = points(2)
-    twice = monte_carlo(Doubled(m=2), X, X, draws=5, rng=0).mean
-    once = monte_carlo(Positive(m=2), X, X, draws=5, rng=0).mean
-    np.testing.assert_allclose(twice, 2 * once, rtol=100 * EPS)
-
-
-@pytest.mark.parametrize(
-    ("spec", "sign"),
-    [("positive(m=5)", 1), ("hyperbolic(m=6)", 1), ("trigonometric(m=6)", -1)],
-)
-def test_a_pair_is_the_query_0_and_the_key_that_counts(spec, sign):
-    method, Q, K = parse(spec), points(6), points(6)[[2, 0, 3, 1]]
-    u = Q + K if sign > 0 else K - Q
-    found = monte_carlo(method, np.zeros((1, Q.shape[1])), u, draws=7, rng=0)
-    pairs = monte_carlo(method, Q, K, draws=7, rng=0)
-    for name in ("mean", "variance", "z"):
-        one, every = getattr(found, name)[0], getattr(pairs, name)
-        np.testing.assert_allclose(one, np.diag(every), rtol=1e-10)
-        assert np.abs(one - every[0]).max() > 1e-3  # other pairs are others
-
-
-@pytest.mark.parametrize(("dtype", "length"), [(np.float32, 30.0), (np.float64, 300.0)])
-def test_what_a_block_cannot_represent_is_left_to_the_factors(dtype, length):
-    """Exponents beyond 40 and 300 for some draws only: |q| of 30 and 300 at one ω ~ N(0, 1)."""
-    q, k = np.array([[length]], dtype), np.array([[-length]], dtype)
-    method = Positive(m=1)
-    block = together.Draws(method, [together.Point(q, k, 1.0, np.zeros((1, 1)))])
-    streams = [np.random.default_rng(0).spawn(20) for _ in range(2)]
-    alone = [block.ratios([rng])[0] for rng in streams[0]]
-    assert 0 < sum(x is None for x in alone) < 20
-    assert block.ratios(streams[1]) == [None]
-    found = monte_carlo(method, q, k, draws=20, rng=0)
-    # u = 0: estimate and exact are e^{−length²}, whose exponent rounds
-    assert found.mean[0, 0] == pytest.approx(1, rel=2 * length**2 * float(np.finfo(dtype).eps))
-
-
-@pytest.mark.parametrize("spec", ["positive(m=4)", "random_maclaurin(m=4)", "taylor(2)"])
-@pytest.mark.parametrize("space", ["kernel", "attention"])
-def test_temperatures_share_draws(spec, space):
-    X, method = points(2), parse(spec)
-    found = monte_carlo(method, X, X, draws=4, rng=1, space=space, temperatures=LADDER)
-    for t, one in zip(LADDER, found):
-        x = X / math.sqrt(t)
-        alone = monte_carlo(method, x, x, draws=4, rng=1, space=space)
-        # exponents of order 1, rounded a few times, with ω·u/√t for ω·(u/√t)
-        np.testing.assert_allclose(one.mean, alone.mean, rtol=1e3 * EPS)
-        np.testing.assert_allclose(one.variance, alone.variance, rtol=1e5 * EPS, atol=1e3 * EPS)
-    assert monte_carlo(method, X, X, draws=4, rng=1, temperatures=[]) == []
-
-
-@pytest.mark.kernel
-def test_exponentials_of_products():
-    rng = np.random.default_rng(0)
-    G, level, out = rng.standard_normal((3, 4)), rng.standard_normal(3), np.empty((3, 4))
-    together._exponentials(G, -0.5, level, out)
-    np.testing.assert_allclose(out, np.exp(level[:, None] - 0.5 * G), rtol=20 * EPS)
 
 
 @pytest.mark.kernel
@@ -823,15 +635,3 @@ def test_what_does_not_fit_is_refused(change, message):
     arguments = {"method": Positive(m=2), "Q": points(2), "K": points(2), "draws": 2, "rng": 0}
     with pytest.raises(ValueError, match=message):
         monte_carlo(**arguments | change)
-
-
-def test_what_temperatures_hold_together_is_looked_at_before_it_is_allocated():
-    Q, K = np.random.default_rng(0).standard_normal((64, 4)), np.zeros((8, 4))
-    method, ladder = Positive(m=64), np.linspace(1, 2, 16)
-    memory.set_limit(2_000_000)  # factors of queries: 8 draws of 64 frequencies, 16 temperatures
-    monte_carlo(method, Q, K, draws=2, rng=0, temperatures=ladder[:1])
-    with pytest.raises(memory.ResourceLimitError, match=r"lower m, n or the temperatures"):
-        monte_carlo(method, Q, K, draws=2, rng=0, temperatures=ladder)
-    memory.set_limit(300_000)
-    with pytest.raises(memory.ResourceLimitError, match=r"lower n, l or the temperatures"):
-        monte_carlo(method, Q, K, draws=2, rng=0, temperatures=ladder)
