@@ -245,6 +245,21 @@ def test_nothing_but_names_stays_english(chinese):
     assert english(prose) == {"abstract", "sigmoid"}
 
 
+def test_chinese_is_emphasised_by_weight(chinese):
+    """No Chinese font is slanted: typst leaves such emphasis out, browsers bend the characters."""
+
+    def slanted(text):
+        return re.findall(r"\*[^*\n]+\*", re.sub(r"\$[^$]*\$|\\\*|\*\*", "", text))
+
+    def chinese_among(texts):
+        return [x for x in texts if re.search("[一-鿿]", x)]
+
+    said = polib.pofile(str(resources.files("figures") / "locale" / "zh_CN.po"))
+    assert "*Scatterbrain*" in slanted(chinese)
+    assert chinese_among(slanted(chinese) + [x for e in said for x in slanted(e.msgstr)]) == []
+    assert chinese_among(slanted("它*确实*是 **低秩**加*sparse*")) == ["*确实*"]
+
+
 def test_every_claim_has_its_translation_with_the_same_numbers(found):
     ledger, folder = found["claims"], resources.files("figures").joinpath("locale")
     entries = polib.pofile(folder.joinpath("zh_CN.claims.po").read_text("utf-8"))
