@@ -97,6 +97,7 @@ def facts(x: Inputs) -> dict[str, str]:
         tr("input"): x.name,
         tr("layer.head"): "–" if x.layer < 0 else f"{x.layer}.{x.head}",
         "n": str(x.n),
+        "l": str(x.l),
         "d": str(x.d),
         tr("logits"): f"{found['logit_min']:.1f} … {found['logit_max']:.1f}".replace("-", "−"),
         tr("std"): f"{found['logit_std']:.2f}",

@@ -207,6 +207,14 @@ def test_every_reference_is_cited_and_every_citation_has_one():
     assert set(cited) == set(REFERENCES)
 
 
+def test_queries_and_keys_of_an_input_are_counted(small):
+    x = dataclasses.replace(small.inputs[0], k=small.inputs[0].k[:30], v=small.inputs[0].v[:30])
+    for language in ("en", "zh"):
+        with speaking(language):
+            facts = tables.facts(x)
+        assert (facts["n"], facts["l"], facts["d"]) == ("40", "30", "8")
+
+
 # In Chinese
 
 
