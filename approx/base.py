@@ -280,7 +280,14 @@ class Approximation(_Operator):
 
         Where S replaces, the low-rank part on the support is taken out by subtraction; rows in
         which that would lose a third of the digits are summed from their entries instead.
+
+        Raises
+        ------
+        ValueError
+            V has another shape. Its entries are not looked at: ``@`` and `attend` have done that.
         """
+        if np.ndim(V) != 2 or len(V) != self.shape[1]:
+            raise ValueError(f"V must be ({self.shape[1]}, c), got shape {np.shape(V)}")
         if self.part is None:
             return self.low.matmat(V)
         row_log = self.row_log()

@@ -382,6 +382,14 @@ def test_values_of_any_layout(name):
         np.testing.assert_array_equal(A.attend(layout(V)), want)
 
 
+@every_method
+@pytest.mark.parametrize("shape", [(4,), (5, 2), (4, 1, 1)])
+def test_values_of_another_shape(name, shape):
+    A = approximate(*points(), name)
+    with pytest.raises(ValueError, match=r"^V must be \(4, c\), got shape \("):
+        A.scaled_matmat(np.ones(shape))
+
+
 def digest(*arrays):
     return hashlib.sha256(b"".join(x.tobytes() for x in arrays)).hexdigest()
 
