@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from analysis.files import one_line
+
 HOLDS, CONDITION, CORRECTED, FAILS = "holds", "holds with a condition", "corrected", "fails"
 Z = 5.0  # standard errors that a sample may be off
 TIGHT = 1e-12  # relative difference of two ways to compute a small array: some 10⁴ roundings
@@ -185,14 +187,19 @@ class Entry:
     check: Callable[[], Iterator[Check]]
 
     def judge(self) -> Claim:
-        """Return the claim with its evidence.
+        """Return the claim with its evidence; what it raises is evidence against it.
 
         Raises
         ------
         ValueError
             Two checks of one name.
         """
-        checks = list(self.check())
+        checks: list[Check] = []
+        try:
+            checks.extend(self.check())
+        except Exception as error:  # whatever it is, the other claims have their say
+            what = one_line(f"{type(error).__name__}: {error}")
+            checks.append(Check(what, "no error", math.nan, False))
         expected = {check.what: check.expected for check in checks}
         if len(expected) < len(checks):
             raise ValueError(f"{self.id}: two checks have one name")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from analysis import claims, dependent_supports, describe, inputs, moments, operations, positions
-from analysis.claims import evidence
+from analysis.claims import evidence, ledger
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, verdict
 from analysis.positions import Head
 from approx import attention, flash
@@ -173,6 +173,25 @@ def test_a_claim_that_fails_is_exit_status_1(capsys, monkeypatch):
     assert "1 claim: 1 fails" in capsys.readouterr().out
     assert main(["claims", "FL-99"]) == 1
     assert "unknown claim 'FL-99'" in capsys.readouterr().err
+
+
+def test_a_check_that_raises_is_a_failure_of_its_own(capsys, monkeypatch):
+    def checks():
+        yield evidence.equal("what went before", 1, sum([1]))
+        raise FloatingPointError("overflow\nin exp")
+
+    broken = evidence.claim("FL-4", "A gated unit.", "nowhere")(checks)
+    monkeypatch.setattr(ledger.flash, "broken", broken, raising=False)
+    assert main(["claims", "--json", "FL-4", "FL-7"]) == 1
+    seen = capsys.readouterr()
+    one, other = json.loads(seen.out)
+    assert (one["verdict"], other["verdict"]) == (FAILS, CONDITION)
+    error = "FloatingPointError: overflow in exp"
+    assert one["expected"] == {"what went before": "1", error: "no error"}
+    assert one["observed"] == {"what went before": 1, error: "nan"}
+    assert seen.err == ""
+    assert main(["claims", "FL-4"]) == 1
+    assert "FloatingPointError:" in capsys.readouterr().out
 
 
 # Planted bugs
