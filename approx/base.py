@@ -526,7 +526,11 @@ class Method(ABC):
         return checks.queries_keys(Q, K)
 
     def __str__(self) -> str:
-        """Write the spec that `approx.parse` reads, defaults left out."""
+        """Write the spec that `approx.parse` reads, defaults left out.
+
+        Arrays, and with them given frequencies, have a digest in their place: a label, the same
+        for the same numbers, from which no method is read.
+        """
         given = [
             f"{f.name}={_spec(getattr(self, f.name))}"
             for f in dataclasses.fields(self)  # type: ignore[arg-type]

@@ -130,7 +130,8 @@ def parse(spec: str) -> Method:
     Parameters
     ----------
     spec : str
-        ``"positive(m=128)"``; a bare name is a template.
+        ``"positive(m=128)"``; a bare name is a template. What ``str(method)`` writes, unless the
+        method holds arrays, as `projections.Fixed` does.
 
     Raises
     ------
