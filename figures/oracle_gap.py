@@ -20,13 +20,13 @@ from approx.low_rank.godec import godec
 from approx.low_rank.robust_pca import RobustPCA
 from approx.low_rank.subspace import leading
 from figures import style
+from figures.entropy import ERROR, medians
 from figures.language import mark, tr
 from figures.profile import Profile, Row, first
 
 TITLE = "Scatterbrain, Robust PCA and the split at equal budget"
 COLUMNS = (*sweep.COLUMNS, "entropy")
 COUNT, D, SHARE, DELTA = 256, 64, 8, 0.3
-ERROR = "attention_relative_frobenius"
 GRIDS = {
     "quick": (0.5, 0.95),
     "default": (0.2, 0.5, 0.7, 0.85, 0.93, 0.97, 0.99, 0.997),
@@ -158,19 +158,9 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def gaps(table: pd.DataFrame) -> pd.DataFrame:
-    """Return median errors by (input, entropy), a column a family of methods."""
-    part = table[(table.metric == ERROR) & (table.method != PURSUIT)]
-    family = part.method.str.split("(").str[0]
-    family = family.mask(part.method.str.startswith("godec(rank=0"), "largest")
-    family = family.mask(part.method == CUT, "cut")
-    keys = ["input", "entropy", "family"]
-    return part.assign(family=family).groupby(keys, sort=False).value.median().unstack()
-
-
 def caption(table: pd.DataFrame) -> str:
     """Return what the figure shows, with the numbers of its table."""
-    wide = gaps(table)
+    wide = medians(table)
     scatter = (wide["scatterbrain"] / wide["godec"]).groupby("input", sort=False)
     times = tr(", ").join(
         tr(
@@ -181,7 +171,7 @@ def caption(table: pd.DataFrame) -> str:
         )
         for name, least, middle in zip(scatter.min().index, scatter.min(), scatter.median())
     )
-    ratio = wide["cut"] / wide["godec"]
+    ratio = wide[CUT] / wide["godec"]
     pursuit = table[table.method == PURSUIT].groupby("metric").value
     low, high = pursuit.min(), pursuit.max()
     own = table[(table.method == PURSUIT) & (table.metric == "share")].value
