@@ -61,11 +61,7 @@ class Chebyshev(IntervalMethod):
     kind: str = "truncation"
 
     def __post_init__(self) -> None:
-        if self.degree is not None:
-            object.__setattr__(self, "degree", checks.integer("degree", self.degree, least=0))
-        if self.bound is not None:
-            bound = checks.positive("bound", self.bound, most=checks.MOST_LOGIT)
-            object.__setattr__(self, "bound", bound)
+        super().__post_init__()
         checks.one_of("kind", self.kind, ("truncation", "interpolation"))
 
     def polynomial(self, bound: float) -> Polynomial:

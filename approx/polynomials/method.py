@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import exact, memory
+from approx import checks, exact, memory
 from approx.base import Approximation, Method, Rng
 from approx.checks import Array
 from approx.polynomials.elementwise import Elementwise
@@ -63,6 +63,13 @@ class IntervalMethod(PolynomialMethod):
 
     degree: int | None
     bound: float | None
+
+    def __post_init__(self) -> None:
+        if self.degree is not None:
+            object.__setattr__(self, "degree", checks.integer("degree", self.degree, least=0))
+        if self.bound is not None:
+            bound = checks.positive("bound", self.bound, most=checks.MOST_LOGIT)
+            object.__setattr__(self, "bound", bound)
 
     def fitted(self, Q: Array, K: Array) -> Polynomial:
         """Return the polynomial for B = ``bound``, or the largest |q·k|."""
