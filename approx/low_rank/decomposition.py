@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
@@ -96,6 +97,16 @@ def normalised(D: Matrix) -> tuple[Matrix, int]:
     """
     exponent = math.frexp(float(np.abs(D).max(initial=0.0)))[1]
     return np.ldexp(D, -exponent), exponent
+
+
+def at_unit_scale(D: Matrix, solve: Callable[[Matrix], Decomposition]) -> Decomposition:
+    """Return the decomposition of D from that of `normalised` D, or its transpose, with n ≥ l."""
+    if not D.any():
+        return zeros(D.shape, 0.0)
+    scaled, exponent = normalised(D)
+    if D.shape[0] < D.shape[1]:
+        return solve(np.ascontiguousarray(scaled.T)).transposed().rescaled(exponent)
+    return solve(scaled).rescaled(exponent)
 
 
 def sparse_entries(values: Matrix, places: Indices, shape: tuple[int, ...]) -> Sparse:

@@ -18,6 +18,7 @@ from approx.low_rank.decomposition import (
     Decomposition,
     Matrix,
     Sparse,
+    at_unit_scale,
     dense_matrix,
     normalised,
     sparse_entries,
@@ -235,14 +236,9 @@ def inexact_alm(
         gap_tolerance = checks.number("gap_tolerance", gap_tolerance, "> 0")
         if gap_tolerance <= 0:
             raise ValueError(f"gap_tolerance must be > 0, got {gap_tolerance!r}")
-    if not matrix.any():
-        return zeros(matrix.shape, 0.0)
-    scaled, exponent = normalised(matrix)
-    wide = scaled.shape[0] < scaled.shape[1]
-    if wide:
-        scaled = np.ascontiguousarray(scaled.T)
-    found = _pursue(scaled, lam, rho, tolerance, max_iterations, gap_tolerance)
-    return (found.transposed() if wide else found).rescaled(exponent)
+    return at_unit_scale(
+        matrix, lambda D: _pursue(D, lam, rho, tolerance, max_iterations, gap_tolerance)
+    )
 
 
 def _tangent_svd(Z: Matrix, U: Matrix, V: Matrix) -> tuple[Matrix, Matrix, Matrix]:

@@ -16,8 +16,8 @@ from approx.low_rank import target
 from approx.low_rank.decomposition import (
     Decomposition,
     Matrix,
+    at_unit_scale,
     dense_matrix,
-    normalised,
     sparse_entries,
     zeros,
 )
@@ -175,14 +175,11 @@ def stable_pca(
     checks.positive("tolerance", tolerance)
     checks.positive("gap_tolerance", gap_tolerance)
     max_iterations = checks.integer("max_iterations", max_iterations, least=1)
-    if delta >= 1 or not matrix.any():
+    if delta >= 1:
         return zeros(matrix.shape, 0.0)
-    scaled, exponent = normalised(matrix)
-    wide = scaled.shape[0] < scaled.shape[1]
-    if wide:
-        scaled = np.ascontiguousarray(scaled.T)
-    found = _pursue(scaled, delta, lam, tolerance, max_iterations, gap_tolerance)
-    return (found.transposed() if wide else found).rescaled(exponent)
+    return at_unit_scale(
+        matrix, lambda D: _pursue(D, delta, lam, tolerance, max_iterations, gap_tolerance)
+    )
 
 
 @dataclass(frozen=True)
