@@ -57,10 +57,8 @@ def describe(inputs: Inputs) -> dict[str, float]:
 
 def row_entropy(inputs: Inputs) -> float:
     """Return the mean row entropy of exact attention over its largest value, as in `describe`."""
-    logits = exact.logits(inputs.Q, inputs.K).astype(np.float64, copy=False)
-    exact.mask(logits, 0, inputs.n, inputs.causal)
     keys = np.arange(1, inputs.n + 1) if inputs.causal else np.full(inputs.n, inputs.l)
-    return _entropy(logits, keys)
+    return _entropy(inputs.logits(), keys)
 
 
 def temperature_at(inputs: Inputs, entropy: float) -> float:

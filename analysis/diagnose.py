@@ -25,10 +25,9 @@ from analysis.pitfalls import concentration, with_eps
 from analysis.rank import measures
 from analysis.regimes import crossing
 from analysis.sweep import parallel, seed_sequence
-from approx import checks, exact, parse
+from approx import checks, parse
 from approx.attention import softmax
 from approx.base import Approximation, Method
-from approx.checks import Array
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.threads import one_thread
@@ -177,7 +176,7 @@ def _facts(x: Inputs, budget: float) -> dict[str, float]:
     rank, entries = int(budget * x.n / (x.n + x.l)), int(budget * x.n)
     sparse, low_rank, ranks = [], [], dict[str, float]()
     for step in LADDER:
-        weights = _weights(x.at_temperature(step * x.temperature))
+        weights = softmax(x.at_temperature(step * x.temperature).logits())
         s = scipy.linalg.svdvals(weights, check_finite=False)
         if step == 1:
             ranks = measures(s, weights.shape)
@@ -193,13 +192,6 @@ def _facts(x: Inputs, budget: float) -> dict[str, float]:
         "effective_rank": ranks["effective_rank"],
         "crossing": crossing(x.temperature * np.array(LADDER), sparse, low_rank),
     }
-
-
-def _weights(x: Inputs) -> Array:
-    """Return exact attention, (n, l)."""
-    logits = np.asarray(exact.logits(x.Q, x.K), np.float64)
-    exact.mask(logits, 0, x.n, x.causal)
-    return softmax(logits)
 
 
 def _row(x: Inputs, method: Method, task: _Task) -> dict[str, Any]:

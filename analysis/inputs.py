@@ -20,7 +20,7 @@ import numpy as np
 
 from analysis import files
 from analysis.files import InputFileError
-from approx import checks, memory
+from approx import checks, exact, memory
 from approx.base import Rng, generator
 from approx.checks import Array
 
@@ -132,6 +132,12 @@ class Inputs:
         """Values, (l, c), as they are."""
         self._one_head()
         return self.v
+
+    def logits(self) -> Array:
+        """Return q·k in float64, (n, l); −inf where a causal query does not see the key."""
+        x = np.asarray(exact.logits(self.Q, self.K), np.float64)
+        exact.mask(x, 0, self.n, self.causal)
+        return x
 
     def at_temperature(self, t: float) -> Self:
         """Return these inputs at temperature t, relative to the raw arrays.

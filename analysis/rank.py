@@ -426,8 +426,7 @@ def exact_singular_values(inputs: Inputs, space: str = "kernel") -> Array:
     checks.one_of("space", space, ("kernel", "attention"))
     n, l = inputs.n, inputs.l
     memory.reserve(24 * n * l, "the singular values of a dense matrix", "n or l")
-    x = np.asarray(exact.logits(inputs.Q, inputs.K), np.float64)
-    exact.mask(x, 0, n, inputs.causal)
+    x = inputs.logits()
     x -= x.max() if space == "kernel" else x.max(axis=1, keepdims=True)
     np.exp(x, out=x)
     if space == "attention":

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from analysis import inputs as data
 from analysis.describe import weight_statistics
 from analysis.inputs import Inputs
-from approx import exact
 from figures import style
 from figures.language import tr
 from figures.profile import Profile, Row, first
@@ -29,9 +28,7 @@ LINES = ("-", "--", ":", "-.", (0, (3, 1, 1, 1)))
 def _study(task: tuple[Inputs, float, bool]) -> list[Row]:
     x, t, scaled = task
     at = x.at_temperature(t if scaled else t / math.sqrt(x.d))
-    logits = exact.logits(at.Q, at.K).astype(np.float64)
-    exact.mask(logits, 0, at.n, at.causal)
-    found = weight_statistics(logits)
+    found = weight_statistics(at.logits())
     place = (x.name, x.n, x.d, t, scaled)
     norms = found["jacobian_norm"]
     numbers = {

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from analysis.describe import gaussian_entropy, gaussian_logits, weight_statistics
 from analysis.inputs import Inputs
 from analysis.sweep import seed_sequence
-from approx import exact
 from approx.attention import log_length_scale
 from figures import style
 from figures.language import mark, tr
@@ -65,14 +64,9 @@ def _at_length(n: int, seed: int) -> list[Row]:
 
 def _at_temperature(task: tuple[Inputs, float]) -> list[Row]:
     x, t = task
-    at = x.at_temperature(t)
-    logits = exact.logits(at.Q, at.K).astype(np.float64)
-    exact.mask(logits, 0, at.n, at.causal)
+    found = weight_statistics(x.at_temperature(t).logits())
     place = (x.name, x.n, "temperature", t)
-    return [
-        (*place, name, float(values.mean()), math.nan)
-        for name, values in weight_statistics(logits).items()
-    ]
+    return [(*place, name, float(values.mean()), math.nan) for name, values in found.items()]
 
 
 def compute(profile: Profile) -> pd.DataFrame:

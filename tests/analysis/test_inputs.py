@@ -165,6 +165,16 @@ def test_float32_stays_float32():
 # Identity
 
 
+def test_logits_are_those_of_the_keys_that_a_query_sees():
+    x = Inputs("x", np.eye(3, 2, dtype="f4"), np.arange(6, dtype="f4").reshape(3, 2), scaling=0.5)
+    q_dot_k = np.array([[0.0, 1.0, 2.0], [0.5, 1.5, 2.5], [0.0, 0.0, 0.0]])
+    # Q and K are scaled by the root of ½ each, rounded in float32
+    np.testing.assert_allclose(x.logits(), q_dot_k, rtol=4 * np.finfo(np.float32).eps)
+    assert x.logits().dtype == np.float64
+    seen = np.isfinite(dataclasses.replace(x, causal=True).logits())
+    assert seen.tolist() == np.tri(3, dtype=bool).tolist()
+
+
 def test_digest_depends_on_content_alone():
     x = gaussian(6, 4, rng=0)
     same = dataclasses.replace(
