@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -59,6 +59,37 @@ COLLAPSED, PEAKED = 0.05, 0.2  # of 1 − normalised entropy: with eps, and of e
 SPREAD = 1.5  # of the largest to the least error over draws: beyond, it is said
 
 
+class Sentence(str):
+    """A sentence and its numbers, kept apart as well, so that another language can say it.
+
+    Parameters
+    ----------
+    message : str
+        A format, or text as it is where there are no values.
+    **values
+        What stands in it.
+
+    Examples
+    --------
+    >>> one = Sentence("needs {count} features", count=7)
+    >>> one, one.message, one.values
+    ('needs 7 features', 'needs {count} features', {'count': 7})
+    """
+
+    message: str
+    values: dict[str, Any]
+
+    def __new__(cls, message: str, **values: Any) -> Self:
+        """Return the sentence in English."""
+        self = super().__new__(cls, message.format(**values) if values else message)
+        self.message, self.values = message, values
+        return self
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+        """Return what makes it again in another process."""
+        return (self.message,), self.values
+
+
 class _Task(NamedTuple):
     inputs: Inputs
     methods: list[Method]
@@ -106,7 +137,7 @@ def diagnose(
         ``features_needed`` for a kernel error of 10 %, of iid frequencies; ``pays_from``, the
         length from which on it needs fewer operations than exact attention, without what a
         support costs to find; ``runnable``; ``winner``, of those, by ``attention_tv``, ties to
-        the cheaper; ``warnings``, a list of sentences. And of its head: ``logit_min``,
+        the cheaper; ``warnings``, a list of `Sentence`. And of its head: ``logit_min``,
         ``logit_max``, ``logit_std``, ``query_norm`` and ``key_norm`` (medians of the scaled
         rows), ``row_entropy``, ``median_squared_sum``, ``epsilon_rank``, ``stable_rank`` and
         ``effective_rank`` of softmax attention, and ``crossing``, the temperature at which the
@@ -257,28 +288,50 @@ def _collapsing_eps(x: Inputs, entropy: float) -> float | None:
 
 def _warnings(
     x: Inputs, method: Method, row: dict[str, Any], uniform: float, eps: float | None
-) -> Iterator[str]:
+) -> Iterator[Sentence]:
     """Yield, in plain words, why a number is not to be trusted or a method not to be used."""
     loses = row["attention_tv"] >= uniform and row["spec"] != TRIVIAL
     if not row["runnable"]:
-        yield "needs every logit: a bound on what its class can reach, not a method to run"
-    if row["features_needed"] > x.l:
+        yield Sentence(
+            "needs every logit: a bound on what its class can reach, not a method to run"
+        )
+    if (features := row["features_needed"]) > x.l:
+        variance = power(features * TARGET**2)
         yield (
-            f"relative variance {power(row['features_needed'] * TARGET**2)}: "
-            + ("random features of any size you can afford lose to uniform attention here"
-               if loses else f"10 % error needs {power(row['features_needed'])} features")
-        )  # fmt: skip
+            Sentence(
+                "relative variance {variance}: random features of any size you can afford lose to "
+                "uniform attention here",
+                variance=variance,
+            )
+            if loses
+            else Sentence(
+                "relative variance {variance}: 10 % error needs {features} features",
+                variance=variance,
+                features=power(features),
+            )
+        )
     elif loses:
-        yield "no better than uniform attention, the mean of V"
-    if row["nonpositive_rows"] >= 1:
-        yield f"{row['nonpositive_rows']:.0f} of {x.n} rows have no positive sum: their output is 0"
+        yield Sentence("no better than uniform attention, the mean of V")
+    if (rows := row["nonpositive_rows"]) >= 1:
+        yield Sentence(
+            "{rows:.0f} of {n} rows have no positive sum: their output is 0", rows=rows, n=x.n
+        )
     if row["tv_most"] > SPREAD * row["tv_least"] > 0:
-        yield f"draws differ: total variation {row['tv_least']:.2g} to {row['tv_most']:.2g}"
+        yield Sentence(
+            "draws differ: total variation {least:.2g} to {most:.2g}",
+            least=row["tv_least"],
+            most=row["tv_most"],
+        )
     if x.n < row["pays_from"] and row["runnable"]:
-        end = f"up to n = {row['pays_from'] - 1:.0f}" if row["pays_from"] < math.inf else "always"
-        yield f"exact attention needs fewer operations {end}"
+        yield (
+            Sentence("exact attention needs fewer operations up to n = {n:.0f}", n=last)
+            if (last := row["pays_from"] - 1) < math.inf
+            else Sentence("exact attention needs fewer operations always")
+        )
     if eps is not None and isinstance(method, Positive):
-        yield f"eps = {eps:g} after the shift would turn this head into the mean of V"
+        yield Sentence(
+            "eps = {eps:g} after the shift would turn this head into the mean of V", eps=eps
+        )
 
 
 def power(value: float) -> str:

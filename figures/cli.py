@@ -116,6 +116,7 @@ def parser() -> argparse.ArgumentParser:
         "--method", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
     )
     diagnose.add_argument("--trials", type=int, default=5, help="draws of a random method [5]")
+    _add_language(diagnose)
     diagnose.add_argument("--seed", type=int, default=0, help="[0]")
     _add_jobs(diagnose)
     diagnose.add_argument("--json", action="store_true", help="one object a (layer, head, method)")
@@ -177,9 +178,13 @@ def _add_profile(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--profile", choices=PROFILES, help="[default]")
     command.add_argument("--budget", type=float, help="values a query row [32]")
-    command.add_argument("--lang", choices=LANGUAGES, default="en", help="English or Chinese [en]")
+    _add_language(command)
     command.add_argument("--seed", type=int, help="[0]")
     _add_jobs(command)
+
+
+def _add_language(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--lang", choices=LANGUAGES, default="en", help="English or Chinese [en]")
 
 
 def _add_jobs(command: argparse.ArgumentParser) -> None:
@@ -298,28 +303,30 @@ def _diagnose(arguments: argparse.Namespace) -> int:
     from analysis.inputs import load
     from approx import parse
     from figures import diagnosis, style
+    from figures.language import speaking
 
     if arguments.out is not None:
         files.usable(arguments.out)
     whole = load(arguments.file)
-    table = diagnose(
-        whole if arguments.heads is None else [whole.at(*one) for one in arguments.heads],
-        budget=arguments.budget,
-        methods=None if arguments.method is None else [parse(s) for s in arguments.method],
-        temperature=arguments.temperature,
-        trials=arguments.trials,
-        seed=arguments.seed,
-        jobs=arguments.jobs,
-        progress=sys.stderr.isatty(),
-    )
-    if arguments.json:
-        print(json.dumps(diagnosis.objects(table), ensure_ascii=False, indent=2))
-    else:
-        print(diagnosis.text(table))
-    if arguments.out is not None:
-        drawn, said = diagnosis.draw(table), diagnosis.caption(table)
-        for path in style.save("diagnosis", table, drawn, arguments.out, caption=said):
-            print(path, file=sys.stderr)
+    with speaking(arguments.lang):
+        table = diagnose(
+            whole if arguments.heads is None else [whole.at(*one) for one in arguments.heads],
+            budget=arguments.budget,
+            methods=None if arguments.method is None else [parse(s) for s in arguments.method],
+            temperature=arguments.temperature,
+            trials=arguments.trials,
+            seed=arguments.seed,
+            jobs=arguments.jobs,
+            progress=sys.stderr.isatty(),
+        )
+        if arguments.json:
+            print(json.dumps(diagnosis.objects(table), ensure_ascii=False, indent=2))
+        else:
+            print(diagnosis.text(table))
+        if arguments.out is not None:
+            drawn, said = diagnosis.draw(table), diagnosis.caption(table)
+            for path in style.save("diagnosis", table, drawn, arguments.out, caption=said):
+                print(path, file=sys.stderr)
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import string
+import unicodedata
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,18 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from analysis.diagnose import TRIVIAL, Advice, advice, power
+from analysis.diagnose import TRIVIAL, Advice, Sentence, advice, power
 from figures import style
+from figures.language import mark, tr
 
 HEADS = (
-    "head", "logits", "entropy", "rank", "crossing", "winner", "tv", "uniform", "margin",
-    "runner-up", "oracle tv",
+    mark("head"), mark("logits"), mark("entropy"), mark("rank"), mark("crossing"), mark("winner"),
+    mark("tv"), mark("uniform"), mark("margin"), mark("runner-up"), mark("oracle tv"),
 )  # fmt: skip
-FAMILIES = ("method", "wins", "tv", "below uniform", "kernel error", "expected")
+FAMILIES = (
+    mark("method"), mark("wins"), mark("tv"), mark("below uniform"), mark("kernel error"),
+    mark("expected"),
+)  # fmt: skip
 
 
 def objects(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -32,7 +37,14 @@ def objects(table: pd.DataFrame) -> list[dict[str, Any]]:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_said(sentence) for sentence in value]
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _said(sentence: Sentence) -> str:
+    """Return a warning in the language in force."""
+    return tr(sentence.message, **sentence.values)
 
 
 def text(table: pd.DataFrame) -> str:
@@ -42,20 +54,28 @@ def text(table: pd.DataFrame) -> str:
     lines = [_head(row, one) for row, one in zip(heads.itertuples(), found)]
     parts = [_columns(HEADS, lines), _columns(FAMILIES, _families(table))]
     lost = sum(one.winner == TRIVIAL for one in found)
-    parts.append(
-        f"Budget {table.budget.iloc[0]:g} values a query row, t = {table.temperature.iloc[0]:g}; "
-        "tv: total variation of the attention weights, median over draws.\n"
-        "rank: of softmax attention, singular values above 1 % of the largest. crossing: the "
-        "temperature below which\nthe largest entries are better than the truncated SVD, at this "
-        "budget. margin: the runner-up's tv over the winner's."
-        + (
-            f"\nNothing at this budget beats uniform on {lost} of {len(found)} heads."
-            if lost
-            else ""
+    said = [
+        tr(
+            "Budget {budget:g} values a query row, t = {t:g}; "
+            "tv: total variation of the attention weights, median over draws.\n"
+            "rank: of softmax attention, singular values above 1 % of the largest. crossing: the "
+            "temperature below which\nthe largest entries are better than the truncated SVD, at "
+            "this budget. margin: the runner-up's tv over the winner's.",
+            budget=table.budget.iloc[0],
+            t=table.temperature.iloc[0],
         )
-    )
+    ]
+    if lost:
+        said.append(
+            tr(
+                "Nothing at this budget beats uniform on {lost} of {heads} heads.",
+                lost=lost,
+                heads=len(found),
+            )
+        )
+    parts.append("\n".join(said))
     if warnings := _warnings(table):
-        parts.append("\n".join(["Warnings (heads):", *warnings]))
+        parts.append("\n".join([tr("Warnings (heads):"), *warnings]))
     return "\n\n".join(parts)
 
 
@@ -75,7 +95,7 @@ def _name(row: Any) -> str:
 
 def _winner(one: Advice) -> str:
     if one.winner == TRIVIAL:
-        return "nothing beats uniform"
+        return tr("nothing beats uniform")
     return style.label(one.winner) if one.winner else "–"
 
 
@@ -98,7 +118,7 @@ def _families(table: pd.DataFrame) -> list[tuple[str, ...]]:
                 style.label(spec),
                 wins,
                 _number(middle.attention_tv),
-                f"{int(below.sum())} of {len(part)}",
+                tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),
                 _number(middle.kernel_error),
                 power(middle.expected) if math.isfinite(middle.expected) else "–",
             )
@@ -108,13 +128,16 @@ def _families(table: pd.DataFrame) -> list[tuple[str, ...]]:
 
 def _warnings(table: pd.DataFrame) -> list[str]:
     """Return the warnings of runnable methods with how many heads have them, most first."""
-    rows = table[table.runnable].explode("warnings").dropna(subset=["warnings"])
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for row in rows.itertuples():
-        sentence = str(row.warnings)
-        kinds.setdefault((style.label(str(row.spec)), _kind(sentence)), []).append(sentence)
+    rows = table[table.runnable]
+    kinds: dict[tuple[str, str], list[Sentence]] = {}
+    for spec, warnings in zip(rows.spec, rows.warnings):
+        for sentence in warnings:
+            kinds.setdefault((style.label(spec), _kind(sentence)), []).append(sentence)
     order = sorted(kinds.items(), key=lambda item: -len(item[1]))
-    return [f"  {len(found):3d}  {name}: {found[0]}" for (name, _), found in order]
+    return [
+        f"  {len(found):3d}  " + tr("{name}: {what}", name=name, what=_said(found[0]))
+        for (name, _), found in order
+    ]
 
 
 def _kind(sentence: str) -> str:
@@ -123,9 +146,15 @@ def _kind(sentence: str) -> str:
 
 
 def _columns(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
-    lines = ["  ".join(x.ljust(w) for x, w in zip(row, widths)).rstrip() for row in [heads, *rows]]
-    return "\n".join(lines)
+    rows = [tuple(map(tr, heads)), *rows]
+    widths = [max(map(_width, column)) for column in zip(*rows)]
+    lines = ("  ".join(x + " " * (w - _width(x)) for x, w in zip(row, widths)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _width(cell: str) -> int:
+    """Return the columns of a terminal that a text takes: two for a Chinese character."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in cell)
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -144,7 +173,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=colour, alpha=0.45, lw=0))
             words = f"{letters[one.winner]}\n{one.attention_tv:.2f}"
             ax.text(x, y, words, ha="center", va="center", fontsize=7)
-        ax.set(xlabel="head", ylabel="layer", xlim=(-0.5, len(heads) - 0.5))
+        ax.set(xlabel=tr("head"), ylabel=tr("layer"), xlim=(-0.5, len(heads) - 0.5))
         ax.set_ylim(len(layers) - 0.5, -0.5)
         ax.set_xticks(range(len(heads)), [str(h) for h in heads])
         ax.set_yticks(range(len(layers)), [str(layer) for layer in layers])
@@ -166,15 +195,21 @@ def caption(table: pd.DataFrame) -> str:
     """Return what the map shows, with the numbers of its table."""
     found = advice(table)
     wins = pd.Series([style.label(one.winner) for one in found]).value_counts()
-    names = ", ".join(f"{name} {count}" for name, count in wins.items())
-    text = (
-        f"The method with the lowest total variation (median over draws, below its letter) of "
-        f"those that can be run at {table.budget.iloc[0]:g} values a query row, "
-        f"t = {table.temperature.iloc[0]:g}: {names} of {len(found)} heads."
+    text = tr(
+        "The method with the lowest total variation (median over draws, below its letter) of "
+        "those that can be run at {budget:g} values a query row, t = {t:g}: {names} of {heads} "
+        "heads.",
+        budget=table.budget.iloc[0],
+        t=table.temperature.iloc[0],
+        names=tr(", ").join(f"{name} {count}" for name, count in wins.items()),
+        heads=len(found),
     )
     gains = [one.uniform_tv / one.attention_tv for one in found if one.attention_tv > 0]
     if np.isfinite(gains).any():
-        text += f" Uniform attention is {np.nanmedian(gains):.2g} times as far off, in the median."
+        text += tr(
+            " Uniform attention is {times:.2g} times as far off, in the median.",
+            times=np.nanmedian(gains),
+        )
     if gaps := [one.attention_tv / one.oracle_tv for one in found if one.oracle_tv > 0]:
-        text += f" The best oracle is {np.median(gaps):.2g} times nearer."
+        text += tr(" The best oracle is {times:.2g} times nearer.", times=np.median(gaps))
     return text

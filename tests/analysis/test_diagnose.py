@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import pickle
 
 import naive
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from analysis import diagnose as advising
 from analysis import inputs
-from analysis.diagnose import ORACLES, RUNNABLE, TRIVIAL, advice, diagnose
+from analysis.diagnose import ORACLES, RUNNABLE, TRIVIAL, Sentence, advice, diagnose
 from analysis.inputs import Inputs
 from analysis.sweep import seed_sequence
 from approx import METHODS, parse
@@ -147,6 +148,14 @@ def test_warnings_say_what_is_wrong():
     assert bound.warnings[0][0].startswith("needs every logit")
 
 
+def test_sentences_keep_their_numbers_in_another_process():
+    one = Sentence("{rows:.0f} of {n} rows", rows=2.0, n=32)
+    again = pickle.loads(pickle.dumps(one))
+    assert again == one == "2 of 32 rows"
+    assert (again.message, again.values) == ("{rows:.0f} of {n} rows", {"rows": 2.0, "n": 32})
+    assert Sentence("no {braces}").values == {}
+
+
 def test_the_default_methods_are_registered_and_fit():
     x = inputs.gaussian(64, 16, rng=0)
     methods = [parse(s) for s in (*RUNNABLE, *ORACLES)]
@@ -211,5 +220,7 @@ def test_the_command(tmp_path, capsys):
     assert main(["diagnose", str(file), *options, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 0), (0, 1), (0, 1)]
+    assert main(["diagnose", str(file), *options, "--lang", "zh"]) == 0
+    assert "每个查询行 8 个数" in capsys.readouterr().out
     assert main(["diagnose", str(file), "--heads", "7.7"]) == 1
     assert "no layer 7, head 7" in capsys.readouterr().err

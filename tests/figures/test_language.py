@@ -5,13 +5,17 @@ import string
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
 import polib
 import pytest
 from drawing import english, numbers, without_glyph
 
 import figures
+from analysis import diagnose
 from analysis.claims import VERDICTS
-from figures import cli, fonts, language, style
+from analysis.inputs import Inputs
+from approx import parse
+from figures import cli, diagnosis, fonts, language, style
 from figures.gallery import FIGURES
 from figures.language import speaking, tr
 
@@ -19,12 +23,13 @@ FOLDER = Path(figures.__file__).parent
 
 
 def messages():
-    """Return every message in the code: what tr and mark are given, titles, names of methods."""
+    """Return every message in the code: what tr, mark, Sentence are given, titles, methods."""
     found = {module.TITLE for module in FIGURES.values()}
     found |= {name for name, *_ in style.KNOWN.values()} | set(VERDICTS)
-    for file in FOLDER.rglob("*.py"):
+    sayers = ("tr", "mark", "Sentence")
+    for file in [*FOLDER.rglob("*.py"), Path(diagnose.__file__)]:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("tr", "mark"):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in sayers:
                 found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
     return found
 
@@ -103,6 +108,33 @@ def test_figures_in_chinese_embed_the_font(tmp_path, capsys):
     )
     caption = (tmp_path / "figures" / "break_even.txt").read_text("utf-8")
     assert caption.startswith("盈亏平衡长度\n")
+
+
+def test_advice_says_the_same_in_chinese():
+    rng = np.random.default_rng(0)
+    q = 4 * rng.standard_normal((32, 8))  # |x|²/2 ≈ 22 > ln 10⁶: eps swamps the features
+    x = Inputs("long", q, q, rng.standard_normal((32, 2)))
+    specs = ("uniform()", "positive()", "trigonometric()", "sliding_window()", "top_k()")
+    table = diagnose.diagnose(x, budget=8.0, methods=[parse(s) for s in specs], trials=2)
+    said = {sentence.message for row in table.warnings for sentence in row}
+    assert len(said) >= 4
+
+    def spoken():
+        warnings = [one for row in diagnosis.objects(table) for one in row["warnings"]]
+        return [diagnosis.text(table), diagnosis.caption(table), *warnings]
+
+    before = spoken()
+    with speaking("zh"):
+        after = spoken()
+    assert [numbers(text) for text in after] == [numbers(text) for text in before]
+    assert english(" ".join(after)) == {"long"}
+    assert english(" ".join(before)) > {"long", "attention", "features"}
+
+
+def test_columns_of_chinese_are_straight():
+    rows = [("滑动窗口", "0.911"), ("Nyström", "0.538")]
+    columns = diagnosis._columns(("method", "tv"), rows)
+    assert columns == "method    tv\n滑动窗口  0.911\nNyström   0.538"
 
 
 def test_the_licence_of_the_font_is_beside_it():
