@@ -182,6 +182,7 @@ def test_a_check_that_raises_is_a_failure_of_its_own(capsys, monkeypatch):
 
     broken = evidence.claim("FL-4", "A gated unit.", "nowhere")(checks)
     monkeypatch.setattr(ledger.flash, "broken", broken, raising=False)
+    monkeypatch.setenv("COLUMNS", "200")  # no word is broken
     assert main(["claims", "--json", "FL-4", "FL-7"]) == 1
     seen = capsys.readouterr()
     one, other = json.loads(seen.out)
