@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import textwrap
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -15,9 +13,14 @@ import pandas as pd
 
 from analysis.claims import VERDICTS, Claim
 from analysis.claims.evidence import Value, text
-from figures.language import tr
+from figures.columns import pad, wrap
+from figures.language import mark, tr
 
-HEADS = ("id", "verdict", "statement", "quantity", "expected", "observed")
+COLUMNS = ("id", "document", "statement", "source", "verdict", "quantity", "expected", "observed")
+HEADS = (
+    mark("id"), mark("verdict"), mark("statement"), mark("quantity"), mark("expected"),
+    mark("observed"),
+)  # fmt: skip
 NARROWEST = 80
 UNBROKEN = "\N{NO-BREAK SPACE}"
 SCRIPT = re.compile(
@@ -52,14 +55,13 @@ def _plain(value: Value) -> Any:
 
 def frame(claims: Iterable[Claim]) -> pd.DataFrame:
     """Return one row a checked quantity, all of it text."""
-    columns = ("id", "document", "statement", "source", "verdict", *HEADS[3:])
     return pd.DataFrame(
         [
             (claim.id, claim.document, claim.statement, claim.source, claim.verdict,
              what, claim.expected[what], text(claim.observed[what]))
             for claim in claims for what in claim.expected
         ],
-        columns=list(columns),
+        columns=list(COLUMNS),
     )  # fmt: skip
 
 
@@ -137,26 +139,27 @@ def counts(verdicts: Iterable[str]) -> str:
 def table(claims: list[Claim], width: int) -> str:
     """Return the ledger as a table of that width, every cell wrapped, and a line of totals."""
     sizes = _sizes(max(width, NARROWEST))
-    lines = [*_row(HEADS, sizes), "  ".join("─" * size for size in sizes)]
+    lines = [*_row(map(tr, HEADS), sizes), "  ".join("─" * size for size in sizes)]
     for claim in claims:
         found = [
             line
             for what, expected in claim.expected.items()
-            for line in _cells((what, expected, text(claim.observed[what])), sizes[3:])
+            for line in _cells((tr(what), expected, text(claim.observed[what])), sizes[3:])
         ]
-        left = _cells((claim.id, claim.verdict, claim.statement), sizes[:3])
+        left = _cells((claim.id, tr(claim.verdict), tr(claim.statement)), sizes[:3])
         blank = ("",) * 3
         for a, b in itertools.zip_longest(left, found, fillvalue=blank):
             lines.append(_line((*a, *b), sizes))
         lines.append("")
     total = counts(claim.verdict for claim in claims)
-    noun = "claim" if len(claims) == 1 else "claims"
-    return "\n".join([*lines, f"{len(claims)} {noun}: {total}"])
+    if len(claims) == 1:
+        return "\n".join([*lines, tr("1 claim: {total}", total=total)])
+    return "\n".join([*lines, tr("{count} claims: {total}", count=len(claims), total=total)])
 
 
 def _sizes(width: int) -> list[int]:
     """Return the widths of the columns, two blanks between them."""
-    narrow = [7, 9]
+    narrow = [7, 10]
     numbers = [max(12, width // 8), max(9, width // 12)]
     rest = width - sum(narrow) - sum(numbers) - 2 * (len(HEADS) - 1)
     return [*narrow, rest - rest // 2, rest // 2, *numbers]
@@ -168,15 +171,9 @@ def _row(cells: Iterable[str], sizes: list[int]) -> list[str]:
 
 def _cells(cells: Iterable[str], sizes: list[int]) -> list[tuple[str, ...]]:
     """Return the lines of cells side by side."""
-    wrapped = [textwrap.wrap(cell, size) for cell, size in zip(cells, sizes)]
+    wrapped = [wrap(cell, size) for cell, size in zip(cells, sizes)]
     return list(itertools.zip_longest(*wrapped, fillvalue=""))
 
 
 def _line(cells: Iterable[str], sizes: list[int]) -> str:
-    padded = (cell + " " * (size - _width(cell)) for cell, size in zip(cells, sizes))
-    return "  ".join(padded).rstrip()
-
-
-def _width(cell: str) -> int:
-    """Return the columns of a text: accents that are characters of their own take none."""
-    return sum(unicodedata.combining(character) == 0 for character in cell)
+    return "  ".join(map(pad, cells, sizes)).rstrip()

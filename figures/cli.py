@@ -158,7 +158,8 @@ def parser() -> argparse.ArgumentParser:
         "claims", _claims, "Check every claim of the source documents: expected, observed, verdict."
     )
     claims.add_argument("ids", nargs="*", metavar="ID", help="FL-7, or a beginning: FL, FL-E; all")
-    claims.add_argument("--json", action="store_true", help="for machines")
+    claims.add_argument("--json", action="store_true", help="for machines, in English")
+    _add_language(claims)
 
     capture = command("capture", _capture, "Q, K, V of a local Hugging Face transformer on a text.")
     capture.add_argument("model", type=Path, metavar="MODEL_DIR")
@@ -370,12 +371,14 @@ def _claims(arguments: argparse.Namespace) -> int:
     from analysis.claims import check
     from analysis.claims.evidence import FAILS
     from figures.claims import rows, table
+    from figures.language import speaking
 
     found = check(*arguments.ids, progress=sys.stderr.isatty())
     if arguments.json:
         print(json.dumps(rows(found), ensure_ascii=False, indent=2))
     else:
-        print(table(found, shutil.get_terminal_size((120, 24)).columns))
+        with speaking(arguments.lang):
+            print(table(found, shutil.get_terminal_size((120, 24)).columns))
     return int(any(claim.verdict == FAILS for claim in found))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import string
-import unicodedata
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from analysis.diagnose import TRIVIAL, Advice, Sentence, advice, power
 from figures import style
+from figures.columns import pad, width
 from figures.language import mark, tr
 
 HEADS = (
@@ -22,7 +22,7 @@ HEADS = (
 )  # fmt: skip
 FAMILIES = (
     mark("method"), mark("wins"), mark("tv"), mark("below uniform"), mark("kernel error"),
-    mark("expected"),
+    mark("expected error"),
 )  # fmt: skip
 
 
@@ -147,14 +147,8 @@ def _kind(sentence: str) -> str:
 
 def _columns(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     rows = [tuple(map(tr, heads)), *rows]
-    widths = [max(map(_width, column)) for column in zip(*rows)]
-    lines = ("  ".join(x + " " * (w - _width(x)) for x, w in zip(row, widths)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _width(cell: str) -> int:
-    """Return the columns of a terminal that a text takes: two for a Chinese character."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in cell)
+    widths = [max(map(width, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(map(pad, row, widths)).rstrip() for row in rows)
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -27,6 +27,7 @@ from approx.random_features.positive import Positive
 from approx.scatterbrain import Scatterbrain
 from approx.sparse import hashing, pattern
 from approx.sparse.sliding_window import SlidingWindow
+from figures import columns, language
 from figures.cli import main
 
 FOLDER = Path(claims.__file__).parent
@@ -165,6 +166,30 @@ def test_the_table_is_as_wide_as_the_terminal(capsys, monkeypatch):
         assert max(map(len, lines)) <= width
         assert lines[0].split()[:2] == ["id", "verdict"]
         assert lines[-1] == "7 claims: 1 holds with a condition, 6 corrected"
+
+
+@pytest.mark.parametrize("size", [80, 100, 132])
+def test_the_table_in_chinese(capsys, monkeypatch, size):
+    monkeypatch.setenv("COLUMNS", str(size))
+    assert main(["claims", "--lang", "zh", "DIET-E", "FL-7"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(columns.width, lines)) <= size
+    assert lines[0].split() == ["编号", "结论", "论断", "数量", "预期", "实测"]
+    assert lines[-1] == "7 条论断：1 条有条件成立、6 条更正后成立"
+    verdicts = {line.split()[1] for line in lines if line.startswith(("DIET", "FL"))}
+    assert verdicts == {"有条件成立", "更正后成立"}
+    with language.speaking("zh"):
+        said = language.tr(claims.check("FL-7")[0].statement)
+    start = columns.width(lines[0][: lines[0].index("论断")])
+    stop = columns.width(lines[0][: lines[0].index("数量")])
+    cells = ["".join(c for c, at in zip(line, places(line)) if start <= at < stop)
+             for line in lines[2:-1]]  # fmt: skip
+    assert "".join(said.split()) in "".join("".join(cells).split())
+
+
+def places(line):
+    """Return the column of the terminal at which each character stands."""
+    return [columns.width(line[:i]) for i in range(len(line))]
 
 
 def test_a_claim_that_fails_is_exit_status_1(capsys, monkeypatch):
