@@ -12,7 +12,6 @@ import datetime
 import importlib
 import importlib.metadata
 import json
-import math
 import os
 import platform
 import re
@@ -94,12 +93,14 @@ def _time(seconds: float | None) -> str:
 
 
 def _must(row: Row, name: str) -> str:
-    must, ambition = row.must[name]
-    shown = "{:.0%}" if name == "share" else "{:g}"  # as in its column
-    rule = "" if math.isinf(must) else f" {'≥' if name in AT_LEAST else '≤'} {shown.format(must)}"
+    sign = "≥" if name in AT_LEAST else "≤"
+    bars = [
+        f"{word}{sign} {bar:.0%}" if name == "share" else f"{word}{sign} {bar:g}"  # as its column
+        for word, bar in zip(("", "aim "), row.must[name])
+        if bar is not None
+    ]
     verdict = {True: "met", False: "missed", None: "not measured"}[row.reached(name)]
-    more = "" if ambition is None else f" (aim {shown.format(ambition)})"
-    return f"{COLUMN.get(name, name)}{rule}{more}: {verdict}"
+    return f"{COLUMN.get(name, name)} {', '.join(bars)}: {verdict}"
 
 
 def markdown(

@@ -45,7 +45,7 @@ class Row:
     ulp : float, optional
         Largest error, in units of the last place.
     must : mapping
-        What is to be reached: name of a figure → (must, ambition).
+        What is to be reached: name of a figure → (must, ambition), either of them None.
     """
 
     work: str
@@ -55,7 +55,7 @@ class Row:
     limit_seconds: float | None = None
     memory: int | None = None
     ulp: float | None = None
-    must: Mapping[str, tuple[float, float | None]] = dataclasses.field(default_factory=dict)
+    must: Mapping[str, tuple[float | None, float | None]] = dataclasses.field(default_factory=dict)
 
     @property
     def ratio(self) -> float | None:
@@ -73,11 +73,12 @@ class Row:
         return None if self.memory is None else self.memory / 1e6
 
     def reached(self, name: str) -> bool | None:
-        """Whether that figure is what it must be; None where it was not measured."""
-        value, (must, _) = getattr(self, name), self.must[name]
-        if value is None:
+        """Whether a figure is what it must be, or is to be; None where it was not measured."""
+        value, (must, ambition) = getattr(self, name), self.must[name]
+        bar = ambition if must is None else must
+        if value is None or bar is None:
             return None
-        return bool(value >= must if name in AT_LEAST else value <= must)
+        return bool(value >= bar if name in AT_LEAST else value <= bar)
 
 
 def _over(a: float | None, b: float | None) -> float | None:

@@ -36,9 +36,9 @@ def test_what_is_reached():
     row = Row("", 2.0, "other", 8.0, 1.0, 5_000_000, must={"ratio": (4, 5), "share": (0.6, None)})
     assert (row.ratio, row.share, row.megabytes) == (4.0, 0.5, 5.0)
     assert (row.reached("ratio"), row.reached("share")) == (True, False)
-    assert command.cells(row)[-1] == "ratio ≥ 4 (aim 5): met; of limit ≥ 60%: missed"
-    done = Row("", 2.0, must={"seconds": (float("inf"), 1.0)})
-    assert command.cells(done)[-1] == "seconds of ours (aim 1): met"
+    assert command.cells(row)[-1] == "ratio ≥ 4, aim ≥ 5: met; of limit ≥ 60%: missed"
+    late = Row("", 2.0, must={"seconds": (None, 1.0)})
+    assert command.cells(late)[-1] == "seconds of ours aim ≤ 1: missed"
     missing = Row("", 2.0, "other", must={"ratio": (4, None), "seconds": (3, None)})
     assert missing.reached("ratio") is None
     assert missing.reached("seconds") is True
