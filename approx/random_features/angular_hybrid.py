@@ -151,10 +151,14 @@ class AngularHybrid(Method):
         if P is None or T is None or self.parts[0].fixed:
             return None
         lam = angles(Q[i : i + 1], keys)[0] / math.pi
-        both = (lam[:, None] + lam - angles(keys, keys) / math.pi) / 2
-        product = np.outer(lam, lam)
-        product += (both - product) / self.signs
-        return _weighted(product, P) + _weighted(1 - lam[:, None] - lam + product, T)
+        one, two = lam[:, None], lam
+        # of three vectors in a plane one of these is 0, which rounding must not make negative
+        both = np.maximum((one + two - angles(keys, keys) / math.pi) / 2, 0)
+        neither = np.maximum(1 - one - two + both, 0)
+        other = 1 - 1 / self.signs
+        of_P = other * one * two + both / self.signs
+        of_T = other * (1 - one) * (1 - two) + neither / self.signs
+        return _weighted(of_P, P) + _weighted(of_T, T)
 
 
 def _weighted(weight: Array, x: Array) -> Array:

@@ -88,6 +88,18 @@ def test_the_diagonal_of_the_covariance_is_the_variance(spec):
     np.testing.assert_allclose(np.diag(method.covariance(q[0], K)), variance, rtol=1e-11)
 
 
+def test_the_covariance_of_hybrid_features_in_a_plane_has_no_negative_weight():
+    """There a chance that both keys lie on q's other side is 0: −10⁻¹⁷ times inf, with inf, is NaN.
+
+    The covariances of P and of T at |q| |k| = 10⁴ are far beyond 10³⁰⁸.
+    """
+    angle = np.random.default_rng(0).uniform(-np.pi, np.pi, 20)
+    K = 100 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    found = parse("angular_hybrid(m=8)").covariance([100.0, 0.0], K)
+    assert not np.isnan(found).any()
+    assert (np.diag(found) > 0).all()
+
+
 @pytest.mark.parametrize("projection", ["hadamard", RawQR()])
 def test_no_covariance_where_the_law_has_no_closed_form(projection):
     """One frequency of `hadamard` is not N(0, I): its entries are ±1 in d = 2."""
