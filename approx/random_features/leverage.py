@@ -98,8 +98,11 @@ class Leverage(Method):
         while filled < left.shape[1]:
             phi_q, phi_k, accept = propose(PROPOSALS // 8)
             kept = np.flatnonzero(source.random(len(accept)) < accept)[: left.shape[1] - filled]
-            left[:, filled : filled + len(kept)] = np.exp(phi_q[:, kept])
+            left[:, filled : filled + len(kept)] = phi_q[:, kept]
             right[:, filled : filled + len(kept)] = np.exp(phi_k[:, kept])
             filled += len(kept)
-        scale = np.full(len(a), log_Z - math.log(left.shape[1])).astype(q.dtype)
+        top_q = left.max(axis=1)  # a query far below the others is not 0 beside them
+        left -= top_q[:, None]
+        np.exp(left, out=left)
+        scale = (top_q + log_Z - math.log(left.shape[1])).astype(q.dtype)
         return Approximation(Factors(left.astype(q.dtype), right.astype(q.dtype), scale))

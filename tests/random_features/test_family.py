@@ -395,6 +395,15 @@ def test_the_leverage_proposal_has_the_least_error_of_all():
     assert want <= min(plain, shifted)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_query_far_below_the_largest_has_a_row_under_the_leverage_proposal(dtype):
+    """Logits are 10⁴ for one query, at most 10 for another: each row has a scale of its own."""
+    Q = np.array([[100.0], [0.1], [-100.0]], dtype)
+    A = parse("leverage(m=4)").approximate(Q, np.array([[100.0], [99.0]], dtype), rng=0)
+    np.testing.assert_array_equal(A.attend(np.ones(2, dtype)), 1)
+    assert len(np.unique(A.row_log())) == 3
+
+
 # Precision
 
 
