@@ -67,7 +67,7 @@ def with_eps(
 def concentration(approximation: Approximation) -> float:
     """Return 1 − (mean entropy of the rows, normalised)/ln l: 0 for uniform rows, 1 for one key.
 
-    Only for entries ≥ 0. A row of zeros is uniform.
+    Only for entries ≥ 0. A row of zeros is uniform. Where there is but one key, 1.
 
     Examples
     --------
@@ -77,6 +77,8 @@ def concentration(approximation: Approximation) -> float:
     rows = approximation.block(slice(None), shift=approximation.row_log())
     total = rows.sum(axis=1, keepdims=True)
     l = rows.shape[1]
+    if l == 1:  # as `describe.row_entropy`, whose entropy is 0 there
+        return 1.0
     p = np.divide(rows, total, out=np.full_like(rows, 1.0 / l), where=total > 0)
     inside = np.where(p > 0, p, 1.0)
     entropy = -(inside * np.log(inside)).sum(axis=1).mean()

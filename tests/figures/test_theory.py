@@ -226,6 +226,7 @@ def test_concentration_is_one_minus_the_entropy():
     assert concentration(uniform) < 1e-15
     truth = Approximation.from_factors(exact.softmax(x.Q, x.K), np.eye(9))
     assert 0 < concentration(truth) < 1
+    assert concentration(parse("one()").approximate([[1.0], [2.0]], [[1.0]])) == 1  # 0/0 else
 
 
 def test_eps_makes_cold_attention_uniform_and_hides_the_variance(tables):
