@@ -91,13 +91,13 @@ def taylor_error(n: int, B: float, norm: str) -> float:
     """Return the largest error of the Taylor polynomial of degree n, in closed form.
 
     T_n e^{−x} = Γ(n+1, x)/n! has the derivative −x^n e^{−x}/n!: it is worst at −B, where it is off
-    by ∫_0^B v^n e^v dv/n! = B^{n+1}/(n+1)!·M(n+1, n+2, B), a series of positive terms. Over e^B it
-    is worst at B, by P(n+1, B) (terms of |x| are larger with one sign).
+    by ∫_0^B v^n e^v dv/n! = B^{n+1}/(n+1)!·e^B M(1, n+2, −B), by Kummer's transformation, with
+    0 < M ≤ 1. Over e^B it is worst at B, by P(n+1, B) (terms of |x| are larger with one sign).
     """
     if norm == "scaled":
         return float(gammainc(n + 1, B))
     log = (n + 1) * math.log(B) - float(gammaln(n + 2.0))
-    return _exp(log + math.log(float(hyp1f1(n + 1.0, n + 2.0, B))))
+    return _exp(log + B + math.log(float(hyp1f1(1.0, n + 2.0, -B))))
 
 
 def power_error(n: int, B: float, norm: str) -> float:
@@ -215,7 +215,7 @@ def error_bound(method: str, n: int, bound: float, norm: str = "relative") -> fl
     n : int
         The degree; of Richardson's extrapolation the smallest power.
     bound : float
-        B > 0.
+        B > 0, at most 4.5e15, beyond which a logit has no digit.
     norm : {"relative", "scaled"}
 
     Notes
@@ -249,7 +249,7 @@ def _checked(table: dict[str, Error], method: str, n: int, bound: float, norm: s
     checks.one_of("method", method, tuple(table))
     checks.one_of("norm", norm, NORMS)
     degree = checks.integer("n", n, least=LEAST.get(method, 0))
-    return table[method](degree, checks.positive("bound", bound), norm)
+    return table[method](degree, checks.positive("bound", bound, most=checks.MOST_LOGIT), norm)
 
 
 def minimum_degree(

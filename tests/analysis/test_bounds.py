@@ -121,12 +121,23 @@ def test_long_intervals():
         assert bounds.sup_error(method, 4, 1e4, "scaled") == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.parametrize(("n", "B"), [(5, 800.0), (2500, 800.0), (3700, 1000.0)])
+def test_the_closed_form_of_taylor_on_long_intervals(n, B):
+    """e^B is not representable where B^{n+1}/(n+1)! e^B is, or is tiny; e^828 is inf."""
+    with mpmath.workdps(40):
+        first = mpmath.mpf(B) ** (n + 1) / mpmath.factorial(n)
+        want = first * mpmath.nsum(lambda k: mpmath.mpf(B) ** k / mpmath.factorial(k) / (n + 1 + k),
+                                   [0, 4 * int(B)], method="direct")  # fmt: skip
+    # in logarithms of up to (n + 1) log B ≈ 26000, five roundings of that size
+    assert bounds.sup_error("taylor", n, B) == pytest.approx(float(want), rel=3e-11)
+
+
 @given(st.integers(0, 60), st.floats(0.1, 16))
 def test_the_closed_form_of_taylor_in_mpmath(n, B):
     with mpmath.workdps(50):
         below = abs(sum((-mpmath.mpf(B)) ** j / mpmath.factorial(j) for j in range(n + 1))
                     * mpmath.exp(B) - 1)  # fmt: skip
-    # hyp1f1 of positive arguments: a series of up to 100 terms
+    # hyp1f1, and logarithms of up to (n + 1) log 16 + log 60!: some 400 of size, times eps
     assert bounds.sup_error("taylor", n, B) == pytest.approx(float(below), rel=1e-12)
 
 
@@ -203,6 +214,7 @@ def test_taylor_rank_is_the_same_theorem():
     [
         (("tayler", 3, 1.0), "method must be one of taylor"),
         (("taylor", 3, -1.0), "bound must be finite"),
+        (("taylor", 3, 1e30), "bound must be <= 4.5e\\+15"),  # hyp1f1 looped for ever there
         (("tensor_power", 0, 1.0), "n must be >= 1"),
         (("taylor", 3, 1.0, "absolute"), "norm must be one of relative, scaled"),
     ],
