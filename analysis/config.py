@@ -17,7 +17,6 @@ The keys of an input are the fields of its dataclass here.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 import tomllib
@@ -174,7 +173,7 @@ def _part(whole: Inputs, heads: Sequence[str], n: int | None) -> Inputs:
         return whole
     known = {label: place for place, (_, _, label) in enumerate(whole.ids)}
     if unknown := [name for name in heads if name not in known]:
-        raise ValueError(_unknown("head", unknown[0], list(known)))
+        raise ValueError(checks.unknown("head", unknown[0], list(known)))
     if len(set(heads)) < len(heads):
         raise ValueError(f"heads must differ, got {', '.join(heads)}")
     some = [known[name] for name in heads]
@@ -299,7 +298,9 @@ def _dataclass(kind: type[Any], where: str, raw: dict[str, Any]) -> Any:
     prefix = f"{where}." if where else ""
     fields = {f.name: f for f in dataclasses.fields(kind)}
     if unknown := [name for name in raw if name not in fields]:
-        raise ConfigError(_unknown("key", prefix + unknown[0], [prefix + name for name in fields]))
+        raise ConfigError(
+            checks.unknown("key", prefix + unknown[0], [prefix + name for name in fields])
+        )
     needed = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in raw]
     if needed:
         raise ConfigError(f"{prefix}{needed[0]} is missing")
@@ -349,7 +350,7 @@ def _source(where: str, value: Any) -> Source:
         raise ConfigError(f"{where}.kind is missing: one of {', '.join(SOURCES)}")
     kind = _text(f"{where}.kind", own.pop("kind"))
     if kind not in SOURCES:
-        raise ConfigError(f"{where}: " + _unknown("kind", kind, list(SOURCES)))
+        raise ConfigError(f"{where}: " + checks.unknown("kind", kind, list(SOURCES)))
     found: Source = _dataclass(SOURCES[kind], where, own)
     return found
 
@@ -380,9 +381,3 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "tuple[float, ...] | None": _many(_number),
     "tuple[Source, ...]": _many(_source),
 }
-
-
-def _unknown(what: str, name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f", did you mean {close[0]!r}?" if close else "."
-    return f"unknown {what} {checks.shown(name)}{hint} Known: {', '.join(known) or 'none'}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 import reprlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -270,3 +272,16 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {shown(value)}")
     return value
+
+
+def unknown(what: str, name: str, known: Sequence[str]) -> str:
+    """Return what to say of a name that is not known: the nearest one, and all.
+
+    Examples
+    --------
+    >>> unknown("figure", "eror", ["error", "rank"])
+    "unknown figure 'eror', did you mean 'error'? Known: error, rank"
+    """
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f", did you mean {close[0]!r}?" if close else "."
+    return f"unknown {what} {shown(name)}{hint} Known: {', '.join(known) or 'none'}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 from typing import Any
 
 from approx import checks
@@ -173,7 +172,9 @@ def _value(node: ast.expr, spec: str) -> Any:
         given = dict(zip(names, (_value(a, spec) for a in node.args)))
         for keyword in node.keywords:
             if keyword.arg not in names:
-                raise ValueError(_unknown(f"field of {node.func.id}", str(keyword.arg), names))
+                raise ValueError(
+                    checks.unknown(f"field of {node.func.id}", str(keyword.arg), names)
+                )
             if keyword.arg in given:
                 raise ValueError(f"{keyword.arg} is given twice in {checks.shown(spec)}")
             given[keyword.arg] = _value(keyword.value, spec)
@@ -188,11 +189,5 @@ def _value(node: ast.expr, spec: str) -> Any:
 
 def _class(name: str) -> type[Method]:
     if name not in METHODS:
-        raise ValueError(_unknown("method", name, list(METHODS)))
+        raise ValueError(checks.unknown("method", name, list(METHODS)))
     return METHODS[name]
-
-
-def _unknown(what: str, name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f", did you mean {close[0]!r}?" if close else "."
-    return f"unknown {what} {checks.shown(name)}{hint} Known: {', '.join(known) or 'none'}"
