@@ -21,6 +21,7 @@ NAMES = (
 )  # fmt: skip
 PROFILES = ("quick", "default", "full")
 LANGUAGES = ("en", "zh")
+MOST = 1000  # characters of an error: room for the names of all methods, or all figures
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,7 +56,7 @@ def _failed(error: Exception) -> int:
     except OSError:  # full, or nobody reads it: what is left must not be tried again at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
-        print(f"expqk: {one_line(error, 400) or type(error).__name__}", file=sys.stderr)
+        print(f"expqk: {one_line(error, MOST) or type(error).__name__}", file=sys.stderr)
     return 1
 
 
@@ -276,7 +277,8 @@ def _figures(arguments: argparse.Namespace) -> int:
         print(album.listing())
         return 0
     for name in arguments.names:
-        checks.one_of("figure", name, (*FIGURES, "all"))
+        if name not in (known := [*FIGURES, "all"]):
+            raise ValueError(checks.unknown("figure", name, known))
     names = list(FIGURES) if "all" in arguments.names else list(dict.fromkeys(arguments.names))
     files.usable(arguments.out)
     profile = _profile(arguments)
@@ -348,15 +350,16 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _methods(arguments: argparse.Namespace) -> int:
-    from figures.listing import describe, listing
+    from figures.listing import about, describe, listing
 
+    if arguments.json:
+        found = about(arguments.name) if arguments.name else listing()
+        print(json.dumps(found, ensure_ascii=False, indent=2))
+        return 0
     if arguments.name:
         print(describe(arguments.name))
         return 0
     rows = listing()
-    if arguments.json:
-        print(json.dumps(rows, ensure_ascii=False, indent=2))
-        return 0
     widths = [
         max(len(str(row[key])) for row in [*rows, {k: k for k in rows[0]}]) for key in rows[0]
     ]

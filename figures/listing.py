@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from typing import Any
 
 from approx import METHODS, Method, parse
 from approx.projections import PROJECTIONS
@@ -44,20 +45,28 @@ def _short(default: object) -> str:
     return str(default) if isinstance(default, Method) else repr(default)
 
 
-def describe(name: str) -> str:
-    """Return one method's page: its spec, its docstring, the projections it takes.
+def about(name: str) -> dict[str, Any]:
+    """Return the row of one method, with its docstring and the projections it takes.
 
     Raises
     ------
     ValueError
         An unknown name, with a suggestion.
     """
-    method = parse(name)
-    row = _row(method.name, type(method))
-    kind = f"draws: {row['draws']}; {row['use']}"
-    page = f"{row['method']}    [{kind}]\n\n{inspect.getdoc(type(method))}"
-    known = [name for name in PROJECTIONS if _takes(type(method), name)]
-    return f"{page}\n\nProjections: {', '.join(known)}." if known else page
+    method = type(parse(name))
+    return {
+        **_row(method.name, method),
+        "description": inspect.getdoc(method) or "",
+        "projections": [name for name in PROJECTIONS if _takes(method, name)],
+    }
+
+
+def describe(name: str) -> str:
+    """Return one method's page: its spec, its docstring, the projections it takes."""
+    row = about(name)
+    page = f"{row['method']}    [draws: {row['draws']}; {row['use']}]\n\n{row['description']}"
+    known = ", ".join(row["projections"])
+    return f"{page}\n\nProjections: {known}." if known else page
 
 
 def _takes(method: type[Method], projection: str) -> bool:

@@ -54,6 +54,11 @@ def test_methods_describes_one(capsys):
     assert capsys.readouterr().out.endswith("Projections: regularized, regularized_iid.\n")
     assert run("methods", "taylor") == 0
     assert "Projections" not in capsys.readouterr().out
+    assert run("methods", "positive", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["method"] == "positive(m, projection='iid')"
+    assert found["description"] in text
+    assert found["projections"] == list(PROJECTIONS)
     assert run("methods", "postive") == 1
     assert "did you mean 'positive'" in capsys.readouterr().err
 
@@ -121,7 +126,9 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, capsys
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["figures", "nonsense"], "figure must be one of error"),
+        (["figures", "eror"], "unknown figure 'eror', did you mean 'error'? Known: error, price"),
+        (["figures", "eror"], f"{', '.join(NAMES)}, all\n"),
+        (["methods", "none"], f"Known: {', '.join(METHODS)}\n"),
         (["figures", "--seed", "1"], "which figures? Names of them, or all"),
         (["figures", "all", "--qk", "nowhere.npz"], "no such file"),
         (["figures", "all", "--budget", "nan"], "budget must be finite and > 0"),
