@@ -40,6 +40,7 @@ def describe(inputs: Inputs) -> dict[str, float]:
     >>> found["row_entropy"], found["logit_std"]
     (1.0, 0.0)
     """
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
     Q, K = (np.asarray(x, np.float64) for x in (inputs.Q, inputs.K))
     logits = exact.logits(Q, K)
     seen = np.tri(inputs.n, inputs.l, dtype=bool) if inputs.causal else np.ones(logits.shape, bool)
@@ -57,6 +58,7 @@ def describe(inputs: Inputs) -> dict[str, float]:
 
 def row_entropy(inputs: Inputs) -> float:
     """Return the mean row entropy of exact attention over its largest value, as in `describe`."""
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
     keys = np.arange(1, inputs.n + 1) if inputs.causal else np.full(inputs.n, inputs.l)
     return _entropy(inputs.logits(), keys)
 
@@ -85,6 +87,7 @@ def temperature_at(inputs: Inputs, entropy: float) -> float:
     >>> round(temperature_at(x, float(-(p * np.log2(p)).sum())), 9)
     1.0
     """
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
     target = checks.positive("entropy", entropy)
     if not target < 1:
         raise ValueError(f"entropy must be between 0 and 1, got {entropy}")

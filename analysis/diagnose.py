@@ -157,10 +157,17 @@ def diagnose(
     checks.positive("budget", budget)
     checks.integer("trials", trials, least=1)
     checks.integer("seed", seed, least=0)
+    checks.integer("jobs", jobs, least=1)
+    files = [inputs] if isinstance(inputs, Inputs) else inputs
+    checks.instance("inputs", files, Sequence, "an Inputs or a sequence of them")
+    for file in files:
+        checks.instance("every input", file, Inputs, "an Inputs")
+    if methods is not None:
+        checks.instance("methods", methods, Sequence, "a sequence of methods")
     chosen = [parse(s) for s in (*RUNNABLE, *ORACLES)] if methods is None else list(methods)
-    heads = [
-        x for whole in ([inputs] if isinstance(inputs, Inputs) else inputs) for x in whole.heads()
-    ]
+    heads = [x for file in files for x in file.heads()]
+    if not heads:
+        raise ValueError("inputs must not be empty")
     tasks = [
         _Task(x.at_temperature(temperature), chosen, float(budget), trials, seed) for x in heads
     ]
@@ -204,7 +211,8 @@ def winner(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _facts(x: Inputs, budget: float) -> dict[str, float]:
     """Return what makes a head easy or hard, whatever the method."""
-    rank, entries = int(budget * x.n / (x.n + x.l)), int(budget * x.n)
+    entries = int(min(budget * x.n, x.n * x.l))  # a budget may be beyond what there is
+    rank = int(min(budget * x.n / (x.n + x.l), x.l))
     sparse, low_rank, ranks = [], [], dict[str, float]()
     for step in LADDER:
         weights = softmax(x.at_temperature(step * x.temperature).logits())

@@ -54,6 +54,7 @@ def with_eps(
     >>> bool(np.allclose(faulty, Positive(m=4).approximate(x, x, rng=0).to_dense()))
     True
     """
+    checks.instance("method", method, Positive, "a positive(...)")
     size = 0.0 if eps == 0 else checks.positive("eps", eps)
     q, k = method.checked(Q, K)
     omega, half = method.frequencies(q, k, rng)
@@ -74,6 +75,7 @@ def concentration(approximation: Approximation) -> float:
     >>> concentration(Approximation.from_factors([[1.0]], [[1.0], [1.0]]))
     0.0
     """
+    checks.instance("approximation", approximation, Approximation, "an Approximation")
     rows = approximation.block(slice(None), shift=approximation.row_log())
     total = rows.sum(axis=1, keepdims=True)
     l = rows.shape[1]

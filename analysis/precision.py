@@ -105,6 +105,8 @@ def precision(method: Method, inputs: Inputs, form: str, *, rng: Rng = None) -> 
     >>> found.approximation > 1e-2, found.rounding < 1e-6
     (True, True)
     """
+    checks.instance("method", method, Method, "a method")
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
     if inputs.V is None:
         raise ValueError(f"{inputs.name} has no V, and precision is of the output")
     if inputs.q.dtype != np.float64:

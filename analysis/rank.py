@@ -423,6 +423,7 @@ def exact_singular_values(inputs: Inputs, space: str = "kernel") -> Array:
 
     Where causal, entries above the diagonal are 0 and rows are normalised over what is seen.
     """
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
     checks.one_of("space", space, ("kernel", "attention"))
     n, l = inputs.n, inputs.l
     memory.reserve(24 * n * l, "the singular values of a dense matrix", "n or l")

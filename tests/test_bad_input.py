@@ -40,7 +40,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from small import NAMES, dense, made, small
 
-from analysis import budget, inputs, metrics, moments, rank, sweep
+from analysis import (
+    budget,
+    describe,
+    diagnose,
+    inputs,
+    metrics,
+    moments,
+    pitfalls,
+    precision,
+    rank,
+    sweep,
+)
 from approx import METHODS, Approximation, checks, exact, memory, parse, projections
 from approx.low_rank import godec, robust_pca
 
@@ -699,6 +710,8 @@ def test_what_is_no_method(value):
         lambda: moments.normalised_moments(value, *points()),
         lambda: moments.features_needed(value, 0.5, *points()),
         lambda: budget.match([value], 4, X),
+        lambda: diagnose.diagnose(X, budget=4, methods=[value]),
+        lambda: precision.precision(value, X, "float32"),
         lambda: sweep.sweep([value], X, [1.0], trials=1, seed=0),
     ):
         with pytest.raises(TypeError, match="must be a method, got"):
@@ -706,11 +719,20 @@ def test_what_is_no_method(value):
     for use in (
         lambda: budget.match([METHOD], 4, value),
         lambda: sweep.sweep([METHOD], [value], [1.0], trials=1, seed=0),
+        lambda: diagnose.diagnose([value], budget=4, methods=[METHOD]),
+        lambda: describe.describe(value),
+        lambda: describe.row_entropy(value),
+        lambda: describe.temperature_at(value, 0.5),
+        lambda: rank.exact_singular_values(value),
+        lambda: precision.precision(METHOD, value, "float32"),
     ):
         with pytest.raises(TypeError, match="must be an Inputs, got"):
             use()
-    with pytest.raises(TypeError, match="must be an Approximation, got"):
-        metrics.compare(value, *points())
+    for use in (lambda: metrics.compare(value, *points()), lambda: pitfalls.concentration(value)):
+        with pytest.raises(TypeError, match="must be an Approximation, got"):
+            use()
+    with pytest.raises(TypeError, match=r"must be a positive\(...\), got"):
+        pitfalls.with_eps(value, *points(), eps=0.1)
 
 
 @pytest.mark.parametrize("spec", ["positive(m=2)", BOTH, "taylor(degree=2)", "sliding_window(1)"])

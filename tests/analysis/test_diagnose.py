@@ -7,6 +7,7 @@ import pickle
 
 import naive
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis import diagnose as advising
@@ -182,6 +183,7 @@ def test_processes_and_a_mask_change_nothing_they_should_not(heads, table):
         ({"budget": 0}, "budget must be finite and > 0, got 0"),
         ({"temperature": math.nan}, "temperature must be finite and > 0"),
         ({"trials": 0}, "trials must be >= 1, got 0"),
+        ({"jobs": 0}, "jobs must be >= 1, got 0"),
         ({"methods": [parse("taylor(degree=9)")]}, "no method fits 12 values a row of gaussian"),
     ],
 )
@@ -189,6 +191,24 @@ def test_bad_arguments(changed, match):
     arguments = {"budget": BUDGET, "methods": [parse(TRIVIAL)]} | changed
     with pytest.raises(ValueError, match=match):
         diagnose(inputs.gaussian(8, 4, rng=0), **arguments)
+
+
+def test_what_are_no_inputs_and_no_methods():
+    x = inputs.gaussian(8, 4, rng=0)
+    with pytest.raises(TypeError, match="inputs must be an Inputs or a sequence of them, got None"):
+        diagnose(None, budget=4)
+    with pytest.raises(ValueError, match="inputs must not be empty"):
+        diagnose([], budget=4)
+    with pytest.raises(TypeError, match="methods must be a sequence of methods, got Uniform"):
+        diagnose(x, budget=4, methods=parse(TRIVIAL))
+
+
+def test_a_budget_beyond_the_matrix_is_the_matrix():
+    x, methods = inputs.gaussian(8, 4, rng=0), [parse(TRIVIAL), parse("top_k(k=3)")]
+    vast, whole = (
+        diagnose(x, budget=b, methods=methods).drop(columns="budget") for b in (1e308, 16)
+    )
+    pd.testing.assert_frame_equal(vast, whole)
 
 
 def test_text_json_and_map(table, tmp_path):
