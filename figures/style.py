@@ -236,7 +236,7 @@ def save(
 
     Files appear whole or not at all, and only under ``folder``: a link there to somewhere else is
     an error. Floats are written so that they read back to the last bit. A caption becomes
-    NAME.txt; a title is kept in each file, where screen readers find it.
+    NAME.txt, in plain text; a title is kept in each file, where screen readers find it.
     """
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name, re.ASCII):
         raise ValueError(f"the name of a figure must be letters, digits and ._-, got {name[:80]!r}")
@@ -245,13 +245,25 @@ def save(
     if caption is not None:
         written.append(files.inside(folder, plots / f"{name}.txt"))
         with files.replacing(written[-1]) as temporary:
-            temporary.write_text(caption + "\n", encoding="utf-8")
+            temporary.write_text(plain(caption) + "\n", encoding="utf-8")
     for kind in formats:
         path = files.inside(folder, plots / f"{name}.{kind}")
         with files.replacing(path) as temporary:
             temporary.write_bytes(drawing(figure, kind, title))
         written.append(path)
     return written
+
+
+def plain(caption: str) -> str:
+    r"""Return a caption, in pandoc's Markdown, as plain text.
+
+    Examples
+    --------
+    >>> plain("2.1·10^-4.5^ at eps = $10^{-6}$, B^0.79 and B^0.50")
+    '2.1·10^-4.5 at eps = 10^-6, B^0.79 and B^0.50'
+    """
+    text = re.sub(r"\$([^$]*)\$", lambda m: re.sub(r"\^\{([^}]*)\}", r"^\1", m[1]), caption)
+    return re.sub(r"\^([^\s^()]+)\^", r"^\1", text)
 
 
 def drawing(figure: Figure, kind: str, title: str | None = None) -> bytes:

@@ -149,3 +149,12 @@ def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
     save("explore", table[table.temperature > 0.25], tmp_path, ("svg",))
     assert sorted(path.name for path in place.iterdir()) == ["t=1.svg", "t=8.svg"]
     assert (place / "t=1.svg").read_bytes() == first
+
+
+def test_what_a_figure_shows_is_written_as_plain_text(tmp_path):
+    """Captions are pandoc's Markdown, for the report; a .txt is read as it is."""
+    figure, _ = style.panels(1, 1)
+    said = "above 10^4.5^, at $|z|$ ≤ $10^{-2}$"
+    written = style.save("x", pd.DataFrame({"a": [1]}), figure, tmp_path, ("svg",), said)
+    text = next(path for path in written if path.suffix == ".txt").read_text("utf-8")
+    assert text == "above 10^4.5, at |z| ≤ 10^-2\n"
