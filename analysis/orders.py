@@ -119,6 +119,8 @@ def order_errors(
     checks.instance("polynomial", polynomial, Polynomial, "a Polynomial")
     q, k = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
     scales = np.array([1 / checks.positive("temperatures", t) for t in temperatures])
+    if not len(scales):
+        raise ValueError("temperatures must not be empty")
     shape = len(scales), len(q)
     powers, orders = polynomial.basis == "monomial", polynomial.degree + 1
     odd = int(powers and orders % 2 == 0)  # one more, of coefficient 0, makes a pair of the last

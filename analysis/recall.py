@@ -55,6 +55,8 @@ def recall(
     >>> found["entries"], found["recall_8"]
     (4.0, 0.5)
     """
+    checks.instance("approximation", approximation, Approximation, "an Approximation")
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
     if not isinstance(approximation.part, Support):
         raise ValueError("recall needs an approximation with a support, such as top_k(k=8)")
     sizes = [checks.integer("k", k, least=1, most=inputs.l) for k in ks]

@@ -50,6 +50,7 @@ from analysis import (
     pitfalls,
     precision,
     rank,
+    recall,
     sweep,
 )
 from approx import METHODS, Approximation, checks, exact, memory, parse, projections
@@ -725,10 +726,15 @@ def test_what_is_no_method(value):
         lambda: describe.temperature_at(value, 0.5),
         lambda: rank.exact_singular_values(value),
         lambda: precision.precision(METHOD, value, "float32"),
+        lambda: recall.recall(parse("top_k(k=1)").approximate(X.Q, X.K), value),
     ):
         with pytest.raises(TypeError, match="must be an Inputs, got"):
             use()
-    for use in (lambda: metrics.compare(value, *points()), lambda: pitfalls.concentration(value)):
+    for use in (
+        lambda: metrics.compare(value, *points()),
+        lambda: pitfalls.concentration(value),
+        lambda: recall.recall(value, X),
+    ):
         with pytest.raises(TypeError, match="must be an Approximation, got"):
             use()
     with pytest.raises(TypeError, match=r"must be a positive\(...\), got"):

@@ -87,6 +87,8 @@ def test_stripes_of_several_tiles_and_one_cut_short(monkeypatch):
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="temperatures must be finite and > 0"):
         order_errors(Taylor(2).polynomial(), [[1.0]], [[1.0]], temperatures=[0.0])
+    with pytest.raises(ValueError, match="temperatures must not be empty"):
+        order_errors(Taylor(2).polynomial(), [[1.0]], [[1.0]], temperatures=[])
     with pytest.raises(TypeError, match="polynomial must be a Polynomial"):
         order_errors(Taylor(2), [[1.0]], [[1.0]])
     cube = powers([1.0], [3])  # its binomial sums are not what it evaluates
