@@ -232,12 +232,15 @@ def clustered(
 
     Parameters
     ----------
+    n, d : int
+        Tokens, width.
     clusters : int, optional
         Number of centres; n/8 by default. Points go round the centres in turn.
     spread : float
         Standard deviation within a cluster.
     shared : bool
         Q = K, as in the analysis of Scatterbrain.
+    rng : None, int, SeedSequence or Generator
     """
     shape, g = _shape(n, d), generator(rng)
     count = checks.integer(
@@ -268,6 +271,8 @@ def generative(
 
     Parameters
     ----------
+    n, d : int
+        Tokens, width.
     delta : float
         Δ, the distance of a member from its centre.
     size : int
@@ -275,6 +280,7 @@ def generative(
         centres in turn, so neighbours in the sequence are strangers.
     shared : bool
         Q = K, as in the theory; else keys are further members around the same centres.
+    rng : None, int, SeedSequence or Generator
 
     Notes
     -----

@@ -366,6 +366,7 @@ def features_needed(
         whose m it then is; m, given or not, does not matter.
     error : float
         √(E‖estimate − exact‖²_F)/‖exact‖_F, > 0.
+    Q, K : (n, d), (l, d)
     most : int
         Give up beyond.
 

@@ -255,6 +255,8 @@ def taylor_rank(bound: float, d: int, *, epsilon: float = 1e-2) -> int:
     bound : float
         R ≥ 0, in units of the logits.
     d : int
+    epsilon : float
+        ε > 0.
 
     Notes
     -----

@@ -320,7 +320,7 @@ def sweep(
         Run on this Dask cluster: ``tcp://host:port``, or "local" for one of ``jobs`` processes.
     retry_failed : bool
         Try cells again that failed before.
-    progress : bool
+    progress, label : bool, str
         Draw a bar on stderr, with this label.
 
     Returns
@@ -404,8 +404,11 @@ def fill(
 
     Parameters
     ----------
+    store, planned : Store, Plan
     run : callable
         `outcomes` of the plan, by some engine.
+    retry_failed : bool
+        Also the cells that failed before.
     """
     todo = [
         cell
@@ -442,6 +445,7 @@ def verify(
 
     Parameters
     ----------
+    store, planned : Store, Plan
     part : float
         Of the cells that are done, in [0, 1].
     least : int

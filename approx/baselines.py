@@ -18,6 +18,10 @@ from approx.parts import Factors
 class Zero(Method):
     """The zero matrix: relative Frobenius error 1 in kernel space, no attention at all.
 
+    Notes
+    -----
+    Biased, deterministic. Cost: none, rank 0.
+
     Examples
     --------
     >>> Zero().approximate([[1.0]], [[1.0]]).to_dense()
@@ -36,6 +40,10 @@ class Zero(Method):
 @dataclasses.dataclass(frozen=True)
 class One(Method):
     """The matrix of ones, the Taylor polynomial of degree 0: uniform attention, mean(V).
+
+    Notes
+    -----
+    Biased, deterministic. Cost: n + l numbers, rank 1.
 
     Examples
     --------

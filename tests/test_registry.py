@@ -1,6 +1,7 @@
 """Specs: what `parse` reads, `str` writes, and neither ever runs."""
 
 import dataclasses
+import inspect
 import math
 import re
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpydoc.docscrape import NumpyDocString
 from small import SIZES, VARIANTS, small
 
 from approx import METHODS, Method, parse
@@ -242,3 +244,12 @@ def test_arrays_of_an_own_method_are_told_apart_to_the_last_bit():
     assert one != other  # a sweep seeds and names cells by it
     assert one == str(Weighted(np.array([[1.0, 0.0], [2.0, 0.0]])[:, 0]))
     assert "\n" not in str(Weighted(np.arange(10_000.0)))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_docstring_names_every_field_and_a_cost(name):
+    doc = NumpyDocString(inspect.getdoc(METHODS[name]))
+    named = [one for entry in doc["Parameters"] for one in entry.name.split(", ")]
+    assert sorted(named) == sorted(field.name for field in dataclasses.fields(METHODS[name]))
+    assert "Cost: " in "\n".join(doc["Notes"])
+    assert doc["Examples"]

@@ -49,9 +49,9 @@ class LSH(SupportMethod):
     -----
     With p₁ the collision probability of one hash, P[(i, j) in the support] = 1 − (1 − p₁^hashes)^
     rounds: exact, over rng. Relative bias p − 1, variance p(1 − p). The number of entries is
-    random: `entries` bounds its expectation, and is a price only so. To find the number of hashes
-    for it takes all n·l probabilities; given `hashes`, the cost is (n + l)·d·hashes·rounds
-    operations and those of the entries, 2·nnz·d.
+    random: `entries` bounds its expectation, and is a price only so.
+    Cost: (n + l)·d·hashes·rounds operations and those of the entries, 2·nnz·d; where `hashes` are
+    to be found for `entries`, all n·l probabilities too.
 
     References
     ----------
