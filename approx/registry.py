@@ -12,7 +12,7 @@ from approx.baselines import Constant, One, Uniform, Zero
 from approx.centered import Centered
 from approx.low_rank.godec import GoDec
 from approx.low_rank.nystrom import Nystrom
-from approx.low_rank.robust_pca import RobustPCA
+from approx.low_rank.robust_pca import AccAltProj, RobustPCA
 from approx.low_rank.stable_pca import StablePCA
 from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.mechanisms.cosformer import CosFormer
@@ -104,6 +104,7 @@ METHODS: dict[str, type[Method]] = {
         Reformer,
         TrueDenominator,
         RobustPCA,
+        AccAltProj,
         StablePCA,
         GoDec,
         Scatterbrain,

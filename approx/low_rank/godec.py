@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
-from approx.base import Approximation, Method, Rng
-from approx.low_rank import target
 from approx.low_rank.decomposition import (
     Decomposition,
     Matrix,
     dense_matrix,
     normalised,
 )
+from approx.low_rank.split import SplitMethod
 from approx.low_rank.subspace import leading, rotate
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
 
@@ -288,7 +287,7 @@ def split(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None) ->
 
 
 @dataclasses.dataclass(frozen=True)
-class GoDec(Method):
+class GoDec(SplitMethod):
     """GoDec: the least-squares sparse + low-rank split at a budget (an oracle).
 
     estimate = L + S, min ‖D − L − S‖_F over rank L ≤ rank and k entries a row on average, for
@@ -324,7 +323,6 @@ class GoDec(Method):
     """
 
     name: ClassVar[str] = "godec"
-    deterministic: ClassVar[bool] = True
 
     rank: int | None = None
     k: float | None = None
@@ -332,6 +330,7 @@ class GoDec(Method):
     space: str = "kernel"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.rank is not None:
             checks.integer("rank", self.rank, least=0)
         if self.k is not None and self.k != 0:
@@ -340,27 +339,17 @@ class GoDec(Method):
             checks.positive("budget", self.budget)
             if self.rank is not None or self.k is not None:
                 raise ValueError("give a budget, or rank and k, not both")
-        checks.one_of("space", self.space, ("kernel", "attention"))
-
-    @property
-    def oracle(self) -> bool:
-        """It needs the dense matrix."""
-        return True
 
     @property
     def is_template(self) -> bool:
         """Whether there is neither a budget nor both of rank and k."""
         return self.budget is None and (self.rank is None or self.k is None)
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
-        """Return L + S."""
-        q, k = self.checked(Q, K)
-        D, top = target.matrix(q, k, self.space)
+    def split(self, D: Matrix) -> Decomposition:
+        """Return L + S by `godec`, or by `split` where a budget is given."""
         if self.rank is not None and self.k is not None:
-            found = godec(D, self.rank, self.k)
-        else:
-            found = split(D, checks.positive("budget", self.budget))
-        return target.approximation(found.left, found.right, found.sparse, top, q.dtype, self.space)
+            return godec(D, self.rank, self.k)
+        return split(D, checks.positive("budget", self.budget))
 
     def price(self, *, n: int, l: int, d: int) -> float | None:
         """Return the budget, or rank·(n + l)/n + k."""

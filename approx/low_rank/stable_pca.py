@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
 from approx._jit import kernel
-from approx.base import Approximation, Method, Rng
-from approx.low_rank import target
 from approx.low_rank.decomposition import (
     Decomposition,
     Matrix,
@@ -22,6 +20,7 @@ from approx.low_rank.decomposition import (
     zeros,
 )
 from approx.low_rank.shrinkage import BLOCK_START, shrink_singular_values
+from approx.low_rank.split import SplitMethod
 from approx.low_rank.subspace import rotate, spectral_norm
 
 RELAXATION = 1.6
@@ -183,7 +182,7 @@ def stable_pca(
 
 
 @dataclass(frozen=True)
-class StablePCA(Method):
+class StablePCA(SplitMethod):
     """Stable principal component pursuit: low-rank + sparse up to a small rest (an oracle).
 
     estimate = L + S, argmin ‖L‖_* + λ‖S‖₁ subject to ‖D − L − S‖_F ≤ δ‖D‖_F, D = exp(Q Kᵀ) or its
@@ -219,7 +218,6 @@ class StablePCA(Method):
     """
 
     name: ClassVar[str] = "stable_pca"
-    deterministic: ClassVar[bool] = True
 
     delta: float = 0.1
     lam: float | None = None
@@ -227,26 +225,13 @@ class StablePCA(Method):
     max_iterations: int = 1000
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.delta != 0:
             checks.positive("delta", self.delta)
         if self.lam is not None:
             checks.positive("lam", self.lam)
         checks.integer("max_iterations", self.max_iterations, least=1)
-        checks.one_of("space", self.space, ("kernel", "attention"))
 
-    @property
-    def oracle(self) -> bool:
-        """It needs the dense matrix."""
-        return True
-
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
-        """Return L + S."""
-        q, k = self.checked(Q, K)
-        D, top = target.matrix(q, k, self.space)
-        found = stable_pca(D, self.delta, self.lam, max_iterations=self.max_iterations)
-        return target.approximation(found.left, found.right, found.sparse, top, q.dtype, self.space)
-
-    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
-        """Return None: pursuit chooses its own rank and entries."""
-        budget, n, l, d = checks.asked(budget, n, l, d)
-        return None
+    def split(self, D: Matrix) -> Decomposition:
+        """Return L + S by `stable_pca`."""
+        return stable_pca(D, self.delta, self.lam, max_iterations=self.max_iterations)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from approx import parse
 from approx.low_rank import robust_pca
 from approx.low_rank.robust_pca import acc_alt_proj, inexact_alm
 
@@ -289,3 +290,27 @@ def test_augmented_step_equals_its_definition(alpha):
     assert_allclose(state[1], D - new_S + new_Y / mu_next, atol=1e-14)
     assert rest == pytest.approx(((D - L - new_S) ** 2).sum(), rel=1e-13)
     assert np.abs(state[0]).max() == lam
+
+
+def test_the_method_finds_rank_and_entry_of_a_kernel():
+    Q, K = np.zeros((20, 1)), np.zeros((30, 1))
+    Q[3], K[4] = 1.0, 2.0  # one logit of 2, all others 0
+    for space, entry in (("kernel", math.exp(2) - 1), ("attention", None)):
+        method = parse(f"acc_alt_proj(rank=1, space='{space}')")
+        A = method.approximate(Q, K)
+        D = np.exp(Q @ K.T)
+        if space == "kernel":
+            s = A.part.matrix.toarray() * math.exp(A.part.log)
+            assert (A.rank, A.nnz) == (1, 1)
+            assert s[3, 4] == pytest.approx(entry, rel=1e-6)
+        else:
+            D /= D.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(A.to_dense(), D, atol=1e-6 * np.linalg.norm(D))
+        assert method.oracle
+        assert method.within(1e9, n=20, l=30, d=1) is None
+    with pytest.raises(ValueError, match=r"^acc_alt_proj\(\) needs a rank, which no budget fills$"):
+        parse("acc_alt_proj").approximate(Q, K)
+    with pytest.raises(ValueError, match="rank must be <= 20, got 21"):
+        parse("acc_alt_proj(rank=21)").approximate(Q, K)
+    with pytest.raises(ValueError, match="space must be one of kernel, attention"):
+        parse("acc_alt_proj(rank=1, space='rows')")
