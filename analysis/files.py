@@ -6,6 +6,7 @@ Also how a file is written: whole or not at all, and never out of the folder it 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import math
 import os
 import re
@@ -16,7 +17,7 @@ from typing import IO
 
 import numpy as np
 
-from approx import memory
+from approx import checks, memory
 from approx.checks import Array
 
 NAMES = ("q", "k", "v", "scaling", "causal", "layers", "heads")
@@ -66,7 +67,13 @@ def read(path: Path) -> dict[str, Array]:
 
 def _wanted(path: Path, names: Iterable[str]) -> dict[str, str]:
     """Return the names in a file of the arrays we want, by ours."""
-    pairs = [(name.lower(), name) for name in names if name.lower() in NAMES]
+    pairs: list[tuple[str, str]] = []
+    for name in names:
+        if name.lower() in NAMES:
+            pairs.append((name.lower(), name))
+        elif difflib.get_close_matches(name.lower(), ("scaling", "causal"), 1):
+            # a misspelt option would be its default, in silence
+            raise InputFileError(f"{path.name}: {checks.unknown('array', name, NAMES)}")
     found = dict(sorted(pairs))
     if len(found) < len(pairs):
         raise InputFileError(f"{path.name} has an array twice")

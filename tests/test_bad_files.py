@@ -1,7 +1,8 @@
 """Bad files and output that cannot be written: the rows of the table about files and folders.
 
 `tests/analysis/test_inputs.py` has what the arrays of a file may be. Where a row leaves a choice:
-arrays of other names in a file are ignored, unread; a link to an input file is followed.
+arrays of other names in a file are ignored, unread, but for misspelt options; a link to an input
+file is followed.
 """
 
 import io
@@ -24,7 +25,7 @@ from analysis import capture, files
 from analysis.files import InputFileError
 from analysis.inputs import load
 from approx import memory
-from figures import style
+from figures import cli, style
 from figures.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -135,6 +136,8 @@ def test_a_bomb_that_lies_about_its_size(tmp_path):
         (["q", "Q", "k"], "an array twice"),
         (["../q", "k"], "no array 'q', it has k"),
         (["/elsewhere/q", "a/q", "k"], "no array 'q'"),
+        (["q", "k", "scale"], "x.npz: unknown array 'scale', did you mean 'scaling'"),
+        (["q", "k", "casual"], "x.npz: unknown array 'casual', did you mean 'causal'"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -331,7 +334,7 @@ def test_output_that_is_no_folder(tmp_path, command, capsys):
         text = capsys.readouterr().err
         assert text.startswith("expqk: ")
         assert text.count("\n") == 1
-        assert len(text) < 450
+        assert len(text) <= len("expqk: \n") + cli.MOST
 
 
 def test_a_folder_that_is_not_writable(tmp_path, monkeypatch):
