@@ -13,12 +13,11 @@ NaN fails).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from approx._jit import kernel, overload
+from approx._jit import kernel
 
 _INVERSE_LN2 = 1.4426950408889634
 _LN2_HEAD = 0.6931471803691238  # 32 bits: n·head is exact for |n| < 2^20
@@ -90,16 +89,10 @@ def _exp32(x: Any) -> Any:
     return (_ONE_32 + (r + r * r * g)) * up * rest
 
 
+@kernel
 def exp(x: Any) -> Any:
     """Return e^x in the precision of the scalar x; callable from kernels."""
     return _exp32(x) if isinstance(x, np.float32) else _exp64(x)
-
-
-@overload(exp)
-def _overload_exp(x: Any) -> Callable[[Any], Any]:
-    if str(x) == "float32":
-        return lambda x: _exp32(x)
-    return lambda x: _exp64(x)
 
 
 @kernel

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
@@ -29,7 +30,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
 SAFE = {"contract", "nsz"}
-OVERLOADS: list[tuple[Callable[..., Any], Callable[..., Any]]] = []  # not yet known to Numba
 
 
 class Kernel:
@@ -50,6 +50,17 @@ class Kernel:
         """Run it."""
         return self.compiled(*arguments)
 
+    @property
+    def _numba_type_(self) -> Any:
+        # asked for by Numba: what a kernel is to the compiled function that calls it
+        return self.compiled._numba_type_
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        module, name = self.function.__module__, self.function.__qualname__
+        if module != "__main__" and getattr(sys.modules.get(module), name, None) is self:
+            return name  # as functions travel: it is found where it arrives
+        return Kernel, (self.function, self.fastmath)
+
 
 def kernel(function: F) -> F:
     """Compile a loop over arrays, lazily, for the dtypes it is called with."""
@@ -59,16 +70,6 @@ def kernel(function: F) -> F:
 def summing_kernel(function: F) -> F:
     """Compile a kernel whose sums may be reordered (and so vectorised)."""
     return cast(F, Kernel(function, SAFE | {"reassoc"}))
-
-
-def overload(function: Callable[..., Any]) -> Callable[[F], F]:
-    """Declare what kernels call instead of a function, as `numba.extending.overload` does."""
-
-    def declare(implementation: F) -> F:
-        OVERLOADS.append((function, implementation))
-        return implementation
-
-    return declare
 
 
 @contextlib.contextmanager

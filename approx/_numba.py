@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +10,8 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
 from numba.core.lowering import Lower
 from numba.core.typed_passes import BaseNativeLowering, NativeLowering
-from numba.extending import overload, typeof_impl
 
-from approx._jit import OPTIONS, OVERLOADS, Kernel
-
-_lock = threading.Lock()
+from approx._jit import OPTIONS
 
 
 class _WideFunction(Lower):  # type: ignore[misc]
@@ -45,16 +41,6 @@ class WideCompiler(CompilerBase):  # type: ignore[misc]
         return [passes]
 
 
-@typeof_impl.register(Kernel)  # type: ignore[untyped-decorator]
-def _typeof(kernel: Kernel, context: Any) -> Any:
-    # what a kernel is to another that calls it
-    return typeof_impl(kernel.compiled, context)
-
-
 def dispatcher(function: Callable[..., Any], fastmath: set[str]) -> Any:
-    """Return Numba's own object for a kernel; it knows every overload declared so far."""
-    with _lock:
-        while OVERLOADS:
-            overload(OVERLOADS[-1][0], strict=False)(OVERLOADS[-1][1])
-            OVERLOADS.pop()
+    """Return Numba's own object for a kernel."""
     return numba.njit(**OPTIONS, pipeline_class=WideCompiler, fastmath=fastmath)(function)

@@ -1,6 +1,7 @@
 """The shared exponential against mpmath, in both dtypes."""
 
 import math
+import pickle
 import subprocess
 import sys
 
@@ -170,6 +171,36 @@ print(before, "numba" in sys.modules, x[0, 0])
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "True", "1.0"]
+
+
+def test_compiled_functions_of_others_may_be_the_first_to_call_a_kernel():
+    code = """
+import numpy as np
+from numba import njit
+from approx._exp import exp
+@njit
+def theirs(x):
+    return exp(x)
+print(theirs(0.0), theirs(np.float32(1)) == exp(np.float32(1)))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["1.0", "True"]
+
+
+@pytest.mark.parametrize("module", ["__main__", "somewhere"])
+def test_a_kernel_travels_by_its_name_or_with_its_code(module):
+    pickler = pytest.importorskip("cloudpickle")
+    assert pickle.loads(pickle.dumps(exp_rows)) is exp_rows
+
+    def twice(x):
+        return 2 * x
+
+    twice.__module__ = module
+    mine = kernel(twice)
+    mine(1.0)
+    theirs = pickle.loads(pickler.dumps(mine))
+    assert theirs is not mine
+    assert theirs(3.0) == 6.0
 
 
 def test_threads_may_be_the_first_to_call_a_kernel():

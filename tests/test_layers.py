@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = ("approx", "analysis", "figures")  # each imports itself and those before it
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
 COMPILERS = {"kernel", "summing_kernel"}
+COMPILED_BUILTINS = {"range", "abs", "min", "max", "float", "int", "len", "isinstance"}
 NUMBA_FILES = {"approx/_jit.py", "approx/_numba.py"}
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
@@ -64,11 +65,9 @@ def foreign_names(source):
                     continue
                 full = imported.get(node.id)
                 foreign = full not in (None, "numpy", "math", "approx._exp.exp")
-                plain = node.id in functions and node.id not in compiled
-                if foreign or (plain and not (node.id == "exp" and "_exp64" in compiled)):
+                if foreign or (node.id in functions and node.id not in compiled):
                     found.append((kernel.name, node.id))
-                called = hasattr(builtins, node.id)
-                if called and node.id not in ("range", "abs", "min", "max", "float", "int", "len"):
+                if hasattr(builtins, node.id) and node.id not in COMPILED_BUILTINS:
                     found.append((kernel.name, node.id))
     return len(compiled), found
 
