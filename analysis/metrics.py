@@ -217,7 +217,10 @@ class _Comparison:
     def tile(self) -> tuple[int, int]:
         """Rows and columns that are compared at once."""
         l = len(self.k)
-        return (exact.height(l), l) if self.attention or self.causal else TILE
+        if self.attention or self.causal:
+            return exact.height(l), l
+        width = min(l, TILE[1])
+        return math.prod(TILE) // width, width
 
 
 def _sums(part: _Stripe, whole: _Comparison) -> list[tuple[Array, Array]]:

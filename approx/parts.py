@@ -371,6 +371,10 @@ class Support(Sparse):
 
     def row_log(self) -> Array:
         """Return the largest logit of each row."""
+        return self._tops
+
+    @functools.cached_property
+    def _tops(self) -> Array:
         s = self.matrix
         top = np.full(s.shape[0], -np.inf, s.dtype)
         filled = np.diff(s.indptr) > 0
@@ -425,9 +429,8 @@ class Addition(Sparse):
 
 
 def _slice(s: Any, rows: Rows, cols: Rows) -> scipy.sparse.csr_array:
-    part: scipy.sparse.csr_array = s[rows]
-    if not (isinstance(cols, slice) and cols == ALL):
-        part = s[rows][:, cols]
+    every = isinstance(cols, slice) and cols.indices(s.shape[1]) == (0, s.shape[1], 1)
+    part: scipy.sparse.csr_array = s[rows] if every else s[rows][:, cols]
     return part
 
 

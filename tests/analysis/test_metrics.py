@@ -694,6 +694,23 @@ def test_kernel_errors_alone_go_by_tiles(monkeypatch, rows):
     assert compare_all(estimates, **given, attention=False, jobs=2) == found
 
 
+def test_tiles_of_few_keys_have_more_rows(monkeypatch):
+    Q, K, _ = points(23, 2, 3)
+    estimate = parse("positive(m=4)").approximate(Q, K, rng=1)
+    whole = compare(estimate, Q, K)
+    calls, sums = [], metrics._row_sums
+
+    def counted(logits, *rest):
+        calls.append(logits.shape)
+        sums(logits, *rest)
+
+    monkeypatch.setattr(metrics, "_row_sums", counted)
+    monkeypatch.setattr(metrics, "TILE", (5, 4))
+    alone = compare(estimate, Q, K, attention=False)
+    assert calls == [(10, 2), (10, 2), (3, 2)]
+    assert alone == {name: whole[name] for name in alone}
+
+
 def test_softmax_rows_and_causal_rows_alone(monkeypatch):
     Q, K, _ = points(9, 9, 2)
     monkeypatch.setattr(metrics, "TILE", (2, 2))
