@@ -101,6 +101,11 @@ def _multinomials(begin: Any, tails: Any, d: int, out: Any) -> None:
 def multinomials(d: int, degree: int) -> Array:
     """Return j!/Πα_i! of every monomial, in order, (C(d+degree, degree),).
 
+    Raises
+    ------
+    OverflowError
+        One, or its product with the degree, is above 1.8e308.
+
     Examples
     --------
     (x_0 + x_1)² has 1, 2 and 1:
@@ -111,6 +116,10 @@ def multinomials(d: int, degree: int) -> Array:
     begin, tails = layout(d, degree)
     out = np.empty(width(d, degree))
     _multinomials(begin, tails, d, out)
+    if not np.isfinite(out).all():
+        raise OverflowError(
+            f"multinomials of degree {degree} in {d} dimensions are too large: use block or @"
+        )
     return out
 
 

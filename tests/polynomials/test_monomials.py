@@ -108,6 +108,14 @@ def test_multinomials_stay_finite_beyond_the_range_of_factorials():
     np.testing.assert_allclose(last, binomials, rtol=600 * EPS)
 
 
+def test_multinomials_that_overflow_are_refused_not_nan():
+    assert monomials.multinomials(2, 1000).max() == pytest.approx(math.comb(1000, 500))
+    A = Taylor(degree=1030).approximate(X := np.array([[1.0, -2.0]]), X)  # C(1030, 515) = 2.9e308
+    np.testing.assert_allclose(A @ np.ones(1), math.exp(5), rtol=1030 * EPS)
+    with pytest.raises(OverflowError, match="degree 1030 in 2 dimensions are too large"):
+        A.factors()
+
+
 def test_weights_beyond_float32_leave_no_feature_nan():
     degree = 300  # √C(300, 150) = 3e44
     X = np.array([[1.5, 1.5], [0.1, -2.0]])
