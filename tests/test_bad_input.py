@@ -395,6 +395,20 @@ def test_values_of_any_layout(name):
 
 
 @every_method
+def test_attention_has_the_dtype_of_the_estimate(name):
+    Q, K = points(np.float32)
+    A = approximate(Q[:4], K, name)
+    V = np.random.default_rng(0).integers(-3, 4, (4, 3))  # each of them a float32
+    for causal in (False, True):
+        want = A.attend(V.astype(np.float32), causal=causal)
+        for values in (V, V.astype(np.float64)):
+            y = A.attend(values, causal=causal)
+            assert y.dtype == np.float32
+            assert y.flags.c_contiguous
+            np.testing.assert_array_equal(y, want)
+
+
+@every_method
 @pytest.mark.parametrize("shape", [(4,), (5, 2), (4, 1, 1)])
 def test_values_of_another_shape(name, shape):
     A = approximate(*points(), name)

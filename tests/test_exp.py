@@ -12,7 +12,7 @@ from numba import njit
 from numba.core.caching import NullCache
 
 from approx._exp import exp, exp_rows
-from approx._jit import kernel
+from approx._jit import kernel, summing_kernel
 
 DTYPES = [np.float64, np.float32]
 LOWEST = {np.float64: -745.2, np.float32: -104.0}  # below, e^x rounds to 0
@@ -144,19 +144,23 @@ def test_exp_in_a_kernel_keeps_the_precision_of_its_argument(dtype):
     assert float(exp(x)) == float(inside(x))
 
 
-def test_kernels_alone_ask_for_whole_vector_registers():
+def test_kernels_alone_have_their_options():
     def twice(x):
         for i in range(x.size):
             x[i] *= 2.0
 
-    def wishes(compiled):
+    def text(compiled):
+        compiled._cache = NullCache()  # what is read from a cache has no text
         compiled(np.ones(3))
-        return compiled.inspect_llvm(compiled.signatures[0]).count('"prefer-vector-width"="512"')
+        return compiled.inspect_llvm(compiled.signatures[0])
 
-    ours = kernel(twice).compiled
-    ours._cache = NullCache()  # what is read from a cache has no text
-    assert wishes(ours)
-    assert not wishes(njit(twice))
+    ours, sums, theirs = kernel(twice).compiled, summing_kernel(twice).compiled, njit(twice)
+    assert ours.stats.cache_path
+    ours, sums, theirs = text(ours), text(sums), text(theirs)
+    wide = '"prefer-vector-width"="512"'
+    assert [wide in x for x in (ours, sums, theirs)] == [True, True, False]
+    assert " fmul nsz contract " in ours
+    assert " fmul reassoc nsz contract " in sums
 
 
 def test_numba_is_imported_by_the_first_call_of_a_kernel():
@@ -187,20 +191,24 @@ print(theirs(0.0), theirs(np.float32(1)) == exp(np.float32(1)))
     assert run.stdout.split() == ["1.0", "True"]
 
 
-@pytest.mark.parametrize("module", ["__main__", "somewhere"])
-def test_a_kernel_travels_by_its_name_or_with_its_code(module):
-    pickler = pytest.importorskip("cloudpickle")
+def test_kernels_travel_by_their_name_and_those_of_a_script_with_their_code(monkeypatch):
+    cloudpickle = pytest.importorskip("cloudpickle")
     assert pickle.loads(pickle.dumps(exp_rows)) is exp_rows
 
     def twice(x):
         return 2 * x
 
-    twice.__module__ = module
-    mine = kernel(twice)
-    mine(1.0)
-    theirs = pickle.loads(pickler.dumps(mine))
-    assert theirs is not mine
-    assert theirs(3.0) == 6.0
+    def travelled():
+        mine = kernel(twice)
+        monkeypatch.setattr(sys.modules["__main__"], "twice", mine, raising=False)
+        mine(1.0)
+        theirs = pickle.loads(cloudpickle.dumps(mine))
+        assert theirs is not mine
+        return theirs(3.0)
+
+    assert travelled() == 6.0  # of a function's own
+    twice.__module__, twice.__qualname__ = "__main__", "twice"
+    assert travelled() == 6.0
 
 
 def test_threads_may_be_the_first_to_call_a_kernel():

@@ -683,6 +683,9 @@ def test_kernel_errors_alone_go_by_tiles(monkeypatch, rows):
 
     monkeypatch.setattr(metrics, "_row_sums", counted)
     monkeypatch.setattr(metrics, "TILE", (5, 4))
+    assert compare_all(estimates, **given) == expected  # needs whole rows
+    assert calls.pop() == (rows or 23, 19)
+    calls.clear()
     found = compare_all(estimates, **given, attention=False)
     assert set(calls) <= set(itertools.product((5, 23 % 5, 17 % 5), (4, 19 % 4)))
     for spec, alone, whole in zip(specs, found, expected):
