@@ -44,7 +44,8 @@ class Kernel:
         """Numba's own object, which compiles for each new set of dtypes."""
         from approx import _numba
 
-        return _numba.dispatcher(self.function, self.fastmath)
+        # setdefault: threads that come here together, as from Python 3.12 on, leave with the same
+        return vars(self).setdefault("compiled", _numba.dispatcher(self.function, self.fastmath))
 
     def __call__(self, *arguments: Any) -> Any:
         """Run it."""

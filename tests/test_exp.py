@@ -12,7 +12,7 @@ from numba import njit
 from numba.core.caching import NullCache
 
 from approx._exp import exp, exp_rows
-from approx._jit import kernel, summing_kernel
+from approx._jit import Kernel, kernel, summing_kernel
 
 DTYPES = [np.float64, np.float32]
 LOWEST = {np.float64: -745.2, np.float32: -104.0}  # below, e^x rounds to 0
@@ -209,6 +209,15 @@ def test_kernels_travel_by_their_name_and_those_of_a_script_with_their_code(monk
     assert travelled() == 6.0  # of a function's own
     twice.__module__, twice.__qualname__ = "__main__", "twice"
     assert travelled() == 6.0
+
+
+def test_threads_that_come_together_get_one_compiled_function():
+    @kernel
+    def twice(x):
+        return 2 * x
+
+    first, second = (Kernel.compiled.func(twice) for _ in range(2))
+    assert first is second is twice.compiled
 
 
 def test_threads_may_be_the_first_to_call_a_kernel():
