@@ -34,7 +34,6 @@ SIZES = {
     "tensor_sketch": "tensor_sketch(m=5, degree=3)",
     "squared_sketch": "squared_sketch(inner=3)",
     "centered": "centered(positive(m=3))",
-    "acc_alt_proj": "acc_alt_proj(rank=1)",
     "flash": "flash(size={half})",
     "eva": "eva(m=1, sparse=chunk(size={half}))",
     "scatterbrain": "scatterbrain(low_rank=positive(m=3), sparse=top_k(k={half}))",

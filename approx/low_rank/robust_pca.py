@@ -12,7 +12,6 @@ from scipy.sparse import csr_array
 
 from approx import checks
 from approx._jit import kernel
-from approx.checks import Array
 from approx.low_rank.decomposition import (
     Decomposition,
     Matrix,
@@ -393,8 +392,8 @@ class AccAltProj(SplitMethod):
 
     Parameters
     ----------
-    rank : int, optional
-        0 ≤ rank ≤ min(n, l), of L; None is a template, which no budget fills.
+    rank : int
+        0 ≤ rank ≤ min(n, l), of L.
     space : {"kernel", "attention"}
         Which matrix is decomposed.
     max_iterations : int
@@ -421,23 +420,15 @@ class AccAltProj(SplitMethod):
 
     name: ClassVar[str] = "acc_alt_proj"
 
-    rank: int | None = None
+    rank: int = 1
     space: str = "kernel"
     max_iterations: int = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rank is not None:
-            checks.integer("rank", self.rank, least=0)
+        checks.integer("rank", self.rank, least=0)
         checks.integer("max_iterations", self.max_iterations, least=1)
-
-    def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-        """Return Q and K as arrays; ValueError without a rank."""
-        if self.rank is None:
-            raise ValueError(f"{self} needs a rank, which no budget fills")
-        return super().checked(Q, K)
 
     def split(self, D: Matrix) -> Decomposition:
         """Return L + S by `acc_alt_proj`; ValueError for a rank above min(n, l)."""
-        rank = checks.integer("rank", self.rank, least=0)
-        return acc_alt_proj(D, rank, max_iterations=self.max_iterations)
+        return acc_alt_proj(D, self.rank, max_iterations=self.max_iterations)
