@@ -133,6 +133,25 @@ def values(V: ArrayLike, l: int, dtype: Any = None, *, name: str = "V", row: str
     return v
 
 
+def out(given: Array | None, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return where to write: a new array, or the one that was given for it.
+
+    Raises
+    ------
+    ValueError
+        it has another shape or dtype, or is not C-contiguous.
+    """
+    if given is None:
+        return np.empty(shape, dtype)
+    instance("out", given, np.ndarray, "an array")
+    if given.shape != shape or given.dtype != dtype or not given.flags.c_contiguous:
+        raise ValueError(
+            f"out must be C-contiguous, {shape} of {np.dtype(dtype)}, "
+            f"got {given.shape} of {given.dtype}"
+        )
+    return given
+
+
 def index(name: str, value: Any, count: int) -> slice | Array:
     """Return a slice, or an array of places in [0, count) for a compiled loop to use unchecked.
 

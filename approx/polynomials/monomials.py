@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from approx import checks
 from approx._jit import kernel
 from approx.checks import Array
 
@@ -160,13 +161,7 @@ def features(
     length = np.sqrt(np.einsum("id,id->i", X, X, dtype=np.float64))
     unit = X / np.where(length > 0, length, 1.0).astype(X.dtype)[:, None]
     scale = np.exp(log_powers(length, 0.5 * log_weights) - row_log[:, None])
-    shape = len(X), int(begin[-1])
-    if out is None:
-        out = np.empty(shape, X.dtype)
-    elif out.shape != shape or out.dtype != X.dtype or not out.flags.c_contiguous:
-        raise ValueError(
-            f"out must be C-contiguous, {shape} of {X.dtype}, got {out.shape} of {out.dtype}"
-        )
+    out = checks.out(out, (len(X), int(begin[-1])), X.dtype)
     scale = scale.astype(X.dtype)
     _features(np.ascontiguousarray(unit), begin, tails, multinomial, scale, out)
     return out

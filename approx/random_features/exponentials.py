@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from approx import memory
+from approx import checks, memory
 from approx._exp import exp, exp_rows
 from approx._jit import kernel
 from approx.checks import Array
@@ -140,6 +140,33 @@ class Exponentials(Low):
                 tile += self.level
             yield rows, tile, row_maxima(tile), rest[rows]
 
+    def query_features(self, out: Array | None = None) -> tuple[Array, Array]:
+        """Return φ(Q), the largest of each row taken out, (n, rank), and its log, (n,).
+
+        Parameters
+        ----------
+        out : (n, rank), optional
+            Where to write, C-contiguous and of the dtype of omega; a new array has its pages to
+            pay for, too.
+
+        Raises
+        ------
+        ResourceLimitError
+            A new array does not fit.
+        ValueError
+            ``out`` does not fit.
+        """
+        n = self.shape[0]
+        if out is None:
+            nbytes = n * self.rank * self.dtype.itemsize
+            memory.reserve(nbytes, f"factors of {self.rank} columns", "m or n")
+        out = checks.out(out, (n, self.rank), self.dtype)
+        row_log = np.empty(n, self.dtype)
+        for rows, log, top, rest in self._logs(self.queries):
+            _exp_into(log, top, out[rows])
+            row_log[rows] = top + rest
+        return out, row_log
+
     @functools.cached_property
     def stored(self) -> Factors:
         """Both factors; the largest entry of each row on the left, of all on the right, is 1.
@@ -149,13 +176,10 @@ class Exponentials(Low):
         ResourceLimitError
             They do not fit.
         """
-        (n, l), dtype = self.shape, self.dtype
+        l, dtype = self.shape[1], self.dtype
         memory.reserve(self.nbytes, f"factors of {self.rank} columns", "m, n or l")
-        left, right = np.empty((n, self.rank), dtype), np.empty((l, self.rank), dtype)
-        row_log, tops, rests = np.empty(n, dtype), np.empty(l, dtype), np.empty(l, dtype)
-        for rows, log, top, rest in self._logs(self.queries):
-            _exp_into(log, top, left[rows])
-            row_log[rows] = top + rest
+        left, row_log = self.query_features()
+        right, tops, rests = np.empty((l, self.rank), dtype), np.empty(l, dtype), np.empty(l, dtype)
         for rows, log, top, rest in self._logs(self.keys):
             right[rows], tops[rows], rests[rows] = log, top, rest
         key_log = (tops + rests).max()

@@ -62,6 +62,24 @@ def test_a_streamed_product_is_that_of_the_stored_factors(monkeypatch, family, s
     np.testing.assert_allclose(low.attend(V), low.stored.attend(V), rtol=2 * tolerance)
 
 
+def test_features_are_written_where_asked():
+    Q, K = points(21, 3, 4)
+    low = parse("positive(m=8)").approximate(Q, K, rng=0).low
+    out = np.full((21, 8), np.nan)
+    found, row_log = low.query_features(out)
+    assert found is out
+    assert "stored" not in vars(low)
+    left, _, logs = low.scaled_factors()
+    np.testing.assert_array_equal(out, left)
+    key_log = logs - row_log
+    np.testing.assert_allclose(key_log, key_log[0], rtol=0, atol=8 * np.finfo(float).eps)
+    for wrong in (out[:4], out.astype(np.float32), np.empty((8, 21)).T):
+        with pytest.raises(ValueError, match=r"^out must be C-contiguous, \(21, 8\) of float64"):
+            low.query_features(wrong)
+    with pytest.raises(TypeError, match="out must be an array"):
+        low.query_features([[0.0]])
+
+
 def test_a_wide_product_stores_nothing():
     Q, K = points(9, 9, 4)
     for product in ("matmat", "attend"):
