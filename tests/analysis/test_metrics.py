@@ -664,8 +664,21 @@ def test_kernel_errors_alone_are_those_of_the_whole():
         compare(estimate, Q, K, V, attention=False)
 
 
+@pytest.fixture
+def calls(monkeypatch):
+    """Return the shapes that the kernel is called with, as they come."""
+    shapes, sums = [], metrics._row_sums
+
+    def counted(logits, *rest):
+        shapes.append(logits.shape)
+        sums(logits, *rest)
+
+    monkeypatch.setattr(metrics, "_row_sums", counted)
+    return shapes
+
+
 @pytest.mark.parametrize("rows", [None, 17])
-def test_kernel_errors_alone_go_by_tiles(monkeypatch, rows):
+def test_kernel_errors_alone_go_by_tiles(monkeypatch, calls, rows):
     Q, K, _ = points(23, 19, 3)
     Q[3] *= 40  # the logits of a row differ from tile to tile by hundreds
     Q[4] = 0
@@ -675,13 +688,6 @@ def test_kernel_errors_alone_go_by_tiles(monkeypatch, rows):
     estimates = [parse(s).approximate(Q / t**0.5, K / t**0.5, rng=2) for s, t in zip(specs, ts)]
     given = {"Q": Q, "K": K, "temperatures": ts, "rows": rows}
     expected = compare_all(estimates, **given)
-    calls, sums = [], metrics._row_sums
-
-    def counted(logits, *rest):
-        calls.append(logits.shape)
-        sums(logits, *rest)
-
-    monkeypatch.setattr(metrics, "_row_sums", counted)
     monkeypatch.setattr(metrics, "TILE", (5, 4))
     assert compare_all(estimates, **given) == expected  # needs whole rows
     assert calls.pop() == (rows or 23, 19)
@@ -697,17 +703,11 @@ def test_kernel_errors_alone_go_by_tiles(monkeypatch, rows):
     assert compare_all(estimates, **given, attention=False, jobs=2) == found
 
 
-def test_tiles_of_few_keys_have_more_rows(monkeypatch):
+def test_tiles_of_few_keys_have_more_rows(monkeypatch, calls):
     Q, K, _ = points(23, 2, 3)
     estimate = parse("positive(m=4)").approximate(Q, K, rng=1)
     whole = compare(estimate, Q, K)
-    calls, sums = [], metrics._row_sums
-
-    def counted(logits, *rest):
-        calls.append(logits.shape)
-        sums(logits, *rest)
-
-    monkeypatch.setattr(metrics, "_row_sums", counted)
+    calls.clear()
     monkeypatch.setattr(metrics, "TILE", (5, 4))
     alone = compare(estimate, Q, K, attention=False)
     assert calls == [(10, 2), (10, 2), (3, 2)]
