@@ -59,12 +59,10 @@ _LEAST = 1 / _MOST
 
 
 @kernel
-def _log(x: float) -> Any:
-    # Of x > 0 in straight-line arithmetic, which the loop around it vectorises; below 1 ulp:
-    # x = 2^e (1 + f), √½ ≤ 1 + f < √2, s = f/(2 + f), log(1 + f) = f − s (f − R(s²)).
-    tiny = x < _TINY  # subnormal numbers have no exponent to take out
-    y = x * _LIFT if tiny else x
-    bits = np.float64(y).view(np.int64)
+def _log_of_normal(x: float) -> Any:
+    # Of a normal x > 0 in straight-line arithmetic, which the loop around it vectorises; below
+    # 1 ulp: x = 2^e (1 + f), √½ ≤ 1 + f < √2, s = f/(2 + f), log(1 + f) = f − s (f − R(s²)).
+    bits = np.float64(x).view(np.int64)
     e = (bits - _ROOT_HALF) >> 52
     f = np.int64(bits - (e << 52)).view(np.float64) - 1.0
     s = f / (2.0 + f)
@@ -76,7 +74,13 @@ def _log(x: float) -> Any:
     tail = _L2 + z * tail
     tail = z * (_L1 + z * tail)
     n = np.float64(np.int32(e))
-    found = n * _LN2_HEAD + (f - (s * (f - tail) - n * _LN2_TAIL))
+    return n * _LN2_HEAD + (f - (s * (f - tail) - n * _LN2_TAIL))
+
+
+@kernel
+def _log(x: float) -> Any:
+    tiny = x < _TINY  # subnormal numbers have no exponent to take out
+    found = _log_of_normal(x * _LIFT if tiny else x)
     return found - _LOG_LIFT if tiny else found
 
 
@@ -93,14 +97,6 @@ def _largest(x: Any) -> Any:
     for j in range(x.size):
         most = max(most, _ordered(np.float64(x[j]).view(np.int64)))
     return np.int64(_ordered(most)).view(np.float64)
-
-
-@kernel
-def _longest(x: Any) -> Any:
-    most = np.int64(0)
-    for j in range(x.size):
-        most = max(most, np.float64(abs(x[j])).view(np.int64))
-    return np.int64(most).view(np.float64)
 
 
 @summing_kernel
@@ -120,21 +116,32 @@ def _row_sums(
     for i in range(logits.shape[0]):
         w = visible[i]
         x, e, p, s = logits[i, :w], estimate[i, :w], exponentials[:w], scaled[:w]
-        top, peak = _largest(x), _longest(e)
-        unit = max(peak, _TINY) if peak > 0.0 else 1.0  # row_log may be far above every entry
-        inverse_unit = 1.0 / unit
-        log_unit = row_log[i] + np.log(unit)
-        total, square, mass, negative = 0.0, 0.0, 0.0, 0.0
+        top = _largest(x)
+        total, square = 0.0, 0.0
+        longest, least = np.int64(0), np.int64(2**63 - 1)  # bits of max |e| and, if > 0, of min e
         for j in range(w):
             p[j] = exp(x[j] - top)
             total += p[j]
             square += p[j] * p[j]
-            s[j] = e[j] * inverse_unit  # stored: sums, and so products, may be reordered
-            mass += s[j]
+            longest = max(longest, np.float64(abs(e[j])).view(np.int64))
+            least = min(least, np.float64(e[j]).view(np.int64))
+        negative = 0.0
+        for j in range(w if least < 0 else 0):
             negative += 1.0 if e[j] < 0.0 else 0.0
-
+        peak = np.int64(longest).view(np.float64)
+        unit = max(peak, _TINY) if peak > 0.0 else 1.0  # row_log may be far above every entry
+        inverse_unit = 1.0 / unit
+        log_unit = row_log[i] + np.log(unit)
         scale = max(top, log_unit) if peak > 0.0 else top
         a, b = exp(top - scale), exp(min(log_unit - scale, 0.0))
+        mass, difference, largest = 0.0, 0.0, np.int64(0)
+        for j in range(w):
+            s[j] = e[j] * inverse_unit  # stored: sums, and so products, may be reordered
+            mass += s[j]
+            t = b * s[j] - a * p[j]
+            difference += t * t
+            largest = max(largest, np.float64(abs(t)).view(np.int64))
+
         out[i, UNIT] = log_unit if peak > 0.0 else -_MOST  # of nothing, below every other
         out[i, MASS] = mass
         if not normalise and peak > 0.0:  # as it is; of a row of zeros the sum is 0 in any case
@@ -143,26 +150,29 @@ def _row_sums(
         beyond = positive and mass < _LEAST  # a share may be: every error of the row is inf
         inverse = (_MOST if beyond else 1.0 / mass) if positive else 0.0
         inverse_total, log_sum = 1.0 / total, top + np.log(total)
-        difference, largest = 0.0, np.int64(0)
-        for j in range(w):
-            t = b * s[j] - a * p[j]
-            difference += t * t
-            largest = max(largest, np.float64(abs(t)).view(np.int64))
-        p2, f2, tv, kl, reverse = 0.0, 0.0, 0.0, 0.0, 0.0
-        for j in range(w if attention else 0):
+        smallest = np.int64(least).view(np.float64) * inverse_unit * inverse
+        f2, tv, kl, reverse = 0.0, 0.0, 0.0, 0.0
+        for j in range(w if attention and smallest >= _TINY else 0):  # most rows: in half the time
             pj, qj = p[j] * inverse_total, s[j] * inverse
+            t = qj - pj
+            ratio = x[j] - log_sum - _log_of_normal(qj)
+            kl += pj * ratio + t
+            reverse -= qj * ratio + t
+            f2 += t * t
+            tv += abs(t)
+        for j in range(w if attention and not smallest >= _TINY else 0):
+            pj, qj = p[j] * inverse_total, s[j] * inverse
+            t = qj - pj
             above = qj > 0.0
             ratio = x[j] - log_sum - _log(qj if above else 1.0)
             infinite = qj < 0.0 or (pj > 0.0 and not above)
-            kl += pj * ratio - pj + qj if above else (np.inf if infinite else 0.0)
-            reverse += pj - qj - qj * ratio if above else (np.inf if qj < 0.0 else pj)
-            t = qj - pj
-            p2 += pj * pj
+            kl += pj * ratio + t if above else (np.inf if infinite else 0.0)
+            reverse -= qj * ratio + t if above else (-np.inf if qj < 0.0 else -pj)
             f2 += t * t
             tv += abs(t)
-            if weights:
-                x[j] = pj
-                e[j] = t
+        for j in range(w if weights else 0):
+            x[j] = p[j] * inverse_total
+            e[j] = s[j] * inverse - x[j]
         for j in range(w, logits.shape[1] if weights else w):
             logits[i, j] = 0.0
             estimate[i, j] = 0.0
@@ -171,7 +181,7 @@ def _row_sums(
         out[i, SCALE] = scale
         out[i, DIFFERENCE] = difference
         out[i, LARGEST] = np.int64(largest).view(np.float64)
-        out[i, P2] = p2
+        out[i, P2] = square * inverse_total * inverse_total
         out[i, F2] = np.inf if beyond else f2
         out[i, TV] = np.inf if beyond else 0.5 * tv if positive else 1.0
         out[i, KL] = kl if positive and not beyond else np.inf

@@ -542,10 +542,14 @@ def twin(x, e, row_log, w, normalise):
     both = [(a, b) for a, b in zip(p, q)]
     bad = not positive or (q < 0).any()
     row[metrics.KL] = (
-        math.inf if bad or (q == 0).any() else sum(a * math.log(a / b) - a + b for a, b in both)
+        math.inf
+        if bad or (q == 0).any()
+        else sum(a * (math.log(a) - math.log(b)) - a + b for a, b in both)
     )
     row[metrics.REVERSE] = (
-        math.inf if bad else sum((b * math.log(b / a) if b else 0.0) - b + a for a, b in both)
+        math.inf
+        if bad
+        else sum((b * (math.log(b) - math.log(a)) if b else 0.0) - b + a for a, b in both)
     )
     scale = row[metrics.SCALE] = max(top, row_log + math.log(np.abs(e[:w]).max() or 1e-300))
     difference = (estimate - truth) / math.exp(scale)
@@ -560,6 +564,7 @@ ROWS = {  # logits, estimate at scale e^row_log
     "scale below": ([3.0, 4.0, 2.0, 3.5], [1.0, 2.0, 0.25, 3.0], -3.0),
     "scale above": ([-3.0, -4.0, -2.0, -3.5], [1.0, 2.0, 0.25, 3.0], 3.0),
     "a zero": ([0.0, 1.0, -2.0, 0.5], [1.0, 0.0, 0.25, 3.0], 0.0),
+    "a subnormal": ([0.0, 1.0, -2.0, 0.5], [1.0, 1e-310, 0.25, 3.0], 0.0),
     "a negative": ([0.0, 1.0, -2.0, 0.5], [1.0, -0.5, 0.25, 3.0], 0.0),
     "a negative sum": ([0.0, 1.0, -2.0, 0.5], [-1.0, -0.5, 0.25, -3.0], 0.0),
     "nothing": ([0.0, 1.0, -2.0, 0.5], [0.0, 0.0, 0.0, 0.0], 0.0),
