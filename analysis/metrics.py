@@ -25,7 +25,7 @@ from approx._exp import exp
 from approx._jit import kernel, summing_kernel
 from approx.base import Approximation
 from approx.checks import Array
-from approx.parts import rescale
+from approx.parts import Rows, rescale
 from approx.threads import one_thread
 
 KERNEL = ("kernel_relative_frobenius", "kernel_relative_max")
@@ -37,9 +37,11 @@ ATTENTION = (
 )
 SIGNS = ("negative_fraction", "nonpositive_rows")
 
-# Columns of the table of row sums that the kernel fills; those from P2 on are of attention.
+# Columns of the table of row sums; those from P2 on are of attention, the last two of its output.
 TOP, SQUARE, SCALE, DIFFERENCE, LARGEST, UNIT, MASS, NEGATIVE, P2, F2, TV, KL, REVERSE = range(13)
+OUTPUT, TRUTH, COLUMNS = 13, 14, 15
 TILE = 512, 1024  # rows and columns, where no row is needed as a whole: 8 MB in two products
+FEW = 48  # rows of logits from which on shorter stripes of them, nearer the cache, are faster
 
 
 _LN2_HEAD, _LN2_TAIL = 0.6931471803691238, 1.9082149292705877e-10
@@ -195,7 +197,7 @@ _kept = threading.local()
 def _workspace(name: str, shape: tuple[int, int]) -> Array:
     # A stripe's array, kept by its thread for the next: new pages cost as much as what fills them.
     size, kept = math.prod(shape), vars(_kept)
-    if size > exact.STRIPE:  # one row of very many keys
+    if size > 7 * exact.STRIPE // 5:  # one row of very many keys
         return np.empty(shape)
     if name not in kept or kept[name].size < size:
         kept[name] = np.empty(size)
@@ -216,7 +218,7 @@ class _Comparison:
 
     estimates: tuple[tuple[Approximation, float], ...]
     q: Array
-    k: Array
+    kt: Array
     v: Array | None
     causal: bool
     attention: bool
@@ -224,57 +226,84 @@ class _Comparison:
     sampled: bool
 
     @property
-    def tile(self) -> tuple[int, int]:
-        """Rows and columns that are compared at once."""
-        l = len(self.k)
-        if self.attention or self.causal:
-            return exact.height(l), l
-        width = min(l, TILE[1])
-        return math.prod(TILE) // width, width
+    def ahead(self) -> bool:
+        """Whether the estimate is made before the logits: from factors, for no other's logits."""
+        return len(self.estimates) == 1 and not self.estimates[0][0].low.elementwise
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        """Rows and columns of an estimate that are made at once, and rows of the logits."""
+        l = self.kt.shape[1]
+        if not (self.attention or self.causal):
+            width = min(l, TILE[1])
+            return math.prod(TILE) // width, width, math.prod(TILE) // width
+        rows = exact.height(l)
+        if not self.ahead:
+            return rows, l, rows
+        return 7 * rows // 5, l, min(max(3 * rows // 10, FEW), rows)  # factors want tall stripes
 
 
-def _sums(part: _Stripe, whole: _Comparison) -> list[tuple[Array, Array]]:
-    """Return, of each estimate, the sums of each row of a stripe, and of the squared output."""
-    n, l = len(whole.q), len(whole.k)
+def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:
+    """Return, of each estimate, the table of a stripe."""
+    n, l = len(whole.q), whole.kt.shape[1]
     index = whole.picked[part.start : part.stop]
-    chosen = index if whole.sampled else slice(part.start, part.stop)
-    visible = np.minimum(index + 1, l) if whole.causal else np.full(len(index), l)
+    count, (_, width, height) = len(index), whole.tile
+    alone = len(whole.estimates) == 1
+    visible = np.minimum(index + 1, l) if whole.causal else np.full(count, l)
     tables: list[list[Array]] = [[] for _ in whole.estimates]
-    outputs = [np.zeros((len(index), 2)) for _ in whole.estimates]
+
+    def chosen(rows: slice) -> Rows:
+        if whole.sampled:
+            return index[rows]
+        return slice(part.start + rows.start, part.start + rows.stop)
+
+    def block(
+        approximation: Approximation, rows: slice, cols: slice, logits: Array | None = None
+    ) -> tuple[Array, Array]:
+        shift = approximation.row_log(chosen(rows), logits)
+        out = _workspace("estimate", (len(shift), cols.stop - cols.start))
+        approximation.block(chosen(rows), cols, shift=shift, logits=logits, out=out)
+        return out, shift.astype(np.float64)
+
     with one_thread():
-        queries = whole.q[chosen].astype(np.float64, copy=False)
-        for start in range(0, l, whole.tile[1]):
-            cols = slice(start, min(start + whole.tile[1], l))
-            shape = len(index), cols.stop - start
-            product = np.matmul(queries, whole.k[cols].T, out=_workspace("product", shape))
-            if whole.causal and n != l:
-                exact.mask(product, 0, n, whole.causal)
-            alone = len(whole.estimates) == 1  # the last pass overwrites the logits
-            logits = product if alone else _workspace("logits", shape)
-            for (approximation, t), found, output in zip(whole.estimates, tables, outputs):
-                if t != 1.0 or not alone:
-                    np.divide(product, t, out=logits)
-                shift = approximation.row_log(chosen, logits)
-                estimate = _workspace("estimate", shape)
-                approximation.block(chosen, cols, shift=shift, logits=logits, out=estimate)
-                table = np.empty((len(index), REVERSE + 1))
-                _row_sums(
-                    logits,
-                    estimate,
-                    shift.astype(np.float64),
-                    np.minimum(visible, shape[1]),
-                    approximation.space == "kernel" or whole.causal,
-                    whole.attention,
-                    whole.v is not None,
-                    table,
-                )
-                found.append(table)
-                if whole.v is not None:
-                    with np.errstate(over="ignore", invalid="ignore"):
-                        square = np.square(estimate @ whole.v).sum(axis=1)
-                    output[:, 0] = np.where(np.isnan(square), np.inf, square)  # inf − inf
-                    output[:, 1] = np.square(logits @ whole.v).sum(axis=1)
-    return [(_joined(found), output) for found, output in zip(tables, outputs)]
+        for start in range(0, l, width):
+            cols = slice(start, min(start + width, l))
+            if whole.ahead:
+                estimates, shifts = block(whole.estimates[0][0], slice(0, count), cols)
+            for found in tables:
+                found.append(np.empty((count, COLUMNS)))
+            for first in range(0, count, height):
+                rows = slice(first, min(first + height, count))
+                queries = whole.q[chosen(rows)].astype(np.float64, copy=False)
+                shape = len(queries), cols.stop - start
+                product = np.matmul(queries, whole.kt[:, cols], out=_workspace("product", shape))
+                if whole.causal and n != l:
+                    exact.mask(product, 0, n, whole.causal)
+                logits = product if alone else _workspace("logits", shape)  # overwritten
+                for (approximation, t), found in zip(whole.estimates, tables):
+                    if t != 1.0 or not alone:
+                        np.divide(product, t, out=logits)
+                    if whole.ahead:
+                        estimate, shift = estimates[rows], shifts[rows]
+                    else:
+                        estimate, shift = block(approximation, rows, cols, logits)
+                    table = found[-1][rows]
+                    _row_sums(
+                        logits,
+                        estimate,
+                        shift,
+                        np.minimum(visible[rows], shape[1]),
+                        approximation.space == "kernel" or whole.causal,
+                        whole.attention,
+                        whole.v is not None,
+                        table,
+                    )
+                    if whole.v is not None:
+                        with np.errstate(over="ignore", invalid="ignore"):
+                            square = np.square(estimate @ whole.v).sum(axis=1)
+                        table[:, OUTPUT] = np.where(np.isnan(square), np.inf, square)  # inf − inf
+                        table[:, TRUTH] = np.square(logits @ whole.v).sum(axis=1)
+    return [_joined(found) for found in tables]
 
 
 def _joined(tables: list[Array]) -> Array:
@@ -347,9 +376,10 @@ def compare(
 
     Notes
     -----
-    Cost: one product with Q Kᵀ and one with the factors, by stripes of 10.5 MB (two at a time, one
-    of each product), each on one thread; where neither attention nor causal rows need a row's sum
-    first, by tiles of 4 MB. Sums over rows are made at the end and in order, whoever made the rows.
+    Cost: one product with Q Kᵀ and one with the factors, each on one thread, by stripes of rows:
+    15 MB of the estimate, for each of which 3 MB of logits at a time; 10.5 MB of both where entries
+    are made of the logits. Where neither attention nor causal rows need a row's sum first, by tiles
+    of 4 MB. Sums over rows are made at the end and in order, whoever made the rows.
     ``spectral`` is not shared.
 
     Examples
@@ -408,7 +438,6 @@ def compare_all(
     causal, spectral = checks.flag("causal", causal), checks.flag("spectral", spectral)
     attention, jobs = checks.flag("attention", attention), checks.integer("jobs", jobs, least=1)
     q, k = checks.queries_keys(Q, K)
-    k = k.astype(np.float64, copy=False)  # q by stripes
     n, l = len(q), len(k)
     checks.instance("approximations", approximations, Sequence, "a sequence")
     if temperatures is None:
@@ -439,37 +468,43 @@ def compare_all(
         count = checks.integer("rows", rows, least=2, most=n)
         picked = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
     estimates = tuple(zip(approximations, ts))
-    whole = _Comparison(estimates, q, k, v, causal, attention, picked, rows is not None)
+    kt = k.T  # BLAS repacks it for each stripe, by columns a third faster
+    if k.dtype != np.float64 or k.size <= exact.STRIPE // 2:
+        kt = np.ascontiguousarray(kt, np.float64)
+    whole = _Comparison(estimates, q, kt, v, causal, attention, picked, rows is not None)
     count, height = len(picked), whole.tile[0]
     stripes = [_Stripe(i, min(i + height, count)) for i in range(0, count, height)]
+    tables = [np.empty((count, COLUMNS)) for _ in estimates]
     for approximation in approximations:
         approximation.low.stored  # noqa: B018 - built here once, not by each thread
     with one_thread():  # once for all stripes: looking for libraries takes 2 ms
         if scheduler is None and jobs > 1:
-            found: dict[_Stripe, Any] = dict(engines.threads(_sums, stripes, [whole], jobs))
+            found: Iterator[tuple[_Stripe, Any]] = engines.threads(_sums, stripes, [whole], jobs)
         else:
-            found = dict(engines.stream(_sums, stripes, [whole], jobs=jobs, scheduler=scheduler))
+            found = engines.stream(_sums, stripes, [whole], jobs=jobs, scheduler=scheduler)
+        for stripe, sums in found:
+            for table, some in zip(tables, sums):
+                table[stripe.start : stripe.stop] = some
     entries = np.minimum(picked + 1, l) if causal else np.full(len(picked), l)
     every = []
-    for i, (approximation, t) in enumerate(estimates):
-        table, output = (np.concatenate(parts) for parts in zip(*(found[s][i] for s in stripes)))
+    for (approximation, t), table in zip(estimates, tables):
         in_kernel = approximation.space == "kernel"
-        errors = dict(_errors(table, entries, output if v is not None else None, in_kernel, n))
+        errors = dict(_errors(table, entries, n, in_kernel=in_kernel, output=v is not None))
         if rows is None:
             errors = {name: x for name, x in errors.items() if not name.endswith("_stderr")}
         if not attention:
             errors = {name: x for name, x in errors.items() if not name.startswith("attention_")}
         if spectral and in_kernel:
-            scale = math.sqrt(t)
+            root = math.sqrt(t)
             errors["kernel_relative_spectral"] = _spectral(
-                approximation, np.asarray(q, np.float64) / scale, k / scale, causal
+                approximation, q.astype(np.float64) / root, k.astype(np.float64) / root, causal
             )
         every.append(errors)
     return every
 
 
 def _errors(
-    table: Array, entries: Array, output: Array | None, in_kernel: bool, n: int
+    table: Array, entries: Array, n: int, *, in_kernel: bool, output: bool
 ) -> Iterator[tuple[str, float]]:
     column = table.T
     with np.errstate(over="ignore", divide="ignore"):
@@ -489,8 +524,8 @@ def _errors(
     spread = _standard_error(column[NEGATIVE] - negative * entries, n)
     yield "negative_fraction_stderr", spread / float(entries.mean())
     yield "nonpositive_rows", float(np.mean(~(column[MASS] > 0)) * n)
-    if output is not None:
-        yield from _ratio("output_relative_error", output[:, 0], output[:, 1], n)
+    if output:
+        yield from _ratio("output_relative_error", column[OUTPUT], column[TRUTH], n)
 
 
 def _mean(name: str, x: Array, n: int) -> Iterator[tuple[str, float]]:

@@ -103,6 +103,7 @@ class Low(ABC):
     dtype: np.dtype[Any]
     rank: int
     nbytes: int
+    elementwise: ClassVar[bool] = False  # whether entries are functions of the logits
 
     @property
     def stored(self) -> Low:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -26,6 +26,7 @@ class Elementwise(Low):
     Q: Array
     K: Array
     polynomial: Polynomial
+    elementwise: ClassVar[bool] = True
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
