@@ -51,6 +51,15 @@ def array(name: str, value: ArrayLike, *, ndim: int | None = None) -> Array:
     ValueError
         a ragged list; wrong number of dimensions; NaN or inf (with their number and first place).
     """
+    x = _numbers(name, value, ndim)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = x.sum()  # one pass and no mask; finite only if every term is
+    if not np.isfinite(total):
+        _finite(name, x)
+    return x
+
+
+def _numbers(name: str, value: ArrayLike, ndim: int | None) -> Array:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array: fill it first")
     if scipy.sparse.issparse(value):
@@ -66,14 +75,15 @@ def array(name: str, value: ArrayLike, *, ndim: int | None = None) -> Array:
         x = np.ascontiguousarray(raw, dtype=dtype) if raw.ndim else raw
     if ndim is not None and x.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimensions, got shape {x.shape}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = x.sum()  # one pass and no mask; finite only if every term is
-    if not np.isfinite(total) and len(bad := np.argwhere(~np.isfinite(x))):
+    return x
+
+
+def _finite(name: str, x: Array) -> None:
+    if len(bad := np.argwhere(~np.isfinite(x))):
         first = tuple(int(i) for i in bad[0])
         raise ValueError(
             f"{name} must be finite, got {len(bad)} NaN or inf, the first at index {first}"
         )
-    return x
 
 
 def _kind(raw: Array) -> str:
@@ -90,14 +100,17 @@ def queries_keys(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
         |q| |k| ≥ 1/eps, where the rounding of a logit alone is of the order of 1, so that no digit
         of exp(q·k) means anything.
     """
-    q, k = array("Q", Q, ndim=2), array("K", K, ndim=2)
+    q, k = _numbers("Q", Q, 2), _numbers("K", K, 2)
+    squares = [float(np.einsum("ij,ij->i", x, x).max(initial=0.0)) for x in (q, k)]
+    for name, x, square in zip("QK", (q, k), squares):
+        if not math.isfinite(square):  # nor is it where that of a finite entry overflows
+            _finite(name, x)
     if q.shape[1] != k.shape[1]:
         raise ValueError(f"Q and K must have the same width d, got {q.shape} and {k.shape}")
     if 0 in q.shape or 0 in k.shape:
         raise ValueError(f"Q and K must not be empty, got {q.shape} and {k.shape}")
     dtype = np.result_type(q, k)
     most = float(np.finfo(dtype).max) / 4
-    squares = [float(np.einsum("ij,ij->i", x, x).max()) for x in (q, k)]
     if not max(squares) * q.shape[1] <= most:  # d·max|x|² ≥ |x|² ≥ max|x|²
         largest = max(float(np.abs(q).max()), float(np.abs(k).max()))
         if largest * largest * q.shape[1] > most:
