@@ -19,9 +19,8 @@ import scipy.sparse
 
 from approx import checks, memory
 from approx._exp import exp, exp_rows
-from approx._jit import kernel
+from approx._jit import kernel, summing_kernel
 from approx.checks import Array
-from approx.distances import half_square
 from approx.parts import ALL, Factors, Low, Rows, ScaledFactors, beside_ones, divide_by_last
 
 TILE = 2**17  # entries: a megabyte in float64
@@ -34,16 +33,20 @@ class Side(NamedTuple):
     extra: Array | float
 
 
-@kernel
-def _row_maxima(bits: Any, sign: Any, rest: Any, out: Any) -> None:
-    # Of floats, through integers in the same order: a maximum of floats, which may be NaN, does
-    # not vectorise. `sign` shifts to the sign bit, `rest` masks all others.
+@summing_kernel
+def _maxima_and_squares(bits: Any, sign: Any, rest: Any, x: Any, top: Any, half: Any) -> None:
+    # A maximum of floats, through integers in the same order: that of floats, which may be NaN,
+    # does not vectorise. `sign` shifts to the sign bit, `rest` masks all others.
     for i in range(bits.shape[0]):
-        row = bits[i]
+        row, point = bits[i], x[i]
         most = row[0] ^ ((row[0] >> sign) & rest)
         for j in range(row.size):
             most = max(most, row[j] ^ ((row[j] >> sign) & rest))
-        out[i] = most ^ ((most >> sign) & rest)
+        top[i] = most ^ ((most >> sign) & rest)
+        total = x.dtype.type(0)
+        for j in range(point.size):
+            total += point[j] * point[j]
+        half[i] = total / 2
 
 
 @kernel
@@ -54,20 +57,20 @@ def _exp_into(log: Any, shift: Any, out: Any) -> None:
             target[j] = exp(source[j] - c)
 
 
-def row_maxima(x: Array) -> Array:
-    """Return the largest entry of each row of a C-contiguous float array.
+def maxima_and_half_squares(log: Array, x: Array) -> tuple[Array, Array]:
+    """Return the largest entry of each row of a C-contiguous float array, and |x|²/2 of each row.
 
     Examples
     --------
-    >>> row_maxima(np.array([[-2.0, -1.0], [3.0, -np.inf]]))
-    array([-1.,  3.])
+    >>> maxima_and_half_squares(np.array([[-2.0, -1.0], [3.0, -np.inf]]), np.array([[2.0], [4.0]]))
+    (array([-1.,  3.]), array([2., 8.]))
     """
-    integer = np.dtype(f"i{x.itemsize}")
-    places = 8 * x.itemsize - 1
-    out = np.empty(len(x), x.dtype)
-    rest = integer.type(2**places - 1)
-    _row_maxima(x.view(integer), integer.type(places), rest, out.view(integer))
-    return out
+    integer = np.dtype(f"i{log.itemsize}")
+    sign = 8 * log.itemsize - 1
+    rest = integer.type(2**sign - 1)
+    top, half = np.empty(len(log), log.dtype), np.empty(len(log), x.dtype)
+    _maxima_and_squares(log.view(integer), integer.type(sign), rest, x, top.view(integer), half)
+    return top, half
 
 
 def tiles(rows: int, columns: int) -> Iterator[slice]:
@@ -128,17 +131,18 @@ class Exponentials(Low):
         # Rows, their logs without what a row has in common, the largest, what it has in common.
         count, x = len(self.omega), side.x
         common = bool((self.level == self.level[0]).all())
-        rest = side.extra - half_square(x) + (self.level[0] if common else 0)
-        rest = rest.astype(self.dtype)
+        extra = np.broadcast_to(side.extra + (self.level[0] if common else 0), len(x))
+        across = np.ascontiguousarray(self.omega.T)  # packed faster, tile by tile
         buffer = np.empty((min(len(x), _height(self.rank)), self.rank), self.dtype)
         for rows in tiles(len(x), self.rank):
             tile = buffer[: rows.stop - rows.start]
-            np.matmul(x[rows], self.omega.T, out=tile[:, :count])
+            np.matmul(x[rows], across, out=tile[:, :count])
             if self.rank > count:
                 np.negative(tile[:, :count], out=tile[:, count:])
             if not common:
                 tile += self.level
-            yield rows, tile, row_maxima(tile), rest[rows]
+            top, half = maxima_and_half_squares(tile, x[rows])
+            yield rows, tile, top, (extra[rows] - half).astype(self.dtype)
 
     def query_features(self, out: Array | None = None) -> tuple[Array, Array]:
         """Return φ(Q), the largest of each row taken out, (n, rank), and its log, (n,).

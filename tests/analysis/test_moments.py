@@ -188,7 +188,11 @@ def squares(factor):
     """Return a planted bug: ω·x − factor·|x|²/2."""
 
     def plant(patch):
-        changed(patch, exponentials, "half_square", lambda half_square, x: factor * half_square(x))
+        def mutant(both, log, x):
+            top, half = both(log, x)
+            return top, factor * half
+
+        changed(patch, exponentials, "maxima_and_half_squares", mutant)
 
     return plant
 

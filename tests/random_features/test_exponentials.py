@@ -6,7 +6,7 @@ import pytest
 from approx import memory, parse
 from approx.memory import ResourceLimitError
 from approx.random_features import exponentials
-from approx.random_features.exponentials import row_maxima
+from approx.random_features.exponentials import maxima_and_half_squares
 
 FAMILIES = ("positive", "hyperbolic", "generalized_exponential", "shifted_positive", "regularized")
 
@@ -18,10 +18,15 @@ def points(n, l, d, dtype=np.float64, scale=0.7):
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_row_maxima_are_those_of_numpy(dtype):
-    x = np.random.default_rng(0).standard_normal((7, 13)).astype(dtype)
-    x[1], x[2], x[3, 4], x[4, 0], x[5] = -np.inf, -np.abs(x[2]), np.inf, 1e30, 0.0
-    np.testing.assert_array_equal(row_maxima(x), x.max(axis=1))
+def test_maxima_and_half_squares_are_those_of_numpy(dtype):
+    rng = np.random.default_rng(0)
+    log, x = (rng.standard_normal((7, width)).astype(dtype) for width in (13, 5))
+    log[1], log[2], log[3, 4], log[4, 0], log[5] = -np.inf, -np.abs(log[2]), np.inf, 1e30, 0.0
+    top, half = maxima_and_half_squares(log, x)
+    np.testing.assert_array_equal(top, log.max(axis=1))
+    # 5 products, summed
+    np.testing.assert_allclose(half, np.square(x).sum(axis=1) / 2, rtol=5 * np.finfo(dtype).eps)
+    assert top.dtype == half.dtype == dtype
 
 
 @pytest.mark.kernel
