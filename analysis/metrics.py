@@ -194,14 +194,22 @@ def _row_sums(
 _kept = threading.local()
 
 
-def _workspace(name: str, shape: tuple[int, int]) -> Array:
+def _workspace(name: str, shape: tuple[int, int], dtype: Any = np.float64) -> Array:
     # A stripe's array, kept by its thread for the next: new pages cost as much as what fills them.
-    size, kept = math.prod(shape), vars(_kept)
+    size, kept, key = math.prod(shape), vars(_kept), f"{name}, {np.dtype(dtype)}"
     if size > 7 * exact.STRIPE // 5:  # one row of very many keys
-        return np.empty(shape)
-    if name not in kept or kept[name].size < size:
-        kept[name] = np.empty(size)
-    return np.asarray(kept[name][:size].reshape(shape))
+        return np.empty(shape, dtype)
+    if key not in kept or kept[key].size < size:
+        kept[key] = np.empty(size, dtype)
+    return np.asarray(kept[key][:size].reshape(shape))
+
+
+def _double(x: Array) -> Array:
+    if x.dtype == np.float64:
+        return x
+    out = _workspace("double", x.shape)
+    out[...] = x
+    return out
 
 
 class _Stripe(NamedTuple):
@@ -261,7 +269,8 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:
         approximation: Approximation, rows: slice, cols: slice, logits: Array | None = None
     ) -> tuple[Array, Array]:
         shift = approximation.row_log(chosen(rows), logits)
-        out = _workspace("estimate", (len(shift), cols.stop - cols.start))
+        shape = len(shift), cols.stop - cols.start
+        out = _workspace("estimate", shape, approximation.dtype)
         approximation.block(chosen(rows), cols, shift=shift, logits=logits, out=out)
         return out, shift.astype(np.float64)
 
@@ -287,6 +296,7 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:
                         estimate, shift = estimates[rows], shifts[rows]
                     else:
                         estimate, shift = block(approximation, rows, cols, logits)
+                    estimate = _double(estimate)
                     table = found[-1][rows]
                     _row_sums(
                         logits,
