@@ -101,15 +101,16 @@ def queries_keys(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
         of exp(q·k) means anything.
     """
     q, k = _numbers("Q", Q, 2), _numbers("K", K, 2)
+    dtype = np.result_type(q, k)
+    q, k = q.astype(dtype, copy=False), k.astype(dtype, copy=False)
     squares = [float(np.einsum("ij,ij->i", x, x).max(initial=0.0)) for x in (q, k)]
     for name, x, square in zip("QK", (q, k), squares):
-        if not math.isfinite(square):  # nor is it where that of a finite entry overflows
+        if not math.isfinite(square):  # of NaN or inf; or finite ones overflow, refused below
             _finite(name, x)
     if q.shape[1] != k.shape[1]:
         raise ValueError(f"Q and K must have the same width d, got {q.shape} and {k.shape}")
     if 0 in q.shape or 0 in k.shape:
         raise ValueError(f"Q and K must not be empty, got {q.shape} and {k.shape}")
-    dtype = np.result_type(q, k)
     most = float(np.finfo(dtype).max) / 4
     if not max(squares) * q.shape[1] <= most:  # d·max|x|² ≥ |x|² ≥ max|x|²
         largest = max(float(np.abs(q).max()), float(np.abs(k).max()))
@@ -124,7 +125,7 @@ def queries_keys(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
             f"|q| |k| must be < {most:.2g} in {dtype}, beyond which exp(q·k) has no digit, "
             f"got {product:.3g}"
         )
-    return q.astype(dtype, copy=False), k.astype(dtype, copy=False)
+    return q, k
 
 
 def values(V: ArrayLike, l: int, dtype: Any = None, *, name: str = "V", row: str = "key") -> Array:

@@ -497,6 +497,13 @@ def test_the_largest_entry_decides_whether_squares_are_representable(dtype):
             checks.queries_keys(np.array([row], dtype) * dtype(1.001 * edge), K)
 
 
+def test_a_mixed_pair_is_measured_in_the_wider_precision():
+    # |q|² overflows in float32, in which nothing is computed; |q| |k| = 3
+    Q, K = np.full((2, 3), 1e20, np.float32), np.full((2, 3), 1e-20)
+    for pair in ((Q, K), (K, Q)):
+        assert [x.dtype for x in checks.queries_keys(*pair)] == [np.float64] * 2
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(NAMES), st.booleans())
 @example(-1e18, "dense_exponential", False)  # squares that cancel
 @example(1e78, "generalized_exponential", False)  # a square of a square
