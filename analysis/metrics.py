@@ -499,7 +499,8 @@ def compare_all(
     every = []
     for (approximation, t), table in zip(estimates, tables):
         in_kernel = approximation.space == "kernel"
-        errors = dict(_errors(table, entries, n, in_kernel=in_kernel, output=v is not None))
+        with np.errstate(over="ignore", divide="ignore"):  # errors may be inf, and their squares
+            errors = dict(_errors(table, entries, n, in_kernel=in_kernel, output=v is not None))
         if rows is None:
             errors = {name: x for name, x in errors.items() if not name.endswith("_stderr")}
         if not attention:
@@ -517,14 +518,13 @@ def _errors(
     table: Array, entries: Array, n: int, *, in_kernel: bool, output: bool
 ) -> Iterator[tuple[str, float]]:
     column = table.T
-    with np.errstate(over="ignore", divide="ignore"):
-        if in_kernel:
-            over, most = _unscaled(column[DIFFERENCE], 2 * column[SCALE])
-            under, top = _unscaled(column[SQUARE], 2 * column[TOP])
-            unit = float(np.exp((most - top) / 2))
-            yield from _ratio("kernel_relative_frobenius", over, under, n, unit)
-            largest = (np.log(column[LARGEST]) + column[SCALE]).max() - column[TOP].max()
-            yield "kernel_relative_max", float(np.exp(largest))
+    if in_kernel:
+        over, most = _unscaled(column[DIFFERENCE], 2 * column[SCALE])
+        under, top = _unscaled(column[SQUARE], 2 * column[TOP])
+        unit = float(np.exp((most - top) / 2))
+        yield from _ratio("kernel_relative_frobenius", over, under, n, unit)
+        largest = (np.log(column[LARGEST]) + column[SCALE]).max() - column[TOP].max()
+        yield "kernel_relative_max", float(np.exp(largest))
     yield from _ratio("attention_relative_frobenius", column[F2], column[P2], n)
     yield from _mean("attention_tv", column[TV], n)
     yield from _mean("attention_kl", column[KL], n)
@@ -556,8 +556,7 @@ def _ratio(
     name: str, over: Array, under: Array, n: int, unit: float = 1.0
 ) -> Iterator[tuple[str, float]]:
     """Yield unit·√(Σ over/Σ under) and its standard error by the delta method."""
-    with np.errstate(divide="ignore"):
-        ratio = float(over.sum() / under.sum()) if over.any() else 0.0
+    ratio = float(over.sum() / under.sum()) if over.any() else 0.0
     yield name, unit * math.sqrt(ratio)
     if 0 < ratio < math.inf and unit < math.inf:
         spread = _standard_error(over - ratio * under, n) / under.mean()

@@ -222,6 +222,14 @@ def test_shares_above_1e308_are_infinite_errors(space, right):
             assert found["nonpositive_rows"] == 0
 
 
+def test_of_shares_above_1e154_nothing_squared_is_finite():
+    Q = np.zeros((3, 1))
+    estimate = Approximation.from_factors([[1.0], [2.0], [4.0]], Q + 1, 400.0, space="attention")
+    found = compare(estimate, Q, Q, rows=2)  # rows 1 and 2
+    assert found["attention_tv"] == pytest.approx(math.exp(400) * 1.5 * (2 + 4) / 2, rel=500 * EPS)
+    assert found["attention_tv_stderr"] == found["attention_relative_frobenius"] == math.inf
+
+
 # Any scale
 
 
