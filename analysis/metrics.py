@@ -41,7 +41,7 @@ SIGNS = ("negative_fraction", "nonpositive_rows")
 TOP, SQUARE, SCALE, DIFFERENCE, LARGEST, UNIT, MASS, NEGATIVE, P2, F2, TV, KL, REVERSE = range(13)
 OUTPUT, TRUTH, COLUMNS = 13, 14, 15
 TILE = 512, 1024  # rows and columns, where no row is needed as a whole: 8 MB in two products
-FEW = 48  # rows of logits from which on shorter stripes of them, nearer the cache, are faster
+FEW = 48  # rows of logits at least, where a stripe has them: products of fewer are slower
 
 
 _LN2_HEAD, _LN2_TAIL = 0.6931471803691238, 1.9082149292705877e-10
@@ -154,7 +154,8 @@ def _row_sums(
         inverse_total, log_sum = 1.0 / total, top + np.log(total)
         smallest = np.int64(least).view(np.float64) * inverse_unit * inverse
         f2, tv, kl, reverse = 0.0, 0.0, 0.0, 0.0
-        for j in range(w if attention and smallest >= _TINY else 0):  # most rows: in half the time
+        # In most rows no share is ≤ 0 or tiny: without these questions it takes half the time.
+        for j in range(w if attention and smallest >= _TINY else 0):
             pj, qj = p[j] * inverse_total, s[j] * inverse
             t = qj - pj
             ratio = x[j] - log_sum - _log_of_normal(qj)
@@ -235,12 +236,12 @@ class _Comparison:
 
     @property
     def ahead(self) -> bool:
-        """Whether the estimate is made before the logits: from factors, for no other's logits."""
+        """Whether a stripe of the estimate is made as a whole, then its logits piece by piece."""
         return len(self.estimates) == 1 and not self.estimates[0][0].low.elementwise
 
     @property
     def tile(self) -> tuple[int, int, int]:
-        """Rows and columns of an estimate that are made at once, and rows of the logits."""
+        """Rows and columns of an estimate that are made at once, and rows of logits at a time."""
         l = self.kt.shape[1]
         if not (self.attention or self.causal):
             width = min(l, TILE[1])
@@ -248,7 +249,8 @@ class _Comparison:
         rows = exact.height(l)
         if not self.ahead:
             return rows, l, rows
-        return 7 * rows // 5, l, min(max(3 * rows // 10, FEW), rows)  # factors want tall stripes
+        # BLAS packs the factor of the keys anew for each stripe; logits stay near the cache
+        return 7 * rows // 5, l, min(max(3 * rows // 10, FEW), rows)
 
 
 def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:
@@ -387,9 +389,10 @@ def compare(
     Notes
     -----
     Cost: one product with Q Kᵀ and one with the factors, each on one thread, by stripes of rows:
-    15 MB of the estimate, for each of which 3 MB of logits at a time; 10.5 MB of both where entries
-    are made of the logits. Where neither attention nor causal rows need a row's sum first, by tiles
-    of 4 MB. Sums over rows are made at the end and in order, whoever made the rows.
+    15 MB of the estimate, and in turn 3 MB of its logits, or 48 rows where these are more (at most
+    10.5 MB); 10.5 MB of each where entries are made of the logits, or several estimates compared.
+    Where neither attention nor causal rows need a row's sum first, by tiles of 4 MB. Sums over
+    rows are made at the end and in order, whoever made the rows.
     ``spectral`` is not shared.
 
     Examples
@@ -478,9 +481,9 @@ def compare_all(
         count = checks.integer("rows", rows, least=2, most=n)
         picked = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
     estimates = tuple(zip(approximations, ts))
-    kt = k.T  # BLAS repacks it for each stripe, by columns a third faster
-    if k.dtype != np.float64 or k.size <= exact.STRIPE // 2:
-        kt = np.ascontiguousarray(kt, np.float64)
+    kt = k.T
+    if k.dtype != np.float64 or k.size <= exact.STRIPE // 2:  # more is not worth a copy's memory
+        kt = np.ascontiguousarray(kt, np.float64)  # which BLAS packs, for each stripe, faster
     whole = _Comparison(estimates, q, kt, v, causal, attention, picked, rows is not None)
     count, height = len(picked), whole.tile[0]
     stripes = [_Stripe(i, min(i + height, count)) for i in range(0, count, height)]

@@ -103,7 +103,7 @@ class Low(ABC):
     dtype: np.dtype[Any]
     rank: int
     nbytes: int
-    elementwise: ClassVar[bool] = False  # whether entries are functions of the logits
+    elementwise: ClassVar[bool] = False  # whether `row_log` and `block` use logits if given
 
     @property
     def stored(self) -> Low:

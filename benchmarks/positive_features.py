@@ -49,7 +49,7 @@ def run(repeats: int = 15, *, n: int = 16384, d: int = 64, m: int = 256) -> Iter
         if sklearn is not None:
             sampler = sklearn.RBFSampler(gamma=0.5, n_components=m, random_state=0).fit(scaled)
             sides["sampler"] = lambda Q=scaled, f=sampler: f.transform(Q)
-        sides["store"] = lambda out=there: out.fill(0)  # after the others: it left the cache
+        sides["store"] = lambda out=there: out.fill(0)  # last: `there` has left the cache
         seconds = measure.medians(sides, repeats)
         work = f"φ(Q), n = {n}, d = {d}, m = {m}, {name}"
         memory = measure.traced(sides["ours"])

@@ -58,7 +58,7 @@ def _exp_into(log: Any, shift: Any, out: Any) -> None:
 
 
 def maxima_and_half_squares(log: Array, x: Array) -> tuple[Array, Array]:
-    """Return the largest entry of each row of a C-contiguous float array, and |x|²/2 of each row.
+    """Return the largest entry of each row of `log`, and |x|²/2 of each row, both C-contiguous.
 
     Examples
     --------

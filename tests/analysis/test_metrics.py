@@ -774,7 +774,7 @@ print(run(8192))
 def test_a_thread_keeps_no_more_than_stripes(monkeypatch):
     monkeypatch.setattr(exact, "STRIPE", 16)
     vars(metrics._kept).clear()
-    for l in (9, 23):  # a row of 23 is longer than a stripe
+    for l in (9, 23):  # a row of 23 is longer than 7/5 of a stripe
         Q, K, _ = points(5, l, 2)
         compare(parse("one()").approximate(Q, K), Q, K)
     assert {len(kept) for kept in vars(metrics._kept).values()} == {9}
