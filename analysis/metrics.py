@@ -568,9 +568,9 @@ def _ratio(
 
 def _standard_error(x: Array, n: int) -> float:
     """Return the standard error of a mean over rows drawn without replacement from n."""
-    return (
-        float(x.std(ddof=1) / math.sqrt(len(x)) * math.sqrt(1 - len(x) / n)) if len(x) > 1 else 0.0
-    )
+    if not 1 < len(x) < n:
+        return 0.0
+    return float(x.std(ddof=1) / math.sqrt(len(x)) * math.sqrt(1 - len(x) / n))
 
 
 def _spectral(approximation: Approximation, q: Array, k: Array, causal: bool) -> float:

@@ -228,6 +228,7 @@ def test_of_shares_above_1e154_nothing_squared_is_finite():
     found = compare(estimate, Q, Q, rows=2)  # rows 1 and 2
     assert found["attention_tv"] == pytest.approx(math.exp(400) * 1.5 * (2 + 4) / 2, rel=500 * EPS)
     assert found["attention_tv_stderr"] == found["attention_relative_frobenius"] == math.inf
+    assert compare(estimate, Q, Q, rows=3)["attention_tv_stderr"] == 0.0  # not inf · 0
 
 
 # Any scale
