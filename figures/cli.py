@@ -66,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
         prog="expqk",
         description="How well do cheap attention methods approximate exp(q·k), and which one fits?",
     )
+    top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
@@ -169,6 +170,27 @@ def parser() -> argparse.ArgumentParser:
     capture.add_argument("--heads", type=_heads, metavar="L.H,…", help="keep these only")
     capture.add_argument("--max-tokens", type=int, default=512, metavar="N", help="[512]")
     return top
+
+
+class _Version(argparse.Action):
+    """Print the version, which only this option looks up."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print("expqk", _version())
+        parser.exit()
+
+
+def _version() -> str:
+    """Return the version of the package, or that of a source tree which is not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("expqk")
+    except metadata.PackageNotFoundError:
+        import tomllib
+
+        text = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+        return str(tomllib.loads(text)["project"]["version"])
 
 
 def _add_profile(command: argparse.ArgumentParser) -> None:

@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,17 @@ def tensors(tmp_path):
 
 def test_names_of_figures_are_known_without_importing_them():
     assert tuple(FIGURES) == NAMES
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_version_is_that_of_the_project(installed, monkeypatch, capsys):
+    if not installed:
+        monkeypatch.setattr(metadata.Distribution, "discover", lambda **_: iter(()))
+    with pytest.raises(SystemExit) as end:
+        run("--version")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert capsys.readouterr().out == f"expqk {project['version']}\n"
+    assert end.value.code == 0
 
 
 def test_methods_lists_the_registry(capsys):
