@@ -6,7 +6,7 @@ queries of a gated unit), e its inner width, c tokens of a chunk, h heads, b seq
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from approx import checks
@@ -35,6 +35,11 @@ class Counts(NamedTuple):
         return sum(self)
 
 
+def _sizes(**sizes: int) -> Iterator[int]:
+    """Return sizes as Python's integers, which do not wrap; a chunk has a token at least."""
+    return (checks.integer(x, size, least=int(x == "c")) for x, size in sizes.items())
+
+
 # Multiply-adds
 
 
@@ -46,6 +51,7 @@ def exact_attention(n: int, d: int) -> Counts:
     >>> exact_attention(4096, 64).total
     2147483648
     """
+    n, d = _sizes(n=n, d=d)
     return Counts(n * n * d, n * n * d)
 
 
@@ -57,6 +63,7 @@ def linear_attention(n: int, d: int, m: int) -> Counts:
     >>> linear_attention(4096, 64, 128).total
     134217728
     """
+    n, d, m = _sizes(n=n, d=d, m=m)
     return Counts(2 * n * m * d, 2 * n * m * d)
 
 
@@ -70,17 +77,20 @@ def scatterbrain(n: int, d: int, m: int, s: int) -> Counts:
     >>> scatterbrain(4096, 64, 128, 64).correction
     67108864
     """
+    n, d, m, s = _sizes(n=n, d=d, m=m, s=s)
     scores, mixing, _ = linear_attention(n, d, m)
     return Counts(scores, mixing, n * s * (m + 2 * d))
 
 
 def quadratic_unit(n: int, e: int, s: int) -> Counts:
     """Return relu²(Q Kᵀ) of width s and its product with V of width e: n²(s + e)."""
+    n, e, s = _sizes(n=n, e=e, s=s)
     return Counts(n * n * s, n * n * e)
 
 
 def mixed_chunk(n: int, e: int, s: int, c: int) -> Counts:
     """Return n·c·(s + e) within chunks, c dividing n, and 2·n·s·e for the global part."""
+    n, e, s, c = _sizes(n=n, e=e, s=s, c=c)
     if n % c:
         raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
     return Counts(n * c * s, n * c * e + 2 * n * s * e)
@@ -88,6 +98,7 @@ def mixed_chunk(n: int, e: int, s: int, c: int) -> Counts:
 
 def nonzeros_of_chunks(n: int, c: int) -> int:
     """Return n·c, the entries of n/c blocks c×c."""
+    n, c = _sizes(n=n, c=c)
     if n % c:
         raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
     return n * c
@@ -98,11 +109,13 @@ def nonzeros_of_chunks(n: int, c: int) -> int:
 
 def attention_parameters(d: int) -> int:
     """Return 4d²: W_q, W_k, W_v, W_o of all heads together."""
+    (d,) = _sizes(d=d)
     return 4 * d * d
 
 
 def feed_forward_parameters(d: int) -> int:
     """Return 8d²: d → 4d → d."""
+    (d,) = _sizes(d=d)
     return 8 * d * d
 
 
@@ -121,6 +134,7 @@ def gated_unit_parameters(d: int, e: int, s: int = 0) -> int:
     >>> 2 * gated_unit_parameters(512, 1024) == transformer_parameters(512)
     True
     """
+    d, e, s = _sizes(d=d, e=e, s=s)
     return 3 * d * e + (d + 8) * s
 
 
@@ -129,16 +143,19 @@ def gated_unit_parameters(d: int, e: int, s: int = 0) -> int:
 
 def parallel_causal_memory(b: int, h: int, n: int, s: int) -> int:
     """Return bhns²: the running sums of every token at once."""
+    b, h, n, s = _sizes(b=b, h=h, n=n, s=s)
     return b * h * n * s * s
 
 
 def quadratic_memory(b: int, h: int, n: int) -> int:
     """Return bhn²: attention weights."""
+    b, h, n = _sizes(b=b, h=h, n=n)
     return b * h * n * n
 
 
 def chunked_causal_memory(b: int, n: int, c: int, s: int, e: int) -> int:
     """Return b(n/c)se: one running sum a chunk, c dividing n."""
+    b, n, c, s, e = _sizes(b=b, n=n, c=c, s=s, e=e)
     if n % c:
         raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
     return b * (n // c) * s * e
@@ -175,6 +192,9 @@ def break_even(
     >>> break_even(cost, lambda n: exact_attention(n, 64).total)
     257
     """
+    checks.instance("cost", cost, Callable, "a function of n")  # type: ignore[arg-type]
+    checks.instance("exact", exact, Callable, "a function of n")  # type: ignore[arg-type]
+    most = checks.integer("most", most, least=1)
     low, high = 0, checks.integer("step", step, least=1)
     while cost(high) >= exact(high):
         low, high = high, 2 * high
@@ -202,6 +222,7 @@ def kinds(d: int, m: int, s: int, c: int) -> list[Kind]:
     attention; FLASH with chunks of c against FLASH-Quad, width d of queries and e = 2d of values;
     memory of parallel causal linear attention against attention weights.
     """
+    d, m, s, c = _sizes(d=d, m=m, s=s, c=c)
 
     def exact(n: int) -> int:
         return exact_attention(n, d).total

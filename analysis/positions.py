@@ -10,12 +10,16 @@ P.-C. Chen et al., "A simple and effective positional encoding for transformers"
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from analysis.rank import summary
 from approx import checks
+from approx.attention import softmax
+from approx.base import Rng, generator
 from approx.checks import Array
 
 
@@ -69,14 +73,13 @@ def construction(n: int, d: int, d_h: int, d_p: int) -> Head:
     return Head(np.eye(n, d), np.zeros((n, d)), relative, W, W)
 
 
-def generic(
-    n: int, d: int, d_h: int, d_p: int, *, rng: np.random.Generator, heads: int | None = None
-) -> Head:
+def generic(n: int, d: int, d_h: int, d_p: int, *, rng: Rng, heads: int | None = None) -> Head:
     """Return a head, or several, of Gaussian inputs, positions and weights.
 
     Weights have variance 1/d, so content logits have variance about d_h.
     """
     _sizes(n, d, d_h, d_p)
+    rng = generator(rng)
     X, P = rng.standard_normal((2, n, d))
     shape = (d, d_h) if heads is None else (checks.integer("heads", heads, least=1), d, d_h)
     W_q, W_k = rng.standard_normal((2, *shape)) / np.sqrt(d)
@@ -91,10 +94,12 @@ def _sizes(n: int, d: int, d_h: int, d_p: int) -> None:
 
 def bound_at_logits(n: int, d_h: int, d_p: int) -> int:
     """Return min(d_h + d_p, n): above d_h where n > d_h and d_p ≥ 1."""
-    return min(d_h + d_p, n)
+    n = checks.integer("n", n, least=1)
+    d_h = checks.integer("d_h", d_h, least=1)
+    return min(d_h + checks.integer("d_p", d_p, least=0), n)
 
 
-def ranks(logits: Array) -> dict[str, int]:
+def ranks(logits: ArrayLike) -> dict[str, int]:
     """Return numerical ranks before and after exp.
 
     Parameters
@@ -113,16 +118,27 @@ def ranks(logits: Array) -> dict[str, int]:
     >>> ranks(np.outer([1.0, 2.0, 4.0], [1.0, -1.0, 3.0]))
     {'logits': 1, 'exp': 3, 'softmax': 3}
     """
-    kernel = np.exp(logits / (float(logits.std()) or 1.0))
-    rows = kernel / kernel.sum(axis=1, keepdims=True)
-    parts = {"logits": logits, "exp": kernel, "softmax": rows}
+    x = checks.array("logits", logits, ndim=2)
+    if not x.size:
+        raise ValueError(f"logits must not be empty, got shape {x.shape}")
+    with np.errstate(over="ignore", invalid="ignore"):  # said below
+        scale = float(x.std()) or 1.0
+        unit = x / scale
+        kernel = np.exp(unit)
+    if not (math.isfinite(scale) and np.isfinite(kernel).all()):
+        top = float(np.abs(x).max())
+        raise ValueError(
+            f"exp(logits/σ) must be representable in {x.dtype}, got |logits| {top:.3g}"
+        )
+    parts = {"logits": x, "exp": kernel, "softmax": softmax(unit)}
     return {name: round(summary(matrix)["numerical_rank"]) for name, matrix in parts.items()}
 
 
-def head_ranks(logits: Array) -> dict[str, list[int] | int]:
+def head_ranks(logits: ArrayLike) -> dict[str, list[int] | int]:
     """Return the rank of every head's logits, (heads, n, n), and of their sum over heads.
 
     Each head is a bottleneck of its own: ≤ d_h at the input; the sum of h heads ≤ h·d_h.
     """
-    each = [ranks(head)["logits"] for head in logits]
-    return {"heads": each, "sum": ranks(logits.sum(axis=0))["logits"]}
+    x = checks.array("logits", logits, ndim=3)
+    each = [ranks(head)["logits"] for head in x]
+    return {"heads": each, "sum": ranks(x.sum(axis=0))["logits"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 import numpy as np
 import pandas as pd
@@ -26,16 +26,36 @@ COLUMNS = (
 def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) -> float:
     """Return the temperature at which the two errors are equal, log-interpolated; NaN if none.
 
-    The first change counts, going up in temperature, from sparse better to low-rank better.
+    The first change counts, going up in temperature, from sparse better to low-rank better; where
+    an error is NaN, inf or 0 there is none.
+
+    Parameters
+    ----------
+    temperatures : (t,)
+        > 0, increasing.
+    sparse, low_rank : (t,)
+        Errors ≥ 0.
 
     Examples
     --------
     >>> crossing([1.0, 4.0], [0.1, 0.4], [0.4, 0.1])
     2.0
     """
-    t = np.log(np.asarray(temperatures, float))
+    t = checks.array("temperatures", temperatures, ndim=1).astype(float)
+    if t.size and (t[0] <= 0 or (np.diff(t) <= 0).any()):
+        raise ValueError(f"temperatures must be > 0 and increase, got {checks.shown(t.tolist())}")
+    errors = []
+    for name, value in (("sparse", sparse), ("low_rank", low_rank)):
+        x = checks.array(name, value, ndim=1, finite=False).astype(float)
+        if x.shape != t.shape or (x < 0).any():
+            raise ValueError(
+                f"{name} must be an error >= 0 for each of {len(t)} temperatures, "
+                f"got {checks.shown(x.tolist())}"
+            )
+        errors.append(x)
+    t = np.log(t)
     with np.errstate(divide="ignore", invalid="ignore"):
-        gap = np.log(np.asarray(sparse, float) / np.asarray(low_rank, float))
+        gap = np.log(errors[0] / errors[1])
     for i in range(len(t) - 1):
         if np.isfinite(gap[i : i + 2]).all() and gap[i] <= 0 < gap[i + 1]:
             part = gap[i] / (gap[i] - gap[i + 1])
@@ -65,6 +85,13 @@ def regimes(
         class's error to that of both; ``gain_at_crossing``, at the temperature of the grid
         nearest the crossing (by ratio).
     """
+    checks.instance("table", table, pd.DataFrame, "a table of a sweep")
+    for label, value in (("sparse", sparse), ("low_rank", low_rank), ("both", both)):
+        checks.instance(label, value, str, "a method of the table")
+    if missing := {"input", "temperature", "method", "metric", "value"} - set(table.columns):
+        raise ValueError(f"table must have a column {min(missing)}, got {list(table.columns)}")
+    if len(table):
+        checks.one_of("metric", metric, tuple(table.metric.unique()))
     rows = []
     errors = table[table.metric == metric]
     for name, part in errors.groupby("input", sort=False):
@@ -121,9 +148,13 @@ def oracles(
     [0.0, 2.0]
     """
     checks.one_of("space", space, ("kernel", "attention"))
+    checks.instance("budgets", budgets, Sized, "a sequence of numbers")
+    sizes = [checks.positive("budget", budget) for budget in budgets]
+    if not sizes:
+        raise ValueError("budgets must not be empty")
     kept = (f"{space}_relative_frobenius", "rank", "nnz")
     parts = []
-    for budget in budgets:
+    for budget in sizes:
         for label, spec in ORACLES.items():
             found = sweep(
                 [parse(spec.format(space=space))], inputs, temperatures, trials=1, seed=0,
@@ -151,6 +182,12 @@ def crossings(table: pd.DataFrame, inputs: Sequence[Inputs], metric: str) -> pd.
         Columns of `regimes`, and ``budget``, ``entropy``: the mean row entropy of exact attention
         at the crossing over its largest value; NaN where there is no crossing.
     """
+    checks.instance("table", table, pd.DataFrame, "a table of oracles")
+    if "budget" not in table.columns or not len(table):
+        raise ValueError(f"table must have rows of a column budget, got shape {table.shape}")
+    checks.instance("inputs", inputs, Sequence, "a sequence of Inputs")
+    for x in inputs:
+        checks.instance("every input", x, Inputs, "an Inputs")
     heads = {x.name: x for whole in inputs for x in whole.heads()}
 
     def entropy(name: str, t: float) -> float:

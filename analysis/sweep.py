@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -221,6 +221,7 @@ def plan(
         "methods": methods, "inputs": inputs, "temperatures": temperatures, "budgets": budgets,
     }  # fmt: skip
     for name, grid in grids.items():
+        checks.instance(name, grid, Sized, "a sequence")
         if not len(grid):
             raise ValueError(f"{name} must not be empty")
     for method in methods:

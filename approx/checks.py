@@ -39,7 +39,7 @@ def shown(value: object) -> str:
     return line if len(line) <= 80 else f"{line[:77]}..."
 
 
-def array(name: str, value: ArrayLike, *, ndim: int | None = None) -> Array:
+def array(name: str, value: ArrayLike, *, ndim: int | None = None, finite: bool = True) -> Array:
     """Return a C-contiguous native float32 or float64 array, finite, not copied if it is one.
 
     float16 becomes float32; integers, bool and longdouble become float64, rounded to nearest.
@@ -49,9 +49,12 @@ def array(name: str, value: ArrayLike, *, ndim: int | None = None) -> Array:
     TypeError
         complex, object or text values; masked or sparse arrays.
     ValueError
-        a ragged list; wrong number of dimensions; NaN or inf (with their number and first place).
+        a ragged list; wrong number of dimensions; NaN or inf (with their number and first place),
+        unless ``finite`` is False.
     """
     x = _numbers(name, value, ndim)
+    if not finite:
+        return x
     with np.errstate(over="ignore", invalid="ignore"):
         total = x.sum()  # one pass and no mask; finite only if every term is
     if not np.isfinite(total):

@@ -5,7 +5,18 @@ import math
 import numpy as np
 from small import NAMES, small
 
-from analysis import budget, inputs, metrics, moments, orders, rank, sweep
+from analysis import (
+    budget,
+    inputs,
+    metrics,
+    moments,
+    operations,
+    orders,
+    positions,
+    rank,
+    regimes,
+    sweep,
+)
 from approx import METHODS, Approximation, exact, parse, projections
 from approx.low_rank import godec, robust_pca, stable_pca
 from approx.polynomials.taylor import Taylor
@@ -89,6 +100,7 @@ MATRICES = {
     "rank.singular_values": rank.singular_values,
     "rank.max_norm_rank": rank.max_norm_rank,
     "rank.estimates": lambda D: rank.estimates(D, rng=0),
+    "positions.ranks": positions.ranks,
     "Approximation.from_factors": lambda D: Approximation.from_factors(D, D).scaled_factors(),
     "projections.Fixed": projections.Fixed,
 }
@@ -156,6 +168,7 @@ NUMBERS = {
     "epsilon": lambda x: rank.summary(D, epsilon=x),
     "epsilon of max norm": lambda x: rank.max_norm_rank(D, epsilon=x),
     "bound": lambda x: rank.taylor_rank(x, 2),
+    "budget of oracles": lambda b: regimes.oracles(X, [1.0], [b]),
     "error": lambda x: moments.features_needed(METHOD, x, *points()),
     "level": lambda x: METHODS["threshold"](level=x) if x is not None else 1 / 0,
     "share": lambda x: METHODS["scatterbrain"](share=x),
@@ -176,6 +189,25 @@ INTEGERS = {
     "most": (lambda n: moments.features_needed(METHOD, 0.5, *points(), most=n), 1),
     "probes": (lambda n: rank.estimates(D, probes=n, rng=0), 2),
     "steps": (lambda n: rank.estimates(D, steps=n, rng=0), 1),
+    "n of exact_attention": (lambda n: operations.exact_attention(n, 2), 0),
+    "m of linear_attention": (lambda n: operations.linear_attention(4, 2, n), 0),
+    "s of scatterbrain": (lambda n: operations.scatterbrain(4, 2, 2, n), 0),
+    "e of quadratic_unit": (lambda n: operations.quadratic_unit(4, n, 2), 0),
+    "c of mixed_chunk": (lambda n: operations.mixed_chunk(4, 2, 2, n), 1),
+    "c of nonzeros_of_chunks": (lambda n: operations.nonzeros_of_chunks(4, n), 1),
+    "d of attention_parameters": (operations.attention_parameters, 0),
+    "d of feed_forward_parameters": (operations.feed_forward_parameters, 0),
+    "d of transformer_parameters": (operations.transformer_parameters, 0),
+    "s of gated_unit_parameters": (lambda n: operations.gated_unit_parameters(2, 2, n), 0),
+    "b of parallel memory": (lambda n: operations.parallel_causal_memory(n, 1, 4, 2), 0),
+    "h of quadratic_memory": (lambda n: operations.quadratic_memory(1, n, 4), 0),
+    "e of chunked memory": (lambda n: operations.chunked_causal_memory(1, 4, 2, 2, n), 0),
+    "n of unchunked memory": (lambda n: operations.unchunked_causal_memory(1, n, 2), 0),
+    "most of break_even": (lambda n: operations.break_even(abs, abs, most=n), 1),
+    "c of kinds": (lambda n: operations.kinds(2, 2, 2, n), 1),
+    "d_h of bound_at_logits": (lambda n: positions.bound_at_logits(4, n, 1), 1),
+    "d_p of bound_at_logits": (lambda n: positions.bound_at_logits(4, 1, n), 0),
+    "heads": (lambda n: positions.generic(4, 2, 1, 1, rng=0, heads=n), 1),
     "d of taylor_rank": (lambda n: rank.taylor_rank(1.0, n), 1),
     "rank of godec": (lambda n: godec.godec(D, n, 1), 0),
     "iterations": (lambda n: godec.godec(D, 1, 1, iterations=n), 1),

@@ -47,7 +47,9 @@ from analysis import (
     inputs,
     metrics,
     moments,
+    operations,
     pitfalls,
+    positions,
     precision,
     rank,
     recall,
@@ -73,7 +75,7 @@ every_entry = entries()
 one_of_each_kind = pytest.mark.parametrize(
     "name", ["positive", "taylor", "truncated_svd", "top_k", "scatterbrain"]
 )
-ARGUMENT = {"matrix": "(D|matrix|left|omega)", "Q": "(Q|q)", "K": "K", "V": "(V|W)"}
+ARGUMENT = {"matrix": "(D|matrix|left|omega|logits)", "Q": "(Q|q)", "K": "K", "V": "(V|W)"}
 
 
 def approximate(Q, K, name="positive"):
@@ -629,6 +631,7 @@ SEEDS = {
     "generative": lambda rng: inputs.generative(3, 2, 0.1, rng=rng),
     "monte_carlo": lambda rng: moments.monte_carlo(METHOD, *points(), draws=2, rng=rng),
     "estimates": lambda rng: rank.estimates(D, rng=rng),
+    "generic": lambda rng: positions.generic(4, 2, 1, 1, rng=rng),
 }
 
 
@@ -695,6 +698,7 @@ def test_a_rank_above_the_least_side(use):
 
 def test_sizes_in_int8_do_not_wrap():
     a, b = np.int8(100), 100
+    assert operations.exact_attention(a, a).total == 2 * b**3
     for name in NAMES:
         method = small(name, *SHAPE)
         template = type(method)() if name in METHODS else method

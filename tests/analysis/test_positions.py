@@ -54,3 +54,18 @@ def test_refusals():
         positions.construction(8, 4, 5, 1)
     with pytest.raises(ValueError, match="d_p must be <= 8, got 9"):
         positions.construction(8, 4, 2, 9)
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        (np.full((2, 2), 1e308) * [[1, -1], [-1, 1]], "must be representable in float64, got"),
+        (np.ones((0, 2)), "logits must not be empty"),
+        (np.ones(3), "logits must have 2 dimensions"),
+    ],
+)
+def test_logits_without_ranks(value, rule):
+    with pytest.raises(ValueError, match=rule):
+        positions.ranks(value)
+    with pytest.raises(ValueError, match="logits must have 3 dimensions"):
+        positions.head_ranks(value)

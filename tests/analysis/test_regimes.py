@@ -40,6 +40,46 @@ def test_zero_infinite_and_missing_errors_are_passed_over():
     )
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "rule"),
+    [
+        (0, "x", "temperatures must hold real numbers"),
+        (0, 1.0, "temperatures must have 1 dimensions"),
+        (0, [1.0, math.nan], "temperatures must be finite"),
+        (0, [0.0, 1.0], "temperatures must be > 0 and increase"),
+        (0, [2.0, 1.0], r"temperatures must be > 0 and increase, got \[2.0, 1.0\]"),
+        (1, [1.0, -1.0], r"sparse must be an error >= 0 .*, got \[1.0, -1.0\]"),
+        (2, [1.0], "low_rank must be an error >= 0 for each of 2 temperatures"),
+        (2, None, "low_rank must hold real numbers"),
+    ],
+)
+def test_what_is_no_curve(place, value, rule):
+    curves = [[1.0, 2.0], [1.0, 2.0], [2.0, 1.0]]
+    curves[place] = value
+    with pytest.raises((TypeError, ValueError), match=rule):
+        crossing(*curves)
+
+
+def test_what_is_no_table():
+    sound = table(sparse=[1, 2, 8], low=[4, 2, 2], both=[1, 0.5, 1])
+    with pytest.raises(TypeError, match="table must be a table of a sweep, got 'x'"):
+        regimes("x", "error", **NAMES)
+    with pytest.raises(ValueError, match="table must have a column value"):
+        regimes(sound.drop(columns="value"), "error", **NAMES)
+    with pytest.raises(ValueError, match="metric must be one of error, another, got 'eror'"):
+        regimes(sound, "eror", **NAMES)
+    with pytest.raises(TypeError, match="both must be a method of the table, got 3"):
+        regimes(sound, "error", **NAMES | {"both": 3})
+    with pytest.raises(ValueError, match="table must have rows of a column budget"):
+        crossings(sound, [gaussian(3, 2, rng=0)], "error")
+    with pytest.raises(TypeError, match="every input must be an Inputs, got 'x'"):
+        crossings(sound.assign(budget=1.0), ["x"], "error")
+    with pytest.raises(ValueError, match="budgets must not be empty"):
+        oracles(gaussian(3, 2, rng=0), [1.0], [])
+    with pytest.raises(TypeError, match=r"temperatures must be a sequence, got 1\.0"):
+        oracles(gaussian(3, 2, rng=0), 1.0, [2.0])
+
+
 def table(**curves):
     """Return a tidy table of three methods at three temperatures; a list of lists has trials."""
     rows = []
