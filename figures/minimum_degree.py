@@ -57,19 +57,27 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax, (norm, label) in zip(axes, NORMS.items()):
             for (method, epsilon), part in table[table.norm == norm].groupby(["method", "epsilon"]):
                 name, colour, marker = LOOKS[str(method)]
-                tight = epsilon == min(EPSILONS)
                 ax.plot(
                     part.bound, part.value, color=colour, marker=marker,
                     markersize=6 if method == "chebyshev" else 4,
-                    linestyle="-" if tight else "--", label=tr(name) if tight else None,
+                    linestyle=_dash(epsilon), label=tr(name) if epsilon == min(EPSILONS) else None,
                 )  # fmt: skip
             ax.set(xscale="log", yscale="log", xlabel=tr("B, the largest |logit|"), title=label)
             ax.set_xticks(BOUNDS, [f"{B:g}" for B in BOUNDS])
             ax.minorticks_off()
+        for epsilon in sorted(EPSILONS):
+            axes[0].plot(
+                [], [], color="0.3", linestyle=_dash(epsilon),
+                label=tr("error ε = {epsilon:g}", epsilon=epsilon),
+            )  # fmt: skip
         axes[0].set_ylabel(tr("smallest degree"))
         axes[1].set(yticks=(3, 5, 10, 20, 33), yticklabels=("3", "5", "10", "20", "33"))
-        style.legend(figure, list(axes), columns=4)
+        style.legend(figure, list(axes), columns=3)
     return figure
+
+
+def _dash(epsilon: object) -> str:
+    return "-" if epsilon == min(EPSILONS) else "--"
 
 
 def caption(table: pd.DataFrame) -> str:

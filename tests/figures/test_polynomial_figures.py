@@ -55,6 +55,15 @@ def test_every_cell_of_the_published_table_is_drawn(tables):
     assert "degree 21" in minimum_degree.caption(table)
 
 
+def test_the_legend_says_which_error_is_dashed(tables):
+    legend = minimum_degree.draw(tables["minimum_degree"]).legends[0]
+    said = [text.get_text() for text in legend.get_texts()]
+    lines = dict(zip(said, [line.get_linestyle() for line in legend.get_lines()]))
+    assert lines.pop("error ε = 0.01") == "--"
+    assert len(lines) == 5
+    assert set(lines.values()) == {"-"}
+
+
 # --- polynomial_error ----------------------------------------------------------------------------
 
 
