@@ -36,6 +36,11 @@ class Taylor(PolynomialMethod):
     Cost: elementwise 2(d + degree) operations an entry; or C(d+degree, degree) features a row.
     In float64 the sum cancels for x ≪ 0: relative error about 10^{−16} e^{2|x|}.
 
+    References
+    ----------
+    .. [1] A. Cotter, J. Keshet, N. Srebro, "Explicit approximations of the Gaussian kernel",
+       arXiv:1109.4603, 2011: Taylor features.
+
     Examples
     --------
     >>> Taylor(degree=2).approximate([[1.0]], [[2.0]]).to_dense()

@@ -29,6 +29,11 @@ class SlidingWindow(SupportMethod):
     Deterministic, exact on the support, relative bias −1 off it.
     Cost: 2·n·width·d operations, at most n·width numbers (fewer at the ends).
 
+    References
+    ----------
+    .. [1] I. Beltagy, M. E. Peters, A. Cohan, "Longformer: the long-document transformer",
+       arXiv:2004.05150, 2020, section 3.1.
+
     Examples
     --------
     >>> x = [[0.0]] * 4

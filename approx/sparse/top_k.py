@@ -30,6 +30,11 @@ class TopK(SupportMethod):
     each row among supports of k entries.
     Cost: 2·n·l·d operations to find it, by row stripes; n·k numbers.
 
+    References
+    ----------
+    .. [1] A. Gupta, G. Dar, S. Goodman, D. Ciprut, J. Berant, "Memory-efficient transformers via
+       top-k attention", SustaiNLP 2021.
+
     Examples
     --------
     >>> TopK(k=1).approximate([[1.0]], [[0.0], [2.0]]).to_dense().round(3)
