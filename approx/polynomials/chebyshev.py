@@ -7,7 +7,7 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import ive, log_ndtr
+from scipy.special import ive, log_ndtr, logsumexp
 
 from approx import checks
 from approx.checks import Array
@@ -87,6 +87,28 @@ def bessel(k: Array, bound: float) -> Array:
     return np.asarray(ive(k, bound))
 
 
+def log_bessel(k: Array, bound: float) -> Array:
+    """Return log I_k(B) − B, where `bessel` underflows by Debye's expansion in 1/k.
+
+    Abramowitz and Stegun, 9.7.7, with three terms: right to 10⁻⁹ beyond k = 30.
+    """
+    value = bessel(k, bound)
+    far = ~(value >= 1e-290)  # NaN of SciPy beyond its range, too
+    v = k[far].astype(float)
+    root = np.hypot(v, bound)
+    p = v / root
+    u = [
+        (3 * p - 5 * p**3) / 24,
+        (81 * p**2 - 462 * p**4 + 385 * p**6) / 1152,
+        (30375 * p**3 - 369603 * p**5 + 765765 * p**7 - 425425 * p**9) / 414720,
+    ]
+    with np.errstate(divide="ignore", over="ignore"):  # log 0 = −inf
+        log = np.log(value)
+        log[far] = root - bound - v * np.arcsinh(v / bound) - np.log(2 * np.pi * root) / 2
+    log[far] += np.log1p(u[0] / v + u[1] / v**2 + u[2] / v**3)
+    return np.asarray(log)
+
+
 def left_out(degree: int, bound: float) -> Array:
     """Return k > degree, as many as count: I_k(B) falls like e^{−k²/2B}, or faster for k > B."""
     return degree + 1 + np.arange(64 + 9 * math.ceil(math.sqrt(bound)))
@@ -107,4 +129,4 @@ def log_tail(degree: int, bound: float) -> float:
     k = left_out(degree, bound)
     with np.errstate(under="ignore"):
         tail = 2 * math.fsum(ive(k, bound).tolist())
-    return math.log(tail) if tail > 0 else -math.inf
+    return math.log(tail) if tail > 1e-280 else math.log(2) + logsumexp(log_bessel(k, bound))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis import bounds, rank
-from approx.polynomials.chebyshev import Chebyshev, log_tail
+from approx.polynomials.chebyshev import Chebyshev, log_bessel, log_tail
 from approx.polynomials.least_squares import LeastSquares
 from approx.polynomials.minimax import Minimax
 from approx.polynomials.richardson import Richardson
@@ -119,6 +119,40 @@ def test_long_intervals():
     for method in ("chebyshev", "interpolation"):
         assert bounds.sup_error(method, 4, 1e4) == math.inf
         assert bounds.sup_error(method, 4, 1e4, "scaled") == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(("n", "B"), [(900, 500.0), (1000, 500.0), (1100, 500.0)])
+def test_a_truncation_whose_bessel_functions_underflow(n, B):
+    """I_k(B) e^−B is below 10⁻³⁰⁸ there, but e^{2B} times it is not: the error is 10¹³⁴ … 10⁹."""
+    with mpmath.workdps(30):
+        terms = [mpmath.besseli(k, B) for k in range(n + 1, n + 60)]  # ratio below 0.27
+        scale = 2 * mpmath.exp(B)
+        bound = float(scale * sum(terms))
+        at_left = float(scale * abs(sum(t * (-1) ** i for i, t in enumerate(terms))))
+    # logarithms of up to 2000, a few roundings of that size
+    assert bounds.error_bound("chebyshev", n, B) == pytest.approx(bound, rel=1e-11)
+    assert bounds.sup_error("chebyshev", n, B) == pytest.approx(at_left, rel=1e-11)
+    assert bounds.sup_error("interpolation", n, B) <= 2 * bound
+
+
+@pytest.mark.parametrize(("k", "B"), [(30, 1e-9), (200, 1.0), (1001, 500.0), (20_000, 3000.0)])
+def test_logarithms_of_bessel_functions_that_underflow(k, B):
+    with mpmath.workdps(30):
+        want = float(mpmath.log(mpmath.besseli(k, B)) - B)
+    assert want < -650
+    # k⁻⁴ at k = 30 is 10⁻⁶, its coefficient below 10⁻³
+    assert log_bessel(np.array([k]), B)[0] == pytest.approx(want, rel=1e-14, abs=1e-9)
+
+
+def test_degrees_whose_errors_are_nothing_or_not_to_be_found():
+    for method in ("chebyshev", "interpolation"):
+        for n in (2**20, 2**53):
+            for norm in bounds.NORMS:
+                assert bounds.sup_error(method, n, 1.0, norm) == 0
+        with pytest.raises(ValueError, match="n must be <= 16384, got 1048576"):
+            bounds.sup_error(method, 2**20, 1e6)
+    with pytest.raises(ValueError, match="n must be <= 9007199254740992"):
+        bounds.error_bound("taylor", 2**53 + 1, 1.0)
 
 
 @pytest.mark.parametrize(("n", "B"), [(5, 800.0), (2500, 800.0), (3700, 1000.0)])
