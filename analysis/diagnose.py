@@ -51,6 +51,7 @@ RUNNABLE = (
 ORACLES = ("truncated_svd(space='attention')", "top_k()", "godec(space='attention')")
 TRIVIAL = "uniform()"
 TRIALS = 5
+MOST_TRIALS = 1024  # of medians and ranges: more draws tell no more, and are not to start unnoticed
 TARGET = 0.1  # relative Frobenius error of the kernel matrix that features are counted for
 LADDER = tuple(2.0**e for e in (-2, -1, 0, 1, 2, 3))  # times the temperature: where regimes cross
 EPS = (1e-6, 1e-4)  # what public code adds to features
@@ -123,7 +124,7 @@ def diagnose(
     temperature : float
         t.
     trials : int
-        Draws of a random method.
+        Draws of a random method, at most 1024.
     seed, jobs, progress
         As in `analysis.sweep.sweep`.
 
@@ -155,7 +156,7 @@ def diagnose(
     decompositions of an (n, l) matrix.
     """
     checks.positive("budget", budget)
-    checks.integer("trials", trials, least=1)
+    checks.integer("trials", trials, least=1, most=MOST_TRIALS)
     checks.integer("seed", seed, least=0)
     checks.integer("jobs", jobs, least=1)
     files = [inputs] if isinstance(inputs, Inputs) else inputs

@@ -7,6 +7,7 @@ from small import NAMES, small
 
 from analysis import (
     budget,
+    diagnose,
     inputs,
     metrics,
     moments,
@@ -214,6 +215,7 @@ INTEGERS = {
     "rank of acc_alt_proj": (lambda n: robust_pca.acc_alt_proj(D, n), 0),
     "max_iterations": (lambda n: robust_pca.inexact_alm(D, max_iterations=n), 1),
     "trials": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=n, seed=0), 1),
+    "trials of diagnose": (lambda n: diagnose.diagnose(X, budget=4, trials=n), 1),
     "seed": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=n), 0),
     "jobs": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=0, jobs=n), 1),
     "row": (lambda n: METHOD.covariance(*points(), row=n), 0),

@@ -244,3 +244,8 @@ def test_the_command(tmp_path, capsys):
     assert "每个查询行 8 个数" in capsys.readouterr().out
     assert main(["diagnose", str(file), "--heads", "7.7"]) == 1
     assert "no layer 7, head 7" in capsys.readouterr().err
+
+
+def test_more_trials_than_a_median_needs_are_refused():
+    with pytest.raises(ValueError, match="trials must be <= 1024, got 1048576"):
+        diagnose(inputs.gaussian(4, 2, rng=0), budget=4, trials=2**20)
