@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import gammainc, gammaln, hyp1f1
 
 from approx import checks
@@ -292,7 +293,7 @@ def minimum_degree(
     (30, 12)
     """
     checks.positive("epsilon", epsilon)
-    found = sup_error if exact else error_bound
+    found = sup_error if checks.flag("exact", exact) else error_bound
     low, high = 0, 1
     while found(method, high, bound, norm) > epsilon:
         low, high = high, 2 * high
@@ -338,7 +339,7 @@ def rank_bound(
 
 
 def epsilon_rank_bound(
-    method: str, logits: np.ndarray, d: int, epsilon: float, *, largest: float
+    method: str, logits: ArrayLike, d: int, epsilon: float, *, largest: float
 ) -> int:
     """Return a bound on #{s_i > ε s₁} of exp(logits), from its size, B and s₁ alone.
 
@@ -351,9 +352,15 @@ def epsilon_rank_bound(
     largest : float
         s₁ e^{−B}, of the kernel over e^B.
     """
-    B = max(float(np.abs(logits).max()), 2.0**-20)
-    delta = epsilon * checks.positive("largest", largest) / math.sqrt(logits.size)
-    most = int(min(logits.shape))
+    checks.one_of("method", method, tuple(ERRORS))
+    x = checks.array("logits", logits, ndim=2)
+    if not x.size:
+        raise ValueError(f"logits must not be empty, got shape {x.shape}")
+    d = checks.integer("d", d, least=1)
+    B = max(float(np.abs(x).max()), 2.0**-20)
+    epsilon = checks.positive("epsilon", epsilon)
+    delta = epsilon * checks.positive("largest", largest) / math.sqrt(x.size)
+    most = int(min(x.shape))
     n = LEAST.get(method, 0)
     while (rank := width(d, n * RAISED.get(method, 1))) < most:
         if sup_error(method, n, B, "scaled") <= delta:
@@ -368,4 +375,5 @@ def least_squares_bound(n: int, bound: float, weight: str = "relative") -> float
     The least-squares polynomial is at least as good on them as the minimax one, whose error is
     nowhere above its level; over e^B where the weight is absolute.
     """
+    checks.one_of("weight", weight, ("relative", "absolute"))
     return remez(checks.integer("n", n, least=0), checks.positive("bound", bound), weight).level

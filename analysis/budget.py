@@ -54,4 +54,5 @@ def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
 
 def values_per_row(approximation: Approximation) -> float:
     """Return parameters/n of what was stored."""
+    checks.instance("approximation", approximation, Approximation, "an Approximation")
     return approximation.parameters / approximation.shape[0]

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from analysis.inputs import Inputs
 from approx import attention, checks, exact, memory
+from approx.base import Rng, generator
 from approx.checks import Array
 
 
@@ -120,7 +121,8 @@ def norm(x: ArrayLike, p: float) -> Array:
     >>> [float(norm([3.0, 0.0, 4.0], p)) for p in (0, 1, 2, math.inf)]
     [2.0, 7.0, 5.0, 4.0]
     """
-    a = np.abs(checks.array("x", x))
+    a = np.abs(_rows("x", x))
+    p = _order("p", p)
     if p == 0:
         return np.asarray(np.count_nonzero(a, axis=-1), np.float64)
     if math.isinf(p):
@@ -129,6 +131,17 @@ def norm(x: ArrayLike, p: float) -> Array:
     unit = np.where(top > 0, top, 1.0)
     power = np.sum((a / unit) ** checks.positive("p", p), axis=-1) ** (1 / p)
     return np.asarray(power * unit[..., 0])
+
+
+def _rows(name: str, x: ArrayLike, *, finite: bool = True) -> Array:
+    a = checks.array(name, x, finite=finite)
+    if not a.ndim or not a.shape[-1]:
+        raise ValueError(f"{name} must have rows of numbers, (…, n), got shape {a.shape}")
+    return a
+
+
+def _order(name: str, p: float) -> float:
+    return p if isinstance(p, float) and p == math.inf else checks.number(name, p)
 
 
 def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
@@ -151,15 +164,16 @@ def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
     >>> float(sparsity(np.ones(9))), float(sparsity(np.eye(9)[0]))
     (1.0, 0.333...)
     """
+    q, p = _order("q", q), _order("p", p)
     if not 0 < q < p:
         raise ValueError(f"0 < q < p is needed, got q={q}, p={p}")
-    a = checks.array("x", x)
+    a = _rows("x", x)
     if not a.any(axis=-1).all():
         raise ValueError("x must have an entry that is not 0 in every row")
     return np.asarray(a.shape[-1] ** (1 / p - 1 / q) * norm(a, q) / norm(a, p))
 
 
-def weight_statistics(logits: Array) -> dict[str, Array]:
+def weight_statistics(logits: ArrayLike) -> dict[str, Array]:
     """Return what softmax does to each row of logits (…, n): four numbers a row.
 
     Returns
@@ -175,7 +189,10 @@ def weight_statistics(logits: Array) -> dict[str, Array]:
     >>> {name: round(float(x), 3) for name, x in weight_statistics(np.zeros(4)).items()}
     {'entropy': 1.386, 'largest_weight': 0.25, 'sparsity': 1.0, 'jacobian_norm': 0.433}
     """
-    p = attention.softmax(logits)
+    x = _rows("logits", logits, finite=False)
+    if not (x.max(axis=-1) < math.inf).all() or not (x.max(axis=-1) > -math.inf).all():
+        raise ValueError("logits must be finite, or -inf beside one that is finite in its row")
+    p = attention.softmax(x)
     logs = np.log(p, out=np.zeros_like(p), where=p > 0)
     return {
         "entropy": np.asarray(-np.sum(p * logs, axis=-1)),
@@ -185,9 +202,7 @@ def weight_statistics(logits: Array) -> dict[str, Array]:
     }
 
 
-def gaussian_logits(
-    n: int, beta: float, *, rows: int, rng: np.random.Generator
-) -> dict[str, tuple[float, float]]:
+def gaussian_logits(n: int, beta: float, *, rows: int, rng: Rng) -> dict[str, tuple[float, float]]:
     """Return mean and standard error of `weight_statistics` for rows of n logits N(0, β²).
 
     Notes
@@ -195,8 +210,10 @@ def gaussian_logits(
     While β < √(2 log n), entropy is log n − β²/2 up to o(1) (`gaussian_entropy`): its deficit does
     not depend on the length, while the largest weight falls. Beyond, a few keys hold the row.
     """
+    n, rows = checks.integer("n", n, least=1), checks.integer("rows", rows, least=2)
+    beta = checks.number("beta", beta)
     memory.reserve(32 * n * rows, "rows of logits", "n or rows")
-    found = weight_statistics(beta * rng.standard_normal((rows, n)))
+    found = weight_statistics(beta * generator(rng).standard_normal((rows, n)))
     return {
         name: (float(x.mean()), float(x.std(ddof=1) / math.sqrt(rows))) for name, x in found.items()
     }
@@ -204,6 +221,7 @@ def gaussian_logits(
 
 def gaussian_entropy(n: int, beta: float) -> float:
     """Return log n − β²/2 for β < √(2 log n); NaN beyond, where it does not hold."""
+    n, beta = checks.integer("n", n, least=1), abs(checks.number("beta", beta))
     return math.log(n) - beta**2 / 2 if beta < math.sqrt(2 * math.log(n)) else math.nan
 
 
@@ -220,4 +238,5 @@ def dot_product_variance(d: int, correlation: float = 0.0) -> float:
     """
     if abs(checks.number("correlation", correlation)) > 1:
         raise ValueError(f"correlation must be between -1 and 1, got {correlation}")
+    d = checks.integer("d", d, least=1)
     return float(d + d * (d - 1) * correlation**2)

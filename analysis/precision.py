@@ -65,6 +65,7 @@ def rounded(inputs: Inputs, form: str) -> Inputs:
         The raw q, k, v are rounded to it; temperature and everything after are float32, as on
         hardware that multiplies bfloat16 and accumulates in float32.
     """
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
     checks.one_of("form", form, FORMATS)
 
     def cast(x: Array) -> Array:

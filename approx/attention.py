@@ -48,6 +48,8 @@ def _pair(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
 def _projected(x: Array, name: str, W: ArrayLike) -> Array:
     """Return x W."""
     w = checks.array(name, W)
+    if not x.ndim:
+        raise ValueError(f"what {name} multiplies must be (…, n, d), got a number")
     if w.ndim < 2 or w.shape[-2] != x.shape[-1]:
         raise ValueError(f"{name} must have {x.shape[-1]} rows, got shape {w.shape}")
     return np.asarray(x @ w)
@@ -169,7 +171,7 @@ def dot_product_attention(
     if v.ndim < 2 or v.shape[-2] != k.shape[-2]:
         raise ValueError(f"V must be (…, l, c) with l={k.shape[-2]} rows, got shape {v.shape}")
     x *= 1 / math.sqrt(q.shape[-1]) if scale is None else checks.number("scale", scale)
-    if causal:
+    if checks.flag("causal", causal):
         as_many_keys(*x.shape[-2:])
         x = np.where(np.tri(x.shape[-1], dtype=bool), x, -np.inf)
     return np.asarray(softmax(x) @ v)
@@ -272,14 +274,18 @@ def linear_attention(
            [2.]])
     """
     left, right, v = (checks.array(n, x) for n, x in (("phi_q", phi_q), ("phi_k", phi_k), ("V", V)))
-    if left.shape[-1] != right.shape[-1] or right.shape[:-1] != v.shape[:-1]:
+    if (
+        min(left.ndim, right.ndim) < 2
+        or left.shape[-1] != right.shape[-1]
+        or right.shape[:-1] != v.shape[:-1]
+    ):
         raise ValueError(
             "phi_q, phi_k, V must be (…, n, m), (…, l, m), (…, l, c), got "
             f"{left.shape}, {right.shape}, {v.shape}"
         )
-    if normalise:
+    if checks.flag("normalise", normalise):
         v = np.concatenate([v, np.ones((*v.shape[:-1], 1), v.dtype)], axis=-1)
-    if causal:
+    if checks.flag("causal", causal):
         as_many_keys(left.shape[-2], right.shape[-2])
         y = _causal(left, right, v)
     else:

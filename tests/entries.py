@@ -6,7 +6,9 @@ import numpy as np
 from small import NAMES, small
 
 from analysis import (
+    bounds,
     budget,
+    describe,
     diagnose,
     inputs,
     metrics,
@@ -102,6 +104,9 @@ MATRICES = {
     "rank.max_norm_rank": rank.max_norm_rank,
     "rank.estimates": lambda D: rank.estimates(D, rng=0),
     "positions.ranks": positions.ranks,
+    "bounds.epsilon_rank_bound": lambda D: bounds.epsilon_rank_bound(
+        "taylor", D, 2, 0.1, largest=1.0
+    ),
     "Approximation.from_factors": lambda D: Approximation.from_factors(D, D).scaled_factors(),
     "projections.Fixed": projections.Fixed,
 }
@@ -215,6 +220,14 @@ INTEGERS = {
     "rank of acc_alt_proj": (lambda n: robust_pca.acc_alt_proj(D, n), 0),
     "max_iterations": (lambda n: robust_pca.inexact_alm(D, max_iterations=n), 1),
     "trials": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=n, seed=0), 1),
+    "d of epsilon_rank_bound": (
+        lambda n: bounds.epsilon_rank_bound("taylor", D, n, 0.1, largest=1.0),
+        1,
+    ),
+    "n of gaussian_logits": (lambda n: describe.gaussian_logits(n, 1.0, rows=2, rng=0), 1),
+    "rows of gaussian_logits": (lambda n: describe.gaussian_logits(2, 1.0, rows=n, rng=0), 2),
+    "n of gaussian_entropy": (lambda n: describe.gaussian_entropy(n, 1.0), 1),
+    "d of dot_product_variance": (describe.dot_product_variance, 1),
     "trials of diagnose": (lambda n: diagnose.diagnose(X, budget=4, trials=n), 1),
     "seed": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=n), 0),
     "jobs": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=0, jobs=n), 1),

@@ -41,6 +41,7 @@ from hypothesis import strategies as st
 from small import NAMES, dense, made, small
 
 from analysis import (
+    bounds,
     budget,
     describe,
     diagnose,
@@ -55,7 +56,7 @@ from analysis import (
     recall,
     sweep,
 )
-from approx import METHODS, Approximation, checks, exact, memory, parse, projections
+from approx import METHODS, Approximation, attention, checks, exact, memory, parse, projections
 from approx.low_rank import godec, robust_pca
 
 every_method = pytest.mark.parametrize("name", NAMES)
@@ -712,6 +713,10 @@ FLAGS = {
         METHOD.approximate(*points()), *points(), causal=x
     ),
     "causal of Inputs": lambda x: inputs.Inputs("x", X.q, X.k, causal=x),
+    "causal of attention": lambda x: attention.dot_product_attention(D, D, D, causal=x),
+    "causal of linear": lambda x: attention.linear_attention(D, D, D, causal=x),
+    "normalise": lambda x: attention.linear_attention(D, D, D, normalise=x),
+    "exact": lambda x: bounds.minimum_degree("taylor", 1.0, 0.1, exact=x),
     "shared": lambda x: inputs.clustered(4, 2, shared=x, rng=0),
     "queries": lambda x: METHODS["centered"](queries=x),
     "nonnegative": lambda x: METHODS["poisson"](nonnegative=x),
@@ -751,6 +756,7 @@ def test_what_is_no_method(value):
         lambda: describe.temperature_at(value, 0.5),
         lambda: rank.exact_singular_values(value),
         lambda: precision.precision(METHOD, value, "float32"),
+        lambda: precision.rounded(value, "float32"),
         lambda: recall.recall(parse("top_k(k=1)").approximate(X.Q, X.K), value),
     ):
         with pytest.raises(TypeError, match="must be an Inputs, got"):
@@ -758,6 +764,7 @@ def test_what_is_no_method(value):
     for use in (
         lambda: metrics.compare(value, *points()),
         lambda: pitfalls.concentration(value),
+        lambda: budget.values_per_row(value),
         lambda: recall.recall(value, X),
     ):
         with pytest.raises(TypeError, match="must be an Approximation, got"):

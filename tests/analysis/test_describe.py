@@ -14,6 +14,7 @@ from analysis.describe import (
     row_entropy,
     sparsity,
     temperature_at,
+    weight_statistics,
 )
 from analysis.inputs import Inputs, gaussian, generative
 
@@ -122,3 +123,18 @@ def test_the_variance_of_a_dot_product_is_that_of_its_correlations(correlation):
     assert math.isclose(dot_product_variance(16, correlation), np.trace(C @ C), rel_tol=1e-14)
     with pytest.raises(ValueError, match="correlation must be between -1 and 1, got 2"):
         dot_product_variance(16, 2)
+
+
+@pytest.mark.parametrize("use", [lambda x: norm(x, 2), sparsity, weight_statistics])
+@pytest.mark.parametrize("value", ["x", 1.0, None, [], [[1.0, math.nan]], [math.inf, 0.0]])
+def test_what_has_no_rows(use, value):
+    with pytest.raises((TypeError, ValueError), match=r"^(x|logits) must (be finite|h)"):
+        use(value)
+
+
+def test_what_is_no_norm():
+    for p in ("x", math.nan, None, [1.0], np.ones(2)):
+        with pytest.raises((TypeError, ValueError), match=r"^p must be"):
+            norm([1.0], p)
+        with pytest.raises((TypeError, ValueError), match=r"^q must be"):
+            sparsity([1.0], p)
