@@ -41,6 +41,7 @@ SIGNS = ("negative_fraction", "nonpositive_rows")
 TOP, SQUARE, SCALE, DIFFERENCE, LARGEST, UNIT, MASS, NEGATIVE, P2, F2, TV, KL, REVERSE = range(13)
 OUTPUT, TRUTH, COLUMNS = 13, 14, 15
 TILE = 512, 1024  # rows and columns, where no row is needed as a whole: 8 MB in two products
+APART = 64  # numbers between arrays, so that a loop is never taken for one that may overlap
 FEW = 48  # rows of logits at least, where a stripe has them: products of fewer are slower
 
 
@@ -114,7 +115,10 @@ def _row_sums(
 ) -> None:
     # If `weights`, turns logits into exact attention p, and estimate into the difference q - p.
     # Without `attention` the columns from P2 on mean nothing.
-    exponentials, scaled = np.empty(logits.shape[1]), np.empty(logits.shape[1])
+    # LLVM takes a loop number by number, which sums in another order, where it writes less than a
+    # few registers behind what it reads: in short rows, by the chance of malloc.
+    apart = np.empty((2, APART + logits.shape[1]))
+    exponentials, scaled = apart[0, APART:], apart[1, APART:]
     for i in range(logits.shape[0]):
         w = visible[i]
         x, e, p, s = logits[i, :w], estimate[i, :w], exponentials[:w], scaled[:w]
