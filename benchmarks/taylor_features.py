@@ -34,12 +34,12 @@ def run(
         for d, degree in cases:
             X = np.random.default_rng(0).uniform(-1, 1, (n, d)).astype(name)
             agree(X[:tile], degree, sklearn)
-            multinomial, logs = monomials.multinomials(d, degree), np.zeros(degree + 1)
+            roots, logs = monomials.root_ratios(d, degree), np.zeros(degree + 1)
             whole = np.empty((n, monomials.width(d, degree)), X.dtype)
             part, zeros = np.empty((tile, whole.shape[1]), X.dtype), np.zeros(n)
 
             def write(
-                rows: slice, out: Any = None, X: Any = X, w: Any = multinomial, a: Any = logs,
+                rows: slice, out: Any = None, X: Any = X, w: Any = roots, a: Any = logs,
                 zeros: Any = zeros,
             ) -> Any:  # fmt: skip
                 return monomials.features(X[rows], w, a, zeros[rows], out=out)
@@ -84,5 +84,5 @@ def agree(X: Any, degree: int, sklearn: Any) -> None:
         factorials = np.array([float(np.prod(np.arange(1.0, j + 1))) for j in range(degree + 1)])
         weight = 1 / np.sqrt(factorials[powers].prod(axis=1))
         zeros = np.zeros(len(X))
-        ours = monomials.features(X, monomials.multinomials(d, degree), -np.log(factorials), zeros)
+        ours = monomials.features(X, monomials.root_ratios(d, degree), -np.log(factorials), zeros)
         measure.agree(ours, theirs * weight, 1e2 * eps, "PolynomialFeatures")

@@ -127,7 +127,7 @@ class Elementwise(Low):
     def _feature_tiles(self) -> tuple[Any, Any, Array]:
         p, d = self.polynomial.monomial, self.Q.shape[1]
         logs = p.log_coefficients
-        multinomial = monomials.multinomials(d, p.degree)
+        roots = monomials.root_ratios(d, p.degree)
         begin, _ = monomials.layout(d, p.degree)
         sign = np.repeat(p.signs, np.diff(begin)).astype(self.dtype)
 
@@ -140,7 +140,7 @@ class Elementwise(Low):
 
         def features(X: Array, log: Array, tile: Array | None) -> Array:
             out = None if tile is None else tile[: len(X)]
-            return monomials.features(X, multinomial, logs, log, out=out)
+            return monomials.features(X, roots, logs, log, out=out)
 
         def query(rows: slice, tile: Array | None = None) -> Array:
             found = features(self.Q[rows], q_log[rows], tile)
@@ -158,6 +158,8 @@ class Elementwise(Low):
         by_factors = (n + l) * self.rank * (2 + 2 * columns)
         by_stripes = n * l * (2 * self.Q.shape[1] + 2 * self.polynomial.degree + 2 * columns)
         if by_factors >= by_stripes:
+            return False
+        if not monomials.keeps_digits(self.Q.shape[1], self.polynomial.degree, self.dtype):
             return False
         tile = (TILE + columns) * self.rank * self.dtype.itemsize
         return tile < memory.limit() // 4 and self.polynomial.log_loss < LOSS

@@ -49,17 +49,10 @@ def layout(d: int, degree: int) -> tuple[Array, Array]:
 
 
 @kernel
-def _features(X: Any, begin: Any, tails: Any, multinomial: Any, scale: Any, out: Any) -> None:
+def _features(X: Any, begin: Any, tails: Any, roots: Any, scale: Any, out: Any) -> None:
     # A feature is x_i times one of the degree below, and so is its weight: |weighted| ≤ 1. Those of
     # the last degree, which are most, are written once. Slices tell the compiler what overlaps.
     last = tails.shape[0] - 1
-    ratio = np.empty(out.shape[1], out.dtype)
-    for k in range(1, last + 1):
-        position = begin[k]
-        for i in range(X.shape[1]):
-            for t in range(tails[k, i], begin[k]):
-                ratio[position] = np.sqrt(multinomial[position] / multinomial[t])
-                position += 1
     for start in range(0, X.shape[0], ROWS):
         stop = min(start + ROWS, X.shape[0])
         out[start:stop, 0] = 1.0
@@ -67,7 +60,7 @@ def _features(X: Any, begin: Any, tails: Any, multinomial: Any, scale: Any, out:
             position = begin[k]
             for i in range(X.shape[1]):
                 size = begin[k] - tails[k, i]
-                r = ratio[position : position + size]
+                r = roots[position : position + size]
                 for row in range(start, stop):
                     tail = out[row, tails[k, i] : begin[k]]
                     product = out[row, position : position + size]
@@ -83,50 +76,53 @@ def _features(X: Any, begin: Any, tails: Any, multinomial: Any, scale: Any, out:
                     block[p] *= c
 
 
-@kernel
-def _multinomials(begin: Any, tails: Any, d: int, out: Any) -> None:
-    smallest = np.full(out.size, d)  # smallest index of a monomial, and its exponent
-    exponent = np.zeros(out.size, dtype=np.int64)
-    out[0] = 1.0
-    for k in range(1, tails.shape[0]):
-        position = begin[k]
-        for i in range(d):
-            for t in range(tails[k, i], begin[k]):
-                repeats = exponent[t] if smallest[t] == i else 0
-                out[position] = out[t] * k / (repeats + 1)
-                smallest[position] = i
-                exponent[position] = repeats + 1
-                position += 1
+def root_ratios(d: int, degree: int) -> Array:
+    """Return √(j/α_i) of every monomial x^α of degree j, i its smallest index, in order.
 
-
-def multinomials(d: int, degree: int) -> Array:
-    """Return j!/Πα_i! of every monomial, in order, (C(d+degree, degree),).
-
-    Raises
-    ------
-    OverflowError
-        One, or its product with the degree, is above 1.8e308.
+    The multinomial weight j!/Πα_l! is j/α_i times that of x^α/x_i, so these are what the root of
+    the weight grows by from one degree to the next; 1 for the constant.
 
     Examples
     --------
-    (x_0 + x_1)² has 1, 2 and 1:
+    (x_0 + x_1)² = x_0² + 2 x_0 x_1 + x_1²:
 
-    >>> multinomials(2, 2)
-    array([1., 1., 1., 1., 2., 1.])
+    >>> root_ratios(2, 2)[1:] ** 2
+    array([1., 1., 1., 2., 1.])
     """
     begin, tails = layout(d, degree)
-    out = np.empty(width(d, degree))
-    _multinomials(begin, tails, d, out)
-    if not np.isfinite(out).all():
-        raise OverflowError(
-            f"multinomials of degree {degree} in {d} dimensions are too large: use block or @"
-        )
-    return out
+    exponent = np.zeros(int(begin[-1]))  # of the smallest index
+    found = np.ones_like(exponent)
+    for k in range(1, degree + 1):
+        position = int(begin[k])
+        for i, first in enumerate(tails[k]):
+            size = int(begin[k] - first)
+            again = int((tails[k, i + 1] if i + 1 < d else begin[k]) - first)  # contain x_i already
+            exponent[position : position + size] = 1.0
+            exponent[position : position + again] += exponent[first : first + again]
+            position += size
+        found[begin[k] : position] = np.sqrt(k / exponent[begin[k] : position])
+    return found
+
+
+def keeps_digits(d: int, degree: int, dtype: Any) -> bool:
+    """Return whether `features` of this degree are right to some roundings, of unit vectors.
+
+    The weighted monomials of the last indices come first and may be subnormal: off by the least
+    number, which the weights and powers of the others multiply by at most √C(j, b) ≤ 2^{j/2}.
+    That is below ε while j ≤ 2 log₂(ε/least): 252 in float32, 2044 in float64.
+
+    Examples
+    --------
+    >>> [keeps_digits(2, degree, np.float32) for degree in (252, 253)], keeps_digits(1, 999, "f4")
+    ([True, False], True)
+    """
+    kind = np.finfo(dtype)
+    return d == 1 or degree <= 2 * math.log2(kind.eps) - 2 * math.log2(kind.smallest_subnormal)
 
 
 def features(
     X: Array,
-    multinomial: Array,
+    roots: Array,
     log_weights: Array,
     row_log: Array,
     *,
@@ -137,8 +133,8 @@ def features(
     Parameters
     ----------
     X : (rows, d)
-    multinomial : (width,)
-        From `multinomials`.
+    roots : (width,)
+        From `root_ratios`.
     log_weights : (degree + 1,)
         log |a_j|; −inf where a_j = 0.
     row_log : (rows,)
@@ -151,19 +147,27 @@ def features(
     ------
     ValueError
         ``out`` does not fit.
+    OverflowError
+        The degree is too high for the dtype, by `keeps_digits`.
 
     Notes
     -----
     Rows are scaled to unit length first and |x|^j joins the weights in log space: no overflow.
     """
     degree, d = len(log_weights) - 1, X.shape[1]
+    if not keeps_digits(d, degree, X.dtype):
+        raise OverflowError(
+            f"monomials of degree {degree} in {d} dimensions lose their digits in {X.dtype}: "
+            "use block or @"
+        )
     begin, tails = layout(d, degree)
     length = np.sqrt(np.einsum("id,id->i", X, X, dtype=np.float64))
     unit = X / np.where(length > 0, length, 1.0).astype(X.dtype)[:, None]
     scale = np.exp(log_powers(length, 0.5 * log_weights) - row_log[:, None])
     out = checks.out(out, (len(X), int(begin[-1])), X.dtype)
     scale = scale.astype(X.dtype)
-    _features(np.ascontiguousarray(unit), begin, tails, multinomial, scale, out)
+    weights = roots.astype(X.dtype, copy=False)
+    _features(np.ascontiguousarray(unit), begin, tails, weights, scale, out)
     return out
 
 

@@ -414,7 +414,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         "ILA-Eh",
     ),
     "monomials have no multinomial weights": (
-        monomials, "multinomials", lambda f: lambda d, n: np.ones_like(f(d, n)),
+        monomials, "root_ratios", lambda f: lambda d, n: np.ones_like(f(d, n)),
         "ILA-4 ILA-5 ILA-7",
     ),
     "a monomial too many is counted": (

@@ -59,7 +59,8 @@ seeds = st.integers(0, 2**32 - 1)
 def test_order_width_and_weights(d, degree):
     sets = index_sets(d, degree)
     assert monomials.width(d, degree) == len(sets)
-    np.testing.assert_array_equal(monomials.multinomials(d, degree), [multinomial(c) for c in sets])
+    ratios = [multinomial(c) / multinomial(c[1:]) for c in sets]
+    np.testing.assert_array_equal(monomials.root_ratios(d, degree), np.sqrt(ratios))
     begin, tails = monomials.layout(d, degree)
     np.testing.assert_array_equal(
         np.diff(begin), [math.comb(d + k - 1, k) for k in range(degree + 1)]
@@ -81,7 +82,7 @@ def test_features_are_weighted_monomials(dtype, d, degree):
     sets = index_sets(d, degree)
     log_weights = np.log(np.arange(1.0, degree + 2))
     row_log = np.linspace(-1, 1, n)
-    got = monomials.features(X, monomials.multinomials(d, degree), log_weights, row_log)
+    got = monomials.features(X, monomials.root_ratios(d, degree), log_weights, row_log)
     assert got.dtype == dtype
     for x, row, log in zip(X.astype(float), got, row_log):
         for c, value in zip(sets, row):
@@ -92,7 +93,7 @@ def test_features_are_weighted_monomials(dtype, d, degree):
 
 def test_features_are_written_where_asked():
     X = points(1, 5, 3)
-    given = monomials.multinomials(3, 2), np.zeros(3), np.zeros(len(X))
+    given = monomials.root_ratios(3, 2), np.zeros(3), np.zeros(len(X))
     out = np.full((5, 10), np.nan)
     assert monomials.features(X, *given, out=out) is out
     np.testing.assert_array_equal(out, monomials.features(X, *given))
@@ -101,30 +102,44 @@ def test_features_are_written_where_asked():
             monomials.features(X, *given, out=wrong)
 
 
-def test_multinomials_stay_finite_beyond_the_range_of_factorials():
-    np.testing.assert_array_equal(monomials.multinomials(1, 400), 1.0)
-    last = monomials.multinomials(2, 300)[-301:]  # the binomials C(300, j), each by 300 roundings
-    binomials = [float(math.comb(300, j)) for j in range(301)]
-    np.testing.assert_allclose(last, binomials, rtol=600 * EPS)
+def test_weights_beyond_the_range_of_floats():
+    X = np.array([[1.0, -2.0]])
+    left, right = Taylor(degree=1030).approximate(X, X).factors()  # C(1030, 515) = 2.9e308
+    np.testing.assert_allclose(left @ right.T, math.exp(5), rtol=1030 * EPS)
 
 
-def test_multinomials_that_overflow_are_refused_not_nan():
-    assert monomials.multinomials(2, 1000).max() == pytest.approx(math.comb(1000, 500))
-    A = Taylor(degree=1030).approximate(X := np.array([[1.0, -2.0]]), X)  # C(1030, 515) = 2.9e308
-    np.testing.assert_allclose(A @ np.ones(1), math.exp(5), rtol=1030 * EPS)
-    with pytest.raises(OverflowError, match="degree 1030 in 2 dimensions are too large"):
+def true_monomials(x, degree):
+    """Return √C(degree, a) x_0^a x_1^b of a unit vector, a + b = degree, in order."""
+    with mpmath.workdps(20):
+        u, v = map(mpmath.mpf, x)
+        return [
+            float(mpmath.sqrt(mpmath.binomial(degree, b)) * u ** (degree - b) * v**b)
+            for b in range(degree + 1)
+        ]
+
+
+@pytest.mark.parametrize(("dtype", "degree"), [(np.float32, 252), (np.float64, 2044)])
+@pytest.mark.parametrize("turn", [0.04, 0.4, 0.785, 1.2])
+def test_the_highest_degree_keeps_digits_and_the_next_is_refused(dtype, degree, turn):
+    X = np.array([[math.cos(turn), math.sin(turn)]], dtype)
+    X64 = X.astype(float) / np.linalg.norm(X.astype(float))
+    given = monomials.root_ratios(2, degree), np.zeros(degree + 1), np.zeros(1)
+    found = monomials.features(X, *given)[0, -degree - 1 :]
+    # the rounded unit vector to the power of the degree, and as many products
+    allowed = 4 * degree * np.finfo(dtype).eps
+    np.testing.assert_allclose(found, true_monomials(X64[0], degree), rtol=0, atol=allowed)
+    more = monomials.root_ratios(2, degree + 1), np.zeros(degree + 2), np.zeros(1)
+    with pytest.raises(OverflowError, match=rf"^monomials of degree {degree + 1} in 2 dimensions"):
+        monomials.features(X, *more)
+
+
+def test_degrees_too_high_for_monomials_take_the_other_way():
+    X = points(3, 700, 2).astype(np.float32)
+    A = Taylor(degree=260).approximate(X, X)  # 34 191 monomials: cheaper, were they right
+    total = np.exp(X.astype(float) @ X.T.astype(float)).sum(axis=1)
+    np.testing.assert_allclose(A @ np.ones(700), total, rtol=1e-5)
+    with pytest.raises(OverflowError, match="degree 260 in 2 dimensions lose their digits"):
         A.factors()
-
-
-def test_weights_beyond_float32_leave_no_feature_nan():
-    degree = 300  # √C(300, 150) = 3e44
-    X = np.array([[1.5, 1.5], [0.1, -2.0]])
-    log_lengths = 0.5 * np.log(np.square(X).sum(axis=1))
-    given = monomials.multinomials(2, degree), np.zeros(degree + 1), degree * log_lengths
-    found, true = (monomials.features(x, *given) for x in (X.astype(np.float32), X))
-    # products of some 4·300 rounded factors; the features of the last degree are a unit vector
-    np.testing.assert_allclose(np.linalg.norm(true[:, -degree - 1 :], axis=1), 1, rtol=1e-12)
-    np.testing.assert_allclose(found, true, rtol=1200 * np.finfo(np.float32).eps, atol=1e-30)
 
 
 # Dense tensor = compact monomials = scalar polynomial
