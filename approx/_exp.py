@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from approx._jit import kernel
+from approx._jit import by_precision, kernel
 
 _INVERSE_LN2 = 1.4426950408889634
 _LN2_HEAD = 0.6931471803691238  # 32 bits: n·head is exact for |n| < 2^20
@@ -52,7 +52,7 @@ _ROUND, _ROUND_32 = 1.5 * 2.0**52, np.float32(1.5 * 2.0**23)
 
 
 @kernel
-def _exp64(x: float) -> Any:
+def _exp64(x: Any) -> Any:
     x = -750.0 if x < -750.0 else x
     x = 710.0 if x > 710.0 else x
     t = x * _INVERSE_LN2 + _ROUND
@@ -92,7 +92,7 @@ def _exp32(x: Any) -> Any:
     return (_ONE_32 + (r + r * r * g)) * up * rest
 
 
-@kernel
+@by_precision(double=_exp64, single=_exp32)
 def exp(x: Any) -> Any:
     """Return e^x in the precision of the scalar x; callable from kernels."""
     return _exp32(x) if isinstance(x, np.float32) else _exp64(x)

@@ -63,6 +63,24 @@ class Kernel:
         return Kernel, (self.function, self.fastmath)
 
 
+class ByPrecision(Kernel):
+    """A function of a number whose body in a kernel is that of the number's precision."""
+
+    def __init__(self, function: Callable[..., Any], double: Kernel, single: Kernel) -> None:
+        super().__init__(function, double.fastmath)
+        self.double, self.single = double, single
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it."""
+        return self.function(*arguments)
+
+    @functools.cached_property
+    def _numba_type_(self) -> Any:
+        from approx import _numba
+
+        return _numba.by_precision(self.double.function, self.single.function, self.fastmath)
+
+
 def kernel(function: F) -> F:
     """Compile a loop over arrays, lazily, for the dtypes it is called with."""
     return cast(F, Kernel(function, SAFE))
@@ -71,6 +89,15 @@ def kernel(function: F) -> F:
 def summing_kernel(function: F) -> F:
     """Compile a kernel whose sums may be reordered (and so vectorised)."""
     return cast(F, Kernel(function, SAFE | {"reassoc"}))
+
+
+def by_precision(double: Any, single: Any) -> Callable[[F], F]:
+    """Let kernels that call a function compile the one body of two that they need."""
+
+    def decorate(function: F) -> F:
+        return cast(F, ByPrecision(function, double, single))
+
+    return decorate
 
 
 @contextlib.contextmanager

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba import types
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
 from numba.core.lowering import Lower
+from numba.core.registry import cpu_target
 from numba.core.typed_passes import BaseNativeLowering, NativeLowering
+from numba.extending import overload
 
 from approx._jit import OPTIONS
 
@@ -44,3 +47,19 @@ class WideCompiler(CompilerBase):  # type: ignore[misc]
 def dispatcher(function: Callable[..., Any], fastmath: set[str]) -> Any:
     """Return Numba's own object for a kernel."""
     return numba.njit(**OPTIONS, pipeline_class=WideCompiler, fastmath=fastmath)(function)
+
+
+def by_precision(double: Callable[..., Any], single: Callable[..., Any], fastmath: set[str]) -> Any:
+    """Return Numba's type of a function that is `single` for a float32 and `double` otherwise."""
+    options = {name: value for name, value in OPTIONS.items() if name != "cache"}  # its callers are
+
+    def function(x: Any) -> Any:
+        """Stand for either."""
+
+    @overload(function, jit_options=options | {"fastmath": fastmath})  # type: ignore[untyped-decorator]
+    def body(x: Any) -> Callable[..., Any]:
+        return single if x == types.float32 else double
+
+    context = cpu_target.typing_context
+    context.refresh()
+    return context.resolve_value_type(function)

@@ -7,14 +7,14 @@ from pathlib import Path
 import coverage
 
 ROOT = Path(__file__).parent.parent
-DECORATORS = {"kernel", "summing_kernel"}
+DECORATORS = {"kernel", "summing_kernel", "by_precision"}
 
 
 def kernels(path):
     """Yield (name, first line of the body, last line) of the kernels of a module."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.FunctionDef) and DECORATORS & {
-            d.id for d in node.decorator_list if isinstance(d, ast.Name)
+            d.id for o in node.decorator_list for d in ast.walk(o) if isinstance(d, ast.Name)
         }:
             yield node.name, node.body[0].lineno, node.end_lineno
 
