@@ -489,10 +489,10 @@ def test_a_causal_row_is_scaled_by_what_it_sees(dtype):
         assert errors["output_relative_error"] < 16 * np.finfo(dtype).eps
 
 
-@pytest.mark.parametrize(("dtype", "x"), [(np.float64, 500.0), (np.float32, 60.0)])
+@pytest.mark.parametrize(("dtype", "x"), [(np.float64, 400.0), (np.float32, 60.0)])
 @pytest.mark.parametrize(
     "spec",
-    ["tensor_power(n=100000000)", "scatterbrain(tensor_power(n=100000000), sliding_window(1))"],
+    ["tensor_power(n=10000000)", "scatterbrain(tensor_power(n=10000000), sliding_window(1))"],
 )
 def test_rows_of_negative_logits_do_not_vanish(dtype, x, spec, monkeypatch):
     # e^−x at the scale e^x of a bound by |x| would underflow
@@ -501,7 +501,7 @@ def test_rows_of_negative_logits_do_not_vanish(dtype, x, spec, monkeypatch):
     V = np.array([1.0, 2.0], dtype)
     A = parse(spec).approximate(Q, K, rng=0)
     # (1 + x/n)^n = e^x up to x²/2n
-    bound = x * x / 1e8 + 100 * np.finfo(dtype).eps * x
+    bound = x * x / 1e7 + 100 * np.finfo(dtype).eps * x
     np.testing.assert_allclose(A.attend(V), exact.attention(Q, K, V), rtol=bound)
     logits = Q @ K.T
     for log in (A.row_log(), A.row_log(logits=logits)):
