@@ -162,6 +162,7 @@ def parser() -> argparse.ArgumentParser:
     claims.add_argument("ids", nargs="*", metavar="ID", help="FL-7, or a beginning: FL, FL-E; all")
     claims.add_argument("--json", action="store_true", help="for machines, in English")
     _add_language(claims)
+    _add_jobs(claims)
 
     capture = command("capture", _capture, "Q, K, V of a local Hugging Face transformer on a text.")
     capture.add_argument("model", type=Path, metavar="MODEL_DIR")
@@ -398,7 +399,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     from figures.claims import rows, table
     from figures.language import speaking
 
-    found = check(*arguments.ids, progress=sys.stderr.isatty())
+    found = check(*arguments.ids, jobs=arguments.jobs, progress=sys.stderr.isatty())
     if arguments.json:
         print(json.dumps(rows(found), ensure_ascii=False, indent=2))
     else:

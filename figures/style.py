@@ -41,6 +41,7 @@ RC: dict[str, Any] = {
     "pdf.fonttype": 42,
     "figure.constrained_layout.use": True,
 }
+ARRANGED: dict[Any, Any] = {"figure.constrained_layout.use": False}  # None, then, is no engine
 # petroff10, safe for colour-blind readers; line styles and markers carry the same information.
 PALETTE = (
     "#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6",
@@ -246,6 +247,9 @@ def save(
         written.append(files.inside(folder, plots / f"{name}.txt"))
         with files.replacing(written[-1]) as temporary:
             temporary.write_text(plain(caption) + "\n", encoding="utf-8")
+    with style(), mpl.rc_context(ARRANGED):
+        figure.draw_without_rendering()  # places are found once, not for each format
+        figure.set_layout_engine(None)
     for kind in formats:
         path = files.inside(folder, plots / f"{name}.{kind}")
         with files.replacing(path) as temporary:
@@ -271,6 +275,6 @@ def drawing(figure: Figure, kind: str, title: str | None = None) -> bytes:
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
     titled = {} if title is None else {"Title": title}
     content = io.BytesIO()  # zlib, not the system, would say that a disk is full
-    with style():
+    with style(), mpl.rc_context(ARRANGED):
         figure.savefig(content, format=kind, metadata={**undated[kind], **titled})
     return content.getvalue()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from types import ModuleType
 
-from tqdm import tqdm
-
 from analysis.claims import attention, diet, flash, infinite_dimensional, scatterbrain
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, Claim, Entry
+from analysis.sweep import parallel
+from approx import checks
 from approx.threads import one_thread
 
 MODULES: dict[str, ModuleType] = {
@@ -45,7 +45,7 @@ def ids() -> list[str]:
     return list(_entries())
 
 
-def check(*chosen: str, progress: bool = False) -> list[Claim]:
+def check(*chosen: str, jobs: int = 1, progress: bool = False) -> list[Claim]:
     """Return the claims, checked.
 
     Parameters
@@ -53,6 +53,8 @@ def check(*chosen: str, progress: bool = False) -> list[Claim]:
     *chosen : str
         Ids such as "FL-7", or beginnings of ids such as "FL" or "FL-E"; all by default. An id
         stands for itself only: "FL-1" is not "FL-10".
+    jobs : int
+        Processes.
     progress : bool
         A bar on stderr.
 
@@ -71,14 +73,16 @@ def check(*chosen: str, progress: bool = False) -> list[Claim]:
     >>> found.verdict, found.observed["gain with the printed normaliser"]
     ('corrected', 64.0)
     """
+    jobs = checks.integer("jobs", jobs, least=1)
     entries = _entries()
     names = set(entries) if not chosen else {name for one in chosen for name in _named(one)}
-    bar = tqdm(
-        [entry for name, entry in entries.items() if name in names],
-        disable=not progress, desc="claims", unit="claim",
-    )  # fmt: skip
+    wanted = [name for name in entries if name in names]
+    return parallel(_judged, wanted, jobs=jobs, progress=progress, label="claims")
+
+
+def _judged(name: str) -> Claim:
     with one_thread():
-        return [entry.judge() for entry in bar]
+        return _entries()[name].judge()
 
 
 def _named(given: str) -> list[str]:

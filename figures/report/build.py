@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
 import re
@@ -18,10 +19,11 @@ from tqdm import tqdm
 
 from analysis import files
 from analysis.claims import check
+from analysis.sweep import parallel
 from approx.polynomials.monomials import width
 from figures import claims, moments, style
 from figures.gallery import FIGURES, reported, save
-from figures.language import mark, spoken, tr
+from figures.language import mark, speaking, spoken, tr
 from figures.profile import Profile
 from figures.report import decomposition, sentences, tables
 from figures.report.convert import to_html, to_pdf
@@ -73,19 +75,23 @@ def build(
         seconds[name] = time.perf_counter() - start
         return made
 
-    def drawn(name: str) -> pd.DataFrame:
-        table = FIGURES[name].compute(profile)
-        save(name, table, out)
-        return table
-
     found: dict[str, pd.DataFrame] = {}
     bar = tqdm(reported(profile), disable=not profile.progress, desc="report", unit="figure")
     for name in bar:
         bar.set_postfix_str(FIGURES[name].TITLE)
-        found[name] = timed(name, drawn, name)
+        found[name] = timed(name, FIGURES[name].compute, profile)
+    drawn = parallel(
+        functools.partial(_draw, out, spoken()),
+        list(found.items()),
+        jobs=profile.jobs,
+        progress=profile.progress,
+        label="drawing",
+    )
+    for name, taken in zip(found, drawn):
+        seconds[name] += taken
     for name, make in (
         ("decomposition", lambda: decomposition.compute(profile)),
-        ("claims", lambda: claims.frame(check(progress=profile.progress))),
+        ("claims", lambda: claims.frame(check(jobs=profile.jobs, progress=profile.progress))),
     ):
         found[name] = timed(name, make)
         style.save_table(name, found[name], out)
@@ -96,6 +102,13 @@ def build(
     manifest = {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()}
     with files.replacing(out / "manifest.json") as temporary:
         temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def _draw(out: Path, language: str, named: tuple[str, pd.DataFrame]) -> float:
+    start = time.perf_counter()
+    with speaking(language):
+        save(*named, out)
+    return time.perf_counter() - start
 
 
 def rebuild(out: Path) -> None:
