@@ -16,8 +16,7 @@ from approx.polynomials.polynomial import Polynomial
 from approx.threads import one_thread
 
 LANES = 512  # logits at a time: what belongs to them stays in the nearest cache
-TILE = 2**17  # entries of a product that stay in the next, while their extremes are found
-STRIPE = 2**19  # entries of which the terms are scaled together
+STRIPE = 2**19  # logits of a product, whose terms are scaled together
 
 
 @summing_kernel
@@ -71,20 +70,15 @@ def _squares(
                     difference[m, i, k] += square
 
 
-def _logits(q: Array, k: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
+def _logits(q: Array, kt: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
     """Yield rows, their logits in an array used again, the largest, and the largest in size."""
-    height, step = (max(1, entries // len(k)) for entries in (STRIPE, TILE))
-    buffer = np.empty((min(height, len(q)), len(k)))
-    top, low = np.empty(len(buffer)), np.empty(len(buffer))
+    height = max(1, STRIPE // kt.shape[1])
+    buffer = np.empty((min(height, len(q)), kt.shape[1]))
     for start in range(0, len(q), height):
         rows = slice(start, min(start + height, len(q)))
-        count = rows.stop - start
-        for first in range(0, count, step):
-            part = slice(first, min(first + step, count))
-            x = np.matmul(q[rows][part], k.T, out=buffer[part])
-            x.max(axis=1, out=top[part])
-            x.min(axis=1, out=low[part])
-        yield rows, buffer[:count], top[:count], np.maximum(top, -low)[:count]
+        x = np.matmul(q[rows], kt, out=buffer[: rows.stop - start])
+        top = x.max(axis=1)
+        yield rows, x, top, np.maximum(top, -x.min(axis=1))
 
 
 def order_errors(
@@ -126,14 +120,17 @@ def order_errors(
     odd = int(powers and orders % 2 == 0)  # one more, of coefficient 0, makes a pair of the last
     truth, difference = np.zeros(shape), np.zeros((*shape, orders + odd))
     tops, shifts = np.empty(shape), np.empty(shape)
+    kt = np.ascontiguousarray(k.T)  # which BLAS packs, for each stripe, faster
     with one_thread():
-        for rows, x, top, size in _logits(q, k):
-            parts = []
-            for m, s in enumerate(scales):
-                tops[m, rows] = top * s
-                shifts[m, rows] = np.maximum(top * s, polynomial.log_bound(size * s))
-                parts.append(polynomial.scaled_terms((size * s)[:, None], shifts[m, rows]))
-            terms, inverse, damping = (np.stack(part) for part in zip(*parts))
+        for rows, x, top, size in _logits(q, kt):
+            tops[:, rows] = np.multiply.outer(scales, top)
+            sizes = np.multiply.outer(scales, size).ravel()
+            shift = np.maximum(tops[:, rows].ravel(), polynomial.log_bound(sizes))
+            shifts[:, rows] = shift.reshape(len(scales), -1)
+            found = polynomial.scaled_terms(sizes[:, None], shift)
+            terms, inverse, damping = (
+                part.reshape(len(scales), len(top), *part.shape[1:]) for part in found
+            )
             if odd:
                 terms = np.pad(terms, ((0, 0), (0, 0), (0, 1)))
             unit = np.exp(tops[:, rows] - shifts[:, rows])

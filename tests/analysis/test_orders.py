@@ -75,11 +75,10 @@ def test_a_row_is_scaled_by_its_lowest_logit_too():
     assert found[16:] == pytest.approx(expected, rel=3e-9)
 
 
-def test_stripes_of_several_tiles_and_one_cut_short(monkeypatch):
+def test_several_stripes_and_one_cut_short(monkeypatch):
     Q, K = points(11, 6, 3)
     p = Taylor(3).polynomial()
     whole = order_errors(p, Q, K, temperatures=[0.5, 1.0])
-    monkeypatch.setattr(orders, "TILE", 6 * 2)
     monkeypatch.setattr(orders, "STRIPE", 6 * 4 + 1)
     np.testing.assert_allclose(order_errors(p, Q, K, temperatures=[0.5, 1.0]), whole, rtol=1e-13)
 
