@@ -1,162 +1,188 @@
-"""Robust PCA and GoDec beside a peer: ratios of processor time, both sides in one run.
-
-    python benchmarks/robust_pca.py [--repeats 3]
-
-BLAS on one thread; the two sides take turns in one process, and the best of several times counts.
-The peer of pursuit is pyrpca (pip install pyrpca), a full SVD an iteration; that of GoDec is the
-full-SVD form in tests/naive.py, from the two usual starts.
-"""
+"""Robust PCA against pyrpca, GoDec against a full SVD a sweep."""
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
-import sys
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from approx.low_rank.decomposition import Decomposition
-from approx.low_rank.godec import FRACTIONS, godec, split
+from approx.low_rank.godec import FRACTIONS, SWEEPS, godec, split
 from approx.low_rank.robust_pca import acc_alt_proj, inexact_alm
+from benchmarks import measure
+from benchmarks.measure import Row
 from tests import naive
 
-GOLDEN = [(500, 25, 0.05), (1000, 50, 0.05)]  # n, rank, share of entries
-LENGTH, TEMPERATURES = 512, (0.25, 0.5, 1.0, 2.0)
-GROWTHS = (1.5, 1.2, 1.1, 1.05)  # of the peer's μ: its own, then slower until objectives agree
+TINY: dict[str, int] = {"n": 60, "larger": 80, "length": 64, "rank": 2}
+TEMPERATURES = (0.25, 0.5, 1.0, 2.0)
+GROWTHS = (1.5, 1.2, 1.1, 1.05)  # ρ of pyrpca: its own, then slower until objectives agree
 EQUAL = 1e-5  # relative difference up to which they do
-RANK, SWEEPS = 16, 20
+GAP = 1e-4
+GOLDEN = {"inexact_alm": {"ratio": (15.0, 25.0)}, "acc_alt_proj": {"ratio": (20.0, 35.0)}}
+PURSUIT = {"ratio": (2.0, 3.0)}
+BUDGETED = {"ratio": (20.0, 30.0)}
 
 
-class Found(NamedTuple):
-    objective: float
-    rank: int
-    nnz: int
-    gap: float = math.nan
+def run(
+    repeats: int = 3, *, n: int = 500, larger: int = 1000, length: int = 512, rank: int = 16
+) -> Iterator[Row]:
+    """Yield instances of exact recovery, pursuit of attention matrices, budgeted splits.
 
-
-def of_parts(parts: Decomposition) -> Found:
-    return Found(parts.objective, parts.rank, parts.sparse.nnz, parts.gap)
-
-
-def of_sum(L: Any, S: Any) -> Found:
-    """Return what pursuit minimises, at λ = 1/√n."""
-    s = np.linalg.svd(L, compute_uv=False)
-    value = float(s.sum() + np.abs(S).sum() / math.sqrt(len(L)))
-    return Found(value, int(np.sum(s > 1e-9 * s[0])), int(np.count_nonzero(S)))
-
-
-def alternate(repeats: int, *sides: Callable[[], Any]) -> list[tuple[float, Any]]:
-    """Return the least seconds and the result of each side, taking turns."""
-    best = [(math.inf, None)] * len(sides)
-    for _ in range(repeats):
-        for i, side in enumerate(sides):
-            start = time.process_time()
-            result = side()
-            best[i] = min(best[i], (time.process_time() - start, result), key=lambda x: x[0])
-    return best
-
-
-def report(task: str, seconds: tuple[float, float], ours: Found, peer: Found) -> None:
-    a, b = seconds
-    print(
-        f"{task:<46}{1e3 * a:>9.1f}{1e3 * b:>10.1f}{b / a:>7.1f}  {ours.objective:>12.7g}"
-        f"{peer.objective:>13.7g}{f'{ours.rank}/{peer.rank}':>10}{f'{ours.nnz}/{peer.nnz}':>15}"
-        f"{ours.gap:>9.0e}",
-        flush=True,
+    Only the smallest instance is repeated: elsewhere a run of the peer takes seconds.
+    """
+    small = np.eye(40)
+    inexact_alm(small), acc_alt_proj(small, 1), godec(small, 1, 1)  # compile the kernels
+    yield from on_golden(n, repeats, "pyrpca", GOLDEN)
+    yield from on_golden(larger, 1, "pyrpca", GOLDEN)
+    matrices = {t: attention(t, length) for t in TEMPERATURES}
+    for t, D in matrices.items():
+        yield from on_attention(D, f"exp(q·k), n = l = {length}, t = {t:g}")
+    for t, D in matrices.items():
+        yield on_budget(
+            D,
+            f"godec(rank={rank}, k={rank}), n = l = {length}, t = {t:g}",
+            functools.partial(godec, D, rank, rank),
+            functools.partial(full_svd, D, rank, rank * length),
+        )
+    yield on_budget(
+        matrices[1.0],
+        f"split(budget={2 * rank}), n = l = {length}, t = 1",
+        functools.partial(split, matrices[1.0], 2 * rank),
+        functools.partial(full_svd_split, matrices[1.0], 2 * rank),
     )
 
 
-def on_golden(pyrpca: Any, repeats: int) -> None:
-    for n, rank, corruption in GOLDEN:
-        D = sum(naive.golden(n, rank, corruption))
-        sides = (
-            lambda D=D: inexact_alm(D),
-            lambda D=D, rank=rank: acc_alt_proj(D, rank),
-            lambda D=D, n=n: pyrpca.rpca_pcp_ialm(D, n**-0.5, verbose=False),
+def turns(
+    sides: Mapping[str, Callable[[], Any]], repeats: int = 1
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return the median seconds and the results of sides too slow for a run beforehand."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    results = {}
+    for _ in range(repeats):
+        for name, side in sides.items():
+            start = time.perf_counter()
+            results[name] = side()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}, results
+
+
+class Found(NamedTuple):
+    """‖L‖_* + λ‖S‖₁ at λ = 1/√n, the rank of L and the entries of S."""
+
+    objective: float
+    rank: int
+    entries: int
+
+
+def found(result: Any) -> Found:
+    """Return what a side found; singular values are 0 below what it leaves of D, 1e-7."""
+    L, S = dense(result) if isinstance(result, Decomposition) else result
+    s = np.linalg.svd(L, compute_uv=False)
+    value = float(s.sum() + np.abs(S).sum() / math.sqrt(len(L)))
+    return Found(value, int(np.sum(s > 1e-6 * s[0])), int(np.count_nonzero(S)))
+
+
+def dense(parts: Decomposition) -> tuple[Any, Any]:
+    return parts.low_rank, parts.sparse.toarray()
+
+
+def pursuits() -> dict[str, Callable[..., Any]]:
+    """Return the peers that are importable, D → (L, S), all to ‖D − L − S‖_F ≤ 1e-7 ‖D‖_F."""
+    peers: dict[str, Callable[..., Any]] = {}
+    if (pyrpca := measure.peer("pyrpca")) is not None:
+        peers["pyrpca"] = lambda D, rho=GROWTHS[0]: pyrpca.rpca_pcp_ialm(
+            D, len(D) ** -0.5, rho=rho, tol=1e-7, verbose=False
         )
-        (a, pursued), (b, projected), (c, theirs) = alternate(repeats, *sides)
-        peer = of_sum(*theirs)
-        report(f"inexact_alm, golden, n = {n}", (a, c), of_parts(pursued), peer)
-        same = of_sum(projected.low_rank, projected.sparse.toarray())
-        report(f"acc_alt_proj, golden, n = {n}", (b, c), same, peer)
+    return peers
 
 
-def attention(temperature: float, d: int = 64) -> Any:
-    Q, K = np.random.default_rng(0).standard_normal((2, LENGTH, d))
+def on_golden(
+    n: int, repeats: int, peer: str, musts: Mapping[str, dict[str, tuple[float, float | None]]]
+) -> Iterator[Row]:
+    """Yield our solvers named in `musts` where recovery is exact, so that the optimum is known."""
+    rank, pursue = n // 20, pursuits()
+    L, S = naive.golden(n, rank, 0.05)
+    D, optimum = L + S, found((L, S))
+    solvers: dict[str, Callable[[], Any]] = {
+        "inexact_alm": lambda: inexact_alm(D),
+        "acc_alt_proj": lambda: acc_alt_proj(D, rank),
+    }
+    sides = {name: solvers[name] for name in musts}
+    if peer in pursue:
+        sides[peer] = functools.partial(pursue[peer], D)
+    seconds, results = turns(sides, repeats)
+    for name, result in results.items():
+        reached, what = found(result), f"{name}, exact recovery, n = {n}"
+        # L + S = D holds to 1e-7
+        measure.agree(reached.objective, optimum.objective, 1e-6, f"objectives of {what}")
+        measure.agree(reached[1:], optimum[1:], 0.0, f"rank and entries of {what}")
+    for name, must in musts.items():
+        work = f"{name}, exact recovery, n = {n}, rank {rank}, 5% of entries"
+        yield Row(work, seconds[name], peer, seconds.get(peer), must=must)
+
+
+def attention(temperature: float, length: int, d: int = 64) -> Any:
+    Q, K = np.random.default_rng(0).standard_normal((2, length, d))
     return np.exp(Q @ K.T / (temperature * math.sqrt(d)))
 
 
-def on_attention(pyrpca: Any, repeats: int) -> None:
-    """First the peer's schedule on both sides, then what a gap of 1e-4 takes, objectives equal."""
-    for temperature in TEMPERATURES:
-        D = attention(temperature)
-        pursue = functools.partial(pyrpca.rpca_pcp_ialm, D, LENGTH**-0.5, verbose=False)
-        (a, ours), (b, theirs) = alternate(
-            repeats, lambda D=D: inexact_alm(D, gap_tolerance=math.inf), pursue
-        )
-        task = f"inexact_alm, t = {temperature:g}, rho {GROWTHS[0]}"
-        report(f"{task} on both sides", (a, b), of_parts(ours), of_sum(*theirs))
-        for rho in GROWTHS:
-            (a, ours), (b, theirs) = alternate(
-                1, lambda D=D: inexact_alm(D), functools.partial(pursue, rho=rho)
-            )
-            found, peer = of_parts(ours), of_sum(*theirs)
-            if peer.objective <= found.objective * (1 + EQUAL):
+def on_attention(D: Any, work: str) -> Iterator[Row]:
+    """Yield pursuit at the peer's own ρ, where both stop off the optimum, then to a gap of 1e-4.
+
+    There the peer has the first ρ with which it reaches our objective.
+    """
+    pursue = pursuits().get("pyrpca")
+    for text, gap, growths, tolerance in (
+        (f"ρ = {GROWTHS[0]:g} on both sides", math.inf, GROWTHS[:1], 1e-3),
+        (f"gap ≤ {GAP:g}", GAP, GROWTHS, EQUAL),
+    ):
+        sides = {"ours": functools.partial(inexact_alm, D, gap_tolerance=gap)}
+        seconds, results = turns(sides)
+        if not results["ours"].gap <= gap:
+            raise AssertionError(f"{work}: the gap is {results['ours'].gap:.2g}, not below {gap:g}")
+        ours, peer = found(results["ours"]).objective, "pyrpca"
+        for rho in growths if pursue else ():
+            times, results = turns({"theirs": functools.partial(pursue, D, rho)})
+            theirs, peer = found(results["theirs"]).objective, f"pyrpca, ρ = {rho:g}"
+            seconds |= times
+            if theirs <= ours * (1 + tolerance):
                 break
-        task = f"inexact_alm, t = {temperature:g}, peer's rho {rho}"
-        report(task, (a, b), found, peer)
+        if pursue:
+            measure.agree(ours, theirs, tolerance, f"objectives of pursuit, {work}")
+        yield Row(
+            f"inexact_alm, {work}, {text}",
+            seconds["ours"],
+            peer,
+            seconds.get("theirs"),
+            must=PURSUIT,
+        )
+
+
+def on_budget(
+    D: Any, work: str, ours: Callable[[], Decomposition], theirs: Callable[[], float]
+) -> Row:
+    """Return one split at a budget beside its twin."""
+    seconds, results = turns({"ours": ours, "theirs": theirs})
+    L, S = dense(results["ours"])
+    # ours ends at a gain of 1e-4 a sweep, some sweeps before the twin, or in another local optimum
+    measure.agree(np.linalg.norm(D - L - S), results["theirs"], 1e-3, f"errors of {work}")
+    return Row(work, seconds["ours"], "full SVD a sweep", seconds["theirs"], must=BUDGETED)
 
 
 def full_svd(D: Any, rank: int, count: int) -> float:
+    """Return the error from the two usual starts; one sweep is enough for either part alone."""
     starts = (np.zeros_like(D), naive.largest(D, count))
-    return float(min(naive.godec(D, rank, count, S, SWEEPS) for S in starts))
+    sweeps = SWEEPS if rank and count else 1
+    return float(min(naive.godec(D, rank, count, S, sweeps) for S in starts))
 
 
 def full_svd_split(D: Any, budget: int) -> float:
     """Return the error of the best of the ranks that `split` tries."""
-    most, values = budget // 2, budget * LENGTH
+    most, values = budget // 2, budget * len(D)
     ranks = {round(share * most) for share in FRACTIONS} | {1, 2}
-    return min(full_svd(D, r, values - 2 * LENGTH * r) for r in sorted(ranks))
-
-
-def on_budgets(repeats: int) -> None:
-    for temperature in TEMPERATURES:
-        D = attention(temperature)
-        (a, ours), (b, error) = alternate(
-            repeats, lambda D=D: godec(D, RANK, RANK), lambda D=D: full_svd(D, RANK, RANK * LENGTH)
-        )
-        peer = Found(error, RANK, RANK * LENGTH)
-        report(f"godec(rank={RANK}, k={RANK}), t = {temperature:g}", (a, b), of_parts(ours), peer)
-    D, budget = attention(1.0), 2 * RANK
-    (a, ours), (b, error) = alternate(
-        1, lambda: split(D, budget), lambda: full_svd_split(D, budget)
-    )
-    report(f"split(budget={budget}), t = 1", (a, b), of_parts(ours), Found(error, -1, -1))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=3)
-    repeats = parser.parse_args().repeats
-    try:
-        import pyrpca
-    except ImportError:
-        sys.exit("the peer is missing: pip install pyrpca (MPL-2.0; needed by nothing else)")
-    inexact_alm(np.eye(40)), godec(np.eye(40), 1, 1)  # compile the kernels
-    print(
-        f"{'':<46}{'ours ms':>9}{'peer ms':>10}{'ratio':>7}  {'objective':>12}{'of peer':>13}"
-        f"{'ranks':>10}{'entries':>15}{'gap':>9}"
-    )
-    with threadpool_limits(1):
-        on_golden(pyrpca, repeats)
-        on_attention(pyrpca, repeats)
-        on_budgets(repeats)
-
-
-if __name__ == "__main__":
-    main()
+    return min(full_svd(D, r, values - 2 * len(D) * r) for r in sorted(ranks) if r <= most)

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from approx.low_rank.robust_pca import inexact_alm
 from benchmarks import __main__ as command
-from benchmarks import growth, measure
+from benchmarks import growth, measure, robust_pca
 from benchmarks.measure import Row
 
 
@@ -100,6 +101,34 @@ def test_some_benchmarks_leave_the_results_of_all(monkeypatch, tmp_path):
     command.main(["exp", "--json", str(tmp_path / "one.json")])
     command.main([])
     assert {path.name for path in tmp_path.iterdir()} == {"one.json", "results.json"}
+
+
+def pursuit_off_by(error):
+    """Return a peer that finds ours, and (1 + error) times its entries with ρ at its fastest."""
+
+    def pursue(D, rho=1.5):
+        L, S = robust_pca.dense(inexact_alm(D))
+        return L, S * (1 + error * (rho == 1.5))
+
+    return lambda: {"pyrpca": pursue}
+
+
+def test_a_peer_of_pursuit_slows_down_until_it_finds_our_objective(monkeypatch):
+    monkeypatch.setattr(robust_pca, "pursuits", pursuit_off_by(1e-3))
+    fast, certified = robust_pca.on_attention(robust_pca.attention(1.0, 48), "work")
+    assert (fast.peer, certified.peer) == ("pyrpca, ρ = 1.5", "pyrpca, ρ = 1.2")
+    assert fast.ratio is not None
+    assert certified.ratio is not None
+
+
+@pytest.mark.parametrize("rows", [
+    lambda: robust_pca.on_golden(40, 1, "pyrpca", robust_pca.GOLDEN),
+    lambda: robust_pca.on_attention(robust_pca.attention(1.0, 48), "work"),
+])  # fmt: skip
+def test_a_peer_of_pursuit_with_another_objective_is_an_error(monkeypatch, rows):
+    monkeypatch.setattr(robust_pca, "pursuits", pursuit_off_by(0.1))
+    with pytest.raises(AssertionError, match=r"^objectives of .* differ by"):
+        list(rows())
 
 
 def grown():
