@@ -115,7 +115,7 @@ def pursuit_off_by(error):
 
 def test_a_peer_of_pursuit_slows_down_until_it_finds_our_objective(monkeypatch):
     monkeypatch.setattr(robust_pca, "pursuits", pursuit_off_by(1e-3))
-    fast, certified = robust_pca.on_attention(robust_pca.attention(1.0, 48), "work")
+    fast, certified = robust_pca.on_attention("work", robust_pca.attention(1.0, 48), 1)
     assert (fast.peer, certified.peer) == ("pyrpca, ρ = 1.5", "pyrpca, ρ = 1.2")
     assert fast.ratio is not None
     assert certified.ratio is not None
@@ -123,7 +123,7 @@ def test_a_peer_of_pursuit_slows_down_until_it_finds_our_objective(monkeypatch):
 
 @pytest.mark.parametrize("rows", [
     lambda: robust_pca.on_golden(40, 1, "pyrpca", robust_pca.GOLDEN),
-    lambda: robust_pca.on_attention(robust_pca.attention(1.0, 48), "work"),
+    lambda: robust_pca.on_attention("work", robust_pca.attention(1.0, 48), 1),
 ])  # fmt: skip
 def test_a_peer_of_pursuit_with_another_objective_is_an_error(monkeypatch, rows):
     monkeypatch.setattr(robust_pca, "pursuits", pursuit_off_by(0.1))
