@@ -42,6 +42,7 @@ TOP, SQUARE, SCALE, DIFFERENCE, LARGEST, UNIT, MASS, NEGATIVE, P2, F2, TV, KL, R
 OUTPUT, TRUTH, COLUMNS = 13, 14, 15
 TILE = 512, 1024  # rows and columns, where no row is needed as a whole: 8 MB in two products
 APART = 64  # numbers between arrays, so that a loop is never taken for one that may overlap
+AHEAD = 7 * exact.STRIPE // 5  # entries of an estimate that is made before its logits
 FEW = 48  # rows of logits at least, where a stripe has them: products of fewer are slower
 
 
@@ -202,7 +203,7 @@ _kept = threading.local()
 def _workspace(name: str, shape: tuple[int, int], dtype: Any = np.float64) -> Array:
     # A stripe's array, kept by its thread for the next: new pages cost as much as what fills them.
     size, kept, key = math.prod(shape), vars(_kept), f"{name}, {np.dtype(dtype)}"
-    if size > 7 * exact.STRIPE // 5:  # one row of very many keys
+    if size > AHEAD:  # one row of very many keys
         return np.empty(shape, dtype)
     if key not in kept or kept[key].size < size:
         kept[key] = np.empty(size, dtype)
@@ -254,7 +255,7 @@ class _Comparison:
         if not self.ahead:
             return rows, l, rows
         # BLAS packs the factor of the keys anew for each stripe; logits stay near the cache
-        return 7 * rows // 5, l, min(max(3 * rows // 10, FEW), rows)
+        return max(AHEAD // l, 1), l, min(max(3 * rows // 10, FEW), rows)
 
 
 def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:

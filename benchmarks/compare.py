@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.metrics import compare
+from analysis.metrics import AHEAD, FEW, compare
 from approx import Approximation, parse
 from benchmarks import measure
 from benchmarks.measure import Row
@@ -38,11 +38,14 @@ def run(
         # n² terms of exponents of some 10, summed: in the dtype of the estimate
         measure.agree(found, dense(), 1e3 * float(np.finfo(name).eps), f"errors, {name}")
         products = [((tile, width, tile), (n // tile) ** 2) for width in (d, m)]
+        stripes = [((min(n, h), w, n), -(-n // h)) for h, w in ((AHEAD // n, m), (FEW, d))]
+        dtype = np.dtype(name)
         sides: dict[str, Any] = {
             "ours": ours,
             "kernel": kernel,
             "dense": dense,
-            "limit": measure.limit(*products, exponentials=n * n, dtype=np.dtype(name)),
+            "limit": measure.limit(*products, exponentials=n * n, dtype=dtype),
+            "stripes": measure.limit(*stripes, exponentials=n * n, dtype=dtype),
         }
         seconds = measure.medians(sides, repeats)
         yield Row(
@@ -62,6 +65,11 @@ def run(
             seconds["limit"],
             measure.traced(ours),
             must={"share": (0.7, 0.8), "megabytes": (24.0, None)} if name == "float64" else {},
+        )
+        yield Row(
+            f"compare, every error, n = l = {n}, {name}; the limit in stripes of whole rows",
+            seconds["ours"],
+            limit_seconds=seconds["stripes"],
         )
     if length:
         yield long(length, d, m)
