@@ -8,6 +8,7 @@ value is above 1.8e308 (1.3e154 where shares of attention, of rows that cancel, 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import threading
@@ -200,22 +201,22 @@ def _row_sums(
 _kept = threading.local()
 
 
-def _workspace(name: str, shape: tuple[int, int], dtype: Any = np.float64) -> Array:
-    # A stripe's array, kept by its thread for the next: new pages cost as much as what fills them.
-    size, kept, key = math.prod(shape), vars(_kept), f"{name}, {np.dtype(dtype)}"
-    if size > AHEAD:  # one row of very many keys
-        return np.empty(shape, dtype)
-    if key not in kept or kept[key].size < size:
-        kept[key] = np.empty(size, dtype)
-    return np.asarray(kept[key][:size].reshape(shape))
+@contextlib.contextmanager
+def _workspace() -> Iterator[Callable[..., Array]]:
+    # A stripe's arrays, kept by its thread for the next: new pages cost as much as what fills them.
+    # Out of reach while they are used, as an estimate's own `block` may compare others.
+    kept: dict[str, Array] = vars(_kept).pop("arrays", {})
 
+    def array(name: str, shape: tuple[int, int], dtype: Any = np.float64) -> Array:
+        size, key = math.prod(shape), f"{name}, {np.dtype(dtype)}"
+        if size > AHEAD:  # one row of very many keys
+            return np.empty(shape, dtype)
+        if key not in kept or kept[key].size < size:
+            kept[key] = np.empty(size, dtype)
+        return np.asarray(kept[key][:size].reshape(shape))
 
-def _double(x: Array) -> Array:
-    if x.dtype == np.float64:
-        return x
-    out = _workspace("double", x.shape)
-    out[...] = x
-    return out
+    yield array
+    _kept.arrays = kept
 
 
 class _Stripe(NamedTuple):
@@ -277,11 +278,11 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:
     ) -> tuple[Array, Array]:
         shift = approximation.row_log(chosen(rows), logits)
         shape = len(shift), cols.stop - cols.start
-        out = _workspace("estimate", shape, approximation.dtype)
+        out = array("estimate", shape, approximation.dtype)
         approximation.block(chosen(rows), cols, shift=shift, logits=logits, out=out)
         return out, shift.astype(np.float64)
 
-    with one_thread():
+    with one_thread(), _workspace() as array:
         for start in range(0, l, width):
             cols = slice(start, min(start + width, l))
             if whole.ahead:
@@ -292,10 +293,10 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:
                 rows = slice(first, min(first + height, count))
                 queries = whole.q[chosen(rows)].astype(np.float64, copy=False)
                 shape = len(queries), cols.stop - start
-                product = np.matmul(queries, whole.kt[:, cols], out=_workspace("product", shape))
+                product = np.matmul(queries, whole.kt[:, cols], out=array("product", shape))
                 if whole.causal and n != l:
                     exact.mask(product, 0, n, whole.causal)
-                logits = product if alone else _workspace("logits", shape)  # overwritten
+                logits = product if alone else array("logits", shape)  # overwritten
                 for (approximation, t), found in zip(whole.estimates, tables):
                     if t != 1.0 or not alone:
                         np.divide(product, t, out=logits)
@@ -303,7 +304,9 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:
                         estimate, shift = estimates[rows], shifts[rows]
                     else:
                         estimate, shift = block(approximation, rows, cols, logits)
-                    estimate = _double(estimate)
+                    if estimate.dtype != np.float64:
+                        single, estimate = estimate, array("double", shape)
+                        estimate[...] = single
                     table = found[-1][rows]
                     _row_sums(
                         logits,

@@ -15,6 +15,7 @@ from members import member
 from analysis import metrics
 from analysis.metrics import compare, compare_all
 from approx import METHODS, Approximation, exact, parse
+from approx.parts import Factors
 
 EPS = np.finfo(float).eps
 KERNEL_ONLY = {*metrics.KERNEL, "kernel_relative_spectral"}
@@ -778,7 +779,24 @@ def test_a_thread_keeps_no_more_than_stripes(monkeypatch):
     for l in (9, 23):  # a row of 23 is longer than 7/5 of a stripe
         Q, K, _ = points(5, l, 2)
         compare(parse("one()").approximate(Q, K), Q, K)
-    assert {len(kept) for kept in vars(metrics._kept).values()} == {9}
+    assert {len(kept) for kept in metrics._kept.arrays.values()} == {9}
+
+
+@pytest.mark.parametrize("elementwise", [False, True])  # made before its logits, and of them
+def test_an_estimate_whose_own_rows_compare_another(elementwise):
+    Q, K, V = points(6, 6, 3)
+    one, many = (parse(spec).approximate(Q, K, rng=0) for spec in ("one()", "positive(m=9)"))
+    factors = many.scaled_factors()
+
+    class Comparing(Factors):
+        def block(self, rows, cols, shift, logits=None, out=None):
+            values = super().block(rows, cols, shift, logits, out)
+            compare(one, Q, K, V)
+            return values
+
+    Comparing.elementwise = elementwise
+    alone, inside = (Approximation(low(*factors)) for low in (Factors, Comparing))
+    assert compare(inside, Q, K, V) == compare(alone, Q, K, V)
 
 
 def test_nothing_of_size_n_by_l_is_allocated():  # the slow one: a process of its own, 5 to 10 s
