@@ -71,7 +71,7 @@ class Inputs:
         if self.scaling is not None:
             checks.positive("scaling", self.scaling)
         checks.positive("temperature", self.temperature)
-        checks.flag("causal", self.causal)
+        checks.causal(self.causal, self.n, self.l)
         if self.q.ndim == 3 and len(self.ids) != len(self.q):
             raise ValueError(f"ids must name each of {len(self.q)} heads, got {len(self.ids)}")
 

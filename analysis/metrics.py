@@ -261,7 +261,7 @@ class _Comparison:
 
 def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:
     """Return, of each estimate, the table of a stripe."""
-    n, l = len(whole.q), whole.kt.shape[1]
+    l = whole.kt.shape[1]
     index = whole.picked[part.start : part.stop]
     count, (_, width, height) = len(index), whole.tile
     alone = len(whole.estimates) == 1
@@ -294,8 +294,6 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:
                 queries = whole.q[chosen(rows)].astype(np.float64, copy=False)
                 shape = len(queries), cols.stop - start
                 product = np.matmul(queries, whole.kt[:, cols], out=array("product", shape))
-                if whole.causal and n != l:
-                    exact.mask(product, 0, n, whole.causal)
                 logits = product if alone else array("logits", shape)  # overwritten
                 for (approximation, t), found in zip(whole.estimates, tables):
                     if t != 1.0 or not alone:
@@ -456,10 +454,11 @@ def compare_all(
     ...     [hot, cold], Q, Q, temperatures=[1e9, 1.0])]
     [0.0, 0.632121]
     """
-    causal, spectral = checks.flag("causal", causal), checks.flag("spectral", spectral)
-    attention, jobs = checks.flag("attention", attention), checks.integer("jobs", jobs, least=1)
+    spectral, attention = checks.flag("spectral", spectral), checks.flag("attention", attention)
+    jobs = checks.integer("jobs", jobs, least=1)
     q, k = checks.queries_keys(Q, K)
     n, l = len(q), len(k)
+    causal = checks.causal(causal, n, l)
     checks.instance("approximations", approximations, Sequence, "a sequence")
     if temperatures is None:
         temperatures = [1.0] * len(approximations)

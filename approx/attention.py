@@ -55,8 +55,9 @@ def _projected(x: Array, name: str, W: ArrayLike) -> Array:
     return np.asarray(x @ w)
 
 
-def _logits(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array, Array]:
+def _logits(Q: ArrayLike, K: ArrayLike, causal: bool = False) -> tuple[Array, Array, Array]:
     q, k = _pair(Q, K)
+    checks.causal(causal, q.shape[-2], k.shape[-2])
     memory.reserve(16 * math.prod(q.shape[:-1]) * k.shape[-2], "the logits", "n or l")
     return q, k, q @ np.swapaxes(k, -1, -2)
 
@@ -166,21 +167,14 @@ def dot_product_attention(
     ----------
     .. [1] A. Vaswani et al., "Attention is all you need", NIPS 2017, Eq. (1).
     """
-    q, k, x = _logits(Q, K)
+    q, k, x = _logits(Q, K, causal)
     v = checks.array("V", V)
     if v.ndim < 2 or v.shape[-2] != k.shape[-2]:
         raise ValueError(f"V must be (…, l, c) with l={k.shape[-2]} rows, got shape {v.shape}")
     x *= 1 / math.sqrt(q.shape[-1]) if scale is None else checks.number("scale", scale)
-    if checks.flag("causal", causal):
-        as_many_keys(*x.shape[-2:])
+    if causal:
         x = np.where(np.tri(x.shape[-1], dtype=bool), x, -np.inf)
     return np.asarray(softmax(x) @ v)
-
-
-def as_many_keys(n: int, l: int) -> None:
-    """Raise ValueError unless n = l, which a causal mask needs."""
-    if n != l:
-        raise ValueError(f"causal needs as many keys as queries, got n={n}, l={l}")
 
 
 def self_attention(
@@ -283,13 +277,10 @@ def linear_attention(
             "phi_q, phi_k, V must be (…, n, m), (…, l, m), (…, l, c), got "
             f"{left.shape}, {right.shape}, {v.shape}"
         )
+    causal = checks.causal(causal, left.shape[-2], right.shape[-2])
     if checks.flag("normalise", normalise):
         v = np.concatenate([v, np.ones((*v.shape[:-1], 1), v.dtype)], axis=-1)
-    if checks.flag("causal", causal):
-        as_many_keys(left.shape[-2], right.shape[-2])
-        y = _causal(left, right, v)
-    else:
-        y = left @ (np.swapaxes(right, -1, -2) @ v)
+    y = _causal(left, right, v) if causal else left @ (np.swapaxes(right, -1, -2) @ v)
     if not normalise:
         return np.asarray(y)
     total = y[..., -1:]
@@ -313,7 +304,7 @@ def _causal(left: Array, right: Array, v: Array) -> Array:
 
 def linear_weights(phi_q: ArrayLike, phi_k: ArrayLike, *, causal: bool = False) -> Array:
     """Return D⁻¹ φ(Q) ψ(K)ᵀ itself, (…, n, l): what `linear_attention` multiplies V by."""
-    _, k, _ = _logits(phi_q, phi_k)
+    _, k, _ = _logits(phi_q, phi_k, causal)
     identity = np.broadcast_to(np.eye(k.shape[-2]), (*k.shape[:-2], k.shape[-2], k.shape[-2]))
     return linear_attention(phi_q, phi_k, identity, causal=causal)
 

@@ -351,10 +351,11 @@ class Approximation(_Operator):
             Query i sees keys 0…i; needs n = l, and costs O(n·l·rank) time by row stripes.
         """
         n, l = self.shape
+        causal = checks.causal(causal, n, l)
         v = checks.values(V, l, self.dtype)
         shape = n, *v.shape[1:]
         v = v.reshape(l, -1).astype(self.dtype, copy=False)
-        if checks.flag("causal", causal):
+        if causal:
             y = np.empty((n, v.shape[1]), self.dtype)
             seen, augmented = self.seen(), beside_ones(v)
             for rows in exact.stripes(n, l):

@@ -296,6 +296,13 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def causal(value: Any, n: int, l: int) -> bool:
+    """Return whether query i sees keys 0…i alone, a flag; ValueError if so and n ≠ l."""
+    if flag("causal", value) and n != l:
+        raise ValueError(f"causal needs as many keys as queries, got n={n}, l={l}")
+    return bool(value)
+
+
 def instance(name: str, value: Any, kind: type, what: str) -> None:
     """Raise TypeError unless a value is of a kind; ``what`` says which in words."""
     if not isinstance(value, kind):

@@ -111,7 +111,7 @@ def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, causal: bool = False)
     """
     q, k = checks.queries_keys(Q, K)
     v = checks.values(V, len(k))
-    causal = checks.flag("causal", causal)
+    causal = checks.causal(causal, len(q), len(k))
     out = np.empty((len(q), *v.shape[1:]), np.result_type(q, v))
     for rows in stripes(len(q), len(k)):
         x = q[rows] @ k.T
@@ -131,8 +131,6 @@ def mask(x: Array, start: int, n: int, causal: bool, fill: float = -np.inf) -> N
     ValueError
         causal needs as many keys as queries.
     """
-    if causal:
-        if n != x.shape[1]:
-            raise ValueError(f"causal needs as many keys as queries, got n={n}, l={x.shape[1]}")
+    if checks.causal(causal, n, x.shape[1]):
         columns = np.arange(x.shape[1])
         x[columns > start + np.arange(len(x))[:, None]] = fill

@@ -92,7 +92,7 @@ class GatedUnit:
         """Return FLASH-Quad: A = relu²(Q Kᵀ)/(n·s), lower-triangular where causal; O(n²·e)."""
         q, k, _, _ = self.projections(X)
         A = attention.relu_squared(q, k)
-        return self.combine(X, np.tril(A) if causal else A)
+        return self.combine(X, np.tril(A) if checks.flag("causal", causal) else A)
 
     def flash(self, X: ArrayLike, size: int, *, causal: bool = False) -> Array:
         """Return FLASH: A is mixed chunk attention; O(n·(size + s)·e) operations."""
@@ -129,7 +129,7 @@ def normalisers(n: int, size: int, *, causal: bool = False, normaliser: str | No
     >>> normalisers(12, 4, causal=True)
     array([inf,  4.,  8.])
     """
-    known = NORMALISERS[2:] if causal else NORMALISERS[:2]
+    known = NORMALISERS[2:] if checks.flag("causal", causal) else NORMALISERS[:2]
     kind = checks.one_of("normaliser", normaliser or known[0], known)
     chunks = -(-n // checks.integer("size", size, least=1))
     if not causal:
@@ -150,12 +150,12 @@ def local_quadratic(
         s of the normaliser; that of Q by default, 1 where Q and K are scaled already.
     """
     n, l = len(Q), len(K)
+    causal = checks.causal(causal, n, l)
     places = pattern.aligned(n, l)
     indptr, indices = pattern.same_chunk(places, l, size)
     memory.reserve(24 * len(indices), "the local part", "size")
     block = scipy.sparse.csr_array((np.zeros(len(indices), Q.dtype), indices, indptr), shape=(n, l))
     if causal:
-        attention.as_many_keys(n, l)
         block = scipy.sparse.tril(block, format="csr")
     logits = sampled.product(Q, K, block)
     top = max(float(logits.max(initial=0.0)), float(np.finfo(Q.dtype).tiny))
@@ -173,12 +173,12 @@ def global_linear(
     Causal, chunk g sees Σ_{h<g} K_hᵀ V_h: rows of chunk g have Q_g/normaliser in the columns of
     every chunk h < g, keys of chunk h stand in the columns of their own chunk.
     """
+    causal = checks.causal(causal, len(Q), len(K))
     by = normalisers(len(Q), size, causal=causal, normaliser=normaliser)
     chunk = np.arange(len(Q)) // size if causal else np.zeros(len(Q), int)
     left = (Q / by[chunk, None]).astype(Q.dtype)
     right = K
     if causal:
-        attention.as_many_keys(len(Q), len(K))
         others = np.arange(len(by) - 1)
         width = len(others) * Q.shape[1]
         memory.reserve(16 * len(Q) * width, "the causal factors", "n/size (or mixed_chunk_output)")

@@ -56,7 +56,17 @@ from analysis import (
     recall,
     sweep,
 )
-from approx import METHODS, Approximation, attention, checks, exact, memory, parse, projections
+from approx import (
+    METHODS,
+    Approximation,
+    attention,
+    checks,
+    exact,
+    flash,
+    memory,
+    parse,
+    projections,
+)
 from approx.low_rank import godec, robust_pca
 
 every_method = pytest.mark.parametrize("name", NAMES)
@@ -219,9 +229,29 @@ def test_shapes_of_values(entry, shape):
         entry(np.ones(shape))
 
 
-def test_causal_needs_as_many_keys_as_queries():
-    with pytest.raises(ValueError, match="as many keys as queries, got n=5, l=4"):
-        approximate(*points()).attend(np.ones(4), causal=True)
+def test_causal_needs_as_many_keys_as_queries(monkeypatch):
+    Q, K = points()
+    A, V = approximate(Q, K), np.ones((4, 2))
+
+    def made(*_, **__):
+        raise AssertionError("a stripe is made before the refusal")
+
+    for place, name in ((Approximation, "block"), (exact, "stripes"), (np, "matmul")):
+        monkeypatch.setattr(place, name, made)
+    for use in (
+        lambda: A.attend(V, causal=True),
+        lambda: exact.attention(Q, K, V, causal=True),
+        lambda: metrics.compare(A, Q, K, causal=True),
+        lambda: metrics.compare_all([A], Q, K, spectral=True, causal=True),
+        lambda: inputs.Inputs("x", Q, K, causal=True),
+        lambda: attention.dot_product_attention(Q, K, V, causal=True),
+        lambda: attention.linear_attention(Q, K, V, causal=True),
+        lambda: attention.linear_weights(Q, K, causal=True),
+        lambda: flash.local_quadratic(Q, K, 2, causal=True),
+        lambda: flash.global_linear(Q, K, 2, causal=True),
+    ):
+        with pytest.raises(ValueError, match="causal needs as many keys as queries, got n=5, l=4"):
+            use()
 
 
 # Types
@@ -715,6 +745,9 @@ FLAGS = {
     "causal of Inputs": lambda x: inputs.Inputs("x", X.q, X.k, causal=x),
     "causal of attention": lambda x: attention.dot_product_attention(D, D, D, causal=x),
     "causal of linear": lambda x: attention.linear_attention(D, D, D, causal=x),
+    "causal of linear_weights": lambda x: attention.linear_weights(D, D, causal=x),
+    "causal of normalisers": lambda x: flash.normalisers(4, 2, causal=x),
+    "causal of local_quadratic": lambda x: flash.local_quadratic(D, D, 2, causal=x),
     "normalise": lambda x: attention.linear_attention(D, D, D, normalise=x),
     "exact": lambda x: bounds.minimum_degree("taylor", 1.0, 0.1, exact=x),
     "shared": lambda x: inputs.clustered(4, 2, shared=x, rng=0),
