@@ -27,6 +27,7 @@ from approx.polynomials.richardson import WEIGHTS
 
 NORMS = ("relative", "scaled")
 MOST_PEAKS = 2**14  # the largest degree whose peaks the grid of `_largest` tells apart
+MOST_FINITE = 1e4  # above this B a Chebyshev polynomial of such a degree is off by 10³⁶⁰⁰ e^x
 MOST_DEGREE = 2**53  # above, n + 1 is no float
 Error = Callable[[int, float, str], float]
 
@@ -126,14 +127,18 @@ def richardson_error(n: int, B: float, norm: str, points: int = 2) -> float:
     """
 
     def relative(x: np.ndarray) -> np.ndarray:
-        total = -np.ones_like(x)
+        signs, logs = [-np.ones_like(x)], [np.zeros_like(x)]
         for i, w in enumerate(WEIGHTS[points]):
             m = n * 2**i
             base = 1 + x / m
             with np.errstate(divide="ignore", invalid="ignore"):
-                logs = np.where(np.abs(x) < m / 2, np.log1p(x / m), np.log(np.abs(base)))
-            total += w * np.where(base < 0, (-1) ** m, 1) * np.exp(m * logs - x)
-        return np.asarray(np.abs(total) * (np.exp(x - B) if norm == "scaled" else 1.0))
+                log = np.where(np.abs(x) < m / 2, np.log1p(x / m), np.log(np.abs(base)))
+            signs.append(w * np.where(base < 0, (-1) ** m, 1))
+            logs.append(m * log - x)
+        top = np.max(logs, axis=0)  # taken out: inf − inf is no error
+        total = np.abs(np.sum(signs * np.exp(logs - top), axis=0))
+        with np.errstate(over="ignore", divide="ignore"):
+            return np.asarray(np.exp(np.log(total) + top + (x - B if norm == "scaled" else 0.0)))
 
     return _largest(relative, B, n * 2 ** (points - 1))
 
@@ -143,34 +148,48 @@ def truncation_error(n: int, B: float, norm: str) -> float:
     most = bessel_tail(n, B, norm)
     if norm == "scaled" or most == 0:
         return most
-    k = left_out(checks.integer("n", n, least=0, most=MOST_PEAKS), B)
+    checks.integer("n", n, least=0, most=MOST_PEAKS)
+    if B > MOST_FINITE:
+        return math.inf
+    k = left_out(n, B)
     log = log_bessel(k, B)
-    return _series_error(2 * np.exp(log - log[0]), n + 1, float(log[0]), n, B, norm)
+    return _series_error(2 * np.exp(log - log[0]), n + 1, float(log[0]), n, B)
 
 
 def interpolation_error(n: int, B: float, norm: str) -> float:
     """Return the largest error of the interpolant at Chebyshev points, to 10⁻⁶ of itself.
 
     At the zeros of T_N, N = n + 1, T_k with k = 2jN ± r, r ≤ N, is (−1)^j T_r, T_N = 0: that is
-    what stands for the T_k left out.
+    what stands for the T_k left out. As I_k falls with k, no coefficient of the error is negative:
+    over e^B it is reached at x = B. Where those that count are too many, it is 1 − p(B) e^−B there.
     """
     if aliasing(n, B, norm) == 0:
         return 0.0
-    N, k = n + 1, left_out(checks.integer("n", n, least=0, most=MOST_PEAKS), B)
+    N = checks.integer("n", n, least=0, most=MOST_PEAKS) + 1
+    if norm == "relative" and B > MOST_FINITE:
+        return math.inf
+    if B > 1e8:  # cardinal polynomials at 1: (−1)^i cot(θ_i/2)/N
+        half = np.pi * (np.arange(N) + 0.5) / (2 * N)
+        at_nodes = np.exp(-2 * B * np.sin(half) ** 2) / np.tan(half)
+        return float(1 - (at_nodes[::2].sum() - at_nodes[1::2].sum()) / N)
+    k = left_out(n, B)
     j = (k + N) // (2 * N)
     r = np.abs(k - 2 * j * N)
     log = log_bessel(k, B)
     c = np.zeros(k[-1] + 1)
     c[k] = 2 * np.exp(log - log[0])
     np.subtract.at(c, r, np.where(r < N, (-1.0) ** j, 0) * c[k])
+    if norm == "scaled":
+        return float(np.exp(log[0]) * c.sum())
     first = int(np.flatnonzero(c)[0])
-    return _series_error(c[first:], first, float(log[0]), n, B, norm)
+    return _series_error(c[first:], first, float(log[0]), n, B)
 
 
-def _series_error(c: np.ndarray, first: int, log: float, n: int, B: float, norm: str) -> float:
-    """Return the largest e^{B + log} |Σ c_j T_{first + j}(x/B)| in a norm.
+def _series_error(c: np.ndarray, first: int, log: float, n: int, B: float) -> float:
+    """Return the largest e^{B + log − x} |Σ c_j T_{first + j}(x/B)|, c ≥ 0.
 
     Nothing cancels against e^x. By Clenshaw's recurrence, from the last term down to the first.
+    At most e^{B + log − x} Σ c_j: from where that is below the error at −B none can be larger.
     """
 
     def error(x: np.ndarray) -> np.ndarray:
@@ -181,14 +200,20 @@ def _series_error(c: np.ndarray, first: int, log: float, n: int, B: float, norm:
         angle = np.arccos(t)
         rest = np.abs(b * np.cos(first * angle) - above * np.cos((first - 1) * angle))
         with np.errstate(over="ignore", divide="ignore"):
-            return np.asarray(np.exp(np.log(rest) + log + (B - x if norm == "relative" else 0.0)))
+            return np.asarray(np.exp(np.log(rest) + log + B - x))
 
-    return _largest(error, B, n)
+    at_end = float(error(np.array([-B]))[0])
+    if at_end == math.inf:
+        return at_end
+    return _largest(error, B, n, log + B + math.log(c.sum()) - math.log(at_end))
 
 
-def _largest(error: Callable[[np.ndarray], np.ndarray], B: float, degree: int) -> float:
-    """Return the largest error on [−B, B]: a grid, its local peaks refined."""
+def _largest(
+    error: Callable[[np.ndarray], np.ndarray], B: float, degree: int, end: float = math.inf
+) -> float:
+    """Return the largest error on [−B, min(B, end)]: a grid, its local peaks refined."""
     x = B * np.cos(np.linspace(np.pi, 0, 16 * (min(degree, 4096) + 2)))
+    x = x[: np.searchsorted(x, end) + 2]
     values = error(x)
     inside = np.flatnonzero((values[1:-1] >= values[:-2]) & (values[1:-1] >= values[2:])) + 1
     best = float(max(values[0], values[-1]))

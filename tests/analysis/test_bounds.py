@@ -12,7 +12,7 @@ from analysis import bounds, rank
 from approx.polynomials.chebyshev import Chebyshev, log_bessel, log_tail
 from approx.polynomials.least_squares import LeastSquares
 from approx.polynomials.minimax import Minimax
-from approx.polynomials.richardson import Richardson
+from approx.polynomials.richardson import WEIGHTS, Richardson
 from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
 
@@ -119,6 +119,33 @@ def test_long_intervals():
     for method in ("chebyshev", "interpolation"):
         assert bounds.sup_error(method, 4, 1e4) == math.inf
         assert bounds.sup_error(method, 4, 1e4, "scaled") == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("n", "B"),
+    [(40, 2000.0), (1000, 1e5), (2000, 1e5), (2**14, 1e8), (2**14, 1.0000001e8), (9, 1e12)],
+)
+def test_the_interpolant_on_long_intervals_by_its_nodes(n, B):
+    N = n + 1
+    with mpmath.workdps(60):  # of 1 − p(B) e^−B, at least 10^−17
+        half = [mpmath.pi * (2 * i + 1) / (4 * N) for i in range(N)]
+        nodes = [mpmath.cot(t) * mpmath.exp(-2 * B * mpmath.sin(t) ** 2) for t in half]
+        want = float(1 - (mpmath.fsum(nodes[::2]) - mpmath.fsum(nodes[1::2])) / N)
+    # 9√B Bessel functions of some 1e-15, or cardinal polynomials that do not cancel
+    assert bounds.sup_error("interpolation", n, B, "scaled") == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize(("n", "points"), [(500, 2), (300, 3)])
+def test_extrapolated_powers_above_float64(n, points):
+    """They are above 10³⁰⁸ e^x each at −B, and were inf − inf; over e^B worst at B."""
+    method, B = {2: "richardson", 3: "richardson3"}[points], 900.0
+    assert bounds.sup_error(method, n, B) == math.inf
+    with mpmath.workdps(60):
+        powers = (
+            w * (1 + B / mpmath.mpf(n * 2**i)) ** (n * 2**i) for i, w in enumerate(WEIGHTS[points])
+        )
+        want = float(1 - sum(powers) * mpmath.exp(-B))
+    assert bounds.sup_error(method, n, B, "scaled") == pytest.approx(want, rel=1e-12)
 
 
 @pytest.mark.parametrize(("n", "B"), [(900, 500.0), (1000, 500.0), (1100, 500.0)])
