@@ -18,6 +18,7 @@ from approx.base import Rng, generator
 from approx.checks import Array
 
 PRIME = 2**31 - 1  # products of residues fit in 64 bits
+MOST_DEGREE = 4096  # whose factorials take half a second
 
 
 @kernel
@@ -58,10 +59,22 @@ def modular_rank(matrix: ArrayLike) -> int:
     >>> modular_rank([[1, 2], [2, 4]])
     1
     """
-    A = np.array(matrix)
-    if A.ndim != 2 or A.dtype.kind not in "iu":
-        raise TypeError(f"a matrix of integers is needed, got {A.dtype} of shape {A.shape}")
-    return int(_eliminate(np.ascontiguousarray(A % PRIME, dtype=np.int64), PRIME))
+    return int(_eliminate(_residues("matrix", matrix), PRIME))
+
+
+def _residues(name: str, value: ArrayLike) -> Array:
+    """Return a new matrix of residues, in int64."""
+    try:
+        A = np.asarray(value)
+    except ValueError:
+        raise ValueError(
+            f"{name} must have rows of one length, got {checks.shown(value)}"
+        ) from None
+    if A.dtype.kind not in "iu":
+        raise TypeError(f"{name} must hold integers of 64 bits, got dtype {A.dtype}")
+    if A.ndim != 2:
+        raise ValueError(f"{name} must have 2 dimensions, got shape {A.shape}")
+    return np.ascontiguousarray(A % PRIME, dtype=np.int64)
 
 
 def points(n: int, d: int, *, sphere: bool = False, rng: Rng = None) -> Array:
@@ -82,10 +95,14 @@ def points(n: int, d: int, *, sphere: bool = False, rng: Rng = None) -> Array:
     return np.array(out, dtype=np.int64)
 
 
-def taylor_kernel(degree: int, Q: Array, K: Array) -> Array:
-    """Return Σ_{j ≤ degree} (q·k)^j/j! modulo 2³¹ − 1, (n, l)."""
-    x = np.zeros((len(Q), len(K)), np.int64)
-    for a, b in zip(Q.T, K.T):
+def taylor_kernel(degree: int, Q: ArrayLike, K: ArrayLike) -> Array:
+    """Return Σ_{j ≤ degree} (q·k)^j/j! modulo 2³¹ − 1, (n, l), of Q (n, d) and K (l, d)."""
+    degree = checks.integer("degree", degree, least=0, most=MOST_DEGREE)
+    q, k = _residues("Q", Q), _residues("K", K)
+    if q.shape[1] != k.shape[1]:
+        raise ValueError(f"Q and K must have the same width d, got {q.shape} and {k.shape}")
+    x = np.zeros((len(q), len(k)), np.int64)
+    for a, b in zip(q.T, k.T):
         x = (x + a[:, None] * b[None, :] % PRIME) % PRIME
     total = np.zeros_like(x)
     for j in range(degree, -1, -1):  # Horner's rule

@@ -49,7 +49,8 @@ def bfloat16(x: ArrayLike) -> Array:
     >>> bfloat16([1.0, 1.00390625, 1.01171875, -3.1415927])
     array([ 1.      ,  1.      ,  1.015625, -3.140625], dtype=float32)
     """
-    single = np.array(x, np.float32)
+    with np.errstate(over="ignore"):
+        single = np.array(checks.array("x", x, finite=False), np.float32)
     bits = single.view(np.uint32)
     even = (bits >> np.uint32(16)) & np.uint32(1)
     upper = (bits + np.uint32(0x7FFF) + even) & np.uint32(0xFFFF0000)

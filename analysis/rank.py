@@ -139,6 +139,16 @@ def measures(
 ) -> dict[str, float]:
     """Return every rank measure of singular values s of a matrix of that shape.
 
+    Parameters
+    ----------
+    s : (r,)
+        Descending, ≥ 0.
+    shape : (n, l)
+    epsilon : float
+        > 0, of the ε-ranks.
+    dtype : dtype
+        Whose rounding the numerical rank goes by: that of the matrix.
+
     Examples
     --------
     A k-dimensional partial isometry has rank k by every measure:
@@ -147,6 +157,13 @@ def measures(
     [10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 9.0, 9.0]
     """
     checks.positive("epsilon", epsilon)
+    s = checks.array("s", s, ndim=1)
+    if (np.diff(s, append=0.0) > 0).any():
+        raise ValueError(f"s must be descending and >= 0, got {checks.shown(s)}")
+    checks.instance("shape", shape, tuple, "(n, l)")
+    sides = [checks.integer("shape", x, least=0) for x in shape]
+    if len(sides) != 2 or len(s) > min(sides):
+        raise ValueError(f"shape must be (n, l) with n, l >= {len(s)} singular values, got {shape}")
     largest = s[0] if len(s) else 0.0
     if largest == 0:
         return dict.fromkeys(MEASURES, 0.0)
@@ -154,7 +171,7 @@ def measures(
     square = x**2
     rest = np.cumsum(square[::-1])[::-1]  # from the least: small tails keep their digits
     return {
-        "numerical_rank": float(np.sum(x > max(shape) * np.finfo(dtype).eps)),
+        "numerical_rank": float(np.sum(x > max(sides) * np.finfo(dtype).eps)),
         "epsilon_rank": float(np.sum(x > epsilon)),
         "epsilon_rank_frobenius": float(np.sum(rest > epsilon**2 * rest[0])),
         "stable_rank": float(square.sum()),

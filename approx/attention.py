@@ -17,15 +17,22 @@ from approx._jit import kernel
 from approx.checks import Array
 
 
-def softmax(logits: Array) -> Array:
-    """Return exp(x − max)/Σ over the last axis.
+def softmax(logits: ArrayLike) -> Array:
+    """Return exp(x − max)/Σ over the last axis; what is −inf is not seen.
 
     Examples
     --------
     >>> softmax(np.array([0.0, np.log(3.0)]))
     array([0.25, 0.75])
     """
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    x = checks.array("logits", logits, finite=False)
+    top = x.max(axis=-1, keepdims=True) if x.ndim and x.shape[-1] else np.full(1, np.nan)
+    if not np.isfinite(top).all():
+        raise ValueError(
+            "logits must have a largest one, finite, along the last axis, "
+            f"got {checks.shown(logits)}"
+        )
+    weights = np.exp(x - top)
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 

@@ -103,7 +103,7 @@ class GatedUnit:
         return np.asarray((U * mixed) @ self.W_o)
 
 
-def swish(x: Array) -> Array:
+def swish(x: ArrayLike) -> Array:
     """Return x·sigmoid(x).
 
     Examples
@@ -111,7 +111,8 @@ def swish(x: Array) -> Array:
     >>> swish(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.7311])
     """
-    return np.asarray(x * expit(x))
+    values = checks.array("x", x)
+    return np.asarray(values * expit(values))
 
 
 def normalisers(n: int, size: int, *, causal: bool = False, normaliser: str | None = None) -> Array:
@@ -130,8 +131,10 @@ def normalisers(n: int, size: int, *, causal: bool = False, normaliser: str | No
     array([inf,  4.,  8.])
     """
     known = NORMALISERS[2:] if checks.flag("causal", causal) else NORMALISERS[:2]
-    kind = checks.one_of("normaliser", normaliser or known[0], known)
-    chunks = -(-n // checks.integer("size", size, least=1))
+    kind = checks.one_of("normaliser", known[0] if normaliser is None else normaliser, known)
+    n, size = checks.integer("n", n, least=1), checks.integer("size", size, least=1)
+    chunks = -(-n // size)
+    memory.reserve(8 * chunks, "the normalisers", "n")
     if not causal:
         return np.full(chunks, float(n if kind == "length" else size))
     before = np.arange(chunks) * (float(size) if kind == "previous" else n / size)

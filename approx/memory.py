@@ -6,6 +6,8 @@ from decimal import Decimal
 
 import psutil
 
+from approx import checks
+
 SMALL = 2**20  # not worth asking the system what is free
 _limit: int | None = None
 
@@ -15,11 +17,9 @@ class ResourceLimitError(MemoryError):
 
 
 def set_limit(nbytes: int | None) -> None:
-    """Set the limit in bytes; None means half of what is free when asked."""
+    """Set the limit in bytes, an integer ≥ 1; None means half of what is free when asked."""
     global _limit
-    if nbytes is not None and nbytes <= 0:
-        raise ValueError(f"the memory limit must be > 0 bytes, got {nbytes}")
-    _limit = nbytes
+    _limit = None if nbytes is None else checks.integer("the memory limit", nbytes, least=1)
 
 
 def limit() -> int:

@@ -12,6 +12,7 @@ from analysis import (
     diagnose,
     inputs,
     metrics,
+    modular,
     moments,
     operations,
     orders,
@@ -20,8 +21,10 @@ from analysis import (
     regimes,
     sweep,
 )
-from approx import METHODS, Approximation, exact, parse, projections
+from approx import METHODS, Approximation, exact, flash, parse, projections
 from approx.low_rank import godec, robust_pca, stable_pca
+from approx.polynomials import monomials
+from approx.polynomials.remez import remez
 from approx.polynomials.taylor import Taylor
 
 SHAPE = (5, 4, 3)  # n, l, d
@@ -174,6 +177,8 @@ NUMBERS = {
     "epsilon": lambda x: rank.summary(D, epsilon=x),
     "epsilon of max norm": lambda x: rank.max_norm_rank(D, epsilon=x),
     "bound": lambda x: rank.taylor_rank(x, 2),
+    "bound of remez": lambda x: remez(1, x),
+    "epsilon of measures": lambda x: rank.measures(np.ones(1), (1, 1), epsilon=x),
     "budget of oracles": lambda b: regimes.oracles(X, [1.0], [b]),
     "error": lambda x: moments.features_needed(METHOD, x, *points()),
     "level": lambda x: METHODS["threshold"](level=x) if x is not None else 1 / 0,
@@ -231,5 +236,14 @@ INTEGERS = {
     "trials of diagnose": (lambda n: diagnose.diagnose(X, budget=4, trials=n), 1),
     "seed": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=n), 0),
     "jobs": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=0, jobs=n), 1),
+    "degree of taylor_kernel": (lambda n: modular.taylor_kernel(n, [[1]], [[1]]), 0),
+    "shape of measures": (lambda n: rank.measures(np.empty(0), (1, n)), 0),
+    "degree of remez": (lambda n: remez(n, 1.0), 0),
+    "d of width": (lambda n: monomials.width(n, 2), 0),
+    "degree of width": (lambda n: monomials.width(2, n), 0),
+    "d of layout": (lambda n: monomials.layout(n, 2), 1),
+    "degree of layout": (lambda n: monomials.layout(2, n), 0),
+    "n of normalisers": (lambda n: flash.normalisers(n, 4), 1),
+    "size of normalisers": (lambda n: flash.normalisers(4, n), 1),
     "row": (lambda n: METHOD.covariance(*points(), row=n), 0),
 }

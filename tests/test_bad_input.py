@@ -47,6 +47,7 @@ from analysis import (
     diagnose,
     inputs,
     metrics,
+    modular,
     moments,
     operations,
     pitfalls,
@@ -68,6 +69,8 @@ from approx import (
     projections,
 )
 from approx.low_rank import godec, robust_pca
+from approx.polynomials import monomials
+from approx.polynomials.remez import remez
 
 every_method = pytest.mark.parametrize("name", NAMES)
 
@@ -761,6 +764,96 @@ FLAGS = {
 def test_what_is_no_flag(use, value):
     with pytest.raises(TypeError, match="must be True or False, got"):
         use(value)
+
+
+ODD = {
+    "text": (np.array([["a"]]), TypeError, "real numbers"),
+    "complex": (np.array([[1j]]), TypeError, "real numbers"),
+    "ragged": ([[1.0], [1.0, 2.0]], ValueError, "rows of one length"),
+    "masked": (np.ma.masked_array([[1.0]], True), TypeError, "masked"),
+    "sparse": (scipy.sparse.csr_array(np.eye(2)), TypeError, "toarray"),
+    "nothing": (None, TypeError, "real numbers"),
+}
+
+
+@pytest.mark.parametrize("use", [attention.softmax, flash.swish, precision.bfloat16])
+@pytest.mark.parametrize(("value", "error", "rule"), ODD.values(), ids=ODD)
+def test_what_is_no_array_of_a_function_of_entries(use, value, error, rule):
+    with pytest.raises(error, match=f"^(logits|x) .*{rule}"):
+        use(value)
+
+
+def test_values_of_functions_of_entries():
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="x must be finite, got 1 NaN or inf"):
+            flash.swish([1.0, bad])
+    unseen = [-np.inf, -np.inf]
+    for bad in ([[0.0, np.nan]], [[0.0, np.inf]], [[0.0, 0.0], unseen], np.ones((2, 0)), 1.0):
+        with pytest.raises(ValueError, match="logits must have a largest one, finite, along the"):
+            attention.softmax(bad)
+    np.testing.assert_array_equal(attention.softmax([0, -np.inf]), [1, 0])
+    np.testing.assert_array_equal(
+        precision.bfloat16([1e39, -np.inf, np.nan]), [np.inf, -np.inf, np.nan]
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "rule"),
+    [
+        ([[0.5]], TypeError, "must hold integers of 64 bits, got dtype float64"),
+        ([[2**70]], TypeError, "must hold integers of 64 bits, got dtype object"),
+        ([[1], [1, 2]], ValueError, "must have rows of one length"),
+        ([1, 2], ValueError, r"must have 2 dimensions, got shape \(2,\)"),
+        ([[1, 2]], ValueError, r"Q and K must have the same width d, got \(1, [12]\) and"),
+    ],
+)
+def test_what_is_no_matrix_of_residues(value, error, rule):
+    for Q, K in ((value, [[1]]), ([[1]], value)):
+        with pytest.raises(error, match=rule):
+            modular.taylor_kernel(2, Q, K)
+    above = np.array([[modular.PRIME * 2**20 + 3]])  # 3: as it is its square would wrap
+    np.testing.assert_array_equal(modular.taylor_kernel(1, above, above), [[10]])
+
+
+@pytest.mark.parametrize(
+    ("s", "message"),
+    [
+        ([1.0, 2.0], "s must be descending and >= 0"),
+        ([1.0, -1.0], "s must be descending and >= 0"),
+        ([1.0, np.nan], "s must be finite"),
+        (np.eye(2), "s must have 1 dimensions"),
+        (np.ones(4), r"shape must be \(n, l\) with n, l >= 4 singular values, got \(3, 9\)"),
+    ],
+)
+def test_what_are_no_singular_values(s, message):
+    with pytest.raises(ValueError, match=message):
+        rank.measures(s, (3, 9))
+
+
+def test_names_and_sizes_of_helpers():
+    for weight in ("scaled", None, ["relative"]):
+        with pytest.raises(ValueError, match="weight must be one of relative, absolute"):
+            remez(2, 1.0, weight)
+    for normaliser in ("", 0, "previous"):
+        with pytest.raises(ValueError, match="normaliser must be one of length, chunk"):
+            flash.normalisers(4, 2, normaliser=normaliser)
+    for shape in (3, [3, 9], "ab"):
+        with pytest.raises(TypeError, match=r"shape must be \(n, l\), got"):
+            rank.measures([1.0], shape)
+    memory.set_limit(2**20)
+    for use in (
+        lambda: monomials.layout(64, 10**6),
+        lambda: flash.normalisers(2**50, 1),
+        lambda: remez(10**6, 1.0),
+    ):
+        with pytest.raises(memory.ResourceLimitError, match="raise the limit"):
+            use()
+
+
+@pytest.mark.parametrize("value", [0.5, "1", True, [1], np.nan])
+def test_a_memory_limit_that_is_no_integer(value):
+    with pytest.raises(TypeError, match="the memory limit must be an integer, got"):
+        memory.set_limit(value)
 
 
 # Objects and places

@@ -23,7 +23,7 @@ def test_a_limit_is_what_was_set():
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_is_positive(limit):
-    with pytest.raises(ValueError, match=f"must be > 0 bytes, got {limit}"):
+    with pytest.raises(ValueError, match=f"the memory limit must be >= 1, got {limit}"):
         memory.set_limit(limit)
     assert memory.explicit_limit() is None
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from approx import checks
+from approx import checks, memory
 from approx._jit import kernel
 from approx.checks import Array
 
@@ -26,19 +26,31 @@ def width(d: int, degree: int) -> int:
     >>> width(64, 2)
     2145
     """
+    d, degree = checks.integer("d", d, least=0), checks.integer("degree", degree, least=0)
     return math.comb(d + degree, degree)
 
 
 ROWS = 8  # of which one ratio is read once
 
 
-@functools.lru_cache(64)
 def layout(d: int, degree: int) -> tuple[Array, Array]:
     """Return where degrees begin, (degree + 2,), and where tails do, (degree + 1, d).
 
     Monomials of degree k are, for i = 0…d−1, x_i times those of degree k − 1 whose smallest index
     is ≥ i: a contiguous tail, which begins at ``tails[k, i]``.
+
+    Raises
+    ------
+    ResourceLimitError
+        Numbers for all of them would not fit.
     """
+    d, degree = checks.integer("d", d, least=1), checks.integer("degree", degree, least=0)
+    memory.reserve(8 * width(d, degree), "the monomials of a row", "d or degree")
+    return _layout(d, degree)
+
+
+@functools.lru_cache(64)
+def _layout(d: int, degree: int) -> tuple[Array, Array]:
     begin = np.array([0] + [width(d, k) for k in range(degree + 1)], dtype=np.int64)
     tails = np.zeros((degree + 1, d), dtype=np.int64)
     for k in range(1, degree + 1):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
+from approx import checks, memory
 from approx.checks import Array
 from approx.polynomials.extrema import peaks
 from approx.polynomials.polynomial import Polynomial
@@ -45,7 +46,6 @@ class Minimax(NamedTuple):
     digits: int
 
 
-@functools.lru_cache(maxsize=1024)
 def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
     """Return the polynomial p of that degree whose largest error on [−B, B] is least.
 
@@ -74,6 +74,8 @@ def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
     ------
     ArithmeticError
         The peaks did not level: never returned as if they had.
+    ResourceLimitError
+        The products of differences would not fit.
 
     References
     ----------
@@ -81,9 +83,19 @@ def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
     .. [2] R. Pachón, L. N. Trefethen, "Barycentric-Remez algorithms for best polynomial
        approximation in the chebfun system", BIT 49, 2009, section 2.
     """
+    return _remez(
+        checks.integer("degree", degree, least=0),
+        checks.positive("bound", bound, most=checks.MOST_LOGIT),
+        checks.one_of("weight", weight, ("relative", "absolute")),
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _remez(degree: int, bound: float, weight: str) -> Minimax:
+    memory.reserve(32 * (degree + 2) ** 2, "the exchange algorithm", "degree")
     short = 25.0 + 3 * degree
     if weight == "relative" and bound > short:
-        near = remez(degree, short, weight)
+        near = _remez(degree, short, weight)
         if near.level > 1 - 1e-8:
             return _extended(near, bound)
     # e^x spans e^{2B}; the level is near that of (B/2)^{n+1}/(n+1)!

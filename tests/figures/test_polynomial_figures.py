@@ -145,7 +145,7 @@ def test_modular_rank_by_hand():
     assert modular.modular_rank([[0, 1], [1, 0], [5, 7]]) == 2
     A = np.random.default_rng(0).integers(-9, 9, (12, 3))
     assert modular.modular_rank(A @ A.T) == 3
-    with pytest.raises(TypeError, match="a matrix of integers"):
+    with pytest.raises(TypeError, match="matrix must hold integers"):
         modular.modular_rank([[0.5]])
     x = modular.points(3, 4, sphere=True, rng=0)
     assert [sum(a * a for a in row) % p for row in x.tolist()] == [1, 1, 1]
