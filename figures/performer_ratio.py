@@ -31,7 +31,7 @@ NAMES = ["−π", "−π/2", "0", "π/2", "π"]
 def log_ratio(length: float, angles: Array, columns: int = 1) -> Array:
     """Return log of the error of one frequency of sin/cos over that of some positive features.
 
-    q = (l, 0), k = l(cos φ, sin φ).
+    q = (|q|, 0), k = |q| (cos φ, sin φ).
     """
     Q = np.array([[length, 0.0]])
     K = length * np.column_stack([np.cos(angles), np.sin(angles)])
@@ -49,12 +49,12 @@ def crossover(length: float, columns: int) -> float:
 def compute(profile: Profile) -> pd.DataFrame:
     """Return the ratio in closed form; the profile does not matter.
 
-    Columns: length l = |q| = |k|, angle φ, columns of the positive features (1: as many
+    Columns: length |q| = |k|, angle φ, columns of the positive features (1: as many
     frequencies; 2: as many columns as sin/cos). Metrics: map_log10 (log10 r on the grid), ratio
-    (r along l), quoted (r at the angles of the caption), crossover (an angle where r = 1).
+    (r along φ), quoted (r at the angles of the caption), crossover (an angle where r = 1).
     """
     rows: list[Row] = []
-    across = np.linspace(-math.pi, math.pi, 160)  # even counts: neither l = 0 nor φ = 0, where 0/0
+    across = np.linspace(-math.pi, math.pi, 160)  # even counts: neither |q| = 0 nor φ = 0: 0/0
     for length in np.linspace(-2.0, 2.0, 80):
         values = log_ratio(length, across) / math.log(10)
         rows += [(length, a, 1, "map_log10", v) for a, v in zip(across, values)]
@@ -73,7 +73,7 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the map with the lines r = 1 and r = ½, and slices along l."""
+    """Draw the map with the lines r = 1 and r = ½, and slices at fixed |q|."""
     wide = table[table.metric == "map_log10"].pivot(index="length", columns="angle", values="value")
     with style.style():
         figure = Figure(figsize=(7.0, 3.1))
@@ -85,14 +85,14 @@ def draw(table: pd.DataFrame) -> Figure:
         for columns, line in ((1, "-"), (2, ":")):
             part = table[(table.metric == "crossover") & (table["columns"] == columns)]
             what = tr("frequencies") if columns == 1 else tr("columns")
-            for sign in (1, -1):  # r is even in φ and in l
+            for sign in (1, -1):  # r is even in φ and in |q|
                 for other in (1, -1):
                     label = tr("equal errors, as many {what}", what=what)
                     at = {"color": "black", "linestyle": line, "label": label, "linewidth": 1.2}
                     left.plot(sign * part.value, other * part.length, **at)
         left.grid(False)
         title = tr("r = error of sin/cos over error of positive")
-        left.set(xlabel=tr("angle φ of q and k"), ylabel="l;  |q| = |k| = |l|", title=title)
+        left.set(xlabel=tr("angle φ of q and k"), ylabel=tr("|q| = |k|, mirrored"), title=title)
         ticks = np.arange(-LIMIT, LIMIT + 1, 2)
         bar = figure.colorbar(mesh, ax=left, extend="both", ticks=ticks)
         bar.ax.set_yticklabels([f"$10^{{{t:.0f}}}$" for t in ticks])
@@ -100,7 +100,7 @@ def draw(table: pd.DataFrame) -> Figure:
         for (length, part), shade in zip(table[table.metric == "ratio"].groupby("length"), shades):
             width = 2.2 if length == 1.0 else 1.2
             right.plot(
-                part.angle, part.value, color=shade, linewidth=width, label=f"l = {length:g}"
+                part.angle, part.value, color=shade, linewidth=width, label=f"|q| = {length:g}"
             )
         right.axhline(1.0, color="black", linewidth=0.8)
         right.axhspan(1e-5, 1.0, color=style.PALETTE[0], alpha=0.08, linewidth=0)
@@ -110,7 +110,7 @@ def draw(table: pd.DataFrame) -> Figure:
             yscale="log",
             ylim=(1e-5, 1e5),
             xlabel=tr("angle φ of q and k"),
-            title=tr("r at fixed l"),
+            title=tr("r at fixed |q|"),
         )
         for ax in (left, right):
             ax.set_xticks(TICKS, NAMES)
@@ -129,19 +129,26 @@ def caption(table: pd.DataFrame) -> str:
             for name, v in zip(ANGLES, part.value)
         ]
         sentences.append(
-            tr("For l = {length:g} r is {values}", length=length, values=tr(", ").join(values))
+            tr(
+                "For |q| = |k| = {length:g} r is {values}",
+                length=length,
+                values=tr(", ").join(values),
+            )
         )
     cross = table[(table.metric == "crossover") & table.length.isin(SLICES)].pivot(
         index="columns", columns="length", values="value"
     )
     angles = [
-        tr(", ").join(tr("{v:.3f} at l = {l:g}", v=v, l=l) for l, v in cross.loc[c].items())
+        tr(", ").join(
+            tr("{v:.3f} at |q| = {length:g}", v=v, length=length)
+            for length, v in cross.loc[c].items()
+        )
         for c in (1, 2)
     ]
     grid = table[table.metric == "map_log10"].value
     return tr(
         "Mean squared error of sin/cos features over that of positive features, r, in "
-        "closed form, one frequency each: q = (l, 0), k = l(cos φ, sin φ). "
+        "closed form, one frequency each: q and k of one length, at the angle φ. "
         "{sentences}. Sines and cosines win on {share:.0%} of the map, where q and k point the "
         "same way: below the angle {equal} (radians). At as many columns, where "
         "positive features have two frequencies for one of sin/cos, below {columns}.",
