@@ -21,6 +21,7 @@ class Zero(Method):
     Notes
     -----
     Biased, deterministic. Cost: none, rank 0.
+    Source: a definition.
 
     Examples
     --------
@@ -44,6 +45,7 @@ class One(Method):
     Notes
     -----
     Biased, deterministic. Cost: n + l numbers, rank 1.
+    Source: a definition.
 
     Examples
     --------
@@ -67,6 +69,7 @@ class Constant(Method):
     Notes
     -----
     Cost: 2·n·l·d operations, streamed.
+    Source: a definition.
 
     Examples
     --------
@@ -98,6 +101,7 @@ class Uniform(Method):
     -----
     The best matrix with constant rows in Frobenius norm (an oracle in kernel space; in attention
     space it needs nothing). Cost: 2·n·l·d operations, streamed.
+    Source: a definition.
 
     Examples
     --------

@@ -35,6 +35,7 @@ class Centered(Method):
     `shifted_positive`; for polynomials the logits get smaller. A support that is exact stays exact.
     Where q̄ = k̄ = 0 nothing changes.
     Cost: that of the method; the scales are merged into its factors.
+    Source: the identity above.
 
     Examples
     --------

@@ -247,9 +247,11 @@ def test_arrays_of_an_own_method_are_told_apart_to_the_last_bit():
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_docstring_names_every_field_and_a_cost(name):
+def test_a_docstring_names_every_field_a_cost_and_a_source(name):
     doc = NumpyDocString(inspect.getdoc(METHODS[name]))
     named = [one for entry in doc["Parameters"] for one in entry.name.split(", ")]
     assert sorted(named) == sorted(field.name for field in dataclasses.fields(METHODS[name]))
-    assert "Cost: " in "\n".join(doc["Notes"])
+    notes = "\n".join(doc["Notes"])
+    assert "Cost: " in notes
+    assert bool(doc["References"]) != ("Source: " in notes)  # published, or all said on the page
     assert doc["Examples"]

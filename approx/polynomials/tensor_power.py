@@ -31,6 +31,11 @@ class TensorPower(PolynomialMethod):
     Rank: min(rows, keys, C(d+n, n)) for generic Q, K; the dense tensors are (d+1)^n wide.
     Cost: elementwise 2d operations, a logarithm and an exponential an entry.
 
+    References
+    ----------
+    .. [1] L. Euler, "Introductio in analysin infinitorum", 1748, volume 1, chapter VII: e^x as the
+       power (1 + x/n)^n of infinite n.
+
     Examples
     --------
     >>> TensorPower(n=2).approximate([[1.0]], [[2.0]]).to_dense()

@@ -31,6 +31,7 @@ class Threshold(SupportMethod):
     most min(l, 1/level) entries, and none where no weight reaches the level. Weights within
     rounding of the level count as reaching it.
     Cost: 2·n·l·d operations to find it, by row stripes.
+    Source: a definition.
 
     Examples
     --------

@@ -33,6 +33,7 @@ class TrueDenominator(Method):
     1. What is lost is (1 − mass) of a row; renormalised, what is kept is blown up by 1/mass.
     Under a causal mask rows are renormalised over what is seen: there the conventions agree.
     Cost: that of the support and 2·n·l·d operations for the denominator, which makes it an oracle.
+    Source: a definition.
 
     Examples
     --------
