@@ -43,7 +43,6 @@ TOP, SQUARE, SCALE, DIFFERENCE, LARGEST, UNIT, MASS, NEGATIVE, P2, F2, TV, KL, R
 OUTPUT, TRUTH, COLUMNS = 13, 14, 15
 TILE = 512, 1024  # rows and columns, where no row is needed as a whole: 8 MB in two products
 APART = 64  # numbers between arrays, so that a loop is never taken for one that may overlap
-AHEAD = 7 * exact.STRIPE // 5  # entries of an estimate that is made before its logits
 FEW = 48  # rows of logits at least, where a stripe has them: products of fewer are slower
 
 
@@ -198,6 +197,11 @@ def _row_sums(
         out[i, NEGATIVE] = negative
 
 
+def ahead() -> int:
+    """Return how many entries of an estimate are made before their logits, at most."""
+    return 7 * exact.STRIPE // 5
+
+
 _kept = threading.local()
 
 
@@ -209,7 +213,7 @@ def _workspace() -> Iterator[Callable[..., Array]]:
 
     def array(name: str, shape: tuple[int, int], dtype: Any = np.float64) -> Array:
         size, key = math.prod(shape), f"{name}, {np.dtype(dtype)}"
-        if size > AHEAD:  # one row of very many keys
+        if size > ahead():  # one row of very many keys
             return np.empty(shape, dtype)
         if key not in kept or kept[key].size < size:
             kept[key] = np.empty(size, dtype)
@@ -241,7 +245,7 @@ class _Comparison:
     sampled: bool
 
     @property
-    def ahead(self) -> bool:
+    def is_ahead(self) -> bool:
         """Whether a stripe of the estimate is made as a whole, then its logits piece by piece."""
         return len(self.estimates) == 1 and not self.estimates[0][0].low.elementwise
 
@@ -253,10 +257,10 @@ class _Comparison:
             width = min(l, TILE[1])
             return math.prod(TILE) // width, width, math.prod(TILE) // width
         rows = exact.height(l)
-        if not self.ahead:
+        if not self.is_ahead:
             return rows, l, rows
         # BLAS packs the factor of the keys anew for each stripe; logits stay near the cache
-        return max(AHEAD // l, 1), l, min(max(3 * rows // 10, FEW), rows)
+        return max(ahead() // l, 1), l, min(max(3 * rows // 10, FEW), rows)
 
 
 def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:
@@ -285,7 +289,7 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:
     with one_thread(), _workspace() as array:
         for start in range(0, l, width):
             cols = slice(start, min(start + width, l))
-            if whole.ahead:
+            if whole.is_ahead:
                 estimates, shifts = block(whole.estimates[0][0], slice(0, count), cols)
             for found in tables:
                 found.append(np.empty((count, COLUMNS)))
@@ -298,7 +302,7 @@ def _sums(part: _Stripe, whole: _Comparison) -> list[Array]:
                 for (approximation, t), found in zip(whole.estimates, tables):
                     if t != 1.0 or not alone:
                         np.divide(product, t, out=logits)
-                    if whole.ahead:
+                    if whole.is_ahead:
                         estimate, shift = estimates[rows], shifts[rows]
                     else:
                         estimate, shift = block(approximation, rows, cols, logits)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.metrics import AHEAD, FEW, compare
+from analysis.metrics import FEW, ahead, compare
 from approx import Approximation, parse
 from benchmarks import measure
 from benchmarks.measure import Row
@@ -38,7 +38,7 @@ def run(
         # n² terms of exponents of some 10, summed: in the dtype of the estimate
         measure.agree(found, dense(), 1e3 * float(np.finfo(name).eps), f"errors, {name}")
         products = [((tile, width, tile), (n // tile) ** 2) for width in (d, m)]
-        stripes = [((min(n, h), w, n), -(-n // h)) for h, w in ((AHEAD // n, m), (FEW, d))]
+        stripes = [((min(n, h), w, n), -(-n // h)) for h, w in ((ahead() // n, m), (FEW, d))]
         dtype = np.dtype(name)
         sides: dict[str, Any] = {
             "ours": ours,

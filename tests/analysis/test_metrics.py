@@ -779,7 +779,7 @@ def test_a_thread_keeps_no_more_than_stripes(monkeypatch):
     for l in (9, 23):  # a row of 23 is longer than 7/5 of a stripe
         Q, K, _ = points(5, l, 2)
         compare(parse("one()").approximate(Q, K), Q, K)
-    assert {len(kept) for kept in metrics._kept.arrays.values()} == {9}
+    assert sorted(len(kept) for kept in metrics._kept.arrays.values()) == [9, 18]
 
 
 @pytest.mark.parametrize("elementwise", [False, True])  # made before its logits, and of them
