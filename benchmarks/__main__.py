@@ -95,13 +95,14 @@ def _time(seconds: float | None) -> str:
 
 def _must(row: Row, name: str) -> str:
     sign = "≥" if name in AT_LEAST else "≤"
+    said = {True: "met", False: "missed", None: "not measured"}
     bars = [
-        f"{word}{sign} {bar:.0%}" if name == "share" else f"{word}{sign} {bar:g}"  # as its column
-        for word, bar in zip(("", "aim "), row.must[name])
+        f"{word}{sign} {bar:.0%}: {said[found]}" if name == "share"  # as its column
+        else f"{word}{sign} {bar:g}: {said[found]}"
+        for word, bar, found in zip(("", "aim "), row.must[name], row.reached(name))
         if bar is not None
-    ]
-    verdict = {True: "met", False: "missed", None: "not measured"}[row.reached(name)]
-    return f"{COLUMN.get(name, name)} {', '.join(bars)}: {verdict}"
+    ]  # fmt: skip
+    return f"{COLUMN.get(name, name)} {', '.join(bars)}"
 
 
 def markdown(
@@ -134,7 +135,7 @@ def record(row: Row) -> dict[str, Any]:
     return dataclasses.asdict(row) | {
         "ratio": row.ratio,
         "share": row.share,
-        "reached": {name: row.reached(name) for name in row.must},
+        "reached": {name: dict(zip(("must", "aim"), row.reached(name))) for name in row.must},
     }
 
 

@@ -72,13 +72,16 @@ class Row:
         """Peak memory in MB."""
         return None if self.memory is None else self.memory / 1e6
 
-    def reached(self, name: str) -> bool | None:
-        """Whether a figure is what it must be, or is to be; None where it was not measured."""
-        value, (must, ambition) = getattr(self, name), self.must[name]
-        bar = ambition if must is None else must
-        if value is None or bar is None:
-            return None
-        return bool(value >= bar if name in AT_LEAST else value <= bar)
+    def reached(self, name: str) -> tuple[bool | None, bool | None]:
+        """Whether a figure is what it must be, and what it aims at; None of what is not known."""
+        value, (must, aim) = getattr(self, name), self.must[name]
+
+        def is_reached(bar: float | None) -> bool | None:
+            if value is None or bar is None:
+                return None
+            return bool(value >= bar if name in AT_LEAST else value <= bar)
+
+        return is_reached(must), is_reached(aim)
 
 
 def _over(a: float | None, b: float | None) -> float | None:

@@ -22,7 +22,7 @@ def test_both_sides_agree(name):
         line = command.cells(row)
         assert len(line) == len(command.HEADINGS)
         assert row.peer_seconds is not None or row.peer == "" or "is not importable" in line[2]
-        assert all(row.reached(figure) in (True, False, None) for figure in row.must)
+        assert all(found in (True, False, None) for name in row.must for found in row.reached(name))
 
 
 def test_a_difference_is_noticed():
@@ -36,13 +36,14 @@ def test_a_difference_is_noticed():
 def test_what_is_reached():
     row = Row("", 2.0, "other", 8.0, 1.0, 5_000_000, must={"ratio": (4, 5), "share": (0.6, None)})
     assert (row.ratio, row.share, row.megabytes) == (4.0, 0.5, 5.0)
-    assert (row.reached("ratio"), row.reached("share")) == (True, False)
-    assert command.cells(row)[-1] == "ratio ≥ 4, aim ≥ 5: met; of limit ≥ 60%: missed"
+    assert (row.reached("ratio"), row.reached("share")) == ((True, False), (False, None))
+    assert command.cells(row)[-1] == "ratio ≥ 4: met, aim ≥ 5: missed; of limit ≥ 60%: missed"
     late = Row("", 2.0, must={"seconds": (None, 1.0)})
     assert command.cells(late)[-1] == "seconds of ours aim ≤ 1: missed"
     missing = Row("", 2.0, "other", must={"ratio": (4, None), "seconds": (3, None)})
-    assert missing.reached("ratio") is None
-    assert missing.reached("seconds") is True
+    assert missing.reached("ratio") == (None, None)
+    assert missing.reached("seconds") == (True, None)
+    assert command.cells(missing)[-1].startswith("ratio ≥ 4: not measured; ")
     assert "skipped: other is not importable" in command.cells(missing)
 
 
