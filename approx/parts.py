@@ -431,6 +431,8 @@ class Addition(Sparse):
 
 def _slice(s: Any, rows: Rows, cols: Rows) -> scipy.sparse.csr_array:
     every = isinstance(cols, slice) and cols.indices(s.shape[1]) == (0, s.shape[1], 1)
+    if not every and all(isinstance(x, slice) and x.step in (None, 1) for x in (rows, cols)):
+        return scipy.sparse.csr_array(s[rows, cols])  # in one pass; SciPy fails at steps
     part: scipy.sparse.csr_array = s[rows] if every else s[rows][:, cols]
     return part
 
