@@ -122,11 +122,18 @@ def simple_normalisation(scores: ArrayLike) -> tuple[Array, float]:
     (array([[ 0.25,  0.75],
            [ 2.  , -1.  ]]), 0.5)
     """
-    a = checks.array("scores", scores)
+    a = _rows("scores", scores)
     total = a.sum(axis=-1, keepdims=True)
     weights = np.divide(a, total, out=np.zeros_like(a), where=total != 0)
     bad = (a < 0).any(axis=-1) | (total[..., 0] <= 0)
     return weights, float(bad.mean())
+
+
+def _rows(name: str, given: ArrayLike) -> Array:
+    x = checks.array(name, given)
+    if not (x.ndim and x.size):
+        raise ValueError(f"{name} must have rows that are not empty, got {checks.shown(given)}")
+    return x
 
 
 # Scores
@@ -372,7 +379,7 @@ def jacobian_norm(weights: ArrayLike) -> Array:
     >>> float(jacobian_norm([0.5, 0.5]))
     0.5
     """
-    p = checks.array("weights", weights)
+    p = _rows("weights", weights)
     square = np.square(p).sum(axis=-1)
     # Σp²(1 − p)² + Σ_{i≠j} p_i² p_j²: no cancellation at a saturated softmax
     others = np.square(p) * (square[..., None] - np.square(p))

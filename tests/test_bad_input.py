@@ -776,6 +776,13 @@ ODD = {
 }
 
 
+@pytest.mark.parametrize("use", [attention.jacobian_norm, attention.simple_normalisation])
+@pytest.mark.parametrize("bad", [0.5, [], np.empty((0, 3)), np.empty((3, 0))])
+def test_a_function_of_rows_has_some(use, bad):
+    with pytest.raises(ValueError, match=r"^(weights|scores) must have rows that are not empty"):
+        use(bad)
+
+
 @pytest.mark.parametrize("use", [attention.softmax, flash.swish, precision.bfloat16])
 @pytest.mark.parametrize(("value", "error", "rule"), ODD.values(), ids=ODD)
 def test_what_is_no_array_of_a_function_of_entries(use, value, error, rule):
