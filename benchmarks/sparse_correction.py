@@ -42,16 +42,16 @@ def run(
         assert isinstance(support, SupportMethod)
         method, pattern = Scatterbrain(low, support), support.approximate(q, k).sparse
         assert pattern is not None
-        sides: dict[str, Any] = {
-            "ours": lambda f=method: f.approximate(q, k) @ V,
-            "features": lambda: stored(low.approximate(q, k)) @ V,
-            "scipy": lambda s=pattern: whole(q, k, V, omega, s),
+        sides: dict[str, Any] = {  # each with its features right before it: they are subtracted
             "scipy's features": lambda: features_only(q, k, V, omega),
+            "scipy": lambda s=pattern: whole(q, k, V, omega, s),
+            "features": lambda: stored(low.approximate(q, k)) @ V,
+            "ours": lambda f=method: f.approximate(q, k) @ V,
         }
         # sums of n terms, of which those on the support are taken out again
         tolerance = 100 * np.sqrt(n) * float(np.finfo(np.float64).eps)
         measure.agree(sides["ours"](), sides["scipy"](), tolerance, f"estimates beside {name}")
-        seconds = measure.medians(sides | attention, repeats)
+        seconds = measure.medians(attention | sides, repeats)
         ours = seconds["ours"] - seconds["features"]
         memory = measure.traced(sides["ours"])
         for peer, theirs, must in (
