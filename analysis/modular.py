@@ -74,7 +74,8 @@ def _residues(name: str, value: ArrayLike) -> Array:
         raise TypeError(f"{name} must hold integers of 64 bits, got dtype {A.dtype}")
     if A.ndim != 2:
         raise ValueError(f"{name} must have 2 dimensions, got shape {A.shape}")
-    return np.ascontiguousarray(A % PRIME, dtype=np.int64)
+    wide = A.astype(np.uint64 if A.dtype.kind == "u" else np.int64)  # PRIME is above all int8
+    return np.ascontiguousarray(wide % PRIME, dtype=np.int64)
 
 
 def points(n: int, d: int, *, sphere: bool = False, rng: Rng = None) -> Array:

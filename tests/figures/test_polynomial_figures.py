@@ -145,6 +145,8 @@ def test_modular_rank_by_hand():
     assert modular.modular_rank([[0, 1], [1, 0], [5, 7]]) == 2
     A = np.random.default_rng(0).integers(-9, 9, (12, 3))
     assert modular.modular_rank(A @ A.T) == 3
+    assert modular.modular_rank(A.astype(np.int8)) == 3  # in which the prime is no number
+    assert modular.modular_rank(np.array([[modular.PRIME, 2**63 + 1]], np.uint64)) == 1
     with pytest.raises(TypeError, match="matrix must hold integers"):
         modular.modular_rank([[0.5]])
     x = modular.points(3, 4, sphere=True, rng=0)
