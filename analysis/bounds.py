@@ -205,7 +205,8 @@ def _series_error(c: np.ndarray, first: int, log: float, n: int, B: float) -> fl
     at_end = float(error(np.array([-B]))[0])
     if at_end == math.inf:
         return at_end
-    return _largest(error, B, n, log + B + math.log(c.sum()) - math.log(at_end))
+    with np.errstate(divide="ignore"):  # an error that underflows leaves nothing out
+        return _largest(error, B, n, float(log + B + np.log(c.sum()) - np.log(at_end)))
 
 
 def _largest(

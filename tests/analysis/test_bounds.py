@@ -135,6 +135,11 @@ def test_the_interpolant_on_long_intervals_by_its_nodes(n, B):
     assert bounds.sup_error("interpolation", n, B, "scaled") == pytest.approx(want, rel=1e-12)
 
 
+@pytest.mark.parametrize("method", ["chebyshev", "interpolation"])
+def test_an_error_that_underflows(method):
+    assert bounds.sup_error(method, 1084, 300.0) < 1e-322  # at most 1e-323, by the Bessel tail
+
+
 @pytest.mark.parametrize(("n", "points"), [(500, 2), (300, 3)])
 def test_extrapolated_powers_above_float64(n, points):
     """They are above 10³⁰⁸ e^x each at −B, and were inf − inf; over e^B worst at B."""
