@@ -237,7 +237,8 @@ def save(
 
     Files appear whole or not at all, and only under ``folder``: a link there to somewhere else is
     an error. Floats are written so that they read back to the last bit. A caption becomes
-    NAME.txt, in plain text; a title is kept in each file, where screen readers find it.
+    NAME.txt, in plain text; a title is kept in each file, where screen readers find it. The figure
+    is laid out here, once: afterwards it has no layout engine, and what is added moves nothing.
     """
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name, re.ASCII):
         raise ValueError(f"the name of a figure must be letters, digits and ._-, got {name[:80]!r}")
