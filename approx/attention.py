@@ -116,6 +116,11 @@ def simple_normalisation(scores: ArrayLike) -> tuple[Array, float]:
 
     Weights need a ≥ 0 and a positive sum; a row whose sum is 0 gives zeros.
 
+    Raises
+    ------
+    ValueError
+        There are no rows, or rows of nothing.
+
     Examples
     --------
     >>> simple_normalisation([[1.0, 3.0], [2.0, -1.0]])
@@ -373,6 +378,11 @@ def jacobian_norm(weights: ArrayLike) -> Array:
     """Return ‖diag(p) − p pᵀ‖_F, the derivative of softmax at weights p (…, l), (…,).
 
     √(Σp² − 2Σp³ + (Σp²)²): ½ for two equal weights, √(1/l − 1/l²) for l, 0 where saturated.
+
+    Raises
+    ------
+    ValueError
+        There are no rows, or rows of nothing.
 
     Examples
     --------
