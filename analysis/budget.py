@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from analysis.inputs import Inputs
 from approx import checks
-from approx.base import Approximation, Method
+from approx.approximation import Approximation
+from approx.method import Method
 
 
 class Matched(NamedTuple):

@@ -28,7 +28,7 @@ from analysis import inputs as data
 from analysis.inputs import Inputs
 from analysis.sweep import Plan, plan, repeated
 from approx import checks, memory, parse
-from approx.base import Method
+from approx.method import Method
 
 MOST = 2**20  # bytes of a config
 

@@ -13,8 +13,9 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 
 from approx import sampled
-from approx.base import Approximation, Moments, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Moments, Rng, generator
 from approx.parts import Support
 from approx.scatterbrain import Scatterbrain
 

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from analysis.inputs import Inputs
 from approx import attention, checks, exact, memory
-from approx.base import Rng, generator
 from approx.checks import Array
+from approx.method import Rng, generator
 
 
 def describe(inputs: Inputs) -> dict[str, float]:

@@ -26,8 +26,9 @@ from analysis.rank import measures
 from analysis.regimes import crossing
 from analysis.sweep import parallel, seed_sequence
 from approx import checks, parse
+from approx.approximation import Approximation
 from approx.attention import softmax
-from approx.base import Approximation, Method
+from approx.method import Method
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.threads import one_thread

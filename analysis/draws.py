@@ -23,9 +23,9 @@ import numpy as np
 from approx import memory
 from approx._exp import exp
 from approx._jit import kernel
-from approx.base import Method
 from approx.checks import Array
 from approx.distances import squared_distances
+from approx.method import Method
 from approx.projections import named
 from approx.random_features.features import ExponentialFeatures, Frame, RandomFeatures
 from approx.random_features.trigonometric import Trigonometric

@@ -21,8 +21,8 @@ import numpy as np
 from analysis import files
 from analysis.files import InputFileError
 from approx import checks, exact, memory
-from approx.base import Rng, generator
 from approx.checks import Array
+from approx.method import Rng, generator
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from analysis import engines
 from approx import checks, exact
 from approx._exp import exp
 from approx._jit import kernel, summing_kernel
-from approx.base import Approximation
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.parts import Rows, rescale
 from approx.threads import one_thread

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from approx import checks
 from approx._jit import kernel
-from approx.base import Rng, generator
 from approx.checks import Array
+from approx.method import Rng, generator
 
 PRIME = 2**31 - 1  # products of residues fit in 64 bits
 MOST_DEGREE = 4096  # whose factorials take half a second

@@ -19,8 +19,9 @@ from scipy.special import logsumexp, ndtr
 from analysis.draws import Draws, Point, family
 from approx import checks, exact, memory
 from approx._jit import kernel
-from approx.base import Approximation, Method, Moments, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Method, Moments, Rng, generator
 from approx.projections import named
 from approx.projections.summand import times
 from approx.threads import one_thread

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
-from approx.base import Approximation, Rng
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
+from approx.method import Rng
 from approx.projections import Projection
 from approx.projections.summand import Entries
 from approx.random_features.positive import Positive

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike
 from analysis.rank import summary
 from approx import checks
 from approx.attention import softmax
-from approx.base import Rng, generator
 from approx.checks import Array
+from approx.method import Rng, generator
 
 
 class Head(NamedTuple):

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from analysis.inputs import Inputs
 from approx import checks, exact
-from approx.base import Method, Rng, generator
 from approx.checks import Array
+from approx.method import Method, Rng, generator
 
 FORMATS = ("float32", "bfloat16")
 

@@ -38,11 +38,12 @@ from scipy.sparse.linalg import LinearOperator
 from analysis import bounds
 from analysis.inputs import Inputs
 from approx import checks, exact, memory
-from approx.base import Approximation, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.low_rank.decomposition import normalised
 from approx.low_rank.krylov import Streamed, block_krylov
 from approx.low_rank.subspace import GRAM_SHARE
+from approx.method import Rng, generator
 
 MEASURES = (
     "numerical_rank",

@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.inputs import Inputs
 from approx import checks, exact
-from approx.base import Approximation
+from approx.approximation import Approximation
 from approx.parts import Support
 
 

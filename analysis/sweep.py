@@ -30,7 +30,8 @@ from analysis.store import CellsFailed, Store
 from analysis.table import COLUMNS as COLUMNS
 from analysis.table import Row
 from approx import checks, memory
-from approx.base import Approximation, Method
+from approx.approximation import Approximation
+from approx.method import Method
 from approx.polynomials.elementwise import Elementwise
 from approx.threads import one_thread
 

@@ -5,8 +5,9 @@
 """
 
 from approx import exact, projections
-from approx.base import Approximation, Method, Moments
+from approx.approximation import Approximation
 from approx.memory import ResourceLimitError
+from approx.method import Method, Moments
 from approx.registry import METHODS, parse
 
 __all__ = [

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from approx import exact
-from approx.base import Approximation, Method, Rng
+from approx.approximation import Approximation
+from approx.method import Method, Rng
 from approx.parts import Factors
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
-from approx.base import Approximation, Method, Moments, Rng
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Method, Moments, Rng
 from approx.random_features.positive import Positive
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from approx import attention, checks, memory, sampled
-from approx.base import Approximation
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.parts import Addition, Factors
 from approx.sparse import pattern

@@ -7,7 +7,6 @@ import dataclasses
 from typing import Any
 
 from approx import checks
-from approx.base import Method
 from approx.baselines import Constant, One, Uniform, Zero
 from approx.centered import Centered
 from approx.low_rank.godec import GoDec
@@ -26,6 +25,7 @@ from approx.mechanisms.nystromformer import Nystromformer
 from approx.mechanisms.randomized_attention import RandomizedAttention
 from approx.mechanisms.relu import Relu
 from approx.mechanisms.rfa import Rfa
+from approx.method import Method
 from approx.polynomials.chebyshev import Chebyshev
 from approx.polynomials.least_squares import LeastSquares
 from approx.polynomials.minimax import Minimax

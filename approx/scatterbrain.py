@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
-from approx.base import Approximation, Method, Moments, Rng, generator
+from approx.approximation import Approximation
 from approx.baselines import Uniform
 from approx.checks import Array
+from approx.method import Method, Moments, Rng, generator
 from approx.parts import Support
 from approx.random_features.positive import Positive
 from approx.sparse.support import SupportMethod, a_support

@@ -11,7 +11,7 @@ from analysis.describe import temperature_at
 from analysis.inputs import Inputs
 from analysis.metrics import compare
 from approx import parse
-from approx.base import Approximation
+from approx.approximation import Approximation
 from figures import style
 from figures.language import tr
 from figures.profile import Profile, varied

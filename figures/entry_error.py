@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from analysis.moments import monte_carlo
 from analysis.squared_error import squared_error
 from analysis.sweep import seed_sequence
-from approx.base import Method
 from approx.checks import Array
+from approx.method import Method
 from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.positive import Positive
 from approx.scatterbrain import Scatterbrain

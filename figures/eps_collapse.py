@@ -15,7 +15,7 @@ from analysis.inputs import Inputs
 from analysis.pitfalls import concentration, with_eps
 from analysis.sweep import seed_sequence
 from approx import exact
-from approx.base import Approximation
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.random_features.positive import Positive
 from figures import style

@@ -13,7 +13,7 @@ from analysis import sweep
 from analysis.budget import match
 from analysis.inputs import Inputs
 from approx import parse
-from approx.base import Method
+from approx.method import Method
 from figures import style
 from figures.language import tr
 from figures.profile import Profile, first

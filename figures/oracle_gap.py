@@ -14,7 +14,7 @@ from analysis.describe import temperature_at
 from analysis.inputs import Inputs
 from analysis.metrics import compare
 from approx import parse
-from approx.base import Approximation
+from approx.approximation import Approximation
 from approx.low_rank import target
 from approx.low_rank.godec import godec
 from approx.low_rank.robust_pca import RobustPCA

@@ -14,8 +14,8 @@ from analysis.moments import expected_error, features_needed
 from analysis.pitfalls import RawQR, with_eps
 from analysis.sweep import seed_sequence
 from approx import exact, parse
-from approx.base import Method
 from approx.checks import Array
+from approx.method import Method
 from approx.random_features.positive import Positive
 from approx.threads import one_thread
 from figures import style

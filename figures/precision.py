@@ -14,7 +14,7 @@ from analysis.inputs import Inputs
 from analysis.precision import FORMATS, precision
 from analysis.sweep import seed_sequence
 from approx import parse
-from approx.base import Method
+from approx.method import Method
 from figures import style
 from figures.language import mark, tr
 from figures.profile import Profile, Row, first

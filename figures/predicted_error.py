@@ -15,8 +15,8 @@ from analysis.inputs import Inputs
 from analysis.squared_error import frobenius_error
 from analysis.sweep import seed_sequence
 from approx import exact, parse
-from approx.base import Method
 from approx.checks import Array
+from approx.method import Method
 from figures import style
 from figures.language import mark, tr
 from figures.profile import Profile, Row

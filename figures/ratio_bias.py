@@ -16,7 +16,7 @@ from analysis.metrics import compare
 from analysis.moments import monte_carlo, normalised_moments
 from analysis.sweep import seed_sequence
 from approx import exact, parse
-from approx.base import Method
+from approx.method import Method
 from figures import style
 from figures.language import tr
 from figures.profile import Profile, Row, first

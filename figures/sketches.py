@@ -15,7 +15,7 @@ from analysis.metrics import compare
 from analysis.moments import expected_error, monte_carlo
 from analysis.sweep import seed_sequence
 from approx import exact, parse
-from approx.base import Method
+from approx.method import Method
 from figures import style
 from figures.language import tr
 from figures.profile import Profile, Row

@@ -16,7 +16,7 @@ from small import NAMES, dense, hot, made, problems, roundings, sizes, small, tr
 from analysis import metrics
 from analysis.moments import expected_error, normalised_moments
 from approx import METHODS, Approximation, exact, parse
-from approx.base import generator
+from approx.method import generator
 from approx.parts import Addition, Factors, Support, rescale
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import PROJECTIONS

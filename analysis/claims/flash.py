@@ -24,7 +24,7 @@ from analysis.claims.evidence import (
 )
 from analysis.rank import summary
 from approx import attention, exact, flash, parse
-from approx.base import Approximation
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.flash import GatedUnit, Projections
 

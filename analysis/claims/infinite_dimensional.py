@@ -26,7 +26,7 @@ from analysis.claims.evidence import (
 )
 from analysis.rank import summary
 from approx import attention, exact, parse
-from approx.base import Approximation
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.polynomial import Polynomial

@@ -32,8 +32,9 @@ from analysis.claims.evidence import (
     without,
 )
 from approx import exact, parse
-from approx.base import Approximation, Method
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Method
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
 from approx.scatterbrain import Scatterbrain

@@ -11,9 +11,10 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from approx import checks, memory
-from approx.base import Approximation, Method, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
+from approx.method import Method, Rng, generator
 from approx.parts import Factors
 
 LANDMARKS = ("uniform", "kmeans", "leverage")

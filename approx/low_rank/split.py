@@ -8,9 +8,10 @@ from typing import ClassVar, Self
 from numpy.typing import ArrayLike
 
 from approx import checks
-from approx.base import Approximation, Method, Rng
+from approx.approximation import Approximation
 from approx.low_rank import target
 from approx.low_rank.decomposition import Decomposition, Matrix
+from approx.method import Method, Rng
 
 
 class SplitMethod(Method):

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from approx import exact, memory
-from approx.base import Approximation
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.low_rank.krylov import Streamed, Stripes
 from approx.parts import Addition, Factors

@@ -11,12 +11,13 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from approx import checks
-from approx.base import Approximation, Method, Rng
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.low_rank import target
 from approx.low_rank.decomposition import Matrix
 from approx.low_rank.krylov import ACCURACY, block_krylov
 from approx.low_rank.subspace import leading
+from approx.method import Method, Rng
 
 DENSE = 2048  # up to this min(n, l) LAPACK computes every singular value
 SHARE = 1 / 8  # of min(n, l): beyond that rank a block Krylov space costs more than LAPACK

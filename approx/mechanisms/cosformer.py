@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from approx import checks
-from approx.base import Rng
 from approx.checks import Array
 from approx.mechanisms.feature_map import FeatureMap
 from approx.mechanisms.relu import log_relu
+from approx.method import Rng
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from approx import checks, memory
-from approx.base import Approximation, Method, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
 from approx.mechanisms import segments
+from approx.method import Method, Rng, generator
 from approx.parts import Factors, Support
 from approx.sparse.chunk import Chunk
 from approx.sparse.support import SupportMethod, a_support

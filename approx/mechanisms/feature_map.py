@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import memory
-from approx.base import Approximation, Method, Rng
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Method, Rng
 from approx.parts import Factors
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks, flash
-from approx.base import Approximation, Method, Rng
+from approx.approximation import Approximation
+from approx.method import Method, Rng
 from approx.parts import Factors
 
 

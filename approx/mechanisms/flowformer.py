@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 from scipy.special import log_expit, log_softmax, logsumexp
 
 from approx import memory
-from approx.base import Approximation, Method, Rng
+from approx.approximation import Approximation
+from approx.method import Method, Rng
 from approx.parts import Factors
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from scipy.special import logsumexp
 
 from approx import checks, memory
-from approx.base import Rng, generator
 from approx.checks import Array
 from approx.distances import half_square
 from approx.mechanisms import segments
 from approx.mechanisms.feature_map import FeatureMap
+from approx.method import Rng, generator
 
 
 @dataclasses.dataclass(frozen=True)

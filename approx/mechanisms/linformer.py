@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks, exact, memory
-from approx.base import Approximation, Method, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.mechanisms import segments
+from approx.method import Method, Rng, generator
 from approx.parts import Factors
 
 PROJECTIONS = ("mean", "gaussian")

@@ -10,9 +10,10 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from approx import checks, exact, memory
-from approx.base import Approximation, Method, Rng
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.mechanisms import segments
+from approx.method import Method, Rng
 from approx.parts import Factors
 
 

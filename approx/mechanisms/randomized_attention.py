@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike
 
 from approx import checks, exact, memory
 from approx._exp import exp_rows
-from approx.base import Approximation, Method, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
+from approx.method import Method, Rng, generator
 from approx.parts import ALL, Low, Rows, ScaledFactors, coordinates, rescale
 
 

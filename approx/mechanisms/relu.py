@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx.base import Rng
 from approx.checks import Array
 from approx.mechanisms.feature_map import FeatureMap
+from approx.method import Rng
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks, exact, memory
-from approx.base import Approximation, Method, Rng
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Method, Rng
 from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.monomials import width
 from approx.polynomials.polynomial import Polynomial

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
-from approx.base import Approximation, Method, Moments, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
+from approx.method import Method, Moments, Rng, generator
 from approx.parts import Factors, rescale
 from approx.projections import Projection, named
 from approx.random_features.hyperbolic import Hyperbolic

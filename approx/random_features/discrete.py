@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
-from approx.base import Approximation, Moments, Rng
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Moments, Rng
 from approx.parts import Factors
 from approx.random_features.exponentials import exponentials
 from approx.random_features.features import Frame, RandomFeatures

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks, memory
-from approx.base import Approximation, Method, Moments, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Method, Moments, Rng, generator
 from approx.projections import PROJECTIONS, Fixed, Projection, named
 from approx.projections.summand import Entries, Keys
 from approx.random_features.exponentials import Exponentials, Side

@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from approx import exact, memory
-from approx.base import Approximation, Method, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
+from approx.method import Method, Rng, generator
 from approx.parts import Factors
 
 PROPOSALS = 4096  # for the normalising constant

@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx.base import Approximation, Moments, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
+from approx.method import Moments, Rng, generator
 from approx.parts import Factors
 from approx.projections import Fixed
 from approx.random_features.features import RandomFeatures

@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx.base import Approximation, Rng
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
+from approx.method import Rng
 from approx.parts import Factors
 from approx.random_features.features import RandomFeatures
 

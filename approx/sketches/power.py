@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks, exact
-from approx.base import Method, Moments
 from approx.checks import Array
+from approx.method import Method, Moments
 from approx.sketches.products import augmented, unit
 from approx.sketches.signed import Signed, power, signed, value
 

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks, memory
-from approx.base import Approximation, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Rng, generator
 from approx.parts import Factors
 from approx.sketches.power import PowerSketch
 from approx.sketches.products import CUMULANTS, LAWS, augmented, forms, products

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from approx import checks, exact, memory
-from approx.base import Approximation, Method, Moments, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Method, Moments, Rng, generator
 from approx.parts import Factors
 from approx.sketches.products import forms, products, unit
 from approx.sketches.signed import Signed, difference, power, scaled, signed, tail, value

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks, exact, memory
-from approx.base import Approximation, Method, Moments, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Method, Moments, Rng, generator
 from approx.parts import Factors
 from approx.sketches.power import MOST
 from approx.sketches.products import LAWS, augmented, forms, pair_moments, products, unit

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from approx import memory
-from approx.base import Approximation, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Rng, generator
 from approx.parts import Factors
 from approx.sketches.power import PowerSketch
 from approx.sketches.products import augmented

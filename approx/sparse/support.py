@@ -11,8 +11,9 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 
 from approx import checks, memory, sampled
-from approx.base import Approximation, Method, Moments, Rng, generator
+from approx.approximation import Approximation
 from approx.checks import Array
+from approx.method import Method, Moments, Rng, generator
 from approx.parts import Factors, Support
 from approx.sparse.pattern import Pattern
 

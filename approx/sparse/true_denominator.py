@@ -10,7 +10,8 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 
 from approx import exact
-from approx.base import Approximation, Method, Rng
+from approx.approximation import Approximation
+from approx.method import Method, Rng
 from approx.parts import Factors, Support
 from approx.sparse.support import SupportMethod, a_support
 from approx.sparse.top_k import TopK

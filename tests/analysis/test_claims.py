@@ -14,8 +14,8 @@ from analysis.claims import evidence, ledger
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, verdict
 from analysis.positions import Head
 from approx import attention, flash
-from approx.base import Moments
 from approx.flash import GatedUnit
+from approx.method import Moments
 from approx.parts import Support
 from approx.polynomials import monomials
 from approx.polynomials.polynomial import Polynomial

@@ -12,8 +12,8 @@ from small import points
 
 from analysis.moments import _update, monte_carlo
 from approx import METHODS, Approximation, Moments, exact, parse
-from approx.base import Method, generator
 from approx.distances import squared_distances
+from approx.method import Method, generator
 from approx.parts import Support
 from approx.projections import IID, Fixed, base
 from approx.random_features import exponentials, trigonometric

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from analysis import inputs
 from analysis.describe import row_entropy
 from approx import exact, parse
-from approx.base import Approximation
+from approx.approximation import Approximation
 from approx.parts import Addition, Factors
 from figures import budget_table, combinations, entropy, oracle_gap, regime_map
 from figures.gallery import FIGURES

@@ -12,7 +12,7 @@ from analysis.moments import expected_error, monte_carlo
 from analysis.pitfalls import RawQR, concentration, with_eps
 from analysis.sweep import COLUMNS
 from approx import exact, parse
-from approx.base import Approximation
+from approx.approximation import Approximation
 from approx.random_features.positive import Positive
 from figures import (
     coupling_gain,
