@@ -9,9 +9,10 @@ import scipy.optimize
 from numpy.typing import ArrayLike
 
 from analysis.inputs import Inputs
-from approx import attention, checks, exact, memory
+from approx import checks, exact, memory
 from approx.checks import Array
 from approx.method import Rng, generator
+from approx.textbook import attention
 
 
 def describe(inputs: Inputs) -> dict[str, float]:

@@ -27,10 +27,10 @@ from analysis.regimes import crossing
 from analysis.sweep import parallel, seed_sequence
 from approx import checks, parse
 from approx.approximation import Approximation
-from approx.attention import softmax
 from approx.method import Method
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
+from approx.textbook.attention import softmax
 from approx.threads import one_thread
 
 RUNNABLE = (

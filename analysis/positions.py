@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike
 
 from analysis.rank import summary
 from approx import checks
-from approx.attention import softmax
 from approx.checks import Array
 from approx.method import Rng, generator
+from approx.textbook.attention import softmax
 
 
 class Head(NamedTuple):

@@ -39,6 +39,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "approx.low_rank": (),
     "approx.sparse": (),
     "approx.mechanisms": (),
+    "approx.textbook": (),
     "inputs": ("inputs", "files", "capture", "describe"),
     "errors": ("metrics", "orders", "squared_error", "bounds", "precision", "recall"),
     "rank": ("rank", "modular", "estimate", "positions"),

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from analysis.describe import gaussian_entropy, gaussian_logits, weight_statistics
 from analysis.inputs import Inputs
 from analysis.sweep import seed_sequence
-from approx.attention import log_length_scale
+from approx.textbook.attention import log_length_scale
 from figures import style
 from figures.language import mark, tr
 from figures.profile import Profile, Row, first

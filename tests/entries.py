@@ -21,11 +21,12 @@ from analysis import (
     regimes,
     sweep,
 )
-from approx import METHODS, Approximation, exact, flash, parse, projections
+from approx import METHODS, Approximation, exact, parse, projections
 from approx.low_rank import godec, robust_pca, stable_pca
 from approx.polynomials import monomials
 from approx.polynomials.remez import remez
 from approx.polynomials.taylor import Taylor
+from approx.textbook import flash
 
 SHAPE = (5, 4, 3)  # n, l, d
 ALLOWED = (ValueError, TypeError, OSError, ArithmeticError, MemoryError, ImportError)

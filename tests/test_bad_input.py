@@ -60,10 +60,8 @@ from analysis import (
 from approx import (
     METHODS,
     Approximation,
-    attention,
     checks,
     exact,
-    flash,
     memory,
     parse,
     projections,
@@ -71,6 +69,7 @@ from approx import (
 from approx.low_rank import godec, robust_pca
 from approx.polynomials import monomials
 from approx.polynomials.remez import remez
+from approx.textbook import attention, flash
 
 every_method = pytest.mark.parametrize("name", NAMES)
 

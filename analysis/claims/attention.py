@@ -24,8 +24,9 @@ from analysis.claims.evidence import (
     without,
 )
 from analysis.rank import summary
-from approx import attention, exact
+from approx import exact
 from approx.checks import Array
+from approx.textbook import attention
 
 SOURCE = "Attention mechanism note"
 PAIRS = 100_000  # of q and k

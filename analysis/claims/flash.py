@@ -23,10 +23,11 @@ from analysis.claims.evidence import (
     without,
 )
 from analysis.rank import summary
-from approx import attention, exact, flash, parse
+from approx import exact, parse
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.flash import GatedUnit, Projections
+from approx.textbook import attention, flash
+from approx.textbook.flash import GatedUnit, Projections
 
 SOURCE = "FLASH note (kexue.fm 8934)"
 COMMENTS = SOURCE + ", comments"

@@ -25,7 +25,7 @@ from analysis.claims.evidence import (
     without,
 )
 from analysis.rank import summary
-from approx import attention, exact, parse
+from approx import exact, parse
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.polynomials.elementwise import Elementwise
@@ -34,6 +34,7 @@ from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
+from approx.textbook import attention
 
 SOURCE = "kexue.fm 8601"
 

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks, flash
+from approx import checks
 from approx.approximation import Approximation
 from approx.method import Method, Rng
 from approx.parts import Factors
+from approx.textbook import flash
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Flash(Method):
     negative. Nothing in it tends to softmax; what is to be seen is the distance. Deterministic.
     The paper learns scale and offset of two pairs of queries and keys; here both pairs are Q and K
     as given, whose logits are already divided by √s. Under a causal mask rows are renormalised over
-    what is seen; `approx.flash.mixed_chunk` has the causal form with its own normaliser.
+    what is seen; `approx.textbook.flash.mixed_chunk` has the causal form with its own normaliser.
     Cost: 2·n·size·d + 2(n + l)·d·c operations, n·size + (n + l)·d numbers.
 
     References

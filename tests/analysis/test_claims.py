@@ -13,8 +13,6 @@ from analysis import claims, dependent_supports, describe, inputs, moments, oper
 from analysis.claims import evidence, ledger
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, verdict
 from analysis.positions import Head
-from approx import attention, flash
-from approx.flash import GatedUnit
 from approx.method import Moments
 from approx.parts import Support
 from approx.polynomials import monomials
@@ -27,6 +25,8 @@ from approx.random_features.positive import Positive
 from approx.scatterbrain import Scatterbrain
 from approx.sparse import hashing, pattern
 from approx.sparse.sliding_window import SlidingWindow
+from approx.textbook import attention, flash
+from approx.textbook.flash import GatedUnit
 from figures import columns, language
 from figures.cli import main
 

@@ -7,8 +7,9 @@ import pytest
 
 from analysis import operations
 from analysis.rank import summary
-from approx import attention, flash, parse
-from approx.flash import GatedUnit, Projections, mixed_chunk, mixed_chunk_output, swish
+from approx import parse
+from approx.textbook import attention, flash
+from approx.textbook.flash import GatedUnit, Projections, mixed_chunk, mixed_chunk_output, swish
 
 TIGHT = 1e-12
 

@@ -18,7 +18,9 @@ from approx.checks import Array
 
 
 def softmax(logits: ArrayLike) -> Array:
-    """Return exp(x − max)/Σ over the last axis; what is −inf is not seen.
+    """Return exp(x − max)/Σ over the last axis; an entry of −inf gets the weight 0.
+
+    It uses NumPy's exponential, so it is independent of `approx.exact`, which it checks.
 
     Examples
     --------

@@ -14,11 +14,12 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from approx import attention, checks, memory, sampled
+from approx import checks, memory, sampled
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.parts import Addition, Factors
 from approx.sparse import pattern
+from approx.textbook import attention
 
 NORMALISERS = ("length", "chunk", "previous", "printed")
 

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.rank import summary
 from approx import exact
-from approx.attention import (
+from approx.textbook.attention import (
     additive_scores,
     dot_product_attention,
     jacobian_norm,

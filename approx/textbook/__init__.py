@@ -1,0 +1,1 @@
+"""Attention and FLASH as the source documents write them: references for claims, not methods."""
