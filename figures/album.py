@@ -19,6 +19,7 @@ from PIL import Image
 from analysis import files
 from figures import style
 from figures.gallery import FIGURES
+from figures.language import tr
 
 ROOT = Path(__file__).parents[1]
 PAGE = Path("figures/README.md")
@@ -30,7 +31,7 @@ HEAD = """\
 <!-- Written by `make gallery`; edit figures/album.py instead. -->
 
 The {count} figures at the command's defaults: the bundled sample and Gaussian inputs, profile
-`default`. Each is one module in this folder. `expqk figures` lists them; `expqk figures NAME`
+`default`. Each is one module in `gallery/`. `expqk figures` lists them; `expqk figures NAME`
 writes one as PDF, SVG and PNG, its table as CSV, and what it says in numbers as text;
 `expqk figures all` writes every one.
 """
@@ -57,6 +58,30 @@ def listing() -> str:
     """
     width = max(map(len, FIGURES))
     return "\n".join(f"{name:{width}}  {module.TITLE}" for name, module in FIGURES.items())
+
+
+def save(
+    name: str,
+    table: pd.DataFrame,
+    folder: Path,
+    formats: tuple[str, ...] = style.FORMATS,
+    caption: str | None = None,
+) -> list[Path]:
+    """Draw a figure and write it as `style.save` does; its panels, if any, as NAME/t=….svg."""
+    module = FIGURES[name]
+    title = tr(module.TITLE)
+    written = style.save(name, table, module.draw(table), folder, formats, caption, title)
+    if panels := getattr(module, "panels", None):
+        place = files.inside(folder, folder / "figures" / name / "t=….svg").parent
+        for old in place.glob("t=*.svg"):  # of a run at other temperatures
+            old.unlink()
+        for t, panel in panels(table).items():
+            written.append(place / f"t={t:g}.svg")
+            with files.replacing(written[-1]) as temporary:
+                temporary.write_bytes(
+                    style.drawing(panel, "svg", tr("{title}, t = {t:g}", title=title, t=t))
+                )
+    return written
 
 
 def saved(name: str, folder: Path) -> pd.DataFrame | None:

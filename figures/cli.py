@@ -10,15 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-NAMES = (
-    "error", "price", "moments", "rank", "spectrum", "recall",
-    "performer_ratio", "coupling_gain", "log_variance", "inverse_temperature", "performer_error",
-    "eps_collapse", "raw_qr", "regime_map", "crossings", "entropy", "oracle_gap", "budget_table",
-    "combinations", "entry_error", "collision", "predicted_error", "ratio_bias", "sketches",
-    "minimum_degree", "polynomial_error", "polynomial_rank", "rounding",
-    "precision",
-    "mechanisms", "position_rank", "length", "jacobian", "break_even", "explore",
-)  # fmt: skip
+from figures.gallery import FIGURES, NAMES
+
 PROFILES = ("quick", "default", "full")
 LANGUAGES = ("en", "zh")
 MOST = 1000  # characters of an error: room for the names of all methods, or all figures
@@ -290,7 +283,6 @@ def _figures(arguments: argparse.Namespace) -> int:
     from analysis import files
     from approx import checks
     from figures import album
-    from figures.gallery import FIGURES, save
     from figures.language import speaking, tr
 
     anew = arguments.recompute or bool(_settings(arguments))
@@ -318,7 +310,7 @@ def _figures(arguments: argparse.Namespace) -> int:
                     file=sys.stderr,
                 )
             caption = f"{tr(module.TITLE)}\n\n{module.caption(table)}"
-            for path in save(name, table, arguments.out, arguments.format, caption):
+            for path in album.save(name, table, arguments.out, arguments.format, caption):
                 print(path)
     return 0
 

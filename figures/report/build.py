@@ -21,8 +21,8 @@ from analysis import files
 from analysis.claims import check
 from analysis.sweep import parallel
 from approx.polynomials.monomials import width
-from figures import claims, moments, style
-from figures.gallery import FIGURES, reported, save
+from figures import album, claims, style
+from figures.gallery import FIGURES, moments, reported
 from figures.language import mark, speaking, spoken, tr
 from figures.profile import Profile
 from figures.report import decomposition, sentences, tables
@@ -107,7 +107,7 @@ def build(
 def _draw(out: Path, language: str, named: tuple[str, pd.DataFrame]) -> float:
     start = time.perf_counter()
     with speaking(language):
-        save(*named, out)
+        album.save(*named, out)
     return time.perf_counter() - start
 
 

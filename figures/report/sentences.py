@@ -7,7 +7,8 @@ import pandas as pd
 
 from analysis import operations
 from analysis.claims import DOCUMENTS
-from figures import claims, error, moments, style
+from figures import claims, style
+from figures.gallery import error, moments
 from figures.language import mark, tr
 from figures.report import tables
 

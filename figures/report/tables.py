@@ -13,7 +13,8 @@ from analysis import operations
 from analysis.describe import describe
 from analysis.inputs import Inputs
 from approx import parse
-from figures import break_even, error, rank, style
+from figures import style
+from figures.gallery import break_even, error, rank
 from figures.language import mark, tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="

@@ -13,7 +13,7 @@ from analysis import config, inputs
 from analysis.config import ConfigError, load, loads
 from analysis.sweep import plan, sweep
 from approx import ResourceLimitError, parse
-from figures import error
+from figures.gallery import error
 from figures.profile import profile
 
 CONFIGS = resources.files("figures") / "configs"

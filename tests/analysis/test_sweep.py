@@ -338,7 +338,8 @@ class Mine(Method):
 
 METHODS["mine"] = Mine
 if __name__ == "__main__":
-    from figures import error, price, style
+    from figures import style
+    from figures.gallery import error, price
     x = inputs.gaussian(24, 4, rng=0)
     matched = budget.match([parse("mine"), parse("positive")], 16, x)
     assert [str(m) for m in matched.fitting] == ["mine(m=8)", "positive(m=8)"]

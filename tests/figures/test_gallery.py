@@ -14,8 +14,9 @@ from drawing import (
 )
 
 from analysis import inputs
-from figures import error, explore, price, style
-from figures.gallery import CORE, FIGURES, save
+from figures import style
+from figures.album import save
+from figures.gallery import CORE, FIGURES, error, explore, price
 from figures.profile import Profile, profile, quartiles
 
 

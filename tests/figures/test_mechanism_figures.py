@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from analysis import inputs
-from figures import jacobian, mechanisms, position_rank, style
-from figures.gallery import FIGURES
+from figures import style
+from figures.gallery import FIGURES, jacobian, mechanisms, position_rank
 from figures.profile import Profile
 
 NAMES = ("mechanisms", "position_rank", "length", "jacobian", "break_even")

@@ -9,8 +9,7 @@ import pytest
 from drawing import POLYNOMIALS, caption_states_numbers, drawn_the_same_from_its_csv, speaks_chinese
 
 from analysis import inputs, modular
-from figures import minimum_degree, polynomial_error, polynomial_rank, rounding
-from figures.gallery import FIGURES
+from figures.gallery import FIGURES, minimum_degree, polynomial_error, polynomial_rank, rounding
 from figures.profile import Profile
 
 

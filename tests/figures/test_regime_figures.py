@@ -12,8 +12,7 @@ from analysis.describe import row_entropy
 from approx import exact, parse
 from approx.approximation import Approximation
 from approx.parts import Addition, Factors
-from figures import budget_table, combinations, entropy, oracle_gap, regime_map
-from figures.gallery import FIGURES
+from figures.gallery import FIGURES, budget_table, combinations, entropy, oracle_gap, regime_map
 from figures.profile import Profile, varied
 
 ROUNDING = 1e-7  # of a gain: rounding of 10⁻¹⁵ of the norm in errors above 10⁻⁸ of it

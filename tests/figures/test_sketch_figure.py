@@ -8,7 +8,7 @@ from drawing import caption_states_numbers, drawn_the_same_from_its_csv, speaks_
 
 from analysis import inputs
 from approx import parse
-from figures import sketches
+from figures.gallery import sketches
 from figures.profile import Profile
 
 

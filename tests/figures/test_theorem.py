@@ -14,7 +14,7 @@ from analysis.squared_error import FrobeniusError, frobenius_error
 from analysis.sweep import COLUMNS
 from approx import parse
 from approx.sparse.lsh import LSH
-from figures import collision, entry_error, predicted_error
+from figures.gallery import collision, entry_error, predicted_error
 from figures.profile import Profile
 
 BOUND = 5

@@ -14,7 +14,8 @@ from analysis.sweep import COLUMNS
 from approx import exact, parse
 from approx.approximation import Approximation
 from approx.random_features.positive import Positive
-from figures import (
+from figures.gallery import (
+    FIGURES,
     coupling_gain,
     eps_collapse,
     inverse_temperature,
@@ -23,7 +24,6 @@ from figures import (
     performer_ratio,
     ratio_bias,
 )
-from figures.gallery import FIGURES
 from figures.profile import Profile
 
 

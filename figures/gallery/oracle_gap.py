@@ -20,7 +20,7 @@ from approx.low_rank.godec import godec
 from approx.low_rank.robust_pca import RobustPCA
 from approx.low_rank.subspace import leading
 from figures import style
-from figures.entropy import ERROR, medians
+from figures.gallery.entropy import ERROR, medians
 from figures.language import mark, tr
 from figures.profile import Profile, Row, first
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from analysis import sweep
 from approx import parse
 from figures import style
-from figures.entropy import ERROR, TV, errors
+from figures.gallery.entropy import ERROR, TV, errors
 from figures.language import mark, tr
 from figures.profile import Profile
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from analysis import sweep
 from approx import parse
 from figures import style
-from figures.entropy import ERROR, errors
+from figures.gallery.entropy import ERROR, errors
 from figures.language import mark, tr
 from figures.profile import Profile, varied
 

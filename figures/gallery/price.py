@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from figures import style
-from figures.error import NAMES, SPACES
+from figures.gallery.error import NAMES, SPACES
 from figures.language import tr
 from figures.profile import Profile
 
