@@ -43,9 +43,18 @@ PARTS: dict[str, tuple[str, ...]] = {
     "inputs": ("inputs", "files", "capture", "describe"),
     "errors": ("metrics", "orders", "squared_error", "bounds", "precision", "recall"),
     "rank": ("rank", "modular", "estimate", "positions"),
-    "statistics": ("moments", "draws", "pitfalls", "dependent_supports"),
+    "statistics": (
+        "moments",
+        "monte_carlo",
+        "draws",
+        "expected_error",
+        "features_needed",
+        "normalised",
+        "pitfalls",
+        "dependent_supports",
+    ),
     "budgets": ("budget", "regimes", "operations", "diagnose"),
-    "sweeps": ("sweep", "config", "store", "engines", "table"),
+    "sweeps": ("sweep", "seeds", "config", "store", "engines", "parallel", "table"),
     "analysis.claims": (),
 }
 TITLES = {

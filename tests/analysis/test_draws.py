@@ -8,8 +8,8 @@ import pytest
 from small import points
 
 from analysis import draws as together
-from analysis import moments
-from analysis.moments import monte_carlo
+from analysis import monte_carlo as sampling
+from analysis.monte_carlo import monte_carlo
 from approx import Approximation, memory, parse
 from approx.random_features.positive import Positive
 from approx.scatterbrain import Scatterbrain
@@ -96,7 +96,7 @@ def test_a_bug_planted_in_a_block_is_noticed(monkeypatch, killed, bug):
     original = getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *given: change(original, *given))
     assert block_score(BLOCKS[kind]) < 1  # the first draw differs from that of approximate
-    monkeypatch.setattr(moments, "_alike", lambda *_: True)
+    monkeypatch.setattr(sampling, "_alike", lambda *_: True)
     found = block_score(BLOCKS[kind])
     assert found > 1
     killed(f"{bug}, in a block of draws", BOUND * found)
@@ -105,7 +105,7 @@ def test_a_bug_planted_in_a_block_is_noticed(monkeypatch, killed, bug):
 def test_a_support_of_another_stream_is_noticed_in_a_block(monkeypatch):
     monkeypatch.setattr(together.Draws, "_own", lambda self, rng: rng)
     assert block_score(BLOCKS["a support"]) < 1
-    monkeypatch.setattr(moments, "_alike", lambda *_: True)
+    monkeypatch.setattr(sampling, "_alike", lambda *_: True)
     assert block_score(BLOCKS["a support"]) > 1
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from small import points
 
-from analysis.moments import _update, monte_carlo
+from analysis.monte_carlo import _update, monte_carlo
 from approx import METHODS, Approximation, Moments, exact, parse
 from approx.distances import squared_distances
 from approx.method import Method, generator

@@ -1,0 +1,51 @@
+"""The expected error of an estimate, in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp
+
+from approx import checks, exact
+from approx.checks import Array
+from approx.method import Method
+
+
+def expected_error(method: Method, Q: ArrayLike, K: ArrayLike) -> float | None:
+    """Return √(E‖estimate − exact‖²_F)/‖exact‖_F in closed form; None where none is known.
+
+    E‖·‖² = Σ exp(2 q·k)·(bias² + variance), relative to exp(q·k): exact, with no covariance needed.
+    May be inf.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> round(expected_error(parse("positive(m=100)"), [[0.5]], [[0.5]]), 6)
+    0.131083
+    """
+    checks.instance("method", method, Method, "a method")
+    return Expectation(Q, K).error(method)
+
+
+class Expectation:
+    """What the expected errors of all methods at the same Q and K have in common."""
+
+    def __init__(self, Q: ArrayLike, K: ArrayLike) -> None:
+        self.Q, self.K = Q, K
+        self._truth: tuple[Array, float] | None = None
+
+    def error(self, method: Method) -> float | None:
+        """Return `expected_error`."""
+        known = method.moments(self.Q, self.K)
+        if known is None:
+            return None
+        if self._truth is None:  # once inputs are checked, by the method
+            twice = 2 * np.asarray(exact.logits(self.Q, self.K), np.float64)
+            self._truth = twice, float(logsumexp(twice))
+        twice, total = self._truth
+        log_square = known.log_relative_variance
+        with np.errstate(divide="ignore", over="ignore"):
+            if known.relative_bias.any():
+                bias = 2 * np.log(np.abs(known.relative_bias))
+                log_square = np.logaddexp(bias, log_square)
+            return float(np.exp((logsumexp(twice + log_square) - total) / 2))
