@@ -21,10 +21,11 @@ from analysis.describe import describe
 from analysis.inputs import Inputs
 from analysis.metrics import compare
 from analysis.moments import expected_error
+from analysis.parallel import parallel
 from analysis.pitfalls import concentration, with_eps
 from analysis.rank import measures
 from analysis.regimes import crossing
-from analysis.sweep import parallel, seed_sequence
+from analysis.seeds import seed_sequence
 from approx import checks, parse
 from approx.approximation import Approximation
 from approx.method import Method

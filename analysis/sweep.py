@@ -12,12 +12,11 @@ import functools
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import joblib
 import numpy as np
 import pandas as pd
 from tqdm import tqdm
@@ -26,6 +25,7 @@ from analysis import budget as matching
 from analysis import engines, metrics, table
 from analysis.engines import Failure
 from analysis.inputs import Inputs
+from analysis.seeds import seed_sequence
 from analysis.store import CellsFailed, Store
 from analysis.table import COLUMNS as COLUMNS
 from analysis.table import Row
@@ -38,8 +38,6 @@ from approx.threads import one_thread
 CELL_BYTES = 1000  # of a cell in a plan, about
 HELD = 8  # part of the memory limit that a cell's estimates may take before they are measured
 
-T = TypeVar("T")
-R = TypeVar("R")
 Measure = Callable[[Approximation, Inputs], dict[str, float]]
 
 
@@ -55,12 +53,6 @@ def _size(approximation: Approximation) -> dict[str, float]:
         "nnz": float(approximation.nnz),
         "values_per_row": matching.values_per_row(approximation),
     }
-
-
-def seed_sequence(root: int, *what: str | int) -> np.random.SeedSequence:
-    """Return the seed of a piece of work, a hash of what it is: independent of order and jobs."""
-    key = hashlib.sha256(repr(what).encode()).digest()[:16]
-    return np.random.SeedSequence(root, spawn_key=tuple(np.frombuffer(key, np.uint32).tolist()))
 
 
 @functools.cache
@@ -470,18 +462,3 @@ def verify(
         if table.text(rows) != table.text(store.rows(cell.key) or [])
     ]
     return Checked(again, differing, missing)
-
-
-def parallel(
-    function: Callable[[T], R],
-    arguments: Sequence[T],
-    *,
-    jobs: int = 1,
-    progress: bool = False,
-    label: str = "cells",
-) -> list[R]:
-    """Return function(argument) for each, in order; in processes of one thread each if jobs > 1."""
-    results: Iterable[R] = engines.pool(max(1, min(jobs, len(arguments))), "generator")(
-        joblib.delayed(function)(argument) for argument in arguments
-    )
-    return list(tqdm(results, total=len(arguments), disable=not progress, desc=label, leave=False))

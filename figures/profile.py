@@ -13,7 +13,8 @@ import pandas as pd
 
 from analysis import inputs as data
 from analysis.inputs import Inputs
-from analysis.sweep import COLUMNS, Measure, errors, parallel, sweep
+from analysis.parallel import parallel
+from analysis.sweep import COLUMNS, Measure, errors, sweep
 from approx import checks, exact, parse
 from approx.threads import one_thread
 

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from analysis.claims import attention, diet, flash, infinite_dimensional, scatterbrain
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, Claim, Entry
-from analysis.sweep import parallel
+from analysis.parallel import parallel
 from approx import checks
 from approx.threads import one_thread
 

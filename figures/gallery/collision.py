@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from analysis import inputs as data
 from analysis.dependent_supports import LargestEstimates, OneStream
 from analysis.moments import monte_carlo
+from analysis.seeds import seed_sequence
 from analysis.squared_error import squared_error
-from analysis.sweep import seed_sequence
 from approx import parse
 from approx.checks import Array
 from approx.method import Method

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.moments import monte_carlo
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx.checks import Array
 from approx.random_features.positive import Positive
 from figures import style

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.moments import monte_carlo
+from analysis.seeds import seed_sequence
 from analysis.squared_error import squared_error
-from analysis.sweep import seed_sequence
 from approx.checks import Array
 from approx.method import Method
 from approx.random_features.hyperbolic import Hyperbolic

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from analysis import inputs as data
 from analysis.inputs import Inputs
 from analysis.pitfalls import concentration, with_eps
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx import exact
 from approx.approximation import Approximation
 from approx.checks import Array

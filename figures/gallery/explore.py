@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from analysis import metrics
 from analysis.budget import match
 from analysis.inputs import Inputs
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx import exact, parse
 from approx.checks import Array
 from figures import style

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from analysis import inputs as data
 from analysis.inputs import Inputs
 from analysis.moments import monte_carlo
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx import Method, parse
 from figures import style
 from figures.language import tr

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis.describe import gaussian_entropy, gaussian_logits, weight_statistics
 from analysis.inputs import Inputs
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx.textbook.attention import log_length_scale
 from figures import style
 from figures.language import mark, tr

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from analysis import budget
 from analysis.inputs import Inputs
 from analysis.moments import MonteCarlo, features_needed, monte_carlo
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx import Method, parse
 from approx.random_features.features import RandomFeatures
 from figures import style

@@ -13,6 +13,7 @@ from analysis import sweep
 from analysis.describe import temperature_at
 from analysis.inputs import Inputs
 from analysis.metrics import compare
+from analysis.seeds import seed_sequence
 from approx import parse
 from approx.approximation import Approximation
 from approx.low_rank import target
@@ -72,7 +73,7 @@ def _rows(task: _Task) -> list[Row]:
         if method is None:
             continue
         for trial in range(task.trials) if method.uses_rng else (-1,):
-            seed = sweep.seed_sequence(task.seed, x.digest(), str(method), trial)
+            seed = seed_sequence(task.seed, x.digest(), str(method), trial)
             found = method.approximate(x.Q, x.K, rng=np.random.default_rng(seed))
             add(str(method), trial, found)
     pursuit = RobustPCA(space="attention").approximate(x.Q, x.K)

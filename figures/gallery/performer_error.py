@@ -12,7 +12,7 @@ from analysis import inputs as data
 from analysis.inputs import Inputs
 from analysis.moments import expected_error, features_needed
 from analysis.pitfalls import RawQR, with_eps
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx import exact, parse
 from approx.checks import Array
 from approx.method import Method

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import positions
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from figures import style
 from figures.language import mark, tr
 from figures.profile import Profile, Row

@@ -12,7 +12,7 @@ from matplotlib.ticker import NullLocator
 from analysis import budget
 from analysis.inputs import Inputs
 from analysis.precision import FORMATS, precision
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx import parse
 from approx.method import Method
 from figures import style

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from analysis import inputs as data
 from analysis.inputs import Inputs
+from analysis.seeds import seed_sequence
 from analysis.squared_error import frobenius_error
-from analysis.sweep import seed_sequence
 from approx import exact, parse
 from approx.checks import Array
 from approx.method import Method

@@ -14,7 +14,7 @@ from matplotlib.ticker import NullLocator
 from analysis.inputs import Inputs
 from analysis.metrics import compare
 from analysis.moments import monte_carlo, normalised_moments
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx import exact, parse
 from approx.method import Method
 from figures import style

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis.moments import monte_carlo
 from analysis.pitfalls import RawQR
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx.checks import Array
 from approx.projections import Orthogonal, Projection
 from approx.random_features.positive import Positive

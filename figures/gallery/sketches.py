@@ -13,7 +13,7 @@ from analysis import inputs as data
 from analysis.inputs import Inputs
 from analysis.metrics import compare
 from analysis.moments import expected_error, monte_carlo
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx import exact, parse
 from approx.method import Method
 from figures import style

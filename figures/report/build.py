@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from analysis import files
 from analysis.claims import check
-from analysis.sweep import parallel
+from analysis.parallel import parallel
 from approx.polynomials.monomials import width
 from figures import album, claims, style
 from figures.gallery import FIGURES, moments, reported

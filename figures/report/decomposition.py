@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 from analysis import budget
 from analysis.inputs import Inputs
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx import Method, exact, parse
 from figures.profile import Profile, Row, first
 

@@ -14,7 +14,7 @@ from analysis import diagnose as advising
 from analysis import inputs
 from analysis.diagnose import ORACLES, RUNNABLE, TRIVIAL, Sentence, advice, diagnose
 from analysis.inputs import Inputs
-from analysis.sweep import seed_sequence
+from analysis.seeds import seed_sequence
 from approx import METHODS, parse
 from figures import diagnosis
 from figures.cli import main

@@ -328,7 +328,7 @@ def named(seconds):
 
 
 ORPHANS = """
-from analysis.sweep import parallel
+from analysis.parallel import parallel
 from test_engines import named
 parallel(named, [60.0] * 4, jobs=2)
 """

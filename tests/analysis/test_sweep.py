@@ -17,7 +17,9 @@ from analysis import metrics, rank
 from analysis.estimate import working_set
 from analysis.inputs import Inputs, clustered, gaussian
 from analysis.metrics import compare
-from analysis.sweep import COLUMNS, HELD, errors, parallel, plan, seed_sequence, sweep
+from analysis.parallel import parallel
+from analysis.seeds import seed_sequence
+from analysis.sweep import COLUMNS, HELD, errors, plan, sweep
 from approx import memory, parse
 
 EPS = np.finfo(float).eps
