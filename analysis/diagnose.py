@@ -95,6 +95,7 @@ class Sentence(str):
 
 class _Task(NamedTuple):
     inputs: Inputs
+    temperature: float
     methods: list[Method]
     budget: float
     trials: int
@@ -158,6 +159,7 @@ def diagnose(
     decompositions of an (n, l) matrix.
     """
     checks.positive("budget", budget)
+    at = checks.positive("temperature", temperature)
     checks.integer("trials", trials, least=1, most=MOST_TRIALS)
     checks.integer("seed", seed, least=0)
     checks.integer("jobs", jobs, least=1)
@@ -171,15 +173,13 @@ def diagnose(
     heads = [x for file in files for x in file.heads()]
     if not heads:
         raise ValueError("inputs must not be empty")
-    tasks = [
-        _Task(x.at_temperature(temperature), chosen, float(budget), trials, seed) for x in heads
-    ]
+    tasks = [_Task(x, at, chosen, float(budget), trials, seed) for x in heads]
     found = parallel(_head, tasks, jobs=jobs, progress=progress, label="heads")
     return pd.DataFrame([row for rows in found for row in rows])
 
 
 def _head(task: _Task) -> list[dict[str, Any]]:
-    x = task.inputs
+    x = task.inputs.at_temperature(task.temperature)  # its Q and K last for this head only
     with one_thread():
         fitting = budgets.match(task.methods, task.budget, x).fitting
         if not fitting:

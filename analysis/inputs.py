@@ -8,13 +8,14 @@ attention.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
 import re
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -117,15 +118,19 @@ class Inputs:
             )
         return raw * root
 
-    @property
+    @functools.cached_property
     def Q(self) -> Array:
-        """Queries q·√(scaling/t), (n, d)."""
+        """Queries q·√(scaling/t), (n, d), computed once: not to be written to."""
         return self._scaled("q", self.q)
 
-    @property
+    @functools.cached_property
     def K(self) -> Array:
-        """Keys k·√(scaling/t), (l, d)."""
+        """Keys k·√(scaling/t), (l, d), computed once: not to be written to."""
         return self._scaled("k", self.k)
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker gets the raw arrays alone, which it can map from a file, and scales them itself.
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
 
     @property
     def V(self) -> Array | None:

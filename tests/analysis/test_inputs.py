@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import math
+import pickle
 import struct
 import zipfile
 import zlib
@@ -160,6 +161,17 @@ def test_float32_stays_float32():
     x = gaussian(3, 4, rng=0)
     y = dataclasses.replace(x, q=x.q.astype("f4"), k=x.k.astype("f4")).at_temperature(0.1)
     assert y.Q.dtype == y.K.dtype == np.float32
+
+
+def test_scaled_arrays_are_computed_once_and_do_not_travel():
+    x = gaussian(50, 4, rng=0)
+    size = len(pickle.dumps(x))
+    assert x.Q is x.Q
+    assert x.K is x.K
+    assert len(pickle.dumps(x)) == size  # the raw arrays alone
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(x)).Q, x.Q)
+    assert x.at_temperature(1.0).Q is not x.Q
+    np.testing.assert_allclose(x.at_temperature(4.0).Q, x.Q / 2)
 
 
 # Identity
