@@ -11,7 +11,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +20,18 @@ import numpy as np
 from approx import checks, memory
 from approx.checks import Array
 
-NAMES = ("q", "k", "v", "scaling", "causal", "layers", "heads")
+# What the arrays of a file may be; those of other names are not read.
+AXES = {  # a file of one head leaves out the first two, one of a single layer the first
+    "q": ("number of layers", "heads of q", "length of q", "width"),
+    "k": ("number of layers", "heads of k", "length", "width"),
+    "v": ("number of layers", "heads of v", "length", "columns"),
+}
+VALUES: dict[str, tuple[str, Callable[[float], bool]]] = {  # one for all heads
+    "scaling": ("finite and > 0", lambda x: 0 < x < math.inf),
+    "causal": ("0 or 1", lambda x: x in (0, 1)),
+}
+INDICES = ("layers", "heads")  # where the heads were: an integer for each
+NAMES = (*AXES, *VALUES, *INDICES)
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 RECIPE = (
     "it may run code when read. Convert it where you trust it: "
@@ -34,17 +45,63 @@ class InputFileError(ValueError):
 
 
 def read(path: Path) -> dict[str, Array]:
-    """Return the arrays named q, k, v, scaling, causal, layers, heads (any case) of a file.
+    """Return the arrays of a file whose names are in `NAMES`, in any case, if they fit together.
 
     Raises
     ------
     FileNotFoundError, InputFileError, ResourceLimitError
     """
+    arrays = _arrays(path)
+    for broken in _broken_rules(arrays):
+        raise InputFileError(f"{path.name}: {broken}")
+    return arrays
+
+
+def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:
+    """Yield what breaks `AXES`, `VALUES` and `INDICES`; only the first is sure to be meant."""
+    for name in ("q", "k"):
+        if name not in arrays:
+            yield f"the file has no array {name!r}, it has {', '.join(arrays) or 'nothing'}"
+    tensors = {name: arrays[name] for name in AXES if name in arrays}
+    got = "got " + ", ".join(f"{name} {x.shape}" for name, x in tensors.items())
+    if {x.ndim for x in tensors.values()} not in ({2}, {3}, {4}):
+        yield f"arrays must all be 2-, 3- or 4-dimensional, {got}"
+    if any(0 in x.shape for x in tensors.values()):
+        yield f"arrays must not be empty, {got}"
+    sizes: dict[str, tuple[str, int]] = {}
+    for name, x in tensors.items():
+        for axis, size in zip(AXES[name][-x.ndim :], x.shape):
+            first, same = sizes.setdefault(axis, (name, size))
+            if size != same:
+                yield f"{first} and {name} must have one {axis}, {got}"
+    q = tensors["q"]
+    for name, x in tensors.items():
+        if x.ndim > 2 and q.shape[-3] % x.shape[-3]:
+            yield f"the heads of q must be a multiple of those of {name}, {got}"
+    for name, (rule, holds) in VALUES.items():
+        if name in arrays and arrays[name].size != 1:
+            yield f"{name} must be one value for all heads, got shape {arrays[name].shape}"
+        if name in arrays and not holds(value := arrays[name].item()):
+            yield f"{name} must be {rule}, got {value}"
+    if "causal" in arrays and arrays["causal"].item() and q.shape[-2] != arrays["k"].shape[-2]:
+        yield f"causal needs as many keys as queries, {got}"
+    indices = [arrays[name].ravel() for name in INDICES if name in arrays]
+    if q.ndim > 2 and len(indices) == len(INDICES):
+        if any(x.dtype.kind not in "iu" or (x.size and x.min() < 0) for x in indices):
+            yield "layers and heads must be integers >= 0"
+        count = math.prod(q.shape[:-2])
+        if any(x.size != count for x in indices):
+            yield f"layers and heads must have one index for each of {count} heads"
+        if len(set(zip(*(x.tolist() for x in indices)))) < count:
+            yield "layers and heads must not name a head twice"
+
+
+def _arrays(path: Path) -> dict[str, Array]:
     try:
-        found = path.exists()
+        exists = path.exists()
     except OSError as error:  # a name too long, a folder not to be entered
         raise InputFileError(f"{one_line(path, 120)} cannot be read: {error.strerror}") from None
-    if not found:
+    if not exists:
         raise FileNotFoundError(f"no such file or folder: {one_line(path)}")
     if path.suffix.lower() in PICKLED:
         raise InputFileError(f"{path.name} is a pickle and is not read: {RECIPE}")
@@ -74,10 +131,10 @@ def _wanted(path: Path, names: Iterable[str]) -> dict[str, str]:
         elif difflib.get_close_matches(name.lower(), ("scaling", "causal"), 1):
             # a misspelt option would be its default, in silence
             raise InputFileError(f"{path.name}: {checks.unknown('array', name, NAMES)}")
-    found = dict(sorted(pairs))
-    if len(found) < len(pairs):
+    wanted = dict(sorted(pairs))
+    if len(wanted) < len(pairs):
         raise InputFileError(f"{path.name} has an array twice")
-    return found
+    return wanted
 
 
 def _folder(path: Path) -> dict[str, Array]:
@@ -136,8 +193,8 @@ def _safetensors(path: Path) -> dict[str, Array]:
         tensors = safetensors.deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
         raise InputFileError(f"{path.name} cannot be read: {error}") from error
-    found = dict(tensors)
-    return {key: _decode(path, found[name]) for key, name in _wanted(path, found).items()}
+    by_name = dict(tensors)
+    return {key: _decode(path, by_name[name]) for key, name in _wanted(path, by_name).items()}
 
 
 def _decode(path: Path, tensor: dict[str, object]) -> Array:

@@ -20,7 +20,6 @@ from typing import Any, Self
 import numpy as np
 
 from analysis import files
-from analysis.files import InputFileError
 from approx import checks, exact, memory
 from approx.checks import Array
 from approx.method import Rng, generator
@@ -127,10 +126,10 @@ class Inputs:
     def K(self) -> Array:
         """Keys k·√(scaling/t), (l, d), computed once: not to be written to."""
         return self._scaled("k", self.k)
+
     def __getstate__(self) -> dict[str, Any]:
         # A worker gets the raw arrays alone, which it can map from a file, and scales them itself.
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
 
     @property
     def V(self) -> Array | None:
@@ -323,8 +322,8 @@ def _shape(n: int, d: int) -> tuple[int, int]:
 
 
 def _width(name: str, value: float) -> float:
-    found = checks.number(name, value, "finite and >= 0")
-    return found if found == 0 else checks.positive(name, value, most=1e100)
+    width = checks.number(name, value, "finite and >= 0")
+    return width if width == 0 else checks.positive(name, value, most=1e100)
 
 
 def load(
@@ -356,48 +355,21 @@ def load(
     path = Path(path)
     checks.one_of("dtype", dtype, ("float64", "float32"))
     arrays = files.read(path)
-    missing = [name for name in ("q", "k") if name not in arrays]
-    if missing:
-        found = ", ".join(arrays) or "nothing"
-        raise InputFileError(f"{path.name} has no array {missing[0]!r}, it has {found}")
-    q, k = arrays["q"], arrays["k"]
-    v = arrays.get("v")
-    if q.ndim not in (2, 3, 4) or any(x is not None and x.ndim != q.ndim for x in (k, v)):
-        shapes = ", ".join(f"{name} {arrays[name].shape}" for name in "qkv" if name in arrays)
-        raise InputFileError(
-            f"{path.name}: arrays must all be 2-, 3- or 4-dimensional, got {shapes}"
-        )
-    if 0 in q.shape or 0 in k.shape:
-        raise InputFileError(f"{path.name}: q and k must not be empty, got {q.shape}, {k.shape}")
+    q, k, v = arrays["q"], arrays["k"], arrays.get("v")
     ids = _ids(arrays, q.shape)
     if q.ndim > 2:
         k = _repeated(path, "k", k, q)
         v = None if v is None else _repeated(path, "v", v, q)
         q, k = q.reshape(-1, *q.shape[-2:]), k.reshape(-1, *k.shape[-2:])
         v = None if v is None else v.reshape(-1, *v.shape[-2:])
-    if q.shape[-1] != k.shape[-1] or (v is not None and v.shape[-2] != k.shape[-2]):
-        raise InputFileError(
-            f"{path.name}: q and k must have one width, k and v one length, got "
-            f"q {q.shape}, k {k.shape}{'' if v is None else f', v {v.shape}'}"
-        )
-    for name in ("scaling", "causal"):
-        if name in arrays and arrays[name].size != 1:
-            raise InputFileError(f"{path.name}: {name} must be one value for all heads")
-    if "causal" in arrays and arrays["causal"].item() not in (False, True):
-        raise InputFileError(f"{path.name}: causal must be 0 or 1, got {arrays['causal'].item()}")
     scaling = arrays.get("scaling")
-    causal = bool(np.ravel(arrays.get("causal", False))[0])
-    if causal and q.shape[-2] != k.shape[-2]:
-        raise InputFileError(
-            f"{path.name}: causal needs as many keys as queries, got q {q.shape}, k {k.shape}"
-        )
     whole = Inputs(
         re.sub(r"[^\w.\- ]", "_", path.stem),
         q,
         k,
         v,
-        scaling=None if scaling is None else checks.positive("scaling", np.ravel(scaling)[0]),
-        causal=causal,
+        scaling=None if scaling is None else checks.positive("scaling", scaling.item()),
+        causal="causal" in arrays and bool(arrays["causal"].item()),
         ids=ids,
     )
     layers = {index for index, _, _ in ids}
@@ -422,27 +394,14 @@ def _ids(arrays: dict[str, Array], shape: tuple[int, ...]) -> tuple[tuple[int, i
     if len(shape) == 2:
         return ()
     if "layers" in arrays and "heads" in arrays:
-        found = [arrays[name] for name in ("layers", "heads")]
-        if any(x.dtype.kind not in "iu" or (x.size and x.min() < 0) for x in found):
-            raise InputFileError("layers and heads must be integers >= 0")
-        indices = [np.ravel(x).tolist() for x in found]
-        count = math.prod(shape[:-2])
-        if [len(x) for x in indices] != [count, count]:
-            raise InputFileError(f"layers and heads must have one index for each of {count} heads")
-        if len(set(zip(*indices))) < count:
-            raise InputFileError("layers and heads must not name a head twice")
-        return tuple((a, b, f"{a}.{b}") for a, b in zip(*indices))
-    rows, columns = (1, *shape)[-4:-2]
-    return tuple((a, b, f"{a}.{b}") for a in range(rows) for b in range(columns))
+        indices = zip(arrays["layers"].ravel().tolist(), arrays["heads"].ravel().tolist())
+        return tuple((layer, head, f"{layer}.{head}") for layer, head in indices)
+    layers, heads = (1, *shape)[-4:-2]
+    return tuple((a, b, f"{a}.{b}") for a in range(layers) for b in range(heads))
 
 
 def _repeated(path: Path, name: str, x: Array, q: Array) -> Array:
     """Repeat the keys of grouped queries, so that each head has its own."""
-    if x.shape[:-3] != q.shape[:-3] or q.shape[-3] % max(x.shape[-3], 1):
-        raise InputFileError(
-            f"{path.name}: the heads of q must be a multiple of those of {name}, "
-            f"got q {q.shape}, {name} {x.shape}"
-        )
     times = q.shape[-3] // x.shape[-3]
     if times == 1:
         return x  # memory-mapped as it is

@@ -490,6 +490,7 @@ def npy_header(shape, dtype="<f8"):
         ({"k": np.ones((5, 3))}, "one width"),
         ({"v": np.ones((6, 4))}, "one length"),
         ({"q": np.ones((0, 4))}, "empty"),
+        ({"v": np.ones((5, 0))}, "empty"),
         ({"scaling": np.array([0.1, 0.2])}, "scaling must be one value"),
         ({"causal": np.array([True, False])}, "causal must be one value"),
         ({"causal": np.array(True), "k": np.ones((7, 4)), "v": None}, "as many keys as queries"),
@@ -512,6 +513,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, write, change, message):
         ({"k": np.ones((2, 5, 4))}, "multiple of those of k"),
         ({"k": np.ones((6, 5, 4))}, "multiple of those of k"),
         ({"v": np.ones((2, 5, 4))}, "multiple of those of v"),
+        ({"v": np.ones((0, 5, 4))}, "must not be empty"),
         ({"layers": np.zeros(2, int), "heads": np.arange(3)}, "one index for each of 3 heads"),
         ({"layers": np.zeros(3, int), "heads": np.arange(4)}, "one index for each of 3 heads"),
     ],
@@ -519,6 +521,12 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, write, change, message):
 def test_heads_that_do_not_fit_are_refused(tmp_path, write, change, message):
     with pytest.raises(InputFileError, match=message):
         load(write(tmp_path, arrays(3, 5, 4) | change))
+
+
+def test_layers_that_do_not_fit_are_refused(tmp_path):
+    path = write_npz(tmp_path, arrays(2, 3, 5, 4) | {"k": np.ones((3, 3, 5, 4))})
+    with pytest.raises(InputFileError, match=r"data\.npz: q and k must have one number of layers"):
+        load(path)
 
 
 @pytest.mark.parametrize("write", [write_npz, write_folder, write_safetensors])
