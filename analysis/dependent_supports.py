@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from approx import sampled
+from approx import pattern_products
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.method import Moments, Rng, generator
@@ -58,7 +58,7 @@ class LargestEstimates(Scatterbrain):
             (np.zeros(indices.size), indices.ravel(), np.arange(0, n * count + 1, count)),
             shape=(n, len(k)),
         )
-        pattern.data = sampled.product(q, k, pattern)
+        pattern.data = pattern_products.product(q, k, pattern)
         return Approximation(low.low, Support(pattern))
 
     def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:

@@ -98,7 +98,7 @@ def singular_values(matrix: ArrayLike | LinearOperator) -> Array:
     """
     if (
         isinstance(matrix, Approximation)
-        and matrix.part is None
+        and matrix.correction is None
         and matrix.rank < min(matrix.shape)
     ):
         left, right, row_log = (np.asarray(x, np.float64) for x in matrix.scaled_factors())

@@ -57,17 +57,17 @@ def recall(
     """
     checks.instance("approximation", approximation, Approximation, "an Approximation")
     checks.instance("inputs", inputs, Inputs, "an Inputs")
-    if not isinstance(approximation.part, Support):
+    if not isinstance(approximation.correction, Support):
         raise ValueError("recall needs an approximation with a support, such as top_k(k=8)")
     sizes = [checks.integer("k", k, least=1, most=inputs.l) for k in ks]
-    part = (approximation.seen() if inputs.causal else approximation).part
-    assert isinstance(part, Support)
+    support = (approximation.seen() if inputs.causal else approximation).correction
+    assert isinstance(support, Support)
     mass, hits = 0.0, dict.fromkeys(sizes, 0.0)
     for rows in exact.stripes(inputs.n, inputs.l):
         x = inputs.Q[rows] @ inputs.K.T
         exact.mask(x, rows.start, inputs.n, inputs.causal)
         on = np.zeros(x.shape, bool)
-        on[part.part(rows, slice(None)).matrix.nonzero()] = True
+        on[support.restricted(rows, slice(None)).matrix.nonzero()] = True
         order = np.argsort(-x, axis=1, kind="stable")
         found = np.cumsum(np.take_along_axis(on, order, axis=1), axis=1)
         seen = np.isfinite(x).sum(axis=1)
@@ -77,6 +77,6 @@ def recall(
         weights = np.exp(x - x.max(axis=1, keepdims=True))
         mass += float((np.where(on, weights, 0.0).sum(axis=1) / weights.sum(axis=1)).sum())
     n = inputs.n
-    return {"entries": part.nnz / n, "mass": mass / n} | {
+    return {"entries": support.nnz / n, "mass": mass / n} | {
         f"recall_{k}": hit / n for k, hit in hits.items()
     }

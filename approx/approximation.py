@@ -16,15 +16,15 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator
 
-from approx import checks, exact, memory, sampled
+from approx import checks, exact, memory, pattern_products
 from approx.checks import Array
 from approx.parts import (
     ALL,
+    Correction,
     Factors,
     Low,
     Rows,
     ScaledFactors,
-    Sparse,
     beside_ones,
     coordinates,
     divide_by_last,
@@ -70,7 +70,7 @@ class Approximation(_Operator):
     ----------
     low : Low
         The dense part, usually `Factors`.
-    sparse : Sparse, optional
+    correction : Correction, optional
         A `Support`, on which the estimate is exp(q·k) itself, or an `Addition`.
     space : {"kernel", "attention"}
         What is estimated: exp(q·k), or softmax rows (used as they are).
@@ -83,10 +83,12 @@ class Approximation(_Operator):
     given: arrays that change later change the estimate, or half of it.
     """
 
-    def __init__(self, low: Low, sparse: Sparse | None = None, *, space: str = "kernel") -> None:
+    def __init__(
+        self, low: Low, correction: Correction | None = None, *, space: str = "kernel"
+    ) -> None:
         super().__init__(low.dtype, low.shape)  # type: ignore[call-arg]
         self.low = low
-        self.part = sparse
+        self.correction = correction
         self.space = checks.one_of("space", space, ("kernel", "attention"))
 
     @classmethod
@@ -122,7 +124,7 @@ class Approximation(_Operator):
     @property
     def nnz(self) -> int:
         """Stored entries of S."""
-        return 0 if self.part is None else self.part.nnz
+        return 0 if self.correction is None else self.correction.nnz
 
     @property
     def parameters(self) -> int:
@@ -132,26 +134,30 @@ class Approximation(_Operator):
     @property
     def nbytes(self) -> int:
         """Bytes stored, indices included."""
-        if self.part is None:
+        if self.correction is None:
             return self.low.nbytes
-        return self.low.nbytes + self.part.nbytes
+        return self.low.nbytes + self.correction.nbytes
 
     @property
     def replaces(self) -> bool:
         """Whether S replaces the low-rank part on its support (else it is added)."""
-        return self.part is not None and self.part.replaces
+        return self.correction is not None and self.correction.replaces
 
     @property
     def sparse(self) -> scipy.sparse.csr_array | None:
         """S with its true values; OverflowError if one is not representable."""
-        return None if self.part is None else self.part.scaled(np.zeros(self.shape[0], self.dtype))
+        return (
+            None
+            if self.correction is None
+            else self.correction.scaled(np.zeros(self.shape[0], self.dtype))
+        )
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
         """Return a finite log scale a row, at which its entries are at most about ``rank``."""
         low = self.low.row_log(rows, logits)
-        if self.part is None:
+        if self.correction is None:
             return low
-        top = self.part.row_log()[rows].astype(self.dtype)
+        top = self.correction.row_log()[rows].astype(self.dtype)
         return np.where(np.isfinite(top), np.maximum(low, top) if self.rank else top, low)
 
     def block(
@@ -205,8 +211,8 @@ class Approximation(_Operator):
             raise TypeError(f"out must hold {self.dtype}, got dtype {out.dtype}")
         fits = out is not None and out.dtype == self.dtype and out.flags.c_contiguous
         values = self.low.block(rows, cols, shifts, logits, out if fits else None)
-        if self.part is not None:
-            s = self.part.part(rows, cols).scaled(shifts)
+        if self.correction is not None:
+            s = self.correction.restricted(rows, cols).scaled(shifts)
             if self.replaces:
                 values[coordinates(s)] = s.data
             else:
@@ -221,8 +227,8 @@ class Approximation(_Operator):
 
         The scale of a row is then that of what it sees: an unseen key far above makes nothing 0.
         """
-        part = None if self.part is None else self.part.lower()
-        return Approximation(self.low, part, space=self.space)
+        correction = None if self.correction is None else self.correction.lower()
+        return Approximation(self.low, correction, space=self.space)
 
     def to_dense(self) -> Array:
         """Return the (n, l) matrix.
@@ -267,24 +273,24 @@ class Approximation(_Operator):
         """
         if np.ndim(V) != 2 or len(V) != self.shape[1]:
             raise ValueError(f"V must be ({self.shape[1]}, c), got shape {np.shape(V)}")
-        if self.part is None:
+        if self.correction is None:
             return self.low.matmat(V)
         row_log = self.row_log()
         y, low_log = self.low.stored.matmat(V)
         y = rescale(y, low_log - row_log) if self.rank else y
-        correction, lossy = self._correction(row_log)
-        y += sampled.matmat(correction, V)
+        addition, lossy = self._as_addition(row_log)
+        y += pattern_products.matmat(addition, V)
         for rows in lossy:
             y[rows] = self.block(rows, shift=row_log[rows]) @ V
         return y, row_log
 
-    def _correction(self, row_log: Array) -> tuple[scipy.sparse.csr_array, list[Array]]:
+    def _as_addition(self, row_log: Array) -> tuple[scipy.sparse.csr_array, list[Array]]:
         """Return C with estimate = low + C at a scale, and stripes of rows where that cancels.
 
         There the low-rank part on the support is so large beside the estimate that taking it out
         would lose a third of the digits: such rows are summed from their entries.
         """
-        s = self.part.scaled(row_log)  # type: ignore[union-attr]
+        s = self.correction.scaled(row_log)  # type: ignore[union-attr]
         if not (self.replaces and self.rank):
             return s, []
         low = scipy.sparse.csr_array((self.low.at(s, row_log), s.indices, s.indptr), shape=s.shape)
@@ -294,7 +300,7 @@ class Approximation(_Operator):
         s.data -= low.data
         np.abs(low.data, out=low.data)
         lossy = np.flatnonzero(low.sum(axis=1) > np.finfo(self.dtype).eps ** (-1 / 3) * kept)
-        return s, [lossy[part] for part in exact.stripes(len(lossy), self.shape[1])]
+        return s, [lossy[stripe] for stripe in exact.stripes(len(lossy), self.shape[1])]
 
     def _matmat(self, V: Array) -> Array:
         return rescale(*self.scaled_matmat(checks.values(V, self.shape[1], self.dtype)))
@@ -307,12 +313,12 @@ class Approximation(_Operator):
     def _rmatmat(self, W: Array) -> Array:
         x = checks.values(W, self.shape[0], self.dtype, name="W", row="query")
         top = np.full(self.shape[0], self.row_log().max())
-        if self.part is None:
+        if self.correction is None:
             return rescale(self.low.rmatmat(x, top), top[:1])
-        correction, lossy = self._correction(top)
+        addition, lossy = self._as_addition(top)
         rest = x.copy()
         rest[np.concatenate([*lossy, np.empty(0, np.intp)])] = 0
-        y = self.low.rmatmat(rest, top) + correction.T @ rest
+        y = self.low.rmatmat(rest, top) + addition.T @ rest
         for rows in lossy:
             y += self.block(rows, shift=top[rows]).T @ x[rows]
         return rescale(y, top[:1])
@@ -343,7 +349,7 @@ class Approximation(_Operator):
                 divide_by_last(stripe @ augmented, out=y[rows])
         elif self.space == "attention":
             y = self._matmat(v)
-        elif self.part is None:
+        elif self.correction is None:
             y = self.low.attend(v)
         else:
             y = divide_by_last(self.scaled_matmat(beside_ones(v))[0])

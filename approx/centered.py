@@ -87,8 +87,8 @@ class Centered(Method):
             if self.queries:
                 raise ValueError(f"{self.method} gives softmax rows: use queries=False")
             return inner
-        part = inner.part and inner.part.rescaled(q, k, row, column)
-        return Approximation(inner.low.rescaled(row, column), part)
+        correction = inner.correction and inner.correction.rescaled(q, k, row, column)
+        return Approximation(inner.low.rescaled(row, column), correction)
 
     def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
         """Return those of the method at centred inputs."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from approx import sampled
+from approx import pattern_products
 from approx.checks import Array
 
 Rows = slice | Array
@@ -218,7 +218,7 @@ class Factors(Low):
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
-        entries = sampled.product(self.left, self.right, pattern)
+        entries = pattern_products.product(self.left, self.right, pattern)
         return rescale(entries, self.row_logs - shift, counts=np.diff(pattern.indptr))
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
@@ -314,7 +314,7 @@ class Rescaled(Low):
         return ScaledFactors(left, right * column[:, None], row_log + self.rows + top)
 
 
-class Sparse(ABC):
+class Correction(ABC):
     """The sparse part S, an (n, l) CSR matrix whose scale is kept apart."""
 
     replaces: ClassVar[bool]
@@ -336,7 +336,7 @@ class Sparse(ABC):
         """Return the log of each row's scale, (n,); −inf for an empty row."""
 
     @abstractmethod
-    def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Sparse:
+    def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Correction:
         """Return diag(e^row) S diag(e^column); where S is exact, exp(q·k) of these Q, K."""
 
     @abstractmethod
@@ -344,10 +344,10 @@ class Sparse(ABC):
         """Return diag(e^−shift) S."""
 
     @abstractmethod
-    def part(self, rows: Rows, cols: Rows) -> Sparse:
+    def restricted(self, rows: Rows, cols: Rows) -> Correction:
         """Return S[rows, cols]."""
 
-    def lower(self) -> Sparse:
+    def lower(self) -> Correction:
         """Return S[i, j ≤ i]."""
         seen = scipy.sparse.tril(self.matrix, format="csr")
         return dataclasses.replace(self, matrix=seen)  # type: ignore[type-var]
@@ -361,7 +361,7 @@ class Sparse(ABC):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Support(Sparse):
+class Support(Correction):
     """Entries that replace the low-rank part by exp(q·k) itself.
 
     The matrix stores the *logits*: the estimate there is exp(q·k) to the last bit, at any shift.
@@ -393,15 +393,15 @@ class Support(Sparse):
 
     def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Support:
         """Return exp(q·k) on the support."""
-        return Support(self._with(sampled.product(Q, K, self.matrix)))
+        return Support(self._with(pattern_products.product(Q, K, self.matrix)))
 
-    def part(self, rows: Rows, cols: Rows) -> Support:
+    def restricted(self, rows: Rows, cols: Rows) -> Support:
         """Return the support within rows × cols."""
         return Support(_slice(self.matrix, rows, cols))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Addition(Sparse):
+class Addition(Correction):
     """Values that are added to the low-rank part, stored at scale e^log."""
 
     matrix: scipy.sparse.csr_array
@@ -424,7 +424,7 @@ class Addition(Sparse):
         top = float(logs.max(initial=-np.inf)) if len(logs) else 0.0
         return Addition(self._with(self.matrix.data * np.exp(logs - top)), self.log + top)
 
-    def part(self, rows: Rows, cols: Rows) -> Addition:
+    def restricted(self, rows: Rows, cols: Rows) -> Addition:
         """Return the values within rows × cols."""
         return Addition(_slice(self.matrix, rows, cols), self.log)
 
@@ -433,8 +433,8 @@ def _slice(s: Any, rows: Rows, cols: Rows) -> scipy.sparse.csr_array:
     every = isinstance(cols, slice) and cols.indices(s.shape[1]) == (0, s.shape[1], 1)
     if not every and all(isinstance(x, slice) and x.step in (None, 1) for x in (rows, cols)):
         return scipy.sparse.csr_array(s[rows, cols])  # in one pass; SciPy fails at steps
-    part: scipy.sparse.csr_array = s[rows] if every else s[rows][:, cols]
-    return part
+    entries: scipy.sparse.csr_array = s[rows] if every else s[rows][:, cols]
+    return entries
 
 
 def coordinates(s: scipy.sparse.csr_array) -> tuple[Array, Array]:

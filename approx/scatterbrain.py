@@ -89,7 +89,7 @@ class Scatterbrain(Method):
         for_support, for_features = self.streams(rng)
         support = self._support(q, k, for_support)
         low = self.low_rank.approximate(q, k, rng=for_features)
-        if low.part is not None or low.space != "kernel":
+        if low.correction is not None or low.space != "kernel":
             raise ValueError(f"low_rank must be a purely low-rank method, got {self.low_rank}")
         return Approximation(low.low, support)
 
@@ -100,7 +100,7 @@ class Scatterbrain(Method):
         return np.random.default_rng(support), np.random.default_rng(low)
 
     def _support(self, Q: ArrayLike, K: ArrayLike, rng: Rng) -> Support:
-        support = self.sparse.approximate(Q, K, rng=rng).part
+        support = self.sparse.approximate(Q, K, rng=rng).correction
         assert isinstance(support, Support)
         return support
 

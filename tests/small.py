@@ -126,8 +126,8 @@ def sizes(A):
     if isinstance(A.low, Elementwise) and A.low.polynomial.basis == "chebyshev":
         # Clenshaw's rule adds c_k T_k(x/B), which need not be small where x is
         size += np.exp(A.low.row_log().astype(np.float64) - row_log)[:, None]
-    if A.part is not None:
-        size += np.abs(A.part.scaled(row_log.astype(A.dtype)).toarray())
+    if A.correction is not None:
+        size += np.abs(A.correction.scaled(row_log.astype(A.dtype)).toarray())
     return size, row_log
 
 

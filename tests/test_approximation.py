@@ -163,7 +163,7 @@ def test_sizes_count_what_is_stored(name, problem):
 def test_a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part(name, problem):
     Q, K, _, seed = problem
     A, _ = made(name, Q, K, seed)
-    if A.part is None:
+    if A.correction is None:
         assert A.sparse is None
         assert not A.replaces
         return
@@ -663,7 +663,7 @@ def test_permuting_queries_permutes_rows(name, problem):
     B, _ = made(name, Q[order], K, seed)
     D, _ = dense(A)
     size = sizes(A)[0]
-    if A.part is not None and len(np.unique(truth(Q, K))) < truth(Q, K).size:
+    if A.correction is not None and len(np.unique(truth(Q, K))) < truth(Q, K).size:
         return  # ties
     got = B.block(ALL, shift=A.row_log()[order])
     assert_within(got, D[order], 4 * roundings(A) * size[order])
@@ -708,7 +708,7 @@ def test_scaling_queries_and_keys_back_changes_roundings_only(name, problem):
     B, _ = made(name, Q * 3, K / 3, seed)
     size, row_log = sizes(A)
     x = truth(Q, K)
-    if A.part is not None and min(np.diff(np.sort(x, axis=1)).min(initial=1), 1) < 1e-5:
+    if A.correction is not None and min(np.diff(np.sort(x, axis=1)).min(initial=1), 1) < 1e-5:
         return  # nearly a tie: another support
     bound = 4 * roundings(A) * size * np.exp(row_log)[:, None]
     assert_within(B.to_dense(), A.to_dense(), bound)

@@ -135,7 +135,7 @@ HEAD = "import numpy as np\nfrom approx._exp import exp\nfrom approx._jit import
     ("source", "found"),
     [
         ("def f(): pass\n@kernel\ndef g(x):\n    f()", [("g", "f")]),
-        ("from approx.sampled import _row_dots\n@kernel\ndef g(x):\n    _row_dots(x)", 1),
+        ("from approx.pattern_products import _row_dots\n@kernel\ndef g(x):\n    _row_dots(x)", 1),
         ("from approx.exact import STRIPE\n@kernel\ndef g(x):\n    return x + STRIPE", 1),
         ("import scipy.special\n@kernel\ndef g(x):\n    return scipy.special.gamma(x)", 1),
         ("@kernel\ndef g(x):\n    print(x)", [("g", "print")]),

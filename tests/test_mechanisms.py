@@ -236,7 +236,7 @@ def test_planted_bugs_of_randomized_attention_are_noticed(monkeypatch, killed):
 def test_rows_on_demand_at_a_pattern():
     Q, K = points(l=6)
     A = made("randomized_attention(samples=2)", Q, K)
-    s = parse("top_k(k=2)").approximate(Q, K).part.matrix
+    s = parse("top_k(k=2)").approximate(Q, K).correction.matrix
     dense = A.to_dense()
     want = dense[np.repeat(np.arange(8), 2), s.indices]
     np.testing.assert_allclose(A.low.at(s, np.zeros(8)), want, rtol=1e-14)

@@ -15,7 +15,7 @@ from approx import checks
 
 Matrix: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
-Sparse: TypeAlias = "csr_array[np.float64, tuple[int, int]]"
+CSR: TypeAlias = "csr_array[np.float64, tuple[int, int]]"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Decomposition:
 
     left: Matrix
     right: Matrix
-    sparse: Sparse
+    sparse: CSR
     gap: float
     objective: float
     iterations: int
@@ -109,11 +109,11 @@ def at_unit_scale(D: Matrix, solve: Callable[[Matrix], Decomposition]) -> Decomp
     return solve(scaled).rescaled(exponent)
 
 
-def sparse_entries(values: Matrix, places: Indices, shape: tuple[int, ...]) -> Sparse:
+def sparse_entries(values: Matrix, places: Indices, shape: tuple[int, ...]) -> CSR:
     """Return the CSR array (n, l) with `values` at `places`, ascending flat indices."""
     n, l = shape
     rows = np.searchsorted(places, np.arange(n + 1) * l)
-    sparse = cast(Sparse, csr_array((values, places % l, rows), shape=(n, l)))
+    sparse = cast(CSR, csr_array((values, places % l, rows), shape=(n, l)))
     sparse.eliminate_zeros()
     return sparse
 

@@ -13,9 +13,9 @@ from scipy.sparse import csr_array
 from approx import checks
 from approx._jit import kernel
 from approx.low_rank.decomposition import (
+    CSR,
     Decomposition,
     Matrix,
-    Sparse,
     at_unit_scale,
     dense_matrix,
     normalised,
@@ -96,7 +96,7 @@ def _careful(D: Matrix, rho: float = CAREFUL_RHO) -> _Penalty:
 class _Primal(NamedTuple):
     left: Matrix
     right: Matrix
-    sparse: Sparse
+    sparse: CSR
     objective: float
 
 

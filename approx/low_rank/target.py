@@ -52,5 +52,5 @@ def approximation(
     low = Factors(
         np.ascontiguousarray(left, dtype=dtype), np.ascontiguousarray(right, dtype=dtype), row_log
     )
-    part = None if sparse is None else Addition(sparse.astype(dtype), top)
-    return Approximation(low, part, space=space)
+    correction = None if sparse is None else Addition(sparse.astype(dtype), top)
+    return Approximation(low, correction, space=space)

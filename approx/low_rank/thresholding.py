@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from approx._jit import kernel
-from approx.low_rank.decomposition import Indices, Matrix, Sparse, sparse_entries
+from approx.low_rank.decomposition import CSR, Indices, Matrix, sparse_entries
 
 # Where the last threshold is a good guess, only entries above this share of it are looked at.
 GUESS = 0.75
@@ -88,7 +88,7 @@ def separate(
     return rest
 
 
-def large_entries(D: Matrix, L: Matrix, threshold: float, excess: int = 0) -> Sparse:
+def large_entries(D: Matrix, L: Matrix, threshold: float, excess: int = 0) -> CSR:
     """Return D − L where |D − L| ≥ threshold, without the last `excess` ties, as a CSR array."""
     S = (D - L).ravel()
     places = np.flatnonzero(np.abs(S) >= threshold)

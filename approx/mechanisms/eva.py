@@ -93,7 +93,7 @@ class Eva(Method):
         m = checks.integer("m", self.m, least=1, most=min(n, l))
         memory.reserve(32 * m * (n + l), f"{self}", "m")
         draws = generator(rng)
-        support = self.sparse.approximate(q, k, rng=draws).part
+        support = self.sparse.approximate(q, k, rng=draws).correction
         assert isinstance(support, Support)
         a, b = q.astype(np.float64), k.astype(np.float64)
         centres = segments.means(b, m)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from approx import exact, memory, sampled
+from approx import exact, memory, pattern_products
 from approx.checks import Array
 from approx.parts import ALL, Low, Rows, ScaledFactors, rescale
 from approx.polynomials import monomials
@@ -80,7 +80,7 @@ class Elementwise(Low):
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         """Return p(q·k)·exp(−shift) at the entries of a pattern."""
-        x = sampled.product(self.Q, self.K, pattern)
+        x = pattern_products.product(self.Q, self.K, pattern)
         per_entry = np.repeat(shift, np.diff(pattern.indptr))
         return self.polynomial.scaled(x[:, None], per_entry)[:, 0]
 

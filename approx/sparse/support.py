@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from approx import checks, memory, sampled
+from approx import checks, memory, pattern_products
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.method import Method, Moments, Rng, generator
@@ -55,7 +55,7 @@ class SupportMethod(Method):
         indptr, indices = (x.astype(index, copy=False) for x in (indptr, indices))
         pattern = scipy.sparse.csr_array((np.zeros(len(indices)), indices, indptr), shape=(n, l))
         pattern.sort_indices()
-        logits = sampled.product(q, k, pattern)
+        logits = pattern_products.product(q, k, pattern)
         support = scipy.sparse.csr_array((logits, pattern.indices, indptr), shape=(n, l))
         return Approximation(Factors.empty(n, l, q.dtype), Support(support))
 

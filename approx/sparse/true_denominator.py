@@ -68,7 +68,7 @@ class TrueDenominator(Method):
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
         """Return the attention weights on the support."""
         q, k = self.checked(Q, K)
-        support = self.sparse.approximate(q, k, rng=rng).part
+        support = self.sparse.approximate(q, k, rng=rng).correction
         assert isinstance(support, Support)
         s = support.matrix
         logs = s.data - np.repeat(exact.log_row_sums(q, k), np.diff(s.indptr))

@@ -14,7 +14,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from approx import checks, memory, sampled
+from approx import checks, memory, pattern_products
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.parts import Addition, Factors
@@ -161,7 +161,7 @@ def local_quadratic(
     block = scipy.sparse.csr_array((np.zeros(len(indices), Q.dtype), indices, indptr), shape=(n, l))
     if causal:
         block = scipy.sparse.tril(block, format="csr")
-    logits = sampled.product(Q, K, block)
+    logits = pattern_products.product(Q, K, block)
     top = max(float(logits.max(initial=0.0)), float(np.finfo(Q.dtype).tiny))
     values = np.square(np.maximum(logits, 0.0) / Q.dtype.type(top))
     scale = size * (Q.shape[1] if width is None else width)

@@ -359,7 +359,7 @@ def test_every_method_has_the_ranks_of_its_matrix(name, dtype):
     estimate = member(name, 12, 12, 3).approximate(Q, K, rng=0)
     dense = np.linalg.svd(estimate.to_dense().astype(float), compute_uv=False)
     s = singular_values(estimate)
-    by_factors = estimate.part is None and estimate.rank < 12
+    by_factors = estimate.correction is None and estimate.rank < 12
     assert len(s) == (estimate.rank if by_factors else 12)
     if not dense.any():
         assert not s.any()

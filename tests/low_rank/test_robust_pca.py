@@ -300,7 +300,7 @@ def test_the_method_finds_rank_and_entry_of_a_kernel():
         A = method.approximate(Q, K)
         D = np.exp(Q @ K.T)
         if space == "kernel":
-            s = A.part.matrix.toarray() * math.exp(A.part.log)
+            s = A.correction.matrix.toarray() * math.exp(A.correction.log)
             assert (A.rank, A.nnz) == (1, 1)
             assert s[3, 4] == pytest.approx(entry, rel=1e-6)
         else:

@@ -57,7 +57,7 @@ def test_exp_on_the_support_and_nothing_off_it(name, problem, data):
     A = filled(name, size).approximate(Q, K, rng=seed)
     assert A.rank == 0
     assert A.replaces
-    assert isinstance(A.part, Support)
+    assert isinstance(A.correction, Support)
     s = A.sparse
     assert s.has_canonical_format  # sorted, no entry twice
     assert s.dtype == A.dtype

@@ -6,7 +6,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approx import sampled
+from approx import pattern_products
 
 
 def problem(seed, n, l, r, dtype, index=np.int32, density=0.5):
@@ -19,7 +19,7 @@ def problem(seed, n, l, r, dtype, index=np.int32, density=0.5):
 
 
 def check(left, right, pattern, on):
-    got = sampled.product(left, right, pattern)
+    got = pattern_products.product(left, right, pattern)
     assert got.dtype == left.dtype
     rows, cols = np.nonzero(on)  # CSR order
     left, right = left.astype(float), right.astype(float)
@@ -70,16 +70,16 @@ def test_empty_rows_and_no_columns():
     on[[0, 2]] = False
     pattern = scipy.sparse.csr_array(on.astype(float))
     check(left, right, pattern, on)
-    none = sampled.product(left[:, :0], right[:, :0], pattern)
+    none = pattern_products.product(left[:, :0], right[:, :0], pattern)
     np.testing.assert_array_equal(none, np.zeros(pattern.nnz))
-    assert sampled.product(left, right, scipy.sparse.csr_array((4, 5))).shape == (0,)
+    assert pattern_products.product(left, right, scipy.sparse.csr_array((4, 5))).shape == (0,)
 
 
 @pytest.mark.kernel
 def test_entries_follow_the_order_of_the_pattern():
     pattern = scipy.sparse.csr_array(([0.0] * 3, [2, 0, 1], [0, 2, 3]), shape=(2, 3))
     left, right = np.array([[1.0], [10.0]]), np.array([[1.0], [2.0], [3.0]])
-    np.testing.assert_array_equal(sampled.product(left, right, pattern), [3.0, 1.0, 20.0])
+    np.testing.assert_array_equal(pattern_products.product(left, right, pattern), [3.0, 1.0, 20.0])
 
 
 @pytest.mark.kernel
@@ -88,7 +88,7 @@ def test_nan_and_inf_keep_their_meaning():
     pattern = scipy.sparse.csr_array(np.ones((1, 3)))
     right = np.ones((3, 9))
     right[1, 4], right[2, 8] = np.nan, np.inf
-    got = sampled.product(np.ones((1, 9)), right, pattern)
+    got = pattern_products.product(np.ones((1, 9)), right, pattern)
     np.testing.assert_array_equal(got, [9.0, np.nan, np.inf])
 
 
@@ -101,7 +101,7 @@ def test_read_only_factors(which):
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("dtypes", [(np.float64,) * 2, (np.float32,) * 2, (np.float32, np.float64)])
-@pytest.mark.parametrize("columns", [1, sampled.WIDE, sampled.WIDE + 3])
+@pytest.mark.parametrize("columns", [1, pattern_products.WIDE, pattern_products.WIDE + 3])
 def test_product_with_values(dtypes, columns):
     rng = np.random.default_rng(2)
     dense = rng.uniform(-1, 1, (6, 9)) * (rng.uniform(size=(6, 9)) < 0.7)
@@ -109,7 +109,7 @@ def test_product_with_values(dtypes, columns):
     dense, V = (x.astype(t) for x, t in zip((dense, rng.uniform(-1, 1, (9, columns))), dtypes))
     s = scipy.sparse.csr_array(dense)
     for values in (V, np.asfortranarray(V)):
-        got = sampled.matmat(s, values)
+        got = pattern_products.matmat(s, values)
         assert got.dtype == np.result_type(*dtypes)
         # nine products, in any order
         error = 10 * np.finfo(got.dtype).eps * (np.abs(dense) @ np.abs(V))
@@ -119,4 +119,6 @@ def test_product_with_values(dtypes, columns):
 @pytest.mark.kernel
 def test_product_with_values_adds_entries_that_are_stored_twice():
     s = scipy.sparse.csr_array(([1.0, 2.0], [1, 1], [0, 2]), shape=(1, 2))
-    np.testing.assert_array_equal(sampled.matmat(s, np.ones((2, 20))), np.full((1, 20), 3.0))
+    np.testing.assert_array_equal(
+        pattern_products.matmat(s, np.ones((2, 20))), np.full((1, 20), 3.0)
+    )
