@@ -319,15 +319,15 @@ def minimum_degree(
     (30, 12)
     """
     checks.positive("epsilon", epsilon)
-    found = sup_error if checks.flag("exact", exact) else error_bound
+    error = sup_error if checks.flag("exact", exact) else error_bound
     low, high = 0, 1
-    while found(method, high, bound, norm) > epsilon:
+    while error(method, high, bound, norm) > epsilon:
         low, high = high, 2 * high
         if high > 2**40:
             raise ValueError(f"no degree up to 2^40 gives {epsilon} on [−{bound:g}, {bound:g}]")
     while high - low > 1:
         middle = (low + high) // 2
-        if found(method, middle, bound, norm) > epsilon:
+        if error(method, middle, bound, norm) > epsilon:
             low = middle
         else:
             high = middle

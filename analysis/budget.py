@@ -38,8 +38,8 @@ def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
     --------
     >>> from approx import parse
     >>> from analysis.inputs import gaussian
-    >>> found = match([parse("positive"), parse("taylor")], 32, gaussian(8, 64, rng=0))
-    >>> [str(m) for m in found.fitting], [str(m) for m in found.absent]
+    >>> matched = match([parse("positive"), parse("taylor")], 32, gaussian(8, 64, rng=0))
+    >>> [str(m) for m in matched.fitting], [str(m) for m in matched.absent]
     (['positive(m=16)'], ['taylor()'])
     """
     fitting: list[Method] = []

@@ -182,10 +182,10 @@ def _read(path: Path) -> str:
         raise ValueError(f"text must be a UTF-8 file, got {path}") from None
 
 
-def _refuse(found: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
-    """Raise ValueError where `found` has something that softmax(scaling q·k) v leaves out."""
+def _refuse(properties: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
+    """Raise ValueError where `properties` has something that softmax(scaling q·k) v leaves out."""
     for name, reason in reasons.items():
-        value = found.get(name)
+        value = properties.get(name)
         if value is not None and value is not False:
             raise ValueError(f"the model has {reason} ({name}): Q, K, V cannot represent it")
 
@@ -235,13 +235,13 @@ def _forward(model: Any, token_ids: Sequence[int], *, name: str = "") -> Capture
     with torch.inference_mode():
         expected = model(input_ids=ids)[0]
         with _attention_function(model, attention):
-            found = model(input_ids=ids)[0]
+            output = model(input_ids=ids)[0]
     if not layers:
         raise ValueError(
             f"{type(model).__name__} does not call its attention through the AttentionInterface "
             "of transformers (models with ALiBi do not), so its Q, K, V cannot be taken"
         )
-    error, size = (found - expected).abs().max().item(), expected.abs().max().item()
+    error, size = (output - expected).abs().max().item(), expected.abs().max().item()
     if not error <= _AGREEMENT * size:  # also where it is NaN
         raise ValueError(
             f"the attention of {type(model).__name__} is not softmax(scaling q·k) v: "
@@ -384,8 +384,8 @@ def _write_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
         save_file(dict(arrays), path)
     except SafetensorError as error:
         raise OSError(str(error)) from error
-    found = load_file(path)  # safetensors 0.8.0 scrambles arrays that are not C-contiguous
-    if any(not np.array_equal(found[name], value) for name, value in arrays.items()):
+    written = load_file(path)  # safetensors 0.8.0 scrambles arrays that are not C-contiguous
+    if any(not np.array_equal(written[name], value) for name, value in arrays.items()):
         raise OSError(f"{path.name} reads back different from what was written")
 
 

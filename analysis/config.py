@@ -229,12 +229,12 @@ class Config:
             for i, value in enumerate(getattr(self, name) or ()):
                 _at(f"{name}[{i}]", checks.positive, name[:-1], value)
         _at("", functools.partial(checks.integer, "seed", self.seed, least=0))
-        found = [
+        inputs = [
             _at(f"inputs[{i}]", source.inputs, self.seed, Path(folder))
             for i, source in enumerate(self.inputs)
         ]
         whole = functools.partial(plan, trials=self.trials, seed=self.seed, budget=self.budgets)
-        planned: Plan = _at("", whole, methods, found, self.temperatures)
+        planned: Plan = _at("", whole, methods, inputs, self.temperatures)
         if not planned.cells:
             raise ConfigError(
                 f"budgets: no method fits {max(self.budgets or (0.0,)):g} values a row"
@@ -277,10 +277,10 @@ def loads(source: bytes | str, name: str = "config") -> Config:
     except (ValueError, RecursionError) as error:  # TOML or UTF-8, or nested too deeply
         raise ConfigError(f"{name}: {error}") from None
     try:
-        found: Config = _dataclass(Config, "", raw)
+        config: Config = _dataclass(Config, "", raw)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from None
-    return found
+    return config
 
 
 def _at(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -328,12 +328,12 @@ def _number(where: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ConfigError(f"{where} must be a number, got {checks.shown(value)}")
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
-        found = math.inf
-    if not math.isfinite(found):
-        raise ConfigError(f"{where} must be finite, got {found}")
-    return found
+        number = math.inf
+    if not math.isfinite(number):
+        raise ConfigError(f"{where} must be finite, got {number}")
+    return number
 
 
 def _boolean(where: str, value: Any) -> bool:
@@ -351,8 +351,8 @@ def _source(where: str, value: Any) -> Source:
     kind = _text(f"{where}.kind", own.pop("kind"))
     if kind not in SOURCES:
         raise ConfigError(f"{where}: " + checks.unknown("kind", kind, list(SOURCES)))
-    found: Source = _dataclass(SOURCES[kind], where, own)
-    return found
+    source: Source = _dataclass(SOURCES[kind], where, own)
+    return source
 
 
 def _many(reader: Callable[[str, Any], Any]) -> Callable[[str, Any], tuple[Any, ...]]:
@@ -361,10 +361,10 @@ def _many(reader: Callable[[str, Any], Any]) -> Callable[[str, Any], tuple[Any, 
             raise ConfigError(f"{where} must be a list, got {checks.shown(value)}")
         if not value:
             raise ConfigError(f"{where} must not be empty")
-        found = tuple(reader(f"{where}[{i}]", x) for i, x in enumerate(value))
-        if (i := repeated(found)) is not None:
+        values = tuple(reader(f"{where}[{i}]", x) for i, x in enumerate(value))
+        if (i := repeated(values)) is not None:
             raise ConfigError(f"{where}[{i}]: {checks.shown(value[i])} is given twice")
-        return found
+        return values
 
     return read
 

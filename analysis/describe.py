@@ -38,8 +38,8 @@ def describe(inputs: Inputs) -> dict[str, float]:
     Examples
     --------
     >>> from analysis.inputs import Inputs
-    >>> found = describe(Inputs("same", np.zeros((2, 1)), np.zeros((2, 1))))
-    >>> found["row_entropy"], found["logit_std"]
+    >>> facts = describe(Inputs("same", np.zeros((2, 1)), np.zeros((2, 1))))
+    >>> facts["row_entropy"], facts["logit_std"]
     (1.0, 0.0)
     """
     checks.instance("inputs", inputs, Inputs, "an Inputs")
@@ -214,9 +214,10 @@ def gaussian_logits(n: int, beta: float, *, rows: int, rng: Rng) -> dict[str, tu
     n, rows = checks.integer("n", n, least=1), checks.integer("rows", rows, least=2)
     beta = checks.number("beta", beta)
     memory.reserve(32 * n * rows, "rows of logits", "n or rows")
-    found = weight_statistics(beta * generator(rng).standard_normal((rows, n)))
+    statistics = weight_statistics(beta * generator(rng).standard_normal((rows, n)))
     return {
-        name: (float(x.mean()), float(x.std(ddof=1) / math.sqrt(rows))) for name, x in found.items()
+        name: (float(x.mean()), float(x.std(ddof=1) / math.sqrt(rows)))
+        for name, x in statistics.items()
     }
 
 

@@ -174,8 +174,8 @@ def diagnose(
     if not heads:
         raise ValueError("inputs must not be empty")
     tasks = [_Task(x, at, chosen, float(budget), trials, seed) for x in heads]
-    found = parallel(_head, tasks, jobs=jobs, progress=progress, label="heads")
-    return pd.DataFrame([row for rows in found for row in rows])
+    per_head = parallel(_head, tasks, jobs=jobs, progress=progress, label="heads")
+    return pd.DataFrame([row for rows in per_head for row in rows])
 
 
 def _head(task: _Task) -> list[dict[str, Any]]:
@@ -243,8 +243,8 @@ def _row(x: Inputs, method: Method, task: _Task) -> dict[str, Any]:
     for child in np.random.default_rng(seed).spawn(task.trials if method.uses_rng else 1):
         estimate = method.approximate(x.Q, x.K, rng=child)
         errors.append(compare(estimate, x.Q, x.K, x.V, causal=x.causal))
-    found = pd.DataFrame(errors)
-    middle, tv = found.median(), found.attention_tv
+    table = pd.DataFrame(errors)
+    middle, tv = table.median(), table.attention_tv
     in_kernel = estimate.space == "kernel" and not x.causal  # the closed form is of all entries
     expected = expected_error(method, x.Q, x.K) if in_kernel else None
     known = math.nan if expected is None else expected
@@ -283,8 +283,8 @@ def _pays_from(estimate: Approximation, d: int) -> float:
     def cost(n: int) -> int:
         return operations.scatterbrain(n, d, estimate.rank, entries).total
 
-    found = operations.break_even(cost, lambda n: operations.exact_attention(n, d).total)
-    return math.inf if found is None else float(found)
+    length = operations.break_even(cost, lambda n: operations.exact_attention(n, d).total)
+    return math.inf if length is None else float(length)
 
 
 def _collapsing_eps(x: Inputs, entropy: float) -> float | None:

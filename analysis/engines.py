@@ -150,8 +150,8 @@ def threads(
     jobs = max(1, min(jobs, len(cells)))
     with ThreadPoolExecutor(jobs) as executor:
         try:
-            for found in executor.map(share, [cells[i::jobs] for i in range(jobs)]):
-                yield from found
+            for results in executor.map(share, [cells[i::jobs] for i in range(jobs)]):
+                yield from results
         finally:
             stop.set()
 
@@ -227,17 +227,17 @@ def _dask(
             }
             lost = 0
             for future in as_completed(list(futures)):
-                i, found = futures.pop(future), None
+                i, outcome = futures.pop(future), None
                 try:
-                    found = future.result()
+                    outcome = future.result()
                 except CancelledError:
                     lost += 1
                     continue
                 except Exception as error:  # raised, or killed every worker it ran on
                     if not guard:
                         raise
-                    found = Failure.of(error)
-                yield i, found
+                    outcome = Failure.of(error)
+                yield i, outcome
                 future.release()
             if lost:
                 raise LostError(f"every worker that held the input of {lost} cells was lost")
@@ -260,8 +260,8 @@ def _again(
     while left:
         before = len(left)
         try:
-            for i, found in attempt(list(left)):
-                yield left.pop(i), found
+            for i, outcome in attempt(list(left)):
+                yield left.pop(i), outcome
             return
         except broken:
             breaks = breaks + 1 if len(left) == before else 1
@@ -269,8 +269,8 @@ def _again(
             breaks = 0
             for i in list(left)[:ALONE]:
                 try:
-                    for _, found in attempt([i]):
-                        yield left.pop(i), found
+                    for _, outcome in attempt([i]):
+                        yield left.pop(i), outcome
                 except broken as error:
                     if not guard:
                         raise

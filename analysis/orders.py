@@ -127,9 +127,9 @@ def order_errors(
             sizes = np.multiply.outer(scales, size).ravel()
             shift = np.maximum(tops[:, rows].ravel(), polynomial.log_bound(sizes))
             shifts[:, rows] = shift.reshape(len(scales), -1)
-            found = polynomial.scaled_terms(sizes[:, None], shift)
+            scaled = polynomial.scaled_terms(sizes[:, None], shift)
             terms, inverse, damping = (
-                part.reshape(len(scales), len(top), *part.shape[1:]) for part in found
+                part.reshape(len(scales), len(top), *part.shape[1:]) for part in scaled
             )
             if odd:
                 terms = np.pad(terms, ((0, 0), (0, 0), (0, 1)))

@@ -103,8 +103,8 @@ def precision(method: Method, inputs: Inputs, form: str, *, rng: Rng = None) -> 
     --------
     >>> from analysis.inputs import gaussian
     >>> from approx import parse
-    >>> found = precision(parse("taylor(degree=2)"), gaussian(64, 4, rng=0), "float32")
-    >>> found.approximation > 1e-2, found.rounding < 1e-6
+    >>> errors = precision(parse("taylor(degree=2)"), gaussian(64, 4, rng=0), "float32")
+    >>> errors.approximation > 1e-2, errors.rounding < 1e-6
     (True, True)
     """
     checks.instance("method", method, Method, "a method")

@@ -353,8 +353,8 @@ def estimates(
 
     Examples
     --------
-    >>> found = estimates(np.diag(np.arange(100.0)), rng=0)
-    >>> round(found["stable_rank"], 6)  # Σ i²/99², i < 100
+    >>> measured = estimates(np.diag(np.arange(100.0)), rng=0)
+    >>> round(measured["stable_rank"], 6)  # Σ i²/99², i < 100
     33.50...
     """
     probes = checks.integer("probes", probes, least=2)
@@ -379,11 +379,11 @@ def estimates(
     rest = _lanczos_sums(stripes, top.right, Z, steps, float(top.values[0]))
     head = _sums(s[:, None], np.ones((len(s), 1)))
     energy += float(head[1, 0])
-    found = _from_sums(head[:, 0] + rest.mean(axis=1), energy)
+    values = _from_sums(head[:, 0] + rest.mean(axis=1), energy)
     left_out = (rest.sum(axis=1, keepdims=True) - rest) / (probes - 1)
     each = _from_sums(head + left_out, energy)
     out = {}
-    for name, value, others in zip(ESTIMATED, found, each):
+    for name, value, others in zip(ESTIMATED, values, each):
         out[name] = float(value)
         out[f"{name}_stderr"] = float(np.sqrt(probes - 1) * np.std(others))
     return out

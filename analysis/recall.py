@@ -51,8 +51,8 @@ def recall(
     >>> from approx import parse
     >>> from analysis.inputs import gaussian
     >>> x = gaussian(32, 8, rng=0)
-    >>> found = recall(parse("top_k(k=4)").approximate(x.Q, x.K), x, ks=[8])
-    >>> found["entries"], found["recall_8"]
+    >>> measured = recall(parse("top_k(k=4)").approximate(x.Q, x.K), x, ks=[8])
+    >>> measured["entries"], measured["recall_8"]
     (4.0, 0.5)
     """
     checks.instance("approximation", approximation, Approximation, "an Approximation")
@@ -69,11 +69,11 @@ def recall(
         on = np.zeros(x.shape, bool)
         on[support.restricted(rows, slice(None)).matrix.nonzero()] = True
         order = np.argsort(-x, axis=1, kind="stable")
-        found = np.cumsum(np.take_along_axis(on, order, axis=1), axis=1)
+        held = np.cumsum(np.take_along_axis(on, order, axis=1), axis=1)
         seen = np.isfinite(x).sum(axis=1)
         for k in sizes:
             size = np.minimum(k, seen)
-            hits[k] += float((found[np.arange(len(x)), size - 1] / size).sum())
+            hits[k] += float((held[np.arange(len(x)), size - 1] / size).sum())
         weights = np.exp(x - x.max(axis=1, keepdims=True))
         mass += float((np.where(on, weights, 0.0).sum(axis=1) / weights.sum(axis=1)).sum())
     n = inputs.n

@@ -143,8 +143,8 @@ def oracles(
     Examples
     --------
     >>> from analysis.inputs import gaussian
-    >>> found = oracles(gaussian(16, 4, rng=0), [1.0], [4.0])
-    >>> found[found.metric == "rank"].value.tolist()[:2]
+    >>> table = oracles(gaussian(16, 4, rng=0), [1.0], [4.0])
+    >>> table[table.metric == "rank"].value.tolist()[:2]
     [0.0, 2.0]
     """
     checks.one_of("space", space, ("kernel", "attention"))
@@ -156,11 +156,11 @@ def oracles(
     parts = []
     for budget in sizes:
         for label, spec in ORACLES.items():
-            found = sweep(
+            table = sweep(
                 [parse(spec.format(space=space))], inputs, temperatures, trials=1, seed=0,
                 budget=budget, jobs=jobs, progress=progress, label=f"{label}, budget {budget:g}",
             )  # fmt: skip
-            parts.append(found[found.metric.isin(kept)].assign(method=label))
+            parts.append(table[table.metric.isin(kept)].assign(method=label))
     return pd.concat([part for part in parts if len(part)], ignore_index=True)
 
 
@@ -195,7 +195,7 @@ def crossings(table: pd.DataFrame, inputs: Sequence[Inputs], metric: str) -> pd.
 
     parts = []
     for budget, part in table.groupby("budget", sort=False):
-        found = regimes(part, metric, sparse="sparse", low_rank="low-rank", both="both")
-        there = [entropy(name, t) for name, t in zip(found.input, found.crossing)]
-        parts.append(found.assign(budget=budget, entropy=there))
+        at_budget = regimes(part, metric, sparse="sparse", low_rank="low-rank", both="both")
+        there = [entropy(name, t) for name, t in zip(at_budget.input, at_budget.crossing)]
+        parts.append(at_budget.assign(budget=budget, entropy=there))
     return pd.concat(parts, ignore_index=True)

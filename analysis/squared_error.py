@@ -77,8 +77,8 @@ def squared_error(method: Method, Q: ArrayLike, K: ArrayLike) -> SquaredError | 
     --------
     At |q + k|² = 1 and m = 1, ρ is lognormal: E(ρ − 1)⁴ = e⁶ − 4e³ + 6e − 3.
 
-    >>> found = squared_error(Positive(m=1), [[0.5]], [[0.5]])
-    >>> fourth = (math.exp(found.log_relative_variance[0, 0]) + 1) * math.expm1(1) ** 2
+    >>> error = squared_error(Positive(m=1), [[0.5]], [[0.5]])
+    >>> fourth = (math.exp(error.log_relative_variance[0, 0]) + 1) * math.expm1(1) ** 2
     >>> print(round(fourth / (math.exp(6) - 4 * math.exp(3) + 6 * math.e - 3), 9))
     1.0
     """
@@ -106,8 +106,8 @@ def frobenius_error(method: Method, Q: ArrayLike, K: ArrayLike) -> FrobeniusErro
 
     Examples
     --------
-    >>> found = frobenius_error(Positive(m=100), [[0.5]], [[0.5]])
-    >>> print(round(math.exp(found.log_mean / 2), 6))
+    >>> error = frobenius_error(Positive(m=100), [[0.5]], [[0.5]])
+    >>> print(round(math.exp(error.log_mean / 2), 6))
     0.131083
     """
     known = squared_error(method, Q, K)
@@ -146,8 +146,8 @@ def _relative_variance(rho: Summand, log_variance: Array, count: int) -> Array:
         per_term = np.where(rest > CANCELLED, per_term, _small_kurtosis(rho))
         kurtosis = np.logaddexp(per_term, math.log(3 * (count - 1)) if count > 1 else -np.inf)
         log = np.maximum(kurtosis - math.log(count), 0.0)  # ≥ 1; below it by rounding only
-        found = log + np.log(-np.expm1(-log))
-    return np.where(log_variance > -np.inf, found, -np.inf)
+        excess = log + np.log(-np.expm1(-log))
+    return np.where(log_variance > -np.inf, excess, -np.inf)
 
 
 def _small_kurtosis(rho: Summand) -> float:

@@ -103,16 +103,16 @@ class Store:
         """
         path = self.folder / "manifest.json"
         try:
-            found = json.loads(path.read_text("utf-8"))
+            manifest = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
             return {}
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{path} is damaged: {error}") from None
-        known = isinstance(found, dict) and found.get("format") == FORMAT
-        keys = found.get("cells") if known else None
+        known = isinstance(manifest, dict) and manifest.get("format") == FORMAT
+        keys = manifest.get("cells") if known else None
         if not isinstance(keys, list) or not all(_is_key(key) for key in keys):
             raise StoreError(f"{path} is not the manifest of a store of format {FORMAT}")
-        return dict(found)
+        return dict(manifest)
 
     def open(self, keys: Sequence[str], **about: Any) -> None:
         """Start or resume: sweep what dead processes left, and note what the sweep is.
@@ -127,9 +127,9 @@ class Store:
         """
         self.cells.mkdir(parents=True, exist_ok=True)
         self.sweep_leftovers()
-        found = self.manifest
-        before = found.get("cells", [])
-        if found and set(keys) <= set(before):
+        last = self.manifest
+        before = last.get("cells", [])
+        if last and set(keys) <= set(before):
             return
         if others := len(set(before) - set(keys)):
             raise StoreError(
@@ -143,12 +143,12 @@ class Store:
     def sweep_leftovers(self) -> None:
         """Remove what processes of this machine were writing when they died."""
         for path in [*self.folder.glob(".tmp-*"), *self.cells.glob(".tmp-*")]:
-            found = re.fullmatch(r"\.tmp-(.+)-(\d+)-([0-9a-f]+)-.*", path.name)
-            if found is None or found[1] != _host():
+            parts = re.fullmatch(r"\.tmp-(.+)-(\d+)-([0-9a-f]+)-.*", path.name)
+            if parts is None or parts[1] != _host():
                 continue
-            pid = int(found[2])
+            pid = int(parts[2])
             mine = pid == os.getpid()
-            if (mine and found[3] != TOKEN) or (not mine and not psutil.pid_exists(pid)):
+            if (mine and parts[3] != TOKEN) or (not mine and not psutil.pid_exists(pid)):
                 path.unlink(missing_ok=True)
 
     def put(self, path: Path, content: bytes) -> None:
@@ -175,9 +175,9 @@ class Store:
         """Return the rows of a cell; None where it is not done, or its file was altered."""
         for read, suffix in ((self._from_parquet, "parquet"), (self._from_csv, "csv")):
             path = self.cells / f"{key}.{suffix}"
-            if path.exists() and (found := read(path, key)) is not None:
+            if path.exists() and (rows := read(path, key)) is not None:
                 self._whole.add(key)
-                return found
+                return rows
         return None
 
     def altered(self, key: str) -> bool:
@@ -191,12 +191,12 @@ class Store:
 
     def write(self, key: str, rows: Iterable[Row]) -> None:
         """Write the rows of a cell, and forget that it ever failed."""
-        found = [table.typed(row) for row in rows]
+        typed = [table.typed(row) for row in rows]
         if parquet() is None:
-            line = f"# sha256 {checksum(key, found)}\n{','.join(KINDS)}\n"
-            self.put(self.cells / f"{key}.csv", (line + table.text(found)).encode())
+            line = f"# sha256 {checksum(key, typed)}\n{','.join(KINDS)}\n"
+            self.put(self.cells / f"{key}.csv", (line + table.text(typed)).encode())
         else:
-            self.put(self.cells / f"{key}.parquet", _to_parquet(found, checksum(key, found)))
+            self.put(self.cells / f"{key}.parquet", _to_parquet(typed, checksum(key, typed)))
         self._whole.add(key)
         self._error(key).unlink(missing_ok=True)
 
@@ -220,12 +220,12 @@ class Store:
         import pyarrow
 
         try:
-            found = reader.ParquetFile(path, memory_map=False).read()
-            columns = [found.column(name).to_pylist() for name in KINDS]
+            arrow = reader.ParquetFile(path, memory_map=False).read()
+            columns = [arrow.column(name).to_pylist() for name in KINDS]
             rows = [table.typed(row) for row in zip(*columns, strict=True)]
         except (pyarrow.ArrowException, OSError, KeyError, ValueError, TypeError):
             return None
-        meant = (found.schema.metadata or {}).get(b"sha256", b"").decode("ascii", "replace")
+        meant = (arrow.schema.metadata or {}).get(b"sha256", b"").decode("ascii", "replace")
         return rows if meant == checksum(key, rows) else None
 
     # Failures
@@ -250,8 +250,8 @@ class Store:
 
     def table(self, keys: Iterable[str]) -> pd.DataFrame:
         """Return the rows of the cells that are done, in the order of their keys."""
-        found = (self.rows(key) or [] for key in keys)
-        return table.frame(row for rows in found for row in rows)
+        per_cell = (self.rows(key) or [] for key in keys)
+        return table.frame(row for rows in per_cell for row in rows)
 
 
 def read(folder: str | Path) -> pd.DataFrame:

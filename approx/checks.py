@@ -262,14 +262,14 @@ def number(name: str, value: Any, rule: str = "finite") -> float:
     if isinstance(value, complex | np.complexfloating) or np.ndim(value):
         raise TypeError(f"{name} must be a number, got {shown(value)}")
     try:
-        found = math.nan if isinstance(value, str | bytes) else float(value)
+        real = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, got {shown(value)}") from None
     except OverflowError:  # an integer beyond float64
-        found = math.inf
-    if not math.isfinite(found) or isinstance(value, bool | np.bool_):
+        real = math.inf
+    if not math.isfinite(real) or isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be {rule}, got {shown(value)}")
-    return found
+    return real
 
 
 def positive(name: str, value: Any, *, most: float = math.inf) -> float:
@@ -281,12 +281,12 @@ def positive(name: str, value: Any, *, most: float = math.inf) -> float:
     Traceback (most recent call last):
     ValueError: temperature must be finite and > 0, got -1
     """
-    found = number(name, value, "finite and > 0")
-    if found <= 0:
+    real = number(name, value, "finite and > 0")
+    if real <= 0:
         raise ValueError(f"{name} must be finite and > 0, got {shown(value)}")
-    if found > most:
+    if real > most:
         raise ValueError(f"{name} must be <= {most:.3g}, got {shown(value)}")
-    return found
+    return real
 
 
 def flag(name: str, value: Any) -> bool:

@@ -32,11 +32,11 @@ def one_thread() -> Iterator[None]:
         return
     with contextlib.ExitStack() as mine:
         mine.enter_context(one_numba_thread())  # first: it may load a library
-        found = _libraries()
-        mine.enter_context(found.select(user_api="openmp").limit(limits=1))
+        libraries = _libraries()
+        mine.enter_context(libraries.select(user_api="openmp").limit(limits=1))
         with _lock:
             _control()
-            limits = found.select(user_api="blas").limit(limits=1)
+            limits = libraries.select(user_api="blas").limit(limits=1)
             if _running == 0:
                 _outer = limits
             _running += 1

@@ -57,8 +57,8 @@ def kernel_regression() -> Iterator[Check]:
     for w in (1.0, 0.25, 4.0):
         kernel = np.exp(-0.5 * (math.sqrt(w) * u) ** 2) / math.sqrt(2 * math.pi)
         want, _ = attention.simple_normalisation(kernel)
-        found = attention.nadaraya_watson(q, k, w=w)
-        yield at_most(f"difference, w = {w:g}", TIGHT, difference(found, want))
+        weights = attention.nadaraya_watson(q, k, w=w)
+        yield at_most(f"difference, w = {w:g}", TIGHT, difference(weights, want))
 
 
 @claim(
@@ -89,13 +89,13 @@ def additive_score() -> Iterator[Check]:
     rng = _rng()
     Q, K = rng.standard_normal((24, 3)), rng.standard_normal((20, 5))
     W_q, W_k, w = rng.standard_normal((8, 3)), rng.standard_normal((8, 5)), rng.standard_normal(8)
-    found = attention.additive_scores(Q, K, W_q, W_k, w)
+    scores = attention.additive_scores(Q, K, W_q, W_k, w)
     loop = [[float(w @ np.tanh(W_q @ q + W_k @ k)) for k in K] for q in Q]
-    yield equal("shape", (24, 20), tuple(found.shape))
-    yield at_most("difference from the loop", TIGHT, difference(found, loop))
+    yield equal("shape", (24, 20), tuple(scores.shape))
+    yield at_most("difference from the loop", TIGHT, difference(scores, loop))
     bilinear = exact.logits(Q, K[:, :3])
     yield equal("rank of q·k", 3, round(summary(bilinear)["numerical_rank"]))
-    yield above("rank of the additive score", 3, summary(found)["numerical_rank"])
+    yield above("rank of the additive score", 3, summary(scores)["numerical_rank"])
 
 
 @claim(
@@ -108,12 +108,12 @@ def dot_product() -> Iterator[Check]:
     """Check the formula, shapes, one query alone, tokens permuted, two heads side by side."""
     X, W_q, W_k, W_v = _weights()
     q, k, v = X[:7] @ W_q, X @ W_k, X @ W_v
-    found = attention.dot_product_attention(q, k, v)
-    yield equal("shape, m = 7, n = 10, v = 3", (7, 3), tuple(found.shape))
+    output = attention.dot_product_attention(q, k, v)
+    yield equal("shape, m = 7, n = 10, v = 3", (7, 3), tuple(output.shape))
     formula = attention.softmax(q @ k.T / math.sqrt(4)) @ v
-    yield at_most("difference from softmax(QKᵀ/√d)V", TIGHT, difference(found, formula))
+    yield at_most("difference from softmax(QKᵀ/√d)V", TIGHT, difference(output, formula))
     alone = attention.dot_product_attention(q[:1], k, v)
-    yield at_most("of one query alone", TIGHT, difference(found[:1], alone))
+    yield at_most("of one query alone", TIGHT, difference(output[:1], alone))
     order = _rng().permutation(10)
     whole = attention.self_attention(X, W_q, W_k, W_v)
     permuted = attention.self_attention(X[order], W_q, W_k, W_v)
@@ -176,10 +176,10 @@ def saturation() -> Iterator[Check]:
     yield sampled("share beyond 3√d, d = 64", tails, beyond[64], error)
     yield without(sampled("share beyond 3√d, d = 1", normal, beyond[1], error))
     g = np.random.default_rng(0).standard_normal((256, 64))
-    found = [describe.weight_statistics(g / t) for t in TEMPERATURES[::-1]]
-    largest = [float(x["largest_weight"].mean()) for x in found]
+    statistics = [describe.weight_statistics(g / t) for t in TEMPERATURES[::-1]]
+    largest = [float(x["largest_weight"].mean()) for x in statistics]
     yield equal("steps down in τ at which the largest weight grows", 5, _rises(largest))
-    peak = max(float(np.median(x["jacobian_norm"])) for x in found)
+    peak = max(float(np.median(x["jacobian_norm"])) for x in statistics)
     raw = describe.weight_statistics(g * math.sqrt(4096))["jacobian_norm"]
     shrunk = peak / float(np.median(raw))
     yield above("median Jacobian at its best τ over unscaled, d = 4096", 100.0, shrunk)
@@ -261,10 +261,10 @@ def three_sigma() -> Iterator[Check]:
     x = _logits(1)
     product = 1 - 2 / math.pi * float(iti0k0(3.0)[1])
     normal = math.erfc(3 / math.sqrt(2))
-    found = float(np.mean(np.abs(x) > 3))
+    share = float(np.mean(np.abs(x) > 3))
     error = math.sqrt(product * (1 - product) / PAIRS)
-    yield sampled("share beyond 3σ, d = 1", product, found, error)
-    yield printed(sampled("share beyond 3σ, as printed", normal, found, error))
+    yield sampled("share beyond 3σ, d = 1", product, share, error)
+    yield printed(sampled("share beyond 3σ, as printed", normal, share, error))
     yield sampled("kurtosis, d = 1", 9.0, float(np.mean(x**4)), _fourth_error(1))
 
 
@@ -276,11 +276,11 @@ def three_sigma() -> Iterator[Check]:
 def width_of_the_head() -> Iterator[Check]:
     """D = 6, b = 4: self-attention against both scales, and its shape."""
     X, W_q, W_k, W_v = _weights()
-    found = attention.self_attention(X, W_q, W_k, W_v)
+    attended = attention.self_attention(X, W_q, W_k, W_v)
     logits = (X @ W_q) @ (X @ W_k).T
     right, literal = (attention.softmax(logits / math.sqrt(x)) @ X @ W_v for x in (4, 6))
-    yield at_most("difference, √b", TIGHT, difference(found, right))
-    yield printed(at_most("difference, √d", TIGHT, difference(found, literal)))
+    yield at_most("difference, √b", TIGHT, difference(attended, right))
+    yield printed(at_most("difference, √d", TIGHT, difference(attended, literal)))
     output = tuple(attention.self_attention(X, W_q, W_k, W_q).shape)
     yield equal("shape for W_v ∈ ℝ^{d×b}, m = 10", (10, 4), output)
     yield printed(equal("shape as printed, m × d", (10, 6), output))
@@ -325,7 +325,7 @@ def any_score() -> Iterator[Check]:
 def shapes() -> Iterator[Check]:
     """M = 7, n = 10, v = 3."""
     X, W_q, W_k, W_v = _weights()
-    found = attention.dot_product_attention(X[:7] @ W_q, X @ W_k, X @ W_v)
-    yield equal("shape of the output", (7, 3), tuple(found.shape))
-    yield printed(equal("shape with n queries", (10, 3), tuple(found.shape)))
-    yield printed(equal("numbers, of a dot product with V", 1, int(found.size)))
+    output = attention.dot_product_attention(X[:7] @ W_q, X @ W_k, X @ W_v)
+    yield equal("shape of the output", (7, 3), tuple(output.shape))
+    yield printed(equal("shape with n queries", (10, 3), tuple(output.shape)))
+    yield printed(equal("numbers, of a dot product with V", 1, int(output.size)))

@@ -69,13 +69,13 @@ def rank_at_logits() -> Iterator[Check]:
 )
 def rank_of_heads() -> Iterator[Check]:
     """Three heads with positions at the input."""
-    found = positions.head_ranks(_generic(heads=3).at_input())
-    each = found["heads"]
+    ranks = positions.head_ranks(_generic(heads=3).at_input())
+    each = ranks["heads"]
     assert isinstance(each, list)
     yield equal("largest rank of a head", D_H, max(each))
     yield equal("smallest", D_H, min(each))
-    assert isinstance(found["sum"], int)
-    yield equal("rank of the sum of 3", 3 * D_H, found["sum"])
+    assert isinstance(ranks["sum"], int)
+    yield equal("rank of the sum of 3", 3 * D_H, ranks["sum"])
 
 
 @claim(
@@ -85,10 +85,10 @@ def rank_of_heads() -> Iterator[Check]:
 )
 def rank_after_exp() -> Iterator[Check]:
     """Both ranks of one head, n = 32, positions at the input."""
-    found = positions.ranks(_generic().at_input())
-    yield equal("rank of the logits", D_H, found["logits"])
-    yield equal("rank after exp", N, found["exp"])
-    yield equal("rank of the rows of softmax", N, found["softmax"])
+    ranks = positions.ranks(_generic().at_input())
+    yield equal("rank of the logits", D_H, ranks["logits"])
+    yield equal("rank after exp", N, ranks["exp"])
+    yield equal("rank of the rows of softmax", N, ranks["softmax"])
 
 
 # Errata
@@ -159,9 +159,9 @@ def direction_of_the_bound() -> Iterator[Check]:
 )
 def which_matrix() -> Iterator[Check]:
     """Ranks before and after softmax, positions at the input."""
-    found = positions.ranks(_generic().at_input())
-    yield at_most("rank of the logits", D_H, found["logits"])
-    yield printed(at_most("rank of the attention matrix", D_H, found["softmax"]))
+    ranks = positions.ranks(_generic().at_input())
+    yield at_most("rank of the logits", D_H, ranks["logits"])
+    yield printed(at_most("rank of the attention matrix", D_H, ranks["softmax"]))
 
 
 @claim(

@@ -173,8 +173,8 @@ def verdict(checks: list[Check]) -> str:
     """
     if not checks or not all(check.agrees for check in checks):
         return FAILS
-    found = {check.verdict for check in checks}
-    return next(kind for kind in (CORRECTED, CONDITION, HOLDS) if kind in found)
+    verdicts = {check.verdict for check in checks}
+    return next(kind for kind in (CORRECTED, CONDITION, HOLDS) if kind in verdicts)
 
 
 @dataclasses.dataclass(frozen=True)

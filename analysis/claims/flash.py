@@ -154,8 +154,8 @@ def global_part() -> Iterator[Check]:
     zero = parts._replace(local_queries=0 * parts.local_queries)
     linear = attention.linear_attention(parts.global_queries, parts.global_keys, V, normalise=False)
     for size in (1, 4, 24):
-        found = flash.mixed_chunk_output(zero, V, size)
-        yield at_most(f"difference, c = {size}", TIGHT, difference(found, linear / 24))
+        output = flash.mixed_chunk_output(zero, V, size)
+        yield at_most(f"difference, c = {size}", TIGHT, difference(output, linear / 24))
 
 
 @claim(
@@ -172,8 +172,8 @@ def running_sum() -> Iterator[Check]:
     yield equal("largest gain of the others", 1.0, max(gains[1:]))
     parts, V = _parts(24, 3), np.random.default_rng(2).standard_normal((24, 2))
     operator = flash.mixed_chunk(parts, 6, causal=True) @ V
-    found = flash.mixed_chunk_output(parts, V, 6, causal=True)
-    yield at_most("difference, operator and running sum", TIGHT, difference(operator, found))
+    running = flash.mixed_chunk_output(parts, V, 6, causal=True)
+    yield at_most("difference, operator and running sum", TIGHT, difference(operator, running))
     literal = max(_gains(causal=True, normaliser="printed"))
     yield without(equal("gain, another normaliser: the printed one", 1.0, literal))
 
@@ -256,9 +256,9 @@ def sparsity_index() -> Iterator[Check]:
     limit, bias = math.exp(-0.5), 0.375 * math.expm1(4.0) - 0.5 * math.expm1(2.0)
     for n in LENGTHS:
         x = np.random.default_rng(n).standard_normal((ENTRIES // n, n))
-        found = float(describe.sparsity(np.exp(x), 1, 2).mean())
+        index = float(describe.sparsity(np.exp(x), 1, 2).mean())
         margin = 5 * math.sqrt(SPREAD / ENTRIES) + bias / n
-        yield near(f"n = {n}", limit, found, limit * margin)
+        yield near(f"n = {n}", limit, index, limit * margin)
     yield near("of 9 equal entries", 1.0, float(describe.sparsity(np.ones(9))), TIGHT)
     yield near("of one in 9", 9 ** (-1 / 2), float(describe.sparsity(np.eye(9)[0])), TIGHT)
 
@@ -269,10 +269,10 @@ def _entropy(n: int, beta: float) -> tuple[float, float, float]:
     log n − β²/2 + ((β² − ½)e^{β²} + ½)/n: the last term by the delta method, of second order.
     """
     rows = max(16, ENTRIES // n)
-    found = describe.gaussian_logits(n, beta, rows=rows, rng=np.random.default_rng(n))
+    statistics = describe.gaussian_logits(n, beta, rows=rows, rng=np.random.default_rng(n))
     square = beta**2
     second = ((square - 0.5) * math.exp(square) + 0.5) / n
-    mean, error = found["entropy"]
+    mean, error = statistics["entropy"]
     return describe.gaussian_entropy(n, beta) + second, mean, error
 
 
@@ -456,12 +456,12 @@ def linformer() -> Iterator[Check]:
 )
 def no_invariance() -> Iterator[Check]:
     """Slopes of H in log n over five lengths; constant H between n = 512 and 2048."""
-    found = [_entropy(n, _beta("∝ log n", n)) for n in LENGTHS]
+    entropies = [_entropy(n, _beta("∝ log n", n)) for n in LENGTHS]
     logs = [math.log(n) for n in LENGTHS]
     for i in range(len(LENGTHS) - 1):
         step = logs[i + 1] - logs[i]
-        want, mean = ((found[i + 1][j] - found[i][j]) / step for j in (0, 1))
-        error = math.hypot(found[i][2], found[i + 1][2]) / step
+        want, mean = ((entropies[i + 1][j] - entropies[i][j]) / step for j in (0, 1))
+        error = math.hypot(entropies[i][2], entropies[i + 1][2]) / step
         between = f"n = {LENGTHS[i]} to {LENGTHS[i + 1]}"
         yield sampled(f"slope of H, {between}", want, mean, error)
         if i == 0:

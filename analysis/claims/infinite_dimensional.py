@@ -136,8 +136,8 @@ def convergence() -> Iterator[Check]:
     sizes = [4, 16, 64, 256]
     squares = []
     for m in sizes:
-        found = moments.monte_carlo(Positive(m=m), q, k, draws=draws, rng=m)
-        mean, spread = float(found.mean[0, 0]), float(found.variance[0, 0])
+        sample = moments.monte_carlo(Positive(m=m), q, k, draws=draws, rng=m)
+        mean, spread = float(sample.mean[0, 0]), float(sample.variance[0, 0])
         squares.append((mean - 1) ** 2 + spread * (draws - 1) / draws)
         error = _relative_deviation(Positive(m=m), q, k) / math.sqrt(draws) * variance / m
         yield sampled(f"squared error, m = {m}", variance / m, squares[-1], error)
@@ -332,11 +332,11 @@ def features_needed() -> Iterator[Check]:
     """Features for 10 % against the closed form, at three lengths of q + k."""
     for length in (1.0, 2.0, 3.0):
         q, k = _pair(length=length)
-        found = moments.features_needed(Positive(), 0.1, q, k)
-        assert found is not None
+        needed = moments.features_needed(Positive(), 0.1, q, k)
+        assert needed is not None
         yield near(
             f"features for 10 %, |q+k|² = {length**2:.0f}",
-            math.ceil(math.expm1(length**2) / 0.01 - 1e-6), float(found), 0.0,
+            math.ceil(math.expm1(length**2) / 0.01 - 1e-6), float(needed), 0.0,
         )  # fmt: skip
 
 

@@ -30,8 +30,8 @@ VERDICTS = (HOLDS, CONDITION, CORRECTED, FAILS)
 
 def _entries() -> dict[str, Entry]:
     """Return every claim of every document, in the order in which they stand there."""
-    found = [x for module in MODULES.values() for x in vars(module).values()]
-    return {entry.id: entry for entry in found if isinstance(entry, Entry)}
+    members = [x for module in MODULES.values() for x in vars(module).values()]
+    return {entry.id: entry for entry in members if isinstance(entry, Entry)}
 
 
 def ids() -> list[str]:
@@ -69,8 +69,8 @@ def check(*chosen: str, jobs: int = 1, progress: bool = False) -> list[Claim]:
 
     Examples
     --------
-    >>> found = check("FL-Ea")[0]
-    >>> found.verdict, found.observed["gain with the printed normaliser"]
+    >>> one = check("FL-Ea")[0]
+    >>> one.verdict, one.observed["gain with the printed normaliser"]
     ('corrected', 64.0)
     """
     jobs = checks.integer("jobs", jobs, least=1)
@@ -88,11 +88,11 @@ def _judged(name: str) -> Claim:
 def _named(given: str) -> list[str]:
     known = {name.casefold(): name for name in ids()}
     wanted = given.casefold()
-    found = [name for low, name in known.items() if low.startswith(wanted)]
+    matching = [name for low, name in known.items() if low.startswith(wanted)]
     if wanted in known:
         return [known[wanted]]
-    if found:
-        return found
+    if matching:
+        return matching
     close = difflib.get_close_matches(given, [*DOCUMENTS, *ids()], 1)
     hint = f", did you mean {close[0]}?" if close else "."
     raise ValueError(f"unknown claim {given!r}{hint} Known: {', '.join(DOCUMENTS)}, or ids as FL-7")

@@ -153,8 +153,8 @@ def low_rank_part() -> Iterator[Check]:
     known = Positive(m=16).moments(q, k)
     assert known is not None
     variance = np.expm1(np.square(q + k).sum(axis=1)) / 16
-    found = difference(np.exp(known.log_relative_variance[0]), variance)
-    yield at_most("difference of its variance and (e^{|q+k|²} − 1)/m", TIGHT, found)
+    gap = difference(np.exp(known.log_relative_variance[0]), variance)
+    yield at_most("difference of its variance and (e^{|q+k|²} − 1)/m", TIGHT, gap)
 
 
 @claim(
@@ -192,8 +192,8 @@ def supports() -> Iterator[Check]:
     theta = np.linspace(0.3, 2.8, 6)
     q, keys = np.array([[1.0, 0.0]]), np.column_stack([np.cos(theta), np.sin(theta)])
     draws, p = 2000, 1 - theta / np.pi
-    found = moments.monte_carlo(LSH(hashes=1), q, keys, draws=draws, rng=0).mean[0]
-    z = np.abs(found - p) / np.sqrt(p * (1 - p) / draws)
+    means = moments.monte_carlo(LSH(hashes=1), q, keys, draws=draws, rng=0).mean[0]
+    z = np.abs(means - p) / np.sqrt(p * (1 - p) / draws)
     yield at_most("largest |z| of collisions, 6 angles", 4.0, float(z.max()))
     distances = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
     falls = np.diff(hashing.e2_collision(distances, 1.0)) < 0
@@ -216,8 +216,8 @@ def unbiased() -> Iterator[Check]:
     q, k = _short()
     draws = 1000
     error = math.sqrt(0.7 * math.expm1(1.0) / 16 / draws)
-    found = moments.monte_carlo(_both(), q, k, draws=draws, rng=0).mean[0]
-    yield sampled("mean of the entry farthest off", 1.0, _farthest(found), error)
+    means = moments.monte_carlo(_both(), q, k, draws=draws, rng=0).mean[0]
+    yield sampled("mean of the entry farthest off", 1.0, _farthest(means), error)
     chosen = dependent_supports.LargestEstimates(low_rank=Positive(m=16), sparse=Random(k=3))
     wrong = moments.monte_carlo(chosen, q, k, draws=draws, rng=0).mean[0]
     yield without(sampled("mean, S from the estimates", 1.0, _farthest(wrong), error))
@@ -236,11 +236,11 @@ def variance() -> Iterator[Check]:
     """At |q + k| = 1, p = 0.3: the mean squared error of the first entry, and the closed form."""
     q, k = _short()
     draws, low = 2000, math.expm1(1.0) / 16
-    found = moments.monte_carlo(_both(), q, k, draws=draws, rng=0)
+    sample = moments.monte_carlo(_both(), q, k, draws=draws, rng=0)
     known = squared_error.squared_error(_both(), q, k)
     assert known is not None
     error = 0.7 * low * math.exp(float(known.log_relative_variance[0, 0]) / 2) / math.sqrt(draws)
-    yield sampled("relative variance, m = 16", 0.7 * low, float(found.variance[0, 0]), error)
+    yield sampled("relative variance, m = 16", 0.7 * low, float(sample.variance[0, 0]), error)
     closed = _both().moments(q, k)
     assert closed is not None
     share = math.exp(float(closed.log_relative_variance[0, 0])) / low
@@ -293,8 +293,8 @@ def correction_term() -> Iterator[Check]:
     estimate = parse("scatterbrain(positive(m=16), sliding_window(width=5))")
     low, on = _parts(made := estimate.approximate(x.Q, x.K, rng=0))
     logits, kernel = exact.logits(x.Q, x.K)[on], exact.kernel(x.Q, x.K)[on]
-    found = difference(made.to_dense()[on], kernel)
-    yield at_most("difference on S", TIGHT, found)
+    gap = difference(made.to_dense()[on], kernel)
+    yield at_most("difference on S", TIGHT, gap)
     literal = difference(low[on] + logits - low[on], kernel)
     yield printed(at_most("difference on S, as printed", TIGHT, literal))
 
@@ -364,9 +364,9 @@ def bucket_sizes() -> Iterator[Check]:
 )
 def cost_of_correction() -> Iterator[Check]:
     """L = 4096, d = 64, m = 128, s = 64."""
-    found = operations.scatterbrain(L, D, M, S).correction
-    yield equal("correction", L * S * (M + 2 * D), found)
-    yield printed(equal("correction as printed, q·k and V only", 2 * L * S * D, found))
+    count = operations.scatterbrain(L, D, M, S).correction
+    yield equal("correction", L * S * (M + 2 * D), count)
+    yield printed(equal("correction as printed, q·k and V only", 2 * L * S * D, count))
 
 
 @claim(
@@ -382,8 +382,8 @@ def bias_after_normalisation() -> Iterator[Check]:
     place = int(np.abs(bias[8]).argmax())
     yield near("bias at m = 8 over m = 64", 8.0, float(bias[8][place] / bias[64][place]), 1e-9)
     for m, draws in ((8, 5000), (64, 1500)):
-        found = moments.monte_carlo(Positive(m=m), q, k, draws=draws, rng=0, space="attention")
-        mean, error = float(found.mean[0, place]), float(found.mean_stderr[0, place])
+        sample = moments.monte_carlo(Positive(m=m), q, k, draws=draws, rng=0, space="attention")
+        mean, error = float(sample.mean[0, place]), float(sample.mean_stderr[0, place])
         if m == 8:
             yield printed(sampled("mean weight over exact, m = 8", 1.0, mean, error))
         else:
@@ -441,6 +441,6 @@ def row_sums() -> Iterator[Check]:
         name: metrics.compare(parse(f"{name}(m=8)").approximate(x.Q, x.K, rng=0), x.Q, x.K)
         for name in ("positive", "trigonometric")
     }
-    rows = {name: found["nonpositive_rows"] for name, found in count.items()}
+    rows = {name: errors["nonpositive_rows"] for name, errors in count.items()}
     yield equal("such rows, positive features", 0.0, rows["positive"])
     yield printed(equal("such rows, sines and cosines", 0.0, rows["trigonometric"]))

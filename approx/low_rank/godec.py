@@ -187,8 +187,8 @@ def godec(
     Examples
     --------
     >>> D = np.ones((4, 4)); D[1, 2] = 9.0
-    >>> found = godec(D, 1, 0.25)
-    >>> found.sparse.toarray()[1, 2].round(9), round(found.objective, 9)
+    >>> parts = godec(D, 1, 0.25)
+    >>> parts.sparse.toarray()[1, 2].round(9), round(parts.objective, 9)
     (np.float64(8.0), 0.0)
     """
     matrix, exponent = normalised(dense_matrix(D))
@@ -255,8 +255,8 @@ def split(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None) ->
     Examples
     --------
     >>> D = np.ones((4, 4)); D[1, 2] = 9.0
-    >>> found = split(D, 2.25)
-    >>> found.rank, found.sparse.nnz, round(found.objective, 9)
+    >>> best = split(D, 2.25)
+    >>> best.rank, best.sparse.nnz, round(best.objective, 9)
     (1, 1, 0.0)
     """
     matrix, exponent = normalised(dense_matrix(D))
@@ -274,7 +274,7 @@ def split(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None) ->
     if not counts:
         raise ValueError(f"no rank of {sorted(tried)} fits a budget of {budget} values a row")
     V = _subspace(matrix, max(counts))
-    found = [_alone(matrix, r, count) for r, count in counts.items() if r == 0 or count == 0]
+    candidates = [_alone(matrix, r, count) for r, count in counts.items() if r == 0 or count == 0]
     races = {
         r: _race(matrix, r, count, _starts(matrix, r, count, V[:, : r + MARGIN]), ROUND)
         for r, count in counts.items()
@@ -282,8 +282,8 @@ def split(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None) ->
     }
     for r in sorted(races, key=lambda r: races[r][0].error)[:FINALISTS]:
         best = _race(matrix, r, counts[r], races[r], SWEEPS - ROUND)[0]
-        found.append(_finished(matrix, counts[r], best))
-    return min(found, key=attrgetter("objective")).rescaled(exponent)
+        candidates.append(_finished(matrix, counts[r], best))
+    return min(candidates, key=attrgetter("objective")).rescaled(exponent)
 
 
 @dataclasses.dataclass(frozen=True)

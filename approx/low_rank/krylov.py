@@ -110,8 +110,8 @@ def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
     Examples
     --------
     >>> D = np.diag([3.0, 2.0, 0.0])
-    >>> found = block_krylov([(slice(0, 3), D)], D.shape, 1)
-    >>> found.values.round(12), round(found.error, 12)
+    >>> top = block_krylov([(slice(0, 3), D)], D.shape, 1)
+    >>> top.values.round(12), round(top.error, 12)
     (array([3.]), 2.0)
     """
     n, l = shape
@@ -124,12 +124,12 @@ def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
         memory.reserve(held, "the block Krylov space", "rank")
         y, g, total = _products(D, fresh, n)
         X, Y, G = np.hstack([X, fresh]), np.hstack([Y, y]), np.hstack([G, g])
-        found = _ritz(X, Y, G, rank, total)
-        rest = float(np.linalg.norm(found.residual))
-        enough = max(TOLERANCE * found.error, ACCURACY * math.sqrt(total))
+        triplets = _ritz(X, Y, G, rank, total)
+        rest = float(np.linalg.norm(triplets.residual))
+        enough = max(TOLERANCE * triplets.error, ACCURACY * math.sqrt(total))
         room = l - X.shape[1]
         if rest <= enough or room == 0 or X.shape[1] >= DEPTH * width:
-            return found
+            return triplets
         fresh = np.linalg.qr(np.hstack([X, g[:, :room]]))[0][:, X.shape[1] :]
 
 

@@ -103,7 +103,7 @@ def root_ratios(d: int, degree: int) -> Array:
     """
     begin, tails = layout(d, degree)
     exponent = np.zeros(int(begin[-1]))  # of the smallest index
-    found = np.ones_like(exponent)
+    ratios = np.ones_like(exponent)
     for k in range(1, degree + 1):
         position = int(begin[k])
         for i, first in enumerate(tails[k]):
@@ -112,8 +112,8 @@ def root_ratios(d: int, degree: int) -> Array:
             exponent[position : position + size] = 1.0
             exponent[position : position + again] += exponent[first : first + again]
             position += size
-        found[begin[k] : position] = np.sqrt(k / exponent[begin[k] : position])
-    return found
+        ratios[begin[k] : position] = np.sqrt(k / exponent[begin[k] : position])
+    return ratios
 
 
 def keeps_digits(d: int, degree: int, dtype: Any) -> bool:

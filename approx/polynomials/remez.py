@@ -102,8 +102,8 @@ def _remez(degree: int, bound: float, weight: str) -> Minimax:
     span = 2 * bound if weight == "relative" else bound
     depth = float(gammaln(degree + 2.0)) - (degree + 1) * math.log(bound / 2)
     # float64 would end in its rounding
-    found = _exchange(degree, bound, weight, FLOAT64) if depth < 36 + bound else None
-    if found is None:
+    best = _exchange(degree, bound, weight, FLOAT64) if depth < 36 + bound else None
+    if best is None:
         digits = 25 + degree + int((span + max(0.0, depth)) / math.log(10))
         if digits > MOST:
             lower = "a smaller bound" if span > depth else "a lower degree"
@@ -112,13 +112,13 @@ def _remez(degree: int, bound: float, weight: str) -> Minimax:
                 f"{weight}, needs {digits} digits, more than {MOST}: give {lower}"
             )
         with localcontext(prec=digits):
-            found = _exchange(degree, bound, weight, digits)
-    if found is None:
+            best = _exchange(degree, bound, weight, digits)
+    if best is None:
         raise ArithmeticError(
             f"the peaks of the best polynomial of degree {degree} on [−{bound:g}, {bound:g}], "
             f"weight {weight}, did not level in {digits} digits"
         )
-    return found
+    return best
 
 
 def _extended(near: Minimax, bound: float) -> Minimax:

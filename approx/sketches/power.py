@@ -84,5 +84,5 @@ def power_bias(x: Array, p: int) -> Array:
     >>> power_bias(np.array([0.0, -2.0]), 2)
     array([ 0., -1.])
     """
-    found = power(signed(1 + x / p), p)
-    return value(Signed(found.sign, found.log - x)) - 1
+    ratio = power(signed(1 + x / p), p)
+    return value(Signed(ratio.sign, ratio.log - x)) - 1

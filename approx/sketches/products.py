@@ -74,11 +74,11 @@ def products(Q: Array, K: Array, levels: Iterable[Array], log_weight: Array, dty
         with np.errstate(divide="ignore"):
             log[:, : len(W)] += np.log(np.abs(y))
     n = len(Q)
-    found = exponentials(log[:n].copy(), log[n:].copy(), np.zeros(1))
+    factors = exponentials(log[:n].copy(), log[n:].copy(), np.zeros(1))
     return Factors(
-        (found.left * sign[:n]).astype(dtype),
-        (found.right * sign[n:]).astype(dtype),
-        found.row_logs.astype(dtype),
+        (factors.left * sign[:n]).astype(dtype),
+        (factors.right * sign[n:]).astype(dtype),
+        factors.row_logs.astype(dtype),
     )
 
 

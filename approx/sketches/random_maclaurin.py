@@ -183,8 +183,8 @@ def monomials(q: Array, k: Array, degree: int) -> Factors:
 
     Examples
     --------
-    >>> found = monomials(np.array([[1.0, 2.0]]), np.array([[1.0, 1.0]]), 2)
-    >>> float((np.exp(found.row_logs) * found.left @ found.right.T)[0, 0])  # 1 + 3 + 9/2
+    >>> factors = monomials(np.array([[1.0, 2.0]]), np.array([[1.0, 1.0]]), 2)
+    >>> float((np.exp(factors.row_logs) * factors.left @ factors.right.T)[0, 0])  # 1 + 3 + 9/2
     8.5
     """
     d = q.shape[1]

@@ -47,8 +47,8 @@ def total(*terms: Signed) -> Signed:
     """
     sign, log = (np.stack(np.broadcast_arrays(*part)) for part in zip(*terms))
     with np.errstate(divide="ignore", invalid="ignore"):
-        found, s = logsumexp(log, axis=0, b=sign, return_sign=True)
-    return Signed(s, found)
+        log, s = logsumexp(log, axis=0, b=sign, return_sign=True)
+    return Signed(s, log)
 
 
 def difference(x: Signed, y: Signed) -> Signed:

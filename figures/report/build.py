@@ -75,27 +75,27 @@ def build(
         seconds[name] = time.perf_counter() - start
         return made
 
-    found: dict[str, pd.DataFrame] = {}
+    computed: dict[str, pd.DataFrame] = {}
     bar = tqdm(reported(profile), disable=not profile.progress, desc="report", unit="figure")
     for name in bar:
         bar.set_postfix_str(FIGURES[name].TITLE)
-        found[name] = timed(name, FIGURES[name].compute, profile)
+        computed[name] = timed(name, FIGURES[name].compute, profile)
     drawn = parallel(
         functools.partial(_draw, out, spoken()),
-        list(found.items()),
+        list(computed.items()),
         jobs=profile.jobs,
         progress=profile.progress,
         label="drawing",
     )
-    for name, taken in zip(found, drawn):
+    for name, taken in zip(computed, drawn):
         seconds[name] += taken
     for name, make in (
         ("decomposition", lambda: decomposition.compute(profile)),
         ("claims", lambda: claims.frame(check(jobs=profile.jobs, progress=profile.progress))),
     ):
-        found[name] = timed(name, make)
-        style.save_table(name, found[name], out)
-    text = render(profile, found, command, title=title, authors=authors)
+        computed[name] = timed(name, make)
+        style.save_table(name, computed[name], out)
+    text = render(profile, computed, command, title=title, authors=authors)
     with files.replacing(out / "report.md") as temporary:
         temporary.write_text(text, encoding="utf-8")
     timed("html and pdf", rebuild, out)
@@ -122,7 +122,7 @@ def rebuild(out: Path) -> None:
 
 def render(
     profile: Profile,
-    found: dict[str, pd.DataFrame],
+    computed: dict[str, pd.DataFrame],
     command: str,
     *,
     title: str = TITLE,
@@ -133,7 +133,7 @@ def render(
     Parameters
     ----------
     profile : Profile
-    found : dict of DataFrame
+    computed : dict of DataFrame
         The table of every figure that the profile asks for, decomposition and claims.
     command, title, authors
         As in `build`: text, not markup.
@@ -156,18 +156,20 @@ def render(
         "command": command.encode(errors="replace").decode(),  # what is no UTF-8 becomes "?"
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0)),
     }
-    return environment.from_string(source).render(about | _context(profile, found)).rstrip() + "\n"
+    return (
+        environment.from_string(source).render(about | _context(profile, computed)).rstrip() + "\n"
+    )
 
 
-def _context(profile: Profile, found: dict[str, pd.DataFrame]) -> dict[str, Any]:
+def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """Return what the template speaks of; names of inputs are the user's, and text."""
     names = {x.name: tables.literal(x.name) for x in profile.inputs}
-    found = {
+    computed = {
         key: table.assign(input=table.input.replace(names)) if "input" in table else table
-        for key, table in found.items()
+        for key, table in computed.items()
     }
     named = [(x, {tr("input"): names[x.name]}) for x in profile.inputs]
-    errors, price, ledger = found["error"], found["price"], found["claims"]
+    errors, price, ledger = computed["error"], computed["price"], computed["claims"]
     best = tables.best_methods(errors)
     d = max(x.d for x in profile.inputs)
     at = decomposition.temperatures(profile)
@@ -183,9 +185,9 @@ def _context(profile: Profile, found: dict[str, pd.DataFrame]) -> dict[str, Any]
         "d": d,
         "width2": width(d, 2),
         "captions": {
-            name: tables.raised(FIGURES[name].caption(found[name]))
+            name: tables.raised(FIGURES[name].caption(computed[name]))
             for name in FIGURES
-            if name in found
+            if name in computed
         },
         "input_table": tables.markdown(pd.DataFrame([tables.facts(x) | n for x, n in named])),
         "content_table": tables.markdown(pd.DataFrame([tables.contents(x) | n for x, n in named])),
@@ -195,23 +197,23 @@ def _context(profile: Profile, found: dict[str, pd.DataFrame]) -> dict[str, Any]
         "best_table": tables.markdown(tables.best_table(best)),
         "best_sentence": sentences.uniform_wins(best),
         "pursuit_sentence": sentences.pursuit(price),
-        "needed_table": tables.markdown(tables.needed_table(found["moments"])),
+        "needed_table": tables.markdown(tables.needed_table(computed["moments"])),
         "target": sentences.percent(moments.TARGET),
         "decomposition_tables": {
-            f"{t:g}": tables.markdown(tables.decomposition_table(found["decomposition"], t))
+            f"{t:g}": tables.markdown(tables.decomposition_table(computed["decomposition"], t))
             for t in at
         },
         "decomposed": min(decomposition.COUNT, max(x.n for x in profile.inputs)),
         "samples": decomposition.SAMPLES,
-        "decomposition_sentence": sentences.parts_of_error(found["decomposition"]),
-        "rank_table": tables.markdown(tables.rank_table(found["rank"])),
-        "rank_sentence": sentences.humps(found["rank"]),
+        "decomposition_sentence": sentences.parts_of_error(computed["decomposition"]),
+        "rank_table": tables.markdown(tables.rank_table(computed["rank"])),
+        "rank_sentence": sentences.humps(computed["rank"]),
         "length": tables.LENGTH,
         "complexity_table": tables.markdown(tables.complexity_table(d, profile.budget)),
         "claims_sentence": sentences.verdicts(ledger),
         "claims_table": tables.markdown(claims.in_markdown(ledger, errata=False)),
         "errata_table": tables.markdown(claims.in_markdown(ledger, errata=True)),
-        "conclusions": sentences.conclusions(found, profile.budget, d),
+        "conclusions": sentences.conclusions(computed, profile.budget, d),
         "references": REFERENCES,
         "version_table": tables.markdown(
             tables.versions_table({"Python": platform.python_version(), **versions()})

@@ -156,8 +156,8 @@ class FigureCopies:
         attributes, description, (target, title) = node["c"]
         copy = self._copy(unquote(target))
         folder = PurePosixPath(unquote(target)).with_suffix("")
-        found = (_PANEL.fullmatch(path.name) for path in (self.folder / folder).glob("*"))
-        values = sorted((match[1] for match in found if match), key=float)
+        matches = (_PANEL.fullmatch(path.name) for path in (self.folder / folder).glob("*"))
+        values = sorted((match[1] for match in matches if match), key=float)
         self.panels[copy] = {value: self._copy(f"{folder}/t={value}.svg") for value in values}
         if not description:  # a screen reader must be told something, and be it nothing
             text = self.titles.get(copy)
@@ -172,8 +172,8 @@ class FigureCopies:
             shutil.copyfile(source, self.build / copy)
             self.copies[source] = copy
             if source.suffix.lower() == ".svg":
-                found = _SVG_TITLE.search(source.read_text(encoding="utf-8", errors="replace"))
-                self.titles[copy] = " ".join(html.unescape(found[1]).split()) if found else ""
+                title = _SVG_TITLE.search(source.read_text(encoding="utf-8", errors="replace"))
+                self.titles[copy] = " ".join(html.unescape(title[1]).split()) if title else ""
         return self.copies[source]
 
 

@@ -19,8 +19,8 @@ def regimes(errors: pd.DataFrame, space: str) -> str:
     """Return which oracle wins at the coldest and at the hottest temperature, in one space."""
     cold, hot = errors.temperature.min(), errors.temperature.max()
     parts = []
-    found = error.crossings(errors, space)
-    for (first, last), group in found.groupby(["coldest", "hottest"], sort=False):
+    crossings = error.crossings(errors, space)
+    for (first, last), group in crossings.groupby(["coldest", "hottest"], sort=False):
         both = tr(
             "{first} wins at t = {cold:g} and {last} at t = {hot:g}",
             first=tr(str(first)),
@@ -55,13 +55,13 @@ def crossing(errors: pd.DataFrame) -> str:
 
 def summary(errors: pd.DataFrame, best: pd.DataFrame) -> list[str]:
     """Return the sentences of the abstract."""
-    found = error.crossings(errors, "attention")
-    crossing = found[found.crossing > 0]
+    crossings = error.crossings(errors, "attention")
+    crossing = crossings[crossings.crossing > 0]
     where = tr(", ").join(
         tr("{input} at t ≈ {t:.2f}", input=a, t=b)
         for a, b in zip(crossing.input, crossing.crossing)
     )
-    top = found.to_dict("records")[int(found.gain.argmax())]
+    top = crossings.to_dict("records")[int(crossings.gain.argmax())]
     return [
         tr(
             "Row-normalised, by the oracles of each class: {regimes}.",
@@ -101,7 +101,7 @@ def pursuit(price: pd.DataFrame) -> str:
     keys = ["input", "n", "l"]
     wide = part.pivot_table(index=keys, columns="metric", values="value", sort=False)
     wide = wide.reset_index(["n", "l"])
-    found = [
+    made = [
         tr(
             "{name}: rank {rank:.0f} and {share:.0%} of the entries, {values_per_row:.0f} values "
             "a row",
@@ -118,7 +118,7 @@ def pursuit(price: pd.DataFrame) -> str:
         "whatever that costs. Of the softmax rows at t = 1 it makes ({found}), on {dearer} "
         "of {inputs} inputs more than the {l} values of the exact row. At a "
         "budget, GoDec takes its place.",
-        found=tr("; ").join(found),
+        found=tr("; ").join(made),
         dearer=dearer,
         inputs=len(wide),
         l=style.span(part.l),
@@ -217,46 +217,46 @@ def humps(ranks: pd.DataFrame) -> str:
 # Conclusions
 
 
-def conclusions(found: dict[str, pd.DataFrame], budget: float, d: int) -> list[str]:
+def conclusions(computed: dict[str, pd.DataFrame], budget: float, d: int) -> list[str]:
     """Return what the tables say in the end, one statement an item.
 
     Parameters
     ----------
-    found : dict of DataFrame
+    computed : dict of DataFrame
         error, price, moments, rank, decomposition, claims.
     budget : float
     d : int
         Head width of the operation counts.
     """
-    errors = found["error"]
+    errors = computed["error"]
     return [
         oracle_conclusion(errors),
         runnable_conclusion(errors),
         scatterbrain_conclusion(errors),
-        variance_conclusion(found["moments"], budget),
-        polynomial_conclusion(found["price"], budget),
-        humps(found["rank"]),
+        variance_conclusion(computed["moments"], budget),
+        polynomial_conclusion(computed["price"], budget),
+        humps(computed["rank"]),
         normalisation_conclusion(errors),
         cost_conclusion(d, budget),
-        claims_conclusion(found["claims"]),
+        claims_conclusion(computed["claims"]),
     ]
 
 
 def oracle_conclusion(errors: pd.DataFrame) -> str:
     """Return whether sparse or low-rank is the right class, by temperature."""
-    found = error.crossings(errors, "attention")
-    usual = found[(found.coldest == "sparse") & (found.hottest == "low-rank")]
+    crossings = error.crossings(errors, "attention")
+    usual = crossings[(crossings.coldest == "sparse") & (crossings.hottest == "low-rank")]
     gains = tr(
         "{least:.2f}× to {most:.2f}×",
-        least=found.gain.min(),
-        most=found.gain.max(),
+        least=crossings.gain.min(),
+        most=crossings.gain.max(),
     )
     if len(usual):
         regime = tr(
             "Sparse wins cold and low-rank wins hot on {usual} of {inputs} inputs: there the "
             "temperature decides which class of approximation is right.",
             usual=len(usual),
-            inputs=len(found),
+            inputs=len(crossings),
         )
     else:
         regime = tr("On no input does sparse win cold and low-rank hot.")

@@ -93,17 +93,17 @@ def power(value: float, log: float | None = None) -> str:
 
 def facts(x: Inputs) -> dict[str, str]:
     """Return what decides how hard an input is, at t = 1, formatted."""
-    found = describe(x.at_temperature(1.0))
+    facts = describe(x.at_temperature(1.0))
     return {
         tr("input"): x.name,
         tr("layer.head"): "–" if x.layer < 0 else f"{x.layer}.{x.head}",
         "n": str(x.n),
         "l": str(x.l),
         "d": str(x.d),
-        tr("logits"): f"{found['logit_min']:.1f} … {found['logit_max']:.1f}".replace("-", "−"),
-        tr("std"): f"{found['logit_std']:.2f}",
-        tr("row entropy"): f"{found['row_entropy']:.2f}",
-        tr(r"median $\lVert q+k\rVert^2$"): f"{found['median_squared_sum']:.1f}",
+        tr("logits"): f"{facts['logit_min']:.1f} … {facts['logit_max']:.1f}".replace("-", "−"),
+        tr("std"): f"{facts['logit_std']:.2f}",
+        tr("row entropy"): f"{facts['row_entropy']:.2f}",
+        tr(r"median $\lVert q+k\rVert^2$"): f"{facts['median_squared_sum']:.1f}",
     }
 
 
@@ -246,9 +246,9 @@ def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:
 
 def _ends(temperatures: Iterable[float]) -> list[float]:
     """Return the coldest, the one nearest 1 and the hottest temperature."""
-    found = sorted(set(temperatures))
-    nearest = min(found, key=lambda t: (abs(np.log(t)), t))
-    return list(dict.fromkeys([found[0], nearest, found[-1]]))
+    ordered = sorted(set(temperatures))
+    nearest = min(ordered, key=lambda t: (abs(np.log(t)), t))
+    return list(dict.fromkeys([ordered[0], nearest, ordered[-1]]))
 
 
 def complexity_table(d: int, budget: float, length: int = LENGTH) -> pd.DataFrame:
