@@ -241,7 +241,7 @@ ERRORS: dict[str, Error] = {
     "interpolation": interpolation_error,
     "minimax": level,
 }
-LEAST = {"tensor_power": 1, "richardson": 1, "richardson3": 1}  # else 0
+LEAST_DEGREE = {"tensor_power": 1, "richardson": 1, "richardson3": 1}  # else 0
 RAISED = {"richardson": 2, "richardson3": 4}  # the degree over n
 
 
@@ -290,7 +290,7 @@ def sup_error(method: str, n: int, bound: float, norm: str = "relative") -> floa
 def _checked(table: dict[str, Error], method: str, n: int, bound: float, norm: str) -> float:
     checks.one_of("method", method, tuple(table))
     checks.one_of("norm", norm, NORMS)
-    degree = checks.integer("n", n, least=LEAST.get(method, 0), most=MOST_DEGREE)
+    degree = checks.integer("n", n, least=LEAST_DEGREE.get(method, 0), most=MOST_DEGREE)
     return table[method](degree, checks.positive("bound", bound, most=checks.MOST_LOGIT), norm)
 
 
@@ -387,7 +387,7 @@ def epsilon_rank_bound(
     epsilon = checks.positive("epsilon", epsilon)
     delta = epsilon * checks.positive("largest", largest) / math.sqrt(x.size)
     most = int(min(x.shape))
-    n = LEAST.get(method, 0)
+    n = LEAST_DEGREE.get(method, 0)
     while (rank := width(d, n * RAISED.get(method, 1))) < most:
         if sup_error(method, n, B, "scaled") <= delta:
             return rank

@@ -30,7 +30,7 @@ from analysis.sweep import Plan, plan, repeated
 from approx import checks, memory, parse
 from approx.method import Method
 
-MOST = 2**20  # bytes of a config
+MOST_BYTES = 2**20  # of a config
 
 
 class ConfigError(ValueError):
@@ -258,8 +258,8 @@ def load(path: str | Path) -> Config:
 
 def text(path: Path) -> bytes:
     """Return what a config file holds, if it may be one."""
-    if path.stat().st_size > MOST or not path.is_file():
-        raise ConfigError(f"{path.name} is not a file of at most {MOST} bytes")
+    if path.stat().st_size > MOST_BYTES or not path.is_file():
+        raise ConfigError(f"{path.name} is not a file of at most {MOST_BYTES} bytes")
     return path.read_bytes()
 
 

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 import scipy.linalg
 
-from analysis import budget as budgets
-from analysis import operations
+from analysis import budget, operations
 from analysis.describe import describe
 from analysis.inputs import Inputs
 from analysis.metrics import compare
@@ -181,7 +180,7 @@ def diagnose(
 def _head(task: _Task) -> list[dict[str, Any]]:
     x = task.inputs.at_temperature(task.temperature)  # its Q and K last for this head only
     with one_thread():
-        fitting = budgets.match(task.methods, task.budget, x).fitting
+        fitting = budget.match(task.methods, task.budget, x).fitting
         if not fitting:
             raise ValueError(f"no method fits {task.budget:g} values a row of {x.name}")
         facts = _facts(x, task.budget)
@@ -251,7 +250,7 @@ def _row(x: Inputs, method: Method, task: _Task) -> dict[str, Any]:
     return {
         "spec": str(method),
         "budget": task.budget,
-        "values_per_row": budgets.values_per_row(estimate),
+        "values_per_row": budget.values_per_row(estimate),
         "attention_tv": float(middle.attention_tv),
         "tv_least": float(tv.min()),
         "tv_most": float(tv.max()),

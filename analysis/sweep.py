@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from analysis import budget as matching
 from analysis import engines, metrics, table
+from analysis.budget import match, values_per_row
 from analysis.engines import Failure
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
@@ -51,7 +51,7 @@ def _size(approximation: Approximation) -> dict[str, float]:
     return {
         "rank": float(approximation.rank),
         "nnz": float(approximation.nnz),
-        "values_per_row": matching.values_per_row(approximation),
+        "values_per_row": values_per_row(approximation),
     }
 
 
@@ -241,7 +241,7 @@ def plan(
         for size in sizes:
             chosen = list(methods)
             if size is not None:
-                chosen, unfit = matching.match(methods, size, x)
+                chosen, unfit = match(methods, size, x)
                 absent += [(str(method), size, x.name) for method in unfit]
             for method in chosen:
                 label, paid = str(method), -1.0 if size is None else size

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
 
-MOST = 2**1000  # of any integer, which a float then still holds
+MOST_INTEGER = 2**1000  # a float still holds it
 MOST_LOGIT = 2.0**52  # 1/eps: the rounding of a larger logit is above 1
 
 
@@ -238,7 +238,7 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None) -> in
         raise TypeError(f"{name} must be an integer, got {shown(value)}") from None
     if number < least:
         raise ValueError(f"{name} must be >= {least}, got {shown(number)}")
-    if number > (most := MOST if most is None else most):
+    if number > (most := MOST_INTEGER if most is None else most):
         raise ValueError(f"{name} must be <= {shown(most)}, got {shown(number)}")
     return number
 

@@ -18,7 +18,7 @@ MARGIN = 8  # columns of a block beyond the rank
 DEPTH = 30  # blocks at most
 TOLERANCE = 1e-3  # of the residual beside the error that the rank makes unavoidable
 ACCURACY = 1e-7  # of values and error beside ‖D‖_F: what is squared keeps half of the digits
-TINY = float(np.finfo(np.float64).tiny)
+LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 Stripes: TypeAlias = Iterable[tuple[slice, Matrix]]
 
 
@@ -149,6 +149,6 @@ def _ritz(X: Matrix, Y: Matrix, G: Matrix, rank: int, total: float) -> Triplets:
     left, values, W = U[:, :rank], s[:rank], Wt[:rank].T
     right = X @ W
     rest = np.linalg.norm(G @ W - right * values**2, axis=0)
-    residual = np.minimum(np.sqrt(rest), rest / np.maximum(values, TINY))
+    residual = np.minimum(np.sqrt(rest), rest / np.maximum(values, LEAST_NORMAL))
     error = math.sqrt(max(total - float(values @ values), 0.0))
     return Triplets(left, values, right, residual, error)

@@ -36,7 +36,7 @@ from approx.low_rank.thresholding import large_entries, separate
 CAREFUL_RHO, RELAXATION = 1.03, 1.6
 CHECK_EVERY = 5
 WARM, DECAY = 3, 0.7
-TINY = 1e-300
+LEAST_DIVISOR = 1e-300
 
 
 @kernel
@@ -142,7 +142,7 @@ def _pursue(
             if converged or primal is None:
                 primal = _primal(D, low, state, mu, lam)
             bound = max(bound, _dual_bound(D, state[0]))
-            gap = (primal.objective - bound) / max(primal.objective, TINY)
+            gap = (primal.objective - bound) / max(primal.objective, LEAST_DIVISOR)
             if last or abs(gap) <= gap_tolerance:
                 break
             next_check = iteration + CHECK_EVERY

@@ -26,7 +26,7 @@ from approx.low_rank.subspace import rotate, spectral_norm
 RELAXATION = 1.6
 CHECK_EVERY = 10
 BALANCE = 2.0  # μ changes by up to this factor at a check, towards equal residuals
-TINY = 1e-300
+LEAST_DIVISOR = 1e-300
 
 
 @kernel
@@ -60,7 +60,7 @@ def _multiplier(W: Matrix, mu: float, lam: float, delta: float) -> tuple[Matrix,
     R = np.clip(W, -kappa, kappa)
     size = float(np.linalg.norm(R))
     factor = mu * (1.0 - delta / size) if size > delta else 0.0
-    return R * min(factor, lam / max(kappa, TINY)), W - R
+    return R * min(factor, lam / max(kappa, LEAST_DIVISOR)), W - R
 
 
 def _pursue(
@@ -87,12 +87,12 @@ def _pursue(
             objective = low.nuclear + lam * float(np.abs(S).sum())
             dual = float(np.vdot(D, Y)) - delta * float(np.linalg.norm(Y))
             bound = max(bound, dual / max(1.0, spectral_norm(Y)))
-            gap = (objective - bound) / max(objective, TINY)
+            gap = (objective - bound) / max(objective, LEAST_DIVISOR)
             if last or (rest <= enough and abs(gap) <= gap_tolerance):
                 break
             next_check = iteration + CHECK_EVERY
             apart, moved = float(np.linalg.norm(L - P)), float(np.linalg.norm(P - before))
-            mu *= float(np.clip(math.sqrt(apart / max(moved, TINY)), 1 / BALANCE, BALANCE))
+            mu *= float(np.clip(math.sqrt(apart / max(moved, LEAST_DIVISOR)), 1 / BALANCE, BALANCE))
     places = np.flatnonzero(S)
     sparse = sparse_entries(S.ravel()[places], places, D.shape)
     return Decomposition(low.left, low.right, sparse, gap, objective, iteration)

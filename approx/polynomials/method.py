@@ -17,8 +17,8 @@ from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.monomials import width
 from approx.polynomials.polynomial import Polynomial
 
-LEAST = 2.0**-20  # the smallest interval a polynomial is fitted to
-MOST = 2.0**50  # and the largest: beyond, e^x has no digit left in float64
+LEAST_BOUND = 2.0**-20  # of the smallest interval to which a polynomial is fitted
+MOST_BOUND = 2.0**50  # of the largest one: beyond it, no digit of e^x is left in float64
 
 
 class PolynomialMethod(Method):
@@ -80,4 +80,4 @@ class IntervalMethod(PolynomialMethod):
 def largest_logit(Q: Array, K: Array) -> float:
     """Return max |q·k|, by stripes; at least 2^−20 and at most 2^50, for an interval."""
     tops = [float(np.abs(Q[rows] @ K.T).max()) for rows in exact.stripes(len(Q), len(K))]
-    return min(max(*tops, LEAST), MOST)
+    return min(max(*tops, LEAST_BOUND), MOST_BOUND)

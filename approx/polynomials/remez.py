@@ -17,7 +17,7 @@ from approx.polynomials.polynomial import Polynomial
 
 FLOAT64 = 15  # its digits
 LEVELLED = 1e-6  # spread of the peaks, over the level, that is accepted
-MOST = 500  # digits: some seconds
+MOST_DIGITS = 500  # they take some seconds
 NOISE = 1e-6  # rounding, over the level, up to which float64 is believed
 EPS = float(np.finfo(float).eps)
 
@@ -105,11 +105,11 @@ def _remez(degree: int, bound: float, weight: str) -> Minimax:
     best = _exchange(degree, bound, weight, FLOAT64) if depth < 36 + bound else None
     if best is None:
         digits = 25 + degree + int((span + max(0.0, depth)) / math.log(10))
-        if digits > MOST:
+        if digits > MOST_DIGITS:
             lower = "a smaller bound" if span > depth else "a lower degree"
             raise ArithmeticError(
                 f"the best polynomial of degree {degree} on [−{bound:g}, {bound:g}], weight "
-                f"{weight}, needs {digits} digits, more than {MOST}: give {lower}"
+                f"{weight}, needs {digits} digits, more than {MOST_DIGITS}: give {lower}"
             )
         with localcontext(prec=digits):
             best = _exchange(degree, bound, weight, digits)
@@ -138,14 +138,14 @@ def _extended(near: Minimax, bound: float) -> Minimax:
 
 def _exchange(degree: int, bound: float, weight: str, digits: int) -> Minimax | None:
     """Return the minimax polynomial; None if rounding is in the way."""
-    relative, exact = weight == "relative", digits > FLOAT64
-    noise = 0.0 if exact else EPS * math.exp(min(2 * bound, 700.0) if relative else 0.0)
+    relative, decimal = weight == "relative", digits > FLOAT64
+    noise = 0.0 if decimal else EPS * math.exp(min(2 * bound, 700.0) if relative else 0.0)
     if noise > NOISE:
         return None
     t: Any = -np.cos(np.pi * np.arange(degree + 2) / (degree + 1))
     exp: Any = np.exp
     B: Any = bound
-    if exact:
+    if decimal:
         t, B = np.array([Decimal(x) for x in t.tolist()]), Decimal(bound)
         exp = np.frompyfunc(Decimal.exp, 1, 1)
     spread = 1.0
@@ -154,7 +154,7 @@ def _exchange(degree: int, bound: float, weight: str, digits: int) -> Minimax | 
         least = largest = abs(levelled.level)
         if degree:
             left, right = _runs(levelled)
-            steps = 60 if not exact else 12 if spread > 1e-3 else 28
+            steps = 60 if not decimal else 12 if spread > 1e-3 else 28
             t[1:-1], heights = peaks(levelled.error, left, right, steps)
             least, largest = min(least, *heights), max(largest, *heights)
         spread = float((largest - least) / largest) if largest > 0 else 0.0
@@ -238,14 +238,14 @@ def _chebyshev(p: _Levelled) -> tuple[Array, Array]:
         c = np.cos(np.outer(np.arange(m), angles)) @ p(np.cos(angles)) * 2 / m
         c[0] /= 2
         return c, np.zeros(m)
-    exact = [Decimal(0)] * (m + 1)  # Horner: c ← a + (t − node) c, 2t T_k = T_{k+1} + T_{|k−1|}
+    terms = [Decimal(0)] * (m + 1)  # Horner: c ← a + (t − node) c, 2t T_k = T_{k+1} + T_{|k−1|}
     for a, node in zip(p.divided[:-1][::-1], p.t[:-1][::-1]):
         raised = [Decimal(0)] * (m + 1)
-        for k, c_k in enumerate(exact[:-1]):
+        for k, c_k in enumerate(terms[:-1]):
             raised[k + 1] += c_k if k == 0 else c_k / 2
             raised[abs(k - 1)] += 0 if k == 0 else c_k / 2
-        exact = [x - node * y for x, y in zip(raised, exact)]
-        exact[0] += a
-    top = max(abs(x) for x in exact).ln()
-    scaled = np.array([float(x / top.exp()) for x in exact[:m]])
+        terms = [x - node * y for x, y in zip(raised, terms)]
+        terms[0] += a
+    top = max(abs(x) for x in terms).ln()
+    scaled = np.array([float(x / top.exp()) for x in terms[:m]])
     return scaled, np.full(m, float(top))

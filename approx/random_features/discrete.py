@@ -17,7 +17,7 @@ from approx.random_features.exponentials import exponentials
 from approx.random_features.features import Frame, RandomFeatures
 
 Signed = tuple[Array, Array]  # sign, log of the absolute value
-TINY = -1e30  # stands for log 0: times a count ≥ 1 its exponential is 0, times 0 it is 1
+LOG_OF_ZERO = -1e30  # finite: times a count ≥ 1 its exponential is 0, and times 0 it is 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +75,9 @@ class DiscreteFeatures(RandomFeatures):
         sides, signs = [], []
         for x, extra in ((frame.a, frame.row), (frame.b, frame.column)):
             with np.errstate(divide="ignore"):
-                logs = np.maximum(np.log(np.abs(x.astype(np.float64))), TINY)
+                logs = np.maximum(np.log(np.abs(x.astype(np.float64))), LOG_OF_ZERO)
             side = logs @ N.T + level + np.broadcast_to(extra, len(x))[:, None]
-            sides.append(np.where(side < TINY / 2, -np.inf, side).astype(q.dtype))
+            sides.append(np.where(side < LOG_OF_ZERO / 2, -np.inf, side).astype(q.dtype))
             signs.append(1 - 2 * (((x < 0) @ (N % 2).T) % 2).astype(q.dtype))
         estimate = exponentials(sides[0], sides[1], half)
         return Approximation(

@@ -12,7 +12,7 @@ from approx.checks import Array
 from approx.random_features.discrete import DiscreteFeatures, Signed
 from approx.random_features.features import Frame
 
-MOST = 1e10  # of λ: SciPy's quantile is NaN from 3e10 on
+MOST_RATE = 1e10  # of the counts: SciPy's quantile is NaN from 3e10 on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Poisson(DiscreteFeatures):
         """Return the quantile of Φ(ω)."""
         from scipy.stats import poisson  # heavy: only where it is used
 
-        if (top := float(parameter.max())) > MOST:
-            raise ValueError(f"Poisson counts need λ = |q_c k_c| <= {MOST:.0e}, got {top:.3g}")
+        if (top := float(parameter.max())) > MOST_RATE:
+            raise ValueError(f"Poisson counts need λ = |q_c k_c| <= {MOST_RATE:.0e}, got {top:.3g}")
         return np.asarray(poisson.ppf(np.minimum(ndtr(omega), 1 - 2.0**-53), parameter))
 
     def log_factor(self, N: Array, parameter: Array) -> Array:

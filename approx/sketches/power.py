@@ -21,7 +21,7 @@ from approx.method import Method, Moments
 from approx.sketches.products import augmented, unit
 from approx.sketches.signed import Signed, power, signed, value
 
-MOST = 1024  # degrees: one draw each, and a relative variance that grows exponentially
+MOST_DEGREE = 1024  # one draw per degree, and the relative variance grows exponentially
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class PowerSketch(Method):
         if self.m is not None:
             object.__setattr__(self, "m", checks.integer("m", self.m, least=1))
         object.__setattr__(
-            self, "degree", checks.integer("degree", self.degree, least=1, most=MOST)
+            self, "degree", checks.integer("degree", self.degree, least=1, most=MOST_DEGREE)
         )
 
     @abstractmethod

@@ -15,7 +15,7 @@ from approx.approximation import Approximation
 from approx.checks import Array
 from approx.method import Method, Moments, Rng, generator
 from approx.parts import Factors
-from approx.sketches.power import MOST
+from approx.sketches.power import MOST_DEGREE
 from approx.sketches.products import LAWS, augmented, forms, pair_moments, products, unit
 from approx.sketches.signed import Signed, difference, power, scaled, signed, total, value
 
@@ -69,7 +69,7 @@ class SquaredSketch(Method):
     def __post_init__(self) -> None:
         if self.inner is not None:
             object.__setattr__(self, "inner", checks.integer("inner", self.inner, least=1))
-        degree = checks.integer("degree", self.degree, least=2, most=MOST)
+        degree = checks.integer("degree", self.degree, least=2, most=MOST_DEGREE)
         if degree % 2:
             raise ValueError(f"degree must be even, got {degree}")
         object.__setattr__(self, "degree", degree)

@@ -181,7 +181,7 @@ def test_what_would_not_fit_is_refused_before_it_is_made():
 def test_files_that_are_no_config(tmp_path):
     (tmp_path / "marked.toml").write_bytes(b"\xef\xbb\xbf" + GOOD.encode())  # as Notepad does
     assert load(tmp_path / "marked.toml") == loads(GOOD)
-    (tmp_path / "long.toml").write_bytes(b" " * (config.MOST + 1))
+    (tmp_path / "long.toml").write_bytes(b" " * (config.MOST_BYTES + 1))
     (tmp_path / "latin.toml").write_bytes(b'methods = ["\xe9"]')
     with pytest.raises(ConfigError, match=r"latin\.toml: 'utf-8' codec"):
         load(tmp_path / "latin.toml")

@@ -12,8 +12,8 @@ import pytest
 from pandas.testing import assert_frame_equal
 from threadpoolctl import threadpool_limits
 
-from analysis import budget as budgets
 from analysis import metrics, rank
+from analysis.budget import values_per_row
 from analysis.estimate import working_set
 from analysis.inputs import Inputs, clustered, gaussian
 from analysis.metrics import compare
@@ -98,7 +98,7 @@ def test_values_are_those_of_compare():
     at = x.at_temperature(0.5)
     estimate = parse("taylor(degree=1)").approximate(at.Q, at.K)
     expected = compare(estimate, at.Q, at.K, at.V, causal=True)
-    expected |= {"rank": 4.0, "nnz": 0.0, "values_per_row": budgets.values_per_row(estimate)}
+    expected |= {"rank": 4.0, "nnz": 0.0, "values_per_row": values_per_row(estimate)}
     assert errors(estimate, at) == expected
     cell = dict(zip(found.metric, found.value))
     assert cell == expected  # one temperature: its own Q Kᵀ
