@@ -334,7 +334,7 @@ def test_output_that_is_no_folder(tmp_path, command, capsys):
         text = capsys.readouterr().err
         assert text.startswith("expqk: ")
         assert text.count("\n") == 1
-        assert len(text) <= len("expqk: \n") + cli.MOST
+        assert len(text) <= len("expqk: \n") + cli.MOST_CHARACTERS
 
 
 def test_a_folder_that_is_not_writable(tmp_path, monkeypatch):

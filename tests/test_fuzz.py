@@ -28,7 +28,7 @@ from small import NAMES, dense, small
 from analysis import config
 from analysis.inputs import Inputs, load
 from approx import METHODS, Approximation, memory, parse
-from figures.cli import MOST
+from figures.cli import MOST_CHARACTERS
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 SECONDS = 120  # for one case, compiling included
@@ -464,5 +464,5 @@ def test_commands(data):
     said = f"{arguments}: {done.stderr[-1500:]}"
     assert done.returncode in (0, 1, 2), said
     assert "Traceback" not in done.stderr, said
-    assert done.returncode == 2 or len(done.stderr) <= MOST + 100, said
+    assert done.returncode == 2 or len(done.stderr) <= MOST_CHARACTERS + 100, said
     assert all(p.is_relative_to(folder / "out") for p in after - before), said

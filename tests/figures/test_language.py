@@ -16,6 +16,7 @@ from analysis.claims import VERDICTS
 from analysis.inputs import Inputs
 from approx import parse
 from figures import cli, diagnosis, fonts, language, style
+from figures.command import options
 from figures.gallery import FIGURES
 from figures.language import speaking, tr
 
@@ -140,4 +141,4 @@ def test_columns_of_chinese_are_straight():
 def test_the_licence_of_the_font_is_beside_it():
     text = resources.files("figures.fonts").joinpath("OFL.txt").read_text("utf-8")
     assert "SIL OPEN FONT LICENSE" in text
-    assert cli.LANGUAGES == language.LANGUAGES
+    assert options.LANGUAGES == language.LANGUAGES

@@ -1,0 +1,5 @@
+"""The subcommands of ``expqk``: each module has HELP, add_arguments(parser) and run(arguments).
+
+A module imports what it runs in `run`: the parser of the command asks every module for its
+arguments.
+"""

@@ -1,0 +1,73 @@
+"""``expqk figures``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from figures.command import options
+from figures.gallery import FIGURES, NAMES
+
+HELP = (
+    "List the figures; draw those named into OUT/figures, with what each shows in NAME.txt, "
+    "from OUT/data/NAME.csv where that is there and none of --qk, --heads, --profile, --budget "
+    "and --seed is given."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"all, or of {', '.join(NAMES)}; none: list them"
+    )
+    options.add_profile(parser)
+    parser.add_argument(
+        "--recompute", action="store_true", help="also where there is a table: OUT/data/NAME.csv"
+    )
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder [out]")
+    parser.add_argument(
+        "--format", type=_formats, default=("pdf", "svg", "png"), help="pdf,svg,png"
+    )
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    kinds = tuple(text.split(","))
+    if not set(kinds) <= {"pdf", "svg", "png"}:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a list of pdf, svg, png")
+    return kinds
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from analysis import files
+    from approx import checks
+    from figures import album
+    from figures.language import speaking, tr
+
+    anew = arguments.recompute or bool(options.settings(arguments))
+    if not arguments.names:
+        if anew:
+            raise ValueError("which figures? Names of them, or all")
+        print(album.listing())
+        return 0
+    for name in arguments.names:
+        if name not in (known := [*NAMES, "all"]):
+            raise ValueError(checks.unknown("figure", name, known))
+    names = NAMES if "all" in arguments.names else tuple(dict.fromkeys(arguments.names))
+    files.usable(arguments.out)
+    profile = options.profile(arguments)
+    with speaking(arguments.lang):
+        for name in names:
+            module = FIGURES[name]
+            table = None if anew else album.saved(name, arguments.out)
+            if table is None:
+                table = module.compute(profile)
+            else:
+                print(
+                    f"expqk: {name} is drawn from {arguments.out / 'data' / name}.csv; "
+                    "--recompute computes it anew",
+                    file=sys.stderr,
+                )
+            caption = f"{tr(module.TITLE)}\n\n{module.caption(table)}"
+            for path in album.save(name, table, arguments.out, arguments.format, caption):
+                print(path)
+    return 0

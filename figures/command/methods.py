@@ -1,0 +1,31 @@
+"""``expqk methods``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+HELP = "List the methods, or describe one."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="one method: formula, moments, cost, source")
+    parser.add_argument("--json", action="store_true", help="for machines")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from figures.listing import about, describe, listing
+
+    if arguments.json:
+        shown = about(arguments.name) if arguments.name else listing()
+        print(json.dumps(shown, ensure_ascii=False, indent=2))
+        return 0
+    if arguments.name:
+        print(describe(arguments.name))
+        return 0
+    rows = listing()
+    heads = {key: key for key in rows[0]}
+    widths = [max(len(row[key]) for row in [*rows, heads]) for key in heads]
+    for row in [heads, *rows]:
+        print("  ".join(map(str.ljust, row.values(), widths)).rstrip())
+    return 0

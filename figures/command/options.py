@@ -1,0 +1,95 @@
+"""Options that several subcommands have, and what their texts are turned into."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from figures.profile import Profile
+
+PROFILES = ("quick", "default", "full")
+LANGUAGES = ("en", "zh")
+
+
+def add_memory(parser: argparse.ArgumentParser) -> None:
+    """Add the limit of memory, which every command has."""
+    parser.add_argument(
+        "--max-memory", type=size, metavar="SIZE", help="such as 4G; half of what is free"
+    )
+
+
+def add_profile(parser: argparse.ArgumentParser) -> None:
+    """Add what decides the numbers of a run."""
+    parser.add_argument(
+        "--qk", type=Path, metavar="FILE", help="your tensors: .npz, .safetensors, folder"
+    )
+    parser.add_argument(
+        "--heads", type=heads, metavar="L.H,…", help="of FILE; three by range of logits"
+    )
+    parser.add_argument("--profile", choices=PROFILES, help="[default]")
+    parser.add_argument("--budget", type=float, help="values a query row [32]")
+    add_language(parser)
+    parser.add_argument("--seed", type=int, help="[0]")
+    add_jobs(parser)
+
+
+def add_language(parser: argparse.ArgumentParser) -> None:
+    """Add the language of what is said."""
+    parser.add_argument("--lang", choices=LANGUAGES, default="en", help="English or Chinese [en]")
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """Add the number of processes."""
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes [all]"
+    )
+
+
+def settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options given that decide the numbers, by their names in `profile`."""
+    names = {"profile": "name", "qk": "path", "heads": "heads", "budget": "budget", "seed": "seed"}
+    given = {ours: getattr(arguments, option) for option, ours in names.items()}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def profile(arguments: argparse.Namespace) -> Profile:
+    """Return the profile that the options of `add_profile` describe."""
+    from figures.profile import profile
+
+    return profile(**settings(arguments), jobs=arguments.jobs, progress=sys.stderr.isatty())
+
+
+def size(text: str) -> int:
+    """Return a number of bytes.
+
+    Examples
+    --------
+    >>> size("1.5K")
+    1536
+    """
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", text.strip(), re.IGNORECASE)
+    count = float(parts[1]) * 1024.0 ** " KMGT".index((parts[2] or " ").upper()) if parts else 0.0
+    if not 1 <= count < 2**63:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a size such as 4G")
+    return int(count)
+
+
+def heads(text: str) -> list[tuple[int, int]]:
+    """Return (layer, head) of each.
+
+    Examples
+    --------
+    >>> heads("0.3,5.11")
+    [(0, 3), (5, 11)]
+    """
+    pairs = [re.fullmatch(r"(\d{1,9})\.(\d{1,9})", part.strip()) for part in text.split(",")]
+    if not all(pairs):
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is not LAYER.HEAD,LAYER.HEAD,… such as 0.3,5.11"
+        )
+    return [(int(p[1]), int(p[2])) for p in pairs if p]

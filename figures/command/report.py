@@ -1,0 +1,39 @@
+"""``expqk report``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from figures.command import options
+
+HELP = "From Q, K to a report: HTML, PDF, figures, tables."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    options.add_profile(parser)
+    parser.add_argument("--out", type=Path, default=Path("report"), help="folder [report]")
+    parser.add_argument("--title", metavar="TEXT", help="as it is: nothing in it is markup")
+    parser.add_argument("--author", action="append", metavar="NAME", help="repeatable")
+    parser.add_argument(
+        "--rebuild",
+        action="store_true",
+        help="only turn OUT/report.md, as edited, into HTML and PDF",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from figures.language import speaking, tr
+    from figures.report.build import TITLE, build, rebuild
+
+    if arguments.rebuild:
+        if arguments.title or arguments.author:
+            raise ValueError("--rebuild takes title and authors from report.md: edit them there")
+        rebuild(arguments.out)
+    else:
+        with speaking(arguments.lang):
+            title, authors = arguments.title or tr(TITLE), arguments.author or ()
+            build(options.profile(arguments), arguments.out, title=title, authors=authors)
+    for name in ("index.html", "report.pdf", "report.md"):
+        print(arguments.out / name)
+    return 0

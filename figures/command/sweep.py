@@ -1,0 +1,144 @@
+"""``expqk sweep``."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from figures.command import options
+
+if TYPE_CHECKING:
+    from analysis.store import Store
+    from analysis.sweep import Plan
+
+HELP = "Methods × inputs × temperatures × budgets × trials: a table."
+SHOWN = 5  # cells named where many failed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "config", type=Path, metavar="CONFIG.toml", help="or quick.toml, report.toml, full.toml"
+    )
+    parser.add_argument(
+        "--store", type=Path, required=True, metavar="DIR", help="an existing one is resumed"
+    )
+    options.add_jobs(parser)
+    parser.add_argument(
+        "--scheduler",
+        type=_scheduler,
+        metavar="tcp://HOST:PORT",
+        help="of a Dask cluster; or local",
+    )
+    parser.add_argument("--shard", type=_shard, metavar="i/N", help="this part only, of 1 … N")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only say how many cells, how much memory and time"
+    )
+    parser.add_argument("--retry-failed", action="store_true", help="try cells again that failed")
+
+
+def _scheduler(text: str) -> str:
+    if text != "local" and not re.fullmatch(r"(tcp|tls|ucx|ws|wss)://[^\s/]+:\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not tcp://HOST:PORT, nor local")
+    return text
+
+
+def _shard(text: str) -> tuple[int, int]:
+    parts = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if not parts or not 1 <= int(parts[1]) <= int(parts[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not i/N with 1 ≤ i ≤ N, such as 2/8")
+    return int(parts[1]), int(parts[2])
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run, resume or only describe a sweep; return 1 if a cell failed."""
+    from analysis import config
+    from analysis import sweep as sweeping
+    from analysis.store import Store
+    from approx import checks
+
+    checks.integer("jobs", arguments.jobs, least=1)
+    text, folder = _text(arguments.config)
+    whole = config.loads(text, arguments.config.name).plan(folder)
+    planned = whole.shard(*arguments.shard) if arguments.shard else whole
+    store = Store(arguments.store)
+    for method, budget, name in whole.absent:
+        print(f"absent: nothing of {method} fits budget {budget:g} on {name}", file=sys.stderr)
+    if arguments.dry_run:
+        _describe(store, planned, jobs=arguments.jobs, retry_failed=arguments.retry_failed)
+        return 0
+    about = sweeping.described(whole)
+    begin = functools.partial(
+        store.open, whole.keys, **about, config=text.decode("utf-8-sig"), folder=folder
+    )
+    begin()
+    outcomes = functools.partial(
+        sweeping.outcomes,
+        planned,
+        jobs=arguments.jobs,
+        scheduler=arguments.scheduler,
+        progress=sys.stderr.isatty(),
+    )
+    if not all(store.done(key) for key in whole.keys):
+        (store.folder / "table.csv").unlink(missing_ok=True)  # of a smaller sweep
+    failed = sweeping.fill(store, planned, outcomes, retry_failed=arguments.retry_failed)
+    begin()
+    for cell in failed[:SHOWN]:
+        print(f"failed: {sweeping.described_failure(store, cell)}", file=sys.stderr)
+    done = sum(store.done(key) for key in whole.keys)
+    part = f", of which {len(planned.cells)} in this part" if arguments.shard else ""
+    print(f"{len(whole.cells)} cells{part}: {done} done, {len(failed)} failed")
+    if done == len(whole.cells):
+        table = store.table(whole.keys).to_csv(index=False, lineterminator="\n")
+        store.put(store.folder / "table.csv", table.encode())
+        print(store.folder / "table.csv")
+    return 1 if failed else 0
+
+
+def _text(path: Path) -> tuple[bytes, str]:
+    """Return the text of a config and its folder; a bare name is that of a bundled one."""
+    from analysis import config
+
+    bundled = resources.files("figures") / "configs" / path.name
+    if not path.exists() and path.parent == Path() and bundled.is_file():
+        return bundled.read_bytes(), ""
+    return config.text(path), str(path.resolve().parent)
+
+
+def _describe(store: Store, planned: Plan, *, jobs: int, retry_failed: bool) -> None:
+    """Print what a sweep would do: cells, memory, time."""
+    from analysis import estimate
+    from approx import memory
+
+    done = [cell for cell in planned.cells if store.done(cell.key)]
+    failed = [cell for cell in planned.cells if store.failure(cell.key) is not None]
+    skipped = {id(cell) for cell in done + ([] if retry_failed else failed)}
+    todo = [cell for cell in planned.cells if id(cell) not in skipped]
+    print(
+        f"cells   {len(planned.cells)}: {len(done)} done, {len(failed)} failed, {len(todo)} to do"
+    )
+    if todo:
+        need = max(estimate.working_set(cell, planned.heads[cell.place]) for cell in todo)
+        print(f"memory  about {need / 1e6:.0f} MB a process, the limit is {memory.limit():.3g} B")
+        time = estimate.seconds(planned, todo)
+        print(
+            f"time    about {_duration(time.total / jobs)} with --jobs {jobs}, "
+            f"foretold from {time.cells} cells"
+        )
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration that people read.
+
+    Examples
+    --------
+    >>> [_duration(x) for x in (0.2, 59, 240, 9000)]
+    ['1 s', '59 s', '4 min', '2.5 h']
+    """
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,82 @@
+"""``expqk verify``."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from figures.command import options
+
+if TYPE_CHECKING:
+    from analysis.sweep import Cell
+
+HELP = "Compute a random part of a store again and compare exactly."
+SHOWN = 5  # cells named where there are many
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("store", type=Path, metavar="STORE")
+    parser.add_argument("--part", type=float, default=0.05, help="of the cells [0.05]")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice [0]")
+    options.add_jobs(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Return 1 if anything differs or was altered."""
+    from analysis import config
+    from analysis.store import StoreError, existing
+    from analysis.sweep import outcomes, verify
+    from approx import checks
+
+    checks.integer("jobs", arguments.jobs, least=1)
+    store = existing(arguments.store)
+    manifest = store.manifest
+    text, folder = manifest.get("config"), manifest.get("folder")
+    if not isinstance(text, str) or not isinstance(folder, str):
+        raise StoreError(
+            f"{store.folder} was not written by `expqk sweep`: verify it where its methods are, "
+            f"with analysis.sweep.verify"
+        )
+    planned = config.loads(text, "manifest.json").plan(folder)
+    if planned.keys != manifest["cells"]:
+        raise StoreError(
+            f"{store.folder} cannot be computed again: since it was written, its inputs, the "
+            f"methods or the version of expqk have changed"
+        )
+    checked = verify(
+        store,
+        planned,
+        part=arguments.part,
+        seed=arguments.seed,
+        run=functools.partial(outcomes, planned, jobs=arguments.jobs, progress=sys.stderr.isatty()),
+    )
+    _print_changed(manifest.get("versions"))
+    altered = [cell for cell in checked.missing if store.altered(cell.key)]
+    _print("altered", altered)
+    _print("differs", checked.differing)
+    print(
+        f"{len(planned.cells)} cells: {len(checked.again)} computed again, "
+        f"{len(checked.differing)} differ; {len(altered)} altered, "
+        f"{len(checked.missing) - len(altered)} not done"
+    )
+    return 1 if checked.differing or altered or not checked.again else 0
+
+
+def _print_changed(then: Any) -> None:
+    """Say which packages have changed: a stream of random numbers may have, too."""
+    from analysis.sweep import versions
+
+    now = versions()
+    before = then if isinstance(then, dict) else {}
+    changed = [f"{k} {v}, now {now.get(k)}" for k, v in before.items() if now.get(k) != v]
+    if changed:
+        print(f"note: written with {'; '.join(changed)}", file=sys.stderr)
+
+
+def _print(what: str, cells: list[Cell]) -> None:
+    for cell in cells[:SHOWN]:
+        where = f"trial {cell.trial}, budget {cell.budget:g}, {cell.key}"
+        print(f"{what}: {cell.label} on {cell.name}, {where}", file=sys.stderr)
