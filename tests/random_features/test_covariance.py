@@ -1,4 +1,4 @@
-"""Covariance between keys, expected errors of whole matrices, features needed."""
+"""Covariance between keys, without chance where there is a quadrature."""
 
 import dataclasses
 import math
@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis import inputs
-from analysis.moments import expected_error, features_needed, normalised_moments
+from analysis.moments import expected_error, features_needed
 from analysis.pitfalls import RawQR
 from approx import METHODS, exact, parse
 from approx.projections import Fixed
@@ -115,28 +114,6 @@ def test_covariance_is_of_one_query():
     assert simplex.covariance([[0.0, 1.0]], [[1.0, 0.0]]) is None
 
 
-@pytest.mark.parametrize("projection", ["iid", "orthogonal", "antithetic"])
-def test_expected_error_is_the_mean_over_draws(projection):
-    rng = np.random.default_rng(2)
-    Q, K = rng.standard_normal((4, 3)) * 0.3, rng.standard_normal((5, 3)) * 0.3
-    method = parse(f"positive(m=12, projection='{projection}')")
-    truth = exact.kernel(Q, K)
-    squares = [
-        np.sum((method.approximate(Q, K, rng=seed).to_dense() - truth) ** 2) for seed in range(2000)
-    ]
-    want = expected_error(method, Q, K) ** 2 * np.sum(truth**2)
-    error = np.std(squares) / math.sqrt(len(squares))
-    assert abs(np.mean(squares) - want) <= 5 * error
-
-
-def test_expected_error_of_a_biased_method_is_its_error():
-    Q, K = np.array([[0.5], [1.0]]), np.array([[0.3], [-1.0]])
-    method = parse("taylor(degree=1)")
-    truth = exact.kernel(Q, K)
-    want = np.linalg.norm(method.approximate(Q, K).to_dense() - truth) / np.linalg.norm(truth)
-    assert expected_error(method, Q, K) == pytest.approx(want, rel=1e-12)
-
-
 def test_moments_of_random_phases_draw_nothing():
     """10¹² features need no memory to be judged; their variance is that of one over 10¹²."""
     Q, K = np.array([[0.5, 0.2]]), np.array([[-0.3, 0.4], [0.1, 0.0]])
@@ -146,155 +123,3 @@ def test_moments_of_random_phases_draw_nothing():
     np.testing.assert_allclose(many.covariance(Q, K) * 1e12, one.covariance(Q, K), rtol=1e-13)
     found = features_needed(parse("random_phase"), 1e-5, Q, K)
     assert found == math.ceil((expected_error(one, Q, K) / 1e-5) ** 2)
-
-
-@pytest.mark.parametrize("spec", ["positive", "trigonometric", "positive(projection='orthogonal')"])
-def test_features_needed_are_enough_and_no_more(spec):
-    rng = np.random.default_rng(3)
-    Q, K = rng.standard_normal((4, 3)) * 0.4, rng.standard_normal((5, 3)) * 0.4
-    method = parse(spec)
-    m = features_needed(method, 0.07, Q, K)
-    assert expected_error(dataclasses.replace(method, m=m), Q, K) <= 0.07
-    fewer = dataclasses.replace(method, m=m - method.step)
-    assert expected_error(fewer, Q, K) > 0.07
-
-
-@pytest.mark.parametrize("projection", ["antithetic", "orthogonal", "simplex", "zero_mean"])
-@pytest.mark.parametrize("name", ["positive", "trigonometric", "hyperbolic", "random_phase"])
-def test_features_needed_are_the_least_of_all(name, projection):
-    """Against every m: where a coupling leaves a frequency alone, one more may raise the error."""
-    rng = np.random.default_rng(4)
-    template = parse(f"{name}(projection='{projection}')")
-    rises = 0
-    for size, d in ((0.05, 1), (0.05, 3), (0.4, 3), (0.9, 4)):
-        Q, K = rng.standard_normal((2, d)) * size, rng.standard_normal((3, d)) * size
-        sizes = np.arange(1, 25) * template.step
-        errors = [expected_error(dataclasses.replace(template, m=int(m)), Q, K) for m in sizes]
-        rises += sum(np.diff(errors) > 0)
-        for target in {*errors, *(e * 1.01 for e in errors)}:
-            first = sizes[np.argmax(np.array(errors) <= target)]
-            more = features_needed(template, target, Q, K) - first
-            if projection == "simplex" and name != "positive":
-                assert 0 <= more <= 2 * d * template.step
-            else:
-                assert more == 0
-    if projection == "antithetic" and name == "positive":
-        assert rises > 10  # there is something to get wrong
-
-
-def test_features_needed_of_a_method_with_a_part():
-    rng = np.random.default_rng(3)
-    Q, K = rng.standard_normal((4, 3)) * 0.4 + 0.3, rng.standard_normal((5, 3)) * 0.4
-    centred = Q - Q.mean(axis=0), K - K.mean(axis=0)
-    alone = features_needed(parse("hyperbolic"), 0.03, *centred)
-    found = features_needed(parse("centered(hyperbolic)"), 0.03, Q, K)
-    filled = (
-        expected_error(parse(f"centered(hyperbolic(m={m}))"), Q, K) for m in (found, found - 2)
-    )
-    assert next(filled) <= 0.03 < next(filled)
-    assert found != alone  # the error is relative to another matrix
-    spec = "scatterbrain(positive{}, top_k(k=2))"
-    found = features_needed(parse(spec.format("")), 0.03, Q, K)
-    assert expected_error(parse(spec.format(f"(m={found})")), Q, K) <= 0.03
-    assert expected_error(parse(spec.format(f"(m={found - 1})")), Q, K) > 0.03
-    with pytest.raises(ValueError, match="has no size m"):
-        features_needed(parse("centered(taylor(degree=1))"), 0.1, Q, K)
-
-
-def test_features_needed_gives_up_where_nothing_is_known_or_enough():
-    far = [[5.0]], [[5.0]]
-    assert features_needed(parse("positive"), 0.1, *far, most=1000) is None
-    farther = [[20.0]], [[20.0]]  # e^{1600/2}: the error itself is not representable
-    assert features_needed(parse("positive"), 0.1, *farther, most=10**300) is None
-    near = features_needed(parse("positive"), 0.1, [[8.0]], [[8.0]], most=10**300)
-    assert near == pytest.approx(math.exp(256) / 0.01, rel=1e-11 + 256 * 1e-15)
-    assert features_needed(parse("positive(projection='sobol')"), 0.1, [[0.1]], [[0.1]]) is None
-    with pytest.raises(ValueError, match="has no size m"):
-        features_needed(parse("taylor(degree=1)"), 0.1, [[0.1]], [[0.1]])
-
-
-# Normalised attention
-
-
-@pytest.mark.parametrize(
-    "spec", ["positive(m=800)", "trigonometric(m=800)", "positive(m=400, projection='orthogonal')",
-             "scatterbrain(positive(m=400), top_k(k=1))"]
-)  # fmt: skip
-def test_the_delta_method(spec):
-    """Bias and variance of a ratio to first order: 20 % of the largest, at m ≥ 200 where R ≪ 1."""
-    rng = np.random.default_rng(6)
-    Q, K = rng.standard_normal((3, 4)) * 0.3, rng.standard_normal((5, 4)) * 0.3
-    method = parse(spec)
-    found = normalised_moments(method, Q, K)
-    assert found.row_variance.max() < 0.03
-    attention = exact.softmax(Q, K)
-    T = 2000
-    draws = np.empty((T, 3, 5))
-    for t in range(T):
-        estimate = method.approximate(Q, K, rng=t).to_dense()
-        draws[t] = estimate / estimate.sum(axis=1, keepdims=True) - attention
-    bias, variance = draws.mean(axis=0), draws.var(axis=0)
-    stderr = np.sqrt(variance / T)
-    assert (np.abs(bias - found.bias) <= 5 * stderr + 0.2 * np.abs(found.bias).max()).all()
-    assert (np.abs(variance - found.variance) <= 0.2 * found.variance.max()).all()
-    # rows sum to one, exact ones too
-    np.testing.assert_allclose(found.bias.sum(axis=1), 0, atol=1e-12)
-
-
-def test_the_delta_method_errs_by_the_largest_variance():
-    """Its variance is off by about R_jj, several times ``row_variance``, and not its square."""
-    rng = np.random.default_rng(0)
-    Q, K = rng.standard_normal((1, 3)) * 0.8, rng.standard_normal((6, 3)) * 0.8
-    off = []
-    for m, T in ((64, 20_000), (512, 4000)):
-        method = parse(f"positive(m={m})")
-        found = normalised_moments(method, Q, K)
-        weights = np.empty((T, 6))
-        for part in np.split(np.arange(T), 20):
-            omega = rng.standard_normal((len(part), m, 3))
-            phi = np.exp(omega @ K.T - np.square(K).sum(axis=1) / 2)
-            estimate = np.einsum("tm,tml->tl", np.exp(omega @ Q[0]), phi)
-            weights[part] = estimate / estimate.sum(axis=1, keepdims=True)
-        ratio = weights.var(axis=0) / found.variance[0]
-        off.append(np.abs(1 - ratio).max())
-        largest = np.exp(method.moments(Q, K).log_relative_variance).max()
-        # what is off is known to √((kurtosis − 1)/T), 0.04 or less: kurtosis 17 and 7
-        assert 5 * found.row_variance[0] < largest / 2 < off[-1] < 4 * largest + 0.2
-    assert off[1] < off[0]
-
-
-def test_the_delta_method_of_biased_and_unknown_methods():
-    Q, K = np.array([[0.5], [1.0]]), np.array([[0.3], [-1.0]])
-    taylor = parse("taylor(degree=2)")
-    found = normalised_moments(taylor, Q, K)
-    dense = taylor.approximate(Q, K).to_dense()
-    want = dense / dense.sum(axis=1, keepdims=True) - exact.softmax(Q, K)
-    np.testing.assert_allclose(found.bias, want, atol=1e-14)
-    assert not found.variance.any()
-    assert normalised_moments(parse("positive(m=4, projection='simplex')"), Q, K) is not None
-    wide = np.eye(3)
-    assert normalised_moments(parse("positive(m=4, projection='simplex')"), wide, wide) is None
-    assert normalised_moments(parse("leverage(m=2)"), Q, K) is None
-
-
-def test_the_bias_of_a_ratio_is_noticed_without_the_covariance():
-    """With independent keys (a diagonal covariance) the delta method fails the same check."""
-    rng = np.random.default_rng(6)
-    Q, K = rng.standard_normal((3, 4)) * 0.3, rng.standard_normal((5, 4)) * 0.3
-    right = normalised_moments(parse("positive(m=800)"), Q, K)
-
-    class Diagonal(Positive):
-        def covariance(self, q, K, *, row=None):
-            return np.diag(np.diag(super().covariance(q, K, row=row)))
-
-    wrong = normalised_moments(Diagonal(m=800), Q, K)
-    assert (np.abs(wrong.bias - right.bias) > 0.2 * np.abs(right.bias).max()).any()
-
-
-def test_normalised_moments_of_orthogonal_features_on_real_tensors():
-    """The third head of the bundled sample, where |q + k|² is 18 to 132 at t = 1."""
-    x = list(inputs.sample().heads())[2].at_temperature(1.0)
-    method = parse("positive(m=128, projection='orthogonal')")
-    found = normalised_moments(method, x.Q[:8], x.K[:64])
-    assert all(np.isfinite(part).all() for part in found)
-    assert (found.variance > 0).all()
