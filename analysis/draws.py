@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from approx import memory
-from approx._exp import exp
+from approx._elementary import exp
 from approx._jit import kernel
 from approx.checks import Array
 from approx.distances import squared_distances

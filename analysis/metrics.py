@@ -22,8 +22,8 @@ from scipy.sparse.linalg import LinearOperator, svds
 
 from analysis import engines
 from approx import checks, exact
-from approx._exp import exp
-from approx._jit import kernel, summing_kernel
+from approx._elementary import SURELY_NORMAL, exp, largest, log, log_of_normal
+from approx._jit import summing_kernel
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.parts import Rows, rescale
@@ -44,63 +44,8 @@ OUTPUT, TRUTH, COLUMNS = 13, 14, 15
 TILE = 512, 1024  # rows and columns, where no row is needed as a whole: 8 MB in two products
 APART = 64  # numbers between arrays, so that a loop is never taken for one that may overlap
 FEW = 48  # rows of logits at least, where a stripe has them: products of fewer are slower
-
-
-_LN2_HEAD, _LN2_TAIL = 0.6931471803691238, 1.9082149292705877e-10
-_L1, _L2, _L3, _L4, _L5, _L6, _L7 = (  # of fdlibm's log
-    0.6666666666666735,
-    0.3999999999940942,
-    0.2857142874366239,
-    0.22222198432149784,
-    0.1818357216161805,
-    0.15313837699209373,
-    0.14798198605116586,
-)
-_ROOT_HALF, _ALL_BUT_SIGN = np.int64(0x3FE6A09E667F3BCD), np.int64(2**63 - 1)  # bits of √½
-_TINY, _LIFT, _LOG_LIFT = 2.0**-900, 2.0**200, 200 * np.log(2.0)
 _MOST = np.finfo(np.float64).max
 _LEAST = 1 / _MOST
-
-
-@kernel
-def _log_of_normal(x: float) -> Any:
-    # Of a normal x > 0 in straight-line arithmetic, which the loop around it vectorises; below
-    # 1 ulp: x = 2^e (1 + f), √½ ≤ 1 + f < √2, s = f/(2 + f), log(1 + f) = f − s (f − R(s²)).
-    bits = np.float64(x).view(np.int64)
-    e = (bits - _ROOT_HALF) >> 52
-    f = np.int64(bits - (e << 52)).view(np.float64) - 1.0
-    s = f / (2.0 + f)
-    z = s * s
-    tail = _L6 + z * _L7
-    tail = _L5 + z * tail
-    tail = _L4 + z * tail
-    tail = _L3 + z * tail
-    tail = _L2 + z * tail
-    tail = z * (_L1 + z * tail)
-    n = np.float64(np.int32(e))
-    return n * _LN2_HEAD + (f - (s * (f - tail) - n * _LN2_TAIL))
-
-
-@kernel
-def _log(x: float) -> Any:
-    tiny = x < _TINY  # subnormal numbers have no exponent to take out
-    found = _log_of_normal(x * _LIFT if tiny else x)
-    return found - _LOG_LIFT if tiny else found
-
-
-@kernel
-def _ordered(bits: Any) -> Any:
-    # Bits of floats, as integers in the same order: their maximum vectorises, that of floats,
-    # which might be NaN, does not. Its own inverse.
-    return bits ^ ((bits >> 63) & _ALL_BUT_SIGN)
-
-
-@kernel
-def _largest(x: Any) -> Any:
-    most = _ordered(np.float64(x[0]).view(np.int64))
-    for j in range(x.size):
-        most = max(most, _ordered(np.float64(x[j]).view(np.int64)))
-    return np.int64(_ordered(most)).view(np.float64)
 
 
 @summing_kernel
@@ -123,7 +68,7 @@ def _row_sums(
     for i in range(logits.shape[0]):
         w = visible[i]
         x, e, p, s = logits[i, :w], estimate[i, :w], exponentials[:w], scaled[:w]
-        top = _largest(x)
+        top = largest(x)
         total, square = 0.0, 0.0
         longest, least = np.int64(0), np.int64(2**63 - 1)  # bits of max |e| and, if > 0, of min e
         for j in range(w):
@@ -136,18 +81,19 @@ def _row_sums(
         for j in range(w if least < 0 else 0):
             negative += 1.0 if e[j] < 0.0 else 0.0
         peak = np.int64(longest).view(np.float64)
-        unit = max(peak, _TINY) if peak > 0.0 else 1.0  # row_log may be far above every entry
+        # row_log may be far above every entry
+        unit = max(peak, SURELY_NORMAL) if peak > 0.0 else 1.0
         inverse_unit = 1.0 / unit
         log_unit = row_log[i] + np.log(unit)
         scale = max(top, log_unit) if peak > 0.0 else top
         a, b = exp(top - scale), exp(min(log_unit - scale, 0.0))
-        mass, difference, largest = 0.0, 0.0, np.int64(0)
+        mass, difference, furthest = 0.0, 0.0, np.int64(0)
         for j in range(w):
             s[j] = e[j] * inverse_unit  # stored: sums, and so products, may be reordered
             mass += s[j]
             t = b * s[j] - a * p[j]
             difference += t * t
-            largest = max(largest, np.float64(abs(t)).view(np.int64))
+            furthest = max(furthest, np.float64(abs(t)).view(np.int64))
 
         out[i, UNIT] = log_unit if peak > 0.0 else -_MOST  # of nothing, below every other
         out[i, MASS] = mass
@@ -160,19 +106,19 @@ def _row_sums(
         smallest = np.int64(least).view(np.float64) * inverse_unit * inverse
         f2, tv, kl, reverse = 0.0, 0.0, 0.0, 0.0
         # In most rows no share is ≤ 0 or tiny: without these questions it takes half the time.
-        for j in range(w if attention and smallest >= _TINY else 0):
+        for j in range(w if attention and smallest >= SURELY_NORMAL else 0):
             pj, qj = p[j] * inverse_total, s[j] * inverse
             t = qj - pj
-            ratio = x[j] - log_sum - _log_of_normal(qj)
+            ratio = x[j] - log_sum - log_of_normal(qj)
             kl += pj * ratio + t
             reverse -= qj * ratio + t
             f2 += t * t
             tv += abs(t)
-        for j in range(w if attention and not smallest >= _TINY else 0):
+        for j in range(w if attention and not smallest >= SURELY_NORMAL else 0):
             pj, qj = p[j] * inverse_total, s[j] * inverse
             t = qj - pj
             above = qj > 0.0
-            ratio = x[j] - log_sum - _log(qj if above else 1.0)
+            ratio = x[j] - log_sum - log(qj if above else 1.0)
             infinite = qj < 0.0 or (pj > 0.0 and not above)
             kl += pj * ratio + t if above else (np.inf if infinite else 0.0)
             reverse -= qj * ratio + t if above else (-np.inf if qj < 0.0 else -pj)
@@ -188,7 +134,7 @@ def _row_sums(
         out[i, SQUARE] = square
         out[i, SCALE] = scale
         out[i, DIFFERENCE] = difference
-        out[i, LARGEST] = np.int64(largest).view(np.float64)
+        out[i, LARGEST] = np.int64(furthest).view(np.float64)
         out[i, P2] = square * inverse_total * inverse_total
         out[i, F2] = np.inf if beyond else f2
         out[i, TV] = np.inf if beyond else 0.5 * tv if positive else 1.0

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
-from approx._exp import exp
+from approx._elementary import exp
 from approx._jit import summing_kernel
 from approx.checks import Array
 from approx.polynomials.polynomial import Polynomial

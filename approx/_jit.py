@@ -2,8 +2,8 @@
 
 cache=True
     A kernel compiles once per machine. Numba's cache does not notice an edit in *another*
-    file, so a kernel calls only kernels of its own module and the shared ``exp``; the
-    Makefile and conftest name NUMBA_CACHE_DIR by the hash of this file, ``_exp`` and ``_numba``.
+    file, so a kernel calls only kernels of its own module and of ``_elementary``; the Makefile
+    and conftest name NUMBA_CACHE_DIR by the hash of this file, ``_elementary`` and ``_numba``.
 nogil=True
     Threads may run kernels side by side.
 error_model="numpy"
@@ -64,7 +64,7 @@ class Kernel:
 
 
 class ByPrecision(Kernel):
-    """A function of a number whose body in a kernel is that of the number's precision."""
+    """A function whose body in a kernel is that of the precision of its argument."""
 
     def __init__(self, function: Callable[..., Any], double: Kernel, single: Kernel) -> None:
         super().__init__(function, double.fastmath)

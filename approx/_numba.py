@@ -50,7 +50,7 @@ def dispatcher(function: Callable[..., Any], fastmath: set[str]) -> Any:
 
 
 def by_precision(double: Callable[..., Any], single: Callable[..., Any], fastmath: set[str]) -> Any:
-    """Return Numba's type of a function that is `single` for a float32 and `double` otherwise."""
+    """Return Numba's type of a function that is `single` on float32 and `double` otherwise."""
     options = {name: value for name, value in OPTIONS.items() if name != "cache"}  # its callers are
 
     def function(x: Any) -> Any:
@@ -58,7 +58,7 @@ def by_precision(double: Callable[..., Any], single: Callable[..., Any], fastmat
 
     @overload(function, jit_options=options | {"fastmath": fastmath})  # type: ignore[untyped-decorator]
     def body(x: Any) -> Callable[..., Any]:
-        return single if x == types.float32 else double
+        return single if getattr(x, "dtype", x) == types.float32 else double
 
     context = cpu_target.typing_context
     context.refresh()

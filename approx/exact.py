@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks, memory
-from approx._exp import exp_rows
+from approx._elementary import exp_rows
 from approx.checks import Array
 
 STRIPE = 5 * 2**18  # entries: 10.5 MB in float64; lower stripes make slower products

@@ -9,7 +9,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from approx._exp import exp_rows
+from approx._elementary import exp_rows
 from benchmarks import measure
 from benchmarks.measure import Row
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from approx._exp import exp_rows
+from approx._elementary import exp_rows
 
 TILE = 512
 AT_LEAST, AT_MOST = ("ratio", "share"), ("seconds", "megabytes", "ulp")

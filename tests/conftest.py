@@ -5,7 +5,9 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SHARED = b"".join((ROOT / "approx" / f"_{n}.py").read_bytes() for n in ("exp", "jit", "numba"))
+SHARED = b"".join(
+    (ROOT / "approx" / f"_{n}.py").read_bytes() for n in ("elementary", "jit", "numba")
+)
 CACHE = ROOT / ".cache" / f"numba-{hashlib.sha256(SHARED).hexdigest()[:12]}"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHE))  # before Numba is imported
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from approx import checks, exact, memory
-from approx._exp import exp_rows
+from approx._elementary import exp_rows
 from approx.checks import Array
 from approx.low_rank.decomposition import Matrix
 

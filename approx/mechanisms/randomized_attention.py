@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 
 from approx import checks, exact, memory
-from approx._exp import exp_rows
+from approx._elementary import exp_rows
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square

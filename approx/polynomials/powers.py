@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from approx._exp import exp_rows
+from approx._elementary import exp_rows
 from approx.checks import Array
 from approx.parts import rescale
 from approx.polynomials.polynomial import Polynomial

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse
 
 from approx import checks, memory
-from approx._exp import exp, exp_rows
+from approx._elementary import exp, exp_rows, largest
 from approx._jit import kernel, summing_kernel
 from approx.checks import Array
 from approx.parts import ALL, Factors, Low, Rows, ScaledFactors, beside_ones, divide_by_last
@@ -34,15 +34,10 @@ class Side(NamedTuple):
 
 
 @summing_kernel
-def _maxima_and_squares(bits: Any, sign: Any, rest: Any, x: Any, top: Any, half: Any) -> None:
-    # A maximum of floats, through integers in the same order: that of floats, which may be NaN,
-    # does not vectorise. `sign` shifts to the sign bit, `rest` masks all others.
-    for i in range(bits.shape[0]):
-        row, point = bits[i], x[i]
-        most = row[0] ^ ((row[0] >> sign) & rest)
-        for j in range(row.size):
-            most = max(most, row[j] ^ ((row[j] >> sign) & rest))
-        top[i] = most ^ ((most >> sign) & rest)
+def _maxima_and_squares(log: Any, x: Any, top: Any, half: Any) -> None:
+    for i in range(log.shape[0]):
+        point = x[i]
+        top[i] = largest(log[i])
         total = x.dtype.type(0)
         for j in range(point.size):
             total += point[j] * point[j]
@@ -65,11 +60,8 @@ def maxima_and_half_squares(log: Array, x: Array) -> tuple[Array, Array]:
     >>> maxima_and_half_squares(np.array([[-2.0, -1.0], [3.0, -np.inf]]), np.array([[2.0], [4.0]]))
     (array([-1.,  3.]), array([2., 8.]))
     """
-    integer = np.dtype(f"i{log.itemsize}")
-    sign = 8 * log.itemsize - 1
-    rest = integer.type(2**sign - 1)
     top, half = np.empty(len(log), log.dtype), np.empty(len(log), x.dtype)
-    _maxima_and_squares(log.view(integer), integer.type(sign), rest, x, top.view(integer), half)
+    _maxima_and_squares(log, x, top, half)
     return top, half
 
 

@@ -1,5 +1,6 @@
-"""The shared exponential against mpmath, in both dtypes."""
+"""The shared exponential, logarithm and maximum against mpmath and NumPy."""
 
+import itertools
 import math
 import pickle
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 from numba import njit
 from numba.core.caching import NullCache
 
-from approx._exp import exp, exp_rows
+from approx._elementary import exp, exp_rows, largest, log
 from approx._jit import Kernel, kernel, summing_kernel
 
 DTYPES = [np.float64, np.float32]
@@ -144,6 +145,44 @@ def test_exp_in_a_kernel_keeps_the_precision_of_its_argument(dtype):
     assert float(exp(x)) == float(inside(x))
 
 
+@pytest.mark.kernel
+def test_the_logarithm_is_within_an_ulp_of_libm():
+    rng, eps = np.random.default_rng(0), np.finfo(np.float64).eps
+    ends = [5e-324, 1e-310, 2.0**-1022, 2.0**-900, 0.5, math.sqrt(0.5), 1 - eps, 1.0, 1 + eps]
+    x = np.concatenate([ends, [2.0, 1.7e308], np.exp(rng.uniform(-744, 709, 2000)),
+                        1 + rng.uniform(-1e-3, 1e-3, 500)])  # fmt: skip
+    ours, expected = np.array([log(v) for v in x]), np.log(x)
+    # log x is e ln 2 + log(1 + f) in one rounding of the larger part; a tiny x has one more
+    np.testing.assert_array_less(np.abs(ours - expected), 2 * np.spacing(np.abs(expected)) + 1e-300)
+    assert ours[ends.index(1.0)] == 0.0
+
+
+@pytest.mark.kernel
+@in_both_dtypes
+def test_the_largest_is_that_of_numpy(dtype):
+    tiny, most = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    some = [0.0, 1.0, -1.0, tiny, -tiny, most, -most, np.inf, -np.inf, 2.5, -2.5]
+    for vector in itertools.permutations(np.array(some, dtype), 2):
+        assert largest(np.array(vector)) == max(vector)
+    x = np.random.default_rng(0).standard_normal((40, 37)).astype(dtype) - dtype(2)
+    ours = [largest(row) for row in x]
+    np.testing.assert_array_equal(ours, x.max(axis=1))
+    x[0, 5] = np.nan
+    assert np.isnan(largest(x[0]))
+
+
+@pytest.mark.kernel
+@in_both_dtypes
+def test_the_largest_in_a_kernel_keeps_the_precision_of_its_argument(dtype):
+    @kernel
+    def inside(x, out):
+        out[0] = largest(x)
+
+    out = np.zeros(1, dtype)
+    inside(np.array([-0.3, -0.1, -0.2], dtype), out)
+    assert out[0] == dtype(-0.1)
+
+
 def test_kernels_alone_have_their_options():
     def twice(x):
         for i in range(x.size):
@@ -167,10 +206,10 @@ def test_numba_is_imported_by_the_first_call_of_a_kernel():
     code = """
 import sys
 import numpy as np
-import approx._exp
+import approx._elementary
 before = "numba" in sys.modules
 x = np.zeros((1, 1))
-approx._exp.exp_rows(x, np.zeros(1))
+approx._elementary.exp_rows(x, np.zeros(1))
 print(before, "numba" in sys.modules, x[0, 0])
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -181,7 +220,7 @@ def test_compiled_functions_of_others_may_be_the_first_to_call_a_kernel():
     code = """
 import numpy as np
 from numba import njit
-from approx._exp import exp
+from approx._elementary import exp
 @njit
 def theirs(x):
     return exp(x)
@@ -225,7 +264,7 @@ def test_threads_may_be_the_first_to_call_a_kernel():
 import sys
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
-from approx._exp import exp_rows
+from approx._elementary import exp_rows
 sys.setswitchinterval(1e-6)
 arrays = [np.full((2, 3), float(i)) for i in range(8)]
 with ThreadPoolExecutor(8) as executor:

@@ -1,7 +1,8 @@
-"""The shared exponential: a polynomial that Numba vectorises, exact to 2 ulp.
+"""The exponential, the logarithm and the maximum that kernels share: Numba vectorises them.
 
-``math.exp`` in a Numba loop is a scalar call. This one is straight-line arithmetic, so the loop
-around it becomes vector instructions and fuses with its neighbours:
+``math.exp`` and ``math.log`` in a Numba loop are scalar calls. Those here are straight-line
+arithmetic, so the loop around them becomes vector instructions and fuses with its neighbours.
+The exponential is exact to 2 ulp,
 
     x = n ln 2 + r,   |r| ≤ ½ ln 2,   e^x = 2^n (1 + r + r² g(r)),   g(r) = (e^r − 1 − r)/r²,
 
@@ -10,6 +11,13 @@ two (Cody and Waite 1980), the head short enough that n·head is exact. Adding 1
 n, which is then also what the last bits hold: neither takes a conversion. 2^n is applied in two
 steps: underflow is gradual, overflow gives inf, NaN stays NaN (the clamps are comparisons, which
 NaN fails).
+
+The logarithm of float64 is that of fdlibm, within 1 ulp:
+
+    x = 2^e (1 + f),   √½ ≤ 1 + f < √2,   s = f/(2 + f),   log(1 + f) = f − s (f − R(s²)).
+
+A maximum of floats, which might be NaN, does not vectorise; that of their bits, taken as integers
+in the same order, does.
 """
 
 from __future__ import annotations
@@ -49,6 +57,21 @@ _H0, _H1, _H2, _H3, _H4 = (
 )
 _LOW_32, _HIGH_32, _ONE_32 = np.float32(-110.0), np.float32(90.0), np.float32(1.0)
 _ROUND, _ROUND_32 = 1.5 * 2.0**52, np.float32(1.5 * 2.0**23)
+
+
+_R1, _R2, _R3, _R4, _R5, _R6, _R7 = (
+    0.6666666666666735,
+    0.3999999999940942,
+    0.2857142874366239,
+    0.22222198432149784,
+    0.1818357216161805,
+    0.15313837699209373,
+    0.14798198605116586,
+)
+_ROOT_HALF = np.int64(0x3FE6A09E667F3BCD)  # bits of √½
+SURELY_NORMAL = 2.0**-900  # subnormal numbers, far below, have no exponent to take out
+_LIFT, _LOG_LIFT = 2.0**200, 200 * np.log(2.0)
+_ALL_BUT_SIGN, _ALL_BUT_SIGN_32 = np.int64(2**63 - 1), np.int32(2**31 - 1)
 
 
 @kernel
@@ -106,3 +129,62 @@ def exp_rows(values: Any, shift: Any) -> None:
         c = shift[i]
         for j in range(row.size):
             row[j] = exp(row[j] - c)
+
+
+@kernel
+def log_of_normal(x: float) -> Any:
+    """Return log x of a normal float64 x > 0."""
+    bits = np.float64(x).view(np.int64)
+    e = (bits - _ROOT_HALF) >> 52
+    f = np.int64(bits - (e << 52)).view(np.float64) - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    tail = _R6 + z * _R7
+    tail = _R5 + z * tail
+    tail = _R4 + z * tail
+    tail = _R3 + z * tail
+    tail = _R2 + z * tail
+    tail = z * (_R1 + z * tail)
+    n = np.float64(np.int32(e))
+    return n * _LN2_HEAD + (f - (s * (f - tail) - n * _LN2_TAIL))
+
+
+@kernel
+def log(x: float) -> Any:
+    """Return log x of a float64 x > 0."""
+    tiny = x < SURELY_NORMAL
+    of_normal = log_of_normal(x * _LIFT if tiny else x)
+    return of_normal - _LOG_LIFT if tiny else of_normal
+
+
+@kernel
+def _ordered(bits: Any) -> Any:
+    # Bits of float64 as integers in the same order. It is its own inverse.
+    return bits ^ ((bits >> 63) & _ALL_BUT_SIGN)
+
+
+@kernel
+def _ordered_32(bits: Any) -> Any:
+    return np.int32(bits ^ (np.int32(bits >> np.int32(31)) & _ALL_BUT_SIGN_32))
+
+
+@kernel
+def _largest64(x: Any) -> Any:
+    most = _ordered(np.float64(x[0]).view(np.int64))
+    for j in range(x.size):
+        most = max(most, _ordered(np.float64(x[j]).view(np.int64)))
+    return np.int64(_ordered(most)).view(np.float64)
+
+
+@kernel
+def _largest32(x: Any) -> Any:
+    most = _ordered_32(np.float32(x[0]).view(np.int32))
+    for j in range(x.size):
+        most = max(most, _ordered_32(np.float32(x[j]).view(np.int32)))
+    return np.int32(_ordered_32(most)).view(np.float32)
+
+
+@by_precision(double=_largest64, single=_largest32)
+def largest(x: Any) -> Any:
+    """Return the largest number of a vector; callable from kernels."""
+    return _largest32(x) if x.dtype == np.float32 else _largest64(x)
