@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[Any]
 
 MOST_INTEGER = 2**1000  # a float still holds it
-MOST_LOGIT = 2.0**52  # 1/eps: the rounding of a larger logit is above 1
+MOST_LOGIT = 2.0**52  # 1/eps: a larger logit is rounded by more than 1
 
 
 def shown(value: object) -> str:
@@ -40,23 +40,23 @@ def shown(value: object) -> str:
 
 
 def array(name: str, value: ArrayLike, *, ndim: int | None = None, finite: bool = True) -> Array:
-    """Return a C-contiguous native float32 or float64 array, finite, not copied if it is one.
+    """Return a finite C-contiguous float32 or float64 array: ``value`` itself if it is one.
 
     float16 becomes float32; integers, bool and longdouble become float64, rounded to nearest.
 
     Raises
     ------
     TypeError
-        complex, object or text values; masked or sparse arrays.
+        The values are complex, objects or text, or the array is masked or sparse.
     ValueError
-        a ragged list; wrong number of dimensions; NaN or inf (with their number and first place),
-        unless ``finite`` is False.
+        The list is ragged, the number of dimensions is wrong, or there is NaN or inf; the message
+        says how many and where the first one is. With ``finite`` False, NaN and inf are accepted.
     """
     x = _numbers(name, value, ndim)
     if not finite:
         return x
     with np.errstate(over="ignore", invalid="ignore"):
-        total = x.sum()  # one pass and no mask; finite only if every term is
+        total = x.sum()  # one pass without a mask; the sum is finite only if every term is
     if not np.isfinite(total):
         _finite(name, x)
     return x
@@ -99,16 +99,16 @@ def queries_keys(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
     Raises
     ------
     ValueError
-        no rows or no columns; different widths; |q|², |k|² or q·k beyond the dtype's range;
-        |q| |k| ≥ 1/eps, where the rounding of a logit alone is of the order of 1, so that no digit
-        of exp(q·k) means anything.
+        There are no rows or no columns; the widths differ; |q|², |k|² or q·k is beyond the range of
+        the dtype; or |q| |k| ≥ 1/eps, where the rounding of a logit alone is of the order of 1, so
+        that no digit of exp(q·k) means anything.
     """
     q, k = _numbers("Q", Q, 2), _numbers("K", K, 2)
     dtype = np.result_type(q, k)
     q, k = q.astype(dtype, copy=False), k.astype(dtype, copy=False)
     squares = [float(np.einsum("ij,ij->i", x, x).max(initial=0.0)) for x in (q, k)]
     for name, x, square in zip("QK", (q, k), squares):
-        if not math.isfinite(square):  # of NaN or inf; or finite ones overflow, refused below
+        if not math.isfinite(square):  # NaN or inf; finite entries that overflow are refused below
             _finite(name, x)
     if q.shape[1] != k.shape[1]:
         raise ValueError(f"Q and K must have the same width d, got {q.shape} and {k.shape}")
@@ -137,12 +137,12 @@ def values(V: ArrayLike, l: int, dtype: Any = None, *, name: str = "V", row: str
     Raises
     ------
     ValueError
-        as many rows as keys are needed; entries whose sums could leave the range of ``dtype``
-        (by default, that of V).
+        V does not have as many rows as there are keys, or sums of its entries could leave the range
+        of ``dtype`` (by default, that of V).
     """
     v = array(name, V)
     if v.ndim not in (1, 2) or v.shape[0] != l:
-        raise ValueError(f"{name} must have one row a {row}, ({l}, c), got shape {v.shape}")
+        raise ValueError(f"{name} must have one row per {row}, ({l}, c), got shape {v.shape}")
     dtype = dtype or v.dtype
     most = math.sqrt(np.finfo(dtype).max)
     if (top := float(max(v.max(initial=0.0), -v.min(initial=0.0)))) > most:
@@ -151,12 +151,12 @@ def values(V: ArrayLike, l: int, dtype: Any = None, *, name: str = "V", row: str
 
 
 def out(given: Array | None, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return where to write: a new array, or the one that was given for it.
+    """Return the array to write to: a new one, or the one that was given.
 
     Raises
     ------
     ValueError
-        it has another shape or dtype, or is not C-contiguous.
+        The given array has another shape or dtype, or is not C-contiguous.
     """
     if given is None:
         return np.empty(shape, dtype)
@@ -175,9 +175,10 @@ def index(name: str, value: Any, count: int) -> slice | Array:
     Raises
     ------
     TypeError
-        not a slice, integers or booleans.
+        ``value`` is not a slice, integers or booleans.
     ValueError
-        out of range, not one-dimensional, or as many booleans as there are places are needed.
+        A place is out of range, the array is not one-dimensional, or the number of booleans is not
+        ``count``.
 
     Examples
     --------
@@ -208,7 +209,7 @@ def index(name: str, value: Any, count: int) -> slice | Array:
 
 
 def asked(budget: float, n: int, l: int, d: int) -> tuple[float, int, int, int]:
-    """Return a budget > 0 and the sizes n, l, d ≥ 1 that it is for."""
+    """Return a budget > 0 and the sizes n, l, d ≥ 1 for which it is asked."""
     value = positive("budget", budget)
     n, l, d = (integer(name, x, least=1) for name, x in zip("nld", (n, l, d)))
     return int(budget) if isinstance(budget, int | np.integer) else value, n, l, d
@@ -220,9 +221,9 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None) -> in
     Raises
     ------
     TypeError
-        not an integer (bool and 3.0 are none).
+        ``value`` is not an integer (neither a bool nor 3.0 is one).
     ValueError
-        out of range.
+        It is out of range.
 
     Examples
     --------
@@ -249,9 +250,9 @@ def number(name: str, value: Any, rule: str = "finite") -> float:
     Raises
     ------
     TypeError
-        not a number, or a complex one.
+        ``value`` is not a number, or is complex.
     ValueError
-        NaN, inf, beyond float64; bool and text.
+        It is NaN, inf, beyond float64, a bool or text.
 
     Examples
     --------
@@ -290,35 +291,35 @@ def positive(name: str, value: Any, *, most: float = math.inf) -> float:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return True or False; TypeError for anything else, such as the text "False"."""
+    """Return True or False; raise TypeError for anything else, such as the text "False"."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
 
 
 def causal(value: Any, n: int, l: int) -> bool:
-    """Return whether query i sees keys 0…i alone, a flag; ValueError if so and n ≠ l."""
+    """Return the flag that query i sees keys 0…i only; raise ValueError if it is set and n ≠ l."""
     if flag("causal", value) and n != l:
         raise ValueError(f"causal needs as many keys as queries, got n={n}, l={l}")
     return bool(value)
 
 
 def instance(name: str, value: Any, kind: type, what: str) -> None:
-    """Raise TypeError unless a value is of a kind; ``what`` says which in words."""
+    """Raise TypeError unless the value is of that kind, which ``what`` says in words."""
     if not isinstance(value, kind):
         hint = ": use approx.parse" if what == "a method" and isinstance(value, str) else ""
         raise TypeError(f"{name} must be {what}, got {shown(value)}{hint}")
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
-    """Return value if it is one of the known names, else say which they are."""
+    """Return the value if it is a known name; else raise ValueError, which lists the names."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {shown(value)}")
     return value
 
 
 def unknown(what: str, name: str, known: Sequence[str]) -> str:
-    """Return what to say of a name that is not known: the nearest one, and all.
+    """Return the message about an unknown name: the nearest known name, and all of them.
 
     Examples
     --------

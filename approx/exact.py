@@ -12,11 +12,11 @@ from approx import checks, memory
 from approx._elementary import exp_rows
 from approx.checks import Array
 
-STRIPE = 5 * 2**18  # entries: 10.5 MB in float64; lower stripes make slower products
+STRIPE = 5 * 2**18  # entries: 10.5 MB in float64; products of lower stripes are slower
 
 
 def stripes(n: int, l: int) -> Iterator[slice]:
-    """Yield row slices whose height depends on l only, so every consumer sums in one order.
+    """Yield row slices whose height depends on l only, so that every consumer sums in one order.
 
     Examples
     --------
@@ -28,7 +28,7 @@ def stripes(n: int, l: int) -> Iterator[slice]:
 
 
 def height(l: int) -> int:
-    """Return the rows of a stripe."""
+    """Return how many rows a stripe has."""
     return max(1, STRIPE // max(l, 1))
 
 
@@ -45,7 +45,7 @@ def kernel(Q: ArrayLike, K: ArrayLike) -> Array:
     Raises
     ------
     OverflowError
-        An entry is not representable: says the largest logit.
+        An entry is not representable; the message says the largest logit.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def kernel(Q: ArrayLike, K: ArrayLike) -> Array:
 
 
 def scaled_kernel(Q: Array, K: Array) -> tuple[Array, float]:
-    """Return (D, top) with exp(Q Kᵀ) = e^top D, max D = 1, in float64."""
+    """Return D, in float64, and top, where exp(Q Kᵀ) = e^top D and max D = 1."""
     x = np.asarray(logits(Q, K), np.float64)
     top = float(x.max())
     exp_rows(x, np.full(len(x), top))

@@ -8,16 +8,16 @@ import psutil
 
 from approx import checks
 
-SMALL = 2**20  # not worth asking the system what is free
+SMALL = 2**20  # below this, asking the system what is free is not worth its time
 _limit: int | None = None
 
 
 class ResourceLimitError(MemoryError):
-    """Something would not fit: says what, how many bytes, the limit, and what to lower."""
+    """Something would not fit: the message says what, its bytes, the limit and what to lower."""
 
 
 def set_limit(nbytes: int | None) -> None:
-    """Set the limit in bytes, an integer ≥ 1; None means half of what is free when asked."""
+    """Set the limit in bytes, an integer ≥ 1; None means half of what is free at each check."""
     global _limit
     _limit = None if nbytes is None else checks.integer("the memory limit", nbytes, least=1)
 
@@ -36,12 +36,12 @@ def limit() -> int:
 
 
 def explicit_limit() -> int | None:
-    """Return the limit as it was set, for handing to a worker process."""
+    """Return the limit as it was set, to be handed to a worker process."""
     return _limit
 
 
 def reserve(nbytes: int, what: str, lower: str) -> None:
-    """Raise ResourceLimitError if ``nbytes`` (a Python int, so it cannot wrap) do not fit.
+    """Raise ResourceLimitError if ``nbytes``, a Python int so that it cannot wrap, do not fit.
 
     Examples
     --------

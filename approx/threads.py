@@ -21,17 +21,17 @@ _known: tuple[int, Any] = 0, None
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep BLAS and Numba at one thread until the last of all threads in here has left.
+    """Keep BLAS and Numba at one thread until the last thread has left this context.
 
-    BLAS has one limit a process: of several threads at work (a Dask worker's), the first to finish
-    must not take it from the others. OpenMP and Numba have one a thread.
+    BLAS has one limit per process: where several threads are inside, as in a Dask worker, the first
+    one to leave must not lift the limit for the others. OpenMP and Numba have one per thread.
     """
     global _running, _outer
     if getattr(_inside, "already", False):
         yield
         return
     with contextlib.ExitStack() as mine:
-        mine.enter_context(one_numba_thread())  # first: it may load a library
+        mine.enter_context(one_numba_thread())  # first, because it may load a library
         libraries = _libraries()
         mine.enter_context(libraries.select(user_api="openmp").limit(limits=1))
         with _lock:
@@ -54,7 +54,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _libraries() -> Any:
-    """Return the libraries that have threads; looked for again, in 1 ms, after every import."""
+    """Return the libraries that have threads; a search takes 1 ms, after every import."""
     global _known
     if _known[0] != (modules := len(sys.modules)):
         _known = modules, threadpoolctl.ThreadpoolController()
@@ -62,7 +62,7 @@ def _libraries() -> Any:
 
 
 def _control() -> None:
-    """Let this thread set OpenBLAS's limit: threadpoolctl 3.8 ignores, in silence, all but one."""
+    """Let this thread set OpenBLAS's limit: threadpoolctl 3.8 silently ignores all but one."""
     clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)

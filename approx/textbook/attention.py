@@ -39,7 +39,7 @@ def softmax(logits: ArrayLike) -> Array:
 
 
 def _pair(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-    """Return queries and keys of one width, whose products and squares are representable."""
+    """Return queries and keys of equal width, whose products and squares are representable."""
     q, k = checks.array("Q", Q), checks.array("K", K)
     if q.ndim < 2 or k.ndim < 2 or q.shape[-1] != k.shape[-1]:
         raise ValueError(
@@ -82,11 +82,11 @@ def nadaraya_watson(Q: ArrayLike, K: ArrayLike, *, w: float = 1.0) -> Array:
     Parameters
     ----------
     w : float
-        > 0; multiplies the square. A bandwidth h is w = 1/h²; w² where w multiplies q − k.
+        > 0; the factor of the square. A bandwidth h is w = 1/h²; a factor of q − k counts squared.
 
     Notes
     -----
-    Computed from differences, as it is defined; its bridge to softmax is `regression_logits`.
+    It is computed from differences, as it is defined; `regression_logits` is its bridge to softmax.
 
     References
     ----------
@@ -105,23 +105,23 @@ def nadaraya_watson(Q: ArrayLike, K: ArrayLike, *, w: float = 1.0) -> Array:
 
 
 def regression_logits(Q: ArrayLike, K: ArrayLike, *, w: float = 1.0) -> Array:
-    """Return w·(q·k − |k|²/2): its softmax is `nadaraya_watson`, as |q|² cancels in a row.
+    """Return w·(q·k − |k|²/2), whose softmax is `nadaraya_watson` because |q|² cancels per row.
 
-    So kernel regression is softmax(w·q·k) iff |k| is the same for all keys.
+    So kernel regression is softmax(w·q·k) if and only if |k| is the same for all keys.
     """
     _, k, x = _logits(Q, K)
     return np.asarray(checks.positive("w", w) * (x - 0.5 * np.square(k).sum(axis=-1)[..., None, :]))
 
 
 def simple_normalisation(scores: ArrayLike) -> tuple[Array, float]:
-    """Return a_j/Σ_c a_c over the last axis, and the share of rows for which these are no weights.
+    """Return a_j/Σ_c a_c over the last axis, and the share of rows where these are not weights.
 
-    Weights need a ≥ 0 and a positive sum; a row whose sum is 0 gives zeros.
+    They are weights where a ≥ 0 and the sum is positive; a row whose sum is 0 gives zeros.
 
     Raises
     ------
     ValueError
-        There are no rows, or rows of nothing.
+        There are no rows, or the rows are empty.
 
     Examples
     --------
@@ -159,8 +159,8 @@ def additive_scores(
 
     Notes
     -----
-    Not a function of q·k, and of no bounded rank: tanh is entrywise over (…, n, l, h), which is
-    held. Cost: (n·a + l·b)·h multiply-adds and n·l·h tanh.
+    The scores are not a function of q·k, and their rank is not bounded: tanh is taken of every
+    entry of an array (…, n, l, h), which is held. Cost: (n·a + l·b)·h multiply-adds, n·l·h tanh.
 
     References
     ----------
@@ -182,7 +182,7 @@ def additive_scores(
 def dot_product_attention(
     Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, causal: bool = False, scale: float | None = None
 ) -> Array:
-    """Return softmax(scale·Q Kᵀ) V, (…, n, c); scale 1/√d by default.
+    """Return softmax(scale·Q Kᵀ) V, (…, n, c); the scale is 1/√d by default.
 
     References
     ----------
@@ -225,7 +225,7 @@ def multi_head_attention(
     *,
     causal: bool = False,
 ) -> Array:
-    """Return the concatenation of `self_attention` of every head, times W_o, (n, d_out).
+    """Return `self_attention` of every head, concatenated and multiplied by W_o, (n, d_out).
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def linear_attention(
     causal: bool = False,
     normalise: bool = True,
 ) -> Array:
-    """Return D⁻¹ φ(Q) (ψ(K)ᵀ V) for any features, (…, n, c); nothing of size n×l.
+    """Return D⁻¹ φ(Q) (ψ(K)ᵀ V) for any features, (…, n, c); nothing of size n×l is held.
 
     Parameters
     ----------
@@ -267,14 +267,14 @@ def linear_attention(
         φ(Q) and ψ(K).
     V : (…, l, c)
     causal : bool
-        Query i sees keys 0…i: S_i = S_{i−1} + ψ(k_i) v_iᵀ, one (m, c) sum that runs along.
+        Query i sees keys 0…i: S_i = S_{i−1} + ψ(k_i) v_iᵀ is one running (m, c) sum.
     normalise : bool
-        Divide by the row sums φ(q)·Σψ(k); a row whose sum is ≤ 0 gives 0.
+        Whether to divide by the row sums φ(q)·Σψ(k); a row whose sum is ≤ 0 gives 0.
 
     Notes
     -----
-    The matrix D⁻¹ φ(Q) ψ(K)ᵀ, never formed here, has rank ≤ m: with m features of width d each
-    head is limited by m, not by d. Equal to the other order of association, (φ(Q) ψ(K)ᵀ) V, up to
+    The matrix D⁻¹ φ(Q) ψ(K)ᵀ, which is never formed here, has rank ≤ m: it is m that limits the
+    rank of a head, not d. The other order of association, (φ(Q) ψ(K)ᵀ) V, gives the same up to
     rounding. Cost: 2·n·m·c multiply-adds, (m, c) numbers.
 
     References
@@ -324,7 +324,7 @@ def _causal(left: Array, right: Array, v: Array) -> Array:
 
 
 def linear_weights(phi_q: ArrayLike, phi_k: ArrayLike, *, causal: bool = False) -> Array:
-    """Return D⁻¹ φ(Q) ψ(K)ᵀ itself, (…, n, l): what `linear_attention` multiplies V by."""
+    """Return D⁻¹ φ(Q) ψ(K)ᵀ itself, (…, n, l), by which `linear_attention` multiplies V."""
     _, k, _ = _logits(phi_q, phi_k, causal)
     identity = np.broadcast_to(np.eye(k.shape[-2]), (*k.shape[:-2], k.shape[-2], k.shape[-2]))
     return linear_attention(phi_q, phi_k, identity, causal=causal)
@@ -340,12 +340,12 @@ def relu_squared(Q: ArrayLike, K: ArrayLike, *, scaling: str = "ns") -> Array:
     ----------
     Q, K : (…, n, s), (…, l, s)
     scaling : {"ns", "n2"}
-        ``ns``: 1/(l·s), as (1/l)·relu²(Q Kᵀ/√s); ``n2``: 1/l², as public code has it.
+        ``ns`` is 1/(l·s), that is (1/l)·relu²(Q Kᵀ/√s); ``n2`` is 1/l², as in public code.
 
     Notes
     -----
-    relu² of logits of variance 1 has mean ½ (symmetric), so row sums under ``ns`` do not depend on
-    l, and under ``n2`` they fall as s/l.
+    relu² of symmetric logits of variance 1 has mean ½, so row sums under ``ns`` do not depend on l,
+    and under ``n2`` they fall as s/l.
 
     References
     ----------
@@ -361,10 +361,10 @@ def relu_squared(Q: ArrayLike, K: ArrayLike, *, scaling: str = "ns") -> Array:
 
 
 def log_length_scale(n: int, d: int, *, base: int = 512) -> float:
-    """Return κ·log(n)/d with κ such that n = base gives 1/√d: the log-n scale of the logits.
+    """Return κ·log(n)/d, where κ is such that n = base gives 1/√d: the log-n scale of the logits.
 
     For iid Gaussian logits of standard deviation β the entropy of softmax is log n − β²/2 while
-    β < √(2 log n): β ∝ log n makes it grow more slowly than log n, and is not invariance.
+    β < √(2 log n): with β ∝ log n it grows more slowly than log n, but it is not invariant.
 
     Examples
     --------
@@ -377,14 +377,15 @@ def log_length_scale(n: int, d: int, *, base: int = 512) -> float:
 
 
 def jacobian_norm(weights: ArrayLike) -> Array:
-    """Return ‖diag(p) − p pᵀ‖_F, the derivative of softmax at weights p (…, l), (…,).
+    """Return ‖diag(p) − p pᵀ‖_F, (…,): the size of softmax's derivative at weights p (…, l).
 
-    √(Σp² − 2Σp³ + (Σp²)²): ½ for two equal weights, √(1/l − 1/l²) for l, 0 where saturated.
+    It is √(Σp² − 2Σp³ + (Σp²)²): ½ for two equal weights, √(1/l − 1/l²) for l of them, and 0 where
+    softmax is saturated.
 
     Raises
     ------
     ValueError
-        There are no rows, or rows of nothing.
+        There are no rows, or the rows are empty.
 
     Examples
     --------
@@ -393,6 +394,6 @@ def jacobian_norm(weights: ArrayLike) -> Array:
     """
     p = _rows("weights", weights)
     square = np.square(p).sum(axis=-1)
-    # Σp²(1 − p)² + Σ_{i≠j} p_i² p_j²: no cancellation at a saturated softmax
+    # Σp²(1 − p)² + Σ_{i≠j} p_i² p_j² does not cancel where softmax is saturated
     others = np.square(p) * (square[..., None] - np.square(p))
     return np.asarray(np.sqrt(np.sum(np.square(p * (1 - p)) + np.maximum(others, 0.0), axis=-1)))

@@ -1,7 +1,7 @@
 """The gated attention unit, and FLASH: local quadratic attention plus global linear attention.
 
 With X (n, d), widths e and s: U = swish(X W_u), V = swish(X W_v) (n, e), Z = swish(X W_z) (n, s),
-queries and keys Z·γ + β, one pair (γ, β) each, and O = (U ⊙ A V) W_o. Kinds of unit differ in A.
+queries and keys Z·γ + β with a pair (γ, β) each, and O = (U ⊙ A V) W_o. Units differ in A.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class GatedUnit:
     W_o : (e, d)
     W_z : (d, s)
     gamma, beta : (4, s)
-        Scale and offset of local queries and keys, global queries and keys; the first two are
-        those of `quadratic`.
+        Scales and offsets of local queries, local keys, global queries and global keys, in this
+        order; `quadratic` uses the first two.
 
     References
     ----------
@@ -61,7 +61,7 @@ class GatedUnit:
 
     @classmethod
     def random(cls, d: int, e: int, s: int, rng: np.random.Generator) -> GatedUnit:
-        """Return Gaussian weights of variance 1/fan-in, γ = 1 and β = 0 up to 0.1."""
+        """Return a unit of Gaussian weights of variance 1/fan-in, with γ near 1 and β near 0."""
         u, v = rng.standard_normal((2, d, e)) / np.sqrt(d)
         o, z = rng.standard_normal((e, d)) / np.sqrt(e), rng.standard_normal((d, s)) / np.sqrt(d)
         gamma, beta = 0.1 * rng.standard_normal((2, 4, s))
@@ -69,7 +69,7 @@ class GatedUnit:
 
     @property
     def parameters(self) -> int:
-        """3·d·e + d·s + 8·s numbers."""
+        """How many numbers the unit has: 3·d·e + d·s + 8·s."""
         return sum(int(np.size(getattr(self, f.name))) for f in dataclasses.fields(self))
 
     def projections(self, X: ArrayLike) -> Projections:
@@ -78,11 +78,11 @@ class GatedUnit:
         return Projections(*(Z * gamma + beta for gamma, beta in zip(self.gamma, self.beta)))
 
     def combine(self, X: ArrayLike, A: Any = None, *, gate: bool = True) -> Array:
-        """Return (U ⊙ A V) W_o, (n, d); A None is the identity, gate False is U = 1.
+        """Return (U ⊙ A V) W_o, (n, d); None for A is the identity, and without gate U is 1.
 
         Notes
         -----
-        A = I is the gated linear unit (U ⊙ V) W_o; U = 1 is attention followed by W_o, A V W_o.
+        A = I gives the gated linear unit (U ⊙ V) W_o; U = 1 gives A V W_o, attention and W_o.
         """
         x = checks.array("X", X, ndim=2)
         V = swish(x @ self.W_v)
@@ -90,13 +90,13 @@ class GatedUnit:
         return np.asarray((swish(x @ self.W_u) * mixed if gate else mixed) @ self.W_o)
 
     def quadratic(self, X: ArrayLike, *, causal: bool = False) -> Array:
-        """Return FLASH-Quad: A = relu²(Q Kᵀ)/(n·s), lower-triangular where causal; O(n²·e)."""
+        """Return FLASH-Quad, where A = relu²(Q Kᵀ)/(n·s), lower-triangular if causal; O(n²·e)."""
         q, k, _, _ = self.projections(X)
         A = attention.relu_squared(q, k)
         return self.combine(X, np.tril(A) if checks.flag("causal", causal) else A)
 
     def flash(self, X: ArrayLike, size: int, *, causal: bool = False) -> Array:
-        """Return FLASH: A is mixed chunk attention; O(n·(size + s)·e) operations."""
+        """Return FLASH, where A is mixed chunk attention, in O(n·(size + s)·e) operations."""
         parts = self.projections(X)
         v = swish(checks.array("X", X, ndim=2) @ self.W_v)
         mixed = mixed_chunk_output(parts, v, size, causal=causal)
@@ -117,14 +117,15 @@ def swish(x: ArrayLike) -> Array:
 
 
 def normalisers(n: int, size: int, *, causal: bool = False, normaliser: str | None = None) -> Array:
-    """Return what divides the global part in each chunk, (⌈n/size⌉,); inf where the part is 0.
+    """Return the divisors of the global part in each chunk, (⌈n/size⌉,); inf makes the part 0.
 
     Parameters
     ----------
     normaliser : {"length", "chunk", "previous", "printed"}
-        Of g = 1, 2, …: ``length`` n (default; constant keys and values give 1), ``chunk`` size
-        (gain n/size). Causal: ``previous`` (g − 1)·size, the tokens summed over (default), or
-        ``printed`` (g − 1)·n/size, which is off by size²/n. The first chunk has no previous one.
+        The divisor of chunk g = 1, 2, …. If not causal, ``length`` is n, the default, with which
+        constant keys and values give 1, and ``chunk`` is size, with a gain of n/size. If causal,
+        ``previous`` is (g − 1)·size, the tokens summed over, the default, and ``printed`` is
+        (g − 1)·n/size, which is off by size²/n; the first chunk has no previous one.
 
     Examples
     --------
@@ -146,12 +147,12 @@ def normalisers(n: int, size: int, *, causal: bool = False, normaliser: str | No
 def local_quadratic(
     Q: Array, K: Array, size: int, *, causal: bool = False, width: int | None = None
 ) -> Addition:
-    """Return relu²(Q Kᵀ)/(size·width) within chunks: block-diagonal, n·size entries if size | n.
+    """Return relu²(Q Kᵀ)/(size·width) within chunks, n·size entries if size | n.
 
     Parameters
     ----------
     width : int, optional
-        s of the normaliser; that of Q by default, 1 where Q and K are scaled already.
+        s of the normaliser: by default that of Q; 1 where Q and K are scaled already.
     """
     n, l = len(Q), len(K)
     causal = checks.causal(causal, n, l)
@@ -172,10 +173,10 @@ def local_quadratic(
 def global_linear(
     Q: Array, K: Array, size: int, *, causal: bool = False, normaliser: str | None = None
 ) -> Factors:
-    """Return the global part as factors: Q Kᵀ/n of rank s, or, causal, of rank (⌈n/size⌉ − 1)·s.
+    """Return the global part as factors: Q Kᵀ/n of rank s, or of rank (⌈n/size⌉ − 1)·s if causal.
 
-    Causal, chunk g sees Σ_{h<g} K_hᵀ V_h: rows of chunk g have Q_g/normaliser in the columns of
-    every chunk h < g, keys of chunk h stand in the columns of their own chunk.
+    If causal, chunk g sees Σ_{h<g} K_hᵀ V_h: the rows of chunk g have Q_g/normaliser in the columns
+    of every chunk h < g, and the keys of chunk h have theirs in the columns of their own chunk.
     """
     causal = checks.causal(causal, len(Q), len(K))
     by = normalisers(len(Q), size, causal=causal, normaliser=normaliser)
@@ -210,15 +211,15 @@ def mixed_chunk(
 ) -> Approximation:
     """Return mixed chunk attention as an operator: block-diagonal relu² plus low-rank.
 
-    A = relu²(Q K ᵀ)/(size·s) within chunks + global linear attention.
+    A is relu²(Q Kᵀ)/(size·s) within chunks plus global linear attention.
 
     Parameters
     ----------
     parts : Projections
     size : int
-        Tokens of a chunk; the last may have fewer.
+        Tokens per chunk; the last chunk may have fewer.
     causal : bool
-        Lower-triangular within chunks; only previous chunks in the global part.
+        Whether chunks are lower-triangular and the global part holds previous chunks only.
     normaliser : str, optional
         See `normalisers`.
     width : int, optional
@@ -226,8 +227,8 @@ def mixed_chunk(
 
     Notes
     -----
-    No estimate of softmax: nothing tends to it. Rank s and nnz n·size (size | n); causal, rank
-    (n/size − 1)·s by construction and nnz n·(size + 1)/2.
+    This is not an estimate of softmax: nothing tends to it. Its rank is s and its nnz n·size if
+    size | n; if causal, they are (n/size − 1)·s by construction and n·(size + 1)/2.
 
     References
     ----------
@@ -248,11 +249,11 @@ def mixed_chunk_output(
     causal: bool = False,
     normaliser: str | None = None,
 ) -> Array:
-    """Return A V, (n, e), chunk by chunk: the global part is one (s, e) sum that runs along.
+    """Return A V, (n, e), chunk by chunk: the global part is one running (s, e) sum.
 
     Notes
     -----
-    Cost: n·size·(s + e) + 2·n·s·e multiply-adds; nothing of size n×n.
+    Cost: n·size·(s + e) + 2·n·s·e multiply-adds; nothing of size n×n is held.
     """
     q, k, queries, keys = _of_one_shape(parts)
     values = checks.values(V, len(k))

@@ -507,7 +507,7 @@ def test_sampled_causal_rows_are_those_of_the_dense_matrix(spec):
         ({"Q": np.zeros((5, 2))}, "shape"),
         ({"K": np.zeros((5, 2))}, "shape"),
         ({"Q": np.zeros((4, 3))}, "width"),
-        ({"V": np.zeros((5, 1))}, "V must have one row a key"),
+        ({"V": np.zeros((5, 1))}, "V must have one row per key"),
         ({"causal": True}, "causal needs as many keys as queries"),
         ({"rows": 1}, "rows must be >= 2"),
         ({"rows": 5}, "rows must be <= 4"),
