@@ -1,11 +1,11 @@
 """A-priori errors of polynomials of exp, and the rank they promise.
 
 Let |q·k| ≤ B. A polynomial of degree n whose largest error on [−B, B] is ε has C(d + n, n)
-monomials, whatever the number of queries and keys. So exp(Q Kᵀ) is known to ε by a matrix of that
-rank: its ε-rank is at most C(d + n, n) for the smallest such n. `rank_bound` is that theorem.
+monomials, whatever the number of queries and keys. So a matrix of that rank is within ε of
+exp(Q Kᵀ), whose ε-rank is at most C(d + n, n) for the smallest such n: this is `rank_bound`.
 
-Norms: ``"relative"`` is max |p(x) − e^x|/e^x, ``"scaled"`` is max |p(x) − e^x|/e^B. The first
-needs a degree of order B, the second of order √B.
+The norm ``"relative"`` is max |p(x) − e^x|/e^x, and ``"scaled"`` is max |p(x) − e^x|/e^B. The
+first needs a degree of order B, the second one of order √B.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from approx.polynomials.richardson import WEIGHTS
 
 NORMS = ("relative", "scaled")
 MOST_PEAKS = 2**14  # the largest degree whose peaks the grid of `_largest` tells apart
-MOST_FINITE = 1e4  # above this B a Chebyshev polynomial of such a degree is off by 10³⁶⁰⁰ e^x
-MOST_DEGREE = 2**53  # above, n + 1 is no float
+MOST_FINITE = 1e4  # above this B, Chebyshev polynomials of such degrees are off by 10³⁶⁰⁰ e^x
+MOST_DEGREE = 2**53  # above it, n + 1 is not a float
 Error = Callable[[int, float, str], float]
 
 
@@ -42,8 +42,9 @@ def _exp(log: float) -> float:
 def lagrange(n: int, B: float, norm: str) -> float:
     """Return a bound for the Taylor polynomial of degree n.
 
-    x ≥ 0: e^x − T_n ≤ x^{n+1}/(n+1)!·e^x. x < 0, alternating: |e^x − T_n| ≤ |x|^{n+1}/(n+1)!. So
-    B^{n+1}/(n+1)! over e^B, and e^B times that relative to e^x.
+    For x ≥ 0, e^x − T_n ≤ x^{n+1}/(n+1)!·e^x; for x < 0 the series alternates, and
+    |e^x − T_n| ≤ |x|^{n+1}/(n+1)!. So the bound is B^{n+1}/(n+1)! over e^B, and e^B times that
+    relative to e^x.
     """
     log = (n + 1) * math.log(B) - float(gammaln(n + 2.0))
     return _exp(log + (B if norm == "relative" else 0.0))
@@ -58,8 +59,9 @@ def peano(n: int, B: float, norm: str, points: int = 2) -> float:
     """Return a bound for Richardson's extrapolation of (1 + x/n)^n; infinite for B ≥ n.
 
     With h = 1/n, e^{−x} p_n(x) = r(h) is smooth, and the extrapolated error is the integral of a
-    Peano kernel of one sign, h²/4 or h³/48, times a derivative r″ or r‴; 0 ≤ r ≤ 1 and
-    (log r)^{(k)} ≤ k!/(k+1)·|x|^{k+1} q^{k+1}, q = 1/(1 − B/n). Norm: relative, so scaled too.
+    Peano kernel of one sign, h²/4 or h³/48, times a derivative r″ or r‴, where 0 ≤ r ≤ 1 and
+    (log r)^{(k)} ≤ k!/(k+1)·|x|^{k+1} q^{k+1}, q = 1/(1 − B/n). The bound holds in the relative
+    norm, and therefore in the scaled one.
     """
     if n <= B:
         return math.inf
@@ -73,7 +75,7 @@ def peano(n: int, B: float, norm: str, points: int = 2) -> float:
 def bessel_tail(n: int, B: float, norm: str) -> float:
     """Return a bound for the Chebyshev truncation: 2 Σ_{k>n} I_k(B), reached at x = B.
 
-    Over e^B it is the error itself; relative to e^x at most e^{2B} times as much.
+    Over e^B this is the error itself; relative to e^x the error is at most e^{2B} times as much.
     """
     return _exp(log_tail(n, B) + (2 * B if norm == "relative" else 0.0))
 
@@ -94,9 +96,9 @@ def level(n: int, B: float, norm: str) -> float:
 def taylor_error(n: int, B: float, norm: str) -> float:
     """Return the largest error of the Taylor polynomial of degree n, in closed form.
 
-    T_n e^{−x} = Γ(n+1, x)/n! has the derivative −x^n e^{−x}/n!: it is worst at −B, where it is off
-    by ∫_0^B v^n e^v dv/n! = B^{n+1}/(n+1)!·e^B M(1, n+2, −B), by Kummer's transformation, with
-    0 < M ≤ 1. Over e^B it is worst at B, by P(n+1, B) (terms of |x| are larger with one sign).
+    T_n e^{−x} = Γ(n+1, x)/n! has the derivative −x^n e^{−x}/n!: its error is largest at −B, where
+    it is ∫_0^B v^n e^v dv/n! = B^{n+1}/(n+1)!·e^B M(1, n+2, −B), by Kummer's transformation, with
+    0 < M ≤ 1. Over e^B the error is largest at B, where all terms have one sign: P(n+1, B).
     """
     if norm == "scaled":
         return float(gammainc(n + 1, B))
@@ -107,8 +109,8 @@ def taylor_error(n: int, B: float, norm: str) -> float:
 def power_error(n: int, B: float, norm: str) -> float:
     """Return the largest error of (1 + x/n)^n, in closed form.
 
-    n log|1 + x/n| − x falls away from 0 down to −∞ at −n and rises below: the relative error is
-    largest at −B, or 1 where that was passed. Over e^B it is worst at B, 0 ≤ a_j ≤ 1/j!.
+    n log|1 + x/n| − x falls on both sides of 0, to −∞ at −n, and rises below −n: the relative error
+    is largest at −B, and at least 1 where B ≥ n. Over e^B it is largest at B, as 0 ≤ a_j ≤ 1/j!.
     """
     if norm == "scaled":
         return -math.expm1(n * math.log1p(B / n) - B)
@@ -123,7 +125,7 @@ def power_error(n: int, B: float, norm: str) -> float:
 def richardson_error(n: int, B: float, norm: str, points: int = 2) -> float:
     """Return the largest error of the extrapolated powers, by critical points.
 
-    To 10⁻⁶ of itself or, as the powers are float64, 10⁻¹⁵.
+    It is right to 10⁻⁶ of itself or, as the powers are float64, to 10⁻¹⁵.
     """
 
     def relative(x: np.ndarray) -> np.ndarray:
@@ -135,7 +137,7 @@ def richardson_error(n: int, B: float, norm: str, points: int = 2) -> float:
                 log = np.where(np.abs(x) < m / 2, np.log1p(x / m), np.log(np.abs(base)))
             signs.append(w * np.where(base < 0, (-1) ** m, 1))
             logs.append(m * log - x)
-        top = np.max(logs, axis=0)  # taken out: inf − inf is no error
+        top = np.max(logs, axis=0)  # taken out, because inf − inf would be NaN
         total = np.abs(np.sum(signs * np.exp(logs - top), axis=0))
         with np.errstate(over="ignore", divide="ignore"):
             return np.asarray(np.exp(np.log(total) + top + (x - B if norm == "scaled" else 0.0)))
@@ -144,7 +146,7 @@ def richardson_error(n: int, B: float, norm: str, points: int = 2) -> float:
 
 
 def truncation_error(n: int, B: float, norm: str) -> float:
-    """Return the largest error of the Chebyshev truncation to 10⁻⁶ of itself."""
+    """Return the largest error of the Chebyshev truncation, to 10⁻⁶ of itself."""
     most = bessel_tail(n, B, norm)
     if norm == "scaled" or most == 0:
         return most
@@ -159,9 +161,9 @@ def truncation_error(n: int, B: float, norm: str) -> float:
 def interpolation_error(n: int, B: float, norm: str) -> float:
     """Return the largest error of the interpolant at Chebyshev points, to 10⁻⁶ of itself.
 
-    At the zeros of T_N, N = n + 1, T_k with k = 2jN ± r, r ≤ N, is (−1)^j T_r, T_N = 0: that is
-    what stands for the T_k left out. As I_k falls with k, no coefficient of the error is negative:
-    over e^B it is reached at x = B. Where those that count are too many, it is 1 − p(B) e^−B there.
+    At the zeros of T_N, N = n + 1, the T_k that is left out, k = 2jN ± r with r ≤ N, is (−1)^j T_r,
+    and T_N = 0. As I_k falls with k, no coefficient of the error is negative: over e^B it is
+    largest at x = B. Where too many coefficients count, it is computed as 1 − p(B) e^−B there.
     """
     if aliasing(n, B, norm) == 0:
         return 0.0
@@ -188,8 +190,8 @@ def interpolation_error(n: int, B: float, norm: str) -> float:
 def _series_error(c: np.ndarray, first: int, log: float, n: int, B: float) -> float:
     """Return the largest e^{B + log − x} |Σ c_j T_{first + j}(x/B)|, c ≥ 0.
 
-    Nothing cancels against e^x. By Clenshaw's recurrence, from the last term down to the first.
-    At most e^{B + log − x} Σ c_j: from where that is below the error at −B none can be larger.
+    Clenshaw's recurrence runs from the last term down to the first, so nothing cancels against e^x.
+    The error is at most e^{B + log − x} Σ c_j: where that is below the error at −B, none is larger.
     """
 
     def error(x: np.ndarray) -> np.ndarray:
@@ -205,14 +207,14 @@ def _series_error(c: np.ndarray, first: int, log: float, n: int, B: float) -> fl
     at_end = float(error(np.array([-B]))[0])
     if at_end == math.inf:
         return at_end
-    with np.errstate(divide="ignore"):  # an error that underflows leaves nothing out
+    with np.errstate(divide="ignore"):  # with an error of 0 at −B, no x is left out
         return _largest(error, B, n, float(log + B + np.log(c.sum()) - np.log(at_end)))
 
 
 def _largest(
     error: Callable[[np.ndarray], np.ndarray], B: float, degree: int, end: float = math.inf
 ) -> float:
-    """Return the largest error on [−B, min(B, end)]: a grid, its local peaks refined."""
+    """Return the largest error on [−B, min(B, end)], by a grid whose local peaks are refined."""
     x = B * np.cos(np.linspace(np.pi, 0, 16 * (min(degree, 4096) + 2)))
     x = x[: np.searchsorted(x, end) + 2]
     values = error(x)
@@ -246,7 +248,7 @@ RAISED = {"richardson": 2, "richardson3": 4}  # the degree over n
 
 
 def error_bound(method: str, n: int, bound: float, norm: str = "relative") -> float:
-    """Return a bound of the largest error on [−B, B], from n and B alone.
+    """Return a bound on the largest error on [−B, B], from n and B alone.
 
     Parameters
     ----------
@@ -254,15 +256,15 @@ def error_bound(method: str, n: int, bound: float, norm: str = "relative") -> fl
         A key of ``BOUNDS``: "taylor", "tensor_power", "richardson" (2 points), "richardson3",
         "chebyshev" (truncation), "interpolation", "minimax" (of the norm's own weight).
     n : int
-        The degree; of Richardson's extrapolation the smallest power. At most 2⁵³.
+        The degree, or the smallest power of Richardson's extrapolation; at most 2⁵³.
     bound : float
-        B > 0, at most 4.5e15, beyond which a logit has no digit.
+        B > 0, at most 4.5e15, beyond which no digit of a logit is left.
     norm : {"relative", "scaled"}
 
     Notes
     -----
-    `least_squares` has none in these norms: its root mean square over the logits it was fitted to
-    is at most the ``minimax`` one.
+    There is no bound for `least_squares` in these norms: its root mean square over the logits to
+    which it was fitted is at most the error of ``minimax``.
 
     Examples
     --------
@@ -273,11 +275,12 @@ def error_bound(method: str, n: int, bound: float, norm: str = "relative") -> fl
 
 
 def sup_error(method: str, n: int, bound: float, norm: str = "relative") -> float:
-    """Return the largest error on [−B, B] itself: closed form, or critical points.
+    """Return the largest error on [−B, B] itself, in closed form or by critical points.
 
-    Parameters are those of `error_bound`. In exact arithmetic: `Polynomial.sup_errors` has the
-    error of coefficients as they are stored. Of "interpolation", and of "chebyshev" in the
-    relative norm, at most n = 2¹⁴, unless the error is below 10⁻³⁰⁸, which is 0 at any n.
+    The parameters are those of `error_bound`. The error is that of exact coefficients;
+    `Polynomial.sup_errors` has that of coefficients as they are stored. For "interpolation", and
+    for "chebyshev" in the relative norm, n is at most 2¹⁴ unless the error is below 10⁻³⁰⁸, which
+    gives 0 at any n.
 
     Examples
     --------
@@ -306,11 +309,11 @@ def minimum_degree(
     epsilon : float
         > 0.
     exact : bool
-        By `sup_error`, or by the bound alone.
+        Whether errors are those of `sup_error`, or the bounds of `error_bound`.
 
     Notes
     -----
-    By doubling and halving: errors fall with n once they are below 1.
+    n is found by doubling and halving, as errors fall with n once they are below 1.
     Cost: some 2 log n errors; up to 3 s for minimax at B = 16.
 
     Examples
@@ -350,9 +353,9 @@ def rank_bound(
 
     Notes
     -----
-    For any number of queries and keys; a Python integer of any size. A matrix within ε' in each
-    entry is within ε'√(nl) in spectral norm, so that an ε-rank (singular values above ε s₁) is at
-    most this for ε' = ε s₁/√(nl): see `epsilon_rank_bound`.
+    The rank holds for any number of queries and keys; it is a Python integer of any size. A matrix
+    within ε' in each entry is within ε'√(nl) in spectral norm, so that an ε-rank (singular values
+    above ε s₁) is at most this for ε' = ε s₁/√(nl): see `epsilon_rank_bound`.
 
     Examples
     --------
@@ -369,14 +372,14 @@ def epsilon_rank_bound(
 ) -> int:
     """Return a bound on #{s_i > ε s₁} of exp(logits), from its size, B and s₁ alone.
 
-    |A − p| ≤ δ e^B in every entry gives ‖A − p‖₂ ≤ δ e^B √(nl), and by Weyl s_{r+1} ≤ ‖A − p‖₂ for
-    r = C(d + n, n): δ = ε s₁/(e^B √(nl)). At most min(n, l).
+    |A − p| ≤ δ e^B in every entry gives ‖A − p‖₂ ≤ δ e^B √(nl), and s_{r+1} ≤ ‖A − p‖₂ for
+    r = C(d + n, n) by Weyl's inequality: δ = ε s₁/(e^B √(nl)). The bound is at most min(n, l).
 
     Parameters
     ----------
     logits : (n, l)
     largest : float
-        s₁ e^{−B}, of the kernel over e^B.
+        s₁ e^{−B}, the largest singular value of the kernel over e^B.
     """
     checks.one_of("method", method, tuple(ERRORS))
     x = checks.array("logits", logits, ndim=2)
@@ -398,8 +401,8 @@ def epsilon_rank_bound(
 def least_squares_bound(n: int, bound: float, weight: str = "relative") -> float:
     """Return a bound for the root mean square of w(x)·|p(x) − e^x| over the logits of the fit.
 
-    The least-squares polynomial is at least as good on them as the minimax one, whose error is
-    nowhere above its level; over e^B where the weight is absolute.
+    On these logits the least-squares polynomial is at least as good as the minimax one, whose error
+    is nowhere above its level. The bound is over e^B if the weight is absolute.
     """
     checks.one_of("weight", weight, ("relative", "absolute"))
     return remez(checks.integer("n", n, least=0), checks.positive("bound", bound), weight).level

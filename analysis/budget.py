@@ -31,8 +31,8 @@ def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
     Returns
     -------
     Matched
-        ``absent`` holds, unfilled, the methods of which nothing fits: to be shown at their own
-        price, never dropped in silence.
+        ``absent`` holds, unfilled, the methods of which nothing fits: they are to be shown at their
+        own price, never to be dropped silently.
 
     Examples
     --------
@@ -54,6 +54,6 @@ def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
 
 
 def values_per_row(approximation: Approximation) -> float:
-    """Return parameters/n of what was stored."""
+    """Return the stored values per query row, parameters/n."""
     checks.instance("approximation", approximation, Approximation, "an Approximation")
     return approximation.parameters / approximation.shape[0]

@@ -1,9 +1,9 @@
 """Q, K, V of a real transformer: what its attention layers multiply when it reads a text.
 
-transformers hands every attention layer a function of ours through its AttentionInterface. There q
-and k arrive after rotary embedding and norms, with the layer's own scaling. The function keeps them
-and returns softmax(scaling q·k) v, computed from what it kept, for the model to continue with. The
-model's output must then be the one it gives with its own attention: nothing is missing in the file.
+transformers hands every attention layer a function of ours through its AttentionInterface. It gets
+q and k after rotary embedding and norms, with the layer's own scaling, keeps them, and returns
+softmax(scaling q·k) v, computed from what it kept, with which the model continues. The output of
+the model must then equal that with its own attention, so that nothing is missing in the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from approx.checks import Array, integer, one_of
 
 _FUNCTION = "expqk_capture"  # our name in the registries of transformers, for one forward pass
 _HIDDEN = -1e4  # additive masks hide with −10⁴, the least float or −inf
-_AGREEMENT = 1e-4  # of the largest output: above float32 rounding over many layers
+_AGREEMENT = 1e-4  # of the largest output: above the rounding of float32 over many layers
 
 _IN_CONFIG = {
     "is_encoder_decoder": "an encoder and a decoder",
@@ -39,7 +39,7 @@ _IN_CALL = {
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """Q, K, V of one text, unscaled: logits are scaling q·k, over the past alone if causal.
+    """Q, K, V of one text, unscaled: logits are scaling q·k, of past keys only if causal.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Capture:
     scaling : float
         The model's own, most often 1/√d.
     causal : bool
-        Row i sees keys 0..i; otherwise all.
+        Whether row i sees keys 0..i only.
     token_ids : ndarray
         (n,), int64.
     model : str
@@ -77,27 +77,28 @@ def capture(
     Parameters
     ----------
     model_dir : path
-        Folder in the format of Hugging Face: config.json, tokenizer, weights as safetensors.
-        Nothing is looked up on the network, no code of the folder is run, no pickle is read.
+        A folder in the format of Hugging Face: config.json, tokenizer, weights as safetensors.
+        Nothing is looked up on the network, no code in the folder is run, and no pickle is read.
     text : path
         A UTF-8 file.
     max_tokens : int
-        The text is cut there, special tokens included.
+        The text is cut after so many tokens, special ones included.
     dtype : {"float32", "float64"}
-        Of the model's arithmetic and of the arrays.
+        The dtype of the model's arithmetic and of the arrays.
 
     Raises
     ------
     ImportError
         torch or transformers is missing.
     ValueError
-        No model in the folder; more tokens than the model has positions; attention that
-        softmax(scaling q·k) v with one scaling, one shape and a full or a causal mask is not.
+        There is no model in the folder, there are more tokens than the model has positions, or its
+        attention is not softmax(scaling q·k) v with one scaling, one shape and a full or a causal
+        mask.
 
     Notes
     -----
-    Runs twice on the CPU and holds n × n weights of one layer at a time. Layers are numbered in the
-    order in which they are called.
+    The model runs twice on the CPU, and n × n weights of one layer at a time are held. Layers are
+    numbered in the order in which they are called.
     """
     folder = Path(model_dir)
     if not (folder / "config.json").is_file():
@@ -110,7 +111,7 @@ def capture(
     import torch
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-    # trust_remote_code=False rather than unset: unset, transformers asks at the terminal
+    # Without trust_remote_code=False transformers asks at the terminal.
     local = {"local_files_only": True, "trust_remote_code": False}
     config = AutoConfig.from_pretrained(folder, **local)
     _refuse(vars(config) | vars(config.get_text_config()), _IN_CONFIG)
@@ -133,7 +134,7 @@ def save(
     *,
     heads: Sequence[tuple[int, int]] | None = None,
 ) -> None:
-    """Write a capture as .npz or .safetensors; the file appears whole or not at all.
+    """Write a capture as .npz or .safetensors; the file appears whole, or not at all.
 
     Parameters
     ----------
@@ -141,17 +142,17 @@ def save(
     path : path
         Its ending chooses the format; missing folders are made.
     heads : sequence of (layer, head), optional
-        Keep these, in this order: q, k, v are then (len(heads), n, d), each head with its own keys,
-        and `layers` and `heads` say where they come from.
+        The heads to keep, in this order: q, k, v are then (len(heads), n, d), with keys for each
+        head, and the arrays `layers` and `heads` say where they come from.
 
     Raises
     ------
     ImportError
-        .safetensors without the package safetensors.
+        The ending is .safetensors and the package safetensors is missing.
     ValueError
-        Unknown ending; a layer or head that the capture does not have.
+        The ending is unknown, or the capture does not have a layer or head.
     OSError
-        The file cannot be written, or reads back different.
+        The file cannot be written, or does not read back the same.
     """
     target = Path(path)
     write = _WRITERS[one_of("the ending of the file", target.suffix, tuple(_WRITERS))]
@@ -177,13 +178,13 @@ def _require() -> None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")  # editors on Windows begin with a mark
+        return path.read_text(encoding="utf-8-sig")  # editors on Windows write a mark first
     except UnicodeDecodeError:
         raise ValueError(f"text must be a UTF-8 file, got {path}") from None
 
 
 def _refuse(properties: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
-    """Raise ValueError where `properties` has something that softmax(scaling q·k) v leaves out."""
+    """Raise ValueError if there is a property that softmax(scaling q·k) v leaves out."""
     for name, reason in reasons.items():
         value = properties.get(name)
         if value is not None and value is not False:
@@ -202,7 +203,7 @@ def _check_length(n: int, tokenizer: Any, config: Any) -> None:
 
 
 class _Layer(NamedTuple):
-    """What one attention layer was given: q (1, heads, n, d), k and v (1, kv_heads, n, ·)."""
+    """The arrays of one attention layer: q (1, heads, n, d), k and v (1, kv_heads, n, ·)."""
 
     q: Any
     k: Any
@@ -252,13 +253,13 @@ def _forward(model: Any, token_ids: Sequence[int], *, name: str = "") -> Capture
 
 @contextmanager
 def _attention_function(model: Any, function: Callable[..., Any]) -> Iterator[None]:
-    """Let a model attend by `function`, with masks as eager attention gets them."""
+    """Let a model attend by `function`, with the masks that eager attention gets."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask
 
     before = model.config._attn_implementation
     AttentionInterface.register(_FUNCTION, function)
-    # an unknown name gets no mask at all: a causal or sliding window would go unseen
+    # A function of unknown name gets no mask, so that a causal or a sliding one would go unseen.
     AttentionMaskInterface.register(_FUNCTION, eager_mask)
     try:
         model.set_attn_implementation(_FUNCTION)
@@ -270,7 +271,7 @@ def _attention_function(model: Any, function: Callable[..., Any]) -> Iterator[No
 
 
 def _layer(query: Any, key: Any, value: Any, mask: Any, scaling: float | None) -> _Layer:
-    """Return copies of what a layer was given, its mask as full or causal."""
+    """Return copies of what a layer was given, with its mask as full or causal."""
     if query.shape[0] != 1 or query.shape[2] != key.shape[2]:
         raise ValueError(
             "an attention layer does not compare the text with itself: "
@@ -278,13 +279,13 @@ def _layer(query: Any, key: Any, value: Any, mask: Any, scaling: float | None) -
         )
     if scaling is None:
         scaling = query.shape[-1] ** -0.5
-    # contiguous, because q and k are transposed views; cloned, because the model may reuse them
+    # q and k are transposed views, so they are made contiguous; the model may reuse them: cloned.
     q, k, v = (x.detach().clone().contiguous() for x in (query, key, value))
     return _Layer(q, k, v, float(scaling), _is_causal(mask, query.shape[2]))
 
 
 def _is_causal(mask: Any, n: int) -> bool:
-    """Return whether a mask hides the future; False if it hides nothing, ValueError otherwise."""
+    """Return True if a mask hides the future, False if nothing, and else raise ValueError."""
     import torch
 
     if mask is None:
@@ -324,7 +325,7 @@ def _same(what: str, values: Sequence[Hashable]) -> None:
 
 
 def _assemble(layers: Sequence[_Layer], token_ids: Array, name: str) -> Capture:
-    """Return layers as one capture, ValueError where they do not share what it holds once."""
+    """Return the layers as one capture; raise ValueError if they differ in what it holds once."""
     shapes = [tuple(tuple(x.shape[1:]) for x in layer[:3]) for layer in layers]
     _same("the shapes of q, k, v", shapes)
     _same("scaling", [layer.scaling for layer in layers])
@@ -337,7 +338,7 @@ def _assemble(layers: Sequence[_Layer], token_ids: Array, name: str) -> Capture:
 
 
 def _arrays(capture: Capture) -> dict[str, Array]:
-    """Return the arrays of a file, C-contiguous copies."""
+    """Return the arrays of a file, as C-contiguous copies."""
     values = {
         "q": capture.q,
         "k": capture.k,
@@ -350,7 +351,7 @@ def _arrays(capture: Capture) -> dict[str, Array]:
 
 
 def _selected(capture: Capture, heads: Sequence[tuple[int, int]]) -> dict[str, Array]:
-    """Return the arrays of a file with these (layer, head) alone, as many keys as queries."""
+    """Return the arrays of a file with these (layer, head) only, and with keys for each head."""
     if not heads:
         raise ValueError("heads must name at least one (layer, head)")
     n_layers, n_heads = capture.q.shape[:2]
@@ -368,7 +369,7 @@ def _selected(capture: Capture, heads: Sequence[tuple[int, int]]) -> dict[str, A
 
 
 def _write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
-    with path.open("wb") as file:  # a name would get the ending .npz
+    with path.open("wb") as file:  # np.savez would append .npz to a name
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 

@@ -1,4 +1,4 @@
-"""A sweep as a TOML file: read into frozen dataclasses, every key checked and named in an error.
+"""A sweep as a TOML file: it is read into frozen dataclasses, and errors name the key.
 
     seed = 0
     trials = 5
@@ -34,7 +34,7 @@ MOST_BYTES = 2**20  # of a config
 
 
 class ConfigError(ValueError):
-    """A config that is not one: names the key, the rule and the value."""
+    """A config is wrong: the message names the key, the rule and the value."""
 
 
 # Inputs
@@ -47,9 +47,9 @@ class Synthetic:
     Parameters
     ----------
     seed : int, optional
-        Of the sweep, by default.
+        That of the sweep by default.
     name : str, optional
-        In the table; that of the kind, by default.
+        The name in the table; that of the kind by default.
     """
 
     kind: ClassVar[str]
@@ -59,7 +59,7 @@ class Synthetic:
     name: str | None = None
 
     def inputs(self, seed: int, folder: Path) -> Inputs:
-        """Return the inputs, drawn with their own seed or the sweep's."""
+        """Return the inputs, drawn with their own seed or that of the sweep."""
         shape = checks.integer("n", self.n, least=1), checks.integer("d", self.d, least=1)
         rng = checks.integer("seed", seed if self.seed is None else self.seed, least=0)
         memory.reserve(48 * math.prod(shape), f"{self.n} rows of {self.d}", "n or d")
@@ -115,9 +115,9 @@ class Sample:
     Parameters
     ----------
     n : int, optional
-        The first queries and keys; all, by default.
+        How many of the first queries and keys are taken; all by default.
     heads : tuple of str
-        Of "easy", "middling", "hard"; all, by default.
+        Some of "easy", "middling", "hard"; all by default.
     """
 
     kind = "sample"
@@ -136,11 +136,11 @@ class File:
     Parameters
     ----------
     path : str
-        As `analysis.inputs.load` reads it; beside the config, unless it is absolute.
+        A file that `analysis.inputs.load` reads; a relative path starts at the config.
     heads : tuple of str
-        Such as "0.3", layer and head; all, by default.
+        Heads such as "0.3", which is layer and head; all by default.
     n : int, optional
-        The first queries and keys; all, by default.
+        How many of the first queries and keys are taken; all by default.
     dtype : {"float64", "float32"}
     """
 
@@ -162,7 +162,7 @@ SOURCES: dict[str, type[Source]] = {
 
 
 def _part(whole: Inputs, heads: Sequence[str], n: int | None) -> Inputs:
-    """Return some heads of inputs by their labels, and the first n rows of each."""
+    """Return the heads of inputs with these labels, and the first n rows of each."""
     if n is not None:
         checks.integer("n", n, least=1)
         q, k, v = (None if x is None else x[..., :n, :] for x in (whole.q, whole.k, whole.v))
@@ -203,7 +203,7 @@ class Config:
     budgets : tuple of float, optional
         Stored values per query row.
     trials : int
-        Of each random method.
+        Draws of each random method.
     seed : int
     """
 
@@ -215,12 +215,12 @@ class Config:
     seed: int = 0
 
     def plan(self, folder: str | Path = ".") -> Plan:
-        """Return the cells; files are looked for beside ``folder``'s config.
+        """Return the cells; relative paths of files start at ``folder``.
 
         Raises
         ------
         ConfigError
-            A value is out of range, or there is nothing to do: names the key.
+            A value is out of range, or there is nothing to do; the message names the key.
         """
         methods: list[Method] = [
             _at(f"methods[{i}]", parse, spec) for i, spec in enumerate(self.methods)
@@ -237,7 +237,7 @@ class Config:
         planned: Plan = _at("", whole, methods, inputs, self.temperatures)
         if not planned.cells:
             raise ConfigError(
-                f"budgets: no method fits {max(self.budgets or (0.0,)):g} values a row"
+                f"budgets: no method fits {max(self.budgets or (0.0,)):g} values per row"
             )
         return planned
 
@@ -248,23 +248,23 @@ def load(path: str | Path) -> Config:
     Raises
     ------
     OSError
-        It cannot be read.
+        The file cannot be read.
     ConfigError
-        It is not TOML (with the line), or a key is unknown, missing or of a wrong type.
+        It is not TOML (the message has the line), or a key is unknown, missing or of a wrong type.
     """
     path = Path(path)
     return loads(text(path), path.name)
 
 
 def text(path: Path) -> bytes:
-    """Return what a config file holds, if it may be one."""
+    """Return what a config file holds; raise ConfigError if it cannot be one."""
     if path.stat().st_size > MOST_BYTES or not path.is_file():
         raise ConfigError(f"{path.name} is not a file of at most {MOST_BYTES} bytes")
     return path.read_bytes()
 
 
 def loads(source: bytes | str, name: str = "config") -> Config:
-    r"""Read a config from the text of a TOML file; errors as in `load`.
+    r"""Read a config from the text of a TOML file; the errors are those of `load`.
 
     Examples
     --------
@@ -274,7 +274,7 @@ def loads(source: bytes | str, name: str = "config") -> Config:
     """
     try:
         raw = tomllib.loads(source if isinstance(source, str) else source.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # TOML or UTF-8, or nested too deeply
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested too deeply
         raise ConfigError(f"{name}: {error}") from None
     try:
         config: Config = _dataclass(Config, "", raw)
@@ -284,12 +284,12 @@ def loads(source: bytes | str, name: str = "config") -> Config:
 
 
 def _at(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return function(*arguments); an error says where in the config."""
+    """Return function(*arguments); an error says where in the config it arose."""
     try:
         return function(*arguments)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise ConfigError(f"{where}: {error}" if where else str(error)) from error
-    except (OSError, memory.ResourceLimitError) as error:  # of its own type, and where
+    except (OSError, memory.ResourceLimitError) as error:  # its type is kept
         raise type(error)(f"{where}: {error}" if where else str(error)) from error
 
 

@@ -26,8 +26,8 @@ def describe(inputs: Inputs) -> dict[str, float]:
     Returns
     -------
     dict
-        - ``logit_min``, ``logit_max``, ``logit_std``: of the logits a query sees
-        - ``row_entropy``: mean over rows of the entropy of softmax, over its largest value
+        - ``logit_min``, ``logit_max``, ``logit_std``: of the logits that queries see
+        - ``row_entropy``: mean over rows of the entropy of softmax over its largest value, which is
           log(keys seen); rows that see one key are left out
         - ``median_squared_sum``: median of |q + k|², the logarithm of what random features cost
 
@@ -59,7 +59,7 @@ def describe(inputs: Inputs) -> dict[str, float]:
 
 
 def row_entropy(inputs: Inputs) -> float:
-    """Return the mean row entropy of exact attention over its largest value, as in `describe`."""
+    """Return the mean over rows of exact attention's entropy over its largest value."""
     checks.instance("inputs", inputs, Inputs, "an Inputs")
     keys = np.arange(1, inputs.n + 1) if inputs.causal else np.full(inputs.n, inputs.l)
     return _entropy(inputs.logits(), keys)
@@ -68,7 +68,7 @@ def row_entropy(inputs: Inputs) -> float:
 def temperature_at(inputs: Inputs, entropy: float) -> float:
     """Return the temperature at which exact attention has a given row entropy.
 
-    Entropy of a row grows with t: dH/d log t is the variance of its logits under its own weights.
+    The entropy of a row grows with t: dH/d log t is the variance of its logits under its weights.
 
     Parameters
     ----------
@@ -78,7 +78,8 @@ def temperature_at(inputs: Inputs, entropy: float) -> float:
     Raises
     ------
     ValueError
-        No temperature between 10⁻⁶ and 10⁶ has it: equal keys have entropy at any temperature.
+        No temperature between 10⁻⁶ and 10⁶ has this entropy. Equal keys have the largest one at
+        any temperature.
 
     Examples
     --------
@@ -115,7 +116,7 @@ def _entropy(logits: Array, keys: Array) -> float:
 
 
 def norm(x: ArrayLike, p: float) -> Array:
-    """Return l_p(x) = (Σ|x_i|^p)^{1/p} over the last axis; p = 0 counts x ≠ 0, inf is the largest.
+    """Return l_p(x) = (Σ|x_i|^p)^{1/p} over the last axis; 0 counts x ≠ 0, inf takes the largest.
 
     Examples
     --------
@@ -146,7 +147,7 @@ def _order(name: str, p: float) -> float:
 
 
 def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
-    """Return S*_{q,p}(x) = n^{1/p − 1/q} l_q(x)/l_p(x) over the last axis: 1 dense, small sparse.
+    """Return S*_{q,p}(x) = n^{1/p − 1/q} l_q(x)/l_p(x) over the last axis: 1 if dense.
 
     Parameters
     ----------
@@ -156,9 +157,9 @@ def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
 
     Notes
     -----
-    1 where all |x_i| are equal, n^{1/p − 1/q} where one is not 0; the scale of x does not matter.
-    For n iid exp(βg), g ~ N(0, 1), S*_{1,2} → e^{−β²/2} as n → ∞: with the factor it does not
-    depend on the length, without it l₁/l₂ grows as √n.
+    The index is 1 where all |x_i| are equal and n^{1/p − 1/q} where only one is not 0; it does not
+    depend on the scale of x. For n iid exp(βg), g ~ N(0, 1), S*_{1,2} → e^{−β²/2} as n → ∞: its
+    factor takes out the length, with which l₁/l₂ alone grows as √n.
 
     Examples
     --------
@@ -175,14 +176,14 @@ def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
 
 
 def weight_statistics(logits: ArrayLike) -> dict[str, Array]:
-    """Return what softmax does to each row of logits (…, n): four numbers a row.
+    """Return four numbers per row of logits (…, n), about what softmax makes of it.
 
     Returns
     -------
     dict
         entropy : −Σ p log p, at most log n
         largest_weight : max p
-        sparsity : S*_{1,2}(p), as `sparsity`
+        sparsity : S*_{1,2}(p), see `sparsity`
         jacobian_norm : ‖diag(p) − p pᵀ‖_F, the size of the gradient
 
     Examples
@@ -208,8 +209,9 @@ def gaussian_logits(n: int, beta: float, *, rows: int, rng: Rng) -> dict[str, tu
 
     Notes
     -----
-    While β < √(2 log n), entropy is log n − β²/2 up to o(1) (`gaussian_entropy`): its deficit does
-    not depend on the length, while the largest weight falls. Beyond, a few keys hold the row.
+    While β < √(2 log n), the entropy is log n − β²/2 up to o(1) (`gaussian_entropy`): what it lacks
+    of log n does not depend on the length, while the largest weight falls. Beyond that β, a few
+    keys hold most of the row.
     """
     n, rows = checks.integer("n", n, least=1), checks.integer("rows", rows, least=2)
     beta = checks.number("beta", beta)
@@ -222,7 +224,7 @@ def gaussian_logits(n: int, beta: float, *, rows: int, rng: Rng) -> dict[str, tu
 
 
 def gaussian_entropy(n: int, beta: float) -> float:
-    """Return log n − β²/2 for β < √(2 log n); NaN beyond, where it does not hold."""
+    """Return log n − β²/2 for β < √(2 log n), and NaN beyond, where it does not hold."""
     n, beta = checks.integer("n", n, least=1), abs(checks.number("beta", beta))
     return math.log(n) - beta**2 / 2 if beta < math.sqrt(2 * math.log(n)) else math.nan
 
@@ -230,8 +232,8 @@ def gaussian_entropy(n: int, beta: float) -> float:
 def dot_product_variance(d: int, correlation: float = 0.0) -> float:
     """Return Var(q·k) of independent q, k whose components have mean 0, variance 1, correlation ρ.
 
-    d + d(d − 1)ρ²: d for uncorrelated components, d² for equal ones. 1/√d is the scale of the
-    first only.
+    It is d + d(d − 1)ρ²: d for uncorrelated components, which the scale 1/√d suits, and d² for
+    equal ones.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Advice for the heads of a model: which approximation at this budget, and whether it will hold.
 
-A method is run, not believed: the winner of a head is what has the lowest measured error at the
-budget, among those a user could run. Oracles, which need every logit, stand apart, as the bound on
-what their class can reach.
+Every method is run: the winner of a head is the one with the lowest measured error at the budget,
+among those that a user could run. Oracles, which need every logit, stand apart, as a bound on what
+their class can reach.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ RUNNABLE = (
 ORACLES = ("truncated_svd(space='attention')", "top_k()", "godec(space='attention')")
 TRIVIAL = "uniform()"
 TRIALS = 5
-MOST_TRIALS = 1024  # of medians and ranges: more draws tell no more, and are not to start unnoticed
-TARGET = 0.1  # relative Frobenius error of the kernel matrix that features are counted for
-LADDER = tuple(2.0**e for e in (-2, -1, 0, 1, 2, 3))  # times the temperature: where regimes cross
-EPS = (1e-6, 1e-4)  # what public code adds to features
-WIDTH = 256  # features it has then
-COLLAPSED, PEAKED = 0.05, 0.2  # of 1 − normalised entropy: with eps, and of exact attention
-SPREAD = 1.5  # of the largest to the least error over draws: beyond, it is said
+MOST_TRIALS = 1024  # more draws would not improve medians and ranges, and would take hours
+TARGET = 0.1  # the relative Frobenius error of the kernel for which features are counted
+LADDER = tuple(2.0**e for e in (-2, -1, 0, 1, 2, 3))  # factors of t at which regimes may cross
+EPS = (1e-6, 1e-4)  # public code adds one of these to features
+WIDTH = 256  # the number of such features
+COLLAPSED, PEAKED = 0.05, 0.2  # 1 − normalised entropy, with eps and of exact attention
+SPREAD = 1.5  # a larger ratio of the largest to the least error over draws gives a warning
 
 
 class Sentence(str):
-    """A sentence and its numbers, kept apart as well, so that another language can say it.
+    """A sentence that also keeps its format and its numbers, so that it can be translated.
 
     Parameters
     ----------
     message : str
-        A format, or text as it is where there are no values.
+        A format; where there are no values, the text itself.
     **values
-        What stands in it.
+        The values of the format.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class Sentence(str):
         return self
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
-        """Return what makes it again in another process."""
+        """Return the arguments that make the same sentence in another process."""
         return (self.message,), self.values
 
 
@@ -112,7 +112,7 @@ def diagnose(
     jobs: int = 1,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Return what every method does on every head at a budget, and which one wins.
+    """Return the errors of every method on every head at a budget, and which one wins.
 
     Parameters
     ----------
@@ -121,40 +121,40 @@ def diagnose(
     budget : float
         Stored values per query row.
     methods : sequence of Method, optional
-        Templates are filled to the budget; those of which nothing fits are absent. By default
+        Templates are filled to the budget; those of which nothing fits are absent. The default is
         what a user could run (`RUNNABLE`) and the oracles of each class (`ORACLES`).
     temperature : float
         t.
     trials : int
         Draws of a random method, at most 1024.
     seed, jobs, progress
-        As in `analysis.sweep.sweep`.
+        See `analysis.sweep.sweep`.
 
     Returns
     -------
     DataFrame
-        A row a (layer, head, method): ``spec``, ``budget``, ``values_per_row`` paid;
-        ``attention_tv``, median over trials, its range ``tv_least``, ``tv_most``;
+        One row per (layer, head, method): ``spec``, ``budget``, ``values_per_row`` paid;
+        ``attention_tv``, the median over trials, and its range ``tv_least``, ``tv_most``;
         ``kernel_error`` (relative Frobenius) and ``output_error``, medians, NaN where there is
         none; ``expected``, the kernel error in closed form, NaN where none is known;
-        ``features_needed`` for a kernel error of 10 %, of iid frequencies; ``pays_from``, the
-        length from which on it needs fewer operations than exact attention, without what a
-        support costs to find; ``runnable``; ``winner``, of those, by ``attention_tv``, ties to
-        the cheaper; ``warnings``, a list of `Sentence`. And of its head: ``logit_min``,
-        ``logit_max``, ``logit_std``, ``query_norm`` and ``key_norm`` (medians of the scaled
-        rows), ``row_entropy``, ``median_squared_sum``, ``epsilon_rank``, ``stable_rank`` and
-        ``effective_rank`` of softmax attention, and ``crossing``, the temperature at which the
-        largest entries and the truncated SVD do equally well at the budget (NaN: none from t/4 to
-        8t).
+        ``features_needed``, how many iid frequencies give a kernel error of 10 %; ``pays_from``,
+        the length from which on the method needs fewer operations than exact attention, without
+        those that find a support; ``runnable``; ``winner``, the runnable method with the lowest
+        ``attention_tv``, or the cheaper of equal ones; ``warnings``, a list of `Sentence`. Every
+        row also has facts of its head: ``logit_min``, ``logit_max``, ``logit_std``, ``query_norm``
+        and ``key_norm`` (medians of the scaled rows), ``row_entropy``, ``median_squared_sum``,
+        ``epsilon_rank``, ``stable_rank`` and ``effective_rank`` of softmax attention, and
+        ``crossing``, the temperature at which the largest entries and the truncated SVD do equally
+        well at the budget (NaN if there is none from t/4 to 8t).
 
     Raises
     ------
     ValueError
-        A budget or temperature ≤ 0; no method fits.
+        A budget or a temperature is ≤ 0, or no method fits.
 
     Notes
     -----
-    Cost: per head, trials times each method and its errors, and a few singular value
+    Cost: for each head, trials times each method and its errors, and a few singular value
     decompositions of an (n, l) matrix.
     """
     checks.positive("budget", budget)
@@ -182,7 +182,7 @@ def _head(task: _Task) -> list[dict[str, Any]]:
     with one_thread():
         fitting = budget.match(task.methods, task.budget, x).fitting
         if not fitting:
-            raise ValueError(f"no method fits {task.budget:g} values a row of {x.name}")
+            raise ValueError(f"no method fits {task.budget:g} values per row of {x.name}")
         facts = _facts(x, task.budget)
         rows = [_row(x, method, task) for method in fitting]
         eps = _collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None
@@ -199,7 +199,7 @@ def _head(task: _Task) -> list[dict[str, Any]]:
 
 
 def winner(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the runnable row with the lowest attention_tv, ties to the cheaper; None: none runs.
+    """Return the runnable row with the lowest attention_tv, then price; None if no row is runnable.
 
     Examples
     --------
@@ -212,8 +212,8 @@ def winner(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _facts(x: Inputs, budget: float) -> dict[str, float]:
-    """Return what makes a head easy or hard, whatever the method."""
-    entries = int(min(budget * x.n, x.n * x.l))  # a budget may be beyond what there is
+    """Return the facts that make a head easy or hard, whatever the method."""
+    entries = int(min(budget * x.n, x.n * x.l))  # a budget may exceed all entries
     rank = int(min(budget * x.n / (x.n + x.l), x.l))
     sparse, low_rank, ranks = [], [], dict[str, float]()
     for step in LADDER:
@@ -244,7 +244,7 @@ def _row(x: Inputs, method: Method, task: _Task) -> dict[str, Any]:
         errors.append(compare(estimate, x.Q, x.K, x.V, causal=x.causal))
     table = pd.DataFrame(errors)
     middle, tv = table.median(), table.attention_tv
-    in_kernel = estimate.space == "kernel" and not x.causal  # the closed form is of all entries
+    in_kernel = estimate.space == "kernel" and not x.causal  # the closed form counts all entries
     expected = expected_error(method, x.Q, x.K) if in_kernel else None
     known = math.nan if expected is None else expected
     return {
@@ -269,14 +269,14 @@ def _positive(methods: Sequence[Method]) -> bool:
 
 
 def _needed(method: Method, expected: float) -> float:
-    """Return m·(expected/target)²: an unbiased error falls as the root of iid frequencies."""
+    """Return m·(expected/target)²: an unbiased error falls as m^{−1/2} with iid frequencies."""
     if isinstance(method, RandomFeatures) and method.projection == "iid":
         return float(method.m or 0) * (expected / TARGET) ** 2
     return math.nan
 
 
 def _pays_from(estimate: Approximation, d: int) -> float:
-    """Return the least n with fewer multiply-adds, at this rank and these entries a row."""
+    """Return the least n with fewer multiply-adds, at this rank and these entries per row."""
     entries = math.ceil(estimate.nnz / estimate.shape[0])
 
     def cost(n: int) -> int:
@@ -287,7 +287,7 @@ def _pays_from(estimate: Approximation, d: int) -> float:
 
 
 def _collapsing_eps(x: Inputs, entropy: float) -> float | None:
-    """Return the least eps of public code that makes attention uniform which is not; None: none."""
+    """Return the least eps of public code that makes peaked attention uniform, or None."""
     if x.causal or 1 - entropy < PEAKED:
         return None
     for eps in EPS:
@@ -371,7 +371,7 @@ class Advice(NamedTuple):
 
 
 def advice(table: pd.DataFrame) -> list[Advice]:
-    """Return one piece of advice a head, from the table of `diagnose`."""
+    """Return one piece of advice per head, from the table of `diagnose`."""
     return [_advice(part) for _, part in table.groupby(["input", "layer", "head"], sort=False)]
 
 

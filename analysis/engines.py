@@ -1,11 +1,11 @@
-"""Where cells run: in this process, in loky processes, on a Dask cluster; the same bits everywhere.
+"""Where cells run, with the same bits: in this process, in loky processes or on a Dask cluster.
 
-An engine is an iterator of (cell, outcome) in the order in which cells finish. A cell travels
-alone; what it works on, one of a few ``shared`` objects with big arrays, goes to each worker once:
-loky's workers map its arrays from one file, Dask's hold a copy.
+An engine is an iterator of (cell, outcome) in the order in which cells finish. A cell is sent
+alone; the object it works on, one of a few ``shared`` ones with big arrays, is sent to each worker
+once: loky's workers map its arrays from one file, Dask's workers hold a copy.
 
-A worker that is killed takes with it only what it was doing. loky then gives up the whole pool, so
-what is left starts again in a fresh one; Dask runs lost cells again by itself.
+If a worker is killed, only the cells that it was running are lost. loky then gives up the whole
+pool, so the cells that are left run in a new one; Dask runs lost cells again by itself.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import joblib
 
 from approx.threads import one_thread
 
-ATTEMPTS = 3  # pools lost in a row, with nothing done, before cells run alone
-ALONE = 8  # of them: joblib starts two a process
-MAPPED = 2**15  # bytes from which an array is mapped from a file instead of sent
+ATTEMPTS = 3  # pools lost in a row, with no cell done, before cells run alone
+ALONE = 8  # cells that then run alone: joblib starts two per process
+MAPPED = 2**15  # arrays of more bytes are mapped from a file and not sent
 PATIENCE = 60  # seconds to wait for a cluster's first worker
 
 
 class LostError(ConnectionError):
-    """Workers of a cluster are gone, and with them what cells need."""
+    """Workers of a cluster are gone, and with them the objects that cells need."""
 
 
 class Placed(Protocol):
@@ -40,7 +40,7 @@ class Placed(Protocol):
 
     @property
     def place(self) -> int:
-        """Index of its shared object."""
+        """The index of its shared object."""
 
 
 C = TypeVar("C", bound=Placed)
@@ -50,7 +50,7 @@ R = TypeVar("R")
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """What went wrong in a cell."""
+    """The error of a cell."""
 
     kind: str
     message: str
@@ -58,19 +58,19 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Return the failure that an exception is, with the end of its traceback."""
+        """Return an exception as a failure, with the end of its traceback."""
         trace = traceback.format_exception(error, limit=-3)
         return cls(type(error).__name__, str(error), "".join(trace)[-4000:])
 
 
 @dataclasses.dataclass(frozen=True)
 class Guarded:
-    """A function that returns its exception as a `Failure`."""
+    """A function that returns its exceptions as `Failure`."""
 
     function: Callable[..., Any]
 
     def __call__(self, *arguments: Any) -> Any:
-        """Return function(*arguments), or how it failed."""
+        """Return function(*arguments), or its `Failure`."""
         try:
             return self.function(*arguments)
         except Exception as error:
@@ -78,7 +78,7 @@ class Guarded:
 
 
 def everything(cell: Any) -> bool:
-    """Return True: no cell has become unnecessary."""
+    """Return True: every cell is still wanted."""
     return True
 
 
@@ -97,17 +97,18 @@ def stream(
     Parameters
     ----------
     function : callable
-        Travels to the workers, as do cells: own classes and functions of a script work.
+        It is sent to the workers, as cells are: classes and functions of a script work, too.
     cells, shared : sequence
     jobs : int
-        Processes; also of a Dask cluster made here.
+        The number of processes, also of a Dask cluster that is made here.
     scheduler : str or distributed.Client, optional
-        The address of a Dask scheduler, such as ``tcp://host:8786``; or "local", a cluster of
-        ``jobs`` processes on this machine for the time of this call.
+        The address of a Dask scheduler, such as ``tcp://host:8786``; or "local", for a cluster of
+        ``jobs`` processes on this machine that lasts as long as this call.
     guard : bool
-        Yield a `Failure` where a cell raises, or kills its process time and again; else raise.
+        Whether to yield a `Failure`, instead of raising, for a cell that raises or repeatedly kills
+        its process.
     wanted : callable
-        Asked just before a cell starts (Dask: before all are sent); False drops it.
+        It is called just before a cell starts (with Dask, before all are sent); False drops it.
     """
     if scheduler is not None:
         return _dask(function, cells, shared, jobs, scheduler, guard, wanted)
@@ -132,10 +133,10 @@ def _serial(
 def threads(
     function: Callable[[C, S], R], cells: Sequence[C], shared: Sequence[S], jobs: int
 ) -> Iterator[tuple[C, R]]:
-    """Yield (cell, function(cell, shared[cell.place])), shared out among threads of one BLAS each.
+    """Yield (cell, function(cell, shared[cell.place])) from threads, each with BLAS on one thread.
 
-    For cells of equal work in products and kernels, which let go of the interpreter's lock: big
-    arrays are held once. An error, or Ctrl-C, waits for the cells at work, not for all.
+    This is for cells of equal work in products and kernels, which release the interpreter's lock:
+    big arrays are held once. After an error or Ctrl-C, only the cells that are running finish.
     """
     stop = threading.Event()
 
@@ -165,7 +166,7 @@ def pool(jobs: int, return_as: str) -> Any:
 
 
 def _follow(parent: int) -> None:
-    """End this process once its parent is gone: loky's workers outlive one that is killed."""
+    """End this process once its parent is gone, because loky's workers outlive a killed parent."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -217,7 +218,7 @@ def _dask(
         def attempt(some: list[int]) -> Iterator[tuple[int, Any]]:
             some = [i for i in some if wanted(cells[i])]
             connected.wait_for_workers(1, timeout=PATIENCE)
-            # Every worker holds a copy: while one of them lives, so do the inputs.
+            # Every worker holds a copy, so the inputs are there as long as one worker lives.
             held = {
                 place: connected.scatter(shared[place], broadcast=True, hash=False)
                 for place in {cells[i].place for i in some}
@@ -233,7 +234,7 @@ def _dask(
                 except CancelledError:
                     lost += 1
                     continue
-                except Exception as error:  # raised, or killed every worker it ran on
+                except Exception as error:  # it raised, or killed every worker it ran on
                     if not guard:
                         raise
                     outcome = Failure.of(error)
@@ -251,10 +252,10 @@ def _again(
     broken: type[Exception],
     guard: bool,
 ) -> Iterator[tuple[C, Any]]:
-    """Yield what attempts give; run what is left again where one is broken by killed workers.
+    """Yield the outcomes of attempts; killed workers end an attempt, and another one begins.
 
-    Where that happens time and again and nothing finishes, a cell kills its worker: the first ones
-    run alone, which finds it, and the others go on together.
+    If that happens repeatedly and no cell finishes, some cell kills its worker: the first cells run
+    alone, which finds it, and the others continue together.
     """
     left, breaks = dict(enumerate(cells)), 0
     while left:
@@ -281,15 +282,15 @@ def _again(
 def client(scheduler: Any, jobs: int = 1) -> Iterator[Any]:
     """Connect to a Dask scheduler by its address; "local" starts one with ``jobs`` processes.
 
-    A scheduler runs what it is sent, from whoever reaches its port: the local one listens on the
-    loopback only, without a dashboard.
+    A scheduler runs whatever reaches its port: the local one listens on the loopback only and has
+    no dashboard.
 
     Raises
     ------
     ImportError
-        Dask is not installed: says how to.
+        Dask is not installed; the message says how to install it.
     OSError
-        There is no scheduler.
+        There is no scheduler at the address.
     """
     try:
         from distributed import Client, LocalCluster

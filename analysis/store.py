@@ -1,14 +1,14 @@
 """A sweep on disk: a folder that survives a killed process, a full disk and a second process.
 
-    DIR/manifest.json          what the sweep is: its cells in order, its config, the versions
+    DIR/manifest.json          the cells of the sweep in their order, its config, the versions
     DIR/cells/KEY.parquet      the rows of one cell (KEY.csv without pyarrow)
     DIR/cells/KEY.error.json   how a cell failed
-    DIR/cells/.tmp-…           being written; those of a dead process are swept
+    DIR/cells/.tmp-…           a file that is being written; those of dead processes are removed
 
-A key is a hash of all that decides a cell's numbers. Files are written under another name, synced
-and renamed, so one that has its name is whole; each holds a hash of its key and its rows, so one
-that was altered since is noticed and computed again. Processes need no lock: the same key always
-means the same bits.
+A key is a hash of everything that decides a cell's numbers. Files are written under another name,
+synced and renamed, so that a file under its own name is whole. Each holds a hash of its key and its
+rows, so that a file that was altered is noticed and its cell computed again. Processes do not need
+a lock: the same key always means the same bits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ARROW = {str: "string", int: "int64", float: "float64"}
 
 
 class StoreError(ValueError):
-    """A folder that is no store, or holds another sweep."""
+    """The folder is not a store, or it holds another sweep."""
 
 
 class CellsFailed(RuntimeError):
@@ -52,7 +52,7 @@ class CellsFailed(RuntimeError):
 
 @functools.cache
 def parquet() -> ModuleType | None:
-    """Return pyarrow.parquet where it is installed."""
+    """Return pyarrow.parquet if it is installed."""
     try:
         return importlib.import_module("pyarrow.parquet")
     except ImportError:
@@ -65,7 +65,7 @@ def checksum(key: str, rows: Iterable[Row]) -> str:
 
 
 class Store:
-    """The cells of a sweep, a file each.
+    """The cells of a sweep, one file per cell.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Store:
     Raises
     ------
     StoreError
-        It is a file, or a folder of something else.
+        The path is a file, or the folder holds something else.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -87,19 +87,19 @@ class Store:
             self._only_cells()
 
     def _only_cells(self) -> None:
-        """Refuse a folder of other things; one that died before its manifest has only cells."""
+        """Raise StoreError unless there is nothing but cells, as before a manifest is written."""
         names = [p.name for p in self.folder.iterdir() if not p.name.startswith(".tmp-")]
         if set(names) - {"cells"}:
             raise StoreError(f"{self.folder} is not a store, and it is not empty")
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What was written by `open`; empty where nothing was.
+        """The manifest that `open` wrote; empty if there is none.
 
         Raises
         ------
         StoreError
-            It is damaged, or of a later format.
+            The manifest is damaged, or of a later format.
         """
         path = self.folder / "manifest.json"
         try:
@@ -115,10 +115,10 @@ class Store:
         return dict(manifest)
 
     def open(self, keys: Sequence[str], **about: Any) -> None:
-        """Start or resume: sweep what dead processes left, and note what the sweep is.
+        """Start or resume a sweep: remove what dead processes left, and write the manifest.
 
-        A sweep may grow: one that holds all cells of the last takes its place. Again at the end of
-        a sweep this tells whether another one began here at the same moment, and took its place.
+        A sweep may grow: one that has all cells of the last one takes its place. Called again at
+        the end of a sweep, this notices another sweep that began here at the same moment.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class Store:
         self.put(self.folder / "manifest.json", text.encode())
 
     def sweep_leftovers(self) -> None:
-        """Remove what processes of this machine were writing when they died."""
+        """Remove the files that processes of this machine were writing when they died."""
         for path in [*self.folder.glob(".tmp-*"), *self.cells.glob(".tmp-*")]:
             parts = re.fullmatch(r"\.tmp-(.+)-(\d+)-([0-9a-f]+)-.*", path.name)
             if parts is None or parts[1] != _host():
@@ -152,8 +152,8 @@ class Store:
                 path.unlink(missing_ok=True)
 
     def put(self, path: Path, content: bytes) -> None:
-        """Write a file whole or not at all, also if the machine stops."""
-        mine = f"{_host()}-{os.getpid()}-{TOKEN}-{threading.get_ident()}"  # of two threads too
+        """Write a file whole or not at all, even if the machine stops."""
+        mine = f"{_host()}-{os.getpid()}-{TOKEN}-{threading.get_ident()}"  # two threads differ, too
         temporary = path.with_name(f".tmp-{mine}.{path.name}")
         try:
             with temporary.open("wb") as file:
@@ -165,14 +165,14 @@ class Store:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             if isinstance(error, OSError) and error.filename is None:
-                error.filename = str(path)  # of a full disk: which one
+                error.filename = str(path)  # a full disk gives no name
             raise
         _sync(path.parent)
 
     # Cells
 
     def rows(self, key: str) -> list[Row] | None:
-        """Return the rows of a cell; None where it is not done, or its file was altered."""
+        """Return the rows of a cell; None if it is not done, or its file was altered."""
         for read, suffix in ((self._from_parquet, "parquet"), (self._from_csv, "csv")):
             path = self.cells / f"{key}.{suffix}"
             if path.exists() and (rows := read(path, key)) is not None:
@@ -181,16 +181,16 @@ class Store:
         return None
 
     def altered(self, key: str) -> bool:
-        """Return whether a cell was written, and is not what was written."""
+        """Return whether a cell was written and its file has changed since."""
         there = any((self.cells / f"{key}.{suffix}").exists() for suffix in ("parquet", "csv"))
         return there and self.rows(key) is None
 
     def done(self, key: str) -> bool:
-        """Return whether the rows of a cell are there, whole."""
+        """Return whether all rows of a cell are there."""
         return key in self._whole or self.rows(key) is not None
 
     def write(self, key: str, rows: Iterable[Row]) -> None:
-        """Write the rows of a cell, and forget that it ever failed."""
+        """Write the rows of a cell, and remove the record of its failure."""
         typed = [table.typed(row) for row in rows]
         if parquet() is None:
             line = f"# sha256 {checksum(key, typed)}\n{','.join(KINDS)}\n"
@@ -239,14 +239,14 @@ class Store:
         self.put(self._error(key), text.encode("utf-8", "replace"))
 
     def failure(self, key: str) -> dict[str, Any] | None:
-        """Return how a cell failed; None where it is done or was not tried."""
+        """Return how a cell failed; None if it is done or was not tried."""
         path = self._error(key)
         if not path.exists() or self.done(key):
             return None
         try:
             return dict(json.loads(path.read_text("utf-8")))
         except (OSError, ValueError, TypeError, RecursionError):
-            return None  # to be tried again
+            return None  # the cell is tried again
 
     def table(self, keys: Iterable[str]) -> pd.DataFrame:
         """Return the rows of the cells that are done, in the order of their keys."""
@@ -255,7 +255,7 @@ class Store:
 
 
 def read(folder: str | Path) -> pd.DataFrame:
-    """Return the table of a store, as the sweep would: in its order, whenever cells finished.
+    """Return the table of a store in the order of its sweep, whenever the cells finished.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def read(folder: str | Path) -> pd.DataFrame:
 
 
 def existing(folder: str | Path) -> Store:
-    """Return a store that is there; FileNotFoundError or StoreError where it is none."""
+    """Return the store in a folder; raise FileNotFoundError or StoreError if there is none."""
     if not Path(folder).exists():
         raise FileNotFoundError(f"there is no {folder}")
     store = Store(folder)
@@ -292,7 +292,7 @@ def _host() -> str:
 
 
 def _sync(folder: Path) -> None:
-    """Make a rename in a folder survive a crash, where the system can."""
+    """Make a rename in a folder survive a crash, if the system can."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""The tidy table of a sweep: one row a number."""
+"""The tidy table of a sweep: one row per number."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def typed(row: Iterable[Any]) -> Row:
 
 
 def frame(rows: Iterable[Row]) -> pd.DataFrame:
-    """Return rows as a DataFrame, with the same types whatever its rows are."""
+    """Return rows as a DataFrame, whose types do not depend on the rows."""
     kinds = {name: kind for name, kind in KINDS.items() if kind is not str}
     left, parts = iter(rows), []
     while part := list(itertools.islice(left, CHUNK)):
@@ -58,11 +58,11 @@ def text(rows: Iterable[Row]) -> str:
 
 
 def parsed(lines: str) -> list[Row]:
-    """Return the rows of such a text.
+    """Return the rows of a text that `text` wrote.
 
     Raises
     ------
     ValueError
-        It is none.
+        The text is not one.
     """
     return [typed(row) for row in csv.reader(io.StringIO(lines, newline=""), strict=True)]

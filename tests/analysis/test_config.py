@@ -141,7 +141,7 @@ def test_files_are_found_beside_the_config(tmp_path):
         (("[4, 8.0]", "[4, 0]"), "budgets[1]: budget must be finite and > 0, got 0.0"),
         (("[4, 8.0]", "[8, 8.0]"), "budgets[1]: 8.0 is given twice"),
         (("[4, 8.0]", "[]"), "budgets must not be empty"),
-        (('"positive", "zero"', '"taylor(degree=9)"'), "budgets: no method fits 8 values a row"),
+        (('"positive", "zero"', '"taylor(degree=9)"'), "budgets: no method fits 8 values per row"),
         (('"positive", "zero"', '"zero", "zero"'), "methods[1]: 'zero' is given twice"),
         (('"positive", "zero"', '"zero()", "zero"'), "method zero() is given twice"),
         (('"positive", "zero"', '"zero", "postive"'), "methods[1]: unknown method 'postive', did"),

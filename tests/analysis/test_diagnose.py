@@ -184,7 +184,7 @@ def test_processes_and_a_mask_change_nothing_they_should_not(heads, table):
         ({"temperature": math.nan}, "temperature must be finite and > 0"),
         ({"trials": 0}, "trials must be >= 1, got 0"),
         ({"jobs": 0}, "jobs must be >= 1, got 0"),
-        ({"methods": [parse("taylor(degree=9)")]}, "no method fits 12 values a row of gaussian"),
+        ({"methods": [parse("taylor(degree=9)")]}, "no method fits 12 values per row of gaussian"),
     ],
 )
 def test_bad_arguments(changed, match):
