@@ -1,4 +1,4 @@
-"""Scatterbrain as it must not be built: supports that know what the features are.
+"""Scatterbrain as it must not be built: with supports that depend on the features.
 
 Scatterbrain is unbiased because its support is independent of its features. Nothing here is a
 method of the registry: `approx.scatterbrain` has the right form.
@@ -22,10 +22,10 @@ from approx.scatterbrain import Scatterbrain
 
 @dataclasses.dataclass(frozen=True)
 class OneStream(Scatterbrain):
-    """Hashes and frequencies from one stream: the first directions are the same vectors.
+    """Hashes and frequencies from one stream: their first directions are the same vectors.
 
-    Two keys that a hyperplane w separates have w·(q + k) near 0, hence a small feature: off the
-    support the estimate is too small.
+    If a hyperplane w separates a query from a key, w·(q + k) is near 0 and its feature small: off
+    the support the estimate is too small.
     """
 
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
@@ -43,9 +43,9 @@ class OneStream(Scatterbrain):
 
 @dataclasses.dataclass(frozen=True)
 class LargestEstimates(Scatterbrain):
-    """The largest estimates of each row made exact, as many as ``sparse.k``.
+    """The ``sparse.k`` largest estimates of each row are made exact.
 
-    What is replaced are the overestimates: where q·k is large, those that are left are too small.
+    They tend to be overestimates: where q·k is large, the estimates that stay are too small.
     """
 
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:

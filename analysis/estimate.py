@@ -1,4 +1,4 @@
-"""What a sweep will need, before it runs: memory by arithmetic, time by running a few cells."""
+"""What a sweep will need before it runs: memory by arithmetic, and time by running a few cells."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from analysis.inputs import Inputs
 from analysis.sweep import HELD, Cell, Plan
 from approx import exact, memory
 
-HANDFUL = 6  # stripes that `analysis.metrics.compare` holds at once, and copies an oracle makes
+HANDFUL = 6  # stripes that `analysis.metrics.compare` holds at once; also copies by an oracle
 
 
 def working_set(cell: Cell, x: Inputs) -> int:
-    """Return about how many bytes a cell needs: inputs, factors, stripes; an oracle's matrices.
+    """Return about how many bytes a cell needs: inputs, factors, stripes; matrices of an oracle.
 
-    Factors are those of all temperatures, as far as a cell holds them together.
+    Factors of several temperatures count as far as a cell holds them together.
     """
     arrays = [a for a in (x.q, x.k, x.v) if a is not None]
-    inputs = 2 * sum(8 * a.size for a in arrays)  # as they are, and at a temperature
+    inputs = 2 * sum(8 * a.size for a in arrays)  # raw, and at a temperature
     price = cell.method.price(n=x.n, l=x.l, d=x.d)
     factors = 8 * x.n * (max(cell.budget, 0.0) if price is None else price)
     factors += min(factors * (len(cell.temperatures) - 1), memory.limit() // HELD)
@@ -34,7 +34,7 @@ def working_set(cell: Cell, x: Inputs) -> int:
 
 
 class Seconds(NamedTuple):
-    """Time of a sweep in one process, foretold from some of its cells."""
+    """The time of a sweep in one process, predicted from some of its cells."""
 
     total: float
     cells: int
@@ -43,16 +43,16 @@ class Seconds(NamedTuple):
 def seconds(
     planned: Plan, cells: Sequence[Cell], *, count: int = 8, limit: float = 20.0
 ) -> Seconds:
-    """Return the time that cells will take in one process, from running a few, chosen by chance.
+    """Return the time that cells will take in one process, from running a few random ones.
 
-    Each runs twice at one temperature, so that nothing is compiled while it is timed.
+    Each of them runs twice at one temperature, so that nothing is compiled while it is timed.
 
     Parameters
     ----------
     count : int
-        Cells at most.
+        How many cells run at most.
     limit : float
-        Seconds after which no further cell is started.
+        Seconds after which no further cell starts.
     """
     start = time.perf_counter()
     spent: list[float] = []

@@ -1,7 +1,7 @@
 """Exact ranks modulo a prime: no tolerance decides what counts as 0.
 
-The rank modulo a prime is at most that over the rationals, and equal to it but for points of
-probability O(rank/2³¹).
+The rank modulo a prime is at most that over the rationals, and equal to it except with probability
+O(rank/2³¹) over the points.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from approx.checks import Array
 from approx.method import Rng, generator
 
 PRIME = 2**31 - 1  # products of residues fit in 64 bits
-MOST_DEGREE = 4096  # whose factorials take half a second
+MOST_DEGREE = 4096  # its factorials take half a second
 
 
 @kernel
@@ -74,14 +74,15 @@ def _residues(name: str, value: ArrayLike) -> Array:
         raise TypeError(f"{name} must hold integers of 64 bits, got dtype {A.dtype}")
     if A.ndim != 2:
         raise ValueError(f"{name} must have 2 dimensions, got shape {A.shape}")
-    wide = A.astype(np.uint64 if A.dtype.kind == "u" else np.int64)  # PRIME is above all int8
+    wide = A.astype(np.uint64 if A.dtype.kind == "u" else np.int64)  # PRIME does not fit in int8
     return np.ascontiguousarray(wide % PRIME, dtype=np.int64)
 
 
 def points(n: int, d: int, *, sphere: bool = False, rng: Rng = None) -> Array:
-    """Return generic points modulo 2³¹ − 1, (n, d); on a sphere, x·x = 1 for each.
+    """Return generic points modulo 2³¹ − 1, (n, d); on the sphere, each has x·x = 1.
 
-    The sphere by stereographic projection: (2u, 1 − u·u)/(1 + u·u), u of d − 1 coordinates.
+    Points of the sphere are stereographic projections (2u, 1 − u·u)/(1 + u·u) of u with d − 1
+    coordinates.
     """
     n = checks.integer("n", n, least=1)
     d = checks.integer("d", d, least=1)

@@ -1,7 +1,8 @@
 """What attention costs, in exact integers: multiply-adds, parameters, numbers held.
 
-n tokens (queries and keys), head width d, m features, s entries of a support a row (or the width of
-queries of a gated unit), e its inner width, c tokens of a chunk, h heads, b sequences.
+There are n tokens (queries and keys), heads of width d, m features, s entries of a support per row
+(or s is the width of the queries of a gated unit, and e its inner width), c tokens per chunk, h
+heads and b sequences.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ class Counts(NamedTuple):
     Attributes
     ----------
     scores : int
-        Of logits or features.
+        Those of logits or features.
     mixing : int
-        Of what multiplies V.
+        Those of the product with V.
     correction : int
-        Of entries on a support.
+        Those of entries on a support.
     """
 
     scores: int
@@ -31,12 +32,12 @@ class Counts(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Sum of the parts."""
+        """The sum of the parts."""
         return sum(self)
 
 
 def _sizes(**sizes: int) -> Iterator[int]:
-    """Return sizes as Python's integers, which do not wrap; a chunk has a token at least."""
+    """Return sizes as Python integers, which do not wrap; a chunk has at least one token."""
     return (checks.integer(x, size, least=int(x == "c")) for x, size in sizes.items())
 
 
@@ -68,9 +69,9 @@ def linear_attention(n: int, d: int, m: int) -> Counts:
 
 
 def scatterbrain(n: int, d: int, m: int, s: int) -> Counts:
-    """Return linear attention and the correction on s entries a row, n·s·(m + 2d).
+    """Return linear attention and the correction on s entries per row, n·s·(m + 2d).
 
-    φ(q)·φ(k), q·k and the product with V on the support: nsm + nsd + nsd.
+    On the support, φ(q)·φ(k) costs nsm, q·k costs nsd, and the product with V nsd.
 
     Examples
     --------
@@ -89,7 +90,7 @@ def quadratic_unit(n: int, e: int, s: int) -> Counts:
 
 
 def mixed_chunk(n: int, e: int, s: int, c: int) -> Counts:
-    """Return n·c·(s + e) within chunks, c dividing n, and 2·n·s·e for the global part."""
+    """Return n·c·(s + e) within chunks, where c divides n, and 2·n·s·e for the global part."""
     n, e, s, c = _sizes(n=n, e=e, s=s, c=c)
     if n % c:
         raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
@@ -114,18 +115,18 @@ def attention_parameters(d: int) -> int:
 
 
 def feed_forward_parameters(d: int) -> int:
-    """Return 8d²: d → 4d → d."""
+    """Return 8d², of the layers d → 4d → d."""
     (d,) = _sizes(d=d)
     return 8 * d * d
 
 
 def transformer_parameters(d: int) -> int:
-    """Return 12d²."""
+    """Return 12d²: attention and feed-forward."""
     return attention_parameters(d) + feed_forward_parameters(d)
 
 
 def gated_unit_parameters(d: int, e: int, s: int = 0) -> int:
-    """Return 3de, and with the shared queries and keys of width s, d·s + 8·s more.
+    """Return 3de and, for shared queries and keys of width s, d·s + 8·s more.
 
     Two units with e = 2d are one Transformer layer: 2·3·d·2d = 12d².
 
@@ -142,7 +143,7 @@ def gated_unit_parameters(d: int, e: int, s: int = 0) -> int:
 
 
 def parallel_causal_memory(b: int, h: int, n: int, s: int) -> int:
-    """Return bhns²: the running sums of every token at once."""
+    """Return bhns²: the running sums of every token held at once."""
     b, h, n, s = _sizes(b=b, h=h, n=n, s=s)
     return b * h * n * s * s
 
@@ -154,7 +155,7 @@ def quadratic_memory(b: int, h: int, n: int) -> int:
 
 
 def chunked_causal_memory(b: int, n: int, c: int, s: int, e: int) -> int:
-    """Return b(n/c)se: one running sum a chunk, c dividing n."""
+    """Return b(n/c)se: one running sum per chunk, where c divides n."""
     b, n, c, s, e = _sizes(b=b, n=n, c=c, s=s, e=e)
     if n % c:
         raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
@@ -162,7 +163,7 @@ def chunked_causal_memory(b: int, n: int, c: int, s: int, e: int) -> int:
 
 
 def unchunked_causal_memory(b: int, n: int, s: int) -> int:
-    """Return bns²: `parallel_causal_memory` of one head; chunks are better where e/c < s."""
+    """Return bns², `parallel_causal_memory` of one head; chunks need less where e/c < s."""
     return parallel_causal_memory(b, 1, n, s)
 
 
@@ -177,12 +178,12 @@ def break_even(
     Parameters
     ----------
     cost, exact : callable
-        Of n; cost/exact must not grow with n.
+        Functions of n; cost/exact must not grow with n.
 
     Returns
     -------
     int or None
-        None where it is not below up to ``most``.
+        None if ``cost`` is not below ``exact`` up to ``most``.
 
     Examples
     --------
@@ -207,7 +208,7 @@ def break_even(
 
 
 class Kind(NamedTuple):
-    """One way of attention: its name, its cost at n, and what it is compared with."""
+    """One way of attention: its name, its cost at n, and the cost with which it is compared."""
 
     name: str
     cost: Callable[[int], int]
@@ -216,11 +217,12 @@ class Kind(NamedTuple):
 
 
 def kinds(d: int, m: int, s: int, c: int) -> list[Kind]:
-    """Return what `break_even` is asked of, at head width d.
+    """Return the comparisons for `break_even`, at head width d.
 
-    Linear attention with m features and Scatterbrain with s entries beside them, against exact
-    attention; FLASH with chunks of c against FLASH-Quad, width d of queries and e = 2d of values;
-    memory of parallel causal linear attention against attention weights.
+    They are linear attention with m features, and Scatterbrain with s entries beside them, against
+    exact attention; FLASH with chunks of c tokens against FLASH-Quad, with queries of width d and
+    values of width e = 2d; the memory of parallel causal linear attention against that of attention
+    weights.
     """
     d, m, s, c = _sizes(d=d, m=m, s=s, c=c)
 

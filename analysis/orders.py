@@ -15,8 +15,8 @@ from approx.checks import Array
 from approx.polynomials.polynomial import Polynomial
 from approx.threads import one_thread
 
-LANES = 512  # logits at a time: what belongs to them stays in the nearest cache
-STRIPE = 2**19  # logits of a product, whose terms are scaled together
+LANES = 512  # logits at a time: their arrays stay in the nearest cache
+STRIPE = 2**19  # logits of one product, whose terms are scaled together
 
 
 @summing_kernel
@@ -43,7 +43,7 @@ def _squares(
                     first += y[j] * y[j]
                 truth[m, i] += total
                 difference[m, i, 0] += first
-                if powers:  # two orders a pass
+                if powers:  # two orders per pass
                     for k in range(1, a.size, 2):
                         c, d, odd, even = a[k], a[k + 1], 0.0, 0.0
                         for j in range(row.size):
@@ -71,7 +71,7 @@ def _squares(
 
 
 def _logits(q: Array, kt: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
-    """Yield rows, their logits in an array used again, the largest, and the largest in size."""
+    """Yield rows, their logits in a reused array, the largest logit and the largest |logit|."""
     height = max(1, STRIPE // kt.shape[1])
     buffer = np.empty((min(height, len(q)), kt.shape[1]))
     for start in range(0, len(q), height):
@@ -84,12 +84,12 @@ def _logits(q: Array, kt: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
 def order_errors(
     polynomial: Polynomial, Q: ArrayLike, K: ArrayLike, *, temperatures: Sequence[float] = (1.0,)
 ) -> Array:
-    """Return ‖p_k(Q Kᵀ/t) − exp(Q Kᵀ/t)‖_F / ‖exp(Q Kᵀ/t)‖_F of every order and temperature.
+    """Return ‖p_k(Q Kᵀ/t) − exp(Q Kᵀ/t)‖_F / ‖exp(Q Kᵀ/t)‖_F of every order k and t.
 
     Parameters
     ----------
     polynomial : Polynomial
-        p_k is its sum up to order k: Taylor polynomials, or truncations of a Chebyshev series.
+        p_k is its sum up to order k: a Taylor polynomial or a truncated Chebyshev series.
     Q, K : (n, d), (l, d)
     temperatures : sequence of float
 
@@ -100,9 +100,9 @@ def order_errors(
 
     Notes
     -----
-    `analysis.metrics.compare` gives the same number for one estimate among all others. Here each
-    logit is exponentiated once a temperature, and each order costs a few operations more. Sums
-    and products are in float64, every row at a scale of its own.
+    `analysis.metrics.compare` gives the same number for one estimate, among others. Here each logit
+    is exponentiated once per temperature, and each order costs only a few operations more. Sums and
+    products are in float64, and every row has its own scale.
 
     Examples
     --------
@@ -117,10 +117,12 @@ def order_errors(
         raise ValueError("temperatures must not be empty")
     shape = len(scales), len(q)
     powers, orders = polynomial.basis == "monomial", polynomial.degree + 1
-    odd = int(powers and orders % 2 == 0)  # one more, of coefficient 0, makes a pair of the last
+    odd = int(
+        powers and orders % 2 == 0
+    )  # another order of coefficient 0 makes the last one a pair
     truth, difference = np.zeros(shape), np.zeros((*shape, orders + odd))
     tops, shifts = np.empty(shape), np.empty(shape)
-    kt = np.ascontiguousarray(k.T)  # which BLAS packs, for each stripe, faster
+    kt = np.ascontiguousarray(k.T)  # BLAS packs it faster for each stripe
     with one_thread():
         for rows, x, top, size in _logits(q, kt):
             tops[:, rows] = np.multiply.outer(scales, top)

@@ -1,6 +1,6 @@
-"""What public code for random features gets wrong, kept here to be measured.
+"""Mistakes in public code for random features, reproduced to be measured.
 
-Nothing here is a method: `approx` has the right forms.
+Nothing here is a method of the registry: `approx` has the right forms.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ def with_eps(
     Parameters
     ----------
     method : Positive
-        Its m and projection; the same rng gives the frequencies of ``method.approximate``.
+        m and the projection; the same rng gives the frequencies of ``method.approximate``.
     Q, K : (n, d), (l, d)
     eps : float
-        ≥ 0; 1e-4 or 1e-6 in public code. At 0 this is ``method.approximate``.
+        ≥ 0; it is 1e-4 or 1e-6 in public code, and 0 gives ``method.approximate``.
     rng : int, SeedSequence or Generator
 
     Notes
     -----
-    Biased. The maximum is taken over ω·x alone, so no exponential is above e^{−|x|²/2}: once
-    |x|²/2 > ln(1/eps) every feature is eps, about, and the rows become uniform. The shifts are
-    multiplied back, which public code leaves out; after row normalisation it is the same.
+    The estimate is biased. The maximum is taken over ω·x alone, so no exponential is above
+    e^{−|x|²/2}: once |x|²/2 > ln(1/eps), every feature is about eps, and the rows become uniform.
+    Here the shifts are multiplied back; public code leaves that out, which changes nothing after
+    row normalisation.
 
     References
     ----------
@@ -67,9 +68,9 @@ def with_eps(
 
 
 def concentration(approximation: Approximation) -> float:
-    """Return 1 − (mean entropy of the rows, normalised)/ln l: 0 for uniform rows, 1 for one key.
+    """Return 1 − (mean entropy of the normalised rows)/ln l: 0 for uniform rows, 1 for one key.
 
-    Only for entries ≥ 0. A row of zeros is uniform. Where there is but one key, 1.
+    Entries must be ≥ 0. A row of zeros counts as uniform. If there is only one key, it is 1.
 
     Examples
     --------
@@ -80,23 +81,23 @@ def concentration(approximation: Approximation) -> float:
     rows = approximation.block(slice(None), shift=approximation.row_log())
     total = rows.sum(axis=1, keepdims=True)
     l = rows.shape[1]
-    if l == 1:  # as `describe.row_entropy`, whose entropy is 0 there
+    if l == 1:  # as in `describe.row_entropy`, whose entropy is then 0
         return 1.0
     p = np.divide(rows, total, out=np.full_like(rows, 1.0 / l), where=total > 0)
     inside = np.where(p > 0, p, 1.0)
     entropy = -(inside * np.log(inside)).sum(axis=1).mean()
-    return max(0.0, float(1.0 - entropy / math.log(l)))  # rounding may go below
+    return max(0.0, float(1.0 - entropy / math.log(l)))  # rounding may give less than 0
 
 
 @dataclasses.dataclass(frozen=True)
 class RawQR(Projection):
-    """Orthogonal frequencies from Q of G = QR as it comes, without Mezzadri's diag(sign R).
+    """Orthogonal frequencies from Q of G = QR as LAPACK gives it, without Mezzadri's diag(sign R).
 
     Notes
     -----
     Q is not Haar distributed: LAPACK chooses signs that make the first entry of the first column
-    negative. Positive features are then biased; cosh and cos, even in ω, are not.
-    No closed form. ``approx.projections.Orthogonal`` has the sign.
+    negative. Positive features are then biased; cosh and cos, which are even in ω, are not.
+    There is no closed form. ``approx.projections.Orthogonal`` has the sign.
 
     References
     ----------

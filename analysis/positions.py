@@ -1,8 +1,9 @@
 """Where positions enter attention, and what that does to the rank of a head (DIET).
 
-Positions added at the input: logits (X + P) W_q W_kᵀ (X + P)ᵀ, of rank at most the head size d_h,
-whatever P is. Added at the logits: X W_q W_kᵀ Xᵀ + P̂ P̂ᵀ, of rank at most min(d_h + d_p, n), which
-generic inputs reach. Both are statements about logits: exp, entry by entry, has any rank.
+Positions that are added at the input give logits (X + P) W_q W_kᵀ (X + P)ᵀ, whose rank is at most
+the head size d_h, whatever P is. Positions that are added at the logits give X W_q W_kᵀ Xᵀ + P̂ P̂ᵀ,
+whose rank is at most min(d_h + d_p, n), which generic inputs reach. Both are statements about
+logits: exp of their entries may have any rank.
 
 P.-C. Chen et al., "A simple and effective positional encoding for transformers", EMNLP 2021
 (DIET), theorem 1.
@@ -30,9 +31,9 @@ class Head(NamedTuple):
     ----------
     X : (n, d)
     P : (n, d)
-        Positions at the input.
+        The positions at the input.
     relative : (n, d_p)
-        P̂, positions at the logits.
+        P̂, the positions at the logits.
     W_q, W_k : (d, d_h), or (heads, d, d_h)
     """
 
@@ -55,10 +56,10 @@ class Head(NamedTuple):
 
 
 def construction(n: int, d: int, d_h: int, d_p: int) -> Head:
-    """Return the head with which the bound is proved: identity blocks in opposite corners.
+    """Return the head that proves the bound to be sharp: identity blocks in opposite corners.
 
-    W_q = W_k = [I_{d_h}; 0], Xᵀ = [I_d, 0], P̂ᵀ = [0, I_{d_p}]; P = 0. The blocks are disjoint where
-    n ≥ max(d, d_h + d_p); where n < d, X holds the first n rows of I_d.
+    W_q = W_k = [I_{d_h}; 0], Xᵀ = [I_d, 0], P̂ᵀ = [0, I_{d_p}] and P = 0. The blocks are disjoint if
+    n ≥ max(d, d_h + d_p); if n < d, X holds the first n rows of I_d.
 
     Examples
     --------
@@ -74,9 +75,9 @@ def construction(n: int, d: int, d_h: int, d_p: int) -> Head:
 
 
 def generic(n: int, d: int, d_h: int, d_p: int, *, rng: Rng, heads: int | None = None) -> Head:
-    """Return a head, or several, of Gaussian inputs, positions and weights.
+    """Return one or several heads of Gaussian inputs, positions and weights.
 
-    Weights have variance 1/d, so content logits have variance about d_h.
+    Weights have variance 1/d, so that content logits have variance about d_h.
     """
     _sizes(n, d, d_h, d_p)
     rng = generator(rng)
@@ -93,14 +94,14 @@ def _sizes(n: int, d: int, d_h: int, d_p: int) -> None:
 
 
 def bound_at_logits(n: int, d_h: int, d_p: int) -> int:
-    """Return min(d_h + d_p, n): above d_h where n > d_h and d_p ≥ 1."""
+    """Return min(d_h + d_p, n), which is above d_h if n > d_h and d_p ≥ 1."""
     n = checks.integer("n", n, least=1)
     d_h = checks.integer("d_h", d_h, least=1)
     return min(d_h + checks.integer("d_p", d_p, least=0), n)
 
 
 def ranks(logits: ArrayLike) -> dict[str, int]:
-    """Return numerical ranks before and after exp.
+    """Return the numerical ranks before and after exp.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ def ranks(logits: ArrayLike) -> dict[str, int]:
     -------
     dict
         logits : #{s > s₁·n·eps} of the logits
-        exp : of exp(logits/σ), entry by entry; σ their standard deviation, or 1 if that is 0
+        exp : of exp(logits/σ), where σ is their standard deviation, or 1 if that is 0
         softmax : of its rows divided by their sums, which keeps the rank
 
     Examples
@@ -121,7 +122,7 @@ def ranks(logits: ArrayLike) -> dict[str, int]:
     x = checks.array("logits", logits, ndim=2)
     if not x.size:
         raise ValueError(f"logits must not be empty, got shape {x.shape}")
-    with np.errstate(over="ignore", invalid="ignore"):  # said below
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
         scale = float(x.std()) or 1.0
         unit = x / scale
         kernel = np.exp(unit)
@@ -137,7 +138,8 @@ def ranks(logits: ArrayLike) -> dict[str, int]:
 def head_ranks(logits: ArrayLike) -> dict[str, list[int] | int]:
     """Return the rank of every head's logits, (heads, n, n), and of their sum over heads.
 
-    Each head is a bottleneck of its own: ≤ d_h at the input; the sum of h heads ≤ h·d_h.
+    Each head is a bottleneck: with positions at the input its rank is at most d_h, and that of the
+    sum of h heads at most h·d_h.
     """
     x = checks.array("logits", logits, ndim=3)
     each = [ranks(head)["logits"] for head in x]

@@ -18,18 +18,18 @@ FORMATS = ("float32", "bfloat16")
 
 
 class Precision(NamedTuple):
-    """Errors of an output, each relative to the norm of the exact one in float64.
+    """Errors of an output, each relative to the norm of the exact output in float64.
 
     Attributes
     ----------
     approximation : float
-        Of the method in float64.
+        The error of the method in float64.
     rounding : float
-        Between the method in a format and the same method, of the same draws, in float64.
+        The difference between the method in a format and in float64, with the same draws.
     total : float
-        Of the method in a format: at most the sum of the two.
+        The error of the method in a format: at most the sum of the two.
     floor : float
-        Of exact attention in that format: no method can promise less.
+        The error of exact attention in that format: no method can promise less.
     """
 
     approximation: float
@@ -41,8 +41,8 @@ class Precision(NamedTuple):
 def bfloat16(x: ArrayLike) -> Array:
     """Return x rounded to the nearest bfloat16 (8 bits of mantissa, ties to even), as float32.
 
-    Rounded to float32 first, as a model holds it. Beyond 3.39e38 the nearest is inf, as IEEE has
-    it; NaN stays NaN.
+    x is rounded to float32 first, as a model holds it. Beyond 3.39e38 the nearest value is inf, as
+    in IEEE arithmetic; NaN stays NaN.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def bfloat16(x: ArrayLike) -> Array:
 
 
 def rounded(inputs: Inputs, form: str) -> Inputs:
-    """Return inputs as a model of that format holds them, for arithmetic in float32.
+    """Return inputs as a model in that format holds them, for arithmetic in float32.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def rounded(inputs: Inputs, form: str) -> Inputs:
 
 
 def precision(method: Method, inputs: Inputs, form: str, *, rng: Rng = None) -> Precision:
-    """Return rounding and approximation error of a method's output D⁻¹ estimate V.
+    """Return the rounding and approximation errors of a method's output D⁻¹ estimate V.
 
     Parameters
     ----------
@@ -85,19 +85,19 @@ def precision(method: Method, inputs: Inputs, form: str, *, rng: Rng = None) -> 
     inputs : Inputs
         One head in float64, with V, at its temperature.
     form : {"float32", "bfloat16"}
-        Of the inputs; see `rounded`.
+        The format of the inputs; see `rounded`.
     rng : None, int, SeedSequence or Generator
-        Both runs draw the same.
+        Both runs have the same draws.
 
     Raises
     ------
     ValueError
-        No V; not in float64, which is the truth here.
+        There is no V, or the inputs are not in float64, which is the truth here.
 
     Notes
     -----
-    A support chosen by sorting or hashing may change with the rounding of its inputs: that is part
-    of the rounding error. Cost: twice the method, twice exact attention.
+    A support chosen by sorting or hashing may change when its inputs are rounded: that is part of
+    the rounding error. Cost: twice the method and twice exact attention.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def precision(method: Method, inputs: Inputs, form: str, *, rng: Rng = None) -> 
     checks.instance("method", method, Method, "a method")
     checks.instance("inputs", inputs, Inputs, "an Inputs")
     if inputs.V is None:
-        raise ValueError(f"{inputs.name} has no V, and precision is of the output")
+        raise ValueError(f"{inputs.name} has no V: give inputs with V, whose output has an error")
     if inputs.q.dtype != np.float64:
         raise ValueError(f"inputs must be float64, the truth here, got {inputs.q.dtype}")
     draws = generator(rng)

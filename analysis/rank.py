@@ -10,7 +10,7 @@ stable_rank               Σs²/s₁² = ‖A‖_F²/‖A‖₂²
 intrinsic_dimension       Σs/s₁ = ‖A‖_*/‖A‖₂
 nuclear_ratio             (Σs)²/Σs² = ‖A‖_*²/‖A‖_F²: the participation ratio of s itself
 effective_rank            exp(−Σ p_i log p_i)  (Roy and Vetterli 2007)
-energy_effective_rank     exp(−Σ e_i log e_i): often given the same name, another number
+energy_effective_rank     exp(−Σ e_i log e_i): another number, often given the same name
 participation_ratio       (Σs²)²/Σs⁴ = ‖A‖_F⁴/‖AᵀA‖_F²: the participation ratio of s²
 energy_rank_90            the least r with Σ_{i≤r} s_i² ≥ 0.9 Σs²
 singular_value_rank_90    the least r with Σ_{i≤r} s_i ≥ 0.9 Σs: what Linformer's figure shows
@@ -19,8 +19,8 @@ singular_value_rank_90    the least r with Σ_{i≤r} s_i ≥ 0.9 Σs: what Linf
 1 ≤ stable ≤ intrinsic ≤ nuclear ratio ≤ effective ≤ rank, and
 stable ≤ participation ≤ energy effective ≤ effective: Rényi entropies of e and of p.
 
-The ε-rank in max norm is not a function of singular values, and NP-hard: `max_norm_rank` bounds
-it for a matrix, `taylor_rank` for exp(q·k) before there is one.
+The ε-rank in max norm is not a function of singular values, and it is NP-hard: `max_norm_rank`
+bounds it for a matrix, `taylor_rank` for exp(q·k) from the range of the logits alone.
 """
 
 from __future__ import annotations
@@ -66,25 +66,26 @@ ESTIMATED = (
     "energy_effective_rank",
     "participation_ratio",
 )
-LAPACK = 2048  # up to this min(n, l) singular values are not squared
-MOST_STEPS = 4096  # of Lanczos: an eigenvalue problem of that size for each probe
-LEADING = 32  # singular values that an estimate takes one by one
+LAPACK = 2048  # up to this min(n, l), singular values are not squared
+MOST_STEPS = 4096  # of Lanczos: each probe has an eigenvalue problem of that size
+LEADING = 32  # singular values that an estimate computes one by one
 
 
 def singular_values(matrix: ArrayLike | LinearOperator) -> Array:
     """Return the singular values, descending, (min(n, l),) or the rank by construction.
 
-    An `Approximation` that has only factors is reduced through them: O((n + l) r²). Its common
-    scale is taken out, so the values are relative; every measure here is scale-invariant.
+    For an `Approximation` that has only factors they are computed from these, in O((n + l) r²). Its
+    common scale is taken out, so its values are relative; every measure here is scale-invariant.
 
     Notes
     -----
-    LAPACK up to min(n, l) = 2048. Beyond, eigenvalues of the smaller Gram matrix, 3 times faster,
-    if the least s_i ≥ 10⁻⁷ s₁. They carry a few eps·s₁², so s_i a few eps·s₁²/s_i: 10⁻⁸ s₁ at the
-    least of these, 10⁻⁹ s₁ from 10⁻⁶ s₁ on. None is lost then, all are > s₁·max(n, l)·eps, and
-    every measure is right, the numerical rank too; an ε-rank from ε = 10⁻⁶ on. Else LAPACK again.
+    Up to min(n, l) = 2048 they come from LAPACK, beyond that from the eigenvalues of the smaller
+    Gram matrix, 3 times faster, if the least s_i ≥ 10⁻⁷ s₁, and else from LAPACK again. The
+    eigenvalues have errors of a few eps·s₁², so those of s_i are a few eps·s₁²/s_i: 10⁻⁸ s₁ at the
+    least ones, 10⁻⁹ s₁ from 10⁻⁶ s₁ on. Then every s_i is > s₁·max(n, l)·eps, none is lost, and
+    every measure is right, also the numerical rank, and the ε-ranks from ε = 10⁻⁶ on.
     Cost, measured on one thread: at 4096, 6 s by the Gram matrix and 22 s by LAPACK; at 8192, 74 s
-    and 220 s, with 2.8 GB. `estimates` takes 20 s there, 40 s where rows are made anew.
+    and 220 s, with 2.8 GB. `estimates` takes 20 s there, or 40 s if rows are computed anew.
 
     Raises
     ------
@@ -113,7 +114,7 @@ def singular_values(matrix: ArrayLike | LinearOperator) -> Array:
 
 
 def _dense(matrix: ArrayLike | LinearOperator) -> Array:
-    """Return a new float64 array, relative to the common scale of an `Approximation`."""
+    """Return a new float64 array; that of an `Approximation` is relative to its common scale."""
     if not isinstance(matrix, LinearOperator):
         return checks.array("matrix", matrix, ndim=2).astype(np.float64)
     n, l = matrix.shape
@@ -138,7 +139,7 @@ def _values(A: Array) -> Array:
 def measures(
     s: Array, shape: tuple[int, int], *, epsilon: float = 1e-2, dtype: Any = np.float64
 ) -> dict[str, float]:
-    """Return every rank measure of singular values s of a matrix of that shape.
+    """Return every rank measure of a matrix of that shape with singular values s.
 
     Parameters
     ----------
@@ -146,9 +147,9 @@ def measures(
         Descending, ≥ 0.
     shape : (n, l)
     epsilon : float
-        > 0, of the ε-ranks.
+        The threshold of the ε-ranks, > 0.
     dtype : dtype
-        Whose rounding the numerical rank goes by: that of the matrix.
+        The dtype of the matrix, whose eps enters the numerical rank.
 
     Examples
     --------
@@ -170,7 +171,7 @@ def measures(
         return dict.fromkeys(MEASURES, 0.0)
     x = s / largest
     square = x**2
-    rest = np.cumsum(square[::-1])[::-1]  # from the least: small tails keep their digits
+    rest = np.cumsum(square[::-1])[::-1]  # summed from the least, so that tails keep their digits
     return {
         "numerical_rank": float(np.sum(x > max(sides) * np.finfo(dtype).eps)),
         "epsilon_rank": float(np.sum(x > epsilon)),
@@ -187,7 +188,7 @@ def measures(
 
 
 def _perplexity(weights: Array) -> float:
-    """Return exp of the entropy of weights ≥ 0 that are made to sum to 1."""
+    """Return exp of the entropy of weights ≥ 0 that are first divided by their sum."""
     p = weights / weights.sum()
     p = p[p > 0]
     return float(np.exp(-np.sum(p * np.log(p))))
@@ -208,12 +209,12 @@ def summary(
     ----------
     matrix_or_operator : (n, l) array or LinearOperator
     epsilon : float
-        Threshold of ``epsilon_rank`` and ``epsilon_rank_frobenius``.
+        The threshold of ``epsilon_rank`` and ``epsilon_rank_frobenius``.
 
     Notes
     -----
-    Cost: that of `singular_values`: O(n·l·min(n, l)), or O((n + l)·r²) through factors. Where that
-    is too much, `estimates` gives some of them, with standard errors.
+    Cost: that of `singular_values`, O(n·l·min(n, l)), or O((n + l)·r²) through factors. If that is
+    too much, `estimates` gives some of the measures, with standard errors.
 
     Examples
     --------
@@ -223,7 +224,7 @@ def summary(
     A = matrix_or_operator
     if not isinstance(A, LinearOperator):
         A = checks.array("matrix", A, ndim=2)
-        s = singular_values(normalised(A.astype(np.float64))[0])  # no scale, no overflow
+        s = singular_values(normalised(A.astype(np.float64))[0])  # so that nothing overflows
     else:
         s = singular_values(A)
     dtype = np.dtype(A.dtype) if np.dtype(A.dtype).kind == "f" else np.float64
@@ -233,19 +234,20 @@ def summary(
 def max_norm_rank(matrix: ArrayLike | LinearOperator, *, epsilon: float = 1e-2) -> tuple[int, int]:
     """Return bounds (lower, upper) on min{rank B : max |A − B| ≤ ε max |A|}.
 
-    Lower: max |A − B| ≤ δ bounds ‖A − B‖_F by δ√(nl), so the rank is at least the least r with
-    √Σ_{i>r} s_i² ≤ δ√(nl). Upper: max |A − A_r| ≤ ‖A − A_r‖₂ = s_{r+1}, so #{s_i > δ} is enough.
+    The lower bound: max |A − B| ≤ δ bounds ‖A − B‖_F by δ√(nl), so the rank is at least the least r
+    with √Σ_{i>r} s_i² ≤ δ√(nl). The upper bound: max |A − A_r| ≤ ‖A − A_r‖₂ = s_{r+1}, so a rank of
+    #{s_i > δ} is enough.
 
     Notes
     -----
-    Both are theorems, and often far apart: the true number is NP-hard to find. For the upper one
-    beside n → ∞ at a fixed range of logits see `taylor_rank`.
+    Both bounds are theorems, and they are often far apart; the true number is NP-hard to find.
+    `taylor_rank` is an upper bound that does not grow with n at a fixed range of logits.
     Cost: that of `singular_values` of a dense matrix.
 
     References
     ----------
     .. [1] N. Alon, T. Lee, A. Shraibman, S. Vempala, "The approximate rank of a matrix and its
-       algorithmic applications", STOC 2013: the definition, and what else is known.
+       algorithmic applications", STOC 2013, which has the definition.
 
     Examples
     --------
@@ -265,8 +267,8 @@ def max_norm_rank(matrix: ArrayLike | LinearOperator, *, epsilon: float = 1e-2) 
 def taylor_rank(bound: float, d: int, *, epsilon: float = 1e-2) -> int:
     """Return a rank at which exp(q·k), |q·k| ≤ R in d dimensions, is known to ε·e^R in max norm.
 
-    C(d + p, p) with the least p with R^{p+1}/(p + 1)! ≤ ε: the Taylor polynomial of degree p has
-    that many monomials, and a remainder of at most R^{p+1}/(p + 1)!·e^R.
+    It is C(d + p, p) for the least p with R^{p+1}/(p + 1)! ≤ ε: the Taylor polynomial of degree p
+    has so many monomials, and its remainder is at most R^{p+1}/(p + 1)!·e^R.
 
     Parameters
     ----------
@@ -278,9 +280,9 @@ def taylor_rank(bound: float, d: int, *, epsilon: float = 1e-2) -> int:
 
     Notes
     -----
-    The case of `analysis.bounds.rank_bound` with nothing but Lagrange's remainder; other
-    polynomials do with less. For any number of queries and keys. It is no lower bound: none that
-    holds for all inputs is above 1.
+    This is `analysis.bounds.rank_bound` with Lagrange's remainder; other polynomials need less. It
+    holds for any number of queries and keys. It is not a lower bound: one that holds for all inputs
+    is at most 1.
 
     Examples
     --------
@@ -317,17 +319,17 @@ def estimates(
     """Estimate rank measures from products with a matrix, each with its standard error.
 
     Σ f(s_i²) ≈ Σ_{i≤32} f(s_i²) + mean over z of Σ_j w_j f(θ_j): the leading singular values from a
-    block Krylov space, the rest by stochastic Lanczos quadrature, z Gaussian and orthogonal to the
-    leading singular vectors, θ_j and w_j nodes and weights of its Lanczos process with AᵀA.
+    block Krylov space, the rest by stochastic Lanczos quadrature. z is Gaussian, orthogonal to the
+    leading singular vectors; θ_j and w_j are nodes and weights of its Lanczos process with AᵀA.
 
     Parameters
     ----------
     matrix : (n, l) array, Approximation or Streamed
-        ``approx.low_rank.krylov.Streamed(Q, K, row_log)`` is the exact matrix, never held.
+        ``approx.low_rank.krylov.Streamed(Q, K, row_log)`` is the exact matrix, which is never held.
     probes : int
-        ≥ 2.
+        The number of z, ≥ 2.
     steps : int
-        Of Lanczos, 1 to 4096.
+        The steps of Lanczos, 1 to 4096.
     rng : int, Generator, ...
 
     Returns
@@ -339,17 +341,17 @@ def estimates(
 
     Notes
     -----
-    ‖A‖_F is exact and s₁ converged, so is the stable rank, with a standard error of 0. Not in the
-    standard errors: the error of the quadrature, which falls with the steps; some 1 % or less
-    after 60 of them where f is √· and the spectrum reaches 0.
-    Cost: some ten passes over the matrix, and one of 4·n·l·probes operations a step; memory for
-    some hundred vectors. To be preferred from n = 8192 or so.
+    ‖A‖_F is exact and s₁ converged, so the stable rank is exact and has a standard error of 0. The
+    standard errors do not contain the error of the quadrature, which falls with the steps: after 60
+    of them it is some 1 % or less where f is √· and the spectrum reaches 0.
+    Cost: some ten passes over the matrix, and one of 4·n·l·probes operations per step; memory for
+    some hundred vectors. This is to be preferred from n = 8192 or so.
 
     References
     ----------
     .. [1] S. Ubaru, J. Chen, Y. Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos
        quadrature", SIAM J. Matrix Anal. Appl. 38, 2017, algorithm 1.
-    .. [2] R. Meyer, C. Musco, C. Musco, D. Woodruff, "Hutch++", SOSA 2021: the split.
+    .. [2] R. Meyer, C. Musco, C. Musco, D. Woodruff, "Hutch++", SOSA 2021, which has the split.
 
     Examples
     --------
@@ -390,14 +392,14 @@ def estimates(
 
 
 def _sums(s: Array, weights: Array) -> Array:
-    """Return Σ w s, Σ w s², Σ w s⁴, −Σ w s log s and −Σ w s² log s², down the columns, (5, c)."""
+    """Return Σ w s, Σ w s², Σ w s⁴, −Σ w s log s and −Σ w s² log s² of every column, (5, c)."""
     log = np.log(np.where(s > 0, s, 1.0))
     terms = (s, s**2, s**4, -s * log, -2 * s**2 * log)
     return np.array([np.sum(weights * term, axis=0) for term in terms])
 
 
 def _from_sums(sums: Array, energy: float) -> Array:
-    """Return the ESTIMATED measures from the sums over s/s₁, and Σ s²/s₁²."""
+    """Return the ESTIMATED measures from the sums over s/s₁ and from Σ s²/s₁²."""
     nuclear, _, fourth, entropy, energy_entropy = sums
     return np.array(
         [
@@ -412,9 +414,9 @@ def _from_sums(sums: Array, energy: float) -> Array:
 
 
 def _lanczos_sums(stripes: Any, right: Array, Z: Array, steps: int, scale: float) -> Array:
-    """Return `_sums` of one Lanczos process a column of Z, off the columns of right, (5, probes).
+    """Return `_sums` of a Lanczos process per column of Z, orthogonal to right, (5, probes).
 
-    Rounding lets values come back; their weights are then divided, and the sums stay right.
+    With rounding, values come back; they then share their weight, so that the sums stay right.
     """
     Z = Z - right @ (right.T @ Z)
     sizes = np.linalg.norm(Z, axis=0)
@@ -439,9 +441,9 @@ def _lanczos_sums(stripes: Any, right: Array, Z: Array, steps: int, scale: float
 
 
 def exact_singular_values(inputs: Inputs, space: str = "kernel") -> Array:
-    """Return those of exp(Q Kᵀ)/max, or of its row-softmax, (min(n, l),).
+    """Return the singular values of exp(Q Kᵀ)/max, or of its row-softmax, (min(n, l),).
 
-    Where causal, entries above the diagonal are 0 and rows are normalised over what is seen.
+    If causal, entries above the diagonal are 0, and rows are normalised over the keys they see.
     """
     checks.instance("inputs", inputs, Inputs, "an Inputs")
     checks.one_of("space", space, ("kernel", "attention"))

@@ -1,4 +1,4 @@
-"""What a support finds: a bad support told from bad features."""
+"""How much of the truth a support holds, which tells a bad support from bad features."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ from approx.parts import Support
 def recall(
     approximation: Approximation, inputs: Inputs, *, ks: Iterable[int] = (1, 8)
 ) -> dict[str, float]:
-    """Return what the support of an approximation holds of the truth, means over query rows.
+    """Return how much of the truth the support of an approximation holds, averaged over query rows.
 
-    recall_k = mean_i |S_i ∩ T_i|/|T_i|, T_i the k largest of the entries that query i sees;
-    mass = mean_i Σ_{j ∈ S_i} a_ij, a the exact softmax rows.
+    recall_k = mean_i |S_i ∩ T_i|/|T_i|, where T_i are the k largest entries that query i sees;
+    mass = mean_i Σ_{j ∈ S_i} a_ij, where a are the exact softmax rows.
 
     Parameters
     ----------
     approximation : Approximation
-        Of a support, alone or in Scatterbrain.
+        The estimate of a support, alone or in Scatterbrain.
     inputs : Inputs
-        Those it was made for.
+        The inputs for which it was made.
     ks : iterable of int
         1 ≤ k ≤ l.
 
     Returns
     -------
     dict
-        ``entries`` a row, ``mass``, and ``recall_k`` for every k.
+        ``entries`` per row, ``mass``, and ``recall_k`` for every k.
 
     Raises
     ------
     ValueError
-        There is no support; a k out of range.
+        There is no support, or a k is out of range.
 
     Notes
     -----
-    A support that goes by places, angles or the order of inner products does not see the
-    temperature, nor does the order within a row: its recall is the same at all of them. Its mass
-    is not. The expected recall where entries have probabilities p_ij is the mean of p_ij over T.
+    A support that is chosen by places, angles or the order of inner products does not depend on the
+    temperature, nor does the order within a row: its recall is the same at all temperatures, but
+    its mass is not. If entries have probabilities p_ij, the expected recall is the mean of p_ij
+    over T.
     Cost: 2·n·l·d operations, by row stripes.
 
     Examples

@@ -24,10 +24,10 @@ COLUMNS = (
 
 
 def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) -> float:
-    """Return the temperature at which the two errors are equal, log-interpolated; NaN if none.
+    """Return the temperature at which the two errors are equal, log-interpolated, or NaN.
 
-    The first change counts, going up in temperature, from sparse better to low-rank better; where
-    an error is NaN, inf or 0 there is none.
+    It is that of the first change, with rising temperature, from sparse being better to low-rank
+    being better. There is no change where an error is NaN, inf or 0.
 
     Parameters
     ----------
@@ -75,15 +75,15 @@ def regimes(
     metric : str
         The error.
     sparse, low_rank, both : str
-        Values of the column ``method``: the better of the first two is what ``both`` must beat.
+        Values of the column ``method``: ``both`` is compared with the better of the first two.
 
     Returns
     -------
     DataFrame
         ``input``; ``coldest`` and ``hottest``, the better single class at the ends of the grid;
         ``crossing``; ``gain`` and ``gain_temperature``, the largest ratio of the better single
-        class's error to that of both; ``gain_at_crossing``, at the temperature of the grid
-        nearest the crossing (by ratio).
+        class's error to that of both, and where it is; ``gain_at_crossing``, the ratio at the
+        temperature of the grid nearest to the crossing.
     """
     checks.instance("table", table, pd.DataFrame, "a table of a sweep")
     for label, value in (("sparse", sparse), ("low_rank", low_rank), ("both", both)):
@@ -127,7 +127,7 @@ def oracles(
     Parameters
     ----------
     inputs, temperatures
-        As in `analysis.sweep.sweep`.
+        See `analysis.sweep.sweep`.
     budgets : sequence of float
         Stored values per query row.
     space : {"kernel", "attention"}
@@ -136,9 +136,9 @@ def oracles(
     Returns
     -------
     DataFrame
-        A sweep's; ``method`` is one of `ORACLES`: the largest entries, the truncated SVD, the best
-        division found of the budget between the two (`approx.low_rank.godec.split`). Metrics:
-        {space}_relative_frobenius, rank, nnz.
+        The table of a sweep, whose ``method`` is one of `ORACLES`: the largest entries, the
+        truncated SVD, or the best division of the budget between the two that
+        `approx.low_rank.godec.split` has found. Metrics: {space}_relative_frobenius, rank, nnz.
 
     Examples
     --------
@@ -172,15 +172,15 @@ def crossings(table: pd.DataFrame, inputs: Sequence[Inputs], metric: str) -> pd.
     table : DataFrame
         From `oracles`.
     inputs : sequence of Inputs
-        The same ones.
+        The inputs of that table.
     metric : str
         The error.
 
     Returns
     -------
     DataFrame
-        Columns of `regimes`, and ``budget``, ``entropy``: the mean row entropy of exact attention
-        at the crossing over its largest value; NaN where there is no crossing.
+        The columns of `regimes`, ``budget``, and ``entropy``: the mean row entropy of exact
+        attention at the crossing over its largest value; NaN where there is no crossing.
     """
     checks.instance("table", table, pd.DataFrame, "a table of oracles")
     if "budget" not in table.columns or not len(table):

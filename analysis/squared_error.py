@@ -1,8 +1,8 @@
 """The squared error of one draw, and how far a mean of squared errors may be off, in closed form.
 
-A mean over draws of ‖estimate − exact‖² is to be believed only where the square itself has a
-moderate variance: that needs fourth moments. A sample cannot tell, for the draws that would make
-it large are those that were not drawn; the closed form can.
+A mean over draws of ‖estimate − exact‖² is to be believed only if the square itself has a moderate
+variance, which needs fourth moments. A sample cannot tell, because the draws that would make the
+variance large are the rare ones; the closed form can.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from approx.random_features.trigonometric import Trigonometric
 from approx.scatterbrain import Scatterbrain
 from approx.sparse.support import SupportMethod
 
-CANCELLED = 1e-9  # a fourth moment below this of E ρ⁴ has lost its digits
+CANCELLED = 1e-9  # a fourth moment below this share of E ρ⁴ has lost its digits
 FEATURES = (Positive, Hyperbolic, GeneralizedExponential, Trigonometric)
 
 
@@ -37,8 +37,8 @@ class SquaredError(NamedTuple):
     log_mean
         log E e²; −inf where the estimate is exact.
     log_relative_variance
-        log(Var[e²]/(E e²)²): at T draws the relative standard error of the mean of e² is
-        the root of its exponential over T.
+        log(Var[e²]/(E e²)²): with T draws, the relative standard error of the mean of e² is the
+        root of (its exponential over T).
     """
 
     log_mean: Array
@@ -51,9 +51,9 @@ class FrobeniusError(NamedTuple):
     Attributes
     ----------
     log_mean : float
-        log of the expectation: exact.
+        The log of the expectation, exact.
     relative_deviation : float
-        At least its standard deviation over its expectation; may be inf.
+        A bound on the standard deviation over the expectation; it may be inf.
     """
 
     log_mean: float
@@ -61,17 +61,17 @@ class FrobeniusError(NamedTuple):
 
 
 def squared_error(method: Method, Q: ArrayLike, K: ArrayLike) -> SquaredError | None:
-    """Return the moments of the squared error of every entry; None where they are not known.
+    """Return the moments of the squared error of every entry; None if they are not known.
 
-    They are for iid frequencies (positive, hyperbolic, FAVOR++, sin/cos), for supports whose
-    probability is known, and for Scatterbrain of the two, whose error is that of the features
-    off the support: E e^{2r} = (1 − p)·E e^{2r}.
+    They are known for iid frequencies (positive, hyperbolic, FAVOR++, sin/cos), for supports whose
+    probability is known, and for Scatterbrain of the two, whose error is that of the features off
+    the support: E e^{2r} is 1 − p times that of the features.
 
     Notes
     -----
     The mean of N terms ρ of variance v and fourth central moment μ has the fourth central moment
-    (μ + 3(N − 1)v²)/N³. Where μ is lost to rounding, v being below 1e-5 or so, μ/v² is its limit
-    at v = 0.
+    (μ + 3(N − 1)v²)/N³. Where rounding loses μ, with v below 1e-5 or so, the limit of μ/v² at v = 0
+    is taken.
 
     Examples
     --------
@@ -98,11 +98,11 @@ def squared_error(method: Method, Q: ArrayLike, K: ArrayLike) -> SquaredError | 
 
 
 def frobenius_error(method: Method, Q: ArrayLike, K: ArrayLike) -> FrobeniusError | None:
-    """Return the expected squared Frobenius error, relative, and a bound on its deviation.
+    """Return the expected relative squared Frobenius error, and a bound on its deviation.
 
-    With e_ij the error of an entry, E‖·‖² = Σ exact²·E e² needs no covariance. Its deviation does;
-    by Minkowski's inequality it is at most Σ exact²·sd(e²), which is attained where the entries
-    that count err together.
+    If e_ij is the error of an entry, E‖·‖² = Σ exact²·E e² needs no covariance. The deviation does;
+    by Minkowski's inequality it is at most Σ exact²·sd(e²), with equality if the entries that count
+    err together.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def _off(p: Array, log_mean: Array, log_relative_variance: Array) -> SquaredErro
 
 
 def _relative_variance(rho: Summand, log_variance: Array, count: int) -> Array:
-    """Return log(E e⁴/(E e²)² − 1), e the mean of count terms ρ − 1."""
+    """Return log(E e⁴/(E e²)² − 1), where e is the mean of count terms ρ − 1."""
     L2, L3, L4 = (_log_power(rho, p) for p in (2, 3, 4))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         rest = 1 - 4 * np.exp(L3 - L4) + 6 * np.exp(L2 - L4) - 3 * np.exp(-L4)
@@ -145,7 +145,7 @@ def _relative_variance(rho: Summand, log_variance: Array, count: int) -> Array:
         per_term = log_fourth - 2 * (log_variance + math.log(count))
         per_term = np.where(rest > CANCELLED, per_term, _small_kurtosis(rho))
         kurtosis = np.logaddexp(per_term, math.log(3 * (count - 1)) if count > 1 else -np.inf)
-        log = np.maximum(kurtosis - math.log(count), 0.0)  # ≥ 1; below it by rounding only
+        log = np.maximum(kurtosis - math.log(count), 0.0)  # it is ≥ 1 but for rounding
         excess = log + np.log(-np.expm1(-log))
     return np.where(log_variance > -np.inf, excess, -np.inf)
 
@@ -153,17 +153,18 @@ def _relative_variance(rho: Summand, log_variance: Array, count: int) -> Array:
 def _small_kurtosis(rho: Summand) -> float:
     """Return log E(ρ − 1)⁴/(E(ρ − 1)²)² as the variance goes to 0.
 
-    ρ − 1 is then like z ~ N(0, 1): 3; or like z² − 1, where ρ is even in ω: 15. With a tilt it is
-    between the two, and 15 is taken.
+    ρ − 1 is then like z ~ N(0, 1), which gives 3, or like z² − 1 if ρ is even in ω, which gives 15.
+    With a tilt the limit is between the two, and 15 is taken.
     """
     return math.log(15.0 if rho.paired or rho.A.any() else 3.0)
 
 
 def _log_power(rho: Summand, p: int) -> Array:
-    """Return log E ρ^p, ω ~ N(0, I); inf where there is no such moment.
+    """Return log E ρ^p over ω ~ N(0, I), or inf if this moment does not exist.
 
     E ρ^p = Π_c (1−4A_c)^{p/2} (1−4A_c p)^{−1/2} e^{−p u·u/2} · mean of e^{t² Σ s_c² u_c²/(2(1−4A_c
-    p))}, over t = p, or, as cosh^p x is a binomial mean of e^{tx}, over t = p, p − 2, …, −p.
+    p))}, over t = p or, if paired, as cosh^p x is a binomial mean of e^{tx}, over
+    t = p, p − 2, …, −p.
     """
     A, zero = rho.A, np.zeros_like(rho.A)
     width = 1 - 4 * A * p
