@@ -7,9 +7,12 @@ import io
 import itertools
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+
+if TYPE_CHECKING:
+    from analysis.inputs import Inputs
 
 KINDS: dict[str, type] = {
     "input": str, "layer": int, "head": int, "n": int, "l": int, "d": int, "temperature": float,
@@ -19,6 +22,13 @@ COLUMNS = tuple(KINDS)
 CHUNK = 100_000  # rows held as Python objects at once
 
 Row = tuple[Any, ...]
+
+
+def head(x: Inputs, method: object, budget: float = -1.0, trial: int = -1) -> Row:
+    """Return the leading columns of a row, up to its trial; −1 where there is none."""
+    return (
+        x.name, x.layer, x.head, x.n, x.l, x.d, x.temperature, str(method), budget, trial,
+    )  # fmt: skip
 
 
 def typed(row: Iterable[Any]) -> Row:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from figures.profile import Profile
+    from analysis.experiments.profile import Profile
 
 PROFILES = ("quick", "default", "full")
 LANGUAGES = ("en", "zh")
@@ -59,7 +59,7 @@ def settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def profile(arguments: argparse.Namespace) -> Profile:
     """Return the profile that the options of `add_profile` describe."""
-    from figures.profile import profile
+    from analysis.experiments.profile import profile
 
     return profile(**settings(arguments), jobs=arguments.jobs, progress=sys.stderr.isatty())
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # the parser of the command needs the names alone, at once
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from figures.profile import Profile
+    from analysis.experiments.profile import Profile
 
 NAMES = (  # in the order of the list and of the gallery's page
     "error", "price", "moments", "rank", "spectrum", "recall",

@@ -6,9 +6,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import operations
+from analysis.experiments.profile import Profile
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile
 
 TITLE = "Break-even lengths"
 COLUMNS = ("kind", "d", "m", "s", "c", "n", "metric", "value")

@@ -11,11 +11,11 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from analysis import sweep
+from analysis.experiments.profile import Profile
 from approx import parse
 from figures import style
 from figures.gallery.entropy import ERROR, TV, errors
 from figures.language import mark, tr
-from figures.profile import Profile
 
 TITLE = "Errors at 1/32, 1/16 and 1/8 of the memory"
 SHARES = (Fraction(1, 32), Fraction(1, 16), Fraction(1, 8))  # of l values a query row

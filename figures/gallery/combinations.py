@@ -10,11 +10,11 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
 from analysis import sweep
+from analysis.experiments.profile import Profile, varied
 from approx import parse
 from figures import style
 from figures.gallery.entropy import ERROR, errors
 from figures.language import mark, tr
-from figures.profile import Profile, varied
 
 TITLE = "Scatterbrain of every support and every map"
 SUPPORTS = {

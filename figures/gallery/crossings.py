@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.experiments.profile import Profile, varied
 from analysis.regimes import crossings, oracles
 from figures import style
 from figures.language import tr
-from figures.profile import Profile, varied
 
 TITLE = "Crossing temperatures, and the gain of sparse + low-rank"
 COUNT = 256

@@ -8,13 +8,13 @@ from matplotlib.figure import Figure
 from analysis import inputs as data
 from analysis import sweep
 from analysis.describe import temperature_at
+from analysis.experiments.profile import Profile, varied
 from analysis.inputs import Inputs
 from analysis.metrics import compare
 from approx import parse
 from approx.approximation import Approximation
 from figures import style
 from figures.language import tr
-from figures.profile import Profile, varied
 
 TITLE = "Error against the entropy of attention at equal budget"
 COLUMNS = (*sweep.COLUMNS, "entropy")

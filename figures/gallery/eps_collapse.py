@@ -3,81 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from analysis import inputs as data
-from analysis.inputs import Inputs
-from analysis.pitfalls import concentration, with_eps
-from analysis.seeds import seed_sequence
-from approx import exact
-from approx.approximation import Approximation
+from analysis.experiments.eps_collapse import COUNT, D, M
+from analysis.experiments.eps_collapse import compute as compute
 from approx.checks import Array
-from approx.random_features.positive import Positive
 from figures import style
 from figures.language import tr
-from figures.profile import Profile, Row
 
 TITLE = "Where eps makes attention uniform"
-COLUMNS = ("input", "n", "l", "d", "temperature", "eps", "method", "metric", "value", "stderr")
-D, COUNT, M = 16, 256, 128
-TEMPERATURES = tuple((2.0 ** np.arange(-4, 3.25, 0.5)).tolist())
-SIZES = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 SHOWN = (1e-6, 1e-4)  # of public code
 COLLAPSED = 0.1  # of the concentration of exact attention
 LIMIT = 2.0
-
-
-class _Task(NamedTuple):
-    inputs: Inputs
-    temperature: float
-    trials: int
-    seed: int
-
-
-def _rows(task: _Task) -> list[Row]:
-    x = task.inputs.at_temperature(task.temperature)
-    Q, K, method = x.Q, x.K, Positive(M)
-    head = (x.name, x.n, x.l, x.d, task.temperature)
-    truth = Approximation.from_factors(exact.softmax(Q, K), np.eye(x.l))
-    true = concentration(truth)
-    rows: list[Row] = [(*head, 0.0, "exact", "concentration", true, np.nan)]
-    seeds = [seed_sequence(task.seed, x.digest(), trial) for trial in range(task.trials)]
-    for eps in SIZES:
-        # the same draws for every eps, and for the honest estimator
-        found = np.array(
-            [
-                concentration(
-                    with_eps(method, Q, K, eps=eps, rng=np.random.default_rng(s))
-                    if eps > 0
-                    else method.approximate(Q, K, rng=np.random.default_rng(s))
-                )
-                for s in seeds
-            ]
-        )
-        error = float(found.std(ddof=1) / math.sqrt(len(found))) if len(found) > 1 else np.nan
-        mean = float(found.mean())
-        rows.append((*head, eps, str(method), "concentration", mean, error))
-        rows.append((*head, eps, str(method), "ratio", mean / true, error / true))
-    half = float(np.square(np.concatenate([x.q, x.k])).sum(axis=1).mean()) / (2 * math.sqrt(x.d))
-    rows.append((*head, math.exp(-half / task.temperature), str(method), "predicted", half, np.nan))
-    return rows
-
-
-def compute(profile: Profile) -> pd.DataFrame:
-    """Return concentration, 1 − entropy/ln l of the rows, mean over rows and trials.
-
-    Column eps: 0 is the honest estimator. Metrics: concentration; ratio, over that of exact
-    attention; predicted, at the eps with mean |x|²/2 = ln(1/eps), the value being t·mean |x|²/2.
-    """
-    x = data.gaussian(COUNT, D, rng=profile.seed)
-    trials = min(profile.trials, 5)
-    tasks = [_Task(x, t, trials, profile.seed) for t in TEMPERATURES]
-    return profile.study(_rows, tasks, "eps", COLUMNS)
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -6,9 +6,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import regimes
+from analysis.experiments.profile import Profile
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile
 
 TITLE = "Error against temperature at equal budget"
 SPACES = {"kernel": "kernel_relative_frobenius", "attention": "attention_relative_frobenius"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
@@ -11,88 +9,19 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from analysis import metrics
-from analysis.budget import match
-from analysis.inputs import Inputs
-from analysis.seeds import seed_sequence
-from approx import exact, parse
+from analysis.experiments.explore import ERRORS, EXACT, PIXELS, SIDE, SPECS, WEIGHTS
+from analysis.experiments.explore import compute as compute
 from approx.checks import Array
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile, Row
 
 TITLE = "Attention rows and their estimates at equal budget"
-SIDE = 64  # pixels a picture is wide and high, at most
 FLOOR = 1e-3
 WIDTH = 0.93  # of a picture in its column
-EXACT, WEIGHTS = mark("exact"), "weights"
-SPECS = {
-    "positive": "Performer",
-    "top_k": "top-k",
-    "scatterbrain(low_rank=positive(), sparse=top_k())": mark("both together"),
-    "truncated_svd(space='attention')": mark("low-rank oracle"),
-    "uniform": mark("uniform"),
-}
 ASIDE = ["low-rank oracle", "uniform"]  # what the others are beside, and no choice among them
-ERRORS = {"attention_tv": mark("TV"), "attention_relative_frobenius": mark("error")}
-PIXELS = tuple(f"pixel_{place}" for place in range(SIDE))
-COLUMNS = (
-    "input", "n", "l", "temperature", "name", "method", "budget", "metric", "query", "value",
-    *PIXELS,
-)  # fmt: skip
-
-
-class _Task(NamedTuple):
-    inputs: Inputs
-    budget: float
-    seed: int
-
-
-def compute(profile: Profile) -> pd.DataFrame:
-    """Return errors, and a row of pixels a query: its weight on each group of neighbouring keys.
-
-    A picture has at most `SIDE` queries, evenly spaced, and as many groups; pixels that a shorter
-    sequence has no use for are NaN. A random method shows its first draw in a sweep.
-    """
-    heads = [x for x in profile.inputs if x.layer >= 0] or profile.inputs[-1:]
-    shown = {x.name: x for x in (profile.inputs[0], heads[len(heads) // 2])}
-    tasks = [
-        _Task(x.at_temperature(t), profile.budget, profile.seed)
-        for x in shown.values()
-        for t in profile.temperatures
-    ]
-    return profile.study(_rows, tasks, "pictures", COLUMNS)
-
-
-def _rows(task: _Task) -> list[Row]:
-    x = task.inputs
-    groups = _groups(x.l)
-    head = (x.name, x.n, x.l, x.temperature)
-    rows = _picture((*head, EXACT, EXACT, -1.0), exact.attention(x.Q, x.K, groups, causal=x.causal))
-    for spec, name in SPECS.items():
-        for method in match([parse(spec)], task.budget, x).fitting:
-            about = (*head, name, str(method), task.budget)
-            seed = seed_sequence(task.seed, x.digest(), str(method), 0)
-            estimate = method.approximate(x.Q, x.K, rng=np.random.default_rng(seed))
-            errors = metrics.compare(estimate, x.Q, x.K, causal=x.causal)
-            rows += [(*about, key, -1, errors[key], *[np.nan] * SIDE) for key in ERRORS]
-            rows += _picture(about, estimate.attend(groups, causal=x.causal))
-    return rows
-
-
-def _groups(l: int) -> Array:
-    """Return which of at most `SIDE` groups of neighbours each of l keys is in, (l, groups)."""
-    group = np.arange(l) // -(-l // SIDE)
-    return np.equal.outer(group, np.unique(group)).astype(float)
-
-
-def _picture(about: Row, attention: Array) -> list[Row]:
-    """Return the rows of a picture, to three digits: more than a colour shows."""
-    unused = [np.nan] * (SIDE - attention.shape[1])
-    return [
-        (*about, WEIGHTS, query, np.nan, *(float(f"{w:.3g}") for w in attention[query]), *unused)
-        for query in range(0, len(attention), -(-len(attention) // SIDE))
-    ]
+ERROR_NAMES = dict(zip(ERRORS, (mark("TV"), mark("error"))))
+# what else the table says, translated where it is drawn
+WORDS = (mark("exact"), mark("both together"), mark("low-rank oracle"), mark("uniform"))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -156,7 +85,7 @@ def _shown(rows: pd.DataFrame) -> Array:
 def _errors(rows: pd.DataFrame) -> str:
     values = rows.set_index("metric").value
     return tr(", ").join(
-        f"{tr(name)} {_short(values[key])}" for key, name in ERRORS.items() if key in values
+        f"{tr(name)} {_short(values[key])}" for key, name in ERROR_NAMES.items() if key in values
     )
 
 

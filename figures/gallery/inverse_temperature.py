@@ -2,87 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data
-from analysis.inputs import Inputs
-from analysis.moments import monte_carlo
-from analysis.seeds import seed_sequence
-from approx import Method, parse
+from analysis.experiments.inverse_temperature import SPECS, D, M
+from analysis.experiments.inverse_temperature import compute as compute
 from figures import style
 from figures.language import tr
-from figures.profile import Profile, Row
 
 TITLE = "Log variance against inverse temperature"
-D, COUNT, M = 16, 8, 32
-SPECS = (
-    f"positive(m={M})", f"positive(m={M}, projection='orthogonal')", f"hyperbolic(m={M})",
-    f"generalized_exponential(m={M})", f"trigonometric(m={M})",
-)  # fmt: skip
-LINE = tuple((1 / np.linspace(1 / 32, 1.25, 40)).tolist())
-SAMPLED = (32.0, 16.0, 8.0, 4.0, 8 / 3, 2.0, 1.6, 1.0, 0.8)
-
-
-class _Task(NamedTuple):
-    inputs: Inputs
-    method: Method
-    pair: tuple[int, int]
-    draws: int
-    seed: int
-
-
-def pair(x: Inputs) -> tuple[int, int]:
-    """Return query and key of the median |q+k|²."""
-    squares = np.square(x.Q[:, None] + x.K).sum(axis=2)
-    place = np.argsort(squares, axis=None, kind="stable")[squares.size // 2]
-    i, j = np.unravel_index(place, squares.shape)
-    return int(i), int(j)
-
-
-def _rows(task: _Task) -> list[Row]:
-    method, at = task.method, task.pair
-    spec, rows = str(method), list[Row]()
-
-    def head(x: Inputs) -> Row:
-        price = method.price(n=x.n, l=x.l, d=x.d)
-        return (x.name, x.layer, x.head, x.n, x.l, x.d, x.temperature, spec, price, -1)
-
-    for t in LINE:
-        x = task.inputs.at_temperature(t)
-        known = method.moments(x.Q, x.K)
-        assert known is not None
-        rows.append((*head(x), "log_relative_variance", known.log_relative_variance[at], np.nan))
-        z = float(np.square(x.Q[at[0]] + x.K[at[1]]).sum())
-        rows.append((*head(x), "squared_sum", z, np.nan))
-    for t in SAMPLED:
-        x = task.inputs.at_temperature(t)
-        rng = np.random.default_rng(seed_sequence(task.seed, x.digest(), spec, str(t)))
-        found = monte_carlo(method, x.Q, x.K, draws=task.draws, rng=rng)
-        v, error = found.variance[at], found.variance_stderr[at]
-        with np.errstate(divide="ignore"):
-            low, high = np.log([max(v - 2 * error, 0.0), v + 2 * error])
-        rows += [
-            (*head(x), "sampled_log_variance", np.log(v), error / v),
-            (*head(x), "sampled_low", low, np.nan),
-            (*head(x), "sampled_high", high, np.nan),
-            (*head(x), "believable", float(found.believable[at]), np.nan),
-        ]
-    return rows
-
-
-def compute(profile: Profile) -> pd.DataFrame:
-    """Return ln(relative variance) of one pair of Gaussian inputs, in closed form and sampled.
-
-    sampled_low and sampled_high are ln of the sample variance less and plus two standard errors;
-    squared_sum is |q+k|².
-    """
-    x = data.gaussian(COUNT, D, rng=profile.seed)
-    tasks = [_Task(x, parse(s), pair(x), profile.draws, profile.seed) for s in SPECS]
-    return profile.study(_rows, tasks, "temperatures")
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 
 from analysis import inputs as data
 from analysis.describe import weight_statistics
+from analysis.experiments.profile import Profile, first
 from analysis.inputs import Inputs
+from analysis.table import Row
 from figures import style
 from figures.language import tr
-from figures.profile import Profile, Row, first
 
 TITLE = "The gradient of softmax against temperature"
 COLUMNS = ("input", "n", "d", "temperature", "scaled", "metric", "value")

@@ -10,12 +10,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.describe import gaussian_entropy, gaussian_logits, weight_statistics
+from analysis.experiments.profile import Profile, first
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
+from analysis.table import Row
 from approx.textbook.attention import log_length_scale
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile, Row, first
 
 TITLE = "Entropy, sparsity and the largest weight against length and temperature"
 COLUMNS = ("input", "n", "scale", "temperature", "metric", "value", "stderr")

@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from analysis import sweep
 from analysis.budget import match
+from analysis.experiments.profile import Profile, first
 from analysis.inputs import Inputs
 from approx import parse
 from approx.method import Method
 from figures import style
 from figures.language import tr
-from figures.profile import Profile, first
 
 TITLE = "Named attentions beside softmax attention at equal budget"
 SHARE, COUNT = 4, 512  # the budget is l/4 values a row

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.bounds import minimum_degree
+from analysis.experiments.minimum_degree import BOUNDS, EPSILONS
+from analysis.experiments.minimum_degree import compute as compute
 from approx.polynomials.monomials import width
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile, Row
 
 TITLE = "The degree an error asks for"
-COLUMNS = ("method", "norm", "bound", "epsilon", "metric", "value")
-BOUNDS = (1.0, 2.0, 4.0, 8.0, 16.0)
-EPSILONS = (1e-2, 1e-4)
-ASKED = (
-    ("taylor", "relative"), ("tensor_power", "relative"), ("chebyshev", "relative"),
-    ("minimax", "relative"), ("taylor", "scaled"), ("chebyshev", "scaled"), ("minimax", "scaled"),
-)  # fmt: skip
 NORMS = {"relative": "|p − exp|/exp", "scaled": "|p − exp|/max exp"}
 LOOKS = {
     "taylor": ("Taylor", style.PALETTE[1], "p"),
@@ -30,23 +21,6 @@ LOOKS = {
     "minimax": (mark("minimax of that norm"), style.PALETTE[2], "s"),
 }
 D = 64
-
-
-class _Task(NamedTuple):
-    method: str
-    norm: str
-    bound: float
-
-
-def _study(task: _Task) -> list[Row]:
-    degrees = [minimum_degree(task.method, task.bound, e, task.norm) for e in EPSILONS]
-    return [(*task, e, "degree", float(n)) for e, n in zip(EPSILONS, degrees)]
-
-
-def compute(profile: Profile) -> pd.DataFrame:
-    """Return the degrees, for five B, two ε, four methods and two norms."""
-    tasks = [_Task(method, norm, B) for method, norm in ASKED for B in BOUNDS]
-    return profile.study(_study, tasks, "degrees", COLUMNS)
 
 
 def draw(table: pd.DataFrame) -> Figure:

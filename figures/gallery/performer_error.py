@@ -2,158 +2,28 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data
-from analysis.inputs import Inputs
-from analysis.moments import expected_error, features_needed
-from analysis.pitfalls import RawQR, with_eps
-from analysis.seeds import seed_sequence
-from approx import exact, parse
-from approx.checks import Array
-from approx.method import Method
-from approx.random_features.positive import Positive
-from approx.threads import one_thread
+from analysis.experiments.performer_error import (
+    ASKED,
+    EPS,
+    FAMILIES,
+    MEASURED,
+    SIZES,
+    TARGET,
+    WITH_EPS,
+    D,
+    M,
+    faulty_label,
+    sized,
+)
+from analysis.experiments.performer_error import compute as compute
 from figures import style
 from figures.language import tr
-from figures.profile import Profile, Row
 
 TITLE = "Why a Performer is off by 70 %"
-D, COUNT, M = 128, 512, 1024
-SIZES = tuple(2**j for j in range(4, 13))
-FAMILIES = (
-    "positive", "positive(projection='orthogonal')", "generalized_exponential", "trigonometric",
-)  # fmt: skip
-MEASURED = FAMILIES[:3]  # the rows of sin/cos have sums of either sign: its output is no attention
-EPS = 1e-4
-WITH_EPS = f"positive + eps={EPS:g}"
-TARGET = 0.1
-TIMES = 5
-ASKED = 24  # tokens of the question; its error is mean |difference| over mean |output|
-
-
-class _Task(NamedTuple):
-    inputs: Inputs
-    family: str
-    m: int
-    trials: int
-    seed: int
-
-
-def sized(family: str, m: int) -> Method:
-    """Return a family with m features."""
-    return parse(f"{family[:-1]}, m={m})" if family.endswith(")") else f"{family}(m={m})")
-
-
-def _head(x: Inputs, spec: str, m: int, trial: int) -> Row:
-    budget = -1.0 if m < 0 else m * (x.n + x.l) / x.n
-    return (x.name, x.layer, x.head, x.n, x.l, x.d, x.temperature, spec, budget, trial)
-
-
-def _relative(x: Array, truth: Array) -> float:
-    return float(np.linalg.norm(x) / np.linalg.norm(truth))
-
-
-def _errors(task: _Task) -> list[Row]:
-    x, m = task.inputs, task.m
-    Q, K, V, method = x.Q, x.K, x.V, sized(task.family, task.m)
-    assert V is not None
-    spec, rows = str(method), list[Row]()
-    expected = expected_error(method, Q, K)
-    assert expected is not None
-    rows.append((*_head(x, spec, m, -1), "expected_kernel_error", expected, np.nan))
-    if task.family not in MEASURED:
-        return rows
-    truth, outputs = exact.attention(Q, K, V), list[Array]()
-    for trial in range(task.trials):
-        seed = seed_sequence(task.seed, x.digest(), spec, trial)
-        output = method.approximate(Q, K, rng=np.random.default_rng(seed)).attend(V)
-        outputs.append(output)
-        error = _relative(output - truth, truth)
-        rows.append((*_head(x, spec, m, trial), "output_error", error, np.nan))
-        if isinstance(method, Positive) and method.projection == "iid":
-            rng = np.random.default_rng(seed)  # the same frequencies: what differs is eps
-            faulty = with_eps(method, Q, K, eps=EPS, rng=rng).attend(V)
-            other = _head(x, WITH_EPS, m, trial)
-            rows += [
-                (*other, "output_error", _relative(faulty - truth, truth), np.nan),
-                (*other, "change_by_eps", _relative(faulty - output, truth), np.nan),
-            ]
-    mean = np.mean(outputs, axis=0)
-    spread = sum(_relative(o - mean, truth) ** 2 for o in outputs) / max(len(outputs) - 1, 1)
-    square = float(np.mean([_relative(o - truth, truth) ** 2 for o in outputs]))
-    rows.append((*_head(x, spec, m, -1), "variance_share", spread / square, np.nan))
-    return rows
-
-
-def _faulty(eps: float) -> str:
-    return f"positive, raw QR + eps={eps:g}"
-
-
-def _asked(seed: int) -> list[Row]:
-    """Return the errors of the question: 24 tokens, raw QR, fresh inputs every time."""
-    rows = list[Row]()
-    method = Positive(M, RawQR())
-    for trial in range(TIMES):
-        x = data.gaussian(ASKED, D, rng=seed_sequence(seed, "question", trial))
-        V = x.V
-        assert V is not None
-        truth = exact.attention(x.Q, x.K, V)
-        rng = seed_sequence(seed, "draw", trial)
-        outputs = {
-            _faulty(eps): with_eps(method, x.Q, x.K, eps=eps, rng=np.random.default_rng(rng))
-            for eps in (EPS, 0.0)
-        } | {"uniform()": parse("uniform()").approximate(x.Q, x.K)}
-        found = {label: estimate.attend(V) for label, estimate in outputs.items()}
-        size = np.abs(truth).mean()
-        for label, output in found.items():
-            error = float(np.abs(output - truth).mean() / size)
-            rows.append((*_head(x, label, M, trial), "mean_absolute_error", error, np.nan))
-        apart = float(np.abs(found[_faulty(EPS)] - found["uniform()"]).mean() / size)
-        head = _head(x, _faulty(EPS), M, trial)
-        rows.append((*head, "distance_from_uniform", apart, np.nan))
-    return rows
-
-
-def _needed(x: Inputs, family: str) -> Row:
-    needed = features_needed(parse(family), TARGET, x.Q, x.K, most=10**300)
-    value = float(needed) if needed is not None else np.inf
-    return (*_head(x, str(sized(family, M)), -1, -1), "features_needed", value, np.nan)
-
-
-def compute(profile: Profile) -> pd.DataFrame:
-    """Return errors against m; the budget is 2m values a query row.
-
-    expected_kernel_error: relative Frobenius error of exp(q·k), closed form. output_error: of the
-    attention output, measured. change_by_eps: distance of the outputs with and without eps.
-    variance_share: part of the squared output error that averaging over draws would remove.
-    mean_absolute_error: at 24 tokens, mean |difference| over mean |exact output|, as in the
-    question at github.com/lucidrains/performer-pytorch/issues/69; distance_from_uniform: the same
-    between the output with eps and that of uniform attention. features_needed: for a kernel error
-    of 10 %.
-    """
-    n = 128 if profile.grid == "quick" else COUNT
-    x = data.gaussian(n, D, rng=profile.seed)
-    tasks = [
-        _Task(x, family, m, max(2, min(profile.trials, 5)), profile.seed)
-        for family in FAMILIES
-        for m in SIZES
-    ]
-    table = profile.study(_errors, tasks, "features")
-    V = x.V
-    assert V is not None
-    with one_thread():
-        truth = exact.attention(x.Q, x.K, V)
-        uniform = parse("uniform()").approximate(x.Q, x.K).attend(V)
-        rows = _asked(profile.seed) + [_needed(x, family) for family in FAMILIES]
-    error = _relative(uniform - truth, truth)
-    rows.append((*_head(x, "uniform()", -1, -1), "output_error", error, np.nan))
-    rest = pd.DataFrame(rows, columns=table.columns)
-    return pd.concat([table, rest], ignore_index=True)
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -208,7 +78,7 @@ def caption(table: pd.DataFrame) -> str:
     faulty = eps.groupby("metric").value.median()
     trivial = table[table.method == "uniform()"].groupby("metric").value.mean()
     asked = table[table.metric == "mean_absolute_error"].groupby("method").value.mean()
-    old, honest = (asked[_faulty(eps)] for eps in (EPS, 0.0))
+    old, honest = (asked[faulty_label(eps)] for eps in (EPS, 0.0))
     apart = table[table.metric == "distance_from_uniform"].value.mean()
     needed = table[table.metric == "features_needed"]
     counts = [f"{style.look(s)['label']} {_count(v)}" for s, v in zip(needed.method, needed.value)]

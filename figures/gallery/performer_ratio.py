@@ -11,12 +11,13 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
+from analysis.experiments.profile import Profile
+from analysis.table import Row
 from approx.checks import Array
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
 from figures import style
 from figures.language import tr
-from figures.profile import Profile, Row
 
 TITLE = "Sines and cosines against positive features"
 COLUMNS = ("length", "angle", "columns", "metric", "value")

@@ -2,86 +2,29 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data
-from analysis.inputs import Inputs
-from analysis.metrics import compare
-from approx import exact, parse
+from analysis.experiments.polynomial_error import DEGREES, METRICS, NARROW, TAYLOR
+from analysis.experiments.polynomial_error import compute as compute
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile, Row
 
 TITLE = "Polynomials at equal width"
-COLUMNS = (
-    "input",
-    "n",
-    "l",
-    "d",
-    "temperature",
-    "bound",
-    "degree",
-    "polynomial",
-    "metric",
-    "value",
-)
-D, COUNT = 8, 512
-TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
-DEGREES = tuple(range(1, 9))
-METRICS = ("attention_tv", "negative_fraction", "nonpositive_rows")
-TAYLOR, NARROW = "Taylor", mark("relative minimax on ±3σ")
-SPECS = {  # {n} degree, {s} three standard deviations
-    TAYLOR: "taylor({n})",
-    "(1 + x/n)ⁿ": "tensor_power({n})",
-    mark("Richardson of two powers"): "richardson({half})",
-    mark("Chebyshev truncation on ±max"): "chebyshev({n})",
-    mark("absolute minimax on ±max"): "minimax({n}, weight='absolute')",
-    mark("relative minimax on ±max"): "minimax({n})",
-    NARROW: "minimax({n}, bound={s!r})",
-    mark("least squares, relative"): "least_squares({n})",
-    mark("least squares, absolute"): "least_squares({n}, weight='absolute')",
+LOOKS = {  # colour, line style, marker
+    "Taylor": (style.PALETTE[1], "-", "p"),
+    "(1 + x/n)ⁿ": (style.PALETTE[3], "-", "h"),
+    mark("Richardson of two powers"): (style.PALETTE[3], "--", "H"),
+    mark("Chebyshev truncation on ±max"): (style.PALETTE[0], "-", "o"),
+    mark("absolute minimax on ±max"): (style.PALETTE[2], "--", "s"),
+    mark("relative minimax on ±max"): (style.PALETTE[2], "-", "D"),
+    mark("relative minimax on ±3σ"): (style.PALETTE[4], "-", "X"),
+    mark("least squares, relative"): (style.PALETTE[6], "-", "v"),
+    mark("least squares, absolute"): (style.PALETTE[6], "--", "^"),
 }
-LOOKS = {
-    name: {"color": style.PALETTE[i], "linestyle": line, "marker": marker}
-    for name, i, line, marker in zip(
-        SPECS, (1, 3, 3, 0, 2, 2, 4, 6, 6), ("-", "-", "--", "-", "--", "-", "-", "-", "--"),
-        "phHosDXv^",
-    )
-}  # fmt: skip
 SHOWN = (0.5, 1.0, 2.0)
-
-
-class _Task(NamedTuple):
-    inputs: Inputs
-    temperature: float
-
-
-def _study(task: _Task) -> list[Row]:
-    x = task.inputs.at_temperature(task.temperature)
-    rows: list[Row] = []
-    logits = np.asarray(exact.logits(x.Q, x.K), np.float64)
-    bound, spread = float(np.abs(logits).max()), float(3 * logits.std())
-    for name, spec in SPECS.items():
-        for n in DEGREES:
-            if name.startswith("Richardson") and n % 2:
-                continue
-            method = parse(spec.format(n=n, half=n // 2, s=spread))
-            found = compare(method.approximate(x.Q, x.K), x.Q, x.K)
-            head = (x.name, x.n, x.l, x.d, task.temperature, bound, n, name)
-            rows += [(*head, metric, float(found[metric])) for metric in METRICS]
-    return rows
-
-
-def compute(profile: Profile) -> pd.DataFrame:
-    """Return errors and signs of the attention of every polynomial, on Gaussian inputs of d = 8."""
-    count = min(COUNT, max(x.n for x in profile.inputs))
-    x = data.gaussian(count, D, rng=profile.seed)
-    tasks = [_Task(x, t) for t in TEMPERATURES]
-    return profile.study(_study, tasks, "errors", COLUMNS)
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -90,7 +33,8 @@ def draw(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(7.0, 5.6))
         axes = figure.subplots(2, len(SHOWN), sharex=True, sharey="row", height_ratios=(2, 1))
         for column, t in enumerate(SHOWN):
-            for name, look in LOOKS.items():
+            for name, (colour, line, marker) in LOOKS.items():
+                look: dict[str, Any] = {"color": colour, "linestyle": line, "marker": marker}
                 part = table[(table.temperature == t) & (table.polynomial == name)]
                 for row, metric in enumerate(METRICS[:2]):
                     values = part[part.metric == metric]

@@ -9,10 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import positions
+from analysis.experiments.profile import Profile
 from analysis.seeds import seed_sequence
+from analysis.table import Row
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile, Row
 
 TITLE = "Rank with positions at the input and at the logits"
 COLUMNS = ("n", "d", "d_h", "d_p", "heads", "where", "metric", "value")

@@ -2,89 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from analysis import budget
-from analysis.inputs import Inputs
-from analysis.precision import FORMATS, precision
-from analysis.seeds import seed_sequence
-from approx import parse
-from approx.method import Method
+from analysis.experiments.precision import EXACT
+from analysis.experiments.precision import compute as compute
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile, Row, first
 
 TITLE = "Rounding against approximation"
-TEMPLATES = (
-    "uniform()", "positive()", "trigonometric()", "top_k()",
-    "scatterbrain(low_rank=positive(), sparse=top_k())", "truncated_svd()", "nystrom()",
-)  # fmt: skip
-PRICED = ("taylor(degree=4)", "tensor_power(n=4)")  # at their own width: nothing fits the budget
-EXACT = mark("exact attention")
-COUNT = 256
 LABELS = {
     "approximation": mark("approximation, float64"),
     "float32": mark("rounding, float32"),
     "bfloat16": mark("rounding, bfloat16 inputs"),
 }
 FLOOR, CEILING = 1e-8, 30.0
-
-
-class _Task(NamedTuple):
-    inputs: Inputs
-    method: Method
-    price: float
-    temperatures: tuple[float, ...]
-    trials: int
-    seed: int
-
-
-def _rows(task: _Task) -> list[Row]:
-    x, method, rows = task.inputs, task.method, list[Row]()
-    head = (x.name, x.layer, x.head, x.n, x.l, x.d)
-    seed = seed_sequence(task.seed, x.digest(), str(method))
-    for t in task.temperatures:
-        at = x.at_temperature(t)
-        for trial, child in enumerate(np.random.default_rng(seed).spawn(task.trials)):
-            found = {form: precision(method, at, form, rng=child) for form in FORMATS}
-            here = (*head, t, str(method), task.price, trial)
-            rows.append((*here, "approximation", found["float32"].approximation, np.nan))
-            rows += [(*here, form, part.rounding, np.nan) for form, part in found.items()]
-            if str(method) == "uniform()":
-                rows += [
-                    (*head, t, EXACT, -1.0, -1, form, part.floor, np.nan)
-                    for form, part in found.items()
-                ]
-    return rows
-
-
-def compute(profile: Profile) -> pd.DataFrame:
-    """Return, relative to exact outputs in float64: approximation error, and rounding in a format.
-
-    Of the first 256 queries and keys of the profile's inputs. Exact attention in a format has rows
-    of its own.
-    """
-    tasks = []
-    for x in [first(x, COUNT) for x in profile.inputs]:
-        methods = budget.match(map(parse, TEMPLATES), profile.budget, x).fitting
-        for method in [*methods, *map(parse, PRICED)]:
-            price = method.price(n=x.n, l=x.l, d=x.d)
-            tasks.append(
-                _Task(
-                    x,
-                    method,
-                    -1.0 if price is None else price,
-                    profile.temperatures,
-                    profile.trials if method.uses_rng else 1,
-                    profile.seed,
-                )
-            )
-    return profile.study(_rows, tasks, "precision")
 
 
 def medians(table: pd.DataFrame) -> pd.DataFrame:
@@ -112,7 +45,11 @@ def draw(table: pd.DataFrame) -> Figure:
                 floor = part[part.method == EXACT].sort_values("temperature")
                 if metric != "approximation":
                     ax.plot(
-                        floor.temperature, floor[metric], color="black", lw=2.2, label=tr(EXACT)
+                        floor.temperature,
+                        floor[metric],
+                        color="black",
+                        lw=2.2,
+                        label=tr("exact attention"),
                     )
                 ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
                 ax.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)

@@ -2,114 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data
-from analysis.inputs import Inputs
-from analysis.seeds import seed_sequence
-from analysis.squared_error import frobenius_error
-from approx import exact, parse
-from approx.checks import Array
-from approx.method import Method
+from analysis.experiments.predicted_error import BELIEVED, SIZE, SPECS, TEMPERATURES, M
+from analysis.experiments.predicted_error import compute as compute
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile, Row
 
 TITLE = "Predicted and measured error of the whole matrix"
-COUNT, D, M, SIZE = 128, 64, 64, 16
-TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-BELIEVED = 0.1  # bound on the *squared* relative standard error, as in analysis.moments
-SHARE = 5  # draws of the profile for one of this figure
-
-
-def _scatterbrain(sparse: str) -> str:
-    return str(parse(f"scatterbrain(low_rank=positive(m={M}), sparse={sparse})"))
-
-
-LOOKS = {
-    f"positive(m={M})": ("Performer", style.PALETTE[0], "o"),
-    f"hyperbolic(m={M})": (mark("hyperbolic features"), style.PALETTE[9], "v"),
-    f"generalized_exponential(m={M})": ("FAVOR++", style.PALETTE[2], "s"),
-    _scatterbrain(f"sliding_window(width={SIZE})"): (
-        mark("Scatterbrain, window"), style.PALETTE[5], "X",
-    ),
-    _scatterbrain(f"random(k={SIZE})"): (mark("Scatterbrain, random keys"), style.PALETTE[3], "P"),
-    _scatterbrain("lsh(hashes=4, rounds=2)"): (mark("Scatterbrain, LSH"), style.PALETTE[4], "D"),
-}  # fmt: skip
-
-
-class _Task(NamedTuple):
-    inputs: Inputs
-    method: Method
-    draws: int
-    seed: int
-
-
-def heads(seed: int) -> list[Inputs]:
-    """Return Gaussian inputs and a real head, as many of its queries and keys."""
-    real = next(iter(data.sample().heads()))
-    return [
-        data.gaussian(COUNT, D, rng=seed),
-        dataclasses.replace(real, q=real.q[:COUNT], k=real.k[:COUNT], v=None),
-    ]
-
-
-def squares(
-    method: Method, x: Inputs, log_unit: float, draws: int, rng: np.random.Generator
-) -> Array:
-    """Return e^{−2 log_unit}·‖estimate − exact‖²_F of independent draws."""
-    Q, K = x.Q, x.K
-    shift = np.full(len(Q), log_unit)
-    truth = np.exp(exact.logits(Q, K) - log_unit)
-    found = np.empty(draws)
-    for place, child in enumerate(rng.spawn(draws)):
-        estimate = method.approximate(Q, K, rng=child).block(slice(None), shift=shift)
-        found[place] = np.square(estimate - truth).sum()
-    return found
-
-
-def _study(task: _Task) -> list[Row]:
-    return [row for t in TEMPERATURES for row in _rows(task, task.inputs.at_temperature(t))]
-
-
-def _rows(task: _Task, x: Inputs) -> list[Row]:
-    spec = str(task.method)
-    known = frobenius_error(task.method, x.Q, x.K)
-    assert known is not None
-    log_norm = float(np.logaddexp.reduce(2 * exact.logits(x.Q, x.K), axis=None))
-    rng = np.random.default_rng(seed_sequence(task.seed, x.digest(), spec, str(x.temperature)))
-    unit = (known.log_mean + log_norm) / 2  # the predicted error, not relative
-    found = squares(task.method, x, unit, task.draws, rng)
-    ratio, error = float(found.mean()), float(found.std(ddof=1) / math.sqrt(task.draws))
-    bound = known.relative_deviation / math.sqrt(task.draws)
-    head = (x.name, x.layer, x.head, x.n, x.l, x.d, x.temperature, spec, -1.0, -1)
-    predicted = math.exp(min(known.log_mean / 2, 700.0))
-    return [
-        (*head, "predicted_error", predicted, np.nan),
-        (*head, "measured_error", predicted * math.sqrt(ratio), np.nan),
-        (*head, "square_ratio", ratio, error),
-        (*head, "stderr_bound", bound, np.nan),
-        (*head, "believable", float(bound**2 <= BELIEVED), np.nan),
-    ]
-
-
-def compute(profile: Profile) -> pd.DataFrame:
-    """Return the relative Frobenius error of exp(q·k), predicted and measured.
-
-    predicted_error: √(E‖estimate − exact‖²)/‖exact‖; measured_error: the same of the mean over
-    draws; square_ratio: mean measured square over the predicted, with the standard error of the
-    sample; stderr_bound: what that standard error is at most, in closed form; believable: whether
-    the square of the bound is at most 0.1.
-    """
-    draws = max(2, profile.draws // SHARE)
-    tasks = [_Task(x, parse(s), draws, profile.seed) for x in heads(profile.seed) for s in LOOKS]
-    return profile.study(_study, tasks, "predictions")
+LOOKS = dict(
+    zip(
+        SPECS,
+        (
+            ("Performer", style.PALETTE[0], "o"),
+            (mark("hyperbolic features"), style.PALETTE[9], "v"),
+            ("FAVOR++", style.PALETTE[2], "s"),
+            (mark("Scatterbrain, window"), style.PALETTE[5], "X"),
+            (mark("Scatterbrain, random keys"), style.PALETTE[3], "P"),
+            (mark("Scatterbrain, LSH"), style.PALETTE[4], "D"),
+        ),
+    )
+)
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -7,10 +7,10 @@ import re
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.experiments.profile import Profile
 from figures import style
 from figures.gallery.error import NAMES, SPACES
 from figures.language import tr
-from figures.profile import Profile
 
 TITLE = "Error against stored values a query row"
 BUDGETS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)

@@ -9,11 +9,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import rank
+from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
+from analysis.table import Row, head
 from approx import Approximation
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile, Row
 
 TITLE = "Rank against temperature"
 MEASURES = {
@@ -44,10 +45,10 @@ def _of_estimate(approximation: Approximation, inputs: Inputs) -> dict[str, floa
 
 
 def _of_exact(task: tuple[Inputs, float, str]) -> list[Row]:
-    x, t, space = task
-    found = rank.measures(rank.exact_singular_values(x.at_temperature(t), space), (x.n, x.l))
-    head = (x.name, x.layer, x.head, x.n, x.l, x.d, t, f"exact {space}", -1.0, -1)
-    return [(*head, name, value, float("nan")) for name, value in found.items()]
+    x, space = task[0].at_temperature(task[1]), task[2]
+    measured = rank.measures(rank.exact_singular_values(x, space), (x.n, x.l))
+    place = head(x, f"exact {space}")
+    return [(*place, name, value, float("nan")) for name, value in measured.items()]
 
 
 def compute(profile: Profile) -> pd.DataFrame:

@@ -2,88 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from analysis.inputs import Inputs
-from analysis.metrics import compare
-from analysis.moments import monte_carlo, normalised_moments
-from analysis.seeds import seed_sequence
-from approx import exact, parse
-from approx.method import Method
+from analysis.experiments.ratio_bias import SMALL
+from analysis.experiments.ratio_bias import compute as compute
 from figures import style
 from figures.language import tr
-from figures.profile import Profile, Row, first
 
 TITLE = "Output error and ratio bias of normalised attention"
-SPECS = (
-    "uniform()", "positive(m=64)", "positive(m=64, projection='orthogonal')",
-    "generalized_exponential(m=64)",
-    "scatterbrain(low_rank=positive(m=64), sparse=sliding_window(width=8))",
-)  # fmt: skip
-COUNT, MOST = 64, 300
-TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # hot: the delta method needs it
-SMALL = 0.3  # of the largest relative variance: beyond, the delta method is not to be believed
 FLOOR, CEILING = 1e-4, 10.0
-
-
-class _Task(NamedTuple):
-    inputs: Inputs
-    method: Method
-    temperature: float
-    draws: int
-    seed: int
-
-
-def _rows(task: _Task) -> list[Row]:
-    x, method = task.inputs.at_temperature(task.temperature), task.method
-    head = (x.name, x.layer, x.head, x.n, x.l, x.d, x.temperature, str(method), -1.0, -1)
-    seed = seed_sequence(task.seed, x.digest(), str(method))
-    log = np.asarray(exact.logits(x.Q, x.K), np.float64)
-    attention = np.exp(log - exact.log_row_sums(x.Q, x.K)[:, None])
-    size = np.linalg.norm(attention)
-    draws = task.draws if method.uses_rng else 2
-    outputs = [
-        compare(method.approximate(x.Q, x.K, rng=child), x.Q, x.K, x.V)["output_relative_error"]
-        for child in np.random.default_rng(seed).spawn(min(draws, 20))
-    ]
-    found = monte_carlo(method, x.Q, x.K, draws=draws, rng=seed, space="attention")
-    bias, error = attention * (found.mean - 1.0), attention * found.mean_stderr
-    square, noise = float(np.square(bias).sum()), float(np.square(error).sum())
-    rows = [
-        (*head, "output_error", float(np.median(outputs)), np.nan),
-        (*head, "sampled_bias", float(np.sqrt(max(square - noise, 0.0)) / size), np.nan),
-        (*head, "noise", float(np.sqrt(noise) / size), np.nan),
-    ]
-    known = method.moments(x.Q, x.K)
-    assert known is not None
-    largest = float(np.exp(min(known.log_relative_variance.max(), 700.0)))
-    rows.append((*head, "largest_variance", largest, np.nan))
-    if largest <= SMALL and (delta := normalised_moments(method, x.Q, x.K)) is not None:
-        rows.append((*head, "delta_bias", float(np.linalg.norm(delta.bias) / size), np.nan))
-    return rows
-
-
-def compute(profile: Profile) -> pd.DataFrame:
-    """Return, relative to the norm of exact attention: output error, and bias of the weights.
-
-    sampled_bias is of the mean of the draws, its own noise taken out; delta_bias is of the delta
-    method, where largest_variance, the largest relative variance of an estimate, is at most 0.3.
-    Of the first 64 queries and keys, without a mask.
-    """
-    heads = [dataclasses.replace(first(x, COUNT), causal=False) for x in profile.inputs]
-    tasks = []
-    for x in heads:
-        for spec in SPECS:
-            draws = min(profile.draws, MOST)
-            tasks += [_Task(x, parse(spec), t, draws, profile.seed) for t in TEMPERATURES]
-    return profile.study(_rows, tasks, "ratios")
 
 
 def draw(table: pd.DataFrame) -> Figure:

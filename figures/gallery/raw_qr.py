@@ -2,72 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.moments import monte_carlo
-from analysis.pitfalls import RawQR
-from analysis.seeds import seed_sequence
-from approx.checks import Array
-from approx.projections import Orthogonal, Projection
-from approx.random_features.positive import Positive
+from analysis.experiments.raw_qr import NORMS, PROJECTIONS, WIDTHS
+from analysis.experiments.raw_qr import compute as compute
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile, Row
 
 TITLE = "Orthogonal features from raw QR are biased"
-COLUMNS = ("d", "m", "norm", "direction", "projection", "metric", "value", "stderr")
-WIDTHS = (2, 4, 8, 16, 32, 64)
-NORMS = (1.0, 2.0)
-M = 64
-PROJECTIONS: dict[str, Projection] = {mark("raw QR"): RawQR(), "Haar": Orthogonal()}
+NAMES = {"raw QR": mark("raw QR"), "Haar": "Haar"}
 LOOKS = {
     "e₁": (style.PALETTE[0], "o"),
     "1/√d": (style.PALETTE[2], "^"),
     "−1/√d": (style.PALETTE[6], "v"),
     "random": (style.PALETTE[8], "s"),
 }
-
-
-class _Task(NamedTuple):
-    d: int
-    projection: str
-    draws: int
-    seed: int
-
-
-def directions(d: int, seed: int) -> Array:
-    """Return e₁, 1/√d·(1, …, 1), its negative, and a random one, as rows of length 1."""
-    ones = np.full(d, 1 / math.sqrt(d))
-    g = np.random.default_rng(seed_sequence(seed, "direction", d)).standard_normal(d)
-    return np.stack([np.eye(d)[0], ones, -ones, g / np.linalg.norm(g)])
-
-
-def _rows(task: _Task) -> list[Row]:
-    d = task.d
-    K = np.concatenate([norm * directions(d, task.seed) for norm in NORMS])
-    rng = np.random.default_rng(seed_sequence(task.seed, d, task.projection))
-    method = Positive(M, PROJECTIONS[task.projection])
-    found = monte_carlo(method, np.zeros((1, d)), K, draws=task.draws, rng=rng)
-    names = [(norm, name) for norm in NORMS for name in LOOKS]
-    return [
-        (d, M, norm, name, task.projection, "mean_ratio", value, error)
-        for (norm, name), value, error in zip(names, found.mean[0], found.mean_stderr[0])
-    ]
-
-
-def compute(profile: Profile) -> pd.DataFrame:
-    """Return mean_ratio, the mean of estimate/exact by Monte Carlo, with its standard error.
-
-    Columns: norm |q+k| and direction of q + k; projection: raw QR, or Haar, whose standard error is
-    the closed form. A draw is m/d blocks of d rows, as many features at every d.
-    """
-    tasks = [_Task(d, name, profile.draws, profile.seed) for name in PROJECTIONS for d in WIDTHS]
-    return profile.study(_rows, tasks, "blocks", COLUMNS)
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -88,7 +38,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 ax.axhline(1.0, color="black", linewidth=0.8)
                 ax.set(
                     xscale="log",
-                    title=f"{tr(projection)}, |q + k| = {norm:g}",
+                    title=f"{tr(NAMES[projection])}, |q + k| = {norm:g}",
                 )
                 ax.set_xticks(WIDTHS, [str(d) for d in WIDTHS])
                 ax.minorticks_off()

@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from analysis.experiments.profile import Profile
 from analysis.recall import recall
 from figures import style
 from figures.language import tr
-from figures.profile import Profile
 
 TITLE = "What a support finds"
 SPECS = (

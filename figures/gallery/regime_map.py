@@ -12,11 +12,11 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from analysis import inputs as data
+from analysis.experiments.profile import Profile
 from analysis.regimes import oracles
 from approx.checks import Array
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile
 
 TITLE = "Regimes of clustered sequences"
 COLUMNS = ("input", "n", "l", "d", "size", "delta", "beta", "budget", "method", "metric", "value")

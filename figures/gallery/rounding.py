@@ -10,10 +10,10 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
+from analysis.experiments.profile import Profile
 from approx.polynomials.taylor import Taylor
 from figures import style
 from figures.language import tr
-from figures.profile import Profile
 
 TITLE = "Rounding against truncation"
 COLUMNS = ("degree", "dtype", "x", "metric", "value")

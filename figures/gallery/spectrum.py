@@ -8,10 +8,11 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from analysis import rank
+from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
+from analysis.table import Row, head
 from figures import style
 from figures.language import mark, tr
-from figures.profile import Profile, Row
 
 TITLE = "Singular values across temperatures"
 NAMES = {"kernel": "exp(q·k)", "attention": mark("softmax rows")}
@@ -19,10 +20,10 @@ FLOOR = 1e-8
 
 
 def _one(task: tuple[Inputs, float, str]) -> list[Row]:
-    x, t, space = task
-    s = rank.exact_singular_values(x.at_temperature(t), space)
-    head = (x.name, x.layer, x.head, x.n, x.l, x.d, t, f"exact {space}", -1.0, -1)
-    return [(*head, f"singular_value_{i}", v, np.nan) for i, v in enumerate(s / s[0], start=1)]
+    x, space = task[0].at_temperature(task[1]), task[2]
+    s = rank.exact_singular_values(x, space)
+    place = head(x, f"exact {space}")
+    return [(*place, f"singular_value_{i}", v, np.nan) for i, v in enumerate(s / s[0], start=1)]
 
 
 def compute(profile: Profile) -> pd.DataFrame:

@@ -19,13 +19,14 @@ from tqdm import tqdm
 
 from analysis import files
 from analysis.claims import check
+from analysis.experiments import decomposition, moments
+from analysis.experiments.profile import Profile
 from analysis.parallel import parallel
 from approx.polynomials.monomials import width
 from figures import album, claims, style
-from figures.gallery import FIGURES, moments, reported
+from figures.gallery import FIGURES, reported
 from figures.language import mark, speaking, spoken, tr
-from figures.profile import Profile
-from figures.report import decomposition, sentences, tables
+from figures.report import sentences, tables
 from figures.report.convert import to_html, to_pdf
 from figures.report.references import REFERENCES
 

@@ -7,8 +7,9 @@ import pandas as pd
 
 from analysis import operations
 from analysis.claims import DOCUMENTS
+from analysis.experiments import moments
 from figures import claims, style
-from figures.gallery import error, moments
+from figures.gallery import error
 from figures.language import mark, tr
 from figures.report import tables
 

@@ -11,10 +11,10 @@ import pytest
 
 from analysis import config, inputs
 from analysis.config import ConfigError, load, loads
+from analysis.experiments.profile import profile
 from analysis.sweep import plan, sweep
 from approx import ResourceLimitError, parse
 from figures.gallery import error
-from figures.profile import profile
 
 CONFIGS = resources.files("figures") / "configs"
 GOOD = """

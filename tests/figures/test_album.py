@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from analysis.experiments.profile import profile
 from figures import album
 from figures.gallery import FIGURES
-from figures.profile import profile
 
 ROOT = Path(__file__).parents[2]
 MOST = 2.5e6  # bytes of all pictures: they are in git

@@ -14,10 +14,11 @@ from drawing import (
 )
 
 from analysis import inputs
+from analysis.experiments import explore
+from analysis.experiments.profile import Profile, profile, quartiles
 from figures import style
 from figures.album import save
-from figures.gallery import CORE, FIGURES, error, explore, price
-from figures.profile import Profile, profile, quartiles
+from figures.gallery import CORE, FIGURES, error, price
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +146,7 @@ def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
     table = table[table.name == "exact"]  # the others take longer to draw
     save("explore", table[table.temperature < 8], tmp_path, ("svg",))
     first = (place / "t=1.svg").read_bytes()
-    assert f"<title>{explore.TITLE}, t = 1</title>".encode() in first
+    assert f"<title>{FIGURES['explore'].TITLE}, t = 1</title>".encode() in first
     assert sorted(path.name for path in place.iterdir()) == ["t=0.25.svg", "t=1.svg"]
     save("explore", table[table.temperature > 0.25], tmp_path, ("svg",))
     assert sorted(path.name for path in place.iterdir()) == ["t=1.svg", "t=8.svg"]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from analysis import inputs
+from analysis.experiments.profile import Profile
 from figures import style
 from figures.gallery import FIGURES, jacobian, mechanisms, position_rank
-from figures.profile import Profile
 
 NAMES = ("mechanisms", "position_rank", "length", "jacobian", "break_even")
 

@@ -9,8 +9,9 @@ import pytest
 from drawing import POLYNOMIALS, caption_states_numbers, drawn_the_same_from_its_csv, speaks_chinese
 
 from analysis import inputs, modular
-from figures.gallery import FIGURES, minimum_degree, polynomial_error, polynomial_rank, rounding
-from figures.profile import Profile
+from analysis.experiments import polynomial_error, polynomial_rank
+from analysis.experiments.profile import Profile
+from figures.gallery import FIGURES, rounding
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +52,11 @@ def test_every_cell_of_the_published_table_is_drawn(tables):
     wide = at.unstack("method")
     assert (wide.minimax <= wide.chebyshev).all()
     assert (wide.chebyshev <= wide.taylor).all()
-    assert "degree 21" in minimum_degree.caption(table)
+    assert "degree 21" in FIGURES["minimum_degree"].caption(table)
 
 
 def test_the_legend_says_which_error_is_dashed(tables):
-    legend = minimum_degree.draw(tables["minimum_degree"]).legends[0]
+    legend = FIGURES["minimum_degree"].draw(tables["minimum_degree"]).legends[0]
     said = [text.get_text() for text in legend.get_texts()]
     lines = dict(zip(said, [line.get_linestyle() for line in legend.get_lines()]))
     assert lines.pop("error ε = 0.01") == "--"
@@ -95,7 +96,7 @@ def test_signs_are_counted(tables):
     assert indefinite.value.max() > 0.3
     lost = table[table.metric == "nonpositive_rows"]
     assert lost.value.max() > 0
-    assert "Rows without" in polynomial_error.caption(table)
+    assert "Rows without" in FIGURES["polynomial_error"].caption(table)
 
 
 def test_absolute_least_squares_is_the_best_polynomial_in_frobenius_norm():

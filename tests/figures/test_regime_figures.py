@@ -9,11 +9,12 @@ from scipy.sparse import csr_array
 
 from analysis import inputs
 from analysis.describe import row_entropy
+from analysis.experiments import oracle_gap
+from analysis.experiments.profile import Profile, varied
 from approx import exact, parse
 from approx.approximation import Approximation
 from approx.parts import Addition, Factors
-from figures.gallery import FIGURES, budget_table, combinations, entropy, oracle_gap, regime_map
-from figures.profile import Profile, varied
+from figures.gallery import FIGURES, budget_table, combinations, entropy, regime_map
 
 ROUNDING = 1e-7  # of a gain: rounding of 10⁻¹⁵ of the norm in errors above 10⁻⁸ of it
 

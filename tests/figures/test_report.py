@@ -20,13 +20,14 @@ import pytest
 from drawing import english, numbers
 
 from analysis import claims, inputs, moments
+from analysis.experiments import decomposition
+from analysis.experiments.profile import Profile
 from approx import parse
 from figures.fonts import FONT, lacks
 from figures.gallery import CORE, FIGURES, REPORTED
 from figures.language import speaking, tr
-from figures.profile import Profile
 from figures.report import build as report
-from figures.report import decomposition, sentences, tables
+from figures.report import sentences, tables
 from figures.report.convert import to_html, to_pdf
 from figures.report.references import REFERENCES
 

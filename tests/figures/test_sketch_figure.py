@@ -7,9 +7,10 @@ import pytest
 from drawing import caption_states_numbers, drawn_the_same_from_its_csv, speaks_chinese
 
 from analysis import inputs
+from analysis.experiments import sketches
+from analysis.experiments.profile import Profile
 from approx import parse
-from figures.gallery import sketches
-from figures.profile import Profile
+from figures.gallery import FIGURES
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def test_the_figure_is_that_of_its_csv_and_caption(table, tmp_path):
     drawn_the_same_from_its_csv("sketches", table, tmp_path)
     caption_states_numbers("sketches", table)
     speaks_chinese("sketches", table)
-    assert "inf" not in sketches.caption(table)
+    assert "inf" not in FIGURES["sketches"].caption(table)
 
 
 def test_all_have_the_same_width(wide):

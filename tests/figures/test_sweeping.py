@@ -12,11 +12,11 @@ from pandas.testing import assert_frame_equal
 
 from analysis import store as storing
 from analysis.config import loads
+from analysis.experiments.profile import profile  # noqa: F401  (loaded before a test looks at the folder)
 from analysis.store import Store, read
 from analysis.sweep import sweep
 from approx import METHODS, Method
 from figures.cli import main
-from figures.profile import profile  # noqa: F401  (loaded before a test looks at the folder)
 
 CONFIG = """
 seed = 1

@@ -10,12 +10,13 @@ from drawing import THEOREM, caption_states_numbers, drawn_the_same_from_its_csv
 
 from analysis import inputs
 from analysis.dependent_supports import OneStream
+from analysis.experiments import collision, entry_error, predicted_error
+from analysis.experiments.profile import Profile
 from analysis.squared_error import FrobeniusError, frobenius_error
 from analysis.sweep import COLUMNS
 from approx import parse
 from approx.sparse.lsh import LSH
-from figures.gallery import collision, entry_error, predicted_error
-from figures.profile import Profile
+from figures.gallery import FIGURES
 
 BOUND = 5
 HOT, COLD = 16.0, 0.5
@@ -105,7 +106,7 @@ def test_markers_hold_their_lines(entries):
     # at |q + k|² ≤ ½ a square has a relative variance below 4, that of a normal error is 2;
     # beyond, the mean of 800 squares is not normal, though its deviation is right
     near = 2 * entries.norm**2 + 2 * entries.logit <= 0.5 + 1e-9
-    z = entry_error.z_scores(entries[near | (entries.curve == "lsh")])
+    z = FIGURES["entry_error"].z_scores(entries[near | (entries.curve == "lsh")])
     assert len(z) > 100
     assert z.max() <= BOUND
     assert (entries[entries.metric == "believable"].value == 0).sum() > 50
@@ -128,7 +129,7 @@ def test_a_wrong_probability_is_off_the_markers(monkeypatch, killed, bug, hashes
     monkeypatch.setattr(LSH, "probability", wrong)
     task = entry_error._Task("lsh", hashes, 400, 0)
     table = pd.DataFrame(entry_error._study(task), columns=list(entry_error.COLUMNS))
-    z = entry_error.z_scores(table)
+    z = FIGURES["entry_error"].z_scores(table)
     assert z.max() > BOUND
     killed(bug, z.max())
 
@@ -137,13 +138,13 @@ def test_a_wrong_probability_is_off_the_markers(monkeypatch, killed, bug, hashes
 
 
 def test_frequencies_are_the_closed_form(collisions):
-    z = collision.frequency_scores(collisions)
+    z = FIGURES["collision"].frequency_scores(collisions)
     assert len(z) > 40
     assert z.max() <= BOUND
 
 
 def test_scatterbrain_has_one_minus_p_of_the_error_of_its_features(collisions):
-    z = collision.theorem_scores(collisions)
+    z = FIGURES["collision"].theorem_scores(collisions)
     assert len(z) >= 0.9 * collision.SHOWN * len(collision.SUPPORTS)
     assert z.max() <= BOUND
 
@@ -160,7 +161,7 @@ def test_another_theorem_is_noticed(collisions, killed, bug, change):
     table = collisions.copy()
     on = table.metric == "one_minus_p"
     table.loc[on, "value"] = 1 - change(1 - table[on].value)
-    found = collision.theorem_scores(table).max()
+    found = FIGURES["collision"].theorem_scores(table).max()
     assert found > BOUND
     killed(bug, found)
 
@@ -171,7 +172,7 @@ def test_only_an_independent_support_leaves_no_bias(collisions, killed):
     assert z["independent"] <= BOUND
     for case in ("one stream", "largest estimates"):
         assert z[case] > BOUND
-        killed(f"figure: {collision.DEPENDENT[case][0]}", z[case])
+        killed(f"figure: {case}", z[case])
     assert collision.dependent("one stream") == OneStream(*honest())
 
 
@@ -195,13 +196,13 @@ def test_smyrf_prefers_large_logits_and_random_keys_do_not(collisions):
 
 
 def test_prediction_and_measurement_agree_where_to_be_believed(predictions):
-    z = predicted_error.z_scores(predictions)
+    z = FIGURES["predicted_error"].z_scores(predictions)
     assert len(z) >= 10
     assert z.max() <= BOUND
 
 
 def test_cold_cells_are_flagged_and_would_flatter(predictions):
-    wide = predicted_error._wide(predictions)
+    wide = FIGURES["predicted_error"]._wide(predictions)
     cold = wide.xs(COLD, level="temperature")
     assert (cold.believable == 0).all()
     assert (cold.square_ratio < 1e-3).all()
@@ -234,10 +235,10 @@ def features_only(method, Q, K):
 def test_a_wrong_prediction_is_noticed(monkeypatch, killed, bug, wrong):
     monkeypatch.setattr(predicted_error, "TEMPERATURES", (HOT,))
     monkeypatch.setattr(predicted_error, "frobenius_error", wrong)
-    spec = next(s for s in predicted_error.LOOKS if "sliding_window" in s)
+    spec = next(s for s in predicted_error.SPECS if "sliding_window" in s)
     task = predicted_error._Task(predicted_error.heads(0)[0], parse(spec), draws=200, seed=0)
     table = pd.DataFrame(predicted_error._study(task), columns=list(COLUMNS))
-    found = predicted_error.z_scores(table).max()
+    found = FIGURES["predicted_error"].z_scores(table).max()
     assert found > BOUND
     killed(bug, found)
 
@@ -246,5 +247,5 @@ def test_a_profile_too_small_says_so(small):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(predicted_error, "TEMPERATURES", (1.0,))
         table = predicted_error.compute(dataclasses.replace(small, draws=10))
-    assert "0 are to be believed" in predicted_error.caption(table)
-    assert "nan" not in predicted_error.caption(table)
+    assert "0 are to be believed" in FIGURES["predicted_error"].caption(table)
+    assert "nan" not in FIGURES["predicted_error"].caption(table)

@@ -8,23 +8,22 @@ import pytest
 from drawing import THEORY, caption_states_numbers, drawn_the_same_from_its_csv, speaks_chinese
 
 from analysis import inputs
+from analysis.experiments import (
+    coupling_gain,
+    eps_collapse,
+    inverse_temperature,
+    log_variance,
+    performer_error,
+    ratio_bias,
+)
+from analysis.experiments.profile import Profile
 from analysis.moments import expected_error, monte_carlo
 from analysis.pitfalls import RawQR, concentration, with_eps
 from analysis.sweep import COLUMNS
 from approx import exact, parse
 from approx.approximation import Approximation
 from approx.random_features.positive import Positive
-from figures.gallery import (
-    FIGURES,
-    coupling_gain,
-    eps_collapse,
-    inverse_temperature,
-    log_variance,
-    performer_error,
-    performer_ratio,
-    ratio_bias,
-)
-from figures.profile import Profile
+from figures.gallery import FIGURES, performer_ratio
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +100,7 @@ def test_map_is_even_in_angle_and_length(tables):
 
 def ratios(table, coupling, metric="mse_ratio"):
     part = table[table.metric == metric]
-    part = part[part.method.map(coupling_gain._coupling) == coupling]
+    part = part[part.method.map(FIGURES["coupling_gain"]._coupling) == coupling]
     return part.pivot(index="squared_sum", columns="d", values="value")
 
 
@@ -356,12 +355,12 @@ def test_the_answer_to_the_question_as_it_was_asked(tables):
     found = (
         table[table.metric == "mean_absolute_error"].groupby("method").value.agg(["mean", "sem"])
     )
-    faulty = found.loc[performer_error._faulty(performer_error.EPS)]
+    faulty = found.loc[performer_error.faulty_label(performer_error.EPS)]
     # reported: 73.28 % with a standard deviation of 1.99 % over five inputs
     error = np.hypot(faulty["sem"], 0.0199 / np.sqrt(5))
     assert abs(faulty["mean"] - 0.7328) < 5 * error
     assert abs(faulty["mean"] - found.loc["uniform()", "mean"]) < 0.02
-    assert found.loc[performer_error._faulty(0.0), "mean"] > 1
+    assert found.loc[performer_error.faulty_label(0.0), "mean"] > 1
 
 
 def test_expected_kernel_error_falls_as_one_over_the_root_of_m(tables):

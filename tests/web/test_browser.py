@@ -10,8 +10,8 @@ import shutil
 
 import pytest
 
+from analysis.experiments.profile import profile
 from figures.language import speaking
-from figures.profile import profile
 from figures.report.build import build
 
 pytestmark = pytest.mark.web

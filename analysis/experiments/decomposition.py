@@ -9,10 +9,11 @@ import pandas as pd
 from scipy.special import logsumexp
 
 from analysis import budget
+from analysis.experiments.profile import Profile, first
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
+from analysis.table import Row, head
 from approx import Method, exact, parse
-from figures.profile import Profile, Row, first
 
 COUNT = 256  # queries and keys at most: a closed form is a matrix for each method
 SAMPLES = 20  # draws of a method without closed form
@@ -66,11 +67,11 @@ def _study(task: _Task) -> list[Row]:
     bias, variance = known or _sampled(
         method, x, seed_sequence(task.seed, task.inputs.digest(), str(method))
     )
-    head = (x.name, x.layer, x.head, x.n, x.l, x.d, task.temperature, str(method), task.budget, -1)
+    place = head(x, method, task.budget)
     return [
-        (*head, "log_squared_bias", bias, np.nan),
-        (*head, "log_variance", variance, np.nan),
-        (*head, "closed_form", float(known is not None), np.nan),
+        (*place, "log_squared_bias", bias, np.nan),
+        (*place, "log_variance", variance, np.nan),
+        (*place, "closed_form", float(known is not None), np.nan),
     ]
 
 

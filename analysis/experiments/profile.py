@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -15,12 +15,12 @@ from analysis import inputs as data
 from analysis.inputs import Inputs
 from analysis.parallel import parallel
 from analysis.sweep import COLUMNS, Measure, errors, sweep
+from analysis.table import Row
 from approx import checks, exact, parse
 from approx.threads import one_thread
 
 T = TypeVar("T")
 R = TypeVar("R")
-Row = tuple[Any, ...]
 
 
 def _on_one_thread(function: Callable[[T], R], task: T) -> R:

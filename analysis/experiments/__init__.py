@@ -1,0 +1,1 @@
+"""The computing half of figures that are experiments of their own: compute(profile) → a table."""

@@ -1,0 +1,195 @@
+"""Which pairs a support holds, and what that is worth: the theorem of Scatterbrain, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis import inputs as data
+from analysis.dependent_supports import LargestEstimates, OneStream
+from analysis.experiments.profile import Profile
+from analysis.moments import monte_carlo
+from analysis.seeds import seed_sequence
+from analysis.squared_error import squared_error
+from analysis.table import Row
+from approx import parse
+from approx.checks import Array
+from approx.method import Method
+from approx.random_features.positive import Positive
+from approx.scatterbrain import Scatterbrain
+from approx.sparse.lsh import LSH
+from approx.sparse.support import SupportMethod
+from approx.sparse.top_k import TopK
+
+COLUMNS = ("part", "case", "logit", "metric", "value", "stderr")
+D = 16
+FAMILIES = ("sign", "cross_polytope", "e2")
+TRANSFORMS = ("none", "xbox")
+ARC, EVERY = 41, 5  # keys around the query; of which every fifth has a marker
+CLUSTERED = ("smyrf(size=8)", "smyrf(size=2, rounds=4)", "random(k=8)")
+POINTS, BINS = 32, 8
+SUPPORTS = (  # the theorem
+    "lsh(hashes=2, rounds=2, transform='none')",
+    "lsh(family='cross_polytope', hashes=1, rounds=2, transform='none')",
+    "lsh(family='e2', hashes=1, rounds=2, transform='none')",
+    "random(k=6)",
+    "smyrf(size=4, rounds=2)",
+)
+SMALL, LENGTH, FEATURES, SHOWN = 12, 0.45, 16, 8  # |q + k|² ≤ 0.81; pairs shown
+DEPENDENT = ("independent", "one stream", "largest estimates")
+ANGLES = tuple(np.linspace(0.1, 0.9, 9).tolist())  # of the third part, over π
+FREQUENCIES, LONG = 2, 0.7  # and the length of q and k there
+TIMES = 2  # draws of the profile
+MORE = 8  # of the last part
+
+
+class _Task(NamedTuple):
+    part: str
+    case: str
+    draws: int
+    seed: int
+
+    def rng(self, *what: str) -> np.random.Generator:
+        """Return the generator of this piece of work."""
+        return np.random.default_rng(seed_sequence(self.seed, self.part, self.case, *what))
+
+
+def arc(length: float, angles: Array) -> tuple[Array, Array]:
+    """Return one query and keys of that length at these angles from it."""
+    Q, K = np.zeros((1, D)), np.zeros((len(angles), D))
+    Q[0, 0] = length
+    K[:, 0], K[:, 1] = length * np.cos(angles), length * np.sin(angles)
+    return Q, K
+
+
+def cloud(seed: int) -> tuple[Array, Array]:
+    """Return few short queries and keys in four dimensions, where every collision happens."""
+    x = data.sphere(SMALL, 4, rng=seed)
+    return x.q * (LENGTH / 2), x.k * (LENGTH / 2)  # from the sphere of radius √4
+
+
+def frequency(
+    method: SupportMethod, Q: Array, K: Array, draws: int, rng: np.random.Generator
+) -> Array:
+    """Return how often each pair is in the support, (n, l)."""
+    found = np.zeros((len(Q), len(K)))
+    for child in rng.spawn(draws):
+        indptr, indices = method.columns(Q, K, child)
+        found[np.repeat(np.arange(len(Q)), np.diff(indptr)), indices] += 1
+    return found / draws
+
+
+def _family(task: _Task) -> list[Row]:
+    family, transform = task.case.split()
+    method = LSH(family, hashes=1, transform=transform)
+    Q, K = arc(1.0, np.linspace(0, math.pi, ARC))
+    logits, p = (Q @ K.T)[0], method.probability(Q, K)[0]
+    rows = _rows(task, logits, "collision", p)
+    share = frequency(method, Q, K, task.draws, task.rng())[0]
+    errors = np.sqrt(np.maximum(p * (1 - p), 0) / task.draws)
+    some = slice(None, None, EVERY)
+    return rows + _rows(task, logits[some], "frequency", share[some], errors[some])
+
+
+def _clusters(task: _Task) -> list[Row]:
+    """Return the mean frequency of the pairs between quantiles of q·k."""
+    x = data.gaussian(POINTS, D, rng=task.seed)
+    method = parse(task.case)
+    assert isinstance(method, SupportMethod)
+    logits = (x.Q @ x.K.T).ravel()
+    halves = [
+        frequency(method, x.Q, x.K, max(task.draws // 8, 2), rng).ravel()
+        for rng in task.rng().spawn(8)
+    ]
+    rows: list[Row] = []
+    for members in np.array_split(np.argsort(logits, kind="stable"), BINS):
+        means = [half[members].mean() for half in halves]
+        error = float(np.std(means, ddof=1) / math.sqrt(len(means)))
+        at = float(logits[members].mean())
+        rows.append((task.part, task.case, at, "frequency", float(np.mean(means)), error))
+    return rows
+
+
+def _theorem(task: _Task) -> list[Row]:
+    """Return error of Scatterbrain over that of its features, and 1 − p, of a few pairs."""
+    Q, K = cloud(task.seed)
+    low, sparse = Positive(FEATURES), parse(task.case)
+    assert isinstance(sparse, SupportMethod)
+    p, error = sparse.probability(Q, K), np.zeros((SMALL, SMALL))
+    if p is None:
+        p = frequency(sparse, Q, K, task.draws, task.rng("p"))
+        error = np.sqrt(np.maximum(p * (1 - p), 0) / task.draws)
+    unit = squared_error(low, Q, K)
+    assert unit is not None
+    found = monte_carlo(Scatterbrain(low, sparse), Q, K, draws=task.draws, rng=task.rng())
+    square = found.variance * (1 - 1 / task.draws) + (found.mean - 1) ** 2
+    ratio = square / np.exp(unit.log_mean)
+    fourth = np.exp(np.logaddexp(unit.log_relative_variance, 0.0))  # E e⁴/(E e²)²
+    errors = np.sqrt((1 - p) * np.maximum(fourth - (1 - p), 0) / task.draws)
+    place = np.argsort(p, axis=None, kind="stable")[np.linspace(0, p.size - 1, SHOWN).astype(int)]
+    logits = (Q @ K.T).ravel()[place]
+    return _rows(task, logits, "one_minus_p", (1 - p).ravel()[place], error.ravel()[place]) + _rows(
+        task, logits, "mse_ratio", ratio.ravel()[place], errors.ravel()[place]
+    )
+
+
+def dependent(case: str) -> Method:
+    """Return an honest Scatterbrain, or one whose support knows its features."""
+    low, sparse = Positive(FREQUENCIES), LSH(hashes=1, transform="none")
+    if case == "largest estimates":
+        return LargestEstimates(low, TopK(2))
+    return (OneStream if case == "one stream" else Scatterbrain)(low, sparse)
+
+
+def _dependence(task: _Task) -> list[Row]:
+    Q, K = arc(LONG, math.pi * np.array(ANGLES))
+    found = monte_carlo(dependent(task.case), Q, K, draws=task.draws, rng=task.rng())
+    errors = found.mean_stderr[0]
+    return _rows(task, (Q @ K.T)[0], "relative_bias", found.mean[0] - 1, errors)
+
+
+def _rows(
+    task: _Task, logits: Array, metric: str, values: Array, errors: Array | None = None
+) -> list[Row]:
+    errors = np.full(len(logits), np.nan) if errors is None else errors
+    return [(task.part, task.case, x, metric, v, e) for x, v, e in zip(logits, values, errors)]
+
+
+PARTS = {
+    "family": _family,
+    "clusters": _clusters,
+    "theorem": _theorem,
+    "dependence": _dependence,
+}
+
+
+def _study(task: _Task) -> list[Row]:
+    return PARTS[task.part](task)
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return probabilities of collision, and the errors of Scatterbrain that follow from them.
+
+    Parts: family (one hash, collision in closed form, its frequency), clusters (frequency among
+    32 Gaussian queries and keys, by q·k), theorem (mse_ratio, error of Scatterbrain over that of
+    its features, and one_minus_p), dependence (relative_bias where the support is independent of
+    the features, and where it is not).
+    """
+    draws = TIMES * profile.draws
+    cases: dict[str, Sequence[str]] = {
+        "family": [f"{family} {transform}" for family in FAMILIES for transform in TRANSFORMS],
+        "clusters": CLUSTERED,
+        "theorem": SUPPORTS,
+        "dependence": DEPENDENT,
+    }
+    times = {"dependence": MORE // TIMES}
+    tasks = [
+        _Task(part, case, draws * times.get(part, 1), profile.seed)
+        for part, some in cases.items()
+        for case in some
+    ]
+    return profile.study(_study, tasks, "supports", COLUMNS)

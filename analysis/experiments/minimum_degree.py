@@ -1,0 +1,36 @@
+"""The smallest degree at which a polynomial of exp has an error ε on [−B, B]."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+
+from analysis.bounds import minimum_degree
+from analysis.experiments.profile import Profile
+from analysis.table import Row
+
+COLUMNS = ("method", "norm", "bound", "epsilon", "metric", "value")
+BOUNDS = (1.0, 2.0, 4.0, 8.0, 16.0)
+EPSILONS = (1e-2, 1e-4)
+ASKED = (
+    ("taylor", "relative"), ("tensor_power", "relative"), ("chebyshev", "relative"),
+    ("minimax", "relative"), ("taylor", "scaled"), ("chebyshev", "scaled"), ("minimax", "scaled"),
+)  # fmt: skip
+
+
+class _Task(NamedTuple):
+    method: str
+    norm: str
+    bound: float
+
+
+def _study(task: _Task) -> list[Row]:
+    degrees = [minimum_degree(task.method, task.bound, e, task.norm) for e in EPSILONS]
+    return [(*task, e, "degree", float(n)) for e, n in zip(EPSILONS, degrees)]
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return the degrees, for five B, two ε, four methods and two norms."""
+    tasks = [_Task(method, norm, B) for method, norm in ASKED for B in BOUNDS]
+    return profile.study(_study, tasks, "degrees", COLUMNS)

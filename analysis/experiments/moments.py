@@ -1,0 +1,87 @@
+"""Bias and variance against temperature: closed form as lines, Monte Carlo as markers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis import budget
+from analysis.experiments.profile import Profile
+from analysis.inputs import Inputs
+from analysis.moments import MonteCarlo, features_needed, monte_carlo
+from analysis.seeds import seed_sequence
+from analysis.table import Row, head
+from approx import Method, parse
+from approx.random_features.features import RandomFeatures
+
+MATCHED = ("positive", "trigonometric", "scatterbrain(low_rank=positive(), sparse=top_k())")
+OWN_PRICE = ("taylor(degree=2)", "tensor_power(n=2)")
+TARGET = 0.1  # relative Frobenius error of the whole kernel matrix
+QUANTILE = 0.9  # of q·k: a pair that matters, and that no small support holds
+
+
+class _Task(NamedTuple):
+    inputs: Inputs
+    method: Method
+    budget: float
+    temperatures: tuple[float, ...]
+    draws: int
+    seed: int
+
+
+def pair(inputs: Inputs) -> tuple[int, int]:
+    """Return query and key of the pair at the quantile of q·k; the same at every temperature."""
+    logits = inputs.Q @ inputs.K.T
+    place = np.argsort(logits, axis=None, kind="stable")[int(QUANTILE * (logits.size - 1))]
+    i, j = np.unravel_index(place, logits.shape)
+    return int(i), int(j)
+
+
+def _study(task: _Task) -> list[Row]:
+    x, method = task.inputs, task.method
+    i, j = pair(x)
+    seed = seed_sequence(task.seed, x.digest(), str(method))
+    rows: list[Row] = []
+    unbiased = not method.deterministic and isinstance(method, RandomFeatures)
+    samples: list[MonteCarlo | None] = [None] * len(task.temperatures)
+    if method.uses_rng:
+        one, rng = x.at_temperature(1.0), np.random.default_rng(seed)
+        # A support depends on all keys; features of MATCHED do not, and one entry is enough.
+        keys = one.K[j : j + 1] if isinstance(method, RandomFeatures) else one.K
+        samples[:] = monte_carlo(
+            method, one.Q[i : i + 1], keys, draws=task.draws, rng=rng,
+            temperatures=task.temperatures,
+        )  # fmt: skip
+    for t, found in zip(task.temperatures, samples):
+        at = x.at_temperature(t)
+        place = head(at, method, task.budget)
+        known = method.moments(at.Q[i : i + 1], at.K)
+        assert known is not None
+        rows.append((*place, "relative_bias", known.relative_bias[0, j], np.nan))
+        log_variance = known.log_relative_variance[0, j]
+        rows.append((*place, "log_relative_variance", log_variance, np.nan))
+        if unbiased:
+            needed = features_needed(method, TARGET, at.Q, at.K, most=10**300)
+            rows.append((*place, "features_needed", float(needed or np.inf), np.nan))
+        if found is None or np.isneginf(log_variance):
+            continue
+        entry = 0, (j if found.mean.size > 1 else 0)
+        rows += [
+            (*place, "sampled_bias", found.mean[entry] - 1, found.mean_stderr[entry]),
+            (*place, "sampled_variance", found.variance[entry], found.variance_stderr[entry]),
+            (*place, "believable", float(found.believable[entry]), np.nan),
+        ]
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return closed-form and sampled moments of one pair of each input."""
+    tasks = []
+    for x in profile.inputs:
+        matched = budget.match([parse(spec) for spec in MATCHED], profile.budget, x).fitting
+        for method in [*matched, *(parse(spec) for spec in OWN_PRICE)]:
+            at = profile.budget if method in matched else -1.0
+            tasks.append(_Task(x, method, at, profile.temperatures, profile.draws, profile.seed))
+    return profile.study(_study, tasks, "moments")

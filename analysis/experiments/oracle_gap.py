@@ -1,0 +1,117 @@
+"""Scatterbrain against what sparse + low-rank could do: the split at its budget, Robust PCA."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis import inputs as data
+from analysis import sweep
+from analysis.describe import temperature_at
+from analysis.experiments.profile import Profile, first
+from analysis.experiments.trials import trials
+from analysis.inputs import Inputs
+from analysis.metrics import compare
+from analysis.table import Row, head
+from approx import parse
+from approx.approximation import Approximation
+from approx.low_rank import target
+from approx.low_rank.godec import godec
+from approx.low_rank.robust_pca import RobustPCA
+from approx.low_rank.subspace import leading
+
+COLUMNS = (*sweep.COLUMNS, "entropy")
+ERROR = "attention_relative_frobenius"
+COUNT, D, SHARE, DELTA = 256, 64, 8, 0.3
+GRIDS = {
+    "quick": (0.5, 0.95),
+    "default": (0.2, 0.5, 0.7, 0.85, 0.93, 0.97, 0.99, 0.997),
+}
+FRACTIONS = (0.125, 0.25, 0.5, 0.75, 0.875)  # of the budget, for factors
+AT_BUDGET = (
+    "uniform",
+    "scatterbrain(low_rank=positive(), sparse=top_k())",
+    "truncated_svd(space='attention')",
+    "godec(rank=0, space='attention')",
+    "godec(space='attention')",
+)
+PURSUIT = "robust_pca(space='attention')"
+CUT = "robust_pca, cut to the budget"
+
+
+class _Task(NamedTuple):
+    inputs: Inputs
+    entropy: float
+    trials: int
+    seed: int
+
+
+def _rows(task: _Task) -> list[Row]:
+    x = task.inputs.at_temperature(temperature_at(task.inputs, task.entropy))
+    budget, rows = x.l / SHARE, list[Row]()
+
+    def add(method: object, trial: int, estimate: Approximation) -> None:
+        place = head(x, method, budget, trial)
+        values = {
+            ERROR: compare(estimate, x.Q, x.K, causal=x.causal)[ERROR],
+            "rank": float(estimate.rank),
+            "nnz": float(estimate.nnz),
+            "share": estimate.parameters / (x.n * x.l),
+        }
+        rows.extend((*place, name, value, np.nan, task.entropy) for name, value in values.items())
+
+    for spec in AT_BUDGET:
+        method = parse(spec).within(budget, n=x.n, l=x.l, d=x.d)
+        if method is None:
+            continue
+        for trial, seed in trials(method, x, task.trials, task.seed):
+            add(method, trial, method.approximate(x.Q, x.K, rng=seed))
+    pursuit = RobustPCA(space="attention").approximate(x.Q, x.K)
+    add(PURSUIT, -1, pursuit)
+    add(CUT, -1, cut(x, pursuit, budget))
+    return rows
+
+
+def cut(x: Inputs, pursuit: Approximation, budget: float) -> Approximation:
+    """Return the low-rank part of Robust PCA cut to a rank, and the largest entries beside it.
+
+    min over r of ‖D − SVD_r(L) − S‖_F with S the largest entries of D − SVD_r(L) that the budget
+    leaves room for.
+    """
+    D, _ = target.matrix(x.Q, x.K, "attention")
+    left, right = pursuit.factors()
+    L = np.asarray(left @ right.T, np.float64)
+    column = (x.n + x.l) / x.n
+    parts = []
+    for r in sorted({max(1, round(share * budget / column)) for share in FRACTIONS}):
+        if r * column <= budget:
+            U, s, V = leading(L, r)
+            entries = godec(D - (U * s) @ V.T, 0, budget - r * column)
+            parts.append((entries.objective, U * s, V, entries.sparse))
+    _, U, V, S = min(parts, key=lambda part: part[0])
+    return target.approximation(U, V, S, 0.0, np.dtype(np.float64), "attention")
+
+
+def kinds(profile: Profile) -> list[Inputs]:
+    """Return Gaussian, generative and clustered inputs, then the profile's heads but the first."""
+    n, seed = min(COUNT, max(x.n for x in profile.inputs)), profile.seed
+    made = [
+        data.gaussian(n, D, rng=seed),
+        data.generative(n, D, DELTA, shared=False, rng=seed),
+        data.clustered(n, D, shared=True, rng=seed),
+    ]
+    known = {x.name for x in made}
+    return made + [first(x, n) for x in profile.inputs if x.name not in known][-2:]
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return errors at a budget of l/8 values a row, and the price that Robust PCA chooses.
+
+    Metrics: the error of row-normalised attention; rank, nnz; share, the stored values over those
+    of the exact matrix. Column entropy: of exact attention, over ln l.
+    """
+    grid = GRIDS[profile.grid]
+    tasks = [_Task(x, h, profile.trials, profile.seed) for x in kinds(profile) for h in grid]
+    return profile.study(_rows, tasks, "oracles", COLUMNS)

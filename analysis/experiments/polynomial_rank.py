@@ -1,0 +1,84 @@
+"""The rank of polynomial kernels, and the ε-rank of exp(q·k) that polynomials promise."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis import inputs as data
+from analysis import modular
+from analysis.bounds import epsilon_rank_bound
+from analysis.experiments.profile import Profile, first
+from analysis.inputs import Inputs
+from analysis.rank import exact_singular_values, summary
+from analysis.table import Row
+from approx import exact
+from approx.polynomials.taylor import Taylor
+
+COLUMNS = ("input", "n", "l", "d", "temperature", "degree", "method", "metric", "value")
+EPSILON = 1e-2
+COUNT = 256
+GENERIC = ((4, 6), (8, 4))  # d, highest degree
+TEMPERATURES = tuple((2.0 ** np.arange(-2, 11)).tolist())
+BOUNDS = ("taylor", "chebyshev", "minimax")
+
+
+class _Task(NamedTuple):
+    inputs: Inputs | None
+    temperature: float
+    d: int
+    degree: int
+    rows: int
+    seed: int
+
+
+def _study(task: _Task) -> list[Row]:
+    return _generic(task) if task.inputs is None else _real(task)
+
+
+def _generic(task: _Task) -> list[Row]:
+    d, degree, n = task.d, task.degree, task.rows
+    rows: list[Row] = []
+    for name, sphere in (("generic points", False), ("sphere", True)):
+        x = (data.sphere if sphere else data.gaussian)(n, d, rng=task.seed).at_temperature(0.5)
+        estimate = Taylor(degree).approximate(x.Q, x.K)
+        Q, K = (modular.points(n, d, sphere=sphere, rng=task.seed + i) for i in range(2))
+        found = {
+            "predicted": Taylor(degree).polynomial().rank(n, n, d, sphere=sphere),
+            "numerical": summary(estimate.to_dense())["numerical_rank"],
+            "modular": modular.modular_rank(modular.taylor_kernel(degree, Q, K)),
+        }
+        head = (name, n, n, d, 0.5, degree, "taylor")
+        rows += [(*head, metric, float(value)) for metric, value in found.items()]
+    return rows
+
+
+def _real(task: _Task) -> list[Row]:
+    assert task.inputs is not None
+    x = task.inputs.at_temperature(task.temperature)
+    s = exact_singular_values(x)
+    logits = np.asarray(exact.logits(x.Q, x.K), np.float64)
+    head = (x.name, x.n, x.l, x.d, task.temperature, -1)
+    rows: list[Row] = [(*head, "exact", "epsilon_rank", float(np.sum(s > EPSILON * s[0])))]
+    # s is over the largest entry, the bound over e^B
+    largest = s[0] * np.exp(logits.max() - np.abs(logits).max())
+    for method in BOUNDS:
+        bound = epsilon_rank_bound(method, logits, x.d, EPSILON, largest=float(largest))
+        rows.append((*head, method, "rank_bound", float(bound)))
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return ranks of Taylor kernels three ways, and ε-ranks of exp(q·k) beside their bounds."""
+    count = min(COUNT, max(x.n for x in profile.inputs))
+    small = data.gaussian(count, 4, rng=profile.seed)
+    heads = [small, *(first(x, count) for x in profile.inputs if x.name != small.name)]
+    tasks = [
+        _Task(None, 1.0, d, n, count, profile.seed)
+        for d, most in GENERIC
+        for n in range(1, most + 1)
+    ]
+    tasks += [_Task(x, t, x.d, -1, count, profile.seed) for x in heads for t in TEMPERATURES]
+    return profile.study(_study, tasks, "ranks", COLUMNS)

@@ -1,0 +1,75 @@
+"""Rounding error against approximation error: float32 arithmetic, bfloat16 inputs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis import budget
+from analysis.experiments.profile import Profile, first
+from analysis.inputs import Inputs
+from analysis.precision import FORMATS, precision
+from analysis.seeds import seed_sequence
+from analysis.table import Row, head
+from approx import parse
+from approx.method import Method
+
+TEMPLATES = (
+    "uniform()", "positive()", "trigonometric()", "top_k()",
+    "scatterbrain(low_rank=positive(), sparse=top_k())", "truncated_svd()", "nystrom()",
+)  # fmt: skip
+PRICED = ("taylor(degree=4)", "tensor_power(n=4)")  # at their own width: nothing fits the budget
+EXACT = "exact attention"
+COUNT = 256
+
+
+class _Task(NamedTuple):
+    inputs: Inputs
+    method: Method
+    price: float
+    temperatures: tuple[float, ...]
+    trials: int
+    seed: int
+
+
+def _rows(task: _Task) -> list[Row]:
+    x, method, rows = task.inputs, task.method, list[Row]()
+    seed = seed_sequence(task.seed, x.digest(), str(method))
+    for t in task.temperatures:
+        at = x.at_temperature(t)
+        for trial, child in enumerate(np.random.default_rng(seed).spawn(task.trials)):
+            found = {form: precision(method, at, form, rng=child) for form in FORMATS}
+            place = head(at, method, task.price, trial)
+            rows.append((*place, "approximation", found["float32"].approximation, np.nan))
+            rows += [(*place, form, part.rounding, np.nan) for form, part in found.items()]
+            if str(method) == "uniform()":
+                rows += [
+                    (*head(at, EXACT), form, part.floor, np.nan) for form, part in found.items()
+                ]
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return, relative to exact outputs in float64: approximation error, and rounding in a format.
+
+    Of the first 256 queries and keys of the profile's inputs. Exact attention in a format has rows
+    of its own.
+    """
+    tasks = []
+    for x in [first(x, COUNT) for x in profile.inputs]:
+        methods = budget.match(map(parse, TEMPLATES), profile.budget, x).fitting
+        for method in [*methods, *map(parse, PRICED)]:
+            price = method.price(n=x.n, l=x.l, d=x.d)
+            tasks.append(
+                _Task(
+                    x,
+                    method,
+                    -1.0 if price is None else price,
+                    profile.temperatures,
+                    profile.trials if method.uses_rng else 1,
+                    profile.seed,
+                )
+            )
+    return profile.study(_rows, tasks, "precision")

@@ -1,0 +1,62 @@
+"""Orthogonal features from a raw QR decomposition: a bias that depends on the direction."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis.experiments.profile import Profile
+from analysis.moments import monte_carlo
+from analysis.pitfalls import RawQR
+from analysis.seeds import seed_sequence
+from analysis.table import Row
+from approx.checks import Array
+from approx.projections import Orthogonal, Projection
+from approx.random_features.positive import Positive
+
+COLUMNS = ("d", "m", "norm", "direction", "projection", "metric", "value", "stderr")
+WIDTHS = (2, 4, 8, 16, 32, 64)
+NORMS = (1.0, 2.0)
+M = 64
+PROJECTIONS: dict[str, Projection] = {"raw QR": RawQR(), "Haar": Orthogonal()}
+DIRECTIONS = ("e₁", "1/√d", "−1/√d", "random")
+
+
+class _Task(NamedTuple):
+    d: int
+    projection: str
+    draws: int
+    seed: int
+
+
+def directions(d: int, seed: int) -> Array:
+    """Return e₁, 1/√d·(1, …, 1), its negative, and a random one, as rows of length 1."""
+    ones = np.full(d, 1 / math.sqrt(d))
+    g = np.random.default_rng(seed_sequence(seed, "direction", d)).standard_normal(d)
+    return np.stack([np.eye(d)[0], ones, -ones, g / np.linalg.norm(g)])
+
+
+def _rows(task: _Task) -> list[Row]:
+    d = task.d
+    K = np.concatenate([norm * directions(d, task.seed) for norm in NORMS])
+    rng = np.random.default_rng(seed_sequence(task.seed, d, task.projection))
+    method = Positive(M, PROJECTIONS[task.projection])
+    found = monte_carlo(method, np.zeros((1, d)), K, draws=task.draws, rng=rng)
+    names = [(norm, name) for norm in NORMS for name in DIRECTIONS]
+    return [
+        (d, M, norm, name, task.projection, "mean_ratio", value, error)
+        for (norm, name), value, error in zip(names, found.mean[0], found.mean_stderr[0])
+    ]
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return mean_ratio, the mean of estimate/exact by Monte Carlo, with its standard error.
+
+    Columns: norm |q+k| and direction of q + k; projection: raw QR, or Haar, whose standard error is
+    the closed form. A draw is m/d blocks of d rows, as many features at every d.
+    """
+    tasks = [_Task(d, name, profile.draws, profile.seed) for name in PROJECTIONS for d in WIDTHS]
+    return profile.study(_rows, tasks, "blocks", COLUMNS)

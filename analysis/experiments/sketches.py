@@ -1,0 +1,99 @@
+"""Sketches of exp and of its tensor power beside positive features: error against width and t."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis import inputs as data
+from analysis.experiments.profile import Profile
+from analysis.experiments.trials import trials
+from analysis.inputs import Inputs
+from analysis.metrics import compare
+from analysis.moments import expected_error, monte_carlo
+from analysis.seeds import seed_sequence
+from analysis.table import Row, head
+from approx import exact, parse
+from approx.method import Method
+
+D, COUNT, M, TEMPERATURE, DEGREE = 16, 64, 256, 1.0, 4
+SIZES = (32, 64, 128, 256, 512, 1024)
+TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+POSITIVE = "positive"
+FAMILIES = (
+    POSITIVE,
+    "random_maclaurin",
+    "random_maclaurin(law='poisson', exact=2)",
+    f"product_sketch(degree={DEGREE})",
+    f"tensor_sketch(degree={DEGREE})",
+    f"squared_sketch(degree={DEGREE})",
+)
+LIMIT = f"tensor_power(n={DEGREE})"  # of the sketches, as m grows
+TAYLOR = "taylor(degree=2)"  # C(18, 2) = 153 columns
+BASELINES = (LIMIT, TAYLOR, "uniform()")
+MOST = 200  # draws of a cell
+KERNEL, TV = "kernel_relative_frobenius", "attention_tv"
+EXPECTED = "expected_kernel_error"
+
+
+class _Task(NamedTuple):
+    inputs: Inputs
+    method: Method
+    m: int
+    draws: int
+    trials: int
+    seed: int
+
+
+def _rows(task: _Task) -> list[Row]:
+    x, method = task.inputs, task.method
+    Q, K, spec = x.Q, x.K, str(method)
+    place = head(x, method, 2.0 * task.m)
+    expected = expected_error(method, Q, K)
+    rows = [(*place, EXPECTED, expected, np.nan)]
+    if not method.uses_rng:
+        error = compare(method.approximate(Q, K), Q, K)
+        return rows + [(*place, name, error[name], np.nan) for name in (KERNEL, TV)]
+    errors = [
+        compare(method.approximate(Q, K, rng=seed), Q, K)
+        for _, seed in trials(method, x, task.trials, task.seed)
+    ]
+    for name in (TV, "negative_fraction", "nonpositive_rows"):
+        values = np.array([error[name] for error in errors])
+        stderr = float(values.std(ddof=1) / np.sqrt(len(values)))
+        rows.append((*place, name, float(values.mean()), stderr))
+    rng = np.random.default_rng(seed_sequence(task.seed, x.digest(), spec, "moments"))
+    sample = monte_carlo(method, Q, K, draws=task.draws, rng=rng)
+    weight = np.square(exact.kernel(Q, K))
+    square = sample.variance * (1 - 1 / task.draws) + np.square(sample.mean - 1)
+    measured = float(np.sqrt(np.sum(weight * square) / weight.sum()))
+    rows.append((*place, KERNEL, measured, np.nan))
+    rows.append((*place, "believable", float(sample.believable.mean()), np.nan))
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return errors at equal width (budget/2 columns), of Gaussian inputs; −2 where it has none.
+
+    expected_kernel_error: √(E‖estimate − exact‖²_F)/‖exact‖_F in closed form;
+    kernel_relative_frobenius: the same from draws; believable: share of entries whose sample
+    variance may be believed (`analysis.moments.MonteCarlo`); attention_tv, negative_fraction,
+    nonpositive_rows: means over trials.
+    """
+    n = 24 if profile.grid == "quick" else COUNT
+    raw = data.gaussian(n, D, rng=profile.seed)
+    cells = [(TEMPERATURE, m) for m in SIZES] + [(t, M) for t in TEMPERATURES if t != TEMPERATURE]
+    draws, trials = min(profile.draws, MOST), max(2, profile.trials)
+    tasks = []
+    for t, m in cells:
+        x = raw.at_temperature(t)
+        for family in FAMILIES:
+            method = parse(family).within(2 * m, n=n, l=n, d=D)
+            assert method is not None
+            tasks.append(_Task(x, method, m, draws, trials, profile.seed))
+    for t in TEMPERATURES:
+        x = raw.at_temperature(t)
+        tasks += [_Task(x, parse(spec), -1, draws, trials, profile.seed) for spec in BASELINES]
+    return profile.study(_rows, tasks, "sketches")
