@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.metrics import FEW, ahead, compare
+from analysis.metrics import compare
+from analysis.row_sums import LEAST_HEIGHT, ahead
 from approx import Approximation, parse
 from benchmarks import measure
 from benchmarks.measure import Row
@@ -38,7 +39,8 @@ def run(
         # n² terms of exponents of some 10, summed: in the dtype of the estimate
         measure.agree(found, dense(), 1e3 * float(np.finfo(name).eps), f"errors, {name}")
         products = [((tile, width, tile), (n // tile) ** 2) for width in (d, m)]
-        stripes = [((min(n, h), w, n), -(-n // h)) for h, w in ((ahead() // n, m), (FEW, d))]
+        heights = (ahead() // n, m), (LEAST_HEIGHT, d)
+        stripes = [((min(n, h), w, n), -(-n // h)) for h, w in heights]
         dtype = np.dtype(name)
         sides: dict[str, Any] = {
             "ours": ours,

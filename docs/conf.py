@@ -41,7 +41,16 @@ PARTS: dict[str, tuple[str, ...]] = {
     "approx.mechanisms": (),
     "approx.textbook": (),
     "inputs": ("inputs", "files", "capture", "describe"),
-    "errors": ("metrics", "orders", "squared_error", "bounds", "precision", "recall"),
+    "errors": (
+        "metrics",
+        "row_sums",
+        "spectral",
+        "orders",
+        "squared_error",
+        "bounds",
+        "precision",
+        "recall",
+    ),
     "rank": ("rank", "modular", "estimate", "positions"),
     "statistics": (
         "moments",
