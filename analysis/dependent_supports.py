@@ -10,12 +10,12 @@ import dataclasses
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike
 
 from approx import pattern_products
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.method import Moments, Rng, generator
+from approx.masks import Mask
+from approx.method import Moments
 from approx.parts import Support
 from approx.scatterbrain import Scatterbrain
 
@@ -28,16 +28,15 @@ class OneStream(Scatterbrain):
     the support the estimate is too small.
     """
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the estimate, its support and its features drawn with one seed."""
-        q, k = self.checked(Q, K)
-        seed = generator(rng).integers(2**63)
+        seed = rng.integers(2**63)
         support = self._support(q, k, np.random.default_rng(seed))
         low = self.low_rank.approximate(q, k, rng=np.random.default_rng(seed))
         return Approximation(low.low, support)
 
-    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
-        """Return None: no closed form."""
+    def entry_moments(self, q: Array, k: Array) -> Moments | None:
+        """Return None: no closed form is known."""
         return None
 
 
@@ -48,9 +47,8 @@ class LargestEstimates(Scatterbrain):
     They tend to be overestimates: where q·k is large, the estimates that stay are too small.
     """
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the features' estimate, exact where it is largest."""
-        q, k = self.checked(Q, K)
         low = self.low_rank.approximate(q, k, rng=rng)
         indices = _largest(low.block(slice(None), shift=low.row_log()), self.sparse.k)  # type: ignore[attr-defined]
         n, count = indices.shape
@@ -61,8 +59,8 @@ class LargestEstimates(Scatterbrain):
         pattern.data = pattern_products.product(q, k, pattern)
         return Approximation(low.low, Support(pattern))
 
-    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
-        """Return None: no closed form."""
+    def entry_moments(self, q: Array, k: Array) -> Moments | None:
+        """Return None: no closed form is known."""
         return None
 
 

@@ -80,13 +80,13 @@ def family(method: Method) -> RandomFeatures | None:
     """
     found = method
     if isinstance(method, Scatterbrain):
-        if method.sparse.uses_rng or type(method).approximate is not Scatterbrain.approximate:
+        if method.sparse.uses_rng or type(method).evaluate is not Scatterbrain.evaluate:
             return None
         found = method.low_rank
     if not isinstance(found, RandomFeatures) or not found.uses_rng:
         return None
     kind = type(found)
-    known = kind.approximate in (ExponentialFeatures.approximate, Trigonometric.approximate)
+    known = kind.evaluate in (ExponentialFeatures.evaluate, Trigonometric.evaluate)
     plain = kind.frequencies is RandomFeatures.frequencies
     return found if known and plain else None
 
@@ -119,7 +119,7 @@ class Draws:
         self.width = min(l, max(16, SIDE**2 // rows))  # of a tile of keys
         plain = type(features).frame is RandomFeatures.frame
         self.shared = plain and all((x.tilt == x.tilt[0]).all() for x in self.at)
-        sides = features.columns * (len(points) if self.shared else 1)
+        sides = features.per_frequency * (len(points) if self.shared else 1)
         memory.reserve(
             8 * rows * (self.q.shape[1] + n * (1 + sides) + 2 * self.width),
             f"{method}",
@@ -171,8 +171,9 @@ class Draws:
         if x.tilt.any():
             level = half + np.square(omega) @ x.tilt + 0.25 * np.log(1 - 4 * x.tilt).sum()
         if not self.features.imaginary:
-            level = level - 0.5 * math.log(self.features.columns)
-        side = _Side(scale, level.astype(G.dtype), self.features.columns, self.features.imaginary)
+            level = level - 0.5 * math.log(self.features.per_frequency)
+        waves = self.features.imaginary
+        side = _Side(scale, level.astype(G.dtype), self.features.per_frequency, waves)
         if x.factor is not None and side.holds(_peak(G)):
             side.ratios = np.zeros((draws, *x.factor.shape))
             for sign in range(side.columns):

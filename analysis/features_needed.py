@@ -59,7 +59,7 @@ def features_needed(
     part = _features(method)
     if part is None:
         raise ValueError(f"{method} has no size m")
-    d, step = Q.shape[1], part.step
+    d, step = Q.shape[1], 1 if part.sized_by is None else part.sized_by.step
     projection = getattr(part, "projection", None)
     block = 1 if projection is None else named(projection).block(d) or 1
     expectation = Expectation(Q, K)
@@ -100,20 +100,17 @@ def _bisected(fits: Callable[[int], bool], low: int, high: int) -> tuple[int, in
 
 def _features(method: Method) -> Method | None:
     """Return what has a size m: the method itself, or the first of its parts that does."""
-    fields = [f.name for f in dataclasses.fields(method)]  # type: ignore[arg-type]
-    if "m" in fields:
+    if method.sized_by is not None and method.sized_by.field == "m":
         return method
-    parts = (getattr(method, name) for name in fields)
-    sized = (_features(part) for part in parts if isinstance(part, Method))
+    sized = (_features(part) for part in method.parts.values())
     return next((part for part in sized if part is not None), None)
 
 
 def _resized(method: Method, m: int) -> Method:
     """Return the method, the m of its features replaced."""
     if _features(method) is method:
-        return dataclasses.replace(method, m=m)  # type: ignore[type-var]
-    for field in dataclasses.fields(method):  # type: ignore[arg-type]
-        part = getattr(method, field.name)
-        if isinstance(part, Method) and _features(part) is not None:
-            return dataclasses.replace(method, **{field.name: _resized(part, m)})  # type: ignore[type-var]
+        return method.resized(m)
+    for name, part in method.parts.items():
+        if _features(part) is not None:
+            return dataclasses.replace(method, **{name: _resized(part, m)})  # type: ignore[type-var]
     raise AssertionError("the caller has found them")

@@ -15,7 +15,7 @@ from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
-from approx.method import Rng
+from approx.method import Rng, generator
 from approx.projections import Projection
 from approx.projections.summand import Entries
 from approx.random_features.positive import Positive
@@ -59,7 +59,7 @@ def with_eps(
     checks.instance("method", method, Positive, "a positive(...)")
     size = 0.0 if eps == 0 else checks.positive("eps", eps)
     q, k = method.checked(Q, K)
-    omega, half = method.frequencies(q, k, rng)
+    omega, half = method.frequencies(q, k, generator(rng))
     on_q, on_k, weight = q @ omega.T, k @ omega.T, np.exp(half)
     top_q, top_k = on_q.max(axis=1, keepdims=True), on_k.max()
     left = (np.exp(on_q - half_square(q)[:, None] - top_q) + size) * weight

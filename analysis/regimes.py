@@ -138,7 +138,7 @@ def oracles(
     DataFrame
         The table of a sweep, whose ``method`` is one of `ORACLES`: the largest entries, the
         truncated SVD, or the best division of the budget between the two that
-        `approx.low_rank.godec.split` has found. Metrics: {space}_relative_frobenius, rank, nnz.
+        `approx.low_rank.godec.at_budget` has found. Metrics: {space}_relative_frobenius, rank, nnz.
 
     Examples
     --------

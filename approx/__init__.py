@@ -6,16 +6,21 @@
 
 from approx import exact, projections
 from approx.approximation import Approximation
+from approx.masks import Mask
 from approx.memory import ResourceLimitError
-from approx.method import Method, Moments
+from approx.method import Method, Moments, Size
+from approx.prices import Price
 from approx.registry import METHODS, parse
 
 __all__ = [
     "METHODS",
     "Approximation",
+    "Mask",
     "Method",
     "Moments",
+    "Price",
     "ResourceLimitError",
+    "Size",
     "exact",
     "parse",
     "projections",

@@ -6,12 +6,13 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from approx import exact
 from approx.approximation import Approximation
-from approx.method import Method, Rng
+from approx.checks import Array
+from approx.masks import Mask
+from approx.method import Method
 from approx.parts import Factors
 
 
@@ -33,9 +34,8 @@ class Zero(Method):
     name: ClassVar[str] = "zero"
     deterministic: ClassVar[bool] = True
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
-        """Return 0."""
-        q, k = self.checked(Q, K)
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+        """Return factors without columns."""
         return Approximation(Factors.empty(len(q), len(k), q.dtype))
 
 
@@ -57,9 +57,8 @@ class One(Method):
     name: ClassVar[str] = "one"
     deterministic: ClassVar[bool] = True
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return 1."""
-        q, k = self.checked(Q, K)
         return Approximation(Factors.constant(np.zeros(len(q), q.dtype), len(k)))
 
 
@@ -81,15 +80,10 @@ class Constant(Method):
 
     name: ClassVar[str] = "constant"
     deterministic: ClassVar[bool] = True
+    oracle = True  # finding it costs what it would save
 
-    @property
-    def oracle(self) -> bool:
-        """Finding it costs what it would save."""
-        return True
-
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return mean exp(Q Kᵀ)."""
-        q, k = self.checked(Q, K)
         mean = logsumexp(exact.log_row_sums(q, k)) - np.log(len(q) * len(k))
         return Approximation(Factors.constant(np.full(len(q), mean).astype(q.dtype), len(k)))
 
@@ -114,8 +108,7 @@ class Uniform(Method):
     name: ClassVar[str] = "uniform"
     deterministic: ClassVar[bool] = True
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the row means of exp(Q Kᵀ)."""
-        q, k = self.checked(Q, K)
         means = exact.log_row_sums(q, k) - np.log(len(k))
         return Approximation(Factors.constant(means.astype(q.dtype), len(k)))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.method import Method, Moments, Rng
+from approx.masks import Mask
+from approx.method import Method, Moments
+from approx.prices import Price, Shape
 from approx.random_features.positive import Positive
 
 
@@ -58,28 +59,17 @@ class Centered(Method):
         checks.flag("queries", self.queries)
 
     @property
-    def oracle(self) -> bool:
-        """Whether the method is."""
-        return self.method.oracle
-
-    @property
-    def uses_rng(self) -> bool:
-        """Whether the method does."""
-        return self.method.uses_rng
-
-    @property
-    def is_template(self) -> bool:
-        """Whether the method is."""
-        return self.method.is_template
+    def space(self) -> str:
+        """What the method estimates."""
+        return self.method.space
 
     def means(self, Q: Array, K: Array) -> tuple[Array, Array]:
         """Return q̄ (0 where queries stay) and k̄."""
         q_mean = Q.mean(axis=0) if self.queries else np.zeros(Q.shape[1], Q.dtype)
         return q_mean, K.mean(axis=0)
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the method's estimate at centred inputs, scaled back."""
-        q, k = self.checked(Q, K)
         q_mean, k_mean = self.means(q, k)
         inner = self.method.approximate(q - q_mean, k - k_mean, rng=rng)
         row, column = q @ k_mean, (k - k_mean) @ q_mean
@@ -90,23 +80,18 @@ class Centered(Method):
         correction = inner.correction and inner.correction.rescaled(q, k, row, column)
         return Approximation(inner.low.rescaled(row, column), correction)
 
-    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array) -> Moments | None:
         """Return those of the method at centred inputs."""
-        q, k = (np.asarray(x, np.float64) for x in self.checked(Q, K))
         q_mean, k_mean = self.means(q, k)
         return self.method.moments(q - q_mean, k - k_mean)
 
-    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
+    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
         """Return that of the method at centred inputs."""
-        Q, keys, i = self.one_query(q, K, row)
-        q_mean, k_mean = self.means(Q, keys)
-        return self.method.covariance(Q - q_mean, keys - k_mean, row=i)
+        q_mean, k_mean = self.means(Q, K)
+        return self.method.covariance(Q - q_mean, K - k_mean, row=i)
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return the method's."""
-        return self.method.price(n=n, l=l, d=d)
-
-    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
-        """Return this with its method filled to the budget."""
-        filled = self.method.within(budget, n=n, l=l, d=d)
-        return None if filled is None else dataclasses.replace(self, method=filled)
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of the method, and of the two means."""
+        price = self.method.priced(shape)
+        means = 2.0 * shape.d
+        return None if price is None else price + Price(0.0, means, means * shape.both, 0.0)

@@ -1,19 +1,27 @@
-"""What makes an approximation: a `Method`, a frozen dataclass of its hyper-parameters."""
+"""What makes an approximation: a `Method`, a frozen dataclass of its hyper-parameters.
+
+The base class checks, reserves memory and derives what follows from the fields; a method writes
+the formula.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks, exact, memory
+from approx import checks, exact, memory, prices
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.masks import Mask
 from approx.parts import ALL
+from approx.prices import Price, Shape
 
 Rng = int | np.random.SeedSequence | np.random.Generator | None
 
@@ -33,56 +41,183 @@ class Moments(NamedTuple):
     log_relative_variance: Array
 
 
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """The field of a method that a budget fills.
+
+    Parameters
+    ----------
+    field : str
+        Its name, such as ``m``; a method in which it is None is a template.
+    least, step : int
+        A budget chooses among least, least + step, least + 2·step, …
+    counts : {"columns", "rank", "entries", "degree"}
+        What it counts: columns of both factors; columns of which a budget buys at most min(n, l);
+        keys per row, at most l; or the degree of a polynomial. The price of a method follows from
+        the first three unless the method has one of its own.
+    most : callable, optional
+        (n, l) → the largest size that a user may give; by default what a budget buys.
+    whole : bool
+        Whether it is an integer.
+    zero : bool
+        Whether a user may give 0, which no budget chooses.
+    instead : tuple of str
+        What may be given in its place, by the names of fields or properties: the method is then
+        not a template.
+    """
+
+    field: str
+    least: int = 1
+    step: int = 1
+    counts: str = "columns"
+    most: Callable[[int, int], int] | None = None
+    whole: bool = True
+    zero: bool = False
+    instead: tuple[str, ...] = ()
+
+    def at(self, steps: int) -> int:
+        """Return the size so many steps up, the least one at 1."""
+        return self.least + (steps - 1) * self.step
+
+    def largest(self, n: int, l: int) -> int | None:
+        """Return the largest size that a budget buys for n queries and l keys; None: any."""
+        return {"rank": min(n, l), "entries": l}.get(self.counts)
+
+    def checked(self, value: Any) -> float:
+        """Return a size that a user gave; TypeError or ValueError where it cannot be one."""
+        if not self.whole:
+            return checks.positive(self.field, value)
+        size = checks.integer(self.field, value, least=0 if self.zero else min(1, self.least))
+        if size % self.step:
+            raise ValueError(f"{self.field} must be a multiple of {self.step}, got {size}")
+        return size
+
+
 class Method(ABC):
     """A way to approximate exp(q·k): a frozen dataclass whose fields are its hyper-parameters.
 
-    A subclass writes `approximate`. What is known in closed form it adds as `moments`; what it
-    costs before it is run, as `price`. A method whose size field (``m``, ``rank``, ``k``, …) is
-    None is a *template*: `within` fills it to a budget.
+    A subclass writes `evaluate`, the formula on checked arrays. What is known in closed form it
+    adds as `entry_moments` and `key_covariance`; what it costs, as `priced`. A method whose size
+    (``m``, ``rank``, ``k``, …, named by `sized_by`) is None is a *template*: `within` fills it to a
+    budget. A method made of methods, which are fields of it, is an oracle, draws or is a template
+    where one of them is.
     """
 
     name: ClassVar[str]
     deterministic: ClassVar[bool]
-    size_field: ClassVar[str | None] = None
-    step: ClassVar[int] = 1  # sizes come in multiples of this
-    least: ClassVar[int] = 1
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "approximate" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__} defines approximate: define evaluate(self, q, k, mask, rng) "
+                "instead, which gets checked arrays; approximate belongs to the base class"
+            )
+
+    def __post_init__(self) -> None:
+        size = self.sized_by
+        if size is not None and (value := getattr(self, size.field)) is not None:
+            object.__setattr__(self, size.field, size.checked(value))
+
+    @property
+    def sized_by(self) -> Size | None:
+        """The field that a budget fills; None where there is none."""
+        return None
+
+    @property
+    def space(self) -> str:
+        """What is estimated: exp(q·k), "kernel", or rows of softmax, "attention"."""
+        return "kernel"
+
+    @property
+    def parts(self) -> dict[str, Method]:
+        """The methods that this one is made of, by field."""
+        fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
+        return {name: value for name, value in fields if isinstance(value, Method)}
 
     @property
     def oracle(self) -> bool:
         """Whether it needs the whole kernel matrix: a bound on its class, not a method to run."""
-        return False
+        return any(part.oracle for part in self.parts.values())
 
     @property
     def uses_rng(self) -> bool:
         """Whether this very method, with these parts, draws anything."""
+        if parts := self.parts.values():
+            return any(part.uses_rng for part in parts)
         return not self.deterministic
 
     @property
     def is_template(self) -> bool:
-        """Whether its size is left open, for `within` to fill."""
-        size = self._size_field()
-        return size is not None and getattr(self, size) is None
+        """Whether a size is left open, for `within` to fill."""
+        return self._open or any(part.is_template for part in self.parts.values())
+
+    @property
+    def _open(self) -> bool:
+        # whether its own size is left open, and nothing is given in its place
+        size = self.sized_by
+        if size is None or getattr(self, size.field) is not None:
+            return False
+        return not any(getattr(self, name) not in (None, False) for name in size.instead)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether what it stores follows from the inputs, so that it fits no budget."""
+        return False
+
+    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+        """Return the approximation of exp(Q Kᵀ).
+
+        Parameters
+        ----------
+        Q, K : (n, d), (l, d)
+            The approximation may refer to them: they must then stay as they are.
+        rng : int, SeedSequence or Generator, optional
+            Ignored by a method that draws nothing.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Q, K or rng cannot be used, or the method is a template.
+        ResourceLimitError
+            It would not fit, said before anything big is allocated.
+        """
+        q, k = self.checked(Q, K)
+        (n, d), l = q.shape, len(k)
+        size = self.sized_by
+        lower = "n or l" if size is None else f"{size.field}, n or l"
+        memory.reserve(self.workspace(Shape(n, l, d, d)), f"{self}", lower)
+        return self.evaluate(q, k, Mask.full(n, l), generator(rng))
 
     @abstractmethod
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
-        """Return the approximation of exp(Q Kᵀ) for Q (n, d), K (l, d).
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+        """Return the approximation for checked q (n, d) and k (l, d) of one dtype: the formula.
 
-        It may refer to Q and K, which must then stay as they are.
+        The mask says which keys a query sees: all of them, so far.
         """
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes that `evaluate` needs: by default those of the stored values."""
+        price = self.priced(shape)
+        return 0 if price is None else int(8 * price.stored * shape.n)
 
     def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
         """Return exact bias and variance over rng, given Q and K; None where none is known.
 
         A deterministic method has bias estimate/exact − 1 and no variance.
         """
-        if self.uses_rng:
-            self.checked(Q, K)
-            return None
-        return self.realised_moments(Q, K)
+        q, k = self.checked(Q, K)
+        if not (self.uses_rng or self.parts):
+            return self.realised_moments(q, k)
+        return self.entry_moments(q.astype(np.float64), k.astype(np.float64))
+
+    def entry_moments(self, q: Array, k: Array) -> Moments | None:
+        """Return `moments` for checked q (n, d), k (l, d) in float64; by default None."""
+        return None
 
     def realised_moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
         """Return bias estimate/exact − 1 and no variance: the moments where nothing is drawn."""
-        q, k = self.checked(Q, K)
+        q, k = checks.queries_keys(Q, K)
         estimate = self.approximate(q, k)
         if estimate.space == "attention":
             return None
@@ -104,35 +239,46 @@ class Method(ABC):
         row : int, optional
             Which query.
         """
-        _, keys, _ = self.one_query(q, K, row)
-        return None if self.uses_rng else np.zeros((len(keys), len(keys)))
-
-    def one_query(self, q: ArrayLike, K: ArrayLike, row: int | None) -> tuple[Array, Array, int]:
-        """Return Q (n, d), K and the row that `covariance` is asked for, in float64."""
         query = checks.array("q", q)
         if query.ndim not in (1, 2):
             raise ValueError(f"q must have 1 or 2 dimensions, got shape {query.shape}")
         Q, keys = (np.asarray(x, np.float64) for x in self.checked(np.atleast_2d(query), K))
         if row is None and len(Q) != 1:
             raise ValueError(f"covariance is of one query, got {len(Q)}: say which row")
-        place = 0 if row is None else row
+        i = checks.integer("row", 0 if row is None else row, least=0, most=len(Q) - 1)
         memory.reserve(48 * len(keys) ** 2, "the covariance of the keys", "l")
-        return Q, keys, checks.integer("row", place, least=0, most=len(Q) - 1)
+        if not self.uses_rng:
+            return np.zeros((len(keys), len(keys)))
+        return self.key_covariance(Q, keys, i)
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return stored values per query row, where known before approximating.
+    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
+        """Return `covariance` of query i for checked Q (n, d), K (l, d) in float64."""
+        return None
 
-        By default a field ``m`` or ``rank`` counts columns of both factors, ``k`` entries a row.
+    def price(self, *, n: int, l: int, d: int, c: int | None = None) -> Price | None:
+        """Return what it costs per query row, where that is known before it is run.
+
+        Parameters
+        ----------
+        n, l, d : int
+            Queries, keys and their width.
+        c : int, optional
+            Width of the values; d by default.
         """
-        size = self._size_field()
-        count = None if size is None else getattr(self, size)
-        if count is None:
-            return None
-        return float(count) if size == "k" else count * (n + l) / n
+        return self.priced(Shape(n, l, d, d if c is None else c))
 
-    def largest(self, *, n: int, l: int) -> int | None:
-        """Return the largest size that has a meaning; None for no limit."""
-        return {"k": l, "width": l, "size": l, "rank": min(n, l)}.get(self._size_field() or "")
+    def priced(self, shape: Shape) -> Price | None:
+        """Return `price` at a shape: by default what follows from the size, or from the parts."""
+        if parts := self.parts.values():
+            costs = [part.priced(shape) for part in parts]
+            known = [price for price in costs if price is not None]
+            return sum(known[1:], known[0]) if len(known) == len(costs) else None
+        size = self.sized_by
+        count = None if size is None else getattr(self, size.field)
+        if size is None or count is None or size.counts == "degree":
+            return None
+        cost = prices.entries if size.counts == "entries" else prices.low_rank
+        return cost(count, shape)
 
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
         """Return this method, its size filled to a budget; None if none fits.
@@ -143,56 +289,91 @@ class Method(ABC):
             Stored values per query row: parameters/n = (rank·(n + l) + nnz)/n.
         n, l, d : int
             Queries, keys, width.
+
+        Notes
+        -----
+        A method whose price is not known is let through, unless it is adaptive.
         """
         budget, n, l, d = checks.asked(budget, n, l, d)
-        size = self._size_field()
-        if size is None or getattr(self, size) is not None:
-            price = self.price(n=n, l=l, d=d)
-            return self if price is None or price <= budget else None
+        shape = Shape(n, l, d, d)
+        if self.is_template:
+            return self.filled(budget, shape)
+        price = self.priced(shape)
+        fits = not self.adaptive if price is None else price.stored <= budget
+        return self if fits else None
 
-        most = self.largest(n=n, l=l)
+    def filled(self, budget: float, shape: Shape) -> Self | None:
+        """Return this template, its size or that of its part filled; None where none fits."""
+        if not self._open:
+            return self._with_part_filled(budget, shape)
+        size = self.sized_by
+        assert size is not None
+        most = size.largest(shape.n, shape.l)
 
-        def fits(count: int) -> bool:
+        def fits(steps: int) -> bool:
+            count = size.at(steps)
             if most is not None and count > most:
                 return False
-            price = dataclasses.replace(self, **{size: count}).price(n=n, l=l, d=d)  # type: ignore[type-var]
-            return price is not None and price <= budget
+            price = self.resized(count).priced(shape)
+            return price is not None and price.stored <= budget
 
-        low, high = 0, 1  # in steps: the price grows with the size
-        while fits(self._steps(high)) and high < 2**40:
+        low, high = 0, 1  # the price grows with the size
+        while fits(high) and high < 2**40:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if fits(self._steps(middle)) else (low, middle)
-        if low == 0 or self._steps(low) < self.fewest(d):
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        if low == 0 or size.at(low) < self.fewest(shape.d):
             return None
-        return dataclasses.replace(self, **{size: self._steps(low)})  # type: ignore[type-var]
+        return self.resized(size.at(low))
+
+    def resized(self, count: int) -> Self:
+        """Return this method with another size."""
+        assert self.sized_by is not None
+        return dataclasses.replace(self, **{self.sized_by.field: count})  # type: ignore[type-var]
+
+    def _with_part_filled(self, budget: float, shape: Shape) -> Self | None:
+        opened = [name for name, part in self.parts.items() if part.is_template]
+        others = [part.priced(shape) for name, part in self.parts.items() if name not in opened]
+        rest = budget - math.fsum(price.stored for price in others if price is not None)
+        if len(opened) != 1 or rest <= 0:
+            return None
+        part = self.parts[opened[0]].within(rest, n=shape.n, l=shape.l, d=shape.d)
+        return None if part is None else dataclasses.replace(self, **{opened[0]: part})  # type: ignore[type-var]
 
     def fewest(self, d: int) -> int:
         """Return the least size at width d."""
-        return self.least
-
-    def _steps(self, count: int) -> int:
-        return self.least + (count - 1) * self.step
-
-    def _size_field(self) -> str | None:
-        if self.size_field is not None:
-            return self.size_field
-        names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
-        return next((name for name in names if name in ("m", "rank", "k")), None)
+        return 1 if self.sized_by is None else self.sized_by.least
 
     def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-        """Return Q and K as arrays a kernel can take; ValueError for a template."""
+        """Return Q and K as arrays that `evaluate` can take.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Q or K cannot be used, the method is a template, or its size does not suit them.
+        """
+        size = self.sized_by
         if self.is_template:
-            size = self._size_field() or "every size"
-            raise ValueError(f"{self} is a template: give {size}, or use within(budget, ...)")
-        return checks.queries_keys(Q, K)
+            field = size.field if self._open and size is not None else "every size"
+            raise ValueError(f"{self} is a template: give {field}, or use within(budget, ...)")
+        q, k = checks.queries_keys(Q, K)
+        if size is not None and size.whole and (count := getattr(self, size.field)) is not None:
+            fewest = self.fewest(q.shape[1])
+            most = size.most(len(q), len(k)) if size.most else size.largest(len(q), len(k))
+            if most is not None:
+                checks.integer(size.field, count, least=0, most=most)
+            if count < fewest and not (size.zero and count == 0):
+                raise ValueError(
+                    f"{self} needs {size.field} >= {fewest} at width {q.shape[1]}, got {count}"
+                )
+        return q, k
 
     def __str__(self) -> str:
         """Write the spec that `approx.parse` reads, defaults left out.
 
-        Arrays, and with them given frequencies, have a digest in their place: a label, the same
-        for the same numbers, from which no method is read.
+        Arrays, and with them given frequencies, have a digest in their place. It is a label that is
+        the same for the same numbers; no method can be read from it.
         """
         given = [
             f"{f.name}={_spec(getattr(self, f.name))}"

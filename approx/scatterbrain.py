@@ -12,8 +12,10 @@ from approx import checks
 from approx.approximation import Approximation
 from approx.baselines import Uniform
 from approx.checks import Array
+from approx.masks import Mask
 from approx.method import Method, Moments, Rng, generator
 from approx.parts import Support
+from approx.prices import Shape
 from approx.random_features.positive import Positive
 from approx.sparse.support import SupportMethod, a_support
 from approx.sparse.top_k import TopK
@@ -71,21 +73,10 @@ class Scatterbrain(Method):
     @property
     def oracle(self) -> bool:
         """Whether a part is, as the row means of `uniform` are beside exact entries."""
-        return self.low_rank.oracle or self.sparse.oracle or isinstance(self.low_rank, Uniform)
+        return super().oracle or isinstance(self.low_rank, Uniform)
 
-    @property
-    def uses_rng(self) -> bool:
-        """Whether a part does."""
-        return self.low_rank.uses_rng or self.sparse.uses_rng
-
-    @property
-    def is_template(self) -> bool:
-        """Whether a part is."""
-        return self.low_rank.is_template or self.sparse.is_template
-
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the low-rank estimate, exact on the support; independent draws for the two."""
-        q, k = self.checked(Q, K)
         for_support, for_features = self.streams(rng)
         support = self._support(q, k, for_support)
         low = self.low_rank.approximate(q, k, rng=for_features)
@@ -104,12 +95,12 @@ class Scatterbrain(Method):
         assert isinstance(support, Support)
         return support
 
-    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array) -> Moments | None:
         """Return those of the low-rank part off the support.
 
         (1 − p)·b and (1 − p)·v + p·(1 − p)·b², where p, b, v are known.
         """
-        low, p = self.low_rank.moments(Q, K), self.sparse.probability(Q, K)
+        low, p = self.low_rank.moments(q, k), self.sparse.probability(q, k)
         if low is None or p is None:
             return None
         b, v = low
@@ -119,38 +110,26 @@ class Scatterbrain(Method):
         of_support = np.where((p > 0.0) & (p < 1.0), of_support, -np.inf)
         return Moments(np.where(p < 1.0, b, 0.0) * (1.0 - p), np.logaddexp(off, of_support))
 
-    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
+    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
         """Return that of the low-rank part, 0 where a key is on a deterministic support."""
-        Q, keys, i = self.one_query(q, K, row)
-        low = self.low_rank.covariance(Q, keys, row=i)
+        low = self.low_rank.covariance(Q, K, row=i)
         if low is None or self.sparse.uses_rng:
             return None
-        support = self._support(Q, keys, None).matrix
+        support = self._support(Q, K, None).matrix
         on = support.indices[support.indptr[i] : support.indptr[i + 1]]
         low[on] = low[:, on] = 0.0
         return low
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return the sum of both prices."""
-        parts = [part.price(n=n, l=l, d=d) for part in (self.low_rank, self.sparse)]
-        return None if None in parts else sum(p for p in parts if p is not None)
+    def filled(self, budget: float, shape: Shape) -> Self | None:
+        """Return entries for ``share`` of the budget and features for what is left of it.
 
-    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
-        """Return entries for ``share`` of the budget and features for what is left of it."""
-        budget, n, l, d = checks.asked(budget, n, l, d)
-        shape = {"n": n, "l": l, "d": d}
-        low, sparse = self.low_rank, self.sparse
-        fixed = [part.price(**shape) for part in (low, sparse)]
-        if fixed[0] is not None:
-            filled = sparse.within(budget - fixed[0], **shape) if budget > fixed[0] else None
-            return None if filled is None else dataclasses.replace(self, sparse=filled)
-        entries = sparse if fixed[1] is not None else sparse.within(self.share * budget, **shape)
-        spent = None if entries is None else entries.price(**shape)
-        if entries is None or spent is None or spent >= budget:
+        A part that has its size leaves the rest of the budget to the other one; beside a baseline,
+        which has no price, entries take their share.
+        """
+        if not self.sparse.is_template or self.low_rank.priced(shape) is not None:
+            return super().filled(budget, shape)
+        n, l, d, _ = shape
+        entries = self.sparse.within(self.share * budget, n=n, l=l, d=d)
+        if entries is None:
             return None
-        features = low.within(budget - spent, **shape)
-        return (
-            None
-            if features is None
-            else dataclasses.replace(self, low_rank=features, sparse=entries)
-        )
+        return dataclasses.replace(self, sparse=entries).within(budget, n=n, l=l, d=d)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from approx.low_rank.decomposition import Decomposition
-from approx.low_rank.godec import FRACTIONS, SWEEPS, godec, split
+from approx.low_rank.godec import FRACTIONS, SWEEPS, at_budget, godec
 from approx.low_rank.robust_pca import acc_alt_proj, inexact_alm
 from benchmarks import measure
 from benchmarks.measure import Row
@@ -58,7 +58,7 @@ def run(
         D,
         budget,
         {
-            "ours": functools.partial(split, D, budget),
+            "ours": functools.partial(at_budget, D, budget),
             "theirs": functools.partial(full_svd_split, D, budget),
         },
         repeats,
@@ -207,7 +207,7 @@ def full_svd(D: Any, rank: int, count: int) -> float:
 
 
 def full_svd_split(D: Any, budget: int) -> float:
-    """Return the error of the best of the ranks that `split` tries."""
+    """Return the error of the best of the ranks that `at_budget` tries."""
     most, values = budget // 2, budget * len(D)
     ranks = {round(share * most) for share in FRACTIONS} | {1, 2}
     return min(full_svd(D, r, values - 2 * len(D) * r) for r in sorted(ranks) if r <= most)

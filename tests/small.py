@@ -70,6 +70,12 @@ VARIANTS = {
 }
 FIXED = {"fixed positive": Positive, "fixed waves": Trigonometric}
 NAMES = [*METHODS, *VARIANTS, *FIXED]
+# The size of every method that has one size, a whole number.
+SIZED = {
+    name: size.field
+    for name, method in METHODS.items()
+    if (size := method().sized_by) is not None and size.whole and not method().parts
+}
 
 
 def small(name, n, l, d):

@@ -370,7 +370,7 @@ def test_support_and_features_use_independent_draws():
     class Spy(METHODS["top_k"]):
         def columns(self, Q, K, rng):
             seen.append(generator(rng).standard_normal((3, Q.shape[1])))
-            return super().columns(Q, K, rng)
+            return super().pattern(Q, K, rng)
 
     Q, K = np.random.default_rng(0).standard_normal((2, 4, 2))
     both = METHODS["scatterbrain"](low_rank=METHODS["positive"](m=3), sparse=Spy(k=1))

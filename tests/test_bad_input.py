@@ -38,7 +38,7 @@ from entries import (
 )  # fmt: skip
 from hypothesis import example, given
 from hypothesis import strategies as st
-from small import NAMES, dense, made, small
+from small import NAMES, SIZED, dense, made, small
 
 from analysis import (
     bounds,
@@ -563,8 +563,6 @@ def test_any_finite_float_gives_a_finite_block_or_a_refusal(x, name, keys):
 
 
 # Sizes
-
-SIZED = {name: m.size_field for name, m in METHODS.items() if isinstance(m.size_field, str)}
 
 
 def sized(name, value):

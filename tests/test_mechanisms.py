@@ -250,7 +250,7 @@ def before_normalisation(draws, m=3):
     Q, K = np.array([[0.3, -0.4], [0.2, 0.1]]), np.array([[0.4, 0.2], [-0.5, 0.3], [0.1, -0.2]])
     method, found = parse(f"lara(m={m})"), []
     for seed in range(draws):
-        left, right = method.log_features(Q, K, seed)
+        left, right = method.log_features(Q, K, np.random.default_rng(seed))
         found.append(np.exp(left) @ np.exp(right).T / exact.kernel(Q, K))
     return np.array(found)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpydoc.docscrape import NumpyDocString
 from small import SIZES, VARIANTS, small
 
-from approx import METHODS, Method, parse
+from approx import METHODS, Method, Size, parse
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
 from figures.listing import describe
@@ -194,11 +194,9 @@ def test_a_method_of_ones_own(monkeypatch):
     @dataclasses.dataclass(frozen=True)
     class Half(METHODS["one"]):
         name = "half"
+        sized_by = Size("rank")
         rank: int | None = None
         scale: float = 0.5
-
-        def price(self, *, n, l, d):
-            return Method.price(self, n=n, l=l, d=d)
 
     monkeypatch.setitem(METHODS, "half", Half)
     method = parse("half(scale=0.25)")
@@ -211,7 +209,7 @@ def test_a_method_of_ones_own(monkeypatch):
     # columns of both factors: rank·(n + l)/n
     filled = method.within(9, n=10, l=20, d=4)
     assert filled == Half(rank=3, scale=0.25)
-    assert math.isclose(filled.price(n=10, l=20, d=4), 9)
+    assert math.isclose(filled.price(n=10, l=20, d=4).stored, 9)
 
 
 FAMILIES = ("approx.random_features", "approx.sketches")
@@ -237,7 +235,7 @@ def test_arrays_of_an_own_method_are_told_apart_to_the_last_bit():
         name = "weighted"
         deterministic = True
 
-        def approximate(self, Q, K, *, rng=None):
+        def evaluate(self, q, k, mask, rng):
             raise NotImplementedError
 
     one, other = (str(Weighted(np.array([1.0, x]))) for x in (2.0, np.nextafter(2.0, 3.0)))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small import SIZED
 
 from approx import METHODS, parse
 from approx.projections import Fixed
@@ -15,7 +16,6 @@ from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
 
 SHAPE = {"n": 40, "l": 24, "d": 3}
-SIZED = {name: m.size_field for name, m in METHODS.items() if isinstance(m.size_field, str)}
 EMPTY_SCATTERBRAIN = "scatterbrain(low_rank=positive, sparse=top_k)"
 
 budgets = st.floats(0.5, 300)
@@ -32,8 +32,7 @@ def size(method):
 
 def sizes_in_order(name, start):
     """Return the method of the next larger size, None where there is no larger one."""
-    step = start.step
-    return dataclasses.replace(start, **{SIZED[name]: size(start) + step})
+    return dataclasses.replace(start, **{SIZED[name]: size(start) + start.sized_by.step})
 
 
 # What fits
@@ -44,14 +43,14 @@ def sizes_in_order(name, start):
 def test_the_largest_size_that_fits(name, budget, n, l, d):
     shape = {"n": n, "l": l, "d": d}
     filled = template(name).within(budget, **shape)
-    least = dataclasses.replace(template(name), **{SIZED[name]: template(name).least})
+    least = template(name).resized(template(name).sized_by.least)
     if filled is None:
-        assert least.price(**shape) > budget
+        assert least.price(**shape).stored > budget
         return
-    assert filled.price(**shape) <= budget
+    assert filled.price(**shape).stored <= budget
     following = sizes_in_order(name, filled)
-    limit = filled.largest(n=n, l=l)
-    assert following.price(**shape) > budget or size(following) > limit
+    limit = filled.sized_by.largest(n, l)
+    assert following.price(**shape).stored > budget or size(following) > limit
     if limit is not None:
         assert size(filled) <= limit
 
@@ -65,7 +64,7 @@ def test_an_approximation_stores_at_most_its_price(name, budget, n, l, d):
         return
     Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 12, d))
     A = filled.approximate(Q[:n], K[:l], rng=0)
-    price = filled.price(**shape)
+    price = filled.price(**shape).stored
     # the price may be a sum of floats
     assert A.parameters / n <= price * (1 + 1e-12)
     assert price <= budget * (1 + 1e-12)
@@ -130,7 +129,7 @@ def test_configuration_is_kept(spec):
 def test_fixed_frequencies_have_a_price_and_no_size(family, columns):
     method = family(projection=Fixed(np.ones((5, 3))))
     price = 5 * columns * 64 / 40
-    assert method.price(**SHAPE) == price
+    assert method.price(**SHAPE).stored == price
     assert method.within(price, **SHAPE) is method
     assert method.within(price - 0.1, **SHAPE) is None
     with pytest.raises(ValueError, match="m follows from Fixed"):
@@ -143,7 +142,7 @@ def test_fixed_frequencies_have_a_price_and_no_size(family, columns):
 def test_scatterbrain_splits_half_and_half():
     filled = parse(EMPTY_SCATTERBRAIN).within(32, **SHAPE)
     assert filled == parse("scatterbrain(low_rank=positive(m=10), sparse=top_k(k=16))")
-    assert filled.price(**SHAPE) == 32
+    assert filled.price(**SHAPE).stored == 32
 
 
 @given(budget=budgets, share=st.floats(0.01, 0.99), n=lengths, l=lengths)
@@ -158,7 +157,7 @@ def test_scatterbrain_gives_its_share_to_entries_and_the_rest_to_features(budget
         return
     assert filled.sparse.k == entries
     assert abs(filled.low_rank.m - features) <= 1  # where the quotient is an integer, rounding
-    assert filled.price(**shape) <= budget * (1 + 1e-12)
+    assert filled.price(**shape).stored <= budget * (1 + 1e-12)
     assert filled.share == share
 
 

@@ -78,7 +78,7 @@ def frequency(
     """Return how often each pair is in the support, (n, l)."""
     found = np.zeros((len(Q), len(K)))
     for child in rng.spawn(draws):
-        indptr, indices = method.columns(Q, K, child)
+        indptr, indices = method.pattern(Q, K, child)
         found[np.repeat(np.arange(len(Q)), np.diff(indptr)), indices] += 1
     return found / draws
 
@@ -87,7 +87,7 @@ def _family(task: _Task) -> list[Row]:
     family, transform = task.case.split()
     method = LSH(family, hashes=1, transform=transform)
     Q, K = arc(1.0, np.linspace(0, math.pi, ARC))
-    logits, p = (Q @ K.T)[0], method.probability(Q, K)[0]
+    logits, p = (Q @ K.T)[0], method.inclusion(Q, K)[0]
     rows = _rows(task, logits, "collision", p)
     share = frequency(method, Q, K, task.draws, task.rng())[0]
     errors = np.sqrt(np.maximum(p * (1 - p), 0) / task.draws)

@@ -104,7 +104,7 @@ def _closed(task: _Task) -> list[Row]:
         values = mse(of, norm, cosines)
         rows += _curve(norm, task.hashes, cosines, task.curve, "mse", values)
     if isinstance(of, LSH):
-        p = of.probability(*pairs(UNIT, cosines))[0]
+        p = of.inclusion(*pairs(UNIT, cosines))[0]
         for metric, values in (
             ("collision", p), ("bias_squared", (1 - p) ** 2), ("variance", p * (1 - p)),
         ):  # fmt: skip
@@ -161,7 +161,7 @@ def _script() -> list[Row]:
     assert isinstance(sparse, LSH)
     for metric, values in (
         ("published_collision", published_collision(cosines)),
-        ("collision", sparse.probability(*pairs(UNIT, cosines))[0]),
+        ("collision", sparse.inclusion(*pairs(UNIT, cosines))[0]),
     ):
         rows += _curve(UNIT, PUBLISHED, cosines, "lsh", metric, values)
     coded = np.full(DOTS, hyperbolic_factor(None))

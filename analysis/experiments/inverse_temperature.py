@@ -47,7 +47,7 @@ def _rows(task: _Task) -> list[Row]:
     assert price is not None
     for t in LINE:
         x = task.inputs.at_temperature(t)
-        place = head(x, method, price)
+        place = head(x, method, price.stored)
         known = method.moments(x.Q, x.K)
         assert known is not None
         rows.append((*place, "log_relative_variance", known.log_relative_variance[at], np.nan))
@@ -55,7 +55,7 @@ def _rows(task: _Task) -> list[Row]:
         rows.append((*place, "squared_sum", z, np.nan))
     for t in SAMPLED:
         x = task.inputs.at_temperature(t)
-        place = head(x, method, price)
+        place = head(x, method, price.stored)
         rng = np.random.default_rng(seed_sequence(task.seed, x.digest(), spec, str(t)))
         found = monte_carlo(method, x.Q, x.K, draws=task.draws, rng=rng)
         v, error = found.variance[at], found.variance_stderr[at]

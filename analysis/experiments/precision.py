@@ -66,7 +66,7 @@ def compute(profile: Profile) -> pd.DataFrame:
                 _Task(
                     x,
                     method,
-                    -1.0 if price is None else price,
+                    -1.0 if price is None else price.stored,
                     profile.temperatures,
                     profile.trials if method.uses_rng else 1,
                     profile.seed,

@@ -18,9 +18,10 @@ from approx.low_rank.decomposition import (
     dense_matrix,
     normalised,
 )
-from approx.low_rank.split import SplitMethod
+from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.subspace import leading, rotate
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
+from approx.prices import Price, Shape, entries, low_rank
 
 FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, tried by `split`
 MARGIN = 4  # columns beyond the rank that the subspace carries along
@@ -220,7 +221,7 @@ def _guess(start: ArrayLike, shape: tuple[int, int], exponent: int) -> Matrix:
     return np.ldexp(guess, -exponent)
 
 
-def split(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None) -> Decomposition:
+def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None) -> Decomposition:
     """Return the best division found of a budget between rank and entries.
 
     min over r of ‖D − L − S‖_F, rank L ≤ r, with k = budget − r·(n + l)/n entries a row.
@@ -255,7 +256,7 @@ def split(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None) ->
     Examples
     --------
     >>> D = np.ones((4, 4)); D[1, 2] = 9.0
-    >>> best = split(D, 2.25)
+    >>> best = at_budget(D, 2.25)
     >>> best.rank, best.sparse.nnz, round(best.objective, 9)
     (1, 1, 0.0)
     """
@@ -287,7 +288,7 @@ def split(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None) ->
 
 
 @dataclasses.dataclass(frozen=True)
-class GoDec(SplitMethod):
+class GoDec(DecompositionMethod):
     """GoDec: the least-squares sparse + low-rank split at a budget (an oracle).
 
     estimate = L + S, min ‖D − L − S‖_F over rank L ≤ rank and k entries a row on average, for
@@ -345,30 +346,30 @@ class GoDec(SplitMethod):
         """Whether there is neither a budget nor both of rank and k."""
         return self.budget is None and (self.rank is None or self.k is None)
 
-    def split(self, D: Matrix) -> Decomposition:
-        """Return L + S by `godec`, or by `split` where a budget is given."""
+    def decompose(self, D: Matrix) -> Decomposition:
+        """Return L + S by `godec`, or by `at_budget` where a budget is given."""
         if self.rank is not None and self.k is not None:
             return godec(D, self.rank, self.k)
-        return split(D, checks.positive("budget", self.budget))
+        return at_budget(D, checks.positive("budget", self.budget))
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return the budget, or rank·(n + l)/n + k."""
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of rank columns and k entries; of entries alone for a budget.
+
+        How a budget is divided follows from the inputs, and with it everything but what is stored.
+        """
         if self.budget is not None:
-            return float(self.budget)
+            return Price(float(self.budget), None, None, 8.0 * self.budget)
         if self.rank is None or self.k is None:
             return None
-        return float(self.rank * (n + l) / n + self.k)
+        return low_rank(self.rank, shape) + entries(self.k, shape)
 
-    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
-        """Return the best split of the budget, or what is left of it beside a given rank or k."""
-        budget, n, l, d = checks.asked(budget, n, l, d)
-        column = (n + l) / n
-        if (price := self.price(n=n, l=l, d=d)) is not None:
-            return self if price <= budget else None
+    def filled(self, budget: float, shape: Shape) -> Self | None:
+        """Return the best division of the budget, or what is left of it beside a rank or k."""
         if self.rank is not None:
-            left = budget - self.rank * column
-            return dataclasses.replace(self, k=min(left, l)) if left >= 0 else None
+            left = budget - self.rank * shape.both
+            return dataclasses.replace(self, k=min(left, shape.l)) if left >= 0 else None
         if self.k is not None:
-            left = (budget - self.k) // column
-            return dataclasses.replace(self, rank=min(int(left), n, l)) if left >= 0 else None
+            left = (budget - self.k) // shape.both
+            rank = min(int(left), shape.n, shape.l)
+            return dataclasses.replace(self, rank=rank) if left >= 0 else None
         return dataclasses.replace(self, budget=budget)

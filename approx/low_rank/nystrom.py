@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import warnings
 from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import ArrayLike
 
-from approx import checks, memory
+from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
-from approx.method import Method, Rng, generator
+from approx.masks import Mask
+from approx.method import Method, Size
 from approx.parts import Factors
+from approx.prices import Price, Shape, low_rank
 
 LANDMARKS = ("uniform", "kmeans", "leverage")
 LLOYD = 10  # iterations of k-means
@@ -84,27 +86,20 @@ class Nystrom(Method):
 
     name: ClassVar[str] = "nystrom"
     deterministic: ClassVar[bool] = False
-    size_field: ClassVar[str | None] = "rank"
+    sized_by = Size("rank", counts="rank", most=operator.add)
 
     rank: int | None = None
     landmarks: str = "uniform"
 
     def __post_init__(self) -> None:
-        if self.rank is not None:
-            object.__setattr__(self, "rank", checks.integer("rank", self.rank, least=1))
+        super().__post_init__()
         checks.one_of("landmarks", self.landmarks, LANDMARKS)
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the factors through the landmarks."""
-        q, k = self.checked(Q, K)
-        rank = checks.integer("rank", self.rank, least=1, most=len(q) + len(k))
-        count = len(q) + len(k)
-        wide = min(count, max(EXACT, SAMPLE * rank)) if self.landmarks == "leverage" else rank
-        # distances with temporaries, two factors, and 4·wide² of an eigendecomposition
-        memory.reserve(8 * (6 * count * rank + 4 * wide**2), "Nyström factors", "rank")
         a, b = (x.astype(np.float64) for x in (q, k))
         points = np.unique(np.vstack([a, b]), axis=0)
-        Z = choose(points, min(rank, len(points)), self.landmarks, generator(rng))
+        Z = choose(points, min(self.rank or 0, len(points)), self.landmarks, rng)
         w, U = scipy.linalg.eigh(gaussian(Z, Z), check_finite=False)
         kept = w > len(Z) * np.finfo(np.float64).eps * w[-1]
         root = U[:, kept] / np.sqrt(w[kept])
@@ -115,6 +110,21 @@ class Nystrom(Method):
         return Approximation(
             Factors(left.astype(q.dtype), right.astype(q.dtype), (left_log + top).astype(q.dtype))
         )
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of rank columns, of distances to landmarks, and of their eigenvectors."""
+        if self.rank is None:
+            return None
+        mapped = self.rank * (shape.d + self.rank)
+        landmarks = Price(0.0, 0.0, self.rank**3 / shape.n, 0.0)
+        return low_rank(self.rank, shape, mapped=mapped) + landmarks
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of distances, two factors and an eigendecomposition."""
+        points, rank = shape.n + shape.l, self.rank or 0
+        leverage = self.landmarks == "leverage"
+        wide = min(points, max(EXACT, SAMPLE * rank)) if leverage else rank
+        return 8 * (6 * points * rank + 4 * wide**2)
 
 
 def gaussian(X: Array, Y: Array) -> Array:

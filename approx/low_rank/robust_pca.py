@@ -22,6 +22,7 @@ from approx.low_rank.decomposition import (
     sparse_entries,
     zeros,
 )
+from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.shrinkage import (
     BLOCK_MARGIN,
     BLOCK_SHARE,
@@ -29,7 +30,6 @@ from approx.low_rank.shrinkage import (
     Shrunk,
     shrink_singular_values,
 )
-from approx.low_rank.split import SplitMethod
 from approx.low_rank.subspace import orthonormal, rotate, spectral_norm
 from approx.low_rank.thresholding import large_entries, separate
 
@@ -332,7 +332,7 @@ def _project(D: Matrix, r: int, tolerance: float, max_iterations: int) -> Decomp
 
 
 @dataclass(frozen=True)
-class RobustPCA(SplitMethod):
+class RobustPCA(DecompositionMethod):
     """Robust PCA by principal component pursuit: the exact-recovery oracle.
 
     estimate = L + S, argmin ‖L‖_* + λ‖S‖₁ subject to L + S = D, D = exp(Q Kᵀ) or its row-softmax.
@@ -378,13 +378,13 @@ class RobustPCA(SplitMethod):
             checks.positive("lam", self.lam)
         checks.integer("max_iterations", self.max_iterations, least=1)
 
-    def split(self, D: Matrix) -> Decomposition:
+    def decompose(self, D: Matrix) -> Decomposition:
         """Return L + S by `inexact_alm`."""
         return inexact_alm(D, self.lam, max_iterations=self.max_iterations)
 
 
 @dataclass(frozen=True)
-class AccAltProj(SplitMethod):
+class AccAltProj(DecompositionMethod):
     """Robust PCA by accelerated alternating projections: the exact-recovery oracle at a rank.
 
     estimate = L + S with rank L ≤ rank and S what D − L has above a threshold that falls, for
@@ -429,6 +429,6 @@ class AccAltProj(SplitMethod):
         checks.integer("rank", self.rank, least=0)
         checks.integer("max_iterations", self.max_iterations, least=1)
 
-    def split(self, D: Matrix) -> Decomposition:
+    def decompose(self, D: Matrix) -> Decomposition:
         """Return L + S by `acc_alt_proj`; ValueError for a rank above min(n, l)."""
         return acc_alt_proj(D, self.rank, max_iterations=self.max_iterations)

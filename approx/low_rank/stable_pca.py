@@ -19,8 +19,8 @@ from approx.low_rank.decomposition import (
     sparse_entries,
     zeros,
 )
+from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.shrinkage import BLOCK_START, shrink_singular_values
-from approx.low_rank.split import SplitMethod
 from approx.low_rank.subspace import rotate, spectral_norm
 
 RELAXATION = 1.6
@@ -182,7 +182,7 @@ def stable_pca(
 
 
 @dataclass(frozen=True)
-class StablePCA(SplitMethod):
+class StablePCA(DecompositionMethod):
     """Stable principal component pursuit: low-rank + sparse up to a small rest (an oracle).
 
     estimate = L + S, argmin ‖L‖_* + λ‖S‖₁ subject to ‖D − L − S‖_F ≤ δ‖D‖_F, D = exp(Q Kᵀ) or its
@@ -232,6 +232,6 @@ class StablePCA(SplitMethod):
             checks.positive("lam", self.lam)
         checks.integer("max_iterations", self.max_iterations, least=1)
 
-    def split(self, D: Matrix) -> Decomposition:
+    def decompose(self, D: Matrix) -> Decomposition:
         """Return L + S by `stable_pca`."""
         return stable_pca(D, self.delta, self.lam, max_iterations=self.max_iterations)

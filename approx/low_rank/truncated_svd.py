@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import ArrayLike
 
 from approx import checks
 from approx.approximation import Approximation
@@ -17,7 +16,8 @@ from approx.low_rank import target
 from approx.low_rank.decomposition import Matrix
 from approx.low_rank.krylov import ACCURACY, block_krylov
 from approx.low_rank.subspace import leading
-from approx.method import Method, Rng
+from approx.masks import Mask
+from approx.method import Method, Size
 
 DENSE = 2048  # up to this min(n, l) LAPACK computes every singular value
 SHARE = 1 / 8  # of min(n, l): beyond that rank a block Krylov space costs more than LAPACK
@@ -81,7 +81,8 @@ class TruncatedSVD(Method):
 
     name: ClassVar[str] = "truncated_svd"
     deterministic: ClassVar[bool] = True
-    size_field: ClassVar[str | None] = "rank"
+    sized_by = Size("rank", counts="rank", instead=("epsilon", "energy"))
+    oracle = True  # finding it costs what it would save
 
     rank: int | None = None
     space: str = "kernel"
@@ -89,9 +90,7 @@ class TruncatedSVD(Method):
     energy: float | None = None
 
     def __post_init__(self) -> None:
-        if self.rank is not None:
-            rank = checks.integer("rank", self.rank, least=1)
-            object.__setattr__(self, "rank", rank)
+        super().__post_init__()
         if self.epsilon is not None and checks.positive("epsilon", self.epsilon) >= 1:
             raise ValueError(f"epsilon must be < 1, got {self.epsilon!r}")
         if self.energy is not None and checks.positive("energy", self.energy) > 1:
@@ -102,30 +101,15 @@ class TruncatedSVD(Method):
         checks.one_of("space", self.space, ("kernel", "attention"))
 
     @property
-    def oracle(self) -> bool:
-        """Finding it costs what it would save."""
-        return True
+    def adaptive(self) -> bool:
+        """Whether epsilon or energy choose the rank."""
+        return self.epsilon is not None or self.energy is not None
 
-    @property
-    def is_template(self) -> bool:
-        """Whether none of rank, epsilon and energy is given."""
-        return self.rank is None and self.epsilon is None and self.energy is None
-
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the rank leading terms."""
-        q, k = self.checked(Q, K)
-        if self.rank is not None:
-            checks.integer("rank", self.rank, least=1, most=min(len(q), len(k)))
         small = min(len(q), len(k)) <= DENSE
         left, right, top = self._dense(q, k) if small else self._large(q, k)
         return target.approximation(left, right, None, top, q.dtype, self.space)
-
-    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
-        """Return it with the rank the budget holds; None where epsilon or energy choose that."""
-        if self.epsilon is None and self.energy is None:
-            return super().within(budget, n=n, l=l, d=d)
-        budget, n, l, d = checks.asked(budget, n, l, d)
-        return None
 
     def least_rank(self, s: Array, total: float) -> int | None:
         """Return the rank that is asked for; None if the given values do not tell.

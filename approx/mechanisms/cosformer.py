@@ -12,7 +12,6 @@ from approx import checks
 from approx.checks import Array
 from approx.mechanisms.feature_map import FeatureMap
 from approx.mechanisms.relu import log_relu
-from approx.method import Rng
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +55,7 @@ class CosFormer(FeatureMap):
         if self.M is not None:
             object.__setattr__(self, "M", checks.integer("M", self.M, least=1))
 
-    def log_features(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
+    def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return log φ of both."""
         longest = max(len(Q), len(K))
         M = checks.integer("M", longest if self.M is None else self.M, least=longest)

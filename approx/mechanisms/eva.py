@@ -7,16 +7,17 @@ from typing import ClassVar, Self
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from approx import checks, memory
+from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
+from approx.masks import Mask
 from approx.mechanisms import segments
-from approx.method import Method, Rng, generator
+from approx.method import Method, Size
 from approx.parts import Factors, Support
+from approx.prices import Price, Shape, low_rank
 from approx.sparse.chunk import Chunk
 from approx.sparse.support import SupportMethod, a_support
 
@@ -64,40 +65,28 @@ class Eva(Method):
 
     name: ClassVar[str] = "eva"
     deterministic: ClassVar[bool] = False
+    space = "attention"
+    sized_by = Size("m", counts="rank")
+    uses_rng = True  # a draw for each group, whatever the support
 
     m: int | None = None
     sparse: SupportMethod = Chunk()
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.m is not None:
-            object.__setattr__(self, "m", checks.integer("m", self.m, least=1))
+        super().__post_init__()
         a_support(self.sparse)
         if not 0 < checks.positive("share", self.share) < 1:
             raise ValueError(f"share must be between 0 and 1, got {self.share}")
 
-    @property
-    def oracle(self) -> bool:
-        """Whether the support is."""
-        return self.sparse.oracle
-
-    @property
-    def is_template(self) -> bool:
-        """Whether a size is left open."""
-        return self.m is None or self.sparse.is_template
-
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the groups as factors, and the support with its weights."""
-        q, k = self.checked(Q, K)
-        n, l = len(q), len(k)
-        m = checks.integer("m", self.m, least=1, most=min(n, l))
-        memory.reserve(32 * m * (n + l), f"{self}", "m")
-        draws = generator(rng)
-        support = self.sparse.approximate(q, k, rng=draws).correction
+        l, m = len(k), self.m or 0
+        support = self.sparse.approximate(q, k, rng=rng).correction
         assert isinstance(support, Support)
         a, b = q.astype(np.float64), k.astype(np.float64)
         centres = segments.means(b, m)
-        omega = segments.means(a, m) + centres + draws.standard_normal((m, q.shape[1]))
+        omega = segments.means(a, m) + centres + rng.standard_normal((m, q.shape[1]))
         segment = segments.labels(l, m)
         group = segment[:, None] == np.arange(m)
         shares = _shares(b, omega[segment], group)
@@ -119,27 +108,27 @@ class Eva(Method):
         weights = scipy.sparse.csr_array((logs.astype(q.dtype), s.indices, s.indptr), s.shape)
         return Approximation(low, Support(weights), space="attention")
 
-    def largest(self, *, n: int, l: int) -> int:
-        """Return min(n, l)."""
-        return min(n, l)
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of m columns, of as many centres, and of the support."""
+        entries = self.sparse.priced(shape)
+        if self.m is None or entries is None:
+            return None
+        return low_rank(self.m, shape, mapped=self.m * shape.d) + entries
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return m·(n + l)/n and that of the support."""
-        entries = self.sparse.price(n=n, l=l, d=d)
-        return None if self.m is None or entries is None else self.m * (n + l) / n + entries
-
-    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
+    def filled(self, budget: float, shape: Shape) -> Self | None:
         """Return entries for ``share`` of the budget and groups for what is left of it."""
-        checks.positive("budget", budget)
-        shape = {"n": n, "l": l, "d": d}
         if not self.sparse.is_template:
-            return super().within(budget, **shape)
-        rest = self.share * budget if self.m is None else budget - self.m * (n + l) / n
-        entries = self.sparse.within(rest, **shape) if rest > 0 else None
+            return super().filled(budget, shape)
+        n, l, d, _ = shape
+        rest = self.share * budget if self.m is None else budget - self.m * shape.both
+        entries = self.sparse.within(rest, n=n, l=l, d=d) if rest > 0 else None
         if entries is None:
             return None
-        filled = dataclasses.replace(self, sparse=entries)
-        return super(type(self), filled).within(budget, **shape)
+        return dataclasses.replace(self, sparse=entries).within(budget, n=n, l=l, d=d)
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of the groups and of both factors."""
+        return 32 * (self.m or 0) * (shape.n + shape.l)
 
 
 def _shares(K: Array, omega: Array, group: Array) -> Array:

@@ -6,13 +6,13 @@ import dataclasses
 from abc import abstractmethod
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from approx import memory
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.method import Method, Rng
+from approx.masks import Mask
+from approx.method import Method
 from approx.parts import Factors
+from approx.prices import Price, Shape, low_rank
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,26 +22,29 @@ class FeatureMap(Method):
     A row of zeros stays one. Under a causal mask rows are normalised over what is seen.
     """
 
+    space = "attention"
+
     @abstractmethod
-    def log_features(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
+    def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return log φ(Q) (n, r) and log ψ(K) (l, r), float64; −inf where a feature is 0."""
 
     @abstractmethod
     def width(self, d: int) -> int | None:
         """Return r; None for a template."""
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the normalised rows, as factors."""
-        q, k = self.checked(Q, K)
-        r = self.width(q.shape[1]) or 0
-        memory.reserve(16 * r * (len(q) + len(k)), f"{self}", "m, n or l")
         left, right = self.log_features(q.astype(np.float64), k.astype(np.float64), rng)
         return normalised(left, right, q.dtype)
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return r·(n + l)/n."""
-        r = self.width(d)
-        return None if r is None else r * (n + l) / n
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of r columns, each a function of a coordinate."""
+        r = self.width(shape.d)
+        return None if r is None else low_rank(r, shape)
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of the features and of their logs."""
+        return 16 * (self.width(shape.d) or 0) * (shape.n + shape.l)
 
 
 def normalised(log_left: Array, log_right: Array, dtype: np.dtype) -> Approximation:

@@ -6,12 +6,13 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from approx import checks
 from approx.approximation import Approximation
-from approx.method import Method, Rng
+from approx.checks import Array
+from approx.masks import Mask
+from approx.method import Method, Size
 from approx.parts import Factors
+from approx.prices import Price, Shape, entries, low_rank
 from approx.textbook import flash
 
 
@@ -49,21 +50,20 @@ class Flash(Method):
 
     name: ClassVar[str] = "flash"
     deterministic: ClassVar[bool] = True
-    size_field: ClassVar[str | None] = "size"
+    space = "attention"
+    sized_by = Size("size", counts="entries")
 
     size: int | None = None
 
-    def __post_init__(self) -> None:
-        if self.size is not None:
-            object.__setattr__(self, "size", checks.integer("size", self.size, least=1))
-
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the global part as factors, the local part as entries that add."""
-        q, k = self.checked(Q, K)
-        size = checks.integer("size", self.size, least=1, most=len(k))
         low = Factors(q / q.dtype.type(len(k)), k, np.zeros(len(q), q.dtype))
-        return Approximation(low, flash.local_quadratic(q, k, size, width=1), space="attention")
+        return Approximation(
+            low, flash.local_quadratic(q, k, self.size or 0, width=1), space="attention"
+        )
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return d·(n + l)/n + size, as if every chunk were full."""
-        return None if self.size is None else d * (n + l) / n + self.size
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of d columns and size entries, as if every chunk were full."""
+        if self.size is None:
+            return None
+        return low_rank(shape.d, shape) + entries(self.size, shape)

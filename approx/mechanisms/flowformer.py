@@ -7,13 +7,14 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import log_expit, log_softmax, logsumexp
 
-from approx import memory
 from approx.approximation import Approximation
-from approx.method import Method, Rng
+from approx.checks import Array
+from approx.masks import Mask
+from approx.method import Method
 from approx.parts import Factors
+from approx.prices import Price, Shape, low_rank
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +49,10 @@ class Flowformer(Method):
 
     name: ClassVar[str] = "flowformer"
     deterministic: ClassVar[bool] = True
+    space = "attention"
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the two factors."""
-        q, k = self.checked(Q, K)
-        memory.reserve(48 * q.shape[1] * (len(q) + len(k)), f"{self}", "n or l")
         log_q, log_k = log_expit(q.astype(np.float64)), log_expit(k.astype(np.float64))
         # in logs, as any sigmoid, or any I and O, may be below 1e-308 where their ratio is not
         incoming = logsumexp(log_q + logsumexp(log_k, axis=0), axis=1, keepdims=True)
@@ -71,6 +71,10 @@ class Flowformer(Method):
         )
         return Approximation(factors, space="attention")
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return d·(n + l)/n."""
-        return d * (n + l) / n
+    def priced(self, shape: Shape) -> Price:
+        """Return that of d columns, and of the flows, which take a product with sums each."""
+        return low_rank(shape.d, shape) + Price(0.0, 2.0 * shape.d, 2.0 * shape.d * shape.both, 0.0)
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of the factors and of their logs."""
+        return 48 * shape.d * (shape.n + shape.l)

@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import logsumexp
 
-from approx import checks, memory
+from approx import memory
 from approx.checks import Array
 from approx.distances import half_square
 from approx.mechanisms import segments
 from approx.mechanisms.feature_map import FeatureMap
-from approx.method import Rng, generator
+from approx.method import Size
+from approx.prices import Price, Shape, low_rank
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,26 +59,29 @@ class Lara(FeatureMap):
 
     name: ClassVar[str] = "lara"
     deterministic: ClassVar[bool] = False
-    size_field: ClassVar[str | None] = "m"
+    sized_by = Size("m")
 
     m: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.m is not None:
-            object.__setattr__(self, "m", checks.integer("m", self.m, least=1))
 
     def width(self, d: int) -> int | None:
         """Return m."""
         return self.m
 
-    def log_features(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of m columns and m directions, and of the weights of the directions."""
+        if self.m is None:
+            return None
+        weights = Price(0.0, self.m, self.m * min(self.m, shape.n, shape.l) * shape.d / shape.n, 0)
+        return low_rank(self.m, shape, mapped=self.m * shape.d) + weights
+
+    def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return log(ξ(q, ω_r) e^{−s_r}) and log ξ(k, ω_r): unbiased before normalisation."""
         m = self.m or 0
         count = min(m, len(Q), len(K))
         memory.reserve(16 * m * count, f"{self}", "m")
         mu = segments.means(Q, count) + segments.means(K, count)
         chosen = np.arange(m) % count
-        omega = mu[chosen] + generator(rng).standard_normal((m, Q.shape[1]))
+        omega = mu[chosen] + rng.standard_normal((m, Q.shape[1]))
         times = np.bincount(chosen, minlength=count)
         s = logsumexp(omega @ mu.T - half_square(mu), axis=1, b=times)
         return log_xi(Q, omega) - s, log_xi(K, omega)

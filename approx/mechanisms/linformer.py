@@ -7,14 +7,15 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from approx import checks, exact, memory
+from approx import checks, exact
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.masks import Mask
 from approx.mechanisms import segments
-from approx.method import Method, Rng, generator
+from approx.method import Method, Size
 from approx.parts import Factors
+from approx.prices import Price, Shape, low_rank
 
 PROJECTIONS = ("mean", "gaussian")
 
@@ -55,14 +56,14 @@ class Linformer(Method):
 
     name: ClassVar[str] = "linformer"
     deterministic: ClassVar[bool] = False
-    size_field: ClassVar[str | None] = "rank"
+    space = "attention"
+    sized_by = Size("rank", counts="rank", most=lambda n, l: l)
 
     rank: int | None = None
     combinations: str = "mean"
 
     def __post_init__(self) -> None:
-        if self.rank is not None:
-            object.__setattr__(self, "rank", checks.integer("rank", self.rank, least=1))
+        super().__post_init__()
         checks.one_of("combinations", self.combinations, PROJECTIONS)
 
     @property
@@ -70,21 +71,32 @@ class Linformer(Method):
         """Whether E is drawn."""
         return self.combinations == "gaussian"
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the factors softmax(Q (E K)ᵀ) and Fᵀ."""
-        q, k = self.checked(Q, K)
-        rank = checks.integer("rank", self.rank, least=1, most=len(k))
-        memory.reserve(8 * rank * (len(q) + len(k)), f"{self}", "rank")
-        keys, right = self._combined(k.astype(np.float64), rank, rng)
+        keys, right = self._combined(k.astype(np.float64), self.rank or 0, rng)
         left = exact.softmax(q.astype(np.float64), keys)
         scale = np.zeros(len(q), q.dtype)
         factors = Factors(left.astype(q.dtype), right.astype(q.dtype), scale)
         return Approximation(factors, space="attention")
 
-    def _combined(self, K: Array, rank: int, rng: Rng) -> tuple[Array, Array]:
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of rank columns: combined keys map a query, combined values are a state.
+
+        To combine keys and values takes as many multiply-adds as E has entries, each d + c times:
+        l means, or rank·l numbers that are drawn.
+        """
+        if self.rank is None:
+            return None
+        n, l, d, c = shape
+        answered = self.rank * (d + c)
+        combined = (self.rank if self.uses_rng else 1) * l * (d + c) / n
+        price = low_rank(self.rank, shape)
+        return dataclasses.replace(price, reads=float(answered), multiply_adds=answered + combined)
+
+    def _combined(self, K: Array, rank: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return E K and Fᵀ."""
         if self.uses_rng:
-            F = generator(rng).standard_normal((len(K), rank)) / math.sqrt(rank)
+            F = rng.standard_normal((len(K), rank)) / math.sqrt(rank)
             return F.T @ K, F
         segment = segments.labels(len(K), rank)
         F = (segment[:, None] == np.arange(rank)) / np.bincount(segment)[segment, None]

@@ -7,14 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import ArrayLike
 
-from approx import checks, exact, memory
+from approx import checks, exact
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.masks import Mask
 from approx.mechanisms import segments
-from approx.method import Method, Rng
+from approx.method import Method, Size
 from approx.parts import Factors
+from approx.prices import Price, Shape, low_rank
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,21 +56,21 @@ class Nystromformer(Method):
 
     name: ClassVar[str] = "nystromformer"
     deterministic: ClassVar[bool] = True
-    size_field: ClassVar[str | None] = "rank"
+    space = "attention"
+    sized_by = Size("rank", counts="rank")
 
     rank: int | None = None
     iterations: int | None = None
 
     def __post_init__(self) -> None:
-        for field, least in (("rank", 1), ("iterations", 0)):
-            if (value := getattr(self, field)) is not None:
-                object.__setattr__(self, field, checks.integer(field, value, least=least))
+        super().__post_init__()
+        if self.iterations is not None:
+            iterations = checks.integer("iterations", self.iterations, least=0)
+            object.__setattr__(self, "iterations", iterations)
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the factors through the landmarks."""
-        q, k = self.checked(Q, K)
-        rank = checks.integer("rank", self.rank, least=1, most=min(len(q), len(k)))
-        memory.reserve(8 * rank * (2 * len(q) + len(k) + 4 * rank), f"{self}", "rank")
+        rank = self.rank or 0
         a, b = q.astype(np.float64), k.astype(np.float64)
         queries, keys = segments.means(a, rank), segments.means(b, rank)
         middle = pseudo_inverse(exact.softmax(queries, keys), self.iterations)
@@ -77,6 +78,19 @@ class Nystromformer(Method):
         scale = np.zeros(len(q), q.dtype)
         factors = Factors(left.astype(q.dtype), right.astype(q.dtype), scale)
         return Approximation(factors, space="attention")
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of rank columns, of the landmarks, and of their pseudo-inverse."""
+        if self.rank is None:
+            return None
+        n, _, d, _ = shape
+        inverse = Price(0.0, 0.0, self.rank**3 * (1 + 4 * (self.iterations or 0)) / n, 0.0)
+        return low_rank(self.rank, shape, mapped=self.rank * (d + self.rank)) + inverse
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of both factors and of the matrix of the landmarks."""
+        rank = self.rank or 0
+        return 8 * rank * (2 * shape.n + shape.l + 4 * rank)
 
 
 def pseudo_inverse(A: Array, iterations: int | None = None) -> Array:

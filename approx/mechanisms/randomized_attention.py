@@ -7,15 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike
 
 from approx import checks, exact, memory
 from approx._elementary import exp_rows
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
-from approx.method import Method, Rng, generator
+from approx.masks import Mask
+from approx.method import Method
 from approx.parts import ALL, Low, Rows, ScaledFactors, coordinates, rescale
+from approx.prices import Price, Shape, low_rank
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,25 +57,19 @@ class RandomizedAttention(Method):
 
     name: ClassVar[str] = "randomized_attention"
     deterministic: ClassVar[bool] = False
+    space = "attention"
+    oracle = True  # its draws need every softmax weight
 
     samples: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "samples", checks.integer("samples", self.samples, least=1))
 
-    @property
-    def oracle(self) -> bool:
-        """Its draws need every softmax weight."""
-        return True
-
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return rows on demand, given the draws."""
-        q, k = self.checked(Q, K)
         n, d = q.shape
-        memory.reserve(16 * self.samples * n * d, f"{self}", "samples or n")
-        draws = generator(rng)
-        u = draws.random((n, self.samples))
-        omega = draws.standard_normal((self.samples, n, d))
+        u = rng.random((n, self.samples))
+        omega = rng.standard_normal((self.samples, n, d))
         for rows in exact.stripes(n, len(k)):
             weights = np.cumsum(exact.softmax(q[rows], k), axis=1)
             weights /= weights[:, -1:]
@@ -83,9 +78,18 @@ class RandomizedAttention(Method):
                 omega[s, rows] += q[rows].astype(np.float64) + k[chosen]
         return Approximation(Softmaxes(omega.astype(q.dtype), k), space="attention")
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return min(n, l)·(n + l)/n: nothing is saved."""
-        return min(n, l) * (n + l) / n
+    def priced(self, shape: Shape) -> Price:
+        """Return that of min(n, l) columns: nothing is saved.
+
+        A query reads every key for its weights and again for each sample, and every value.
+        """
+        n, l, d, c = shape
+        work = float(l * ((1 + self.samples) * d + c))
+        return dataclasses.replace(low_rank(min(n, l), shape), reads=work, multiply_adds=work)
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of the draws."""
+        return 16 * self.samples * shape.n * shape.d
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -9,7 +9,6 @@ import numpy as np
 
 from approx.checks import Array
 from approx.mechanisms.feature_map import FeatureMap
-from approx.method import Rng
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Relu(FeatureMap):
     name: ClassVar[str] = "relu"
     deterministic: ClassVar[bool] = True
 
-    def log_features(self, Q: Array, K: Array, rng: Rng) -> tuple[Array, Array]:
+    def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return log max(x, 0) of both."""
         return log_relu(Q), log_relu(K)
 

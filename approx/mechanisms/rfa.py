@@ -11,8 +11,10 @@ from numpy.typing import ArrayLike
 from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.method import Method, Moments, Rng
+from approx.masks import Mask
+from approx.method import Method, Moments
 from approx.parts import Factors
+from approx.prices import Price, Shape
 from approx.projections import Projection
 from approx.random_features.trigonometric import Trigonometric
 
@@ -54,9 +56,8 @@ class Rfa(Method):
 
     name: ClassVar[str] = "rfa"
     deterministic: ClassVar[bool] = False
-    size_field: ClassVar[str | None] = "m"
-    step: ClassVar[int] = Trigonometric.step
-    least: ClassVar[int] = Trigonometric.least
+    space = "attention"
+    sized_by = Trigonometric.sized_by
 
     m: int | None = None
     projection: str | Projection = "iid"
@@ -74,39 +75,37 @@ class Rfa(Method):
         return Trigonometric(self.m, self.projection)
 
     @property
-    def uses_rng(self) -> bool:
-        """Whether the frequencies are drawn."""
-        return self.features.uses_rng
+    def fixed(self) -> bool:
+        """Whether the frequencies are given."""
+        return self.features.fixed
 
     @property
-    def is_template(self) -> bool:
-        """Whether m is left open."""
-        return self.features.is_template
+    def uses_rng(self) -> bool:
+        """Whether the frequencies are drawn."""
+        return not self.fixed
 
-    def units(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
+    def units(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Return q̂/σ and k̂/σ, float64."""
-        q, k = self.checked(Q, K)
         return _unit(q) / self.sigma, _unit(k) / self.sigma
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the normalised rows, as factors."""
-        dtype = self.checked(Q, K)[0].dtype
-        inner = self.features.approximate(*self.units(Q, K), rng=rng)
+        inner = self.features.approximate(*self.units(q, k), rng=rng)
         left, right, _ = inner.scaled_factors()
         total = left @ right.sum(axis=0)
         positive = total > 0
         left = np.where(positive[:, None], left, 0.0)
         log = -np.log(np.where(positive, total, 1.0))
-        factors = Factors(left.astype(dtype), right.astype(dtype), log.astype(dtype))
+        factors = Factors(left.astype(q.dtype), right.astype(q.dtype), log.astype(q.dtype))
         return Approximation(factors, space="attention")
 
     def kernel_moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
         """Return bias and variance before normalisation, relative to exp(q̂·k̂/σ²)."""
-        return self.features.moments(*self.units(Q, K))
+        return self.features.moments(*self.units(*self.checked(Q, K)))
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return m·(n + l)/n."""
-        return self.features.price(n=n, l=l, d=d)
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of the features."""
+        return self.features.priced(shape)
 
     def fewest(self, d: int) -> int:
         """Return the least m: some projections need more than one frequency."""

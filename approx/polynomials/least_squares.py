@@ -9,6 +9,7 @@ import numpy as np
 
 from approx import checks, exact
 from approx.checks import Array
+from approx.method import Size
 from approx.polynomials.method import PolynomialMethod, largest_logit
 from approx.polynomials.polynomial import Polynomial
 
@@ -50,14 +51,13 @@ class LeastSquares(PolynomialMethod):
     """
 
     name: ClassVar[str] = "least_squares"
-    size_field: ClassVar[str | None] = "degree"
+    sized_by = Size("degree", counts="degree", zero=True)
 
     degree: int | None = None
     weight: str = "relative"
 
     def __post_init__(self) -> None:
-        if self.degree is not None:
-            object.__setattr__(self, "degree", checks.integer("degree", self.degree, least=0))
+        super().__post_init__()
         checks.one_of("weight", self.weight, ("relative", "absolute"))
 
     def polynomial(self, bound: float) -> Polynomial:

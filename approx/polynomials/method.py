@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from approx import checks, exact, memory
+from approx import checks, exact
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.method import Method, Rng
+from approx.masks import Mask
+from approx.method import Method, Size
 from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.monomials import width
 from approx.polynomials.polynomial import Polynomial
+from approx.prices import Price, Shape, low_rank
 
 LEAST_BOUND = 2.0**-20  # of the smallest interval to which a polynomial is fitted
 MOST_BOUND = 2.0**50  # of the largest one: beyond it, no digit of e^x is left in float64
@@ -36,38 +38,50 @@ class PolynomialMethod(Method):
 
     def highest_power(self) -> int | None:
         """Return the degree of p; None for a template."""
-        degree: int | None = getattr(self, self.size_field or "")
+        degree: int | None = None if self.sized_by is None else getattr(self, self.sized_by.field)
         return degree
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return p(Q Kᵀ)."""
-        q, k = self.checked(Q, K)
-        terms = (self.highest_power() or 0) + 1
-        memory.reserve(8 * 8 * terms, f"the coefficients of {self}", "the degree")
         return Approximation(Elementwise(q, k, self.fitted(q, k)))
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return C(d+degree, degree)·(n + l)/n."""
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of C(d+degree, degree) monomials.
+
+        A query is answered, and all of them are, through the monomials or from the logits,
+        whichever is cheaper.
+        """
         degree = self.highest_power()
         if degree is None:
             return None
+        monomials = width(shape.d, degree)
         try:
-            return width(d, degree) * (n + l) / n
+            price = low_rank(monomials, shape, mapped=monomials)
         except OverflowError:
-            return math.inf
+            price = Price(math.inf, math.inf, math.inf, math.inf)
+        work = float(shape.l * (shape.d + shape.c + degree))
+        reads = float(shape.l * (shape.d + shape.c) + degree + 1)
+        return dataclasses.replace(
+            price,
+            reads=min(price.reads or 0.0, reads),
+            multiply_adds=min(price.multiply_adds or 0.0, work),
+        )
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of the coefficients and of what they are computed from."""
+        return 8 * 8 * ((self.highest_power() or 0) + 1)
 
 
 class IntervalMethod(PolynomialMethod):
     """A polynomial made for an interval [−B, B], by default that of the logits."""
 
-    size_field: ClassVar[str | None] = "degree"
+    sized_by = Size("degree", counts="degree", zero=True)
 
     degree: int | None
     bound: float | None
 
     def __post_init__(self) -> None:
-        if self.degree is not None:
-            object.__setattr__(self, "degree", checks.integer("degree", self.degree, least=0))
+        super().__post_init__()
         if self.bound is not None:
             bound = checks.positive("bound", self.bound, most=checks.MOST_LOGIT)
             object.__setattr__(self, "bound", bound)

@@ -7,6 +7,7 @@ import math
 from typing import ClassVar
 
 from approx import checks
+from approx.method import Size
 from approx.polynomials.method import PolynomialMethod
 from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.powers import powers
@@ -51,14 +52,13 @@ class Richardson(PolynomialMethod):
     """
 
     name: ClassVar[str] = "richardson"
-    size_field: ClassVar[str | None] = "n"
+    sized_by = Size("n", counts="degree")
 
     n: int | None = None
     points: int = 2
 
     def __post_init__(self) -> None:
-        if self.n is not None:
-            object.__setattr__(self, "n", checks.integer("n", self.n, least=1))
+        super().__post_init__()
         object.__setattr__(self, "points", checks.integer("points", self.points, least=2, most=3))
 
     def highest_power(self) -> int | None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammaln
 
-from approx import checks
+from approx.method import Size
 from approx.polynomials.method import PolynomialMethod
 from approx.polynomials.polynomial import Polynomial
 
@@ -48,14 +48,9 @@ class Taylor(PolynomialMethod):
     """
 
     name: ClassVar[str] = "taylor"
-    size_field: ClassVar[str | None] = "degree"
+    sized_by = Size("degree", counts="degree", zero=True)
 
     degree: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.degree is not None:
-            degree = checks.integer("degree", self.degree, least=0)
-            object.__setattr__(self, "degree", degree)
 
     def polynomial(self, bound: float = math.inf) -> Polynomial:
         """Return a_j = 1/j!, each correctly rounded up to 170!."""

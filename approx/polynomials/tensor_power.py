@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import ClassVar
 
-from approx import checks
+from approx.method import Size
 from approx.polynomials.method import PolynomialMethod
 from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.powers import powers
@@ -43,14 +43,9 @@ class TensorPower(PolynomialMethod):
     """
 
     name: ClassVar[str] = "tensor_power"
-    size_field: ClassVar[str | None] = "n"
+    sized_by = Size("n", counts="degree")
 
     n: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.n is not None:
-            n = checks.integer("n", self.n, least=1)
-            object.__setattr__(self, "n", n)
 
     def polynomial(self, bound: float = math.inf) -> Polynomial:
         """Return a_j = C(n, j)/n^j, and the power itself for elementwise use."""

@@ -7,15 +7,16 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
-from approx.method import Method, Moments, Rng, generator
+from approx.masks import Mask
+from approx.method import Method, Moments, Size
 from approx.parts import Factors, rescale
-from approx.projections import Projection, named
+from approx.prices import Price, Shape, low_rank
+from approx.projections import Fixed, Projection, named
 from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.trigonometric import Trigonometric
 
@@ -56,7 +57,6 @@ class AngularHybrid(Method):
 
     name: ClassVar[str] = "angular_hybrid"
     deterministic: ClassVar[bool] = False
-    size_field: ClassVar[str | None] = "m"
 
     m: int | None = None
     projection: str | Projection = "iid"
@@ -64,57 +64,51 @@ class AngularHybrid(Method):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signs", checks.integer("signs", self.signs, least=1))
-        parts = [kind(None, self.projection) for kind in (Hyperbolic, Trigonometric)]
-        object.__setattr__(self, "projection", parts[0].projection)
-        if parts[0].fixed:
-            if self.m is not None:
-                raise ValueError("m follows from Fixed frequencies: leave it out")
-        elif self.m is not None:
-            object.__setattr__(self, "m", checks.integer("m", self.m, least=1))
-            if self.m % self.step:
-                raise ValueError(
-                    f"m must be a multiple of {self.step} = 4(1 + signs), got {self.m}"
-                )
+        super().__post_init__()
+        object.__setattr__(self, "projection", Hyperbolic(None, self.projection).projection)
+        if self.fixed and self.m is not None:
+            raise ValueError("m follows from Fixed frequencies: leave it out")
 
     @property
-    def step(self) -> int:  # type: ignore[override]
-        """Return 4(1 + s)."""
-        return 4 * (1 + self.signs)
+    def fixed(self) -> bool:
+        """Whether the frequencies are given."""
+        return isinstance(self.projection, Fixed)
 
     @property
-    def least(self) -> int:  # type: ignore[override]
-        """Return 4(1 + s)."""
-        return self.step
+    def copies(self) -> int:
+        """Return 2(1 + s), how often the columns of P, or of T, stand in the factors."""
+        return 2 * (1 + self.signs)
 
     @property
-    def is_template(self) -> bool:
-        """Whether m is left open; with Fixed frequencies it follows."""
-        return self.parts[0].is_template
+    def sized_by(self) -> Size:
+        """Return m, a multiple of 4(1 + s)."""
+        return Size("m", least=2 * self.copies, step=2 * self.copies, instead=("fixed",))
 
     @property
-    def parts(self) -> tuple[Hyperbolic, Trigonometric]:
+    def pair(self) -> tuple[Hyperbolic, Trigonometric]:
         """Return P and T."""
-        each = None if self.m is None else 2 * (self.m // self.step)
+        each = None if self.m is None else self.m // self.copies
         return Hyperbolic(each, self.projection), Trigonometric(each, self.projection)
 
     def fewest(self, d: int) -> int:
         """Return the least m: some projections need more than one frequency."""
-        return named(self.projection).least(d) * self.step
+        return named(self.projection).least(d) * 2 * self.copies
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return m·(n + l)/n."""
-        one = self.parts[0].price(n=n, l=l, d=d)
-        return None if one is None else 2 * (1 + self.signs) * one
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of m columns, and of the frequencies of P and T and the s signs."""
+        if self.is_template:
+            return None
+        columns = self.copies * 2 * self.pair[0].count
+        return low_rank(columns, shape, mapped=(2 * self.pair[0].count + self.signs) * shape.d)
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the factors of ½P(1 − ss′/s) + ½T(1 + ss′/s), s and s′ the signs of q and k."""
-        q, k = self.checked(Q, K)
-        seeds = generator(rng).integers(2**63, size=(3, 2))
+        seeds = rng.integers(2**63, size=(3, 2))
         tau = np.random.default_rng(seeds[0]).standard_normal((self.signs, q.shape[1]))
         sign_q, sign_k = (np.where(x @ tau.T >= 0, 1, -1).astype(q.dtype) for x in (q, k))
         estimates = [
             part.approximate(q, k, rng=np.random.default_rng(seed)).scaled_factors()
-            for part, seed in zip(self.parts, seeds[1:])
+            for part, seed in zip(self.pair, seeds[1:])
         ]
         top = np.maximum(*(e.row_log for e in estimates))
         left, right = [], []
@@ -125,10 +119,9 @@ class AngularHybrid(Method):
             right += [psi, *(psi * (s[:, None] * outer / self.signs) for s in sign_k.T)]
         return Approximation(Factors(np.hstack(left), np.hstack(right).astype(q.dtype), top))
 
-    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array) -> Moments | None:
         """Return them where those of both parts are known."""
-        q, k = (np.asarray(x, np.float64) for x in self.checked(Q, K))
-        P, T = (part.moments(q, k) for part in self.parts)
+        P, T = (part.moments(q, k) for part in self.pair)
         if P is None or T is None:
             return None
         lam = angles(q, k) / math.pi
@@ -142,19 +135,18 @@ class AngularHybrid(Method):
         bias = _weighted(lam, P.relative_bias) + _weighted(1 - lam, T.relative_bias)
         return Moments(bias, log)
 
-    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
+    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
         """Return it where those of both parts are known and unbiased.
 
         P(q is on the other side of τ than k_j and than k_l) = (θ_j + θ_l − θ_jl)/2π.
         """
-        Q, keys, i = self.one_query(q, K, row)
-        P, T = (part.covariance(Q, keys, row=i) for part in self.parts)
-        if P is None or T is None or self.parts[0].fixed:
+        P, T = (part.covariance(Q, K, row=i) for part in self.pair)
+        if P is None or T is None or self.fixed:
             return None
-        lam = angles(Q[i : i + 1], keys)[0] / math.pi
+        lam = angles(Q[i : i + 1], K)[0] / math.pi
         one, two = lam[:, None], lam
         # of three vectors in a plane one of these is 0, which rounding must not make negative
-        both = np.maximum((one + two - angles(keys, keys) / math.pi) / 2, 0)
+        both = np.maximum((one + two - angles(K, K) / math.pi) / 2, 0)
         neither = np.maximum(1 - one - two + both, 0)
         other = 1 - 1 / self.signs
         of_P = other * one * two + both / self.signs

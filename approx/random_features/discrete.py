@@ -6,12 +6,12 @@ import dataclasses
 from abc import abstractmethod
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.method import Moments, Rng
+from approx.masks import Mask
+from approx.method import Moments
 from approx.parts import Factors
 from approx.random_features.exponentials import exponentials
 from approx.random_features.features import Frame, RandomFeatures
@@ -64,9 +64,8 @@ class DiscreteFeatures(RandomFeatures):
         q, k = Q.min(axis=0), K.min(axis=0)
         return Frame(Q - q, K - k, (Q - q) @ k + q @ k, (K - k) @ q)
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
-        q, k = self.checked(Q, K)
         omega, half = self.frequencies(q, k, rng)
         frame = self.frame(q, k)
         parameter = self.parameter(frame)
@@ -84,11 +83,8 @@ class DiscreteFeatures(RandomFeatures):
             Factors(estimate.left * signs[0], estimate.right * signs[1], estimate.row_logs)
         )
 
-    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array) -> Moments | None:
         """Return bias 0 and the exact variance, for iid frequencies."""
-        if self.fixed:
-            return self.realised_moments(Q, K)
-        q, k = (np.asarray(x, np.float64) for x in self.checked(Q, K))
         if self.projection != "iid":
             return None
         frame = self.frame(q, k)
@@ -100,12 +96,11 @@ class DiscreteFeatures(RandomFeatures):
             log_v = log + np.log(-np.expm1(-np.maximum(log, 0.0)))
         return Moments(np.zeros_like(log), log_v - np.log(self.count))
 
-    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
+    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
         """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, for iid draws."""
-        Q, keys, i = self.one_query(q, K, row)
         if self.projection != "iid":
             return None
-        frame = self.frame(Q, keys)
+        frame = self.frame(Q, K)
         a, b, parameter = frame.a[i], frame.b, self.parameter(frame)
         dots = b @ a
         total = np.empty((len(b), len(b)))

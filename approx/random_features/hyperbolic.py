@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+from approx.method import Size
 from approx.random_features.features import ExponentialFeatures
 
 
@@ -38,6 +39,5 @@ class Hyperbolic(ExponentialFeatures):
     """
 
     name: ClassVar[str] = "hyperbolic"
-    columns: ClassVar[int] = 2
-    step: ClassVar[int] = 2
-    least: ClassVar[int] = 2
+    per_frequency: ClassVar[int] = 2
+    sized_by = Size("m", least=2, step=2, instead=("fixed",))

@@ -7,15 +7,16 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from approx import exact, memory
+from approx import exact
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
-from approx.method import Method, Rng, generator
+from approx.masks import Mask
+from approx.method import Method, Size
 from approx.parts import Factors
+from approx.prices import Price, Shape, low_rank
 
 PROPOSALS = 4096  # for the normalising constant
 
@@ -58,20 +59,22 @@ class Leverage(Method):
 
     name: ClassVar[str] = "leverage"
     deterministic: ClassVar[bool] = False
+    sized_by = Size("m")
+    oracle = True  # the proposal needs exp(q·k) of all pairs
 
     m: int | None = None
 
-    @property
-    def oracle(self) -> bool:
-        """Return True: the proposal needs exp(q·k) of all pairs."""
-        return True
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of m columns and of the frequencies that were accepted."""
+        return None if self.m is None else low_rank(self.m, shape, mapped=self.m * shape.d)
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of the weights of the proposal and of the factors."""
+        n, l = shape.n, shape.l
+        return 24 * n * l + 16 * (n + l) * (self.m or 0)
+
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
-        q, k = self.checked(Q, K)
-        memory.reserve(24 * len(q) * len(k), "the weights of the proposal", "n or l")
-        memory.reserve(16 * (len(q) + len(k)) * (self.m or 0), f"{self}", "m, n or l")
-        source = generator(rng)
         a, b = (x.astype(np.float64) for x in (q, k))
         logits = exact.logits(a, b)
         top = float(logits.max())
@@ -81,9 +84,9 @@ class Leverage(Method):
 
         def propose(count: int) -> tuple[Array, Array, Array]:
             """Return log φ_w(Q)/‖·‖₂, log φ_w(K)/‖·‖₂ and the probability to accept w."""
-            place = np.searchsorted(cumulative, source.random(count) * cumulative[-1], "right")
+            place = np.searchsorted(cumulative, rng.random(count) * cumulative[-1], "right")
             i, j = np.unravel_index(np.minimum(place, weights.size - 1), weights.shape)
-            w = a[i] + b[j] + source.standard_normal((count, a.shape[1]))
+            w = a[i] + b[j] + rng.standard_normal((count, a.shape[1]))
             sides, log_accept = [], np.zeros(count)
             for x in (a, b):
                 log_phi = x @ w.T - half_square(x)[:, None]
@@ -98,7 +101,7 @@ class Leverage(Method):
         filled = 0
         while filled < left.shape[1]:
             phi_q, phi_k, accept = propose(PROPOSALS // 8)
-            kept = np.flatnonzero(source.random(len(accept)) < accept)[: left.shape[1] - filled]
+            kept = np.flatnonzero(rng.random(len(accept)) < accept)[: left.shape[1] - filled]
             left[:, filled : filled + len(kept)] = phi_q[:, kept]
             right[:, filled : filled + len(kept)] = np.exp(phi_k[:, kept])
             filled += len(kept)

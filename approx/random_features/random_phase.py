@@ -7,12 +7,12 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
-from approx.method import Moments, Rng, generator
+from approx.masks import Mask
+from approx.method import Moments
 from approx.parts import Factors
 from approx.projections import Fixed
 from approx.random_features.features import RandomFeatures
@@ -52,18 +52,12 @@ class RandomPhase(RandomFeatures):
 
     name: ClassVar[str] = "random_phase"
     imaginary: ClassVar[bool] = True
+    uses_rng = True  # the phases are drawn, also beside given frequencies
 
-    @property
-    def uses_rng(self) -> bool:
-        """Always: the phases are drawn."""
-        return True
-
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share frequencies and phases."""
-        q, k = self.checked(Q, K)
-        source = generator(rng)
-        omega, half = self.frequencies(q, k, source)
-        phase = self.phases(len(omega), source).astype(q.dtype)
+        omega, half = self.frequencies(q, k, rng)
+        phase = self.phases(len(omega), rng).astype(q.dtype)
         amplitude = np.sqrt(q.dtype.type(2)) * np.exp(half)
         row_log, key_log = half_square(q), half_square(k)
         top = key_log.max()
@@ -84,24 +78,20 @@ class RandomPhase(RandomFeatures):
             return float(np.square(self.projection.weights).sum() / 2)
         return 0.5 / self.count
 
-    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array) -> Moments | None:
         """Return those of as many sines and cosines, and e^{|q−k|²}/2 a frequency more."""
-        q, k = (np.asarray(x, np.float64) for x in self.checked(Q, K))
         waves = self._waves()
         if (known := waves.moments(q, k)) is None:
             return None
         more = squared_distances(q, k) + math.log(self._share())
         return known._replace(log_relative_variance=np.logaddexp(known.log_relative_variance, more))
 
-    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
+    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
         """Return that of sines and cosines, and e^{(D_j² + D_l² − |k_j − k_l|²)/2}/2m more."""
-        Q, keys, i = self.one_query(q, K, row)
         waves = self._waves()
-        if (known := waves.covariance(Q, keys, row=i)) is None:
+        if (known := waves.covariance(Q, K, row=i)) is None:
             return None
-        D = squared_distances(Q[i : i + 1], keys)[0]
+        D = squared_distances(Q[i : i + 1], K)[0]
         with np.errstate(over="ignore"):
-            more = np.exp(
-                (D[:, None] + D - squared_distances(keys, keys)) / 2 + math.log(self._share())
-            )
+            more = np.exp((D[:, None] + D - squared_distances(K, K)) / 2 + math.log(self._share()))
         return np.asarray(known + more)

@@ -6,12 +6,12 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
-from approx.method import Rng
+from approx.masks import Mask
+from approx.method import Size
 from approx.parts import Factors
 from approx.random_features.features import RandomFeatures
 
@@ -48,14 +48,12 @@ class Trigonometric(RandomFeatures):
     """
 
     name: ClassVar[str] = "trigonometric"
-    columns: ClassVar[int] = 2
+    per_frequency: ClassVar[int] = 2
     imaginary: ClassVar[bool] = True
-    step: ClassVar[int] = 2
-    least: ClassVar[int] = 2
+    sized_by = Size("m", least=2, step=2, instead=("fixed",))
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
-        q, k = self.checked(Q, K)
         omega, half = self.frequencies(q, k, rng)
         frame = self.frame(q, k)
         A = self.tilt(frame)

@@ -13,11 +13,10 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from approx import checks, exact
 from approx.checks import Array
-from approx.method import Method, Moments
+from approx.method import Method, Moments, Size
 from approx.sketches.products import augmented, unit
 from approx.sketches.signed import Signed, power, signed, value
 
@@ -37,25 +36,22 @@ class PowerSketch(Method):
     """
 
     deterministic: ClassVar[bool] = False
-    size_field: ClassVar[str | None] = "m"
+    sized_by = Size("m")
 
     m: int | None = None
     degree: int = 4
 
     def __post_init__(self) -> None:
-        if self.m is not None:
-            object.__setattr__(self, "m", checks.integer("m", self.m, least=1))
-        object.__setattr__(
-            self, "degree", checks.integer("degree", self.degree, least=1, most=MOST_DEGREE)
-        )
+        super().__post_init__()
+        degree = checks.integer("degree", self.degree, least=1, most=MOST_DEGREE)
+        object.__setattr__(self, "degree", degree)
 
     @abstractmethod
     def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
         """Return the covariance of two estimates of one draw, from C = c c' and U, W, S."""
 
-    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments:
+    def entry_moments(self, q: Array, k: Array) -> Moments:
         """Return the bias of (1 + q·k/p)^p and the exact variance."""
-        q, k = (np.asarray(x, np.float64) for x in self.checked(Q, K))
         a, row = unit(augmented(q, self.degree))
         b, column = unit(augmented(k, self.degree))
         C, S = np.square(a @ b.T), np.square(a) @ np.square(b).T
@@ -64,15 +60,14 @@ class PowerSketch(Method):
         log_variance = np.where(found.sign > 0, found.log + log, -np.inf)
         return Moments(power_bias(x, self.degree), log_variance - 2 * x)
 
-    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array:
+    def key_covariance(self, Q: Array, K: Array, i: int) -> Array:
         """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l)."""
-        Q, keys, i = self.one_query(q, K, row)
         a, scale = unit(augmented(Q[i : i + 1], self.degree))
-        b, column = unit(augmented(keys, self.degree))
+        b, column = unit(augmented(K, self.degree))
         c = (b @ a.T)[:, 0]
         C, S = np.outer(c, c), (b * np.square(a)) @ b.T
         found = self.spread(C, b @ b.T - S, C - S, S)
-        log = self.degree * (scale + column) - keys @ Q[i]
+        log = self.degree * (scale + column) - K @ Q[i]
         return value(Signed(found.sign, found.log + log[:, None] + log))
 
 

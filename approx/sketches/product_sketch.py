@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from approx import checks, memory
+from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.method import Rng, generator
+from approx.masks import Mask
 from approx.parts import Factors
+from approx.prices import Price, Shape, low_rank
 from approx.sketches.power import PowerSketch
 from approx.sketches.products import CUMULANTS, LAWS, augmented, forms, products
 from approx.sketches.signed import Signed, excess, scaled
@@ -68,14 +68,21 @@ class ProductSketch(PowerSketch):
         super().__post_init__()
         checks.one_of("law", self.law, LAWS)
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
-        q, k = self.checked(Q, K)
-        m, d = self.m or 0, q.shape[1]
-        memory.reserve(32 * (len(q) + len(k) + d) * m, f"{self}", "m, n or l")
-        draw = generator(rng)
-        levels = (forms(self.law, (m, d + 1), draw) for _ in range(self.degree))
+        shape = self.m or 0, q.shape[1] + 1
+        levels = (forms(self.law, shape, rng) for _ in range(self.degree))
         return Approximation(self.features(q, k, levels))
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of m columns and of m linear forms a degree."""
+        if self.m is None:
+            return None
+        return low_rank(self.m, shape, mapped=self.degree * self.m * (shape.d + 1))
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of the factors and of the forms of one degree."""
+        return 32 * (shape.n + shape.l + shape.d) * (self.m or 0)
 
     def features(self, q: Array, k: Array, levels: Iterable[Array]) -> Factors:
         """Return the factors for given w, one (m, d + 1) matrix a degree."""

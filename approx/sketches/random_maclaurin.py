@@ -6,17 +6,18 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
-from approx import checks, exact, memory
+from approx import checks, exact
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.method import Method, Moments, Rng, generator
+from approx.masks import Mask
+from approx.method import Method, Moments, Size
 from approx.parts import Factors
+from approx.prices import Price, Shape, low_rank
 from approx.sketches.products import forms, products, unit
 from approx.sketches.signed import Signed, difference, power, scaled, signed, tail, value
 
@@ -69,15 +70,14 @@ class RandomMaclaurin(Method):
 
     name: ClassVar[str] = "random_maclaurin"
     deterministic: ClassVar[bool] = False
-    size_field: ClassVar[str | None] = "m"
+    sized_by = Size("m")
 
     m: int | None = None
     law: str = "geometric"
     exact: int = 0
 
     def __post_init__(self) -> None:
-        if self.m is not None:
-            object.__setattr__(self, "m", checks.integer("m", self.m, least=1))
+        super().__post_init__()
         checks.one_of("law", self.law, ("geometric", "poisson"))
         object.__setattr__(self, "exact", checks.integer("exact", self.exact, least=0))
 
@@ -85,17 +85,26 @@ class RandomMaclaurin(Method):
         """Return the monomials and one feature: C(d + h − 1, d) + 1."""
         return math.comb(d + self.exact - 1, d) + 1 if self.exact else 1
 
-    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
-        """Return this method with the largest m that the budget holds; None if none."""
-        found = super().within(budget, n=n, l=l, d=d)
-        return None if found is None or (found.m or 0) < self.fewest(d) else found
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of m columns; of the forms, h a feature on average, for the geometric law.
+
+        The mean degree under the law of Poisson follows from the inputs.
+        """
+        if self.m is None:
+            return None
+        forms = None
+        if self.law == "geometric":
+            random = max(self.m - self.fewest(shape.d) + 1, 0)
+            forms = (self.exact + 1) * random * shape.d
+        return low_rank(self.m, shape, mapped=forms)
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of the factors and of the forms of one degree."""
+        return 32 * (shape.n + shape.l + shape.d) * (self.m or 0)
 
     def random(self, d: int) -> int:
         """Return m', the number of random features."""
-        count = (self.m or 0) - self.fewest(d) + 1
-        if count < 1:
-            raise ValueError(f"{self} needs m >= {self.fewest(d)} at width {d}, got {self.m}")
-        return count
+        return (self.m or 0) - self.fewest(d) + 1
 
     def rate(self, Q: Array, K: Array) -> float:
         """Return λ, the root of the mean of M over all pairs, within bounds."""
@@ -122,15 +131,12 @@ class RandomMaclaurin(Method):
             )
         return -np.sort(-N)
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
-        q, k = self.checked(Q, K)
-        d = q.shape[1]
-        memory.reserve(32 * (len(q) + len(k) + d) * (self.m or 0), f"{self}", "m, n or l")
-        draw, rate = generator(rng), self.rate(q, k)
-        N = self.degrees(self.random(d), rate, draw)
+        d, rate = q.shape[1], self.rate(q, k)
+        N = self.degrees(self.random(d), rate, rng)
         counts = [int(np.sum(i < N)) for i in range(N[0])]
-        levels = (forms("rademacher", (count, d), draw) for count in counts)
+        levels = (forms("rademacher", (count, d), rng) for count in counts)
         return Approximation(self.features(q, k, N, levels, rate))
 
     def features(
@@ -152,9 +158,8 @@ class RandomMaclaurin(Method):
         found = tail(scaled(M, -math.log(rate)), self.exact, 1)
         return scaled(found, tail(signed(rate), self.exact, 1).log)
 
-    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments:
+    def entry_moments(self, q: Array, k: Array) -> Moments:
         """Return bias 0 and the exact variance."""
-        q, k = (np.asarray(x, np.float64) for x in self.checked(Q, K))
         (a, row), (b, column) = unit(q), unit(k)
         A, B, C = np.square(a), np.square(b), np.square(a @ b.T)
         M = np.outer(A.sum(axis=1), B.sum(axis=1)) + 2 * C - 2 * A @ B.T
@@ -165,17 +170,16 @@ class RandomMaclaurin(Method):
         log = np.where(found.sign > 0, found.log, -np.inf) - 2 * x
         return Moments(np.zeros_like(x), log - math.log(self.random(q.shape[1])))
 
-    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array:
+    def key_covariance(self, Q: Array, K: Array, i: int) -> Array:
         """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l)."""
-        Q, keys, i = self.one_query(q, K, row)
-        (a, length), (b, column) = unit(Q[i : i + 1]), unit(keys)
-        A, c, x = np.square(a), (b @ a.T)[:, 0], keys @ Q[i]
+        (a, length), (b, column) = unit(Q[i : i + 1]), unit(K)
+        A, c, x = np.square(a), (b @ a.T)[:, 0], K @ Q[i]
         M = A.sum() * (b @ b.T) + 2 * np.outer(c, c) - 2 * (b * A) @ b.T
         raw = scaled(signed(M), 2 * length + column[:, None] + column)
         R = tail(signed(x), self.exact, 1)
         product = Signed(np.outer(R.sign, R.sign), R.log[:, None] + R.log)
-        found = difference(self.second(raw, self.rate(Q, keys)), product)
-        return value(scaled(found, -x[:, None] - x)) / self.random(keys.shape[1])
+        found = difference(self.second(raw, self.rate(Q, K)), product)
+        return value(scaled(found, -x[:, None] - x)) / self.random(K.shape[1])
 
 
 def monomials(q: Array, k: Array, degree: int) -> Factors:

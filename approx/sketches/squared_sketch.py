@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from approx import checks, exact, memory
+from approx import checks, exact
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.method import Method, Moments, Rng, generator
+from approx.masks import Mask
+from approx.method import Method, Moments, Size
 from approx.parts import Factors
+from approx.prices import Price, Shape, low_rank
 from approx.sketches.power import MOST_DEGREE
 from approx.sketches.products import LAWS, augmented, forms, pair_moments, products, unit
 from approx.sketches.signed import Signed, difference, power, scaled, signed, total, value
@@ -60,33 +61,38 @@ class SquaredSketch(Method):
 
     name: ClassVar[str] = "squared_sketch"
     deterministic: ClassVar[bool] = False
-    size_field: ClassVar[str | None] = "inner"
+    sized_by = Size("inner")
 
     inner: int | None = None
     degree: int = 4
     law: str = "rademacher"
 
     def __post_init__(self) -> None:
-        if self.inner is not None:
-            object.__setattr__(self, "inner", checks.integer("inner", self.inner, least=1))
+        super().__post_init__()
         degree = checks.integer("degree", self.degree, least=2, most=MOST_DEGREE)
         if degree % 2:
             raise ValueError(f"degree must be even, got {degree}")
         object.__setattr__(self, "degree", degree)
         checks.one_of("law", self.law, LAWS)
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return b(b + 1)/2·(n + l)/n."""
-        b = self.inner
-        return None if b is None else b * (b + 1) // 2 * (n + l) / n
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of b(b + 1)/2 columns, each a product, of b forms a degree of φ."""
+        if self.inner is None:
+            return None
+        columns = self.inner * (self.inner + 1) // 2
+        forms = self.degree // 2 * self.inner * (shape.d + 1)
+        products = Price(0.0, 0.0, columns * shape.both, 0.0)
+        return low_rank(columns, shape, mapped=forms) + products
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of the factors and their products."""
+        b = self.inner or 0
+        return 16 * (shape.n + shape.l) * b * (b + 1)
+
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return φ⊗φ(Q) φ⊗φ(K)ᵀ; both sides share one draw."""
-        q, k = self.checked(Q, K)
-        b, d = self.inner or 0, q.shape[1]
-        memory.reserve(16 * (len(q) + len(k)) * b * (b + 1), f"{self}", "inner, n or l")
-        draw = generator(rng)
-        levels = (forms(self.law, (b, d + 1), draw) for _ in range(self.degree // 2))
+        shape = self.inner or 0, q.shape[1] + 1
+        levels = (forms(self.law, shape, rng) for _ in range(self.degree // 2))
         return Approximation(self.features(q, k, levels))
 
     def features(self, q: Array, k: Array, levels: Iterable[Array]) -> Factors:
@@ -104,9 +110,8 @@ class SquaredSketch(Method):
             scale.astype(q.dtype),
         )
 
-    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments:
+    def entry_moments(self, q: Array, k: Array) -> Moments:
         """Return exact bias and variance."""
-        q, k = (np.asarray(x, np.float64) for x in self.checked(Q, K))
         (a, row), (c, column) = (unit(augmented(x, self.degree)) for x in (q, k))
         m1, m2, m3, m4 = (power(signed(y), self.degree // 2) for y in pair_moments(a, c, self.law))
         second, fourth = moments_of_mean(m1, m2, m3, m4, self.inner or 1)

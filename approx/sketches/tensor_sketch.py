@@ -7,14 +7,13 @@ import math
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from approx import memory
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.method import Rng, generator
+from approx.masks import Mask
 from approx.parts import Factors
+from approx.prices import Price, Shape, low_rank
 from approx.sketches.power import PowerSketch
 from approx.sketches.products import augmented
 from approx.sketches.signed import Signed, excess, scaled, total
@@ -76,11 +75,25 @@ class TensorSketch(PowerSketch):
         shape = self.degree, d + 1
         return Hashes(rng.integers(0, self.m or 1, shape), 2.0 * rng.integers(0, 2, shape) - 1)
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
-        q, k = self.checked(Q, K)
-        memory.reserve(48 * (len(q) + len(k)) * (self.m or 0), f"{self}", "m, n or l")
-        return Approximation(self.features(q, k, self.hashes(q.shape[1], generator(rng))))
+        return Approximation(self.features(q, k, self.hashes(q.shape[1], rng)))
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of m columns, and of a bucket and a sign for every coordinate of a degree.
+
+        A product of spectra takes m multiply-adds a degree; transforms take log₂ m times as many.
+        """
+        if self.m is None:
+            return None
+        hashes = 2 * self.degree * (shape.d + 1)
+        transforms = (self.degree + 1) * self.m * math.log2(2 * self.m)
+        price = low_rank(self.m, shape, mapped=hashes)
+        return price + Price(0.0, 0.0, transforms * shape.both, 0.0)
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of the spectra and of the factors."""
+        return 48 * (shape.n + shape.l) * (self.m or 0)
 
     def features(self, q: Array, k: Array, hashes: Hashes) -> Factors:
         """Return the factors for given hashes."""

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks
 from approx.checks import Array
-from approx.sparse import pattern
+from approx.method import Size
+from approx.sparse import patterns
 from approx.sparse.support import SupportMethod
 
 
@@ -43,17 +43,11 @@ class Chunk(SupportMethod):
     """
 
     name: ClassVar[str] = "chunk"
-    size_field: ClassVar[str | None] = "size"
-    counts: ClassVar[tuple[str, ...]] = ("size",)
+    sized_by = Size("size", counts="entries")
 
     size: int | None = None
 
-    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
+    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
         """Return the blocks."""
         n, l = len(Q), len(K)
-        size = checks.integer("size", self.size, least=1, most=l)
-        return pattern.same_chunk(pattern.aligned(n, l), l, size)
-
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return size, as if every chunk were full."""
-        return None if self.size is None else float(self.size)
+        return patterns.same_chunk(patterns.aligned(n, l), l, self.size or 0)

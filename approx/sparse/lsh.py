@@ -6,12 +6,13 @@ import dataclasses
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from approx import checks, memory
+from approx import checks, memory, prices
 from approx.checks import Array
 from approx.distances import squared_distances
-from approx.sparse import hashing, pattern
+from approx.method import Size
+from approx.prices import Price, Shape
+from approx.sparse import hashing, patterns
 from approx.sparse.inner_product import xbox
 from approx.sparse.support import SupportMethod
 
@@ -68,7 +69,7 @@ class LSH(SupportMethod):
 
     name: ClassVar[str] = "lsh"
     deterministic: ClassVar[bool] = False
-    counts: ClassVar[tuple[str, ...]] = ("hashes", "rounds")
+    sized_by = Size("entries", counts="entries", whole=False, instead=("hashes",))
 
     family: str = "sign"
     hashes: int | None = None
@@ -82,9 +83,9 @@ class LSH(SupportMethod):
         checks.one_of("family", self.family, hashing.FAMILIES)
         checks.one_of("transform", self.transform, ("xbox", "none"))
         super().__post_init__()
-        if self.entries is not None:
-            checks.positive("entries", self.entries)
-            if self.hashes is not None:
+        if self.hashes is not None:
+            object.__setattr__(self, "hashes", checks.integer("hashes", self.hashes, least=1))
+            if self.entries is not None:
                 raise ValueError("give hashes or entries, not both")
         if self.buckets is not None:
             self._only("buckets", "cross_polytope")
@@ -98,26 +99,21 @@ class LSH(SupportMethod):
         if self.family != family:
             raise ValueError(f"{field} belongs to family {family!r}, got {self.family!r}")
 
-    @property
-    def is_template(self) -> bool:
-        """Whether there are neither hashes nor entries."""
-        return self.hashes is None and self.entries is None
-
-    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
+    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
         """Return the pairs that share a bucket."""
         hashes = self.hashes or self.fitted(Q, K)
         q, k = self._hashed(Q, K)
         drawn = hashes * (len(q) + len(k) + self._buckets(q.shape[1]) * q.shape[1])
         memory.reserve(32 * drawn, f"{self}", "hashes, n or l")
         rounds = (
-            pattern.same_bucket(*_labels(*self._codes(q, k, hashes, rng)))
+            patterns.same_bucket(*_labels(*self._codes(q, k, hashes, rng)))
             for _ in range(self.rounds)
         )
-        return pattern.union(rounds, len(K))
+        return patterns.union(rounds, len(K))
 
-    def probability(self, Q: ArrayLike, K: ArrayLike) -> Array:
+    def inclusion(self, q: Array, k: Array) -> Array:
         """Return 1 − (1 − p₁^hashes)^rounds."""
-        collision = self._collision(*self.checked(Q, K))
+        collision = self._collision(q, k)
         return self._joint(collision, self.hashes or self._fitted(collision))
 
     def fitted(self, Q: Array, K: Array) -> int:
@@ -145,17 +141,18 @@ class LSH(SupportMethod):
         with np.errstate(divide="ignore"):
             return np.asarray(-np.expm1(self.rounds * np.log1p(-(collision**hashes))))
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return entries, an upper bound on what is expected; None where hashes are given."""
-        return None if self.entries is None else float(min(self.entries, l))
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of ``entries``, an upper bound on what is expected; None without it.
 
-    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
-        """Return it with at most so many expected entries a row."""
-        budget, n, l, d = checks.asked(budget, n, l, d)
-        if self.is_template:
-            return dataclasses.replace(self, entries=budget)
-        price = self.price(n=n, l=l, d=d)
-        return self if price is None or price <= budget else None
+        How many hashes are read follows from the inputs.
+        """
+        if self.entries is None:
+            return None
+        return prices.entries(min(self.entries, shape.l), shape, selection=None)
+
+    def filled(self, budget: float, shape: Shape) -> Self:
+        """Return it with at most ``budget`` expected entries per row."""
+        return dataclasses.replace(self, entries=budget)
 
     def _hashed(self, Q: Array, K: Array) -> tuple[Array, Array]:
         return xbox(Q, K) if self.transform == "xbox" else (Q, K)

@@ -6,12 +6,11 @@ import dataclasses
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from approx import checks, memory
 from approx._jit import kernel
 from approx.checks import Array
-from approx.sparse.pattern import Pattern
+from approx.method import Size
+from approx.sparse.patterns import Pattern
 from approx.sparse.support import SupportMethod
 
 
@@ -60,22 +59,17 @@ class Random(SupportMethod):
 
     name: ClassVar[str] = "random"
     deterministic: ClassVar[bool] = False
-    size_field: ClassVar[str | None] = "k"
-    counts: ClassVar[tuple[str, ...]] = ("k",)
+    sized_by = Size("k", counts="entries")
 
     k: int | None = None
 
-    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
+    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
         """Return k keys for each query."""
-        n, l = len(Q), len(K)
-        k = checks.integer("k", self.k, least=1, most=l)
+        n, l, k = len(Q), len(K), self.k or 0
         indices = np.empty((n, k), np.int64)
         _choose(rng.random((n, k)), l, indices)
         return np.arange(0, n * k + 1, k), indices.ravel()
 
-    def probability(self, Q: ArrayLike, K: ArrayLike) -> Array:
+    def inclusion(self, q: Array, k: Array) -> Array:
         """Return k/l."""
-        q, keys = self.checked(Q, K)
-        memory.reserve(8 * len(q) * len(keys), "the probabilities of the entries", "n or l")
-        k = checks.integer("k", self.k, least=1, most=len(keys))
-        return np.full((len(q), len(keys)), k / len(keys))
+        return np.full((len(q), len(k)), (self.k or 0) / len(k))

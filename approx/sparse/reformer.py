@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks
 from approx.checks import Array
-from approx.sparse import hashing, pattern
+from approx.method import Size
+from approx.prices import Price, Shape, entries
+from approx.sparse import hashing, patterns
 from approx.sparse.support import SupportMethod
 
 
@@ -52,40 +53,50 @@ class Reformer(SupportMethod):
 
     name: ClassVar[str] = "reformer"
     deterministic: ClassVar[bool] = False
-    size_field: ClassVar[str | None] = "size"
-    counts: ClassVar[tuple[str, ...]] = ("size", "rounds")
+    sized_by = Size("size", counts="entries")
 
     size: int | None = None
     rounds: int = 1
 
-    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
+    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
         """Return the pairs of one bucket and neighbouring chunks."""
-        l = len(K)
-        size = checks.integer("size", self.size, least=1, most=l)
-        vertices = rng.standard_normal((self.rounds, max(1, round(l / size / 2)), Q.shape[1]))
+        l, size = len(K), self.size or 0
+        vertices = rng.standard_normal((self.rounds, _vertices(l, size), Q.shape[1]))
         codes = (hashing.cross_polytope(x, vertices.astype(Q.dtype)) for x in (Q, K))
         rounds = (_round(q, k, size) for q, k in zip(*(code.T for code in codes)))
-        return pattern.union(rounds, l)
+        return patterns.union(rounds, l)
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return 2·rounds·size, as if buckets were wide and no pair found twice."""
-        return None if self.size is None else float(min(2 * self.rounds * self.size, l))
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of 2·rounds·size entries, as if buckets were wide and no pair found twice.
+
+        A round reads b/2 directions and the buckets of all keys.
+        """
+        if self.size is None:
+            return None
+        l, d = shape.l, shape.d
+        selection = self.rounds * (_vertices(l, self.size) * d + l)
+        return entries(min(2 * self.rounds * self.size, l), shape, selection=selection)
 
 
-def _round(queries: Array, keys: Array, size: int) -> pattern.Pattern:
+def _vertices(l: int, size: int) -> int:
+    """Return b/2, the directions of one hash."""
+    return max(1, round(l / size / 2))
+
+
+def _round(queries: Array, keys: Array, size: int) -> patterns.Pattern:
     """Return the pairs of one round, given the buckets (n,), (l,)."""
     n, l = len(queries), len(keys)
     order = np.argsort(keys, kind="stable")
-    place = np.searchsorted(keys[order] * l + order, queries * l + pattern.aligned(n, l))
+    place = np.searchsorted(keys[order] * l + order, queries * l + patterns.aligned(n, l))
     chunk = np.minimum(place, l - 1) // size
     before = np.where(chunk > 0, chunk - 1, -(-l // size) - 1)
-    pairs = (pattern.same_chunk(c * size, l, size) for c in (chunk, before))
-    return _within_bucket(pattern.union(pairs, l), order, queries, keys)
+    pairs = (patterns.same_chunk(c * size, l, size) for c in (chunk, before))
+    return _within_bucket(patterns.union(pairs, l), order, queries, keys)
 
 
 def _within_bucket(
-    pairs: pattern.Pattern, order: Array, queries: Array, keys: Array
-) -> pattern.Pattern:
+    pairs: patterns.Pattern, order: Array, queries: Array, keys: Array
+) -> patterns.Pattern:
     """Return those of the pairs (query, place in the order) that share a bucket."""
     indptr, places = pairs
     rows, columns = np.repeat(np.arange(len(queries)), np.diff(indptr)), order[places]

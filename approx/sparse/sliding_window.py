@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks
 from approx.checks import Array
-from approx.sparse import pattern
+from approx.method import Size
+from approx.sparse import patterns
 from approx.sparse.support import SupportMethod
 
 
@@ -27,7 +27,8 @@ class SlidingWindow(SupportMethod):
     Notes
     -----
     Deterministic, exact on the support, relative bias −1 off it.
-    Cost: 2·n·width·d operations, at most n·width numbers (fewer at the ends).
+    Cost: 2·n·width·d operations, at most n·width numbers: fewer at the ends, where the price counts
+    width all the same.
 
     References
     ----------
@@ -45,19 +46,13 @@ class SlidingWindow(SupportMethod):
     """
 
     name: ClassVar[str] = "sliding_window"
-    size_field: ClassVar[str | None] = "width"
-    counts: ClassVar[tuple[str, ...]] = ("width",)
+    sized_by = Size("width", counts="entries")
 
     width: int | None = None
 
-    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
+    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
         """Return the band."""
-        n, l = len(Q), len(K)
-        width = checks.integer("width", self.width, least=1, most=l)
-        centre = pattern.aligned(n, l)
+        n, l, width = len(Q), len(K), self.width or 0
+        centre = patterns.aligned(n, l)
         first = np.maximum(centre - width // 2, 0)
-        return pattern.runs(first, np.minimum(centre + (width + 1) // 2, l))
-
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return width, as if no row were cut."""
-        return None if self.width is None else float(self.width)
+        return patterns.runs(first, np.minimum(centre + (width + 1) // 2, l))

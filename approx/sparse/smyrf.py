@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks
 from approx.checks import Array
-from approx.sparse import pattern
+from approx.method import Size
+from approx.prices import Price, Shape, entries
+from approx.sparse import patterns
 from approx.sparse.inner_product import xbox
 from approx.sparse.support import SupportMethod
 
@@ -51,30 +52,34 @@ class Smyrf(SupportMethod):
 
     name: ClassVar[str] = "smyrf"
     deterministic: ClassVar[bool] = False
-    size_field: ClassVar[str | None] = "size"
-    counts: ClassVar[tuple[str, ...]] = ("size", "rounds")
+    sized_by = Size("size", counts="entries")
 
     size: int | None = None
     rounds: int = 1
 
-    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
+    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
         """Return the pairs that share a cluster."""
-        l = len(K)
-        size = checks.integer("size", self.size, least=1, most=l)
+        l, size = len(K), self.size or 0
         q, k = xbox(Q, K)
         omega = rng.standard_normal((self.rounds, q.shape[1])).astype(q.dtype)
         rounds = (_clusters(x, y, size) for x, y in zip(omega @ q.T, omega @ k.T))
-        return pattern.union(rounds, l)
+        return patterns.union(rounds, l)
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return rounds·size, as if no pair were found twice."""
-        return None if self.size is None else float(min(self.rounds * self.size, l))
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of rounds·size entries, as if no pair were found twice.
+
+        A round reads a direction of width d + 2 and the places of all keys along it.
+        """
+        if self.size is None:
+            return None
+        selection = self.rounds * (shape.d + 2 + shape.l)
+        return entries(min(self.rounds * self.size, shape.l), shape, selection=selection)
 
 
-def _clusters(queries: Array, keys: Array, size: int) -> pattern.Pattern:
+def _clusters(queries: Array, keys: Array, size: int) -> patterns.Pattern:
     """Return the pairs of one round, given the projections (n,), (l,)."""
     n, l = len(queries), len(keys)
     places = np.empty(n, int)
-    places[np.argsort(queries, kind="stable")] = pattern.aligned(n, l)
-    indptr, indices = pattern.same_chunk(places, l, size)
+    places[np.argsort(queries, kind="stable")] = patterns.aligned(n, l)
+    indptr, indices = patterns.same_chunk(places, l, size)
     return indptr, np.argsort(keys, kind="stable")[indices]

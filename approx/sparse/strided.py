@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks
 from approx.checks import Array
-from approx.sparse import pattern
+from approx.method import Size
+from approx.sparse import patterns
 from approx.sparse.support import SupportMethod
 
 
@@ -45,15 +45,14 @@ class Strided(SupportMethod):
     """
 
     name: ClassVar[str] = "strided"
-    size_field: ClassVar[str | None] = "k"
-    counts: ClassVar[tuple[str, ...]] = ("k",)
+    sized_by = Size("k", counts="entries")
 
     k: int | None = None
 
-    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> pattern.Pattern:
+    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
         """Return the strides."""
         n, l = len(Q), len(K)
-        stride = -(-l // checks.integer("k", self.k, least=1, most=l))
-        first = pattern.aligned(n, l) % stride
-        indptr, steps = pattern.runs(np.zeros(n, int), -((first - l) // stride))
+        stride = -(-l // (self.k or 1))
+        first = patterns.aligned(n, l) % stride
+        indptr, steps = patterns.runs(np.zeros(n, int), -((first - l) // stride))
         return indptr, np.repeat(first, np.diff(indptr)) + stride * steps

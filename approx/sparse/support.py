@@ -13,9 +13,11 @@ from numpy.typing import ArrayLike
 from approx import checks, memory, pattern_products
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.method import Method, Moments, Rng, generator
+from approx.masks import Mask
+from approx.method import Method, Moments, generator
 from approx.parts import Factors, Support
-from approx.sparse.pattern import Pattern
+from approx.prices import Shape
+from approx.sparse.patterns import Pattern
 
 MOST_ROUNDS = 2**16  # each is a pass over all queries and keys
 
@@ -28,29 +30,22 @@ class SupportMethod(Method):
     """
 
     deterministic: ClassVar[bool] = True
-    counts: ClassVar[tuple[str, ...]] = ()  # fields that are integers ≥ 1, or None where default
+    rounds = 1  # a field of supports that are the union of several
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name in self.counts and not (value is None and field.default is None):
-                most = MOST_ROUNDS if field.name == "rounds" else None
-                count = checks.integer(field.name, value, least=1, most=most)
-                object.__setattr__(self, field.name, count)
+        super().__post_init__()
+        rounds = checks.integer("rounds", self.rounds, least=1, most=MOST_ROUNDS)
+        if "rounds" in {field.name for field in dataclasses.fields(self)}:
+            object.__setattr__(self, "rounds", rounds)
 
     @abstractmethod
-    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
+    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
         """Return the support as CSR (indptr, indices), without duplicates."""
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return exp(q·k) on the support."""
-        q, k = self.checked(Q, K)
         n, l = len(q), len(k)
-        price = self.price(n=n, l=l, d=q.shape[1])
-        memory.reserve(int((price or 0) * n * (8 + q.itemsize)), f"{self}", "n or the size")
-        rounds = getattr(self, "rounds", 1)
-        memory.reserve(24 * rounds * (n + l + q.shape[1]), f"{self}", "rounds, n or l")
-        indptr, indices = self.columns(q, k, generator(rng))
+        indptr, indices = self.pattern(q, k, rng)
         index = scipy.sparse.get_index_dtype(maxval=max(len(indices), l))
         indptr, indices = (x.astype(index, copy=False) for x in (indptr, indices))
         pattern = scipy.sparse.csr_array((np.zeros(len(indices)), indices, indptr), shape=(n, l))
@@ -59,25 +54,34 @@ class SupportMethod(Method):
         support = scipy.sparse.csr_array((logits, pattern.indices, indptr), shape=(n, l))
         return Approximation(Factors.empty(n, l, q.dtype), Support(support))
 
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of indices and logits, and of what a round keeps of queries and keys."""
+        n, l, d, _ = shape
+        price = self.priced(shape)
+        stored = 0 if price is None else int(16 * price.stored * n)
+        return max(stored, 24 * self.rounds * (n + l + d))
+
     def probability(self, Q: ArrayLike, K: ArrayLike) -> Array | None:
         """Return P[(i, j) is in the support] over rng, (n, l) float64; None where unknown.
 
-        0 or 1 where nothing is drawn.
+        It is 0 or 1 where nothing is drawn.
         """
         q, k = self.checked(Q, K)
+        memory.reserve(8 * len(q) * len(k), "the probabilities of the entries", "n or l")
+        return self.inclusion(q, k)
+
+    def inclusion(self, q: Array, k: Array) -> Array | None:
+        """Return `probability` for checked q (n, d) and k (l, d)."""
         if self.uses_rng:
             return None
-        memory.reserve(8 * len(q) * len(k), "the probabilities of the entries", "n or l")
-        indptr, indices = self.columns(q, k, generator(None))
+        indptr, indices = self.pattern(q, k, generator(None))
         p = np.zeros((len(q), len(k)))
         p[np.repeat(np.arange(len(q)), np.diff(indptr)), indices] = 1.0
         return p
 
-    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array) -> Moments | None:
         """Return relative bias p − 1 and variance p·(1 − p), p the probability of an entry."""
-        if not self.uses_rng:  # an entry too far below its row's scale is 0
-            return self.realised_moments(Q, K)
-        p = self.probability(Q, K)
+        p = self.inclusion(q, k)
         if p is None:
             return None
         with np.errstate(divide="ignore"):

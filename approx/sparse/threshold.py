@@ -10,7 +10,9 @@ import numpy as np
 
 from approx import checks, exact
 from approx.checks import Array
-from approx.sparse.pattern import Pattern
+from approx.method import Size
+from approx.prices import Price, Shape, entries
+from approx.sparse.patterns import Pattern
 from approx.sparse.support import SupportMethod
 
 
@@ -41,23 +43,16 @@ class Threshold(SupportMethod):
 
     name: ClassVar[str] = "threshold"
 
+    sized_by = Size("level", counts="entries", whole=False)
+    oracle = True  # finding the entries costs what they would save
+
     level: float | None = None
 
     def __post_init__(self) -> None:
         if self.level is not None and checks.positive("level", self.level) > 1:
             raise ValueError(f"level must be at most 1, got {self.level}")
 
-    @property
-    def is_template(self) -> bool:
-        """Whether there is no level."""
-        return self.level is None
-
-    @property
-    def oracle(self) -> bool:
-        """Finding it costs what it would save."""
-        return True
-
-    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
+    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
         """Return the entries that reach the level, found stripe by stripe."""
         rows, columns = [], []
         smallest = exact.log_row_sums(Q, K) + np.log(checks.positive("level", self.level))
@@ -68,13 +63,12 @@ class Threshold(SupportMethod):
             columns.append(j)
         return np.concatenate([[0], np.cumsum(np.concatenate(rows))]), np.concatenate(columns)
 
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return the most entries a row can have, min(l, ⌊1/level⌋)."""
-        return None if self.level is None else min(float(l), math.floor(1.0 / self.level + 1e-9))
+    def priced(self, shape: Shape) -> Price | None:
+        """Return that of the most entries a row can have, min(l, ⌊1/level⌋)."""
+        if self.level is None:
+            return None
+        return entries(min(float(shape.l), math.floor(1.0 / self.level + 1e-9)), shape)
 
-    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
+    def filled(self, budget: float, shape: Shape) -> Self | None:
         """Return the least level whose rows are never longer than the budget."""
-        budget, n, l, d = checks.asked(budget, n, l, d)
-        if self.level is None and budget >= 1:
-            return dataclasses.replace(self, level=1.0 / budget)
-        return self if (self.price(n=n, l=l, d=d) or math.inf) <= budget else None
+        return dataclasses.replace(self, level=1.0 / budget) if budget >= 1 else None

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks, exact
+from approx import exact
 from approx.checks import Array
-from approx.sparse.pattern import Pattern
+from approx.method import Size
+from approx.sparse.patterns import Pattern
 from approx.sparse.support import SupportMethod
 
 
@@ -42,20 +43,14 @@ class TopK(SupportMethod):
     """
 
     name: ClassVar[str] = "top_k"
-    size_field: ClassVar[str | None] = "k"
-    counts: ClassVar[tuple[str, ...]] = ("k",)
+    sized_by = Size("k", counts="entries")
+    oracle = True  # finding the entries costs what they would save
 
     k: int | None = None
 
-    @property
-    def oracle(self) -> bool:
-        """Finding it costs what it would save."""
-        return True
-
-    def columns(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
+    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
         """Return the k largest logits of each row."""
-        n, l = len(Q), len(K)
-        k = checks.integer("k", self.k, least=1, most=l)
+        n, l, k = len(Q), len(K), self.k or 0
         indices = np.empty((n, k), np.int32)
         for rows in exact.stripes(n, l):
             logits = Q[rows] @ K.T

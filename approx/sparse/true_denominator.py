@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike
 
 from approx import exact
 from approx.approximation import Approximation
-from approx.method import Method, Rng
+from approx.checks import Array
+from approx.masks import Mask
+from approx.method import Method
 from approx.parts import Factors, Support
 from approx.sparse.support import SupportMethod, a_support
 from approx.sparse.top_k import TopK
@@ -44,42 +45,19 @@ class TrueDenominator(Method):
 
     name: ClassVar[str] = "true_denominator"
     deterministic: ClassVar[bool] = False
+    space = "attention"
+    oracle = True  # the denominator needs every key
 
     sparse: SupportMethod = TopK()
 
     def __post_init__(self) -> None:
         a_support(self.sparse)
 
-    @property
-    def oracle(self) -> bool:
-        """The denominator needs every key."""
-        return True
-
-    @property
-    def uses_rng(self) -> bool:
-        """Whether the support does."""
-        return self.sparse.uses_rng
-
-    @property
-    def is_template(self) -> bool:
-        """Whether the support is."""
-        return self.sparse.is_template
-
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the attention weights on the support."""
-        q, k = self.checked(Q, K)
         support = self.sparse.approximate(q, k, rng=rng).correction
         assert isinstance(support, Support)
         s = support.matrix
         logs = s.data - np.repeat(exact.log_row_sums(q, k), np.diff(s.indptr))
         weights = scipy.sparse.csr_array((logs.astype(s.dtype), s.indices, s.indptr), s.shape)
         return Approximation(Factors.empty(*s.shape, s.dtype), Support(weights), space="attention")
-
-    def price(self, *, n: int, l: int, d: int) -> float | None:
-        """Return that of the support; the denominators are not counted."""
-        return self.sparse.price(n=n, l=l, d=d)
-
-    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
-        """Return it with the support filled to the budget."""
-        filled = self.sparse.within(budget, n=n, l=l, d=d)
-        return None if filled is None else dataclasses.replace(self, sparse=filled)

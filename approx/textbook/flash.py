@@ -18,7 +18,7 @@ from approx import checks, memory, pattern_products
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.parts import Addition, Factors
-from approx.sparse import pattern
+from approx.sparse import patterns
 from approx.textbook import attention
 
 NORMALISERS = ("length", "chunk", "previous", "printed")
@@ -156,8 +156,8 @@ def local_quadratic(
     """
     n, l = len(Q), len(K)
     causal = checks.causal(causal, n, l)
-    places = pattern.aligned(n, l)
-    indptr, indices = pattern.same_chunk(places, l, size)
+    places = patterns.aligned(n, l)
+    indptr, indices = patterns.same_chunk(places, l, size)
     memory.reserve(24 * len(indices), "the local part", "size")
     block = scipy.sparse.csr_array((np.zeros(len(indices), Q.dtype), indices, indptr), shape=(n, l))
     if causal:

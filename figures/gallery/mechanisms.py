@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import pandas as pd
@@ -51,12 +50,11 @@ FLOOR, CEILING = 0.1, 10.0
 
 def _own_price(method: Method, x: Inputs) -> float:
     """Return the price of a method of one size, or of the least member of a template."""
-    size = method.size_field
-    if size is not None and method.is_template:
-        method = dataclasses.replace(method, **{size: method.fewest(x.d)})  # type: ignore[type-var]
+    if method.sized_by is not None and method.is_template:
+        method = method.resized(method.fewest(x.d))
     shape = {"n": x.n, "l": x.l, "d": x.d}
     if (price := method.price(**shape)) is not None:
-        return price
+        return price.stored
     budgets = (1.05**k for k in itertools.count())  # two sizes are open
     return next(b for b in budgets if method.within(b, **shape) is not None)
 

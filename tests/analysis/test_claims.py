@@ -23,7 +23,7 @@ from approx.random_features import exponentials
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.scatterbrain import Scatterbrain
-from approx.sparse import hashing, pattern
+from approx.sparse import hashing, patterns
 from approx.sparse.sliding_window import SlidingWindow
 from approx.textbook import attention, flash
 from approx.textbook.flash import GatedUnit
@@ -319,7 +319,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         lambda f: lambda Q, K, scaling="ns": (Q @ K.T) ** 2 / (len(K) * Q.shape[1]), "FL-2 FL-10",
     ),
     "chunks are one too long": (
-        pattern, "same_chunk", lambda f: lambda places, l, size: f(places, l, size + 1), "FL-5",
+        patterns, "same_chunk", lambda f: lambda places, l, size: f(places, l, size + 1), "FL-5",
     ),
     "the gate is left out": (
         GatedUnit, "combine",

@@ -111,8 +111,8 @@ def test_a_support_of_another_stream_is_noticed_in_a_block(monkeypatch):
 
 def test_a_method_that_builds_its_own_features_is_not_taken_for_its_parent():
     class Doubled(Positive):
-        def approximate(self, Q, K, *, rng=None):
-            left, right = super().approximate(Q, K, rng=rng).factors()
+        def evaluate(self, q, k, mask, rng):
+            left, right = super().evaluate(q, k, mask, rng).factors()
             return Approximation.from_factors(2 * left, right)
 
     class Weighted(Positive):
@@ -121,8 +121,8 @@ def test_a_method_that_builds_its_own_features_is_not_taken_for_its_parent():
             return omega, half + 1
 
     class Off(Scatterbrain):
-        def approximate(self, Q, K, *, rng=None):
-            return self.low_rank.approximate(Q, K, rng=rng)
+        def evaluate(self, q, k, mask, rng):
+            return self.low_rank.approximate(q, k, rng=rng)
 
     for method in (Doubled(m=2), Weighted(m=2), Off(), parse("scatterbrain(sparse=lsh())")):
         assert together.family(method) is None

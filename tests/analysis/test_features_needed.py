@@ -18,7 +18,7 @@ def test_features_needed_are_enough_and_no_more(spec):
     method = parse(spec)
     m = features_needed(method, 0.07, Q, K)
     assert expected_error(dataclasses.replace(method, m=m), Q, K) <= 0.07
-    fewer = dataclasses.replace(method, m=m - method.step)
+    fewer = dataclasses.replace(method, m=m - method.sized_by.step)
     assert expected_error(fewer, Q, K) > 0.07
 
 
@@ -31,14 +31,14 @@ def test_features_needed_are_the_least_of_all(name, projection):
     rises = 0
     for size, d in ((0.05, 1), (0.05, 3), (0.4, 3), (0.9, 4)):
         Q, K = rng.standard_normal((2, d)) * size, rng.standard_normal((3, d)) * size
-        sizes = np.arange(1, 25) * template.step
+        sizes = np.arange(1, 25) * template.sized_by.step
         errors = [expected_error(dataclasses.replace(template, m=int(m)), Q, K) for m in sizes]
         rises += sum(np.diff(errors) > 0)
         for target in {*errors, *(e * 1.01 for e in errors)}:
             first = sizes[np.argmax(np.array(errors) <= target)]
             more = features_needed(template, target, Q, K) - first
             if projection == "simplex" and name != "positive":
-                assert 0 <= more <= 2 * d * template.step
+                assert 0 <= more <= 2 * d * template.sized_by.step
             else:
                 assert more == 0
     if projection == "antithetic" and name == "positive":

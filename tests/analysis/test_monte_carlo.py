@@ -11,7 +11,7 @@ from small import points
 
 from analysis.monte_carlo import _update, monte_carlo
 from approx import Approximation, exact, parse
-from approx.method import Method, generator
+from approx.method import Method
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
 from approx.scatterbrain import Scatterbrain
@@ -31,10 +31,10 @@ class Recorded(Method):
     sink: list = dataclasses.field(default_factory=list)
     mean: float = 1.0
 
-    def approximate(self, Q, K, *, rng=None):
-        ratio = self.mean * generator(rng).lognormal(0.0, 0.5, (len(Q), len(K)))
+    def evaluate(self, q, k, mask, rng):
+        ratio = self.mean * rng.lognormal(0.0, 0.5, (len(q), len(k)))
         self.sink.append(ratio)
-        return Approximation.from_factors(np.eye(len(Q)), (ratio * exact.kernel(Q, K)).T)
+        return Approximation.from_factors(np.eye(len(q)), (ratio * exact.kernel(q, k)).T)
 
 
 @pytest.mark.parametrize("draws", [2, 3, 5, 1000])

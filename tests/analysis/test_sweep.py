@@ -322,18 +322,18 @@ from typing import ClassVar
 import numpy as np
 from analysis import budget, inputs
 from analysis.sweep import sweep
-from approx import METHODS, Approximation, Method, parse
+from approx import METHODS, Approximation, Method, Size, parse
 
 @dataclasses.dataclass(frozen=True)
 class Mine(Method):
     """Rows of a random subset of the keys, and their mean elsewhere."""
     name: ClassVar[str] = "mine"
     deterministic: ClassVar[bool] = False
+    sized_by = Size("m")
     m: int | None = None
 
-    def approximate(self, Q, K, *, rng=None):
-        q, k = self.checked(Q, K)
-        some = np.random.default_rng(rng).choice(len(k), self.m, replace=False)
+    def evaluate(self, q, k, mask, rng):
+        some = rng.choice(len(k), self.m, replace=False)
         right = np.full((len(k), self.m), 1 / self.m)
         right[some] = np.eye(self.m)
         return Approximation.from_factors(np.exp(q @ k[some].T), right)

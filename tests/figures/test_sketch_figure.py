@@ -42,7 +42,7 @@ def test_the_figure_is_that_of_its_csv_and_caption(table, tmp_path):
 
 def test_all_have_the_same_width(wide):
     for row in wide[wide.budget > 0].itertuples():
-        columns = parse(row.method).price(n=1, l=1, d=sketches.D)
+        columns = parse(row.method).price(n=1, l=1, d=sketches.D).stored
         # b(b + 1)/2 columns come in steps of b
         assert columns == row.budget or (
             row.method.startswith("squared") and row.budget - np.sqrt(4 * row.budget) < columns

@@ -114,10 +114,10 @@ class Fragile(Method):
     broken: ClassVar[bool] = True
     m: int = 1
 
-    def approximate(self, Q, K, *, rng=None):
+    def evaluate(self, q, k, mask, rng):
         if Fragile.broken:
             raise ArithmeticError("it is broken")
-        return METHODS["zero"]().approximate(Q, K)
+        return METHODS["zero"]().approximate(q, k)
 
 
 def test_a_failing_cell_gives_exit_1_until_it_is_repaired(here, capsys, monkeypatch):

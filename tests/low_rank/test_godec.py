@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_allclose
 
 from approx.low_rank import thresholding
-from approx.low_rank.godec import godec, split
+from approx.low_rank.godec import at_budget, godec
 from approx.low_rank.robust_pca import inexact_alm
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
 
@@ -167,7 +167,7 @@ def test_scale_and_order_do_not_matter(shape, seed):
 def test_split_is_at_most_either_part_alone(name, budget):
     D = MATRICES[name]
     n, l = D.shape
-    parts = split(D, budget)
+    parts = at_budget(D, budget)
     assert parts.rank * (n + l) + parts.sparse.nnz <= budget * n
     assert parts.objective == pytest.approx(error(D, parts), rel=1e-9)
     assert parts.objective <= np.linalg.norm(D - naive.largest(D, int(budget * n))) * (1 + 1e-12)
@@ -177,7 +177,7 @@ def test_split_is_at_most_either_part_alone(name, budget):
 
 def test_split_gains_where_neither_part_is_enough():
     D = clustered(96, 2.0)
-    parts = split(D, 20)
+    parts = at_budget(D, 20)
     alone = min(
         np.linalg.norm(D - naive.largest(D, 20 * 96)), np.linalg.norm(D - naive.truncated(D, 10))
     )
@@ -187,15 +187,19 @@ def test_split_gains_where_neither_part_is_enough():
 
 def test_split_of_given_ranks():
     D = attention(32, 32)
-    assert split(D, 8, ranks=[3, 99]).rank == 3
-    assert split(D, 8, ranks=range(5)).objective <= split(D, 8, ranks=[2]).objective
-    assert split(D, 8, ranks=[4]).sparse.nnz == 0  # the budget holds rank 4 and nothing else
-    everything = split(D, 64)
+    assert at_budget(D, 8, ranks=[3, 99]).rank == 3
+    assert at_budget(D, 8, ranks=range(5)).objective <= at_budget(D, 8, ranks=[2]).objective
+    assert at_budget(D, 8, ranks=[4]).sparse.nnz == 0  # the budget holds rank 4 and nothing else
+    everything = at_budget(D, 64)
     assert everything.objective == pytest.approx(0, abs=1e-12)
 
 
 def test_zero_matrix():
-    for parts in (godec(np.zeros((4, 3)), 1, 1), split(np.zeros((4, 3)), 3), godec([[0.0]], 0, 1)):
+    for parts in (
+        godec(np.zeros((4, 3)), 1, 1),
+        at_budget(np.zeros((4, 3)), 3),
+        godec([[0.0]], 0, 1),
+    ):
         assert not parts.low_rank.any()
         assert parts.sparse.nnz == 0
         assert parts.objective == 0
@@ -213,10 +217,10 @@ def test_zero_matrix():
         (lambda: godec(np.ones((2, 3)), 1, math.nan), "k must be between 0 and l = 3"),
         (lambda: godec(np.ones((2, 3)), 1, 1, iterations=0), "iterations must be >= 1"),
         (lambda: godec(np.ones((2, 3)), 1, 1, starts=[np.ones((3, 2))]), "shape"),
-        (lambda: split(np.ones((2, 3)), 0), "budget must be finite and > 0"),
-        (lambda: split([[math.nan]], 1), "D must be finite"),
-        (lambda: split(np.ones((2, 3)), 1, ranks=[2]), "no rank of"),
-        (lambda: split(np.ones((2, 3)), 1, ranks=[-1]), "every rank must be >= 0"),
+        (lambda: at_budget(np.ones((2, 3)), 0), "budget must be finite and > 0"),
+        (lambda: at_budget([[math.nan]], 1), "D must be finite"),
+        (lambda: at_budget(np.ones((2, 3)), 1, ranks=[2]), "no rank of"),
+        (lambda: at_budget(np.ones((2, 3)), 1, ranks=[-1]), "every rank must be >= 0"),
     ],
 )
 def test_bad_input_is_named(call, message):

@@ -55,7 +55,7 @@ def test_covariance_of_keys_by_quadrature(spec):
     ratios = np.array(ratios)
     mean = weights @ ratios
     want = (ratios * weights[:, None]).T @ ratios - np.outer(mean, mean)
-    count = method.m // method.columns
+    count = method.m // method.per_frequency
     # 60 nodes a coordinate leave less than 1e-12 at |u_j + u_l| < 4; A = −0.2 narrows the law
     np.testing.assert_allclose(method.covariance(q, K) * count, want, rtol=1e-9, atol=1e-11)
 

@@ -14,6 +14,7 @@ from approx import METHODS, Approximation, Moments, exact, parse
 from approx.distances import squared_distances
 from approx.method import Method, generator
 from approx.parts import Support
+from approx.prices import entries
 from approx.projections import IID, Fixed, base
 from approx.random_features import exponentials, trigonometric
 from approx.random_features.features import RandomFeatures
@@ -88,11 +89,11 @@ class Plain(Method):
     def uses_rng(self):
         return self.of.uses_rng
 
-    def approximate(self, Q, K, *, rng=None):
-        return self.of.approximate(Q, K, rng=rng)
+    def evaluate(self, q, k, mask, rng):
+        return self.of.approximate(q, k, rng=rng)
 
-    def moments(self, Q, K):
-        return self.of.moments(Q, K)
+    def entry_moments(self, q, k):
+        return self.of.moments(q, k)
 
 
 def scores(method, law, count, X, *, share=1.0):
@@ -118,7 +119,7 @@ def scores(method, law, count, X, *, share=1.0):
 @pytest.mark.parametrize("name", LAWS)
 def test_mean_and_variance(name, d):
     method = METHODS[name](m=M)
-    assert max(scores(method, LAWS[name], M // method.columns, points(d))) <= BOUND
+    assert max(scores(method, LAWS[name], M // method.per_frequency, points(d))) <= BOUND
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_mean_and_variance_off_a_support(name, sparse, d):
     moments = method.moments(points(d), points(d))
     assert (moments.log_relative_variance[support] == -np.inf).all()
     assert np.isfinite(moments.log_relative_variance[~support]).any()
-    count = M // method.low_rank.columns
+    count = M // method.low_rank.per_frequency
 
     def law(Q, K):
         return tuple(np.where(support, 0.0, x) for x in LAWS[name](Q, K))
@@ -154,15 +155,15 @@ class HalfSpace(SupportMethod):
         chosen = np.flatnonzero(K @ generator(rng).standard_normal(K.shape[1]) > 0)
         return np.arange(len(Q) + 1) * len(chosen), np.tile(chosen, len(Q))
 
-    def price(self, *, n, l, d):
-        return float(l)
+    def priced(self, shape):
+        return entries(shape.l, shape)
 
 
 class Halved(Scatterbrain):
     """Scatterbrain on a HalfSpace, with its moments: those of the features, times 1 − p = ½."""
 
-    def moments(self, Q, K):
-        low = self.low_rank.moments(Q, K)
+    def entry_moments(self, q, k):
+        low = self.low_rank.moments(q, k)
         return Moments(low.relative_bias, low.log_relative_variance - math.log(2))
 
 
@@ -320,7 +321,7 @@ def test_a_planted_bug_is_noticed(monkeypatch, killed, bug):
     name, plant = MUTANTS[bug]
     plant(monkeypatch)
     method = METHODS[name](m=M)
-    found = max(scores(method, LAWS[name], M // method.columns, points(4)))
+    found = max(scores(method, LAWS[name], M // method.per_frequency, points(4)))
     assert found > BOUND
     killed(bug, found)
 
@@ -328,22 +329,22 @@ def test_a_planted_bug_is_noticed(monkeypatch, killed, bug):
 class OneStream(Halved):
     """A bug: support and features from one stream, so the support knows the first frequency."""
 
-    def approximate(self, Q, K, *, rng=None):
-        seed = generator(rng).integers(2**63)
-        support = self._support(Q, K, np.random.default_rng(seed))
-        low = self.low_rank.approximate(Q, K, rng=np.random.default_rng(seed))
+    def evaluate(self, q, k, mask, rng):
+        seed = rng.integers(2**63)
+        support = self._support(q, k, np.random.default_rng(seed))
+        low = self.low_rank.approximate(q, k, rng=np.random.default_rng(seed))
         return Approximation(low.low, support)
 
 
 class BySizeOfEstimate(Scatterbrain):
     """A bug: the support holds the largest estimates, not the largest entries."""
 
-    def approximate(self, Q, K, *, rng=None):
-        low = self.low_rank.approximate(Q, K, rng=rng)
+    def evaluate(self, q, k, mask, rng):
+        low = self.low_rank.approximate(q, k, rng=rng)
         largest = low.to_dense().argmax(axis=1)
-        support = self._support(Q, K, None).matrix.copy()
+        support = self._support(q, k, None).matrix.copy()
         support.indices[:] = largest
-        support.data[:] = np.einsum("id,id->i", Q, K[largest])
+        support.data[:] = np.einsum("id,id->i", q, k[largest])
         return Approximation(low.low, Support(support))
 
 

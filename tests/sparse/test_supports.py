@@ -33,7 +33,7 @@ def filled(name, size):
         return parse(f"threshold(level={1 / size})")
     if name == "lsh":
         return parse("lsh(hashes=1, rounds=2)")
-    return METHODS[name](**{METHODS[name].size_field: size})
+    return METHODS[name](**{METHODS[name].sized_by.field: size})
 
 
 def support(A):
@@ -87,14 +87,14 @@ def test_price_bounds_what_is_stored(name, problem):
     n, l, d = len(Q), len(K), Q.shape[1]
     size = (l + 1) // 2
     A = filled(name, size).approximate(Q, K, rng=seed)
-    assert A.parameters / n <= filled(name, size).price(n=n, l=l, d=d)
+    assert A.parameters / n <= filled(name, size).price(n=n, l=l, d=d).stored
 
 
 @pytest.mark.parametrize("name", SUPPORTS)
 def test_too_many_entries_are_refused(name):
     x = np.ones((1000, 1))
     memory.set_limit(2**16)
-    method, what = filled(name, 500), f"{name}.* needs .* lower n or the size"
+    method, what = filled(name, 500), f"{name}.* needs .* lower .*n or l"
     if name == "lsh":  # no price: said when the pairs of equal vectors are counted
         method = parse("lsh(hashes=1)")
         what = "a support of 1000000 entries needs .* lower n or the keys a query meets"

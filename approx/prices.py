@@ -1,0 +1,118 @@
+"""What an estimate costs, per query row, known before it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+NUMBER = 8  # bytes of a stored number, float64
+INDEX = 4  # bytes of a stored index, int32
+
+
+class Shape(NamedTuple):
+    """Queries n, keys l, their width d and the width c of the values."""
+
+    n: int
+    l: int
+    d: int
+    c: int
+
+    @property
+    def both(self) -> float:
+        """Queries and keys together, per query: (n + l)/n."""
+        return (self.n + self.l) / self.n
+
+
+@dataclasses.dataclass(frozen=True)
+class Price:
+    """What an estimate costs per query row, in four currencies.
+
+    Parameters
+    ----------
+    stored : float
+        Stored values, (rank·(n + l) + nnz)/n. Indices are not counted; a polynomial counts the
+        width of its monomials even where it is evaluated elementwise.
+    reads : float, optional
+        Numbers read to answer one new query when l keys are present, the selection of keys
+        included: k exact keys are k·(d + c) numbers, a state of m features is m·(c + 1). What is
+        written is not counted. None where it follows from the inputs only.
+    multiply_adds : float, optional
+        Multiply-adds of one query row when all n queries are answered together, what is computed
+        once for all of them divided by n. Exponentials are not counted, nor is what a cubic
+        decomposition of a small matrix takes beyond its leading term. None as above.
+    bytes : float
+        Bytes stored in float64, with int32 indices and the scales of rows.
+
+    Notes
+    -----
+    The price of an oracle counts what it finds and not its search: that is what makes it an oracle.
+    Prices add.
+    """
+
+    stored: float
+    reads: float | None
+    multiply_adds: float | None
+    bytes: float
+
+    def __add__(self, other: Price) -> Price:
+        """Return the price of both."""
+        return Price(
+            self.stored + other.stored,
+            _sum(self.reads, other.reads),
+            _sum(self.multiply_adds, other.multiply_adds),
+            self.bytes + other.bytes,
+        )
+
+
+def _sum(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a + b
+
+
+def low_rank(columns: float, shape: Shape, *, mapped: float | None = 0.0) -> Price:
+    """Return the price of factors.
+
+    Parameters
+    ----------
+    columns : float
+        Columns of the factors. Their state is columns·(c + 1) numbers, the sums of the keys'
+        features times values and times 1.
+    shape : Shape
+    mapped : float, optional
+        Multiply-adds that take a query or a key to its features, each with a parameter of its own
+        that is read, as m·d for m frequencies. None where it follows from the inputs only.
+
+    Examples
+    --------
+    >>> low_rank(16, Shape(n=8, l=8, d=4, c=4), mapped=16 * 4)
+    Price(stored=32.0, reads=144.0, multiply_adds=288.0, bytes=264.0)
+    """
+    n, l, _, c = shape
+    state = columns * (c + 1)
+    stored = columns * (n + l) / n
+    return Price(
+        stored,
+        None if mapped is None else float(state + mapped),
+        None if mapped is None else float((state + mapped) * shape.both),
+        NUMBER * (stored + 1.0),
+    )
+
+
+def entries(k: float, shape: Shape, *, selection: float | None = 0.0) -> Price:
+    """Return the price of k exact entries per row.
+
+    Parameters
+    ----------
+    k : float
+        Keys per row, each of which is read with its value.
+    shape : Shape
+    selection : float, optional
+        Numbers that are read, each for one multiply-add, to find them; None where it follows from
+        the inputs only.
+
+    Examples
+    --------
+    >>> entries(32, Shape(n=8, l=100, d=4, c=4))
+    Price(stored=32.0, reads=256.0, multiply_adds=256.0, bytes=388.0)
+    """
+    work = None if selection is None else float(k * (shape.d + shape.c) + selection)
+    return Price(float(k), work, work, float(k * (NUMBER + INDEX) + INDEX))
