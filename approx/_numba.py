@@ -14,8 +14,6 @@ from numba.core.registry import cpu_target
 from numba.core.typed_passes import BaseNativeLowering, NativeLowering
 from numba.extending import overload
 
-from approx._jit import OPTIONS
-
 
 class _WideFunction(Lower):  # type: ignore[misc]
     """Translate a function to LLVM, with the wish for whole vector registers."""
@@ -44,19 +42,20 @@ class WideCompiler(CompilerBase):  # type: ignore[misc]
         return [passes]
 
 
-def dispatcher(function: Callable[..., Any], fastmath: set[str]) -> Any:
+def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """Return Numba's own object for a kernel."""
-    return numba.njit(**OPTIONS, pipeline_class=WideCompiler, fastmath=fastmath)(function)
+    return numba.njit(pipeline_class=WideCompiler, **options)(function)
 
 
-def by_precision(double: Callable[..., Any], single: Callable[..., Any], fastmath: set[str]) -> Any:
+def by_precision(
+    double: Callable[..., Any], single: Callable[..., Any], options: dict[str, Any]
+) -> Any:
     """Return Numba's type of a function that is `single` on float32 and `double` otherwise."""
-    options = {name: value for name, value in OPTIONS.items() if name != "cache"}  # its callers are
 
     def function(x: Any) -> Any:
         """Stand for either."""
 
-    @overload(function, jit_options=options | {"fastmath": fastmath})  # type: ignore[untyped-decorator]
+    @overload(function, jit_options=options | {"cache": False})  # type: ignore[untyped-decorator]
     def body(x: Any) -> Callable[..., Any]:
         return single if getattr(x, "dtype", x) == types.float32 else double
 

@@ -7,17 +7,14 @@ import math
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from approx.checks import Array
 
-if TYPE_CHECKING:
-    from approx.polynomials.polynomial import Polynomial
-
-RATIO = (math.sqrt(5) - 1) / 2
-MOST = 2000  # digits: some 20 s
+GOLDEN = (math.sqrt(5) - 1) / 2
+MOST_DIGITS = 2000  # some 20 s
 Function = Callable[[Any], Any]
 
 
@@ -27,7 +24,7 @@ def peaks(f: Function, left: Any, right: Any, steps: int) -> Any:
     Arrays of intervals, in float64 or of decimals, on each of which f is unimodal. The place
     is known to 0.618^steps of the interval, the value to about the square of that.
     """
-    golden = RATIO if left.dtype != object else Decimal(RATIO)
+    golden = GOLDEN if left.dtype != object else Decimal(GOLDEN)
     inner = [right - golden * (right - left), left + golden * (right - left)]
     values = [f(inner[0]), f(inner[1])]
     for _ in range(steps):
@@ -42,24 +39,34 @@ def peaks(f: Function, left: Any, right: Any, steps: int) -> Any:
     return np.where(first, inner[0], inner[1]), np.where(first, values[0], values[1])
 
 
-def sup_errors(p: Polynomial, B: float) -> tuple[float, float]:
+def sup_errors(
+    in_decimals: Callable[[], Function], degree: int, log_size: float, B: float
+) -> tuple[float, float]:
     """Return max |p(x) e^−x − 1| and max |p(x) − e^x| e^−B over [−B, B].
+
+    Parameters
+    ----------
+    in_decimals : function
+        Returns p as a function of arrays of decimals, at the precision of their context.
+    degree : int
+        Of p.
+    log_size : float
+        s such that Σ|c_j φ_j| ≤ e^s on [−B, B].
 
     Notes
     -----
-    Terms of size Σ|c_j φ_j| ≤ e^s give p(−B), of size e^−B: (s + B)/log 10 digits are lost.
+    Terms of size e^s give p(−B), of size e^−B: (s + B)/log 10 digits are lost.
     """
-    size = float(p.log_bound(np.array([B]))[0])
-    lost = (max(size, B) + B) / math.log(10)
-    if not lost < MOST:
+    lost = (max(log_size, B) + B) / math.log(10)
+    if not lost < MOST_DIGITS:
         raise ValueError(
-            f"the largest error on [−{B:g}, {B:g}] would need {lost:.3g} digits, more than {MOST}: "
-            f"give a smaller bound, or use analysis.bounds.sup_error"
+            f"the largest error on [−{B:g}, {B:g}] would need {lost:.3g} digits, more than "
+            f"{MOST_DIGITS}: give a smaller bound, or use analysis.bounds.sup_error"
         )
     exp = np.frompyfunc(Decimal.exp, 1, 1)
-    grid = B * np.cos(np.linspace(np.pi, 0, 16 * (p.degree + 2)))
+    grid = B * np.cos(np.linspace(np.pi, 0, 16 * (degree + 2)))
     with localcontext(prec=30 + int(lost)):
-        evaluate, unit = p.in_decimals(), Decimal(-B).exp()
+        evaluate, unit = in_decimals(), Decimal(-B).exp()
 
         def relative(x: Any) -> Any:
             return abs(evaluate(x) * exp(-x) - 1)

@@ -344,7 +344,8 @@ class Polynomial:
         Accuracy: 10⁻⁸ relative. Cost: O(n²) evaluations in multiprecision, 0.1 s at n = 20.
         """
         B = checks.positive("bound", self.bound if bound is None else bound)
-        relative, scaled = extrema.sup_errors(self, B)
+        log_size = float(self.log_bound(np.array([B]))[0])
+        relative, scaled = extrema.sup_errors(self.in_decimals, self.degree, log_size, B)
         with np.errstate(over="ignore"):
             return SupErrors(relative, float(np.exp(np.log(scaled) + B)) if scaled else 0.0, scaled)
 
