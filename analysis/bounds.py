@@ -327,7 +327,10 @@ def minimum_degree(
     while error(method, high, bound, norm) > epsilon:
         low, high = high, 2 * high
         if high > 2**40:
-            raise ValueError(f"no degree up to 2^40 gives {epsilon} on [−{bound:g}, {bound:g}]")
+            raise ValueError(
+                f"no degree up to 2^40 gives {epsilon} on [−{bound:g}, {bound:g}]: "
+                "raise epsilon or lower bound"
+            )
     while high - low > 1:
         middle = (low + high) // 2
         if error(method, middle, bound, norm) > epsilon:

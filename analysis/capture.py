@@ -292,7 +292,10 @@ def _is_causal(mask: Any, n: int) -> bool:
         return False
     visible = mask if mask.dtype == torch.bool else mask == 0
     if mask.dtype != torch.bool and not (visible | (mask <= _HIDDEN)).all():
-        raise ValueError("the attention mask adds a bias to the logits, such as ALiBi")
+        raise ValueError(
+            "the attention mask adds a bias to the logits, as ALiBi does: "
+            "Q, K, V cannot represent it"
+        )
     if visible.all():
         return False
     if (visible == torch.ones(n, n, dtype=torch.bool).tril()).all():
@@ -321,7 +324,10 @@ def _same(what: str, values: Sequence[Hashable]) -> None:
     """Raise ValueError unless all layers have one value."""
     kinds = list(dict.fromkeys(values))
     if len(kinds) > 1:
-        raise ValueError(f"attention layers differ in {what}: {' and '.join(map(str, kinds))}")
+        raise ValueError(
+            f"attention layers differ in {what}, which one file cannot hold: "
+            f"{' and '.join(map(str, kinds))}"
+        )
 
 
 def _assemble(layers: Sequence[_Layer], token_ids: Array, name: str) -> Capture:
@@ -387,7 +393,9 @@ def _write_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
         raise OSError(str(error)) from error
     written = load_file(path)  # safetensors 0.8.0 scrambles arrays that are not C-contiguous
     if any(not np.array_equal(written[name], value) for name, value in arrays.items()):
-        raise OSError(f"{path.name} reads back different from what was written")
+        raise OSError(
+            f"{path.name} does not read back as it was written: use another format or disk"
+        )
 
 
 _WRITERS = {".npz": _write_npz, ".safetensors": _write_safetensors}

@@ -236,9 +236,8 @@ class Config:
         whole = functools.partial(plan, trials=self.trials, seed=self.seed, budget=self.budgets)
         planned: Plan = _at("", whole, methods, inputs, self.temperatures)
         if not planned.cells:
-            raise ConfigError(
-                f"budgets: no method fits {max(self.budgets or (0.0,)):g} values per row"
-            )
+            most = max(self.budgets or (0.0,))
+            raise ConfigError(f"budgets: no method fits {most:g} values per row: raise them")
         return planned
 
 

@@ -182,7 +182,9 @@ def _head(task: _Task) -> list[dict[str, Any]]:
     with one_thread():
         fitting = budget.match(task.methods, task.budget, x).fitting
         if not fitting:
-            raise ValueError(f"no method fits {task.budget:g} values per row of {x.name}")
+            raise ValueError(
+                f"no method fits {task.budget:g} values per row of {x.name}: raise the budget"
+            )
         facts = _facts(x, task.budget)
         rows = [_row(x, method, task) for method in fitting]
         eps = _collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None

@@ -109,7 +109,10 @@ def singular_values(matrix: ArrayLike | LinearOperator) -> Array:
         return np.asarray(scipy.linalg.svdvals(r_left @ r_right.T))
     s = _values(_dense(matrix))
     if len(s) and not np.isfinite(s[0]):
-        raise OverflowError(f"the largest singular value is above {np.finfo(float).max:.3g}: scale")
+        largest = np.finfo(float).max
+        raise OverflowError(
+            f"the largest singular value is above {largest:.3g}: scale the matrix down"
+        )
     return s
 
 

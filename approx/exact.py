@@ -55,7 +55,8 @@ def kernel(Q: ArrayLike, K: ArrayLike) -> Array:
     x = logits(Q, K)
     if (top := float(x.max())) > math.log(np.finfo(x.dtype).max):
         raise OverflowError(
-            f"exp(q·k) is not representable in {x.dtype}: the largest logit is {top:.6g}"
+            f"exp(q·k) is not representable in {x.dtype}: the largest logit is {top:.6g}. "
+            "Use attention or log_row_sums, which do not overflow"
         )
     exp_rows(x, np.zeros(len(x), x.dtype))
     return x

@@ -31,8 +31,7 @@ def softmax(logits: ArrayLike) -> Array:
     top = x.max(axis=-1, keepdims=True) if x.ndim and x.shape[-1] else np.full(1, np.nan)
     if not np.isfinite(top).all():
         raise ValueError(
-            "logits must have a largest one, finite, along the last axis, "
-            f"got {checks.shown(logits)}"
+            f"logits must have a finite maximum along the last axis, got {checks.shown(logits)}"
         )
     weights = np.exp(x - top)
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
