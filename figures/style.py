@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import pandas as pd
@@ -17,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import files
+from approx import Method, parse
 from figures import fonts
 from figures.language import spoken, tr
 
@@ -48,84 +50,133 @@ PALETTE = (
     "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd",
 )  # fmt: skip
 
-# spec pattern -> (name as users know it, colour, line style, marker)
-KNOWN: dict[str, tuple[str, str, Any, str]] = {
-    r"zero\(\)": ("zero matrix", "0.6", (":"), ""),
-    r"one\(\)": ("all ones", "0.75", ":", ""),
-    r"constant\(\)": ("best constant", "0.5", "-.", ""),
-    r"uniform\(\)": ("uniform attention", "0.35", "--", ""),
-    r"positive\(.*'orthogonal'.*": ("orthogonal positive features", PALETTE[2], "-", "s"),
-    r"positive\(.*'simplex'.*": ("simplex positive features", PALETTE[4], "-", "D"),
-    r"positive\(.*'zero_mean'.*": ("zero-mean positive features", PALETTE[6], "--", "^"),
-    r"positive\(.*'antithetic'.*": ("antithetic positive features", PALETTE[7], "-.", "v"),
-    r"positive\(.*'moment_matched'.*": (
-        "moment-matched positive features", PALETTE[8], (0, (3, 1, 1, 1)), "P",
+
+class Look(NamedTuple):
+    """How a method is shown: its name, which may state fields of it, and its line."""
+
+    label: str
+    colour: str
+    line: Any
+    marker: str
+
+
+# By name in the registry and, after a slash, by what `VARIANTS` says; in the order of a legend.
+LOOKS = {
+    "zero": Look("zero matrix", "0.6", ":", ""),
+    "one": Look("all ones", "0.75", ":", ""),
+    "constant": Look("best constant", "0.5", "-.", ""),
+    "uniform": Look("uniform attention", "0.35", "--", ""),
+    "positive/orthogonal": Look("orthogonal positive features", PALETTE[2], "-", "s"),
+    "positive/simplex": Look("simplex positive features", PALETTE[4], "-", "D"),
+    "positive/zero_mean": Look("zero-mean positive features", PALETTE[6], "--", "^"),
+    "positive/antithetic": Look("antithetic positive features", PALETTE[7], "-.", "v"),
+    "positive/moment_matched": Look(
+        "moment-matched positive features", PALETTE[8], (0, (3, 1, 1, 1)), "P"
     ),
-    r"positive\(.*'regularized'.*": ("positive features of length √d", PALETTE[5], "-", "X"),
-    r"positive\(.*": ("Performer (positive features)", PALETTE[0], "-", "o"),
-    r"hyperbolic\(.*": ("hyperbolic features", PALETTE[0], "--", "^"),
-    r"generalized_exponential\(.*": ("FAVOR++ features", PALETTE[0], ":", "s"),
-    r"dense_exponential\(.*": ("FAVOR# features", PALETTE[2], ":", "s"),
-    r"shifted_positive\(.*a=None.*": ("shifted FAVOR++ features", PALETTE[4], "-.", "D"),
-    r"shifted_positive\(.*": ("shifted positive features", PALETTE[0], "-.", "v"),
-    r"regularized\(.*": ("regularized positive features", PALETTE[5], "-", "X"),
-    r"leverage\(.*": ("leverage-score features", PALETTE[3], "-", "<"),
-    r"centered\(.*": ("centred features", PALETTE[8], "-", ">"),
-    r"trigonometric\(.*": ("random Fourier features", PALETTE[9], "-", "v"),
-    r"random_phase\(.*": ("random-phase Fourier features", PALETTE[9], "--", "v"),
-    r"generalized_trigonometric\(.*": ("generalized Fourier features", PALETTE[9], ":", "v"),
-    r"poisson\(.*": ("Poisson features", PALETTE[1], "-", "<"),
-    r"geometric\(.*": ("geometric features", PALETTE[1], "--", ">"),
-    r"angular_hybrid\(.*": ("angular hybrid features", PALETTE[5], "-.", "d"),
-    r"scatterbrain\((?!.*(?:sparse=(?!top_k)|taylor|trig|svd|uniform)).*": (
-        "Scatterbrain (Performer + top-k)", PALETTE[4], "-", "D",
+    "positive/regularized": Look("positive features of length √d", PALETTE[5], "-", "X"),
+    "positive": Look("Performer (positive features)", PALETTE[0], "-", "o"),
+    "hyperbolic": Look("hyperbolic features", PALETTE[0], "--", "^"),
+    "generalized_exponential": Look("FAVOR++ features", PALETTE[0], ":", "s"),
+    "dense_exponential": Look("FAVOR# features", PALETTE[2], ":", "s"),
+    "shifted_positive/optimal": Look("shifted FAVOR++ features", PALETTE[4], "-.", "D"),
+    "shifted_positive": Look("shifted positive features", PALETTE[0], "-.", "v"),
+    "regularized": Look("regularized positive features", PALETTE[5], "-", "X"),
+    "leverage": Look("leverage-score features", PALETTE[3], "-", "<"),
+    "centered": Look("centred features", PALETTE[8], "-", ">"),
+    "trigonometric": Look("random Fourier features", PALETTE[9], "-", "v"),
+    "random_phase": Look("random-phase Fourier features", PALETTE[9], "--", "v"),
+    "generalized_trigonometric": Look("generalized Fourier features", PALETTE[9], ":", "v"),
+    "poisson": Look("Poisson features", PALETTE[1], "-", "<"),
+    "geometric": Look("geometric features", PALETTE[1], "--", ">"),
+    "angular_hybrid": Look("angular hybrid features", PALETTE[5], "-.", "d"),
+    "scatterbrain/positive+top_k": Look("Scatterbrain (Performer + top-k)", PALETTE[4], "-", "D"),
+    "scatterbrain/positive+sliding_window": Look(
+        "Scatterbrain (Performer + window)", PALETTE[5], "-", "X"
     ),
-    r"scatterbrain\((?!.*(?:taylor|trig|svd)).*sliding_window.*": (
-        "Scatterbrain (Performer + window)", PALETTE[5], "-", "X",
-    ),
-    r"top_k\(.*": ("top-k of each row", PALETTE[6], "-", "^"),
-    r"sliding_window\(.*": ("sliding window", PALETTE[7], "-", "s"),
-    r"threshold\(.*": ("weights above a level", PALETTE[6], ":", "v"),
-    r"chunk\(.*": ("chunks", PALETTE[7], "--", "P"),
-    r"strided\(.*": ("strides", PALETTE[3], "-", "d"),
-    r"random\(.*": ("random keys", "0.5", "--", ""),
-    r"lsh\(.*xbox.*": ("LSH after XBOX+", PALETTE[0], "--", "o"),
-    r"lsh\(.*": ("LSH (angles)", PALETTE[0], "-", "o"),
-    r"smyrf\(.*": ("SMYRF clusters", PALETTE[1], "-", "<"),
-    r"reformer\(.*": ("Reformer buckets", PALETTE[2], "-", "X"),
-    r"truncated_svd\(.*": ("low-rank oracle (SVD)", PALETTE[2], "--", ""),
-    r"nystrom\(.*": ("Nyström", PALETTE[8], "-.", "<"),
-    r"godec\(rank=0.*": ("sparse oracle (largest entries)", PALETTE[6], "--", ""),
-    r"godec\(.*": ("sparse + low-rank oracle (GoDec)", "black", "-", ""),
-    r"robust_pca\(.*": ("Robust PCA (pursuit)", PALETTE[8], "", "P"),
-    r"taylor\(degree=(\d+)\)": ("Taylor, degree {0}", PALETTE[1], "-", "p"),
-    r"random_maclaurin\(.*poisson.*": ("random Maclaurin, Poisson", PALETTE[1], "--", "<"),
-    r"random_maclaurin\(.*": ("random Maclaurin, geometric", PALETTE[1], "-", ">"),
-    r"product_sketch\(.*gaussian.*": ("Gaussian product sketch", PALETTE[5], "--", "d"),
-    r"product_sketch\(.*": ("product sketch", PALETTE[5], "-", "d"),
-    r"tensor_sketch\(.*": ("TensorSketch", PALETTE[2], "-", "s"),
-    r"squared_sketch\(.*": ("squared sketch", PALETTE[4], "-", "D"),
-    r"tensor_power\(n=(\d+)\)": ("tensor power (1 + x/n)ⁿ, n = {0}", PALETTE[3], "-", "h"),
-    r"richardson\(n=(\d+)\)": ("Richardson of two powers, n = {0}", PALETTE[3], "--", "H"),
-    r"richardson\(n=(\d+), .*": ("Richardson of three powers, n = {0}", PALETTE[3], ":", "H"),
-    r"chebyshev\(degree=(\d+).*": ("Chebyshev, degree {0}", PALETTE[0], "-.", "8"),
-    r"minimax\(degree=(\d+).*absolute.*": ("absolute minimax, degree {0}", PALETTE[2], ":", "D"),
-    r"minimax\(degree=(\d+).*": ("relative minimax, degree {0}", PALETTE[2], "-.", "D"),
-    r"least_squares\(degree=(\d+).*": ("least squares, degree {0}", PALETTE[6], "-.", "v"),
-    r"elu\(\)": ("linear attention, elu + 1", PALETTE[1], "-", "o"),
-    r"relu\(\)": ("linear attention, relu", PALETTE[1], "--", "s"),
-    r"cosformer\(.*": ("cosFormer", PALETTE[1], ":", "^"),
-    r"flowformer\(\)": ("Flowformer", PALETTE[1], "-.", "v"),
-    r"flash\(.*": ("FLASH mixed chunks", PALETTE[8], "-", "P"),
-    r"rfa\(.*": ("random feature attention", PALETTE[9], "-.", "o"),
-    r"lara\(.*": ("LARA", PALETTE[4], "--", "s"),
-    r"linformer\(.*gaussian.*": ("Linformer, Gaussian", PALETTE[5], "--", "<"),
-    r"linformer\(.*": ("Linformer, means", PALETTE[5], "-", ">"),
-    r"nystromformer\(.*iterations.*": ("Nyströmformer, iterated", PALETTE[2], "--", "p"),
-    r"nystromformer\(.*": ("Nyströmformer", PALETTE[2], "-", "h"),
-    r"randomized_attention\(.*": ("randomized attention", PALETTE[4], ":", "*"),
-    r"eva\(.*": ("EVA (chunks + groups)", PALETTE[4], "-", "d"),
-}  # fmt: skip
+    "top_k": Look("top-k of each row", PALETTE[6], "-", "^"),
+    "sliding_window": Look("sliding window", PALETTE[7], "-", "s"),
+    "threshold": Look("weights above a level", PALETTE[6], ":", "v"),
+    "chunk": Look("chunks", PALETTE[7], "--", "P"),
+    "strided": Look("strides", PALETTE[3], "-", "d"),
+    "random": Look("random keys", "0.5", "--", ""),
+    "lsh/xbox": Look("LSH after XBOX+", PALETTE[0], "--", "o"),
+    "lsh": Look("LSH (angles)", PALETTE[0], "-", "o"),
+    "smyrf": Look("SMYRF clusters", PALETTE[1], "-", "<"),
+    "reformer": Look("Reformer buckets", PALETTE[2], "-", "X"),
+    "truncated_svd": Look("low-rank oracle (SVD)", PALETTE[2], "--", ""),
+    "nystrom": Look("Nyström", PALETTE[8], "-.", "<"),
+    "godec/0": Look("sparse oracle (largest entries)", PALETTE[6], "--", ""),
+    "godec": Look("sparse + low-rank oracle (GoDec)", "black", "-", ""),
+    "robust_pca": Look("Robust PCA (pursuit)", PALETTE[8], "", "P"),
+    "taylor": Look("Taylor, degree {degree}", PALETTE[1], "-", "p"),
+    "random_maclaurin/poisson": Look("random Maclaurin, Poisson", PALETTE[1], "--", "<"),
+    "random_maclaurin": Look("random Maclaurin, geometric", PALETTE[1], "-", ">"),
+    "product_sketch/gaussian": Look("Gaussian product sketch", PALETTE[5], "--", "d"),
+    "product_sketch": Look("product sketch", PALETTE[5], "-", "d"),
+    "tensor_sketch": Look("TensorSketch", PALETTE[2], "-", "s"),
+    "squared_sketch": Look("squared sketch", PALETTE[4], "-", "D"),
+    "tensor_power": Look("tensor power (1 + x/n)ⁿ, n = {n}", PALETTE[3], "-", "h"),
+    "richardson": Look("Richardson of two powers, n = {n}", PALETTE[3], "--", "H"),
+    "richardson/3": Look("Richardson of three powers, n = {n}", PALETTE[3], ":", "H"),
+    "chebyshev": Look("Chebyshev, degree {degree}", PALETTE[0], "-.", "8"),
+    "minimax/absolute": Look("absolute minimax, degree {degree}", PALETTE[2], ":", "D"),
+    "minimax": Look("relative minimax, degree {degree}", PALETTE[2], "-.", "D"),
+    "least_squares": Look("least squares, degree {degree}", PALETTE[6], "-.", "v"),
+    "elu": Look("linear attention, elu + 1", PALETTE[1], "-", "o"),
+    "relu": Look("linear attention, relu", PALETTE[1], "--", "s"),
+    "cosformer": Look("cosFormer", PALETTE[1], ":", "^"),
+    "flowformer": Look("Flowformer", PALETTE[1], "-.", "v"),
+    "flash": Look("FLASH mixed chunks", PALETTE[8], "-", "P"),
+    "rfa": Look("random feature attention", PALETTE[9], "-.", "o"),
+    "lara": Look("LARA", PALETTE[4], "--", "s"),
+    "linformer/gaussian": Look("Linformer, Gaussian", PALETTE[5], "--", "<"),
+    "linformer": Look("Linformer, means", PALETTE[5], "-", ">"),
+    "nystromformer/iterated": Look("Nyströmformer, iterated", PALETTE[2], "--", "p"),
+    "nystromformer": Look("Nyströmformer", PALETTE[2], "-", "h"),
+    "randomized_attention": Look("randomized attention", PALETTE[4], ":", "*"),
+    "eva": Look("EVA (chunks + groups)", PALETTE[4], "-", "d"),
+}
+VARIANTS: dict[str, Callable[[Any], object]] = {  # what tells methods of one name apart
+    "positive": lambda method: method.projection,
+    "shifted_positive": lambda method: "optimal" if method.a is None else "fixed",
+    "scatterbrain": lambda method: f"{method.low_rank.name}+{method.sparse.name}",
+    "lsh": lambda method: method.transform,
+    "godec": lambda method: method.rank,
+    "random_maclaurin": lambda method: method.law,
+    "product_sketch": lambda method: method.law,
+    "richardson": lambda method: method.points,
+    "minimax": lambda method: method.weight,
+    "linformer": lambda method: method.combinations,
+    "nystromformer": lambda method: "exact" if method.iterations is None else "iterated",
+}
+
+
+@functools.cache
+def _parsed(spec: str) -> Method:
+    return parse(spec)
+
+
+def method_of(spec: str) -> Method | None:
+    """Return the method of a spec, or None where it is a name of something else."""
+    try:
+        return _parsed(spec)
+    except ValueError:
+        return None
+
+
+def _known(spec: str) -> tuple[str, str] | None:
+    """Return the key in `LOOKS` and the label of a spec, or None where it has no look."""
+    method = method_of(spec)
+    if method is None:
+        return None
+    key = method.name
+    if key in VARIANTS and f"{key}/{VARIANTS[key](method)}" in LOOKS:
+        key = f"{key}/{VARIANTS[key](method)}"
+    fields = {name: value for name, value in vars(method).items() if value is not None}
+    try:
+        return key, tr(LOOKS[key].label).format(**fields)
+    except KeyError:  # no such look, or the label states a size that a template leaves open
+        return None
 
 
 def look(method: str) -> dict[str, Any]:
@@ -138,10 +189,10 @@ def look(method: str) -> dict[str, Any]:
     >>> look("mine(m=3)")["label"]
     'mine(m=3)'
     """
-    for pattern, (label, colour, line, marker) in KNOWN.items():
-        if found := re.fullmatch(pattern, method):
-            label = tr(label).format(*found.groups())
-            return {"label": label, "color": colour, "linestyle": line, "marker": marker}
+    if known := _known(method):
+        key, name = known
+        _, colour, line, marker = LOOKS[key]
+        return {"label": name, "color": colour, "linestyle": line, "marker": marker}
     index = int(hashlib.sha256(method.encode()).hexdigest(), 16) % len(PALETTE)
     return {"label": method, "color": PALETTE[index], "linestyle": (0, (3, 1)), "marker": "*"}
 
@@ -163,12 +214,12 @@ def power(value: float) -> str:
 
 
 def order(methods: Iterator[str] | pd.Series | list[str]) -> list[str]:
-    """Return specs in the order of `KNOWN`, unknown ones last."""
-    patterns = list(KNOWN)
+    """Return specs in the order of `LOOKS`, unknown ones last."""
+    places = {key: place for place, key in enumerate(LOOKS)}
 
     def place(method: str) -> int:
-        hits = (i for i, p in enumerate(patterns) if re.fullmatch(p, method))
-        return next(hits, len(patterns))
+        known = _known(method)
+        return places[known[0]] if known else len(places)
 
     return sorted(dict.fromkeys(methods), key=place)
 

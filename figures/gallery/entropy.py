@@ -13,6 +13,7 @@ from analysis.inputs import Inputs
 from analysis.metrics import compare
 from approx import parse
 from approx.approximation import Approximation
+from approx.low_rank.godec import GoDec
 from figures import style
 from figures.language import tr
 
@@ -96,10 +97,23 @@ def draw(table: pd.DataFrame) -> Figure:
 def medians(table: pd.DataFrame) -> pd.DataFrame:
     """Return the median error over trials by (input, entropy), a column a family of methods."""
     part = table[table.metric == ERROR]
-    family = part.method.str.split("(").str[0]
-    family = family.mask(part.method.str.startswith("godec(rank=0"), "largest")
     keys = ["input", "entropy", "family"]
-    return part.assign(family=family).groupby(keys, sort=False).value.median().unstack()
+    return (
+        part.assign(family=part.method.map(_family))
+        .groupby(keys, sort=False)
+        .value.median()
+        .unstack()
+    )
+
+
+def _family(spec: str) -> str:
+    match style.method_of(spec):
+        case None:  # a matrix made of a method's
+            return spec
+        case GoDec(rank=0):
+            return "largest"
+        case method:
+            return method.name
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -7,6 +7,8 @@ from matplotlib.figure import Figure
 
 from analysis import regimes
 from analysis.experiments.profile import Profile
+from approx.low_rank.godec import GoDec
+from approx.low_rank.truncated_svd import TruncatedSVD
 from figures import style
 from figures.language import mark, tr
 
@@ -25,38 +27,40 @@ RUNNABLE = (
     "scatterbrain(low_rank=positive(), sparse=sliding_window())",
     "top_k",
 )
-ORACLES = ("godec(rank=0)", "truncated_svd()", "godec()")
-
-
-def specs() -> list[str]:
-    """Return the methods compared, as templates; an oracle once for each space."""
-    spaced = [spec[:-1] + ", space='attention')" for spec in ORACLES]
-    return [*RUNNABLE, *ORACLES, *(spec.replace("(, ", "(") for spec in spaced)]
+ORACLES = (  # once for each space
+    "godec(rank=0)", "truncated_svd()", "godec()", "godec(rank=0, space='attention')",
+    "truncated_svd(space='attention')", "godec(space='attention')",
+)  # fmt: skip
+SPECS = (*RUNNABLE, *ORACLES)
 
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return every error of every method that fits the budget, at every temperature."""
-    return profile.sweep(specs(), budget=profile.budget, label="errors")
+    return profile.sweep(SPECS, budget=profile.budget, label="errors")
 
 
 def shown(table: pd.DataFrame, space: str) -> list[str]:
     """Return the methods of one panel: oracles of the other space are left out."""
-    specs = style.order(table.method.unique().tolist())
-    oracles = [s for s in specs if s.startswith(("godec", "truncated_svd"))]
-    return [s for s in specs if s not in oracles or ("attention" in s) == (space == "attention")]
+    return [s for s in style.order(table.method.unique().tolist()) if in_space(s, space)]
+
+
+def in_space(spec: str, space: str) -> bool:
+    """Return whether a method is compared in a space: an oracle only where it is optimal."""
+    return getattr(style.method_of(spec), "space", space) == space
 
 
 def oracle_specs(table: pd.DataFrame, space: str) -> dict[str, str]:
     """Return the specs of the sparse, the low-rank and the combined oracle in one space."""
-    found = {}
+    oracles = {}
     for spec in shown(table, space):
-        if spec.startswith("godec(rank=0"):
-            found["sparse"] = spec
-        elif spec.startswith("godec"):
-            found["both"] = spec
-        elif spec.startswith("truncated_svd"):
-            found["low_rank"] = spec
-    return found
+        match style.method_of(spec):
+            case GoDec(rank=0):
+                oracles["sparse"] = spec
+            case GoDec():
+                oracles["both"] = spec
+            case TruncatedSVD():
+                oracles["low_rank"] = spec
+    return oracles
 
 
 def draw(table: pd.DataFrame) -> Figure:

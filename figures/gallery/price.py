@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
 from figures import style
-from figures.gallery.error import NAMES, SPACES
+from figures.gallery.error import NAMES, SPACES, in_space
 from figures.language import tr
 
 TITLE = "Error against stored values a query row"
@@ -74,12 +74,9 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _families(points: pd.DataFrame, space: str) -> list[tuple[str, pd.DataFrame]]:
     """Return (label, members) of every method shown in one space."""
-    other = points.method.str.startswith(("truncated_svd", "robust_pca")) & (
-        points.method.str.contains("attention") != (space == "attention")
-    )
-    labels = points[~other].method.map(lambda spec: _family(spec))
-    groups = dict(list(points[~other].groupby(labels)))
-    names = [_family(s) for s in style.order(points[~other].method.tolist())]
+    members = points[[in_space(spec, space) for spec in points.method]]
+    groups = dict(list(members.groupby(members.method.map(_family))))
+    names = [_family(s) for s in style.order(members.method.tolist())]
     return [(name, groups[name]) for name in dict.fromkeys(names)]
 
 

@@ -217,7 +217,7 @@ def test_quick_is_more_than_two_hundred_cells_of_every_kind():
 def test_report_is_the_sweep_of_the_reports_figure():
     """The same cells, hence the same numbers: seeds, content, order and all."""
     default = profile("default")
-    methods = [parse(spec) for spec in error.specs()]
+    methods = [parse(spec) for spec in error.SPECS]
     figure = plan(
         methods, default.inputs, default.temperatures, trials=default.trials, seed=default.seed,
         budget=default.budget,

@@ -26,7 +26,7 @@ FOLDER = Path(figures.__file__).parent
 def messages():
     """Return every message in the code: what tr, mark, Sentence are given, titles, methods."""
     found = {module.TITLE for module in FIGURES.values()}
-    found |= {name for name, *_ in style.KNOWN.values()} | set(VERDICTS)
+    found |= {look.label for look in style.LOOKS.values()} | set(VERDICTS)
     sayers = ("tr", "mark", "Sentence")
     for file in [*FOLDER.rglob("*.py"), Path(diagnose.__file__)]:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
