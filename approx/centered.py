@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.fields import flag, instance
 from approx.masks import Mask
 from approx.method import Method, Moments
 from approx.prices import Price, Shape
@@ -51,12 +51,8 @@ class Centered(Method):
     name: ClassVar[str] = "centered"
     deterministic: ClassVar[bool] = False
 
-    method: Method = Positive(m=64)
-    queries: bool = True
-
-    def __post_init__(self) -> None:
-        checks.instance("method", self.method, Method, "a method")
-        checks.flag("queries", self.queries)
+    method: Method = instance(Positive(m=64), Method, "a method")
+    queries: bool = flag(True)
 
     @property
     def space(self) -> str:

@@ -58,7 +58,7 @@ class Size:
     most : callable, optional
         (n, l) → the largest size that a user may give; by default what a budget buys.
     whole : bool
-        Whether it is an integer.
+        Whether it is an integer, checked as one; else its field has a rule of its own.
     zero : bool
         Whether a user may give 0, which no budget chooses.
     instead : tuple of str
@@ -83,10 +83,8 @@ class Size:
         """Return the largest size that a budget buys for n queries and l keys; None: any."""
         return {"rank": min(n, l), "entries": l}.get(self.counts)
 
-    def checked(self, value: Any) -> float:
+    def checked(self, value: Any) -> int:
         """Return a size that a user gave; TypeError or ValueError where it cannot be one."""
-        if not self.whole:
-            return checks.positive(self.field, value)
         size = checks.integer(self.field, value, least=0 if self.zero else min(1, self.least))
         if size % self.step:
             raise ValueError(f"{self.field} must be a multiple of {self.step}, got {size}")
@@ -115,9 +113,19 @@ class Method(ABC):
             )
 
     def __post_init__(self) -> None:
+        """Check the size and every field that has a rule."""
         size = self.sized_by
-        if size is not None and (value := getattr(self, size.field)) is not None:
-            object.__setattr__(self, size.field, size.checked(value))
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if value is None and field.default is None:
+                continue
+            if size is not None and size.whole and field.name == size.field:
+                value = size.checked(value)
+            elif "rule" in field.metadata:
+                value = field.metadata["rule"](field.name, value)
+            else:
+                continue
+            object.__setattr__(self, field.name, value)
 
     @property
     def sized_by(self) -> Size | None:

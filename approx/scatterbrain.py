@@ -8,10 +8,10 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks
 from approx.approximation import Approximation
 from approx.baselines import Uniform
 from approx.checks import Array
+from approx.fields import instance, real
 from approx.masks import Mask
 from approx.method import Method, Moments, Rng, generator
 from approx.parts import Support
@@ -60,15 +60,9 @@ class Scatterbrain(Method):
     name: ClassVar[str] = "scatterbrain"
     deterministic: ClassVar[bool] = False
 
-    low_rank: Method = Positive(m=64)
-    sparse: SupportMethod = TopK(k=32)
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        checks.instance("low_rank", self.low_rank, Method, "a method")
-        a_support(self.sparse)
-        if not 0 < checks.positive("share", self.share) < 1:
-            raise ValueError(f"share must be between 0 and 1, got {self.share}")
+    low_rank: Method = instance(Positive(m=64), Method, "a method")
+    sparse: SupportMethod = a_support(TopK(k=32))
+    share: float = real(0.5, below=1)
 
     @property
     def oracle(self) -> bool:

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.low_rank import target
@@ -20,11 +19,6 @@ class DecompositionMethod(Method):
     """estimate = L + S for D = exp(Q Kᵀ) or its row-softmax; without a budget unless it has one."""
 
     deterministic: ClassVar[bool] = True
-    space: str  # a field of each, behind its own
-
-    def __post_init__(self) -> None:
-        checks.one_of("space", self.space, ("kernel", "attention"))
-
     oracle = True  # it needs the dense matrix
     adaptive = True  # rank and entries are what D takes
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
+from approx.fields import one_of, real, whole
 from approx.low_rank.decomposition import (
     Decomposition,
     Matrix,
@@ -20,6 +21,7 @@ from approx.low_rank.decomposition import (
 )
 from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.subspace import leading, rotate
+from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
 from approx.prices import Price, Shape, entries, low_rank
 
@@ -325,21 +327,15 @@ class GoDec(DecompositionMethod):
 
     name: ClassVar[str] = "godec"
 
-    rank: int | None = None
-    k: float | None = None
-    budget: float | None = None
-    space: str = "kernel"
+    rank: int | None = whole(least=0)
+    k: float | None = real(zero=True)
+    budget: float | None = real()
+    space: str = one_of("kernel", SPACES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rank is not None:
-            checks.integer("rank", self.rank, least=0)
-        if self.k is not None and self.k != 0:
-            checks.positive("k", self.k)
-        if self.budget is not None:
-            checks.positive("budget", self.budget)
-            if self.rank is not None or self.k is not None:
-                raise ValueError("give a budget, or rank and k, not both")
+        if self.budget is not None and (self.rank is not None or self.k is not None):
+            raise ValueError("give a budget, or rank and k, not both")
 
     @property
     def is_template(self) -> bool:

@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
+from approx.fields import one_of
 from approx.masks import Mask
 from approx.method import Method, Size
 from approx.parts import Factors
@@ -89,11 +89,7 @@ class Nystrom(Method):
     sized_by = Size("rank", counts="rank", most=operator.add)
 
     rank: int | None = None
-    landmarks: str = "uniform"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.one_of("landmarks", self.landmarks, LANDMARKS)
+    landmarks: str = one_of("uniform", LANDMARKS)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the factors through the landmarks."""

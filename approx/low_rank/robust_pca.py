@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from approx import checks
 from approx._jit import kernel
+from approx.fields import one_of, real, whole
 from approx.low_rank.decomposition import (
     CSR,
     Decomposition,
@@ -31,6 +32,7 @@ from approx.low_rank.shrinkage import (
     shrink_singular_values,
 )
 from approx.low_rank.subspace import orthonormal, rotate, spectral_norm
+from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import large_entries, separate
 
 CAREFUL_RHO, RELAXATION = 1.03, 1.6
@@ -368,15 +370,9 @@ class RobustPCA(DecompositionMethod):
 
     name: ClassVar[str] = "robust_pca"
 
-    lam: float | None = None
-    space: str = "kernel"
-    max_iterations: int = 100
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.lam is not None:
-            checks.positive("lam", self.lam)
-        checks.integer("max_iterations", self.max_iterations, least=1)
+    lam: float | None = real()
+    space: str = one_of("kernel", SPACES)
+    max_iterations: int = whole(100)
 
     def decompose(self, D: Matrix) -> Decomposition:
         """Return L + S by `inexact_alm`."""
@@ -420,14 +416,9 @@ class AccAltProj(DecompositionMethod):
 
     name: ClassVar[str] = "acc_alt_proj"
 
-    rank: int = 1
-    space: str = "kernel"
-    max_iterations: int = 100
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.integer("rank", self.rank, least=0)
-        checks.integer("max_iterations", self.max_iterations, least=1)
+    rank: int = whole(1, least=0)
+    space: str = one_of("kernel", SPACES)
+    max_iterations: int = whole(100)
 
     def decompose(self, D: Matrix) -> Decomposition:
         """Return L + S by `acc_alt_proj`; ValueError for a rank above min(n, l)."""

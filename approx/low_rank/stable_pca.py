@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from approx import checks
 from approx._jit import kernel
+from approx.fields import one_of, real, whole
 from approx.low_rank.decomposition import (
     Decomposition,
     Matrix,
@@ -22,6 +23,7 @@ from approx.low_rank.decomposition import (
 from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.shrinkage import BLOCK_START, shrink_singular_values
 from approx.low_rank.subspace import rotate, spectral_norm
+from approx.low_rank.target import SPACES
 
 RELAXATION = 1.6
 CHECK_EVERY = 10
@@ -219,18 +221,10 @@ class StablePCA(DecompositionMethod):
 
     name: ClassVar[str] = "stable_pca"
 
-    delta: float = 0.1
-    lam: float | None = None
-    space: str = "kernel"
-    max_iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.delta != 0:
-            checks.positive("delta", self.delta)
-        if self.lam is not None:
-            checks.positive("lam", self.lam)
-        checks.integer("max_iterations", self.max_iterations, least=1)
+    delta: float = real(0.1, zero=True)
+    lam: float | None = real()
+    space: str = one_of("kernel", SPACES)
+    max_iterations: int = whole(1000)
 
     def decompose(self, D: Matrix) -> Decomposition:
         """Return L + S by `stable_pca`."""

@@ -13,6 +13,8 @@ from approx.checks import Array
 from approx.low_rank.krylov import Streamed, Stripes
 from approx.parts import Addition, Factors
 
+SPACES = ("kernel", "attention")
+
 
 def matrix(Q: Array, K: Array, space: str) -> tuple[Array, float]:
     """Return (D, top), D (n, l) in float64: exp(Q Kᵀ) = e^top D, or softmax = D with top = 0.

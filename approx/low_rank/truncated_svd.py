@@ -9,13 +9,14 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.fields import one_of, real
 from approx.low_rank import target
 from approx.low_rank.decomposition import Matrix
 from approx.low_rank.krylov import ACCURACY, block_krylov
 from approx.low_rank.subspace import leading
+from approx.low_rank.target import SPACES
 from approx.masks import Mask
 from approx.method import Method, Size
 
@@ -85,20 +86,15 @@ class TruncatedSVD(Method):
     oracle = True  # finding it costs what it would save
 
     rank: int | None = None
-    space: str = "kernel"
-    epsilon: float | None = None
-    energy: float | None = None
+    space: str = one_of("kernel", SPACES)
+    epsilon: float | None = real(below=1)
+    energy: float | None = real(most=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.epsilon is not None and checks.positive("epsilon", self.epsilon) >= 1:
-            raise ValueError(f"epsilon must be < 1, got {self.epsilon!r}")
-        if self.energy is not None and checks.positive("energy", self.energy) > 1:
-            raise ValueError(f"energy must be <= 1, got {self.energy!r}")
         given = [x for x in ("rank", "epsilon", "energy") if getattr(self, x) is not None]
         if len(given) > 1:
             raise ValueError(f"give one of rank, epsilon and energy, got {' and '.join(given)}")
-        checks.one_of("space", self.space, ("kernel", "attention"))
 
     @property
     def adaptive(self) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from approx import checks
 from approx.checks import Array
+from approx.fields import whole
 from approx.mechanisms.feature_map import FeatureMap
 from approx.mechanisms.relu import log_relu
 
@@ -49,11 +50,7 @@ class CosFormer(FeatureMap):
     name: ClassVar[str] = "cosformer"
     deterministic: ClassVar[bool] = True
 
-    M: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.M is not None:
-            object.__setattr__(self, "M", checks.integer("M", self.M, least=1))
+    M: int | None = whole()
 
     def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return log φ of both."""

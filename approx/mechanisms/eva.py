@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse
 from scipy.special import logsumexp
 
-from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
+from approx.fields import real
 from approx.masks import Mask
 from approx.mechanisms import segments
 from approx.method import Method, Size
@@ -70,14 +70,8 @@ class Eva(Method):
     uses_rng = True  # a draw for each group, whatever the support
 
     m: int | None = None
-    sparse: SupportMethod = Chunk()
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        a_support(self.sparse)
-        if not 0 < checks.positive("share", self.share) < 1:
-            raise ValueError(f"share must be between 0 and 1, got {self.share}")
+    sparse: SupportMethod = a_support(Chunk())
+    share: float = real(0.5, below=1)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the groups as factors, and the support with its weights."""

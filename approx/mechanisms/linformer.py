@@ -8,16 +8,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks, exact
+from approx import exact
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.fields import one_of
 from approx.masks import Mask
 from approx.mechanisms import segments
 from approx.method import Method, Size
 from approx.parts import Factors
 from approx.prices import Price, Shape, low_rank
 
-PROJECTIONS = ("mean", "gaussian")
+COMBINATIONS = ("mean", "gaussian")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,11 +61,7 @@ class Linformer(Method):
     sized_by = Size("rank", counts="rank", most=lambda n, l: l)
 
     rank: int | None = None
-    combinations: str = "mean"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.one_of("combinations", self.combinations, PROJECTIONS)
+    combinations: str = one_of("mean", COMBINATIONS)
 
     @property
     def uses_rng(self) -> bool:

@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from approx import checks, exact
+from approx import exact
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.fields import whole
 from approx.masks import Mask
 from approx.mechanisms import segments
 from approx.method import Method, Size
@@ -60,13 +61,7 @@ class Nystromformer(Method):
     sized_by = Size("rank", counts="rank")
 
     rank: int | None = None
-    iterations: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.iterations is not None:
-            iterations = checks.integer("iterations", self.iterations, least=0)
-            object.__setattr__(self, "iterations", iterations)
+    iterations: int | None = whole(least=0)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the factors through the landmarks."""

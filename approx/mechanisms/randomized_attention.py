@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from approx import checks, exact, memory
+from approx import exact, memory
 from approx._elementary import exp_rows
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
+from approx.fields import whole
 from approx.masks import Mask
 from approx.method import Method
 from approx.parts import ALL, Low, Rows, ScaledFactors, coordinates, rescale
@@ -60,10 +61,7 @@ class RandomizedAttention(Method):
     space = "attention"
     oracle = True  # its draws need every softmax weight
 
-    samples: int = 1
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "samples", checks.integer("samples", self.samples, least=1))
+    samples: int = whole(1)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return rows on demand, given the draws."""

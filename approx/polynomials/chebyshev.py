@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import ive, log_ndtr, logsumexp
 
-from approx import checks
 from approx.checks import Array
+from approx.fields import one_of
 from approx.polynomials.method import IntervalMethod
 from approx.polynomials.polynomial import Polynomial
 
@@ -58,11 +58,7 @@ class Chebyshev(IntervalMethod):
 
     degree: int | None = None
     bound: float | None = None
-    kind: str = "truncation"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.one_of("kind", self.kind, ("truncation", "interpolation"))
+    kind: str = one_of("truncation", ("truncation", "interpolation"))
 
     def polynomial(self, bound: float) -> Polynomial:
         """Return the series, or the interpolant, on [−bound, bound]."""

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks, exact
+from approx import exact
 from approx.checks import Array
+from approx.fields import one_of
 from approx.method import Size
 from approx.polynomials.method import PolynomialMethod, largest_logit
 from approx.polynomials.polynomial import Polynomial
@@ -54,11 +55,7 @@ class LeastSquares(PolynomialMethod):
     sized_by = Size("degree", counts="degree", zero=True)
 
     degree: int | None = None
-    weight: str = "relative"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.one_of("weight", self.weight, ("relative", "absolute"))
+    weight: str = one_of("relative", ("relative", "absolute"))
 
     def polynomial(self, bound: float) -> Polynomial:
         """Raise TypeError: there is no fit without logits."""

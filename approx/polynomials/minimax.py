@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from approx import checks
+from approx.fields import one_of
 from approx.polynomials.method import IntervalMethod
 from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.remez import remez
@@ -57,11 +57,7 @@ class Minimax(IntervalMethod):
 
     degree: int | None = None
     bound: float | None = None
-    weight: str = "relative"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.one_of("weight", self.weight, ("relative", "absolute"))
+    weight: str = one_of("relative", ("relative", "absolute"))
 
     def polynomial(self, bound: float) -> Polynomial:
         """Return the minimax polynomial on [−bound, bound]."""

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import ClassVar
 
-from approx import checks
+from approx.fields import whole
 from approx.method import Size
 from approx.polynomials.method import PolynomialMethod
 from approx.polynomials.polynomial import Polynomial
@@ -55,11 +55,7 @@ class Richardson(PolynomialMethod):
     sized_by = Size("n", counts="degree")
 
     n: int | None = None
-    points: int = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "points", checks.integer("points", self.points, least=2, most=3))
+    points: int = whole(2, least=2, most=3)
 
     def highest_power(self) -> int | None:
         """Return 2n or 4n; None for a template."""

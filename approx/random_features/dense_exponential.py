@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks
 from approx.checks import Array
+from approx.fields import one_of
 from approx.random_features.features import ExponentialFeatures, Frame
 from approx.random_features.generalized_exponential import optimal_tilt, second_moments
 
@@ -59,11 +59,7 @@ class DenseExponential(ExponentialFeatures):
 
     name: ClassVar[str] = "dense_exponential"
 
-    form: str = "aderf"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.one_of("form", self.form, ("aderf", "sderf", "saderf"))
+    form: str = one_of("aderf", ("aderf", "sderf", "saderf"))
 
     def frame(self, Q: Array, K: Array) -> Frame:
         """Return E ᵀT q and EᵀT^{−ᵀ} k."""

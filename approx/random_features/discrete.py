@@ -7,9 +7,9 @@ from abc import abstractmethod
 
 import numpy as np
 
-from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.fields import flag
 from approx.masks import Mask
 from approx.method import Moments
 from approx.parts import Factors
@@ -35,11 +35,7 @@ class DiscreteFeatures(RandomFeatures):
         features have signs, and row sums may be ≤ 0.
     """
 
-    nonnegative: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.flag("nonnegative", self.nonnegative)
+    nonnegative: bool = flag(True)
 
     @abstractmethod
     def parameter(self, frame: Frame) -> Array:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from approx import checks
 from approx.checks import Array
+from approx.fields import ruled
 from approx.random_features.features import ExponentialFeatures, Frame
+
+
+def checked_tilt(name: str, a: Any) -> Any:
+    """Return a; ValueError unless it is None, or finite and < 1/8."""
+    rule = "finite and < 1/8"
+    if a is not None and not checks.number(name, a, rule) < 0.125:
+        raise ValueError(f"{name} must be {rule}, got {a}")
+    return a
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,23 +56,12 @@ class GeneralizedExponential(ExponentialFeatures):
 
     name: ClassVar[str] = "generalized_exponential"
 
-    a: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checked_tilt(self.a)
+    a: float | None = ruled(None, checked_tilt)
 
     def tilt(self, frame: Frame) -> Array:
         """Return a, or A* of these inputs, for every coordinate."""
         d = frame.a.shape[1]
         return np.full(d, optimal_tilt(second_moments(frame).mean()) if self.a is None else self.a)
-
-
-def checked_tilt(a: float | None) -> None:
-    """Raise unless a is None, or finite and < 1/8."""
-    rule = "finite and < 1/8"
-    if a is not None and not checks.number("a", a, rule) < 0.125:
-        raise ValueError(f"a must be {rule}, got {a}")
 
 
 def second_moments(frame: Frame) -> Array:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
+from approx.fields import ruled
 from approx.random_features.features import Frame
 from approx.random_features.generalized_exponential import checked_tilt, second_moments
 from approx.random_features.trigonometric import Trigonometric
@@ -50,11 +51,7 @@ class GeneralizedTrigonometric(Trigonometric):
 
     name: ClassVar[str] = "generalized_trigonometric"
 
-    a: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checked_tilt(self.a)
+    a: float | None = ruled(None, checked_tilt)
 
     def tilt(self, frame: Frame) -> Array:
         """Return a, or the best A ≥ 0 for the mean of |q − k|²."""

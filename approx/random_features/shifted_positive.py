@@ -6,8 +6,9 @@ import dataclasses
 from typing import ClassVar
 
 from approx.checks import Array
+from approx.fields import ruled
 from approx.random_features.features import Frame
-from approx.random_features.generalized_exponential import GeneralizedExponential
+from approx.random_features.generalized_exponential import GeneralizedExponential, checked_tilt
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,7 @@ class ShiftedPositive(GeneralizedExponential):
 
     name: ClassVar[str] = "shifted_positive"
 
-    a: float | None = 0.0
+    a: float | None = ruled(0.0, checked_tilt)
 
     def frame(self, Q: Array, K: Array) -> Frame:
         """Return q·k = (q − μ/2)·(k − μ/2) + μ·q/2 + μ·k/2 − |μ|²/4."""

@@ -14,8 +14,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks, exact
+from approx import exact
 from approx.checks import Array
+from approx.fields import whole
 from approx.method import Method, Moments, Size
 from approx.sketches.products import augmented, unit
 from approx.sketches.signed import Signed, power, signed, value
@@ -39,12 +40,7 @@ class PowerSketch(Method):
     sized_by = Size("m")
 
     m: int | None = None
-    degree: int = 4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        degree = checks.integer("degree", self.degree, least=1, most=MOST_DEGREE)
-        object.__setattr__(self, "degree", degree)
+    degree: int = whole(4, most=MOST_DEGREE)
 
     @abstractmethod
     def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.fields import one_of
 from approx.masks import Mask
 from approx.parts import Factors
 from approx.prices import Price, Shape, low_rank
@@ -62,11 +62,7 @@ class ProductSketch(PowerSketch):
 
     name: ClassVar[str] = "product_sketch"
 
-    law: str = "rademacher"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.one_of("law", self.law, LAWS)
+    law: str = one_of("rademacher", LAWS)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw."""

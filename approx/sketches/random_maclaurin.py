@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import gammaln
 
-from approx import checks, exact
+from approx import exact
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.fields import one_of, whole
 from approx.masks import Mask
 from approx.method import Method, Moments, Size
 from approx.parts import Factors
@@ -73,13 +74,8 @@ class RandomMaclaurin(Method):
     sized_by = Size("m")
 
     m: int | None = None
-    law: str = "geometric"
-    exact: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.one_of("law", self.law, ("geometric", "poisson"))
-        object.__setattr__(self, "exact", checks.integer("exact", self.exact, least=0))
+    law: str = one_of("geometric", ("geometric", "poisson"))
+    exact: int = whole(0, least=0)
 
     def fewest(self, d: int) -> int:
         """Return the monomials and one feature: C(d + h − 1, d) + 1."""

@@ -9,9 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks, exact
+from approx import exact
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.fields import one_of, whole
 from approx.masks import Mask
 from approx.method import Method, Moments, Size
 from approx.parts import Factors
@@ -64,16 +65,8 @@ class SquaredSketch(Method):
     sized_by = Size("inner")
 
     inner: int | None = None
-    degree: int = 4
-    law: str = "rademacher"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        degree = checks.integer("degree", self.degree, least=2, most=MOST_DEGREE)
-        if degree % 2:
-            raise ValueError(f"degree must be even, got {degree}")
-        object.__setattr__(self, "degree", degree)
-        checks.one_of("law", self.law, LAWS)
+    degree: int = whole(4, least=2, most=MOST_DEGREE, even=True)
+    law: str = one_of("rademacher", LAWS)
 
     def priced(self, shape: Shape) -> Price | None:
         """Return that of b(b + 1)/2 columns, each a product, of b forms a degree of φ."""

@@ -7,14 +7,15 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from approx import checks, memory, prices
+from approx import memory, prices
 from approx.checks import Array
 from approx.distances import squared_distances
+from approx.fields import one_of, real, whole
 from approx.method import Size
 from approx.prices import Price, Shape
 from approx.sparse import hashing, patterns
 from approx.sparse.inner_product import xbox
-from approx.sparse.support import SupportMethod
+from approx.sparse.support import MOST_ROUNDS, SupportMethod
 
 MOST_HASHES = 64
 
@@ -71,33 +72,21 @@ class LSH(SupportMethod):
     deterministic: ClassVar[bool] = False
     sized_by = Size("entries", counts="entries", whole=False, instead=("hashes",))
 
-    family: str = "sign"
-    hashes: int | None = None
-    rounds: int = 1
-    buckets: int | None = None
-    width: float | None = None
-    transform: str = "none"
-    entries: float | None = None
+    family: str = one_of("sign", hashing.FAMILIES)
+    hashes: int | None = whole()
+    rounds: int = whole(1, most=MOST_ROUNDS)
+    buckets: int | None = whole(least=2, even=True)
+    width: float | None = real()
+    transform: str = one_of("none", ("none", "xbox"))
+    entries: float | None = real()
 
     def __post_init__(self) -> None:
-        checks.one_of("family", self.family, hashing.FAMILIES)
-        checks.one_of("transform", self.transform, ("xbox", "none"))
         super().__post_init__()
-        if self.hashes is not None:
-            object.__setattr__(self, "hashes", checks.integer("hashes", self.hashes, least=1))
-            if self.entries is not None:
-                raise ValueError("give hashes or entries, not both")
-        if self.buckets is not None:
-            self._only("buckets", "cross_polytope")
-            if checks.integer("buckets", self.buckets, least=2) % 2:
-                raise ValueError(f"buckets must be even, got {self.buckets}")
-        if self.width is not None:
-            self._only("width", "e2")
-            checks.positive("width", self.width)
-
-    def _only(self, field: str, family: str) -> None:
-        if self.family != family:
-            raise ValueError(f"{field} belongs to family {family!r}, got {self.family!r}")
+        if self.hashes is not None and self.entries is not None:
+            raise ValueError("give hashes or entries, not both")
+        for field, family in (("buckets", "cross_polytope"), ("width", "e2")):
+            if getattr(self, field) is not None and self.family != family:
+                raise ValueError(f"{field} belongs to family {family!r}, got {self.family!r}")
 
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
         """Return the pairs that share a bucket."""

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
+from approx.fields import whole
 from approx.method import Size
 from approx.prices import Price, Shape, entries
 from approx.sparse import hashing, patterns
-from approx.sparse.support import SupportMethod
+from approx.sparse.support import MOST_ROUNDS, SupportMethod
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Reformer(SupportMethod):
     sized_by = Size("size", counts="entries")
 
     size: int | None = None
-    rounds: int = 1
+    rounds: int = whole(1, most=MOST_ROUNDS)
 
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
         """Return the pairs of one bucket and neighbouring chunks."""

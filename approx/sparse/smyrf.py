@@ -8,11 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
+from approx.fields import whole
 from approx.method import Size
 from approx.prices import Price, Shape, entries
 from approx.sparse import patterns
 from approx.sparse.inner_product import xbox
-from approx.sparse.support import SupportMethod
+from approx.sparse.support import MOST_ROUNDS, SupportMethod
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Smyrf(SupportMethod):
     sized_by = Size("size", counts="entries")
 
     size: int | None = None
-    rounds: int = 1
+    rounds: int = whole(1, most=MOST_ROUNDS)
 
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
         """Return the pairs that share a cluster."""

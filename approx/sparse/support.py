@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from approx import checks, memory, pattern_products
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.fields import ruled
 from approx.masks import Mask
 from approx.method import Method, Moments, generator
 from approx.parts import Factors, Support
@@ -31,12 +32,6 @@ class SupportMethod(Method):
 
     deterministic: ClassVar[bool] = True
     rounds = 1  # a field of supports that are the union of several
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        rounds = checks.integer("rounds", self.rounds, least=1, most=MOST_ROUNDS)
-        if "rounds" in {field.name for field in dataclasses.fields(self)}:
-            object.__setattr__(self, "rounds", rounds)
 
     @abstractmethod
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
@@ -88,8 +83,13 @@ class SupportMethod(Method):
             return Moments(p - 1.0, np.log(p) + np.log1p(-p))
 
 
-def a_support(value: Any) -> None:
-    """Raise TypeError where a field ``sparse`` is no method, ValueError where it is no support."""
-    checks.instance("sparse", value, Method, "a method")
-    if not isinstance(value, SupportMethod):
-        raise ValueError(f"sparse must be a support (top_k, …), got {value}")
+def a_support(default: SupportMethod) -> Any:
+    """Return a field for a support: TypeError for what is not a method, ValueError for another."""
+
+    def rule(name: str, value: Any) -> Any:
+        checks.instance(name, value, Method, "a method")
+        if not isinstance(value, SupportMethod):
+            raise ValueError(f"{name} must be a support (top_k, …), got {value}")
+        return value
+
+    return ruled(default, rule)

@@ -10,6 +10,7 @@ import numpy as np
 
 from approx import checks, exact
 from approx.checks import Array
+from approx.fields import real
 from approx.method import Size
 from approx.prices import Price, Shape, entries
 from approx.sparse.patterns import Pattern
@@ -46,11 +47,7 @@ class Threshold(SupportMethod):
     sized_by = Size("level", counts="entries", whole=False)
     oracle = True  # finding the entries costs what they would save
 
-    level: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.level is not None and checks.positive("level", self.level) > 1:
-            raise ValueError(f"level must be at most 1, got {self.level}")
+    level: float | None = real(most=1)
 
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
         """Return the entries that reach the level, found stripe by stripe."""

@@ -48,10 +48,7 @@ class TrueDenominator(Method):
     space = "attention"
     oracle = True  # the denominator needs every key
 
-    sparse: SupportMethod = TopK()
-
-    def __post_init__(self) -> None:
-        a_support(self.sparse)
+    sparse: SupportMethod = a_support(TopK())
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the attention weights on the support."""

@@ -1,0 +1,107 @@
+"""Prices: formulas by hand, bytes against what is stored, and how they add and grow."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from small import SIZED
+
+from approx import METHODS, Price, parse
+
+N, L, D, C = 6, 10, 4, 3
+SHAPE = {"n": N, "l": L, "d": D, "c": C}
+BOTH = (N + L) / N  # queries and keys per query
+
+
+def price(spec):
+    return parse(spec).price(**SHAPE)
+
+
+# By hand, from the definitions in approx.prices.Price: a state of m features is m·(c + 1) numbers,
+# a frequency d; an exact key is d + c. Every number that is read is multiplied once, and what is
+# done for a key is paid by l/n queries.
+
+
+@pytest.mark.parametrize(
+    ("spec", "reads", "multiply_adds"),
+    [
+        ("positive(m=5)", 5 * 4 + 5 * 4, (5 * 4 + 5 * 4) * BOTH),
+        ("trigonometric(m=6)", 6 * 4 + 3 * 4, (6 * 4 + 3 * 4) * BOTH),  # two columns a frequency
+        ("elu", 4 * 4, 4 * 4 * BOTH),  # d features, each a function of one coordinate
+        ("top_k(k=2)", 2 * 7, 2 * 7),
+        ("sliding_window(width=3)", 3 * 7, 3 * 7),
+        ("truncated_svd(rank=2)", 2 * 4, 2 * 4 * BOTH),
+        # a round reads a direction of width d + 2 and the projections of all keys
+        ("smyrf(size=2, rounds=3)", 6 * 7 + 3 * (6 + 10), 6 * 7 + 3 * (6 + 10)),
+        # through monomials 5·4 + 5 = 25 numbers; from the logits l·(d + c) and two coefficients
+        ("taylor(degree=1)", 25, 25 * BOTH),
+        ("taylor(degree=9)", L * (D + C) + 10, L * (D + C + 9)),
+        # combined keys and values are read like exact ones; l·rank·(d + c) to combine them
+        ("linformer(rank=2, combinations='gaussian')", 2 * 7, 2 * 7 + 2 * 10 * 7 / 6),
+        ("linformer(rank=2)", 2 * 7, 2 * 7 + 10 * 7 / 6),
+        ("product_sketch(m=5, degree=2)", 5 * 4 + 2 * 5 * 5, (5 * 4 + 2 * 5 * 5) * BOTH),
+        ("nystrom(rank=2)", 2 * 4 + 2 * (4 + 2), (2 * 4 + 2 * (4 + 2)) * BOTH + 8 / 6),
+    ],
+)
+def test_reads_and_multiply_adds_by_hand(spec, reads, multiply_adds):
+    found = price(spec)
+    assert found.reads == reads
+    assert math.isclose(found.multiply_adds, multiply_adds, rel_tol=1e-15)
+
+
+@pytest.mark.parametrize("spec", ["random_maclaurin(m=5, law='poisson')", "godec(budget=4)"])
+def test_what_follows_from_the_inputs_is_not_known_before(spec):
+    assert price(spec).reads is None
+    assert price(spec).multiply_adds is None
+    assert price(spec).stored > 0
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["positive(m=5)", "hyperbolic(m=6)", "trigonometric(m=6)", "nystrom(rank=3)", "elu", "relu",
+     "top_k(k=2)", "random(k=4)", "scatterbrain(positive(m=5), top_k(k=2))"],
+)  # fmt: skip
+def test_bytes_are_those_that_are_stored(spec):
+    rng = np.random.default_rng(0)
+    Q, K = rng.standard_normal((N, D)), rng.standard_normal((L, D))
+    estimate = parse(spec).approximate(Q, K, rng=0)
+    extra = 4 if estimate.correction is not None else 0  # indptr has n + 1 numbers, n are counted
+    extra += 8 * N if estimate.rank == 0 else 0  # a low part without columns keeps its scales
+    assert math.isclose(estimate.nbytes - extra, N * price(spec).bytes, rel_tol=1e-15)
+
+
+def test_prices_add_and_what_is_unknown_stays_so():
+    one = Price(1.0, 2.0, 3.0, 4.0)
+    assert one + one == Price(2.0, 4.0, 6.0, 8.0)
+    assert one + Price(1.0, None, 0.0, 0.0) == Price(2.0, None, 3.0, 4.0)
+
+
+def test_a_method_made_of_methods_costs_what_they_do():
+    both = price("scatterbrain(low_rank=positive(m=5), sparse=top_k(k=2))")
+    assert both == price("positive(m=5)") + price("top_k(k=2)")
+    assert price("true_denominator(top_k(k=2))") == price("top_k(k=2)")
+    assert price("scatterbrain(low_rank=zero(), sparse=top_k(k=2))") is None  # a baseline has none
+    means = price("centered(positive(m=5))").reads - price("positive(m=5)").reads
+    assert means == 2 * D
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_a_price_grows_with_the_size_in_every_currency(name):
+    method = METHODS[name]()
+    size = method.sized_by
+    sizes = [size.at(steps) for steps in range(1, 5) if size.at(steps) >= method.fewest(D)]
+    prices = [method.resized(count).price(**SHAPE) for count in sizes]
+    for less, more in itertools.pairwise(prices):
+        for a, b in zip(dataclasses.astuple(less), dataclasses.astuple(more)):
+            assert (a is None and b is None) or a <= b
+        assert less.stored <= more.stored
+
+
+def test_the_width_of_values_counts_where_they_are_read():
+    method = parse("positive(m=5)")
+    narrow, wide = (method.price(n=N, l=L, d=D, c=c) for c in (1, 9))
+    assert wide.reads - narrow.reads == 5 * 8
+    assert wide.stored == narrow.stored
+    assert method.price(n=N, l=L, d=D) == method.price(n=N, l=L, d=D, c=D)
