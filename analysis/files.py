@@ -1,6 +1,6 @@
-"""Arrays from .npy folders, .npz and .safetensors files: no pickle, sizes checked first.
+"""Arrays from .npy folders, .npz and .safetensors files: no pickle, and sizes are checked first.
 
-Also how a file is written: whole or not at all, and never out of the folder it belongs to.
+Files are also written here: whole or not at all, and never outside the folder where they belong.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import numpy as np
 from approx import checks, memory
 from approx.checks import Array
 
-# What the arrays of a file may be; those of other names are not read.
-AXES = {  # a file of one head leaves out the first two, one of a single layer the first
+# The arrays that a file may hold; arrays of other names are not read.
+AXES = {  # a file of one head lacks the first two, a file of one layer the first
     "q": ("number of layers", "heads of q", "length of q", "width"),
     "k": ("number of layers", "heads of k", "length", "width"),
     "v": ("number of layers", "heads of v", "length", "columns"),
 }
-VALUES: dict[str, tuple[str, Callable[[float], bool]]] = {  # one for all heads
+VALUES: dict[str, tuple[str, Callable[[float], bool]]] = {  # one value for all heads
     "scaling": ("finite and > 0", lambda x: 0 < x < math.inf),
     "causal": ("0 or 1", lambda x: x in (0, 1)),
 }
-INDICES = ("layers", "heads")  # where the heads were: an integer for each
+INDICES = ("layers", "heads")  # the places of the heads: one integer for each
 NAMES = (*AXES, *VALUES, *INDICES)
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 RECIPE = (
@@ -41,7 +41,7 @@ RECIPE = (
 
 
 class InputFileError(ValueError):
-    """A file that does not hold queries and keys; says which rule it breaks."""
+    """The file does not hold queries and keys; the message says which rule it breaks."""
 
 
 def read(path: Path) -> dict[str, Array]:
@@ -58,7 +58,7 @@ def read(path: Path) -> dict[str, Array]:
 
 
 def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:
-    """Yield what breaks `AXES`, `VALUES` and `INDICES`; only the first is sure to be meant."""
+    """Yield what breaks `AXES`, `VALUES` and `INDICES`; later items may follow from the first."""
     for name in ("q", "k"):
         if name not in arrays:
             yield f"the file has no array {name!r}, it has {', '.join(arrays) or 'nothing'}"
@@ -99,7 +99,7 @@ def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:
 def _arrays(path: Path) -> dict[str, Array]:
     try:
         exists = path.exists()
-    except OSError as error:  # a name too long, a folder not to be entered
+    except OSError as error:  # the name is too long, or a folder may not be entered
         raise InputFileError(f"{one_line(path, 120)} cannot be read: {error.strerror}") from None
     if not exists:
         raise FileNotFoundError(f"no such file or folder: {one_line(path)}")
@@ -108,7 +108,7 @@ def _arrays(path: Path) -> dict[str, Array]:
     try:
         if path.is_dir():
             return _folder(path)
-        if not path.is_file():  # a pipe would wait for ever
+        if not path.is_file():  # reading a pipe would wait for ever
             raise InputFileError(f"{path.name} is not a regular file")
         if path.suffix.lower() == ".npz":
             return _npz(path)
@@ -116,20 +116,20 @@ def _arrays(path: Path) -> dict[str, Array]:
             return _safetensors(path)
     except (InputFileError, memory.ResourceLimitError, ImportError):
         raise
-    except Exception as error:  # what the parsers of three formats raise on bytes of any kind
+    except Exception as error:  # the parsers of three formats raise anything on odd bytes
         reason = one_line(error, 120) or type(error).__name__
         raise InputFileError(f"{path.name} cannot be read: {reason}") from error
     raise InputFileError(f"{path.name} must be a folder of .npy, an .npz or a .safetensors file")
 
 
 def _wanted(path: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the names in a file of the arrays we want, by ours."""
+    """Return {name in `NAMES`: name in the file} of the arrays that are to be read."""
     pairs: list[tuple[str, str]] = []
     for name in names:
         if name.lower() in NAMES:
             pairs.append((name.lower(), name))
         elif difflib.get_close_matches(name.lower(), ("scaling", "causal"), 1):
-            # a misspelt option would be its default, in silence
+            # a misspelt option would silently be its default
             raise InputFileError(f"{path.name}: {checks.unknown('array', name, NAMES)}")
     wanted = dict(sorted(pairs))
     if len(wanted) < len(pairs):
@@ -152,7 +152,7 @@ def _mapped(path: Path) -> Array:
 
 
 def _claim(name: str, file: IO[bytes], size: int) -> None:
-    """Raise InputFileError unless the header of a .npy stream claims what its bytes can hold."""
+    """Raise InputFileError unless a .npy stream holds the bytes that its header claims."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
@@ -214,7 +214,7 @@ def _decode(path: Path, tensor: dict[str, object]) -> Array:
 
 
 def one_line(text: object, most: int = 240) -> str:
-    r"""Return a text without line breaks and control characters, cut in its middle.
+    r"""Return a text without line breaks and control characters; a long one is cut in its middle.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def one_line(text: object, most: int = 240) -> str:
 
 
 def usable(folder: Path) -> None:
-    """Make an output folder; OSError, before anything is computed, where none can be."""
+    """Make an output folder, before anything is computed; raise OSError if that cannot be."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"the output folder {one_line(folder)} is a file")
     folder.mkdir(parents=True, exist_ok=True)
@@ -236,7 +236,7 @@ def usable(folder: Path) -> None:
 
 
 def inside(folder: Path, path: Path) -> Path:
-    """Return a path, its folders made; ValueError where it would lead out of ``folder``.
+    """Return a path and make its folders; raise ValueError if it leads out of ``folder``.
 
     A link in ``folder`` to somewhere else is not followed.
     """
@@ -248,9 +248,9 @@ def inside(folder: Path, path: Path) -> Path:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a name beside ``path``; the file written there becomes it, after an error none.
+    """Give a name beside ``path``; the file written there then replaces ``path``.
 
-    What was at ``path`` stays until then; a link there is replaced, not followed.
+    After an error the file at ``path`` stays as it was. A link there is replaced, not followed.
     """
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:

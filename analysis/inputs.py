@@ -1,7 +1,7 @@
 """Queries, keys and values: synthetic, from files, and the bundled real sample.
 
-The raw arrays are kept; `Inputs.Q` and `Inputs.K` carry the temperature, so that logits = Q Kᵀ =
-scaling·q·k/t everywhere else. At t = 1 and the default scaling 1/√d that is scaled dot-product
+The raw arrays are kept; `Inputs.Q` and `Inputs.K` contain the temperature, so that everywhere else
+logits = Q Kᵀ = scaling·q·k/t. With t = 1 and the default scaling 1/√d this is scaled dot-product
 attention.
 """
 
@@ -34,18 +34,18 @@ class Inputs:
     name : str
         Label in tables and figures.
     q, k : (n, d), (l, d), or (count, n, d), (count, l, d) for many heads
-        Raw, unscaled. Grouped-query keys are already repeated.
+        The raw, unscaled arrays. Keys of grouped queries are already repeated.
     v : as k with c columns, or None
     scaling : float, optional
-        Logits at t = 1 are scaling·q·k; 1/√d by default.
+        Logits at t = 1 are scaling·q·k; the default is 1/√d.
     causal : bool
-        Query i sees keys 0…i.
+        Whether query i sees keys 0…i only.
     temperature : float
         t.
     layer, head : int
-        −1 where meaningless.
+        −1 where they are meaningless.
     ids : tuple of (layer, head, label)
-        One for each of many heads.
+        One for each head, where there are many.
     """
 
     name: str
@@ -77,17 +77,17 @@ class Inputs:
 
     @property
     def n(self) -> int:
-        """Number of queries."""
+        """The number of queries."""
         return int(self.q.shape[-2])
 
     @property
     def l(self) -> int:
-        """Number of keys."""
+        """The number of keys."""
         return int(self.k.shape[-2])
 
     @property
     def d(self) -> int:
-        """Width."""
+        """The width of queries and keys."""
         return int(self.q.shape[-1])
 
     def _one_head(self) -> None:
@@ -119,21 +119,21 @@ class Inputs:
 
     @functools.cached_property
     def Q(self) -> Array:
-        """Queries q·√(scaling/t), (n, d), computed once: not to be written to."""
+        """The queries q·√(scaling/t), (n, d), computed once: they are not to be written to."""
         return self._scaled("q", self.q)
 
     @functools.cached_property
     def K(self) -> Array:
-        """Keys k·√(scaling/t), (l, d), computed once: not to be written to."""
+        """The keys k·√(scaling/t), (l, d), computed once: they are not to be written to."""
         return self._scaled("k", self.k)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker gets the raw arrays alone, which it can map from a file, and scales them itself.
+        # A worker gets the raw arrays only, which it can map from a file, and scales them itself.
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @property
     def V(self) -> Array | None:
-        """Values, (l, c), as they are."""
+        """The values as they are, (l, c)."""
         self._one_head()
         return self.v
 
@@ -172,7 +172,7 @@ class Inputs:
         Raises
         ------
         ValueError
-            There is no such layer and head: says what there is.
+            There is no such layer and head; the message lists those there are.
         """
         for name, number in (("layer", layer), ("head", head)):
             checks.integer(name, number, least=0)
@@ -197,7 +197,7 @@ class Inputs:
         )
 
     def digest(self) -> str:
-        """Return a hash of the raw content, whatever its layout or byte order: its identity."""
+        """Return a hash that identifies the raw content, whatever its layout or byte order."""
         scaling = None if self.scaling is None else float(self.scaling)
         about = (scaling, bool(self.causal), int(self.layer), int(self.head))
         h = hashlib.sha256(repr(about).encode())
@@ -210,14 +210,14 @@ class Inputs:
 
 
 def gaussian(n: int, d: int, *, rng: Rng) -> Inputs:
-    """Return independent q, k, v ~ N(0, I_d), n of each: logits of standard deviation 1/t."""
+    """Return n independent q, k and v ~ N(0, I_d), whose logits have standard deviation 1/t."""
     shape, g = _shape(n, d), generator(rng)
     q, k, v = (g.standard_normal(shape) for _ in range(3))
     return Inputs("gaussian", q, k, v)
 
 
 def sphere(n: int, d: int, *, rng: Rng) -> Inputs:
-    """Return q, k uniform on the sphere of radius √d, v ~ N(0, I_d)."""
+    """Return q and k uniform on the sphere of radius √d, and v ~ N(0, I_d)."""
     x = gaussian(n, d, rng=rng)
     q, k = (y * (math.sqrt(d) / np.linalg.norm(y, axis=1, keepdims=True)) for y in (x.q, x.k))
     return Inputs("sphere", q, k, x.v)
@@ -237,13 +237,13 @@ def clustered(
     Parameters
     ----------
     n, d : int
-        Tokens, width.
+        The number of tokens and their width.
     clusters : int, optional
-        Number of centres; n/8 by default. Points go round the centres in turn.
+        The number of centres, by default n/8. Successive points belong to successive centres.
     spread : float
-        Standard deviation within a cluster.
+        The standard deviation within a cluster.
     shared : bool
-        Q = K, as in the analysis of Scatterbrain.
+        Whether Q = K, as in the analysis of Scatterbrain.
     rng : None, int, SeedSequence or Generator
     """
     shape, g = _shape(n, d), generator(rng)
@@ -269,28 +269,28 @@ def generative(
 ) -> Inputs:
     """Return the clusters of unit vectors in which Scatterbrain's regimes are proved.
 
-    Centres c ~ N(0, I_d/d), members c + r with r ~ N(0, Δ² I_d/d). The scaling is 1, so logits
-    are q·k/t and β of the theory, exp(β·q·k), is 1/t: ``at_temperature(1 / beta)``. Lengths are
-    near 1, q·k near 1 within a cluster and near 0 ± 1/√d between clusters.
+    Centres are c ~ N(0, I_d/d), members c + r with r ~ N(0, Δ² I_d/d). The scaling is 1, so logits
+    are q·k/t, and β of the theory, exp(β·q·k), is 1/t: ``at_temperature(1 / beta)``. Lengths are
+    near 1; q·k is near 1 within a cluster and near 0 ± 1/√d between clusters.
 
     Parameters
     ----------
     n, d : int
-        Tokens, width.
+        The number of tokens and their width.
     delta : float
         Δ, the distance of a member from its centre.
     size : int
-        Members of a cluster; where it does not divide n, some have one less. Points go round the
-        centres in turn, so neighbours in the sequence are strangers.
+        Members per cluster; if it does not divide n, some clusters have one less. Successive points
+        belong to successive centres, so neighbours in the sequence are in different clusters.
     shared : bool
-        Q = K, as in the theory; else keys are further members around the same centres.
+        Whether Q = K, as in the theory; else keys are further members of the same clusters.
     rng : None, int, SeedSequence or Generator
 
     Notes
     -----
-    Within and between clusters the entries have equal row sums near β = log(n/size), equal squares
-    near half of it: there neither sparse nor low-rank does alone. Q = K adds a diagonal of
-    e^{β(1 + Δ²)}, sparse at every β.
+    Entries within clusters and entries between clusters have equal row sums near β = log(n/size),
+    and equal sums of squares near half of it: there neither sparse nor low-rank is enough alone.
+    Q = K adds a diagonal of e^{β(1 + Δ²)}, which is sparse at every β.
 
     References
     ----------
@@ -329,17 +329,17 @@ def _width(name: str, value: float) -> float:
 def load(
     path: str | Path, layer: int | None = None, head: int | None = None, *, dtype: str = "float64"
 ) -> Inputs:
-    """Read Q, K and, where present, V from a file or a folder.
+    """Read Q, K and, if it is there, V from a file or a folder.
 
     Parameters
     ----------
     path : str or Path
         A folder with q.npy, k.npy[, v.npy] (memory-mapped), an .npz or a .safetensors file with
-        arrays q, k[, v] of shape (n, d), (heads, n, d) or (layers, heads, n, d), unscaled; keys
-        of grouped queries are repeated. Optional: ``scaling``, ``causal``, and ``layers``,
-        ``heads``, the original indices of (heads, n, d).
+        unscaled arrays q, k[, v] of shape (n, d), (heads, n, d) or (layers, heads, n, d). Keys of
+        grouped queries are repeated. A file may also hold ``scaling``, ``causal``, and ``layers``
+        and ``heads``, the original indices of (heads, n, d).
     layer, head : int, optional
-        Choose one head; both of them, or for a file with one layer only ``head``.
+        The one head to read; for a file with one layer ``head`` alone is enough.
     dtype : {"float64", "float32"}
         float16 and bfloat16 are upcast.
 
@@ -348,9 +348,9 @@ def load(
     FileNotFoundError
         There is no such file.
     InputFileError
-        It is not such a file, or its arrays do not fit together.
+        The file is not of these formats, or its arrays do not fit together.
     ResourceLimitError
-        It would not fit in memory, said before it is read.
+        The file would not fit in memory; this is raised before it is read.
     """
     path = Path(path)
     checks.one_of("dtype", dtype, ("float64", "float32"))
@@ -374,11 +374,11 @@ def load(
     )
     layers = {index for index, _, _ in ids}
     if (layer is None) != (head is None) and (head is None or len(layers) > 1):
-        raise ValueError("give both layer and head")
+        raise ValueError("give both layer and head, or head alone for a file of one layer")
     if head is not None:
         whole = whole.at(min(layers, default=0) if layer is None else layer, head)
     parts = [x for x in (whole.q, whole.k, whole.v) if x is not None]
-    wide = np.dtype(dtype)  # a copy, unless the file is of that dtype; and a mask of NaN
+    wide = np.dtype(dtype)  # a file of another dtype is copied; the check for NaN needs a mask
     size = sum(x.size * (1 + wide.itemsize * (x.dtype != wide)) for x in parts)
     memory.reserve(size, path.name, "the number of heads (give layer and head)")
     return dataclasses.replace(
@@ -404,7 +404,7 @@ def _repeated(path: Path, name: str, x: Array, q: Array) -> Array:
     """Repeat the keys of grouped queries, so that each head has its own."""
     times = q.shape[-3] // x.shape[-3]
     if times == 1:
-        return x  # memory-mapped as it is
+        return x  # still memory-mapped
     memory.reserve(times * x.nbytes, f"repeating {name} of {path.name}", "the heads in the file")
     return np.repeat(x, times, axis=-3)
 

@@ -1,8 +1,8 @@
 """Methods × inputs × temperatures × budgets × trials → one tidy table.
 
 A *cell* is one (input, method at its budget, trial) and holds all temperatures. Its seed is made
-from what the cell is, not from when or where it runs, so every engine gives the same bits;
-temperatures of a cell share their draws.
+from what the cell is and not from when or where it runs, so that every engine gives the same bits.
+The temperatures of a cell share their draws.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from approx.method import Method
 from approx.polynomials.elementwise import Elementwise
 from approx.threads import one_thread
 
-CELL_BYTES = 1000  # of a cell in a plan, about
-HELD = 8  # part of the memory limit that a cell's estimates may take before they are measured
+CELL_BYTES = 1000  # of a cell in a plan, approximately
+HELD = 8  # estimates of a cell are measured once they take one 8th of the memory limit
 
 Measure = Callable[[Approximation, Inputs], dict[str, float]]
 
 
 def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
-    """Return every error of an approximation, its rank, entries and price: the default measure."""
+    """Return every error of an approximation, its rank, entries and price; the default measure."""
     compared = metrics.compare(approximation, inputs.Q, inputs.K, inputs.V, causal=inputs.causal)
     return compared | _size(approximation)
 
@@ -63,12 +63,12 @@ def version() -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cell:
-    """One method on one head in one trial, at every temperature; the head itself is elsewhere.
+    """One method on one head in one trial, at every temperature; the plan holds the head itself.
 
     Parameters
     ----------
     place : int
-        Which head of the plan.
+        The index of the head in the plan.
     content : str
         The digest of that head.
     """
@@ -95,27 +95,27 @@ class Cell:
         seed = seed_sequence(self.seed, self.content, self.label, self.trial)
         head = (x.name, x.layer, x.head, x.n, x.l, x.d)
         with one_thread():
-            for t, found in zip(self.temperatures, self._measured(x, seed)):
+            for t, measured in zip(self.temperatures, self._measured(x, seed)):
                 rows += [
                     (*head, t, self.label, self.budget, self.trial, name, value,
-                     found.get(f"{name}_stderr", np.nan))
-                    for name, value in found.items()
+                     measured.get(f"{name}_stderr", np.nan))
+                    for name, value in measured.items()
                     if not name.endswith("_stderr")
                 ]  # fmt: skip
         return [table.typed(row) for row in rows]
 
     def _measured(self, x: Inputs, seed: np.random.SeedSequence) -> Iterator[dict[str, float]]:
-        # At every temperature, with the same draws; errors from one product Q Kᵀ, or a few
-        # where all estimates would take more than a part of memory: the bits are the same.
-        hottest = max(self.temperatures)  # whose logits are the smallest
+        # All temperatures have the same draws. Their errors come from one product Q Kᵀ, or from a
+        # few if all estimates would take too much memory: the bits are the same.
+        hottest = max(self.temperatures)  # its logits are the smallest
         whole, most = x.at_temperature(hottest), memory.limit() // HELD
 
-        def compared(group: list[tuple[float, Approximation]]) -> Iterator[dict[str, float]]:
+        def measured(group: list[tuple[float, Approximation]]) -> Iterator[dict[str, float]]:
             ts, estimates = zip(*group)
-            found = metrics.compare_all(
+            compared = metrics.compare_all(
                 estimates, whole.Q, whole.K, whole.V, temperatures=ts, causal=x.causal
             )
-            yield from (some | _size(e) for some, e in zip(found, estimates))
+            yield from (some | _size(e) for some, e in zip(compared, estimates))
 
         group: list[tuple[float, Approximation]] = []
         held = 0
@@ -128,18 +128,18 @@ class Cell:
             group.append((t / hottest, estimate))
             held += 0 if isinstance(estimate.low, Elementwise) else estimate.nbytes
             if held > most:
-                yield from compared(group)
+                yield from measured(group)
                 group, held = [], 0
         if group:
-            yield from compared(group)
+            yield from measured(group)
 
     def about(self) -> dict[str, Any]:
-        """Return all that decides the numbers of this cell.
+        """Return everything that decides the numbers of this cell.
 
         Raises
         ------
         TypeError
-            The measure has no name of its own, such as a lambda or a partial.
+            The measure has no name of its own, as a lambda or a partial has none.
         """
         name = getattr(self.measure, "__qualname__", "<")
         if "<" in name:
@@ -158,7 +158,7 @@ class Cell:
 
     @functools.cached_property
     def key(self) -> str:
-        """A hash of all that: the name of the cell in a store."""
+        """The hash of `about`, which names the cell in a store."""
         return hashlib.sha256(json.dumps(self.about(), sort_keys=True).encode()).hexdigest()
 
 
@@ -170,7 +170,7 @@ class Plan(NamedTuple):
     heads : list of Inputs
     cells : list of Cell
     absent : list of (method, budget, input)
-        What does not fit.
+        The methods of which nothing fits.
     """
 
     heads: list[Inputs]
@@ -183,7 +183,7 @@ class Plan(NamedTuple):
         return [cell.key for cell in self.cells]
 
     def shard(self, index: int, count: int) -> Plan:
-        """Return part ``index`` of ``count`` equal parts, chosen by the cells' keys alone."""
+        """Return part ``index`` of ``count`` equal parts, chosen by the keys of the cells."""
         checks.integer("shards", count, least=1)
         checks.integer("shard", index, least=1, most=count)
         part = set(sorted(self.keys)[index - 1 :: count])
@@ -260,7 +260,7 @@ def plan(
 
 
 def repeated(values: Sequence[Any]) -> int | None:
-    """Return the index of the first value that was there before; None if all differ."""
+    """Return the index of the first value that equals an earlier one; None if all differ."""
     seen = set()
     for index, value in enumerate(values):
         if value in seen:
@@ -285,50 +285,51 @@ def sweep(
     progress: bool = False,
     label: str = "cells",
 ) -> pd.DataFrame:
-    """Return one tidy table, a row a number; the same, bit for bit, whatever runs it.
+    """Return one tidy table with one row per number, the same to the bit whatever runs it.
 
     Parameters
     ----------
     methods : sequence of Method
         Templates need a ``budget``.
     inputs : Inputs or sequence of Inputs
-        Files with many heads are iterated head by head.
+        Files with many heads are taken head by head.
     temperatures : sequence of float
         Relative: logits are q·k/(t·√d).
     trials : int
         Independent draws of every random method.
     seed : int
-        ≥ 0, of the whole sweep.
+        The seed of the whole sweep, ≥ 0.
     budget : float or sequence of float, optional
-        Stored values per query row to which templates are filled; a method of which nothing
-        fits is absent here (`plan` names it).
+        Stored values per query row, to which templates are filled; a method of which nothing fits
+        is absent from the table, and `plan` names it.
     measure : callable
         (approximation, inputs) → {metric: value}; by default every error.
     store : str or Path, optional
-        A folder that keeps each cell as it finishes; what is in there already is not computed
-        again, so a sweep that was interrupted goes on. A cell that fails is recorded and does
-        not stop the others. `analysis.store.read` returns its table at any time.
+        A folder that keeps each cell as it finishes. Cells that it holds are not computed again, so
+        that a sweep that was interrupted continues. A cell that fails is recorded and does not stop
+        the others. `analysis.store.read` returns the table at any time.
     jobs : int
-        Processes (loky).
+        The number of processes (loky).
     scheduler : str or distributed.Client, optional
-        Run on this Dask cluster: ``tcp://host:port``, or "local" for one of ``jobs`` processes.
+        The Dask cluster to run on: ``tcp://host:port``, or "local" for one of ``jobs`` processes.
     retry_failed : bool
-        Try cells again that failed before.
+        Whether to try cells again that failed before.
     progress, label : bool, str
-        Draw a bar on stderr, with this label.
+        Whether to draw a bar on stderr, and its label.
 
     Returns
     -------
     DataFrame
-        Columns `COLUMNS`; layer, head, budget and trial are −1 where meaningless.
+        The columns are `COLUMNS`; layer, head, budget and trial are −1 where meaningless.
 
     Raises
     ------
     ValueError
-        Nothing to do; a temperature ≤ 0; the same method (also once filled), input, budget or
-        temperature twice; the store holds another sweep.
+        There is nothing to do, a temperature is ≤ 0, a method (perhaps once filled), input, budget
+        or temperature is given twice, or the store holds another sweep.
     CellsFailed
-        In a store, at the end; without one, a cell's own error at once.
+        Cells failed, raised at the end if there is a store. Without one, the error of the first
+        such cell is raised at once.
     """
     checks.integer("jobs", jobs, least=1)
     planned = plan(
@@ -338,8 +339,8 @@ def sweep(
         outcomes, planned, jobs=jobs, scheduler=scheduler, progress=progress, label=label
     )
     if store is None:
-        found = {id(cell): rows for cell, rows in run(planned.cells)}
-        return table.frame(row for cell in planned.cells for row in found[id(cell)])
+        by_cell = {id(cell): rows for cell, rows in run(planned.cells)}
+        return table.frame(row for cell in planned.cells for row in by_cell[id(cell)])
     kept = Store(store)
     kept.open(planned.keys, **described(planned))
     failed = fill(kept, planned, run, retry_failed=retry_failed)
@@ -353,20 +354,20 @@ def sweep(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that numbers may depend on."""
+    """Return the versions on which numbers may depend."""
     return {name: metadata.version(name) for name in ("expqk", "numpy", "scipy", "numba")}
 
 
 def described(planned: Plan) -> dict[str, Any]:
-    """Return what a store's manifest says of a sweep besides its cells."""
+    """Return what the manifest of a store says about a sweep, besides its cells."""
     return {"seed": planned.cells[0].seed if planned.cells else None, "versions": versions()}
 
 
 def described_failure(store: Store, cell: Cell) -> str:
-    """Return in one line which cell failed, and how."""
-    found = store.failure(cell.key) or {}
-    what = str(found.get("message")).splitlines() or [""]
-    return f"{cell.label} on {cell.name}, trial {cell.trial}: {found.get('kind')}: {what[0]}"
+    """Return one line that says which cell failed, and how."""
+    failure = store.failure(cell.key) or {}
+    what = str(failure.get("message")).splitlines() or [""]
+    return f"{cell.label} on {cell.name}, trial {cell.trial}: {failure.get('kind')}: {what[0]}"
 
 
 def outcomes(
@@ -379,9 +380,9 @@ def outcomes(
     label: str = "cells",
     **how: Any,
 ) -> Iterator[tuple[Cell, Any]]:
-    """Yield (cell, rows) as cells finish, behind a bar on stderr with the time left."""
-    found = engines.stream(Cell.run, cells, planned.heads, jobs=jobs, scheduler=scheduler, **how)
-    yield from tqdm(found, total=len(cells), disable=not progress, desc=label, leave=False)
+    """Yield (cell, rows) as cells finish, with a bar on stderr that shows the time left."""
+    finished = engines.stream(Cell.run, cells, planned.heads, jobs=jobs, scheduler=scheduler, **how)
+    yield from tqdm(finished, total=len(cells), disable=not progress, desc=label, leave=False)
 
 
 def fill(
@@ -391,10 +392,10 @@ def fill(
     *,
     retry_failed: bool = False,
 ) -> list[Cell]:
-    """Run the cells that a store lacks, each written as it finishes; return those that failed.
+    """Run the cells that a store lacks, write each as it finishes, and return those that failed.
 
-    They run in an order of chance: the time left is then foretold well, and two processes on one
-    store seldom meet at a cell.
+    They run in random order: the time left is then predicted well, and two processes on one store
+    seldom compute the same cell.
 
     Parameters
     ----------
@@ -402,7 +403,7 @@ def fill(
     run : callable
         `outcomes` of the plan, by some engine.
     retry_failed : bool
-        Also the cells that failed before.
+        Whether to run the cells again that failed before.
     """
     todo = [
         cell
@@ -410,16 +411,16 @@ def fill(
         if not store.done(cell.key) and (retry_failed or store.failure(cell.key) is None)
     ]
     random.SystemRandom().shuffle(todo)
-    for cell, found in run(todo, guard=True, wanted=lambda cell: not store.done(cell.key)):
-        if isinstance(found, Failure):
-            store.fail(cell.key, found, **cell.about())
+    for cell, outcome in run(todo, guard=True, wanted=lambda cell: not store.done(cell.key)):
+        if isinstance(outcome, Failure):
+            store.fail(cell.key, outcome, **cell.about())
         else:
-            store.write(cell.key, found)
+            store.write(cell.key, outcome)
     return [cell for cell in planned.cells if store.failure(cell.key) is not None]
 
 
 class Checked(NamedTuple):
-    """What `verify` found: cells computed again, those that differ, those not done or altered."""
+    """Cells that were computed again, those of them that differ, and those not done or altered."""
 
     again: list[Cell]
     differing: list[Cell]
@@ -441,11 +442,11 @@ def verify(
     ----------
     store, planned : Store, Plan
     part : float
-        Of the cells that are done, in [0, 1].
+        The share of the cells that are done, in [0, 1].
     least : int
-        Cells at least.
+        How many cells are computed at least.
     seed : int
-        Of the choice.
+        The seed of the choice.
     run : callable, optional
         `outcomes` of the plan, by some engine.
     """

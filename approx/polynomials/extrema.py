@@ -32,9 +32,9 @@ def peaks(f: Function, left: Any, right: Any, steps: int) -> Any:
         left, right = np.where(up, inner[0], left), np.where(up, right, inner[1])
         kept, value = np.where(up, inner[1], inner[0]), np.where(up, values[1], values[0])
         new = np.where(up, left + golden * (right - left), right - golden * (right - left))
-        found = f(new)
+        height = f(new)
         inner = [np.where(up, kept, new), np.where(up, new, kept)]
-        values = [np.where(up, value, found), np.where(up, found, value)]
+        values = [np.where(up, value, height), np.where(up, height, value)]
     first = np.asarray(values[0] > values[1], bool)
     return np.where(first, inner[0], inner[1]), np.where(first, values[0], values[1])
 
