@@ -2,14 +2,15 @@
 
 The factors of one draw are small, and to build them one by one costs more than their numbers.
 Here the frequencies of a block of draws are one matrix W, and W Qᵀ, W Kᵀ two products; each
-temperature of a family in its plain frame takes its exponentials, or waves, from the same two,
-since ω·q/√t is a multiple of ω·q. With u = q + k (waves: q − k) in the frame,
+temperature of a family that expands q·k as it is takes its exponentials, or waves, from the same
+two, since ω·q/√t is a multiple of ω·q. With u = q + k (waves: q − k) in the family's frame, and
+its `level`,
 
     estimate/exact = e^{−|u|²/2} Σ_r e^{2 level_r} e^{ω_r·q} e^{ω_r·k}
     estimate/exact = e^{+|u|²/2} Σ_r e^{2 level_r} (cos ω_r·q cos ω_r·k + sin ω_r·q sin ω_r·k)
 
 No shift is taken out: where an exponential might not be representable, nothing is returned, and
-the draws are for `approximate`.
+the draws are left to `approximate`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,9 @@ from approx import memory
 from approx._elementary import exp
 from approx._jit import kernel
 from approx.checks import Array
-from approx.distances import squared_distances
+from approx.distances import half_square, squared_distances
 from approx.method import Method
-from approx.projections import named
-from approx.random_features.features import ExponentialFeatures, Frame, RandomFeatures
-from approx.random_features.trigonometric import Trigonometric
+from approx.random_features.features import Frame, RandomFeatures
 from approx.scatterbrain import Scatterbrain
 
 LARGEST = {"float64": 300.0, "float32": 40.0}  # exponents of factors: e^600, e^80 are representable
@@ -50,7 +49,7 @@ class Point(NamedTuple):
     ----------
     q, k : (n, d), (l, d)
     root : float
-        1/√t, which they are multiplied by.
+        1/√t, by which they are multiplied.
     log_unit : (n, l)
         Log of what every ratio is divided by.
     """
@@ -62,33 +61,33 @@ class Point(NamedTuple):
 
 
 class _At(NamedTuple):
-    """What draws do not change at one temperature; ``factor`` is None where not representable."""
+    """What all draws at one temperature have in common.
+
+    ``factor`` is e^{∓|u|²/2 − log_unit}, None where it is not representable. ``on_support`` says
+    which entries are exp(q·k) itself, ``there`` what their ratios are.
+    """
 
     frame: Frame
     tilt: Array
     root: float
     factor: Array | None
-    exact: Array | None
-    on: Array | None
+    on_support: Array | None
+    there: Array | None
 
 
 def family(method: Method) -> RandomFeatures | None:
     """Return the features of a method whose draws are such sums, else None.
 
     They are the method itself, or what Scatterbrain has beside a support that is not drawn. A
-    subclass that builds its features in its own way is not taken for its parent.
+    subclass is not taken for its parent: that of a family must say itself that it is `composed`,
+    and that of Scatterbrain is always left to its own `evaluate`.
     """
-    found = method
-    if isinstance(method, Scatterbrain):
-        if method.sparse.uses_rng or type(method).evaluate is not Scatterbrain.evaluate:
-            return None
-        found = method.low_rank
-    if not isinstance(found, RandomFeatures) or not found.uses_rng:
-        return None
-    kind = type(found)
-    known = kind.evaluate in (ExponentialFeatures.evaluate, Trigonometric.evaluate)
-    plain = kind.frequencies is RandomFeatures.frequencies
-    return found if known and plain else None
+    features = method
+    if type(method) is Scatterbrain and not method.sparse.uses_rng:
+        features = method.low_rank
+    if isinstance(features, RandomFeatures) and features.composed and features.uses_rng:
+        return features
+    return None
 
 
 class Draws:
@@ -103,22 +102,21 @@ class Draws:
     Attributes
     ----------
     together : int
-        Draws of a block.
+        Draws per block.
     """
 
     def __init__(self, method: Method, points: Sequence[Point]) -> None:
         features = family(method)
         assert features is not None
         self.method, self.features = method, features
-        self.projection = named(features.projection)
         self.q, self.k = points[0][:2]
         self.at = [self._at(point) for point in points]
         count, n, l = features.count, len(self.q), len(self.k)
         self.together = max(1, min(SIDE // count, SIDE**2 // (n * l)))
         rows = self.together * count
         self.width = min(l, max(16, SIDE**2 // rows))  # of a tile of keys
-        plain = type(features).frame is RandomFeatures.frame
-        self.shared = plain and all((x.tilt == x.tilt[0]).all() for x in self.at)
+        unmoved = all(x.frame.a is p.q and x.frame.b is p.k for x, p in zip(self.at, points))
+        self.shared = unmoved and all((x.tilt == x.tilt[0]).all() for x in self.at)
         sides = features.per_frequency * (len(points) if self.shared else 1)
         memory.reserve(
             8 * rows * (self.q.shape[1] + n * (1 + sides) + 2 * self.width),
@@ -133,14 +131,10 @@ class Draws:
         Parameters
         ----------
         streams : sequence of Generator
-            One a draw, as `approximate` would get it.
+            One per draw, as `approximate` would get it.
         """
-        count, d, dtype = self.features.count, self.q.shape[1], self.q.dtype
-        drawn = [self.projection.draw(count, d, self._own(rng)) for rng in streams]
-        omega, weights = (np.concatenate(parts) for parts in zip(*drawn))
-        omega = omega.astype(dtype, copy=False)
-        with np.errstate(divide="ignore"):
-            half = (0.5 * np.log(weights)).astype(dtype)
+        drawn = [self.features.frequencies(self.q, self.k, self._own(rng)) for rng in streams]
+        omega, half = (np.concatenate(parts) for parts in zip(*drawn))
         groups = [self.at] if self.shared else [[x] for x in self.at]
         return [y for group in groups for y in self._group(group, omega, half, len(streams))]
 
@@ -160,23 +154,19 @@ class Draws:
             for x, side in zip(group, sides):
                 side.add(G, peak, cols, x.factor, self.tiles[1])
         for x, side in zip(group, sides):
-            if side.ratios is not None and x.exact is not None:
-                side.ratios[:, x.exact] = x.on
+            if side.ratios is not None and x.on_support is not None:
+                side.ratios[:, x.on_support] = x.there
         return [side.ratios for side in sides]
 
     def _side(self, x: _At, first: _At, omega: Array, half: Array, G: Array, draws: int) -> _Side:
         """Return the factors of the queries at one temperature."""
         scale = x.root / first.root * math.sqrt((1 - 4 * x.tilt[0]) / (1 - 4 * first.tilt[0]))
-        level = half
-        if x.tilt.any():
-            level = half + np.square(omega) @ x.tilt + 0.25 * np.log(1 - 4 * x.tilt).sum()
-        if not self.features.imaginary:
-            level = level - 0.5 * math.log(self.features.per_frequency)
-        waves = self.features.imaginary
-        side = _Side(scale, level.astype(G.dtype), self.features.per_frequency, waves)
+        level = self.features.level(omega, half, x.tilt)
+        per_frequency, waves = self.features.per_frequency, self.features.imaginary
+        side = _Side(scale, level.astype(G.dtype), per_frequency, waves)
         if x.factor is not None and side.holds(_peak(G)):
             side.ratios = np.zeros((draws, *x.factor.shape))
-            for sign in range(side.columns):
+            for sign in range(side.per_frequency):
                 left = side.values(G, sign, np.empty_like(G)).reshape(draws, -1, G.shape[1])
                 side.left.append(left.transpose(0, 2, 1))
         return side
@@ -189,22 +179,26 @@ class Draws:
         frame, sign = self.features.frame(point.q, point.k), -1 if self.features.imaginary else 1
         a, b = (x.astype(np.float64) for x in frame[:2])
         log = -sign * squared_distances(a, -sign * b) / 2 - point.log_unit
-        factor = np.exp(log) if np.abs(log).max() <= LARGEST["float64"] else None
-        exact = on = None
+        # The factors of `approximate` have one scale for all keys: far below it a key is lost.
+        spread = float(np.ptp(frame.column - sign * half_square(b)))
+        lost = spread > -math.log(np.finfo(point.k.dtype).tiny)
+        factor = None if lost or np.abs(log).max() > LARGEST["float64"] else np.exp(log)
+        on_support = there = None
         if isinstance(self.method, Scatterbrain):
             probability = self.method.sparse.probability(point.q, point.k)
             assert probability is not None  # the support is not drawn
-            exact = probability == 1.0
-            on = np.exp(-point.log_unit[exact])
-        return _At(frame, self.features.tilt(frame), point.root, factor, exact, on)
+            on_support = probability == 1.0
+            there = np.exp(-point.log_unit[on_support])
+        tilt = self.features.tilt(frame)
+        return _At(frame, tilt, point.root, factor, on_support, there)
 
 
 class _Side:
     """Factors of one temperature for a block of draws; ``ratios`` is None if not representable."""
 
-    def __init__(self, scale: float, level: Array, columns: int, waves: bool) -> None:
+    def __init__(self, scale: float, level: Array, per_frequency: int, waves: bool) -> None:
         self.scale, self.level = scale, level
-        self.columns, self.waves = columns, waves
+        self.per_frequency, self.waves = per_frequency, waves
         self.left: list[Array] = []
         self.ratios: Array | None = None
 

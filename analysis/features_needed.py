@@ -110,7 +110,5 @@ def _resized(method: Method, m: int) -> Method:
     """Return the method, the m of its features replaced."""
     if _features(method) is method:
         return method.resized(m)
-    for name, part in method.parts.items():
-        if _features(part) is not None:
-            return dataclasses.replace(method, **{name: _resized(part, m)})  # type: ignore[type-var]
-    raise AssertionError("the caller has found them")
+    name, part = next((name, x) for name, x in method.parts.items() if _features(x) is not None)
+    return dataclasses.replace(method, **{name: _resized(part, m)})  # type: ignore[type-var]

@@ -113,8 +113,8 @@ def monte_carlo(
     Cost: draws times the method and O(n·l); four (n, l) arrays (Welford's and Pébay's updates) a
     temperature. Random features that are exponentials, sines and cosines, alone or beside a
     support that is not drawn, are drawn in blocks; their temperatures share all products with
-    frequencies, unless the method shifts or turns its inputs. The first draw is also made by
-    `approximate`: where the two differ, it makes all of them.
+    frequencies, unless the method shifts or turns its inputs. A subclass of such a method makes
+    its draws one by one, unless it says itself that it is `composed`.
 
     estimate/exact of plain positive features depends on q + k alone, draw by draw, and that of
     sines and cosines on q − k: many pairs (q_i, k_i), without every query with every key, are the
@@ -156,11 +156,6 @@ def monte_carlo(
     with one_thread():
         for block in (seeds[i : min(i + step, count)] for i in range(0, count, step)):
             ratios = [None] * len(samples) if many is None else many.ratios([*map(stream, block)])
-            if block[0] is seeds[0] and not all(
-                values is None or _alike(values[0], one(sample, block[0]), q.dtype)
-                for sample, values in zip(samples, ratios)
-            ):  # what is sampled is what approximate does
-                many, ratios = None, [None] * len(samples)
             for sample, values in zip(samples, ratios):
                 if values is not None:
                     sample.add(values)
@@ -169,12 +164,6 @@ def monte_carlo(
                     sample.add(one(sample, seed)[None])
     results = [sample.tested(draws) for sample in samples]
     return results if temperatures is not None else results[0]
-
-
-def _alike(a: Array, b: Array, dtype: np.dtype[Any]) -> bool:
-    """Whether two ratios of one draw are the same up to roundings of exponents of some hundreds."""
-    tolerance = 1e4 * float(np.finfo(dtype).eps)
-    return bool(np.allclose(a, b, rtol=tolerance, atol=tolerance))
 
 
 @kernel

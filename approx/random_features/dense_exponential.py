@@ -58,6 +58,7 @@ class DenseExponential(ExponentialFeatures):
     """
 
     name: ClassVar[str] = "dense_exponential"
+    composed: ClassVar[bool] = True
 
     form: str = one_of("aderf", ("aderf", "sderf", "saderf"))
 

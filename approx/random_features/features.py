@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -60,9 +60,15 @@ class RandomFeatures(Method):
     sized_by = Size("m", instead=("fixed",))
     per_frequency: ClassVar[int] = 1  # columns; two are cosh or cos of ω·u
     imaginary: ClassVar[bool] = False  # u = i(q − k): cosh is a cosine
+    composed: ClassVar[bool] = False  # of frame, tilt, frequencies and level, and nothing else
 
     m: int | None = None
     projection: str | Projection = "iid"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        # A subclass may override anything, so it does not inherit what was said of its parent.
+        super().__init_subclass__(**options)
+        cls.composed = vars(cls).get("composed", False)
 
     def __post_init__(self) -> None:
         for name, known in PROJECTIONS.items():
@@ -94,11 +100,25 @@ class RandomFeatures(Method):
         return (self.m or 0) // self.per_frequency
 
     def frequencies(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d) and ½ log weights (count,), in the dtype of Q."""
+        """Return omega (count, d) and ½ log weights (count,), in the dtype of Q.
+
+        A family that is `composed` fits them to nothing else: temperatures share them.
+        """
         omega, weights = named(self.projection).draw(self.count, Q.shape[1], rng)
         with np.errstate(divide="ignore"):
             half = 0.5 * np.log(weights)
         return omega.astype(Q.dtype, copy=False), half.astype(Q.dtype)
+
+    def level(self, omega: Array, half: Array, A: Array) -> Array:
+        """Return the log of what multiplies each feature of a frequency, (count,), in float64.
+
+        It is ½ log weight + Σ_c A_c ω_c² + ¼ log(1 − 4A_c). Where e^{ω·u} and e^{−ω·u} are the
+        halves of a cosh, it is ½ log 2 less.
+        """
+        level = np.asarray(half, np.float64)
+        if A.any():
+            level = half + np.square(omega) @ A + 0.25 * np.log(1 - 4 * A).sum()
+        return level if self.imaginary else level - 0.5 * math.log(self.per_frequency)
 
     @property
     def uses_rng(self) -> bool:
@@ -176,10 +196,7 @@ class ExponentialFeatures(RandomFeatures):
         omega, half = self.frequencies(q, k, rng)
         frame = self.frame(q, k)
         A = self.tilt(frame)
-        level = half + np.square(omega) @ A + 0.25 * np.log(1 - 4 * A).sum()
-        level = np.tile(level - 0.5 * math.log(self.per_frequency), self.per_frequency).astype(
-            omega.dtype
-        )
+        level = np.tile(self.level(omega, half, A), self.per_frequency).astype(omega.dtype)
         scaled = (omega * np.sqrt(1 - 4 * A)).astype(omega.dtype)
         queries, keys = Side(frame.a, frame.row), Side(frame.b, frame.column)
         return Approximation(Exponentials(queries, keys, scaled, level))

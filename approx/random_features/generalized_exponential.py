@@ -55,6 +55,7 @@ class GeneralizedExponential(ExponentialFeatures):
     """
 
     name: ClassVar[str] = "generalized_exponential"
+    composed: ClassVar[bool] = True
 
     a: float | None = ruled(None, checked_tilt)
 

@@ -50,6 +50,7 @@ class GeneralizedTrigonometric(Trigonometric):
     """
 
     name: ClassVar[str] = "generalized_trigonometric"
+    composed: ClassVar[bool] = True
 
     a: float | None = ruled(None, checked_tilt)
 

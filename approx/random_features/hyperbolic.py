@@ -39,5 +39,6 @@ class Hyperbolic(ExponentialFeatures):
     """
 
     name: ClassVar[str] = "hyperbolic"
+    composed: ClassVar[bool] = True
     per_frequency: ClassVar[int] = 2
     sized_by = Size("m", least=2, step=2, instead=("fixed",))

@@ -44,3 +44,4 @@ class Positive(ExponentialFeatures):
     """
 
     name: ClassVar[str] = "positive"
+    composed: ClassVar[bool] = True

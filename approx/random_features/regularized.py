@@ -42,6 +42,7 @@ class RegularizedPositive(Positive):
     """
 
     name: ClassVar[str] = "regularized"
+    composed: ClassVar[bool] = True
 
     projection: str | Projection = "regularized"
 

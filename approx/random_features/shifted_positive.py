@@ -48,6 +48,7 @@ class ShiftedPositive(GeneralizedExponential):
     """
 
     name: ClassVar[str] = "shifted_positive"
+    composed: ClassVar[bool] = True
 
     a: float | None = ruled(0.0, checked_tilt)
 

@@ -48,6 +48,7 @@ class Trigonometric(RandomFeatures):
     """
 
     name: ClassVar[str] = "trigonometric"
+    composed: ClassVar[bool] = True
     per_frequency: ClassVar[int] = 2
     imaginary: ClassVar[bool] = True
     sized_by = Size("m", least=2, step=2, instead=("fixed",))
@@ -57,7 +58,7 @@ class Trigonometric(RandomFeatures):
         omega, half = self.frequencies(q, k, rng)
         frame = self.frame(q, k)
         A = self.tilt(frame)
-        level = half + np.square(omega) @ A + 0.25 * np.log(1 - 4 * A).sum()
+        level = self.level(omega, half, A)
         amplitude = np.exp(level - level.max()).astype(q.dtype)
         omega = (omega * np.sqrt(1 - 4 * A)).astype(q.dtype)
         row_log, key_log = half_square(frame.a) + frame.row, half_square(frame.b) + frame.column
