@@ -147,13 +147,13 @@ def write(folder: Path, root: Path = ROOT) -> list[Path]:
     missing = [name for name, table in tables.items() if table is None]
     if missing:
         raise ValueError(f"{folder}/data has no table of {', '.join(missing)}: run make gallery")
-    found = {name: table for name, table in tables.items() if table is not None}
+    present = {name: table for name, table in tables.items() if table is not None}
     written = []
-    for name, table in found.items():
+    for name, table in present.items():
         written.append(files.inside(root, root / PICTURES / f"{name}.png"))
         with files.replacing(written[-1]) as temporary:
             temporary.write_bytes(picture(table, name))
-    texts = {name: FIGURES[name].caption(table) for name, table in found.items()}
+    texts = {name: FIGURES[name].caption(table) for name, table in present.items()}
     written.append(files.inside(root, root / PAGE))
     with files.replacing(written[-1]) as temporary:
         temporary.write_text(page(texts), encoding="utf-8")

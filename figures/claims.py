@@ -72,7 +72,7 @@ def in_markdown(table: pd.DataFrame, *, errata: bool) -> pd.DataFrame:
     """
     part = table[table.id.str.contains("-E") == errata]
     observed, expected = (part[x].str.replace(" ", UNBROKEN) for x in ("observed", "expected"))
-    found = pd.Series(
+    quantities = pd.Series(
         [
             tr(
                 "{quantity}: {observed} ({expected})",
@@ -89,7 +89,7 @@ def in_markdown(table: pd.DataFrame, *, errata: bool) -> pd.DataFrame:
     columns = {
         tr("id"): first.id,
         tr("as it is right") if errata else tr("claim"): first.statement.map(tr).map(typeset),
-        tr("observed (expected)"): found.agg(tr("; ").join).map(typeset),
+        tr("observed (expected)"): quantities.agg(tr("; ").join).map(typeset),
         tr("verdict"): first.verdict.map(tr),
     }
     return pd.DataFrame(columns).loc[first.index]
@@ -128,11 +128,11 @@ def counts(verdicts: Iterable[str]) -> str:
     >>> counts(["holds", "corrected", "holds"])
     '2 holds, 1 corrected'
     """
-    found = Counter(verdicts)
+    numbers = Counter(verdicts)
     return tr(", ").join(
-        tr("{count} {verdict}", count=found[verdict], verdict=tr(verdict))
+        tr("{count} {verdict}", count=numbers[verdict], verdict=tr(verdict))
         for verdict in VERDICTS
-        if found[verdict]
+        if numbers[verdict]
     )
 
 
@@ -141,14 +141,14 @@ def table(claims: list[Claim], width: int) -> str:
     sizes = _sizes(max(width, NARROWEST))
     lines = [*_row(map(tr, HEADS), sizes), "  ".join("─" * size for size in sizes)]
     for claim in claims:
-        found = [
+        quantities = [
             line
             for what, expected in claim.expected.items()
             for line in _cells((tr(what), expected, text(claim.observed[what])), sizes[3:])
         ]
         left = _cells((claim.id, tr(claim.verdict), tr(claim.statement)), sizes[:3])
         blank = ("",) * 3
-        for a, b in itertools.zip_longest(left, found, fillvalue=blank):
+        for a, b in itertools.zip_longest(left, quantities, fillvalue=blank):
             lines.append(_line((*a, *b), sizes))
         lines.append("")
     total = counts(claim.verdict for claim in claims)

@@ -49,11 +49,11 @@ def _said(sentence: Sentence) -> str:
 
 def text(table: pd.DataFrame) -> str:
     """Return a line a head, then a line a method, then the warnings that several heads share."""
-    found = advice(table)
+    advised = advice(table)
     heads = table.drop_duplicates(["input", "layer", "head"])
-    lines = [_head(row, one) for row, one in zip(heads.itertuples(), found)]
+    lines = [_head(row, one) for row, one in zip(heads.itertuples(), advised)]
     parts = [_columns(HEADS, lines), _columns(FAMILIES, _families(table))]
-    lost = sum(one.winner == TRIVIAL for one in found)
+    lost = sum(one.winner == TRIVIAL for one in advised)
     said = [
         tr(
             "Budget {budget:g} values a query row, t = {t:g}; "
@@ -70,7 +70,7 @@ def text(table: pd.DataFrame) -> str:
             tr(
                 "Nothing at this budget beats uniform on {lost} of {heads} heads.",
                 lost=lost,
-                heads=len(found),
+                heads=len(advised),
             )
         )
     parts.append("\n".join(said))
@@ -135,8 +135,8 @@ def _warnings(table: pd.DataFrame) -> list[str]:
             kinds.setdefault((style.label(spec), _kind(sentence)), []).append(sentence)
     order = sorted(kinds.items(), key=lambda item: -len(item[1]))
     return [
-        f"  {len(found):3d}  " + tr("{name}: {what}", name=name, what=_said(found[0]))
-        for (name, _), found in order
+        f"  {len(sentences):3d}  " + tr("{name}: {what}", name=name, what=_said(sentences[0]))
+        for (name, _), sentences in order
     ]
 
 
@@ -153,15 +153,15 @@ def _columns(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the heads of each layer in the colour and letter of their winner, with its tv."""
-    found = advice(table)
-    layers = sorted({one.layer for one in found})
-    heads = sorted({one.head for one in found})
-    specs = style.order([one.winner for one in found])
+    advised = advice(table)
+    layers = sorted({one.layer for one in advised})
+    heads = sorted({one.head for one in advised})
+    specs = style.order([one.winner for one in advised])
     letters = dict(zip(specs, string.ascii_uppercase))
     with style.style():
         figure = Figure(figsize=(max(4.4, 0.52 * len(heads) + 1.2), 0.42 * len(layers) + 1.9))
         ax = figure.subplots()
-        for one in found:
+        for one in advised:
             x, y = heads.index(one.head), layers.index(one.layer)
             colour = style.look(one.winner)["color"]
             ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=colour, alpha=0.45, lw=0))
@@ -187,8 +187,8 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def caption(table: pd.DataFrame) -> str:
     """Return what the map shows, with the numbers of its table."""
-    found = advice(table)
-    wins = pd.Series([style.label(one.winner) for one in found]).value_counts()
+    advised = advice(table)
+    wins = pd.Series([style.label(one.winner) for one in advised]).value_counts()
     text = tr(
         "The method with the lowest total variation (median over draws, below its letter) of "
         "those that can be run at {budget:g} values a query row, t = {t:g}: {names} of {heads} "
@@ -196,14 +196,14 @@ def caption(table: pd.DataFrame) -> str:
         budget=table.budget.iloc[0],
         t=table.temperature.iloc[0],
         names=tr(", ").join(f"{name} {count}" for name, count in wins.items()),
-        heads=len(found),
+        heads=len(advised),
     )
-    gains = [one.uniform_tv / one.attention_tv for one in found if one.attention_tv > 0]
+    gains = [one.uniform_tv / one.attention_tv for one in advised if one.attention_tv > 0]
     if np.isfinite(gains).any():
         text += tr(
             " Uniform attention is {times:.2g} times as far off, in the median.",
             times=np.nanmedian(gains),
         )
-    if gaps := [one.attention_tv / one.oracle_tv for one in found if one.oracle_tv > 0]:
+    if gaps := [one.attention_tv / one.oracle_tv for one in advised if one.oracle_tv > 0]:
         text += tr(" The best oracle is {times:.2g} times nearer.", times=np.median(gaps))
     return text

@@ -245,12 +245,12 @@ def panels(
 
 def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
     """Put one legend for all panels below them."""
-    found: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for ax in axes if isinstance(axes, list) else [axes]:
         for handle, label in zip(*ax.get_legend_handles_labels()):
-            found.setdefault(label, handle)
+            handles.setdefault(label, handle)
     figure.legend(
-        list(found.values()), list(found), loc="outside lower center", ncols=columns,
+        list(handles.values()), list(handles), loc="outside lower center", ncols=columns,
         handlelength=2.6, columnspacing=1.4,
     )  # fmt: skip
 
@@ -263,8 +263,8 @@ def span(sizes: Iterable[int]) -> str:
     >>> span([128, 128]), span([128, 40, 56])
     ('128', '40–128')
     """
-    found = sorted(set(sizes))
-    return f"{found[0]}" if len(found) == 1 else f"{found[0]}–{found[-1]}"
+    distinct = sorted(set(sizes))
+    return f"{distinct[0]}" if len(distinct) == 1 else f"{distinct[0]}–{distinct[-1]}"
 
 
 def save_table(name: str, table: pd.DataFrame, folder: Path) -> Path:

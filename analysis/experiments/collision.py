@@ -76,11 +76,11 @@ def frequency(
     method: SupportMethod, Q: Array, K: Array, draws: int, rng: np.random.Generator
 ) -> Array:
     """Return how often each pair is in the support, (n, l)."""
-    found = np.zeros((len(Q), len(K)))
+    counts = np.zeros((len(Q), len(K)))
     for child in rng.spawn(draws):
         indptr, indices = method.pattern(Q, K, child)
-        found[np.repeat(np.arange(len(Q)), np.diff(indptr)), indices] += 1
-    return found / draws
+        counts[np.repeat(np.arange(len(Q)), np.diff(indptr)), indices] += 1
+    return counts / draws
 
 
 def _family(task: _Task) -> list[Row]:
@@ -125,8 +125,8 @@ def _theorem(task: _Task) -> list[Row]:
         error = np.sqrt(np.maximum(p * (1 - p), 0) / task.draws)
     unit = squared_error(low, Q, K)
     assert unit is not None
-    found = monte_carlo(Scatterbrain(low, sparse), Q, K, draws=task.draws, rng=task.rng())
-    square = found.variance * (1 - 1 / task.draws) + (found.mean - 1) ** 2
+    sample = monte_carlo(Scatterbrain(low, sparse), Q, K, draws=task.draws, rng=task.rng())
+    square = sample.variance * (1 - 1 / task.draws) + (sample.mean - 1) ** 2
     ratio = square / np.exp(unit.log_mean)
     fourth = np.exp(np.logaddexp(unit.log_relative_variance, 0.0))  # E e⁴/(E e²)²
     errors = np.sqrt((1 - p) * np.maximum(fourth - (1 - p), 0) / task.draws)
@@ -147,9 +147,9 @@ def dependent(case: str) -> Method:
 
 def _dependence(task: _Task) -> list[Row]:
     Q, K = arc(LONG, math.pi * np.array(ANGLES))
-    found = monte_carlo(dependent(task.case), Q, K, draws=task.draws, rng=task.rng())
-    errors = found.mean_stderr[0]
-    return _rows(task, (Q @ K.T)[0], "relative_bias", found.mean[0] - 1, errors)
+    sample = monte_carlo(dependent(task.case), Q, K, draws=task.draws, rng=task.rng())
+    errors = sample.mean_stderr[0]
+    return _rows(task, (Q @ K.T)[0], "relative_bias", sample.mean[0] - 1, errors)
 
 
 def _rows(

@@ -22,7 +22,7 @@ COUPLINGS = (
 SAMPLED = (0.25, 0.5, 1.0)  # where a sample variance may be believed
 SQUARED_SUMS = tuple(sorted([*np.geomspace(0.03, 30, 31).tolist(), *SAMPLED]))
 BOUND = "Theorem 2"
-FEW = 4  # features, whatever d
+FEW_FEATURES = 4  # features, whatever d
 AT = 1.0  # |q+k|² of the numbers in the caption
 
 
@@ -72,14 +72,14 @@ def _rows(task: _Task) -> list[Row]:
     if task.coupling == "iid":
         return rows
     if task.coupling in ("orthogonal", "simplex"):
-        few = Positive(FEW, task.coupling)
-        value = float(mse(few, (AT,), d)[0] / mse(Positive(FEW), (AT,), d)[0])
-        rows.append((d, FEW, AT, str(few), "few_mse_ratio", value, np.nan))
+        few = Positive(FEW_FEATURES, task.coupling)
+        value = float(mse(few, (AT,), d)[0] / mse(Positive(FEW_FEATURES), (AT,), d)[0])
+        rows.append((d, FEW_FEATURES, AT, str(few), "few_mse_ratio", value, np.nan))
     rng = np.random.default_rng(seed_sequence(task.seed, d, str(method)))
-    found = monte_carlo(method, *pairs(SAMPLED, d), draws=task.draws, rng=rng)
+    sample = monte_carlo(method, *pairs(SAMPLED, d), draws=task.draws, rng=rng)
     unit = mse(Positive(m), SAMPLED, d)
-    sampled = (found.variance[0] + (found.mean[0] - 1) ** 2) / unit
-    errors = found.variance_stderr[0] / unit
+    sampled = (sample.variance[0] + (sample.mean[0] - 1) ** 2) / unit
+    errors = sample.variance_stderr[0] / unit
     rows += [
         (*head, x, str(method), "sampled_mse_ratio", v, e)
         for x, v, e in zip(SAMPLED, sampled, errors)

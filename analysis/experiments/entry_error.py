@@ -88,9 +88,9 @@ def published_mse(curve: str, cosines: Array) -> Array:
     off = 1 - published_collision(cosines)
     if curve == "lsh":
         return np.asarray(off * np.exp(2 * cosines))
-    found = mse(Positive(M), UNIT, cosines)
-    found = found * hyperbolic_factor(None) if "hyperbolic" in curve else found
-    return np.asarray(found * off if curve.startswith("scatterbrain") else found)
+    error = mse(Positive(M), UNIT, cosines)
+    error = error * hyperbolic_factor(None) if "hyperbolic" in curve else error
+    return np.asarray(error * off if curve.startswith("scatterbrain") else error)
 
 
 def _study(task: _Task) -> list[Row]:
@@ -117,13 +117,13 @@ def _sampled(task: _Task) -> list[Row]:
     of, cosines = method(task.curve, task.hashes), np.array(SAMPLED)
     Q, K = (np.vstack(x) for x in zip(*(pairs(norm, cosines) for norm in NORMS)))
     rng = np.random.default_rng(seed_sequence(task.seed, task.curve, task.hashes))
-    found, known = monte_carlo(of, Q, K, draws=task.draws, rng=rng), squared_error(of, Q, K)
+    sample, known = monte_carlo(of, Q, K, draws=task.draws, rng=rng), squared_error(of, Q, K)
     assert known is not None
     rows: list[Row] = []
     for i, norm in enumerate(NORMS):
         at = (i, slice(i * len(SAMPLED), (i + 1) * len(SAMPLED)))
-        spread = found.variance[at] * (1 - 1 / task.draws)
-        square = (spread + (found.mean[at] - 1) ** 2) * np.exp(2 * norm**2 * cosines)
+        spread = sample.variance[at] * (1 - 1 / task.draws)
+        square = (spread + (sample.mean[at] - 1) ** 2) * np.exp(2 * norm**2 * cosines)
         relative = np.exp((known.log_relative_variance[at] - math.log(task.draws)) / 2)
         errors = relative * mse(of, norm, cosines)
         head = (norm, task.hashes)

@@ -41,7 +41,7 @@ def _rows(task: _Task) -> list[Row]:
     seeds = [seed_sequence(task.seed, x.digest(), trial) for trial in range(task.trials)]
     for eps in SIZES:
         # the same draws for every eps, and for the honest estimator
-        found = np.array(
+        values = np.array(
             [
                 concentration(
                     with_eps(method, Q, K, eps=eps, rng=np.random.default_rng(s))
@@ -51,8 +51,8 @@ def _rows(task: _Task) -> list[Row]:
                 for s in seeds
             ]
         )
-        error = float(found.std(ddof=1) / math.sqrt(len(found))) if len(found) > 1 else np.nan
-        mean = float(found.mean())
+        error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else np.nan
+        mean = float(values.mean())
         rows.append((*head, eps, str(method), "concentration", mean, error))
         rows.append((*head, eps, str(method), "ratio", mean / true, error / true))
     half = float(np.square(np.concatenate([x.q, x.k])).sum(axis=1).mean()) / (2 * math.sqrt(x.d))

@@ -57,15 +57,15 @@ def _rows(task: _Task) -> list[Row]:
         x = task.inputs.at_temperature(t)
         place = head(x, method, price.stored)
         rng = np.random.default_rng(seed_sequence(task.seed, x.digest(), spec, str(t)))
-        found = monte_carlo(method, x.Q, x.K, draws=task.draws, rng=rng)
-        v, error = found.variance[at], found.variance_stderr[at]
+        sample = monte_carlo(method, x.Q, x.K, draws=task.draws, rng=rng)
+        v, error = sample.variance[at], sample.variance_stderr[at]
         with np.errstate(divide="ignore"):
             low, high = np.log([max(v - 2 * error, 0.0), v + 2 * error])
         rows += [
             (*place, "sampled_log_variance", np.log(v), error / v),
             (*place, "sampled_low", low, np.nan),
             (*place, "sampled_high", high, np.nan),
-            (*place, "believable", float(found.believable[at]), np.nan),
+            (*place, "believable", float(sample.believable[at]), np.nan),
         ]
     return rows
 

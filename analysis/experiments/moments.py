@@ -54,7 +54,7 @@ def _study(task: _Task) -> list[Row]:
             method, one.Q[i : i + 1], keys, draws=task.draws, rng=rng,
             temperatures=task.temperatures,
         )  # fmt: skip
-    for t, found in zip(task.temperatures, samples):
+    for t, sample in zip(task.temperatures, samples):
         at = x.at_temperature(t)
         place = head(at, method, task.budget)
         known = method.moments(at.Q[i : i + 1], at.K)
@@ -65,13 +65,13 @@ def _study(task: _Task) -> list[Row]:
         if unbiased:
             needed = features_needed(method, TARGET, at.Q, at.K, most=10**300)
             rows.append((*place, "features_needed", float(needed or np.inf), np.nan))
-        if found is None or np.isneginf(log_variance):
+        if sample is None or np.isneginf(log_variance):
             continue
-        entry = 0, (j if found.mean.size > 1 else 0)
+        entry = 0, (j if sample.mean.size > 1 else 0)
         rows += [
-            (*place, "sampled_bias", found.mean[entry] - 1, found.mean_stderr[entry]),
-            (*place, "sampled_variance", found.variance[entry], found.variance_stderr[entry]),
-            (*place, "believable", float(found.believable[entry]), np.nan),
+            (*place, "sampled_bias", sample.mean[entry] - 1, sample.mean_stderr[entry]),
+            (*place, "sampled_variance", sample.variance[entry], sample.variance_stderr[entry]),
+            (*place, "believable", float(sample.believable[entry]), np.nan),
         ]
     return rows
 

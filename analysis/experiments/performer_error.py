@@ -106,12 +106,12 @@ def _asked(seed: int) -> list[Row]:
             faulty_label(eps): with_eps(method, x.Q, x.K, eps=eps, rng=np.random.default_rng(rng))
             for eps in (EPS, 0.0)
         } | {"uniform()": parse("uniform()").approximate(x.Q, x.K)}
-        found = {label: estimate.attend(V) for label, estimate in outputs.items()}
+        answers = {label: estimate.attend(V) for label, estimate in outputs.items()}
         size = np.abs(truth).mean()
-        for label, output in found.items():
+        for label, output in answers.items():
             error = float(np.abs(output - truth).mean() / size)
             rows.append((*_head(x, label, M, trial), "mean_absolute_error", error, np.nan))
-        apart = float(np.abs(found[faulty_label(EPS)] - found["uniform()"]).mean() / size)
+        apart = float(np.abs(answers[faulty_label(EPS)] - answers["uniform()"]).mean() / size)
         place = _head(x, faulty_label(EPS), M, trial)
         rows.append((*place, "distance_from_uniform", apart, np.nan))
     return rows

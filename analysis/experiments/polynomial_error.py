@@ -59,9 +59,9 @@ def _study(task: _Task) -> list[Row]:
             if name.startswith("Richardson") and n % 2:
                 continue
             method = parse(spec.format(n=n, half=n // 2, s=spread))
-            found = compare(method.approximate(x.Q, x.K), x.Q, x.K)
+            errors = compare(method.approximate(x.Q, x.K), x.Q, x.K)
             head = (x.name, x.n, x.l, x.d, task.temperature, bound, n, name)
-            rows += [(*head, metric, float(found[metric])) for metric in METRICS]
+            rows += [(*head, metric, float(errors[metric])) for metric in METRICS]
     return rows
 
 

@@ -45,13 +45,13 @@ def _generic(task: _Task) -> list[Row]:
         x = (data.sphere if sphere else data.gaussian)(n, d, rng=task.seed).at_temperature(0.5)
         estimate = Taylor(degree).approximate(x.Q, x.K)
         Q, K = (modular.points(n, d, sphere=sphere, rng=task.seed + i) for i in range(2))
-        found = {
+        ranks = {
             "predicted": Taylor(degree).polynomial().rank(n, n, d, sphere=sphere),
             "numerical": summary(estimate.to_dense())["numerical_rank"],
             "modular": modular.modular_rank(modular.taylor_kernel(degree, Q, K)),
         }
         head = (name, n, n, d, 0.5, degree, "taylor")
-        rows += [(*head, metric, float(value)) for metric, value in found.items()]
+        rows += [(*head, metric, float(value)) for metric, value in ranks.items()]
     return rows
 
 

@@ -40,13 +40,13 @@ def _rows(task: _Task) -> list[Row]:
     for t in task.temperatures:
         at = x.at_temperature(t)
         for trial, child in enumerate(np.random.default_rng(seed).spawn(task.trials)):
-            found = {form: precision(method, at, form, rng=child) for form in FORMATS}
+            errors = {form: precision(method, at, form, rng=child) for form in FORMATS}
             place = head(at, method, task.price, trial)
-            rows.append((*place, "approximation", found["float32"].approximation, np.nan))
-            rows += [(*place, form, part.rounding, np.nan) for form, part in found.items()]
+            rows.append((*place, "approximation", errors["float32"].approximation, np.nan))
+            rows += [(*place, form, part.rounding, np.nan) for form, part in errors.items()]
             if str(method) == "uniform()":
                 rows += [
-                    (*head(at, EXACT), form, part.floor, np.nan) for form, part in found.items()
+                    (*head(at, EXACT), form, part.floor, np.nan) for form, part in errors.items()
                 ]
     return rows
 

@@ -62,11 +62,11 @@ def squares(
     Q, K = x.Q, x.K
     shift = np.full(len(Q), log_unit)
     truth = np.exp(exact.logits(Q, K) - log_unit)
-    found = np.empty(draws)
+    errors = np.empty(draws)
     for place, child in enumerate(rng.spawn(draws)):
         estimate = method.approximate(Q, K, rng=child).block(slice(None), shift=shift)
-        found[place] = np.square(estimate - truth).sum()
-    return found
+        errors[place] = np.square(estimate - truth).sum()
+    return errors
 
 
 def _study(task: _Task) -> list[Row]:
@@ -81,8 +81,8 @@ def _rows(task: _Task, x: Inputs) -> list[Row]:
         seed_sequence(task.seed, x.digest(), str(task.method), str(x.temperature))
     )
     unit = (known.log_mean + log_norm) / 2  # the predicted error, not relative
-    found = squares(task.method, x, unit, task.draws, rng)
-    ratio, error = float(found.mean()), float(found.std(ddof=1) / math.sqrt(task.draws))
+    sample = squares(task.method, x, unit, task.draws, rng)
+    ratio, error = float(sample.mean()), float(sample.std(ddof=1) / math.sqrt(task.draws))
     bound = known.relative_deviation / math.sqrt(task.draws)
     place = head(x, task.method)
     predicted = math.exp(min(known.log_mean / 2, 700.0))

@@ -93,14 +93,14 @@ class Profile:
         columns: Sequence[str] = COLUMNS,
     ) -> pd.DataFrame:
         """Run a function over tasks, each giving rows of the table, each on one thread."""
-        found = parallel(
+        results = parallel(
             functools.partial(_on_one_thread, function),
             tasks,
             jobs=self.jobs,
             progress=self.progress,
             label=label,
         )
-        return pd.DataFrame([row for rows in found for row in rows], columns=list(columns))
+        return pd.DataFrame([row for rows in results for row in rows], columns=list(columns))
 
 
 SIZES = {  # n, temperatures, trials, draws

@@ -22,7 +22,7 @@ SPECS = (
     "generalized_exponential(m=64)",
     "scatterbrain(low_rank=positive(m=64), sparse=sliding_window(width=8))",
 )  # fmt: skip
-COUNT, MOST = 64, 300
+COUNT, MOST_DRAWS = 64, 300  # of a cell
 TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # hot: the delta method needs it
 SMALL = 0.3  # of the largest relative variance: beyond, the delta method is not to be believed
 
@@ -47,8 +47,8 @@ def _rows(task: _Task) -> list[Row]:
         compare(method.approximate(x.Q, x.K, rng=child), x.Q, x.K, x.V)["output_relative_error"]
         for child in np.random.default_rng(seed).spawn(min(draws, 20))
     ]
-    found = monte_carlo(method, x.Q, x.K, draws=draws, rng=seed, space="attention")
-    bias, error = attention * (found.mean - 1.0), attention * found.mean_stderr
+    sample = monte_carlo(method, x.Q, x.K, draws=draws, rng=seed, space="attention")
+    bias, error = attention * (sample.mean - 1.0), attention * sample.mean_stderr
     square, noise = float(np.square(bias).sum()), float(np.square(error).sum())
     rows = [
         (*place, "output_error", float(np.median(outputs)), np.nan),
@@ -75,6 +75,6 @@ def compute(profile: Profile) -> pd.DataFrame:
     tasks = []
     for x in heads:
         for spec in SPECS:
-            draws = min(profile.draws, MOST)
+            draws = min(profile.draws, MOST_DRAWS)
             tasks += [_Task(x, parse(spec), t, draws, profile.seed) for t in TEMPERATURES]
     return profile.study(_rows, tasks, "ratios")

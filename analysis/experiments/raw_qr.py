@@ -44,11 +44,11 @@ def _rows(task: _Task) -> list[Row]:
     K = np.concatenate([norm * directions(d, task.seed) for norm in NORMS])
     rng = np.random.default_rng(seed_sequence(task.seed, d, task.projection))
     method = Positive(M, PROJECTIONS[task.projection])
-    found = monte_carlo(method, np.zeros((1, d)), K, draws=task.draws, rng=rng)
+    sample = monte_carlo(method, np.zeros((1, d)), K, draws=task.draws, rng=rng)
     names = [(norm, name) for norm in NORMS for name in DIRECTIONS]
     return [
         (d, M, norm, name, task.projection, "mean_ratio", value, error)
-        for (norm, name), value, error in zip(names, found.mean[0], found.mean_stderr[0])
+        for (norm, name), value, error in zip(names, sample.mean[0], sample.mean_stderr[0])
     ]
 
 

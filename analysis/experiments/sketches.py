@@ -33,7 +33,7 @@ FAMILIES = (
 LIMIT = f"tensor_power(n={DEGREE})"  # of the sketches, as m grows
 TAYLOR = "taylor(degree=2)"  # C(18, 2) = 153 columns
 BASELINES = (LIMIT, TAYLOR, "uniform()")
-MOST = 200  # draws of a cell
+MOST_DRAWS = 200  # draws of a cell
 KERNEL, TV = "kernel_relative_frobenius", "attention_tv"
 EXPECTED = "expected_kernel_error"
 
@@ -85,7 +85,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     n = 24 if profile.grid == "quick" else COUNT
     raw = data.gaussian(n, D, rng=profile.seed)
     cells = [(TEMPERATURE, m) for m in SIZES] + [(t, M) for t in TEMPERATURES if t != TEMPERATURE]
-    draws, trials = min(profile.draws, MOST), max(2, profile.trials)
+    draws, trials = min(profile.draws, MOST_DRAWS), max(2, profile.trials)
     tasks = []
     for t, m in cells:
         x = raw.at_temperature(t)

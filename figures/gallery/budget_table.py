@@ -52,12 +52,12 @@ def compute(profile: Profile) -> pd.DataFrame:
     for x in profile.inputs:
         for share in SHARES:
             for spec in ROWS:
-                found = sweep.sweep(
+                swept = sweep.sweep(
                     [parse(spec)], x, (1.0,), trials=profile.trials, seed=profile.seed,
                     budget=x.l * float(share), measure=errors, jobs=profile.jobs,
                     progress=profile.progress, label=f"{x.name}, {share} of the memory",
                 )  # fmt: skip
-                parts.append(found.assign(method=spec))
+                parts.append(swept.assign(method=spec))
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
     index = ["input", "layer", "head", "n", "l", "d", "temperature", "budget", "metric"]
     wide = table.groupby([*index, "method"], sort=False).value.median().unstack()

@@ -196,5 +196,5 @@ def frequency_scores(table: pd.DataFrame) -> pd.Series:
     part = table[table.part == "family"]
     keys = ["case", "logit"]
     known = part[part.metric == "collision"].set_index(keys).value
-    found = part[(part.metric == "frequency") & (part.stderr > 1e-9)].set_index(keys)
-    return ((found.value - known.reindex(found.index)).abs() / found.stderr).reset_index(drop=True)
+    drawn = part[(part.metric == "frequency") & (part.stderr > 1e-9)].set_index(keys)
+    return ((drawn.value - known.reindex(drawn.index)).abs() / drawn.stderr).reset_index(drop=True)

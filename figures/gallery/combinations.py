@@ -61,8 +61,8 @@ def compute(profile: Profile) -> pd.DataFrame:
         for low in (NOTHING, *MAPS):
             if support != low:
                 spec = _spec(support, low)
-                found = run([parse(spec)], label=spec)
-                parts.append(found[found.metric == ERROR].assign(support=support, low_rank=low))
+                swept = run([parse(spec)], label=spec)
+                parts.append(swept[swept.metric == ERROR].assign(support=support, low_rank=low))
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
     return pd.concat([table, _gains(table)[list(table.columns)]], ignore_index=True)
 

@@ -7,7 +7,7 @@ import re
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.coupling_gain import AT, BOUND, FEW
+from analysis.experiments.coupling_gain import AT, BOUND, FEW_FEATURES
 from analysis.experiments.coupling_gain import compute as compute
 from figures import style
 from figures.language import mark, tr
@@ -107,7 +107,7 @@ def caption(table: pd.DataFrame) -> str:
         at=AT,
         pairs_at=tr("; ").join(pairs_at),
         bounds=tr(", ").join(bounds),
-        few=FEW,
+        few=FEW_FEATURES,
         fewer=tr("; ").join(fewer),
         least=least,
         removed=removed,
@@ -117,8 +117,8 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def _coupling(spec: str) -> str:
-    found = re.search("'(.*)'", spec)
-    return found[1] if found else spec
+    quoted = re.search("'(.*)'", spec)
+    return quoted[1] if quoted else spec
 
 
 def _z_scores(table: pd.DataFrame) -> pd.Series:

@@ -44,12 +44,12 @@ def compute(profile: Profile) -> pd.DataFrame:
     wide = errors.pivot(index=index, columns="method", values="value")
     gains = (wide[["sparse", "low-rank"]].min(axis=1) / wide["both"]).rename("value").reset_index()
     gains = gains.assign(method="both", metric="gain", trial=-1, stderr=np.nan)
-    found = crossings(table, inputs, ERROR).rename(columns={"gain": "largest_gain"})
+    crossed = crossings(table, inputs, ERROR).rename(columns={"gain": "largest_gain"})
     heads = table.drop_duplicates(["input", "budget"]).assign(
         method="crossing", temperature=-1.0, stderr=np.nan
     )
     rows = heads.drop(columns=["metric", "value"]).merge(
-        found.melt(["input", "budget"], FOUND, var_name="metric"), on=["input", "budget"]
+        crossed.melt(["input", "budget"], FOUND, var_name="metric"), on=["input", "budget"]
     )
     columns = table.columns
     return pd.concat([table, gains[columns], rows[columns]], ignore_index=True)
@@ -59,9 +59,9 @@ def looks(names: list[str]) -> dict[str, dict[str, Any]]:
     """Return colour, line style and marker of every input; others take turns."""
     others = [name for name in names if name not in LOOKS]
     turns = {name: OTHERS[i % len(OTHERS)] for i, name in enumerate(others)}
-    found = LOOKS | {name: (colour, ":", marker) for name, (colour, marker) in turns.items()}
+    known = LOOKS | {name: (colour, ":", marker) for name, (colour, marker) in turns.items()}
     return {
-        name: dict(zip(("color", "linestyle", "marker"), found[name])) | {"label": name}
+        name: dict(zip(("color", "linestyle", "marker"), known[name])) | {"label": name}
         for name in names
     }
 
@@ -100,10 +100,10 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def caption(table: pd.DataFrame) -> str:
     """Return what the figure shows, with the numbers of its table."""
-    found = table[table.method == "crossing"]
-    wide = found.pivot(index=["input", "budget"], columns="metric", values="value")
+    crossed = table[table.method == "crossing"]
+    wide = crossed.pivot(index=["input", "budget"], columns="metric", values="value")
     parts = []
-    for name in found.input.unique():
+    for name in crossed.input.unique():
         rows = wide.loc[name].sort_index()
         crosses = [
             tr(
@@ -117,7 +117,7 @@ def caption(table: pd.DataFrame) -> str:
         ]
         each = [f"{c}{gain:.2f}×" for c, gain in zip(crosses, rows.largest_gain)]
         parts.append(tr("{name}: {what}", name=name, what=tr(", ").join(each)))
-    budgets = tr(", ").join(f"{b:g}" for b in sorted(found.budget.unique()))
+    budgets = tr(", ").join(f"{b:g}" for b in sorted(crossed.budget.unique()))
     return tr(
         "How many times the error of the best found sparse + low-rank matrix is below the "
         "better of the best sparse and the best low-rank one, at equal stored values a "

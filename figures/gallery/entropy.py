@@ -42,8 +42,8 @@ FLOOR, CEILING = 1e-3, 10.0
 
 def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
     """Return the errors of row-normalised attention."""
-    found = compare(approximation, inputs.Q, inputs.K, causal=inputs.causal)
-    return {name: found[name] for name in (ERROR, TV)}
+    compared = compare(approximation, inputs.Q, inputs.K, causal=inputs.causal)
+    return {name: compared[name] for name in (ERROR, TV)}
 
 
 def compute(profile: Profile) -> pd.DataFrame:
@@ -57,12 +57,12 @@ def compute(profile: Profile) -> pd.DataFrame:
     parts = []
     for x in inputs:
         at = {temperature_at(x, entropy): entropy for entropy in grid}
-        found = sweep.sweep(
+        swept = sweep.sweep(
             [parse(spec) for spec in SPECS], x, list(at), trials=profile.trials, seed=seed,
             budget=x.l / SHARE, measure=errors, jobs=profile.jobs, progress=profile.progress,
             label=x.name,
         )  # fmt: skip
-        parts.append(found.assign(entropy=found.temperature.map(at)))
+        parts.append(swept.assign(entropy=swept.temperature.map(at)))
     return pd.concat(parts, ignore_index=True)
 
 

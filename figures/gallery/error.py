@@ -97,24 +97,24 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
     """Return where the oracles' regimes cross, for each input."""
-    found = []
+    parts = []
     for _, part in table.groupby(
         "input", sort=False
     ):  # a budget buys other ranks where l/n differs
         specs = oracle_specs(part, space)
         if len(specs) == 3:
-            found.append(regimes.regimes(part, SPACES[space], **specs))
-    if not found:
+            parts.append(regimes.regimes(part, SPACES[space], **specs))
+    if not parts:
         return pd.DataFrame(columns=list(regimes.COLUMNS))
-    return pd.concat(found, ignore_index=True)
+    return pd.concat(parts, ignore_index=True)
 
 
 def caption(table: pd.DataFrame) -> str:
     """Return what the figure shows, with the numbers of its table."""
     budget = table.budget.iloc[0]
-    found = crossings(table, "attention")
+    crossed = crossings(table, "attention")
     parts = []
-    for row in found.to_dict("records"):
+    for row in crossed.to_dict("records"):
         where = (
             tr("cross at t ≈ {crossing:.2f}", crossing=row["crossing"])
             if row["crossing"] > 0

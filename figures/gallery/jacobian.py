@@ -29,13 +29,13 @@ LINES = ("-", "--", ":", "-.", (0, (3, 1, 1, 1)))
 def _study(task: tuple[Inputs, float, bool]) -> list[Row]:
     x, t, scaled = task
     at = x.at_temperature(t if scaled else t / math.sqrt(x.d))
-    found = weight_statistics(at.logits())
+    weights = weight_statistics(at.logits())
     place = (x.name, x.n, x.d, t, scaled)
-    norms = found["jacobian_norm"]
+    norms = weights["jacobian_norm"]
     numbers = {
         "jacobian_norm": norms.mean(),
         "jacobian_median": np.median(norms),
-        "largest_weight": found["largest_weight"].mean(),
+        "largest_weight": weights["largest_weight"].mean(),
     }
     return [(*place, name, float(value)) for name, value in numbers.items()]
 

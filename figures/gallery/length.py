@@ -57,17 +57,17 @@ def _at_length(n: int, seed: int) -> list[Row]:
         b = beta(scale, n)
         rng = np.random.default_rng(seed_sequence(seed, "length", n, scale))
         place = ("Gaussian logits", n, scale, math.nan)
-        found = gaussian_logits(n, b, rows=ROWS, rng=rng)
-        rows += [(*place, name, *numbers) for name, numbers in found.items()]
+        statistics = gaussian_logits(n, b, rows=ROWS, rng=rng)
+        rows += [(*place, name, *numbers) for name, numbers in statistics.items()]
         rows.append((*place, "predicted_entropy", gaussian_entropy(n, b), math.nan))
     return rows
 
 
 def _at_temperature(task: tuple[Inputs, float]) -> list[Row]:
     x, t = task
-    found = weight_statistics(x.at_temperature(t).logits())
+    statistics = weight_statistics(x.at_temperature(t).logits())
     place = (x.name, x.n, "temperature", t)
-    return [(*place, name, float(values.mean()), math.nan) for name, values in found.items()]
+    return [(*place, name, float(values.mean()), math.nan) for name, values in statistics.items()]
 
 
 def compute(profile: Profile) -> pd.DataFrame:

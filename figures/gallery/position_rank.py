@@ -48,9 +48,9 @@ def _of_heads(heads: int, seed: int) -> list[Row]:
     head = positions.generic(N, D, D_H, D_P, rng=rng, heads=heads)
     rows: list[Row] = []
     for where, logits in (("input", head.at_input()), ("logits", head.at_logits())):
-        found, place = positions.head_ranks(logits), (N, D, D_H, D_P, heads, where)
-        rows.append((*place, "sum", float(found["sum"])))  # type: ignore[arg-type]
-        rows.append((*place, "largest_head", float(np.max(found["heads"]))))
+        ranks, place = positions.head_ranks(logits), (N, D, D_H, D_P, heads, where)
+        rows.append((*place, "sum", float(ranks["sum"])))  # type: ignore[arg-type]
+        rows.append((*place, "largest_head", float(np.max(ranks["heads"]))))
     return rows
 
 

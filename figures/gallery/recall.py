@@ -71,8 +71,8 @@ def caption(table: pd.DataFrame) -> str:
     mean = table.pivot_table(index=["input", "method"], columns="metric", values="value")
     eight = f"recall_{max(k for k in _recalls(table).index if k <= 8)}"
     chance = mean.entries / table.groupby(["input", "method"]).l.first()
-    found = mean.assign(share=mean[eight], gain=mean[eight] / chance).reset_index()
-    runnable = found[~found.method.str.startswith("top_k")]
+    supports = mean.assign(share=mean[eight], gain=mean[eight] / chance).reset_index()
+    runnable = supports[~supports.method.str.startswith("top_k")]
     best = runnable.loc[runnable.groupby("input", sort=False).share.idxmax()]
     winners = tr("; ").join(
         tr(
@@ -84,7 +84,7 @@ def caption(table: pd.DataFrame) -> str:
         )
         for name, method, share, gain in zip(best.input, best.method, best.share, best.gain)
     )
-    xbox = found[found.method.str.contains("xbox")].gain
+    xbox = supports[supports.method.str.contains("xbox")].gain
     entries = mean.entries.groupby("method", sort=False).mean()
     sizes = tr(
         "{least:.1f} to {most:.1f}",

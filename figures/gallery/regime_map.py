@@ -50,16 +50,16 @@ def compute(profile: Profile) -> pd.DataFrame:
         for delta in deltas
     }
     labelled = [dataclasses.replace(x, name=f"{name} {delta}") for (name, delta), x in made.items()]
-    found = oracles(
+    swept = oracles(
         labelled, [1 / b for b in betas], [n / SHARE], space="kernel",
         jobs=profile.jobs, progress=profile.progress,
     )  # fmt: skip
     keys = {x.name: key for x, key in zip(labelled, made)}
-    errors = found[found.metric == ERROR].assign(
+    errors = swept[swept.metric == ERROR].assign(
         size=SIZE,
-        delta=found.input.map(lambda name: keys[name][1]),
-        beta=found.temperature.map({1 / b: b for b in betas}),
-        input=found.input.map(lambda name: keys[name][0]),
+        delta=swept.input.map(lambda name: keys[name][1]),
+        beta=swept.temperature.map({1 / b: b for b in betas}),
+        input=swept.input.map(lambda name: keys[name][0]),
     )
     index = ["input", "n", "l", "d", "size", "delta", "beta", "budget"]
     wide = errors.pivot(index=index, columns="method", values="value")
@@ -123,8 +123,8 @@ def _borders(ax: Axes, table: pd.DataFrame, name: str) -> None:
     limits = ax.get_xlim(), ax.get_ylim()
     deltas = np.linspace(*limits[1], 50).clip(0.0, 1.0)
     looks = (("black", "-"), ("black", "--"), (style.PALETTE[2], "-."))
-    found = lines(int(table.n.iloc[0]), int(table["size"].iloc[0]), deltas)
-    for (label, betas), (colour, line) in zip(found.items(), looks):
+    borders = lines(int(table.n.iloc[0]), int(table["size"].iloc[0]), deltas)
+    for (label, betas), (colour, line) in zip(borders.items(), looks):
         heights = np.linspace(*limits[1], 50)
         ax.plot(betas, heights, color=colour, linestyle=line, label=tr(label))
     ax.set(xlim=limits[0], ylim=limits[1])

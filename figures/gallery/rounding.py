@@ -49,8 +49,8 @@ def compute(profile: Profile) -> pd.DataFrame:
         for i, x in enumerate(PLACES):
             true, exp = exactly(degree, x)
             rows.append((degree, "exact", x, "truncation", float(abs(true / exp - 1))))
-            for dtype, found in values.items():
-                error = abs(Decimal(float(found[i, 0])) - true) / exp
+            for dtype, rounded in values.items():
+                error = abs(Decimal(float(rounded[i, 0])) - true) / exp
                 rows.append((degree, dtype, x, "rounding", float(error)))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 

@@ -158,7 +158,7 @@ def _at_width(table: pd.DataFrame) -> list[tuple[float, pd.Series]]:
     return [(float(t), group.set_index("family").value) for t, group in groups]  # type: ignore[arg-type]
 
 
-def _temperatures(found: list[float]) -> str:
-    if not found:
+def _temperatures(temperatures: list[float]) -> str:
+    if not temperatures:
         return tr("nowhere")
-    return tr("at t = {temperatures}", temperatures=tr(", ").join(f"{t:g}" for t in found))
+    return tr("at t = {temperatures}", temperatures=tr(", ").join(f"{t:g}" for t in temperatures))
