@@ -1,4 +1,7 @@
-"""Every figure: one module each, with TITLE, compute(profile), draw(table) and caption(table)."""
+"""Every figure: one module each, with TITLE, compute(profile), draw(table) and caption(table).
+
+What is more than a sweep is computed in `analysis.experiments`, in a module of the same name.
+"""
 
 from __future__ import annotations
 

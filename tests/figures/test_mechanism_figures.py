@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from analysis import inputs
+from analysis.experiments import jacobian, position_rank
 from analysis.experiments.profile import Profile
 from figures import style
-from figures.gallery import FIGURES, jacobian, mechanisms, position_rank
+from figures.gallery import FIGURES, mechanisms
 
 NAMES = ("mechanisms", "position_rank", "length", "jacobian", "break_even")
 

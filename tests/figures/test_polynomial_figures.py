@@ -9,9 +9,9 @@ import pytest
 from drawing import POLYNOMIALS, caption_states_numbers, drawn_the_same_from_its_csv, speaks_chinese
 
 from analysis import inputs, modular
-from analysis.experiments import polynomial_error, polynomial_rank
+from analysis.experiments import polynomial_error, polynomial_rank, rounding
 from analysis.experiments.profile import Profile
-from figures.gallery import FIGURES, rounding
+from figures.gallery import FIGURES
 
 
 @pytest.fixture(scope="module")
@@ -181,10 +181,11 @@ def test_rounding_as_published(tables):
             assert value <= 2 * (degree + 4) * np.finfo(dtype).eps * math.exp(2 * -x)
     # in float32 rounding is above truncation up to a larger |x|
     table = tables["rounding"]
+    crossing = FIGURES["rounding"].crossing
     for degree in rounding.DEGREES:  # beyond, and not at the place before
-        x = -rounding.crossing(table, degree, "float64")
+        x = -crossing(table, degree, "float64")
         later = [at[degree, "exact", y] > at[degree, "float64", y]
                  for y in rounding.PLACES if y <= x + 0.5]  # fmt: skip
         assert not later[0]
         assert all(later[1:])
-    assert rounding.crossing(table, 33, "float32") > rounding.crossing(table, 33, "float64")
+    assert crossing(table, 33, "float32") > crossing(table, 33, "float64")

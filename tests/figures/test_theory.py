@@ -14,6 +14,7 @@ from analysis.experiments import (
     inverse_temperature,
     log_variance,
     performer_error,
+    performer_ratio,
     ratio_bias,
 )
 from analysis.experiments.profile import Profile
@@ -23,7 +24,7 @@ from analysis.sweep import COLUMNS
 from approx import exact, parse
 from approx.approximation import Approximation
 from approx.random_features.positive import Positive
-from figures.gallery import FIGURES, performer_ratio
+from figures.gallery import FIGURES
 
 
 @pytest.fixture(scope="module")

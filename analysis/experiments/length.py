@@ -1,0 +1,66 @@
+"""Entropy, sparsity and the largest weight of softmax against length and temperature."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import pandas as pd
+
+from analysis.describe import gaussian_entropy, gaussian_logits, weight_statistics
+from analysis.experiments.profile import Profile, first
+from analysis.inputs import Inputs
+from analysis.seeds import seed_sequence
+from analysis.table import Row
+from approx.textbook.attention import log_length_scale
+
+COLUMNS = ("input", "n", "scale", "temperature", "metric", "value", "stderr")
+GRIDS = {
+    "quick": (128, 512, 2048),
+    "default": (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768),
+}
+ROWS, BASE, COUNT = 64, 512, 256  # rows a length; n at which scales agree; queries of an input
+SCALES = ("constant", "sqrt_log", "log")
+
+
+def beta(scale: str, n: int) -> float:
+    """Return the standard deviation of the logits at length n; 1 at n = 512.
+
+    Examples
+    --------
+    >>> [round(beta(scale, 512**2), 3) for scale in SCALES]
+    [1.0, 1.414, 2.0]
+    """
+    power = {"constant": 0.0, "sqrt_log": 0.5, "log": 1.0}[scale]
+    return float(log_length_scale(n, 1, base=BASE) ** power)
+
+
+def _at_length(n: int, seed: int) -> list[Row]:
+    rows: list[Row] = []
+    for scale in SCALES:
+        b = beta(scale, n)
+        rng = np.random.default_rng(seed_sequence(seed, "length", n, scale))
+        place = ("Gaussian logits", n, scale, math.nan)
+        statistics = gaussian_logits(n, b, rows=ROWS, rng=rng)
+        rows += [(*place, name, *numbers) for name, numbers in statistics.items()]
+        rows.append((*place, "predicted_entropy", gaussian_entropy(n, b), math.nan))
+    return rows
+
+
+def _at_temperature(task: tuple[Inputs, float]) -> list[Row]:
+    x, t = task
+    statistics = weight_statistics(x.at_temperature(t).logits())
+    place = (x.name, x.n, "temperature", t)
+    return [(*place, name, float(values.mean()), math.nan) for name, values in statistics.items()]
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return the statistics of Gaussian logits against n, and of the inputs against t."""
+    lengths = profile.study(
+        functools.partial(_at_length, seed=profile.seed), list(GRIDS[profile.grid]), "n", COLUMNS
+    )
+    inputs = [first(x, COUNT) for x in profile.inputs]
+    tasks = [(x, t) for x in inputs for t in profile.temperatures]
+    temperatures = profile.study(_at_temperature, tasks, "temperatures", COLUMNS)
+    return pd.concat([lengths, temperatures], ignore_index=True)

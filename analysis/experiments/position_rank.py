@@ -1,0 +1,55 @@
+"""Rank of logits with positions at the input and at the logits, before and after exp."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pandas as pd
+
+from analysis import positions
+from analysis.experiments.profile import Profile
+from analysis.seeds import seed_sequence
+from analysis.table import Row
+
+COLUMNS = ("n", "d", "d_h", "d_p", "heads", "where", "metric", "value")
+N, D, D_H, D_P = 32, 16, 4, 6
+WIDTHS = (0, 2, 4, 6, 8, 12, 16, 20, 24, 28, 32)  # d_p
+HEADS = (1, 2, 3, 4, 6, 8)
+
+
+def _of_width(d_p: int, seed: int) -> list[Row]:
+    rng = np.random.default_rng(seed_sequence(seed, "position_rank", d_p))
+    head = positions.generic(N, D, D_H, d_p, rng=rng)
+    rows: list[Row] = []
+    for where, logits in (("input", head.at_input()), ("logits", head.at_logits())):
+        place = (N, D, D_H, d_p, 1, where)
+        rows += [(*place, name, float(rank)) for name, rank in positions.ranks(logits).items()]
+    built = positions.construction(N, D, D_H, d_p)
+    built_rank = positions.ranks(built.at_logits())["logits"]
+    bound = positions.bound_at_logits(N, D_H, d_p)
+    place = (N, D, D_H, d_p, 1, "logits")
+    return [*rows, (*place, "construction", float(built_rank)), (*place, "bound", float(bound))]
+
+
+def _of_heads(heads: int, seed: int) -> list[Row]:
+    rng = np.random.default_rng(seed_sequence(seed, "position_rank", "heads", heads))
+    head = positions.generic(N, D, D_H, D_P, rng=rng, heads=heads)
+    rows: list[Row] = []
+    for where, logits in (("input", head.at_input()), ("logits", head.at_logits())):
+        ranks, place = positions.head_ranks(logits), (N, D, D_H, D_P, heads, where)
+        rows.append((*place, "sum", float(ranks["sum"])))  # type: ignore[arg-type]
+        rows.append((*place, "largest_head", float(np.max(ranks["heads"]))))
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return ranks against the width d_p of positions, and against the number of heads."""
+    columns = list(COLUMNS)
+    by_width = profile.study(
+        functools.partial(_of_width, seed=profile.seed), list(WIDTHS), "widths", columns
+    )
+    by_heads = profile.study(
+        functools.partial(_of_heads, seed=profile.seed), list(HEADS), "heads", columns
+    )
+    return pd.concat([by_width, by_heads], ignore_index=True)
