@@ -22,11 +22,11 @@ class Chunk(SupportMethod):
     Parameters
     ----------
     size : int, optional
-        Keys of a chunk, 1 ≤ size ≤ l (the last may have fewer); None is a template.
+        Keys per chunk, 1 ≤ size ≤ l (the last chunk may have fewer); None is a template.
 
     Notes
     -----
-    Deterministic, exact on the support, relative bias −1 off it.
+    The estimate is deterministic, exact on the support, and has relative bias −1 off it.
     Cost: 2·n·size·d operations, at most n·size numbers.
 
     References

@@ -25,9 +25,9 @@ from approx import memory
 from approx.checks import Array
 
 FAMILIES = ("sign", "cross_polytope", "e2")
-DEGREE = 64  # of the interpolation of a collision probability in θ
+DEGREE = 64  # of the polynomial in θ that interpolates a collision probability
 NODES = 64  # of a quadrature in one variable
-FAR = 8.5  # standard deviations: what is beyond is below 2e-17
+FAR = 8.5  # standard deviations; the probability beyond is below 2e-17
 
 
 def sign(x: Array, omega: Array) -> Array:
@@ -109,9 +109,10 @@ def cross_polytope_collision(theta: Array, buckets: int) -> Array:
 
     Notes
     -----
-    Two buckets are the sides of one hyperplane, four those of the independent w₁ ± w₂: exact. Else
-    a quadrature with Owen's T, interpolated between 65 Chebyshev points in θ: absolute error below
-    1e-8. For orthogonal directions the probability is another one.
+    Two buckets are the sides of one hyperplane, and four are those of the independent w₁ ± w₂: for
+    both the value is exact. For more it is a quadrature with Owen's T, interpolated between 65
+    Chebyshev points in θ, with an absolute error below 1e-8. Orthogonal directions have a different
+    collision probability.
 
     References
     ----------
@@ -120,7 +121,7 @@ def cross_polytope_collision(theta: Array, buckets: int) -> Array:
 
     Examples
     --------
-    Orthogonal vectors meet in one bucket of all:
+    Orthogonal vectors share a vertex with probability 1/buckets:
 
     >>> cross_polytope_collision(np.array([0.5, np.pi / 2]), 8).round(6)
     array([0.626969, 0.125   ])
@@ -140,7 +141,7 @@ def _collision_series(buckets: int) -> Array:
 
 
 def _collision(theta: float, buckets: int) -> float:
-    """Return the collision probability at 0 < θ < π: x = g, y = cos θ x + sin θ z."""
+    """Return the collision probability at 0 < θ < π, where x = g and y = cos θ x + sin θ z."""
     nodes, weights = leggauss(NODES)
     rho, s = math.cos(theta), math.sin(theta)
     x = (nodes + 1.0) * FAR / 2.0

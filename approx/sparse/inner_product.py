@@ -11,7 +11,7 @@ def xbox(Q: Array, K: Array) -> tuple[Array, Array]:
     """Return Q' (n, d + 2) and K' (l, d + 2) on one sphere with Q'K'ᵀ = Q Kᵀ.
 
     q' = [q; 0; √(R² − |q|²)],  k' = [k; √(R² − |k|²); 0],  R² = max |q|² + max |k|², so that
-    |q' − k'|² = 2R² − 2 q·k and cos(q', k') = q·k/R²: every distance and angle falls as q·k rises.
+    |q' − k'|² = 2R² − 2 q·k and cos(q', k') = q·k/R². Distances and angles fall as q·k rises.
 
     References
     ----------

@@ -24,36 +24,40 @@ MOST_HASHES = 64
 class LSH(SupportMethod):
     """Keys whose hash equals the query's in at least one of several rounds, exact.
 
-    estimate_ij = exp(q_i·k_j) where h_r(q_i) = h_r(k_j) for a round r, else 0; h_r joins `hashes`
-    independent hashes of one family.
+    estimate_ij = exp(q_i·k_j) where h_r(q_i) = h_r(k_j) for some round r, else 0; h_r joins
+    `hashes` independent hashes of one family.
 
     Parameters
     ----------
     family : {"sign", "cross_polytope", "e2"}
         See `approx.sparse.hashing`.
     hashes : int, optional
-        Joined in a round: more make buckets smaller.
+        Number of hashes joined in one round; more hashes make buckets smaller.
     entries : float, optional
-        Instead of hashes: the least number of hashes is taken whose expected entries a row do not
-        exceed it. Neither: a template, filled with entries.
+        Bound on the expected entries per row, given instead of `hashes`: the least number of
+        hashes that keeps it is taken. With neither, the method is a template, and `entries` is
+        filled.
     rounds : int
-        Independent tables; a pair found in several of them counts once.
+        Number of independent tables; a pair found in several of them counts once.
     buckets : int, optional
-        Of one cross-polytope hash, even; 2·width of the hashed vectors by default.
+        Buckets of one cross-polytope hash, an even number; by default twice the width of the
+        hashed vectors.
     width : float, optional
-        Of the buckets of an e2 hash, in units of the root mean squared distance of query and key;
-        1 by default.
+        Width of the buckets of an e2 hash, in units of the root mean squared distance between
+        query and key; 1 by default.
     transform : {"none", "xbox"}
-        Hash q and k as they are, or after `approx.sparse.inner_product.xbox`: then p₁ rises with
-        q·k, but slowly, as |q'|² = max |q|² + max |k|² makes all angles alike.
+        Whether q and k are hashed as they are, or after `approx.sparse.inner_product.xbox`. In the
+        latter case p₁ rises with q·k, but slowly, because |q'|² = max |q|² + max |k|² makes all
+        angles alike.
 
     Notes
     -----
-    With p₁ the collision probability of one hash, P[(i, j) in the support] = 1 − (1 − p₁^hashes)^
-    rounds: exact, over rng. Relative bias p − 1, variance p(1 − p). The number of entries is
-    random: `entries` bounds its expectation, and is a price only so.
-    Cost: (n + l)·d·hashes·rounds operations and those of the entries, 2·nnz·d; where `hashes` are
-    to be found for `entries`, all n·l probabilities too.
+    With p₁ the collision probability of one hash, p = P[(i, j) in the support] =
+    1 − (1 − p₁^hashes)^rounds, exact over rng. The relative bias is p − 1 and the relative variance
+    p(1 − p). The number of entries is random: `entries` bounds its expectation, and is a price in
+    that sense only.
+    Cost: (n + l)·d·hashes·rounds operations and those of the entries, 2·nnz·d; where `hashes`
+    has to be found from `entries`, all n·l probabilities too.
 
     References
     ----------
@@ -62,7 +66,8 @@ class LSH(SupportMethod):
 
     Examples
     --------
-    A query and a key of one direction share every hash, opposite ones none:
+    A query and a key of the same direction share every hash; those of opposite directions share
+    no hash:
 
     >>> LSH(hashes=8).approximate([[1.0]], [[2.0], [-1.0]], rng=0).sparse.indices
     array([0], dtype=int32)
@@ -106,12 +111,12 @@ class LSH(SupportMethod):
         return self._joint(collision, self.hashes or self._fitted(collision))
 
     def fitted(self, Q: Array, K: Array) -> int:
-        """Return the least number of hashes whose expected entries a row are at most `entries`.
+        """Return the least number of hashes with at most `entries` expected entries per row.
 
         Raises
         ------
         ValueError
-            None up to 64 has so few: vectors of one direction share every hash.
+            No number up to 64 has so few entries: vectors of the same direction share every hash.
         """
         return self._fitted(self._collision(Q, K))
 
@@ -122,8 +127,8 @@ class LSH(SupportMethod):
             if expected <= self.entries:
                 return hashes
         raise ValueError(
-            f"{self}: even {MOST_HASHES} hashes expect {expected:.3g} entries a row, "
-            "some pairs are too much alike: raise entries"
+            f"{self}: {MOST_HASHES} hashes still expect {expected:.3g} entries per row, "
+            "because some pairs are too much alike: raise entries"
         )
 
     def _joint(self, collision: Array, hashes: int) -> Array:
@@ -131,16 +136,16 @@ class LSH(SupportMethod):
             return np.asarray(-np.expm1(self.rounds * np.log1p(-(collision**hashes))))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of ``entries``, an upper bound on what is expected; None without it.
+        """Return the price of ``entries``, a bound on their expected number; None without it.
 
-        How many hashes are read follows from the inputs.
+        The number of hashes that are read follows from the inputs.
         """
         if self.entries is None:
             return None
         return prices.entries(min(self.entries, shape.l), shape, selection=None)
 
     def filled(self, budget: float, shape: Shape) -> Self:
-        """Return it with at most ``budget`` expected entries per row."""
+        """Return this method with at most ``budget`` expected entries per row."""
         return dataclasses.replace(self, entries=budget)
 
     def _hashed(self, Q: Array, K: Array) -> tuple[Array, Array]:
@@ -176,7 +181,7 @@ class LSH(SupportMethod):
         return 2 * d if self.buckets is None else self.buckets
 
     def _width(self, q: Array, k: Array) -> float:
-        """Return the width of a bucket; √(mean |q|² + mean |k|² − 2 mean q·mean k) is its unit."""
+        """Return the width of a bucket, in units of √(mean |q|² + mean |k|² − 2 mean q·mean k)."""
         q, k = np.asarray(q, np.float64), np.asarray(k, np.float64)
         squares = np.mean(np.sum(q**2, axis=1)) + np.mean(np.sum(k**2, axis=1))
         unit = np.sqrt(max(squares - 2.0 * q.mean(axis=0) @ k.mean(axis=0), 0.0))
@@ -190,7 +195,7 @@ def _labels(queries: Array, keys: Array) -> tuple[Array, Array]:
 
 
 def _angles(q: Array, k: Array) -> Array:
-    """Return the angles, (n, l); a zero vector is at π/2 from every other, at 0 from another."""
+    """Return the angles, (n, l): π/2 between a zero vector and another, 0 between two zeros."""
     unit_q, unit_k = _unit(q), _unit(k)
     half_chord = np.sqrt(squared_distances(unit_q, unit_k)) / 2.0
     q_zero, k_zero = (np.all(x == 0, axis=1, keepdims=True) for x in (unit_q, unit_k))

@@ -1,4 +1,4 @@
-"""Sparsity patterns as CSR (indptr, indices): runs of keys, keys of one bucket, their union."""
+"""Sparsity patterns as CSR (indptr, indices): runs of keys, keys of one bucket and unions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def runs(first: Array, last: Array) -> Pattern:
     Raises
     ------
     ResourceLimitError
-        The indices would not fit, said before they are allocated.
+        The indices would not fit into memory; this is raised before they are allocated.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def runs(first: Array, last: Array) -> Pattern:
 
 
 def same_chunk(places: Array, l: int, size: int) -> Pattern:
-    """Return the pattern of places in the same chunk of ``size``: ⌊place_i/size⌋ = ⌊j/size⌋.
+    """Return the places j in the chunk of place_i: ⌊place_i/size⌋ = ⌊j/size⌋.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def same_bucket(queries: Array, keys: Array) -> Pattern:
 
     Notes
     -----
-    Cost: O((n + l) log l) and the pairs themselves.
+    Cost: O((n + l) log l), and O(1) per pair.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def same_bucket(queries: Array, keys: Array) -> Pattern:
 
 
 def union(patterns: Iterable[Pattern], l: int) -> Pattern:
-    """Return the pairs of any of the patterns, each once; one pattern at a time is held.
+    """Return the pairs that are in any of the patterns, each once; one pattern is held at a time.
 
     Examples
     --------

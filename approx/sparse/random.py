@@ -1,4 +1,4 @@
-"""Keys at random: what a support must beat."""
+"""Keys at random, the support that every other must beat."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from approx.sparse.support import SupportMethod
 
 @kernel
 def _choose(uniform: Any, l: int, out: Any) -> None:
-    """Choose k of l in every row without replacement (Floyd): O(k) a row."""
+    """Choose k of l in every row without replacement (Floyd), in O(k) per row."""
     n, k = uniform.shape
     taken = np.zeros(l, np.bool_)
     for i in range(n):
@@ -38,11 +38,12 @@ class Random(SupportMethod):
     Parameters
     ----------
     k : int, optional
-        Entries a row, 1 ≤ k ≤ l; None is a template.
+        Entries per row, 1 ≤ k ≤ l; None is a template.
 
     Notes
     -----
-    P[(i, j) in the support] = k/l: relative bias k/l − 1, variance (k/l)(1 − k/l).
+    P[(i, j) in the support] = k/l, so the relative bias is k/l − 1 and the relative variance
+    (k/l)(1 − k/l).
     Cost: O(n·k·d).
 
     References

@@ -17,24 +17,26 @@ from approx.sparse.support import MOST_ROUNDS, SupportMethod
 
 @dataclasses.dataclass(frozen=True)
 class Reformer(SupportMethod):
-    """Keys of the query's bucket in its own chunk and the one before, in several rounds; exact.
+    """Keys of the query's bucket in its chunk and the one before, in several rounds, exact.
 
     In a round, every vector has a bucket, the largest of ±w_1·x, …, ±w_{b/2}·x with b near
-    l/size; keys are sorted by (bucket, place) and cut into chunks of `size`; a query sits where a
-    key of its bucket and place would, and sees the keys of its bucket in that chunk and in the one
-    before (the last before the first). The support is the union of the rounds, each pair once.
+    l/size. Keys are sorted by (bucket, place) and cut into chunks of `size`. A query sits where a
+    key of its bucket and place would, and sees the keys of its bucket in that chunk and in the
+    chunk before (the last chunk comes before the first). The support is the union of the rounds;
+    each pair counts once.
 
     Parameters
     ----------
     size : int, optional
-        Keys of a chunk, 1 ≤ size ≤ l; None is a template.
+        Keys per chunk, 1 ≤ size ≤ l; None is a template.
     rounds : int
 
     Notes
     -----
-    Made for shared queries and keys (Q = K up to the lengths of the keys), where this is the
-    Reformer's support, but for the query's own place, which the Reformer masks. Where Q and K
-    differ it is angular, not inner-product, search. No closed form for the probability.
+    The method is made for shared queries and keys (Q = K up to the lengths of the keys). There it
+    has the Reformer's support, except for the query's own place, which the Reformer masks. Where
+    Q and K differ it searches by angle and not by inner product. The probability of an entry has
+    no known closed form.
     Cost: (n + l)·d·b/2·rounds and the sorting; at most 2·n·rounds·size entries.
 
     References
@@ -60,7 +62,7 @@ class Reformer(SupportMethod):
     rounds: int = whole(1, most=MOST_ROUNDS)
 
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
-        """Return the pairs of one bucket and neighbouring chunks."""
+        """Return the pairs that share a bucket and are in neighbouring chunks."""
         l, size = len(K), self.size or 0
         vertices = rng.standard_normal((self.rounds, _vertices(l, size), Q.shape[1]))
         codes = (hashing.cross_polytope(x, vertices.astype(Q.dtype)) for x in (Q, K))
@@ -68,7 +70,7 @@ class Reformer(SupportMethod):
         return patterns.union(rounds, l)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of 2·rounds·size entries, as if buckets were wide and no pair found twice.
+        """Return the price of 2·rounds·size entries, as if buckets were wide and rounds disjoint.
 
         A round reads b/2 directions and the buckets of all keys.
         """
@@ -80,7 +82,7 @@ class Reformer(SupportMethod):
 
 
 def _vertices(l: int, size: int) -> int:
-    """Return b/2, the directions of one hash."""
+    """Return b/2, the number of directions of one hash."""
     return max(1, round(l / size / 2))
 
 
@@ -98,7 +100,7 @@ def _round(queries: Array, keys: Array, size: int) -> patterns.Pattern:
 def _within_bucket(
     pairs: patterns.Pattern, order: Array, queries: Array, keys: Array
 ) -> patterns.Pattern:
-    """Return those of the pairs (query, place in the order) that share a bucket."""
+    """Return the pairs that share a bucket, from pairs (query, place in the order)."""
     indptr, places = pairs
     rows, columns = np.repeat(np.arange(len(queries)), np.diff(indptr)), order[places]
     kept = queries[rows] == keys[columns]

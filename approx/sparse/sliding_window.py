@@ -15,20 +15,20 @@ from approx.sparse.support import SupportMethod
 
 @dataclasses.dataclass(frozen=True)
 class SlidingWindow(SupportMethod):
-    """A band of keys around the diagonal, exact; cut at both ends.
+    """A band of keys around the diagonal, cut at both ends, exact.
 
     estimate_ij = exp(q_i·k_j) where −⌊w/2⌋ ≤ j − ⌊i·l/n⌋ < ⌈w/2⌉, else 0, w = width.
 
     Parameters
     ----------
     width : int, optional
-        Keys a query sees, 1 ≤ width ≤ l; None is a template.
+        Number of keys that a query sees, 1 ≤ width ≤ l; None is a template.
 
     Notes
     -----
-    Deterministic, exact on the support, relative bias −1 off it.
-    Cost: 2·n·width·d operations, at most n·width numbers: fewer at the ends, where the price counts
-    width all the same.
+    The estimate is deterministic, exact on the support, and has relative bias −1 off it.
+    Cost: 2·n·width·d operations and at most n·width numbers. Rows at the ends have fewer entries,
+    but the price counts width for them too.
 
     References
     ----------

@@ -18,22 +18,23 @@ from approx.sparse.support import MOST_ROUNDS, SupportMethod
 
 @dataclasses.dataclass(frozen=True)
 class Smyrf(SupportMethod):
-    """Keys in the query's cluster of a sorted random projection, in several rounds; exact.
+    """Keys in the query's cluster of a sorted random projection, in several rounds, exact.
 
-    In a round, queries and keys (as `approx.sparse.inner_product.xbox`) are sorted by w·x,
-    w ~ N(0, I), and the sorted lists are cut alike: keys into clusters of `size`, the query of rank
-    r to the cluster of key ⌊r·l/n⌋. The support is the union of the rounds, each pair once.
+    In a round, queries and keys, transformed by `approx.sparse.inner_product.xbox`, are sorted by
+    w·x, w ~ N(0, I), and both sorted lists are cut: keys into clusters of `size`, and the query of
+    rank r joins the cluster of the key of rank ⌊r·l/n⌋. The support is the union of the rounds;
+    each pair counts once.
 
     Parameters
     ----------
     size : int, optional
-        Keys of a cluster, 1 ≤ size ≤ l; None is a template.
+        Keys per cluster, 1 ≤ size ≤ l; None is a template.
     rounds : int
 
     Notes
     -----
     The probability that a pair shares a cluster depends on every other point and has no closed
-    form: moments are unknown. As a support it is independent of other draws all the same.
+    form, so the moments are unknown. The support is independent of other draws nevertheless.
     Cost: (n + l)·d·rounds and the sorting; at most n·rounds·size entries, fewer where rounds agree.
 
     References
@@ -67,7 +68,7 @@ class Smyrf(SupportMethod):
         return patterns.union(rounds, l)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of rounds·size entries, as if no pair were found twice.
+        """Return the price of rounds·size entries, as if no pair were found twice.
 
         A round reads a direction of width d + 2 and the places of all keys along it.
         """

@@ -22,11 +22,11 @@ class Strided(SupportMethod):
     Parameters
     ----------
     k : int, optional
-        Entries a row at most, 1 ≤ k ≤ l; None is a template.
+        Most entries per row, 1 ≤ k ≤ l; None is a template.
 
     Notes
     -----
-    Deterministic, exact on the support, relative bias −1 off it.
+    The estimate is deterministic, exact on the support, and has relative bias −1 off it.
     Cost: 2·n·k·d operations, at most n·k numbers.
 
     References
@@ -50,7 +50,7 @@ class Strided(SupportMethod):
     k: int | None = None
 
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
-        """Return the strides."""
+        """Return the keys at whole strides from each query."""
         n, l = len(Q), len(K)
         stride = -(-l // (self.k or 1))
         first = patterns.aligned(n, l) % stride

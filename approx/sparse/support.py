@@ -1,4 +1,4 @@
-"""What every support shares: entries (i, j) on which the estimate is exp(q·k) itself."""
+"""The base of every support: entries (i, j) on which the estimate is exp(q·k) itself."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MOST_ROUNDS = 2**16  # each is a pass over all queries and keys
 class SupportMethod(Method):
     """A sparse estimate: exp(q·k) on a support, 0 elsewhere.
 
-    Normalised by its own row sums it is attention restricted to the support.
+    Normalised by its own row sums, the estimate is attention restricted to the support.
     """
 
     deterministic: ClassVar[bool] = True
-    rounds = 1  # a field of supports that are the union of several
+    rounds = 1  # supports that are a union of several patterns make this a field
 
     @abstractmethod
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
@@ -57,9 +57,9 @@ class SupportMethod(Method):
         return max(stored, 24 * self.rounds * (n + l + d))
 
     def probability(self, Q: ArrayLike, K: ArrayLike) -> Array | None:
-        """Return P[(i, j) is in the support] over rng, (n, l) float64; None where unknown.
+        """Return P[(i, j) is in the support] over rng, (n, l) float64; None if it is unknown.
 
-        It is 0 or 1 where nothing is drawn.
+        It is 0 or 1 for a support that draws nothing.
         """
         q, k = self.checked(Q, K)
         memory.reserve(8 * len(q) * len(k), "the probabilities of the entries", "n or l")
@@ -75,7 +75,7 @@ class SupportMethod(Method):
         return p
 
     def entry_moments(self, q: Array, k: Array) -> Moments | None:
-        """Return relative bias p − 1 and variance p·(1 − p), p the probability of an entry."""
+        """Return relative bias p − 1 and variance p·(1 − p), with p the probability of an entry."""
         p = self.inclusion(q, k)
         if p is None:
             return None
@@ -84,7 +84,7 @@ class SupportMethod(Method):
 
 
 def a_support(default: SupportMethod) -> Any:
-    """Return a field for a support: TypeError for what is not a method, ValueError for another."""
+    """Return a field for a support; another method is a ValueError, no method a TypeError."""
 
     def rule(name: str, value: Any) -> Any:
         checks.instance(name, value, Method, "a method")

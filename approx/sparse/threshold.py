@@ -1,4 +1,4 @@
-"""The attention weights above a level: an oracle whose rows are as long as they need to be."""
+"""The attention weights above a level, an oracle whose rows are as long as they need to be."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Threshold(SupportMethod):
     Parameters
     ----------
     level : float, optional
-        0 < level ≤ 1; None is a template, filled to 1/budget.
+        Least weight, 0 < level ≤ 1; None is a template, which a budget fills to 1/budget.
 
     Notes
     -----
-    Deterministic, exact on the support, relative bias −1 off it. Weights sum to 1: a row has at
-    most min(l, 1/level) entries, and none where no weight reaches the level. Weights within
-    rounding of the level count as reaching it.
-    Cost: 2·n·l·d operations to find it, by row stripes.
+    The estimate is deterministic, exact on the support, and has relative bias −1 off it. Weights
+    sum to 1, so a row has at most min(l, 1/level) entries; it has no entry where no weight reaches
+    the level. A weight within rounding of the level counts as reaching it.
+    Cost: 2·n·l·d operations to find the support, by row stripes.
     Source: a definition.
 
     Examples
@@ -53,7 +53,7 @@ class Threshold(SupportMethod):
         """Return the entries that reach the level, found stripe by stripe."""
         rows, columns = [], []
         smallest = exact.log_row_sums(Q, K) + np.log(checks.positive("level", self.level))
-        smallest -= 64 * np.finfo(Q.dtype).eps * np.maximum(1.0, np.abs(smallest))  # ties count
+        smallest -= 64 * np.finfo(Q.dtype).eps * np.maximum(1.0, np.abs(smallest))  # keeps ties
         for stripe in exact.stripes(len(Q), len(K)):
             i, j = np.nonzero(Q[stripe] @ K.T >= smallest[stripe, None])
             rows.append(np.bincount(i, minlength=stripe.stop - stripe.start))
@@ -61,11 +61,11 @@ class Threshold(SupportMethod):
         return np.concatenate([[0], np.cumsum(np.concatenate(rows))]), np.concatenate(columns)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of the most entries a row can have, min(l, ⌊1/level⌋)."""
+        """Return the price of the most entries that a row can have, min(l, ⌊1/level⌋)."""
         if self.level is None:
             return None
         return entries(min(float(shape.l), math.floor(1.0 / self.level + 1e-9)), shape)
 
     def filled(self, budget: float, shape: Shape) -> Self | None:
-        """Return the least level whose rows are never longer than the budget."""
+        """Return this method at the least level whose rows are never longer than the budget."""
         return dataclasses.replace(self, level=1.0 / budget) if budget >= 1 else None

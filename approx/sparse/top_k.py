@@ -1,4 +1,4 @@
-"""The largest entries of each row: an oracle, since finding them costs what they would save."""
+"""The largest entries of each row, an oracle: finding them costs what they would save."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class TopK(SupportMethod):
     Parameters
     ----------
     k : int, optional
-        Entries a row, 1 ≤ k ≤ l; None is a template.
+        Entries per row, 1 ≤ k ≤ l; None is a template.
 
     Notes
     -----
-    Deterministic, exact on the support, relative bias −1 off it. Minimises the Frobenius error of
-    each row among supports of k entries.
-    Cost: 2·n·l·d operations to find it, by row stripes; n·k numbers.
+    The estimate is deterministic, exact on the support, and has relative bias −1 off it. It
+    minimises the Frobenius error of each row among supports of k entries.
+    Cost: 2·n·l·d operations to find the support, by row stripes; n·k numbers.
 
     References
     ----------

@@ -20,20 +20,22 @@ from approx.sparse.top_k import TopK
 
 @dataclasses.dataclass(frozen=True)
 class TrueDenominator(Method):
-    """A support with the true denominator: weights of exact attention, the others 0.
+    """A support with the true denominator: the weights of exact attention on it, 0 off it.
 
-    estimate_ij = exp(q_i·k_j)/Σ_c exp(q_i·k_c) on the support, else 0; all keys c in the sum.
+    estimate_ij = exp(q_i·k_j)/Σ_c exp(q_i·k_c) on the support, else 0; the sum is over all keys c.
 
     Parameters
     ----------
     sparse : Method
-        Any support. On its own it is the other convention: renormalised on its entries.
+        Any support. Used on its own, a support follows the other convention: its rows are
+        renormalised on their entries.
 
     Notes
     -----
-    In attention space: rows are used as they are, and sum to the attention mass they hold, at most
-    1. What is lost is (1 − mass) of a row; renormalised, what is kept is blown up by 1/mass.
-    Under a causal mask rows are renormalised over what is seen: there the conventions agree.
+    The estimate is in attention space: its rows are used as they are, and each sums to the
+    attention mass that it holds, at most 1. Such a row loses 1 − mass; renormalisation would
+    instead enlarge the entries that it keeps by 1/mass. Under a causal mask rows are renormalised
+    over the keys that are seen, and there the two conventions agree.
     Cost: that of the support and 2·n·l·d operations for the denominator, which makes it an oracle.
     Source: a definition.
 

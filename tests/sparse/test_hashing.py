@@ -133,7 +133,7 @@ def test_the_least_number_of_hashes_for_so_many_entries(spec, entries):
 
 def test_equal_vectors_have_no_fewer_entries():
     x = np.ones((5, 2))
-    with pytest.raises(ValueError, match="even 64 hashes expect 5 entries a row"):
+    with pytest.raises(ValueError, match="64 hashes still expect 5 entries per row"):
         parse("lsh(entries=4)").approximate(x, x)
 
 
