@@ -1,4 +1,4 @@
-"""Angular hybrid features: positive where q and k are opposite, sines and cosines where alike."""
+"""Angular hybrid features: positive where q and k are opposite, trigonometric where alike."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ class AngularHybrid(Method):
     """Angular hybrid features, unbiased for exp(q·k), of either sign.
 
     estimate = λ̂·P + (1 − λ̂)·T,  λ̂ = ½(1 − (1/s) Σ_{i ≤ s} sgn(τ_i·q) sgn(τ_i·k)),  τ_i ~ N(0, I_d),
-    P of `hyperbolic` and T of `trigonometric`, c frequencies each, all draws independent.
+    P of `hyperbolic` and T of `trigonometric`, with c frequencies each; all draws are independent.
 
     Parameters
     ----------
     m : int, optional
-        Columns of the factors, a multiple of 4(1 + s): 2c of P and of T, once as they are and once
-        with each sign; None is a template.
+        Columns of the factors, a multiple of 4(1 + s): the 2c columns of P and the 2c of T, once
+        as they are and once per sign; None is a template.
     projection : str or Projection
         How the frequencies of P, and those of T, are drawn together.
     signs : int
-        s ≥ 1.
+        Number of signs, s ≥ 1.
 
     Notes
     -----
-    Unbiased. With λ = θ/π, θ the angle of q and k, the variance is E[λ̂²] V_P + E[(1−λ̂)²] V_T,
-    E λ̂² = λ² + λ(1−λ)/s, E (1−λ̂)² = (1−λ)² + λ(1−λ)/s: none at θ = 0 nor at θ = π where |q| = |k|.
-    V_P, V_T are exact for every projection that has a closed form. Row sums may be ≤ 0.
+    The estimate is unbiased. With λ = θ/π, θ the angle of q and k, the variance is
+    E[λ̂²] V_P + E[(1−λ̂)²] V_T, E λ̂² = λ² + λ(1−λ)/s, E (1−λ̂)² = (1−λ)² + λ(1−λ)/s. Where
+    |q| = |k| it is 0 at θ = 0 and at θ = π. V_P, V_T are exact for every projection that has a
+    closed form. Row sums may be ≤ 0.
     Cost: 4(n + l)·c·d operations, (n + l)·m numbers, m = 4c(1 + s).
 
     References
@@ -76,33 +77,33 @@ class AngularHybrid(Method):
 
     @property
     def copies(self) -> int:
-        """Return 2(1 + s), how often the columns of P, or of T, stand in the factors."""
+        """How many times the factors hold the columns of P, and those of T: 2(1 + s)."""
         return 2 * (1 + self.signs)
 
     @property
     def sized_by(self) -> Size:
-        """Return m, a multiple of 4(1 + s)."""
+        """The size m, a multiple of 4(1 + s)."""
         return Size("m", least=2 * self.copies, step=2 * self.copies, instead=("fixed",))
 
     @property
     def pair(self) -> tuple[Hyperbolic, Trigonometric]:
-        """Return P and T."""
+        """The parts P and T."""
         each = None if self.m is None else self.m // self.copies
         return Hyperbolic(each, self.projection), Trigonometric(each, self.projection)
 
     def fewest(self, d: int) -> int:
-        """Return the least m: some projections need more than one frequency."""
+        """Return the least m, as some projections need more than one frequency."""
         return named(self.projection).least(d) * 2 * self.copies
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of m columns, and of the frequencies of P and T and the s signs."""
+        """Return the price of m columns, of the frequencies of P and T and of the s signs."""
         if self.is_template:
             return None
         columns = self.copies * 2 * self.pair[0].count
         return low_rank(columns, shape, mapped=(2 * self.pair[0].count + self.signs) * shape.d)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the factors of ½P(1 − ss′/s) + ½T(1 + ss′/s), s and s′ the signs of q and k."""
+        """Return the factors of ½P(1 − σσ′/s) + ½T(1 + σσ′/s), σ and σ′ the signs of q and k."""
         seeds = rng.integers(2**63, size=(3, 2))
         tau = np.random.default_rng(seeds[0]).standard_normal((self.signs, q.shape[1]))
         sign_q, sign_k = (np.where(x @ tau.T >= 0, 1, -1).astype(q.dtype) for x in (q, k))
@@ -120,7 +121,7 @@ class AngularHybrid(Method):
         return Approximation(Factors(np.hstack(left), np.hstack(right).astype(q.dtype), top))
 
     def entry_moments(self, q: Array, k: Array) -> Moments | None:
-        """Return them where those of both parts are known."""
+        """Return the moments where those of both parts are known."""
         P, T = (part.moments(q, k) for part in self.pair)
         if P is None or T is None:
             return None
@@ -136,7 +137,7 @@ class AngularHybrid(Method):
         return Moments(bias, log)
 
     def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
-        """Return it where those of both parts are known and unbiased.
+        """Return the covariance where that of both parts is known and both are unbiased.
 
         P(q is on the other side of τ than k_j and than k_l) = (θ_j + θ_l − θ_jl)/2π.
         """
@@ -145,7 +146,7 @@ class AngularHybrid(Method):
             return None
         lam = angles(Q[i : i + 1], K)[0] / math.pi
         one, two = lam[:, None], lam
-        # of three vectors in a plane one of these is 0, which rounding must not make negative
+        # For three vectors in a plane one of these is 0, and rounding must not make it negative.
         both = np.maximum((one + two - angles(K, K) / math.pi) / 2, 0)
         neither = np.maximum(1 - one - two + both, 0)
         other = 1 - 1 / self.signs
@@ -155,12 +156,12 @@ class AngularHybrid(Method):
 
 
 def _weighted(weight: Array, x: Array) -> Array:
-    """Return weight·x, 0 where the weight is 0, even if x is inf."""
+    """Return weight·x, which is 0 where the weight is 0 even if x is inf."""
     return np.multiply(weight, x, out=np.zeros_like(x), where=weight != 0)
 
 
 def angles(Q: Array, K: Array) -> Array:
-    """Return the angle of every pair, (n, l); π/2 with a zero vector, which has none."""
+    """Return the angle of every pair, (n, l); for a zero vector, which has no angle, it is π/2."""
     unit_q, unit_k = (
         np.divide(x, length, out=np.zeros_like(x), where=length > 0)
         for x in (Q, K)

@@ -1,4 +1,4 @@
-"""Dense exponential features: FAVOR#, with its own tilt for every direction."""
+"""Dense exponential features, FAVOR#, with a tilt for every direction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DenseExponential(ExponentialFeatures):
     """Dense exponential random features (FAVOR#), unbiased for exp(q·k), positive.
 
     φ(x)_r = m^{−1/2} det(I−4A)^{1/4} exp(ω_rᵀAω_r + ω_rᵀ(I−4A)^{1/2}y − |y|²/2),  ω_r ~ N(0, I_d),
-    with y = T q for queries and T^{−ᵀ} k for keys: their product is q·k.
+    with y = T q for queries and T^{−ᵀ} k for keys, whose product is q·k.
 
     Parameters
     ----------
@@ -36,14 +36,16 @@ class DenseExponential(ExponentialFeatures):
 
     Notes
     -----
-    Unbiased for every T and A, with relative variance (Π_c (1+ρ_c)/(2√ρ_c) e^{ρ_c u_c²} − 1)/m,
-    ρ_c = 1/(1−8a_c), a_c the eigenvalues of A and u_c the coordinates of Tq + T^{−ᵀ}k in its
-    eigenbasis; exact for iid ω. Orthogonal and simplex ω have a closed form where A is a multiple
-    of I only.
-    A = E diag(a*(λ)) Eᵀ for the eigenvectors E and eigenvalues λ of mean (y_q + y_k)(y_q + y_k)ᵀ,
-    a* as in `generalized_exponential`, minimises the mean log second moment given T. ``aderf``:
+    The estimate is unbiased for every T and A, with relative variance
+    (Π_c (1+ρ_c)/(2√ρ_c) e^{ρ_c u_c²} − 1)/m, ρ_c = 1/(1−8a_c), where a_c are the eigenvalues of A
+    and u_c the coordinates of Tq + T^{−ᵀ}k in its eigenbasis. This is exact for iid ω. Orthogonal
+    and simplex ω have a closed form only where A is a multiple of I.
+    Given T, A = E diag(a*(λ)) Eᵀ minimises the mean log second moment. Here E and λ are the
+    eigenvectors and eigenvalues of mean (y_q + y_k)(y_q + y_k)ᵀ, and a* is that of
+    `generalized_exponential`. ``aderf`` takes
     TᵀT = M_q^{−1/2} (M_q^{1/2} M_k M_q^{1/2})^{1/2} M_q^{−1/2} with M_q = mean qqᵀ, M_k = mean kkᵀ,
-    exactly optimal where q̄ or k̄ is 0; ``saderf``: T_cc = (mean k_c²/mean q_c²)^{1/4}.
+    which is exactly optimal where q̄ or k̄ is 0; ``saderf`` takes
+    T_cc = (mean k_c²/mean q_c²)^{1/4}.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers, and O((n + l)·d² + d³) for T and A.
 
     References
@@ -63,7 +65,7 @@ class DenseExponential(ExponentialFeatures):
     form: str = one_of("aderf", ("aderf", "sderf", "saderf"))
 
     def frame(self, Q: Array, K: Array) -> Frame:
-        """Return E ᵀT q and EᵀT^{−ᵀ} k."""
+        """Return the frame of EᵀT q and EᵀT^{−ᵀ} k."""
         q, k = Q.astype(np.float64), K.astype(np.float64)
         if self.form == "saderf":
             psi = (_second(k) / _second(q)) ** 0.25
@@ -75,7 +77,7 @@ class DenseExponential(ExponentialFeatures):
         return Frame((q @ basis).astype(Q.dtype), (k @ basis).astype(K.dtype))
 
     def tilt(self, frame: Frame) -> Array:
-        """Return a*(λ_c); in the form ``saderf`` one a* for all."""
+        """Return a*(λ_c), which is the same for every c in the form ``saderf``."""
         moments = second_moments(frame)
         if self.form == "saderf":
             moments = np.full_like(moments, moments.mean())
@@ -85,7 +87,7 @@ class DenseExponential(ExponentialFeatures):
 def balance(q: Array, k: Array) -> tuple[Array, Array]:
     """Return the symmetric T and T^{−1} that minimise mean |Tq|² + mean |T^{−1}k|².
 
-    A ridge of 10⁻⁸ of the mean eigenvalue keeps T invertible where q or k do not fill the space.
+    A ridge of 10⁻⁸ times the mean eigenvalue keeps T invertible if q or k do not span the space.
     """
     d = q.shape[1]
     size_q, size_k = (max(float(np.abs(x).max()), 1e-150) for x in (q, k))

@@ -17,7 +17,7 @@ from approx.random_features.exponentials import exponentials
 from approx.random_features.features import Frame, RandomFeatures
 
 Signed = tuple[Array, Array]  # sign, log of the absolute value
-LOG_OF_ZERO = -1e30  # finite: times a count ≥ 1 its exponential is 0, and times 0 it is 1
+LOG_OF_ZERO = -1e30  # finite, so e^{0·this} is 1, while e^{N·this} is 0 for a count N ≥ 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +29,11 @@ class DiscreteFeatures(RandomFeatures):
     m : int, optional
         Features, ≥ 1; None is a template.
     projection : str or Projection
-        How the Gaussian ω behind the counts are drawn together: N is the quantile of Φ(ω).
+        How the Gaussian ω from which the counts follow are drawn together: N is the quantile
+        of Φ(ω).
     nonnegative : bool
-        Shift queries and keys by their least coordinates, so that every feature is ≥ 0. Without,
-        features have signs, and row sums may be ≤ 0.
+        Whether queries and keys are shifted by their least coordinates, so that every feature is
+        ≥ 0. Without the shift features have signs, and row sums may be ≤ 0.
     """
 
     nonnegative: bool = flag(True)
@@ -51,10 +52,10 @@ class DiscreteFeatures(RandomFeatures):
 
     @abstractmethod
     def log_product(self, square: Array, u: Array, v: Array, parameter: Array) -> Signed:
-        """Return E Π_c (q_c² u_c v_c)^{N_c} g_c(N_c)⁴ for q², (d,), and rows of u and v."""
+        """Return E Π_c (q_c² u_c v_c)^{N_c} g_c(N_c)⁴ for q² (d,) and for rows of u and v."""
 
     def frame(self, Q: Array, K: Array) -> Frame:
-        """Return q − min q and k − min k, coordinate by coordinate."""
+        """Return the frame of q − min q and k − min k, coordinate by coordinate."""
         if not self.nonnegative:
             return Frame(Q, K)
         q, k = Q.min(axis=0), K.min(axis=0)

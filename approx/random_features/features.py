@@ -1,12 +1,12 @@
-"""What every family of random features shares: its size m, its frequencies, its moments.
+"""The base of every family of random features: its size m, its frequencies and its moments.
 
-A family writes q·k = a·b + row + column in a `Frame` (a, b are q, k themselves, shifted, or
+A family writes q·k = a·b + row + column as a `Frame` (a, b are q, k themselves, shifted, or
 transformed), chooses a tilt A and one of two functions of ω. So
 
     log φ(q)_r = Σ_c √(1−4A_c) ω_rc a_c + A_c ω_rc² + ¼ log(1−4A_c) − |a|²/2 + row − ½ log m
 
-for exponentials, and φ(k) with b likewise; sines and cosines have +|a|²/2 and i in front of ω.
-`approx.projections.summand` says what follows from this: bias, variance, covariances.
+for exponentials, and log φ(k)_r is the same with b and column; sines and cosines have +|a|²/2, and
+i in front of ω. `approx.projections.summand` derives bias, variance and covariances from this.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from approx.random_features.exponentials import Exponentials, Side
 
 
 class Frame(NamedTuple):
-    """q·k = a·b + row + column.
+    """The terms of q·k = a·b + row + column.
 
     Attributes
     ----------
@@ -49,17 +49,18 @@ class RandomFeatures(Method):
     Parameters
     ----------
     m : int, optional
-        Columns of the factors; None is a template. Left out with `Fixed` frequencies.
+        Columns of the factors; None is a template. It is left out with `Fixed` frequencies.
     projection : str or Projection
         How the frequencies are drawn together: a name in `approx.projections.PROJECTIONS`, or
-        `Fixed`. Families say "unbiased" of frequencies that are N(0, I_d) each: under
-        ``regularized``, ``regularized_iid``, ``moment_matched`` and ``hadamard`` they are not.
+        `Fixed`. A family that is said to be unbiased is so for frequencies that are each
+        N(0, I_d), which they are not under ``regularized``, ``regularized_iid``,
+        ``moment_matched`` and ``hadamard``.
     """
 
     deterministic: ClassVar[bool] = False
     sized_by = Size("m", instead=("fixed",))
-    per_frequency: ClassVar[int] = 1  # columns; two are cosh or cos of ω·u
-    imaginary: ClassVar[bool] = False  # u = i(q − k): cosh is a cosine
+    per_frequency: ClassVar[int] = 1  # columns; two make cosh or cos of ω·u
+    imaginary: ClassVar[bool] = False  # whether u = i(q − k), so that cosh is a cosine
     composed: ClassVar[bool] = False  # of frame, tilt, frequencies and level, and nothing else
 
     m: int | None = None
@@ -75,16 +76,16 @@ class RandomFeatures(Method):
             if self.projection == known:  # one spec, one meaning
                 object.__setattr__(self, "projection", name)
         super().__post_init__()
-        named(self.projection)  # or one clear error
+        named(self.projection)  # for its errors
         if self.fixed and self.m is not None:
             raise ValueError("m follows from Fixed frequencies: leave it out")
 
     def frame(self, Q: Array, K: Array) -> Frame:
-        """Return where exp(q·k) is expanded; by default as it is."""
+        """Return the frame in which exp(q·k) is expanded; by default q and k themselves."""
         return Frame(Q, K)
 
     def tilt(self, frame: Frame) -> Array:
-        """Return A (d,), entries < 1/8, which may be fitted to the frame."""
+        """Return A (d,), with entries < 1/8, which may be fitted to the frame."""
         return np.zeros(frame.a.shape[1])
 
     @property
@@ -94,7 +95,7 @@ class RandomFeatures(Method):
 
     @property
     def count(self) -> int:
-        """Frequencies."""
+        """The number of frequencies."""
         if isinstance(self.projection, Fixed):
             return len(self.projection.omega)
         return (self.m or 0) // self.per_frequency
@@ -126,7 +127,7 @@ class RandomFeatures(Method):
         return not self.fixed
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of m columns and of the frequencies."""
+        """Return the price of m columns and of the frequencies."""
         if self.is_template:
             return None
         columns = self.count * self.per_frequency
@@ -137,7 +138,7 @@ class RandomFeatures(Method):
         return 8 * (shape.n + shape.l + shape.d) * self.count * self.per_frequency
 
     def fewest(self, d: int) -> int:
-        """Return the least m: some projections need more than one frequency."""
+        """Return the least m, as some projections need more than one frequency."""
         return named(self.projection).least(d) * self.per_frequency
 
     def entries(self, Q: Array, K: Array) -> Entries:
@@ -149,8 +150,8 @@ class RandomFeatures(Method):
     def entry_moments(self, q: Array, k: Array) -> Moments | None:
         """Return exact bias and variance; None where a coupling has no closed form.
 
-        With count frequencies in blocks of b, v the relative variance of one and c the relative
-        covariance of two of a block, the variance is (v + c·Σ b(b−1)/count)/count.
+        With count frequencies in blocks of b, the relative variance v of one frequency and the
+        relative covariance c of two in a block, the variance is (v + c·Σ b(b−1)/count)/count.
         """
         rho, projection, count = self.entries(q, k), named(self.projection), self.count
         bias = projection.bias(rho, count)
@@ -169,8 +170,9 @@ class RandomFeatures(Method):
     def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
         """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l).
 
-        Keys share their frequencies: at A = 0 and iid, (e^{u_j·u_l} − 1)/m for exponentials and
-        2(cosh(u_j·u_l) − 1)/m for pairs; None where a coupling has no closed form.
+        Keys share their frequencies: at A = 0 and for iid frequencies it is (e^{u_j·u_l} − 1)/m for
+        exponentials and 2(cosh(u_j·u_l) − 1)/m for pairs. It is None where a coupling has no
+        closed form.
         """
         entries, projection, count = self.entries(Q, K), named(self.projection), self.count
         rho = Keys(entries.A, entries.paired, entries.imaginary, entries.a[i] + entries.b)
@@ -185,13 +187,13 @@ class RandomFeatures(Method):
 
 
 class ExponentialFeatures(RandomFeatures):
-    """Random features that are exponentials, built in log space; two columns are those of ±ω."""
+    """Random features that are exponentials, built in log space; two columns are for ±ω."""
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw.
 
-        The largest exponent is taken out: one shift a query row and one for all keys. The shifts
-        are kept, so the estimate stays unbiased.
+        The largest exponents are taken out, with one shift per query row and one for all keys. The
+        shifts are kept, so the estimate stays unbiased.
         """
         omega, half = self.frequencies(q, k, rng)
         frame = self.frame(q, k)

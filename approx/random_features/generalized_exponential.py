@@ -14,7 +14,7 @@ from approx.random_features.features import ExponentialFeatures, Frame
 
 
 def checked_tilt(name: str, a: Any) -> Any:
-    """Return a; ValueError unless it is None, or finite and < 1/8."""
+    """Return a; raise ValueError unless it is None, or finite and < 1/8."""
     rule = "finite and < 1/8"
     if a is not None and not checks.number(name, a, rule) < 0.125:
         raise ValueError(f"{name} must be {rule}, got {a}")
@@ -38,10 +38,10 @@ class GeneralizedExponential(ExponentialFeatures):
 
     Notes
     -----
-    Unbiased for every A, with relative variance (C_ρ e^{ρ|q+k|²} − 1)/m, ρ = 1/(1−8A),
-    C_ρ = ((1+ρ)²/4ρ)^{d/2}. A = 0 is `positive`. For A < 0 features are bounded in ω. With
-    φ = mean |q+k|²/d, A* = (1 − 2φ − √((2φ+1)² + 8φ))/16, in O((n + l)·d).
-    A* minimises a mean of logarithms, neither each variance nor the Frobenius error.
+    The estimate is unbiased for every A, with relative variance (C_ρ e^{ρ|q+k|²} − 1)/m,
+    ρ = 1/(1−8A), C_ρ = ((1+ρ)²/4ρ)^{d/2}. A = 0 is `positive`. For A < 0 features are bounded in
+    ω. With φ = mean |q+k|²/d, A* = (1 − 2φ − √((2φ+1)² + 8φ))/16, in O((n + l)·d).
+    A* minimises a mean of logarithms; it does not minimise each variance or the Frobenius error.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers.
 
     References
@@ -66,14 +66,14 @@ class GeneralizedExponential(ExponentialFeatures):
 
 
 def second_moments(frame: Frame) -> Array:
-    """Return the mean of (a_ic + b_jc)² over all pairs, (d,), in O((n + l)·d), float64."""
+    """Return the mean of (a_ic + b_jc)² over all pairs, (d,) float64, in O((n + l)·d)."""
     a, b = frame.a.astype(np.float64), frame.b.astype(np.float64)
     squares = np.square(a).mean(axis=0) + np.square(b).mean(axis=0)
     return np.asarray(np.maximum(squares + 2 * a.mean(axis=0) * b.mean(axis=0), 0.0))
 
 
 def optimal_tilt(phi: Array | float) -> Array:
-    """Return A* for φ ≥ 0, the mean of u² of a coordinate; 0 at φ = 0.
+    """Return A* for φ ≥ 0, the mean of u² in a coordinate; it is 0 at φ = 0.
 
     Examples
     --------

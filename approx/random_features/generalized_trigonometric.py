@@ -24,7 +24,7 @@ class GeneralizedTrigonometric(Trigonometric):
     Parameters
     ----------
     m : int, optional
-        Columns of the factors, even: two a frequency; None is a template.
+        Columns of the factors, two per frequency, so an even number; None is a template.
     projection : str or Projection
         How the ω ~ N(0, I_d) are drawn together.
     a : float, optional
@@ -32,11 +32,11 @@ class GeneralizedTrigonometric(Trigonometric):
 
     Notes
     -----
-    Unbiased for every A, with relative variance (½C_ρ (e^{|q−k|²} + e^{−ρ|q−k|²}) − 1)/(m/2),
-    ρ = 1/(1−8A), C_ρ = ((1+ρ)²/4ρ)^{d/2} ≥ 1, exact for iid ω. The first term is least at A = 0,
-    where this is `trigonometric`; the gain of the best A > 0 is small, and none for distant pairs.
-    Row sums may be ≤ 0.
-    Cost: 2(n + l)·(m/2)·d operations and a sine and cosine a feature, (n + l)·m numbers.
+    The estimate is unbiased for every A, with relative variance
+    (½C_ρ (e^{|q−k|²} + e^{−ρ|q−k|²}) − 1)/(m/2), ρ = 1/(1−8A), C_ρ = ((1+ρ)²/4ρ)^{d/2} ≥ 1, exact
+    for iid ω. The first term is least at A = 0, where the method is `trigonometric`; the best A > 0
+    gains little, and nothing for distant pairs. Row sums may be ≤ 0.
+    Cost: 2(n + l)·(m/2)·d operations and a sine and cosine per feature, (n + l)·m numbers.
 
     References
     ----------
@@ -71,7 +71,7 @@ def optimal_wave_tilt(square: float, d: int) -> float:
     >>> 0 < optimal_wave_tilt(0.5, 4) < 1 / 8
     True
     """
-    from scipy.optimize import brentq  # heavy: only where it is used
+    from scipy.optimize import brentq  # slow to import, so only where it is used
 
     def slope(log_rho: float) -> float:
         rho = math.exp(log_rho)  # derivative by log ρ

@@ -1,4 +1,4 @@
-"""Geometric random features."""
+"""Geometric random features, whose frequencies are counts."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ class Geometric(DiscreteFeatures):
     m : int, optional
         Features, ≥ 1; None is a template.
     projection : str or Projection
-        How the Gaussian ω behind the counts are drawn together.
+        How the Gaussian ω from which the counts follow are drawn together.
     nonnegative : bool
-        Take q − min q and k − min k (coordinate by coordinate) for x, so that φ ≥ 0.
+        Whether x is q − min q and k − min k (coordinate by coordinate), so that φ ≥ 0.
 
     Notes
     -----
-    Unbiased, with relative variance (Π_c I₀(2|q_c k_c|/√(1−p_c))/p_c · e^{−2 q·k} − 1)/m, exact for
-    iid draws, q and k shifted. p_c minimises the log of that at the root mean square of q_c k_c.
-    Good for small norms only.
-    Cost: 2(n + l)·m·d operations, (n + l)·m numbers; its moments n·l·d Bessel functions.
+    The estimate is unbiased, with relative variance
+    (Π_c I₀(2|q_c k_c|/√(1−p_c))/p_c · e^{−2 q·k} − 1)/m, exact for iid draws, where q and k are the
+    shifted ones. p_c minimises the log of the product at the root mean square of q_c k_c. The
+    method is good for small norms only.
+    Cost: 2(n + l)·m·d operations, (n + l)·m numbers; n·l·d Bessel functions for the moments.
 
     References
     ----------
@@ -56,7 +57,7 @@ class Geometric(DiscreteFeatures):
         return np.array([optimal_rate(r) for r in np.sqrt(a * b)])
 
     def counts(self, omega: Array, parameter: Array) -> Array:
-        """Return ⌊log(1 − Φ(ω))/log(1 − p)⌋, whose tail is exact."""
+        """Return ⌊log(1 − Φ(ω))/log(1 − p)⌋, which keeps the tail exact."""
         with np.errstate(divide="ignore"):
             return np.floor(log_ndtr(-omega) / np.log1p(-parameter))
 
@@ -68,7 +69,7 @@ class Geometric(DiscreteFeatures):
         return np.asarray(-0.5 * each.sum(axis=1))
 
     def log_product(self, square: Array, u: Array, v: Array, parameter: Array) -> Signed:
-        """Return that of Π_c I₀(2√(q_c² u_c v_c/(1−p_c)))/p_c; J₀ where u_c v_c < 0."""
+        """Return the sign and log of Π_c I₀(2√(q_c² u_c v_c/(1−p_c)))/p_c, J₀ if u_c v_c < 0."""
         rest = 1 - parameter
         z = np.divide(square * u * v, rest, out=np.zeros(np.shape(u * v)), where=rest > 0)
         y = 2 * np.sqrt(np.abs(z))
@@ -79,7 +80,7 @@ class Geometric(DiscreteFeatures):
 
 
 def optimal_rate(r: float) -> float:
-    """Return the p that minimises log I₀(2r/√(1−p)) − log p; 1 at r = 0.
+    """Return the p that minimises log I₀(2r/√(1−p)) − log p; it is 1 at r = 0.
 
     Examples
     --------
@@ -88,7 +89,7 @@ def optimal_rate(r: float) -> float:
     >>> 0 < optimal_rate(1.0) < 1
     True
     """
-    from scipy.optimize import brentq  # heavy: only where it is used
+    from scipy.optimize import brentq  # slow to import, so only where it is used
 
     if r < 1e-150:
         return 1.0

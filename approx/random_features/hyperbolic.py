@@ -1,4 +1,4 @@
-"""Hyperbolic random features: each frequency with both of its signs."""
+"""Hyperbolic random features, which use each frequency with both signs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ class Hyperbolic(ExponentialFeatures):
     Parameters
     ----------
     m : int, optional
-        Columns of the factors, even: two a frequency; None is a template.
+        Columns of the factors, two per frequency, so an even number; None is a template.
     projection : str or Projection
         How the ω are drawn together.
 
     Notes
     -----
-    Unbiased, with relative variance (cosh|q+k|² − 1)/(m/2), exact for iid ω: always below that of
-    as many positive features. At this price sines and cosines are better iff q·k > 0.
+    The estimate is unbiased, with relative variance (cosh|q+k|² − 1)/(m/2), exact for iid ω and
+    always below that of as many positive features. At this price sines and cosines are better iff
+    q·k > 0.
     Cost: 2(n + l)·(m/2)·d operations, (n + l)·m numbers.
 
     References

@@ -18,7 +18,7 @@ from approx.method import Method, Size
 from approx.parts import Factors
 from approx.prices import Price, Shape, low_rank
 
-PROPOSALS = 4096  # for the normalising constant
+PROPOSALS = 4096  # draws from which the normalising constant is estimated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Leverage(Method):
 
     Notes
     -----
-    Unbiased. Of all iid proposals p̃ has the least expected Frobenius error:
+    The estimate is unbiased. Of all iid proposals p̃ has the least expected Frobenius error:
     E‖estimate − exact‖²_F = (Z² − ‖exact‖²_F)/m. With norms Σ instead of √Σ² the proposal is the
-    mixture of N(q_i + k_j, I) with weights exp(q_i·k_j): it is drawn from, and a draw accepted with
-    the ratio of the norms, at least (n·l)^{−1/2}. Ẑ, from 4096 draws of their own, is
-    unbiased for Z and adds at most E[estimate²]·√(n·l)/4096 to a variance. No closed form for the
-    variance of an entry.
-    Every entry is ≥ 0. Needs the whole kernel matrix.
-    Cost: n·l·d operations, and 2(n + l)·d a proposal.
+    mixture of N(q_i + k_j, I) with weights exp(q_i·k_j). Draws are taken from this mixture, and a
+    draw is accepted with the ratio of the norms, at least (n·l)^{−1/2}. Ẑ, which has 4096 draws of
+    its own, is unbiased for Z and adds at most E[estimate²]·√(n·l)/4096 to a variance. The variance
+    of an entry has no known closed form.
+    Every entry is ≥ 0. The method needs the whole kernel matrix.
+    Cost: n·l·d operations, and 2(n + l)·d per proposal.
 
     References
     ----------
@@ -51,7 +51,7 @@ class Leverage(Method):
 
     Examples
     --------
-    One query and one key: the proposal is N(q + k, I), and nothing varies.
+    For one query and one key the proposal is N(q + k, I), and nothing varies.
 
     >>> Leverage(m=1).approximate([[1.0]], [[1.0]], rng=0).to_dense().round(12)
     array([[2.71828183]])
@@ -65,7 +65,7 @@ class Leverage(Method):
     m: int | None = None
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of m columns and of the frequencies that were accepted."""
+        """Return the price of m columns and of the frequencies that were accepted."""
         return None if self.m is None else low_rank(self.m, shape, mapped=self.m * shape.d)
 
     def workspace(self, shape: Shape) -> int:
@@ -105,7 +105,7 @@ class Leverage(Method):
             left[:, filled : filled + len(kept)] = phi_q[:, kept]
             right[:, filled : filled + len(kept)] = np.exp(phi_k[:, kept])
             filled += len(kept)
-        top_q = left.max(axis=1)  # a query far below the others is not 0 beside them
+        top_q = left.max(axis=1)  # keeps a query that is far below the others from becoming 0
         left -= top_q[:, None]
         np.exp(left, out=left)
         scale = (top_q + log_Z - math.log(left.shape[1])).astype(q.dtype)

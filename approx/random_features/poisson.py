@@ -1,4 +1,4 @@
-"""Poisson random features."""
+"""Poisson random features, whose frequencies are counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from approx.checks import Array
 from approx.random_features.discrete import DiscreteFeatures, Signed
 from approx.random_features.features import Frame
 
-MOST_RATE = 1e10  # of the counts: SciPy's quantile is NaN from 3e10 on
+MOST_RATE = 1e10  # SciPy's quantile of the counts is NaN at rates from 3e10 on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,16 +26,16 @@ class Poisson(DiscreteFeatures):
     m : int, optional
         Features, ≥ 1; None is a template.
     projection : str or Projection
-        How the Gaussian ω behind the counts are drawn together.
+        How the Gaussian ω from which the counts follow are drawn together.
     nonnegative : bool
-        Take q − min q and k − min k (coordinate by coordinate) for x, so that φ ≥ 0.
+        Whether x is q − min q and k − min k (coordinate by coordinate), so that φ ≥ 0.
 
     Notes
     -----
-    Unbiased, with relative variance (e^{Σ_c (λ_c − q_c k_c)²/λ_c} − 1)/m, exact for iid draws, q
-    and k shifted. λ_c = (mean q_c² · mean k_c²)^{1/2} minimises the mean log second moment;
-    that of one pair is |q_c k_c|. Good for small norms only.
-    Counts end at the quantile 1 − 2^{−53}.
+    The estimate is unbiased, with relative variance (e^{Σ_c (λ_c − q_c k_c)²/λ_c} − 1)/m, exact
+    for iid draws, where q and k are the shifted ones. λ_c = (mean q_c² · mean k_c²)^{1/2} minimises
+    the mean log second moment; for one pair it is |q_c k_c|. The method is good for small norms
+    only. Counts end at the quantile 1 − 2^{−53}.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers.
 
     References
@@ -45,7 +45,7 @@ class Poisson(DiscreteFeatures):
 
     Examples
     --------
-    One pair with q, k ≥ 0 needs one feature: at λ = q k its variance is 0.
+    One pair with q, k ≥ 0 needs one feature, as its variance is 0 at λ = q k.
 
     >>> Poisson(m=1, nonnegative=False).approximate([[2.0]], [[0.5]], rng=0).to_dense().round(12)
     array([[2.71828183]])
@@ -59,11 +59,14 @@ class Poisson(DiscreteFeatures):
         return np.asarray(np.sqrt(a * b))
 
     def counts(self, omega: Array, parameter: Array) -> Array:
-        """Return the quantile of Φ(ω)."""
-        from scipy.stats import poisson  # heavy: only where it is used
+        """Return the Poisson quantiles of Φ(ω)."""
+        from scipy.stats import poisson  # slow to import, so only where it is used
 
         if (top := float(parameter.max())) > MOST_RATE:
-            raise ValueError(f"Poisson counts need λ = |q_c k_c| <= {MOST_RATE:.0e}, got {top:.3g}")
+            raise ValueError(
+                f"Poisson counts need λ = |q_c k_c| <= {MOST_RATE:.0e}, got {top:.3g}: "
+                "scale the inputs down"
+            )
         return np.asarray(poisson.ppf(np.minimum(ndtr(omega), 1 - 2.0**-53), parameter))
 
     def log_factor(self, N: Array, parameter: Array) -> Array:
@@ -71,7 +74,7 @@ class Poisson(DiscreteFeatures):
         return np.asarray(parameter.sum() / 2 - xlogy(N, parameter).sum(axis=1) / 2)
 
     def log_product(self, square: Array, u: Array, v: Array, parameter: Array) -> Signed:
-        """Return those of exp(Σ_c λ_c + q_c² u_c v_c/λ_c)."""
+        """Return the sign and log of exp(Σ_c λ_c + q_c² u_c v_c/λ_c)."""
         ratio = np.divide(square, parameter, out=np.zeros_like(square), where=parameter > 0)
         log = parameter.sum() + (u * v) @ ratio
         return np.ones_like(log), log

@@ -28,17 +28,18 @@ class RandomPhase(RandomFeatures):
     Parameters
     ----------
     m : int, optional
-        Features, ≥ 1: columns of the factors; None is a template.
+        Features, ≥ 1, the columns of the factors; None is a template.
     projection : str or Projection
-        How the ω are drawn together; phases are independent, also beside `Fixed` frequencies.
+        How the ω are drawn together; phases are drawn independently even if ω are `Fixed`.
 
     Notes
     -----
-    Unbiased, with relative variance (cosh|q−k|² − 1 + e^{|q−k|²}/2)/m, exact for iid ω: never below
-    that of m/2 sines and cosines, 2(cosh|q−k|² − 1)/m, and not 0 at q = k. The phases are
-    independent, so a coupling of ω subtracts from it what it does for sines and cosines.
+    The estimate is unbiased, with relative variance (cosh|q−k|² − 1 + e^{|q−k|²}/2)/m, exact for
+    iid ω. It is never below that of m/2 sines and cosines, 2(cosh|q−k|² − 1)/m, and not 0 at
+    q = k. The phases are independent, so a coupling of ω subtracts the same amount from the
+    variance as it does for sines and cosines.
     Row sums may be ≤ 0.
-    Cost: 2(n + l)·m·d operations and a cosine a feature, (n + l)·m numbers.
+    Cost: 2(n + l)·m·d operations and a cosine per feature, (n + l)·m numbers.
 
     References
     ----------
@@ -52,7 +53,7 @@ class RandomPhase(RandomFeatures):
 
     name: ClassVar[str] = "random_phase"
     imaginary: ClassVar[bool] = True
-    uses_rng = True  # the phases are drawn, also beside given frequencies
+    uses_rng = True  # the phases are drawn even if the frequencies are given
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return φ(Q) φ(K)ᵀ; both sides share frequencies and phases."""
@@ -79,7 +80,7 @@ class RandomPhase(RandomFeatures):
         return 0.5 / self.count
 
     def entry_moments(self, q: Array, k: Array) -> Moments | None:
-        """Return those of as many sines and cosines, and e^{|q−k|²}/2 a frequency more."""
+        """Return the moments of as many sines and cosines, plus e^{|q−k|²}/2 per frequency."""
         waves = self._waves()
         if (known := waves.moments(q, k)) is None:
             return None
@@ -87,7 +88,7 @@ class RandomPhase(RandomFeatures):
         return known._replace(log_relative_variance=np.logaddexp(known.log_relative_variance, more))
 
     def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
-        """Return that of sines and cosines, and e^{(D_j² + D_l² − |k_j − k_l|²)/2}/2m more."""
+        """Return that of sines and cosines, plus e^{(D_j² + D_l² − |k_j − k_l|²)/2}/2m."""
         waves = self._waves()
         if (known := waves.covariance(Q, K, row=i)) is None:
             return None

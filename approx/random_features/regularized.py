@@ -1,4 +1,4 @@
-"""Regularised softmax features: all frequencies of length √d."""
+"""Regularised softmax features, whose frequencies all have length √d."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class RegularizedPositive(Positive):
     m : int, optional
         Features, ≥ 1; None is a template.
     projection : str or Projection
-        ``regularized``, orthogonal directions in blocks of d, or ``regularized_iid``.
+        ``regularized``, with orthogonal directions in blocks of d, or ``regularized_iid``.
 
     Notes
     -----
-    Biased: E estimate/exp(q·k) = e^{−x/2} ₀F₁(; d/2; d x/4) ≤ 1, x = |q+k|². At a fixed d this
-    tends to 0 as x grows; the published bound 1 − 2/d^{1/3} is asymptotic and false for large x.
-    Second moments over exp(2 q·k): e^{−x} ₀F₁(; d/2; d x) of one frequency,
-    e^{−x} ₀F₁(; d/2; d x/2) of two orthogonal ones; so bias and variance are exact.
+    The estimate is biased: E estimate/exp(q·k) = e^{−x/2} ₀F₁(; d/2; d x/4) ≤ 1, x = |q+k|². At a
+    fixed d this tends to 0 as x grows; the published bound 1 − 2/d^{1/3} is asymptotic and false
+    for large x. The second moment over exp(2 q·k) is e^{−x} ₀F₁(; d/2; d x) for one frequency and
+    e^{−x} ₀F₁(; d/2; d x/2) for two orthogonal ones, so bias and variance are exact.
     The same law serves every other family as ``projection='regularized'``.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers.
 

@@ -22,16 +22,17 @@ class ShiftedPositive(GeneralizedExponential):
     m : int, optional
         Features, ≥ 1; None is a template.
     projection : str or Projection
-        How w − μ is drawn.
+        The law from which w − μ is drawn.
     a : float, optional
-        A < 1/8 of `generalized_exponential` around μ; None is A* of the shifted inputs.
+        A < 1/8 of `generalized_exponential` around μ; None takes A* of the shifted inputs.
 
     Notes
     -----
-    Unbiased for every μ, with relative variance (e^{|q+k−μ|²} − 1)/m, exact for iid draws: none at
-    q + k = μ. This μ minimises the mean of |q+k−μ|², in O((n + l)·d). With a = None, the
-    combination with FAVOR++: (C_ρ e^{ρ|q+k−μ|²} − 1)/m.
-    It is FAVOR+ of q − μ/2 and k − μ/2, times e^{μ·q/2 + μ·k/2 − |μ|²/4}.
+    The estimate is unbiased for every μ, with relative variance (e^{|q+k−μ|²} − 1)/m, exact for
+    iid draws, which is 0 at q + k = μ. This μ minimises the mean of |q+k−μ|², in O((n + l)·d).
+    With a = None the features are combined with FAVOR++, and the variance is
+    (C_ρ e^{ρ|q+k−μ|²} − 1)/m.
+    The estimate is FAVOR+ of q − μ/2 and k − μ/2, times e^{μ·q/2 + μ·k/2 − |μ|²/4}.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers.
 
     References
@@ -41,7 +42,7 @@ class ShiftedPositive(GeneralizedExponential):
 
     Examples
     --------
-    One query and one key are their own mean: no variance.
+    One query and one key are their own mean, so there is no variance.
 
     >>> ShiftedPositive(m=1).approximate([[1.0]], [[1.0]], rng=0).to_dense().round(12)
     array([[2.71828183]])
@@ -53,7 +54,7 @@ class ShiftedPositive(GeneralizedExponential):
     a: float | None = ruled(0.0, checked_tilt)
 
     def frame(self, Q: Array, K: Array) -> Frame:
-        """Return q·k = (q − μ/2)·(k − μ/2) + μ·q/2 + μ·k/2 − |μ|²/4."""
+        """Return the terms of q·k = (q − μ/2)·(k − μ/2) + μ·q/2 + μ·k/2 − |μ|²/4."""
         mu = Q.mean(axis=0) + K.mean(axis=0)
         square = mu @ mu / 8
         return Frame(Q - mu / 2, K - mu / 2, Q @ mu / 2 - square, K @ mu / 2 - square)

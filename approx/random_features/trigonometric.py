@@ -25,16 +25,16 @@ class Trigonometric(RandomFeatures):
     Parameters
     ----------
     m : int, optional
-        Columns of the factors, even: two a frequency; None is a template.
+        Columns of the factors, two per frequency, so an even number; None is a template.
     projection : str or Projection
         Law of ω.
 
     Notes
     -----
-    Unbiased, with relative variance (cosh|q−k|² − 1)/(m/2), exact for iid ω: small where q ≈ k,
-    and the worse, the smaller exp(q·k). Row sums may be ≤ 0.
-    Exact on the diagonal Q = K: the estimate of exp(|x|²) has no variance.
-    Cost: 2(n + l)·(m/2)·d operations and a sine and cosine a feature, (n + l)·m numbers.
+    The estimate is unbiased, with relative variance (cosh|q−k|² − 1)/(m/2), exact for iid ω. The
+    variance is small where q ≈ k, and grows as exp(q·k) falls. Row sums may be ≤ 0.
+    The estimate is exact on the diagonal Q = K: there exp(|x|²) has no variance.
+    Cost: 2(n + l)·(m/2)·d operations and a sine and cosine per feature, (n + l)·m numbers.
 
     References
     ----------
