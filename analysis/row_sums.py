@@ -276,7 +276,7 @@ class Comparison:
         stripes = [_Stripe(i, min(i + height, count)) for i in range(0, count, height)]
         tables = [np.empty((count, COLUMNS)) for _ in self.estimates]
         for approximation, _ in self.estimates:
-            approximation.low.stored  # noqa: B018 - built here once, not by each thread
+            approximation.low.prepare()  # here, once, and not by each thread
         done: Iterator[tuple[_Stripe, Any]]
         with one_thread():  # once for all stripes: looking for libraries takes 2 ms
             if scheduler is None and jobs > 1:

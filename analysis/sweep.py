@@ -32,7 +32,6 @@ from analysis.table import Row
 from approx import checks, memory
 from approx.approximation import Approximation
 from approx.method import Method
-from approx.polynomials.elementwise import Elementwise
 from approx.threads import one_thread
 
 CELL_BYTES = 1000  # of a cell in a plan, approximately
@@ -126,7 +125,8 @@ class Cell:
                 yield self.measure(estimate, at)
                 continue
             group.append((t / hottest, estimate))
-            held += 0 if isinstance(estimate.low, Elementwise) else estimate.nbytes
+            estimate.low.prepare()  # what a comparison would build, so that it is counted
+            held += estimate.nbytes
             if held > most:
                 yield from measured(group)
                 group, held = [], 0

@@ -276,7 +276,7 @@ class Approximation(_Operator):
         if self.correction is None:
             return self.low.matmat(V)
         row_log = self.row_log()
-        y, low_log = self.low.stored.matmat(V)
+        y, low_log = self.low.prepare().matmat(V)
         y = rescale(y, low_log - row_log) if self.rank else y
         addition, lossy = self._as_addition(row_log)
         y += pattern_products.matmat(addition, V)
@@ -294,7 +294,7 @@ class Approximation(_Operator):
         if not (self.replaces and self.rank):
             return s, []
         low = scipy.sparse.csr_array((self.low.at(s, row_log), s.indices, s.indptr), shape=s.shape)
-        total, low_log = self.low.stored.matmat(np.ones((self.shape[1], 1), self.dtype))
+        total, low_log = self.low.prepare().matmat(np.ones((self.shape[1], 1), self.dtype))
         off = rescale(total, low_log - row_log)[:, 0] - low.sum(axis=1)
         kept = np.abs(off) + s.sum(axis=1)
         s.data -= low.data

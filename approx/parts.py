@@ -1,6 +1,7 @@
 """The two parts of an estimate diag(e^row_log) · (low ⊕ S).
 
-`Low` is the dense part: `Factors` here, a polynomial of the logits in `approx.polynomials`.
+`Low` is the dense part: `Factors` or `Dense` here, a polynomial of the logits in
+`approx.polynomials`, exponentials that are built when needed in `approx.random_features`.
 S is a `Support`, on which the estimate *is* exp(q·k), or an `Addition`.
 """
 
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from approx import pattern_products
+from approx import exact, memory, pattern_products
 from approx.checks import Array
 
 Rows = slice | Array
@@ -97,17 +98,39 @@ def divide_by_last(y: Array, out: Array | None = None) -> Array:
 
 
 class Low(ABC):
-    """The part of an estimate that is not sparse, as rows on demand or as factors."""
+    """The part of an estimate that is not sparse, as rows on demand or as factors.
 
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    rank: int
-    nbytes: int
-    elementwise: ClassVar[bool] = False  # whether `row_log` and `block` use logits if given
+    A class says what its entries are by `block`. Products go by stripes of rows made by it, unless
+    the class knows a cheaper way.
+    """
 
     @property
-    def stored(self) -> Low:
-        """The same with its factors kept, where products would build them anew."""
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """(n, l)."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the entries."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Columns of the factors."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of the arrays that are held now: what `prepare` builds counts once it is built."""
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether `row_log` and `block` use logits if given."""
+        return False
+
+    def prepare(self) -> Low:
+        """Build and keep what entries and repeated products need; return what holds it."""
         return self
 
     @abstractmethod
@@ -125,29 +148,40 @@ class Low(ABC):
     ) -> Array:
         """Return low[rows, cols] · exp(−shift), a new array or ``out``: C-contiguous, its dtype."""
 
-    @abstractmethod
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
+        entries = [
+            self.block(rows, ALL, shift[rows])[coordinates(pattern[rows])]
+            for rows in exact.stripes(*self.shape)
+        ]
+        return np.concatenate([*entries, np.empty(0, self.dtype)])
 
-    @abstractmethod
     def matmat(self, V: Array) -> tuple[Array, Array]:
         """Return (y, row_log) with low @ V = diag(e^row_log) y."""
+        row_log = self.row_log()
+        y = np.empty((self.shape[0], V.shape[1]), np.result_type(self.dtype, V))
+        for rows in exact.stripes(*self.shape):
+            y[rows] = self.block(rows, ALL, row_log[rows]) @ V
+        return y, row_log
+
+    def rmatmat(self, W: Array, row_log: Array) -> Array:
+        """Return (diag(e^−row_log) low)ᵀ W."""
+        y = np.zeros((self.shape[1], W.shape[1]), np.result_type(self.dtype, W))
+        for rows in exact.stripes(*self.shape):
+            y += self.block(rows, ALL, row_log[rows]).T @ W[rows]
+        return y
 
     def attend(self, V: Array) -> Array:
         """Return D⁻¹ low V, D the sums of rows; rows whose sum is ≤ 0 give 0."""
         return divide_by_last(self.matmat(beside_ones(V))[0])
 
     @abstractmethod
-    def rmatmat(self, W: Array, row_log: Array) -> Array:
-        """Return (diag(e^−row_log) low)ᵀ W."""
-
-    @abstractmethod
     def scaled_factors(self) -> ScaledFactors:
         """Return the factors; ResourceLimitError before anything too wide is allocated."""
 
+    @abstractmethod
     def rescaled(self, row: Array, column: Array) -> Low:
         """Return diag(e^row) low diag(e^column)."""
-        return Rescaled(self, row, column)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -170,23 +204,23 @@ class Factors(Low):
         return cls(one, np.ones((l, 1), row_log.dtype), row_log)
 
     @property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int]:
         """(n, l)."""
         return len(self.left), len(self.right)
 
     @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+    def dtype(self) -> np.dtype[Any]:
         """Dtype of the factors."""
         return self.left.dtype
 
     @property
-    def rank(self) -> int:  # type: ignore[override]
+    def rank(self) -> int:
         """Columns of the factors."""
         return int(self.left.shape[1])
 
     @property
-    def nbytes(self) -> int:  # type: ignore[override]
-        """Bytes stored."""
+    def nbytes(self) -> int:
+        """Bytes of the factors and the scale."""
         return int(self.left.nbytes + self.right.nbytes + self.row_logs.nbytes)
 
     @functools.cached_property
@@ -233,7 +267,7 @@ class Factors(Low):
         """Return what is stored."""
         return ScaledFactors(self.left, self.right, self.row_logs)
 
-    def rescaled(self, row: Array, column: Array) -> Low:
+    def rescaled(self, row: Array, column: Array) -> Factors:
         """Return it with the scales merged into the right factor and the row scale."""
         top = column.max()
         right = self.right * np.exp(column - top)[:, None]
@@ -241,41 +275,36 @@ class Factors(Low):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rescaled(Low):
-    """diag(e^rows) low diag(e^columns), where low is not stored as factors."""
+class Dense(Low):
+    """diag(e^row_logs) values, every entry stored."""
 
-    low: Low
-    rows: Array
-    columns: Array
+    values: Array
+    row_logs: Array
 
     @property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int]:
         """(n, l)."""
-        return self.low.shape
+        n, l = self.values.shape
+        return n, l
 
     @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
-        """That of low."""
-        return self.low.dtype
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the values."""
+        return self.values.dtype
 
     @property
-    def rank(self) -> int:  # type: ignore[override]
-        """That of low."""
-        return self.low.rank
+    def rank(self) -> int:
+        """The trivial bound, min(n, l)."""
+        return min(self.shape)
 
     @property
-    def nbytes(self) -> int:  # type: ignore[override]
-        """Bytes stored."""
-        return self.low.nbytes + self.rows.nbytes + self.columns.nbytes
-
-    @property
-    def _column(self) -> tuple[Array, Any]:
-        top = self.columns.max()
-        return np.exp(self.columns - top), top
+    def nbytes(self) -> int:
+        """Bytes of the values and the scale."""
+        return int(self.values.nbytes + self.row_logs.nbytes)
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return that of low, scaled."""
-        return np.asarray(self.low.row_log(rows) + self.rows[rows] + self._column[1])
+        """Return the stored scale."""
+        return np.asarray(self.row_logs[rows])
 
     def block(
         self,
@@ -285,40 +314,32 @@ class Rescaled(Low):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return it; the logits of low are others than those of the estimate."""
-        column, top = self._column
-        values = self.low.block(rows, cols, shift - self.rows[rows] - top, out=out)
-        values *= column[cols]
-        return values
-
-    def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
-        """Return entries of a pattern, scaled."""
-        column, top = self._column
-        return self.low.at(pattern, shift - self.rows - top) * column[pattern.indices]
-
-    def matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return low diag(e^columns) V, and the row scale."""
-        column, top = self._column
-        y, row_log = self.low.matmat(V * column[:, None])
-        return y, row_log + self.rows + top
-
-    def rmatmat(self, W: Array, row_log: Array) -> Array:
-        """Return diag(e^columns) lowᵀ diag(e^(rows − row_log)) W."""
-        column, top = self._column
-        return self.low.rmatmat(W, row_log - self.rows - top) * column[:, None]
+        """Return low[rows, cols] · exp(−shift)."""
+        values = np.positive(self.values[rows][:, cols], out=out, order="C")
+        return rescale(values, self.row_logs[rows] - shift)
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return the factors of low, the right one scaled."""
-        column, top = self._column
-        left, right, row_log = self.low.scaled_factors()
-        return ScaledFactors(left, right * column[:, None], row_log + self.rows + top)
+        """Return the values and an identity, the smaller one."""
+        n, l = self.shape
+        nbytes = self.rank * (n + l) * self.dtype.itemsize
+        memory.reserve(nbytes, "all rows and an identity", "n or l (or use block, @)")
+        one = np.eye(self.rank, dtype=self.dtype)
+        if l <= n:
+            return ScaledFactors(self.values, one, self.row_logs)
+        return ScaledFactors(one, np.ascontiguousarray(self.values.T), self.row_logs)
+
+    def rescaled(self, row: Array, column: Array) -> Dense:
+        """Return it with the scales merged into the values and the row scale."""
+        top = column.max()
+        return Dense(self.values * np.exp(column - top), self.row_logs + row + top)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Correction(ABC):
     """The sparse part S, an (n, l) CSR matrix whose scale is kept apart."""
 
-    replaces: ClassVar[bool]
     matrix: scipy.sparse.csr_array
+    replaces: ClassVar[bool]
 
     @property
     def nnz(self) -> int:
@@ -350,7 +371,7 @@ class Correction(ABC):
     def lower(self) -> Correction:
         """Return S[i, j ≤ i]."""
         seen = scipy.sparse.tril(self.matrix, format="csr")
-        return dataclasses.replace(self, matrix=seen)  # type: ignore[type-var]
+        return dataclasses.replace(self, matrix=seen)
 
     def _with(self, data: Array) -> scipy.sparse.csr_array:
         s = self.matrix
@@ -367,7 +388,6 @@ class Support(Correction):
     The matrix stores the *logits*: the estimate there is exp(q·k) to the last bit, at any shift.
     """
 
-    matrix: scipy.sparse.csr_array
     replaces: ClassVar[bool] = True
 
     def row_log(self) -> Array:
@@ -404,7 +424,6 @@ class Support(Correction):
 class Addition(Correction):
     """Values that are added to the low-rank part, stored at scale e^log."""
 
-    matrix: scipy.sparse.csr_array
     log: float = 0.0
     replaces: ClassVar[bool] = False
 

@@ -67,7 +67,7 @@ def run(
 
 def stored(estimate: Approximation) -> Approximation:
     """Return an estimate with its factors kept, as beside a support: alone it builds them anew."""
-    return Approximation(estimate.low.stored)
+    return Approximation(estimate.low.prepare())
 
 
 def phi(x: Any, omega: Any) -> Any:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import scipy.sparse
 
-from approx import exact, memory
+from approx import exact
 from approx._elementary import exp_rows
 from approx.approximation import Approximation
 from approx.checks import Array
@@ -16,7 +15,7 @@ from approx.distances import half_square
 from approx.fields import whole
 from approx.masks import Mask
 from approx.method import Method
-from approx.parts import ALL, Low, Rows, ScaledFactors, coordinates, rescale
+from approx.parts import Dense
 from approx.prices import Price, Shape, low_rank
 
 
@@ -38,8 +37,8 @@ class RandomizedAttention(Method):
     which ξ_j/Σξ is the posterior of key j: its mean is π_ij exactly. So every row is a softmax, and
     unbiased as it is, unlike a ratio of two estimates. Weights lie in [0, 1], hence the variance
     of an entry is at most π(1 − π)/samples. Under a causal mask rows are renormalised: biased.
-    Each query has draws of its own, and drawing them needs its softmax row: no factors, rows are
-    computed on demand, and nothing is saved (an oracle).
+    Each query has draws of its own, and drawing them needs its softmax row: no factors, all n·l
+    weights are stored, and nothing is saved (an oracle).
     Cost: 2·n·l·d operations for π and 2·samples·n·l·d for the rows; samples·n·d numbers of ω. The
     rank counted is the trivial one, min(n, l).
 
@@ -64,7 +63,7 @@ class RandomizedAttention(Method):
     samples: int = whole(1)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return rows on demand, given the draws."""
+        """Return the rows, every entry stored."""
         n, d = q.shape
         u = rng.random((n, self.samples))
         omega = rng.standard_normal((self.samples, n, d))
@@ -74,7 +73,8 @@ class RandomizedAttention(Method):
             for s in range(self.samples):
                 chosen = np.sum(weights <= u[rows, s, None], axis=1)
                 omega[s, rows] += q[rows].astype(np.float64) + k[chosen]
-        return Approximation(Softmaxes(omega.astype(q.dtype), k), space="attention")
+        weights = mean_softmax(omega.astype(q.dtype), k)
+        return Approximation(Dense(weights, np.zeros(n, q.dtype)), space="attention")
 
     def priced(self, shape: Shape) -> Price:
         """Return that of min(n, l) columns: nothing is saved.
@@ -86,94 +86,26 @@ class RandomizedAttention(Method):
         return dataclasses.replace(low_rank(min(n, l), shape), reads=work, multiply_adds=work)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the draws."""
-        return 16 * self.samples * shape.n * shape.d
+        """Return the bytes of the draws and the rows."""
+        return 8 * shape.n * (2 * self.samples * shape.d + shape.l)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Softmaxes(Low):
-    """mean over s of softmax_j(omega_is·k_j − |k_j|²/2), rows on demand.
+def mean_softmax(omega: Array, K: Array) -> Array:
+    """Return the mean over s of softmax_j(omega_is·k_j − |k_j|²/2), (n, l).
 
     Parameters
     ----------
     omega : (samples, n, d)
     K : (l, d)
     """
-
-    omega: Array
-    K: Array
-
-    @property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
-        """(n, l)."""
-        return self.omega.shape[1], len(self.K)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
-        """Dtype of omega."""
-        return self.omega.dtype
-
-    @property
-    def rank(self) -> int:  # type: ignore[override]
-        """The trivial bound, min(n, l)."""
-        return min(self.shape)
-
-    @property
-    def nbytes(self) -> int:  # type: ignore[override]
-        """Bytes of the rows and the identity, as which they are factors."""
-        return self.rank * sum(self.shape) * self.dtype.itemsize
-
-    def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return 0: entries are weights."""
-        return np.zeros(self.shape[0], self.dtype)[rows]
-
-    def rows(self, rows: Rows) -> Array:
-        """Return whole rows."""
-        total: Any = 0.0
-        for omega in self.omega:
-            x = omega[rows] @ self.K.T
-            x -= half_square(self.K)
-            exp_rows(x, x.max(axis=1, initial=-np.inf))
+    n = omega.shape[1]
+    mean = np.zeros((n, len(K)), omega.dtype)
+    for rows in exact.stripes(n, len(K)):
+        for of_sample in omega:
+            x = of_sample[rows] @ K.T
+            x -= half_square(K)
+            exp_rows(x, x.max(axis=1))
             x /= x.sum(axis=1, keepdims=True)
-            total += x
-        return np.asarray(total / self.dtype.type(len(self.omega)))
-
-    def block(
-        self,
-        rows: Rows,
-        cols: Rows,
-        shift: Array,
-        logits: Array | None = None,
-        out: Array | None = None,
-    ) -> Array:
-        """Return rows[:, cols] · exp(−shift)."""
-        values = np.positive(self.rows(rows)[:, cols], out=out, order="C")
-        return rescale(values, -shift)
-
-    def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
-        """Return the entries of a pattern · exp(−shift)."""
-        parts = [np.empty(0, self.dtype)]
-        for rows in exact.stripes(*self.shape):
-            parts.append(self.block(rows, ALL, shift[rows])[coordinates(pattern[rows])])
-        return np.concatenate(parts)
-
-    def matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return rows @ V, and zeros."""
-        y = [self.rows(rows) @ V for rows in exact.stripes(*self.shape)]
-        return np.concatenate(y), self.row_log()
-
-    def rmatmat(self, W: Array, row_log: Array) -> Array:
-        """Return (diag(e^−row_log) rows)ᵀ W."""
-        y: Any = 0.0
-        for rows in exact.stripes(*self.shape):
-            y += self.block(rows, ALL, row_log[rows]).T @ W[rows]
-        return np.asarray(y)
-
-    def scaled_factors(self) -> ScaledFactors:
-        """Return the rows and an identity, the smaller one."""
-        n, l = self.shape
-        memory.reserve(self.nbytes, "all rows", "n or l (or use block, @)")
-        rows, scale = self.rows(ALL), self.row_log()
-        if l <= n:
-            return ScaledFactors(rows, np.eye(l, dtype=self.dtype), scale)
-        return ScaledFactors(np.eye(n, dtype=self.dtype), np.ascontiguousarray(rows.T), scale)
+            mean[rows] += x
+    mean /= len(omega)
+    return mean

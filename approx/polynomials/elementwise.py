@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -21,47 +22,54 @@ TILE = 256  # rows of features held at a time when a product is streamed
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Elementwise(Low):
-    """p(q·k): rows evaluated on demand, monomial factors when asked."""
+    """diag(e^row) p(Q Kᵀ) diag(e^column): rows evaluated on demand, monomial factors when asked.
+
+    Parameters
+    ----------
+    Q, K : (n, d), (l, d)
+    polynomial : Polynomial
+    row, column : (n,), (l,), optional
+        Logs that are added to those of all entries of a row, and of a column: both or neither.
+    """
 
     Q: Array
     K: Array
     polynomial: Polynomial
-    elementwise: ClassVar[bool] = True
+    row: Array | None = None
+    column: Array | None = None
 
     @property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int]:
         """(n, l)."""
         return len(self.Q), len(self.K)
 
     @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+    def dtype(self) -> np.dtype[Any]:
         """Dtype of Q."""
         return self.Q.dtype
 
     @property
-    def rank(self) -> int:  # type: ignore[override]
+    def rank(self) -> int:
         """Return C(d+n, n)."""
         return monomials.width(self.Q.shape[1], self.polynomial.degree)
 
     @property
-    def nbytes(self) -> int:  # type: ignore[override]
-        """Bytes of the factors."""
-        return self.rank * sum(self.shape) * self.dtype.itemsize
+    def nbytes(self) -> int:
+        """Bytes of Q, K, the coefficients and the offsets: factors are not kept."""
+        p = self.polynomial
+        arrays = [self.Q, self.K, p.mantissas, p.exponents, self.row, self.column]
+        return sum(x.nbytes for x in arrays if x is not None)
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether logits of the estimate are those of p: offsets make them others."""
+        return self.column is None
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
         """Return the scale of p at the logits; where not given, of its bound by Cauchy–Schwarz."""
-        if logits is not None:
+        if logits is not None and self.elementwise:
             return self.polynomial.log_size(logits).astype(self.dtype)
-        q = self.Q[rows]
-        if self.polynomial.one_sided:
-            parts = [
-                self.polynomial.log_size(q[part] @ self.K.T)
-                for part in exact.stripes(len(q), len(self.K))
-            ]
-            return np.concatenate([*parts, np.empty(0)]).astype(self.dtype)
-        lengths = np.sqrt(np.einsum("id,id->i", q, q))
-        size = lengths * np.sqrt(np.einsum("jd,jd->j", self.K, self.K).max())
-        return self.polynomial.log_bound(size.astype(np.float64)).astype(self.dtype)
+        return self._with_offsets(self._scale(rows), rows)
 
     def block(
         self,
@@ -71,45 +79,49 @@ class Elementwise(Low):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return p(q·k)·exp(−shift)."""
-        if logits is None or logits.dtype != self.dtype:
-            x = np.matmul(self.Q[rows], self.K[cols].T, out=out)
-        else:
-            x = np.positive(logits, out=out)
-        return self.polynomial.scaled(np.ascontiguousarray(x), shift)
+        """Return p(q·k)·exp(row + column − shift)."""
+        given = logits if self.elementwise else None
+        values = self._values(rows, cols, self._without_offsets(shift, rows), given, out)
+        if self._weights is not None:
+            values *= self._weights[cols]
+        return values
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
-        """Return p(q·k)·exp(−shift) at the entries of a pattern."""
+        """Return p(q·k)·exp(row + column − shift) at the entries of a pattern."""
         x = pattern_products.product(self.Q, self.K, pattern)
-        per_entry = np.repeat(shift, np.diff(pattern.indptr))
-        return self.polynomial.scaled(x[:, None], per_entry)[:, 0]
+        per_entry = np.repeat(self._without_offsets(shift), np.diff(pattern.indptr))
+        values = self.polynomial.scaled(x[:, None], per_entry)[:, 0]
+        return values if self._weights is None else values * self._weights[pattern.indices]
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
         """Return low @ V, through the factors or by row stripes, whichever is cheaper."""
+        v = self._weighted(V)
         if self._factors_are_cheaper(V.shape[1]):
-            query, key, row_log = self._feature_tiles()
+            query, key, scale = self._feature_tiles()
             tile = np.empty((TILE, self.rank), self.dtype)
-            total = sum(key(rows, tile).T @ V[rows] for rows in _tiles(len(self.K)))
+            total = sum(key(rows, tile).T @ v[rows] for rows in _tiles(len(self.K)))
             y = np.concatenate([query(rows, tile) @ total for rows in _tiles(len(self.Q))])
-            return y, row_log
-        row_log = self.row_log()
-        y = np.empty((len(self.Q), V.shape[1]), np.result_type(self.Q, V))
-        for rows in exact.stripes(*self.shape):
-            y[rows] = self.block(rows, ALL, row_log[rows]) @ V
-        return y, row_log
+        else:
+            scale = self._scale()
+            y = np.empty((len(self.Q), V.shape[1]), np.result_type(self.Q, V))
+            for rows in exact.stripes(*self.shape):
+                y[rows] = self._values(rows, ALL, scale[rows]) @ v
+        return y, self._with_offsets(scale)
 
     def rmatmat(self, W: Array, row_log: Array) -> Array:
         """Return (diag(e^−row_log) low)ᵀ W, by the cheaper route."""
+        shift = self._without_offsets(row_log)
         if self._factors_are_cheaper(W.shape[1]):
             query, key, logs = self._feature_tiles()
-            scaled = rescale(W.copy(), logs - row_log)
+            scaled = rescale(W.copy(), logs - shift)
             tile = np.empty((TILE, self.rank), self.dtype)
             total = sum(query(rows, tile).T @ scaled[rows] for rows in _tiles(len(self.Q)))
-            return np.concatenate([key(rows, tile) @ total for rows in _tiles(len(self.K))])
-        y = np.zeros((len(self.K), W.shape[1]), np.result_type(self.Q, W))
-        for rows in exact.stripes(*self.shape):
-            y += self.block(rows, ALL, row_log[rows]).T @ W[rows]
-        return y
+            y = np.concatenate([key(rows, tile) @ total for rows in _tiles(len(self.K))])
+        else:
+            y = np.zeros((len(self.K), W.shape[1]), np.result_type(self.Q, W))
+            for rows in exact.stripes(*self.shape):
+                y += self._values(rows, ALL, shift[rows]).T @ W[rows]
+        return self._weighted(y)
 
     def scaled_factors(self) -> ScaledFactors:
         """Return the monomial factors; a negative coefficient's sign sits on the left.
@@ -119,10 +131,63 @@ class Elementwise(Low):
         ResourceLimitError
             Too wide: `@`, `block` and `attend` work without the factors.
         """
+        nbytes = self.rank * sum(self.shape) * self.dtype.itemsize
         what = f"{Decimal(self.rank):.6g} monomials a row"  # an int may have too many digits
-        memory.reserve(self.nbytes, what, "the degree (or use block, @)")
-        query, key, row_log = self._feature_tiles()
-        return ScaledFactors(query(ALL), key(ALL), row_log)
+        memory.reserve(nbytes, what, "the degree (or use block, @)")
+        query, key, scale = self._feature_tiles()
+        return ScaledFactors(query(ALL), self._weighted(key(ALL)), self._with_offsets(scale))
+
+    def rescaled(self, row: Array, column: Array) -> Elementwise:
+        """Return it with the scales added to its offsets."""
+        if self.row is not None and self.column is not None:
+            row, column = self.row + row, self.column + column
+        return dataclasses.replace(self, row=row, column=column)
+
+    # The polynomial alone, and what the offsets make of it
+
+    def _scale(self, rows: Rows = ALL) -> Array:
+        q = self.Q[rows]
+        if self.polynomial.one_sided:
+            logs = [
+                self.polynomial.log_size(q[stripe] @ self.K.T)
+                for stripe in exact.stripes(len(q), len(self.K))
+            ]
+            return np.concatenate([*logs, np.empty(0)]).astype(self.dtype)
+        lengths = np.sqrt(np.einsum("id,id->i", q, q))
+        size = lengths * np.sqrt(np.einsum("jd,jd->j", self.K, self.K).max())
+        return self.polynomial.log_bound(size.astype(np.float64)).astype(self.dtype)
+
+    def _values(
+        self,
+        rows: Rows,
+        cols: Rows,
+        shift: Array,
+        logits: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        if logits is None or logits.dtype != self.dtype:
+            x = np.matmul(self.Q[rows], self.K[cols].T, out=out)
+        else:
+            x = np.positive(logits, out=out)
+        return self.polynomial.scaled(np.ascontiguousarray(x), shift)
+
+    @functools.cached_property
+    def _weights(self) -> Array | None:
+        # e^column, the largest taken out: it joins the row's log.
+        return None if self.column is None else np.exp(self.column - self.column.max())
+
+    def _weighted(self, x: Array) -> Array:
+        return x if self._weights is None else x * self._weights[:, None]
+
+    def _with_offsets(self, log: Array, rows: Rows = ALL) -> Array:
+        if self.row is None or self.column is None:
+            return log
+        return np.asarray(log + self.row[rows] + self.column.max())
+
+    def _without_offsets(self, shift: Array, rows: Rows = ALL) -> Array:
+        if self.row is None or self.column is None:
+            return shift
+        return np.asarray(shift - self.row[rows] - self.column.max())
 
     def _feature_tiles(self) -> tuple[Any, Any, Array]:
         p, d = self.polynomial.monomial, self.Q.shape[1]
@@ -143,9 +208,9 @@ class Elementwise(Low):
             return monomials.features(X, roots, logs, log, out=out)
 
         def query(rows: slice, tile: Array | None = None) -> Array:
-            found = features(self.Q[rows], q_log[rows], tile)
-            found *= sign
-            return found
+            signed = features(self.Q[rows], q_log[rows], tile)
+            signed *= sign
+            return signed
 
         def key(rows: slice, tile: Array | None = None) -> Array:
             X = self.K[rows]

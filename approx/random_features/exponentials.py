@@ -99,25 +99,27 @@ class Exponentials(Low):
     level: Array
 
     @property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int]:
         """(n, l)."""
         return len(self.queries.x), len(self.keys.x)
 
     @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+    def dtype(self) -> np.dtype[Any]:
         """Dtype of omega."""
         return self.omega.dtype
 
     @property
-    def rank(self) -> int:  # type: ignore[override]
+    def rank(self) -> int:
         """Columns of the factors."""
         return len(self.level)
 
     @property
-    def nbytes(self) -> int:  # type: ignore[override]
-        """Bytes of the factors."""
-        n, l = self.shape
-        return int((self.rank * (n + l) + n) * self.dtype.itemsize)
+    def nbytes(self) -> int:
+        """Bytes of points, omega and levels, and of the factors once they are built."""
+        held = [*self.queries, *self.keys, self.omega, self.level]
+        factors = vars(self).get("_factors")
+        own = sum(x.nbytes for x in held if isinstance(x, np.ndarray))
+        return own + (factors.nbytes if factors else 0)
 
     def _logs(self, side: Side) -> Iterator[tuple[slice, Array, Array, Array]]:
         # Rows, their logs without what a row has in common, the largest, what it has in common.
@@ -163,17 +165,23 @@ class Exponentials(Low):
             row_log[rows] = top + rest
         return out, row_log
 
-    @functools.cached_property
-    def stored(self) -> Factors:
-        """Both factors; the largest entry of each row on the left, of all on the right, is 1.
+    def prepare(self) -> Factors:
+        """Build both factors, once, and keep them.
+
+        The largest entry of each row on the left, and of all on the right, is 1.
 
         Raises
         ------
         ResourceLimitError
             They do not fit.
         """
-        l, dtype = self.shape[1], self.dtype
-        memory.reserve(self.nbytes, f"factors of {self.rank} columns", "m, n or l")
+        return self._factors
+
+    @functools.cached_property
+    def _factors(self) -> Factors:
+        (n, l), dtype = self.shape, self.dtype
+        nbytes = (self.rank * (n + l) + n) * dtype.itemsize
+        memory.reserve(nbytes, f"factors of {self.rank} columns", "m, n or l")
         left, row_log = self.query_features()
         right, tops, rests = np.empty((l, self.rank), dtype), np.empty(l, dtype), np.empty(l, dtype)
         for rows, log, top, rest in self._logs(self.keys):
@@ -185,7 +193,7 @@ class Exponentials(Low):
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
         """Return the scale of the stored factors."""
-        return self.stored.row_log(rows)
+        return self._factors.row_log(rows)
 
     def block(
         self,
@@ -196,38 +204,42 @@ class Exponentials(Low):
         out: Array | None = None,
     ) -> Array:
         """Return low[rows, cols] · exp(−shift)."""
-        return self.stored.block(rows, cols, shift, out=out)
+        return self._factors.block(rows, cols, shift, out=out)
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
-        return self.stored.at(pattern, shift)
+        return self._factors.at(pattern, shift)
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
         """Return φ(Q) (φ(K)ᵀ V), row_log."""
         if self._is_narrow(V):
-            return self.stored.matmat(V)
+            return self._factors.matmat(V)
+        total, key_log = self._key_sums(V)
         n, dtype = self.shape[0], np.result_type(self.dtype, V)
         y, row_log = np.empty((n, V.shape[1]), dtype), np.empty(n, dtype)
-        for rows, tile, log in self._products(V):
-            y[rows], row_log[rows] = tile, log
+        for rows, log, top, rest in self._logs(self.queries):
+            exp_rows(log, top)
+            y[rows], row_log[rows] = log @ total, top + rest + key_log
         return y, row_log
 
     def attend(self, V: Array) -> Array:
         """Return D⁻¹ φ(Q) (φ(K)ᵀ V), each tile of rows divided while it is in the cache."""
         if self._is_narrow(V):
-            return self.stored.attend(V)
+            return self._factors.attend(V)
+        total, _ = self._key_sums(V, beside_ones)
         y = np.empty((self.shape[0], V.shape[1]), self.dtype)
-        for rows, tile, _ in self._products(V, beside_ones):
-            divide_by_last(tile, out=y[rows])
+        for rows, log, top, _ in self._logs(self.queries):
+            exp_rows(log, top)
+            divide_by_last(log @ total, out=y[rows])
         return y
 
     def _is_narrow(self, V: Array) -> bool:
         return bool(2 * V.shape[1] < self.omega.shape[1])
 
-    def _products(
+    def _key_sums(
         self, V: Array, prepared: Callable[[Array], Array] = np.asarray
-    ) -> Iterator[tuple[slice, Array, Array]]:
-        # Rows, their product with V (each tile of it prepared), and the log of its scale.
+    ) -> tuple[Array, float]:
+        """Return φ(K)ᵀ V, each tile of V prepared, and the log of its scale."""
         total: Any = 0.0
         key_log = -np.inf
         for rows, log, top, rest in self._logs(self.keys):
@@ -236,17 +248,15 @@ class Exponentials(Low):
             total = total * self.dtype.type(np.exp(key_log - largest))
             total += prepared(V[rows]).T @ log  # BLAS prefers the odd side to be the short one
             key_log = largest
-        for rows, log, top, rest in self._logs(self.queries):
-            exp_rows(log, top)
-            yield rows, log @ total.T, top + rest + key_log
+        return total.T, key_log
 
     def rmatmat(self, W: Array, row_log: Array) -> Array:
         """Return (diag(e^−row_log) low)ᵀ W."""
-        return self.stored.rmatmat(W, row_log)
+        return self._factors.rmatmat(W, row_log)
 
     def scaled_factors(self) -> ScaledFactors:
         """Return the stored factors."""
-        return self.stored.scaled_factors()
+        return self._factors.scaled_factors()
 
     def rescaled(self, row: Array, column: Array) -> Exponentials:
         """Return it with the scales added to the logs of its rows."""
