@@ -33,29 +33,38 @@ from approx.parts import (
 
 
 class _Operator(LinearOperator):
-    """A linear operator that checks what it is multiplied with before scipy drops a mask."""
+    """A linear operator whose products with arrays do not pass through scipy, which drops masks.
+
+    A class says what `self @ x` is; numbers and other operators are left to scipy.
+    """
+
+    def __init__(self, dtype: Any, shape: tuple[int, int]) -> None:
+        super().__init__(dtype, shape)  # type: ignore[call-arg]
 
     def dot(self, x: Any) -> Any:
         """Return the product with a vector or matrix, or the composition with an operator."""
-        if np.ndim(x) and not isinstance(x, LinearOperator) and not scipy.sparse.issparse(x):
-            x = checks.array("V", x)
-            if x.ndim > 2:
-                raise ValueError(f"V must have 1 or 2 dimensions, got shape {x.shape}")
-        return super().dot(x)
+        return super().dot(x) if _composes(x) else self @ x
+
+    _matmat = _matvec = dot
+
+
+def _composes(x: Any) -> bool:
+    return isinstance(x, LinearOperator) or np.ndim(x) == 0
 
 
 class _Transposed(_Operator):
     """The transpose of an approximation."""
 
     def __init__(self, original: Approximation) -> None:
-        super().__init__(original.dtype, original.shape[::-1])  # type: ignore[call-arg]
+        super().__init__(original.dtype, original.shape[::-1])
         self.original = original
 
-    def _matmat(self, V: Array) -> Array:
-        return self.original._rmatmat(V)
-
-    def _rmatmat(self, W: Array) -> Array:
-        return self.original._matmat(W)
+    def __matmul__(self, x: Any) -> Any:
+        if _composes(x):
+            return super().__matmul__(x)
+        w = checks.values(x, self.shape[1], self.dtype, name="W", row="query")
+        y = rescale(*self.original.scaled_rmatmat(w.reshape(len(w), -1)))
+        return y.reshape(len(y), *w.shape[1:])
 
     def _adjoint(self) -> Approximation:
         return self.original
@@ -86,7 +95,7 @@ class Approximation(_Operator):
     def __init__(
         self, low: Low, correction: Correction | None = None, *, space: str = "kernel"
     ) -> None:
-        super().__init__(low.dtype, low.shape)  # type: ignore[call-arg]
+        super().__init__(low.dtype, low.shape)
         self.low = low
         self.correction = correction
         self.space = checks.one_of("space", space, ("kernel", "attention"))
@@ -276,22 +285,37 @@ class Approximation(_Operator):
         if self.correction is None:
             return self.low.matmat(V)
         row_log = self.row_log()
-        y, low_log = self.low.prepare().matmat(V)
+        y, low_log = self.low.prepare().matmat(V)  # entries on the support need it, too
         y = rescale(y, low_log - row_log) if self.rank else y
-        addition, lossy = self._as_addition(row_log)
+        addition, lossy = self._as_addition(self.correction, row_log)
         y += pattern_products.matmat(addition, V)
         for rows in lossy:
             y[rows] = self.block(rows, shift=row_log[rows]) @ V
         return y, row_log
 
-    def _as_addition(self, row_log: Array) -> tuple[scipy.sparse.csr_array, list[Array]]:
+    def scaled_rmatmat(self, W: Array) -> tuple[Array, Array]:
+        """Return (y, log) with estimateᵀ W = e^log y, W of shape (n, c), log of shape (1,)."""
+        log = np.full(self.shape[0], self.row_log().max())
+        if self.correction is None:
+            return self.low.rmatmat(W, log), log[:1]
+        addition, lossy = self._as_addition(self.correction, log)
+        rest = W.copy()
+        rest[np.concatenate([*lossy, np.empty(0, np.intp)])] = 0
+        y = self.low.rmatmat(rest, log) + addition.T @ rest
+        for rows in lossy:
+            y += self.block(rows, shift=log[rows]).T @ W[rows]
+        return y, log[:1]
+
+    def _as_addition(
+        self, correction: Correction, row_log: Array
+    ) -> tuple[scipy.sparse.csr_array, list[Array]]:
         """Return C with estimate = low + C at a scale, and stripes of rows where that cancels.
 
         There the low-rank part on the support is so large beside the estimate that taking it out
         would lose a third of the digits: such rows are summed from their entries.
         """
-        s = self.correction.scaled(row_log)  # type: ignore[union-attr]
-        if not (self.replaces and self.rank):
+        s = correction.scaled(row_log)
+        if not (correction.replaces and self.rank):
             return s, []
         low = scipy.sparse.csr_array((self.low.at(s, row_log), s.indices, s.indptr), shape=s.shape)
         total, low_log = self.low.prepare().matmat(np.ones((self.shape[1], 1), self.dtype))
@@ -302,26 +326,18 @@ class Approximation(_Operator):
         lossy = np.flatnonzero(low.sum(axis=1) > np.finfo(self.dtype).eps ** (-1 / 3) * kept)
         return s, [lossy[stripe] for stripe in exact.stripes(len(lossy), self.shape[1])]
 
-    def _matmat(self, V: Array) -> Array:
-        return rescale(*self.scaled_matmat(checks.values(V, self.shape[1], self.dtype)))
+    def __matmul__(self, x: Any) -> Any:
+        """Return the product with V, (l, c) or (l,), or the composition with an operator."""
+        if _composes(x):
+            return super().__matmul__(x)
+        v = checks.values(x, self.shape[1], self.dtype)
+        y = rescale(*self.scaled_matmat(v.reshape(len(v), -1)))
+        return y.reshape(len(y), *v.shape[1:])
 
     def _adjoint(self) -> _Transposed:
         return _Transposed(self)
 
     _transpose = _adjoint
-
-    def _rmatmat(self, W: Array) -> Array:
-        x = checks.values(W, self.shape[0], self.dtype, name="W", row="query")
-        top = np.full(self.shape[0], self.row_log().max())
-        if self.correction is None:
-            return rescale(self.low.rmatmat(x, top), top[:1])
-        addition, lossy = self._as_addition(top)
-        rest = x.copy()
-        rest[np.concatenate([*lossy, np.empty(0, np.intp)])] = 0
-        y = self.low.rmatmat(rest, top) + addition.T @ rest
-        for rows in lossy:
-            y += self.block(rows, shift=top[rows]).T @ x[rows]
-        return rescale(y, top[:1])
 
     def attend(self, V: ArrayLike, *, causal: bool = False) -> Array:
         """Return D⁻¹ estimate V, D the row sums: approximate attention, (n, c).
@@ -348,7 +364,7 @@ class Approximation(_Operator):
                 exact.mask(stripe, rows.start, n, True, fill=0.0)
                 divide_by_last(stripe @ augmented, out=y[rows])
         elif self.space == "attention":
-            y = self._matmat(v)
+            y = rescale(*self.scaled_matmat(v))
         elif self.correction is None:
             y = self.low.attend(v)
         else:

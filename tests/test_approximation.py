@@ -769,9 +769,9 @@ def test_factors_whose_product_overflows(sign):
 def test_shapes_of_products_are_checked():
     A = Approximation.from_factors(np.ones((3, 1)), np.ones((2, 1)))
     for V in (np.ones(3), np.ones((3, 1))):
-        with pytest.raises(ValueError, match="dimension mismatch"):
+        with pytest.raises(ValueError, match="V must have one row per key"):
             A @ V
-    with pytest.raises(ValueError, match="dimension mismatch"):
+    with pytest.raises(ValueError, match="W must have one row per query"):
         A.T @ np.ones(2)
     with pytest.raises(TypeError, match="must hold real numbers"):
         A @ np.ones(2, complex)
