@@ -14,7 +14,7 @@ import pytest
 
 from approx import METHODS
 from approx.projections import PROJECTIONS
-from figures.cli import main
+from figures.cli import COMMANDS, main
 from figures.gallery import FIGURES, NAMES
 from figures.listing import listing
 
@@ -37,6 +37,11 @@ def tensors(tmp_path):
 def test_every_module_of_the_gallery_is_named_once():
     assert sorted(NAMES) == sorted(p.stem for p in (ROOT / "figures/gallery").glob("[!_]*.py"))
     assert len(set(NAMES)) == len(NAMES)
+
+
+def test_every_file_of_the_command_folder_is_a_subcommand():
+    files = {p.stem for p in (ROOT / "figures/command").glob("[!_]*.py")} - {"options"}
+    assert files == {command.__name__.rpartition(".")[2] for command in COMMANDS}
 
 
 @pytest.mark.parametrize("installed", [True, False])
