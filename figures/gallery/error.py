@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from analysis import regimes
 from analysis.experiments.profile import Profile
+from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.godec import GoDec
 from approx.low_rank.truncated_svd import TruncatedSVD
 from figures import style
@@ -46,7 +47,10 @@ def shown(table: pd.DataFrame, space: str) -> list[str]:
 
 def in_space(spec: str, space: str) -> bool:
     """Return whether a method is compared in a space: an oracle only where it is optimal."""
-    return getattr(style.method_of(spec), "space", space) == space
+    method = style.method_of(spec)
+    if isinstance(method, (DecompositionMethod, TruncatedSVD)):
+        return method.space == space
+    return True
 
 
 def oracle_specs(table: pd.DataFrame, space: str) -> dict[str, str]:

@@ -54,6 +54,7 @@ def test_every_curve_of_the_error_figure_has_a_name(tables):
     table = tables["error"]
     for space in error.SPACES:
         labels = [style.look(spec)["label"] for spec in error.shown(table, space)]
+        assert len(labels) == len(error.RUNNABLE) + 3  # every one, and the oracles of the space
         assert len(set(labels)) == len(labels)
         assert not any("(m=" in label or "rank=" in label for label in labels)
 
