@@ -227,7 +227,7 @@ def test_matrices_without_entries(name, shape):
 @pytest.mark.parametrize("shape", [(5,), (5, 2), (4, 2, 2), (0, 2)])
 @pytest.mark.parametrize("entry", VALUES.values(), ids=VALUES)
 def test_shapes_of_values(entry, shape):
-    with pytest.raises(ValueError, match=r"one row per key|dimension"):
+    with pytest.raises(ValueError, match=r"one row per (key|query)|dimension"):
         entry(np.ones(shape))
 
 

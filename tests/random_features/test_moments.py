@@ -151,7 +151,7 @@ class HalfSpace(SupportMethod):
     name: ClassVar[str] = "half_space"
     deterministic: ClassVar[bool] = False
 
-    def columns(self, Q, K, rng):
+    def pattern(self, Q, K, rng):
         chosen = np.flatnonzero(K @ generator(rng).standard_normal(K.shape[1]) > 0)
         return np.arange(len(Q) + 1) * len(chosen), np.tile(chosen, len(Q))
 
