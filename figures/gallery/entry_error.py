@@ -20,7 +20,7 @@ from analysis.experiments.entry_error import (
     UNIT,
     D,
     M,
-)
+)  # fmt: skip
 from analysis.experiments.entry_error import compute as compute
 from approx.checks import Array
 from figures import style

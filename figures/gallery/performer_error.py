@@ -18,7 +18,7 @@ from analysis.experiments.performer_error import (
     M,
     faulty_label,
     sized,
-)
+)  # fmt: skip
 from analysis.experiments.performer_error import compute as compute
 from figures import style
 from figures.language import tr

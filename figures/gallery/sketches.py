@@ -21,7 +21,7 @@ from analysis.experiments.sketches import (
     TV,
     D,
     M,
-)
+)  # fmt: skip
 from analysis.experiments.sketches import compute as compute
 from approx import parse
 from figures import style
