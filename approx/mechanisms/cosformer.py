@@ -1,4 +1,4 @@
-"""cosFormer: relu features that fade with distance."""
+"""cosFormer: relu features whose weight falls with distance."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class CosFormer(FeatureMap):
     Parameters
     ----------
     M : int, optional
-        Length at which the weight has fallen to 0, ≥ max(n, l); max(n, l) by default.
+        Distance at which the weight has fallen to 0, ≥ max(n, l); max(n, l) by default.
 
     Notes
     -----
-    In attention space: no estimate of exp(q·k) (pure bias, no parameter brings it closer), and
-    queries and keys are told apart by their places: position 0 is the first row of each. Entries
-    are ≥ 0, since |i − j| < M; a query without a positive coordinate in common with any key has a
-    row of zeros.
+    The rows are in attention space: they do not estimate exp(q·k) (the error is pure bias, which no
+    parameter reduces). They depend on the positions of queries and keys, where position 0 is the
+    first row of Q and of K. Entries are ≥ 0, since |i − j| < M; a query that shares no positive
+    coordinate with any key has a row of zeros.
     Cost: 4(n + l)·d·c operations, 2(n + l)·d numbers.
 
     References
@@ -41,7 +41,7 @@ class CosFormer(FeatureMap):
 
     Examples
     --------
-    With M = 2, cos(π/4) = 1/√2 of the weight is left at distance 1:
+    With M = 2, the weight at distance 1 is cos(π/4) = 1/√2:
 
     >>> CosFormer().approximate([[1.0]], [[1.0], [math.sqrt(2)]]).to_dense().round(12)
     array([[0.5, 0.5]])
@@ -53,7 +53,7 @@ class CosFormer(FeatureMap):
     M: int | None = whole()
 
     def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return log φ of both."""
+        """Return log φ of queries and keys."""
         longest = max(len(Q), len(K))
         M = checks.integer("M", longest if self.M is None else self.M, least=longest)
         return _log_waves(Q, M), _log_waves(K, M)

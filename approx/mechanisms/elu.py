@@ -19,10 +19,10 @@ class Elu(FeatureMap):
 
     Notes
     -----
-    In attention space: no estimate of exp(q·k), and not a function of q·k. φ(q)·φ(k) is a kernel
-    of its own; it has no parameter that would bring it closer to softmax. Deterministic, biased
-    without a bound; every entry is > 0. Multiplying q and k by different numbers, which softmax
-    does not see if their product is 1, changes it.
+    The rows are in attention space: they do not estimate exp(q·k), and are not a function of q·k.
+    φ(q)·φ(k) is a kernel of its own, without a parameter that would bring it closer to softmax.
+    The rows are deterministic, and their bias has no bound; every entry is > 0. Multiplying q and k
+    by two numbers whose product is 1 changes them, although it does not change softmax.
     Cost: 2(n + l)·d·c operations, (n + l)·d numbers.
 
     References
@@ -40,7 +40,7 @@ class Elu(FeatureMap):
     deterministic: ClassVar[bool] = True
 
     def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return log(elu(x) + 1) of both."""
+        """Return log(elu(x) + 1) of queries and keys."""
         return log_elu(Q), log_elu(K)
 
     def width(self, d: int) -> int:
@@ -49,5 +49,5 @@ class Elu(FeatureMap):
 
 
 def log_elu(X: Array) -> Array:
-    """Return log(elu(x) + 1): log(1 + x) for x > 0, x else."""
+    """Return log(elu(x) + 1), which is log(1 + x) for x > 0, else x."""
     return np.where(X > 0, np.log1p(np.maximum(X, 0.0)), X)

@@ -1,4 +1,4 @@
-"""EVA: exact attention to some keys, randomized attention to groups of the others."""
+"""EVA: exact attention to some keys, and randomized attention to groups of the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from approx.sparse.support import SupportMethod, a_support
 
 @dataclasses.dataclass(frozen=True)
 class Eva(Method):
-    """EVA: exact on a support, groups of keys by one draw each off it; softmax rows, biased.
+    """EVA: exact on a support, one draw per group of keys off it; softmax rows, biased.
 
     estimate_ij = exp(q_i·k_j)/Z_i on the support E, |P_c| exp(q_i·k̄_c)/Z_i · r_j off it, j ∈ P_c,
     r_j = ξ(k_j, ω_c)/Σ_{p ∈ P_c} ξ(k_p, ω_c),  ξ(k, ω) = e^{ω·k − |k|²/2},  ω_c ~ N(q̄_c + k̄_c, I).
@@ -32,20 +32,22 @@ class Eva(Method):
     Parameters
     ----------
     m : int, optional
-        Groups P_c: consecutive segments of keys, 1 ≤ m ≤ min(n, l); None is a template.
+        Number of groups P_c, which are consecutive segments of keys; 1 ≤ m ≤ min(n, l). None is a
+        template.
     sparse : Method
-        The support E: the query's own chunk, a window, …
+        The support E, such as the query's own chunk or a window.
     share : float
-        Part of a budget that goes to entries, 0 < share < 1.
+        Share of a budget that goes to entries, 0 < share < 1.
 
     Notes
     -----
-    In attention space. Z_i makes every row sum to 1; entries are ≥ 0. **Exact when E holds every
-    key**, and nothing is drawn into the result then. Off E it is biased: exp(q·k̄_c) stands for the
-    mean of exp(q·k) over a group (too small, by Jensen; off by the variance of its logits, about),
-    and one ω a group stands for a draw a query. The moments are not known in closed form. What
-    is learned in the paper is left out: q̄_c, k̄_c are plain means of segments. Public code leaves
-    out |P_c|, which gives a group the weight of one key, and counts keys of E in groups again.
+    The rows are in attention space. Z_i makes every row sum to 1; entries are ≥ 0. The estimate is
+    **exact when E holds every key**, and then does not depend on the draws. Off E it is biased:
+    exp(q·k̄_c) stands for the mean of exp(q·k) over a group (it is too small, by Jensen's
+    inequality, and off by about the variance of the group's logits), and one ω per group stands for
+    one draw per query. The moments are not known in closed form. What the paper learns is left out:
+    q̄_c, k̄_c are plain means of segments. Public code leaves out |P_c|, which gives a group the
+    weight of one key, and counts keys of E in groups again.
     Cost: 2(n + l)·m·d operations and 2·nnz·d, (n + l)·m + nnz numbers. Groups depend on all
     queries and keys: under a causal mask they have seen the future.
 
@@ -56,7 +58,7 @@ class Eva(Method):
 
     Examples
     --------
-    A query and its key in a chunk, the other three in the groups of two:
+    Each chunk holds a query and its key; the other three keys are in the two groups:
 
     >>> x = [[0.0]] * 4
     >>> Eva(m=2, sparse=Chunk(size=1)).approximate(x, x, rng=0).to_dense()[0]
@@ -67,7 +69,7 @@ class Eva(Method):
     deterministic: ClassVar[bool] = False
     space = "attention"
     sized_by = Size("m", counts="rank")
-    uses_rng = True  # a draw for each group, whatever the support
+    uses_rng = True  # each group has a draw, whatever the support is
 
     m: int | None = None
     sparse: SupportMethod = a_support(Chunk())
@@ -84,7 +86,7 @@ class Eva(Method):
         segment = segments.labels(l, m)
         group = segment[:, None] == np.arange(m)
         shares = _shares(b, omega[segment], group)
-        held = _ones(support.matrix) @ shares  # of each group by what E holds of it
+        held = _ones(support.matrix) @ shares  # the share of each group that E holds
         left_out = np.where(held < 1 - l * np.finfo(np.float64).eps, 1 - held, 0.0)
         left = a @ centres.T + np.log(group.sum(axis=0))
         with np.errstate(divide="ignore"):
@@ -103,14 +105,14 @@ class Eva(Method):
         return Approximation(low, Support(weights), space="attention")
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of m columns, of as many centres, and of the support."""
+        """Return the price of m columns, of as many centres and of the support."""
         entries = self.sparse.priced(shape)
         if self.m is None or entries is None:
             return None
         return low_rank(self.m, shape, mapped=self.m * shape.d) + entries
 
     def filled(self, budget: float, shape: Shape) -> Self | None:
-        """Return entries for ``share`` of the budget and groups for what is left of it."""
+        """Return this method with entries for ``share`` of the budget, and groups for the rest."""
         if not self.sparse.is_template:
             return super().filled(budget, shape)
         n, l, d, _ = shape
@@ -126,7 +128,7 @@ class Eva(Method):
 
 
 def _shares(K: Array, omega: Array, group: Array) -> Array:
-    """Return r_j in the column of its group, (l, m): columns sum to 1."""
+    """Return r_j in the column of its group, (l, m); the columns sum to 1."""
     log = np.einsum("jd,jd->j", K, omega) - half_square(K)
     top = np.where(group, log[:, None], -np.inf).max(axis=0)
     shares = np.where(group, np.exp(np.minimum(log[:, None] - top, 0.0)), 0.0)
@@ -138,7 +140,7 @@ def _ones(s: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 
 
 def _row_logsumexp(s: scipy.sparse.csr_array) -> Array:
-    """Return log Σ e^x over the stored entries of each row, −inf for an empty row."""
+    """Return log Σ e^x over the stored entries of each row; it is −inf for an empty row."""
     top = Support(s).row_log().astype(np.float64)
     unit = np.where(np.isfinite(top), top, 0.0)
     terms = np.exp(s.data - np.repeat(unit, np.diff(s.indptr)))

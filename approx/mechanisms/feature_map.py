@@ -1,4 +1,4 @@
-"""Linear attention with a feature map ≥ 0: rows of φ(q)·ψ(k), normalised."""
+"""Linear attention with feature maps ≥ 0: rows of φ(q)·ψ(k), normalised."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from approx.prices import Price, Shape, low_rank
 class FeatureMap(Method):
     """estimate_ij = φ(q_i)·ψ(k_j)/Σ_c φ(q_i)·ψ(k_c), with φ, ψ ≥ 0.
 
-    A row of zeros stays one. Under a causal mask rows are normalised over what is seen.
+    A row of zeros stays a row of zeros. Under a causal mask rows are normalised over the keys that
+    are seen.
     """
 
     space = "attention"
@@ -38,7 +39,7 @@ class FeatureMap(Method):
         return normalised(left, right, q.dtype)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of r columns, each a function of a coordinate."""
+        """Return the price of r columns, each of which is a function of a coordinate."""
         r = self.width(shape.d)
         return None if r is None else low_rank(r, shape)
 
@@ -50,8 +51,8 @@ class FeatureMap(Method):
 def normalised(log_left: Array, log_right: Array, dtype: np.dtype) -> Approximation:
     """Return rows ∝ Σ_r exp(log_left_ir + log_right_jr) that sum to 1, in attention space.
 
-    Every column of the right factor and every row of the left one is scaled by its largest entry,
-    so a row sum is ≥ 1 before it is divided by: nothing overflows, nothing vanishes.
+    Every column of the right factor and every row of the left one is divided by its largest entry,
+    so a row sum is ≥ 1 before the row is divided by it: nothing overflows or vanishes.
 
     Examples
     --------

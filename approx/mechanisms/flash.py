@@ -1,4 +1,4 @@
-"""FLASH's mixed chunk attention as a method."""
+"""The mixed chunk attention of FLASH as a method."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ class Flash(Method):
     Parameters
     ----------
     size : int, optional
-        Keys of a chunk, 1 ≤ size ≤ l; None is a template.
+        Keys per chunk, 1 ≤ size ≤ l; None is a template.
 
     Notes
     -----
-    In attention space, rows used as they are: they do not sum to 1, and their entries may be
-    negative. Nothing in it tends to softmax; what is to be seen is the distance. Deterministic.
+    The rows are in attention space and used as they are: they do not sum to 1, and their entries
+    may be negative. Nothing in the formula tends to softmax; the method is here to show its
+    distance from softmax. It is deterministic.
     The paper learns scale and offset of two pairs of queries and keys; here both pairs are Q and K
     as given, whose logits are already divided by √s. Under a causal mask rows are renormalised over
-    what is seen; `approx.textbook.flash.mixed_chunk` has the causal form with its own normaliser.
+    the keys that are seen; `approx.textbook.flash.mixed_chunk` has the causal form with its own
+    normaliser.
     Cost: 2·n·size·d + 2(n + l)·d·c operations, n·size + (n + l)·d numbers.
 
     References
@@ -56,14 +58,14 @@ class Flash(Method):
     size: int | None = None
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the global part as factors, the local part as entries that add."""
+        """Return the global part as factors and the local part as entries that add to it."""
         low = Factors(q / q.dtype.type(len(k)), k, np.zeros(len(q), q.dtype))
         return Approximation(
             low, flash.local_quadratic(q, k, self.size or 0, width=1), space="attention"
         )
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of d columns and size entries, as if every chunk were full."""
+        """Return the price of d columns and size entries, as if every chunk were full."""
         if self.size is None:
             return None
         return low_rank(shape.d, shape) + entries(self.size, shape)

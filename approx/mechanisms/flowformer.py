@@ -27,11 +27,12 @@ class Flowformer(Method):
 
     Notes
     -----
-    In attention space: no estimate of exp(q·k), and not a function of q·k. Rows are used as they
-    are; they do not sum to 1: the gate is in (½, 1), and l·softmax(Ô) has mean 1 over keys. Flows
-    are conserved: Σ Î = l and Σ Ô = n. The factors l and n/l are those of the authors' code; its
-    clamp of Ô to [−1, 1] is left out. Deterministic, biased without a bound, every entry > 0. I and
-    O hold all queries and keys: under a causal mask they have seen the future.
+    The rows are in attention space: they do not estimate exp(q·k), and are not a function of q·k.
+    They are used as they are and do not sum to 1: the gate is in (½, 1), and l·softmax(Ô) has mean
+    1 over keys. Flows are conserved: Σ Î = l and Σ Ô = n. The factors l and n/l are those of the
+    authors' code; its clamp of Ô to [−1, 1] is left out. The rows are deterministic, their bias has
+    no bound, and every entry is > 0. I and O depend on all queries and keys: under a causal mask
+    they have seen the future.
     Cost: 2(n + l)·d·(c + 2) operations, (n + l)·d numbers.
 
     References
@@ -41,7 +42,7 @@ class Flowformer(Method):
 
     Examples
     --------
-    One query and one key: I = O = φ², Î = 1.
+    For one query and one key, I = O = φ² and Î = 1.
 
     >>> Flowformer().approximate([[0.0]], [[0.0]]).to_dense().round(6)  # σ(1)
     array([[0.731059]])
@@ -54,7 +55,7 @@ class Flowformer(Method):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the two factors."""
         log_q, log_k = log_expit(q.astype(np.float64)), log_expit(k.astype(np.float64))
-        # in logs, as any sigmoid, or any I and O, may be below 1e-308 where their ratio is not
+        # in logs: a sigmoid, or I and O, may be below 1e-308 where their ratio is not
         incoming = logsumexp(log_q + logsumexp(log_k, axis=0), axis=1, keepdims=True)
         outgoing = logsumexp(log_k + logsumexp(log_q, axis=0), axis=1, keepdims=True)
         sink = np.exp(logsumexp(log_q + logsumexp(log_k - outgoing, axis=0), axis=1))
@@ -72,7 +73,7 @@ class Flowformer(Method):
         return Approximation(factors, space="attention")
 
     def priced(self, shape: Shape) -> Price:
-        """Return that of d columns, and of the flows, which take a product with sums each."""
+        """Return the price of d columns and of the flows, each of which is a product with sums."""
         return low_rank(shape.d, shape) + Price(0.0, 2.0 * shape.d, 2.0 * shape.d * shape.both, 0.0)
 
     def workspace(self, shape: Shape) -> int:

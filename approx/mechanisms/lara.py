@@ -1,4 +1,4 @@
-"""LARA: randomized attention from draws that all queries share."""
+"""LARA: randomized attention with draws that all queries share."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ class Lara(FeatureMap):
 
     Notes
     -----
-    In attention space. q̄_c, k̄_c are means of the c-th of min(m, n, l) consecutive segments of
-    queries and of keys; draw r takes c = r modulo their number. Before normalisation the sum is
-    multiple importance sampling with the balance heuristic, ω drawn from the mixture of the
-    N(μ_p, I): unbiased for exp(q·k), entries > 0, bounded where a μ_p is near q + k (the best
-    proposal for one pair). Rows are then divided by their sums, a ratio: biased of order 1/m,
-    consistent as m → ∞. The moments are not known in closed form. The paper's weights that depend
-    on the query can be negative, and public code clamps them, which biases the sum as well: left
-    out here, as its learned maps of q̄, k̄ are.
+    The rows are in attention space. q̄_c, k̄_c are means of the c-th of min(m, n, l) consecutive
+    segments of queries and of keys; draw r takes c = r modulo their number. Before normalisation
+    the sum is multiple importance sampling with the balance heuristic, with ω drawn from the
+    mixture of the N(μ_p, I): it is unbiased for exp(q·k), with entries > 0, and bounded where some
+    μ_p is near q + k (the best proposal for one pair). Rows are then divided by their sums, and
+    this ratio has a bias of order 1/m and is consistent as m → ∞. The moments are not known in
+    closed form. The paper's weights that depend on the query can be negative, and public code
+    clamps them, which biases the sum as well; they are left out here, and so are its learned maps
+    of q̄, k̄.
     Cost: 2(n + l)·m·d operations and m·min(m, n, l)·d, (n + l)·m numbers. Draws depend on all
     queries and keys: under a causal mask they have seen the future.
 
@@ -68,14 +69,14 @@ class Lara(FeatureMap):
         return self.m
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of m columns and m directions, and of the weights of the directions."""
+        """Return the price of m columns, of m directions and of the directions' weights."""
         if self.m is None:
             return None
         weights = Price(0.0, self.m, self.m * min(self.m, shape.n, shape.l) * shape.d / shape.n, 0)
         return low_rank(self.m, shape, mapped=self.m * shape.d) + weights
 
     def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return log(ξ(q, ω_r) e^{−s_r}) and log ξ(k, ω_r): unbiased before normalisation."""
+        """Return log(ξ(q, ω_r) e^{−s_r}) and log ξ(k, ω_r), unbiased before normalisation."""
         m = self.m or 0
         count = min(m, len(Q), len(K))
         memory.reserve(16 * m * count, f"{self}", "m")

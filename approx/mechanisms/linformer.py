@@ -37,11 +37,12 @@ class Linformer(Method):
 
     Notes
     -----
-    In attention space. E and F are learned in the paper; both choices here need no training. With
-    means rows are ≥ 0 and sum to 1, and the estimate is exact where keys are constant on every
-    segment of equal length. With Gaussian E and F, entries are of either sign, and since softmax
-    is not linear the estimate is biased; its moments are not known in closed form.
-    Cost: 2·rank·(n + l)·d operations, rank·(n + l) numbers. E K holds all keys: under a causal
+    The rows are in attention space. E and F are learned in the paper; neither choice here needs
+    training. With means, rows are ≥ 0 and sum to 1, and the estimate is exact where keys are
+    constant on every segment and segments have equal length. With Gaussian E and F, entries are of
+    either sign, and the estimate is biased because softmax is not linear; its moments are not known
+    in closed form.
+    Cost: 2·rank·(n + l)·d operations, rank·(n + l) numbers. E K depends on all keys: under a causal
     mask it has seen the future.
 
     References
@@ -77,10 +78,10 @@ class Linformer(Method):
         return Approximation(factors, space="attention")
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of rank columns: combined keys map a query, combined values are a state.
+        """Return the price of rank columns: combined keys map a query, combined values are a state.
 
-        To combine keys and values takes as many multiply-adds as E has entries, each d + c times:
-        l means, or rank·l numbers that are drawn.
+        Combining keys and values takes d + c multiply-adds for each entry of E that is not 0; there
+        are l of them for means, and rank·l where they are drawn.
         """
         if self.rank is None:
             return None

@@ -1,4 +1,4 @@
-"""Nyströmformer: softmax through landmarks."""
+"""Nyströmformer: softmax attention through landmarks."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ class Nystromformer(Method):
     Parameters
     ----------
     rank : int, optional
-        Landmarks: means of that many consecutive segments of queries and of keys,
-        1 ≤ rank ≤ min(n, l); None is a template.
+        Number of landmarks, which are means of consecutive segments of queries and of keys;
+        1 ≤ rank ≤ min(n, l), and None is a template.
     iterations : int, optional
-        Steps of the paper's third-order iteration for the pseudo-inverse (it takes 6); by
-        default the pseudo-inverse itself, singular values below rank·eps·σ₁ cut off.
+        Steps of the paper's third-order iteration for the pseudo-inverse (the paper takes 6). By
+        default it is the pseudo-inverse itself, with singular values below rank·eps·σ₁ cut off.
 
     Notes
     -----
-    In attention space; unlike `nystrom`, which takes one kernel on queries and keys together and
-    approximates exp(q·k). Exact where landmarks are all queries and all keys (rank = n = l) and
-    the softmax matrix is regular. Rows sum to 1 where the middle matrix is regular. Deterministic,
-    biased; nothing bounds the entries: the middle matrix may be nearly singular, and the
-    pseudo-inverse then amplifies. The iteration, which has not converged then, is a regulariser.
-    Cost: 2·rank·(n + l)·d operations and O(rank³). Landmarks hold all queries and keys: under a
-    causal mask they have seen the future.
+    The rows are in attention space, unlike those of `nystrom`, which takes one kernel on queries
+    and keys together and approximates exp(q·k). The estimate is exact where landmarks are all
+    queries and all keys (rank = n = l) and the softmax matrix is regular. Rows sum to 1 where the
+    middle matrix is regular. The estimate is deterministic and biased, and nothing bounds its
+    entries: the middle matrix may be nearly singular, and its pseudo-inverse then amplifies. The
+    iteration has not converged in that case and acts as a regulariser.
+    Cost: 2·rank·(n + l)·d operations and O(rank³). Landmarks depend on all queries and keys: under
+    a causal mask they have seen the future.
 
     References
     ----------
@@ -75,7 +76,7 @@ class Nystromformer(Method):
         return Approximation(factors, space="attention")
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of rank columns, of the landmarks, and of their pseudo-inverse."""
+        """Return the price of rank columns, of the landmarks and of their pseudo-inverse."""
         if self.rank is None:
             return None
         n, _, d, _ = shape
@@ -89,9 +90,9 @@ class Nystromformer(Method):
 
 
 def pseudo_inverse(A: Array, iterations: int | None = None) -> Array:
-    """Return A⁺, or where that many iterations of Z ← ¼Z(13I − AZ(15I − AZ(7I − AZ))) lead.
+    """Return A⁺, or the result of so many iterations Z ← ¼Z(13I − AZ(15I − AZ(7I − AZ))).
 
-    Z starts at Aᵀ/(‖A‖₁‖A‖_∞).
+    The iteration starts at Z = Aᵀ/(‖A‖₁‖A‖_∞).
 
     Examples
     --------

@@ -19,9 +19,10 @@ class Relu(FeatureMap):
 
     Notes
     -----
-    In attention space: no estimate of exp(q·k), and not a function of q·k. Deterministic, biased
-    without a bound; entries are ≥ 0, and a query without a positive coordinate in common with
-    any key has a row of zeros. The same at any temperature: φ is homogeneous, so t cancels.
+    The rows are in attention space: they do not estimate exp(q·k), and are not a function of q·k.
+    They are deterministic, and their bias has no bound. Entries are ≥ 0, and a query that shares no
+    positive coordinate with any key has a row of zeros. The rows are the same at any temperature:
+    φ is homogeneous, so t cancels.
     Cost: 2(n + l)·d·c operations, (n + l)·d numbers.
 
     References
@@ -40,7 +41,7 @@ class Relu(FeatureMap):
     deterministic: ClassVar[bool] = True
 
     def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return log max(x, 0) of both."""
+        """Return log max(x, 0) of queries and keys."""
         return log_relu(Q), log_relu(K)
 
     def width(self, d: int) -> int:
@@ -49,6 +50,6 @@ class Relu(FeatureMap):
 
 
 def log_relu(X: Array) -> Array:
-    """Return log max(x, 0), −inf where x is below the least normal number of float32."""
-    least = float(np.finfo(np.float32).tiny)  # also in float64: what is subnormal counts as 0
+    """Return log max(x, 0), which is −inf where x is below the least normal number of float32."""
+    least = float(np.finfo(np.float32).tiny)  # in float64 too: a smaller number counts as 0
     return np.log(X, out=np.full(X.shape, -np.inf), where=least <= X)

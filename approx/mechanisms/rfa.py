@@ -28,18 +28,19 @@ class Rfa(Method):
     Parameters
     ----------
     m : int, optional
-        Columns of the factors, even: two a frequency; None is a template.
+        Columns of the factors, two per frequency, so an even number; None is a template.
     projection : str or Projection
         Law of ω.
     sigma : float
-        Bandwidth; learned in the paper, fixed here.
+        Bandwidth, which is learned in the paper and fixed here.
 
     Notes
     -----
-    In attention space. Before normalisation it is `trigonometric` at q̂/σ, k̂/σ, unbiased for
-    exp(q̂·k̂/σ²), with relative variance (cosh(|q̂ − k̂|²/σ²) − 1)/(m/2) (`kernel_moments`); lengths
-    are lost, so it is biased for softmax of q·k unless |q||k| = 1/σ² for every pair. The ratio adds
-    a bias of order 1/m. Of either sign: a row whose sum is ≤ 0 is a row of zeros, not clamped.
+    The rows are in attention space. Before normalisation the estimate is `trigonometric` at q̂/σ,
+    k̂/σ, unbiased for exp(q̂·k̂/σ²), with relative variance (cosh(|q̂ − k̂|²/σ²) − 1)/(m/2)
+    (`kernel_moments`). Lengths are lost, so it is biased for softmax of q·k unless |q||k| = 1/σ²
+    for every pair. The ratio adds a bias of order 1/m. Entries are of either sign: a row whose sum
+    is ≤ 0 becomes a row of zeros and is not clamped.
     Cost: (n + l)·m·(d + 2c) operations, (n + l)·m numbers.
 
     References
@@ -48,7 +49,7 @@ class Rfa(Method):
 
     Examples
     --------
-    Lengths do not count:
+    Lengths do not matter:
 
     >>> Rfa(m=2).approximate([[1.0]], [[1.0], [7.0]], rng=0).to_dense()
     array([[0.5, 0.5]])
@@ -104,16 +105,16 @@ class Rfa(Method):
         return self.features.moments(*self.units(*self.checked(Q, K)))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of the features."""
+        """Return the price of the features."""
         return self.features.priced(shape)
 
     def fewest(self, d: int) -> int:
-        """Return the least m: some projections need more than one frequency."""
+        """Return the least m, as some projections need more than one frequency."""
         return self.features.fewest(d)
 
 
 def _unit(X: Array) -> Array:
-    """Return rows of length 1, and zero rows, in float64."""
+    """Return the rows divided by their lengths, in float64; zero rows stay zero."""
     x = X.astype(np.float64)
     x /= np.maximum(np.abs(x).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
     lengths = np.linalg.norm(x, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Consecutive segments of rows of nearly equal length, and their means: landmarks."""
+"""Consecutive segments of rows, of nearly equal length, and their means: landmarks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from approx.checks import Array
 
 
 def labels(rows: int, count: int) -> Array:
-    """Return ⌊i·count/rows⌋, the segment of each row; lengths differ by at most 1.
+    """Return ⌊i·count/rows⌋, the segment of each row; the lengths differ by at most 1.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""What the sketches of (1 + x/p)^p share: vectors (x/√p, 1), mean, variance, covariance.
+"""The base of the sketches of (1 + x/p)^p: vectors (x/√p, 1), mean, variance and covariance.
 
 With a = (q/√p, 1), b = (k/√p, 1), c = a·b = 1 + q·k/p, S = Σ_i a_i² b_i², U = |a|²|b|² − S and
-W = c² − S, the variance of every unbiased sketch here is a sum of (c² + …)^p − c^{2p}. For two
-keys b, b' of one query the same formulas hold with c c' for c², Σ a_i² b_i b'_i for S, and b·b'
-for |b|²: they are the covariance.
+W = c² − S, the variance of every unbiased sketch here is a sum of (c² + …)^p − c^{2p}. The
+covariance of two keys b, b' of one query follows from the same formulas, with c c' for c²,
+Σ a_i² b_i b'_i for S, and b·b' for |b|².
 """
 
 from __future__ import annotations

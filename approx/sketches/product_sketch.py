@@ -1,4 +1,4 @@
-"""Sketch of the tensor power by products of random linear forms."""
+"""A sketch of the tensor power by products of random linear forms."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class ProductSketch(PowerSketch):
     Parameters
     ----------
     m : int, optional
-        Features, ≥ 1: columns of the factors; None is a template.
+        Features, ≥ 1, which are the columns of the factors; None is a template.
     degree : int
         p ≥ 1.
     law : {"rademacher", "gaussian"}
-        Of the entries of w.
+        Law of the entries of w.
 
     Notes
     -----
-    Biased for exp(q·k), by the factor (1 + q·k/p)^p e^{−q·k}. Variance (M^p − c^{2p})/m with
-    a = (q/√p, 1), b = (k/√p, 1), c = a·b and M = |a|²|b|² + 2c² − 2Σ a_i² b_i²; Gaussians lack the
-    last term. Covariance of two keys b, b': the same with |a|² b·b' + 2 c c' − 2Σ a_i² b_i b'_i
-    for M and c c' for c². M ≥ |a|²|b|², so the relative variance grows exponentially with p.
-    Row sums may be ≤ 0.
+    The estimate is biased for exp(q·k), by the factor (1 + q·k/p)^p e^{−q·k}. Its variance is
+    (M^p − c^{2p})/m with a = (q/√p, 1), b = (k/√p, 1), c = a·b and
+    M = |a|²|b|² + 2c² − 2Σ a_i² b_i²; Gaussians lack the last term. The covariance of two keys b,
+    b' is the same with |a|² b·b' + 2 c c' − 2Σ a_i² b_i b'_i for M and c c' for c². M ≥ |a|²|b|²,
+    so the relative variance grows exponentially with p. Row sums may be ≤ 0.
     Cost: 2(n + l)·m·p·(d + 1) operations, (n + l)·m numbers.
-    Features are built as sign and logarithm and shifted, one shift a query row and one for all
-    keys: no logit overflows.
+    Features are built as sign and logarithm, with one shift per query row and one for all keys, so
+    no logit overflows.
 
     References
     ----------
@@ -54,7 +54,7 @@ class ProductSketch(PowerSketch):
 
     Examples
     --------
-    At q = k = 0 only the 1 is left, and its signs cancel:
+    At q = k = 0 only the coordinate 1 is left, and its signs cancel:
 
     >>> ProductSketch(m=3).approximate([[0.0]], [[0.0]], rng=0).to_dense().round(12)
     array([[1.]])
@@ -71,7 +71,7 @@ class ProductSketch(PowerSketch):
         return Approximation(self.features(q, k, levels))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of m columns and of m linear forms a degree."""
+        """Return the price of m columns and of m linear forms per degree."""
         if self.m is None:
             return None
         return low_rank(self.m, shape, mapped=self.degree * self.m * (shape.d + 1))
@@ -81,7 +81,7 @@ class ProductSketch(PowerSketch):
         return 32 * (shape.n + shape.l + shape.d) * (self.m or 0)
 
     def features(self, q: Array, k: Array, levels: Iterable[Array]) -> Factors:
-        """Return the factors for given w, one (m, d + 1) matrix a degree."""
+        """Return the factors for given w, one (m, d + 1) matrix per degree."""
         a, b = augmented(q, self.degree), augmented(k, self.degree)
         m = self.m or 0
         return products(a, b, levels, np.full(m, -0.5 * math.log(m)), q.dtype)

@@ -1,10 +1,10 @@
-"""Products of random linear forms: the features of most sketches, and the moments of one.
+"""Products of random linear forms, which are the features of most sketches, and their moments.
 
 For w with independent entries of mean 0 and variance 1, y = (w·a)(w·b) has mean a·b and
 
     E y² = |a|²|b|² + 2(a·b)² + κ₄ Σ_i a_i² b_i²,
 
-κ₄ the fourth cumulant of an entry: −2 for signs, 0 for Gaussians.
+where κ₄ is the fourth cumulant of an entry: −2 for signs, 0 for Gaussians.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from approx.checks import Array
 from approx.parts import Factors
 from approx.random_features.exponentials import exponentials
 
-CUMULANTS = {  # 4th, 6th, 8th of an entry of w
+CUMULANTS = {  # the 4th, 6th and 8th cumulant of an entry of w
     "rademacher": (-2.0, 16.0, -272.0),
     "gaussian": (0.0, 0.0, 0.0),
 }
@@ -26,7 +26,7 @@ LAWS = tuple(CUMULANTS)
 
 
 def forms(law: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:
-    """Return random w, one a row."""
+    """Return random vectors w, one per row."""
     if law == "gaussian":
         return rng.standard_normal(shape)
     return 2.0 * rng.integers(0, 2, shape) - 1.0
@@ -45,7 +45,7 @@ def augmented(X: Array, degree: int) -> Array:
 
 
 def unit(X: Array) -> tuple[Array, Array]:
-    """Return X of row norm 1 (a zero row stays), and the logs of the norms."""
+    """Return X with rows of norm 1 (a zero row stays zero), and the logs of the norms."""
     top = np.abs(X).max(axis=1, keepdims=True)
     x = X / np.where(top > 0, top, 1.0)
     norm = np.linalg.norm(x, axis=1, keepdims=True)
@@ -60,10 +60,10 @@ def products(Q: Array, K: Array, levels: Iterable[Array], log_weight: Array, dty
     ----------
     Q, K : (n, d), (l, d)
     levels : matrices (count_i, d)
-        Rows w_ri, i = 1, 2, …: the first count_i features have an i-th factor.
+        Rows w_ri for i = 1, 2, …; the first count_i features have an i-th factor.
     log_weight : (m,)
     dtype : numpy dtype
-        Of the factors; they are computed in float64.
+        Dtype of the factors, which are computed in float64.
     """
     X = np.concatenate([Q, K]).astype(np.float64, copy=False)
     log = np.tile(log_weight, (len(X), 1))
@@ -90,12 +90,12 @@ def sums(a: Array, b: Array, r: int, s: int) -> Array:
 def pair_moments(a: Array, b: Array, law: str) -> tuple[Array, Array, Array, Array]:
     """Return E y, E y², E y³, E y⁴ of y = (w·a)(w·b) for every pair, (n, l) each.
 
-    By cumulants: a partition of (a, …, a, b, …, b) into blocks of even size contributes the
-    product of κ_{r+s} Σ_i a_i^r b_i^s over its blocks.
+    They are sums of cumulants: a partition of (a, …, a, b, …, b) into blocks of even size
+    contributes the product of κ_{r+s} Σ_i a_i^r b_i^s over its blocks.
 
     Examples
     --------
-    One coordinate: (±a)(±b) with equal signs is ab.
+    With one coordinate both signs are the same, and (±a)(±b) is ab.
 
     >>> [float(x[0, 0]) for x in pair_moments(np.array([[2.0]]), np.array([[3.0]]), "rademacher")]
     [6.0, 36.0, 216.0, 1296.0]

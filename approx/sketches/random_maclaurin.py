@@ -1,4 +1,4 @@
-"""Random Maclaurin features: the series of exp with random degrees."""
+"""Random Maclaurin features, terms of the series of exp of random degrees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from approx.prices import Price, Shape, low_rank
 from approx.sketches.products import forms, products, unit
 from approx.sketches.signed import Signed, difference, power, scaled, signed, tail, value
 
-RATES = 2.0**-10, 2.0**10  # of the Poisson law: any keeps the estimate unbiased
+RATES = 2.0**-10, 2.0**10  # bounds on λ; the estimate is unbiased for every λ > 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,28 +30,29 @@ class RandomMaclaurin(Method):
     """Random Maclaurin features, unbiased for exp(q·k), of either sign.
 
     φ(x)_r = (m' N_r! P(N_r))^{−1/2} Π_{i ≤ N_r} w_ri·x,  w_ri of independent signs,  N_r ~ P on
-    {h, h + 1, …}, beside all monomials of degree < h with their multinomial weights.
+    {h, h + 1, …}; φ also has all monomials of degree < h with their multinomial weights.
 
     Parameters
     ----------
     m : int, optional
-        Columns of the factors: C(d + h − 1, d) monomials, and m' ≥ 1 random features. None is a
-        template.
+        Columns of the factors, which are C(d + h − 1, d) monomials and m' ≥ 1 random features.
+        None is a template.
     law : {"geometric", "poisson"}
         P(N = j) = 2^{−(j − h + 1)}, or proportional to λ^j/j!.
     exact : int
-        h ≥ 0: degrees below it are exact; 2 is the H0/1 heuristic.
+        h ≥ 0. Degrees below h are exact; h = 2 is the H0/1 heuristic.
 
     Notes
     -----
     With M = |q|²|k|² + 2(q·k)² − 2Σ q_i² k_i² and R the series of exp(q·k) from degree h on, the
     variance is (Σ_{j ≥ h} M^j/(j!² P(j)) − R²)/m'. At h = 0 the sum is 2 I₀(2√(2M)) for the
-    geometric law and e^{λ + M/λ} for Poisson, least at λ = √M: here λ is the root of the mean of M
-    over all pairs, between 2^{−10} and 2^{10}. Two keys k, k': |q|² k·k' + 2(q·k)(q·k') −
-    2Σ q_i² k_i k'_i for M, R R' for R². Row sums may be ≤ 0.
+    geometric law and e^{λ + M/λ} for Poisson. The latter is least at λ = √M; here λ is the root of
+    the mean of M over all pairs, kept between 2^{−10} and 2^{10}. For the covariance of two keys
+    k, k', |q|² k·k' + 2(q·k)(q·k') − 2Σ q_i² k_i k'_i replaces M, and R R' replaces R². Row sums
+    may be ≤ 0.
     Cost: 2(n + l)·m·d·E N operations, (n + l)·m numbers.
-    Features are built as sign and logarithm and shifted, one shift a query row and one for all
-    keys: no logit overflows, though beyond |q||k| of about 5 the variance is hopeless.
+    Features are built as sign and logarithm, with one shift per query row and one for all keys, so
+    no logit overflows. Beyond |q||k| of about 5, however, the variance is hopeless.
 
     References
     ----------
@@ -60,7 +61,8 @@ class RandomMaclaurin(Method):
 
     Examples
     --------
-    One coordinate, degrees 0 and 1 exact: 1 + q k, and one random feature of a degree ≥ 2.
+    With one coordinate and degrees 0 and 1 exact, it is 1 + q k and one random feature of some
+    degree ≥ 2.
 
     >>> method = RandomMaclaurin(m=3, exact=2)
     >>> estimate = method.approximate([[2.0]], [[3.0]], rng=0).to_dense()
@@ -78,13 +80,13 @@ class RandomMaclaurin(Method):
     exact: int = whole(0, least=0)
 
     def fewest(self, d: int) -> int:
-        """Return the monomials and one feature: C(d + h − 1, d) + 1."""
+        """Return C(d + h − 1, d) + 1, for the monomials and one random feature."""
         return math.comb(d + self.exact - 1, d) + 1 if self.exact else 1
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of m columns; of the forms, h a feature on average, for the geometric law.
+        """Return the price of m columns and of the forms, h + 1 per feature on average.
 
-        The mean degree under the law of Poisson follows from the inputs.
+        That is the mean degree of the geometric law; the one of Poisson follows from the inputs.
         """
         if self.m is None:
             return None
@@ -104,7 +106,7 @@ class RandomMaclaurin(Method):
 
     def rate(self, Q: Array, K: Array) -> float:
         """Return λ, the root of the mean of M over all pairs, within bounds."""
-        tops = [float(np.abs(x).max()) or 1.0 for x in (Q, K)]  # M is of order 4 in them
+        tops = [float(np.abs(x).max()) or 1.0 for x in (Q, K)]  # M has degree 2 in each
         q, k = (np.asarray(x, np.float64) / top for x, top in zip((Q, K), tops))
         C, A, B = np.sum((q.T @ q) * (k.T @ k)), np.square(q), np.square(k)
         mean = (A.sum() * B.sum() + 2 * C - 2 * A.sum(axis=0) @ B.sum(axis=0)) / len(q) / len(k)
@@ -117,7 +119,7 @@ class RandomMaclaurin(Method):
         return N * math.log(rate) - gammaln(N + 1.0) - tail(signed(rate), self.exact, 1).log
 
     def degrees(self, count: int, rate: float, rng: np.random.Generator) -> Array:
-        """Return independent degrees, descending; those of Poisson end 40 deviations out."""
+        """Return independent degrees, descending; those of Poisson are cut 40 deviations out."""
         if self.law == "geometric":
             N = self.exact + rng.geometric(0.5, count) - 1
         else:
@@ -138,7 +140,7 @@ class RandomMaclaurin(Method):
     def features(
         self, q: Array, k: Array, N: Array, levels: Iterable[Array], rate: float
     ) -> Factors:
-        """Return the factors for given degrees, descending, and w of each level."""
+        """Return the factors for given descending degrees and given w of each level."""
         weight = -0.5 * (gammaln(N + 1.0) + self.log_law(N, rate) + math.log(len(N)))
         parts = [products(q, k, levels, weight, np.float64)]
         if self.exact:
@@ -179,7 +181,7 @@ class RandomMaclaurin(Method):
 
 
 def monomials(q: Array, k: Array, degree: int) -> Factors:
-    """Return factors of Σ_{j ≤ degree} (q·k)^j/j!: products of coordinates instead of forms.
+    """Return factors of Σ_{j ≤ degree} (q·k)^j/j!, with coordinates in the place of forms.
 
     Examples
     --------
@@ -189,7 +191,7 @@ def monomials(q: Array, k: Array, degree: int) -> Factors:
     """
     d = q.shape[1]
     chosen = [list(combinations_with_replacement(range(d), j)) for j in range(degree, -1, -1)]
-    every = [c for group in chosen for c in group]  # of descending degree
+    every = [c for group in chosen for c in group]  # in the order of falling degrees
     weight = np.array([-0.5 * sum(math.lgamma(c.count(i) + 1) for i in set(c)) for c in every])
 
     def levels() -> Iterator[Array]:
@@ -200,7 +202,7 @@ def monomials(q: Array, k: Array, degree: int) -> Factors:
 
 
 def joined(parts: list[Factors], dtype: Any) -> Factors:
-    """Return the sum of the parts: their columns side by side at the larger row scale."""
+    """Return the sum of the parts, their columns side by side at the largest row scale."""
     row_log = np.max([part.row_logs for part in parts], axis=0)
     left = [part.left * np.exp(part.row_logs - row_log)[:, None] for part in parts]
     right = np.hstack([part.right for part in parts])

@@ -1,4 +1,4 @@
-"""Numbers as sign and logarithm: sums and powers that neither overflow nor vanish."""
+"""Numbers as sign and logarithm, whose sums and powers neither overflow nor vanish."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from approx.checks import Array
 
 
 class Signed(NamedTuple):
-    """sign·e^log."""
+    """The number sign·e^log."""
 
     sign: Array
     log: Array
@@ -57,7 +57,7 @@ def difference(x: Signed, y: Signed) -> Signed:
 
 
 def value(x: Signed) -> Array:
-    """Return sign·e^log; inf where that is above 1.8e308."""
+    """Return sign·e^log, which is ±inf where its size is above 1.8e308."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(np.where(x.sign == 0, 0.0, x.sign * np.exp(x.log)))
 
@@ -81,10 +81,10 @@ def excess(base: Array, more: Array, n: int) -> Signed:
 
 
 def tail(y: Signed, first: int, factorials: int) -> Signed:
-    """Return Σ_{j ≥ first} y^j/(j!)^factorials: e^y, or with two I₀(2√y), from a term on.
+    """Return Σ_{j ≥ first} y^j/(j!)^factorials, the tail of e^y or, with two, of I₀(2√y).
 
-    Where |y| is small the terms are added, else those before are taken from the whole: neither
-    cancels.
+    Where |y| is small the terms are added, else the terms before are subtracted from the whole
+    series: neither way cancels.
 
     Examples
     --------

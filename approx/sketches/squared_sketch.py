@@ -1,4 +1,4 @@
-"""The square of a sketch: an estimate of a polynomial kernel that is never negative."""
+"""The square of a sketch, an estimate of a polynomial kernel that is never negative."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from approx.sketches.signed import Signed, difference, power, scaled, signed, to
 class SquaredSketch(Method):
     """Squared product sketch of (1 + q·k/p)^p, biased upwards, non-negative.
 
-    estimate = (φ(q)·φ(k))² = φ⊗φ(q) · φ⊗φ(k),  φ a product sketch of (1 + q·k/p)^{p/2}.
+    estimate = (φ(q)·φ(k))² = φ⊗φ(q) · φ⊗φ(k),  where φ is a product sketch of (1 + q·k/p)^{p/2}.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ class SquaredSketch(Method):
         Features b of φ, ≥ 1; the factors have b(b + 1)/2 columns, φ_r φ_s for r ≤ s. None is a
         template.
     degree : int
-        p, even.
+        p, an even number.
     law : {"rademacher", "gaussian"}
-        Of the entries of w.
+        Law of the entries of w.
 
     Notes
     -----
@@ -44,9 +44,9 @@ class SquaredSketch(Method):
 
         E estimate = μ_1² + (μ_2 − μ_1²)/b,
 
-    the power plus the variance of φ(q)·φ(k): the price of the sign. The variance of the estimate
-    follows from μ_1, …, μ_4 in closed form. Every entry is ≥ 0 up to the rounding of its sum, so
-    rows can be normalised.
+    the power plus the variance of φ(q)·φ(k), a bias that buys the sign. The variance of the
+    estimate follows from μ_1, …, μ_4 in closed form. Every entry is ≥ 0 up to the rounding of its
+    sum, so rows can be normalised.
     Cost: (n + l)·b·(p·(d + 1) + b/2) operations, (n + l)·b(b + 1)/2 numbers.
 
     References
@@ -69,7 +69,7 @@ class SquaredSketch(Method):
     law: str = one_of("rademacher", LAWS)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of b(b + 1)/2 columns, each a product, of b forms a degree of φ."""
+        """Return the price of b(b + 1)/2 columns, products of features with b forms per degree."""
         if self.inner is None:
             return None
         columns = self.inner * (self.inner + 1) // 2
@@ -89,7 +89,7 @@ class SquaredSketch(Method):
         return Approximation(self.features(q, k, levels))
 
     def features(self, q: Array, k: Array, levels: Iterable[Array]) -> Factors:
-        """Return the factors for given w, one (b, d + 1) matrix a degree of φ."""
+        """Return the factors for given w, one (b, d + 1) matrix per degree of φ."""
         x, y = augmented(q, self.degree), augmented(k, self.degree)
         b = self.inner or 1
         phi = products(x, y, levels, np.full(b, -0.5 * math.log(b)), np.float64)
@@ -123,11 +123,11 @@ def times(x: Signed, y: Signed) -> Signed:
 def moments_of_mean(
     m1: Signed, m2: Signed, m3: Signed, m4: Signed, count: int
 ) -> tuple[Signed, Signed]:
-    """Return second and fourth moment of the mean of count independent copies of a variable.
+    """Return the second and fourth moment of the mean of count independent copies of a variable.
 
     Examples
     --------
-    The mean of two fair signs is 0 or ±1: second and fourth moment ½.
+    The mean of two fair signs is 0 or ±1; its second and fourth moment are ½.
 
     >>> moments = (signed(x) for x in (0.0, 1.0, 0.0, 1.0))
     >>> [round(float(value(x)), 12) for x in moments_of_mean(*moments, 2)]

@@ -20,7 +20,7 @@ from approx.sketches.signed import Signed, excess, scaled, total
 
 
 class Hashes(NamedTuple):
-    """One CountSketch a mode: coordinate c goes to buckets[i, c] with sign signs[i, c]."""
+    """One CountSketch per mode i: coordinate c goes to buckets[i, c] with sign signs[i, c]."""
 
     buckets: Array
     signs: Array
@@ -30,39 +30,41 @@ class Hashes(NamedTuple):
 class TensorSketch(PowerSketch):
     """TensorSketch, unbiased for (1 + q·k/p)^p, of either sign.
 
-    φ(x) = FFT⁻¹(Π_{i ≤ p} FFT(C_i (x/√p, 1))),  C_i a CountSketch into m buckets.
+    φ(x) = FFT⁻¹(Π_{i ≤ p} FFT(C_i (x/√p, 1))),  where C_i is a CountSketch into m buckets.
 
     Parameters
     ----------
     m : int, optional
-        Buckets, ≥ 1: columns of the factors; None is a template.
+        Buckets, ≥ 1, which are the columns of the factors; None is a template.
     degree : int
         p ≥ 1.
 
     Notes
     -----
-    Biased for exp(q·k), by the factor (1 + q·k/p)^p e^{−q·k}. With a = (q/√p, 1), b = (k/√p, 1),
-    c = a·b, S = Σ a_i² b_i², U = |a|²|b|² − S, W = c² − S, f(δ) = (c² + δ)^p − c^{2p}, and g = 1
-    for odd m, 2 for even m, the variance is
+    The estimate is biased for exp(q·k), by the factor (1 + q·k/p)^p e^{−q·k}. With a = (q/√p, 1),
+    b = (k/√p, 1), c = a·b, S = Σ a_i² b_i², U = |a|²|b|² − S, W = c² − S,
+    f(δ) = (c² + δ)^p − c^{2p}, and g = 1 for odd m, 2 for even m, the variance is
 
         [g f(U + W) + (m − g)(f(U) + f(W))]/m².
 
-    For by Fourier the estimate is m^{−1} Σ_ω Π_i A_i(ω), A_i = FFT(C_i a) conj FFT(C_i b), and
-    E A_i(ω) A_i(ω') = c² + U·[ω' = −ω] + W·[ω' = ω]; of the m² pairs g are both, m − g each alone.
-    Two keys b, b': c c', b·b' and Σ a_i² b_i b'_i for c², |b|² and Σ a_i² b_i². Where W ≥ 0,
-    f(U) + f(W) ≤ f(U + W): not above the variance f(U + W)/m of `product_sketch` with signs. Where
-    W < 0 (c² < S: c small beside its terms) it may be many times above.
+    The proof is by Fourier transforms: the estimate is m^{−1} Σ_ω Π_i A_i(ω),
+    A_i = FFT(C_i a) conj FFT(C_i b), and E A_i(ω) A_i(ω') = c² + U·[ω' = −ω] + W·[ω' = ω]. Of the
+    m² pairs (ω, ω'), both conditions hold for g, and each alone for m − g.
+    For the covariance of two keys b, b', c c', b·b' and Σ a_i² b_i b'_i replace c², |b|² and
+    Σ a_i² b_i². Where W ≥ 0, f(U) + f(W) ≤ f(U + W), so the variance is not above that of
+    `product_sketch` with signs, f(U + W)/m. Where W < 0 (c² < S: c is small compared with its
+    terms) it may be many times that.
     Hashes and signs are fully independent. Row sums may be ≤ 0.
     Cost: (n + l)·p·(d + m log m) operations, (n + l)·m numbers.
 
     References
     ----------
     .. [1] N. Pham, R. Pagh, "Fast and Scalable Polynomial Kernels via Explicit Feature Maps",
-       KDD 2013; its variance is bounded there, here it is exact.
+       KDD 2013. The variance is bounded there; here it is exact.
 
     Examples
     --------
-    One bucket and p = 1: (s_1 q + s_2)(s_1 k + s_2) = 1 + q k ± (q + k).
+    For one bucket and p = 1 it is (s_1 q + s_2)(s_1 k + s_2) = 1 + q k ± (q + k).
 
     >>> float(TensorSketch(m=1, degree=1).approximate([[2.0]], [[3.0]], rng=0).to_dense()[0, 0])
     12.0
@@ -80,9 +82,10 @@ class TensorSketch(PowerSketch):
         return Approximation(self.features(q, k, self.hashes(q.shape[1], rng)))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of m columns, and of a bucket and a sign for every coordinate of a degree.
+        """Return the price of m columns, and of a bucket and a sign per degree and coordinate.
 
-        A product of spectra takes m multiply-adds a degree; transforms take log₂ m times as many.
+        A product of spectra takes m multiply-adds per degree; transforms take log₂ m times as
+        many.
         """
         if self.m is None:
             return None
