@@ -1,7 +1,7 @@
 """Every claim of the five source documents, checked: expected, observed, verdict.
 
-One module a document, one function a claim. A claim's function yields checks; the verdict follows
-from them and is never written down.
+There is one module per document and one function per claim. The function yields checks; the verdict
+follows from them and is never written down.
 """
 
 from analysis.claims.evidence import Claim

@@ -29,7 +29,7 @@ from approx.checks import Array
 from approx.textbook import attention
 
 SOURCE = "Attention mechanism note"
-PAIRS = 100_000  # of q and k
+PAIRS = 100_000  # how many pairs of q and k are drawn
 
 
 def _rng() -> np.random.Generator:
@@ -51,7 +51,7 @@ def _weights() -> tuple[Array, Array, Array, Array]:
     SOURCE + ", kernel regression",
 )
 def kernel_regression() -> Iterator[Check]:
-    """Weights at three w against the kernel G(√w u) over its sum; one dimension."""
+    """Compare the weights at three w with the kernel G(√w u) over its sum, in one dimension."""
     q, k = _rng().standard_normal((2, 12, 1))
     u = q - k.T
     for w in (1.0, 0.25, 4.0):
@@ -67,7 +67,7 @@ def kernel_regression() -> Iterator[Check]:
     "not in the source: the bridge from kernel regression to dot products",
 )
 def bridge() -> Iterator[Check]:
-    """Keys N(0, I) and keys on a sphere; d = 4."""
+    """Take keys N(0, I), and keys on a sphere; d = 4."""
     x, ball = inputs.gaussian(24, 4, rng=0), inputs.sphere(24, 4, rng=0)
     regression = attention.nadaraya_watson(x.q, x.k)
     logits = attention.regression_logits(x.q, x.k)
@@ -85,7 +85,7 @@ def bridge() -> Iterator[Check]:
     SOURCE + ", scores",
 )
 def additive_score() -> Iterator[Check]:
-    """Against a loop over pairs; its rank beside that of q·k at width 3."""
+    """Compare it with a loop over pairs, and its rank with that of q·k at width 3."""
     rng = _rng()
     Q, K = rng.standard_normal((24, 3)), rng.standard_normal((20, 5))
     W_q, W_k, w = rng.standard_normal((8, 3)), rng.standard_normal((8, 5)), rng.standard_normal(8)
@@ -105,7 +105,7 @@ def additive_score() -> Iterator[Check]:
     SOURCE + ", dot-product, self- and multi-head attention",
 )
 def dot_product() -> Iterator[Check]:
-    """Check the formula, shapes, one query alone, tokens permuted, two heads side by side."""
+    """Check the formula, shapes, one query alone, permuted tokens and two heads side by side."""
     X, W_q, W_k, W_v = _weights()
     q, k, v = X[:7] @ W_q, X @ W_k, X @ W_v
     output = attention.dot_product_attention(q, k, v)
@@ -132,7 +132,7 @@ def _logits(d: int) -> Array:
 
 
 def _fourth_error(d: int) -> float:
-    """Return the standard error of the mean of (q·k)⁴: E(q·k)^{2r} = (2r−1)!!·E|k|^{2r}."""
+    """Return the standard error of the mean of (q·k)⁴, by E(q·k)^{2r} = (2r−1)!!·E|k|^{2r}."""
     fourth = 3 * d * (d + 2)
     eighth = 105 * d * (d + 2) * (d + 4) * (d + 6)
     return math.sqrt((eighth - fourth**2) / PAIRS)
@@ -145,7 +145,7 @@ def _fourth_error(d: int) -> float:
     SOURCE + ", the scale",
 )
 def variance_of_logits() -> Iterator[Check]:
-    """Sample at d = 1, 16, 64; and divided by √d, as inputs at t = 1 are."""
+    """Sample q·k at d = 1, 16 and 64, and q·k/√d, as it is at t = 1."""
     for d in (1, 16, 64):
         x = _logits(d)
         yield sampled(f"mean, d = {d}", 0.0, float(x.mean()), math.sqrt(d / PAIRS))
@@ -167,9 +167,9 @@ def variance_of_logits() -> Iterator[Check]:
     SOURCE + ", the scale",
 )
 def saturation() -> Iterator[Check]:
-    """Share beyond 3σ at d = 64; softmax over 64 keys at six temperatures, and unscaled."""
+    """Count logits beyond 3σ at d = 64; take softmax of 64 keys, scaled and not."""
     normal = math.erfc(3 / math.sqrt(2))
-    # excess kurtosis 6/d adds 2 φ(3) He₃(3)/24 of it to the tails, to first order
+    # to first order, the excess kurtosis 6/d adds 2 φ(3) He₃(3)/24 times itself to the tails
     tails = normal + 2 * math.exp(-4.5) / math.sqrt(2 * math.pi) * 18 / 24 * 6 / 64
     error = math.sqrt(tails / PAIRS)
     beyond = {d: float(np.mean(np.abs(_logits(d)) > 3 * math.sqrt(d))) for d in (1, 64)}
@@ -197,7 +197,7 @@ def _rises(values: list[float]) -> int:
     SOURCE + ", normalisation",
 )
 def simple_normalisation() -> Iterator[Check]:
-    """Share of rows of 3 scores that are no weights: exp(q·k), and scores of either sign."""
+    """Count rows of 3 scores that do not give weights: exp(q·k), and scores of either sign."""
     rng, rows = _rng(), 20_000
     scores = rng.standard_normal((rows, 3))
     weights, bad = attention.simple_normalisation(np.exp(scores))
@@ -217,7 +217,7 @@ def simple_normalisation() -> Iterator[Check]:
     SOURCE + ", the scale",
 )
 def variance_formula() -> Iterator[Check]:
-    """Both sums with sample moments, d = 16."""
+    """Take both sums with sample moments, d = 16."""
     d = 16
     x = inputs.gaussian(PAIRS, d, rng=0)
     right = float(np.mean(x.q**2, axis=0) @ np.mean(x.k**2, axis=0))
@@ -234,7 +234,7 @@ def variance_formula() -> Iterator[Check]:
     SOURCE + ", the scale",
 )
 def correlation() -> Iterator[Check]:
-    """Equal components, d = 16: variance d². q = k: mean d."""
+    """Take equal components, d = 16, with variance d², and q = k, with mean d."""
     d = 16
     x = inputs.gaussian(PAIRS, 1, rng=0)
     same = np.einsum("id,id->i", np.tile(x.q, d), np.tile(x.k, d))
@@ -257,7 +257,7 @@ def correlation() -> Iterator[Check]:
     SOURCE + ", the scale",
 )
 def three_sigma() -> Iterator[Check]:
-    """P(|q·k| > 3) at d = 1 is 1 − (2/π)∫₀³K₀, 0.0027 if it were normal; kurtosis 9."""
+    """Sample at d = 1, where P(|q·k| > 3) is 1 − (2/π)∫₀³K₀ and the kurtosis is 9."""
     x = _logits(1)
     product = 1 - 2 / math.pi * float(iti0k0(3.0)[1])
     normal = math.erfc(3 / math.sqrt(2))
@@ -274,7 +274,7 @@ def three_sigma() -> Iterator[Check]:
     SOURCE + ", self-attention",
 )
 def width_of_the_head() -> Iterator[Check]:
-    """D = 6, b = 4: self-attention against both scales, and its shape."""
+    """Compare self-attention of d = 6, b = 4 with both scales, and its shape."""
     X, W_q, W_k, W_v = _weights()
     attended = attention.self_attention(X, W_q, W_k, W_v)
     logits = (X @ W_q) @ (X @ W_k).T
@@ -292,7 +292,7 @@ def width_of_the_head() -> Iterator[Check]:
     SOURCE + ", kernel regression",
 )
 def bandwidth() -> Iterator[Check]:
-    """W = 3 in both places, one dimension."""
+    """Take w = 3 in both places, in one dimension."""
     q, k = _rng().standard_normal((2, 12, 1))
     textbook = attention.softmax(-0.5 * ((q - k.T) * 3) ** 2)
     inside = difference(attention.nadaraya_watson(q, k, w=9.0), textbook)
@@ -323,7 +323,7 @@ def any_score() -> Iterator[Check]:
     SOURCE + ", notation",
 )
 def shapes() -> Iterator[Check]:
-    """M = 7, n = 10, v = 3."""
+    """Take m = 7, n = 10, v = 3."""
     X, W_q, W_k, W_v = _weights()
     output = attention.dot_product_attention(X[:7] @ W_q, X @ W_k, X @ W_v)
     yield equal("shape of the output", (7, 3), tuple(output.shape))

@@ -36,7 +36,7 @@ def _rank(logits: np.ndarray) -> int:
     SOURCE + ", theorem",
 )
 def rank_at_input() -> Iterator[Check]:
-    """N = 32, d = 16, d_h = 4: generic inputs and positions, and the construction."""
+    """Take generic inputs and positions of n = 32, d = 16, d_h = 4, and the construction."""
     x = _generic()
     yield equal("rank of X + P", D, int(np.linalg.matrix_rank(x.X + x.P)))
     yield equal("rank of the logits", D_H, _rank(x.at_input()))
@@ -50,7 +50,7 @@ def rank_at_input() -> Iterator[Check]:
     SOURCE + ", theorem and construction",
 )
 def rank_at_logits() -> Iterator[Check]:
-    """d_h = 4, d_p = 6: generic inputs, the construction, and n = 8."""
+    """Take d_h = 4, d_p = 6: generic inputs, the construction, and n = 8."""
     yield equal("rank, generic", min(D_H + D_P, N), _rank(_generic().at_logits()))
     construction = positions.construction(N, D, D_H, D_P).at_logits()
     yield equal("rank, construction", D_H + D_P, _rank(construction))
@@ -68,7 +68,7 @@ def rank_at_logits() -> Iterator[Check]:
     SOURCE,
 )
 def rank_of_heads() -> Iterator[Check]:
-    """Three heads with positions at the input."""
+    """Take three heads with positions at the input."""
     ranks = positions.head_ranks(_generic(heads=3).at_input())
     each = ranks["heads"]
     assert isinstance(each, list)
@@ -84,7 +84,7 @@ def rank_of_heads() -> Iterator[Check]:
     "not in the source; with ILA-10",
 )
 def rank_after_exp() -> Iterator[Check]:
-    """Both ranks of one head, n = 32, positions at the input."""
+    """Take both ranks of one head of n = 32 with positions at the input."""
     ranks = positions.ranks(_generic().at_input())
     yield equal("rank of the logits", D_H, ranks["logits"])
     yield equal("rank after exp", N, ranks["exp"])
@@ -100,7 +100,7 @@ def rank_after_exp() -> Iterator[Check]:
     SOURCE + ", construction",
 )
 def block_of_x() -> Iterator[Check]:
-    """Shapes, and the construction's X."""
+    """Compare shapes, and the construction's X."""
     X = positions.construction(N, D, D_H, D_P).X
     want = np.hstack([np.eye(D), np.zeros((D, N - D))])
     yield equal("shape of Xᵀ", (D, N), X.T.shape)
@@ -115,7 +115,7 @@ def block_of_x() -> Iterator[Check]:
     SOURCE + ", construction",
 )
 def block_of_positions() -> Iterator[Check]:
-    """Shapes, and the construction's P̂."""
+    """Compare shapes, and the construction's P̂."""
     P = positions.construction(N, D, D_H, D_P).relative
     want = np.hstack([np.zeros((D_P, N - D_P)), np.eye(D_P)])
     yield equal("shape of P̂ᵀ", (D_P, N), P.T.shape)
@@ -142,7 +142,7 @@ def strict() -> Iterator[Check]:
     SOURCE,
 )
 def direction_of_the_bound() -> Iterator[Check]:
-    """Twenty generic heads, and one whose positions are 0."""
+    """Take twenty generic heads, and one whose positions are 0."""
     bound = positions.bound_at_logits(N, D_H, D_P)
     ranks = [_rank(_generic(seed=seed).at_logits()) for seed in range(20)]
     yield at_most("largest rank of 20", bound, max(ranks))
@@ -158,7 +158,7 @@ def direction_of_the_bound() -> Iterator[Check]:
     SOURCE + ", title",
 )
 def which_matrix() -> Iterator[Check]:
-    """Ranks before and after softmax, positions at the input."""
+    """Take ranks before and after softmax, with positions at the input."""
     ranks = positions.ranks(_generic().at_input())
     yield at_most("rank of the logits", D_H, ranks["logits"])
     yield printed(at_most("rank of the attention matrix", D_H, ranks["softmax"]))

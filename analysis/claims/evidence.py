@@ -1,8 +1,8 @@
-"""What a claim is judged by: checks of one number each, and the claim they belong to.
+"""The evidence for a claim: checks of one number each, and the claim to which they belong.
 
-A check of the statement must agree. `printed` and `without` turn a check round: of the statement as
-its source prints it, or without the condition it needs. They must disagree, so that "corrected" and
-"holds with a condition" are found and not written down.
+A check of the statement must agree. `printed` and `without` negate a check: they are for the
+statement as its source prints it, and for the statement without the condition that it needs. The
+checks inside must disagree, so that "corrected" and "holds with a condition" are results.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike
 from analysis.files import one_line
 
 HOLDS, CONDITION, CORRECTED, FAILS = "holds", "holds with a condition", "corrected", "fails"
-Z = 5.0  # standard errors that a sample may be off
+Z = 5.0  # standard errors by which a sample may be off
 TIGHT = 1e-12  # relative difference of two ways to compute a small array: some 10⁴ roundings
-TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of every claim about temperature
-ROUNDING = 1e-14  # below it a difference is that of the machine
+TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # for every claim about temperature
+ROUNDING = 1e-14  # a smaller difference depends on the machine
 
 Value = float | int | tuple[int, ...]
 
@@ -34,11 +34,11 @@ class Check(NamedTuple):
     what : str
         The quantity.
     expected : str
-        A number, a number and its margin, a bound; after "not" what is refuted.
+        A number, a number with its margin, or a bound; after "not", what is refuted.
     observed : float, int or tuple of int
     agrees : bool
     verdict : str
-        What the claim is called on its account.
+        The verdict on the claim to which this check leads.
     """
 
     what: str
@@ -49,7 +49,7 @@ class Check(NamedTuple):
 
 
 def text(value: Value) -> str:
-    """Return a number as tables show it: what is rounding only is not spelt out.
+    """Return a number as tables show it; a number that is only rounding is not written out.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def text(value: Value) -> str:
 
 
 def equal(what: str, expected: Value, observed: Value) -> Check:
-    """Require the very number: integers, shapes."""
+    """Require exactly this number, for integers and shapes."""
     return Check(what, text(expected), observed, observed == expected)
 
 
@@ -77,7 +77,7 @@ def near(what: str, expected: float, observed: float, within: float) -> Check:
 
 
 def sampled(what: str, expected: float, observed: float, error: float, z: float = Z) -> Check:
-    """Require a sample to be within z standard errors, of which ``error`` is one."""
+    """Require a sample to be within z times its standard error, ``error``."""
     return near(what, expected, observed, z * error)
 
 
@@ -142,7 +142,7 @@ class Claim:
     document : str
         ILA, SB, DIET, ATT or FL.
     statement, source : str
-        What is claimed, in its correct form; where.
+        The claim in its correct form, and where it is made.
     expected : dict of str
         By quantity.
     observed : dict of numbers
@@ -162,7 +162,7 @@ class Claim:
 
 
 def verdict(checks: list[Check]) -> str:
-    """Return what checks amount to.
+    """Return the verdict to which checks lead.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def verdict(checks: list[Check]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A claim before it is checked; ``check`` yields its evidence."""
+    """A claim that is not checked yet; ``check`` yields its evidence."""
 
     id: str
     statement: str
@@ -187,17 +187,17 @@ class Entry:
     check: Callable[[], Iterator[Check]]
 
     def judge(self) -> Claim:
-        """Return the claim with its evidence; what it raises is evidence against it.
+        """Return the claim with its evidence; an error is evidence against it.
 
         Raises
         ------
         ValueError
-            Two checks of one name.
+            Two checks have the same name.
         """
         checks: list[Check] = []
         try:
             checks.extend(self.check())
-        except Exception as error:  # whatever it is, the other claims have their say
+        except Exception as error:  # any error: the other claims are still to be checked
             what = one_line(f"{type(error).__name__}: {error}")
             checks.append(Check(what, "no error", math.nan, False))
         expected = {check.what: check.expected for check in checks}

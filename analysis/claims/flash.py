@@ -33,8 +33,8 @@ SOURCE = "FLASH note (kexue.fm 8934)"
 COMMENTS = SOURCE + ", comments"
 N, C = 1024, 256  # tokens, of a chunk
 LENGTHS = (128, 512, 2048, 8192, 32768)
-ENTRIES = 2**18  # of all rows of a length
-# Variance of log(m₁/√m₂) times n, m_r the mean of e^{rg}: that of e^g/μ₁ − e^{2g}/(2μ₂)
+ENTRIES = 2**18  # in all rows of one length together
+# n times the variance of log(m₁/√m₂), m_r the mean of e^{rg}: that of e^g/μ₁ − e^{2g}/(2μ₂)
 SPREAD = math.expm1(1.0) + math.expm1(4.0) / 4 - math.expm1(2.0)
 
 
@@ -49,7 +49,7 @@ def _parts(n: int, s: int) -> Projections:
 
 
 def _gains(size: int = C, *, causal: bool, normaliser: str | None = None) -> list[float]:
-    """Return what the global part makes of Q = K = V = 1, one number a chunk; s = 1."""
+    """Return the output of the global part for Q = K = V = 1, one number per chunk; s = 1."""
     one = np.ones((N, 1))
     parts = Projections(0 * one, one, one, one)
     output = flash.mixed_chunk_output(parts, one, size, causal=causal, normaliser=normaliser)
@@ -66,7 +66,7 @@ def _rank(matrix: Array) -> int:
     SOURCE,
 )
 def limits_of_the_unit() -> Iterator[Check]:
-    """Both limits against their own formulas."""
+    """Compare both limits with their own formulas."""
     unit, X = _unit()
     U, V = (x / (1 + np.exp(-x)) for x in (X @ unit.W_u, X @ unit.W_v))
     linear = (U * V) @ unit.W_o
@@ -81,7 +81,7 @@ def limits_of_the_unit() -> Iterator[Check]:
 
 @claim("FL-2", "A = (1/n) relu²(QKᵀ/√s) = (1/(ns)) relu²(QKᵀ).", SOURCE)
 def homogeneity() -> Iterator[Check]:
-    """Twelve tokens of width 3."""
+    """Take twelve tokens of width 3."""
     q, k, _, _ = _parts(12, 3)
     want = np.maximum(q @ k.T / math.sqrt(3), 0) ** 2 / 12
     yield at_most("difference", TIGHT, difference(attention.relu_squared(q, k), want))
@@ -94,12 +94,12 @@ def homogeneity() -> Iterator[Check]:
     SOURCE,
 )
 def scaling() -> Iterator[Check]:
-    """Slopes of mean row sums over five lengths, 64 rows, s = 4."""
+    """Take slopes of mean row sums over five lengths; 64 rows, s = 4."""
     s, span = 4, math.log(LENGTHS[-1] / LENGTHS[0])
     rng = np.random.default_rng(0)
     q, keys = rng.standard_normal((64, s)), rng.standard_normal((LENGTHS[-1], s))
-    # relu² of N(0, 1) has mean ½ and variance 5/4: relative error √5/√n of one row sum, and rows
-    # share keys, so that 64 of them are taken as one
+    # relu² of N(0, 1) has mean ½ and variance 5/4, so a row sum has a relative error of √5/√n; the
+    # 64 rows share their keys and count as one
     error = math.sqrt(5 / LENGTHS[0]) / span
     for kind, want in (("ns", 0.0), ("n2", -1.0)):
         sums = [
@@ -120,7 +120,7 @@ def scaling() -> Iterator[Check]:
     SOURCE,
 )
 def parameters() -> Iterator[Check]:
-    """Count at d = 512, and of a unit that is built."""
+    """Count parameters at d = 512, and those of a unit that is built."""
     d = 512
     yield equal("attention and feed-forward", 12 * d**2, operations.transformer_parameters(d))
     two = 2 * operations.gated_unit_parameters(d, 2 * d)
@@ -131,7 +131,7 @@ def parameters() -> Iterator[Check]:
 
 @claim("FL-5", "The local part has (n/c)·c² = nc entries and costs O(nc).", SOURCE)
 def local_part() -> Iterator[Check]:
-    """Entries and blocks at n = 64, c = 16; multiply-adds at twice the length."""
+    """Count entries and blocks at n = 64, c = 16, and multiply-adds at twice the length."""
     n, c, s = 64, 16, 3
     estimate = flash.mixed_chunk(_parts(n, s), c)
     yield equal("non-zeros", operations.nonzeros_of_chunks(n, c), estimate.nnz)
@@ -149,7 +149,7 @@ def local_part() -> Iterator[Check]:
 
 @claim("FL-6", "The bidirectional global part is linear attention, whatever the chunks.", SOURCE)
 def global_part() -> Iterator[Check]:
-    """Three sizes of chunk against φ(Q)(ψ(K)ᵀV)/n, n = 24."""
+    """Compare three sizes of chunk with φ(Q)(ψ(K)ᵀV)/n, n = 24."""
     parts, V = _parts(24, 3), np.random.default_rng(2).standard_normal((24, 2))
     zero = parts._replace(local_queries=0 * parts.local_queries)
     linear = attention.linear_attention(parts.global_queries, parts.global_keys, V, normalise=False)
@@ -165,7 +165,7 @@ def global_part() -> Iterator[Check]:
     SOURCE + ", causal form",
 )
 def running_sum() -> Iterator[Check]:
-    """Gains at n = 1024, c = 256; the operator against running sums; the printed normaliser."""
+    """Take gains at n = 1024, c = 256; compare the operator with running sums."""
     gains = _gains(causal=True)
     yield equal("gain of the first chunk", 0.0, gains[0])
     yield equal("least gain of the others", 1.0, min(gains[1:]))
@@ -185,7 +185,7 @@ def running_sum() -> Iterator[Check]:
     SOURCE,
 )
 def memory() -> Iterator[Check]:
-    """S = 64 at n = 4096, and beyond; e = 1536, c = 256, s = 128."""
+    """Count numbers at s = 64 and n = 4096 and beyond; at e = 1536, c = 256, s = 128."""
     s, b, h = 64, 2, 3
 
     def ratio(n: int) -> float:
@@ -208,7 +208,7 @@ def memory() -> Iterator[Check]:
     SOURCE,
 )
 def sparse_and_low_rank() -> Iterator[Check]:
-    """N = 256, s = 8, c = 32: ranks; least distance from softmax over chunks of 2 to 256."""
+    """Take ranks at n = 256, s = 8, c = 32, and distances from softmax for five sizes of chunk."""
     n, s = 256, 8
     estimate = flash.mixed_chunk(_parts(n, s), 32)
     yield equal("rank of the global part", s, _rank(Approximation(estimate.low).to_dense()))
@@ -231,7 +231,7 @@ def _distance(spec: str, x: inputs.Inputs) -> float:
     "not in the source",
 )
 def square_and_relu() -> Iterator[Check]:
-    """N = 256, s = 8."""
+    """Take n = 256, s = 8."""
     q, k, _, _ = _parts(256, 8)
     yield equal("rank of (QKᵀ)²", math.comb(9, 2), _rank(exact.logits(q, k) ** 2))
     yield equal("rank of relu²(QKᵀ)", 256, _rank(attention.relu_squared(q, k)))
@@ -248,10 +248,10 @@ def _logits(n: int) -> Array:
     COMMENTS,
 )
 def sparsity_index() -> Iterator[Check]:
-    """Means over rows at five lengths; equal entries and a single one.
+    """Take means over rows at five lengths, equal entries, and a single entry.
 
-    The delta method for m₁/√m₂ gives relative variance `SPREAD`/n and relative bias
-    (3(e⁴ − 1)/8 − (e² − 1)/2)/n, at most.
+    By the delta method, m₁/√m₂ has relative variance `SPREAD`/n and a relative bias of at most
+    (3(e⁴ − 1)/8 − (e² − 1)/2)/n.
     """
     limit, bias = math.exp(-0.5), 0.375 * math.expm1(4.0) - 0.5 * math.expm1(2.0)
     for n in LENGTHS:
@@ -264,9 +264,10 @@ def sparsity_index() -> Iterator[Check]:
 
 
 def _entropy(n: int, beta: float) -> tuple[float, float, float]:
-    """Return expected entropy, mean entropy and its standard error; softmax of n N(0, β²).
+    """Return expected entropy, mean entropy and its standard error, for softmax of n N(0, β²).
 
-    log n − β²/2 + ((β² − ½)e^{β²} + ½)/n: the last term by the delta method, of second order.
+    The expectation is log n − β²/2 + ((β² − ½)e^{β²} + ½)/n, whose last term is of second order in
+    the delta method.
     """
     rows = max(16, ENTRIES // n)
     statistics = describe.gaussian_logits(n, beta, rows=rows, rng=np.random.default_rng(n))
@@ -283,7 +284,7 @@ def _entropy(n: int, beta: float) -> tuple[float, float, float]:
     COMMENTS,
 )
 def entropy_deficit() -> Iterator[Check]:
-    """Entropy over five lengths against log n − ½ and its O(1/n) term; the largest weight."""
+    """Compare entropies at five lengths with log n − ½ and its O(1/n) term; the largest weight."""
     for n in LENGTHS:
         want, mean, error = _entropy(n, 1.0)
         yield sampled(f"H − log n, n = {n}", want - math.log(n), mean - math.log(n), error)
@@ -300,7 +301,7 @@ def entropy_deficit() -> Iterator[Check]:
     COMMENTS,
 )
 def log_length_scale() -> Iterator[Check]:
-    """Scale at n = 512; entropy for β = 1, β ∝ √log n, β ∝ log n at n = 128 and 32768."""
+    """Take the scale at n = 512, and the entropy for three β at n = 128 and 32768."""
     scale = attention.log_length_scale(512, 64)
     yield near("scale at n = 512, d = 64", 1 / math.sqrt(64), scale, TIGHT)
     grown = {}
@@ -328,14 +329,14 @@ def _beta(kind: str, n: int) -> float:
     COMMENTS,
 )
 def length_or_chunk() -> Iterator[Check]:
-    """N = 1024, c = 256."""
+    """Take n = 1024, c = 256."""
     yield equal("gain, length", 1.0, max(_gains(causal=False, normaliser="length")))
     yield equal("gain, as it is by default", 1.0, max(_gains(causal=False)))
     yield equal("gain, chunk", N / C, max(_gains(causal=False, normaliser="chunk")))
 
 
 def _rescaled(x: Array) -> Array:
-    """Return x″ = x′·l_∞(x)/l_∞(x′), x′ = x/l₀(x)."""
+    """Return x″ = x′·l_∞(x)/l_∞(x′), where x′ = x/l₀(x)."""
     first = x / describe.norm(x, 0)
     return np.asarray(first * (describe.norm(x, math.inf) / describe.norm(first, math.inf)))
 
@@ -347,7 +348,7 @@ def _rescaled(x: Array) -> Array:
     COMMENTS,
 )
 def rescaling() -> Iterator[Check]:
-    """x″ − x at n = 512; the slope of l₁/l₂ over five lengths."""
+    """Take x″ − x at n = 512, and the slope of l₁/l₂ over five lengths."""
     x = np.exp(_logits(512))
     yield equal("largest |x″ − x|", 0.0, float(np.abs(_rescaled(x) - x).max()))
     ratios = [_ratio(np.exp(_logits(n))) for n in LENGTHS]
@@ -370,7 +371,7 @@ def _ratio(x: Array) -> float:
     SOURCE + ", causal form",
 )
 def normaliser() -> Iterator[Check]:
-    """Gain of a constant signal at n = 1024: c = 256, and c = 32 = √n."""
+    """Take gains of a constant signal at n = 1024, for c = 256 and c = 32 = √n."""
     yield equal("gain with (g−1)c", 1.0, max(_gains(causal=True)))
     literal = max(_gains(causal=True, normaliser="printed"))
     yield printed(equal("gain with the printed normaliser", 1.0, literal))
@@ -385,7 +386,7 @@ def normaliser() -> Iterator[Check]:
     SOURCE + ", causal form",
 )
 def first_chunk() -> Iterator[Check]:
-    """Take the first chunk's gain, and what the formula divides by there."""
+    """Take the first chunk's gain, and the number by which the formula divides there."""
     gains = _gains(causal=True)
     yield equal("gain of the first chunk", 0.0, gains[0])
     yield equal("outputs that are not finite", 0, int(np.sum(~np.isfinite(gains))))
@@ -401,7 +402,7 @@ def first_chunk() -> Iterator[Check]:
     SOURCE + ", causal form",
 )
 def division_by_token() -> Iterator[Check]:
-    """Local row sums over a chunk of 256; running sums of the global part, divided by t."""
+    """Take local row sums over a chunk of 256, and running sums of the global part over t."""
     one = np.ones((N, 1))
     local = Projections(one, one, 0 * one, one)
     sums = flash.mixed_chunk_output(local, one, C, causal=True)[:C, 0]
@@ -420,7 +421,7 @@ def division_by_token() -> Iterator[Check]:
     COMMENTS,
 )
 def no_factor_of_length() -> Iterator[Check]:
-    """Variance of q·k at two lengths, s = 16; factors of the index at p = 2 and ∞, n = 512."""
+    """Take the variance of q·k at two lengths, and factors of the index at p = 2 and ∞."""
     s = 16
     for n in (128, 2048):
         x = inputs.gaussian(n, s, rng=0)
@@ -441,7 +442,7 @@ def _factor(x: Array, p: float) -> float:
 
 @claim("FL-Ee", "Linformer is low-rank, not sparse.", SOURCE)
 def linformer() -> Iterator[Check]:
-    """Rank and share of non-zeros of its weights, n = 64, 8 combinations."""
+    """Take rank and share of non-zeros of its weights, for n = 64 and 8 combinations."""
     x = inputs.gaussian(64, 16, rng=0).at_temperature(1.0)
     weights = parse("linformer(rank=8)").approximate(x.Q, x.K).to_dense()
     yield equal("rank", 8, _rank(weights))
@@ -455,7 +456,7 @@ def linformer() -> Iterator[Check]:
     COMMENTS + "; kexue.fm 8823, 9034",
 )
 def no_invariance() -> Iterator[Check]:
-    """Slopes of H in log n over five lengths; constant H between n = 512 and 2048."""
+    """Take slopes of H in log n over five lengths, and constant H between n = 512 and 2048."""
     entropies = [_entropy(n, _beta("∝ log n", n)) for n in LENGTHS]
     logs = [math.log(n) for n in LENGTHS]
     for i in range(len(LENGTHS) - 1):

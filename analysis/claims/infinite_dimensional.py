@@ -48,7 +48,7 @@ def _values(n: int) -> Array:
 
 
 def _pair(d: int = 6, length: float = 1.0) -> tuple[Array, Array]:
-    """Return one query and one key with |q + k| = length, q·k of their own."""
+    """Return one query and one key with |q + k| = length and generic q·k."""
     q, k = np.random.default_rng(1).standard_normal((2, 1, d))
     unit = length / float(np.linalg.norm(q + k))
     return q * unit, k * unit
@@ -72,7 +72,7 @@ def _numerical_rank(matrix: Array) -> int:
     SOURCE,
 )
 def associativity() -> Iterator[Check]:
-    """Both orders of association, for random, polynomial and elu + 1 features; costs doubled."""
+    """Compare both orders of association for three kinds of features, and costs at twice L."""
     x, V = _small(), _values(24)
     for spec in ("positive(m=16)", "taylor(degree=2)", "elu()"):
         left, right = parse(spec).approximate(x.Q, x.K, rng=0).factors()
@@ -95,7 +95,7 @@ def associativity() -> Iterator[Check]:
     SOURCE + ", random projection",
 )
 def positive_features() -> Iterator[Check]:
-    """By quadrature in one dimension; by one draw of many features in six."""
+    """Use quadrature in one dimension, and one draw of many features in six."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     quadrature = Positive(projection=Fixed(nodes[:, None], weights / weights.sum()))
     integral = quadrature.approximate([[0.7]], [[-0.4]]).to_dense()
@@ -130,7 +130,7 @@ def _relative_deviation(method: Positive, q: Array, k: Array) -> float:
     SOURCE + ", random projection",
 )
 def convergence() -> Iterator[Check]:
-    """Slope over m = 4 … 256; the squared error at m against Var/m."""
+    """Take the slope over m = 4 … 256, and compare the squared error at m with Var/m."""
     q, k = _pair()
     variance, draws = math.expm1(1.0), 1000
     sizes = [4, 16, 64, 256]
@@ -150,7 +150,7 @@ def convergence() -> Iterator[Check]:
     SOURCE + ", Taylor expansion",
 )
 def taylor_features() -> Iterator[Check]:
-    """Compare the features' inner products with the sum, at degrees 1 to 5."""
+    """Compare the inner products of the features with the sum, at degrees 1 to 5."""
     x = _small()
     logits = exact.logits(x.Q, x.K)
     for n in range(1, 6):
@@ -165,7 +165,7 @@ def taylor_features() -> Iterator[Check]:
     SOURCE + ", Taylor expansion",
 )
 def tensor_powers() -> Iterator[Check]:
-    """Dense tensors and compact monomials against the power of a number; d = 5, j = 4."""
+    """Compare dense tensors and compact monomials with the power of a number; d = 5, j = 4."""
     x = _small(d=5)
     power = exact.logits(x.Q, x.K) ** 4
     dense_q, dense_k = _dense(x.Q, 4), _dense(x.K, 4)
@@ -190,7 +190,7 @@ def _taylor_tensors(X: Array, n: int) -> Array:
     SOURCE + ", Taylor expansion",
 )
 def taylor_widths() -> Iterator[Check]:
-    """Widths of the features that are built, and the inner product of the dense ones."""
+    """Take the widths of the features that are built, and the inner product of the dense ones."""
     x, n = _small(d=4), 3
     phi, psi = _taylor_tensors(x.Q, n), _taylor_tensors(x.K, n)
     estimate = Taylor(degree=n).approximate(x.Q, x.K)
@@ -206,7 +206,7 @@ def taylor_widths() -> Iterator[Check]:
     SOURCE + ", definition of exp",
 )
 def tensor_power_features() -> Iterator[Check]:
-    """Dense and compact features against the power; the limit, whose error is 1/(2n) at x = 1."""
+    """Compare features with the power, and the power with its limit: 1/(2n) is its error at 1."""
     x, n = _small(d=4), 4
     power = (1 + exact.logits(x.Q, x.K) / n) ** n
     phi, psi = (_dense(np.column_stack([np.ones(len(X)), X / math.sqrt(n)]), n) for X in (x.Q, x.K))
@@ -243,7 +243,7 @@ def feasibility() -> Iterator[Check]:
 
 
 def _columns(d: int, n: int) -> int:
-    """Return the columns of Taylor's features, not built."""
+    """Return how many columns Taylor's features have; they are not built."""
     return Taylor(degree=n).approximate(np.zeros((1, d)), np.zeros((1, d))).rank
 
 
@@ -254,7 +254,7 @@ def _columns(d: int, n: int) -> int:
     SOURCE + ", the low-rank problem",
 )
 def rank_of_linear_attention() -> Iterator[Check]:
-    """L = 32, d = 4: rank at m = 4; at m = 12 it is above d."""
+    """Take ranks at L = 32, d = 4 for m = 4, and for m = 12, where the rank is above d."""
     x, d = _small(32, 4), 4
     for m, wrap in ((d, None), (12, without)):
         left, right = Positive(m=m).approximate(x.Q, x.K, rng=0).factors()
@@ -273,7 +273,7 @@ def rank_of_linear_attention() -> Iterator[Check]:
     SOURCE + ", the low-rank problem",
 )
 def rank_of_softmax() -> Iterator[Check]:
-    """Ranks of logits and exp at d = 4; the ε-rank (10⁻²) against temperature at d = 8."""
+    """Take ranks of logits and exp at d = 4, and ε-ranks (10⁻²) by temperature at d = 8."""
     x = _small(32, 4)
     yield equal("rank of the logits, d = 4, L = 32", 4, _numerical_rank(exact.logits(x.Q, x.K)))
     yield equal("rank of exp(logits)", 32, _numerical_rank(exact.kernel(x.Q, x.K)))
@@ -295,7 +295,7 @@ def rank_of_softmax() -> Iterator[Check]:
     SOURCE + ", conclusion",
 )
 def widths_and_errors() -> Iterator[Check]:
-    """Fit 64 values a row at d = 64; compare errors at d = 8 and 45 columns, four temperatures."""
+    """Fit 64 values per row at d = 64; compare errors of 45 columns at d = 8, four temperatures."""
     long = inputs.gaussian(128, 64, rng=0)
     names = ("positive", "taylor", "tensor_power", "random_maclaurin", "tensor_sketch")
     fit = budget.match([parse(name) for name in names], 64, long).fitting
@@ -329,7 +329,7 @@ def _error(spec: str, x: inputs.Inputs) -> float:
     SOURCE + ", conclusion",
 )
 def features_needed() -> Iterator[Check]:
-    """Features for 10 % against the closed form, at three lengths of q + k."""
+    """Compare features for 10 % with the closed form, at three lengths of q + k."""
     for length in (1.0, 2.0, 3.0):
         q, k = _pair(length=length)
         needed = moments.features_needed(Positive(), 0.1, q, k)
@@ -349,7 +349,7 @@ def features_needed() -> Iterator[Check]:
     SOURCE + ", Taylor expansion",
 )
 def first_index() -> Iterator[Check]:
-    """Twenty terms at x = ½, whose rest is below 10⁻²⁵."""
+    """Take twenty terms at x = ½; the rest is below 10⁻²⁵."""
     q, k = [[0.5]], [[1.0]]
     whole = Taylor(degree=20).approximate(q, k).to_dense()[0, 0]
     constant = Taylor(degree=0).approximate(q, k).to_dense()[0, 0]
@@ -364,7 +364,7 @@ def first_index() -> Iterator[Check]:
     SOURCE + ", on both expansions",
 )
 def width_of_all_orders() -> Iterator[Check]:
-    """D = 64, n = 2."""
+    """Take d = 64, n = 2."""
     dense = _taylor_tensors(np.full((1, 64), 0.1), 2).shape[1]
     yield equal("dense width", 1 + 64 + 64**2, dense)
     yield equal("compact width", math.comb(66, 2), _columns(64, 2))
@@ -377,7 +377,7 @@ def width_of_all_orders() -> Iterator[Check]:
     SOURCE + ", first equation",
 )
 def missing_scale() -> Iterator[Check]:
-    """Scaled dot-product attention against softmax of q·k/√d and of q·k; d = 16."""
+    """Compare scaled dot-product attention with softmax of q·k/√d and of q·k; d = 16."""
     x, V = inputs.gaussian(24, 16, rng=0), _values(24)
     scaled = attention.dot_product_attention(x.q, x.k, V)
     absorbed = exact.attention(x.q / 2, x.k / 2, V)  # √√16 = 2
@@ -392,7 +392,7 @@ def missing_scale() -> Iterator[Check]:
     SOURCE + ", the low-rank problem",
 )
 def bound_of_the_rank() -> Iterator[Check]:
-    """L = 32, d = 4, m = 12 positive features."""
+    """Take L = 32, d = 4 and m = 12 positive features."""
     x = _small(32, 4)
     rank = _numerical_rank(Positive(m=12).approximate(x.Q, x.K, rng=0).to_dense())
     yield equal("rank, m = 12", 12, rank)
@@ -405,7 +405,7 @@ def bound_of_the_rank() -> Iterator[Check]:
     SOURCE + ", first equation",
 )
 def summation_index() -> Iterator[Check]:
-    """Row sums of the weights: 1; where j is the summand's index too, each weight is e/e."""
+    """Take row sums of the weights, 1; if j is also summed over, each weight is e/e."""
     x = _small(l := 24, 4)
     kernel = exact.kernel(x.Q, x.K)
     rows, _ = attention.simple_normalisation(kernel)
@@ -442,7 +442,7 @@ def kind_of_convergence() -> Iterator[Check]:
     SOURCE + ", Taylor expansion",
 )
 def sign_of_taylor() -> Iterator[Check]:
-    """Roots against Cardano's, and the share of negative entries at τ = 1, d = 8."""
+    """Compare roots with Cardano's, and take the share of negative entries at τ = 1, d = 8."""
     roots = {n: Taylor(degree=n).polynomial().real_roots().tolist() for n in range(1, 7)}
     cardano = -1 + math.cbrt(math.sqrt(2) - 1) - math.cbrt(math.sqrt(2) + 1)
     yield near("root, n = 1", -1.0, roots[1][0], TIGHT)
@@ -467,7 +467,7 @@ def _negative(spec: str, x: inputs.Inputs) -> float:
     SOURCE + ", definition of exp",
 )
 def sign_of_the_power() -> Iterator[Check]:
-    """Gaussian logits of standard deviation 4."""
+    """Take Gaussian logits of standard deviation 4."""
     x = inputs.gaussian(256, 8, rng=0).at_temperature(0.25)
     below = float(np.mean(exact.logits(x.Q, x.K) < -3))
     negative = _negative("tensor_power(n=3)", x)

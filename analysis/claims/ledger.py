@@ -1,4 +1,4 @@
-"""The ledger: which claims there are, in the order of the documents, and their verdicts."""
+"""The ledger: all claims, in the order of the documents, and their verdicts."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ def check(*chosen: str, jobs: int = 1, progress: bool = False) -> list[Claim]:
     ----------
     *chosen : str
         Ids such as "FL-7", or beginnings of ids such as "FL" or "FL-E"; all by default. An id
-        stands for itself only: "FL-1" is not "FL-10".
+        stands for itself only: "FL-1" does not choose "FL-10".
     jobs : int
-        Processes.
+        The number of processes.
     progress : bool
-        A bar on stderr.
+        Whether to show a bar on stderr.
 
     Raises
     ------
     ValueError
-        No such claim.
+        There is no such claim.
 
     Notes
     -----

@@ -48,7 +48,7 @@ MAPS = (
     "truncated_svd(rank=4)",
 )  # fmt: skip
 SUPPORTS = ("sliding_window(width=5)", "lsh(hashes=2)", "top_k(k=4)", "random(k=4)")
-L, D, M, S = 4096, 64, 128, 64  # length, head width, features, entries a row, of its experiment
+L, D, M, S = 4096, 64, 128, 64  # its experiment: length, head width, features, entries per row
 
 
 def _small(n: int = 24, d: int = 4) -> inputs.Inputs:
@@ -56,7 +56,7 @@ def _small(n: int = 24, d: int = 4) -> inputs.Inputs:
 
 
 def _short(n: int = 10, d: int = 3, length: float = 1.0) -> tuple[Array, Array]:
-    """Return one query and n keys with |q + k| = length: sample variances can be believed."""
+    """Return one query and n keys with |q + k| = length, so that sample variances are reliable."""
     rng = np.random.default_rng(0)
     q = 0.2 * rng.standard_normal((1, d))
     directions = rng.standard_normal((n, d))
@@ -68,7 +68,7 @@ def _dense(low_rank: Array, on: Array, values: Array) -> Array:
 
 
 def _parts(estimate: Approximation) -> tuple[Array, Array]:
-    """Return the low-rank part, dense, and where the support is."""
+    """Return the dense low-rank part, and where the support is."""
     assert estimate.sparse is not None
     pattern = estimate.sparse.copy()
     pattern.data = np.ones_like(pattern.data)
@@ -77,7 +77,7 @@ def _parts(estimate: Approximation) -> tuple[Array, Array]:
 
 @claim("SB-1", "Full attention costs 2L²d multiply-adds: O(L²d).", SOURCE)
 def cost_of_attention() -> Iterator[Check]:
-    """Count at L = 4096, d = 64, and at twice the length."""
+    """Count operations at L = 4096, d = 64, and at twice the length."""
     once = operations.exact_attention(L, D).total
     yield equal("multiply-adds", 2 * L**2 * D, once)
     twice = operations.exact_attention(2 * L, D).total
@@ -90,7 +90,7 @@ def cost_of_attention() -> Iterator[Check]:
     SOURCE,
 )
 def two_objectives() -> Iterator[Check]:
-    """Total variation and stored values of ten methods; those that no other beats in both."""
+    """Take total variation and price of ten methods, and those that none beats in both."""
     x = _small(64, 8)
     features = [f"{name}(m={m})" for name in ("positive", "hyperbolic") for m in (4, 16, 64)]
     specs = ["uniform()", *features, "top_k(k=4)", "top_k(k=16)", "sliding_window(width=16)"]
@@ -113,9 +113,9 @@ def two_objectives() -> Iterator[Check]:
     SOURCE + ", figure",
 )
 def complementarity() -> Iterator[Check]:
-    """Best entries, SVD and GoDec of the softmax rows at 16 values a row.
+    """Take the best entries, SVD and GoDec of the softmax rows at 16 values per row.
 
-    GoDec and not Robust PCA, whose price is its own.
+    GoDec stands for both, because Robust PCA chooses its own price.
     """
     x = inputs.gaussian(64, 8, rng=0)
     table = regimes.oracles(x, TEMPERATURES, [16.0])
@@ -137,7 +137,7 @@ def complementarity() -> Iterator[Check]:
     SOURCE,
 )
 def low_rank_part() -> Iterator[Check]:
-    """Features of a given W against the formula; Scatterbrain off its support against them."""
+    """Compare features of a given W with the formula, and Scatterbrain off S with them."""
     x = _small()
     W = np.random.default_rng(0).standard_normal((16, 4))
     features = Positive(projection=Fixed(W))
@@ -184,7 +184,7 @@ def correction() -> Iterator[Check]:
     SOURCE,
 )
 def supports() -> Iterator[Check]:
-    """Entries of a window, counted; collisions of sign hashes against 1 − θ/π."""
+    """Count entries of a window, and compare collisions of sign hashes with 1 − θ/π."""
     x, n, width = _small(), 24, 5
     window = parse(f"sliding_window(width={width})").approximate(x.Q, x.K)
     cut = 2 * sum(range(1, width // 2 + 1))
@@ -201,7 +201,7 @@ def supports() -> Iterator[Check]:
 
 
 def _both(m: int = 16, k: int = 3) -> Scatterbrain:
-    """Return features made exact on k random keys of ten: p = k/10."""
+    """Return Scatterbrain that is exact on k random keys of ten, so that p = k/10."""
     return Scatterbrain(low_rank=Positive(m=m), sparse=Random(k=k))
 
 
@@ -212,7 +212,7 @@ def _both(m: int = 16, k: int = 3) -> Scatterbrain:
     SOURCE,
 )
 def unbiased() -> Iterator[Check]:
-    """Means over exact of ten entries, p = 0.3; with a support that knows the estimates."""
+    """Take means over exact of ten entries at p = 0.3, also with a support from the estimates."""
     q, k = _short()
     draws = 1000
     error = math.sqrt(0.7 * math.expm1(1.0) / 16 / draws)
@@ -233,7 +233,7 @@ def _farthest(mean: Array) -> float:
     SOURCE,
 )
 def variance() -> Iterator[Check]:
-    """At |q + k| = 1, p = 0.3: the mean squared error of the first entry, and the closed form."""
+    """Take the mean squared error of an entry at |q + k| = 1, p = 0.3, and the closed form."""
     q, k = _short()
     draws, low = 2000, math.expm1(1.0) / 16
     sample = moments.monte_carlo(_both(), q, k, draws=draws, rng=0)
@@ -254,7 +254,7 @@ def variance() -> Iterator[Check]:
     SOURCE,
 )
 def cost() -> Iterator[Check]:
-    """L = 4096, d = 64, m = 128, s = 64."""
+    """Count operations at L = 4096, d = 64, m = 128, s = 64."""
     counts = operations.scatterbrain(L, D, M, S)
     yield equal("features and products", 4 * L * M * D, counts.scores + counts.mixing)
     yield equal("correction", L * S * (M + 2 * D), counts.correction)
@@ -268,7 +268,7 @@ def cost() -> Iterator[Check]:
 
 @claim("SB-10", "Any sparse support combines with any low-rank map.", SOURCE)
 def combinations() -> Iterator[Check]:
-    """Four supports by five maps, each against exact on S, low-rank elsewhere."""
+    """Compare four supports by five maps with exact on S and low-rank elsewhere."""
     x = _small()
     assert x.v is not None
     kernel, worst, count = exact.kernel(x.Q, x.K), 0.0, 0
@@ -306,7 +306,7 @@ def correction_term() -> Iterator[Check]:
     SOURCE,
 )
 def dropped_term() -> Iterator[Check]:
-    """Means of estimates off S, over exact: independent, and the largest estimates taken out."""
+    """Take means over exact off S, with an independent S and with S from the estimates."""
     q, k = _short()
     count = 500
     free = _off(_both(), q, k, count)
@@ -330,7 +330,7 @@ def _off(method: Method, q: Array, k: Array, draws: int) -> float:
 
 @claim("SB-Ec", "The estimate is of one q and one k in ℝ^d, a number; printed ℝ^{L×d}.", SOURCE)
 def shapes() -> Iterator[Check]:
-    """Shapes of the estimate for one pair and for L = 24 of each."""
+    """Compare shapes of the estimate for one pair and for L = 24 of each."""
     x = _small()
     one = Positive(m=8).approximate(x.Q[:1], x.K[:1], rng=0)
     yield equal("shape for q, k in ℝ^d", (1, 1), tuple(one.shape))
@@ -345,7 +345,7 @@ def shapes() -> Iterator[Check]:
     SOURCE,
 )
 def bucket_sizes() -> Iterator[Check]:
-    """Largest entries a row, L = 128: clusters of 16; three sign hashes, 16 for random keys."""
+    """Take the most entries per row at L = 128, of clusters of 16 and of three sign hashes."""
     x, s = _small(128, 8), 16
     sorted_rows = parse(f"smyrf(size={s})").approximate(x.Q, x.K, rng=0).sparse
     raw = parse("lsh(hashes=3)").approximate(x.Q, x.K, rng=0).sparse
@@ -363,7 +363,7 @@ def bucket_sizes() -> Iterator[Check]:
     SOURCE,
 )
 def cost_of_correction() -> Iterator[Check]:
-    """L = 4096, d = 64, m = 128, s = 64."""
+    """Count operations at L = 4096, d = 64, m = 128, s = 64."""
     count = operations.scatterbrain(L, D, M, S).correction
     yield equal("correction", L * S * (M + 2 * D), count)
     yield printed(equal("correction as printed, q·k and V only", 2 * L * S * D, count))
@@ -375,7 +375,7 @@ def cost_of_correction() -> Iterator[Check]:
     SOURCE,
 )
 def bias_after_normalisation() -> Iterator[Check]:
-    """Take the most biased weight: by the delta method, and sampled at m = 8 and m = 64."""
+    """Take the most biased weight, by the delta method and sampled at m = 8 and m = 64."""
     q, k = _short(length=1.2)
     k = k * np.linspace(0.4, 1.4, 10)[:, None]
     bias = {m: _bias(m, q, k) for m in (8, 64)}
@@ -404,7 +404,7 @@ def _bias(m: int, q: Array, k: Array) -> Array:
     SOURCE,
 )
 def overflow() -> Iterator[Check]:
-    """Logits up to 10⁴: attention on a full support against exact attention."""
+    """Compare attention on a full support with exact attention, for logits up to 10⁴."""
     x = _small(16)
     scale = math.sqrt(1e4 / float(np.abs(exact.logits(x.Q, x.K)).max()))
     Q, K = scale * x.Q, scale * x.K
@@ -435,7 +435,7 @@ def _refused(Q: Array, K: Array) -> int:
     SOURCE,
 )
 def row_sums() -> Iterator[Check]:
-    """Rows of 64 whose sum is ≤ 0, with 8 features at τ = ¼."""
+    """Count rows of 64 whose sum is ≤ 0, with 8 features at τ = ¼."""
     x = inputs.gaussian(64, 8, rng=0).at_temperature(0.25)
     count = {
         name: metrics.compare(parse(f"{name}(m=8)").approximate(x.Q, x.K, rng=0), x.Q, x.K)
