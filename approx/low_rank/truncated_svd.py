@@ -152,9 +152,9 @@ class TruncatedSVD(Method):
         stripes, top = target.stripes(q, k, self.space)
         width = self.rank or START
         while width <= widest:
-            found = block_krylov(stripes, shape, width)
-            total = math.hypot(found.error, float(np.linalg.norm(found.values))) ** 2
-            if (r := self.least_rank(found.values, total)) is not None:
-                return found.left[:, :r] * found.values[:r], found.right[:, :r], top
+            triplets = block_krylov(stripes, shape, width)
+            total = math.hypot(triplets.error, float(np.linalg.norm(triplets.values))) ** 2
+            if (r := self.least_rank(triplets.values, total)) is not None:
+                return triplets.left[:, :r] * triplets.values[:r], triplets.right[:, :r], top
             width *= 2
         return self._dense(q, k)

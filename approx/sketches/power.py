@@ -51,9 +51,9 @@ class PowerSketch(Method):
         a, row = unit(augmented(q, self.degree))
         b, column = unit(augmented(k, self.degree))
         C, S = np.square(a @ b.T), np.square(a) @ np.square(b).T
-        found = self.spread(C, np.maximum(1 - S, 0.0), C - S, S)
+        spread = self.spread(C, np.maximum(1 - S, 0.0), C - S, S)
         x, log = exact.logits(q, k), 2 * self.degree * (row[:, None] + column)
-        log_variance = np.where(found.sign > 0, found.log + log, -np.inf)
+        log_variance = np.where(spread.sign > 0, spread.log + log, -np.inf)
         return Moments(power_bias(x, self.degree), log_variance - 2 * x)
 
     def key_covariance(self, Q: Array, K: Array, i: int) -> Array:
@@ -62,9 +62,9 @@ class PowerSketch(Method):
         b, column = unit(augmented(K, self.degree))
         c = (b @ a.T)[:, 0]
         C, S = np.outer(c, c), (b * np.square(a)) @ b.T
-        found = self.spread(C, b @ b.T - S, C - S, S)
+        spread = self.spread(C, b @ b.T - S, C - S, S)
         log = self.degree * (scale + column) - K @ Q[i]
-        return value(Signed(found.sign, found.log + log[:, None] + log))
+        return value(Signed(spread.sign, spread.log + log[:, None] + log))
 
 
 def power_bias(x: Array, p: int) -> Array:

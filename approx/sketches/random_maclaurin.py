@@ -153,8 +153,8 @@ class RandomMaclaurin(Method):
             return scaled(
                 tail(scaled(M, math.log(2)), self.exact, 2), (1 - self.exact) * math.log(2)
             )
-        found = tail(scaled(M, -math.log(rate)), self.exact, 1)
-        return scaled(found, tail(signed(rate), self.exact, 1).log)
+        sums = tail(scaled(M, -math.log(rate)), self.exact, 1)
+        return scaled(sums, tail(signed(rate), self.exact, 1).log)
 
     def entry_moments(self, q: Array, k: Array) -> Moments:
         """Return bias 0 and the exact variance."""
@@ -164,8 +164,8 @@ class RandomMaclaurin(Method):
         x = exact.logits(q, k)
         raw = scaled(signed(np.maximum(M, 0.0)), 2 * (row[:, None] + column))
         R = tail(signed(x), self.exact, 1)
-        found = difference(self.second(raw, self.rate(q, k)), power(R, 2))
-        log = np.where(found.sign > 0, found.log, -np.inf) - 2 * x
+        variance = difference(self.second(raw, self.rate(q, k)), power(R, 2))
+        log = np.where(variance.sign > 0, variance.log, -np.inf) - 2 * x
         return Moments(np.zeros_like(x), log - math.log(self.random(q.shape[1])))
 
     def key_covariance(self, Q: Array, K: Array, i: int) -> Array:
@@ -176,8 +176,8 @@ class RandomMaclaurin(Method):
         raw = scaled(signed(M), 2 * length + column[:, None] + column)
         R = tail(signed(x), self.exact, 1)
         product = Signed(np.outer(R.sign, R.sign), R.log[:, None] + R.log)
-        found = difference(self.second(raw, self.rate(Q, K)), product)
-        return value(scaled(found, -x[:, None] - x)) / self.random(K.shape[1])
+        covariance = difference(self.second(raw, self.rate(Q, K)), product)
+        return value(scaled(covariance, -x[:, None] - x)) / self.random(K.shape[1])
 
 
 def monomials(q: Array, k: Array, degree: int) -> Factors:
