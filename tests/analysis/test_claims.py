@@ -434,7 +434,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         Scatterbrain, "moments", _more_variance(0.3 / 0.7), "SB-8",
     ),
     "the support comes from the features' own draws": (
-        Scatterbrain, "approximate", lambda f: dependent_supports.LargestEstimates.approximate,
+        Scatterbrain, "evaluate", lambda f: dependent_supports.LargestEstimates.evaluate,
         "SB-7 SB-Eb",
     ),
     "the support adds to the features": (
@@ -444,7 +444,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         hashing, "sign", lambda f: lambda x, w: np.asarray(x @ w.T >= 0.5, np.int64), "SB-6",
     ),
     "windows are one too wide": (
-        SlidingWindow, "columns",
+        SlidingWindow, "pattern",
         lambda f: lambda self, *a: f(dataclasses.replace(self, width=self.width + 1), *a), "SB-6",
     ),
     "φ(q)·φ(k) on the support is not counted": (
