@@ -258,8 +258,8 @@ def _tested(
         z[np.isinf(mean) & np.isinf(expected)] = 0.0
         relative = np.where((variance > 0) & (spread > 0), variance_stderr / variance, 0.0)
         agrees = np.abs(variance - spread) <= 3 * variance_stderr + rounding**2
+        believable = spread <= 0.01 * draws * np.maximum(expected, 1.0) ** 2
     largest = float(np.abs(z).max())
     p_value = min(1.0, 2.0 * float(ndtr(-largest)) * z.size)
-    believable = spread <= 0.01 * draws * np.maximum(expected, 1.0) ** 2
     believable &= agrees & (relative**2 <= 0.1)
     return MonteCarlo(mean, variance, stderr, variance_stderr, z, p_value, believable)

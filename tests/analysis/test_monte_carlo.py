@@ -210,6 +210,13 @@ def test_at_logits_of_ten_thousand(spec, space, sign, dtype):
     assert 0 <= found.p_value <= 1
 
 
+def test_a_bias_whose_square_is_not_representable_is_no_warning():
+    """(1 + x + x²/2)/e^x at x = −400 is about 10¹⁷⁸."""
+    found = monte_carlo(parse("taylor(degree=2)"), [[20.0]], [[-20.0]], draws=2, rng=0)
+    assert found.mean[0, 0] > 1e170
+    assert found.believable.all()
+
+
 def test_rounding_is_not_taken_for_bias():
     """No variance, and differences in the last digits: of float32, of logits of order 10⁴."""
     x = np.array([[0.3, 0.4], [5.0, -3.0]], np.float32)
