@@ -30,8 +30,8 @@ from approx.method import Method
 from approx.random_features.features import Frame, RandomFeatures
 from approx.scatterbrain import Scatterbrain
 
-LARGEST = {"float64": 300.0, "float32": 40.0}  # exponents of factors: e^600, e^80 are representable
-SIDE = 512  # frequencies of a block, and keys of a tile: two megabytes in float64
+LARGEST = {"float64": 300.0, "float32": 40.0}  # exponent of a factor: twice it is representable
+SIDE = 512  # frequencies per block, and keys per tile: two megabytes in float64
 
 
 @kernel

@@ -35,11 +35,11 @@ class Expectation:
         self._truth: tuple[Array, float] | None = None
 
     def error(self, method: Method) -> float | None:
-        """Return `expected_error`."""
+        """Return `expected_error` of a method."""
         known = method.moments(self.Q, self.K)
         if known is None:
             return None
-        if self._truth is None:  # once inputs are checked, by the method
+        if self._truth is None:  # after the method has checked Q and K
             twice = 2 * np.asarray(exact.logits(self.Q, self.K), np.float64)
             self._truth = twice, float(logsumexp(twice))
         twice, total = self._truth

@@ -24,13 +24,13 @@ def features_needed(
     Parameters
     ----------
     method : Method
-        An unbiased method of size m, or one that has such a part (``centered``, ``scatterbrain``),
-        whose m it then is; m, given or not, does not matter.
+        An unbiased method of size m, or one that has such a part (``centered``, ``scatterbrain``):
+        then m is that of the part. The m that it has, if any, does not matter.
     error : float
         √(E‖estimate − exact‖²_F)/‖exact‖_F, > 0.
     Q, K : (n, d), (l, d)
     most : int
-        Give up beyond.
+        The largest m that is tried.
 
     Returns
     -------
@@ -39,11 +39,11 @@ def features_needed(
 
     Notes
     -----
-    By bisection on the closed form: over whole blocks of coupled frequencies, where it falls like
-    the root of their number, then within the last, where it may rise before it falls but meets
-    ``error`` once. Exact below 10¹¹, to 11 digits beyond; enough but up to two blocks more than
-    the least for cosh or cosines of `simplex` directions, whose covariance depends on their number.
-    For iid frequencies four evaluations, each O(n·l·d).
+    It is found by bisection on the closed form: over whole blocks of coupled frequencies, where the
+    error falls like the root of their number, then within the last block, where it may rise before
+    it falls but meets ``error`` once. It is exact below 10¹¹, and to 11 digits beyond. For cosh or
+    cosines of `simplex` directions, whose covariance depends on their number, it is enough but may
+    be up to two blocks more than the least. Iid frequencies need four evaluations of O(n·l·d).
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Bias and variance by Monte Carlo, with standard errors, beside the closed form.
 
-Everything is relative to the truth, estimate/exact, so it is finite at any logit. For exp(q·k) by
-positive features the estimate is lognormal, and for |q + k|² > 2 or so its sample variance says
+Everything is relative to the truth, estimate/exact, so it is finite at any logit. The estimate of
+exp(q·k) by positive features is lognormal, and for |q + k|² > 2 or so its sample variance says
 nothing: `MonteCarlo.believable` flags the entries where a sample may be believed.
 """
 
@@ -31,7 +31,7 @@ class MonteCarlo(NamedTuple):
     Attributes
     ----------
     mean, variance
-        Of estimate/exact: 1 and the relative variance, if the estimate is unbiased.
+        Of estimate/exact: if the estimate is unbiased, the mean is 1 and the variance relative.
     mean_stderr
         From the closed-form variance where it is known, else from the sample.
     variance_stderr
@@ -103,22 +103,22 @@ def monte_carlo(
         ≥ 2.
     rng : int, SeedSequence or Generator
     space : {"kernel", "attention"}
-        Compare exp(q·k), or rows divided by their own sums: there the ratio is biased even where
-        the kernel estimate is not, and z tests unbiasedness.
+        What is compared: exp(q·k), or rows divided by their own sums. The latter ratio is biased
+        even where the kernel estimate is not, and z tests unbiasedness.
     temperatures : sequence of float, optional
         Return a list, one `MonteCarlo` for each t with logits q·k/t, all from the same draws.
 
     Notes
     -----
-    Cost: draws times the method and O(n·l); four (n, l) arrays (Welford's and Pébay's updates) a
-    temperature. Random features that are exponentials, sines and cosines, alone or beside a
-    support that is not drawn, are drawn in blocks; their temperatures share all products with
+    Cost: draws times that of the method and O(n·l); four (n, l) arrays per temperature (Welford's
+    and Pébay's updates). Random features that are exponentials, sines and cosines, alone or beside
+    a support that is not drawn, are drawn in blocks; their temperatures share all products with
     frequencies, unless the method shifts or turns its inputs. A subclass of such a method makes
     its draws one by one, unless it says itself that it is `composed`.
 
-    estimate/exact of plain positive features depends on q + k alone, draw by draw, and that of
-    sines and cosines on q − k: many pairs (q_i, k_i), without every query with every key, are the
-    query 0 with the keys q_i + k_i (or k_i − q_i).
+    In every draw, estimate/exact of plain positive features depends on q + k alone, and that of
+    sines and cosines on q − k. To sample many pairs (q_i, k_i), and not every query with every key,
+    ask for the query 0 with the keys q_i + k_i (or k_i − q_i).
 
     Examples
     --------
@@ -168,7 +168,7 @@ def monte_carlo(
 
 @kernel
 def _update(ratios: Any, count: int, mean: Any, m2: Any, m3: Any, m4: Any) -> None:
-    # Welford's and Pébay's updates by one draw after the other; lanes are pairs.
+    # Welford's and Pébay's updates, draw after draw; lanes are pairs.
     for i in range(ratios.shape[0]):
         n = float(count + i + 1)
         for p in range(mean.size):
@@ -201,7 +201,7 @@ class _Sample:
         if self.known is not None:
             self.log_unit = np.clip(self.known.log_relative_variance / 2, 0.0, None)
         elif space == "attention":
-            self.log_unit = -self.truth  # averaged is the estimate's own share, not its ratio
+            self.log_unit = -self.truth  # what is averaged is the estimate's share, not its ratio
         self._count = 0
         self._sums = np.zeros((4, logits.size))
 

@@ -19,9 +19,9 @@ class NormalisedMoments(NamedTuple):
     Attributes
     ----------
     bias, variance
-        Of estimate_ij/Σ_l estimate_il − a_ij, a the exact attention.
+        Of estimate_ij/Σ_l estimate_il − a_ij, where a is the exact attention.
     row_variance : (n,)
-        Relative variance of the row sums: that this is ≪ 1 is necessary, not sufficient.
+        Relative variance of the row sums: it must be ≪ 1, which is not sufficient.
     """
 
     bias: Array
@@ -46,11 +46,11 @@ def normalised_moments(method: Method, Q: ArrayLike, K: ArrayLike) -> Normalised
 
     Notes
     -----
-    First order in R, so bias and variance have relative errors of the order of the largest R_jj,
-    e^{log_relative_variance} of ``moments``, several times that where the tail is heavy: for
-    positive features the true variance is up to 10 %, 30 %, 50 % lower at R_jj = 0.02, 0.07, 0.3,
-    where ``row_variance`` may be a tenth of it. A row of which a covariance is above 1.8e308,
-    whatever the weight of its key, is inf throughout.
+    They are of first order in R, so their relative errors are of the order of the largest R_jj,
+    which is e^{log_relative_variance} of ``moments``, and several times that where the tail is
+    heavy: for positive features the true variance is up to 10 %, 30 %, 50 % lower at R_jj = 0.02,
+    0.07, 0.3, where ``row_variance`` may be a tenth of it. A row in which a covariance is above
+    1.8e308, whatever the weight of its key, is inf throughout.
     Cost: n covariances, O(n·l²·d) time, O(l²) memory.
 
     Examples
