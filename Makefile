@@ -1,5 +1,6 @@
 # make report   from a bare python3 to report/index.html and report/report.pdf
 # make test     everything CI runs
+# make mutants  each planted bug, and the test that notices it
 # make docs     out/docs/index.html
 # make bench    ratios of speed to peers, into both READMEs
 PYTHON ?= python3
@@ -9,7 +10,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import ha
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test web-test bench docs format study fuzz gallery clean
+.PHONY: report test mutants web-test bench docs format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -23,6 +24,10 @@ test: docs
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernel tests
 	$(BIN)/python tests/kernel_coverage.py
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(NUMBA_CACHE_DIR)-bounds $(BIN)/pytest -m kernel tests
+
+# Each planted bug alone in a copy of the tree: its tests must notice it. ARGS=WORD: some of them.
+mutants: .venv/.test
+	$(BIN)/python tests/mutants $(ARGS)
 
 docs: .venv/.test
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs out/docs

@@ -194,6 +194,10 @@ def test_verify_names_what_differs_and_what_was_altered(here, capsys):
     captured = capsys.readouterr()
     assert "1 altered, 0 not done" in captured.out
     assert f"altered: positive(m=3) on gaussian, trial 0, budget 6, {keys[0]}" in captured.err
+    for path in (here / "out/cells").iterdir():
+        path.unlink()
+    assert run("verify", "out") == 1  # of nothing, nothing is verified
+    assert "0 computed again, 0 differ; 0 altered, 8 not done" in capsys.readouterr().out
 
 
 def test_verify_chooses_by_its_seed_and_needs_a_config(here, capsys, monkeypatch):
