@@ -10,20 +10,33 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import ha
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test mutants web-test bench docs format study fuzz gallery clean
+.PHONY: report test types interpreted in-bounds mutants web-test bench docs format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
 	@echo "Open $(REPORT)/index.html or $(REPORT)/report.pdf"
 
-test: docs
+# Two at a time of what runs on one core.
+BESIDE := $(MAKE) --no-print-directory --jobs 2
+KERNEL_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.kernel' tests)
+
+test: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BESIDE) docs types
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
-	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernel tests
+	$(BESIDE) interpreted in-bounds
+
+types: .venv/.test
+	$(BIN)/mypy
+
+# Every line of every kernel, by Python itself; and compiled so that an index out of bounds is an error.
+interpreted: .venv/.test
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernel $(KERNEL_TESTS)
 	$(BIN)/python tests/kernel_coverage.py
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(NUMBA_CACHE_DIR)-bounds $(BIN)/pytest -m kernel tests
+
+in-bounds: .venv/.test
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(NUMBA_CACHE_DIR)-bounds $(BIN)/pytest -m kernel $(KERNEL_TESTS)
 
 # Each planted bug alone in a copy of the tree: its tests must notice it. ARGS=WORD: some of them.
 mutants: .venv/.test
@@ -35,6 +48,7 @@ docs: .venv/.test
 # The slower studies, left out of `make test`.
 study: .venv/.test
 	$(BIN)/pytest -m slow --override-ini 'addopts=--strict-markers --strict-config -ra'
+	HYPOTHESIS_PROFILE=study OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/test_approximation.py --numprocesses 2
 
 # The page of a quick report in headless Chromium, from the PATH or $CHROMIUM.
 web-test: .venv/.web
