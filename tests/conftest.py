@@ -18,7 +18,7 @@ from approx import memory  # noqa: E402
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("fuzz", deadline=None, max_examples=50, print_blob=True)
-settings.register_profile("thorough", deadline=None, max_examples=1000)
+settings.register_profile("study", deadline=None, derandomize=True, max_examples=250)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

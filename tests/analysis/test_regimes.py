@@ -1,6 +1,7 @@
 """Where two errors cross, and what sparse + low-rank gains over the better of both."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from analysis.sweep import sweep
 from approx import exact, parse
 
 TEMPERATURES = (0.25, 1.0, 4.0)
+CLUSTERED = functools.partial(clustered, shared=True)
 
 
 def test_power_laws_cross_where_they_do():
@@ -191,27 +193,24 @@ def test_crossings_have_the_entropy_of_exact_attention_there():
     assert cold.entropy.isna().all()
 
 
-def test_published_crossings():
+@pytest.mark.parametrize(
+    ("make", "budget", "low", "high", "crosses", "entropy"),
+    [  # two temperatures around the crossing, the entropy there
+        (gaussian, 32.0, 1.0, 1.42, 1.21, 0.938),
+        (CLUSTERED, 32.0, 2.8, 4.0, 3.51, 0.930),
+        pytest.param(gaussian, 16.0, 1.0, 1.42, 1.16, 0.932, marks=pytest.mark.slow),
+        pytest.param(gaussian, 64.0, 1.0, 1.42, 1.25, 0.941, marks=pytest.mark.slow),
+        pytest.param(CLUSTERED, 16.0, 2.8, 4.0, 3.89, 0.952, marks=pytest.mark.slow),
+        pytest.param(CLUSTERED, 64.0, 2.0, 2.8, 2.31, 0.786, marks=pytest.mark.slow),
+    ],
+)
+def test_published_crossings(make, budget, low, high, crosses, entropy):
     """Published from one draw at n = l = 256, d = 64; here the mean of three."""
-    published = {  # input, budget: two temperatures around it, the crossing, the entropy there
-        ("gaussian", 16.0): (1.0, 1.42, 1.16, 0.932),
-        ("gaussian", 32.0): (1.0, 1.42, 1.21, 0.938),
-        ("gaussian", 64.0): (1.0, 1.42, 1.25, 0.941),
-        ("clustered Q=K", 16.0): (2.8, 4.0, 3.89, 0.952),
-        ("clustered Q=K", 32.0): (2.8, 4.0, 3.51, 0.930),
-        ("clustered Q=K", 64.0): (2.0, 2.8, 2.31, 0.786),
-    }
-    made = [gaussian(256, 64, rng=seed) for seed in range(3)]
-    made += [clustered(256, 64, shared=True, rng=seed) for seed in range(3)]
-    for (name, budget), (low, high, crosses, entropy) in published.items():
-        inputs = [
-            dataclasses.replace(x, name=f"{name} {i}")
-            for i, x in enumerate(x for x in made if x.name == name)
-        ]
-        table = oracles(inputs, (low, high), [budget])
-        found = crossings(table, inputs, "attention_relative_frobenius")
-        # one draw against three, std·√(1 + 1/3), the std itself from three: 10 of them; three
-        # digits are known, and interpolation between other temperatures moves 1 %
-        spread = 10 * math.sqrt(4 / 3) * found[["crossing", "entropy"]].std()
-        assert abs(found.crossing.mean() - crosses) < spread.crossing + 0.01 * crosses
-        assert abs(found.entropy.mean() - entropy) < spread.entropy + 0.01
+    inputs = [dataclasses.replace(make(256, 64, rng=i), name=f"input {i}") for i in range(3)]
+    table = oracles(inputs, (low, high), [budget])
+    found = crossings(table, inputs, "attention_relative_frobenius")
+    # one draw against three, std·√(1 + 1/3), the std itself from three: 10 of them; three
+    # digits are known, and interpolation between other temperatures moves 1 %
+    spread = 10 * math.sqrt(4 / 3) * found[["crossing", "entropy"]].std()
+    assert abs(found.crossing.mean() - crosses) < spread.crossing + 0.01 * crosses
+    assert abs(found.entropy.mean() - entropy) < spread.entropy + 0.01

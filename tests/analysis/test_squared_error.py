@@ -22,7 +22,7 @@ KNOWN = [
     "lsh(hashes=2, rounds=2)",
     "scatterbrain(low_rank=positive(m=8), sparse=random(k=1))",
 ]
-DRAWS = 3000
+DRAWS = 1500
 
 
 def pairs():

@@ -26,6 +26,7 @@ def tables(small):
     return {name: FIGURES[name].compute(small) for name in POLYNOMIALS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["polynomial_error", "polynomial_rank"])
 def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small):
     again = FIGURES[name].compute(dataclasses.replace(small, jobs=2))

@@ -32,6 +32,7 @@ def tables(small):
     return {name: FIGURES[name].compute(small) for name in REGIMES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REGIMES)
 def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small):
     again = FIGURES[name].compute(dataclasses.replace(small, jobs=2))

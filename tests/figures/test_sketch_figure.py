@@ -29,6 +29,7 @@ def wide(table):
     return table.pivot_table(index=keys, columns="metric", values="value").reset_index()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_table_on_two_processes(small, table):
     assert sketches.compute(dataclasses.replace(small, jobs=2)).equals(table)
 

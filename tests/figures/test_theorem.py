@@ -24,7 +24,7 @@ HOT, COLD = 16.0, 0.5
 
 @pytest.fixture(scope="module")
 def small():
-    return Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2, draws=400)
+    return Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2, draws=150)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def collisions(small):
 def predictions(small):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(predicted_error, "TEMPERATURES", (COLD, HOT))
-        return predicted_error.compute(dataclasses.replace(small, draws=1000))
+        return predicted_error.compute(dataclasses.replace(small, draws=500))
 
 
 @pytest.mark.parametrize("name", THEOREM)

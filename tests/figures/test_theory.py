@@ -29,7 +29,7 @@ from figures.gallery import FIGURES
 
 @pytest.fixture(scope="module")
 def small():
-    return Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2, draws=200)
+    return Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2, draws=100)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,7 @@ def tables(small):
     return {name: FIGURES[name].compute(small) for name in THEORY}
 
 
+@pytest.mark.slow  # as the report on two processes, and the figure of lengths
 @pytest.mark.parametrize("name", ["coupling_gain", "eps_collapse", "inverse_temperature"])
 def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small):
     again = FIGURES[name].compute(dataclasses.replace(small, jobs=2))

@@ -11,7 +11,7 @@ from approx.projections import PROJECTIONS
 from approx.random_features.features import RandomFeatures
 
 BOUND = 5.0
-DRAWS = 1500
+DRAWS = 1000
 FAMILIES = {
     "positive": "positive(m=12{})",
     "hyperbolic": "hyperbolic(m=24{})",
@@ -60,14 +60,14 @@ def scores(method, Q, K, draws=DRAWS):
     return np.abs(found.z).max(), z.max(initial=0.0)
 
 
-@pytest.mark.parametrize("d", [1, 2, 4, 16])
+@pytest.mark.parametrize("d", [1, 4, 16])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_independent_frequencies(name, d):
     projection = ", projection='regularized_iid'" if name == "regularized" else ""
     assert max(scores(parse(FAMILIES[name].format(projection)), *points(d))) <= BOUND
 
 
-@pytest.mark.parametrize("d", [1, 2, 4, 16])
+@pytest.mark.parametrize("d", [1, 4, 16])
 @pytest.mark.parametrize("projection", CLOSED[1:])
 @pytest.mark.parametrize("name", SHAPES)
 def test_coupled_frequencies(name, projection, d):
@@ -116,11 +116,10 @@ def test_counts_keep_their_law_under_couplings(name, projection):
     Q, K = points(2)
     method = parse(f"{name}(m=16, projection='{projection}')")
     assert method.moments(Q, K) is None
-    found = monte_carlo(method, Q, K, draws=1000, rng=3)
+    found = monte_carlo(method, Q, K, draws=500, rng=3)
     assert np.abs(found.z).max() <= BOUND
 
 
-@pytest.mark.parametrize("length", [1.0, 2.0, 4.0])
 @pytest.mark.parametrize(
     "spec",
     [
@@ -131,16 +130,17 @@ def test_counts_keep_their_law_under_couplings(name, projection):
         "dense_exponential(m=1)",
     ],
 )
-def test_in_the_log_domain_nothing_is_heavy_tailed(spec, length):
+def test_in_the_log_domain_nothing_is_heavy_tailed(spec):
     """log ρ = ½Σ log(1−4A) − u·u/2 + Σ 2A_c ω_c² + s_c ω_c u_c, u·u up to 16.
 
     E log ρ = ½Σ log(1−4A) + 2ΣA − u·u/2 and Var log ρ = Σ 8A² + (1−4A) u_c². At A = 0 it is
     Gaussian; otherwise the fourth cumulant of 2Aω², 48(2A)⁴, joins, with 48·(2A)² s²u² of the mixed
     terms: the variance of a sample variance is (κ₄ + 2σ⁴)/T.
     """
-    rng, T = np.random.default_rng(0), 4000
+    rng, T = np.random.default_rng(0), 2000
     u = rng.standard_normal((2, 3))
-    u *= length / np.linalg.norm(u, axis=1, keepdims=True)
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    u = np.vstack([u, 2.2 * u, 4 * u])  # of all lengths with the same draws; no q is a −k
     Q, K = np.vstack([u / 2, -u / 4]), u / 2
     method = parse(spec)
     rho = method.entries(Q, K)

@@ -31,7 +31,7 @@ SPECS = (
     "squared_sketch(inner=4)",
     "squared_sketch(inner=3, degree=2, law='gaussian')",
 )
-DRAWS = 2000
+DRAWS = 1000
 
 
 def points(seed=0, d=3):
