@@ -102,7 +102,7 @@ MATRICES = {
     "acc_alt_proj": lambda D: robust_pca.acc_alt_proj(D, 1),
     "stable_pca": lambda D: stable_pca.stable_pca(D, 0.1),
     "godec": lambda D: godec.godec(D, 1, 1),
-    "godec split": lambda D: godec.at_budget(D, 2.0),
+    "godec at_budget": lambda D: godec.at_budget(D, 2.0),
     "rank.summary": rank.summary,
     "rank.singular_values": rank.singular_values,
     "rank.max_norm_rank": rank.max_norm_rank,
