@@ -64,11 +64,12 @@ def compare(
     causal : bool
         Only keys j ≤ i count; needs n = l.
     attention : bool
-        False leaves the errors of row-normalised attention out, most of the work beside products.
+        False leaves out the errors of row-normalised attention, which are most of the work
+        beside the products.
     spectral : bool
         Adds ``kernel_relative_spectral`` (many passes).
     rows : int, optional
-        Sample that many query rows (always the same ones) and add ``…_stderr`` to each mean.
+        Sample that many query rows (always the same ones), and add ``…_stderr`` to each mean.
     jobs, scheduler : int; str or distributed.Client
         For big n: share the stripes of rows among threads, or among the workers of a Dask cluster
         as `analysis.sweep.sweep` does cells. The numbers are the same, bit for bit.
@@ -92,12 +93,12 @@ def compare(
 
     Notes
     -----
-    Cost: one product with Q Kᵀ and one with the factors, each on one thread, by stripes of rows:
-    15 MB of the estimate, and in turn 3 MB of its logits, or 48 rows where these are more (at most
-    10.5 MB); 10.5 MB of each where entries are made of the logits, or several estimates compared.
-    Where neither attention nor causal rows need a row's sum first, by tiles of 4 MB. Sums over
-    rows are made at the end and in order, whoever made the rows.
-    ``spectral`` is not shared.
+    Cost: one product with Q Kᵀ and one with the factors, each on one thread, by stripes of rows.
+    A stripe has 15 MB of the estimate, and in turn 3 MB of its logits, or 48 rows where these are
+    more (at most 10.5 MB). It has 10.5 MB of each where entries are made of the logits, or where
+    several estimates are compared. Where neither attention nor causal rows need a row's sum first,
+    the products are made by tiles of 4 MB. Sums over rows are made at the end and in order,
+    whoever made the rows. ``spectral`` is not shared.
 
     Examples
     --------

@@ -33,8 +33,8 @@ from approx.threads import one_thread
 ) = range(15)  # fmt: skip
 COLUMNS = TRUTH + 1
 TILE = 512, 1024  # rows and columns, where no row is needed as a whole: 8 MB in two products
-GAP = 64  # numbers between arrays, so that a loop is never taken for one that may overlap
-LEAST_HEIGHT = 48  # rows of logits, where a stripe has them: products of fewer are slower
+GAP = 64  # numbers between arrays, so that a loop never seems to overwrite what it reads
+LEAST_HEIGHT = 48  # rows of logits, where a stripe has as many: products of fewer are slower
 _LARGEST_FLOAT = np.finfo(np.float64).max
 _LEAST_INVERTIBLE = 1 / _LARGEST_FLOAT
 
@@ -56,8 +56,8 @@ def fill(
     `normalise`, else the estimate as it is; without `attention` the columns from P2 on mean
     nothing. If `weights`, logits become exact attention p, and the estimate the difference q − p.
     """
-    # LLVM takes a loop number by number, which sums in another order, where it writes less than a
-    # few registers behind what it reads: in short rows, by the chance of malloc.
+    # A loop that writes less than a few registers behind what it reads runs without vectors, and
+    # sums in another order. Malloc may put short rows so close; rows behind a gap never are.
     apart = np.empty((2, GAP + logits.shape[1]))
     exponentials, scaled = apart[0, GAP:], apart[1, GAP:]
     for i in range(logits.shape[0]):
@@ -76,7 +76,7 @@ def fill(
         for j in range(w if least < 0 else 0):
             negative += 1.0 if e[j] < 0.0 else 0.0
         peak = np.int64(longest).view(np.float64)
-        # row_log may be far above every entry
+        # the row's own scale: row_log may be far above every entry
         unit = max(peak, SURELY_NORMAL) if peak > 0.0 else 1.0
         inverse_unit = 1.0 / unit
         log_unit = row_log[i] + np.log(unit)
@@ -90,7 +90,8 @@ def fill(
             difference += t * t
             furthest = max(furthest, np.float64(abs(t)).view(np.int64))
 
-        out[i, UNIT] = log_unit if peak > 0.0 else -_LARGEST_FLOAT  # of nothing, below every other
+        # a row of zeros has a scale below every other
+        out[i, UNIT] = log_unit if peak > 0.0 else -_LARGEST_FLOAT
         out[i, MASS] = mass
         if not normalise and peak > 0.0:  # as it is; of a row of zeros the sum is 0 in any case
             mass = max(exp(-log_unit), _LEAST_INVERTIBLE / 2)
@@ -101,7 +102,7 @@ def fill(
         inverse_total, log_sum = 1.0 / total, top + np.log(total)
         smallest = np.int64(least).view(np.float64) * inverse_unit * inverse
         f2, tv, kl, reverse = 0.0, 0.0, 0.0, 0.0
-        # In most rows no share is ≤ 0 or tiny: without these questions it takes half the time.
+        # In most rows no share is ≤ 0 or tiny: a loop that does not ask takes half the time.
         for j in range(w if attention and smallest >= SURELY_NORMAL else 0):
             pj, qj = p[j] * inverse_total, s[j] * inverse
             t = qj - pj
@@ -140,7 +141,7 @@ def fill(
 
 
 def ahead() -> int:
-    """Return how many entries of an estimate are made before their logits, at most."""
+    """Return the largest number of entries of an estimate that are made before their logits."""
     return 7 * exact.STRIPE // 5
 
 
@@ -149,8 +150,8 @@ _kept = threading.local()
 
 @contextlib.contextmanager
 def _workspace() -> Iterator[Callable[..., Array]]:
-    # A stripe's arrays, kept by its thread for the next: new pages cost as much as what fills them.
-    # Out of reach while they are used, as an estimate's own `block` may compare others.
+    # A thread keeps the arrays of a stripe for its next one: new pages cost as much as what fills
+    # them. They are out of reach while in use, as an estimate's own `block` may compare others.
     kept: dict[str, Array] = vars(_kept).pop("arrays", {})
 
     def array(name: str, shape: tuple[int, int], dtype: Any = np.float64) -> Array:
@@ -166,7 +167,7 @@ def _workspace() -> Iterator[Callable[..., Array]]:
 
 
 class _Stripe(NamedTuple):
-    """Rows start … stop of the ones compared."""
+    """Rows start … stop of the picked ones."""
 
     start: int
     stop: int
@@ -290,7 +291,7 @@ class Comparison:
 
 
 def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
-    """Return, of each estimate, the table of a stripe."""
+    """Return the table of a stripe for each estimate."""
     l = whole.kt.shape[1]
     index = whole.picked[part.start : part.stop]
     count, (_, width, height) = len(index), whole.tile
@@ -355,7 +356,7 @@ def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
 
 
 def _joined(tables: list[Array]) -> Array:
-    """Return the sums of rows, but for those of attention, from the sums of their tiles."""
+    """Return the sums of rows from those of their tiles; sums of attention are left out."""
     if len(tables) == 1:
         return tables[0]
     tiles = np.stack(tables)

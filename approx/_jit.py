@@ -10,12 +10,12 @@ error_model="numpy"
     Division by zero gives inf or NaN as in NumPy, without a branch a loop cannot vectorise.
 fastmath={"contract", "nsz"}
     Fused multiply-add, and -0.0 may be 0.0. Never "nnan" or "ninf": NaN and inf keep their
-    meaning. "reassoc" lets a sum be vectorised; only kernels made of plain sums may have it.
+    meaning. "reassoc" lets a sum be vectorised: only kernels made of plain sums may have it.
 prefer-vector-width=512 (in ``_numba``)
     LLVM vectorises for half of the registers of Intel's processors with AVX-512, for fear of
     the lower clock rate of the first of them; the exponential is 1.5 times faster with whole
-    ones. An attribute of each kernel, so other code compiled in the process is left as it was;
-    processors without AVX-512 ignore it. The CPU feature "-prefer-256-bit" gives the same code
+    ones. It is an attribute of each kernel, so other code compiled in the process stays as it
+    was; processors without AVX-512 ignore it. The CPU feature "-prefer-256-bit" gives the same code
     and speed, but to the whole process, and only if it is set before Numba's first function.
 """
 
@@ -50,22 +50,21 @@ class Kernel:
         """Numba's own object, which compiles for each new set of dtypes."""
         from approx import _numba
 
-        # setdefault: threads that come here together, as from Python 3.12 on, leave with the same
+        # From Python 3.12 on cached_property has no lock: setdefault gives all threads one object.
         return vars(self).setdefault("compiled", _numba.dispatcher(self.function, self.options))
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run it."""
         return self.compiled(*arguments)
 
     @property
     def _numba_type_(self) -> Any:
-        # asked for by Numba: what a kernel is to the compiled function that calls it
+        # Numba asks for it: what a kernel is to the compiled function that calls it.
         return self.compiled._numba_type_
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         module, name = self.function.__module__, self.function.__qualname__
         if module != "__main__" and getattr(sys.modules.get(module), name, None) is self:
-            return name  # as functions travel: it is found where it arrives
+            return name  # as functions are pickled: it is looked up where it arrives
         return Kernel, (self.function, self.fastmath)
 
 
@@ -77,7 +76,6 @@ class ByPrecision(Kernel):
         self.double, self.single = double, single
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run it."""
         return self.function(*arguments)
 
     @functools.cached_property
@@ -93,7 +91,7 @@ def kernel(function: F) -> F:
 
 
 def summing_kernel(function: F) -> F:
-    """Compile a kernel whose sums may be reordered (and so vectorised)."""
+    """Compile, lazily, a kernel whose sums may be reordered, and so vectorised."""
     return cast(F, Kernel(function, SAFE | {"reassoc"}))
 
 
