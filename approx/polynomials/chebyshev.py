@@ -26,19 +26,19 @@ class Chebyshev(IntervalMethod):
     degree : int, optional
         n ≥ 0; None is a template.
     bound : float, optional
-        B > 0; the largest |q·k| of the inputs where None. Beyond B the error grows like (2x/B)^n.
+        B > 0; None takes the largest |q·k| of the inputs. Beyond B the error grows like (2x/B)^n.
     kind : {"truncation", "interpolation"}
 
     Notes
     -----
-    Error: of the truncation at most 2 Σ_{k>n} I_k(B) on [−B, B], reached at x = B (exact); of the
-    interpolant at most twice that, for each left-out T_k is aliased to another (bound). Relative to
-    e^x this is worst at x = −B, by up to e^{2B}: for attention logits, mostly near 0, Taylor is
-    often better.
-    Some a_j < 0 once B ≳ 4: the kernel of one set of points is then indefinite
-    (`Polynomial.negative_eigenvalues`), and rows of attention may sum to nothing; they are counted.
+    Error: at most 2 Σ_{k>n} I_k(B) on [−B, B] for the truncation, reached at x = B (exact), and at
+    most twice that for the interpolant, because each left-out T_k is aliased to another (bound).
+    Relative to e^x the error is worst at x = −B, by a factor of up to e^{2B}; for attention logits,
+    which are mostly near 0, Taylor is often better.
+    Some a_j < 0 once B ≳ 4. The kernel of one set of points is then indefinite
+    (`Polynomial.negative_eigenvalues`), and rows of attention may have sums ≤ 0, which are counted.
     Rank: min(n, l, C(d+degree, degree)) for generic Q, K.
-    Cost: elementwise 2d + 4 degree operations an entry (Clenshaw).
+    Cost: elementwise 2d + 4 degree operations per entry (Clenshaw).
 
     References
     ----------
@@ -48,7 +48,7 @@ class Chebyshev(IntervalMethod):
 
     Examples
     --------
-    Degree 0 is the mean over the angle, I₀(1):
+    The polynomial of degree 0 is the mean over the angle, I₀(1):
 
     >>> Chebyshev(degree=0, bound=1.0).approximate([[1.0]], [[1.0]]).to_dense()
     array([[1.26606588]])
@@ -69,7 +69,7 @@ class Chebyshev(IntervalMethod):
         else:
             x = bound * np.cos(np.pi * (np.arange(n + 1) + 0.5) / (n + 1))
             scale = float(x.max())
-            import scipy.fft  # only where it is used: it delays every command
+            import scipy.fft  # only where it is used, as it would delay every command
 
             c = np.asarray(scipy.fft.dct(np.exp(x - scale), type=2)) / (n + 1)
         c[0] /= 2
@@ -77,19 +77,20 @@ class Chebyshev(IntervalMethod):
 
 
 def bessel(k: Array, bound: float) -> Array:
-    """Return I_k(B) e^−B; for B > 10⁸ of its limit e^{−k²/2B}/√(2πB), there right to 10⁻⁹."""
+    """Return I_k(B) e^−B, for B > 10⁸ by its limit e^{−k²/2B}/√(2πB), right to 10⁻⁹ there."""
     if bound > 1e8:
         return np.asarray(np.exp(-(k**2) / (2 * bound)) / math.sqrt(2 * math.pi * bound))
     return np.asarray(ive(k, bound))
 
 
 def log_bessel(k: Array, bound: float) -> Array:
-    """Return log I_k(B) − B, where `bessel` underflows by Debye's expansion in 1/k.
+    """Return log I_k(B) − B, by Debye's expansion in 1/k where `bessel` underflows.
 
-    Abramowitz and Stegun, 9.7.7, with three terms: right to 10⁻⁹ beyond k = 30.
+    The expansion is that of Abramowitz and Stegun, 9.7.7, with three terms, right to 10⁻⁹ beyond
+    k = 30.
     """
     value = bessel(k, bound)
-    far = ~(value >= 1e-290)  # NaN of SciPy beyond its range, too
+    far = ~(value >= 1e-290)  # also the NaN that SciPy gives beyond its range
     v = k[far].astype(float)
     root = np.hypot(v, bound)
     p = v / root
@@ -106,7 +107,7 @@ def log_bessel(k: Array, bound: float) -> Array:
 
 
 def left_out(degree: int, bound: float) -> Array:
-    """Return k > degree, as many as count: I_k(B) falls like e^{−k²/2B}, or faster for k > B."""
+    """Return the k > degree that matter: I_k(B) falls like e^{−k²/2B}, or faster for k > B."""
     return degree + 1 + np.arange(64 + 9 * math.ceil(math.sqrt(bound)))
 
 

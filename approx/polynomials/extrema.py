@@ -1,4 +1,4 @@
-"""Largest errors and real roots of a polynomial, beyond what float64 can see."""
+"""Largest errors and real roots of a polynomial, beyond the precision of float64."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ import numpy as np
 from approx.checks import Array
 
 GOLDEN = (math.sqrt(5) - 1) / 2
-MOST_DIGITS = 2000  # some 20 s
+MOST_DIGITS = 2000  # they take some 20 s
 Function = Callable[[Any], Any]
 
 
 def peaks(f: Function, left: Any, right: Any, steps: int) -> Any:
-    """Return (place, value) of the largest f between left and right, each by golden sections.
+    """Return the place and the value of the largest f in each interval, by golden sections.
 
-    Arrays of intervals, in float64 or of decimals, on each of which f is unimodal. The place
-    is known to 0.618^steps of the interval, the value to about the square of that.
+    ``left`` and ``right`` are arrays of ends, in float64 or of decimals, and f is unimodal on each
+    interval. The place is known to 0.618^steps of the interval, and the value to about the square
+    of that.
     """
     golden = GOLDEN if left.dtype != object else Decimal(GOLDEN)
     inner = [right - golden * (right - left), left + golden * (right - left)]
@@ -47,15 +48,15 @@ def sup_errors(
     Parameters
     ----------
     in_decimals : function
-        Returns p as a function of arrays of decimals, at the precision of their context.
+        It returns p as a function of arrays of decimals, at the precision of their context.
     degree : int
-        Of p.
+        Degree of p.
     log_size : float
         s such that Σ|c_j φ_j| ≤ e^s on [−B, B].
 
     Notes
     -----
-    Terms of size e^s give p(−B), of size e^−B: (s + B)/log 10 digits are lost.
+    Terms of size e^s sum to p(−B), of size e^−B, so (s + B)/log 10 digits are lost.
     """
     lost = (max(log_size, B) + B) / math.log(10)
     if not lost < MOST_DIGITS:
@@ -79,10 +80,10 @@ def sup_errors(
 
 
 def _largest(error: Function, x: Any) -> Any:
-    """Return the largest error: at an end, or in a cell beside a grid point above its neighbours.
+    """Return the largest error, at an end or in a cell beside a grid point above its neighbours.
 
-    Only points that may still win are refined: a cell of a 16th of the Chebyshev spacing changes a
-    smooth extremum by less than a tenth.
+    Only points that may still be the largest are refined: a cell of a 16th of the Chebyshev spacing
+    changes a smooth extremum by less than a tenth.
     """
     values = error(x)
     inside = np.flatnonzero((values[1:-1] >= values[:-2]) & (values[1:-1] >= values[2:])) + 1
@@ -120,14 +121,15 @@ def clenshaw(c: list[Any], bound: Any) -> Function:
 
 
 def real_roots(coefficients: list[int]) -> Array:
-    """Return the distinct real roots of Σ a_j x^j, ascending, to float64.
+    """Return the distinct real roots of Σ a_j x^j in float64, ascending.
 
-    Sturm's theorem in integers counts the roots of an interval: none is missed, a double root
-    counts once. All are within 2 max |a_{n−k}/a_n|^{1/k} of 0 (Fujiwara).
+    Sturm's theorem in integers counts the roots of an interval, so no root is missed, and a double
+    root counts once. All roots are within 2 max |a_{n−k}/a_n|^{1/k} of 0 (Fujiwara).
 
     Notes
     -----
-    Cost: integers of O(n) times the digits of a_j; some 10 s for Taylor's of degree 200.
+    Cost: operations on integers of O(n) times the digits of a_j; some 10 s for the Taylor
+    polynomial of degree 200.
 
     Examples
     --------
@@ -146,7 +148,7 @@ def real_roots(coefficients: list[int]) -> Array:
     edge = Fraction(2) ** (1 + max(powers, default=0))
     content = math.gcd(*a)
     chain = _sturm([x // content for x in a])
-    if len(chain[-1]) > 1:  # multiple roots: once each
+    if len(chain[-1]) > 1:  # there are multiple roots, which are to count once each
         chain = _sturm(_quotient(chain[0], chain[-1]))
     roots: list[float] = []
     _isolate(chain, -edge, edge, roots)
@@ -175,7 +177,7 @@ def _sturm(p: list[int]) -> list[list[int]]:
 
 
 def _quotient(p: list[int], divisor: list[int]) -> list[int]:
-    """Return a positive multiple of ± p/divisor, which divides p, without content."""
+    """Return a multiple of p/divisor with coprime integer coefficients; the divisor divides p."""
     rest, q = [Fraction(x) for x in p], []
     for shift in range(len(p) - len(divisor), -1, -1):
         q.append(rest[shift + len(divisor) - 1] / divisor[-1])
@@ -202,7 +204,7 @@ def _changes(chain: list[list[int]], x: Fraction) -> int:
 
 
 def _isolate(chain: list[list[int]], low: Fraction, high: Fraction, roots: list[float]) -> None:
-    """Add the roots in (low, high]: halve until each is alone, then until it is known."""
+    """Add the roots in (low, high], by halving until each is alone and then until it is known."""
     stack = [(low, high, _changes(chain, low), _changes(chain, high))]
     while stack:
         low, high, at_low, at_high = stack.pop()
@@ -212,7 +214,7 @@ def _isolate(chain: list[list[int]], low: Fraction, high: Fraction, roots: list[
         if high - low <= abs(middle) / 2**54 or high - low < Fraction(1, 2**1060):
             roots.append(float(high))
         elif at_low - at_high == 1 and _sign(chain[0], low) * _sign(chain[0], high) < 0:
-            # alone and simple: the sign of p is enough
+            # a single simple root, for which the sign of p is enough
             if _sign(chain[0], middle) in (0, _sign(chain[0], high)):
                 stack.append((low, middle, at_low, at_high))
             else:

@@ -1,4 +1,4 @@
-"""The polynomial that fits exp best at the logits there are."""
+"""The polynomial that fits exp best at the given logits."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ class LeastSquares(PolynomialMethod):
     degree : int, optional
         n ≥ 0; None is a template.
     weight : {"relative", "absolute"}
-        Absolute: the best polynomial in kernel_relative_frobenius, ruled by the largest logits.
+        The absolute weight gives the best polynomial in kernel_relative_frobenius, which the
+        largest logits dominate.
 
     Notes
     -----
     Error: the root mean square over the logits of w·|p − e^x| is at most the minimax level of the
     same weight, for any logits in [−B, B] (bound); between and beyond them nothing is promised.
-    Computed by QR of one stripe of logits at a time in Chebyshev polynomials: the condition is not
-    squared. Where there are fewer distinct logits than coefficients, the smallest fit is taken.
-    With the relative weight logits more than 36 above the lowest count for nothing in float64.
+    The fit is computed by QR of one stripe of logits at a time in Chebyshev polynomials, so the
+    condition number is not squared. Where there are fewer distinct logits than coefficients, the
+    fit with the smallest coefficients is taken. With the relative weight, logits more than 36 above
+    the lowest have no effect in float64.
     Rank: min(n, l, C(d+degree, degree)) for generic Q, K.
-    Cost: every logit once, 2 n l (d + degree²) operations, then elementwise 2d + 4 degree an entry.
+    Cost: 2 n l (d + degree²) operations in one pass over the logits, then elementwise
+    2d + 4 degree per entry.
 
     References
     ----------
@@ -45,7 +48,7 @@ class LeastSquares(PolynomialMethod):
 
     Examples
     --------
-    Degree 1 through two logits, 0 and 1, is exact there:
+    Degree 1 is exact at two logits, 0 and 1:
 
     >>> LeastSquares(degree=1).approximate([[1.0]], [[0.0], [1.0]]).to_dense()
     array([[1.        , 2.71828183]])
@@ -58,11 +61,11 @@ class LeastSquares(PolynomialMethod):
     weight: str = one_of("relative", ("relative", "absolute"))
 
     def polynomial(self, bound: float) -> Polynomial:
-        """Raise TypeError: there is no fit without logits."""
-        raise TypeError("least_squares is fitted to logits: use fitted(Q, K)")
+        """Raise TypeError, as there is no fit without logits."""
+        raise TypeError("least_squares has no polynomial without logits: use fitted(Q, K)")
 
     def fitted(self, Q: Array, K: Array) -> Polynomial:
-        """Return the fit to Q Kᵀ, at scale e^s: s = −B for relative weights, B for absolute."""
+        """Return the fit to Q Kᵀ at scale e^s, s = −B for relative and B for absolute weights."""
         n, bound = self.degree or 0, largest_logit(Q, K)
         triangle = np.zeros((0, n + 2))
         for rows in exact.stripes(len(Q), len(K)):

@@ -1,4 +1,4 @@
-"""What every polynomial of the logits shares as a method."""
+"""The base of the methods that are polynomials of the logits."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from approx.polynomials.monomials import width
 from approx.polynomials.polynomial import Polynomial
 from approx.prices import Price, Shape, low_rank
 
-LEAST_BOUND = 2.0**-20  # of the smallest interval to which a polynomial is fitted
-MOST_BOUND = 2.0**50  # of the largest one: beyond it, no digit of e^x is left in float64
+LEAST_BOUND = 2.0**-20  # the bound of the smallest interval to which a polynomial is fitted
+MOST_BOUND = 2.0**50  # that of the largest; beyond it float64 keeps no digit of e^x
 
 
 class PolynomialMethod(Method):
-    """An estimate p(q·k); its price is that of C(d+n, n) monomials even where it is elementwise."""
+    """An estimate p(q·k), at the price of C(d+n, n) monomials even where it is elementwise."""
 
     deterministic: ClassVar[bool] = True
 
@@ -46,10 +46,10 @@ class PolynomialMethod(Method):
         return Approximation(Elementwise(q, k, self.fitted(q, k)))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of C(d+degree, degree) monomials.
+        """Return the price of C(d+degree, degree) monomials.
 
-        A query is answered, and all of them are, through the monomials or from the logits,
-        whichever is cheaper.
+        One query, or all of them, are answered through the monomials or from the logits, whichever
+        is cheaper.
         """
         degree = self.highest_power()
         if degree is None:
@@ -68,7 +68,7 @@ class PolynomialMethod(Method):
         )
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the coefficients and of what they are computed from."""
+        """Return the bytes of the coefficients and of the arrays that they are computed from."""
         return 8 * 8 * ((self.highest_power() or 0) + 1)
 
 
@@ -87,11 +87,11 @@ class IntervalMethod(PolynomialMethod):
             object.__setattr__(self, "bound", bound)
 
     def fitted(self, Q: Array, K: Array) -> Polynomial:
-        """Return the polynomial for B = ``bound``, or the largest |q·k|."""
+        """Return the polynomial for B = ``bound``, by default the largest |q·k|."""
         return self.polynomial(self.bound or largest_logit(Q, K))
 
 
 def largest_logit(Q: Array, K: Array) -> float:
-    """Return max |q·k|, by stripes; at least 2^−20 and at most 2^50, for an interval."""
+    """Return max |q·k|, found by stripes and kept in [2^−20, 2^50], as the end of an interval."""
     tops = [float(np.abs(Q[rows] @ K.T).max()) for rows in exact.stripes(len(Q), len(K))]
     return min(max(*tops, LEAST_BOUND), MOST_BOUND)

@@ -1,4 +1,4 @@
-"""The best polynomial of exp on an interval, in the largest relative or absolute error."""
+"""The polynomial whose largest relative or absolute error from exp on an interval is least."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class Minimax(IntervalMethod):
     degree : int, optional
         n ≥ 0; None is a template.
     bound : float, optional
-        B > 0; the largest |q·k| of the inputs where None. Beyond B nothing is promised: the
-        relative error at ±3 standard deviations often serves attention better than at the maximum.
+        B > 0; None takes the largest |q·k| of the inputs. Beyond B nothing is promised; even so, B
+        at 3 standard deviations often serves attention better than B at the maximum.
     weight : {"relative", "absolute"}
 
     Notes
     -----
-    Error: the level of `remez`, reached n + 2 times with alternating signs, so no polynomial of
-    this degree is better (exact). Evaluation in float64 rounds by eps·e^{2B} relative to e^{−B}.
-    All a_j > 0 for the relative weight in every tested case up to B = 8, not at B = 16; with the
-    absolute weight some are < 0 from B ≳ 4 on, and the kernel is indefinite.
+    Error: the level of `remez`, which is reached n + 2 times with alternating signs, so no
+    polynomial of this degree is better (exact). Evaluation in float64 rounds by eps·e^{2B} relative
+    to e^{−B}. For the relative weight all a_j > 0 in every tested case up to B = 8, but not at
+    B = 16; for the absolute weight some a_j < 0 from B ≳ 4 on, and the kernel is indefinite.
     Rank: min(n, l, C(d+degree, degree)) for generic Q, K.
-    Cost: elementwise 2d + 4 degree operations an entry; the exchange 5 ms, or up to seconds in
-    decimal arithmetic where B > 8 or the level is tiny.
+    Cost: elementwise 2d + 4 degree operations per entry. The exchange takes 5 ms, or up to seconds
+    in decimal arithmetic where B > 8 or the level is tiny.
 
     Raises
     ------
     ArithmeticError
-        The exchange did not level, or would need more than 500 digits.
+        The exchange did not level the peaks, or would need more than 500 digits.
 
     References
     ----------
@@ -47,7 +47,7 @@ class Minimax(IntervalMethod):
 
     Examples
     --------
-    Degree 0 is 1/cosh B, its relative error tanh B:
+    The polynomial of degree 0 is 1/cosh B, with relative error tanh B:
 
     >>> Minimax(degree=0, bound=1.0).approximate([[1.0]], [[0.0]]).to_dense()
     array([[0.64805427]])

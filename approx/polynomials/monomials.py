@@ -2,7 +2,7 @@
 
 (q·k)^j = Σ_{|α|=j} (j!/Πα_i!) q^α k^α, so a polynomial with coefficients a_j is φ(q)·ψ(k) with one
 feature √(|a_j| j!/Πα_i!) x^α for each monomial of degree j ≤ n. The dense tensor ⊗^j x repeats each
-monomial j!/Πα_i! times: equal, but d^j wide.
+monomial j!/Πα_i! times: it has the same inner products, but is d^j wide.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ def width(d: int, degree: int) -> int:
     return math.comb(d + degree, degree)
 
 
-ROWS = 8  # of which one ratio is read once
+ROWS = 8  # rows that share one reading of a ratio
 
 
 def layout(d: int, degree: int) -> tuple[Array, Array]:
-    """Return where degrees begin, (degree + 2,), and where tails do, (degree + 1, d).
+    """Return where each degree begins, (degree + 2,), and where each tail does, (degree + 1, d).
 
-    Monomials of degree k are, for i = 0…d−1, x_i times those of degree k − 1 whose smallest index
-    is ≥ i: a contiguous tail, which begins at ``tails[k, i]``.
+    The monomials of degree k are, for i = 0…d−1, x_i times those of degree k − 1 whose smallest
+    index is ≥ i. The latter are a contiguous tail, which begins at ``tails[k, i]``.
 
     Raises
     ------
     ResourceLimitError
-        Numbers for all of them would not fit.
+        One number for each monomial would not fit into memory.
     """
     d, degree = checks.integer("d", d, least=1), checks.integer("degree", degree, least=0)
     memory.reserve(8 * width(d, degree), "the monomials of a row", "d or degree")
@@ -56,14 +56,15 @@ def _layout(d: int, degree: int) -> tuple[Array, Array]:
     for k in range(1, degree + 1):
         for i in range(d):
             tails[k, i] = begin[k] - math.comb(d - i + k - 2, k - 1)
-    begin.flags.writeable = tails.flags.writeable = False  # one for all who ask
+    begin.flags.writeable = tails.flags.writeable = False  # all callers share them
     return begin, tails
 
 
 @kernel
 def _features(X: Any, begin: Any, tails: Any, roots: Any, scale: Any, out: Any) -> None:
-    # A feature is x_i times one of the degree below, and so is its weight: |weighted| ≤ 1. Those of
-    # the last degree, which are most, are written once. Slices tell the compiler what overlaps.
+    # A feature is x_i times one of the degree below, and so is its weight: |weighted| ≤ 1. The
+    # features of the last degree, which are the most, are written once. Slices tell the compiler
+    # what overlaps.
     last = tails.shape[0] - 1
     for start in range(0, X.shape[0], ROWS):
         stop = min(start + ROWS, X.shape[0])
@@ -89,10 +90,10 @@ def _features(X: Any, begin: Any, tails: Any, roots: Any, scale: Any, out: Any) 
 
 
 def root_ratios(d: int, degree: int) -> Array:
-    """Return √(j/α_i) of every monomial x^α of degree j, i its smallest index, in order.
+    """Return √(j/α_i) of every monomial x^α of degree j and smallest index i, in order.
 
-    The multinomial weight j!/Πα_l! is j/α_i times that of x^α/x_i, so these are what the root of
-    the weight grows by from one degree to the next; 1 for the constant.
+    The multinomial weight j!/Πα_l! is j/α_i times that of x^α/x_i, so these are the factors by
+    which the root of the weight grows from one degree to the next. The constant has 1.
 
     Examples
     --------
@@ -108,7 +109,7 @@ def root_ratios(d: int, degree: int) -> Array:
         position = int(begin[k])
         for i, first in enumerate(tails[k]):
             size = int(begin[k] - first)
-            again = int((tails[k, i + 1] if i + 1 < d else begin[k]) - first)  # contain x_i already
+            again = int((tails[k, i + 1] if i + 1 < d else begin[k]) - first)  # these contain x_i
             exponent[position : position + size] = 1.0
             exponent[position : position + again] += exponent[first : first + again]
             position += size
@@ -117,11 +118,12 @@ def root_ratios(d: int, degree: int) -> Array:
 
 
 def keeps_digits(d: int, degree: int, dtype: Any) -> bool:
-    """Return whether `features` of this degree are right to some roundings, of unit vectors.
+    """Return whether `features` of unit vectors at this degree are right to some roundings.
 
-    The weighted monomials of the last indices come first and may be subnormal: off by the least
-    number, which the weights and powers of the others multiply by at most √C(j, b) ≤ 2^{j/2}.
-    That is below ε while j ≤ 2 log₂(ε/least): 252 in float32, 2044 in float64.
+    The weighted monomials of the last indices come first and may be subnormal, so they are off by
+    the least number, which the weights and powers of the other indices multiply by at most
+    √C(j, b) ≤ 2^{j/2}. The product is below ε while j ≤ 2 log₂(ε/least), which is 252 in float32
+    and 2044 in float64.
 
     Examples
     --------
@@ -148,23 +150,24 @@ def features(
     roots : (width,)
         From `root_ratios`.
     log_weights : (degree + 1,)
-        log |a_j|; −inf where a_j = 0.
+        log |a_j|, which is −inf where a_j = 0.
     row_log : (rows,)
-        Scale taken out of each row.
+        Log of the scale that is taken out of each row.
     out : (rows, width), optional
         Where to write, C-contiguous and of the dtype of X. A new array costs as much as its
-        numbers; a tile of rows that is used again and again costs less than either.
+        numbers; reusing one tile of rows is cheaper.
 
     Raises
     ------
     ValueError
-        ``out`` does not fit.
+        ``out`` has another shape or dtype.
     OverflowError
         The degree is too high for the dtype, by `keeps_digits`.
 
     Notes
     -----
-    Rows are scaled to unit length first and |x|^j joins the weights in log space: no overflow.
+    Rows are first scaled to unit length, and |x|^j joins the weights in log space, so nothing
+    overflows.
     """
     degree, d = len(log_weights) - 1, X.shape[1]
     if not keeps_digits(d, degree, X.dtype):
@@ -184,7 +187,7 @@ def features(
 
 
 def log_powers(length: Array, log_weights: Array) -> Array:
-    """Return log(w_j·length^j), (rows, degree + 1); 0^0 is 1."""
+    """Return log(w_j·length^j), (rows, degree + 1), where 0^0 is 1."""
     degrees = np.arange(len(log_weights))
     with np.errstate(divide="ignore", invalid="ignore"):
         powers = np.where(degrees == 0, 0.0, degrees * np.log(length)[:, None])

@@ -1,4 +1,4 @@
-"""Sums of tensor powers Σ_i w_i (1 + x/n_i)^{n_i}, evaluated as such."""
+"""Sums of tensor powers Σ_i w_i (1 + x/n_i)^{n_i}, evaluated as powers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from approx.polynomials.taylor import Taylor
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Powers(Polynomial):
-    """Σ_i w_i (1 + x/n_i)^{n_i}: its binomial sums would cancel for x < 0, the powers do not."""
+    """Σ_i w_i (1 + x/n_i)^{n_i}, whose binomial sums would cancel for x < 0; powers do not."""
 
     weights: tuple[float, ...] = (1.0,)
     sizes: tuple[int, ...] = (1,)
@@ -31,7 +31,7 @@ class Powers(Polynomial):
         return np.asarray(np.logaddexp.reduce(logs))
 
     def log_size(self, x: Array) -> Array:
-        """Return log Σ |w_i| max |1 + x/n_i|^{n_i}, which may be far below its bound at |x|."""
+        """Return log Σ |w_i| max |1 + x/n_i|^{n_i}, which may be far below `log_bound` at |x|."""
         top, bottom = x.max(axis=1).astype(np.float64), x.min(axis=1).astype(np.float64)
         logs = []
         for w, n in self._terms():
@@ -40,7 +40,7 @@ class Powers(Polynomial):
         return np.asarray(np.logaddexp.reduce(logs))
 
     def scaled(self, x: Array, shift: Array) -> Array:
-        """Return Σ w_i sign·exp(n_i log|1 + x/n_i| − shift), with log1p: accurate for any n_i."""
+        """Return Σ w_i sign·exp(n_i log|1 + x/n_i| − shift), by log1p, accurate for any n_i."""
         values = np.zeros_like(x)
         for w, n in self._terms():
             ratio = x / n
@@ -51,8 +51,10 @@ class Powers(Polynomial):
         return rescale(values, np.zeros(1), "a power")
 
     def scaled_terms(self, x: Array, shift: Array) -> tuple[Array, Array, Array]:
-        """Refuse: the terms are those of the binomial sums, whose partial sums are no powers."""
-        raise TypeError("partial sums of tensor powers are none of another degree: make each")
+        """Raise TypeError, because partial sums of the binomial series are not powers."""
+        raise TypeError(
+            "partial sums of a tensor power are not powers of another degree: make each power"
+        )
 
     def in_decimals(self) -> Callable[[Any], Any]:
         """Return the powers as a function of arrays of decimals."""
@@ -66,7 +68,7 @@ class Powers(Polynomial):
 def powers(weights: list[float], sizes: list[int], bound: float = math.inf) -> Powers:
     """Return Σ_i w_i (1 + x/n_i)^{n_i}, a_j = Σ_i w_i C(n_i, j)/n_i^j.
 
-    C(n, j)/n^j = Π_{i < j} (1 − i/n)/j!: logarithms of factorials would cancel.
+    C(n, j)/n^j is taken as Π_{i < j} (1 − i/n)/j!, as logarithms of factorials would cancel.
     """
     i = np.arange(max(sizes))
     logs = np.zeros((len(sizes), len(i) + 1))

@@ -1,4 +1,4 @@
-"""The exchange algorithm of Remez for exp, in float64 where that is enough, else in decimal."""
+"""The exchange algorithm of Remez for exp, in float64 where that is enough, else in decimals."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from approx.checks import Array
 from approx.polynomials.extrema import peaks
 from approx.polynomials.polynomial import Polynomial
 
-FLOAT64 = 15  # its digits
-LEVELLED = 1e-6  # spread of the peaks, over the level, that is accepted
+FLOAT64 = 15  # digits of float64
+LEVELLED = 1e-6  # largest spread of the peaks, over the level, that is accepted
 MOST_DIGITS = 500  # they take some seconds
-NOISE = 1e-6  # rounding, over the level, up to which float64 is believed
+NOISE = 1e-6  # largest rounding, over the level, up to which float64 is trusted
 EPS = float(np.finfo(float).eps)
 
 
@@ -29,14 +29,14 @@ class Minimax(NamedTuple):
     ----------
     polynomial : Polynomial
     level : float
-        Its largest error: relative, or over e^B where the weight is absolute.
+        Its largest error, which is relative, or over e^B where the weight is absolute.
     reference : (n + 2,)
-        Where ± the level is reached with alternating signs: by Chebyshev's theorem this proves
-        that no other polynomial is better.
+        Points where ± the level is reached with alternating signs. By Chebyshev's theorem they
+        prove that no other polynomial is better.
     spread : float
         (largest − least peak)/largest, ≤ 10⁻⁶.
     digits : int
-        Decimal digits it was computed with, 15 in float64.
+        Decimal digits with which it was computed, 15 in float64.
     """
 
     polynomial: Polynomial
@@ -60,22 +60,23 @@ def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
 
     Notes
     -----
-    Level p on a reference of n + 2 points, then move each point to the peak of its run. The error
-    has at most n + 1 zeros and n critical points (p′ − p is a polynomial of degree n; a derivative
-    of p − e^x has no zero), so there is one peak between neighbouring zeros, and both ends of the
-    interval always belong to the reference.
-    With the relative weight float64 loses a factor e^{2B}: it serves up to about B = 8. Beyond, and
-    for levels near its rounding, the same steps are done in as many digits as they need.
-    Where the relative level is 1 to 10⁻⁸ on [−B, −B + 50 + 6n] already, the polynomial of that is
-    taken: beyond, p e^{−x} has no critical point left and falls to 0, so the error stays below 1.
-    Cost: O(n²) a step, some 5 to 10 steps; 5 ms in float64, 0.5 s in decimal at B = 16, n = 21.
+    A step levels p on a reference of n + 2 points, then moves each point to the peak of its run.
+    The error has at most n + 1 zeros and n critical points (p′ − p is a polynomial of degree n; a
+    derivative of p − e^x has no zero), so there is one peak between neighbouring zeros, and both
+    ends of the interval always belong to the reference.
+    With the relative weight float64 loses a factor e^{2B}, and is used up to about B = 8. Beyond,
+    and for levels near its rounding, the same steps are done in as many digits as they need.
+    Where the relative level is 1 to 10⁻⁸ already on [−B, −B + 50 + 6n], the polynomial of that
+    interval is taken: beyond it, p e^{−x} has no critical point left and falls to 0, so the error
+    stays below 1.
+    Cost: O(n²) per step, some 5 to 10 steps; 5 ms in float64, 0.5 s in decimals at B = 16, n = 21.
 
     Raises
     ------
     ArithmeticError
-        The peaks did not level: never returned as if they had.
+        The peaks did not level; such a result is never returned as if they had.
     ResourceLimitError
-        The products of differences would not fit.
+        The products of differences would not fit into memory.
 
     References
     ----------
@@ -98,10 +99,10 @@ def _remez(degree: int, bound: float, weight: str) -> Minimax:
         near = _remez(degree, short, weight)
         if near.level > 1 - 1e-8:
             return _extended(near, bound)
-    # e^x spans e^{2B}; the level is near that of (B/2)^{n+1}/(n+1)!
+    # e^x spans a factor e^{2B}; the level is near (B/2)^{n+1}/(n+1)!
     span = 2 * bound if weight == "relative" else bound
     depth = float(gammaln(degree + 2.0)) - (degree + 1) * math.log(bound / 2)
-    # float64 would end in its rounding
+    # at a greater depth float64 would end in its rounding
     best = _exchange(degree, bound, weight, FLOAT64) if depth < 36 + bound else None
     if best is None:
         digits = 25 + degree + int((span + max(0.0, depth)) / math.log(10))
@@ -116,18 +117,18 @@ def _remez(degree: int, bound: float, weight: str) -> Minimax:
     if best is None:
         raise ArithmeticError(
             f"the peaks of the best polynomial of degree {degree} on [−{bound:g}, {bound:g}], "
-            f"weight {weight}, did not level in {digits} digits"
+            f"weight {weight}, did not level in {digits} digits: give another bound or degree"
         )
     return best
 
 
 def _extended(near: Minimax, bound: float) -> Minimax:
-    """Return the polynomial of a shorter interval with the same lower end, e^−gap p(x + gap)."""
+    """Return e^−gap p(x + gap), where p is that of a shorter interval with the same lower end."""
     p, n = near.polynomial, near.polynomial.degree
     gap = bound - p.bound
     x = bound * np.cos(np.pi * (np.arange(n + 1) + 0.5) / (n + 1)) + gap
     shift = p.log_bound(np.array([bound + gap]))
-    import scipy.fft  # only where it is used: it delays every command
+    import scipy.fft  # only where it is used, as it would delay every command
 
     c = np.asarray(scipy.fft.dct(p.scaled(x[None, :], shift)[0], type=2)) / (n + 1)
     c[0] /= 2
@@ -137,7 +138,7 @@ def _extended(near: Minimax, bound: float) -> Minimax:
 
 
 def _exchange(degree: int, bound: float, weight: str, digits: int) -> Minimax | None:
-    """Return the minimax polynomial; None if rounding is in the way."""
+    """Return the minimax polynomial; None if rounding prevents that."""
     relative, decimal = weight == "relative", digits > FLOAT64
     noise = 0.0 if decimal else EPS * math.exp(min(2 * bound, 700.0) if relative else 0.0)
     if noise > NOISE:
@@ -171,8 +172,8 @@ def _exchange(degree: int, bound: float, weight: str, digits: int) -> Minimax | 
 class _Levelled:
     """The polynomial whose errors at n + 2 nodes alternate and are equal, for e^{Bt} on [−1, 1].
 
-    In barycentric form, or that of Newton where digits are plenty: it is the cheaper one. With the
-    absolute weight all is over e^B.
+    It has the barycentric form, or in decimals that of Newton, which is cheaper and needs more
+    digits. With the absolute weight all values are over e^B.
     """
 
     def __init__(self, t: Any, exp: Any, B: Any, relative: bool) -> None:
@@ -210,14 +211,14 @@ class _Levelled:
         return y
 
     def error(self, x: Any) -> Any:
-        """Return the weighted error at one point a run, positive within the run."""
+        """Return the weighted error at one point per run, positive within the run."""
         target = self.exp(self.B * x - self.scale)
         error = (target - self(x)) * self.direction
         return error / target if self.relative else error
 
 
 def _runs(p: _Levelled) -> tuple[Any, Any]:
-    """Return where the run of each inner node begins and ends, or a little outside."""
+    """Return where the run of each inner node begins and ends, or points a little outside."""
     ends = []
     for beyond in (p.t[:-2], p.t[2:]):
         within = p.t[1:-1]
@@ -230,7 +231,7 @@ def _runs(p: _Levelled) -> tuple[Any, Any]:
 
 
 def _chebyshev(p: _Levelled) -> tuple[Array, Array]:
-    """Return c_k and log scales, p = Σ c_k e^scale_k T_k."""
+    """Return c_k and log scales with p = Σ c_k e^scale_k T_k."""
     m = len(p.t) - 1
     if p.divided is None:
         # c_k = (2 − [k = 0])/m Σ_j p(cos θ_j) cos kθ_j, θ_j = (j + ½)π/m
@@ -238,7 +239,8 @@ def _chebyshev(p: _Levelled) -> tuple[Array, Array]:
         c = np.cos(np.outer(np.arange(m), angles)) @ p(np.cos(angles)) * 2 / m
         c[0] /= 2
         return c, np.zeros(m)
-    terms = [Decimal(0)] * (m + 1)  # Horner: c ← a + (t − node) c, 2t T_k = T_{k+1} + T_{|k−1|}
+    # Horner's rule: c ← a + (t − node) c, with 2t T_k = T_{k+1} + T_{|k−1|}
+    terms = [Decimal(0)] * (m + 1)
     for a, node in zip(p.divided[:-1][::-1], p.t[:-1][::-1]):
         raised = [Decimal(0)] * (m + 1)
         for k, c_k in enumerate(terms[:-1]):

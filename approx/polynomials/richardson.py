@@ -26,18 +26,19 @@ class Richardson(PolynomialMethod):
     n : int, optional
         The smallest power, ≥ 1; None is a template.
     points : {2, 3}
-        How many powers; the degree is 2n, or 4n.
+        Number of powers; the degree is 2n, or 4n.
 
     Notes
     -----
     Error: −(x³/3 + x⁴/8)/(2n²)·e^x + O(n^{−3}) for two points, O(n^{−3}) for three. For |x| ≤ B,
-    B < n, q = 1/(1 − B/n), at most e^x (2B³q³/3 + B⁴q⁴/4)/(4n²), and
-    e^x (3B⁴q⁴/2 + B⁵q⁵ + B⁶q⁶/8)/(48n³): Peano kernels of one sign, derivatives in 1/n (bounds).
-    All coefficients are ≥ 0 for two points, C(m, j)/m^j growing in m; so the kernel of one set of
-    points is positive semidefinite. The width is that of the largest power, at which Taylor is
-    better unless |x| is large.
+    B < n, q = 1/(1 − B/n), it is at most e^x (2B³q³/3 + B⁴q⁴/4)/(4n²), and
+    e^x (3B⁴q⁴/2 + B⁵q⁵ + B⁶q⁶/8)/(48n³); these bounds are from Peano kernels of one sign and
+    derivatives in 1/n. For two points all coefficients are ≥ 0, because C(m, j)/m^j grows with m;
+    so the kernel of one set of points is positive semidefinite. The width is that of the largest
+    power; at this width Taylor is better unless |x| is large.
     Rank: min(rows, keys, C(d + degree, degree)) for generic Q, K.
-    Cost: elementwise 2d operations, a logarithm and an exponential a power and an entry.
+    Cost: elementwise 2d operations per entry, and a logarithm and an exponential per power and
+    entry.
 
     References
     ----------
@@ -45,7 +46,7 @@ class Richardson(PolynomialMethod):
 
     Examples
     --------
-    2 (1 + 2/2)² − (1 + 2):
+    At n = 1 and x = 2 it is 2 (1 + 2/2)² − (1 + 2):
 
     >>> Richardson(n=1).approximate([[1.0]], [[2.0]]).to_dense()
     array([[5.]])

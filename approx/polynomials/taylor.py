@@ -13,7 +13,7 @@ from approx.method import Size
 from approx.polynomials.method import PolynomialMethod
 from approx.polynomials.polynomial import Polynomial
 
-FACTORIALS = 171  # those below this are representable
+FACTORIALS = 171  # the factorials of smaller numbers are representable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Taylor(PolynomialMethod):
 
     Notes
     -----
-    Error: e^x − T_n(x) = e^ξ x^{n+1}/(n+1)! with ξ between 0 and x: at most |x|^{n+1}/(n+1)! for
-    x ≤ 0, times e^x for x ≥ 0. For odd n the estimate is negative below one real root (−1,
+    Error: e^x − T_n(x) = e^ξ x^{n+1}/(n+1)! with ξ between 0 and x, at most |x|^{n+1}/(n+1)! for
+    x ≤ 0, and e^x times that for x ≥ 0. For odd n the estimate is negative below one real root (−1,
     −1.596, −2.181, … for n = 1, 3, 5); for even n it is positive everywhere.
     Rank: min(n, l, C(d+degree, degree)) for generic Q, K.
-    Cost: elementwise 2(d + degree) operations an entry; or C(d+degree, degree) features a row.
-    In float64 the sum cancels for x ≪ 0: relative error about 10^{−16} e^{2|x|}.
+    Cost: elementwise 2(d + degree) operations per entry, or C(d+degree, degree) features per row.
+    In float64 the sum cancels for x ≪ 0, with a relative error of about 10^{−16} e^{2|x|}.
 
     References
     ----------
@@ -53,7 +53,7 @@ class Taylor(PolynomialMethod):
     degree: int | None = None
 
     def polynomial(self, bound: float = math.inf) -> Polynomial:
-        """Return a_j = 1/j!, each correctly rounded up to 170!."""
+        """Return a_j = 1/j!, correctly rounded for each j ≤ 170."""
         j = np.arange((self.degree or 0) + 1)
         near = np.array([1 / math.factorial(i) for i in j[:FACTORIALS].tolist()])
         far = np.where(j < FACTORIALS, 0.0, -gammaln(j + 1.0))

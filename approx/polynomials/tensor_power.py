@@ -25,11 +25,11 @@ class TensorPower(PolynomialMethod):
 
     Notes
     -----
-    Error: p_n(x) = e^x (1 − x²/(2n) + O(n^{−2})); 0 ≤ p_n ≤ e^x on [−n, ∞), and below −n the power
-    grows again: positive for even n, negative for odd n. For x ≥ 0, p_n ≤ T_n ≤ e^x: Taylor is
-    the better polynomial of the same width.
+    Error: p_n(x) = e^x (1 − x²/(2n) + O(n^{−2})); 0 ≤ p_n ≤ e^x on [−n, ∞), and below −n the size
+    of the power grows again, with positive sign for even n and negative sign for odd n. For x ≥ 0,
+    p_n ≤ T_n ≤ e^x, so Taylor is the better polynomial of the same width.
     Rank: min(rows, keys, C(d+n, n)) for generic Q, K; the dense tensors are (d+1)^n wide.
-    Cost: elementwise 2d operations, a logarithm and an exponential an entry.
+    Cost: elementwise 2d operations, a logarithm and an exponential per entry.
 
     References
     ----------

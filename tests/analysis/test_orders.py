@@ -92,5 +92,5 @@ def test_bad_input_is_named():
         order_errors(Taylor(2), [[1.0]], [[1.0]])
     cube = powers([1.0], [3])  # its binomial sums are not what it evaluates
     for refused in (lambda: order_errors(cube, [[1.0]], [[1.0]]), lambda: cube.partial_sums([[1]])):
-        with pytest.raises(TypeError, match="partial sums of tensor powers"):
+        with pytest.raises(TypeError, match="partial sums of a tensor power"):
             refused()
