@@ -162,7 +162,7 @@ class Approximation(_Operator):
         )
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return a finite log scale a row, at which its entries are at most about ``rank``."""
+        """Return a finite log scale per row, at which its entries are at most about ``rank``."""
         low = self.low.row_log(rows, logits)
         if self.correction is None:
             return low
@@ -178,7 +178,7 @@ class Approximation(_Operator):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return estimate[rows, cols] · exp(−shift), one shift a row.
+        """Return estimate[rows, cols] · exp(−shift), one shift per row.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class Approximation(_Operator):
         OverflowError
             An entry is not representable at this shift.
         TypeError
-            ``out``, or ``logits``, is no such array.
+            ``out`` or ``logits`` is not an array, or ``out`` cannot hold the estimate's dtype.
         """
         rows, cols = (
             checks.index(name, x, count)
@@ -206,7 +206,7 @@ class Approximation(_Operator):
         )
         shifts = checks.array("shift", shift)
         if shifts.shape not in ((), (1,), (height,)):
-            raise ValueError(f"shift must be one value, or one a row, got shape {shifts.shape}")
+            raise ValueError(f"shift must be one value, or one per row, got shape {shifts.shape}")
         shifts = np.broadcast_to(shifts.astype(self.dtype, copy=False), height)
         for name, given in (("logits", logits), ("out", out)):
             if given is None:

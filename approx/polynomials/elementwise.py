@@ -50,7 +50,7 @@ class Elementwise(Low):
 
     @property
     def rank(self) -> int:
-        """Return C(d+n, n)."""
+        """C(d+n, n), the number of monomials."""
         return monomials.width(self.Q.shape[1], self.polynomial.degree)
 
     @property
@@ -132,7 +132,7 @@ class Elementwise(Low):
             Too wide: `@`, `block` and `attend` work without the factors.
         """
         nbytes = self.rank * sum(self.shape) * self.dtype.itemsize
-        what = f"{Decimal(self.rank):.6g} monomials a row"  # an int may have too many digits
+        what = f"{Decimal(self.rank):.6g} monomials per row"  # an int may have too many digits
         memory.reserve(nbytes, what, "the degree (or use block, @)")
         query, key, scale = self._feature_tiles()
         return ScaledFactors(query(ALL), self._weighted(key(ALL)), self._with_offsets(scale))

@@ -66,7 +66,9 @@ def _clenshaw_rows(coefficients: Any, inverse: Any, damping: Any, values: Any) -
 
 
 @kernel
-def _partial_sums(coefficients: Any, inverse: Any, damping: Any, twice: Any, x: Any, out: Any):  # type: ignore[no-untyped-def]
+def _partial_sums(
+    coefficients: Any, inverse: Any, damping: Any, twice: Any, x: Any, out: Any
+) -> None:
     # out[k, i, j] = Σ_{m ≤ k} a_m φ_m; φ_{m+1} = twice·(t/ρ) φ_m − φ_{m−1}/ρ², twice = 1 or 2
     for i in range(x.shape[0]):
         a = coefficients[i]
@@ -198,7 +200,7 @@ class Polynomial:
         return self.log_bound(_size(x))
 
     def scaled_terms(self, x: Array, shift: Array) -> tuple[Array, Array, Array]:
-        """Return c_k r^k e^−shift a row, and the factors that turn x into t/ρ and damp it.
+        """Return c_k r^k e^−shift for each row, and the factors that turn x into t/ρ and damp it.
 
         Each term has three roundings, whatever its size: e^−shift is common to a row.
         """

@@ -3,7 +3,7 @@
     φ(q)_r = exp(σ ω_r·a + level_r − |a|²/2 + row)
     φ(k)_r = exp(σ ω_r·b + level_r − |b|²/2 + column)
 
-with σ = 1, or for two columns a frequency σ = ±1. Taking out the largest exponent, one of each
+with σ = 1, or for two columns per frequency σ = ±1. Taking out the largest exponent, one of each
 query row and one of all keys, costs no pass of its own: it is done while a tile is in the cache.
 """
 
@@ -84,7 +84,7 @@ class Exponentials(Low):
     queries, keys : Side
     omega : (count, d)
     level : (count,) or (2 count,)
-        With two levels a frequency the second half of the columns is that of −ω.
+        With two levels per frequency the second half of the columns is that of −ω.
 
     Notes
     -----
