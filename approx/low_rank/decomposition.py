@@ -1,4 +1,4 @@
-"""The result of a sparse + low-rank decomposition, and what its solvers do first and last."""
+"""The result of a sparse + low-rank decomposition, and the first and last steps of its solvers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Decomposition:
     left, right : arrays (n, r), (l, r)
         Factors of the low-rank part.
     sparse : csr_array (n, l)
-        The entries that are kept beside it; no stored zeros.
+        The entries that are kept beside it, without stored zeros.
     gap : float
-        Relative duality gap, an upper bound on (objective − optimum)/objective; NaN where the
+        The relative duality gap, an upper bound on (objective − optimum)/objective; NaN if the
         problem is not convex and no bound is known.
     objective : float
-        What the solver minimised, in the units of D.
+        The value that the solver minimised, in the units of D.
     iterations : int
-        Sweeps made.
+        The number of sweeps.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Decomposition:
 
     @property
     def rank(self) -> int:
-        """Columns of the factors: an upper bound on the rank of the low-rank part."""
+        """The columns of the factors: an upper bound on the rank of the low-rank part."""
         return int(self.left.shape[1])
 
     @property
@@ -82,7 +82,7 @@ class Decomposition:
 
 
 def dense_matrix(D: ArrayLike) -> Matrix:
-    """Return D as a C-contiguous float64 array (n, l); ValueError names the first bad entry."""
+    """Return D as a C-contiguous float64 array (n, l); an error names the first bad entry."""
     matrix = checks.array("D", D, ndim=2).astype(np.float64, copy=False)
     if matrix.size == 0:
         raise ValueError(f"D must have rows and columns, got shape {matrix.shape}")
@@ -92,8 +92,8 @@ def dense_matrix(D: ArrayLike) -> Matrix:
 def normalised(D: Matrix) -> tuple[Matrix, int]:
     """Return (D / 2^e, e) with ½ ≤ max |D| / 2^e < 1; e = 0 for D = 0.
 
-    A power of two rounds nothing, so solvers see the same digits at every scale, and neither
-    squares nor sums of squares leave the range of float64.
+    Division by a power of two does not round, so solvers see the same digits at every scale, and
+    neither squares nor sums of squares leave the range of float64.
     """
     exponent = math.frexp(float(np.abs(D).max(initial=0.0)))[1]
     return np.ldexp(D, -exponent), exponent

@@ -1,4 +1,4 @@
-"""What the oracles share that split the whole matrix into low-rank + sparse."""
+"""The base class of the oracles that split the whole matrix into low-rank + sparse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DecompositionMethod(Method):
 
     deterministic: ClassVar[bool] = True
     oracle = True  # it needs the dense matrix
-    adaptive = True  # rank and entries are what D takes
+    adaptive = True  # rank and entries follow from D
 
     @abstractmethod
     def decompose(self, D: Matrix) -> Decomposition:

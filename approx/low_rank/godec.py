@@ -25,17 +25,17 @@ from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
 from approx.prices import Price, Shape, entries, low_rank
 
-FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, tried by `split`
-MARGIN = 4  # columns beyond the rank that the subspace carries along
-AHEAD = 0.9  # share of the last change of L that is carried on: half the sweeps
-WIDER = 4  # one start sets this many times the entries aside
-SWEEPS, ROUND = 20, 4  # in all; after every round of a race the last start drops out
-FINALISTS = 2  # ranks that `split` follows to the end
+FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, in `at_budget`
+MARGIN = 4  # columns of the subspace beyond the rank
+AHEAD = 0.9  # share of the last change of L that is added to it: this halves the sweeps
+WIDER = 4  # one start sets aside this many times the entries
+SWEEPS, ROUND = 20, 4  # in all, and per round of a race, after which the last start drops out
+FINALISTS = 2  # ranks that `at_budget` follows to the end
 STALLED = 1e-4  # relative gain of a sweep at which a descent ends
 
 
 class _State(NamedTuple):
-    """A split on its way: L = left rightᵀ, S = D − L where |D − L| ≥ threshold, but for ties."""
+    """An unfinished split: L = left rightᵀ, S = D − L where |D − L| ≥ threshold, but for ties."""
 
     left: Matrix
     right: Matrix
@@ -49,8 +49,8 @@ class _State(NamedTuple):
 def _descend(D: Matrix, rank: int, count: int, state: _State, sweeps: int) -> _State:
     """Return the split after some sweeps, or when it stalls; the error never rises.
 
-    T = D − S, a step further where S ≠ 0;  L ← T by one step of subspace iteration, cut to the
-    rank;  S ← the largest entries of D − L. Where the step further fails, it is taken back.
+    T = D − S, with L extrapolated where S ≠ 0;  L ← T by one step of subspace iteration, cut to the
+    rank;  S ← the largest entries of D − L. If an extrapolation fails, it is taken back.
     """
     L, new, T = state.left @ state.right.T, np.empty_like(D), np.empty_like(D)
     work = np.empty(D.size + 1)
@@ -92,11 +92,11 @@ def _begin(D: Matrix, rank: int, count: int, L: Matrix, entries: int, basis: Mat
 def _starts(
     D: Matrix, rank: int, count: int, V: Matrix, guesses: Iterable[Matrix] = ()
 ) -> list[_State]:
-    """Return the splits to start from.
+    """Return the splits from which to start.
 
-    S = 0, which wins where low rank does most; S = the largest entries of D, where entries do;
-    more of them, which keeps large entries out of L; and the largest of D − each guess of L.
-    V (l, rank + MARGIN): the leading right singular vectors of D.
+    They have S = 0, which is best where low rank does most; S = the largest entries of D, which is
+    best where entries do; more of them, which keeps large entries out of L; and the largest entries
+    of D − each guess of L. V (l, rank + MARGIN) holds the leading right singular vectors of D.
     """
     zero = np.zeros_like(D)
     starts = [(zero, 0), (zero, count), (zero, min(WIDER * count, D.size))]
@@ -105,7 +105,7 @@ def _starts(
 
 
 def _race(D: Matrix, rank: int, count: int, states: list[_State], sweeps: int) -> list[_State]:
-    """Return the splits after some sweeps, best first; every ROUND of them the last drops out."""
+    """Return the splits after some sweeps, best first; after every ROUND sweeps one drops out."""
     while sweeps > 0:
         step = min(ROUND, sweeps) if len(states) > 1 else sweeps
         states = [_descend(D, rank, count, state, step) for state in states]
@@ -129,7 +129,7 @@ def _finished(D: Matrix, count: int, state: _State) -> Decomposition:
 
 
 def _alone(D: Matrix, rank: int, count: int) -> Decomposition:
-    """Return the split where rank or count is 0: the largest entries, or the truncated SVD."""
+    """Return the split if rank or count is 0: the largest entries, or the truncated SVD."""
     U, s, V = leading(D, rank)
     return _finished(D, count, _State(U * s, V, V, 0.0, 0, math.inf))
 
@@ -153,34 +153,35 @@ def godec(
     rank : int
         0 ≤ rank ≤ min(n, l).
     k : float
-        Entries a row on average, 0 ≤ k ≤ l; they are the largest of the whole matrix.
+        Entries per row on average, 0 ≤ k ≤ l; they are the largest of the whole matrix.
     iterations : int
-        Sweeps at most, ≥ 1; after every four of them the worst of the starts drops out.
+        The most sweeps, ≥ 1; after every four of them the worst start drops out.
     starts : iterable of (n, l)
-        Guesses of L to start from beside the built-in ones, for example the low-rank part of
+        Guesses of L from which to start, beside the built-in ones, such as the low-rank part of
         `inexact_alm`: S begins as the largest entries of D − guess.
 
     Returns
     -------
     Decomposition
-        ``objective`` is ‖D − L − S‖_F; ``gap`` is NaN: a local optimum, not a lower bound.
+        ``objective`` is ‖D − L − S‖_F, a local optimum; ``gap`` is NaN, as there is no lower bound.
 
     Raises
     ------
     ValueError
-        D is not a finite matrix; rank or k out of range.
+        D is not a finite matrix, or rank or k is out of range.
 
     Notes
     -----
     Deterministic. The error is never above that of the largest entries alone or of the truncated
-    SVD of the same rank, and never rises with `iterations`. Rank 0 keeps the largest entries, k = 0
-    is the truncated SVD: both exact. Exactly ⌊k·n⌋ entries are kept, ties in row order; those that
-    are zero are not stored.
+    SVD of the same rank, and never rises with `iterations`. Rank 0 gives the largest entries and
+    k = 0 the truncated SVD, and both are exact. Exactly ⌊k·n⌋ entries are kept, the first ones in
+    row order among equal ones; those that are zero are not stored.
 
-    L follows D − S by one warm-started step of subspace iteration a sweep, and S carries the last
-    change of L on, which halves the sweeps; a step that would raise the error is taken back.
-    Cost: O(nl·rank) a sweep, some 32 sweeps, and one Gram matrix O(nl·min(n, l)). Limit BLAS to
-    one thread around it (threadpoolctl) for n below 1500 or so.
+    In each sweep, L follows D − S by one warm-started step of subspace iteration, and the last
+    change of L is added again on S, which halves the sweeps; a step that would raise the error is
+    taken back.
+    Cost: O(nl·rank) per sweep, some 32 sweeps, and one Gram matrix O(nl·min(n, l)). For n below
+    1500 or so, limit BLAS to one thread around it (threadpoolctl).
 
     References
     ----------
@@ -198,7 +199,7 @@ def godec(
     n, l = matrix.shape
     r = checks.integer("rank", rank, least=0, most=min(n, l))
     iterations = checks.integer("iterations", iterations, least=1)
-    rule = f"between 0 and l = {l} entries a row"
+    rule = f"between 0 and l = {l} entries per row"
     k = checks.number("k", k, rule)
     if not 0 <= k <= l:
         raise ValueError(f"k must be {rule}, got {k}")
@@ -212,7 +213,7 @@ def godec(
 
 
 def _whole(entries: float) -> int:
-    """Return ⌊entries⌋, forgiving the rounding of a product such as 0.29·100."""
+    """Return ⌊entries⌋ in spite of rounding, as in the product 0.29·100."""
     return math.floor(entries + 1e-9)
 
 
@@ -224,19 +225,19 @@ def _guess(start: ArrayLike, shape: tuple[int, int], exponent: int) -> Matrix:
 
 
 def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None) -> Decomposition:
-    """Return the best division found of a budget between rank and entries.
+    """Return the best division of a budget between rank and entries that is found.
 
-    min over r of ‖D − L − S‖_F, rank L ≤ r, with k = budget − r·(n + l)/n entries a row.
+    min over r of ‖D − L − S‖_F, rank L ≤ r, with k = budget − r·(n + l)/n entries per row.
 
     Parameters
     ----------
     D : (n, l)
         Finite.
     budget : float
-        Stored values a row, > 0.
+        Stored values per row, > 0.
     ranks : iterable of int, optional
-        Tried ranks, as far as the budget holds them; by default 0, 1, 2 and the shares ⅛, ¼, ½,
-        ¾, ⅞, 1 of the largest, ⌊budget·n/(n + l)⌋.
+        The ranks to try, as far as the budget holds them; by default 0, 1, 2 and the shares ⅛, ¼,
+        ½, ¾, ⅞, 1 of the largest one, ⌊budget·n/(n + l)⌋.
 
     Returns
     -------
@@ -247,13 +248,13 @@ def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None
     Raises
     ------
     ValueError
-        D is not a finite matrix; budget ≤ 0; no rank fits.
+        D is not a finite matrix, the budget is ≤ 0, or no rank fits.
 
     Notes
     -----
-    Deterministic. A local optimum for every rank, and no rank between the tried ones: an upper
-    bound on what a division of the budget can do.
-    Cost: four sweeps of `godec` from each start for each rank, all of them for the best two.
+    Deterministic. Each rank gives a local optimum, and ranks between the tried ones are left out:
+    the error is an upper bound on what a division of the budget can reach.
+    Cost: four sweeps of `godec` from each start for each rank, and all sweeps for the best two.
 
     Examples
     --------
@@ -264,7 +265,9 @@ def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None
     """
     matrix, exponent = normalised(dense_matrix(D))
     n, l = matrix.shape
-    values = _whole(min(checks.positive("budget", budget), n + 2.0 * l) * n)  # more holds nothing
+    values = _whole(
+        min(checks.positive("budget", budget), n + 2.0 * l) * n
+    )  # the whole matrix needs no more
     largest = min(values // (n + l), n, l)
     tried = (
         {round(share * largest) for share in FRACTIONS} | {1, 2} if ranks is None else set(ranks)
@@ -275,7 +278,7 @@ def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None
         if checks.integer("every rank", r, least=0) <= largest
     }
     if not counts:
-        raise ValueError(f"no rank of {sorted(tried)} fits a budget of {budget} values a row")
+        raise ValueError(f"no rank of {sorted(tried)} fits a budget of {budget} values per row")
     V = _subspace(matrix, max(counts))
     candidates = [_alone(matrix, r, count) for r, count in counts.items() if r == 0 or count == 0]
     races = {
@@ -293,25 +296,25 @@ def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None
 class GoDec(DecompositionMethod):
     """GoDec: the least-squares sparse + low-rank split at a budget (an oracle).
 
-    estimate = L + S, min ‖D − L − S‖_F over rank L ≤ rank and k entries a row on average, for
+    estimate = L + S, min ‖D − L − S‖_F over rank L ≤ rank and k entries per row on average, for
     D = exp(Q Kᵀ) or its row-softmax.
 
     Parameters
     ----------
     rank : int, optional
-        Of L, ≥ 0; with rank 0 the largest entries of D are kept.
+        The rank of L, ≥ 0; rank 0 keeps the largest entries of D.
     k : float, optional
-        Entries of S a row, on average, ≥ 0.
+        Entries of S per row, on average, ≥ 0.
     budget : float, optional
-        Instead of rank and k: stored values a row, divided in the best of several ways.
+        Stored values per row, given instead of rank and k and divided in the best of several ways.
     space : {"kernel", "attention"}
         Which matrix is decomposed.
 
     Notes
     -----
-    Deterministic: several starts, the best kept. A local optimum and no lower bound, but never
-    worse than the truncated SVD or the largest entries at the same budget.
-    Cost: O(n·l·rank) operations an iteration, on the dense matrix.
+    Deterministic: the best of several starts is kept. It is a local optimum without a lower bound,
+    but never worse than the truncated SVD or the largest entries at the same budget.
+    Cost: O(n·l·rank) operations per iteration, on the dense matrix.
 
     References
     ----------

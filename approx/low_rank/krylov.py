@@ -1,4 +1,4 @@
-"""Leading singular triplets of a matrix that is read a stripe of rows at a time."""
+"""Leading singular triplets of a matrix that is read one stripe of rows at a time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from approx.checks import Array
 from approx.low_rank.decomposition import Matrix
 
 MARGIN = 8  # columns of a block beyond the rank
-DEPTH = 30  # blocks at most
-TOLERANCE = 1e-3  # of the residual beside the error that the rank makes unavoidable
-ACCURACY = 1e-7  # of values and error beside ‖D‖_F: what is squared keeps half of the digits
+DEPTH = 30  # the most blocks
+TOLERANCE = 1e-3  # of the residual over the error that the rank makes unavoidable
+ACCURACY = 1e-7  # of values and error over ‖D‖_F: squares keep half of the digits
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 Stripes: TypeAlias = Iterable[tuple[slice, Matrix]]
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """exp(q·k − row_log) by stripes of rows, made anew in every pass, in float64.
+    """exp(q·k − row_log) by stripes of rows, computed anew in every pass, in float64.
 
     Parameters
     ----------
@@ -51,15 +51,15 @@ class Streamed:
 
 
 class Triplets(NamedTuple):
-    """Approximate leading singular triplets of D, with what is known of their error.
+    """Approximate leading singular triplets of D, with what is known about their error.
 
     Attributes
     ----------
     left, values, right : (n, r), (r,), (l, r)
-        Orthonormal columns, descending values, D right = left diag(values).
+        Columns are orthonormal, values descend, and D right = left diag(values).
     residual : (r,)
-        min(ρ/σ, √ρ), ρ = |DᵀD v − σ² v| for (σ, v) = (values_i, right_i): some singular value of D
-        is as close to σ.
+        min(ρ/σ, √ρ), where ρ = |DᵀD v − σ² v| for (σ, v) = (values_i, right_i): some singular value
+        of D is that close to σ.
     error : float
         ‖D − left diag(values) rightᵀ‖_F = √(‖D‖_F² − Σ values²).
     """
@@ -74,13 +74,13 @@ class Triplets(NamedTuple):
 def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
     """Return the leading singular triplets of D (n, l) from a block Krylov space.
 
-    The space is that of X, DᵀD X, (DᵀD)² X, …, X (l, rank + 8) Gaussian from a fixed seed; the
-    triplets are the best in all of it (Rayleigh–Ritz), not those of its last block.
+    The space is that of X, DᵀD X, (DᵀD)² X, …, where X (l, rank + 8) is Gaussian from a fixed seed;
+    the triplets are the best in all of it (Rayleigh–Ritz), not only in its last block.
 
     Parameters
     ----------
     D : re-iterable of (rows, D[rows])
-        Stripes of rows, each pass the same: a list of one stripe, or `Streamed`.
+        Stripes of rows, the same ones in each pass: a list of one stripe, or `Streamed`.
     shape : (n, l)
     rank : int
         1 ≤ rank ≤ min(n, l).
@@ -88,19 +88,19 @@ def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
     Raises
     ------
     ValueError
-        rank out of range.
+        The rank is out of range.
     ResourceLimitError
-        The space would not fit.
+        The space would not fit in memory.
 
     Notes
     -----
-    Deterministic. Ends once (Σ residual²)^½ ≤ max(0.001·error, 1e-7·‖D‖_F), or with 30 blocks, or
-    with the whole space. Values are never above the true ones, but for rounding; D right rightᵀ is
-    left diag(values) rightᵀ, so ``error`` is exact. After O(log(l)/√ε) blocks, with high
+    Deterministic. It ends once (Σ residual²)^½ ≤ max(0.001·error, 1e-7·‖D‖_F), or with 30 blocks,
+    or with the whole space. Values are never above the true ones, except for rounding; D right
+    rightᵀ is left diag(values) rightᵀ, so ``error`` is exact. After O(log(l)/√ε) blocks, with high
     probability, that matrix is at most 1 + ε times as far from D as the best of its rank, in
-    Frobenius and in spectral norm, whatever the spectrum: the gap-free bound of [1]_. ``residual``
-    certifies that each value is near a singular value, not that none was passed over.
-    Cost: one pass over D and 4·n·l·(rank + 8) operations a block; (n + 2l)·(rank + 8) values each.
+    Frobenius and in spectral norm, whatever the spectrum: this is the gap-free bound of [1]_.
+    ``residual`` certifies that each value is near a singular value, not that none was missed.
+    Cost per block: one pass over D, 4·n·l·(rank + 8) operations and (n + 2l)·(rank + 8) values.
 
     References
     ----------
@@ -120,7 +120,7 @@ def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
     fresh = np.linalg.qr(np.random.default_rng(0).standard_normal((l, width)))[0]
     X, Y, G = np.empty((l, 0)), np.empty((n, 0)), np.empty((l, 0))
     while True:
-        held = 16 * (n + 2 * l) * (X.shape[1] + width)  # bytes, of it and its successor
+        held = 16 * (n + 2 * l) * (X.shape[1] + width)  # bytes of the space and of its successor
         memory.reserve(held, "the block Krylov space", "rank")
         y, g, total = _products(D, fresh, n)
         X, Y, G = np.hstack([X, fresh]), np.hstack([Y, y]), np.hstack([G, g])

@@ -21,8 +21,8 @@ from approx.prices import Price, Shape, low_rank
 
 LANDMARKS = ("uniform", "kmeans", "leverage")
 LLOYD = 10  # iterations of k-means
-EXACT = 1024  # points up to which leverage scores are exact
-SAMPLE = 8  # points in the samples that the recursion goes through, times k
+EXACT = 1024  # up to so many points leverage scores are exact
+SAMPLE = 8  # times k: the points in each sample of the recursion
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,32 +36,33 @@ class Nystrom(Method):
     rank : int, optional
         Landmarks, 1 ≤ rank ≤ n + l; None is a template.
     landmarks : {"uniform", "kmeans", "leverage"}
-        ``uniform``: different rows of Q and K. ``kmeans``: centroids of the rows of Q and K, ten
-        of Lloyd's iterations from k-means++. ``leverage``: different rows, drawn in turn with
-        probabilities ∝ their ridge leverage scores (G (G + γI)⁻¹)_ii: rare points are found.
+        ``uniform`` draws different rows of Q and K. ``kmeans`` takes centroids of the rows of Q and
+        K, after ten of Lloyd's iterations from k-means++. ``leverage`` draws different rows in turn
+        with probabilities ∝ their ridge leverage scores (G (G + γI)⁻¹)_ii, which finds rare points.
 
     Notes
     -----
     exp(q·k) is a positive definite kernel on all points, so Q and K share their landmarks: with Z
-    from both, the middle matrix is positive semi-definite and the estimate exact at every pair
-    one of whose points is a landmark. Landmarks of queries in one factor and of keys in the
-    other would make it a general matrix, with no such bound on its pseudo-inverse.
+    from both, the middle matrix is positive semi-definite and the estimate is exact at every pair
+    one of whose points is a landmark. Landmarks from queries in one factor and from keys in the
+    other would make it a general matrix, without such a bound on its pseudo-inverse.
 
-    Computed with G(x, y) = exp(−|x − y|²/2), as exp(x·y) = e^{|x|²/2} G(x, y) e^{|y|²/2}:
+    It is computed with G(x, y) = exp(−|x − y|²/2), as exp(x·y) = e^{|x|²/2} G(x, y) e^{|y|²/2}:
     estimate = diag(e^{|q|²/2}) G(Q, Z) G(Z, Z)⁺ G(Z, K) diag(e^{|k|²/2}). The scales go to the row
-    scale and the right factor, so logits of ±10⁴ are finite. Eigenvalues of G(Z, Z) below
-    rank·eps·λ₁ are cut off: the condition of what is inverted is at most 1/(rank·eps), and the
-    rank of the estimate is the number that is kept.
+    scale and the right factor, so that logits of ±10⁴ do not overflow. Eigenvalues of G(Z, Z) below
+    rank·eps·λ₁ are cut off: the matrix that is inverted has a condition of at most 1/(rank·eps),
+    and the rank of the estimate is the number of those kept.
 
-    Biased for exp(q·k); entries may be negative. |estimate_ij| ≤ e^{(|q_i|² + |k_j|²)/2}: far from
-    the landmarks it is 0. Exact in the columns of keys and the rows of queries that are landmarks,
-    up to the cut, √(rank·eps·λ₁)·e^{(|q|² + |k|²)/2}; so exact where Z holds all keys or all
-    queries. Repeated points count once: with fewer different points than rank, all are landmarks.
+    The estimate is biased for exp(q·k), and its entries may be negative. Far from the landmarks it
+    is 0, and nowhere |estimate_ij| is above e^{(|q_i|² + |k_j|²)/2}. It is exact in the columns of
+    keys and the rows of queries that are landmarks, up to the cut, √(rank·eps·λ₁)·e^{(|q|² +
+    |k|²)/2}; so it is exact if Z holds all keys or all queries. Repeated points count once: if
+    there are fewer different points than rank, all of them are landmarks.
 
     γ = Σ_{i>k} λ_i(G)/k with k = rank/2: the scores then sum to at most rank. They are exact up to
     1024 points; above that they come from the recursion of [2]_ (algorithm 3), with weighted
-    samples of about 4·rank points of a half of the points, of a half of that, and so on. Both
-    numbers are smaller than in [2]_ by a factor log rank: with these nothing is proved.
+    samples of about 4·rank points of half of the points, of half of these, and so on. k and the
+    samples are smaller than in [2]_ by a factor log rank, so that its theorem does not hold here.
 
     Cost: (n + l)·rank·(d + rank) operations and rank³; k-means eleven times (n + l)·rank·d; exact
     leverage (n + l)³ for at most 1024 points, the recursion (n + l)·(4·rank)² and (4·rank)³.
@@ -73,7 +74,7 @@ class Nystrom(Method):
     .. [2] C. Musco, C. Musco, "Recursive sampling for the Nyström method", NIPS 2017,
        definition 1 and algorithm 3.
     .. [3] K. Zhang, I. Tsang, J. Kwok, "Improved Nyström low-rank approximation and error
-       analysis", ICML 2008: landmarks by k-means.
+       analysis", ICML 2008, which takes landmarks by k-means.
 
     Examples
     --------
@@ -163,7 +164,7 @@ def choose(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -
     chances = None
     if landmarks == "leverage":
         scores = leverage_scores(points, max(1, rank // 2), rng)
-        # a positive chance for all: rank points can be drawn whatever the rounding of the scores
+        # Every chance is positive, so that rank points can be drawn however the scores are rounded.
         chances = np.maximum(scores, 1e-12 * scores.max())
         chances /= chances.sum()
     return np.asarray(points[np.sort(rng.choice(len(points), rank, replace=False, p=chances))])
@@ -171,7 +172,7 @@ def choose(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -
 
 def _centroids(points: Array, rank: int, rng: np.random.Generator) -> Array:
     """Return the centroids of k-means; a cluster that loses its points keeps its centre."""
-    from scipy.cluster.vq import kmeans2  # heavy: only where it is used
+    from scipy.cluster.vq import kmeans2  # imported here because it is slow to import
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "One of the clusters is empty")
@@ -187,15 +188,15 @@ def _ridge(values: Array, k: int) -> float:
 def leverage_scores(points: Array, k: int, rng: np.random.Generator) -> Array:
     """Return ridge leverage scores (G (G + γI)⁻¹)_ii of G = exp(−|x − y|²/2), (count,).
 
-    γ = Σ_{i>k} λ_i/k. Exact up to 1024 points, where their sum, the effective dimension, is
-    at most 2·k; above, from the recursion, 3/(2γ) (G − G S (SᵀGS + γI)⁻¹ SᵀG)_ii.
+    γ = Σ_{i>k} λ_i/k. Up to 1024 points they are exact, and their sum, the effective dimension, is
+    at most 2·k; above, they come from the recursion, 3/(2γ) (G − G S (SᵀGS + γI)⁻¹ SᵀG)_ii.
 
     Parameters
     ----------
     points : (count, d)
     k : int
     rng : Generator
-        Drawn from above 1024 points only.
+        It is used above 1024 points only.
 
     References
     ----------
@@ -217,7 +218,7 @@ def leverage_scores(points: Array, k: int, rng: np.random.Generator) -> Array:
     scores = leverage_scores(points[half], k, rng)
     chances = np.minimum(1.0, scores * (SAMPLE * k / scores.sum()))
     drawn = rng.random(len(half)) < chances
-    drawn[int(np.argmax(chances))] = True  # at least one
+    drawn[int(np.argmax(chances))] = True  # so that at least one is drawn
     scale = 1.0 / np.sqrt(chances[drawn])
     S = points[half[drawn]]
     w, U = scipy.linalg.eigh(scale[:, None] * gaussian(S, S) * scale, check_finite=False)

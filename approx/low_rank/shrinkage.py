@@ -9,12 +9,12 @@ import numpy as np
 from approx.low_rank.decomposition import Matrix
 from approx.low_rank.subspace import GRAM_SHARE, rotate
 
-BLOCK_SHARE = 0.3  # of min(n, l): a wider block costs more than the Gram matrix
+BLOCK_SHARE = 0.3  # of min(n, l): wider blocks cost more than the Gram matrix
 BLOCK_START, BLOCK_MARGIN = 10, 5
 
 
 class Shrunk(NamedTuple):
-    """A matrix left rightᵀ, its nuclear norm, and columns to start the next shrinkage from."""
+    """A matrix left rightᵀ, its nuclear norm, and columns from which the next shrinkage starts."""
 
     left: Matrix
     right: Matrix
@@ -25,10 +25,11 @@ class Shrunk(NamedTuple):
 def shrink_singular_values(
     T: Matrix, threshold: float, basis: Matrix, rng: np.random.Generator
 ) -> Shrunk:
-    """Return left rightᵀ = U max(s − t, 0) Vᵀ of T (n, l), n ≥ l, its nuclear norm, a next basis.
+    """Return U max(s − t, 0) Vᵀ of T (n, l), n ≥ l, in factors, its nuclear norm, a next basis.
 
-    Block subspace from `basis` while it is narrow (doubled until it holds a singular value ≤ t),
-    else the Gram matrix, or LAPACK where t/s₁ is beyond the accuracy of a Gram matrix.
+    It comes from a block subspace that starts from `basis`, while this is narrow (it is doubled
+    until it holds a singular value ≤ t), else from the Gram matrix, or from LAPACK if t/s₁ is
+    beyond the accuracy of a Gram matrix.
     """
     while basis.shape[1] <= BLOCK_SHARE * T.shape[1]:
         U, s, V = rotate(T, basis)
@@ -45,7 +46,7 @@ def shrink_singular_values(
 
 
 def _cut(U: Matrix, s: Matrix, V: Matrix, threshold: float) -> Shrunk:
-    """Return U max(s − t, 0) Vᵀ in factors; the basis keeps a margin for values that will rise."""
+    """Return U max(s − t, 0) Vᵀ in factors; the basis has a margin for values that may rise."""
     r = int(np.count_nonzero(s > threshold))
     kept = s[:r] - threshold
     return Shrunk(U[:, :r] * kept, V[:, :r], float(kept.sum()), V[:, : r + BLOCK_MARGIN])

@@ -1,8 +1,8 @@
 """Leading singular triplets: warm-started block subspaces, Gram matrices, LAPACK.
 
-A solver that needs the leading singular vectors of a slowly changing matrix T again and again
-keeps the last ones: one step of subspace iteration from them costs O(nlp) where a full SVD costs
-O(nl²), and is as good once the solver nears its end.
+A solver that repeatedly needs the leading singular vectors of a slowly changing matrix T keeps the
+last ones: one step of subspace iteration from them costs O(nlp), where a full SVD costs O(nl²), and
+is as good once the solver is near its end.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from scipy.linalg import eigh, eigh_tridiagonal, qr, svd
 
 from approx.low_rank.decomposition import Matrix
 
-# Eigenvalues of TᵀT carry the error eps·s₁². Below this share of s₁ singular values (and below its
-# square, squared norms of a remainder) have too few digits left, and LAPACK takes over.
+# Eigenvalues of TᵀT have errors of eps·s₁². Singular values below this share of s₁, and squared
+# norms of a remainder below its square, have too few digits left, so that LAPACK is used.
 GRAM_SHARE = 1e-7
 GRAM_REMAINDER = 1e-6
 LANCZOS_SIZE, LANCZOS_STEPS, LANCZOS_CHECK = 128, 100, 5
@@ -49,7 +49,7 @@ def rotate(T: Matrix, basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     >>> s.round(12)
     array([3., 2.])
     """
-    # A wide times a square matrix is the faster way round, and its transpose is what LAPACK wants.
+    # The product of a wide and a square matrix is faster, and LAPACK needs its transpose.
     Q, _ = orthonormal((basis.T @ T.T).T)
     V, R = orthonormal((Q.T @ T).T)
     u, s, wt = svd(R.T, check_finite=False)
@@ -59,8 +59,9 @@ def rotate(T: Matrix, basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
 def leading(T: Matrix, count: int) -> tuple[Matrix, Matrix, Matrix]:
     """Return the `count` leading singular triplets U (n, c), s (c,), V (l, c) of T (n, l).
 
-    From eigenvectors of the smaller Gram matrix, 3–5 times faster than the SVD; from LAPACK's SVD
-    where the rounding of the Gram matrix would show in ‖T − U diag(s) Vᵀ‖_F. Accurate either way.
+    They come from eigenvectors of the smaller Gram matrix, which is 3–5 times faster than the SVD,
+    or from LAPACK's SVD if the rounding of the Gram matrix would show in ‖T − U diag(s) Vᵀ‖_F. Both
+    are accurate.
 
     Examples
     --------

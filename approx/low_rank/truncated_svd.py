@@ -20,9 +20,9 @@ from approx.low_rank.target import SPACES
 from approx.masks import Mask
 from approx.method import Method, Size
 
-DENSE = 2048  # up to this min(n, l) LAPACK computes every singular value
-SHARE = 1 / 8  # of min(n, l): beyond that rank a block Krylov space costs more than LAPACK
-START = 32  # rank that a search for epsilon or energy begins with, doubled until it is enough
+DENSE = 2048  # up to this min(n, l), LAPACK computes every singular value
+SHARE = 1 / 8  # of min(n, l): beyond this rank, a block Krylov space costs more than LAPACK
+START = 32  # the rank at which a search for epsilon or energy starts, doubled until it is enough
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,25 +34,26 @@ class TruncatedSVD(Method):
     Parameters
     ----------
     rank : int, optional
-        1 ≤ rank ≤ min(n, l); where all three are None, a template of this.
+        1 ≤ rank ≤ min(n, l); if all three are None, the method is a template of its rank.
     space : {"kernel", "attention"}
         Which matrix is decomposed.
     epsilon : float, optional
-        Instead: the least rank with spectral error ≤ epsilon·σ₁, 0 < epsilon < 1.
+        Given instead, it asks for the least rank with spectral error ≤ epsilon·σ₁, 0 < epsilon < 1.
     energy : float, optional
-        Instead: the least rank with Σ_{i ≤ rank} σ_i² ≥ energy·Σσ², 0 < energy ≤ 1.
+        Given instead, it asks for the least rank with Σ_{i ≤ rank} σ_i² ≥ energy·Σσ²,
+        0 < energy ≤ 1.
 
     Notes
     -----
-    Deterministic and biased; Frobenius error √Σ_{i > rank} σ_i², spectral error σ_{rank+1}: the
-    least of any matrix of that rank. Entries may be negative.
+    Deterministic and biased; its Frobenius error √Σ_{i > rank} σ_i² and spectral error σ_{rank+1}
+    are the least of any matrix of that rank. Entries may be negative.
 
-    Up to min(n, l) = 2048 LAPACK gives it to rounding. Beyond, ranks up to min(n, l)/8 come from
-    `approx.low_rank.krylov.block_krylov`: Frobenius and spectral error at most 1 + ε times those
-    above with high probability, ε = 10⁻⁵ or less as measured on attention matrices, and values
-    to 10⁻⁷ σ₁ at best; it streams stripes of rows of a matrix that does not fit. A matrix that
-    fits gets larger ranks from its Gram matrix or LAPACK; smaller epsilon or 1 − energy than that
-    accuracy can tell, from LAPACK.
+    Up to min(n, l) = 2048 LAPACK computes it, accurate to rounding. Beyond, ranks up to min(n, l)/8
+    come from `approx.low_rank.krylov.block_krylov`: with high probability, its Frobenius and
+    spectral errors are at most 1 + ε times those above, with ε = 10⁻⁵ or less as measured on
+    attention matrices, and its values are accurate to 10⁻⁷ σ₁ at best; it streams stripes of rows
+    of a matrix that does not fit in memory. For a matrix that fits, larger ranks come from its Gram
+    matrix or LAPACK, and from LAPACK if epsilon or 1 − energy is below that accuracy.
 
     Cost: O(n·l·min(n, l)) operations and the dense matrix in float64; beyond 2048, some ten
     passes of 4·n·l·rank operations.
@@ -60,7 +61,7 @@ class TruncatedSVD(Method):
     Raises
     ------
     ResourceLimitError
-        Neither the matrix nor a wide enough Krylov space fits.
+        Neither the matrix nor a wide enough Krylov space fits in memory.
 
     References
     ----------
@@ -108,14 +109,14 @@ class TruncatedSVD(Method):
         return target.approximation(left, right, None, top, q.dtype, self.space)
 
     def least_rank(self, s: Array, total: float) -> int | None:
-        """Return the rank that is asked for; None if the given values do not tell.
+        """Return the rank that is asked for; None if more values are needed to tell.
 
         Parameters
         ----------
         s : (r,)
             Leading singular values, descending.
         total : float
-            Σσ² of all.
+            Σσ² of all singular values.
 
         Examples
         --------
@@ -140,7 +141,7 @@ class TruncatedSVD(Method):
         return u[:, :r] * s[:r], vt[:r].T, top
 
     def _large(self, q: Array, k: Array) -> tuple[Matrix, Matrix, float]:
-        """Return the same from block Krylov spaces while these are narrow."""
+        """Return the same as `_dense`, from block Krylov spaces as long as they are narrow."""
         shape = len(q), len(k)
         widest = SHARE * min(shape)
         if self.rank is not None and self.rank > widest:
