@@ -220,6 +220,15 @@ def test_what_a_block_cannot_represent_is_left_to_the_factors(dtype, length):
     assert found.mean[0, 0] == pytest.approx(1, rel=2 * length**2 * float(np.finfo(dtype).eps))
 
 
+@pytest.mark.parametrize(("length", "lost"), [(37.0, False), (38.0, True)])
+def test_a_key_that_the_factors_lose_is_left_to_them(length, lost):
+    """Of keys 0 and k one is e^{−k²/2} times the other: representable at 37, at 38 not."""
+    q, K = np.zeros((1, 1)), np.array([[0.0], [length]])
+    unit = np.square(K).T / 2  # so that the factor of a pair is 1
+    block = together.Draws(Trigonometric(m=2), [together.Point(q, K, 1.0, unit)])
+    assert (block.ratios([np.random.default_rng(0)])[0] is None) == lost
+
+
 @pytest.mark.parametrize("spec", ["positive(m=4)", "random_maclaurin(m=4)", "taylor(2)"])
 @pytest.mark.parametrize("space", ["kernel", "attention"])
 def test_temperatures_share_draws(spec, space):
