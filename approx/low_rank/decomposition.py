@@ -64,7 +64,7 @@ class Decomposition:
         return self.left @ self.right.T
 
     def rescaled(self, exponent: int) -> Decomposition:
-        """Return the decomposition of 2^exponent D; both factors take half of the scale."""
+        """Return the decomposition of 2^exponent D; each factor takes half of the scale."""
         half = exponent // 2
         sparse = self.sparse.copy()
         sparse.data = np.ldexp(sparse.data, exponent)
@@ -90,7 +90,7 @@ def dense_matrix(D: ArrayLike) -> Matrix:
 
 
 def normalised(D: Matrix) -> tuple[Matrix, int]:
-    """Return (D / 2^e, e) with ½ ≤ max |D| / 2^e < 1; e = 0 for D = 0.
+    """Return D / 2^e and e with ½ ≤ max |D| / 2^e < 1, where e = 0 for D = 0.
 
     Division by a power of two does not round, so solvers see the same digits at every scale, and
     neither squares nor sums of squares leave the range of float64.
@@ -100,7 +100,7 @@ def normalised(D: Matrix) -> tuple[Matrix, int]:
 
 
 def at_unit_scale(D: Matrix, solve: Callable[[Matrix], Decomposition]) -> Decomposition:
-    """Return the decomposition of D from that of `normalised` D, or its transpose, with n ≥ l."""
+    """Return the decomposition of D, solved for `normalised` D or its transpose, with n ≥ l."""
     if not D.any():
         return zeros(D.shape, 0.0)
     scaled, exponent = normalised(D)
@@ -110,7 +110,7 @@ def at_unit_scale(D: Matrix, solve: Callable[[Matrix], Decomposition]) -> Decomp
 
 
 def sparse_entries(values: Matrix, places: Indices, shape: tuple[int, ...]) -> CSR:
-    """Return the CSR array (n, l) with `values` at `places`, ascending flat indices."""
+    """Return the CSR array (n, l) with `values` at `places`, which are ascending flat indices."""
     n, l = shape
     rows = np.searchsorted(places, np.arange(n + 1) * l)
     sparse = cast(CSR, csr_array((values, places % l, rows), shape=(n, l)))

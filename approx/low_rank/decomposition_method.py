@@ -16,7 +16,7 @@ from approx.method import Method
 
 
 class DecompositionMethod(Method):
-    """estimate = L + S for D = exp(Q Kᵀ) or its row-softmax; without a budget unless it has one."""
+    """estimate = L + S for D = exp(Q Kᵀ) or its row-softmax; by default it fits no budget."""
 
     deterministic: ClassVar[bool] = True
     oracle = True  # it needs the dense matrix

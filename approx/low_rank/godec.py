@@ -1,4 +1,4 @@
-"""GoDec: the least-squares split of a matrix into rank and entries, at a budget."""
+"""GoDec: the least-squares split of a matrix into low rank and entries, at a budget."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def godec(
     Parameters
     ----------
     D : (n, l)
-        Finite.
+        A finite matrix.
     rank : int
         0 ≤ rank ≤ min(n, l).
     k : float
@@ -232,7 +232,7 @@ def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None
     Parameters
     ----------
     D : (n, l)
-        Finite.
+        A finite matrix.
     budget : float
         Stored values per row, > 0.
     ranks : iterable of int, optional
@@ -338,11 +338,11 @@ class GoDec(DecompositionMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.budget is not None and (self.rank is not None or self.k is not None):
-            raise ValueError("give a budget, or rank and k, not both")
+            raise ValueError("a budget excludes rank and k: give the budget, or rank and k")
 
     @property
     def is_template(self) -> bool:
-        """Whether there is neither a budget nor both of rank and k."""
+        """Whether there is no budget, and rank or k is missing."""
         return self.budget is None and (self.rank is None or self.k is None)
 
     def decompose(self, D: Matrix) -> Decomposition:
@@ -352,9 +352,9 @@ class GoDec(DecompositionMethod):
         return at_budget(D, checks.positive("budget", self.budget))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of rank columns and k entries; of entries alone for a budget.
+        """Return the price of rank columns and k entries, or what is known of it for a budget.
 
-        How a budget is divided follows from the inputs, and with it everything but what is stored.
+        How a budget is divided follows from the inputs, and so does all but the stored values.
         """
         if self.budget is not None:
             return Price(float(self.budget), None, None, 8.0 * self.budget)
@@ -363,7 +363,7 @@ class GoDec(DecompositionMethod):
         return low_rank(self.rank, shape) + entries(self.k, shape)
 
     def filled(self, budget: float, shape: Shape) -> Self | None:
-        """Return the best division of the budget, or what is left of it beside a rank or k."""
+        """Return this method with the budget, or with what a given rank or k leaves of it."""
         if self.rank is not None:
             left = budget - self.rank * shape.both
             return dataclasses.replace(self, k=min(left, shape.l)) if left >= 0 else None

@@ -30,7 +30,7 @@ class Streamed:
     ----------
     Q, K : (n, d), (l, d)
     row_log : (n,)
-        One number for all rows gives the kernel; log row sums give its row-softmax.
+        The same number for all rows gives the kernel; log row sums give its row-softmax.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def _products(D: Stripes, X: Matrix, n: int) -> tuple[Matrix, Matrix, float]:
 
 
 def _ritz(X: Matrix, Y: Matrix, G: Matrix, rank: int, total: float) -> Triplets:
-    """Return the best triplets with right vectors in the span of X; Y = D X, G = Dᵀ Y."""
+    """Return the best triplets with right vectors in the span of X, where Y = D X, G = Dᵀ Y."""
     U, s, Wt = np.linalg.svd(Y, full_matrices=False)
     left, values, W = U[:, :rank], s[:rank], Wt[:rank].T
     right = X @ W

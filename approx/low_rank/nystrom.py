@@ -1,4 +1,4 @@
-"""Nyström: the kernel between all points through the kernel with a few landmarks."""
+"""Nyström's method: the kernel of all points through the kernel with a few landmarks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Nystrom(Method):
     Parameters
     ----------
     rank : int, optional
-        Landmarks, 1 ≤ rank ≤ n + l; None is a template.
+        Number of landmarks, 1 ≤ rank ≤ n + l; None is a template.
     landmarks : {"uniform", "kmeans", "leverage"}
         ``uniform`` draws different rows of Q and K. ``kmeans`` takes centroids of the rows of Q and
         K, after ten of Lloyd's iterations from k-means++. ``leverage`` draws different rows in turn
@@ -64,8 +64,9 @@ class Nystrom(Method):
     samples of about 4·rank points of half of the points, of half of these, and so on. k and the
     samples are smaller than in [2]_ by a factor log rank, so that its theorem does not hold here.
 
-    Cost: (n + l)·rank·(d + rank) operations and rank³; k-means eleven times (n + l)·rank·d; exact
-    leverage (n + l)³ for at most 1024 points, the recursion (n + l)·(4·rank)² and (4·rank)³.
+    Cost: (n + l)·rank·(d + rank) operations and rank³. K-means takes eleven times (n + l)·rank·d;
+    exact leverage takes (n + l)³ for at most 1024 points, and the recursion (n + l)·(4·rank)² and
+    (4·rank)³.
 
     References
     ----------
@@ -109,7 +110,7 @@ class Nystrom(Method):
         )
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of rank columns, of distances to landmarks, and of their eigenvectors."""
+        """Return the price of rank columns, of distances to landmarks and of their eigenvectors."""
         if self.rank is None:
             return None
         mapped = self.rank * (shape.d + self.rank)

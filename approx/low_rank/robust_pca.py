@@ -43,7 +43,7 @@ LEAST_DIVISOR = 1e-300
 
 @kernel
 def _augmented_step(D: Matrix, L: Matrix, state: Matrix, weights: Matrix, lam: float) -> float:
-    """One pass of the augmented Lagrangian over (Y, T) = state, in place; return ‖D − L − S‖_F².
+    """Update (Y, T) = state by one pass of the augmented Lagrangian; return ‖D − L − S‖_F².
 
     On entry T = D − S₋ + Y/μ, the matrix whose singular values gave L. With relaxation α and
     L_α = α L + (1 − α)(D − S₋):  W = μ(D − L_α) + Y;  Y ← clip(W, ±λ);  S = (W − Y)/μ;
@@ -52,7 +52,7 @@ def _augmented_step(D: Matrix, L: Matrix, state: Matrix, weights: Matrix, lam: f
     n, l = D.shape
     inverse, inverse_next = weights[1], weights[2]
     a, b, c = weights[0] * weights[3], weights[0] * (1.0 - weights[3]), 2.0 - weights[3]
-    squares = np.zeros(l)  # one sum a column: vectorised without reordering a sum
+    squares = np.zeros(l)  # one sum per column, vectorised without reordering a sum
     for i in range(n):
         for j in range(l):
             d = D[i, j]
@@ -81,17 +81,17 @@ class _Penalty:
         return replace(self, mu=min(self.rho * self.mu, self.limit))
 
     def doubted(self, D: Matrix) -> _Penalty:
-        """Return the penalty to go on with where the gap does not confirm what was found."""
+        """Return the penalty with which to go on if the gap does not confirm the result."""
         return _careful(D, math.sqrt(self.rho) if self.careful else CAREFUL_RHO)
 
 
 def _fast(top: float, rho: float) -> _Penalty:
-    """Return the schedule of Lin, Chen, Ma: exact where recovery is."""
+    """Return the schedule of Lin, Chen and Ma, which is exact where recovery is."""
     return _Penalty(1.25 / top, rho, 1e7 * 1.25 / top, 1.0, careful=False)
 
 
 def _careful(D: Matrix, rho: float = CAREFUL_RHO) -> _Penalty:
-    """Return a slow schedule, from a quarter of the μ of Candès et al., over-relaxed."""
+    """Return a slow, over-relaxed schedule that starts at a quarter of the μ of Candès et al."""
     return _Penalty(D.size / (16 * float(np.abs(D).sum())), rho, math.inf, RELAXATION, careful=True)
 
 
@@ -112,7 +112,7 @@ def _primal(D: Matrix, low: Shrunk, state: Matrix, mu: float, lam: float) -> _Pr
 
 
 def _dual_bound(D: Matrix, Y: Matrix) -> float:
-    """Return ⟨D, Y⟩ / max(1, ‖Y‖₂), a lower bound on the optimum as |Y| ≤ λ holds exactly."""
+    """Return ⟨D, Y⟩ / max(1, ‖Y‖₂), a lower bound on the optimum, since |Y| ≤ λ holds exactly."""
     return float(np.vdot(D, Y)) / max(1.0, spectral_norm(Y))
 
 
@@ -169,7 +169,8 @@ def inexact_alm(
     """Return L + S = D by principal component pursuit, with a certificate of optimality.
 
     min ‖L‖_* + λ ‖S‖₁  subject to  L + S = D,  by an inexact augmented Lagrangian: singular
-    values of D − S + Y/μ shrunk by 1/μ, entries of D − L + Y/μ by λ/μ, Y += μ(D − L − S), μ ← ρμ.
+    values of D − S + Y/μ are shrunk by 1/μ, entries of D − L + Y/μ by λ/μ, Y += μ(D − L − S),
+    μ ← ρμ.
 
     Parameters
     ----------
@@ -178,13 +179,13 @@ def inexact_alm(
     lam : float, optional
         λ > 0; 1/√max(n, l) by default.
     rho : float
-        Growth of μ in an iteration, ≥ 1: large is fast, and exact where D is low-rank + sparse.
+        Growth of μ in an iteration, ≥ 1; a large ρ is fast, and exact where D is low-rank + sparse.
     tolerance : float
-        Of ‖D − L − S‖_F / ‖D‖_F.
+        Tolerance of ‖D − L − S‖_F / ‖D‖_F.
     max_iterations : int
-        At most; the best so far is returned, and its gap says how good it is.
+        Most iterations; the best result so far is returned, and its gap says how good it is.
     gap_tolerance : float
-        Relative duality gap above which a fast schedule is not believed; inf: take what rho gives.
+        Relative duality gap above which a fast schedule is not trusted; inf trusts it always.
 
     Returns
     -------
@@ -195,22 +196,23 @@ def inexact_alm(
     Raises
     ------
     ValueError
-        D is not a finite matrix; lam, tolerance ≤ 0; rho < 1.
+        D is not a finite matrix, lam or tolerance is ≤ 0, or rho < 1.
 
     Notes
     -----
-    Deterministic (random starts come from a fixed seed), and equivariant under scaling by powers
-    of two to the last bit, under any scaling, permutation and transposition to the tolerance.
+    The result is deterministic (random starts come from a fixed seed). It is equivariant under
+    scaling by powers of two to the last bit, and under any scaling, permutation and transposition
+    to the tolerance.
 
     "‖D − L − S‖ is small" says nothing about optimality: a μ that grows fast stops anywhere. Where
-    D is low-rank + sparse, and only there, the gap is small all the same. Elsewhere (attention
+    D is low-rank + sparse, and only there, the gap is small nevertheless. Elsewhere (attention
     matrices) the fast schedule is left as soon as the rank exceeds 0.3·min(n, l), or when it has
-    ended with too large a gap, for a slow over-relaxed one that goes on from its Y; if the gap is
+    ended with too large a gap. A slow over-relaxed schedule then goes on from its Y; if the gap is
     still too large at the end, μ falls again and grows more slowly.
 
-    Cost: one singular value thresholding and one pass over D, L, Y an iteration: O(nl·rank) with
-    block subspaces up to rank 0.3·min(n, l), O(nl·min(n, l)) above. Limit BLAS to one thread
-    around it (threadpoolctl) for n below 1500 or so; two threads on a busy machine are slower.
+    Cost: one singular value thresholding and one pass over D, L, Y per iteration, O(nl·rank) with
+    block subspaces up to rank 0.3·min(n, l), O(nl·min(n, l)) above. For n below 1500 or so, limit
+    BLAS to one thread around the call (threadpoolctl); two threads on a busy machine are slower.
 
     References
     ----------
@@ -243,10 +245,10 @@ def inexact_alm(
 
 
 def _tangent_svd(Z: Matrix, U: Matrix, V: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-    """Return singular triplets of U UᵀZ + Z V Vᵀ − U UᵀZV Vᵀ: its rank is at most 2r.
+    """Return singular triplets of U UᵀZ + Z V Vᵀ − U UᵀZV Vᵀ, whose rank is at most 2r.
 
-    Z projected on the tangent space of the matrices of rank r at U diag(s) Vᵀ. U, V come back
-    with r columns, s with all its values.
+    This is Z projected on the tangent space of the matrices of rank r at U diag(s) Vᵀ. U and V
+    are returned with r columns, s with all its values.
     """
     r = U.shape[1]
     ZV, ZtU = (V.T @ Z.T).T, (U.T @ Z).T
@@ -270,22 +272,23 @@ def acc_alt_proj(
     D : (n, l)
         Finite; D = 0 gives zeros.
     rank : int
-        0 ≤ rank ≤ min(n, l): the true rank; with 0, S = D.
+        The true rank, 0 ≤ rank ≤ min(n, l); with 0, S = D.
     tolerance : float
-        Of ‖D − L − S‖_F / ‖D‖_F.
+        Tolerance of ‖D − L − S‖_F / ‖D‖_F.
     max_iterations : int
-        At most.
+        Most iterations.
 
     Returns
     -------
     Decomposition
-        ``objective`` is ‖D − L − S‖_F; ``gap`` is NaN: not convex.
+        ``objective`` is ‖D − L − S‖_F; ``gap`` is NaN, as the problem is not convex.
 
     Notes
     -----
-    Deterministic. Exact where D is low-rank + sparse enough and rank is right. Elsewhere ζ falls
-    until S takes everything: not a way to compress attention; `godec` limits the entries.
-    Cost: O(nl·rank) an iteration, no SVD of anything wider than 2·rank.
+    The result is deterministic. It is exact where D is low-rank + sparse enough and the rank is
+    right. Elsewhere ζ falls until S takes everything, so this is not a way to compress attention;
+    `godec` limits the entries.
+    Cost: O(nl·rank) per iteration, without an SVD of anything wider than 2·rank.
 
     References
     ----------
@@ -337,7 +340,7 @@ def _project(D: Matrix, r: int, tolerance: float, max_iterations: int) -> Decomp
 class RobustPCA(DecompositionMethod):
     """Robust PCA by principal component pursuit: the exact-recovery oracle.
 
-    estimate = L + S, argmin ‖L‖_* + λ‖S‖₁ subject to L + S = D, D = exp(Q Kᵀ) or its row-softmax.
+    estimate = L + S, argmin ‖L‖_* + λ‖S‖₁ subject to L + S = D = exp(Q Kᵀ), or its row-softmax.
 
     Parameters
     ----------
@@ -346,14 +349,15 @@ class RobustPCA(DecompositionMethod):
     space : {"kernel", "attention"}
         Which matrix is decomposed.
     max_iterations : int
-        Stop there, converged or not: real heads can need a thousand for the last digits.
+        Most iterations, whether they converge or not; real heads can need a thousand for the last
+        digits.
 
     Notes
     -----
-    Deterministic; reproduces D up to the tolerance, at a rank and a number of entries of its own
-    choosing: it has no budget. Where D is exactly low-rank plus sparse it finds both; attention
-    is not, and comes out at more than half of full rank. See `inexact_alm`, which also returns
-    the duality gap.
+    The estimate is deterministic and reproduces D up to the tolerance, at a rank and a number of
+    entries that follow from D, so the method fits no budget. Where D is exactly low-rank plus
+    sparse it finds both; attention is not, and gets more than half of full rank. See `inexact_alm`,
+    which also returns the duality gap.
     Cost: some dozens of singular value thresholdings of the dense matrix.
 
     References
@@ -383,24 +387,25 @@ class RobustPCA(DecompositionMethod):
 class AccAltProj(DecompositionMethod):
     """Robust PCA by accelerated alternating projections: the exact-recovery oracle at a rank.
 
-    estimate = L + S with rank L ≤ rank and S what D − L has above a threshold that falls, for
-    D = exp(Q Kᵀ) or its row-softmax.
+    estimate = L + S with rank L ≤ rank and S the entries of D − L above a threshold that falls,
+    for D = exp(Q Kᵀ) or its row-softmax.
 
     Parameters
     ----------
     rank : int
-        0 ≤ rank ≤ min(n, l), of L.
+        Rank of L, 0 ≤ rank ≤ min(n, l).
     space : {"kernel", "attention"}
         Which matrix is decomposed.
     max_iterations : int
-        Stop there, converged or not.
+        Most iterations, whether they converge or not.
 
     Notes
     -----
-    Deterministic. Exact where D is low-rank + sparse and rank is right. Attention is not: there
-    the threshold falls until S has all that L has not, so it has no budget; `godec` limits the
-    entries, `robust_pca` finds the rank. See `acc_alt_proj`.
-    Cost: O(n·l·rank) operations an iteration, on the dense matrix.
+    The estimate is deterministic. It is exact where D is low-rank + sparse and the rank is right.
+    Attention is not of this kind: there the threshold falls until S has all that L has not, so the
+    method fits no budget; `godec` limits the entries, and `robust_pca` finds the rank. See
+    `acc_alt_proj`.
+    Cost: O(n·l·rank) operations per iteration, on the dense matrix.
 
     References
     ----------
@@ -421,5 +426,5 @@ class AccAltProj(DecompositionMethod):
     max_iterations: int = whole(100)
 
     def decompose(self, D: Matrix) -> Decomposition:
-        """Return L + S by `acc_alt_proj`; ValueError for a rank above min(n, l)."""
+        """Return L + S by `acc_alt_proj`; a rank above min(n, l) is a ValueError."""
         return acc_alt_proj(D, self.rank, max_iterations=self.max_iterations)

@@ -1,4 +1,4 @@
-"""Stable principal component pursuit: low-rank + sparse + a rest of bounded norm."""
+"""Stable principal component pursuit: low-rank + sparse + a remainder of bounded norm."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from approx.low_rank.target import SPACES
 
 RELAXATION = 1.6
 CHECK_EVERY = 10
-BALANCE = 2.0  # μ changes by up to this factor at a check, towards equal residuals
+BALANCE = 2.0  # a check changes μ by up to this factor, towards equal residuals
 LEAST_DIVISOR = 1e-300
 
 
 @kernel
 def _clipped_square(W: Matrix, kappa: float) -> float:
-    """Return Σ min(|W|, κ)²; one sum a column, vectorised without reordering a sum."""
+    """Return Σ min(|W|, κ)², one sum per column, vectorised without reordering a sum."""
     n, l = W.shape
     squares = np.zeros(l)
     for i in range(n):
@@ -44,12 +44,12 @@ def _clipped_square(W: Matrix, kappa: float) -> float:
 
 
 def _multiplier(W: Matrix, mu: float, lam: float, delta: float) -> tuple[Matrix, Matrix]:
-    """Return (Y, S) with W = S + Z + Y/μ of argmin λ‖S‖₁ + μ/2·‖W − S − Z‖², ‖Z‖_F ≤ δ.
+    """Return Y, S with W = S + Z + Y/μ, from argmin λ‖S‖₁ + μ/2·‖W − S − Z‖² over ‖Z‖_F ≤ δ.
 
     S shrinks the entries by κ: R = W − S = clip(W, ±κ), Z = δ R/‖R‖, Y = μ(1 − δ/‖R‖) R. Either
-    S = 0, or |Y| = λ where S ≠ 0: κ(1 − δ/‖clip(W, ±κ)‖) = λ/μ, which rises with κ.
+    S = 0, or |Y| = λ where S ≠ 0; then κ(1 − δ/‖clip(W, ±κ)‖) = λ/μ, whose left side rises with κ.
     """
-    from scipy.optimize import brentq  # heavy: only where it is used
+    from scipy.optimize import brentq  # slow to import, so only where it is used
 
     top, threshold = float(np.abs(W).max()), lam / mu
 
@@ -112,23 +112,23 @@ def stable_pca(
     """Return L + S near D by stable principal component pursuit, with a certificate of optimality.
 
     min ‖L‖_* + λ ‖S‖₁  subject to  ‖D − L − S‖_F ≤ δ ‖D‖_F,  by an augmented Lagrangian with
-    D = L + S + Z: singular values of D − S − Z + Y/μ shrunk by 1/μ; S and Z together, exactly;
-    Y += μ(D − L − S − Z).
+    D = L + S + Z: singular values of D − S − Z + Y/μ are shrunk by 1/μ; S and Z are minimised over
+    together, exactly; Y += μ(D − L − S − Z).
 
     Parameters
     ----------
     D : (n, l)
-        Finite; D = 0 gives zeros.
+        A finite matrix; D = 0 gives zeros.
     delta : float
-        δ ≥ 0, *relative* to ‖D‖_F: 0 is `inexact_alm`'s problem, 1 gives zeros.
+        δ ≥ 0, *relative* to ‖D‖_F: 0 is the problem of `inexact_alm`, and 1 gives zeros.
     lam : float, optional
         λ > 0; 1/√max(n, l) by default.
     tolerance : float
-        By which ‖D − L − S‖_F / ‖D‖_F may exceed δ.
+        The amount by which ‖D − L − S‖_F / ‖D‖_F may exceed δ.
     max_iterations : int
-        At most; the last is returned, and its gap says how good it is.
+        Most iterations; the last result is returned, and its gap says how good it is.
     gap_tolerance : float
-        Relative duality gap to go on to, > 0.
+        Relative duality gap at which the iteration ends, > 0.
 
     Returns
     -------
@@ -143,14 +143,15 @@ def stable_pca(
 
     Notes
     -----
-    Deterministic. Unlike D = L + S, right for matrices that are low-rank + sparse up to something
-    small everywhere, such as attention: rank and entries fall quickly as δ grows.
+    The result is deterministic. Unlike D = L + S, the model suits matrices that are low-rank +
+    sparse up to something small everywhere, such as attention: rank and entries fall quickly as δ
+    grows.
 
-    Two blocks, L and (S, Z), so the alternation converges for every fixed μ; μ is moved towards
-    equal residuals every ten iterations. (S, Z) minimises λ‖S‖₁ + μ/2·‖W − S − Z‖² over
-    ‖Z‖_F ≤ δ: S shrinks W by the κ that solves one monotone equation.
-    Cost: that of `inexact_alm` an iteration, tens of iterations. Limit BLAS to one thread around
-    it (threadpoolctl) for n below 1500 or so.
+    There are two blocks, L and (S, Z), so the alternation converges for every fixed μ; μ is moved
+    towards equal residuals every ten iterations. (S, Z) minimises λ‖S‖₁ + μ/2·‖W − S − Z‖² over
+    ‖Z‖_F ≤ δ, where S shrinks W by the κ that solves one monotone equation.
+    Cost: that of `inexact_alm` per iteration, and tens of iterations. For n below 1500 or so, limit
+    BLAS to one thread around the call (threadpoolctl).
 
     References
     ----------
@@ -187,24 +188,25 @@ def stable_pca(
 class StablePCA(DecompositionMethod):
     """Stable principal component pursuit: low-rank + sparse up to a small rest (an oracle).
 
-    estimate = L + S, argmin ‖L‖_* + λ‖S‖₁ subject to ‖D − L − S‖_F ≤ δ‖D‖_F, D = exp(Q Kᵀ) or its
-    row-softmax.
+    estimate = L + S, argmin ‖L‖_* + λ‖S‖₁ subject to ‖D − L − S‖_F ≤ δ‖D‖_F, for D = exp(Q Kᵀ) or
+    its row-softmax.
 
     Parameters
     ----------
     delta : float
-        δ ≥ 0, the relative Frobenius error that is allowed, and used up.
+        δ ≥ 0, the relative Frobenius error that is allowed, all of which is used.
     lam : float, optional
         λ > 0; 1/√max(n, l) by default.
     space : {"kernel", "attention"}
         Which matrix is decomposed.
     max_iterations : int
-        Stop there, converged or not.
+        Most iterations, whether they converge or not.
 
     Notes
     -----
-    Deterministic and biased: the error is δ, rank and entries are what it takes by this convex
-    measure; it has no budget. See `stable_pca`, which also returns the duality gap.
+    The estimate is deterministic and biased: its error is δ, and rank and entries are the least for
+    it by this convex measure, so the method fits no budget. See `stable_pca`, which also returns
+    the duality gap.
     Cost: some dozens of singular value thresholdings of the dense matrix.
 
     References

@@ -1,4 +1,4 @@
-"""Leading singular triplets: warm-started block subspaces, Gram matrices, LAPACK.
+"""Leading singular triplets from warm-started block subspaces, Gram matrices and LAPACK.
 
 A solver that repeatedly needs the leading singular vectors of a slowly changing matrix T keeps the
 last ones: one step of subspace iteration from them costs O(nlp), where a full SVD costs O(nl²), and
@@ -31,10 +31,10 @@ def orthonormal(A: Matrix) -> tuple[Matrix, Matrix]:
 def rotate(T: Matrix, basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     """Return Ritz triplets of T (n, l) after one step of subspace iteration from basis (l, p).
 
-    Q = qr(T basis), then the SVD of QᵀT through the thin QR of TᵀQ: U (n, p), s (p,) descending,
-    V (l, p) with U diag(s) Vᵀ = Q QᵀT. Truncated to r ≤ p columns it is no farther from T than
-    any matrix of rank r whose rows lie in the span of the basis: iterations built on it never
-    increase ‖T − L‖_F.
+    The step takes Q = qr(T basis), then the SVD of QᵀT through the thin QR of TᵀQ. The result is
+    U (n, p), s (p,) descending and V (l, p) with U diag(s) Vᵀ = Q QᵀT. Truncated to r ≤ p columns
+    this is not farther from T than any matrix of rank r whose rows lie in the span of the basis,
+    so iterations built on it never increase ‖T − L‖_F.
 
     Cost: O(nlp) flops.
 
@@ -84,9 +84,9 @@ def leading(T: Matrix, count: int) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def spectral_norm(A: Matrix, tolerance: float = 1e-5) -> float:
-    """Return ‖A‖₂: LAPACK for small matrices, else Lanczos on AᵀA to a relative residual.
+    """Return ‖A‖₂, by LAPACK for small matrices, else by Lanczos on AᵀA to a relative residual.
 
-    Cost: two products A x a step; tens of steps, however flat the top of the spectrum is.
+    Cost: two products with A per step, and tens of steps, however flat the top of the spectrum is.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def spectral_norm(A: Matrix, tolerance: float = 1e-5) -> float:
     for step in range(LANCZOS_STEPS):
         x = A.T @ (A @ X[step])
         diagonal[step] = X[step] @ x
-        for _ in range(2):  # against all earlier vectors, twice: rounding would repeat values
+        for _ in range(2):  # twice, as after one pass rounding would repeat singular values
             x -= X[: step + 1].T @ (X[: step + 1] @ x)
         beside[step] = np.linalg.norm(x)
         if step % LANCZOS_CHECK == LANCZOS_CHECK - 1 or beside[step] == 0:

@@ -1,4 +1,4 @@
-"""What an oracle decomposes: the kernel matrix itself, or its row-softmax."""
+"""The matrix that an oracle decomposes: the kernel matrix itself, or its row-softmax."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SPACES = ("kernel", "attention")
 
 
 def matrix(Q: Array, K: Array, space: str) -> tuple[Array, float]:
-    """Return (D, top), D (n, l) in float64: exp(Q Kᵀ) = e^top D, or softmax = D with top = 0.
+    """Return D (n, l) in float64 and top: exp(Q Kᵀ) = e^top D, or softmax = D with top = 0.
 
     Raises
     ------
     ResourceLimitError
-        D and the work on it would not fit.
+        D and the work on it would not fit into memory.
     """
     n, l = len(Q), len(K)
     memory.reserve(8 * n * l * 6, f"decomposing a dense {n}×{l} matrix", "n or l")
@@ -30,7 +30,7 @@ def matrix(Q: Array, K: Array, space: str) -> tuple[Array, float]:
 
 
 def stripes(Q: Array, K: Array, space: str) -> tuple[Stripes, float]:
-    """Return (D, top) as `matrix` does, D as one stripe, or streamed where it would not fit."""
+    """Return D and top as `matrix` does, with D as one stripe, or streamed if it would not fit."""
     try:
         D, top = matrix(Q, K, space)
     except memory.ResourceLimitError:

@@ -1,8 +1,8 @@
-"""The entries where D and a low-rank L differ most: selection, and the passes over D and L.
+"""Selection of the entries where D and a low-rank L differ most, and the passes over D and L.
 
 Alternating methods move between "S = the large entries of D − L" and "L = the best low-rank
 matrix for D − S". D − S is D off the support and L on it, so one pass reads D and L and writes
-the next matrix to approximate; S itself is needed at the end only.
+the next matrix to approximate; S itself is needed only at the end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from approx._jit import kernel
 from approx.low_rank.decomposition import CSR, Indices, Matrix, sparse_entries
 
-# Where the last threshold is a good guess, only entries above this share of it are looked at.
+# If the last threshold is a good guess, only entries above this share of it are examined.
 GUESS = 0.75
 
 
@@ -20,9 +20,9 @@ GUESS = 0.75
 def _separate(
     D: Matrix, L: Matrix, P: Matrix, threshold: float, ahead: float, out: Matrix
 ) -> float:
-    """Write L + ahead·(L − P) where |D − L| ≥ threshold, else D; return Σ (D − L)² of the latter.
+    """Write L + ahead·(L − P) where |D − L| ≥ threshold, else D; return Σ (D − L)² of the rest.
 
-    One sum a column, so that the loop is vectorised without reordering a sum.
+    There is one sum per column, so that the loop is vectorised without reordering a sum.
     """
     n, l = D.shape
     squares = np.zeros(l)
@@ -38,22 +38,23 @@ def _separate(
 
 @kernel
 def _gather(D: Matrix, L: Matrix, floor: float, out: Matrix) -> int:
-    """Write every |D − L| ≥ floor to the front of out (n·l + 1,), row by row; return how many."""
+    """Write every |D − L| ≥ floor to the front of out (n·l + 1,), row by row; return the count."""
     n, l = D.shape
     found = 0
     for i in range(n):
         for j in range(l):
             size = abs(D[i, j] - L[i, j])
-            out[found] = size  # always written, kept if large: no branch to predict
+            out[found] = size  # always written but kept only if large, which avoids a branch
             found += size >= floor
     return found
 
 
 def kth_largest(D: Matrix, L: Matrix, count: int, guess: float, work: Matrix) -> tuple[float, int]:
-    """Return (threshold, excess): count + excess entries have |D − L| ≥ threshold, the count-th.
+    """Return the count-th largest |D − L|, the threshold, and how many entries exceed the count.
 
-    excess > 0 only where entries tie with it. `guess` is a threshold that was right for a similar
-    L (0: none); work has n·l + 1 places. Exact whatever the guess; a good one makes it one pass.
+    So count + excess entries have |D − L| ≥ threshold, and excess > 0 only where entries tie with
+    it. `guess` is a threshold that was right for a similar L, or 0; work has n·l + 1 places. The
+    result is exact for any guess; a good guess needs only one pass.
     """
     if count == 0:
         return np.inf, 0
@@ -75,10 +76,10 @@ def _excess_ties(D: Matrix, L: Matrix, threshold: float, excess: int) -> Indices
 def separate(
     D: Matrix, L: Matrix, P: Matrix, threshold: float, excess: int, ahead: float, out: Matrix
 ) -> float:
-    """Write D − S to out, S = D − L at the large entries; return ‖D − L − S‖_F².
+    """Write D − S to out, where S = D − L at the large entries; return ‖D − L − S‖_F².
 
-    At the large entries, where D − S = L, out holds L + ahead·(L − P): P is the L before, and
-    ahead > 0 carries its change on.
+    At the large entries, where D − S = L, out holds L + ahead·(L − P): P is the previous L, and
+    ahead > 0 continues its change.
     """
     rest = _separate(D, L, P, threshold, ahead, out)
     if excess:

@@ -1,4 +1,4 @@
-"""The best approximation of a given rank: an oracle, since it needs the whole matrix."""
+"""The best approximation of a given rank, an oracle, since it needs the whole matrix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START = 32  # the rank at which a search for epsilon or energy starts, doubled u
 class TruncatedSVD(Method):
     """Truncated singular value decomposition, the best estimate of its rank (an oracle).
 
-    estimate = Σ_{i ≤ rank} σ_i u_i v_iᵀ, of exp(Q Kᵀ) or of its row-softmax.
+    estimate = Σ_{i ≤ rank} σ_i u_i v_iᵀ of exp(Q Kᵀ), or of its row-softmax.
 
     Parameters
     ----------
@@ -95,7 +95,9 @@ class TruncatedSVD(Method):
         super().__post_init__()
         given = [x for x in ("rank", "epsilon", "energy") if getattr(self, x) is not None]
         if len(given) > 1:
-            raise ValueError(f"give one of rank, epsilon and energy, got {' and '.join(given)}")
+            raise ValueError(
+                f"rank, epsilon and energy exclude each other, got {' and '.join(given)}: give one"
+            )
 
     @property
     def adaptive(self) -> bool:
@@ -103,7 +105,7 @@ class TruncatedSVD(Method):
         return self.epsilon is not None or self.energy is not None
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the rank leading terms."""
+        """Return the sum of the leading terms."""
         small = min(len(q), len(k)) <= DENSE
         left, right, top = self._dense(q, k) if small else self._large(q, k)
         return target.approximation(left, right, None, top, q.dtype, self.space)
@@ -134,7 +136,7 @@ class TruncatedSVD(Method):
         return int(np.argmax(enough)) + 1 if enough.any() else None
 
     def _dense(self, q: Array, k: Array) -> tuple[Matrix, Matrix, float]:
-        """Return (U diag(s), V, top) from LAPACK, exp(Q Kᵀ) ≈ e^top U diag(s) Vᵀ."""
+        """Return (U diag(s), V, top) from LAPACK with exp(Q Kᵀ) ≈ e^top U diag(s) Vᵀ."""
         D, top = target.matrix(q, k, self.space)
         u, s, vt = scipy.linalg.svd(D, full_matrices=False, check_finite=False, overwrite_a=True)
         r = self.least_rank(s, float(s @ s)) or len(s)
