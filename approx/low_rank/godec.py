@@ -278,7 +278,10 @@ def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None
         if checks.integer("every rank", r, least=0) <= largest
     }
     if not counts:
-        raise ValueError(f"no rank of {sorted(tried)} fits a budget of {budget} values per row")
+        raise ValueError(
+            f"no rank of {sorted(tried)} fits a budget of {budget} values per row: "
+            "raise the budget or give smaller ranks"
+        )
     V = _subspace(matrix, max(counts))
     candidates = [_alone(matrix, r, count) for r, count in counts.items() if r == 0 or count == 0]
     races = {

@@ -1,4 +1,4 @@
-"""Frequencies omega of the random features: where the randomness of an estimate comes from."""
+"""Frequencies omega of the random features, the source of an estimate's randomness."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ __all__ = [
 
 
 def named(projection: str | Projection) -> Projection:
-    """Return the projection of a name, or the object itself.
+    """Return the projection of that name, or the given object itself.
 
     Raises
     ------
     ValueError
-        An unknown name: lists the known ones.
+        The name is unknown; the message lists the known ones.
     """
     if isinstance(projection, Projection):
         return projection

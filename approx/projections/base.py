@@ -1,4 +1,4 @@
-"""What a projection is: a law of frequencies, and how those of a block belong together."""
+"""The base of projections: a law of frequencies, and the coupling of those in a block."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from approx.projections.summand import (
 
 
 class Projection(ABC):
-    """A coupling of frequencies.
+    """A law of frequencies and their coupling.
 
     By default each frequency is N(0, I_d), so that estimates are unbiased; a subclass that changes
-    this law overrides ``bias``, ``log_variance`` and ``shared``. Its own part is ``pair``.
+    this law overrides ``bias``, ``log_variance`` and ``shared``. Every coupling has its ``pair``.
     """
 
     @abstractmethod
@@ -32,17 +32,17 @@ class Projection(ABC):
         return 1
 
     def block(self, d: int) -> int | None:
-        """Return the size of the independent blocks of frequencies; None: all belong together."""
+        """Return the size of the independent blocks of frequencies; None if all form one block."""
         return None
 
     def blocks(self, count: int, d: int) -> list[tuple[int, int]]:
-        """Return (size, number) of the blocks that count frequencies fall into."""
+        """Return (size, number) of the blocks into which count frequencies fall."""
         size = self.block(d) or count
         full, left = divmod(count, size)
         return [(b, number) for b, number in ((size, full), (left, 1)) if b and number]
 
     def bias(self, rho: Entries, count: int) -> Array | None:
-        """Return E ρ − 1; None: no closed form."""
+        """Return E ρ − 1; None if it has no closed form."""
         return np.zeros((len(rho.a), len(rho.b)))
 
     def log_variance(self, rho: Entries, count: int) -> Array:
@@ -50,14 +50,14 @@ class Projection(ABC):
         return gaussian_log_variance(rho)
 
     def shared(self, rho: Keys, count: int) -> Array | None:
-        """Return Cov(ρ_u(ω), ρ_v(ω)) of two keys that share one frequency; None: unknown."""
+        """Return Cov(ρ_u(ω), ρ_v(ω)) of two keys that share one frequency; None if unknown."""
         return gaussian_covariance(rho, 1.0)
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
-        """Return e^{−log_unit} Cov(ρ_u(ω), ρ_v(ω′)) of two of a block; None: no closed form."""
+        """Return e^{−log_unit} Cov(ρ_u(ω), ρ_v(ω′)) of two in a block; None if not closed-form."""
         return None
 
     def pairs(self, count: int, d: int) -> list[tuple[int, float]]:
-        """Return (b, Σ b(b−1)/count) of blocks of b > 1: ``pair`` counts so often beside one."""
+        """Return (b, Σ b(b−1)/count) for blocks of b > 1, the weight of ``pair`` per variance."""
         every = self.blocks(count, d)
         return [(b, number * b * (b - 1) / count) for b, number in every if b > 1]

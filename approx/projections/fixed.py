@@ -1,4 +1,4 @@
-"""Given frequencies."""
+"""Frequencies that a user gives."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from approx.projections.base import Projection
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fixed(Projection):
-    """Given frequencies, such as quadrature nodes of N(0, I_d): unbiasedness without chance.
+    """Given frequencies; quadrature nodes of N(0, I_d) make an estimate unbiased without chance.
 
     Parameters
     ----------
     omega : (count, d)
-        Nodes, before a method's own shift.
+        Nodes, before the shift of a method.
     weights : (count,), optional
-        ≥ 0 with sum 1; equal by default.
+        Numbers ≥ 0 with sum 1; equal by default.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit, weights that are negative or do not sum to 1.
+        Shapes do not fit, or weights are negative or do not sum to 1.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class Fixed(Projection):
         object.__setattr__(self, "weights", w)
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return what was given."""
+        """Return the given omega and weights."""
         if self.omega.shape[1] != d:
             raise ValueError(f"omega must have d={d} columns, got shape {self.omega.shape}")
         return self.omega, self.weights

@@ -1,4 +1,4 @@
-"""Frequencies that are Gaussian together: independent, in pairs ±ω, or of mean 0."""
+"""Frequencies that are jointly Gaussian: independent, in pairs ±ω, or of mean 0."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from approx.projections.summand import Summand, gaussian_covariance
 
 @dataclasses.dataclass(frozen=True)
 class IID(Projection):
-    """Independent ω_r ~ N(0, I_d), equal weights."""
+    """Independent ω_r ~ N(0, I_d) with equal weights."""
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return omega (count, d) and weights 1/count."""
         return rng.standard_normal((count, d)), np.full(count, 1.0 / count)
 
     def block(self, d: int) -> int | None:
-        """Return 1."""
+        """Return 1, as every frequency is a block of its own."""
         return 1
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
-        """Return 0."""
+        """Return 0, as frequencies are independent."""
         return np.zeros_like(rho.dot)
 
 
 @dataclasses.dataclass(frozen=True)
 class Antithetic(Projection):
-    """Frequencies in pairs ω, −ω: `positive` becomes `hyperbolic`.
+    """Frequencies in pairs ω, −ω, with which `positive` becomes `hyperbolic`.
 
     Notes
     -----
-    A family that has cosh or cos of ω·u takes the same value twice, and gains nothing.
+    A family with cosh or cos of ω·u takes the same value twice, and gains nothing.
     """
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d), the second half against the first, and weights 1/count."""
+        """Return omega (count, d), whose second half is minus the first, and weights 1/count."""
         half = rng.standard_normal(((count + 1) // 2, d))
         return np.concatenate([half, -half])[:count], np.full(count, 1.0 / count)
 
     def block(self, d: int) -> int | None:
-        """Return 2: one is alone if the count is odd."""
+        """Return 2; if the count is odd, one frequency is alone."""
         return 2
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
-        """Return it for correlation −1; at A = 0, e^{−u·v} − 1."""
+        """Return the covariance for correlation −1; at A = 0 it is e^{−u·v} − 1."""
         return gaussian_covariance(rho, -1.0, log_unit)
 
 
@@ -56,9 +56,10 @@ class Antithetic(Projection):
 class ZeroMean(Projection):
     """Gaussian frequencies whose sample mean is 0: ω_r = √(m/(m−1)) (g_r − ḡ), g_r ~ N(0, I_d).
 
-    Each is N(0, I_d) exactly and two have correlation −1/(m−1): unbiased, and the part of the
-    variance that is linear in ω is gone: at A = 0 that of m exponential features falls from
-    (e^x − 1)/m to (e^x − 1)/m + (1 − 1/m)(e^{−x/(m−1)} − 1) ≈ (e^x − 1 − x)/m.
+    Each is N(0, I_d) exactly, and two have correlation −1/(m−1). So estimates are unbiased, and
+    their variance loses the part that is linear in ω: at A = 0 the variance of m exponential
+    features falls from (e^x − 1)/m to
+    (e^x − 1)/m + (1 − 1/m)(e^{−x/(m−1)} − 1) ≈ (e^x − 1 − x)/m.
     """
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -69,5 +70,5 @@ class ZeroMean(Projection):
         return g, np.full(count, 1.0 / count)
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
-        """Return it for correlation −1/(size − 1); at A = 0, e^{−u·v/(size−1)} − 1."""
+        """Return the covariance for correlation −1/(size − 1); at A = 0, e^{−u·v/(size−1)} − 1."""
         return gaussian_covariance(rho, -1.0 / (size - 1), log_unit)

@@ -1,4 +1,4 @@
-"""Blocks of frequencies turned by one random rotation: orthogonal, simplex, of fixed lengths."""
+"""Blocks of frequencies in one random rotation: orthogonal, simplex, or of fixed lengths."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from approx.projections.base import Projection
 from approx.projections.gaussian import IID
 from approx.projections.summand import Entries, Keys, Summand, times
 
-GAMMA = 160.0  # below the argument at which Γ overflows
-FAR = 300.0  # |u|² beyond which u is cut: there a covariance is at most |u|, and e^{|u|²} varies
+GAMMA = 160.0  # an argument of Γ that does not overflow yet
+FAR = 300.0  # |u|² at which u is cut: there a covariance is at most |u|, the variance e^{|u|²}
 NODES = 24
 
 
 def haar(d: int, rng: np.random.Generator) -> Array:
     """Return a random rotation or reflection (d, d) by Haar's measure: Q·diag(sign R), G = QR.
 
-    Without the sign Q is not Haar: LAPACK makes the first entry of the first column negative, and
-    E[estimate]/exp(q·k) of positive features falls to 0.66 at d = 4, q + k = (1, 1, 1, 1).
+    Without the sign Q is not Haar distributed: LAPACK makes the first entry of the first column
+    negative, and E[estimate]/exp(q·k) of positive features falls to 0.66 at d = 4,
+    q + k = (1, 1, 1, 1).
 
     References
     ----------
@@ -44,15 +45,16 @@ class Orthogonal(Projection):
 
     Notes
     -----
-    Relative covariance of two in a block, for every family here: e^{−x} ₁F₁(d; d/2; x/2) − 1 with
-    x = u·u, since |ω₁ ± ω₂|² ~ χ²_{2d} with a uniform direction. It is ≤ 0 for x = |q+k|². Of two
-    keys, c = d/2, α = u·u/2, β = v·v/2, Δ = (u·u v·v − (u·v)²)/4:
+    The relative covariance of two frequencies in a block is, for every family here,
+    e^{−x} ₁F₁(d; d/2; x/2) − 1 with x = u·u, since |ω₁ ± ω₂|² ~ χ²_{2d} with a uniform direction.
+    It is ≤ 0 for x = |q+k|². For two keys, with c = d/2, α = u·u/2, β = v·v/2,
+    Δ = (u·u v·v − (u·v)²)/4, it is
 
         e^{−α−β} Σ_k Δ^k/((c − ½)_k k!) Σ_ij (c)_{k+i} (c)_{k+j} α^i β^j/((c)_{2k+i+j} i! j!) − 1,
 
-    ₀F₁ of a 2 × 2 matrix averaged over both lengths; the inner sums by Gegenbauer's recurrence.
-    It tends to a limit as u grows alone and is at most of the order of |u|, so u is cut at
-    |u|² = 300: at A = 0 the difference is below 10⁻⁶⁰ σσ′.
+    which is ₀F₁ of a 2 × 2 matrix averaged over both lengths; the inner sums are computed by
+    Gegenbauer's recurrence. The covariance tends to a limit as u alone grows and is at most of the
+    order of |u|, so u is cut at |u|² = 300: at A = 0 the difference is below 10⁻⁶⁰ σσ′.
 
     References
     ----------
@@ -72,7 +74,7 @@ class Orthogonal(Projection):
         return d
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
-        """Return it for isotropic A, which drops out: (1−4A)|ω|² tilted is χ²_d again."""
+        """Return the covariance for isotropic A, which drops out: tilted (1−4A)|ω|² is χ²_d."""
         if not rho.isotropic:
             return None
         if isinstance(rho, Keys):
@@ -122,16 +124,17 @@ def _orthogonal_pairs(half: Any, dots: Any, c: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Simplex(Projection):
-    """Blocks of up to d directions to the corners of a regular simplex, with χ_d lengths.
+    """Blocks of up to d directions from the centre of a simplex to its corners, χ_d lengths.
 
-    Two of b directions have cosine −1/(b−1): as far apart as b directions can be.
+    Two of b directions have cosine −1/(b−1), so they are as far apart as b directions can be.
 
     Notes
     -----
-    Relative covariance of two: e^{−x} E ₀F₁(; d/2; R²x/4) − 1, R² = |ω₁ + ω₂|². In polar
-    coordinates of the two lengths R² = r²(1 − sin φ/(b−1)), r² ~ χ²_{2d}, φ ∈ (0, π) with density
-    ∝ sin^{d−1} φ: one quadrature of e^{−x} ₁F₁(d; d/2; (1 − sin φ/(b−1)) x/2). For cosh and cos,
-    the mean of both signs of the cosine. A drops out, as for orthogonal directions.
+    The relative covariance of two frequencies is e^{−x} E ₀F₁(; d/2; R²x/4) − 1,
+    R² = |ω₁ + ω₂|². In polar coordinates of the two lengths R² = r²(1 − sin φ/(b−1)),
+    r² ~ χ²_{2d}, φ ∈ (0, π) with density ∝ sin^{d−1} φ, so it is one quadrature of
+    e^{−x} ₁F₁(d; d/2; (1 − sin φ/(b−1)) x/2). For cosh and cos it is the mean over both signs of
+    the cosine. A drops out, as for orthogonal directions.
 
     References
     ----------
@@ -156,7 +159,7 @@ class Simplex(Projection):
         return d
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
-        """Return it for isotropic A."""
+        """Return the covariance for isotropic A, else None."""
         if not rho.isotropic or isinstance(rho, Keys):
             return None
         d, cosine = rho.d, -1.0 / (size - 1)
@@ -175,9 +178,9 @@ class Simplex(Projection):
 
 
 class _Spherical(Projection):
-    """Blocks invariant under rotations whose |v|², v = ω or ω ± ω′, is a scaled Beta variable.
+    """Blocks that rotations leave invariant, where |v|² is a scaled Beta variable, v = ω, ω ± ω′.
 
-    Then E e^{v·u} = ₀F₁(; b; N u·u/4) with the N of v and one b.
+    Then E e^{v·u} = ₀F₁(; b; N u·u/4), where N depends on v and b does not.
     """
 
     @abstractmethod
@@ -186,37 +189,37 @@ class _Spherical(Projection):
 
     @abstractmethod
     def lengths(self, size: int, d: int) -> tuple[float, float, float]:
-        """Return N of ω, and of ω + ω′ and ω − ω′ for two of a block."""
+        """Return N of ω, and of ω + ω′ and ω − ω′ for two frequencies of a block."""
 
     @abstractmethod
     def log_tilt(self, rho: Summand) -> float | None:
-        """Return log of (1−4A)^{d/2} e^{2A|ω|²}; None where it is not one number."""
+        """Return log((1−4A)^{d/2} e^{2A|ω|²}); None where it is not the same for all ω."""
 
     def bias(self, rho: Entries, count: int) -> Array | None:
-        """Return E ρ − 1 = e^{−x/2} ₀F₁(; b; N x/4) − 1 (times the tilt, x (1−4A) for A ≠ 0)."""
+        """Return E ρ − 1 = e^{−x/2} ₀F₁(; b; N x/4) − 1; with a tilt, ₀F₁ has x (1−4A) for x."""
         if (mean := self._mean(rho, count)) is None:
             return None
         with np.errstate(over="ignore"):
             return np.asarray(mean[0] * np.exp(mean[1]) - 1.0)
 
     def log_variance(self, rho: Entries, count: int) -> Array:
-        """Return log(E ρ² − (E ρ)²), E ρ² = e^{−x} ₀F₁(; b; N x), of cosh half that and e^{−x}."""
+        """Return log(E ρ² − (E ρ)²), E ρ² = e^{−x} ₀F₁(; b; N x); for cosh its mean with e^{−x}."""
         mean = self._mean(rho, count)
         if mean is None:
             return np.full_like(rho.dot, np.nan)
         one = self.lengths(count, rho.d)[0]
         square = self._product(rho, count, (4 * one, 0.0))[1]
         gap = -np.expm1(2 * mean[1] - square)
-        rounding = 4e-15 * (1 + np.abs(square) + np.abs(rho.dot))  # at d = 1 a cosh does not vary
+        rounding = 4e-15 * (1 + np.abs(square) + np.abs(rho.dot))  # at d = 1 cosh does not vary
         with np.errstate(divide="ignore"):
             return np.asarray(square + np.log(np.where(gap < rounding, 0.0, gap)))
 
     def shared(self, rho: Keys, count: int) -> Array | None:
-        """Return None: not worked out."""
+        """Return None, as its closed form is not worked out."""
         return None
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
-        """Return e^{−x} ₀F₁(; b; N₊ x/4) − (E ρ)², N₊ of ω + ω′; of cosh, the mean with N₋."""
+        """Return e^{−x} ₀F₁(; b; N₊ x/4) − (E ρ)², N₊ of ω + ω′; for cosh, the mean with N₋."""
         mean = self._mean(rho, size)
         if mean is None or isinstance(rho, Keys):
             return None
@@ -233,7 +236,7 @@ class _Spherical(Projection):
         return sign, log + tilt - x / 2
 
     def _product(self, rho: Summand, count: int, squares: tuple[float, ...]) -> tuple[Array, Array]:
-        """Return sign and log of E ρ(ω) ρ(ω′), |ω + ω′|² and |ω − ω′|² given."""
+        """Return sign and log of E ρ(ω) ρ(ω′), given N of ω + ω′ and of ω − ω′."""
         x = rho.dot
         sign, log = self._hyp0f1(squares[0], x, rho, count)
         if rho.paired:
@@ -249,7 +252,7 @@ class _Spherical(Projection):
 
 
 def log_hyp0f1(b: float, z: Array) -> tuple[Array, Array]:
-    """Return sign and log of |₀F₁(; b; z)|, = Γ(b) y^{1−b} I_{b−1}(2y), y = √z, where it overflows.
+    """Return the sign of ₀F₁(; b; z) and log|₀F₁|, by Γ(b) y^{1−b} I_{b−1}(2y), y = √z, if large.
 
     Examples
     --------
@@ -270,14 +273,14 @@ def log_hyp0f1(b: float, z: Array) -> tuple[Array, Array]:
 
 
 def _falling(b: float, z: Array) -> Array:
-    """Return ₀F₁(; b; z), z ≤ 0, b large: by its series, else Γ(b) y^{1−b} J_{b−1}(2y), y = √−z."""
+    """Return ₀F₁(; b; z), z ≤ 0, b large, by its series or Γ(b) y^{1−b} J_{b−1}(2y), y = √−z."""
     y = np.sqrt(np.maximum(-z, b))
     bessel = jv(b - 1, 2 * y)
     with np.errstate(divide="ignore"):
         log = np.log(np.abs(bessel)) + gammaln(b) + (1 - b) * np.log(y)
     ratio = np.maximum(z, -4 * b)
     term, series = np.ones_like(z), np.ones_like(z)
-    for k in range(1, 60):  # 4^k/k! of the first
+    for k in range(1, 60):  # terms are at most 4^k/k! of the first
         term = term * ratio / (k * (b + k - 1))
         series += term
     return np.where(z >= -4 * b, series, np.sign(bessel) * np.exp(log))
@@ -285,7 +288,7 @@ def _falling(b: float, z: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Regularized(_Spherical):
-    """All lengths √d (SMREG): biased.
+    """Frequencies that all have length √d (SMREG), under which estimates are biased.
 
     Parameters
     ----------
@@ -293,9 +296,10 @@ class Regularized(_Spherical):
 
     Notes
     -----
-    E estimate/exp(q·k) = e^{−x/2} ₀F₁(; d/2; d x/4); for exponentials without a tilt x = |q+k|²,
-    where it is at most 1, → 0 as x grows, 1 − x²/(4d + 8) for small x, and the variance is less
-    than iid. For cosines x = −|q−k|², and it may be above 1 or negative; so with a tilt.
+    E estimate/exp(q·k) = e^{−x/2} ₀F₁(; d/2; d x/4). For exponentials without a tilt x = |q+k|²;
+    the ratio is then at most 1, tends to 0 as x grows, is 1 − x²/(4d + 8) for small x, and the
+    variance is below that of iid frequencies. For cosines x = −|q−k|², and the ratio may be above 1
+    or negative; the same holds with a tilt.
 
     References
     ----------
@@ -314,7 +318,7 @@ class Regularized(_Spherical):
         return omega * (math.sqrt(d) / np.linalg.norm(omega, axis=1, keepdims=True)), weights
 
     def block(self, d: int) -> int | None:
-        """Return that of the directions."""
+        """Return the size of the blocks of the directions."""
         return d if self.directions == "orthogonal" else 1
 
     def order(self, count: int, d: int) -> float:
@@ -326,22 +330,22 @@ class Regularized(_Spherical):
         return float(d), 2.0 * d, 2.0 * d
 
     def log_tilt(self, rho: Summand) -> float | None:
-        """Return it: |ω|² = d."""
+        """Return log((1−4A)^{d/2} e^{2Ad}), as |ω|² = d."""
         A, d = float(rho.A[0]), rho.d
         return d / 2 * math.log(1 - 4 * A) + 2 * A * d
 
 
 @dataclasses.dataclass(frozen=True)
 class MomentMatched(_Spherical):
-    """Frequencies whose sample mean is 0 and whose sample covariance is I: biased by O(1/count).
+    """Frequencies of sample mean 0 and sample covariance I, under which the bias is O(1/count).
 
-    Ω = √m U, U ∈ ℝ^{m×d} with orthonormal columns ⟂ 1, uniformly turned; needs m ≥ d + 1.
+    Ω = √m U, where U ∈ ℝ^{m×d} has orthonormal columns ⟂ 1 in a uniform rotation; m ≥ d + 1.
 
     Notes
     -----
     |ω|² is (m−1) times a Beta(d/2, (m−1−d)/2) variable, so E estimate/exp(q·k) =
-    e^{−x/2} ₀F₁(; (m−1)/2; (m−1)x/4) ≤ 1; at m = d + 1 the corners of a simplex of length √d.
-    Moments at A = 0 only.
+    e^{−x/2} ₀F₁(; (m−1)/2; (m−1)x/4) ≤ 1. At m = d + 1 frequencies are the corners of a simplex of
+    length √d. Moments are known at A = 0 only.
     """
 
     def least(self, d: int) -> int:
@@ -369,11 +373,12 @@ class MomentMatched(_Spherical):
 
 @dataclasses.dataclass(frozen=True)
 class Hadamard(Projection):
-    """Structured orthogonal frequencies (SORF): blocks √D·H S₁ H S₂ H S₃, H orthonormal Hadamard.
+    """Structured orthogonal frequencies (SORF) √D·H S₁ H S₂ H S₃, with H orthonormal Hadamard.
 
-    S are random signs, D ≥ d the next power of two, of which the first d columns are kept. Not
-    exactly N(0, I): biased; no closed form. `Regularized` is near: its mean within 0.5 %, its
-    variance within 1.5 % at d = 8, 16, 64.
+    S_i are diagonals of random signs, and D ≥ d is the next power of two; of each block of D rows
+    the first d columns are kept. The frequencies are not exactly N(0, I), so estimates are biased,
+    without a closed form. `Regularized` is near: its mean is within 0.5 % and its variance within
+    1.5 % at d = 8, 16, 64.
 
     References
     ----------
@@ -393,5 +398,5 @@ class Hadamard(Projection):
         return np.concatenate(parts)[:count], np.full(count, 1.0 / count)
 
     def bias(self, rho: Entries, count: int) -> Array | None:
-        """Return None: no closed form."""
+        """Return None, as it has no closed form."""
         return None

@@ -1,4 +1,4 @@
-"""Scrambled sequences of low discrepancy."""
+"""Frequencies from scrambled sequences of low discrepancy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from approx.projections.base import Projection
 
 @dataclasses.dataclass(frozen=True)
 class Sobol(Projection):
-    """Scrambled Sobol' points through the normal quantile: unbiased over the scrambling.
+    """Scrambled Sobol' points through the normal quantile, unbiased over the scrambling.
 
     Parameters
     ----------
     scramble : bool
-        Unscrambled points are refused: they have a fixed error (12 % at m = 64, d = 8) and no
-        error bar.
+        Unscrambled points are refused, because they have a fixed error (12 % at m = 64, d = 8) and
+        no error bar.
 
     References
     ----------
@@ -33,7 +33,7 @@ class Sobol(Projection):
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return omega (count, d) and weights 1/count."""
-        from scipy.stats import qmc  # heavy: only where it is used
+        from scipy.stats import qmc  # slow to import, so only where it is used
 
         sampler = qmc.Sobol(d, scramble=True, bits=52, rng=rng)
         points = sampler.random_base2(max(count - 1, 0).bit_length())[:count]
@@ -42,12 +42,12 @@ class Sobol(Projection):
 
 @dataclasses.dataclass(frozen=True)
 class Halton(Projection):
-    """Scrambled Halton points through the normal quantile: unbiased over the scrambling.
+    """Scrambled Halton points through the normal quantile, unbiased over the scrambling.
 
     Parameters
     ----------
     scramble : bool
-        Unscrambled points are refused: a fixed error, and no error bar.
+        Unscrambled points are refused, because they have a fixed error and no error bar.
 
     References
     ----------
@@ -61,7 +61,7 @@ class Halton(Projection):
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return omega (count, d) and weights 1/count."""
-        from scipy.stats import qmc  # heavy: only where it is used
+        from scipy.stats import qmc  # slow to import, so only where it is used
 
         points = qmc.Halton(d, scramble=True, rng=rng).random(count)
         return ndtri(np.clip(points, 2.0**-53, 1 - 2.0**-53)), np.full(count, 1.0 / count)

@@ -1,4 +1,4 @@
-"""The summand of one frequency, and its moments where frequencies are Gaussian.
+"""The summand of one frequency, and its moments for Gaussian frequencies.
 
 Divided by exp(q·k), the summand of a family of random features is one of two functions of ω,
 
@@ -6,8 +6,8 @@ Divided by exp(q·k), the summand of a family of random features is one of two f
     ρ_u(ω) = Π_c (1−4A_c)^{1/2} · e^{2 Σ A_c ω_c² − u·u/2} · cosh(Σ s_c ω_c u_c)     (paired)
 
 with s_c² = 1 − 4A_c, A_c < 1/8, and u = q + k, its distance from a shift, or i(q − k), where
-u·u < 0 and cosh is a cosine. A family says u and A; a projection, how two frequencies of a block
-belong together; E ρ_u(ω) ρ_v(ω′) follows.
+u·u < 0 and cosh is a cosine. A family says what u and A are, and a projection how two frequencies
+of a block are coupled; E ρ_u(ω) ρ_v(ω′) follows.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Summand(ABC):
     A : (d,)
         Tilt, each entry < 1/8.
     paired : bool
-        cosh instead of an exponential.
+        Whether ρ has cosh instead of an exponential.
     imaginary : bool
-        The vectors stored are u/i.
+        Whether the stored vectors are u/i.
     """
 
     A: Array
@@ -45,12 +45,12 @@ class Summand(ABC):
 
     @property
     def d(self) -> int:
-        """Width."""
+        """The width of u."""
         return len(self.A)
 
     @property
     def isotropic(self) -> bool:
-        """Whether A is a multiple of the identity: then ρ turns with u."""
+        """Whether A is a multiple of the identity, so that ρ turns with u."""
         return bool((self.A[0] == self.A).all())
 
     @property
@@ -66,7 +66,7 @@ class Summand(ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entries(Summand):
-    """Every entry of the matrix with itself: v = u = a_i + b_j."""
+    """The pairs of every entry of the matrix with itself, v = u = a_i + b_j."""
 
     a: Array
     b: Array
@@ -84,22 +84,22 @@ class Entries(Summand):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Keys(Summand):
-    """Every key with every key, for one query: u and v are rows of U, (l, d)."""
+    """The pairs of every two keys for one query, where u and v are rows of U, (l, d)."""
 
     U: Array
 
     def form(self, alpha: Array, beta: Array) -> Array:
-        """Return it, (l, l)."""
+        """Return Σ_c α_c (u_c² + v_c²)/2 + β_c u_c v_c, (l, l)."""
         sign = -1.0 if self.imaginary else 1.0
         squares = 0.5 * np.square(self.U) @ alpha
         return np.asarray(sign * (squares[:, None] + squares + (self.U * beta) @ self.U.T))
 
 
 def gaussian_exponents(rho: Summand, correlation: float) -> tuple[Array, Array]:
-    """Return κ, λ with E ρ_u(ω) ρ_v(ω′) = e^κ · (e^λ, or cosh λ where paired).
+    """Return κ, λ with E ρ_u(ω) ρ_v(ω′) = e^κ · (e^λ, or cosh λ if paired).
 
-    ω, ω′ ~ N(0, I) with that correlation coordinate by coordinate: 1 for one frequency, −1 for a
-    pair ω, −ω. With g± = (1 ± r)/(1 − 4A(1 ± r)) a coordinate gives the exponent
+    ω, ω′ ~ N(0, I) have that correlation in each coordinate: 1 for one frequency, −1 for a pair
+    ω, −ω. With g± = (1 ± r)/(1 − 4A(1 ± r)), each coordinate contributes the exponent
     ¼(1−4A)·[(u² + v²)(g₊ + g₋) + 2uv(g₊ − g₋)] and the factor (1−4A)·Π (1 − 4A(1 ± r))^{−1/2}.
     """
     A, zero = rho.A, np.zeros_like(rho.A)
@@ -126,7 +126,7 @@ def gaussian_covariance(rho: Summand, correlation: float, log_unit: Array | floa
 
 
 def gaussian_log_variance(rho: Summand) -> Array:
-    """Return log(E ρ² − 1): at A = 0, of e^{u·u} − 1 and of cosh(u·u) − 1 = 2 sinh²(u·u/2)."""
+    """Return log(E ρ² − 1), at A = 0 of e^{u·u} − 1 or of cosh(u·u) − 1 = 2 sinh²(u·u/2)."""
     kappa, lam = gaussian_exponents(rho, 1.0)
     with np.errstate(divide="ignore"):
         if rho.paired and not rho.A.any():
