@@ -48,7 +48,7 @@ docs: .venv/.test
 # The slower studies, left out of `make test`.
 study: .venv/.test
 	$(BIN)/pytest -m slow --override-ini 'addopts=--strict-markers --strict-config -ra'
-	HYPOTHESIS_PROFILE=study OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/test_approximation.py --numprocesses 2
+	HYPOTHESIS_PROFILE=study OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/approx/test_approximation.py --numprocesses 2
 
 # The page of a quick report in headless Chromium, from the PATH or $CHROMIUM.
 web-test: .venv/.web

@@ -13,6 +13,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHE))  # before Numba is imported
 
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
+from threadpoolctl import threadpool_limits  # noqa: E402
 
 from approx import memory  # noqa: E402
 
@@ -49,3 +50,10 @@ def pytest_terminal_summary(terminalreporter):
 def _default_memory_limit():
     yield
     memory.set_limit(None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread(request):
+    # Two BLAS threads on a busy machine make small decompositions 20 times slower.
+    with threadpool_limits(1 if "low_rank" in request.path.parts else None):
+        yield

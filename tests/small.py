@@ -93,6 +93,21 @@ def small(name, n, l, d):
     return template  # it has no size
 
 
+# Sized by default, and larger than the matrices of tests
+TEMPLATES = {
+    "scatterbrain": "scatterbrain(low_rank=positive(), sparse=top_k())",
+    "centered": "centered(positive())",
+}
+
+
+def member(name, n, l, d):
+    """Return a registered method that stores less than the n × l matrix, where there is one."""
+    template = parse(TEMPLATES.get(name, name))
+    budgets = 0.7 * l * 2.0 ** np.arange(8)  # values per row; the least that holds a member
+    filled = (template.within(b, n=n, l=l, d=d) for b in budgets)
+    return next(filter(None, filled), METHODS[name]())  # or it chooses its own size
+
+
 @st.composite
 def problems(draw, least=1, square=False, dtypes=(np.float64, np.float32)):
     """Draw Q (n, d), K (l, d), V (l, 2), entries in [−1, 1], and a seed for the method."""

@@ -10,7 +10,7 @@ import naive
 import numpy as np
 import pytest
 import scipy.stats
-from members import member
+from small import member
 
 from analysis import row_sums
 from analysis.metrics import compare, compare_all

@@ -246,3 +246,9 @@ def test_what_does_not_fit_is_refused(change, message):
     arguments = {"method": Positive(m=2), "Q": points(2), "K": points(2), "draws": 2, "rng": 0}
     with pytest.raises(ValueError, match=message):
         monte_carlo(**arguments | change)
+
+
+def test_one_seed_sequence_gives_one_answer():
+    X, seed = points(2), np.random.SeedSequence(7)
+    means = [monte_carlo(Positive(m=2), X, X, draws=3, rng=seed).mean for _ in range(2)]
+    np.testing.assert_array_equal(*means)

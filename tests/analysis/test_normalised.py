@@ -21,7 +21,7 @@ def test_the_delta_method(spec):
     found = normalised_moments(method, Q, K)
     assert found.row_variance.max() < 0.03
     attention = exact.softmax(Q, K)
-    T = 1000
+    T = 2000
     draws = np.empty((T, 3, 5))
     for t in range(T):
         estimate = method.approximate(Q, K, rng=t).to_dense()

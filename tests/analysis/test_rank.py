@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from members import member
 from scipy.optimize import linprog
 from scipy.sparse.linalg import aslinearoperator
+from small import member
 from threadpoolctl import threadpool_limits
 
 from analysis import rank

@@ -19,7 +19,8 @@ from analysis.inputs import Inputs, clustered, gaussian
 from analysis.metrics import compare
 from analysis.seeds import seed_sequence
 from analysis.sweep import COLUMNS, HELD, errors, plan, sweep
-from approx import memory, parse
+from approx import METHODS, memory, parse
+from approx.projections import Fixed
 
 EPS = np.finfo(float).eps
 SPECS = (
@@ -363,3 +364,14 @@ def test_own_method_without_a_fork(tmp_path):
     mine = found[(found.method == "mine(m=8)") & (found.metric == "attention_tv")]
     assert len(mine) == 2 * 2
     assert mine.value.between(0, 1).all()
+
+
+def test_methods_that_draw_nothing_have_one_trial():
+    fixed = METHODS["positive"](projection=Fixed([[0.5, 0.0], [-0.5, 0.0]]))
+    both, random = methods(
+        "scatterbrain(low_rank=taylor(degree=1), sparse=top_k(k=2))",
+        "scatterbrain(low_rank=positive(m=2), sparse=top_k(k=2))",
+    )
+    table = sweep([fixed, both, random], small(4, 2), [1.0], trials=3, seed=0)
+    trials = table.groupby("method").trial.unique().map(sorted).to_dict()
+    assert trials == {str(fixed): [-1], str(both): [-1], str(random): [0, 1, 2]}

@@ -29,7 +29,7 @@ from figures.gallery import FIGURES
 
 @pytest.fixture(scope="module")
 def small():
-    return Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2, draws=100)
+    return Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2, draws=200)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from numpydoc.docscrape import NumpyDocString
 from small import SIZES, VARIANTS, small
 
 from approx import METHODS, Method, Size, parse
-from approx.projections import Fixed
+from approx.projections import IID, Fixed
 from approx.random_features.positive import Positive
 from figures.listing import describe
 
@@ -253,3 +253,8 @@ def test_a_docstring_names_every_field_a_cost_and_a_source(name):
     assert "Cost: " in notes
     assert bool(doc["References"]) != ("Source: " in notes)  # published, or all said on the page
     assert doc["Examples"]
+
+
+def test_a_projection_is_known_by_its_name():
+    assert Positive(m=4, projection=IID()) == Positive(m=4)
+    assert parse(str(Positive(m=4, projection=IID()))) == Positive(m=4)
