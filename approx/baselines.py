@@ -1,4 +1,4 @@
-"""What every method must beat: estimates that cost nothing and know next to nothing."""
+"""Baselines that every method must beat: estimates that cost and know next to nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Zero(Method):
 
     Notes
     -----
-    Biased, deterministic. Cost: none, rank 0.
+    The estimate is biased and deterministic. Cost: none, rank 0.
     Source: a definition.
 
     Examples
@@ -41,11 +41,11 @@ class Zero(Method):
 
 @dataclasses.dataclass(frozen=True)
 class One(Method):
-    """The matrix of ones, the Taylor polynomial of degree 0: uniform attention, mean(V).
+    """The matrix of ones, which is the Taylor polynomial of degree 0: uniform attention, mean(V).
 
     Notes
     -----
-    Biased, deterministic. Cost: n + l numbers, rank 1.
+    The estimate is biased and deterministic. Cost: n + l numbers, rank 1.
     Source: a definition.
 
     Examples
@@ -58,13 +58,13 @@ class One(Method):
     deterministic: ClassVar[bool] = True
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return 1."""
+        """Return factors whose product is 1."""
         return Approximation(Factors.constant(np.zeros(len(q), q.dtype), len(k)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Constant(Method):
-    """The mean of all exp(q·k): the best constant matrix in Frobenius norm (an oracle).
+    """The mean of all exp(q·k), which is the best constant matrix in Frobenius norm (an oracle).
 
     Notes
     -----
@@ -94,8 +94,8 @@ class Uniform(Method):
 
     Notes
     -----
-    The best matrix with constant rows in Frobenius norm (an oracle in kernel space; in attention
-    space it needs nothing). Cost: 2·n·l·d operations, streamed.
+    It is the best matrix with constant rows in Frobenius norm (an oracle in kernel space; in
+    attention space it needs nothing). Cost: 2·n·l·d operations, streamed.
     Source: a definition.
 
     Examples

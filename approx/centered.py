@@ -1,4 +1,4 @@
-"""Any method, on queries and keys with their means taken out."""
+"""Any method on queries and keys from which their means are subtracted."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Centered(Method):
     Parameters
     ----------
     method : Method
-        What is centred.
+        The method that is used on the centred inputs.
     queries : bool
-        Take q̄ out as well; else q̄ = 0 above.
+        Whether q̄ is subtracted as well; otherwise q̄ = 0 above.
 
     Notes
     -----
-    Of the two scales, that of a query is one softmax attention does not see: with ``queries=False``
-    normalised attention is that of the method on shifted keys. Bias, variance and sign are those of
-    the method at the centred inputs, relative to exp(q·k). For `positive` the variance is that of
+    Softmax attention does not depend on the scale of a query, so with ``queries=False`` normalised
+    attention is that of the method on shifted keys. Bias, variance and sign are those of the method
+    at the centred inputs, relative to exp(q·k). For `positive` the variance is that of
     `shifted_positive`; for polynomials the logits get smaller. A support that is exact stays exact.
     Where q̄ = k̄ = 0 nothing changes.
     Cost: that of the method; the scales are merged into its factors.
@@ -41,7 +41,7 @@ class Centered(Method):
 
     Examples
     --------
-    One query and one key are their own mean: nothing is left to approximate.
+    One query and one key are their own mean, so nothing is left to approximate.
 
     >>> from approx import parse
     >>> parse("centered(taylor(degree=1))").approximate([[1.0]], [[1.0]]).to_dense().round(12)
@@ -56,11 +56,11 @@ class Centered(Method):
 
     @property
     def space(self) -> str:
-        """What the method estimates."""
+        """The space in which the method estimates."""
         return self.method.space
 
     def means(self, Q: Array, K: Array) -> tuple[Array, Array]:
-        """Return q̄ (0 where queries stay) and k̄."""
+        """Return q̄, which is 0 where queries are not centred, and k̄."""
         q_mean = Q.mean(axis=0) if self.queries else np.zeros(Q.shape[1], Q.dtype)
         return q_mean, K.mean(axis=0)
 
@@ -71,23 +71,26 @@ class Centered(Method):
         row, column = q @ k_mean, (k - k_mean) @ q_mean
         if inner.space == "attention":
             if self.queries:
-                raise ValueError(f"{self.method} gives softmax rows: use queries=False")
+                raise ValueError(
+                    f"{self.method} gives softmax rows, which have no scale of queries: "
+                    "use queries=False"
+                )
             return inner
         correction = inner.correction and inner.correction.rescaled(q, k, row, column)
         return Approximation(inner.low.rescaled(row, column), correction)
 
     def entry_moments(self, q: Array, k: Array) -> Moments | None:
-        """Return those of the method at centred inputs."""
+        """Return the moments of the method at centred inputs."""
         q_mean, k_mean = self.means(q, k)
         return self.method.moments(q - q_mean, k - k_mean)
 
     def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
-        """Return that of the method at centred inputs."""
+        """Return the covariance of the method at centred inputs."""
         q_mean, k_mean = self.means(Q, K)
         return self.method.covariance(Q - q_mean, K - k_mean, row=i)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return that of the method, and of the two means."""
+        """Return the price of the method and of the two means."""
         price = self.method.priced(shape)
         means = 2.0 * shape.d
         return None if price is None else price + Price(0.0, means, means * shape.both, 0.0)

@@ -1,4 +1,4 @@
-"""Squared lengths and distances of rows."""
+"""Squared lengths of rows and squared distances between rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def half_square(X: Array) -> Array:
 
 
 def squared_distances(X: Array, Y: Array) -> Array:
-    """Return |x − y|², (n, l), exact near 0 where the expanded square cancels."""
+    """Return |x − y|², (n, l), accurate also near 0, where the expanded square would cancel."""
     squares = 2 * (half_square(X)[:, None] + half_square(Y))
     out = np.maximum(squares - 2 * X @ Y.T, 0.0)
     i, j = np.nonzero(out < 1e-6 * squares)

@@ -67,7 +67,7 @@ def flag(default: bool) -> Any:
 
 
 def instance(default: Any, kind: type, what: str) -> Any:
-    """Return a field for an object of a kind; ``what`` names the kind in words."""
+    """Return a field for an object of a kind, which ``what`` names in words."""
 
     def rule(name: str, value: Any) -> Any:
         checks.instance(name, value, kind, what)

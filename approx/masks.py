@@ -1,4 +1,4 @@
-"""Which keys a query sees: an interval for each query."""
+"""Masks: the interval of keys that each query sees."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from approx.checks import Array
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mask:
-    """Query i sees the keys first_i ≤ j < stop_i.
+    """The mask under which query i sees the keys first_i ≤ j < stop_i.
 
     Parameters
     ----------
     first, stop : (n,) integers
     l : int
-        Keys.
+        Number of keys.
     """
 
     first: Array

@@ -1,7 +1,7 @@
-"""What makes an approximation: a `Method`, a frozen dataclass of its hyper-parameters.
+"""The base of all methods: `Method`, a frozen dataclass of its hyper-parameters.
 
-The base class checks, reserves memory and derives what follows from the fields; a method writes
-the formula.
+The base class checks the inputs, reserves memory and derives what follows from the fields; a method
+writes the formula.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Rng = int | np.random.SeedSequence | np.random.Generator | None
 
 
 class Moments(NamedTuple):
-    """Exact bias and variance of one estimate, entry by entry.
+    """Exact bias and variance of an estimate, entry by entry.
 
     Attributes
     ----------
     relative_bias : (n, l)
-        E[estimate]/exp(q·k) − 1; inf where that is above 1.8e308.
+        E[estimate]/exp(q·k) − 1, which is inf where it is above 1.8e308.
     log_relative_variance : (n, l)
-        log(Var[estimate]/exp(2 q·k)); −inf where there is none.
+        log(Var[estimate]/exp(2 q·k)), which is −inf where there is no variance.
     """
 
     relative_bias: Array
@@ -48,22 +48,22 @@ class Size:
     Parameters
     ----------
     field : str
-        Its name, such as ``m``; a method in which it is None is a template.
+        Name of the field, such as ``m``; a method in which it is None is a template.
     least, step : int
         A budget chooses among least, least + step, least + 2·step, …
     counts : {"columns", "rank", "entries", "degree"}
-        What it counts: columns of both factors; columns of which a budget buys at most min(n, l);
-        keys per row, at most l; or the degree of a polynomial. The price of a method follows from
-        the first three unless the method has one of its own.
+        What the size counts: columns of both factors; columns, of which a budget buys at most
+        min(n, l); keys per row, at most l; or the degree of a polynomial. The price of a method
+        follows from the first three unless the method has a price of its own.
     most : callable, optional
-        (n, l) → the largest size that a user may give; by default what a budget buys.
+        (n, l) → the largest size that a user may give; by default the most that a budget buys.
     whole : bool
-        Whether it is an integer, checked as one; else its field has a rule of its own.
+        Whether the size is an integer and checked as such; otherwise its field has its own rule.
     zero : bool
         Whether a user may give 0, which no budget chooses.
     instead : tuple of str
-        What may be given in its place, by the names of fields or properties: the method is then
-        not a template.
+        Names of fields or properties that may be given in its place; the method is then not a
+        template.
     """
 
     field: str
@@ -76,15 +76,15 @@ class Size:
     instead: tuple[str, ...] = ()
 
     def at(self, steps: int) -> int:
-        """Return the size so many steps up, the least one at 1."""
+        """Return the size after so many steps, where step 1 is the least size."""
         return self.least + (steps - 1) * self.step
 
     def largest(self, n: int, l: int) -> int | None:
-        """Return the largest size that a budget buys for n queries and l keys; None: any."""
+        """Return the largest size that a budget buys for n queries and l keys; None for any."""
         return {"rank": min(n, l), "entries": l}.get(self.counts)
 
     def checked(self, value: Any) -> int:
-        """Return a size that a user gave; TypeError or ValueError where it cannot be one."""
+        """Return the size that a user gave; raise TypeError or ValueError if it is not a size."""
         size = checks.integer(self.field, value, least=0 if self.zero else min(1, self.least))
         if size % self.step:
             raise ValueError(f"{self.field} must be a multiple of {self.step}, got {size}")
@@ -94,11 +94,11 @@ class Size:
 class Method(ABC):
     """A way to approximate exp(q·k): a frozen dataclass whose fields are its hyper-parameters.
 
-    A subclass writes `evaluate`, the formula on checked arrays. What is known in closed form it
-    adds as `entry_moments` and `key_covariance`; what it costs, as `priced`. A method whose size
-    (``m``, ``rank``, ``k``, …, named by `sized_by`) is None is a *template*: `within` fills it to a
-    budget. A method made of methods, which are fields of it, is an oracle, draws or is a template
-    where one of them is.
+    A subclass writes `evaluate`, the formula on checked arrays. It adds what is known in closed
+    form as `entry_moments` and `key_covariance`, and its cost as `priced`. A method whose size
+    (``m``, ``rank``, ``k``, …, named by `sized_by`) is None is a *template*, which `within` fills
+    to a budget. A method may have other methods as fields; it is an oracle if one of them is, draws
+    if one of them draws, and is a template if one of them is.
     """
 
     name: ClassVar[str]
@@ -129,40 +129,40 @@ class Method(ABC):
 
     @property
     def sized_by(self) -> Size | None:
-        """The field that a budget fills; None where there is none."""
+        """The field that a budget fills; None if the method has no such field."""
         return None
 
     @property
     def space(self) -> str:
-        """What is estimated: exp(q·k), "kernel", or rows of softmax, "attention"."""
+        """What is estimated: "kernel" for exp(q·k), "attention" for rows of softmax."""
         return "kernel"
 
     @property
     def parts(self) -> dict[str, Method]:
-        """The methods that this one is made of, by field."""
+        """The methods of which this one is made, by field."""
         fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
         return {name: value for name, value in fields if isinstance(value, Method)}
 
     @property
     def oracle(self) -> bool:
-        """Whether it needs the whole kernel matrix: a bound on its class, not a method to run."""
+        """Whether it needs the whole kernel matrix, so that it is a bound, not a method to run."""
         return any(part.oracle for part in self.parts.values())
 
     @property
     def uses_rng(self) -> bool:
-        """Whether this very method, with these parts, draws anything."""
+        """Whether this method, with these parts, draws anything."""
         if parts := self.parts.values():
             return any(part.uses_rng for part in parts)
         return not self.deterministic
 
     @property
     def is_template(self) -> bool:
-        """Whether a size is left open, for `within` to fill."""
+        """Whether a size is open, which `within` fills."""
         return self._open or any(part.is_template for part in self.parts.values())
 
     @property
     def _open(self) -> bool:
-        # whether its own size is left open, and nothing is given in its place
+        # whether its own size is open, and nothing is given in its place
         size = self.sized_by
         if size is None or getattr(self, size.field) is not None:
             return False
@@ -170,7 +170,7 @@ class Method(ABC):
 
     @property
     def adaptive(self) -> bool:
-        """Whether what it stores follows from the inputs, so that it fits no budget."""
+        """Whether the numbers that it stores follow from the inputs, so that it fits no budget."""
         return False
 
     def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
@@ -179,7 +179,7 @@ class Method(ABC):
         Parameters
         ----------
         Q, K : (n, d), (l, d)
-            The approximation may refer to them: they must then stay as they are.
+            The approximation may refer to these arrays, which must then not be changed.
         rng : int, SeedSequence or Generator, optional
             Ignored by a method that draws nothing.
 
@@ -188,7 +188,7 @@ class Method(ABC):
         TypeError, ValueError
             Q, K or rng cannot be used, or the method is a template.
         ResourceLimitError
-            It would not fit, said before anything big is allocated.
+            The approximation would not fit; this is raised before anything big is allocated.
         """
         q, k = self.checked(Q, K)
         (n, d), l = q.shape, len(k)
@@ -199,18 +199,18 @@ class Method(ABC):
 
     @abstractmethod
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the approximation for checked q (n, d) and k (l, d) of one dtype: the formula.
+        """Return the approximation for checked q (n, d) and k (l, d) of one dtype, by the formula.
 
-        The mask says which keys a query sees: all of them, so far.
+        The mask says which keys a query sees, which so far are all of them.
         """
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes that `evaluate` needs: by default those of the stored values."""
+        """Return the bytes that `evaluate` needs, by default those of the stored values."""
         price = self.priced(shape)
         return 0 if price is None else int(8 * price.stored * shape.n)
 
     def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
-        """Return exact bias and variance over rng, given Q and K; None where none is known.
+        """Return exact bias and variance over rng, given Q and K; None if they are not known.
 
         A deterministic method has bias estimate/exact − 1 and no variance.
         """
@@ -224,7 +224,7 @@ class Method(ABC):
         return None
 
     def realised_moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
-        """Return bias estimate/exact − 1 and no variance: the moments where nothing is drawn."""
+        """Return bias estimate/exact − 1 and no variance, the moments where nothing is drawn."""
         q, k = checks.queries_keys(Q, K)
         estimate = self.approximate(q, k)
         if estimate.space == "attention":
@@ -241,18 +241,18 @@ class Method(ABC):
 
         Parameters
         ----------
-        q : (d,) or (1, d); (n, d) where a row is given
-            A method that fits parameters to its inputs fits them to all of q.
+        q : (d,) or (1, d); (n, d) if a row is given
+            A method that fits parameters to its inputs fits them to all rows of q.
         K : (l, d)
         row : int, optional
-            Which query.
+            The row of q that is the query.
         """
         query = checks.array("q", q)
         if query.ndim not in (1, 2):
             raise ValueError(f"q must have 1 or 2 dimensions, got shape {query.shape}")
         Q, keys = (np.asarray(x, np.float64) for x in self.checked(np.atleast_2d(query), K))
         if row is None and len(Q) != 1:
-            raise ValueError(f"covariance is of one query, got {len(Q)}: say which row")
+            raise ValueError(f"covariance is of one query, got {len(Q)}: give its row")
         i = checks.integer("row", 0 if row is None else row, least=0, most=len(Q) - 1)
         memory.reserve(48 * len(keys) ** 2, "the covariance of the keys", "l")
         if not self.uses_rng:
@@ -264,7 +264,7 @@ class Method(ABC):
         return None
 
     def price(self, *, n: int, l: int, d: int, c: int | None = None) -> Price | None:
-        """Return what it costs per query row, where that is known before it is run.
+        """Return its cost per query row, if that is known before it is run.
 
         Parameters
         ----------
@@ -276,7 +276,7 @@ class Method(ABC):
         return self.priced(Shape(n, l, d, d if c is None else c))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return `price` at a shape: by default what follows from the size, or from the parts."""
+        """Return `price` at a shape, by default that of the size, or the sum of the parts'."""
         if parts := self.parts.values():
             costs = [part.priced(shape) for part in parts]
             known = [price for price in costs if price is not None]
@@ -289,7 +289,7 @@ class Method(ABC):
         return cost(count, shape)
 
     def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
-        """Return this method, its size filled to a budget; None if none fits.
+        """Return this method with its size filled to a budget; None if no size fits.
 
         Parameters
         ----------
@@ -300,7 +300,7 @@ class Method(ABC):
 
         Notes
         -----
-        A method whose price is not known is let through, unless it is adaptive.
+        A method whose price is not known is returned as it is, unless it is adaptive.
         """
         budget, n, l, d = checks.asked(budget, n, l, d)
         shape = Shape(n, l, d, d)
@@ -311,7 +311,7 @@ class Method(ABC):
         return self if fits else None
 
     def filled(self, budget: float, shape: Shape) -> Self | None:
-        """Return this template, its size or that of its part filled; None where none fits."""
+        """Return this template with its size, or that of its part, filled; None if none fits."""
         if not self._open:
             return self._with_part_filled(budget, shape)
         size = self.sized_by
@@ -378,10 +378,10 @@ class Method(ABC):
         return q, k
 
     def __str__(self) -> str:
-        """Write the spec that `approx.parse` reads, defaults left out.
+        """Write the spec that `approx.parse` reads, without defaults.
 
-        Arrays, and with them given frequencies, have a digest in their place. It is a label that is
-        the same for the same numbers; no method can be read from it.
+        An array, such as given frequencies, is replaced by a digest. This is a label, the same for
+        the same numbers, from which no method can be read.
         """
         given = [
             f"{f.name}={_spec(getattr(self, f.name))}"
@@ -394,21 +394,21 @@ class Method(ABC):
 def _spec(value: Any) -> str:
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, np.ndarray):  # its repr rounds and shortens: two arrays, one label
+    if isinstance(value, np.ndarray):  # its repr rounds and shortens, so it is not a label
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:8]
         return f"array({value.shape}, {digest})"
     return str(value) if isinstance(value, Method) else repr(value)
 
 
 def generator(rng: Rng) -> np.random.Generator:
-    """Return default_rng(rng): the one place where randomness enters.
+    """Return default_rng(rng), the one place where randomness enters.
 
-    A SeedSequence is copied, so the same one gives the same draws again however often it spawns.
+    A SeedSequence is copied, so that it gives the same draws again however often it spawns.
 
     Raises
     ------
     TypeError, ValueError
-        rng is neither None, an integer ≥ 0, a SeedSequence nor a Generator.
+        rng is not None, an integer ≥ 0, a SeedSequence or a Generator.
     """
     if isinstance(rng, np.random.Generator):
         return rng

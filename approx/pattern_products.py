@@ -1,4 +1,4 @@
-"""Products with a sparse pattern: of two factors at its entries alone, and of it with V."""
+"""Products with a sparse pattern: of two factors at its entries only, and of a pattern with V."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import scipy.sparse
 from approx._jit import kernel, summing_kernel
 from approx.checks import Array
 
-WIDE = 16  # columns of V from which entries are worth taking four at a time
+WIDE = 16  # least columns of V at which taking entries four at a time is worthwhile
 
 
 @kernel
@@ -23,7 +23,7 @@ def _same_keys(indices: Any, begin: int, middle: int, end: int) -> Any:
 
 @summing_kernel
 def _dots(x: Any, right: Any, indices: Any, begin: int, end: int, out: Any) -> None:
-    # Four keys at a time: each entry of x is loaded once for them, four sums run side by side.
+    # Four keys are taken at a time: each entry of x is loaded once for four sums.
     zero = x.dtype.type(0)
     whole = end - (end - begin) % 4
     for p in range(begin, whole, 4):
@@ -46,7 +46,7 @@ def _dots(x: Any, right: Any, indices: Any, begin: int, end: int, out: Any) -> N
 
 @summing_kernel
 def _dots_of_two(x: Any, y: Any, right: Any, indices: Any, begin: int, end: int, out: Any) -> None:
-    # Two queries with the same keys, whose number is a multiple of four: each key serves both.
+    # Both queries have the same keys, whose number is a multiple of four, and each key serves both.
     zero = x.dtype.type(0)
     for p in range(begin, end, 4):
         a, b = right[indices[p]], right[indices[p + 1]]
@@ -88,11 +88,11 @@ def product(left: Array, right: Array, pattern: scipy.sparse.csr_array) -> Array
     left, right : (n, r), (l, r)
         C-contiguous, of one dtype.
     pattern : (n, l) CSR
-        Only ``indptr`` and ``indices`` are read.
+        The pattern, of which only ``indptr`` and ``indices`` are read.
 
     Notes
     -----
-    Cost: 2·r·nnz operations, no temporary. The sum may be reordered.
+    Cost: 2·r·nnz operations, without a temporary array. The sum may be reordered.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def product(left: Array, right: Array, pattern: scipy.sparse.csr_array) -> Array
 
 @kernel
 def _weighted_rows(data: Any, indptr: Any, indices: Any, V: Any, y: Any) -> None:
-    # Four keys at a time: each entry of y is read and written once for them.
+    # Four keys are taken at a time: each entry of y is read and written once for them.
     for i in range(y.shape[0]):
         total = y[i]
         total[:] = 0.0
@@ -130,7 +130,7 @@ def matmat(s: scipy.sparse.csr_array, V: Array) -> Array:
 
     Notes
     -----
-    Cost: 2·c·nnz operations, in half of scipy's time where c is large.
+    Cost: 2·c·nnz operations, which take half of SciPy's time where c is large.
 
     Examples
     --------

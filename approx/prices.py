@@ -1,4 +1,4 @@
-"""What an estimate costs, per query row, known before it is made."""
+"""The price of an estimate per query row, which is known before the estimate is made."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Shape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Price:
-    """What an estimate costs per query row, in four currencies.
+    """The cost of an estimate per query row, in four currencies.
 
     Parameters
     ----------
@@ -33,20 +33,20 @@ class Price:
         Stored values, (rank·(n + l) + nnz)/n. Indices are not counted; a polynomial counts the
         width of its monomials even where it is evaluated elementwise.
     reads : float, optional
-        Numbers read to answer one new query when l keys are present, the selection of keys
-        included: k exact keys are k·(d + c) numbers, a state of m features is m·(c + 1). What is
-        written is not counted. None where it follows from the inputs only.
+        Numbers read to answer one new query when l keys are present, including the selection of
+        keys: k exact keys are k·(d + c) numbers, and a state of m features is m·(c + 1). Writing
+        is not counted. It is None where it follows from the inputs only.
     multiply_adds : float, optional
-        Multiply-adds of one query row when all n queries are answered together, what is computed
-        once for all of them divided by n. Exponentials are not counted, nor is what a cubic
-        decomposition of a small matrix takes beyond its leading term. None as above.
+        Multiply-adds of one query row when all n queries are answered together; work that is done
+        once for all of them is divided by n. Exponentials are not counted, and a cubic
+        decomposition of a small matrix is counted by its leading term. It is None as above.
     bytes : float
-        Bytes stored in float64, with int32 indices and the scales of rows.
+        Bytes stored in float64, including int32 indices and the scales of rows.
 
     Notes
     -----
-    The price of an oracle counts what it finds and not its search: that is what makes it an oracle.
-    Prices add.
+    The price of an oracle counts the result of its search but not the search, which is what makes
+    it an oracle. Prices can be added.
     """
 
     stored: float
@@ -55,7 +55,7 @@ class Price:
     bytes: float
 
     def __add__(self, other: Price) -> Price:
-        """Return the price of both."""
+        """Return the price of both together."""
         return Price(
             self.stored + other.stored,
             _sum(self.reads, other.reads),
@@ -74,12 +74,12 @@ def low_rank(columns: float, shape: Shape, *, mapped: float | None = 0.0) -> Pri
     Parameters
     ----------
     columns : float
-        Columns of the factors. Their state is columns·(c + 1) numbers, the sums of the keys'
-        features times values and times 1.
+        Columns of the factors. Their state is columns·(c + 1) numbers, which are the sums of the
+        keys' features times values and times 1.
     shape : Shape
     mapped : float, optional
-        Multiply-adds that take a query or a key to its features, each with a parameter of its own
-        that is read, as m·d for m frequencies. None where it follows from the inputs only.
+        Multiply-adds that map a query or a key to its features, each of which reads a parameter of
+        its own, such as m·d for m frequencies; None where the number follows from the inputs only.
 
     Examples
     --------
@@ -106,8 +106,8 @@ def entries(k: float, shape: Shape, *, selection: float | None = 0.0) -> Price:
         Keys per row, each of which is read with its value.
     shape : Shape
     selection : float, optional
-        Numbers that are read, each for one multiply-add, to find them; None where it follows from
-        the inputs only.
+        Numbers that are read to find the keys, each for one multiply-add; None where the number
+        follows from the inputs only.
 
     Examples
     --------

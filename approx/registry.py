@@ -130,13 +130,14 @@ def parse(spec: str) -> Method:
     Parameters
     ----------
     spec : str
-        ``"positive(m=128)"``; a bare name is a template. What ``str(method)`` writes, unless the
-        method holds arrays, as `projections.Fixed` does.
+        Such as ``"positive(m=128)"``; a bare name is a template. ``str(method)`` writes a spec,
+        unless the method holds arrays, as `projections.Fixed` does.
 
     Raises
     ------
     ValueError
-        Not a spec; an unknown name or field (with a suggestion); a value out of range.
+        The text is not a spec, a name or field is unknown (the message suggests one), or a value
+        is out of range.
 
     Examples
     --------
@@ -153,7 +154,7 @@ def parse(spec: str) -> Method:
     except SyntaxError:
         raise ValueError(f"{checks.shown(spec)} is not a spec such as positive(m=128)") from None
     except (MemoryError, RecursionError):
-        raise ValueError("a spec nested too deeply to be read") from None
+        raise ValueError("the spec is nested too deeply to be read: simplify it") from None
     method = _value(tree, spec)
     if not isinstance(method, Method):
         raise ValueError(f"{checks.shown(spec)} is not a spec such as positive(m=128)")
@@ -168,7 +169,7 @@ def _value(node: ast.expr, spec: str) -> Any:
         names = [f.name for f in dataclasses.fields(method)]  # type: ignore[arg-type]
         if len(node.args) > len(names):
             raise ValueError(
-                f"{node.func.id} takes {', '.join(names) or 'nothing'}: {checks.shown(spec)}"
+                f"{node.func.id} takes {', '.join(names) or 'nothing'}, got {checks.shown(spec)}"
             )
         given = dict(zip(names, (_value(a, spec) for a in node.args)))
         for keyword in node.keywords:
@@ -177,14 +178,15 @@ def _value(node: ast.expr, spec: str) -> Any:
                     checks.unknown(f"field of {node.func.id}", str(keyword.arg), names)
                 )
             if keyword.arg in given:
-                raise ValueError(f"{keyword.arg} is given twice in {checks.shown(spec)}")
+                raise ValueError(f"{keyword.arg} is given twice in {checks.shown(spec)}: give one")
             given[keyword.arg] = _value(keyword.value, spec)
         return method(**given)
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
         raise ValueError(
-            f"{checks.shown(ast.unparse(node))} in {checks.shown(spec)} is not a literal"
+            f"{checks.shown(ast.unparse(node))} in {checks.shown(spec)} is not a literal: "
+            "write a number, a name in quotes, or a method"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Scatterbrain: any low-rank map, made exact on any support."""
+"""Scatterbrain: any low-rank method, made exact on any support."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Scatterbrain(Method):
     Parameters
     ----------
     low_rank : Method
-        Any method without a sparse part: random features, Taylor, truncated SVD, …
+        Any method without a sparse part, such as random features, Taylor or truncated SVD.
     sparse : Method
-        Any support: top_k, sliding_window, …
+        Any support, such as top_k or sliding_window.
     share : float
-        Part of a budget that goes to entries, 0 < share < 1.
+        Share of a budget that goes to entries, 0 < share < 1.
 
     Notes
     -----
-    Unbiased where the low-rank estimate is, *because* support and features use independent
-    children of rng. With p = P[(i, j) ∈ S], and b, v the bias and variance of the low-rank part,
-    its bias is (1 − p)·b and its variance (1 − p)·v + p·(1 − p)·b². Normalised by its row sums it
-    is biased, like every ratio.
+    The estimate is unbiased where the low-rank estimate is, *because* support and features use
+    independent children of rng. With p = P[(i, j) ∈ S], and b, v the bias and variance of the
+    low-rank part, its bias is (1 − p)·b and its variance (1 − p)·v + p·(1 − p)·b². Normalised by
+    its row sums it is biased, like every ratio.
     Cost: that of both parts, and 2·nnz·(d + rank) operations for the correction.
 
     References
@@ -66,21 +66,23 @@ class Scatterbrain(Method):
 
     @property
     def oracle(self) -> bool:
-        """Whether a part is, as the row means of `uniform` are beside exact entries."""
+        """Whether a part is an oracle; the row means of `uniform` are one in kernel space."""
         return super().oracle or isinstance(self.low_rank, Uniform)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the low-rank estimate, exact on the support; independent draws for the two."""
+        """Return the low-rank estimate, exact on the support; the two draw independently."""
         for_support, for_features = self.streams(rng)
         support = self._support(q, k, for_support)
         low = self.low_rank.approximate(q, k, rng=for_features)
         if low.correction is not None or low.space != "kernel":
-            raise ValueError(f"low_rank must be a purely low-rank method, got {self.low_rank}")
+            raise ValueError(
+                f"low_rank must be a purely low-rank method of exp(q·k), got {self.low_rank}"
+            )
         return Approximation(low.low, support)
 
     def streams(self, rng: Rng) -> tuple[np.random.Generator, np.random.Generator]:
-        """Return what the support and what the low-rank part draws from."""
-        # Not spawn(), which counts in the caller's seed: a second run from it would differ.
+        """Return the generators of the support and of the low-rank part."""
+        # Spawning would change the caller's seed, and a second run from it would differ.
         support, low = generator(rng).integers(2**63, size=(2, 2))
         return np.random.default_rng(support), np.random.default_rng(low)
 
@@ -90,9 +92,9 @@ class Scatterbrain(Method):
         return support
 
     def entry_moments(self, q: Array, k: Array) -> Moments | None:
-        """Return those of the low-rank part off the support.
+        """Return the moments of the low-rank part off the support.
 
-        (1 − p)·b and (1 − p)·v + p·(1 − p)·b², where p, b, v are known.
+        They are (1 − p)·b and (1 − p)·v + p·(1 − p)·b², where p, b and v are known.
         """
         low, p = self.low_rank.moments(q, k), self.sparse.probability(q, k)
         if low is None or p is None:
@@ -105,7 +107,7 @@ class Scatterbrain(Method):
         return Moments(np.where(p < 1.0, b, 0.0) * (1.0 - p), np.logaddexp(off, of_support))
 
     def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
-        """Return that of the low-rank part, 0 where a key is on a deterministic support."""
+        """Return that of the low-rank part, with 0 for the keys of a deterministic support."""
         low = self.low_rank.covariance(Q, K, row=i)
         if low is None or self.sparse.uses_rng:
             return None
@@ -115,10 +117,10 @@ class Scatterbrain(Method):
         return low
 
     def filled(self, budget: float, shape: Shape) -> Self | None:
-        """Return entries for ``share`` of the budget and features for what is left of it.
+        """Return this method with entries for ``share`` of the budget, and features for the rest.
 
-        A part that has its size leaves the rest of the budget to the other one; beside a baseline,
-        which has no price, entries take their share.
+        A part whose size is given leaves the rest of the budget to the other part. If the low-rank
+        part is a baseline, which has no price, entries take their share all the same.
         """
         if not self.sparse.is_template or self.low_rank.priced(shape) is not None:
             return super().filled(budget, shape)

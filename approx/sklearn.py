@@ -1,4 +1,4 @@
-"""Positive random features as a transformer of scikit-learn, the only file that needs it."""
+"""Positive random features as a transformer of scikit-learn, which only this file needs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class SoftmaxKernelSampler(
     TransformerMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """Random features of the softmax kernel: φ(x)·φ(y) is unbiased for exp(scale·x·y).
+    """Random features of the softmax kernel, where φ(x)·φ(y) is unbiased for exp(scale·x·y).
 
     φ(x)_r = m^{−1/2} exp(√scale ω_r·x − scale|x|²/2),  ω_r ~ N(0, I_d).
 
     Parameters
     ----------
     n_components : int
-        m, features.
+        m, the number of features.
     scale : float, optional
-        > 0; 1/√d by default, scaled dot-product attention.
+        A number > 0; the default, 1/√d, is that of scaled dot-product attention.
     projection : str
-        How the frequencies are drawn together: a name in `approx.projections.PROJECTIONS`.
+        How the frequencies are drawn together, a name in `approx.projections.PROJECTIONS`.
     random_state : int, RandomState or None
 
     Attributes
@@ -43,14 +43,14 @@ class SoftmaxKernelSampler(
     scale_ : float
     n_features_in_ : int
     feature_names_in_ : (n_features_in_,)
-        Where X has names.
+        Names of the features, if X has them.
 
     Notes
     -----
-    Every feature is > 0. The relative variance of φ(x)·φ(y) is (e^{scale|x+y|²} − 1)/m: at the
-    lengths of trained models far beyond what an affordable m brings down. `approx.Positive` keeps
-    exponents apart and has no limit of range; here a feature above the range of the dtype is a
-    ValueError. X is float64 or float32, and so is what comes out.
+    Every feature is > 0. The relative variance of φ(x)·φ(y) is (e^{scale|x+y|²} − 1)/m, which at
+    the lengths of trained models is far more than an affordable m can reduce. `approx.Positive`
+    keeps exponents apart and has no limit of range; here a feature above the range of the dtype is
+    a ValueError. X is float64 or float32, and the features have the same dtype.
     Cost: 2·n·m·d operations.
 
     References
@@ -79,7 +79,7 @@ class SoftmaxKernelSampler(
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Draw the frequencies for the width of X; its values do not matter."""
+        """Draw the frequencies for the width of X, whose values do not matter."""
         x: Array = validate_data(self, X, dtype=[np.float64, np.float32])
         m = checks.integer("n_components", self.n_components, least=1)
         d = x.shape[1]
@@ -110,5 +110,7 @@ class SoftmaxKernelSampler(
         log = x @ self.random_weights_.astype(x.dtype).T
         log += self._half_log_weights.astype(x.dtype) - half_square(x)[:, None]
         if (top := float(log.max())) > math.log(np.finfo(x.dtype).max):
-            raise ValueError(f"a feature e^{top:.6g} is not representable in {x.dtype}")
+            raise ValueError(
+                f"a feature e^{top:.6g} is not representable in {x.dtype}: lower the scale or X"
+            )
         return np.asarray(np.exp(log, out=log))

@@ -108,7 +108,7 @@ def test_frequencies_have_a_name_but_no_spec():
         ("positive(n=3)", r"unknown field of positive 'n'.* Known: m, projection"),
         ("positive(projektion='iid')", "did you mean 'projection'"),
         ("zero(m=3)", "unknown field of zero 'm'.* Known: none"),
-        ("zero(3)", r"zero takes nothing: 'zero\(3\)'"),
+        ("zero(3)", r"zero takes nothing, got 'zero\(3\)'"),
         ("positive(3, 'iid', 4)", "positive takes m, projection"),
         ("positive(3, m=3)", "m is given twice"),
         ("positive(m=-1)", "m must be >= 1, got -1"),
