@@ -3,7 +3,7 @@
     estimate = diag(e^row_log) · (low ⊕ S)
 
 So there is one result type, `Approximation`, and metrics, ranks, costs and plots are written
-once. `approx.method` has what makes one.
+once. `approx.method` has the methods that make an approximation.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from approx.parts import (
 
 
 class _Operator(LinearOperator):
-    """A linear operator whose products with arrays do not pass through scipy, which drops masks.
+    """A linear operator whose products with arrays avoid SciPy, which drops masks.
 
-    A class says what `self @ x` is; numbers and other operators are left to scipy.
+    A class defines `self @ x`; numbers and other operators are left to SciPy.
     """
 
     def __init__(self, dtype: Any, shape: tuple[int, int]) -> None:
@@ -88,8 +88,8 @@ class Approximation(_Operator):
     -----
     Entries below e^−745 (float32: e^−103) of their row's scale are 0.
 
-    Much is computed when it is asked for, from the very Q and K that `Method.approximate` was
-    given: arrays that change later change the estimate, or half of it.
+    Much is computed when it is asked for, from the Q and K that `Method.approximate` was given. If
+    these arrays change later, the estimate changes, or a part of it does.
     """
 
     def __init__(
@@ -127,34 +127,34 @@ class Approximation(_Operator):
 
     @property
     def rank(self) -> int:
-        """Columns of the low-rank factors: an upper bound on the rank of that part."""
+        """Columns of the low-rank factors, an upper bound on the rank of that part."""
         return self.low.rank
 
     @property
     def nnz(self) -> int:
-        """Stored entries of S."""
+        """Number of stored entries of S."""
         return 0 if self.correction is None else self.correction.nnz
 
     @property
     def parameters(self) -> int:
-        """rank·(n + l) + nnz."""
+        """Number of stored values, rank·(n + l) + nnz."""
         return self.rank * sum(self.shape) + self.nnz
 
     @property
     def nbytes(self) -> int:
-        """Bytes stored, indices included."""
+        """Bytes stored, including indices."""
         if self.correction is None:
             return self.low.nbytes
         return self.low.nbytes + self.correction.nbytes
 
     @property
     def replaces(self) -> bool:
-        """Whether S replaces the low-rank part on its support (else it is added)."""
+        """Whether S replaces the low-rank part on its support; otherwise S is added."""
         return self.correction is not None and self.correction.replaces
 
     @property
     def sparse(self) -> scipy.sparse.csr_array | None:
-        """S with its true values; OverflowError if one is not representable."""
+        """S with its true values; raises OverflowError if one is not representable."""
         return (
             None
             if self.correction is None
@@ -185,9 +185,9 @@ class Approximation(_Operator):
         rows, cols : slice or index array
         shift : float or (rows,)
         logits : (rows, cols), optional
-            q·k, where the caller has them already.
+            q·k, if the caller has them already.
         out : (rows, cols), optional
-            Where to write; of a dtype that holds every number of the estimate's.
+            Where to write; its dtype must hold every number of the estimate's dtype.
 
         Raises
         ------
@@ -234,7 +234,8 @@ class Approximation(_Operator):
     def seen(self) -> Approximation:
         """Return the estimate with its sparse part cut to keys 0…i, which a causal query i sees.
 
-        The scale of a row is then that of what it sees: an unseen key far above makes nothing 0.
+        The scale of a row is then that of the keys it sees, so that an unseen key with a far larger
+        logit does not turn entries into 0.
         """
         correction = None if self.correction is None else self.correction.lower()
         return Approximation(self.low, correction, space=self.space)
@@ -245,9 +246,9 @@ class Approximation(_Operator):
         Raises
         ------
         OverflowError
-            An entry is not representable: never a silent inf.
+            An entry is not representable; it never becomes a silent inf.
         ResourceLimitError
-            It would not fit, said before it is allocated.
+            The matrix would not fit; this is raised before it is allocated.
         """
         memory.reserve(math.prod(self.shape) * self.dtype.itemsize, "the dense estimate", "n or l")
         return self.block(ALL)
@@ -262,30 +263,30 @@ class Approximation(_Operator):
         Raises
         ------
         OverflowError
-            Not representable without a row scale.
+            The factors are not representable without a row scale.
         ResourceLimitError
-            Too wide, said before anything is allocated.
+            The factors are too wide; this is raised before anything is allocated.
         """
         left, right, row_log = self.scaled_factors()
         return rescale(left.copy(), row_log, "a factor"), right
 
     def scaled_matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return (y, row_log) with estimate @ V = diag(e^row_log) y, V of shape (l, c).
+        """Return (y, row_log) with estimate @ V = diag(e^row_log) y, for V (l, c).
 
-        Where S replaces, the low-rank part on the support is taken out by subtraction; rows in
-        which that would lose a third of the digits are summed from their entries instead.
+        Where S replaces, the low-rank part on the support is subtracted; rows in which that would
+        lose a third of the digits are summed from their entries instead.
 
         Raises
         ------
         ValueError
-            V has another shape. Its entries are not looked at: ``@`` and `attend` have done that.
+            V has another shape. Its entries are not checked, which ``@`` and `attend` have done.
         """
         if np.ndim(V) != 2 or len(V) != self.shape[1]:
             raise ValueError(f"V must be ({self.shape[1]}, c), got shape {np.shape(V)}")
         if self.correction is None:
             return self.low.matmat(V)
         row_log = self.row_log()
-        y, low_log = self.low.prepare().matmat(V)  # entries on the support need it, too
+        y, low_log = self.low.prepare().matmat(V)  # entries on the support need prepare too
         y = rescale(y, low_log - row_log) if self.rank else y
         addition, lossy = self._as_addition(self.correction, row_log)
         y += pattern_products.matmat(addition, V)
@@ -294,7 +295,7 @@ class Approximation(_Operator):
         return y, row_log
 
     def scaled_rmatmat(self, W: Array) -> tuple[Array, Array]:
-        """Return (y, log) with estimateᵀ W = e^log y, W of shape (n, c), log of shape (1,)."""
+        """Return (y, log) with estimateᵀ W = e^log y, for W (n, c) and log (1,)."""
         log = np.full(self.shape[0], self.row_log().max())
         if self.correction is None:
             return self.low.rmatmat(W, log), log[:1]
@@ -309,10 +310,10 @@ class Approximation(_Operator):
     def _as_addition(
         self, correction: Correction, row_log: Array
     ) -> tuple[scipy.sparse.csr_array, list[Array]]:
-        """Return C with estimate = low + C at a scale, and stripes of rows where that cancels.
+        """Return C with estimate = low + C at a scale, and stripes of rows where this cancels.
 
-        There the low-rank part on the support is so large beside the estimate that taking it out
-        would lose a third of the digits: such rows are summed from their entries.
+        There the low-rank part on the support is so large compared with the estimate that
+        subtracting it would lose a third of the digits, so such rows are summed from their entries.
         """
         s = correction.scaled(row_log)
         if not (correction.replaces and self.rank):
@@ -340,10 +341,10 @@ class Approximation(_Operator):
     _transpose = _adjoint
 
     def attend(self, V: ArrayLike, *, causal: bool = False) -> Array:
-        """Return D⁻¹ estimate V, D the row sums: approximate attention, (n, c).
+        """Return approximate attention D⁻¹ estimate V, (n, c), with D the row sums.
 
-        Rows whose sum is ≤ 0 give 0; `analysis.metrics` counts them, nothing is clamped. In
-        attention space rows are used as they are (where causal: renormalised over what is seen).
+        Rows whose sum is ≤ 0 give 0; `analysis.metrics` counts them, and nothing is clamped. In
+        attention space rows are used as they are (if causal, renormalised over the seen keys).
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """The two parts of an estimate diag(e^row_log) · (low ⊕ S).
 
-`Low` is the dense part: `Factors` or `Dense` here, a polynomial of the logits in
-`approx.polynomials`, exponentials that are built when needed in `approx.random_features`.
+`Low` is the dense part. It is `Factors` or `Dense` here, a polynomial of the logits in
+`approx.polynomials`, or exponentials that are built when needed in `approx.random_features`.
 S is a `Support`, on which the estimate *is* exp(q·k), or an `Addition`.
 """
 
@@ -24,7 +24,7 @@ ALL = slice(None)
 
 
 class ScaledFactors(NamedTuple):
-    """diag(e^row_log) left rightᵀ: (n, r), (l, r), (n,)."""
+    """The factors of diag(e^row_log) left rightᵀ, of shapes (n, r), (l, r) and (n,)."""
 
     left: Array
     right: Array
@@ -39,11 +39,11 @@ def rescale(
     counts: Array | None = None,
     log_most: float = math.inf,
 ) -> Array:
-    """Multiply row i by e^log_scale[i], in place; three steps where e^log_scale overflows.
+    """Multiply row i by e^log_scale[i] in place, in three steps where e^log_scale overflows.
 
-    With ``counts`` the rows are one after another in a vector, counts[i] values of row i. Where
-    every value, and each partial sum it was made of, is known to be at most e^log_most in size,
-    and that is representable before and after any scale, the results are not looked at.
+    With ``counts`` the rows follow one another in a vector, with counts[i] values of row i. If
+    every value, and each partial sum from which it was made, is known to be at most e^log_most in
+    size, and that is representable before and after any scale, the results are not checked.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def rescale(
     if log_most < math.inf and log_most + max(top, 0) < math.log(np.finfo(values.dtype).max) - 1:
         return values
     with np.errstate(over="ignore", invalid="ignore"):
-        total = values.sum()  # one pass and no mask; finite only if every term is
+        total = values.sum()  # one pass without a mask; it is finite only if every term is
     if not np.isfinite(total) and not np.isfinite(values).all():
         raise OverflowError(
             f"{what} is not representable in {values.dtype} (scale e^{top:.6g}): "
@@ -76,12 +76,12 @@ def rescale(
 
 
 def beside_ones(V: Array) -> Array:
-    """Return [V, 1]: what a matrix makes of it holds the sums of its rows in the last column."""
+    """Return [V, 1], whose product with a matrix has the row sums of the matrix as last column."""
     return np.hstack([V, np.ones((len(V), 1), V.dtype)])
 
 
 def divide_by_last(y: Array, out: Array | None = None) -> Array:
-    """Return the columns of y divided by its last one; rows in which that is ≤ 0 are 0.
+    """Return the columns of y divided by its last column; rows in which that is ≤ 0 become 0.
 
     Examples
     --------
@@ -98,10 +98,10 @@ def divide_by_last(y: Array, out: Array | None = None) -> Array:
 
 
 class Low(ABC):
-    """The part of an estimate that is not sparse, as rows on demand or as factors.
+    """The dense part of an estimate, as rows on demand or as factors.
 
-    A class says what its entries are by `block`. Products go by stripes of rows made by it, unless
-    the class knows a cheaper way.
+    A class defines its entries by `block`. Products are computed from stripes of rows that `block`
+    returns, unless the class has a cheaper way.
     """
 
     @property
@@ -122,15 +122,15 @@ class Low(ABC):
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of the arrays that are held now: what `prepare` builds counts once it is built."""
+        """Bytes of the arrays that are held now, including those that `prepare` has built."""
 
     @property
     def elementwise(self) -> bool:
-        """Whether `row_log` and `block` use logits if given."""
+        """Whether `row_log` and `block` use logits if these are given."""
         return False
 
     def prepare(self) -> Low:
-        """Build and keep what entries and repeated products need; return what holds it."""
+        """Build and keep what entries and repeated products need; return the part that holds it."""
         return self
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Low(ABC):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return low[rows, cols] · exp(−shift), a new array or ``out``: C-contiguous, its dtype."""
+        """Return low[rows, cols] · exp(−shift), C-contiguous, as a new array or in ``out``."""
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
@@ -172,12 +172,12 @@ class Low(ABC):
         return y
 
     def attend(self, V: Array) -> Array:
-        """Return D⁻¹ low V, D the sums of rows; rows whose sum is ≤ 0 give 0."""
+        """Return D⁻¹ low V with D the row sums; rows whose sum is ≤ 0 give 0."""
         return divide_by_last(self.matmat(beside_ones(V))[0])
 
     @abstractmethod
     def scaled_factors(self) -> ScaledFactors:
-        """Return the factors; ResourceLimitError before anything too wide is allocated."""
+        """Return the factors; raise ResourceLimitError before anything too wide is allocated."""
 
     @abstractmethod
     def rescaled(self, row: Array, column: Array) -> Low:
@@ -186,7 +186,7 @@ class Low(ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Factors(Low):
-    """diag(e^row_logs) left rightᵀ, stored."""
+    """diag(e^row_logs) left rightᵀ with stored factors."""
 
     left: Array
     right: Array
@@ -225,8 +225,8 @@ class Factors(Low):
 
     @functools.cached_property
     def _log_most(self) -> float:
-        # An upper bound of log |left rightᵀ|, and of its partial sums; −inf without columns, inf
-        # where it is cheaper to look at the entries.
+        # An upper bound of log |left rightᵀ| and of its partial sums. It is −inf without columns,
+        # and inf where it is cheaper to check the entries.
         if self.rank * sum(self.shape) > math.prod(self.shape):
             return math.inf
         sizes = [max(x.max(initial=0), -x.min(initial=0)) for x in (self.left, self.right)]
@@ -264,11 +264,11 @@ class Factors(Low):
         return np.asarray(self.right @ (self.left.T @ rescale(W.copy(), self.row_logs - row_log)))
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return what is stored."""
+        """Return the stored factors and scale."""
         return ScaledFactors(self.left, self.right, self.row_logs)
 
     def rescaled(self, row: Array, column: Array) -> Factors:
-        """Return it with the scales merged into the right factor and the row scale."""
+        """Return these factors with the scales merged into the right factor and the row scale."""
         top = column.max()
         right = self.right * np.exp(column - top)[:, None]
         return Factors(self.left, right, self.row_logs + row + top)
@@ -276,7 +276,7 @@ class Factors(Low):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dense(Low):
-    """diag(e^row_logs) values, every entry stored."""
+    """diag(e^row_logs) values with every entry stored."""
 
     values: Array
     row_logs: Array
@@ -319,7 +319,7 @@ class Dense(Low):
         return rescale(values, self.row_logs[rows] - shift)
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return the values and an identity, the smaller one."""
+        """Return the values and the smaller identity matrix."""
         n, l = self.shape
         nbytes = self.rank * (n + l) * self.dtype.itemsize
         memory.reserve(nbytes, "all rows and an identity", "n or l (or use block, @)")
@@ -329,7 +329,7 @@ class Dense(Low):
         return ScaledFactors(one, np.ascontiguousarray(self.values.T), self.row_logs)
 
     def rescaled(self, row: Array, column: Array) -> Dense:
-        """Return it with the scales merged into the values and the row scale."""
+        """Return this matrix with the scales merged into the values and the row scale."""
         top = column.max()
         return Dense(self.values * np.exp(column - top), self.row_logs + row + top)
 
@@ -343,22 +343,22 @@ class Correction(ABC):
 
     @property
     def nnz(self) -> int:
-        """Stored entries."""
+        """Number of stored entries."""
         return int(self.matrix.nnz)
 
     @property
     def nbytes(self) -> int:
-        """Bytes stored, indices included."""
+        """Bytes stored, including indices."""
         s = self.matrix
         return int(s.data.nbytes + s.indices.nbytes + s.indptr.nbytes)
 
     @abstractmethod
     def row_log(self) -> Array:
-        """Return the log of each row's scale, (n,); −inf for an empty row."""
+        """Return the log of each row's scale, (n,), which is −inf for an empty row."""
 
     @abstractmethod
     def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Correction:
-        """Return diag(e^row) S diag(e^column); where S is exact, exp(q·k) of these Q, K."""
+        """Return diag(e^row) S diag(e^column), or exp(q·k) of these Q, K where S is exact."""
 
     @abstractmethod
     def scaled(self, shift: Array) -> scipy.sparse.csr_array:
@@ -385,7 +385,7 @@ class Correction(ABC):
 class Support(Correction):
     """Entries that replace the low-rank part by exp(q·k) itself.
 
-    The matrix stores the *logits*: the estimate there is exp(q·k) to the last bit, at any shift.
+    The matrix stores the *logits*, so the estimate there is exp(q·k) to the last bit at any shift.
     """
 
     replaces: ClassVar[bool] = True
@@ -404,7 +404,7 @@ class Support(Correction):
         return top
 
     def scaled(self, shift: Array) -> scipy.sparse.csr_array:
-        """Return exp(q·k − shift) on the support; OverflowError if not representable."""
+        """Return exp(q·k − shift) on the support; raise OverflowError if not representable."""
         data = self._per_entry(shift.astype(self.matrix.dtype, copy=False))
         np.subtract(self.matrix.data, data, out=data)
         with np.errstate(over="ignore"):
@@ -438,7 +438,7 @@ class Addition(Correction):
         return self._with(rescale(data, self.log - shift, counts=counts))
 
     def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Addition:
-        """Return the values, scaled."""
+        """Return the scaled values."""
         logs = self._per_entry(row) + column[self.matrix.indices]
         top = float(logs.max(initial=-np.inf)) if len(logs) else 0.0
         return Addition(self._with(self.matrix.data * np.exp(logs - top)), self.log + top)
@@ -451,7 +451,7 @@ class Addition(Correction):
 def _slice(s: Any, rows: Rows, cols: Rows) -> scipy.sparse.csr_array:
     every = isinstance(cols, slice) and cols.indices(s.shape[1]) == (0, s.shape[1], 1)
     if not every and all(isinstance(x, slice) and x.step in (None, 1) for x in (rows, cols)):
-        return scipy.sparse.csr_array(s[rows, cols])  # in one pass; SciPy fails at steps
+        return scipy.sparse.csr_array(s[rows, cols])  # one pass; SciPy fails for other steps
     entries: scipy.sparse.csr_array = s[rows] if every else s[rows][:, cols]
     return entries
 

@@ -1,4 +1,4 @@
-"""Randomized attention: unbiased for softmax rows, at quadratic cost."""
+"""Randomized attention, unbiased for softmax rows at quadratic cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from approx.prices import Price, Shape, low_rank
 
 @dataclasses.dataclass(frozen=True)
 class RandomizedAttention(Method):
-    """Randomized attention (RA), unbiased for softmax rows after normalisation; quadratic cost.
+    """Randomized attention (RA), unbiased for softmax rows after normalisation, at quadratic cost.
 
     estimate_i = mean over s of softmax_j(ω_is·k_j − |k_j|²/2),
     ω_is ~ Σ_j π_ij N(q_i + k_j, I),  π_i = softmax(q_i Kᵀ).
@@ -29,18 +29,19 @@ class RandomizedAttention(Method):
     Parameters
     ----------
     samples : int
-        Draws a query, ≥ 1.
+        Draws per query, ≥ 1.
 
     Notes
     -----
-    In attention space. The density of ω is ∝ N(ω; q, I) Σ_j ξ_j with ξ_j = e^{ω·k_j − |k_j|²/2}, of
-    which ξ_j/Σξ is the posterior of key j: its mean is π_ij exactly. So every row is a softmax, and
-    unbiased as it is, unlike a ratio of two estimates. Weights lie in [0, 1], hence the variance
-    of an entry is at most π(1 − π)/samples. Under a causal mask rows are renormalised: biased.
-    Each query has draws of its own, and drawing them needs its softmax row: no factors, all n·l
-    weights are stored, and nothing is saved (an oracle).
+    The rows are in attention space. The density of ω is ∝ N(ω; q, I) Σ_j ξ_j with
+    ξ_j = e^{ω·k_j − |k_j|²/2}, and ξ_j/Σξ is the posterior probability of key j, whose mean is
+    exactly π_ij. So every row is a softmax, and unbiased as it is, unlike a ratio of two estimates.
+    Weights lie in [0, 1], hence the variance of an entry is at most π(1 − π)/samples. Under a
+    causal mask rows are renormalised, which makes them biased.
+    Each query has draws of its own, and drawing them needs its softmax row. So there are no
+    factors, all n·l weights are stored, and nothing is saved (an oracle).
     Cost: 2·n·l·d operations for π and 2·samples·n·l·d for the rows; samples·n·d numbers of ω. The
-    rank counted is the trivial one, min(n, l).
+    rank that is counted is the trivial one, min(n, l).
 
     References
     ----------
@@ -63,7 +64,7 @@ class RandomizedAttention(Method):
     samples: int = whole(1)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the rows, every entry stored."""
+        """Return the rows, with every entry stored."""
         n, d = q.shape
         u = rng.random((n, self.samples))
         omega = rng.standard_normal((self.samples, n, d))
@@ -77,9 +78,9 @@ class RandomizedAttention(Method):
         return Approximation(Dense(weights, np.zeros(n, q.dtype)), space="attention")
 
     def priced(self, shape: Shape) -> Price:
-        """Return that of min(n, l) columns: nothing is saved.
+        """Return the price of min(n, l) columns, as nothing is saved.
 
-        A query reads every key for its weights and again for each sample, and every value.
+        A query reads every key for its weights and again for each sample, and every value once.
         """
         n, l, d, c = shape
         work = float(l * ((1 + self.samples) * d + c))

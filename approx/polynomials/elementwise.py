@@ -16,20 +16,20 @@ from approx.parts import ALL, Low, Rows, ScaledFactors, rescale
 from approx.polynomials import monomials
 from approx.polynomials.polynomial import Polynomial
 
-LOSS = 5.0  # log of the cancellation in powers of x beyond which products keep to the logits
-TILE = 256  # rows of features held at a time when a product is streamed
+LOSS = 5.0  # log of the cancellation in powers of x beyond which products use the logits
+TILE = 256  # rows of features that a streamed product holds at a time
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Elementwise(Low):
-    """diag(e^row) p(Q Kᵀ) diag(e^column): rows evaluated on demand, monomial factors when asked.
+    """diag(e^row) p(Q Kᵀ) diag(e^column), as rows on demand or as factors of monomials.
 
     Parameters
     ----------
     Q, K : (n, d), (l, d)
     polynomial : Polynomial
     row, column : (n,), (l,), optional
-        Logs that are added to those of all entries of a row, and of a column: both or neither.
+        Logs that are added to those of all entries of a row, and of a column; give both or none.
     """
 
     Q: Array
@@ -55,18 +55,18 @@ class Elementwise(Low):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of Q, K, the coefficients and the offsets: factors are not kept."""
+        """Bytes of Q, K, the coefficients and the offsets; factors are not kept."""
         p = self.polynomial
         arrays = [self.Q, self.K, p.mantissas, p.exponents, self.row, self.column]
         return sum(x.nbytes for x in arrays if x is not None)
 
     @property
     def elementwise(self) -> bool:
-        """Whether logits of the estimate are those of p: offsets make them others."""
+        """Whether the logits of the estimate are those of p, as they are without offsets."""
         return self.column is None
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return the scale of p at the logits; where not given, of its bound by Cauchy–Schwarz."""
+        """Return the scale of p at the logits, or of its bound by Cauchy–Schwarz without logits."""
         if logits is not None and self.elementwise:
             return self.polynomial.log_size(logits).astype(self.dtype)
         return self._with_offsets(self._scale(rows), rows)
@@ -94,7 +94,7 @@ class Elementwise(Low):
         return values if self._weights is None else values * self._weights[pattern.indices]
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return low @ V, through the factors or by row stripes, whichever is cheaper."""
+        """Return low @ V and its scale, by factors or row stripes, whichever is cheaper."""
         v = self._weighted(V)
         if self._factors_are_cheaper(V.shape[1]):
             query, key, scale = self._feature_tiles()
@@ -124,12 +124,12 @@ class Elementwise(Low):
         return self._weighted(y)
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return the monomial factors; a negative coefficient's sign sits on the left.
+        """Return the monomial factors, where the left one has the sign of a negative coefficient.
 
         Raises
         ------
         ResourceLimitError
-            Too wide: `@`, `block` and `attend` work without the factors.
+            The factors are too wide; `@`, `block` and `attend` work without them.
         """
         nbytes = self.rank * sum(self.shape) * self.dtype.itemsize
         what = f"{Decimal(self.rank):.6g} monomials per row"  # an int may have too many digits
@@ -138,12 +138,12 @@ class Elementwise(Low):
         return ScaledFactors(query(ALL), self._weighted(key(ALL)), self._with_offsets(scale))
 
     def rescaled(self, row: Array, column: Array) -> Elementwise:
-        """Return it with the scales added to its offsets."""
+        """Return this matrix with the scales added to its offsets."""
         if self.row is not None and self.column is not None:
             row, column = self.row + row, self.column + column
         return dataclasses.replace(self, row=row, column=column)
 
-    # The polynomial alone, and what the offsets make of it
+    # The polynomial without offsets, and the effect of the offsets
 
     def _scale(self, rows: Rows = ALL) -> Array:
         q = self.Q[rows]
@@ -173,7 +173,7 @@ class Elementwise(Low):
 
     @functools.cached_property
     def _weights(self) -> Array | None:
-        # e^column, the largest taken out: it joins the row's log.
+        # e^column over its largest entry, which joins the log of the row
         return None if self.column is None else np.exp(self.column - self.column.max())
 
     def _weighted(self, x: Array) -> Array:

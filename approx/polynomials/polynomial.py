@@ -1,4 +1,4 @@
-"""One polynomial of the logits, whatever made it: coefficients, basis, interval, and its facts."""
+"""A polynomial of the logits, however it was made: its coefficients, basis, interval and facts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from approx.checks import Array
 from approx.parts import rescale
 from approx.polynomials import extrema, monomials
 
-SMALLEST = 2.0**-126  # what counts as 0 for a scale: without a constant term p has none there
+SMALLEST = 2.0**-126  # counts as 0: at 0 a polynomial without a constant term has no scale
 BASES = ("monomial", "chebyshev")
 LANES = 256
 
 
 @kernel
 def _horner_rows(coefficients: Any, inverse: Any, values: Any) -> None:
-    # One coefficient after the other for a few hundred entries: that vectorises.
+    # One coefficient after the other is used for a few hundred entries, which vectorises.
     x, y = np.empty(LANES, values.dtype), np.empty(LANES, values.dtype)
     for i in range(values.shape[0]):
         a = coefficients[i]
@@ -90,7 +90,7 @@ class SupErrors(NamedTuple):
     relative : float
         max |p(x) − e^x|/e^x.
     absolute : float
-        max |p(x) − e^x|; inf above 1.8e308.
+        max |p(x) − e^x|, which is inf above 1.8e308.
     scaled : float
         max |p(x) − e^x|/e^B.
     """
@@ -102,21 +102,21 @@ class SupErrors(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Polynomial:
-    """p(x) = Σ_{j ≤ n} c_j φ_j(x), φ_j(x) = x^j or the Chebyshev polynomial T_j(x/B).
+    """p(x) = Σ_{j ≤ n} c_j φ_j(x), where φ_j(x) is x^j or the Chebyshev polynomial T_j(x/B).
 
     Parameters
     ----------
     mantissas : (n + 1,)
     exponents : (n + 1,)
-        c_j = mantissas_j·2^exponents_j: 1/j! and e^B leave the range of float64, and logarithms
-        would cost the digits that cancellation at x < 0 is in want of.
+        c_j = mantissas_j·2^exponents_j, because 1/j! and e^B leave the range of float64, and
+        logarithms would lose the digits that are needed where terms cancel at x < 0.
     basis : {"monomial", "chebyshev"}
     bound : float
-        B: the interval is [−B, B]. Infinite: none was named (monomials only).
+        B, where the interval is [−B, B]. It is infinite if none was given (monomials only).
 
     Notes
     -----
-    Evaluation rounds by some n·eps·Σ|c_j φ_j(x)|: relative to e^x that is eps·e^{2B} at x = −B.
+    Evaluation rounds by some n·eps·Σ|c_j φ_j(x)|, which relative to e^x is eps·e^{2B} at x = −B.
 
     Examples
     --------
@@ -131,7 +131,7 @@ class Polynomial:
     exponents: Array
     basis: str = "monomial"
     bound: float = math.inf
-    one_sided: ClassVar[bool] = False  # |p(−x)| ≪ p(x): a bound by |x| is no scale
+    one_sided: ClassVar[bool] = False  # whether |p(−x)| ≪ p(x), so a bound by |x| is not a scale
 
     @classmethod
     def of(
@@ -151,7 +151,7 @@ class Polynomial:
             raise ValueError("coefficients must not be empty")
         logs = np.broadcast_to(checks.array("log_scale", log_scale), c.shape)
         twos = np.floor(logs / math.log(2))
-        rest = np.exp(logs - twos * math.log(2))  # 1 where the scale is
+        rest = np.exp(logs - twos * math.log(2))  # it is 1 where the scale is
         mantissas, exponents = np.frexp(c * rest)
         return cls(mantissas, exponents + twos.astype(np.int64), basis, float(bound))
 
@@ -162,13 +162,13 @@ class Polynomial:
 
     @property
     def coefficients(self) -> Array:
-        """c_j, (n + 1,); 0 or inf beyond the range of float64."""
+        """The c_j, (n + 1,), which are 0 or inf beyond the range of float64."""
         with np.errstate(over="ignore", under="ignore"):
             return np.asarray(np.ldexp(self.mantissas, _exponent(self.exponents)))
 
     @property
     def log_coefficients(self) -> Array:
-        """Log |c_j|, (n + 1,); −inf where c_j = 0."""
+        """Log |c_j|, (n + 1,), which is −inf where c_j = 0."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(np.abs(self.mantissas)) + self.exponents * math.log(2))
 
@@ -180,7 +180,7 @@ class Polynomial:
     # Evaluation
 
     def _ratio(self, size: Array) -> Array:
-        """Return r with |φ_k(x)| ≤ r^k for |x| ≤ size: size, or ρ = s + √(s² − 1), s = size/B."""
+        """Return r with |φ_k(x)| ≤ r^k for |x| ≤ size: size or ρ = s + √(s² − 1), s = size/B."""
         if self.basis == "monomial":
             return size
         s = np.maximum(size / self.bound, 1.0)
@@ -191,7 +191,7 @@ class Polynomial:
         return monomials.log_powers(self._ratio(size), self.log_coefficients)
 
     def log_bound(self, size: Array) -> Array:
-        """Return log Σ_k |c_k| r^k, an upper bound of log |p(x)| for |x| ≤ size; finite."""
+        """Return log Σ_k |c_k| r^k, a finite upper bound of log |p(x)| for |x| ≤ size."""
         terms = self.log_terms(np.maximum(size, SMALLEST))
         return np.asarray(np.maximum(np.logaddexp.reduce(terms, axis=1), -1e6))  # p = 0
 
@@ -200,9 +200,9 @@ class Polynomial:
         return self.log_bound(_size(x))
 
     def scaled_terms(self, x: Array, shift: Array) -> tuple[Array, Array, Array]:
-        """Return c_k r^k e^−shift for each row, and the factors that turn x into t/ρ and damp it.
+        """Return c_k r^k e^−shift per row, the factor from x to t/ρ, and the damping 1/ρ² or 0.
 
-        Each term has three roundings, whatever its size: e^−shift is common to a row.
+        Each term has three roundings, whatever its size, as e^−shift is common to a row.
         """
         size = np.maximum(_size(x), SMALLEST)
         ratio = self._ratio(size)
@@ -269,9 +269,10 @@ class Polynomial:
 
     @cached_property
     def monomial(self) -> Polynomial:
-        """The same polynomial in powers of x: of the stored coefficients, converted exactly.
+        """The same polynomial in powers of x, by exact conversion of the stored coefficients.
 
-        T_k(t) = 2t T_{k−1} − T_{k−2} in integers; one rounding of each coefficient at the end.
+        T_k(t) = 2t T_{k−1} − T_{k−2} is used in integers, and each coefficient is rounded once at
+        the end.
         """
         if self.basis == "monomial":
             return self
@@ -286,7 +287,7 @@ class Polynomial:
         return int(self.exponents[self.mantissas != 0].min(initial=0)) - 53
 
     def in_integers(self) -> list[int]:
-        """Return c_j in units of a power of two that leaves no remainder: all of them exact."""
+        """Return all c_j exactly, in units of a power of two that leaves no remainder."""
         pairs = zip(self.mantissas.tolist(), (self.exponents - self._unit).tolist())
         return [int(m * 2**53) << (e - 53) if m else 0 for m, e in pairs]
 
@@ -299,19 +300,19 @@ class Polynomial:
         return float((self.monomial.log_bound(size) - self.log_bound(size))[0])
 
     def smallest_coefficient(self) -> float:
-        """Return min_j a_j, in powers of x."""
+        """Return min_j a_j, the smallest coefficient in powers of x."""
         return float(self.monomial.coefficients.min())
 
     def width(self, d: int) -> int:
-        """Return C(d + n, n), the monomials of d variables."""
+        """Return C(d + n, n), the number of monomials of d variables."""
         return monomials.width(d, self.degree)
 
     def negative_eigenvalues(self, d: int) -> int:
-        """Return Σ_{a_j < 0} C(d + j − 1, j), the negative eigenvalues of p(x_i·x_j).
+        """Return Σ_{a_j < 0} C(d + j − 1, j), the number of negative eigenvalues of p(x_i·x_j).
 
-        For generic points x_i in ℝ^d, at least C(d + n, n) of them: the kernel is M diag(a) Mᵀ,
-        M its monomials, so Sylvester's law counts the signs of a. 0: p(x·y) is positive
-        semidefinite for all points. Status: exact.
+        This holds for generic points x_i in ℝ^d, at least C(d + n, n) of them: the kernel is
+        M diag(a) Mᵀ with M the monomials of the points, so Sylvester's law counts the signs of a.
+        If the number is 0, p(x·y) is positive semidefinite for all points. Status: exact.
         """
         a = self.monomial
         return sum(_order(d, j) for j in np.flatnonzero(self._present & (a.mantissas < 0)).tolist())
@@ -319,9 +320,10 @@ class Polynomial:
     def rank(self, n: int, l: int, d: int, *, sphere: bool = False) -> int:
         """Return the rank of p(Q Kᵀ) for generic Q (n, d), K (l, d).
 
-        min(n, l, Σ_{a_j ≠ 0} C(d + j − 1, j)): C(d + degree, degree) where no a_j is 0. On a
-        sphere |q| = |k| = const., x² stands for lower powers of the same parity: spherical
-        harmonics are counted, C(d + n − 1, n) + C(d + n − 2, n − 1) where no a_j is 0.
+        It is min(n, l, Σ_{a_j ≠ 0} C(d + j − 1, j)), where the sum is C(d + degree, degree) if no
+        a_j is 0. On a sphere |q| = |k| = const., powers of x also span lower powers of the same
+        parity, so spherical harmonics are counted: C(d + n − 1, n) + C(d + n − 2, n − 1) of them if
+        no a_j is 0.
         """
         if not sphere:
             return min(n, l, sum(_order(d, j) for j in np.flatnonzero(self._present).tolist()))
@@ -336,10 +338,11 @@ class Polynomial:
         return np.asarray(self.monomial.mantissas != 0)
 
     def sup_errors(self, bound: float | None = None) -> SupErrors:
-        """Return the largest errors against exp on [−B, B], of the coefficients as they are stored.
+        """Return the largest errors of the stored coefficients against exp on [−B, B].
 
-        In as many digits as it takes, at the critical points of p e^{−x} − 1 and of p − e^x:
-        each has at most n, found in a grid of 16(n + 2) points and refined.
+        They are computed in as many digits as needed, at the critical points of p e^{−x} − 1 and of
+        p − e^x. Each has at most n of these, which are found in a grid of 16(n + 2) points and
+        refined.
 
         Notes
         -----
@@ -362,11 +365,12 @@ class Polynomial:
         return extrema.clenshaw(c, Decimal(self.bound))
 
     def real_roots(self) -> Array:
-        """Return the distinct real roots, ascending: isolated by Sturm's theorem, none missed.
+        """Return all distinct real roots, ascending, isolated by Sturm's theorem.
 
-        Of the coefficients as they are stored, like `sup_errors`: each is off by eps, p by up to
-        eps·e^|x| near exp, which is above e^x from x ≈ −18 on. Roots beyond are those of rounding:
-        Taylor's of degree 100 has none, its coefficients in float64 have two.
+        They are the roots for the stored coefficients, as in `sup_errors`. Each coefficient is off
+        by eps, and p near exp by up to eps·e^|x|, which is above e^x for x below about −18. Roots
+        there are due to rounding: the Taylor polynomial of degree 100 has no real root, but its
+        coefficients in float64 have two.
         """
         return extrema.real_roots(self.monomial.in_integers())
 
@@ -396,8 +400,8 @@ def _size(x: Array) -> Array:
 def _powers(r: Array, n: int) -> tuple[Array, Array]:
     """Return mantissas (rows, n + 1) and exponents of two of r^j, j = 0…n.
 
-    Within an ulp or so up to n = 2000, where the power of a mantissa in [½, 1]·√2 is representable;
-    beyond, within n of them.
+    The results are right to an ulp or so up to n = 2000, where the power of a mantissa in [½, 1]·√2
+    is representable, and to n ulps beyond.
     """
     mantissa, whole = np.frexp(r)
     low = mantissa < math.sqrt(0.5)
@@ -410,12 +414,12 @@ def _powers(r: Array, n: int) -> tuple[Array, Array]:
 
 
 def _exponent(twos: Array) -> Array:
-    """Return exponents as ldexp takes them; beyond ±4000 a float is 0 or inf anyway."""
+    """Return exponents as ldexp takes them; beyond ±4000 a float is 0 or inf in any case."""
     return np.clip(twos, -4000, 4000).astype(np.int32)
 
 
 def _order(d: int, j: int) -> int:
-    """Return C(d + j − 1, j), the monomials of degree j in d variables; 0 for j < 0."""
+    """Return C(d + j − 1, j), the number of monomials of degree j in d variables; 0 for j < 0."""
     return math.comb(d + j - 1, j) if j >= 0 else 0
 
 

@@ -1,10 +1,10 @@
-"""Factors whose entries are exponentials: kept for entries, built tile by tile for products.
+"""Factors whose entries are exponentials, kept for entries and built tile by tile for products.
 
     φ(q)_r = exp(σ ω_r·a + level_r − |a|²/2 + row)
     φ(k)_r = exp(σ ω_r·b + level_r − |b|²/2 + column)
 
-with σ = 1, or for two columns per frequency σ = ±1. Taking out the largest exponent, one of each
-query row and one of all keys, costs no pass of its own: it is done while a tile is in the cache.
+with σ = 1, or for two columns per frequency σ = ±1. The largest exponents, one per query row and
+one for all keys, are taken out while a tile is in the cache, which needs no pass of its own.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from approx._jit import kernel, summing_kernel
 from approx.checks import Array
 from approx.parts import ALL, Factors, Low, Rows, ScaledFactors, beside_ones, divide_by_last
 
-TILE = 2**17  # entries: a megabyte in float64
+TILE = 2**17  # entries, which take a megabyte in float64
 
 
 class Side(NamedTuple):
-    """Points (rows, d), and what is added to all logs of a row: row, or 0."""
+    """Points x (rows, d), and the numbers that are added to all logs of a row, (rows,) or 0."""
 
     x: Array
     extra: Array | float
@@ -53,7 +53,7 @@ def _exp_into(log: Any, shift: Any, out: Any) -> None:
 
 
 def maxima_and_half_squares(log: Array, x: Array) -> tuple[Array, Array]:
-    """Return the largest entry of each row of `log`, and |x|²/2 of each row, both C-contiguous.
+    """Return the largest entry of each row of `log`, and |x|²/2 of each row; both C-contiguous.
 
     Examples
     --------
@@ -77,20 +77,20 @@ def _height(columns: int) -> int:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Exponentials(Low):
-    """φ(Q) φ(K)ᵀ of exponentials of linear functions.
+    """φ(Q) φ(K)ᵀ, where the features are exponentials of linear functions.
 
     Parameters
     ----------
     queries, keys : Side
     omega : (count, d)
     level : (count,) or (2 count,)
-        With two levels per frequency the second half of the columns is that of −ω.
+        With two levels per frequency, the second half of the columns belongs to −ω.
 
     Notes
     -----
-    A product with V of c ≥ d/2 columns, as of attention, builds both factors tile by tile and
-    keeps neither: that is cheaper than to write and read them. Narrower products, which algorithms
-    repeat, and entries use factors that are built once and kept.
+    A product with V of c ≥ d/2 columns, as in attention, builds both factors tile by tile and
+    keeps neither, which is cheaper than writing and reading them. Narrower products, which
+    algorithms repeat, and entries use factors that are built once and kept.
     """
 
     queries: Side
@@ -122,11 +122,11 @@ class Exponentials(Low):
         return own + (factors.nbytes if factors else 0)
 
     def _logs(self, side: Side) -> Iterator[tuple[slice, Array, Array, Array]]:
-        # Rows, their logs without what a row has in common, the largest, what it has in common.
+        # yields rows, their logs without the common term of a row, the largest, the common term
         count, x = len(self.omega), side.x
         common = bool((self.level == self.level[0]).all())
         extra = np.broadcast_to(side.extra + (self.level[0] if common else 0), len(x))
-        across = np.ascontiguousarray(self.omega.T)  # packed faster, tile by tile
+        across = np.ascontiguousarray(self.omega.T)  # BLAS packs this faster for every tile
         buffer = np.empty((min(len(x), _height(self.rank)), self.rank), self.dtype)
         for rows in tiles(len(x), self.rank):
             tile = buffer[: rows.stop - rows.start]
@@ -139,20 +139,20 @@ class Exponentials(Low):
             yield rows, tile, top, (extra[rows] - half).astype(self.dtype)
 
     def query_features(self, out: Array | None = None) -> tuple[Array, Array]:
-        """Return φ(Q), the largest of each row taken out, (n, rank), and its log, (n,).
+        """Return φ(Q) (n, rank) over the largest entry of each row, and its log (n,).
 
         Parameters
         ----------
         out : (n, rank), optional
-            Where to write, C-contiguous and of the dtype of omega; a new array has its pages to
-            pay for, too.
+            Where to write, C-contiguous and of the dtype of omega. A new array is slower, as its
+            pages have to be allocated.
 
         Raises
         ------
         ResourceLimitError
-            A new array does not fit.
+            A new array does not fit into memory.
         ValueError
-            ``out`` does not fit.
+            ``out`` has another shape or dtype.
         """
         n = self.shape[0]
         if out is None:
@@ -166,14 +166,14 @@ class Exponentials(Low):
         return out, row_log
 
     def prepare(self) -> Factors:
-        """Build both factors, once, and keep them.
+        """Build both factors once, and keep them.
 
-        The largest entry of each row on the left, and of all on the right, is 1.
+        The largest entry of each row of the left factor is 1, and so is that of the right factor.
 
         Raises
         ------
         ResourceLimitError
-            They do not fit.
+            The factors do not fit into memory.
         """
         return self._factors
 
@@ -211,7 +211,7 @@ class Exponentials(Low):
         return self._factors.at(pattern, shift)
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return φ(Q) (φ(K)ᵀ V), row_log."""
+        """Return φ(Q) (φ(K)ᵀ V) and its row_log."""
         if self._is_narrow(V):
             return self._factors.matmat(V)
         total, key_log = self._key_sums(V)
@@ -239,14 +239,14 @@ class Exponentials(Low):
     def _key_sums(
         self, V: Array, prepared: Callable[[Array], Array] = np.asarray
     ) -> tuple[Array, float]:
-        """Return φ(K)ᵀ V, each tile of V prepared, and the log of its scale."""
+        """Return φ(K)ᵀ V, where each tile of V is prepared, and the log of its scale."""
         total: Any = 0.0
         key_log = -np.inf
         for rows, log, top, rest in self._logs(self.keys):
             largest = max(key_log, float((top + rest).max()))
             exp_rows(log, np.maximum(self.dtype.type(largest) - rest, top))
             total = total * self.dtype.type(np.exp(key_log - largest))
-            total += prepared(V[rows]).T @ log  # BLAS prefers the odd side to be the short one
+            total += prepared(V[rows]).T @ log  # BLAS is faster if the odd side is the short one
             key_log = largest
         return total.T, key_log
 
@@ -259,17 +259,17 @@ class Exponentials(Low):
         return self._factors.scaled_factors()
 
     def rescaled(self, row: Array, column: Array) -> Exponentials:
-        """Return it with the scales added to the logs of its rows."""
+        """Return this product with the scales added to the logs of its rows."""
         (x, extra), (y, other) = self.queries, self.keys
         return dataclasses.replace(self, queries=Side(x, extra + row), keys=Side(y, other + column))
 
 
 def exponentials(phi_q: Array, phi_k: Array, half: Array) -> Factors:
-    """Return e^{log φ + half} of both sides, largest exponents taken out; overwrites the logs."""
+    """Return e^{log φ + half} of both sides without their largest exponents; overwrite the logs."""
     phi_q += np.tile(half, phi_q.shape[1] // len(half))
     phi_k += np.tile(half, phi_k.shape[1] // len(half))
     row_log, key_log = phi_q.max(axis=1), phi_k.max()
-    row_log[np.isneginf(row_log)] = 0  # features that are all 0
+    row_log[np.isneginf(row_log)] = 0  # rows whose features are all 0
     key_log = key_log if np.isfinite(key_log) else np.zeros_like(key_log)
     exp_rows(phi_q, row_log)
     exp_rows(phi_k, np.full(len(phi_k), key_log))
