@@ -252,7 +252,7 @@ class Method(ABC):
             raise ValueError(f"q must have 1 or 2 dimensions, got shape {query.shape}")
         Q, keys = (np.asarray(x, np.float64) for x in self.checked(np.atleast_2d(query), K))
         if row is None and len(Q) != 1:
-            raise ValueError(f"covariance is of one query, got {len(Q)}: give its row")
+            raise ValueError(f"covariance is of one query, got {len(Q)} queries: give a row")
         i = checks.integer("row", 0 if row is None else row, least=0, most=len(Q) - 1)
         memory.reserve(48 * len(keys) ** 2, "the covariance of the keys", "l")
         if not self.uses_rng:

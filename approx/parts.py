@@ -107,7 +107,7 @@ class Low(ABC):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int]:
-        """(n, l)."""
+        """The shape, (n, l)."""
 
     @property
     @abstractmethod
@@ -205,7 +205,7 @@ class Factors(Low):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, l)."""
+        """The shape, (n, l)."""
         return len(self.left), len(self.right)
 
     @property
@@ -283,7 +283,7 @@ class Dense(Low):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, l)."""
+        """The shape, (n, l)."""
         n, l = self.values.shape
         return n, l
 

@@ -107,7 +107,7 @@ class Scatterbrain(Method):
         return Moments(np.where(p < 1.0, b, 0.0) * (1.0 - p), np.logaddexp(off, of_support))
 
     def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
-        """Return that of the low-rank part, with 0 for the keys of a deterministic support."""
+        """Return the covariance of the low-rank part, 0 for keys on a deterministic support."""
         low = self.low_rank.covariance(Q, K, row=i)
         if low is None or self.sparse.uses_rng:
             return None

@@ -89,7 +89,9 @@ class SoftmaxKernelSampler(
         rng = np.random.default_rng(seed)
         law = named(self.projection)
         if m < (least := law.least(d)):
-            raise ValueError(f"projection {self.projection!r} needs at least {least} at d={d}")
+            raise ValueError(
+                f"projection {self.projection!r} needs n_components >= {least} at d={d}, got {m}"
+            )
         omega, weights = law.draw(m, d, rng)
         self.random_weights_ = omega.astype(x.dtype)
         self._half_log_weights = (0.5 * np.log(weights)).astype(x.dtype)

@@ -59,7 +59,7 @@ class CosFormer(FeatureMap):
         return _log_waves(Q, M), _log_waves(K, M)
 
     def width(self, d: int) -> int:
-        """Return 2d."""
+        """Return 2d, a cosine and a sine per coordinate."""
         return 2 * d
 
 

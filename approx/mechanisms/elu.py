@@ -44,7 +44,7 @@ class Elu(FeatureMap):
         return log_elu(Q), log_elu(K)
 
     def width(self, d: int) -> int:
-        """Return d."""
+        """Return d, one feature per coordinate."""
         return d
 
 

@@ -65,7 +65,7 @@ class Lara(FeatureMap):
     m: int | None = None
 
     def width(self, d: int) -> int | None:
-        """Return m."""
+        """Return m, one feature per draw."""
         return self.m
 
     def priced(self, shape: Shape) -> Price | None:

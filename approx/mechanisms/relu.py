@@ -45,7 +45,7 @@ class Relu(FeatureMap):
         return log_relu(Q), log_relu(K)
 
     def width(self, d: int) -> int:
-        """Return d."""
+        """Return d, one feature per coordinate."""
         return d
 
 

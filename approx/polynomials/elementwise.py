@@ -40,7 +40,7 @@ class Elementwise(Low):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, l)."""
+        """The shape, (n, l)."""
         return len(self.Q), len(self.K)
 
     @property

@@ -70,7 +70,7 @@ class Orthogonal(Projection):
         return directions * lengths[:, None], np.full(count, 1.0 / count)
 
     def block(self, d: int) -> int | None:
-        """Return d."""
+        """Return d, the most directions that a block can hold."""
         return d
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
@@ -155,7 +155,7 @@ class Simplex(Projection):
         return np.concatenate(parts) * lengths[:, None], np.full(count, 1.0 / count)
 
     def block(self, d: int) -> int | None:
-        """Return d."""
+        """Return d, the most directions that a block can hold."""
         return d
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
@@ -185,7 +185,7 @@ class _Spherical(Projection):
 
     @abstractmethod
     def order(self, count: int, d: int) -> float:
-        """Return b."""
+        """Return b of ₀F₁(; b; ·)."""
 
     @abstractmethod
     def lengths(self, size: int, d: int) -> tuple[float, float, float]:
@@ -322,11 +322,11 @@ class Regularized(_Spherical):
         return d if self.directions == "orthogonal" else 1
 
     def order(self, count: int, d: int) -> float:
-        """Return d/2."""
+        """Return b = d/2."""
         return d / 2
 
     def lengths(self, size: int, d: int) -> tuple[float, float, float]:
-        """Return d, 2d, 2d."""
+        """Return N = d for ω, and 2d for ω + ω′ and for ω − ω′."""
         return float(d), 2.0 * d, 2.0 * d
 
     def log_tilt(self, rho: Summand) -> float | None:
@@ -349,7 +349,7 @@ class MomentMatched(_Spherical):
     """
 
     def least(self, d: int) -> int:
-        """Return d + 1."""
+        """Return d + 1, which leaves room for d columns ⟂ 1."""
         return d + 1
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -359,15 +359,15 @@ class MomentMatched(_Spherical):
         return q * np.sign(np.diag(r)) * math.sqrt(count), np.full(count, 1.0 / count)
 
     def order(self, count: int, d: int) -> float:
-        """Return (m − 1)/2."""
+        """Return b = (m − 1)/2."""
         return (count - 1) / 2
 
     def lengths(self, size: int, d: int) -> tuple[float, float, float]:
-        """Return m − 1, 2(m − 2), 2m."""
+        """Return N = m − 1 for ω, 2(m − 2) for ω + ω′ and 2m for ω − ω′."""
         return size - 1.0, 2.0 * (size - 2), 2.0 * size
 
     def log_tilt(self, rho: Summand) -> float | None:
-        """Return 0 where A = 0."""
+        """Return 0 where A = 0, else None."""
         return None if rho.A.any() else 0.0
 
 

@@ -100,7 +100,7 @@ class Exponentials(Low):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, l)."""
+        """The shape, (n, l)."""
         return len(self.queries.x), len(self.keys.x)
 
     @property

@@ -54,7 +54,7 @@ class Poisson(DiscreteFeatures):
     name: ClassVar[str] = "poisson"
 
     def parameter(self, frame: Frame) -> Array:
-        """Return λ."""
+        """Return the rates λ."""
         a, b = (np.square(x.astype(np.float64)).mean(axis=0) for x in (frame.a, frame.b))
         return np.asarray(np.sqrt(a * b))
 

@@ -88,7 +88,7 @@ class RandomPhase(RandomFeatures):
         return known._replace(log_relative_variance=np.logaddexp(known.log_relative_variance, more))
 
     def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
-        """Return that of sines and cosines, plus e^{(D_j² + D_l² − |k_j − k_l|²)/2}/2m."""
+        """Return the covariance of sines and cosines plus e^{(D_j² + D_l² − |k_j − k_l|²)/2}/2m."""
         waves = self._waves()
         if (known := waves.covariance(Q, K, row=i)) is None:
             return None

@@ -48,6 +48,6 @@ class Chunk(SupportMethod):
     size: int | None = None
 
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
-        """Return the blocks."""
+        """Return the keys of each query's chunk."""
         n, l = len(Q), len(K)
         return patterns.same_chunk(patterns.aligned(n, l), l, self.size or 0)

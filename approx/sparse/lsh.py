@@ -88,7 +88,7 @@ class LSH(SupportMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hashes is not None and self.entries is not None:
-            raise ValueError("give hashes or entries, not both")
+            raise ValueError("hashes and entries exclude each other: give one")
         for field, family in (("buckets", "cross_polytope"), ("width", "e2")):
             if getattr(self, field) is not None and self.family != family:
                 raise ValueError(f"{field} belongs to family {family!r}, got {self.family!r}")

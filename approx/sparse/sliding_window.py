@@ -51,7 +51,7 @@ class SlidingWindow(SupportMethod):
     width: int | None = None
 
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
-        """Return the band."""
+        """Return the keys of each query's window."""
         n, l, width = len(Q), len(K), self.width or 0
         centre = patterns.aligned(n, l)
         first = np.maximum(centre - width // 2, 0)

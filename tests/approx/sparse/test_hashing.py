@@ -140,7 +140,7 @@ def test_equal_vectors_have_no_fewer_entries():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("lsh(hashes=2, entries=3)", "give hashes or entries, not both"),
+        ("lsh(hashes=2, entries=3)", "hashes and entries exclude each other: give one"),
         ("lsh(entries=0)", "entries must be finite and > 0"),
         ("lsh('cross_polytope', buckets=3)", "buckets must be even, got 3"),
         ("lsh(buckets=4)", "buckets belongs to family 'cross_polytope', got 'sign'"),
