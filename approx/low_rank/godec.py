@@ -172,10 +172,10 @@ def godec(
 
     Notes
     -----
-    Deterministic. The error is never above that of the largest entries alone or of the truncated
-    SVD of the same rank, and never rises with `iterations`. Rank 0 gives the largest entries and
-    k = 0 the truncated SVD, and both are exact. Exactly ⌊k·n⌋ entries are kept, the first ones in
-    row order among equal ones; those that are zero are not stored.
+    The result is deterministic. Its error is never above that of the largest entries alone or of
+    the truncated SVD of the same rank, and never rises with `iterations`. Rank 0 gives the largest
+    entries and k = 0 the truncated SVD, and both are exact. Exactly ⌊k·n⌋ entries are kept, the
+    first ones in row order among equal ones; those that are zero are not stored.
 
     In each sweep, L follows D − S by one warm-started step of subspace iteration, and the last
     change of L is added again on S, which halves the sweeps; a step that would raise the error is
@@ -252,8 +252,8 @@ def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None
 
     Notes
     -----
-    Deterministic. Each rank gives a local optimum, and ranks between the tried ones are left out:
-    the error is an upper bound on what a division of the budget can reach.
+    The result is deterministic. Each rank gives a local optimum, and ranks between the tried ones
+    are left out: the error is an upper bound on what a division of the budget can reach.
     Cost: four sweeps of `godec` from each start for each rank, and all sweeps for the best two.
 
     Examples
@@ -265,9 +265,8 @@ def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None
     """
     matrix, exponent = normalised(dense_matrix(D))
     n, l = matrix.shape
-    values = _whole(
-        min(checks.positive("budget", budget), n + 2.0 * l) * n
-    )  # the whole matrix needs no more
+    whole_matrix = n + 2.0 * l  # no budget above it buys anything more
+    values = _whole(min(checks.positive("budget", budget), whole_matrix) * n)
     largest = min(values // (n + l), n, l)
     tried = (
         {round(share * largest) for share in FRACTIONS} | {1, 2} if ranks is None else set(ranks)
@@ -315,8 +314,8 @@ class GoDec(DecompositionMethod):
 
     Notes
     -----
-    Deterministic: the best of several starts is kept. It is a local optimum without a lower bound,
-    but never worse than the truncated SVD or the largest entries at the same budget.
+    The estimate is deterministic, the best of several starts. It is a local optimum without a lower
+    bound, but never worse than the truncated SVD or the largest entries at the same budget.
     Cost: O(n·l·rank) operations per iteration, on the dense matrix.
 
     References

@@ -94,12 +94,13 @@ def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
 
     Notes
     -----
-    Deterministic. It ends once (Σ residual²)^½ ≤ max(0.001·error, 1e-7·‖D‖_F), or with 30 blocks,
-    or with the whole space. Values are never above the true ones, except for rounding; D right
-    rightᵀ is left diag(values) rightᵀ, so ``error`` is exact. After O(log(l)/√ε) blocks, with high
-    probability, that matrix is at most 1 + ε times as far from D as the best of its rank, in
-    Frobenius and in spectral norm, whatever the spectrum: this is the gap-free bound of [1]_.
-    ``residual`` certifies that each value is near a singular value, not that none was missed.
+    The iteration is deterministic. It ends once (Σ residual²)^½ ≤ max(0.001·error, 1e-7·‖D‖_F), or
+    with 30 blocks, or with the whole space. Values are never above the true ones, except for
+    rounding; D right rightᵀ is left diag(values) rightᵀ, so ``error`` is exact. After O(log(l)/√ε)
+    blocks, with high probability, that matrix is at most 1 + ε times as far from D as the best of
+    its rank, in Frobenius and in spectral norm, whatever the spectrum: this is the gap-free bound
+    of [1]_. ``residual`` certifies that each value is near a singular value, not that none was
+    missed.
     Cost per block: one pass over D, 4·n·l·(rank + 8) operations and (n + 2l)·(rank + 8) values.
 
     References

@@ -175,7 +175,7 @@ def inexact_alm(
     Parameters
     ----------
     D : (n, l)
-        Finite; D = 0 gives zeros.
+        A finite matrix; D = 0 gives zeros.
     lam : float, optional
         λ > 0; 1/√max(n, l) by default.
     rho : float
@@ -270,7 +270,7 @@ def acc_alt_proj(
     Parameters
     ----------
     D : (n, l)
-        Finite; D = 0 gives zeros.
+        A finite matrix; D = 0 gives zeros.
     rank : int
         The true rank, 0 ≤ rank ≤ min(n, l); with 0, S = D.
     tolerance : float

@@ -45,8 +45,8 @@ class TruncatedSVD(Method):
 
     Notes
     -----
-    Deterministic and biased; its Frobenius error √Σ_{i > rank} σ_i² and spectral error σ_{rank+1}
-    are the least of any matrix of that rank. Entries may be negative.
+    The estimate is deterministic and biased; its Frobenius error √Σ_{i > rank} σ_i² and spectral
+    error σ_{rank+1} are the least of any matrix of that rank. Entries may be negative.
 
     Up to min(n, l) = 2048 LAPACK computes it, accurate to rounding. Beyond, ranks up to min(n, l)/8
     come from `approx.low_rank.krylov.block_krylov`: with high probability, its Frobenius and
