@@ -35,7 +35,6 @@ class Zero(Method):
     deterministic: ClassVar[bool] = True
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return factors without columns."""
         return Approximation(Factors.empty(len(q), len(k), q.dtype))
 
 
@@ -83,7 +82,6 @@ class Constant(Method):
     oracle = True  # finding it costs what it would save
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return mean exp(Q Kᵀ)."""
         mean = logsumexp(exact.log_row_sums(q, k)) - np.log(len(q) * len(k))
         return Approximation(Factors.constant(np.full(len(q), mean).astype(q.dtype), len(k)))
 
@@ -109,6 +107,5 @@ class Uniform(Method):
     deterministic: ClassVar[bool] = True
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the row means of exp(Q Kᵀ)."""
         means = exact.log_row_sums(q, k) - np.log(len(k))
         return Approximation(Factors.constant(means.astype(q.dtype), len(k)))

@@ -210,12 +210,10 @@ class Factors(Low):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the factors."""
         return self.left.dtype
 
     @property
     def rank(self) -> int:
-        """Columns of the factors."""
         return int(self.left.shape[1])
 
     @property
@@ -234,7 +232,6 @@ class Factors(Low):
             return float(np.log([*sizes, self.rank]).sum())
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return the stored scale."""
         return np.asarray(self.row_logs[rows])
 
     def block(
@@ -245,13 +242,11 @@ class Factors(Low):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return low[rows, cols] · exp(−shift)."""
         with np.errstate(over="ignore", invalid="ignore"):  # rescale raises
             values = np.matmul(self.left[rows], self.right[cols].T, out=out)
         return rescale(values, self.row_logs[rows] - shift, log_most=self._log_most)
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
-        """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
         entries = pattern_products.product(self.left, self.right, pattern)
         return rescale(entries, self.row_logs - shift, counts=np.diff(pattern.indptr))
 
@@ -289,7 +284,6 @@ class Dense(Low):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the values."""
         return self.values.dtype
 
     @property
@@ -303,7 +297,6 @@ class Dense(Low):
         return int(self.values.nbytes + self.row_logs.nbytes)
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return the stored scale."""
         return np.asarray(self.row_logs[rows])
 
     def block(
@@ -314,7 +307,6 @@ class Dense(Low):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return low[rows, cols] · exp(−shift)."""
         values = np.positive(self.values[rows][:, cols], out=out, order="C")
         return rescale(values, self.row_logs[rows] - shift)
 
@@ -412,7 +404,6 @@ class Support(Correction):
         return self._with(rescale(data, np.zeros(1)))
 
     def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Support:
-        """Return exp(q·k) on the support."""
         return Support(self._with(pattern_products.product(Q, K, self.matrix)))
 
     def restricted(self, rows: Rows, cols: Rows) -> Support:
@@ -428,7 +419,6 @@ class Addition(Correction):
     replaces: ClassVar[bool] = False
 
     def row_log(self) -> Array:
-        """Return the common scale."""
         return np.full(self.matrix.shape[0], self.log)
 
     def scaled(self, shift: Array) -> scipy.sparse.csr_array:

@@ -211,3 +211,46 @@ with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
 assert "report" in text.getvalue()
 """
     assert fresh(code + LOADED % heavy) == "[]"
+
+
+# Docstrings
+
+
+def methods_by_class(packages):
+    """Return {class: (bases, {method: docstring})} of all classes."""
+    classes = {}
+    for package in packages:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    bases = [ast.unparse(base).split(".")[-1] for base in node.bases]
+                    functions = [f for f in node.body if isinstance(f, ast.FunctionDef)]
+                    classes[node.name] = bases, {f.name: ast.get_docstring(f) for f in functions}
+    return classes
+
+
+def without_docstring(classes):
+    """Return the public methods that have no docstring and override none that has one."""
+
+    def said(name, method):
+        bases, methods = classes.get(name, ((), {}))
+        return bool(methods.get(method)) or any(said(base, method) for base in bases)
+
+    return sorted(
+        f"{name}.{method}"
+        for name, (_, methods) in classes.items()
+        for method in methods
+        if not (name.startswith("_") or method.startswith("_") or said(name, method))
+    )
+
+
+def test_every_public_method_has_a_docstring_or_overrides_one_that_has():
+    assert without_docstring(methods_by_class(("approx", "analysis", "figures"))) == []
+
+
+def test_a_method_without_docstring_is_noticed():
+    classes = {
+        "Base": ([], {"said": "It says so.", "silent": None}),
+        "Child": (["Base"], {"said": None, "own": None, "_private": None}),
+    }
+    assert without_docstring(classes) == ["Base.silent", "Child.own"]

@@ -27,7 +27,6 @@ class DecompositionMethod(Method):
         """Return D as L + S."""
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return L + S."""
         D, top = target.matrix(q, k, self.space)
         D_hat = self.decompose(D)
         return target.approximation(D_hat.left, D_hat.right, D_hat.sparse, top, q.dtype, self.space)

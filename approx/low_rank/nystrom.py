@@ -94,7 +94,6 @@ class Nystrom(Method):
     landmarks: str = one_of("uniform", LANDMARKS)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the factors through the landmarks."""
         a, b = (x.astype(np.float64) for x in (q, k))
         points = np.unique(np.vstack([a, b]), axis=0)
         Z = choose(points, min(self.rank or 0, len(points)), self.landmarks, rng)

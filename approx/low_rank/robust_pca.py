@@ -379,7 +379,6 @@ class RobustPCA(DecompositionMethod):
     max_iterations: int = whole(100)
 
     def decompose(self, D: Matrix) -> Decomposition:
-        """Return L + S by `inexact_alm`."""
         return inexact_alm(D, self.lam, max_iterations=self.max_iterations)
 
 

@@ -229,5 +229,4 @@ class StablePCA(DecompositionMethod):
     max_iterations: int = whole(1000)
 
     def decompose(self, D: Matrix) -> Decomposition:
-        """Return L + S by `stable_pca`."""
         return stable_pca(D, self.delta, self.lam, max_iterations=self.max_iterations)

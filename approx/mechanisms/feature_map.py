@@ -34,7 +34,6 @@ class FeatureMap(Method):
         """Return r; None for a template."""
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the normalised rows, as factors."""
         left, right = self.log_features(q.astype(np.float64), k.astype(np.float64), rng)
         return normalised(left, right, q.dtype)
 

@@ -53,7 +53,6 @@ class Flowformer(Method):
     space = "attention"
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the two factors."""
         log_q, log_k = log_expit(q.astype(np.float64)), log_expit(k.astype(np.float64))
         # in logs: a sigmoid, or I and O, may be below 1e-308 where their ratio is not
         incoming = logsumexp(log_q + logsumexp(log_k, axis=0), axis=1, keepdims=True)

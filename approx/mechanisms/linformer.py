@@ -66,7 +66,6 @@ class Linformer(Method):
 
     @property
     def uses_rng(self) -> bool:
-        """Whether E is drawn."""
         return self.combinations == "gaussian"
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:

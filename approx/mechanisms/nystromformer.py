@@ -65,7 +65,6 @@ class Nystromformer(Method):
     iterations: int | None = whole(least=0)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the factors through the landmarks."""
         rank = self.rank or 0
         a, b = q.astype(np.float64), k.astype(np.float64)
         queries, keys = segments.means(a, rank), segments.means(b, rank)

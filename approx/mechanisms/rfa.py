@@ -82,7 +82,6 @@ class Rfa(Method):
 
     @property
     def uses_rng(self) -> bool:
-        """Whether the frequencies are drawn."""
         return not self.fixed
 
     def units(self, q: Array, k: Array) -> tuple[Array, Array]:
@@ -90,7 +89,6 @@ class Rfa(Method):
         return _unit(q) / self.sigma, _unit(k) / self.sigma
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the normalised rows, as factors."""
         inner = self.features.approximate(*self.units(q, k), rng=rng)
         left, right, _ = inner.scaled_factors()
         total = left @ right.sum(axis=0)
@@ -105,7 +103,6 @@ class Rfa(Method):
         return self.features.moments(*self.units(*self.checked(Q, K)))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the features."""
         return self.features.priced(shape)
 
     def fewest(self, d: int) -> int:

@@ -45,7 +45,6 @@ class Elementwise(Low):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of Q."""
         return self.Q.dtype
 
     @property

@@ -42,7 +42,6 @@ class PolynomialMethod(Method):
         return degree
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return p(Q Kᵀ)."""
         return Approximation(Elementwise(q, k, self.fitted(q, k)))
 
     def priced(self, shape: Shape) -> Price | None:

@@ -62,7 +62,6 @@ class DiscreteFeatures(RandomFeatures):
         return Frame(Q - q, K - k, (Q - q) @ k + q @ k, (K - k) @ q)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
         omega, half = self.frequencies(q, k, rng)
         frame = self.frame(q, k)
         parameter = self.parameter(frame)

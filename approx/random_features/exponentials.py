@@ -105,12 +105,10 @@ class Exponentials(Low):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of omega."""
         return self.omega.dtype
 
     @property
     def rank(self) -> int:
-        """Columns of the factors."""
         return len(self.level)
 
     @property
@@ -192,7 +190,6 @@ class Exponentials(Low):
         return Factors(left, right, row_log + key_log)
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return the scale of the stored factors."""
         return self._factors.row_log(rows)
 
     def block(
@@ -203,11 +200,9 @@ class Exponentials(Low):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return low[rows, cols] · exp(−shift)."""
         return self._factors.block(rows, cols, shift, out=out)
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
-        """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
         return self._factors.at(pattern, shift)
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
@@ -251,11 +246,9 @@ class Exponentials(Low):
         return total.T, key_log
 
     def rmatmat(self, W: Array, row_log: Array) -> Array:
-        """Return (diag(e^−row_log) low)ᵀ W."""
         return self._factors.rmatmat(W, row_log)
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return the stored factors."""
         return self._factors.scaled_factors()
 
     def rescaled(self, row: Array, column: Array) -> Exponentials:

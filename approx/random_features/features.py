@@ -123,7 +123,6 @@ class RandomFeatures(Method):
 
     @property
     def uses_rng(self) -> bool:
-        """Whether the frequencies are drawn."""
         return not self.fixed
 
     def priced(self, shape: Shape) -> Price | None:

@@ -74,7 +74,6 @@ class Leverage(Method):
         return 24 * n * l + 16 * (n + l) * (self.m or 0)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
         a, b = (x.astype(np.float64) for x in (q, k))
         logits = exact.logits(a, b)
         top = float(logits.max())

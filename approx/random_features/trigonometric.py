@@ -54,7 +54,6 @@ class Trigonometric(RandomFeatures):
     sized_by = Size("m", least=2, step=2, instead=("fixed",))
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
         omega, half = self.frequencies(q, k, rng)
         frame = self.frame(q, k)
         A = self.tilt(frame)

@@ -57,7 +57,6 @@ class PowerSketch(Method):
         return Moments(power_bias(x, self.degree), log_variance - 2 * x)
 
     def key_covariance(self, Q: Array, K: Array, i: int) -> Array:
-        """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l)."""
         a, scale = unit(augmented(Q[i : i + 1], self.degree))
         b, column = unit(augmented(K, self.degree))
         c = (b @ a.T)[:, 0]

@@ -65,7 +65,6 @@ class ProductSketch(PowerSketch):
     law: str = one_of("rademacher", LAWS)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
         shape = self.m or 0, q.shape[1] + 1
         levels = (forms(self.law, shape, rng) for _ in range(self.degree))
         return Approximation(self.features(q, k, levels))

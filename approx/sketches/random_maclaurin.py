@@ -130,7 +130,6 @@ class RandomMaclaurin(Method):
         return -np.sort(-N)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
         d, rate = q.shape[1], self.rate(q, k)
         N = self.degrees(self.random(d), rate, rng)
         counts = [int(np.sum(i < N)) for i in range(N[0])]
@@ -157,7 +156,6 @@ class RandomMaclaurin(Method):
         return scaled(sums, tail(signed(rate), self.exact, 1).log)
 
     def entry_moments(self, q: Array, k: Array) -> Moments:
-        """Return bias 0 and the exact variance."""
         (a, row), (b, column) = unit(q), unit(k)
         A, B, C = np.square(a), np.square(b), np.square(a @ b.T)
         M = np.outer(A.sum(axis=1), B.sum(axis=1)) + 2 * C - 2 * A @ B.T
@@ -169,7 +167,6 @@ class RandomMaclaurin(Method):
         return Moments(np.zeros_like(x), log - math.log(self.random(q.shape[1])))
 
     def key_covariance(self, Q: Array, K: Array, i: int) -> Array:
-        """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l)."""
         (a, length), (b, column) = unit(Q[i : i + 1]), unit(K)
         A, c, x = np.square(a), (b @ a.T)[:, 0], K @ Q[i]
         M = A.sum() * (b @ b.T) + 2 * np.outer(c, c) - 2 * (b * A) @ b.T

@@ -83,7 +83,6 @@ class SquaredSketch(Method):
         return 16 * (shape.n + shape.l) * b * (b + 1)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return φ⊗φ(Q) φ⊗φ(K)ᵀ; both sides share one draw."""
         shape = self.inner or 0, q.shape[1] + 1
         levels = (forms(self.law, shape, rng) for _ in range(self.degree // 2))
         return Approximation(self.features(q, k, levels))
@@ -104,7 +103,6 @@ class SquaredSketch(Method):
         )
 
     def entry_moments(self, q: Array, k: Array) -> Moments:
-        """Return exact bias and variance."""
         (a, row), (c, column) = (unit(augmented(x, self.degree)) for x in (q, k))
         m1, m2, m3, m4 = (power(signed(y), self.degree // 2) for y in pair_moments(a, c, self.law))
         second, fourth = moments_of_mean(m1, m2, m3, m4, self.inner or 1)

@@ -78,7 +78,6 @@ class TensorSketch(PowerSketch):
         return Hashes(rng.integers(0, self.m or 1, shape), 2.0 * rng.integers(0, 2, shape) - 1)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return φ(Q) φ(K)ᵀ; both sides share one draw."""
         return Approximation(self.features(q, k, self.hashes(q.shape[1], rng)))
 
     def priced(self, shape: Shape) -> Price | None:

@@ -94,7 +94,6 @@ class LSH(SupportMethod):
                 raise ValueError(f"{field} belongs to family {family!r}, got {self.family!r}")
 
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
-        """Return the pairs that share a bucket."""
         hashes = self.hashes or self.fitted(Q, K)
         q, k = self._hashed(Q, K)
         drawn = hashes * (len(q) + len(k) + self._buckets(q.shape[1]) * q.shape[1])

@@ -65,7 +65,6 @@ class Random(SupportMethod):
     k: int | None = None
 
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
-        """Return k keys for each query."""
         n, l, k = len(Q), len(K), self.k or 0
         indices = np.empty((n, k), np.int64)
         _choose(rng.random((n, k)), l, indices)

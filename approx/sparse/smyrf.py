@@ -60,7 +60,6 @@ class Smyrf(SupportMethod):
     rounds: int = whole(1, most=MOST_ROUNDS)
 
     def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
-        """Return the pairs that share a cluster."""
         l, size = len(K), self.size or 0
         q, k = xbox(Q, K)
         omega = rng.standard_normal((self.rounds, q.shape[1])).astype(q.dtype)

@@ -38,7 +38,6 @@ class SupportMethod(Method):
         """Return the support as CSR (indptr, indices), without duplicates."""
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return exp(q·k) on the support."""
         n, l = len(q), len(k)
         indptr, indices = self.pattern(q, k, rng)
         index = scipy.sparse.get_index_dtype(maxval=max(len(indices), l))

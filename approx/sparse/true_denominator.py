@@ -53,7 +53,6 @@ class TrueDenominator(Method):
     sparse: SupportMethod = a_support(TopK())
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the attention weights on the support."""
         support = self.sparse.approximate(q, k, rng=rng).correction
         assert isinstance(support, Support)
         s = support.matrix
