@@ -94,6 +94,9 @@ def reference(app: Sphinx) -> None:
         raise ValueError(f"PARTS in docs/conf.py lacks, or has too much: {shown ^ there}")
     folder = Path(app.srcdir) / "api"
     folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.rst"):  # of a part that has another name now
+        if old.stem not in PARTS:
+            old.unlink()
     lines = ["# Reference", "", "```{toctree}"]
     for part in PARTS:
         title = TITLES.get(part, part)
