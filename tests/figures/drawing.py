@@ -1,7 +1,6 @@
 """What every figure must do, checked where its table is made: tables are dear."""
 
 import functools
-import hashlib
 import inspect
 import re
 from collections import Counter
@@ -13,7 +12,7 @@ from matplotlib.text import Text
 
 from analysis.sweep import COLUMNS
 from figures import fonts, style
-from figures.gallery import FIGURES
+from figures.gallery import CORE, FIGURES
 from figures.language import speaking
 
 THEORY = (
@@ -32,14 +31,12 @@ def drawn_the_same_from_its_csv(name, table, folder):
     module = FIGURES[name]
     computing = inspect.getmodule(module.compute)  # this figure's, or an experiment
     assert tuple(table.columns) == getattr(computing, "COLUMNS", COLUMNS)
-    formats = ("svg",)  # the report is saved twice in every one
-    first = style.save(name, table, module.draw(table), folder / "a", formats)
+    first = style.save(name, table, module.draw(table), folder / "a", ("svg",))
     again = pd.read_csv(first[0])
     pd.testing.assert_frame_equal(again, table, check_exact=True)
-    second = style.save(name, again, module.draw(again), folder / "b", formats)
-    for one, other in zip(first, second):
-        digests = [hashlib.sha256(p.read_bytes()).hexdigest() for p in (one, other)]
-        assert digests[0] == digests[1], one.name
+    if name in CORE:  # the report has these and others drawn twice, in every format
+        second = style.save(name, again, module.draw(again), folder / "b", ("svg",))
+        assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
 
 
 def caption_states_numbers(name, table):

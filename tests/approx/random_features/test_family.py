@@ -392,7 +392,7 @@ def test_the_leverage_proposal_has_the_least_error_of_all():
     Z = (weights / weights.sum()) @ np.prod([np.linalg.norm(p, axis=0) for p in phi], axis=0)
     truth = np.exp(Q @ K.T)
     want = Z**2 - np.sum(truth**2)
-    m, T = 8, 400
+    m, T = 8, 200
     method = parse(f"leverage(m={m})")
     squares = np.array(
         [np.sum((method.approximate(Q, K, rng=t).to_dense() - truth) ** 2) for t in range(T)]

@@ -60,7 +60,7 @@ def scores(method, Q, K, draws=DRAWS):
     return np.abs(found.z).max(), z.max(initial=0.0)
 
 
-@pytest.mark.parametrize("d", [1, 4, 16])
+@pytest.mark.parametrize("d", [1, 4])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_independent_frequencies(name, d):
     projection = ", projection='regularized_iid'" if name == "regularized" else ""
