@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 MOST = 2.5e6  # bytes of all pictures: they are in git
 
 
+@pytest.mark.listed
 def test_the_page_shows_every_figure_in_order():
     text = (ROOT / album.PAGE).read_text("utf-8")
     parts = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)
@@ -26,6 +27,7 @@ def test_the_page_shows_every_figure_in_order():
         assert len(re.search("<details>.*?\n\n(.*)\n\n</details>", part)[1]) > 100
 
 
+@pytest.mark.listed
 def test_pictures_are_there_and_small():
     pictures = {p.stem: p for p in (ROOT / album.PICTURES).glob("*.png")}
     assert set(pictures) == set(FIGURES)
