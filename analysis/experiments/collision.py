@@ -188,7 +188,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     }
     times = {"dependence": MORE // TIMES}
     tasks = [
-        _Task(part, case, draws * times.get(part, 1), profile.seed)
+        (_Task(part, case, draws * times.get(part, 1), profile.seed),)
         for part, some in cases.items()
         for case in some
     ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
@@ -24,13 +22,6 @@ SQUARED_SUMS = tuple(sorted([*np.geomspace(0.03, 30, 31).tolist(), *SAMPLED]))
 BOUND = "Theorem 2"
 FEW_FEATURES = 4  # features, whatever d
 AT = 1.0  # |q+k|² of the numbers in the caption
-
-
-class _Task(NamedTuple):
-    d: int
-    coupling: str
-    draws: int
-    seed: int
 
 
 def pairs(squares: tuple[float, ...], d: int) -> tuple[Array, Array]:
@@ -57,26 +48,26 @@ def bound(m: int, d: int, squares: tuple[float, ...]) -> Array:
     return np.asarray(mse(Positive(m), squares, d) - 2 * (d - 1) / (d * (d + 2)) * gap * d / m)
 
 
-def _rows(task: _Task) -> list[Row]:
-    d, m = task.d, 2 * task.d
-    method = Positive(m, task.coupling)
+def _rows(d: int, coupling: str, draws: int, seed: int) -> list[Row]:
+    m = 2 * d
+    method = Positive(m, coupling)
     iid = mse(Positive(m), SQUARED_SUMS, d)
     head = (d, m)
     values = mse(method, SQUARED_SUMS, d) / iid
     rows: list[Row] = [
         (*head, x, str(method), "mse_ratio", v, np.nan) for x, v in zip(SQUARED_SUMS, values)
     ]
-    if task.coupling == "orthogonal":
+    if coupling == "orthogonal":
         values = bound(m, d, SQUARED_SUMS) / iid
         rows += [(*head, x, BOUND, "mse_ratio", v, np.nan) for x, v in zip(SQUARED_SUMS, values)]
-    if task.coupling == "iid":
+    if coupling == "iid":
         return rows
-    if task.coupling in ("orthogonal", "simplex"):
-        few = Positive(FEW_FEATURES, task.coupling)
+    if coupling in ("orthogonal", "simplex"):
+        few = Positive(FEW_FEATURES, coupling)
         value = float(mse(few, (AT,), d)[0] / mse(Positive(FEW_FEATURES), (AT,), d)[0])
         rows.append((d, FEW_FEATURES, AT, str(few), "few_mse_ratio", value, np.nan))
-    rng = np.random.default_rng(seed_sequence(task.seed, d, str(method)))
-    sample = monte_carlo(method, *pairs(SAMPLED, d), draws=task.draws, rng=rng)
+    rng = np.random.default_rng(seed_sequence(seed, d, str(method)))
+    sample = monte_carlo(method, *pairs(SAMPLED, d), draws=draws, rng=rng)
     unit = mse(Positive(m), SAMPLED, d)
     sampled = (sample.variance[0] + (sample.mean[0] - 1) ** 2) / unit
     errors = sample.variance_stderr[0] / unit
@@ -94,5 +85,5 @@ def compute(profile: Profile) -> pd.DataFrame:
     blocks of d; moment_matched needs more than d); squared_sum |q+k|²; method, or "Theorem 2" for
     the bound.
     """
-    tasks = [_Task(d, c, profile.draws, profile.seed) for d in WIDTHS for c in COUPLINGS]
+    tasks = [(d, c, profile.draws, profile.seed) for d in WIDTHS for c in COUPLINGS]
     return profile.study(_rows, tasks, "couplings", COLUMNS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 from scipy.special import logsumexp
@@ -30,14 +28,6 @@ FAMILIES = (
 )  # fmt: skip
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    method: Method
-    budget: float
-    temperature: float
-    seed: int
-
-
 def temperatures(profile: Profile) -> tuple[float, float]:
     """Return the temperature of scaled dot-product attention, or the nearest, and the hottest."""
     nearest = min(profile.temperatures, key=lambda t: (abs(np.log(t)), t))
@@ -57,17 +47,15 @@ def compute(profile: Profile) -> pd.DataFrame:
         priced = [method for method in map(parse, POLYNOMIALS) if method not in fitting]
         for method, at in [(m, profile.budget) for m in fitting] + [(m, -1.0) for m in priced]:
             for t in dict.fromkeys(temperatures(profile)):
-                tasks.append(_Task(x, method, at, t, profile.seed))
+                tasks.append((x, method, at, t, profile.seed))
     return profile.study(_study, tasks, "bias and variance")
 
 
-def _study(task: _Task) -> list[Row]:
-    x, method = task.inputs.at_temperature(task.temperature), task.method
+def _study(inputs: Inputs, method: Method, paid: float, t: float, seed: int) -> list[Row]:
+    x = inputs.at_temperature(t)
     known = _closed(method, x)
-    bias, variance = known or _sampled(
-        method, x, seed_sequence(task.seed, task.inputs.digest(), str(method))
-    )
-    place = head(x, method, task.budget)
+    bias, variance = known or _sampled(method, x, seed_sequence(seed, inputs.digest(), str(method)))
+    place = head(x, method, paid)
     return [
         (*place, "log_squared_bias", bias, np.nan),
         (*place, "log_variance", variance, np.nan),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,13 +31,6 @@ TIMES = 2  # draws of the profile
 BELIEVED = 0.1  # relative standard error, in closed form
 PLAIN = ("performer", "hyperbolic")  # without LSH
 CURVES = ("lsh", *PLAIN, "scatterbrain", "scatterbrain_hyperbolic")
-
-
-class _Task(NamedTuple):
-    curve: str
-    hashes: int
-    draws: int
-    seed: int
 
 
 def pairs(norm: float, cosines: Array) -> tuple[Array, Array]:
@@ -93,43 +85,43 @@ def published_mse(curve: str, cosines: Array) -> Array:
     return np.asarray(error * off if curve.startswith("scatterbrain") else error)
 
 
-def _study(task: _Task) -> list[Row]:
-    return _closed(task) + (_sampled(task) if task.draws else [])
+def _study(curve: str, hashes: int, draws: int, seed: int) -> list[Row]:
+    return _closed(curve, hashes) + (_sampled(curve, hashes, draws, seed) if draws else [])
 
 
-def _closed(task: _Task) -> list[Row]:
-    of, cosines = method(task.curve, task.hashes), np.linspace(-1, 1, DOTS)
+def _closed(curve: str, hashes: int) -> list[Row]:
+    of, cosines = method(curve, hashes), np.linspace(-1, 1, DOTS)
     rows: list[Row] = []
     for norm in NORMS:
         values = mse(of, norm, cosines)
-        rows += _curve(norm, task.hashes, cosines, task.curve, "mse", values)
+        rows += _curve(norm, hashes, cosines, curve, "mse", values)
     if isinstance(of, LSH):
         p = of.inclusion(*pairs(UNIT, cosines))[0]
         for metric, values in (
             ("collision", p), ("bias_squared", (1 - p) ** 2), ("variance", p * (1 - p)),
         ):  # fmt: skip
-            rows += _curve(UNIT, task.hashes, cosines, task.curve, metric, values)
+            rows += _curve(UNIT, hashes, cosines, curve, metric, values)
     return rows
 
 
-def _sampled(task: _Task) -> list[Row]:
+def _sampled(curve: str, hashes: int, draws: int, seed: int) -> list[Row]:
     """Return the mean square of the draws, and its standard error in closed form."""
-    of, cosines = method(task.curve, task.hashes), np.array(SAMPLED)
+    of, cosines = method(curve, hashes), np.array(SAMPLED)
     Q, K = (np.vstack(x) for x in zip(*(pairs(norm, cosines) for norm in NORMS)))
-    rng = np.random.default_rng(seed_sequence(task.seed, task.curve, task.hashes))
-    sample, known = monte_carlo(of, Q, K, draws=task.draws, rng=rng), squared_error(of, Q, K)
+    rng = np.random.default_rng(seed_sequence(seed, curve, hashes))
+    sample, known = monte_carlo(of, Q, K, draws=draws, rng=rng), squared_error(of, Q, K)
     assert known is not None
     rows: list[Row] = []
     for i, norm in enumerate(NORMS):
         at = (i, slice(i * len(SAMPLED), (i + 1) * len(SAMPLED)))
-        spread = sample.variance[at] * (1 - 1 / task.draws)
+        spread = sample.variance[at] * (1 - 1 / draws)
         square = (spread + (sample.mean[at] - 1) ** 2) * np.exp(2 * norm**2 * cosines)
-        relative = np.exp((known.log_relative_variance[at] - math.log(task.draws)) / 2)
+        relative = np.exp((known.log_relative_variance[at] - math.log(draws)) / 2)
         errors = relative * mse(of, norm, cosines)
-        head = (norm, task.hashes)
-        rows += _curve(*head, cosines, task.curve, "sampled_mse", square, errors)
+        head = (norm, hashes)
+        rows += _curve(*head, cosines, curve, "sampled_mse", square, errors)
         believable = (relative <= BELIEVED).astype(float)
-        rows += _curve(*head, cosines, task.curve, "believable", believable)
+        rows += _curve(*head, cosines, curve, "believable", believable)
     return rows
 
 
@@ -182,9 +174,9 @@ def compute(profile: Profile) -> pd.DataFrame:
     collision and factor by the exact formulas.
     """
     draws = TIMES * profile.draws
-    plain = [_Task(c, 0, draws, profile.seed) for c in PLAIN]
+    plain = [(c, 0, draws, profile.seed) for c in PLAIN]
     mixed = [
-        _Task(c, hashes, draws, profile.seed) for c in CURVES if c not in PLAIN for hashes in HASHES
+        (c, hashes, draws, profile.seed) for c in CURVES if c not in PLAIN for hashes in HASHES
     ]
     tasks = plain + mixed
     table = profile.study(_study, tasks, "curves", COLUMNS)

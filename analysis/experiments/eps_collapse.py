@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,21 +23,14 @@ TEMPERATURES = tuple((2.0 ** np.arange(-4, 3.25, 0.5)).tolist())
 SIZES = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    temperature: float
-    trials: int
-    seed: int
-
-
-def _rows(task: _Task) -> list[Row]:
-    x = task.inputs.at_temperature(task.temperature)
+def _rows(inputs: Inputs, t: float, trials: int, seed: int) -> list[Row]:
+    x = inputs.at_temperature(t)
     Q, K, method = x.Q, x.K, Positive(M)
-    head = (x.name, x.n, x.l, x.d, task.temperature)
+    head = (x.name, x.n, x.l, x.d, t)
     truth = Approximation.from_factors(exact.softmax(Q, K), np.eye(x.l))
     true = concentration(truth)
     rows: list[Row] = [(*head, 0.0, "exact", "concentration", true, np.nan)]
-    seeds = [seed_sequence(task.seed, x.digest(), trial) for trial in range(task.trials)]
+    seeds = [seed_sequence(seed, x.digest(), trial) for trial in range(trials)]
     for eps in SIZES:
         # the same draws for every eps, and for the honest estimator
         values = np.array(
@@ -56,7 +48,7 @@ def _rows(task: _Task) -> list[Row]:
         rows.append((*head, eps, str(method), "concentration", mean, error))
         rows.append((*head, eps, str(method), "ratio", mean / true, error / true))
     half = float(np.square(np.concatenate([x.q, x.k])).sum(axis=1).mean()) / (2 * math.sqrt(x.d))
-    rows.append((*head, math.exp(-half / task.temperature), str(method), "predicted", half, np.nan))
+    rows.append((*head, math.exp(-half / t), str(method), "predicted", half, np.nan))
     return rows
 
 
@@ -68,5 +60,5 @@ def compute(profile: Profile) -> pd.DataFrame:
     """
     x = data.gaussian(COUNT, D, rng=profile.seed)
     trials = min(profile.trials, 5)
-    tasks = [_Task(x, t, trials, profile.seed) for t in TEMPERATURES]
+    tasks = [(x, t, trials, profile.seed) for t in TEMPERATURES]
     return profile.study(_rows, tasks, "eps", COLUMNS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
@@ -33,12 +31,6 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    budget: float
-    seed: int
-
-
 def compute(profile: Profile) -> pd.DataFrame:
     """Return errors, and a row of pixels a query: its weight on each group of neighbouring keys.
 
@@ -48,23 +40,22 @@ def compute(profile: Profile) -> pd.DataFrame:
     heads = [x for x in profile.inputs if x.layer >= 0] or profile.inputs[-1:]
     shown = {x.name: x for x in (profile.inputs[0], heads[len(heads) // 2])}
     tasks = [
-        _Task(x.at_temperature(t), profile.budget, profile.seed)
+        (x.at_temperature(t), profile.budget, profile.seed)
         for x in shown.values()
         for t in profile.temperatures
     ]
     return profile.study(_rows, tasks, "pictures", COLUMNS)
 
 
-def _rows(task: _Task) -> list[Row]:
-    x = task.inputs
+def _rows(x: Inputs, budget: float, seed: int) -> list[Row]:
     groups = _groups(x.l)
     head = (x.name, x.n, x.l, x.temperature)
     rows = _picture((*head, EXACT, EXACT, -1.0), exact.attention(x.Q, x.K, groups, causal=x.causal))
     for spec, name in SPECS.items():
-        for method in match([parse(spec)], task.budget, x).fitting:
-            about = (*head, name, str(method), task.budget)
-            ((_, seed),) = trials(method, x, 1, task.seed)
-            estimate = method.approximate(x.Q, x.K, rng=seed)
+        for method in match([parse(spec)], budget, x).fitting:
+            about = (*head, name, str(method), budget)
+            ((_, stream),) = trials(method, x, 1, seed)
+            estimate = method.approximate(x.Q, x.K, rng=stream)
             errors = metrics.compare(estimate, x.Q, x.K, causal=x.causal)
             rows += [(*about, key, -1, errors[key], *[np.nan] * SIDE) for key in ERRORS]
             rows += _picture(about, estimate.attend(groups, causal=x.causal))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
@@ -24,14 +22,6 @@ LINE = tuple((1 / np.linspace(1 / 32, 1.25, 40)).tolist())
 SAMPLED = (32.0, 16.0, 8.0, 4.0, 8 / 3, 2.0, 1.6, 1.0, 0.8)
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    method: Method
-    pair: tuple[int, int]
-    draws: int
-    seed: int
-
-
 def pair(x: Inputs) -> tuple[int, int]:
     """Return query and key of the median |q+k|²."""
     squares = np.square(x.Q[:, None] + x.K).sum(axis=2)
@@ -40,13 +30,12 @@ def pair(x: Inputs) -> tuple[int, int]:
     return int(i), int(j)
 
 
-def _rows(task: _Task) -> list[Row]:
-    method, at = task.method, task.pair
+def _rows(inputs: Inputs, method: Method, at: tuple[int, int], draws: int, seed: int) -> list[Row]:
     spec, rows = str(method), list[Row]()
-    price = method.price(n=task.inputs.n, l=task.inputs.l, d=task.inputs.d)
+    price = method.price(n=inputs.n, l=inputs.l, d=inputs.d)
     assert price is not None
     for t in LINE:
-        x = task.inputs.at_temperature(t)
+        x = inputs.at_temperature(t)
         place = head(x, method, price.stored)
         known = method.moments(x.Q, x.K)
         assert known is not None
@@ -54,10 +43,10 @@ def _rows(task: _Task) -> list[Row]:
         z = float(np.square(x.Q[at[0]] + x.K[at[1]]).sum())
         rows.append((*place, "squared_sum", z, np.nan))
     for t in SAMPLED:
-        x = task.inputs.at_temperature(t)
+        x = inputs.at_temperature(t)
         place = head(x, method, price.stored)
-        rng = np.random.default_rng(seed_sequence(task.seed, x.digest(), spec, str(t)))
-        sample = monte_carlo(method, x.Q, x.K, draws=task.draws, rng=rng)
+        rng = np.random.default_rng(seed_sequence(seed, x.digest(), spec, str(t)))
+        sample = monte_carlo(method, x.Q, x.K, draws=draws, rng=rng)
         v, error = sample.variance[at], sample.variance_stderr[at]
         with np.errstate(divide="ignore"):
             low, high = np.log([max(v - 2 * error, 0.0), v + 2 * error])
@@ -77,5 +66,5 @@ def compute(profile: Profile) -> pd.DataFrame:
     squared_sum is |q+k|².
     """
     x = data.gaussian(COUNT, D, rng=profile.seed)
-    tasks = [_Task(x, parse(s), pair(x), profile.draws, profile.seed) for s in SPECS]
+    tasks = [(x, parse(s), pair(x), profile.draws, profile.seed) for s in SPECS]
     return profile.study(_rows, tasks, "temperatures")

@@ -19,8 +19,7 @@ TEMPERATURES = tuple(float(t) for t in 2.0 ** np.arange(-6, 7))
 COUNT = 128
 
 
-def _study(task: tuple[Inputs, float, bool]) -> list[Row]:
-    x, t, scaled = task
+def _study(x: Inputs, t: float, scaled: bool) -> list[Row]:
     at = x.at_temperature(t if scaled else t / math.sqrt(x.d))
     weights = weight_statistics(at.logits())
     place = (x.name, x.n, x.d, t, scaled)

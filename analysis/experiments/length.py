@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
@@ -48,8 +47,7 @@ def _at_length(n: int, seed: int) -> list[Row]:
     return rows
 
 
-def _at_temperature(task: tuple[Inputs, float]) -> list[Row]:
-    x, t = task
+def _at_temperature(x: Inputs, t: float) -> list[Row]:
     statistics = weight_statistics(x.at_temperature(t).logits())
     place = (x.name, x.n, "temperature", t)
     return [(*place, name, float(values.mean()), math.nan) for name, values in statistics.items()]
@@ -57,9 +55,8 @@ def _at_temperature(task: tuple[Inputs, float]) -> list[Row]:
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return the statistics of Gaussian logits against n, and of the inputs against t."""
-    lengths = profile.study(
-        functools.partial(_at_length, seed=profile.seed), list(GRIDS[profile.grid]), "n", COLUMNS
-    )
+    grid = [(n, profile.seed) for n in GRIDS[profile.grid]]
+    lengths = profile.study(_at_length, grid, "n", COLUMNS)
     inputs = [first(x, COUNT) for x in profile.inputs]
     tasks = [(x, t) for x in inputs for t in profile.temperatures]
     temperatures = profile.study(_at_temperature, tasks, "temperatures", COLUMNS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,11 +25,6 @@ FAMILIES = (
 )  # fmt: skip
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    method: str
-
-
 def kinds(seed: int) -> list[Inputs]:
     """Return Gaussian inputs, inputs on a sphere, and clusters of unequal axes off the centre."""
     clustered = data.clustered(COUNT, D, rng=seed)
@@ -45,9 +39,8 @@ def scaled(x: Array, norm: float) -> Array:
     return np.asarray(x * (norm / math.sqrt(np.square(x).sum(axis=1).mean())))
 
 
-def _rows(task: _Task) -> list[Row]:
-    x, method = task.inputs, parse(task.method)
-    rows: list[Row] = []
+def _rows(x: Inputs, spec: str) -> list[Row]:
+    method, rows = parse(spec), list[Row]()
     for norm in NORMS:
         known = method.moments(scaled(x.q, norm), scaled(x.k, norm))
         assert known is not None
@@ -62,5 +55,5 @@ def compute(profile: Profile) -> pd.DataFrame:
     Column norm: the root mean square of |q|, and of |k|. Of the profile only the seed matters.
     """
     sized = [f"{f[:-1]}, m={M})" if f.endswith(")") else f"{f}(m={M})" for f in FAMILIES]
-    tasks = [_Task(x, spec) for x in kinds(profile.seed) for spec in sized]
+    tasks = [(x, spec) for x in kinds(profile.seed) for spec in sized]
     return profile.study(_rows, tasks, "families", COLUMNS)

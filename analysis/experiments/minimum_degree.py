@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pandas as pd
 
 from analysis.bounds import minimum_degree
@@ -19,18 +17,12 @@ ASKED = (
 )  # fmt: skip
 
 
-class _Task(NamedTuple):
-    method: str
-    norm: str
-    bound: float
-
-
-def _study(task: _Task) -> list[Row]:
-    degrees = [minimum_degree(task.method, task.bound, e, task.norm) for e in EPSILONS]
-    return [(*task, e, "degree", float(n)) for e, n in zip(EPSILONS, degrees)]
+def _study(method: str, norm: str, bound: float) -> list[Row]:
+    degrees = [minimum_degree(method, bound, e, norm) for e in EPSILONS]
+    return [(method, norm, bound, e, "degree", float(n)) for e, n in zip(EPSILONS, degrees)]
 
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return the degrees, for five B, two ε, four methods and two norms."""
-    tasks = [_Task(method, norm, B) for method, norm in ASKED for B in BOUNDS]
+    tasks = [(method, norm, B) for method, norm in ASKED for B in BOUNDS]
     return profile.study(_study, tasks, "degrees", COLUMNS)

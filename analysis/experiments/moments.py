@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
@@ -22,15 +20,6 @@ TARGET = 0.1  # relative Frobenius error of the whole kernel matrix
 QUANTILE = 0.9  # of q·k: a pair that matters, and that no small support holds
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    method: Method
-    budget: float
-    temperatures: tuple[float, ...]
-    draws: int
-    seed: int
-
-
 def pair(inputs: Inputs) -> tuple[int, int]:
     """Return query and key of the pair at the quantile of q·k; the same at every temperature."""
     logits = inputs.Q @ inputs.K.T
@@ -39,24 +28,24 @@ def pair(inputs: Inputs) -> tuple[int, int]:
     return int(i), int(j)
 
 
-def _study(task: _Task) -> list[Row]:
-    x, method = task.inputs, task.method
+def _study(
+    x: Inputs, method: Method, paid: float, temperatures: tuple[float, ...], draws: int, seed: int
+) -> list[Row]:
     i, j = pair(x)
-    seed = seed_sequence(task.seed, x.digest(), str(method))
+    stream = seed_sequence(seed, x.digest(), str(method))
     rows: list[Row] = []
     unbiased = not method.deterministic and isinstance(method, RandomFeatures)
-    samples: list[MonteCarlo | None] = [None] * len(task.temperatures)
+    samples: list[MonteCarlo | None] = [None] * len(temperatures)
     if method.uses_rng:
-        one, rng = x.at_temperature(1.0), np.random.default_rng(seed)
+        one, rng = x.at_temperature(1.0), np.random.default_rng(stream)
         # A support depends on all keys; features of MATCHED do not, and one entry is enough.
         keys = one.K[j : j + 1] if isinstance(method, RandomFeatures) else one.K
         samples[:] = monte_carlo(
-            method, one.Q[i : i + 1], keys, draws=task.draws, rng=rng,
-            temperatures=task.temperatures,
-        )  # fmt: skip
-    for t, sample in zip(task.temperatures, samples):
+            method, one.Q[i : i + 1], keys, draws=draws, rng=rng, temperatures=temperatures
+        )
+    for t, sample in zip(temperatures, samples):
         at = x.at_temperature(t)
-        place = head(at, method, task.budget)
+        place = head(at, method, paid)
         known = method.moments(at.Q[i : i + 1], at.K)
         assert known is not None
         rows.append((*place, "relative_bias", known.relative_bias[0, j], np.nan))
@@ -83,5 +72,5 @@ def compute(profile: Profile) -> pd.DataFrame:
         matched = budget.match([parse(spec) for spec in MATCHED], profile.budget, x).fitting
         for method in [*matched, *(parse(spec) for spec in OWN_PRICE)]:
             at = profile.budget if method in matched else -1.0
-            tasks.append(_Task(x, method, at, profile.temperatures, profile.draws, profile.seed))
+            tasks.append((x, method, at, profile.temperatures, profile.draws, profile.seed))
     return profile.study(_study, tasks, "moments")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
@@ -41,15 +39,8 @@ PURSUIT = "robust_pca(space='attention')"
 CUT = "robust_pca, cut to the budget"
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    entropy: float
-    trials: int
-    seed: int
-
-
-def _rows(task: _Task) -> list[Row]:
-    x = task.inputs.at_temperature(temperature_at(task.inputs, task.entropy))
+def _rows(inputs: Inputs, entropy: float, count: int, seed: int) -> list[Row]:
+    x = inputs.at_temperature(temperature_at(inputs, entropy))
     budget, rows = x.l / SHARE, list[Row]()
 
     def add(method: object, trial: int, estimate: Approximation) -> None:
@@ -60,14 +51,14 @@ def _rows(task: _Task) -> list[Row]:
             "nnz": float(estimate.nnz),
             "share": estimate.parameters / (x.n * x.l),
         }
-        rows.extend((*place, name, value, np.nan, task.entropy) for name, value in values.items())
+        rows.extend((*place, name, value, np.nan, entropy) for name, value in values.items())
 
     for spec in AT_BUDGET:
         method = parse(spec).within(budget, n=x.n, l=x.l, d=x.d)
         if method is None:
             continue
-        for trial, seed in trials(method, x, task.trials, task.seed):
-            add(method, trial, method.approximate(x.Q, x.K, rng=seed))
+        for trial, stream in trials(method, x, count, seed):
+            add(method, trial, method.approximate(x.Q, x.K, rng=stream))
     pursuit = RobustPCA(space="attention").approximate(x.Q, x.K)
     add(PURSUIT, -1, pursuit)
     add(CUT, -1, cut(x, pursuit, budget))
@@ -113,5 +104,5 @@ def compute(profile: Profile) -> pd.DataFrame:
     of the exact matrix. Column entropy: of exact attention, over ln l.
     """
     grid = GRIDS[profile.grid]
-    tasks = [_Task(x, h, profile.trials, profile.seed) for x in kinds(profile) for h in grid]
+    tasks = [(x, h, profile.trials, profile.seed) for x in kinds(profile) for h in grid]
     return profile.study(_rows, tasks, "oracles", COLUMNS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
@@ -34,14 +32,6 @@ TIMES = 5
 ASKED = 24  # tokens of the question; its error is mean |difference| over mean |output|
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    family: str
-    m: int
-    trials: int
-    seed: int
-
-
 def sized(family: str, m: int) -> Method:
     """Return a family with m features."""
     return parse(f"{family[:-1]}, m={m})" if family.endswith(")") else f"{family}(m={m})")
@@ -56,24 +46,23 @@ def _relative(x: Array, truth: Array) -> float:
     return float(np.linalg.norm(x) / np.linalg.norm(truth))
 
 
-def _errors(task: _Task) -> list[Row]:
-    x, m = task.inputs, task.m
-    Q, K, V, method = x.Q, x.K, x.V, sized(task.family, task.m)
+def _errors(x: Inputs, family: str, m: int, count: int, seed: int) -> list[Row]:
+    Q, K, V, method = x.Q, x.K, x.V, sized(family, m)
     assert V is not None
     spec, rows = str(method), list[Row]()
     expected = expected_error(method, Q, K)
     assert expected is not None
     rows.append((*_head(x, spec, m, -1), "expected_kernel_error", expected, np.nan))
-    if task.family not in MEASURED:
+    if family not in MEASURED:
         return rows
     truth, outputs = exact.attention(Q, K, V), list[Array]()
-    for trial, seed in trials(method, x, task.trials, task.seed):
-        output = method.approximate(Q, K, rng=np.random.default_rng(seed)).attend(V)
+    for trial, stream in trials(method, x, count, seed):
+        output = method.approximate(Q, K, rng=np.random.default_rng(stream)).attend(V)
         outputs.append(output)
         error = _relative(output - truth, truth)
         rows.append((*_head(x, spec, m, trial), "output_error", error, np.nan))
         if isinstance(method, Positive) and method.projection == "iid":
-            rng = np.random.default_rng(seed)  # the same frequencies: what differs is eps
+            rng = np.random.default_rng(stream)  # the same frequencies: what differs is eps
             faulty = with_eps(method, Q, K, eps=EPS, rng=rng).attend(V)
             other = _head(x, WITH_EPS, m, trial)
             rows += [
@@ -137,7 +126,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     n = 128 if profile.grid == "quick" else COUNT
     x = data.gaussian(n, D, rng=profile.seed)
     tasks = [
-        _Task(x, family, m, max(2, min(profile.trials, 5)), profile.seed)
+        (x, family, m, max(2, min(profile.trials, 5)), profile.seed)
         for family in FAMILIES
         for m in SIZES
     ]

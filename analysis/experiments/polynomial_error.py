@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
@@ -15,17 +13,8 @@ from analysis.table import Row
 from approx import exact, parse
 
 COLUMNS = (
-    "input",
-    "n",
-    "l",
-    "d",
-    "temperature",
-    "bound",
-    "degree",
-    "polynomial",
-    "metric",
-    "value",
-)
+    "input", "n", "l", "d", "temperature", "bound", "degree", "polynomial", "metric", "value",
+)  # fmt: skip
 D, COUNT = 8, 512
 TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
 DEGREES = tuple(range(1, 9))
@@ -44,13 +33,8 @@ SPECS = {  # {n} degree, {s} three standard deviations
 }
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    temperature: float
-
-
-def _study(task: _Task) -> list[Row]:
-    x = task.inputs.at_temperature(task.temperature)
+def _study(inputs: Inputs, t: float) -> list[Row]:
+    x = inputs.at_temperature(t)
     rows: list[Row] = []
     logits = np.asarray(exact.logits(x.Q, x.K), np.float64)
     bound, spread = float(np.abs(logits).max()), float(3 * logits.std())
@@ -60,7 +44,7 @@ def _study(task: _Task) -> list[Row]:
                 continue
             method = parse(spec.format(n=n, half=n // 2, s=spread))
             errors = compare(method.approximate(x.Q, x.K), x.Q, x.K)
-            head = (x.name, x.n, x.l, x.d, task.temperature, bound, n, name)
+            head = (x.name, x.n, x.l, x.d, t, bound, n, name)
             rows += [(*head, metric, float(errors[metric])) for metric in METRICS]
     return rows
 
@@ -69,5 +53,5 @@ def compute(profile: Profile) -> pd.DataFrame:
     """Return errors and signs of the attention of every polynomial, on Gaussian inputs of d = 8."""
     count = min(COUNT, max(x.n for x in profile.inputs))
     x = data.gaussian(count, D, rng=profile.seed)
-    tasks = [_Task(x, t) for t in TEMPERATURES]
+    tasks = [(x, t) for t in TEMPERATURES]
     return profile.study(_study, tasks, "errors", COLUMNS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
@@ -25,26 +23,12 @@ TEMPERATURES = tuple((2.0 ** np.arange(-2, 11)).tolist())
 BOUNDS = ("taylor", "chebyshev", "minimax")
 
 
-class _Task(NamedTuple):
-    inputs: Inputs | None
-    temperature: float
-    d: int
-    degree: int
-    rows: int
-    seed: int
-
-
-def _study(task: _Task) -> list[Row]:
-    return _generic(task) if task.inputs is None else _real(task)
-
-
-def _generic(task: _Task) -> list[Row]:
-    d, degree, n = task.d, task.degree, task.rows
+def _generic(d: int, degree: int, n: int, seed: int) -> list[Row]:
     rows: list[Row] = []
     for name, sphere in (("generic points", False), ("sphere", True)):
-        x = (data.sphere if sphere else data.gaussian)(n, d, rng=task.seed).at_temperature(0.5)
+        x = (data.sphere if sphere else data.gaussian)(n, d, rng=seed).at_temperature(0.5)
         estimate = Taylor(degree).approximate(x.Q, x.K)
-        Q, K = (modular.points(n, d, sphere=sphere, rng=task.seed + i) for i in range(2))
+        Q, K = (modular.points(n, d, sphere=sphere, rng=seed + i) for i in range(2))
         ranks = {
             "predicted": Taylor(degree).polynomial().rank(n, n, d, sphere=sphere),
             "numerical": summary(estimate.to_dense())["numerical_rank"],
@@ -55,12 +39,11 @@ def _generic(task: _Task) -> list[Row]:
     return rows
 
 
-def _real(task: _Task) -> list[Row]:
-    assert task.inputs is not None
-    x = task.inputs.at_temperature(task.temperature)
+def _real(inputs: Inputs, t: float) -> list[Row]:
+    x = inputs.at_temperature(t)
     s = exact_singular_values(x)
     logits = np.asarray(exact.logits(x.Q, x.K), np.float64)
-    head = (x.name, x.n, x.l, x.d, task.temperature, -1)
+    head = (x.name, x.n, x.l, x.d, t, -1)
     rows: list[Row] = [(*head, "exact", "epsilon_rank", float(np.sum(s > EPSILON * s[0])))]
     # s is over the largest entry, the bound over e^B
     largest = s[0] * np.exp(logits.max() - np.abs(logits).max())
@@ -75,10 +58,8 @@ def compute(profile: Profile) -> pd.DataFrame:
     count = min(COUNT, max(x.n for x in profile.inputs))
     small = data.gaussian(count, 4, rng=profile.seed)
     heads = [small, *(first(x, count) for x in profile.inputs if x.name != small.name)]
-    tasks = [
-        _Task(None, 1.0, d, n, count, profile.seed)
-        for d, most in GENERIC
-        for n in range(1, most + 1)
-    ]
-    tasks += [_Task(x, t, x.d, -1, count, profile.seed) for x in heads for t in TEMPERATURES]
-    return profile.study(_study, tasks, "ranks", COLUMNS)
+    degrees = [(d, n, count, profile.seed) for d, most in GENERIC for n in range(1, most + 1)]
+    tasks = [(x, t) for x in heads for t in TEMPERATURES]
+    generic = profile.study(_generic, degrees, "ranks", COLUMNS)
+    real = profile.study(_real, tasks, "ranks", COLUMNS)
+    return pd.concat([generic, real], ignore_index=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pandas as pd
 
@@ -45,11 +43,8 @@ def _of_heads(heads: int, seed: int) -> list[Row]:
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return ranks against the width d_p of positions, and against the number of heads."""
-    columns = list(COLUMNS)
-    by_width = profile.study(
-        functools.partial(_of_width, seed=profile.seed), list(WIDTHS), "widths", columns
-    )
-    by_heads = profile.study(
-        functools.partial(_of_heads, seed=profile.seed), list(HEADS), "heads", columns
-    )
+    widths = [(d_p, profile.seed) for d_p in WIDTHS]
+    heads = [(count, profile.seed) for count in HEADS]
+    by_width = profile.study(_of_width, widths, "widths", COLUMNS)
+    by_heads = profile.study(_of_heads, heads, "heads", COLUMNS)
     return pd.concat([by_width, by_heads], ignore_index=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
@@ -25,23 +23,15 @@ EXACT = "exact attention"
 COUNT = 256
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    method: Method
-    price: float
-    temperatures: tuple[float, ...]
-    trials: int
-    seed: int
-
-
-def _rows(task: _Task) -> list[Row]:
-    x, method, rows = task.inputs, task.method, list[Row]()
-    seed = seed_sequence(task.seed, x.digest(), str(method))
-    for t in task.temperatures:
+def _rows(
+    x: Inputs, method: Method, price: float, temperatures: tuple[float, ...], trials: int, seed: int
+) -> list[Row]:
+    rows, stream = list[Row](), seed_sequence(seed, x.digest(), str(method))
+    for t in temperatures:
         at = x.at_temperature(t)
-        for trial, child in enumerate(np.random.default_rng(seed).spawn(task.trials)):
+        for trial, child in enumerate(np.random.default_rng(stream).spawn(trials)):
             errors = {form: precision(method, at, form, rng=child) for form in FORMATS}
-            place = head(at, method, task.price, trial)
+            place = head(at, method, price, trial)
             rows.append((*place, "approximation", errors["float32"].approximation, np.nan))
             rows += [(*place, form, part.rounding, np.nan) for form, part in errors.items()]
             if str(method) == "uniform()":
@@ -62,14 +52,7 @@ def compute(profile: Profile) -> pd.DataFrame:
         methods = budget.match(map(parse, TEMPLATES), profile.budget, x).fitting
         for method in [*methods, *map(parse, PRICED)]:
             price = method.price(n=x.n, l=x.l, d=x.d)
-            tasks.append(
-                _Task(
-                    x,
-                    method,
-                    -1.0 if price is None else price.stored,
-                    profile.temperatures,
-                    profile.trials if method.uses_rng else 1,
-                    profile.seed,
-                )
-            )
+            paid = -1.0 if price is None else price.stored
+            trials = profile.trials if method.uses_rng else 1
+            tasks.append((x, method, paid, profile.temperatures, trials, profile.seed))
     return profile.study(_rows, tasks, "precision")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,13 +38,6 @@ SPECS = (
 )
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    method: Method
-    draws: int
-    seed: int
-
-
 def heads(seed: int) -> list[Inputs]:
     """Return Gaussian inputs and a real head, as many of its queries and keys."""
     real = next(iter(data.sample().heads()))
@@ -69,22 +61,21 @@ def squares(
     return errors
 
 
-def _study(task: _Task) -> list[Row]:
-    return [row for t in TEMPERATURES for row in _rows(task, task.inputs.at_temperature(t))]
+def _study(inputs: Inputs, method: Method, draws: int, seed: int) -> list[Row]:
+    heads = map(inputs.at_temperature, TEMPERATURES)
+    return [row for x in heads for row in _rows(x, method, draws, seed)]
 
 
-def _rows(task: _Task, x: Inputs) -> list[Row]:
-    known = frobenius_error(task.method, x.Q, x.K)
+def _rows(x: Inputs, method: Method, draws: int, seed: int) -> list[Row]:
+    known = frobenius_error(method, x.Q, x.K)
     assert known is not None
     log_norm = float(np.logaddexp.reduce(2 * exact.logits(x.Q, x.K), axis=None))
-    rng = np.random.default_rng(
-        seed_sequence(task.seed, x.digest(), str(task.method), str(x.temperature))
-    )
+    stream = seed_sequence(seed, x.digest(), str(method), str(x.temperature))
     unit = (known.log_mean + log_norm) / 2  # the predicted error, not relative
-    sample = squares(task.method, x, unit, task.draws, rng)
-    ratio, error = float(sample.mean()), float(sample.std(ddof=1) / math.sqrt(task.draws))
-    bound = known.relative_deviation / math.sqrt(task.draws)
-    place = head(x, task.method)
+    sample = squares(method, x, unit, draws, np.random.default_rng(stream))
+    ratio, error = float(sample.mean()), float(sample.std(ddof=1) / math.sqrt(draws))
+    bound = known.relative_deviation / math.sqrt(draws)
+    place = head(x, method)
     predicted = math.exp(min(known.log_mean / 2, 700.0))
     return [
         (*place, "predicted_error", predicted, np.nan),
@@ -104,5 +95,5 @@ def compute(profile: Profile) -> pd.DataFrame:
     the square of the bound is at most 0.1.
     """
     draws = max(2, profile.draws // SHARE)
-    tasks = [_Task(x, parse(s), draws, profile.seed) for x in heads(profile.seed) for s in SPECS]
+    tasks = [(x, parse(s), draws, profile.seed) for x in heads(profile.seed) for s in SPECS]
     return profile.study(_study, tasks, "predictions")

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVarTuple
 
 import numpy as np
 import pandas as pd
@@ -19,13 +19,12 @@ from analysis.table import Row
 from approx import checks, exact, parse
 from approx.threads import one_thread
 
-T = TypeVar("T")
-R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 
-def _on_one_thread(function: Callable[[T], R], task: T) -> R:
+def _on_one_thread(function: Callable[[*Ts], list[Row]], task: tuple[*Ts]) -> list[Row]:
     with one_thread():  # the same bits whatever the number of processes
-        return function(task)
+        return function(*task)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,12 +86,12 @@ class Profile:
 
     def study(
         self,
-        function: Callable[[T], list[Row]],
-        tasks: list[T],
+        function: Callable[[*Ts], list[Row]],
+        tasks: Sequence[tuple[*Ts]],
         label: str,
         columns: Sequence[str] = COLUMNS,
     ) -> pd.DataFrame:
-        """Run a function over tasks, each giving rows of the table, each on one thread."""
+        """Return the rows that a function gives for each tuple of arguments, each on one thread."""
         results = parallel(
             functools.partial(_on_one_thread, function),
             tasks,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,27 +26,19 @@ TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # hot: the delta met
 SMALL = 0.3  # of the largest relative variance: beyond, the delta method is not to be believed
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    method: Method
-    temperature: float
-    draws: int
-    seed: int
-
-
-def _rows(task: _Task) -> list[Row]:
-    x, method = task.inputs.at_temperature(task.temperature), task.method
+def _rows(inputs: Inputs, method: Method, t: float, draws: int, seed: int) -> list[Row]:
+    x = inputs.at_temperature(t)
     place = head(x, method)
-    seed = seed_sequence(task.seed, x.digest(), str(method))
+    stream = seed_sequence(seed, x.digest(), str(method))
     log = np.asarray(exact.logits(x.Q, x.K), np.float64)
     attention = np.exp(log - exact.log_row_sums(x.Q, x.K)[:, None])
     size = np.linalg.norm(attention)
-    draws = task.draws if method.uses_rng else 2
+    draws = draws if method.uses_rng else 2
     outputs = [
         compare(method.approximate(x.Q, x.K, rng=child), x.Q, x.K, x.V)["output_relative_error"]
-        for child in np.random.default_rng(seed).spawn(min(draws, 20))
+        for child in np.random.default_rng(stream).spawn(min(draws, 20))
     ]
-    sample = monte_carlo(method, x.Q, x.K, draws=draws, rng=seed, space="attention")
+    sample = monte_carlo(method, x.Q, x.K, draws=draws, rng=stream, space="attention")
     bias, error = attention * (sample.mean - 1.0), attention * sample.mean_stderr
     square, noise = float(np.square(bias).sum()), float(np.square(error).sum())
     rows = [
@@ -76,5 +67,5 @@ def compute(profile: Profile) -> pd.DataFrame:
     for x in heads:
         for spec in SPECS:
             draws = min(profile.draws, MOST_DRAWS)
-            tasks += [_Task(x, parse(spec), t, draws, profile.seed) for t in TEMPERATURES]
+            tasks += [(x, parse(spec), t, draws, profile.seed) for t in TEMPERATURES]
     return profile.study(_rows, tasks, "ratios")

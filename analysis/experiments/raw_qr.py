@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,13 +24,6 @@ PROJECTIONS: dict[str, Projection] = {"raw QR": RawQR(), "Haar": Orthogonal()}
 DIRECTIONS = ("e₁", "1/√d", "−1/√d", "random")
 
 
-class _Task(NamedTuple):
-    d: int
-    projection: str
-    draws: int
-    seed: int
-
-
 def directions(d: int, seed: int) -> Array:
     """Return e₁, 1/√d·(1, …, 1), its negative, and a random one, as rows of length 1."""
     ones = np.full(d, 1 / math.sqrt(d))
@@ -39,15 +31,14 @@ def directions(d: int, seed: int) -> Array:
     return np.stack([np.eye(d)[0], ones, -ones, g / np.linalg.norm(g)])
 
 
-def _rows(task: _Task) -> list[Row]:
-    d = task.d
-    K = np.concatenate([norm * directions(d, task.seed) for norm in NORMS])
-    rng = np.random.default_rng(seed_sequence(task.seed, d, task.projection))
-    method = Positive(M, PROJECTIONS[task.projection])
-    sample = monte_carlo(method, np.zeros((1, d)), K, draws=task.draws, rng=rng)
+def _rows(d: int, projection: str, draws: int, seed: int) -> list[Row]:
+    K = np.concatenate([norm * directions(d, seed) for norm in NORMS])
+    rng = np.random.default_rng(seed_sequence(seed, d, projection))
+    method = Positive(M, PROJECTIONS[projection])
+    sample = monte_carlo(method, np.zeros((1, d)), K, draws=draws, rng=rng)
     names = [(norm, name) for norm in NORMS for name in DIRECTIONS]
     return [
-        (d, M, norm, name, task.projection, "mean_ratio", value, error)
+        (d, M, norm, name, projection, "mean_ratio", value, error)
         for (norm, name), value, error in zip(names, sample.mean[0], sample.mean_stderr[0])
     ]
 
@@ -58,5 +49,5 @@ def compute(profile: Profile) -> pd.DataFrame:
     Columns: norm |q+k| and direction of q + k; projection: raw QR, or Haar, whose standard error is
     the closed form. A draw is m/d blocks of d rows, as many features at every d.
     """
-    tasks = [_Task(d, name, profile.draws, profile.seed) for name in PROJECTIONS for d in WIDTHS]
+    tasks = [(d, name, profile.draws, profile.seed) for name in PROJECTIONS for d in WIDTHS]
     return profile.study(_rows, tasks, "blocks", COLUMNS)

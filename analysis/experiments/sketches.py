@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
@@ -38,36 +36,26 @@ KERNEL, TV = "kernel_relative_frobenius", "attention_tv"
 EXPECTED = "expected_kernel_error"
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    method: Method
-    m: int
-    draws: int
-    trials: int
-    seed: int
-
-
-def _rows(task: _Task) -> list[Row]:
-    x, method = task.inputs, task.method
+def _rows(x: Inputs, method: Method, m: int, draws: int, count: int, seed: int) -> list[Row]:
     Q, K, spec = x.Q, x.K, str(method)
-    place = head(x, method, 2.0 * task.m)
+    place = head(x, method, 2.0 * m)
     expected = expected_error(method, Q, K)
     rows = [(*place, EXPECTED, expected, np.nan)]
     if not method.uses_rng:
         error = compare(method.approximate(Q, K), Q, K)
         return rows + [(*place, name, error[name], np.nan) for name in (KERNEL, TV)]
     errors = [
-        compare(method.approximate(Q, K, rng=seed), Q, K)
-        for _, seed in trials(method, x, task.trials, task.seed)
+        compare(method.approximate(Q, K, rng=stream), Q, K)
+        for _, stream in trials(method, x, count, seed)
     ]
     for name in (TV, "negative_fraction", "nonpositive_rows"):
         values = np.array([error[name] for error in errors])
         stderr = float(values.std(ddof=1) / np.sqrt(len(values)))
         rows.append((*place, name, float(values.mean()), stderr))
-    rng = np.random.default_rng(seed_sequence(task.seed, x.digest(), spec, "moments"))
-    sample = monte_carlo(method, Q, K, draws=task.draws, rng=rng)
+    rng = np.random.default_rng(seed_sequence(seed, x.digest(), spec, "moments"))
+    sample = monte_carlo(method, Q, K, draws=draws, rng=rng)
     weight = np.square(exact.kernel(Q, K))
-    square = sample.variance * (1 - 1 / task.draws) + np.square(sample.mean - 1)
+    square = sample.variance * (1 - 1 / draws) + np.square(sample.mean - 1)
     measured = float(np.sqrt(np.sum(weight * square) / weight.sum()))
     rows.append((*place, KERNEL, measured, np.nan))
     rows.append((*place, "believable", float(sample.believable.mean()), np.nan))
@@ -85,15 +73,15 @@ def compute(profile: Profile) -> pd.DataFrame:
     n = 24 if profile.grid == "quick" else COUNT
     raw = data.gaussian(n, D, rng=profile.seed)
     cells = [(TEMPERATURE, m) for m in SIZES] + [(t, M) for t in TEMPERATURES if t != TEMPERATURE]
-    draws, trials = min(profile.draws, MOST_DRAWS), max(2, profile.trials)
+    draws, count = min(profile.draws, MOST_DRAWS), max(2, profile.trials)
     tasks = []
     for t, m in cells:
         x = raw.at_temperature(t)
         for family in FAMILIES:
             method = parse(family).within(2 * m, n=n, l=n, d=D)
             assert method is not None
-            tasks.append(_Task(x, method, m, draws, trials, profile.seed))
+            tasks.append((x, method, m, draws, count, profile.seed))
     for t in TEMPERATURES:
         x = raw.at_temperature(t)
-        tasks += [_Task(x, parse(spec), -1, draws, trials, profile.seed) for spec in BASELINES]
+        tasks += [(x, parse(spec), -1, draws, count, profile.seed) for spec in BASELINES]
     return profile.study(_rows, tasks, "sketches")

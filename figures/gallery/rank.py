@@ -44,8 +44,8 @@ def _of_estimate(approximation: Approximation, inputs: Inputs) -> dict[str, floa
     return rank.summary(approximation) | {"rank": float(approximation.rank)}
 
 
-def _of_exact(task: tuple[Inputs, float, str]) -> list[Row]:
-    x, space = task[0].at_temperature(task[1]), task[2]
+def _of_exact(inputs: Inputs, t: float, space: str) -> list[Row]:
+    x = inputs.at_temperature(t)
     measured = rank.measures(rank.exact_singular_values(x, space), (x.n, x.l))
     place = head(x, f"exact {space}")
     return [(*place, name, value, float("nan")) for name, value in measured.items()]

@@ -19,8 +19,8 @@ NAMES = {"kernel": "exp(q·k)", "attention": mark("softmax rows")}
 FLOOR = 1e-8
 
 
-def _one(task: tuple[Inputs, float, str]) -> list[Row]:
-    x, space = task[0].at_temperature(task[1]), task[2]
+def _one(inputs: Inputs, t: float, space: str) -> list[Row]:
+    x = inputs.at_temperature(t)
     s = rank.exact_singular_values(x, space)
     place = head(x, f"exact {space}")
     return [(*place, f"singular_value_{i}", v, np.nan) for i, v in enumerate(s / s[0], start=1)]

@@ -70,7 +70,7 @@ def test_the_legend_says_which_error_is_dashed(tables):
 
 def test_worst_case_polynomials_lose_to_taylor_on_gaussian_logits():
     x = inputs.gaussian(512, polynomial_error.D, rng=0)
-    rows = polynomial_error._study(polynomial_error._Task(x, 1.0))
+    rows = polynomial_error._study(x, 1.0)
     tv = {(row[6], row[7]): row[9] for row in rows if row[8] == "attention_tv"}
     taylor, narrow = polynomial_error.TAYLOR, polynomial_error.NARROW
     # published from other draws: 0.0245, 0.0053, then 0.93, 0.097, 0.033 and 0.10, 0.0035; the

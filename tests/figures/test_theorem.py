@@ -127,8 +127,8 @@ def test_a_wrong_probability_is_off_the_markers(monkeypatch, killed, bug, hashes
         return change(right(dataclasses.replace(self, rounds=1), Q, K))
 
     monkeypatch.setattr(LSH, "probability", wrong)
-    task = entry_error._Task("lsh", hashes, 400, 0)
-    table = pd.DataFrame(entry_error._study(task), columns=list(entry_error.COLUMNS))
+    rows = entry_error._study("lsh", hashes, 400, 0)
+    table = pd.DataFrame(rows, columns=list(entry_error.COLUMNS))
     z = FIGURES["entry_error"].z_scores(table)
     assert z.max() > BOUND
     killed(bug, z.max())
@@ -236,8 +236,8 @@ def test_a_wrong_prediction_is_noticed(monkeypatch, killed, bug, wrong):
     monkeypatch.setattr(predicted_error, "TEMPERATURES", (HOT,))
     monkeypatch.setattr(predicted_error, "frobenius_error", wrong)
     spec = next(s for s in predicted_error.SPECS if "sliding_window" in s)
-    task = predicted_error._Task(predicted_error.heads(0)[0], parse(spec), draws=200, seed=0)
-    table = pd.DataFrame(predicted_error._study(task), columns=list(COLUMNS))
+    rows = predicted_error._study(predicted_error.heads(0)[0], parse(spec), draws=200, seed=0)
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
     found = FIGURES["predicted_error"].z_scores(table).max()
     assert found > BOUND
     killed(bug, found)

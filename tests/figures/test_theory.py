@@ -315,7 +315,7 @@ def test_a_sample_that_missed_its_tail_is_not_believable():
     x = inputs.gaussian(inverse_temperature.COUNT, inverse_temperature.D, rng=0)
     method = parse(f"hyperbolic(m={inverse_temperature.M})")
     at = inverse_temperature.pair(x)
-    rows = inverse_temperature._rows(inverse_temperature._Task(x, method, at, 1000, 0))
+    rows = inverse_temperature._rows(x, method, at, 1000, 0)
     found = pd.DataFrame(rows, columns=list(COLUMNS))
     found = found[found.temperature == 1.6].set_index("metric").value
     cold = x.at_temperature(1.6)
