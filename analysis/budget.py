@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from analysis.inputs import Inputs
-from approx import checks
-from approx.approximation import Approximation
-from approx.method import Method
+from approx import Approximation, Method, checks
 
 
 class Matched(NamedTuple):

@@ -27,8 +27,7 @@ from typing import Any, ClassVar
 from analysis import inputs as data
 from analysis.inputs import Inputs
 from analysis.sweep import Plan, plan, repeated
-from approx import checks, memory, parse
-from approx.method import Method
+from approx import Method, checks, memory, parse
 
 MOST_BYTES = 2**20  # of a config
 

@@ -11,11 +11,8 @@ import dataclasses
 import numpy as np
 import scipy.sparse
 
-from approx import pattern_products
-from approx.approximation import Approximation
+from approx import Approximation, Mask, Moments, pattern_products
 from approx.checks import Array
-from approx.masks import Mask
-from approx.method import Moments
 from approx.parts import Support
 from approx.scatterbrain import Scatterbrain
 

@@ -25,9 +25,7 @@ from analysis.pitfalls import concentration, with_eps
 from analysis.rank import measures
 from analysis.regimes import crossing
 from analysis.seeds import seed_sequence
-from approx import checks, parse
-from approx.approximation import Approximation
-from approx.method import Method
+from approx import Approximation, Method, checks, parse
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.textbook.attention import softmax

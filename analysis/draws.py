@@ -21,12 +21,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from approx import memory
+from approx import Method, memory
 from approx._elementary import exp
 from approx._jit import kernel
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
-from approx.method import Method
 from approx.random_features.features import Frame, RandomFeatures
 from approx.scatterbrain import Scatterbrain
 

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from numpy.typing import ArrayLike
 
 from analysis.expected_error import Expectation
-from approx import checks
-from approx.method import Method
+from approx import Method, checks
 from approx.projections import named
 
 RESOLUTION = 1e-11  # relative, of a number of features that no one will ever draw

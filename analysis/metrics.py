@@ -33,8 +33,7 @@ from analysis.row_sums import (
     Comparison,
 )
 from analysis.spectral import kernel_relative_spectral
-from approx import checks
-from approx.approximation import Approximation
+from approx import Approximation, checks
 from approx.checks import Array
 
 

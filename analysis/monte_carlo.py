@@ -16,11 +16,10 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from analysis.draws import Draws, Point, family
-from approx import checks, exact, memory
+from approx import Approximation, Method, Moments, checks, exact, memory
 from approx._jit import kernel
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.method import Method, Moments, Rng, generator
+from approx.method import Rng, generator
 from approx.projections.summand import times
 from approx.threads import one_thread
 

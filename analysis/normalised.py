@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from approx import checks, exact
+from approx import Method, checks, exact
 from approx.checks import Array
-from approx.method import Method
 
 
 class NormalisedMoments(NamedTuple):

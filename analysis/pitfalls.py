@@ -11,8 +11,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks
-from approx.approximation import Approximation
+from approx import Approximation, checks
 from approx.checks import Array
 from approx.distances import half_square
 from approx.method import Rng, generator

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from analysis.inputs import Inputs
-from approx import checks, exact
+from approx import Method, checks, exact
 from approx.checks import Array
-from approx.method import Method, Rng, generator
+from approx.method import Rng, generator
 
 FORMATS = ("float32", "bfloat16")
 

@@ -37,8 +37,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from analysis import bounds
 from analysis.inputs import Inputs
-from approx import checks, exact, memory
-from approx.approximation import Approximation
+from approx import Approximation, checks, exact, memory
 from approx.checks import Array
 from approx.low_rank.decomposition import normalised
 from approx.low_rank.krylov import Streamed, block_krylov

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from analysis.inputs import Inputs
-from approx import checks, exact
-from approx.approximation import Approximation
+from approx import Approximation, checks, exact
 from approx.parts import Support
 
 

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from analysis import engines
-from approx import checks, exact
+from approx import Approximation, checks, exact
 from approx._elementary import SURELY_NORMAL, exp, largest, log, log_of_normal
 from approx._jit import summing_kernel
-from approx.approximation import Approximation
 from approx.checks import Array
 from approx.parts import Rows
 from approx.threads import one_thread

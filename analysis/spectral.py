@@ -9,8 +9,7 @@ import numpy as np
 import scipy.linalg
 from scipy.sparse.linalg import LinearOperator, svds
 
-from approx import exact
-from approx.approximation import Approximation
+from approx import Approximation, exact
 from approx.checks import Array
 from approx.parts import rescale
 

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from approx import exact
+from approx import Method, exact
 from approx.checks import Array
-from approx.method import Method
 from approx.projections.summand import Summand
 from approx.random_features.generalized_exponential import GeneralizedExponential
 from approx.random_features.hyperbolic import Hyperbolic

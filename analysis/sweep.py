@@ -29,9 +29,7 @@ from analysis.seeds import seed_sequence
 from analysis.store import CellsFailed, Store
 from analysis.table import COLUMNS as COLUMNS
 from analysis.table import Row
-from approx import checks, memory
-from approx.approximation import Approximation
-from approx.method import Method
+from approx import Approximation, Method, checks, memory
 from approx.threads import one_thread
 
 CELL_BYTES = 1000  # of a cell in a plan, approximately

@@ -12,8 +12,8 @@ from analysis.moments import monte_carlo
 from analysis.seeds import seed_sequence
 from analysis.squared_error import squared_error
 from analysis.table import Row
+from approx import Method
 from approx.checks import Array
-from approx.method import Method
 from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.positive import Positive
 from approx.scatterbrain import Scatterbrain

@@ -13,8 +13,7 @@ from analysis.inputs import Inputs
 from analysis.pitfalls import concentration, with_eps
 from analysis.seeds import seed_sequence
 from analysis.table import Row
-from approx import exact
-from approx.approximation import Approximation
+from approx import Approximation, exact
 from approx.random_features.positive import Positive
 
 COLUMNS = ("input", "n", "l", "d", "temperature", "eps", "method", "metric", "value", "stderr")

@@ -13,8 +13,7 @@ from analysis.experiments.trials import trials
 from analysis.inputs import Inputs
 from analysis.metrics import compare
 from analysis.table import Row, head
-from approx import parse
-from approx.approximation import Approximation
+from approx import Approximation, parse
 from approx.low_rank import target
 from approx.low_rank.godec import godec
 from approx.low_rank.robust_pca import RobustPCA

@@ -13,9 +13,8 @@ from analysis.moments import expected_error, features_needed
 from analysis.pitfalls import RawQR, with_eps
 from analysis.seeds import seed_sequence
 from analysis.table import Row, head
-from approx import exact, parse
+from approx import Method, exact, parse
 from approx.checks import Array
-from approx.method import Method
 from approx.random_features.positive import Positive
 from approx.threads import one_thread
 

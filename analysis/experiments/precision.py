@@ -11,8 +11,7 @@ from analysis.inputs import Inputs
 from analysis.precision import FORMATS, precision
 from analysis.seeds import seed_sequence
 from analysis.table import Row, head
-from approx import parse
-from approx.method import Method
+from approx import Method, parse
 
 TEMPLATES = (
     "uniform()", "positive()", "trigonometric()", "top_k()",

@@ -14,9 +14,8 @@ from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
 from analysis.squared_error import frobenius_error
 from analysis.table import Row, head
-from approx import exact, parse
+from approx import Method, exact, parse
 from approx.checks import Array
-from approx.method import Method
 
 COUNT, D, M, SIZE = 128, 64, 64, 16
 TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)

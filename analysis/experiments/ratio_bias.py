@@ -13,8 +13,7 @@ from analysis.metrics import compare
 from analysis.moments import monte_carlo, normalised_moments
 from analysis.seeds import seed_sequence
 from analysis.table import Row, head
-from approx import exact, parse
-from approx.method import Method
+from approx import Method, exact, parse
 
 SPECS = (
     "uniform()", "positive(m=64)", "positive(m=64, projection='orthogonal')",

@@ -13,8 +13,7 @@ from analysis.metrics import compare
 from analysis.moments import expected_error, monte_carlo
 from analysis.seeds import seed_sequence
 from analysis.table import Row, head
-from approx import exact, parse
-from approx.method import Method
+from approx import Method, exact, parse
 
 D, COUNT, M, TEMPERATURE, DEGREE = 16, 64, 256, 1.0, 4
 SIZES = (32, 64, 128, 256, 512, 1024)

@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
-from approx.method import Method
+from approx import Method
 
 
 def trials(

@@ -11,8 +11,7 @@ from analysis.describe import temperature_at
 from analysis.experiments.profile import Profile, varied
 from analysis.inputs import Inputs
 from analysis.metrics import compare
-from approx import parse
-from approx.approximation import Approximation
+from approx import Approximation, parse
 from approx.low_rank.godec import GoDec
 from figures import style
 from figures.language import tr

@@ -12,8 +12,7 @@ from analysis import sweep
 from analysis.budget import match
 from analysis.experiments.profile import Profile, first
 from analysis.inputs import Inputs
-from approx import parse
-from approx.method import Method
+from approx import Method, parse
 from figures import style
 from figures.language import tr
 
