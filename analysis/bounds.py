@@ -341,13 +341,7 @@ def minimum_degree(
 
 
 def rank_bound(
-    method: str,
-    bound: float,
-    d: int,
-    epsilon: float,
-    norm: str = "scaled",
-    *,
-    exact: bool = True,
+    method: str, bound: float, d: int, epsilon: float, norm: str = "scaled", *, exact: bool = True
 ) -> int:
     """Return C(d + n, n), a rank at which exp(q·k), |q·k| ≤ B in d dimensions, is known to ε.
 

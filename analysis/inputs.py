@@ -259,13 +259,7 @@ def clustered(
 
 
 def generative(
-    n: int,
-    d: int,
-    delta: float,
-    size: int = 2,
-    *,
-    shared: bool = True,
-    rng: Rng,
+    n: int, d: int, delta: float, size: int = 2, *, shared: bool = True, rng: Rng
 ) -> Inputs:
     """Return the clusters of unit vectors in which Scatterbrain's regimes are proved.
 

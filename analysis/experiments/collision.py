@@ -158,12 +158,7 @@ def _rows(
     return [(task.part, task.case, x, metric, v, e) for x, v, e in zip(logits, values, errors)]
 
 
-PARTS = {
-    "family": _family,
-    "clusters": _clusters,
-    "theorem": _theorem,
-    "dependence": _dependence,
-}
+PARTS = {"family": _family, "clusters": _clusters, "theorem": _theorem, "dependence": _dependence}
 
 
 def _study(task: _Task) -> list[Row]:

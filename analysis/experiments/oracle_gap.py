@@ -22,10 +22,7 @@ from approx.low_rank.subspace import leading
 COLUMNS = (*sweep.COLUMNS, "entropy")
 ERROR = "attention_relative_frobenius"
 COUNT, D, SHARE, DELTA = 256, 64, 8, 0.3
-GRIDS = {
-    "quick": (0.5, 0.95),
-    "default": (0.2, 0.5, 0.7, 0.85, 0.93, 0.97, 0.99, 0.997),
-}
+GRIDS = {"quick": (0.5, 0.95), "default": (0.2, 0.5, 0.7, 0.85, 0.93, 0.97, 0.99, 0.997)}
 FRACTIONS = (0.125, 0.25, 0.5, 0.75, 0.875)  # of the budget, for factors
 AT_BUDGET = (
     "uniform",

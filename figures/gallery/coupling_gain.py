@@ -44,11 +44,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 line.squared_sum, line.value, color="black", linestyle=":",
                 label=tr("Theorem 2: bound of orthogonal"),
             )  # fmt: skip
-            ax.set(
-                xscale="log",
-                ylim=(0.0, 1.1),
-                title=f"d = {d}, m = {part.m.iloc[0]}",
-            )
+            ax.set(xscale="log", ylim=(0.0, 1.1), title=f"d = {d}, m = {part.m.iloc[0]}")
             ax.set_xticks([0.1, 1.0, 10.0], ["0.1", "1", "10"])
             ax.set_xlabel("|q + k|²")
         axes[0].set_ylabel(tr("error² over the Performer's"))

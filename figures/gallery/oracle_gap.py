@@ -58,12 +58,7 @@ def caption(table: pd.DataFrame) -> str:
     wide = medians(table)
     scatter = (wide["scatterbrain"] / wide["godec"]).groupby("input", sort=False)
     times = tr(", ").join(
-        tr(
-            "{name} {least:.2g} and {middle:.2g}×",
-            name=name,
-            least=least,
-            middle=middle,
-        )
+        tr("{name} {least:.2g} and {middle:.2g}×", name=name, least=least, middle=middle)
         for name, least, middle in zip(scatter.min().index, scatter.min(), scatter.median())
     )
     ratio = wide[CUT] / wide["godec"]

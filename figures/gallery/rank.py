@@ -24,11 +24,7 @@ MEASURES = {
     "stable_rank": mark("stable rank"),
 }
 SPACES = ("kernel", "attention")
-MATCHED = (
-    "positive",
-    "scatterbrain(low_rank=positive(), sparse=top_k())",
-    "top_k",
-)
+MATCHED = ("positive", "scatterbrain(low_rank=positive(), sparse=top_k())", "top_k")
 OWN_PRICE = ("taylor(degree=2)",)
 EXACT: dict[str, dict[str, Any]] = {
     "exact kernel": {

@@ -36,10 +36,7 @@ def draw(table: pd.DataFrame) -> Figure:
                         capsize=2, linewidth=1,
                     )  # fmt: skip
                 ax.axhline(1.0, color="black", linewidth=0.8)
-                ax.set(
-                    xscale="log",
-                    title=f"{tr(NAMES[projection])}, |q + k| = {norm:g}",
-                )
+                ax.set(xscale="log", title=f"{tr(NAMES[projection])}, |q + k| = {norm:g}")
                 ax.set_xticks(WIDTHS, [str(d) for d in WIDTHS])
                 ax.minorticks_off()
             axes[row, 0].set_ylabel(tr("mean of estimate/exact"))

@@ -86,11 +86,7 @@ def caption(table: pd.DataFrame) -> str:
     )
     xbox = supports[supports.method.str.contains("xbox")].gain
     entries = mean.entries.groupby("method", sort=False).mean()
-    sizes = tr(
-        "{least:.1f} to {most:.1f}",
-        least=entries.min(),
-        most=entries.max(),
-    )
+    sizes = tr("{least:.1f} to {most:.1f}", least=entries.min(), most=entries.max())
     return tr(
         "Supports at one budget ({sizes} entries a row: rounds overlap, buckets have their "
         "own sizes, and hashes are few). Left: the share of the attention weights that the "
