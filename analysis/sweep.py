@@ -27,8 +27,7 @@ from analysis.engines import Failure
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
 from analysis.store import CellsFailed, Store
-from analysis.table import COLUMNS as COLUMNS
-from analysis.table import Row
+from analysis.table import COLUMNS as COLUMNS, Row
 from approx import Approximation, Method, checks, memory
 from approx.threads import one_thread
 

@@ -36,8 +36,7 @@ from entries import (
     points,
     sound,
 )  # fmt: skip
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from small import NAMES, SIZED, dense, made, small
 
 from analysis import (

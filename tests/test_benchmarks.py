@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from approx.low_rank.robust_pca import inexact_alm
-from benchmarks import __main__ as command
-from benchmarks import growth, measure, robust_pca
+from benchmarks import __main__ as command, growth, measure, robust_pca
 from benchmarks.measure import Row
 
 

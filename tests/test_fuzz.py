@@ -21,8 +21,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from entries import BOTH, INTEGERS, MATRICES, NUMBERS, POINTS, VALUES, call, clean
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from small import NAMES, dense, small
 
 from analysis import config

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis import inputs as data
-from analysis import sweep
+from analysis import inputs as data, sweep
 from analysis.describe import temperature_at
 from analysis.experiments.profile import Profile, first
 from analysis.experiments.trials import trials

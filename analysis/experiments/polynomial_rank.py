@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis import inputs as data
-from analysis import modular
+from analysis import inputs as data, modular
 from analysis.bounds import epsilon_rank_bound
 from analysis.experiments.profile import Profile, first
 from analysis.inputs import Inputs

@@ -56,8 +56,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run, resume or only describe a sweep; return 1 if a cell failed."""
-    from analysis import config
-    from analysis import sweep as sweeping
+    from analysis import config, sweep as sweeping
     from analysis.store import Store
     from approx import checks
 

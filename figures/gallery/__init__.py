@@ -54,7 +54,7 @@ class FigureModule(Protocol):
         """Draw the table; no arithmetic beyond grouping."""
 
     def caption(self, table: pd.DataFrame) -> str:
-        """Return the finding in numbers of the table."""
+        """Return what the figure shows, with the numbers of its table."""
 
 
 class _Gallery(Mapping[str, FigureModule]):

@@ -72,7 +72,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     lengths = table[table.metric == "break_even"]
     named = tr("; ").join(
         tr("{name}: {what}", name=tr(kind, m=M, s=S, c=C), what=f"{n:.0f}")

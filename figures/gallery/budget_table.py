@@ -116,7 +116,6 @@ def _cells(ax: Axes, part: pd.DataFrame, metric: str) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     gains = table[table.metric == f"{ERROR}_gain"]
     parts = []
     for spec in PARTS:

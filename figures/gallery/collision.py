@@ -9,8 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.experiments.collision import POINTS, SUPPORTS
-from analysis.experiments.collision import compute as compute
+from analysis.experiments.collision import POINTS, SUPPORTS, compute as compute
 from figures import style
 from figures.language import mark, tr
 
@@ -144,7 +143,6 @@ def _draw_dependence(ax: Axes, table: pd.DataFrame) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     shares = table[table.part == "clusters"].sort_values("logit").groupby("case").value
     first, last = shares.first(), shares.last()
     smyrf, random = "smyrf(size=8)", "random(k=8)"

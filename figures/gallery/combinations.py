@@ -133,7 +133,6 @@ def _best(gains: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     gains = table[table.metric == "gain"]
     runnable = gains[_runnable(gains)]
     top, practical = (g.sort_values("value", kind="stable").iloc[-1] for g in (gains, runnable))

@@ -7,8 +7,7 @@ import re
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.coupling_gain import AT, BOUND, FEW_FEATURES
-from analysis.experiments.coupling_gain import compute as compute
+from analysis.experiments.coupling_gain import AT, BOUND, FEW_FEATURES, compute as compute
 from figures import style
 from figures.language import mark, tr
 
@@ -53,7 +52,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     closed = table[table.metric == "mse_ratio"]
     closed = closed.assign(name=closed.method.map(_coupling))
     at = closed[closed.squared_sum == AT].pivot(index="d", columns="name", values="value")

@@ -99,7 +99,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     crossed = table[table.method == "crossing"]
     wide = crossed.pivot(index=["input", "budget"], columns="metric", values="value")
     parts = []

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data
-from analysis import sweep
+from analysis import inputs as data, sweep
 from analysis.describe import temperature_at
 from analysis.experiments.profile import Profile, varied
 from analysis.inputs import Inputs
@@ -116,7 +115,6 @@ def _family(spec: str) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     wide = medians(table)
     parts = []
     for name, one in wide.groupby("input", sort=False):

@@ -20,8 +20,8 @@ from analysis.experiments.entry_error import (
     UNIT,
     D,
     M,
+    compute as compute,
 )  # fmt: skip
-from analysis.experiments.entry_error import compute as compute
 from approx.checks import Array
 from figures import style
 from figures.language import mark, tr
@@ -136,7 +136,6 @@ def _parts(ax: Axes, table: pd.DataFrame) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     at = table.set_index(["metric", "curve", "norm", "hashes", "logit"]).value.sort_index()
     factors = tr(", ").join(
         f"{at['factor', 'hyperbolic', UNIT, 0, x]:.3f}" for x in (-1.0, 0.0, 1.0)

@@ -9,8 +9,7 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from analysis.experiments.eps_collapse import COUNT, D, M
-from analysis.experiments.eps_collapse import compute as compute
+from analysis.experiments.eps_collapse import COUNT, D, M, compute as compute
 from approx.checks import Array
 from figures import style
 from figures.language import tr
@@ -77,7 +76,6 @@ def _edges(places: pd.Index) -> Array:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     wide = table[(table.metric == "ratio") & table.eps.isin((0.0, *SHOWN))].pivot(
         index="temperature", columns="eps", values="value"
     )

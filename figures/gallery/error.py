@@ -114,7 +114,6 @@ def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     budget = table.budget.iloc[0]
     crossed = crossings(table, "attention")
     parts = []

@@ -9,8 +9,15 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from analysis.experiments.explore import ERRORS, EXACT, PIXELS, SIDE, SPECS, WEIGHTS
-from analysis.experiments.explore import compute as compute
+from analysis.experiments.explore import (
+    ERRORS,
+    EXACT,
+    PIXELS,
+    SIDE,
+    SPECS,
+    WEIGHTS,
+    compute as compute,
+)
 from approx.checks import Array
 from figures import style
 from figures.language import mark, tr
@@ -94,7 +101,6 @@ def _short(value: float) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     budget, tv = table.budget.max(), table[table.metric == "attention_tv"]
     queries = table[table.metric == WEIGHTS].groupby(["input", "temperature", "method"]).size()
     sentences = []

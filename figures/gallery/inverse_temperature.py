@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.inverse_temperature import SPECS, D, M
-from analysis.experiments.inverse_temperature import compute as compute
+from analysis.experiments.inverse_temperature import SPECS, D, M, compute as compute
 from figures import style
 from figures.language import tr
 
@@ -52,7 +51,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     wide = table[table.metric != "log_relative_variance"].pivot_table(
         index=["method", "temperature"], columns="metric", values="value"
     )

@@ -7,8 +7,7 @@ import math
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.jacobian import WIDTHS
-from analysis.experiments.jacobian import compute as compute
+from analysis.experiments.jacobian import WIDTHS, compute as compute
 from figures import style
 from figures.language import tr
 
@@ -51,7 +50,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     at = table.set_index(["metric", "input", "scaled", "d", "temperature"]).value.sort_index()
     norm, typical = at["jacobian_norm", "gaussian"], at["jacobian_median", "gaussian"]
     small, large = min(WIDTHS), max(WIDTHS)

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.length import BASE, ROWS
-from analysis.experiments.length import compute as compute
+from analysis.experiments.length import BASE, ROWS, compute as compute
 from figures import style
 from figures.language import mark, tr
 
@@ -71,7 +70,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     made = table[table.scale != "temperature"]
     at = made.set_index(["scale", "metric", "n"]).value.sort_index()
     n = sorted(made.n.unique())

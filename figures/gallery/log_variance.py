@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.log_variance import M
-from analysis.experiments.log_variance import compute as compute
+from analysis.experiments.log_variance import M, compute as compute
 from figures import style
 from figures.language import tr
 
@@ -39,7 +38,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     d = int(table.d.iloc[0])
     typical = d**0.25  # |q|² = √d at t = 1 for entries of variance 1
     norms = table.norm.unique()

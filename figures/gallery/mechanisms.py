@@ -127,7 +127,6 @@ def _panel(ax: Axes, part: pd.DataFrame, order: list[str]) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     wide = medians(table)
     uniform = wide[wide.method == f"{UNIFORM}()"].set_index("input")[ERROR]
     wide = wide[wide.method != f"{UNIFORM}()"]

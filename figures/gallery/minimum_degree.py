@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.minimum_degree import BOUNDS, EPSILONS
-from analysis.experiments.minimum_degree import compute as compute
+from analysis.experiments.minimum_degree import BOUNDS, EPSILONS, compute as compute
 from approx.polynomials.monomials import width
 from figures import style
 from figures.language import mark, tr
@@ -55,7 +54,6 @@ def _dash(epsilon: object) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     at = table.set_index(["method", "norm", "bound", "epsilon"]).value
     B, epsilon = max(BOUNDS), max(EPSILONS)
     relative = {m: at[m, "relative", B, epsilon] for m in LOOKS}

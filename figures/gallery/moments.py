@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.moments import QUANTILE
-from analysis.experiments.moments import compute as compute
+from analysis.experiments.moments import QUANTILE, compute as compute
 from figures import style
 from figures.language import tr
 
@@ -63,7 +62,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     part = table[(table.metric == "log_relative_variance") & (table.temperature == 1.0)]
     features = part[part.method.str.startswith("positive")]
     sizes = [

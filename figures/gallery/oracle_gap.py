@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.oracle_gap import CUT, ERROR, PURSUIT, SHARE
-from analysis.experiments.oracle_gap import compute as compute
+from analysis.experiments.oracle_gap import CUT, ERROR, PURSUIT, SHARE, compute as compute
 from figures import style
 from figures.gallery.entropy import medians
 from figures.language import mark, tr
@@ -54,7 +53,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     wide = medians(table)
     scatter = (wide["scatterbrain"] / wide["godec"]).groupby("input", sort=False)
     times = tr(", ").join(

@@ -16,10 +16,10 @@ from analysis.experiments.performer_error import (
     WITH_EPS,
     D,
     M,
+    compute as compute,
     faulty_label,
     sized,
 )  # fmt: skip
-from analysis.experiments.performer_error import compute as compute
 from figures import style
 from figures.language import tr
 
@@ -72,7 +72,6 @@ def _by_family(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     at = table[table.method == f"positive(m={M})"].groupby("metric").value.median()
     eps = table[(table.method == WITH_EPS) & (table.budget == 2 * M)]
     faulty = eps.groupby("metric").value.median()

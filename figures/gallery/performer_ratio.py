@@ -10,8 +10,7 @@ from matplotlib import colormaps
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from analysis.experiments.performer_ratio import ANGLES, SLICES
-from analysis.experiments.performer_ratio import compute as compute
+from analysis.experiments.performer_ratio import ANGLES, SLICES, compute as compute
 from figures import style
 from figures.language import tr
 
@@ -69,7 +68,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     quoted = table[table.metric == "quoted"]
     sentences = []
     for length, part in quoted.groupby("length"):

@@ -7,8 +7,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.polynomial_error import DEGREES, METRICS, NARROW, TAYLOR
-from analysis.experiments.polynomial_error import compute as compute
+from analysis.experiments.polynomial_error import (
+    DEGREES,
+    METRICS,
+    NARROW,
+    TAYLOR,
+    compute as compute,
+)
 from figures import style
 from figures.language import mark, tr
 
@@ -51,7 +56,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     tv = table[table.metric == "attention_tv"]
     at = tv.set_index(["temperature", "degree", "polynomial"]).value
     wins: dict[str, int] = {}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.polynomial_rank import BOUNDS, EPSILON
-from analysis.experiments.polynomial_rank import compute as compute
+from analysis.experiments.polynomial_rank import BOUNDS, EPSILON, compute as compute
 from figures import style
 from figures.language import mark, tr
 
@@ -57,7 +56,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     ranks = _ranks(table).pivot_table(
         index=["input", "d", "degree"], columns="metric", values="value"
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.position_rank import D_H, D_P, HEADS, WIDTHS, D, N
-from analysis.experiments.position_rank import compute as compute
+from analysis.experiments.position_rank import D_H, D_P, HEADS, WIDTHS, D, N, compute as compute
 from figures import style
 from figures.language import mark, tr
 
@@ -56,7 +55,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     one = table[table.metric.isin(["logits", "exp", "construction", "bound"])]
     at = one.set_index(["where", "metric", "d_p"]).value.sort_index()
     sums = table[table.metric == "sum"].set_index(["where", "heads"]).value

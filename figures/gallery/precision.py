@@ -6,8 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from analysis.experiments.precision import EXACT
-from analysis.experiments.precision import compute as compute
+from analysis.experiments.precision import EXACT, compute as compute
 from figures import style
 from figures.language import mark, tr
 
@@ -63,7 +62,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     wide = medians(table)
     floor, run = wide[wide.method == EXACT], wide[wide.method != EXACT]
     runs = len(run)

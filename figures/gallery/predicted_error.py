@@ -8,8 +8,14 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.predicted_error import BELIEVED, SIZE, SPECS, TEMPERATURES, M
-from analysis.experiments.predicted_error import compute as compute
+from analysis.experiments.predicted_error import (
+    BELIEVED,
+    SIZE,
+    SPECS,
+    TEMPERATURES,
+    M,
+    compute as compute,
+)
 from figures import style
 from figures.language import mark, tr
 
@@ -77,7 +83,6 @@ def _short(t: float) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     z, wide = z_scores(table), _wide(table)
     sure, rest = wide[wide.believable == 1.0], wide[wide.believable == 0.0]
     span = tr(

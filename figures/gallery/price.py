@@ -86,7 +86,6 @@ def _family(spec: str) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     wide = table[table.method == "taylor(degree=2)"].pivot_table(
         index="input", columns="metric", values="value", sort=False
     )

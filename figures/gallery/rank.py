@@ -96,7 +96,6 @@ def _short(t: float) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     part = table[(table.metric == "effective_rank")]
     sentences = []
     for name in table.input.unique():

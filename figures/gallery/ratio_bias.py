@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from analysis.experiments.ratio_bias import SMALL
-from analysis.experiments.ratio_bias import compute as compute
+from analysis.experiments.ratio_bias import SMALL, compute as compute
 from figures import style
 from figures.language import tr
 
@@ -57,7 +56,6 @@ def _biases(ax: Axes, wide: pd.DataFrame, look: dict[str, Any]) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     keys = ["input", "temperature", "method"]
     wide = _wide(table, keys).reset_index()
     drawn = wide[wide.method != "uniform()"]

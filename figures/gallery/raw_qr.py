@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.raw_qr import NORMS, PROJECTIONS, WIDTHS
-from analysis.experiments.raw_qr import compute as compute
+from analysis.experiments.raw_qr import NORMS, PROJECTIONS, WIDTHS, compute as compute
 from figures import style
 from figures.language import mark, tr
 
@@ -47,7 +46,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     raw, haar = (table[table.projection == name] for name in PROJECTIONS)
     ranked = raw.sort_values("value", kind="stable")
     low, high = ranked.iloc[0], ranked.iloc[-1]

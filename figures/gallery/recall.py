@@ -67,7 +67,6 @@ def _recalls(part: pd.DataFrame) -> pd.Series:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     mean = table.pivot_table(index=["input", "method"], columns="metric", values="value")
     eight = f"recall_{max(k for k in _recalls(table).index if k <= 8)}"
     chance = mean.entries / table.groupby(["input", "method"]).l.first()

@@ -148,7 +148,6 @@ def border(table: pd.DataFrame, name: str, delta: float) -> float:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     n, budget = int(table.n.iloc[0]), float(table.budget.iloc[0])
     gains = table[table.metric == "gain"]
     parts = []

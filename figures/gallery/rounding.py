@@ -9,8 +9,7 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from analysis.experiments.rounding import DEGREES, DTYPES, PLACES
-from analysis.experiments.rounding import compute as compute
+from analysis.experiments.rounding import DEGREES, DTYPES, PLACES, compute as compute
 from figures import style
 from figures.language import tr
 
@@ -57,7 +56,6 @@ def crossing(table: pd.DataFrame, degree: int, dtype: str) -> float:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     at = table.set_index(["degree", "dtype", "x"]).value
     top = max(DEGREES)
     cross = [

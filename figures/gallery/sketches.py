@@ -21,8 +21,8 @@ from analysis.experiments.sketches import (
     TV,
     D,
     M,
+    compute as compute,
 )  # fmt: skip
-from analysis.experiments.sketches import compute as compute
 from approx import parse
 from figures import style
 from figures.language import tr
@@ -86,7 +86,6 @@ def _line(ax: Axes, part: pd.DataFrame, key: str, metric: str, line: str) -> Non
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     at = table[(table.temperature == TEMPERATURE) & (table.budget == 2 * M)]
     errors, tv, below = (
         at[at.metric == name].set_index("method").value

@@ -57,7 +57,6 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the numbers of its table."""
     above = table[table.value > 1e-2].groupby(["input", "method", "temperature"]).size()
     sentences = []
     for name in table.input.unique():

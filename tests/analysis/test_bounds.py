@@ -5,8 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from analysis import bounds, rank
 from approx.polynomials.chebyshev import Chebyshev, log_bessel, log_tail

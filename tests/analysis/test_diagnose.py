@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import diagnose as advising
-from analysis import inputs
+from analysis import diagnose as advising, inputs
 from analysis.diagnose import ORACLES, RUNNABLE, TRIVIAL, Sentence, advice, diagnose
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence

@@ -14,12 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pandas.testing import assert_frame_equal
 
-from analysis import store as storing
-from analysis import table
+from analysis import store as storing, table
 from analysis.engines import Failure
 from analysis.inputs import Inputs, gaussian
 from analysis.metrics import compare

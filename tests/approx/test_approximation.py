@@ -9,8 +9,7 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from small import NAMES, dense, hot, made, problems, roundings, sizes, small, truth
 
 from analysis import metrics

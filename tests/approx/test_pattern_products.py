@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from approx import pattern_products
 

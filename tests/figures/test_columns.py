@@ -2,8 +2,7 @@
 
 import textwrap
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from figures import columns
 

@@ -26,8 +26,7 @@ from approx import parse
 from figures.fonts import FONT, lacks
 from figures.gallery import CORE, FIGURES, REPORTED
 from figures.language import speaking, tr
-from figures.report import build as report
-from figures.report import sentences, tables
+from figures.report import build as report, sentences, tables
 from figures.report.convert import to_html, to_pdf
 from figures.report.references import REFERENCES
 

@@ -6,8 +6,7 @@ import math
 import naive
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from approx import memory, parse
 from approx.distances import squared_distances

@@ -8,8 +8,7 @@ import mpmath
 import naive
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from approx import Approximation, ResourceLimitError, exact, memory
 from approx.polynomials import elementwise, monomials

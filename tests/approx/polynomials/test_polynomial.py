@@ -6,8 +6,7 @@ from decimal import localcontext
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from approx import exact, parse
 from approx.polynomials import extrema

@@ -9,8 +9,7 @@ import pytest
 import scipy.linalg
 import scipy.optimize
 import scipy.special
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from analysis.metrics import compare
 from analysis.moments import monte_carlo

@@ -5,8 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from scipy.special import hyp1f1
 
 from approx import parse

@@ -5,8 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from approx.sketches.signed import Signed, excess, signed, tail, total, value
 

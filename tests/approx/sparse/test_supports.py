@@ -6,8 +6,7 @@ import tracemalloc
 import naive
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from small import problems, truth
 
 from approx import METHODS, ResourceLimitError, exact, memory, parse
