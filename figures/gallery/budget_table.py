@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
 
 import numpy as np
@@ -10,9 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from analysis import sweep
 from analysis.experiments.profile import Profile
-from approx import parse
 from figures import style
 from figures.gallery.entropy import ERROR, TV, errors
 from figures.language import mark, tr
@@ -50,13 +49,11 @@ def compute(profile: Profile) -> pd.DataFrame:
     """
     parts = []
     for x in profile.inputs:
+        at_one = dataclasses.replace(profile, inputs=(x,), temperatures=(1.0,))
         for share in SHARES:
+            budget, label = x.l * float(share), f"{x.name}, {share} of the memory"
             for spec in ROWS:
-                swept = sweep.sweep(
-                    [parse(spec)], x, (1.0,), trials=profile.trials, seed=profile.seed,
-                    budget=x.l * float(share), measure=errors, jobs=profile.jobs,
-                    progress=profile.progress, label=f"{x.name}, {share} of the memory",
-                )  # fmt: skip
+                swept = at_one.sweep([spec], budget=budget, measure=errors, label=label)
                 parts.append(swept.assign(method=spec))
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
     index = ["input", "layer", "head", "n", "l", "d", "temperature", "budget", "metric"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import dataclasses
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from analysis import sweep
 from analysis.experiments.profile import Profile, varied
-from approx import parse
 from figures import style
 from figures.gallery.entropy import ERROR, errors
 from figures.language import mark, tr
@@ -51,17 +50,16 @@ def compute(profile: Profile) -> pd.DataFrame:
     small = profile.draws <= 200
     inputs = varied(profile, COUNT)
     inputs = inputs[:1] + inputs[-1:] if small else inputs
-    run = partial(
-        sweep.sweep, inputs=inputs, temperatures=TEMPERATURES["quick" if small else "default"],
-        trials=min(profile.trials, 3), seed=profile.seed, budget=profile.budget, measure=errors,
-        jobs=profile.jobs, progress=profile.progress,
+    fewer = dataclasses.replace(
+        profile, inputs=tuple(inputs), trials=min(profile.trials, 3),
+        temperatures=TEMPERATURES["quick" if small else "default"],
     )  # fmt: skip
     parts = []
     for support in (NOTHING, *SUPPORTS):
         for low in (NOTHING, *MAPS):
             if support != low:
                 spec = _spec(support, low)
-                swept = run([parse(spec)], label=spec)
+                swept = fewer.sweep([spec], budget=profile.budget, measure=errors, label=spec)
                 parts.append(swept[swept.metric == ERROR].assign(support=support, low_rank=low))
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
     return pd.concat([table, _gains(table)[list(table.columns)]], ignore_index=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -10,7 +12,7 @@ from analysis.describe import temperature_at
 from analysis.experiments.profile import Profile, varied
 from analysis.inputs import Inputs
 from analysis.metrics import compare
-from approx import Approximation, parse
+from approx import Approximation
 from approx.low_rank.godec import GoDec
 from figures import style
 from figures.language import tr
@@ -55,11 +57,9 @@ def compute(profile: Profile) -> pd.DataFrame:
     parts = []
     for x in inputs:
         at = {temperature_at(x, entropy): entropy for entropy in grid}
-        swept = sweep.sweep(
-            [parse(spec) for spec in SPECS], x, list(at), trials=profile.trials, seed=seed,
-            budget=x.l / SHARE, measure=errors, jobs=profile.jobs, progress=profile.progress,
-            label=x.name,
-        )  # fmt: skip
+        swept = dataclasses.replace(profile, inputs=(x,)).sweep(
+            SPECS, budget=x.l / SHARE, temperatures=tuple(at), measure=errors, label=x.name
+        )
         parts.append(swept.assign(entropy=swept.temperature.map(at)))
     return pd.concat(parts, ignore_index=True)
 

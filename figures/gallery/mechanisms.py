@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import sweep
 from analysis.budget import match
 from analysis.experiments.profile import Profile, first
 from analysis.inputs import Inputs
@@ -63,24 +63,13 @@ def compute(profile: Profile) -> pd.DataFrame:
     parts = []
     for x in (first(x, COUNT) for x in profile.inputs):
         budget = x.l / SHARE
+        at_one = dataclasses.replace(profile, inputs=(x,), temperatures=(1.0,))
         fitting, absent = match([parse(spec) for spec in SPECS], budget, x)
         groups = {budget: fitting}
         for method in absent:
             groups.setdefault(_own_price(method, x), []).append(method)
         for price, methods in groups.items():
-            parts.append(
-                sweep.sweep(
-                    methods,
-                    x,
-                    [1.0],
-                    trials=profile.trials,
-                    seed=profile.seed,
-                    budget=price,
-                    jobs=profile.jobs,
-                    progress=profile.progress,
-                    label=x.name,
-                )
-            )
+            parts.append(at_one.sweep(map(str, methods), budget=price, label=x.name))
     table = pd.concat(parts, ignore_index=True)
     return table[table.metric.isin([ERROR, "attention_tv", PRICE])].reset_index(drop=True)
 
