@@ -7,6 +7,7 @@ their class can reach.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
@@ -90,15 +91,6 @@ class Sentence(str):
         return (self.message,), self.values
 
 
-class _Task(NamedTuple):
-    inputs: Inputs
-    temperature: float
-    methods: list[Method]
-    budget: float
-    trials: int
-    seed: int
-
-
 def diagnose(
     inputs: Inputs | Sequence[Inputs],
     *,
@@ -170,21 +162,25 @@ def diagnose(
     heads = [x for file in files for x in file.heads()]
     if not heads:
         raise ValueError("inputs must not be empty")
-    tasks = [_Task(x, at, chosen, float(budget), trials, seed) for x in heads]
-    per_head = parallel(_head, tasks, jobs=jobs, progress=progress, label="heads")
+    head = functools.partial(
+        _head, t=at, methods=chosen, size=float(budget), trials=trials, seed=seed
+    )
+    per_head = parallel(head, heads, jobs=jobs, progress=progress, label="heads")
     return pd.DataFrame([row for rows in per_head for row in rows])
 
 
-def _head(task: _Task) -> list[dict[str, Any]]:
-    x = task.inputs.at_temperature(task.temperature)  # its Q and K last for this head only
+def _head(
+    inputs: Inputs, t: float, methods: list[Method], size: float, trials: int, seed: int
+) -> list[dict[str, Any]]:
+    x = inputs.at_temperature(t)  # its Q and K last for this head only
     with one_thread():
-        fitting = budget.match(task.methods, task.budget, x).fitting
+        fitting = budget.match(methods, size, x).fitting
         if not fitting:
             raise ValueError(
-                f"no method fits {task.budget:g} values per row of {x.name}: raise the budget"
+                f"no method fits {size:g} values per row of {x.name}: raise the budget"
             )
-        facts = _facts(x, task.budget)
-        rows = [_row(x, method, task) for method in fitting]
+        facts = _facts(x, size)
+        rows = [_row(x, method, size, trials, seed) for method in fitting]
         eps = _collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None
     best = winner(rows)
     uniform = next((row["attention_tv"] for row in rows if row["spec"] == TRIVIAL), math.nan)
@@ -235,11 +231,11 @@ def _facts(x: Inputs, budget: float) -> dict[str, float]:
     }
 
 
-def _row(x: Inputs, method: Method, task: _Task) -> dict[str, Any]:
+def _row(x: Inputs, method: Method, size: float, trials: int, seed: int) -> dict[str, Any]:
     """Return the errors and the price of one method on one head."""
-    seed = seed_sequence(task.seed, x.digest(), str(method))
+    rng = np.random.default_rng(seed_sequence(seed, x.digest(), str(method)))
     errors = []
-    for child in np.random.default_rng(seed).spawn(task.trials if method.uses_rng else 1):
+    for child in rng.spawn(trials if method.uses_rng else 1):
         estimate = method.approximate(x.Q, x.K, rng=child)
         errors.append(compare(estimate, x.Q, x.K, x.V, causal=x.causal))
     table = pd.DataFrame(errors)
@@ -249,7 +245,7 @@ def _row(x: Inputs, method: Method, task: _Task) -> dict[str, Any]:
     known = math.nan if expected is None else expected
     return {
         "spec": str(method),
-        "budget": task.budget,
+        "budget": size,
         "values_per_row": budget.values_per_row(estimate),
         "attention_tv": float(middle.attention_tv),
         "tv_least": float(tv.min()),

@@ -28,8 +28,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw one column of panels an input: error at the budget; stored values of Robust PCA."""
     names = table.input.unique().tolist()
     with style.style():
-        figure, _ = style.panels(1, 1, height=3.6)
-        figure.clear()
+        figure = Figure(figsize=(7.0, 4.3))
         axes = figure.subplots(2, len(names), sharex=True, sharey="row", height_ratios=[1.6, 1])
         for (above, below), name in zip(axes.T, names):
             part = table[table.input == name]

@@ -53,7 +53,7 @@ def caption(table: pd.DataFrame) -> str:
     wide = raw[places].set_index("direction")
     far = tr(", ").join(
         tr("{v:.2f} ± {e:.2f} along {direction}", v=v, e=e, direction=_long(str(n)))
-        for n, v, e in _each(wide)
+        for n, v, e in zip(wide.index, wide.value, wide.stderr)
     )
     z = {name: ((p.value - 1) / p.stderr).abs() for name, p in (("raw", raw), ("haar", haar))}
     return tr(
@@ -74,10 +74,6 @@ def caption(table: pd.DataFrame) -> str:
         haar_places=len(haar),
         z=z["haar"].max(),
     )
-
-
-def _each(wide: pd.DataFrame) -> list[tuple[object, float, float]]:
-    return list(zip(wide.index, wide.value, wide.stderr))
 
 
 def _place(row: pd.Series) -> str:
