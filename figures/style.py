@@ -197,6 +197,11 @@ def look(method: str) -> dict[str, Any]:
     return {"label": method, "color": PALETTE[index], "linestyle": (0, (3, 1)), "marker": "*"}
 
 
+def dots(colour: str, marker: str, size: float) -> dict[str, Any]:
+    """Return the look of markers that no line joins."""
+    return {"color": colour, "marker": marker, "linestyle": "", "markersize": size}
+
+
 def label(method: str) -> str:
     """Return the name of a method's spec as users know it."""
     return str(look(method)["label"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -67,12 +65,7 @@ def _draw_families(ax: Axes, table: pd.DataFrame) -> None:
             known = part[part.metric == "collision"]
             ax.plot(known.logit, known.value, color=colour, linestyle=line)
             dots = part[part.metric == "frequency"]
-            look: dict[str, Any] = {
-                "color": colour,
-                "marker": marker,
-                "linestyle": "",
-                "markersize": 3,
-            }
+            look = style.dots(colour, marker, 3)
             name = tr(label) if transform == "none" else None
             ax.errorbar(dots.logit, dots.value, 2 * dots.stderr, elinewidth=0.8, label=name, **look)
     for how, line in TRANSFORM_LOOKS.values():
@@ -88,16 +81,12 @@ def _draw_families(ax: Axes, table: pd.DataFrame) -> None:
 def _draw_clusters(ax: Axes, table: pd.DataFrame) -> None:
     for case, (label, colour, marker) in CLUSTERED_LOOKS.items():
         part = table[table.case == case]
-        look: dict[str, Any] = {
-            "color": colour,
-            "marker": marker,
-            "label": tr(label),
-            "linewidth": 1.0,
-        }
-        ax.errorbar(part.logit, part.value, 2 * part.stderr, elinewidth=0.8, **look)
+        ax.errorbar(
+            part.logit, part.value, 2 * part.stderr, elinewidth=0.8, label=tr(label),
+            color=colour, marker=marker, linewidth=1.0,
+        )  # fmt: skip
     ax.set(
-        title=tr(
-"Clusters of {points} Gaussian q and k",points=POINTS),
+        title=tr("Clusters of {points} Gaussian q and k", points=POINTS),
         xlabel=tr("q·k (mean of an eighth of the pairs)"),
         ylabel=tr("P[in the support], measured"), ylim=(0, None),
     )  # fmt: skip
@@ -107,18 +96,13 @@ def _draw_theorem(ax: Axes, table: pd.DataFrame) -> None:
     ax.plot([0, 1], [0, 1], color="0.4", linewidth=0.9, label=tr("theorem: 1 − p"))
     for case, (label, colour, marker) in SUPPORT_LOOKS.items():
         x, y = (table[(table.case == case) & (table.metric == m)] for m in AXES)
-        look: dict[str, Any] = {
-            "color": colour,
-            "marker": marker,
-            "linestyle": "",
-            "markersize": 3.2,
-        }
+        look = style.dots(colour, marker, 3.2)
         ax.errorbar(
             x.value, y.value, 2 * y.stderr, 2 * x.stderr, elinewidth=0.8, label=tr(label), **look
         )
     ax.set(
         title=tr("The theorem of Scatterbrain"), xlabel="1 − p",
-         xlim=(-0.02, 1.03), ylim=(-0.02, 1.12),
+        xlim=(-0.02, 1.03), ylim=(-0.02, 1.12),
         ylabel=tr("squared error over that of the features"),
     )  # fmt: skip
 
@@ -127,15 +111,10 @@ def _draw_dependence(ax: Axes, table: pd.DataFrame) -> None:
     ax.axhline(0.0, color="0.4", linewidth=0.9)
     for case, (label, colour, marker) in DEPENDENT_LOOKS.items():
         part = table[table.case == case]
-        look: dict[str, Any] = {
-            "color": colour,
-            "marker": marker,
-            "linewidth": 1.0,
-            "markersize": 3.2,
-        }
         ax.errorbar(
-            part.logit, part.value, 2 * part.stderr, elinewidth=0.8, label=tr(label), **look
-        )
+            part.logit, part.value, 2 * part.stderr, elinewidth=0.8, label=tr(label),
+            color=colour, marker=marker, linewidth=1.0, markersize=3.2,
+        )  # fmt: skip
     ax.set(
         title=tr("Its condition: a support that knows nothing"), xlabel="q·k",
         ylabel=tr("relative bias of Scatterbrain"),

@@ -83,12 +83,7 @@ def _dots(ax: Axes, table: pd.DataFrame) -> None:
     for curve, (_, colour, _, marker) in LOOKS.items():
         part = table[(table.curve == curve) & (table.metric == "sampled_mse")]
         full = believable[curve].reindex(part.logit).to_numpy() == 1.0
-        look: dict[str, Any] = {
-            "color": colour,
-            "marker": marker,
-            "linestyle": "",
-            "markersize": 2.8,
-        }
+        look = style.dots(colour, marker, 2.8)
         solid, hollow = part[full], part[~full]
         ax.errorbar(solid.logit, solid.value, solid.stderr, elinewidth=0.8, **look)
         ax.plot(hollow.logit, hollow.value, markerfacecolor="white", markeredgewidth=0.7, **look)

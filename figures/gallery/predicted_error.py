@@ -50,12 +50,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 column[0].plot(predicted.index, predicted, color=colour)
                 full = at["believable"].value == 1.0
                 measured, ratio = at["measured_error"], at["square_ratio"]
-                look: dict[str, Any] = {
-                    "color": colour,
-                    "marker": marker,
-                    "linestyle": "",
-                    "markersize": 3.5,
-                }
+                look = style.dots(colour, marker, 3.5)
                 empty = look | {"markerfacecolor": "white", "markeredgewidth": 0.8}
                 column[0].plot([], [], **look | {"linestyle": "-", "label": tr(label)})
                 for keep, dot in ((full, look), (~full, empty)):
