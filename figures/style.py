@@ -8,7 +8,7 @@ import hashlib
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -246,6 +246,12 @@ def panels(
     """Return (figure, axes), a grid that shares its axes' scales; sizes in inches."""
     figure = Figure(figsize=(width, height * rows + 0.7))
     return figure, figure.subplots(rows, columns, sharex="col", sharey="col", squeeze=False)
+
+
+def ticks(ax: Axes, places: Sequence[float]) -> None:
+    """Draw ticks with numbers at these places of the x axis, and no minor ones on either axis."""
+    ax.set_xticks(places, [f"{place:g}" for place in places])
+    ax.minorticks_off()
 
 
 def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:

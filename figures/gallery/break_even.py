@@ -56,8 +56,7 @@ def draw(table: pd.DataFrame) -> Figure:
         left.axhline(1, color="0.3", linewidth=0.8)
         left.set(xscale="log", yscale="log", xlabel=tr("length n"))
         left.set_ylabel(tr("cost over that of what it replaces"))
-        left.set_xticks(LENGTHS[::2], [f"{n}" for n in LENGTHS[::2]])
-        left.minorticks_off()
+        style.ticks(left, LENGTHS[::2])
         sizes = table[table.metric == "of_size"].groupby("kind", sort=False)
         for (colour, marker), (name, part) in zip(LOOKS, sizes):
             what = tr("Scatterbrain, s = m/2") if name == "Scatterbrain" else tr("linear")
@@ -65,8 +64,7 @@ def draw(table: pd.DataFrame) -> Figure:
         right.set(
             xscale="log", yscale="log", xlabel=tr("features m"), ylabel=tr("break-even length")
         )
-        right.set_xticks(SIZES, [f"{m}" for m in SIZES])
-        right.minorticks_off()
+        style.ticks(right, SIZES)
         style.legend(figure, [left, right], columns=2)
     return figure
 

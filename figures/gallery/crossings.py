@@ -86,10 +86,9 @@ def draw(table: pd.DataFrame) -> Figure:
                 )  # fmt: skip
             ax.axhline(1.0, color="0.5", linewidth=0.8)
             ticks = [t for t in (0.125, 0.5, 2.0, 8.0, 32.0) if t >= part.temperature.min()]
-            ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+            style.ticks(ax, ticks)
             heights = [y for y in (1, 1.5, 2, 3, 4, 6, 8) if y <= gains.value.max()]
             ax.set_yticks(heights, [f"{y:g}" for y in heights])
-            ax.minorticks_off()
             ax.set(
                 title=tr("{budget:g} values a query row", budget=budget), xlabel=tr("temperature t")
             )

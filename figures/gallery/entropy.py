@@ -78,8 +78,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 middle = one[one.method == spec].groupby("entropy").value.median()
                 ax.plot(middle.index, middle.clip(upper=1e300), **style.look(spec))
             ax.set(xscale="logit", yscale="log", ylim=(FLOOR, CEILING), title=name)
-            ax.set_xticks(TICKS, [f"{t:g}" for t in TICKS])
-            ax.minorticks_off()
+            style.ticks(ax, TICKS)
         for ax in axes.flat[len(names) :]:
             ax.set_axis_off()
         for column in range(columns):

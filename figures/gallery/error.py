@@ -88,9 +88,7 @@ def draw(table: pd.DataFrame) -> Figure:
                             color=style.look(spec)["color"], alpha=0.15, linewidth=0,
                         )  # fmt: skip
                 ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
-                ax.set_xticks(sorted(table.temperature.unique()), minor=False)
-                ax.set_xticklabels([f"{t:g}" for t in sorted(table.temperature.unique())])
-                ax.minorticks_off()
+                style.ticks(ax, sorted(table.temperature.unique()))
                 ax.set_title(tr("{name}: {space}", name=name, space=tr(NAMES[space])))
                 if row == len(inputs) - 1:
                     ax.set_xlabel(tr("temperature t"))

@@ -62,9 +62,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     label=str(head),
                 )  # fmt: skip
             below.set(xscale="log", xlabel=tr("temperature"), title=tr(label), ylim=(0, 1.03))
-            below.minorticks_off()
-            ticks = sorted(by_temperature.temperature.unique())
-            below.set_xticks(ticks, [f"{t:g}" for t in ticks])
+            style.ticks(below, sorted(by_temperature.temperature.unique()))
         style.legend(figure, list(axes.ravel()), columns=4)
     return figure
 

@@ -36,8 +36,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     linestyle=_dash(epsilon), label=tr(name) if epsilon == min(EPSILONS) else None,
                 )  # fmt: skip
             ax.set(xscale="log", yscale="log", xlabel=tr("B, the largest |logit|"), title=label)
-            ax.set_xticks(BOUNDS, [f"{B:g}" for B in BOUNDS])
-            ax.minorticks_off()
+            style.ticks(ax, BOUNDS)
         for epsilon in sorted(EPSILONS):
             axes[0].plot(
                 [], [], color="0.3", linestyle=_dash(epsilon),

@@ -52,8 +52,7 @@ def draw(table: pd.DataFrame) -> Figure:
             spread.set(yscale="log", ylim=(1e-3, 1e6))
             for ax, what in ((bias, tr("bias")), (spread, tr("standard deviation"))):
                 ax.set(xscale="log", title=tr("{name}: {what}", name=name, what=what))
-                ax.set_xticks(temperatures, [f"{t:g}" for t in temperatures])
-                ax.minorticks_off()
+                style.ticks(ax, temperatures)
             bias.set_ylabel(tr("relative to exp(q·k)"))
         for ax in axes[-1]:
             ax.set_xlabel(tr("temperature t"))

@@ -60,8 +60,7 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax in (kernel, output):
             ax.axvline(M, color="0.5", linewidth=0.8)
             ax.set(xscale="log", xlabel=tr("features m"), xlim=(12, 6000))
-            ax.set_xticks([16, 64, 256, 1024, 4096], ["16", "64", "256", "1024", "4096"])
-            ax.minorticks_off()
+            style.ticks(ax, (16, 64, 256, 1024, 4096))
         style.legend(figure, [kernel, output], columns=2)
     return figure
 

@@ -79,8 +79,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     line = part[part.method == spec].sort_values("temperature")
                     ax.plot(line.temperature, line.value, **look(spec))
                 ax.set(xscale="log", yscale="log")
-                ax.set_xticks(temperatures)
-                ax.set_xticklabels([_short(t) for t in temperatures])
+                ax.set_xticks(temperatures, [_short(t) for t in temperatures])
                 ax.minorticks_off()
                 if row == 0:
                     ax.set_title(name)

@@ -36,8 +36,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     )  # fmt: skip
                 ax.axhline(1.0, color="black", linewidth=0.8)
                 ax.set(xscale="log", title=f"{tr(NAMES[projection])}, |q + k| = {norm:g}")
-                ax.set_xticks(WIDTHS, [str(d) for d in WIDTHS])
-                ax.minorticks_off()
+                style.ticks(ax, WIDTHS)
             axes[row, 0].set_ylabel(tr("mean of estimate/exact"))
         for ax in axes[-1]:
             ax.set_xlabel(tr("width d"))
