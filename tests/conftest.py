@@ -1,7 +1,9 @@
 """Settings for every test: Numba's cache, Hypothesis, the memory limit."""
 
+import fcntl
 import hashlib
 import os
+import pickle
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -44,6 +46,22 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section(title)
         for bug, score, test in found:
             terminalreporter.write_line(f"{bug:<52} {score:>9.3g}  {test}")
+
+
+@pytest.fixture(scope="session")
+def ledger(tmp_path_factory):
+    """Return every claim, judged once, also where two processes run the tests."""
+    from analysis import claims
+
+    folder = tmp_path_factory.getbasetemp()
+    file = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "ledger"
+    with file.open("a+b") as shared:
+        fcntl.flock(shared, fcntl.LOCK_EX)
+        shared.seek(0)
+        if not (held := shared.read()):
+            held = pickle.dumps(claims.check())
+            shared.write(held)
+    return pickle.loads(held)
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 
 from approx import METHODS, exact, parse
 from approx.polynomials.elementwise import Elementwise
@@ -68,6 +68,9 @@ VARIANTS = {
     "grouped on window": "eva(m=1, sparse=sliding_window(width=1))",
     "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",
 }
+# A share of the usual examples where there are many methods, or an example is dear. What methods
+# have in common is seen by them all; `make study` draws five times as many.
+few, very_few = (settings(max_examples=max(1, settings().max_examples // n)) for n in (5, 15))
 FIXED = {"fixed positive": Positive, "fixed waves": Trigonometric}
 NAMES = [*METHODS, *VARIANTS, *FIXED]
 # The size of every method that has one size, a whole number.

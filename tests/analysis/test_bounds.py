@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from small import few
 
 from analysis import bounds, rank
 from approx.polynomials.chebyshev import Chebyshev, log_bessel, log_tail
@@ -42,7 +43,13 @@ MAKE = {
 }
 
 
-@pytest.mark.parametrize("line", TABLE.strip().splitlines())
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, marks=[pytest.mark.slow] if line.startswith("16") else [])
+        for line in TABLE.strip().splitlines()
+    ],
+)
 def test_minimum_degrees_as_published(line):
     B, epsilon, *degrees = line.split()
     found = [bounds.minimum_degree(m, float(B), float(epsilon), norm) for m, norm in COLUMNS]
@@ -51,6 +58,7 @@ def test_minimum_degrees_as_published(line):
 
 @pytest.mark.parametrize("method", MAKE)
 @pytest.mark.parametrize("norm", bounds.NORMS)
+@few
 @given(st.integers(1, 12), st.floats(0.1, 8))
 def test_measured_errors_are_within_their_bounds(method, norm, n, B):
     p = MAKE[method](n).polynomial(B)
@@ -67,6 +75,7 @@ def test_measured_errors_are_within_their_bounds(method, norm, n, B):
 
 
 @pytest.mark.parametrize("norm", bounds.NORMS)
+@few
 @given(st.integers(0, 10), st.floats(0.25, 8))
 def test_minimax_is_within_its_level(norm, n, B):
     p = Minimax(n, weight="relative" if norm == "relative" else "absolute").polynomial(B)
@@ -251,6 +260,7 @@ def test_the_rank_a_polynomial_promises():
     assert bounds.rank_bound("tensor_power", 16.0, 64, 1e-4, "relative") > 2**1000
 
 
+@few
 @given(st.integers(1, 3), st.floats(0.2, 4), st.sampled_from([0.1, 1e-3]), st.integers(0, 99))
 def test_the_theorem_on_matrices(d, B, epsilon, seed):
     Q, K = np.random.default_rng(seed).uniform(-1, 1, (2, 30, d)) * math.sqrt(B / d)

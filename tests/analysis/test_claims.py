@@ -54,31 +54,26 @@ CONDITIONAL = [
 WRONG = ["FL-15"]  # a claim of a comment that is no erratum of the table
 
 
-@pytest.fixture(scope="module")
-def found():
-    return claims.check()
+def test_every_claim_is_there_once(ledger):
+    assert sorted(claim.id for claim in ledger) == sorted(CLAIMS + ERRATA)
+    assert [claim.id for claim in ledger] == claims.ids()
+    assert {claim.document for claim in ledger} == set(claims.DOCUMENTS)
 
 
-def test_every_claim_is_there_once(found):
-    assert sorted(claim.id for claim in found) == sorted(CLAIMS + ERRATA)
-    assert [claim.id for claim in found] == claims.ids()
-    assert {claim.document for claim in found} == set(claims.DOCUMENTS)
-
-
-def test_verdicts(found):
+def test_verdicts(ledger):
     expected = dict.fromkeys(CLAIMS, HOLDS) | dict.fromkeys(CONDITIONAL, CONDITION)
     expected |= dict.fromkeys(ERRATA + WRONG, CORRECTED)
-    assert {claim.id: claim.verdict for claim in found} == expected
+    assert {claim.id: claim.verdict for claim in ledger} == expected
 
 
-def test_every_claim_has_its_numbers(found):
-    for claim in found:
+def test_every_claim_has_its_numbers(ledger):
+    for claim in ledger:
         assert claim.statement.endswith(".")
         assert claim.source
         assert claim.expected.keys() == claim.observed.keys()
         for value in claim.observed.values():
             assert np.isfinite(value).all()
-    assert len({claim.statement for claim in found}) == len(found)
+    assert len({claim.statement for claim in ledger}) == len(ledger)
 
 
 def test_no_observed_number_is_written_down():

@@ -31,6 +31,9 @@ class Recorded(Method):
     sink: list = dataclasses.field(default_factory=list)
     mean: float = 1.0
 
+    def __str__(self):
+        return self.name  # and not all that was recorded
+
     def evaluate(self, q, k, mask, rng):
         ratio = self.mean * rng.lognormal(0.0, 0.5, (len(q), len(k)))
         self.sink.append(ratio)

@@ -9,8 +9,8 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings, strategies as st
-from small import NAMES, dense, hot, made, problems, roundings, sizes, small, truth
+from hypothesis import given, strategies as st
+from small import NAMES, dense, few, hot, made, problems, roundings, sizes, small, truth, very_few
 
 from analysis import metrics
 from analysis.moments import expected_error, normalised_moments
@@ -37,10 +37,6 @@ BY_PLACE = {
 }  # fmt: skip
 
 every_method = pytest.mark.parametrize("name", NAMES)
-# A fifth of the usual problems for each of the methods: what one of them has in common with the
-# others is seen by them all. `make study` draws five times as many.
-few = settings(max_examples=max(1, settings().max_examples // 5))
-very_few = settings(max_examples=max(1, settings().max_examples // 15))
 
 
 def assert_within(got, want, error, advice=""):

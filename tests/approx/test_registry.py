@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from numpydoc.docscrape import NumpyDocString
-from small import SIZES, VARIANTS, small
+from small import SIZES, VARIANTS, few, small
 
 from approx import METHODS, Method, Size, parse
 from approx.projections import IID, Fixed
@@ -39,12 +39,14 @@ def test_names_are_keys_and_defaults_are_left_out(name):
 
 
 @pytest.mark.parametrize("name", WRITTEN)
+@few
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 5))
 def test_round_trip(name, n, l, d):
     assert_round_trip(small(name, n, l, d))
 
 
 @pytest.mark.parametrize("name", METHODS)
+@few
 @given(st.floats(1, 1e6), st.integers(1, 500), st.integers(1, 500), st.integers(1, 64))
 def test_round_trip_after_within(name, budget, n, l, d):
     spec = "scatterbrain(positive, top_k)" if name == "scatterbrain" else name

@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
-from small import SIZED
+from hypothesis import given, strategies as st
+from small import SIZED, few
 
 from approx import METHODS, parse
 from approx.projections import Fixed
@@ -55,7 +55,7 @@ def test_the_largest_size_that_fits(name, budget, n, l, d):
 
 
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"lsh"}))  # its price is an expectation
-@settings(max_examples=max(1, settings().max_examples // 3))  # of each method
+@few
 @given(budget=st.floats(1, 60), n=st.integers(1, 12), l=st.integers(1, 12), d=st.integers(1, 4))
 def test_an_approximation_stores_at_most_its_price(name, budget, n, l, d):
     shape = {"n": n, "l": l, "d": d}

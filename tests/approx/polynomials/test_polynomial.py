@@ -223,7 +223,13 @@ NEGATIVE = {  # reference: where negative coefficients occur
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "B"), NEGATIVE)
+@pytest.mark.parametrize(
+    ("kind", "B"),
+    [
+        pytest.param(kind, B, marks=[pytest.mark.slow] if kind != "truncation" and B == 8 else [])
+        for kind, B in NEGATIVE
+    ],
+)
 def test_where_coefficients_are_negative_as_published(kind, B):
     def made(n):
         return Chebyshev(n) if kind == "truncation" else Minimax(n, weight=kind)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
 from scipy.special import hyp1f1
+from small import few
 
 from approx import parse
 from approx.projections import (
@@ -142,6 +143,7 @@ def test_unscrambled_points_are_refused():
             projection(scramble=False)
 
 
+@few
 @given(d=st.integers(2, 64), x=st.floats(0.01, 40), share=st.floats(0, 1), waves=st.booleans())
 def test_simplex_covariance_is_its_integral(d, x, share, waves):
     size = 2 + round(share * (d - 2))
@@ -262,7 +264,7 @@ def test_covariance_of_keys_under_orthogonal_frequencies_by_sampling(columns):
     rng = np.random.default_rng(1)
     Q, K = rng.standard_normal((1, 3)) * 0.4, rng.standard_normal((3, 3)) * 0.4
     method = parse(columns.format(", projection='orthogonal'"))
-    T = 5000
+    T = 2000
     ratios = np.array([method.approximate(Q, K, rng=t).to_dense()[0] for t in range(T)]) / np.exp(
         Q @ K.T
     )
