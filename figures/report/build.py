@@ -82,7 +82,7 @@ def build(
         bar.set_postfix_str(FIGURES[name].TITLE)
         computed[name] = timed(name, FIGURES[name].compute, profile)
     drawn = parallel(
-        functools.partial(_draw, out, spoken()),
+        functools.partial(_draw, out.absolute(), spoken()),  # a worker keeps the folder it began in
         list(computed.items()),
         jobs=profile.jobs,
         progress=profile.progress,
