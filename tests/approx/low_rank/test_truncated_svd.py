@@ -95,7 +95,7 @@ def test_hot_logits_have_a_rank_too():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("truncated_svd(3, epsilon=0.1)", "give one of .*, got rank and epsilon"),
+        ("truncated_svd(3, epsilon=0.1)", "exclude each other, got rank and epsilon"),
         ("truncated_svd(3, energy=0.1)", "got rank and energy"),
         ("truncated_svd(epsilon=0.1, energy=0.9)", "got epsilon and energy"),
         ("truncated_svd(epsilon=1.0)", r"epsilon must be < 1, got 1\.0"),
