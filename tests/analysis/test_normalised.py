@@ -10,9 +10,14 @@ from approx.random_features.positive import Positive
 
 
 @pytest.mark.parametrize(
-    "spec", ["positive(m=800)", "trigonometric(m=800)", "positive(m=400, projection='orthogonal')",
-             "scatterbrain(positive(m=400), top_k(k=1))"]
-)  # fmt: skip
+    "spec",
+    [
+        "positive(m=800)",
+        "scatterbrain(positive(m=400), top_k(k=1))",
+        pytest.param("trigonometric(m=800)", marks=pytest.mark.slow),
+        pytest.param("positive(m=400, projection='orthogonal')", marks=pytest.mark.slow),
+    ],
+)
 def test_the_delta_method(spec):
     """Bias and variance of a ratio to first order: 20 % of the largest, at m ≥ 200 where R ≪ 1."""
     rng = np.random.default_rng(6)

@@ -283,20 +283,20 @@ def test_attention_is_an_array_of_its_own(shape, causal):
 
 
 @every_method
-@pytest.mark.parametrize("causal", [False, True])
 @few
 @given(problem=problems(square=True))
-def test_attend_is_the_normalised_estimate_times_v(name, causal, problem):
+def test_attend_is_the_normalised_estimate_times_v(name, problem):
     Q, K, V, seed = problem
     A, _ = made(name, Q, K, seed)
-    want, bound, certain = attention(A, V, causal)
-    got = A.attend(V, causal=causal)
-    assert got.shape == V.shape
-    assert got.dtype == A.dtype
-    assert np.isfinite(got).all()
-    assert_within(got[certain], want[certain], bound[certain])
-    vector = A.attend(V[:, 0], causal=causal)
-    assert_within(vector[certain], want[certain, 0], bound[certain, 0])
+    for causal in (False, True):
+        want, bound, certain = attention(A, V, causal)
+        got = A.attend(V, causal=causal)
+        assert got.shape == V.shape
+        assert got.dtype == A.dtype
+        assert np.isfinite(got).all()
+        assert_within(got[certain], want[certain], bound[certain])
+        vector = A.attend(V[:, 0], causal=causal)
+        assert_within(vector[certain], want[certain, 0], bound[certain, 0])
 
 
 @every_method
@@ -517,7 +517,7 @@ def test_a_causal_row_is_scaled_by_what_it_sees(dtype):
 @pytest.mark.parametrize(("dtype", "x"), [(np.float64, 400.0), (np.float32, 60.0)])
 @pytest.mark.parametrize(
     "spec",
-    ["tensor_power(n=10000000)", "scatterbrain(tensor_power(n=10000000), sliding_window(1))"],
+    ["tensor_power(n=1000000)", "scatterbrain(tensor_power(n=1000000), sliding_window(1))"],
 )
 def test_rows_of_negative_logits_do_not_vanish(dtype, x, spec, monkeypatch):
     # e^−x at the scale e^x of a bound by |x| would underflow
@@ -526,7 +526,7 @@ def test_rows_of_negative_logits_do_not_vanish(dtype, x, spec, monkeypatch):
     V = np.array([1.0, 2.0], dtype)
     A = parse(spec).approximate(Q, K, rng=0)
     # (1 + x/n)^n = e^x up to x²/2n
-    bound = x * x / 1e7 + 100 * np.finfo(dtype).eps * x
+    bound = x * x / 1e6 + 100 * np.finfo(dtype).eps * x
     np.testing.assert_allclose(A.attend(V), exact.attention(Q, K, V), rtol=bound)
     logits = Q @ K.T
     for log in (A.row_log(), A.row_log(logits=logits)):
@@ -655,21 +655,20 @@ def test_scatterbrain_of_large_norms_equals_its_dense_estimate():
         assert_within(got, D @ V, 4 * eps * np.abs(D).sum(axis=1)[:, None] * np.abs(V).max())
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@every_method
 @few
 @given(problem=problems(square=True))
-def test_rows_of_attention_sum_to_one_or_are_zero(name, causal, problem):
+def test_rows_of_attention_sum_to_one_or_are_zero(name, problem):
     Q, K, _, seed = problem
     A, _ = made(name, Q, K, seed)
-    total = A.attend(np.ones(len(K), Q.dtype), causal=causal)
+    one = np.ones(len(K), Q.dtype)
     if A.space == "kernel":  # numerator and denominator are the same sum
-        assert np.isin(total, [0.0, 1.0]).all()
+        for causal in (False, True):
+            assert np.isin(A.attend(one, causal=causal), [0.0, 1.0]).all()
         return
-    weights = np.tril(A.to_dense()) if causal else A.to_dense()
+    weights = A.to_dense()  # used as they are
     bound = roundings(A) * np.abs(weights).sum(axis=1)
-    if not causal:  # used as they are
-        assert (np.abs(total - weights.sum(axis=1)) <= bound).all()
+    assert (np.abs(A.attend(one) - weights.sum(axis=1)) <= bound).all()
 
 
 # Symmetries

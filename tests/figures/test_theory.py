@@ -37,7 +37,7 @@ def tables(small):
     return {name: FIGURES[name].compute(small) for name in THEORY}
 
 
-@pytest.mark.slow  # as the report on two processes, and the figure of lengths
+@pytest.mark.slow  # as the figure of lengths, in test_mechanism_figures
 @pytest.mark.parametrize("name", ["coupling_gain", "eps_collapse", "inverse_temperature"])
 def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small):
     again = FIGURES[name].compute(dataclasses.replace(small, jobs=2))

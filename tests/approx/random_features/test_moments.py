@@ -24,7 +24,7 @@ from approx.scatterbrain import Scatterbrain
 from approx.sparse.support import SupportMethod
 
 EPS = np.finfo(float).eps
-DRAWS, M = 1000, 128
+DRAWS, M = 600, 128
 BOUND = 5.0  # |z|: two-sided 6·10⁻⁷ for one entry, if it is normal
 
 

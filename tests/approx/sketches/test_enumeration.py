@@ -92,7 +92,16 @@ def test_products_of_gaussians(m, degree, d):
 
 @pytest.mark.parametrize(
     ("m", "degree", "d"),
-    [(1, 2, 1), (2, 2, 1), (3, 2, 1), (4, 1, 2), (5, 1, 2), (2, 1, 3), (2, 3, 1), (4, 1, 1)],
+    [
+        (1, 2, 1),
+        (2, 2, 1),
+        (3, 2, 1),
+        (4, 1, 2),
+        (2, 1, 3),
+        (4, 1, 1),
+        pytest.param(5, 1, 2, marks=pytest.mark.slow),
+        pytest.param(2, 3, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_tensor_sketch_over_every_hash_and_sign(m, degree, d):
     Q, K = points(d)
@@ -167,7 +176,15 @@ def degree_draws(method, Q, K, count, last):
 
 @pytest.mark.parametrize("law", ["geometric", "poisson"])
 @pytest.mark.parametrize(
-    ("last", "d", "first"), [(10, 1, 0), (10, 1, 3), (5, 2, 0), (5, 2, 1), (5, 2, 2), (5, 2, 3)]
+    ("last", "d", "first"),
+    [
+        (10, 1, 0),
+        (10, 1, 3),
+        (5, 2, 0),
+        (5, 2, 2),
+        pytest.param(5, 2, 1, marks=pytest.mark.slow),
+        pytest.param(5, 2, 3, marks=pytest.mark.slow),
+    ],
 )
 def test_random_maclaurin_over_every_degree_and_sign(law, last, d, first):
     """What degrees above ``last`` add falls faster than geometrically: at most twice the first."""
@@ -191,7 +208,7 @@ def test_random_maclaurin_over_every_degree_and_sign(law, last, d, first):
 
 
 @pytest.mark.parametrize("law", ["geometric", "poisson"])
-@pytest.mark.parametrize(("last", "d", "first"), [(5, 1, 0), (5, 1, 2), (2, 2, 1)])
+@pytest.mark.parametrize(("last", "d", "first"), [(5, 1, 2), (2, 2, 1)])
 def test_two_random_features_have_half_the_variance(law, last, d, first):
     """Given degrees up to ``last`` both are independent copies of one."""
     Q, K = points(d)

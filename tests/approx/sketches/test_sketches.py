@@ -31,7 +31,7 @@ SPECS = (
     "squared_sketch(inner=4)",
     "squared_sketch(inner=3, degree=2, law='gaussian')",
 )
-DRAWS = 1000
+DRAWS = 700
 
 
 def points(seed=0, d=3):

@@ -22,7 +22,7 @@ def pairs(angles, d=4, length=1.0):
     return np.eye(1, d), length * K
 
 
-def z_scores(method, Q, K, draws=1000, seed=0):
+def z_scores(method, Q, K, draws=700, seed=0):
     """Return (frequency − p)/√(p(1 − p)/draws) where p is not 0 or 1, checked there exactly."""
     p = method.probability(Q, K)
     rng = np.random.default_rng(seed)
@@ -219,7 +219,7 @@ def test_moments_by_monte_carlo(spec):
     """Bias and variance of supports and of what stands on them: both |z| ≤ 5, |q + k| ≤ 1."""
     Q, K = np.random.default_rng(5).uniform(-0.25, 0.25, (2, 4, 4))
     method = parse(spec)
-    found = monte_carlo(method, Q, K, draws=1000, rng=1)
+    found = monte_carlo(method, Q, K, draws=700, rng=1)
     assert np.abs(found.z).max() <= 5
     variance = np.exp(method.moments(Q, K).log_relative_variance)
     assert (variance > 0).any()
