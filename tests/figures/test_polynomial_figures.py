@@ -6,10 +6,10 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from drawing import POLYNOMIALS, caption_states_numbers, drawn_the_same_from_its_csv, speaks_chinese
+from drawing import POLYNOMIALS, caption_states_numbers, drawn_from_its_csv, speaks_chinese
 
 from analysis import inputs, modular
-from analysis.experiments import polynomial_error, polynomial_rank, rounding
+from analysis.experiments import minimum_degree, polynomial_error, polynomial_rank, rounding
 from analysis.experiments.profile import Profile
 from figures.gallery import FIGURES
 
@@ -26,6 +26,15 @@ def tables(small):
     return {name: FIGURES[name].compute(small) for name in POLYNOMIALS}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def degrees():
+    """Leave the dearest interval, ±16, and most of the others to the study of all."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (minimum_degree, FIGURES["minimum_degree"]):
+            patch.setattr(module, "BOUNDS", (2.0, 8.0))
+        yield
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["polynomial_error", "polynomial_rank"])
 def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small):
@@ -35,7 +44,7 @@ def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small
 
 @pytest.mark.parametrize("name", POLYNOMIALS)
 def test_the_figure_is_that_of_its_csv_and_caption(name, tables, tmp_path):
-    drawn_the_same_from_its_csv(name, tables[name], tmp_path)
+    drawn_from_its_csv(name, tables[name], tmp_path)
     caption_states_numbers(name, tables[name])
     speaks_chinese(name, tables[name])
 
@@ -43,17 +52,30 @@ def test_the_figure_is_that_of_its_csv_and_caption(name, tables, tmp_path):
 # --- minimum_degree ------------------------------------------------------------------------------
 
 
-def test_every_cell_of_the_published_table_is_drawn(tables):
+@pytest.mark.parametrize(
+    ("bounds", "power", "minimax"),
+    [
+        ((2.0, 8.0), 319990, 12),
+        pytest.param((1.0, 2.0, 4.0, 8.0, 16.0), 1279947, 21, marks=pytest.mark.slow),
+    ],
+)
+def test_every_cell_of_the_published_table_is_drawn(
+    small, tables, monkeypatch, bounds, power, minimax
+):
     table = tables["minimum_degree"]
-    assert len(table) == 7 * 5 * 2
+    if len(bounds) > 2:
+        for module in (minimum_degree, FIGURES["minimum_degree"]):
+            monkeypatch.setattr(module, "BOUNDS", bounds)
+        table = minimum_degree.compute(small)
+    assert len(table) == 7 * len(bounds) * 2
     at = table.set_index(["method", "norm", "bound", "epsilon"]).value
-    assert at["tensor_power", "relative", 16.0, 1e-4] == 1279947
-    assert at["minimax", "relative", 16.0, 1e-2] == 21
+    assert at["tensor_power", "relative", bounds[-1], 1e-4] == power
+    assert at["minimax", "relative", bounds[-1], 1e-2] == minimax
     assert at["minimax", "scaled", 8.0, 1e-4] == 11
     wide = at.unstack("method")
     assert (wide.minimax <= wide.chebyshev).all()
     assert (wide.chebyshev <= wide.taylor).all()
-    assert "degree 21" in FIGURES["minimum_degree"].caption(table)
+    assert f"degree {minimax}" in FIGURES["minimum_degree"].caption(table)
 
 
 def test_the_legend_says_which_error_is_dashed(tables):

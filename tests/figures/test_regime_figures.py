@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from drawing import REGIMES, caption_states_numbers, drawn_the_same_from_its_csv, speaks_chinese
+from drawing import REGIMES, caption_states_numbers, drawn_from_its_csv, speaks_chinese
 from scipy.sparse import csr_array
 
 from analysis import inputs
@@ -41,7 +41,7 @@ def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small
 
 @pytest.mark.parametrize("name", REGIMES)
 def test_the_figure_is_that_of_its_csv_and_caption(name, tables, tmp_path):
-    drawn_the_same_from_its_csv(name, tables[name], tmp_path)
+    drawn_from_its_csv(name, tables[name], tmp_path)
     caption_states_numbers(name, tables[name])
     speaks_chinese(name, tables[name])
 

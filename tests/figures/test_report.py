@@ -1,4 +1,4 @@
-"""The report: everything is there, twice the same bytes, numbers from tables, an edit survives."""
+"""The report: everything is there, made again the same, numbers from tables, an edit survives."""
 
 import dataclasses
 import html
@@ -16,17 +16,24 @@ import numpy as np
 import pandas as pd
 import polib
 import pytest
-from drawing import english, numbers
+from drawing import (
+    SHOWN,
+    caption_states_numbers,
+    english,
+    has_the_columns,
+    numbers,
+    speaks_chinese,
+)  # fmt: skip
 
 from analysis import claims, inputs, moments
 from analysis.experiments import decomposition
 from analysis.experiments.profile import Profile
 from approx import parse
+from figures import album, style
 from figures.fonts import FONT, lacks
 from figures.gallery import CORE, FIGURES, REPORTED
 from figures.language import speaking, tr
 from figures.report import build as report, sentences, tables
-from figures.report.convert import to_html, to_pdf
 from figures.report.references import REFERENCES
 
 HOSTILE = '*a* $x$ <b> #set page() "q" \\n `c` -- --- ... [l](u) @fig:no {{ 1 }} {#i}'
@@ -51,6 +58,7 @@ def small():
 def made(small, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("first"))
+        patch.setitem(style.RC, "savefig.dpi", 50)  # nobody looks at the PNG here
         report.build(small, Path("mine"), command="expqk report --out mine")
         return Path("mine").resolve()
 
@@ -58,6 +66,19 @@ def made(small, tmp_path_factory):
 @pytest.fixture(scope="module")
 def found(made):
     return {p.stem: pd.read_csv(p) for p in (made / "data").glob("*.csv")}
+
+
+@pytest.fixture
+def edited(made, tmp_path):
+    """Return a folder where a source can be converted; its figures are empty, and quick to read."""
+    for path in (made / "figures").rglob("*.svg"):
+        copy = tmp_path / "mine" / path.relative_to(made)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        title = re.search("<title>.*?</title>", path.read_text("utf-8"))[0]
+        copy.write_text(
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="7" height="4">{title}</svg>', "utf-8"
+        )
+    return tmp_path / "mine"
 
 
 def test_all_parts_are_there(made):
@@ -114,8 +135,39 @@ def test_the_appendix_says_how_it_was_made(made, small):
         assert x.digest()[:16] in appendix
 
 
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_table_computed_again_is_that_of_the_csv_and_caption(name, small, found):
+    has_the_columns(name, found[name])
+    pd.testing.assert_frame_equal(FIGURES[name].compute(small), found[name], check_exact=True)
+    caption_states_numbers(name, found[name])
+    speaks_chinese(name, found[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "formats"),
+    [("error", ("svg",)), ("explore", ("svg",)), ("break_even", ("svg", "pdf", "png"))],
+)
+def test_a_figure_drawn_again_from_its_csv_has_the_same_bytes(
+    name, formats, made, found, tmp_path, monkeypatch
+):
+    """Any figure, one with panels, and the formats; a study draws each."""
+    monkeypatch.setitem(style.RC, "savefig.dpi", 50)
+    for path in album.save(name, found[name], tmp_path, formats):
+        assert path.read_bytes() == (made / path.relative_to(tmp_path)).read_bytes(), path.name
+
+
+def test_pages_made_again_have_the_same_bytes(made, tmp_path):
+    shutil.copytree(made / "figures", tmp_path / "figures")
+    shutil.copy(made / "report.md", tmp_path)
+    report.rebuild(tmp_path)
+    for name in ("index.html", "report.pdf"):
+        assert (tmp_path / name).read_bytes() == (made / name).read_bytes(), name
+
+
+@pytest.mark.slow  # its parts are above: tables, figures, and pages; `render` is below
 def test_the_same_command_gives_the_same_bytes(made, small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(style.RC, "savefig.dpi", 50)
     report.build(small, Path("mine"), command="expqk report --out mine")
     files = sorted(p.relative_to(made) for p in made.rglob("*") if p.is_file())
     assert {p.suffix for p in files} == {".md", ".html", ".pdf", ".json", ".csv", ".svg", ".png"}
@@ -125,9 +177,7 @@ def test_the_same_command_gives_the_same_bytes(made, small, tmp_path, monkeypatc
             assert (Path("mine") / path).read_bytes() == (made / path).read_bytes(), path
 
 
-def test_title_authors_and_names_of_inputs_are_text(small, made, found, tmp_path):
-    mine = tmp_path / "mine"
-    shutil.copytree(made / "figures", mine / "figures")
+def test_title_authors_and_names_of_inputs_are_text(small, edited, found):
     name = "_x_ 1.2 --y... ^z^"
     renamed = [dataclasses.replace(x, name=name) for x in small.inputs[:1]]
     found = {
@@ -143,16 +193,15 @@ def test_title_authors_and_names_of_inputs_are_text(small, made, found, tmp_path
         title=HOSTILE,
         authors=(HOSTILE[::-1], "李\n雷"),
     )
-    (mine / "report.md").write_text(text, "utf-8")
-    to_html(mine / "report.md", mine / "index.html")
-    page = html.unescape(re.sub("<[^<>]*>", "", (mine / "index.html").read_text("utf-8")))
+    (edited / "report.md").write_text(text, "utf-8")
+    report.rebuild(edited)
+    page = html.unescape(re.sub("<[^<>]*>", "", (edited / "index.html").read_text("utf-8")))
     page = " ".join(page.split())  # what is seen
     for said in (HOSTILE, HOSTILE[::-1], "李 雷", f"--title '{HOSTILE} ```'"):
         assert said in page
     assert page.count(name) > 20
-    to_pdf(mine / "report.md", mine / "report.pdf")
     if shutil.which("pdftotext"):
-        command = ["pdftotext", "-enc", "UTF-8", "-l", "1", mine / "report.pdf", "-"]
+        command = ["pdftotext", "-enc", "UTF-8", "-l", "1", edited / "report.pdf", "-"]
         seen = subprocess.run(command, capture_output=True, check=True).stdout.decode()
         for said in (HOSTILE, HOSTILE[::-1]):  # a line may end at a hyphen, which is then not shown
             assert _flat(said) in _flat(seen)
@@ -286,17 +335,16 @@ def test_the_font_has_every_character_of_the_report(chinese):
     assert lacks("龘") == {"龘"}
 
 
-def test_pages_in_chinese_have_headings_and_the_font(chinese, made, tmp_path):
-    shutil.copytree(made / "figures", tmp_path / "figures")
-    (tmp_path / "report.md").write_text(chinese, "utf-8")
-    report.rebuild(tmp_path)
-    page = (tmp_path / "index.html").read_text("utf-8")
+def test_pages_in_chinese_have_headings_and_the_font(chinese, made, edited):
+    (edited / "report.md").write_text(chinese, "utf-8")
+    report.rebuild(edited)
+    page = (edited / "index.html").read_text("utf-8")
     assert 'lang="zh-CN"' in page
     assert "data:font/woff;base64," in page
     assert "data:font/woff" not in (made / "index.html").read_text("utf-8")
-    assert FONT.stem.encode() in (tmp_path / "report.pdf").read_bytes()
+    assert FONT.stem.encode() in (edited / "report.pdf").read_bytes()
     if shutil.which("pdftotext"):
-        command = ["pdftotext", "-enc", "UTF-8", tmp_path / "report.pdf", "-"]
+        command = ["pdftotext", "-enc", "UTF-8", edited / "report.pdf", "-"]
         seen = subprocess.run(command, capture_output=True, check=True).stdout.decode()
         for heading in re.findall(r"^#+ ([^{\n]+)", chinese, re.MULTILINE):
             assert "".join(heading.split()) in "".join(seen.split())
@@ -420,17 +468,12 @@ def test_costs_are_those_of_the_width_and_the_budget():
     assert sentences.cost_conclusion(64, 32.0) != sentences.cost_conclusion(64, 64.0)
 
 
-def test_an_edited_source_can_be_rebuilt(made, tmp_path):
-    copy = tmp_path / "mine"
-    copy.mkdir()
-    (copy / "figures").mkdir()
-    for path in (made / "figures").glob("*.svg"):
-        (copy / "figures" / path.name).write_bytes(path.read_bytes())
+def test_an_edited_source_can_be_rebuilt(made, edited):
     text = (made / "report.md").read_text("utf-8")
-    (copy / "report.md").write_text(text + "\n# 我的结论\n\nMy conclusion.\n", encoding="utf-8")
-    report.rebuild(copy)
-    assert "我的结论" in (copy / "index.html").read_text("utf-8")
-    assert (copy / "report.pdf").read_bytes().startswith(b"%PDF")
+    (edited / "report.md").write_text(text + "\n# 我的结论\n\nMy conclusion.\n", encoding="utf-8")
+    report.rebuild(edited)
+    assert "我的结论" in (edited / "index.html").read_text("utf-8")
+    assert (edited / "report.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_numbers_in_the_prose_follow_the_tables(small, made, found):

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from drawing import caption_states_numbers, drawn_the_same_from_its_csv, speaks_chinese
+from drawing import caption_states_numbers, drawn_from_its_csv, speaks_chinese
 
 from analysis import inputs
 from analysis.experiments import sketches
@@ -35,7 +35,7 @@ def test_the_same_seed_gives_the_same_table_on_two_processes(small, table):
 
 
 def test_the_figure_is_that_of_its_csv_and_caption(table, tmp_path):
-    drawn_the_same_from_its_csv("sketches", table, tmp_path)
+    drawn_from_its_csv("sketches", table, tmp_path)
     caption_states_numbers("sketches", table)
     speaks_chinese("sketches", table)
     assert "inf" not in FIGURES["sketches"].caption(table)
