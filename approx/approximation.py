@@ -16,10 +16,10 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator
 
-from approx import checks, exact, memory, pattern_products
+from approx import checks, exact, masked, masks, memory, pattern_products
 from approx.checks import Array
+from approx.masks import ALL, MaskLike
 from approx.parts import (
-    ALL,
     Correction,
     Factors,
     Low,
@@ -73,7 +73,7 @@ class _Transposed(_Operator):
 
 
 class Approximation(_Operator):
-    """An estimate of exp(Q Kᵀ), or of its row-softmax, of shape (n, l).
+    """An estimate of exp(Q Kᵀ), or of its row-softmax, of shape (n, l), under a mask.
 
     Parameters
     ----------
@@ -83,6 +83,8 @@ class Approximation(_Operator):
         A `Support`, on which the estimate is exp(q·k) itself, or an `Addition`.
     space : {"kernel", "attention"}
         What is estimated: exp(q·k), or softmax rows (used as they are).
+    mask : Mask, optional
+        What each query sees, by default every key. All other entries are 0.
 
     Notes
     -----
@@ -93,18 +95,30 @@ class Approximation(_Operator):
     """
 
     def __init__(
-        self, low: Low, correction: Correction | None = None, *, space: str = "kernel"
+        self,
+        low: Low,
+        correction: Correction | None = None,
+        *,
+        space: str = "kernel",
+        mask: MaskLike = None,
     ) -> None:
         super().__init__(low.dtype, low.shape)
-        self.low = low
-        self.correction = correction
+        self.mask = masks.of(mask, *low.shape)
+        self.low = masked.under(low, self.mask)
+        self.correction = correction and correction.under(self.mask)
         self.space = checks.one_of("space", space, ("kernel", "attention"))
 
     @classmethod
     def from_factors(
-        cls, left: ArrayLike, right: ArrayLike, row_log: ArrayLike = 0.0, *, space: str = "kernel"
+        cls,
+        left: ArrayLike,
+        right: ArrayLike,
+        row_log: ArrayLike = 0.0,
+        *,
+        space: str = "kernel",
+        mask: MaskLike = None,
     ) -> Self:
-        """Return the approximation diag(e^row_log) left rightᵀ.
+        """Return the approximation diag(e^row_log) left rightᵀ, of what is seen.
 
         Parameters
         ----------
@@ -123,7 +137,8 @@ class Approximation(_Operator):
                 f"left and right must have the same width, got {phi.shape} and {psi.shape}"
             )
         logs = np.broadcast_to(checks.array("row_log", row_log), len(phi)).astype(phi.dtype)
-        return cls(Factors(phi, psi.astype(phi.dtype, copy=False), logs), space=space)
+        factors = Factors(phi, psi.astype(phi.dtype, copy=False), logs)
+        return cls(factors, space=space, mask=mask)
 
     @property
     def rank(self) -> int:
@@ -137,8 +152,8 @@ class Approximation(_Operator):
 
     @property
     def parameters(self) -> int:
-        """Number of stored values, rank·(n + l) + nnz."""
-        return self.rank * sum(self.shape) + self.nnz
+        """Number of stored values: those of the dense part, of factors rank·(n + l), and nnz."""
+        return self.low.parameters + self.nnz
 
     @property
     def nbytes(self) -> int:
@@ -178,7 +193,7 @@ class Approximation(_Operator):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return estimate[rows, cols] · exp(−shift), one shift per row.
+        """Return estimate[rows, cols] · exp(−shift), one shift per row; 0 where nothing is seen.
 
         Parameters
         ----------
@@ -231,14 +246,25 @@ class Approximation(_Operator):
         out[:] = values
         return out
 
-    def seen(self) -> Approximation:
-        """Return the estimate with its sparse part cut to keys 0…i, which a causal query i sees.
+    def seen(self, mask: MaskLike = None) -> Approximation:
+        """Return the estimate with 0 where a query does not see the key under a mask.
 
-        The scale of a row is then that of the keys it sees, so that an unseen key with a far larger
-        logit does not turn entries into 0.
+        Parameters
+        ----------
+        mask : None, "causal" or Mask
+            None is the estimate's own mask.
+
+        Raises
+        ------
+        ValueError
+            The estimate has another mask already.
         """
-        correction = None if self.correction is None else self.correction.lower()
-        return Approximation(self.low, correction, space=self.space)
+        given = self.mask if mask is None else masks.of(mask, *self.shape)
+        if given == self.mask:
+            return self
+        if not self.mask.is_full:
+            raise ValueError(f"the estimate has the mask {self.mask}, so {given} cannot be given")
+        return Approximation(self.low, self.correction, space=self.space, mask=given)
 
     def to_dense(self) -> Array:
         """Return the (n, l) matrix.
@@ -254,11 +280,11 @@ class Approximation(_Operator):
         return self.block(ALL)
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return (left, right, row_log) of the low-rank part."""
+        """Return (left, right, row_log) of the low-rank part, before the mask."""
         return self.low.scaled_factors()
 
     def factors(self) -> tuple[Array, Array]:
-        """Return (left, right) with left @ right.T = to_dense() without S.
+        """Return (left, right) with left @ right.T = to_dense() without S and the mask.
 
         Raises
         ------
@@ -340,31 +366,21 @@ class Approximation(_Operator):
 
     _transpose = _adjoint
 
-    def attend(self, V: ArrayLike, *, causal: bool = False) -> Array:
-        """Return approximate attention D⁻¹ estimate V, (n, c), with D the row sums.
+    def attend(self, V: ArrayLike) -> Array:
+        """Return approximate attention D⁻¹ estimate V, (n, c), with D the sums of what is seen.
 
         Rows whose sum is ≤ 0 give 0; `analysis.metrics` counts them, and nothing is clamped. In
-        attention space rows are used as they are (if causal, renormalised over the seen keys).
+        attention space rows are used as they are.
 
         Parameters
         ----------
         V : (l, c) or (l,)
-        causal : bool
-            Query i sees keys 0…i; needs n = l, and costs O(n·l·rank) time by row stripes.
         """
         n, l = self.shape
-        causal = checks.causal(causal, n, l)
         v = checks.values(V, l, self.dtype)
         shape = n, *v.shape[1:]
         v = v.reshape(l, -1).astype(self.dtype, copy=False)
-        if causal:
-            y = np.empty((n, v.shape[1]), self.dtype)
-            seen, augmented = self.seen(), beside_ones(v)
-            for rows in exact.stripes(n, l):
-                stripe = seen.block(rows, shift=seen.row_log(rows))
-                exact.mask(stripe, rows.start, n, True, fill=0.0)
-                divide_by_last(stripe @ augmented, out=y[rows])
-        elif self.space == "attention":
+        if self.space == "attention":
             y = rescale(*self.scaled_matmat(v))
         elif self.correction is None:
             y = self.low.attend(v)

@@ -67,7 +67,7 @@ class Centered(Method):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the method's estimate at centred inputs, scaled back."""
         q_mean, k_mean = self.means(q, k)
-        inner = self.method.approximate(q - q_mean, k - k_mean, rng=rng)
+        inner = self.method.approximate(q - q_mean, k - k_mean, mask=mask, rng=rng)
         row, column = q @ k_mean, (k - k_mean) @ q_mean
         if inner.space == "attention":
             if self.queries:
@@ -77,17 +77,17 @@ class Centered(Method):
                 )
             return inner
         correction = inner.correction and inner.correction.rescaled(q, k, row, column)
-        return Approximation(inner.low.rescaled(row, column), correction)
+        return Approximation(inner.low.rescaled(row, column), correction, mask=mask)
 
-    def entry_moments(self, q: Array, k: Array) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return the moments of the method at centred inputs."""
         q_mean, k_mean = self.means(q, k)
-        return self.method.moments(q - q_mean, k - k_mean)
+        return self.method.moments(q - q_mean, k - k_mean, mask=mask)
 
-    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return the covariance of the method at centred inputs."""
         q_mean, k_mean = self.means(Q, K)
-        return self.method.covariance(Q - q_mean, K - k_mean, row=i)
+        return self.method.covariance(Q - q_mean, K - k_mean, row=i, mask=mask)
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of the method and of the two means."""

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks, memory
+from approx import checks, masks, memory
 from approx._elementary import exp_rows
 from approx.checks import Array
+from approx.masks import Mask, MaskLike
 
 STRIPE = 5 * 2**18  # entries: 10.5 MB in float64; products of lower stripes are slower
 
@@ -62,24 +63,26 @@ def kernel(Q: ArrayLike, K: ArrayLike) -> Array:
     return x
 
 
-def scaled_kernel(Q: Array, K: Array) -> tuple[Array, float]:
-    """Return D, in float64, and top, where exp(Q Kᵀ) = e^top D and max D = 1."""
+def scaled_kernel(Q: Array, K: Array, mask: MaskLike = None) -> tuple[Array, float]:
+    """Return D, in float64, and top, where e^top D is exp(Q Kᵀ), 0 if unseen, and max D = 1."""
     x = np.asarray(logits(Q, K), np.float64)
+    masks.of(mask, *x.shape).hide(x, fill=-np.inf)
     top = float(x.max())
     exp_rows(x, np.full(len(x), top))
     return x, top
 
 
-def softmax(Q: Array, K: Array) -> Array:
-    """Return the row-normalised kernel, (n, l), in float64."""
+def softmax(Q: Array, K: Array, mask: MaskLike = None) -> Array:
+    """Return the kernel normalised by the sum of what each query sees, (n, l), in float64."""
     x = np.asarray(logits(Q, K), np.float64)
+    masks.of(mask, *x.shape).hide(x, fill=-np.inf)
     exp_rows(x, x.max(axis=1))
     x /= x.sum(axis=1, keepdims=True)
     return x
 
 
-def log_row_sums(Q: ArrayLike, K: ArrayLike) -> Array:
-    """Return log Σ_j exp(q_i·k_j), (n,), float64, streamed.
+def log_row_sums(Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Array:
+    """Return log Σ_j exp(q_i·k_j) over the keys that are seen, (n,), float64, streamed.
 
     Examples
     --------
@@ -87,51 +90,46 @@ def log_row_sums(Q: ArrayLike, K: ArrayLike) -> Array:
     array([0.69314718])
     """
     q, k = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
+    seen = masks.of(mask, len(q), len(k))
     out = np.empty(len(q))
     for rows in stripes(len(q), len(k)):
-        x = q[rows] @ k.T
+        x = seen_logits(q, k, seen, rows)
         top = x.max(axis=1)
         exp_rows(x, top)
         out[rows] = top + np.log(x.sum(axis=1))
     return out
 
 
-def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, causal: bool = False) -> Array:
+def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, mask: MaskLike = None) -> Array:
     """Return softmax(Q Kᵀ) V, (n, c), streamed: nothing of size n×l is allocated.
 
     Parameters
     ----------
-    causal : bool
-        Query i sees keys 0…i only; needs n = l.
+    mask : None, "causal" or Mask
+        What each query sees; None is every key.
 
     Examples
     --------
-    >>> attention([[0.0], [0.0]], [[1.0], [1.0]], [[1.0], [3.0]], causal=True)
+    >>> attention([[0.0], [0.0]], [[1.0], [1.0]], [[1.0], [3.0]], mask="causal")
     array([[1.],
            [2.]])
     """
     q, k = checks.queries_keys(Q, K)
     v = checks.values(V, len(k))
-    causal = checks.causal(causal, len(q), len(k))
+    seen = masks.of(mask, len(q), len(k))
     out = np.empty((len(q), *v.shape[1:]), np.result_type(q, v))
     for rows in stripes(len(q), len(k)):
-        x = q[rows] @ k.T
-        mask(x, rows.start, len(q), causal)
+        x = seen_logits(q, k, seen, rows)
         exp_rows(x, x.max(axis=1))
-        y = x @ v
+        y = x @ v[seen.span(rows)]
         total = x.sum(axis=1)
         out[rows] = y / (total[:, None] if v.ndim == 2 else total)
     return out
 
 
-def mask(x: Array, start: int, n: int, causal: bool, fill: float = -np.inf) -> None:
-    """Fill, in place, what a causal query cannot see in a stripe whose first row is ``start``.
-
-    Raises
-    ------
-    ValueError
-        causal needs as many keys as queries.
-    """
-    if checks.causal(causal, n, x.shape[1]):
-        columns = np.arange(x.shape[1])
-        x[columns > start + np.arange(len(x))[:, None]] = fill
+def seen_logits(q: Array, k: Array, mask: Mask, rows: slice) -> Array:
+    """Return q·k of some rows and of the keys in `Mask.span` of them; −inf where it is unseen."""
+    cols = mask.span(rows)
+    x = q[rows] @ k[cols].T
+    mask.hide(x, rows, cols, fill=-np.inf)
+    return x

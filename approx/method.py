@@ -16,11 +16,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks, exact, memory, prices
+from approx import checks, exact, masks, memory, prices
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.masks import Mask
-from approx.parts import ALL
+from approx.masks import ALL, Mask, MaskLike
 from approx.prices import Price, Shape
 
 Rng = int | np.random.SeedSequence | np.random.Generator | None
@@ -35,10 +34,24 @@ class Moments(NamedTuple):
         E[estimate]/exp(q·k) − 1, which is inf where it is above 1.8e308.
     log_relative_variance : (n, l)
         log(Var[estimate]/exp(2 q·k)), which is −inf where there is no variance.
+
+    Notes
+    -----
+    Where a query does not see a key they are 0 and −inf.
     """
 
     relative_bias: Array
     log_relative_variance: Array
+
+    def seen(self, mask: Mask) -> Moments:
+        """Return these moments, with 0 and −inf where a query does not see a key."""
+        if mask.is_full:
+            return self
+        hidden = ~mask.visible()
+        return Moments(
+            np.where(hidden, 0.0, self.relative_bias),
+            np.where(hidden, -np.inf, self.log_relative_variance),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +151,28 @@ class Method(ABC):
         return "kernel"
 
     @property
+    def autoregressive(self) -> bool:
+        """Whether a row follows from what its query sees under the mask, and from rng only.
+
+        Then a language model can run the method token by token. It is False if parameters are
+        fitted to all queries or all keys. A method made of others is if all of them are.
+        """
+        parts = self.parts.values()
+        return bool(parts) and all(part.autoregressive for part in parts)
+
+    @property
+    def row_local(self) -> bool:
+        """Whether a row needs no other query, so that some rows can be measured alone."""
+        parts = self.parts.values()
+        return bool(parts) and all(part.row_local for part in parts)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the method has no meaning under a mask; None if it has one."""
+        reasons = (part.refusal for part in self.parts.values())
+        return next((reason for reason in reasons if reason is not None), None)
+
+    @property
     def parts(self) -> dict[str, Method]:
         """The methods of which this one is made, by field."""
         fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
@@ -173,20 +208,26 @@ class Method(ABC):
         """Whether the numbers that it stores follow from the inputs, so that it fits no budget."""
         return False
 
-    def approximate(self, Q: ArrayLike, K: ArrayLike, *, rng: Rng = None) -> Approximation:
-        """Return the approximation of exp(Q Kᵀ).
+    def approximate(
+        self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None, rng: Rng = None
+    ) -> Approximation:
+        """Return the approximation of exp(Q Kᵀ), which is 0 where a query does not see a key.
 
         Parameters
         ----------
         Q, K : (n, d), (l, d)
             The approximation may refer to these arrays, which must then not be changed.
+        mask : None, "causal" or Mask
+            What each query sees; None is every key. If causal, the queries are the last n of the l
+            positions.
         rng : int, SeedSequence or Generator, optional
             Ignored by a method that draws nothing.
 
         Raises
         ------
         TypeError, ValueError
-            Q, K or rng cannot be used, or the method is a template.
+            Q, K, mask or rng cannot be used, the method is a template, or it has no meaning under
+            a mask.
         ResourceLimitError
             The approximation would not fit; this is raised before anything big is allocated.
         """
@@ -194,14 +235,24 @@ class Method(ABC):
         (n, d), l = q.shape, len(k)
         size = self.sized_by
         lower = "n or l" if size is None else f"{size.field}, n or l"
-        memory.reserve(self.workspace(Shape(n, l, d, d)), f"{self}", lower)
-        return self.evaluate(q, k, Mask.full(n, l), generator(rng))
+        seen = self.masked(mask, n, l)
+        memory.reserve(self.workspace(Shape(n, l, d, d, seen)), f"{self}", lower)
+        estimate = self.evaluate(q, k, seen, generator(rng))
+        return estimate if seen.is_full else estimate.seen(seen)
+
+    def masked(self, mask: MaskLike, n: int, l: int) -> Mask:
+        """Return the mask that was asked for; raise ValueError if the method has none."""
+        seen = masks.of(mask, n, l)
+        if not seen.is_full and (reason := self.refusal) is not None:
+            raise ValueError(f"{self} cannot be used under a mask: {reason}")
+        return seen
 
     @abstractmethod
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the approximation for checked q (n, d) and k (l, d) of one dtype, by the formula.
 
-        The mask says which keys a query sees, which so far are all of them.
+        The mask says which keys a query sees. What the formula gives for other keys is dropped, so
+        a method whose entries do not depend on each other need not ask.
         """
 
     def workspace(self, shape: Shape) -> int:
@@ -209,24 +260,32 @@ class Method(ABC):
         price = self.priced(shape)
         return 0 if price is None else int(8 * price.stored * shape.n)
 
-    def moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+    def moments(self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Moments | None:
         """Return exact bias and variance over rng, given Q and K; None if they are not known.
 
-        A deterministic method has bias estimate/exact − 1 and no variance.
+        A deterministic method has bias estimate/exact − 1 and no variance. Where a query does not
+        see a key they are 0 and −inf.
         """
         q, k = self.checked(Q, K)
+        seen = self.masked(mask, len(q), len(k))
         if not (self.uses_rng or self.parts):
-            return self.realised_moments(q, k)
-        return self.entry_moments(q.astype(np.float64), k.astype(np.float64))
+            return self.realised_moments(q, k, mask=seen)
+        known = self.entry_moments(q.astype(np.float64), k.astype(np.float64), seen)
+        return None if known is None else known.seen(seen)
 
-    def entry_moments(self, q: Array, k: Array) -> Moments | None:
-        """Return `moments` for checked q (n, d), k (l, d) in float64; by default None."""
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+        """Return `moments` for checked q (n, d), k (l, d) in float64; by default None.
+
+        Those of keys that are not seen are dropped.
+        """
         return None
 
-    def realised_moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
+    def realised_moments(
+        self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
+    ) -> Moments | None:
         """Return bias estimate/exact − 1 and no variance, the moments where nothing is drawn."""
         q, k = checks.queries_keys(Q, K)
-        estimate = self.approximate(q, k)
+        estimate = self.approximate(q, k, mask=mask)
         if estimate.space == "attention":
             return None
         x = np.asarray(exact.logits(q, k), np.float64)
@@ -234,9 +293,11 @@ class Method(ABC):
         scaled = np.asarray(estimate.block(ALL, shift=shift), np.float64)
         with np.errstate(over="ignore", divide="ignore"):
             ratio = np.sign(scaled) * np.exp(np.log(np.abs(scaled)) + shift[:, None] - x)
-        return Moments(ratio - 1.0, np.full(x.shape, -np.inf))
+        return Moments(ratio - 1.0, np.full(x.shape, -np.inf)).seen(estimate.mask)
 
-    def covariance(self, q: ArrayLike, K: ArrayLike, *, row: int | None = None) -> Array | None:
+    def covariance(
+        self, q: ArrayLike, K: ArrayLike, *, row: int | None = None, mask: MaskLike = None
+    ) -> Array | None:
         """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l), if known.
 
         Parameters
@@ -246,6 +307,8 @@ class Method(ABC):
         K : (l, d)
         row : int, optional
             The row of q that is the query.
+        mask : None, "causal" or Mask
+            What each row of q sees; the covariance with a key that is not seen is 0.
         """
         query = checks.array("q", q)
         if query.ndim not in (1, 2):
@@ -254,16 +317,26 @@ class Method(ABC):
         if row is None and len(Q) != 1:
             raise ValueError(f"covariance is of one query, got {len(Q)} queries: give a row")
         i = checks.integer("row", 0 if row is None else row, least=0, most=len(Q) - 1)
+        seen = self.masked(mask, len(Q), len(keys))
         memory.reserve(48 * len(keys) ** 2, "the covariance of the keys", "l")
         if not self.uses_rng:
             return np.zeros((len(keys), len(keys)))
-        return self.key_covariance(Q, keys, i)
+        known = self.key_covariance(Q, keys, i, seen)
+        if known is not None and not seen.is_full:
+            hidden = ~seen.visible(slice(i, i + 1))[0]
+            known[hidden], known[:, hidden] = 0.0, 0.0
+        return known
 
-    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
-        """Return `covariance` of query i for checked Q (n, d), K (l, d) in float64."""
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+        """Return `covariance` of query i for checked Q (n, d), K (l, d) in float64.
+
+        That with keys which it does not see is dropped.
+        """
         return None
 
-    def price(self, *, n: int, l: int, d: int, c: int | None = None) -> Price | None:
+    def price(
+        self, *, n: int, l: int, d: int, c: int | None = None, mask: MaskLike = None
+    ) -> Price | None:
         """Return its cost per query row, if that is known before it is run.
 
         Parameters
@@ -272,8 +345,10 @@ class Method(ABC):
             Queries, keys and their width.
         c : int, optional
             Width of the values; d by default.
+        mask : None, "causal" or Mask
+            Rows that see fewer keys store fewer entries.
         """
-        return self.priced(Shape(n, l, d, d if c is None else c))
+        return self.priced(Shape(n, l, d, d if c is None else c, masks.of(mask, n, l)))
 
     def priced(self, shape: Shape) -> Price | None:
         """Return `price` at a shape, by default that of the size, or the sum of the parts'."""
@@ -288,7 +363,9 @@ class Method(ABC):
         cost = prices.entries if size.counts == "entries" else prices.low_rank
         return cost(count, shape)
 
-    def within(self, budget: float, *, n: int, l: int, d: int) -> Self | None:
+    def within(
+        self, budget: float, *, n: int, l: int, d: int, mask: MaskLike = None
+    ) -> Self | None:
         """Return this method with its size filled to a budget; None if no size fits.
 
         Parameters
@@ -297,13 +374,14 @@ class Method(ABC):
             Stored values per query row: parameters/n = (rank·(n + l) + nnz)/n.
         n, l, d : int
             Queries, keys, width.
+        mask : None, "causal" or Mask
 
         Notes
         -----
         A method whose price is not known is returned as it is, unless it is adaptive.
         """
         budget, n, l, d = checks.asked(budget, n, l, d)
-        shape = Shape(n, l, d, d)
+        shape = Shape(n, l, d, d, masks.of(mask, n, l))
         if self.is_template:
             return self.filled(budget, shape)
         price = self.priced(shape)
@@ -346,7 +424,7 @@ class Method(ABC):
         rest = budget - math.fsum(price.stored for price in others if price is not None)
         if len(opened) != 1 or rest <= 0:
             return None
-        part = self.parts[opened[0]].within(rest, n=shape.n, l=shape.l, d=shape.d)
+        part = self.parts[opened[0]].within(rest, n=shape.n, l=shape.l, d=shape.d, mask=shape.mask)
         return None if part is None else dataclasses.replace(self, **{opened[0]: part})  # type: ignore[type-var]
 
     def fewest(self, d: int) -> int:

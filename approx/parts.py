@@ -11,16 +11,21 @@ import dataclasses
 import functools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from approx import exact, memory, pattern_products
+from approx import exact, masks, memory, pattern_products
 from approx.checks import Array
+from approx.masks import ALL, Mask
 
 Rows = slice | Array
-ALL = slice(None)
+FeatureRows = Callable[[slice], tuple[Array, Array]]
+
+
+CLOSE, CLOSE_32 = 100.0, 20.0  # logs: e^−100 of a row's scale is far from the least number, e^−745
 
 
 class ScaledFactors(NamedTuple):
@@ -29,6 +34,26 @@ class ScaledFactors(NamedTuple):
     left: Array
     right: Array
     row_log: Array
+
+
+class Features(NamedTuple):
+    """The factors of a dense part as rows on demand, each at its own scale.
+
+    Attributes
+    ----------
+    query, key : callable
+        From a slice of rows to φ(q) or ψ(k), (rows, rank), and its log scale (rows,).
+    rank : int
+    dtype : numpy dtype
+    height : int
+        How many rows are best made at once.
+    """
+
+    query: FeatureRows
+    key: FeatureRows
+    rank: int
+    dtype: Any
+    height: int
 
 
 def rescale(
@@ -129,6 +154,23 @@ class Low(ABC):
         """Whether `row_log` and `block` use logits if these are given."""
         return False
 
+    @property
+    def parameters(self) -> int:
+        """Number of stored values, rank·(n + l)."""
+        return self.rank * sum(self.shape)
+
+    def seeing(self, mask: Mask) -> Low:
+        """Return this part with scales that do not depend on what a query does not see."""
+        return self
+
+    def keyed(self) -> Factors | None:
+        """Return stored factors with a scale for each key; None if there are no factors."""
+        return None
+
+    def features(self, columns: int) -> Features | None:
+        """Return factors for a product under a mask; None if row stripes are the cheaper way."""
+        return None
+
     def prepare(self) -> Low:
         """Build and keep what entries and repeated products need; return the part that holds it."""
         return self
@@ -186,11 +228,35 @@ class Low(ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Factors(Low):
-    """diag(e^row_logs) left rightᵀ with stored factors."""
+    """diag(e^row_logs) left rightᵀ diag(e^column_logs) with stored factors.
+
+    Only factors under a mask have column_logs, a scale for each key, and only `Masked` uses them.
+    """
 
     left: Array
     right: Array
     row_logs: Array
+    column_logs: Array | None = None
+
+    @classmethod
+    def scaled(
+        cls,
+        left: Array,
+        right: Array,
+        row_logs: Array,
+        column_logs: Array,
+        mask: Mask,
+        log: float = 0.0,
+    ) -> Factors:
+        """Return e^log diag(e^row_logs) left rightᵀ diag(e^column_logs), keys at one scale.
+
+        Under a mask each key keeps its own, so that no query sees the scale of a later key.
+        """
+        if not mask.is_full:
+            return cls.by_key(left, right, row_logs + row_logs.dtype.type(log), column_logs)
+        top = column_logs.max()
+        scale = row_logs + (top + log).astype(row_logs.dtype)
+        return cls(left, right * np.exp(column_logs - top)[:, None], scale)
 
     @classmethod
     def empty(cls, n: int, l: int, dtype: Any) -> Factors:
@@ -202,6 +268,24 @@ class Factors(Low):
         """Return the matrix with entries e^row_log[i] in row i."""
         one = np.ones((len(row_log), 1), row_log.dtype)
         return cls(one, np.ones((l, 1), row_log.dtype), row_log)
+
+    @classmethod
+    def by_key(cls, left: Array, right: Array, row_logs: Array, column_logs: Array) -> Factors:
+        """Return diag(e^row_logs) left rightᵀ diag(e^column_logs), which may scale ``right``.
+
+        Keys keep a scale each, unless all are so close that none makes another one underflow.
+        """
+        top = column_logs.max()
+        if top - column_logs.min() > (CLOSE if right.dtype == np.float64 else CLOSE_32):
+            return cls(left, right, row_logs, column_logs)
+        right *= np.exp(column_logs - top)[:, None]
+        return cls(left, right, row_logs + top)
+
+    def astype(self, dtype: Any) -> Factors:
+        """Return these factors in another dtype, C-contiguous."""
+        left, right = (x.astype(dtype, order="C") for x in (self.left, self.right))
+        columns = None if self.column_logs is None else self.column_logs.astype(dtype)
+        return Factors(left, right, self.row_logs.astype(dtype), columns)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -218,8 +302,9 @@ class Factors(Low):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the factors and the scale."""
-        return int(self.left.nbytes + self.right.nbytes + self.row_logs.nbytes)
+        """Bytes of the factors and the scales."""
+        arrays = self.left, self.right, self.row_logs, self.column_logs
+        return sum(x.nbytes for x in arrays if x is not None)
 
     @functools.cached_property
     def _log_most(self) -> float:
@@ -230,6 +315,22 @@ class Factors(Low):
         sizes = [max(x.max(initial=0), -x.min(initial=0)) for x in (self.left, self.right)]
         with np.errstate(divide="ignore"):
             return float(np.log([*sizes, self.rank]).sum())
+
+    def keyed(self) -> Factors:
+        """Return these factors."""
+        return self
+
+    def features(self, columns: int) -> Features:
+        """Return the stored rows."""
+        zeros = np.zeros(len(self.right), self.dtype)
+        column_logs = zeros if self.column_logs is None else self.column_logs
+        return Features(
+            lambda rows: (self.left[rows], self.row_logs[rows]),
+            lambda rows: (self.right[rows], column_logs[rows]),
+            self.rank,
+            self.dtype,
+            max(self.shape),
+        )
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
         return np.asarray(self.row_logs[rows])
@@ -248,7 +349,11 @@ class Factors(Low):
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         entries = pattern_products.product(self.left, self.right, pattern)
-        return rescale(entries, self.row_logs - shift, counts=np.diff(pattern.indptr))
+        counts = np.diff(pattern.indptr)
+        if self.column_logs is None:
+            return rescale(entries, self.row_logs - shift, counts=counts)
+        logs = np.repeat(self.row_logs - shift, counts) + self.column_logs[pattern.indices]
+        return rescale(entries, logs)
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
         """Return (left (rightᵀ V), row_logs)."""
@@ -259,11 +364,19 @@ class Factors(Low):
         return np.asarray(self.right @ (self.left.T @ rescale(W.copy(), self.row_logs - row_log)))
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return the stored factors and scale."""
-        return ScaledFactors(self.left, self.right, self.row_logs)
+        """Return the stored factors and scale, those of the keys merged into the right factor."""
+        if self.column_logs is None:
+            return ScaledFactors(self.left, self.right, self.row_logs)
+        top = self.column_logs.max()
+        right = self.right * np.exp(self.column_logs - top)[:, None]
+        return ScaledFactors(self.left, right, self.row_logs + top)
 
     def rescaled(self, row: Array, column: Array) -> Factors:
         """Return these factors with the scales merged into the right factor and the row scale."""
+        if self.column_logs is not None:
+            return dataclasses.replace(
+                self, row_logs=self.row_logs + row, column_logs=self.column_logs + column
+            )
         top = column.max()
         right = self.right * np.exp(column - top)[:, None]
         return Factors(self.left, right, self.row_logs + row + top)
@@ -360,10 +473,10 @@ class Correction(ABC):
     def restricted(self, rows: Rows, cols: Rows) -> Correction:
         """Return S[rows, cols]."""
 
-    def lower(self) -> Correction:
-        """Return S[i, j ≤ i]."""
-        seen = scipy.sparse.tril(self.matrix, format="csr")
-        return dataclasses.replace(self, matrix=seen)
+    def under(self, mask: Mask) -> Correction:
+        """Return the entries that are seen under a mask; a full one leaves S as it is."""
+        seen = masks.cut(self.matrix, mask)
+        return self if seen is self.matrix else dataclasses.replace(self, matrix=seen)
 
     def _with(self, data: Array) -> scipy.sparse.csr_array:
         s = self.matrix

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Iterator
+
+import numpy as np
+
+from approx.masks import Mask
 
 NUMBER = 8  # bytes of a stored number, float64
 INDEX = 4  # bytes of a stored index, int32
 
 
-class Shape(NamedTuple):
-    """Queries n, keys l, their width d and the width c of the values."""
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Queries n, keys l, their width d, the width c of the values, and the mask, if there is one.
+
+    It unpacks into n, l, d and c.
+    """
 
     n: int
     l: int
     d: int
     c: int
+    mask: Mask | None = None
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((self.n, self.l, self.d, self.c))
+
+    def seen(self, k: float) -> float:
+        """Return how many of k keys a row has on average, as it has no more than it sees."""
+        if self.mask is None or self.mask.is_full:
+            return float(k)
+        return float(np.minimum(self.mask.counts, k).mean())
 
     @property
     def both(self) -> float:
@@ -103,7 +121,8 @@ def entries(k: float, shape: Shape, *, selection: float | None = 0.0) -> Price:
     Parameters
     ----------
     k : float
-        Keys per row, each of which is read with its value.
+        Keys per row, each of which is read with its value. A row that sees fewer has fewer, but
+        the next query sees l keys.
     shape : Shape
     selection : float, optional
         Numbers that are read to find the keys, each for one multiply-add; None where the number
@@ -114,5 +133,7 @@ def entries(k: float, shape: Shape, *, selection: float | None = 0.0) -> Price:
     >>> entries(32, Shape(n=8, l=100, d=4, c=4))
     Price(stored=32.0, reads=256.0, multiply_adds=256.0, bytes=388.0)
     """
-    work = None if selection is None else float(k * (shape.d + shape.c) + selection)
-    return Price(float(k), work, work, float(k * (NUMBER + INDEX) + INDEX))
+    mean, width = shape.seen(k), shape.d + shape.c
+    reads = None if selection is None else float(k * width + selection)
+    work = None if selection is None else float(mean * width + selection)
+    return Price(mean, reads, work, float(mean * (NUMBER + INDEX) + INDEX))

@@ -72,13 +72,13 @@ class Scatterbrain(Method):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the low-rank estimate, exact on the support; the two draw independently."""
         for_support, for_features = self.streams(rng)
-        support = self._support(q, k, for_support)
-        low = self.low_rank.approximate(q, k, rng=for_features)
+        support = self._support(q, k, mask, for_support)
+        low = self.low_rank.approximate(q, k, mask=mask, rng=for_features)
         if low.correction is not None or low.space != "kernel":
             raise ValueError(
                 f"low_rank must be a purely low-rank method of exp(q·k), got {self.low_rank}"
             )
-        return Approximation(low.low, support)
+        return Approximation(low.low, support, mask=mask)
 
     def streams(self, rng: Rng) -> tuple[np.random.Generator, np.random.Generator]:
         """Return the generators of the support and of the low-rank part."""
@@ -86,17 +86,18 @@ class Scatterbrain(Method):
         support, low = generator(rng).integers(2**63, size=(2, 2))
         return np.random.default_rng(support), np.random.default_rng(low)
 
-    def _support(self, Q: ArrayLike, K: ArrayLike, rng: Rng) -> Support:
-        support = self.sparse.approximate(Q, K, rng=rng).correction
+    def _support(self, Q: ArrayLike, K: ArrayLike, mask: Mask, rng: Rng) -> Support:
+        support = self.sparse.approximate(Q, K, mask=mask, rng=rng).correction
         assert isinstance(support, Support)
         return support
 
-    def entry_moments(self, q: Array, k: Array) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return the moments of the low-rank part off the support.
 
         They are (1 − p)·b and (1 − p)·v + p·(1 − p)·b², where p, b and v are known.
         """
-        low, p = self.low_rank.moments(q, k), self.sparse.probability(q, k)
+        low = self.low_rank.moments(q, k, mask=mask)
+        p = self.sparse.probability(q, k, mask=mask)
         if low is None or p is None:
             return None
         b, v = low
@@ -106,12 +107,12 @@ class Scatterbrain(Method):
         of_support = np.where((p > 0.0) & (p < 1.0), of_support, -np.inf)
         return Moments(np.where(p < 1.0, b, 0.0) * (1.0 - p), np.logaddexp(off, of_support))
 
-    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return the covariance of the low-rank part, 0 for keys on a deterministic support."""
-        low = self.low_rank.covariance(Q, K, row=i)
+        low = self.low_rank.covariance(Q, K, row=i, mask=mask)
         if low is None or self.sparse.uses_rng:
             return None
-        support = self._support(Q, K, None).matrix
+        support = self._support(Q, K, mask, None).matrix
         on = support.indices[support.indptr[i] : support.indptr[i + 1]]
         low[on] = low[:, on] = 0.0
         return low
@@ -125,7 +126,8 @@ class Scatterbrain(Method):
         if not self.sparse.is_template or self.low_rank.priced(shape) is not None:
             return super().filled(budget, shape)
         n, l, d, _ = shape
-        entries = self.sparse.within(self.share * budget, n=n, l=l, d=d)
+        entries = self.sparse.within(self.share * budget, n=n, l=l, d=d, mask=shape.mask)
         if entries is None:
             return None
-        return dataclasses.replace(self, sparse=entries).within(budget, n=n, l=l, d=d)
+        method = dataclasses.replace(self, sparse=entries)
+        return method.within(budget, n=n, l=l, d=d, mask=shape.mask)

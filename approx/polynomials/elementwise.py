@@ -12,7 +12,8 @@ import scipy.sparse
 
 from approx import exact, memory, pattern_products
 from approx.checks import Array
-from approx.parts import ALL, Low, Rows, ScaledFactors, rescale
+from approx.masks import ALL, Mask
+from approx.parts import Features, Low, Rows, ScaledFactors, rescale
 from approx.polynomials import monomials
 from approx.polynomials.polynomial import Polynomial
 
@@ -30,6 +31,8 @@ class Elementwise(Low):
     polynomial : Polynomial
     row, column : (n,), (l,), optional
         Logs that are added to those of all entries of a row, and of a column; give both or none.
+    mask : Mask, optional
+        What the scale of a row follows from: entries that are not seen are those of logit 0.
     """
 
     Q: Array
@@ -37,6 +40,7 @@ class Elementwise(Low):
     polynomial: Polynomial
     row: Array | None = None
     column: Array | None = None
+    mask: Mask | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -67,7 +71,7 @@ class Elementwise(Low):
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
         """Return the scale of p at the logits, or of its bound by Cauchy–Schwarz without logits."""
         if logits is not None and self.elementwise:
-            return self.polynomial.log_size(logits).astype(self.dtype)
+            return self.polynomial.log_size(self._seen(logits, rows)).astype(self.dtype)
         return self._with_offsets(self._scale(rows), rows)
 
     def block(
@@ -142,18 +146,49 @@ class Elementwise(Low):
             row, column = self.row + row, self.column + column
         return dataclasses.replace(self, row=row, column=column)
 
+    def seeing(self, mask: Mask) -> Elementwise:
+        """Return this matrix at scales of the logits that are seen."""
+        return dataclasses.replace(self, mask=mask)
+
+    def features(self, columns: int) -> Features | None:
+        """Return the monomials where they are cheaper than row stripes of what is seen."""
+        assert self.mask is not None
+        if not self._factors_are_cheaper(columns, self.mask.entries):
+            return None
+        query, key, q_log, k_log = self._tiles_by_key()
+        if self.row is not None and self.column is not None:
+            q_log, k_log = q_log + self.row, k_log + self.column
+        q_log, k_log = (x.astype(self.dtype) for x in (q_log, k_log))
+
+        def with_log(build: Any, logs: Array) -> Any:
+            return lambda rows: (build(rows), logs[rows])
+
+        return Features(with_log(query, q_log), with_log(key, k_log), self.rank, self.dtype, TILE)
+
     # The polynomial without offsets, and the effect of the offsets
+
+    def _seen(self, x: Array, rows: Rows, cols: Rows = ALL, *, copy: bool = True) -> Array:
+        if self.mask is None:
+            return x
+        x = x.copy() if copy else x
+        self.mask.hide(x, rows, cols)
+        return x
 
     def _scale(self, rows: Rows = ALL) -> Array:
         q = self.Q[rows]
         if self.polynomial.one_sided:
+            index = np.arange(len(self.Q))[rows]
             logs = [
-                self.polynomial.log_size(q[stripe] @ self.K.T)
+                self.polynomial.log_size(
+                    self._seen(q[stripe] @ self.K.T, index[stripe], copy=False)
+                )
                 for stripe in exact.stripes(len(q), len(self.K))
             ]
             return np.concatenate([*logs, np.empty(0)]).astype(self.dtype)
         lengths = np.sqrt(np.einsum("id,id->i", q, q))
-        size = lengths * np.sqrt(np.einsum("jd,jd->j", self.K, self.K).max())
+        squares = np.einsum("jd,jd->j", self.K, self.K)
+        most = squares.max() if self.mask is None else self.mask.maximum(squares)[rows]
+        size = lengths * np.sqrt(most)
         return self.polynomial.log_bound(size.astype(np.float64)).astype(self.dtype)
 
     def _values(
@@ -168,6 +203,7 @@ class Elementwise(Low):
             x = np.matmul(self.Q[rows], self.K[cols].T, out=out)
         else:
             x = np.positive(logits, out=out)
+        x = self._seen(x, rows, cols, copy=False)
         return self.polynomial.scaled(np.ascontiguousarray(x), shift)
 
     @functools.cached_property
@@ -189,6 +225,13 @@ class Elementwise(Low):
         return np.asarray(shift - self.row[rows] - self.column.max())
 
     def _feature_tiles(self) -> tuple[Any, Any, Array]:
+        # with one scale for all keys
+        query, key, q_log, k_log = self._tiles_by_key()
+        top = k_log.max()
+        scale = (q_log + top).astype(self.dtype)
+        return query, functools.partial(key, log=np.full(len(k_log), top)), scale
+
+    def _tiles_by_key(self) -> tuple[Any, Any, Array, Array]:
         p, d = self.polynomial.monomial, self.Q.shape[1]
         logs = p.log_coefficients
         roots = monomials.root_ratios(d, p.degree)
@@ -200,7 +243,7 @@ class Elementwise(Low):
             return 0.5 * p.log_bound(squares)
 
         q_log = norm_log(self.Q)
-        k_log = norm_log(self.K).max()
+        k_log = norm_log(self.K)
 
         def features(X: Array, log: Array, tile: Array | None) -> Array:
             out = None if tile is None else tile[: len(X)]
@@ -211,16 +254,16 @@ class Elementwise(Low):
             signed *= sign
             return signed
 
-        def key(rows: slice, tile: Array | None = None) -> Array:
-            X = self.K[rows]
-            return features(X, np.full(len(X), k_log), tile)
+        def key(rows: slice, tile: Array | None = None, log: Array = k_log) -> Array:
+            return features(self.K[rows], log[rows], tile)
 
-        return query, key, (q_log + k_log).astype(self.dtype)
+        return query, key, q_log, k_log
 
-    def _factors_are_cheaper(self, columns: int) -> bool:
+    def _factors_are_cheaper(self, columns: int, entries: int | None = None) -> bool:
         n, l = self.shape
+        entries = n * l if entries is None else entries
         by_factors = (n + l) * self.rank * (2 + 2 * columns)
-        by_stripes = n * l * (2 * self.Q.shape[1] + 2 * self.polynomial.degree + 2 * columns)
+        by_stripes = entries * (2 * self.Q.shape[1] + 2 * self.polynomial.degree + 2 * columns)
         if by_factors >= by_stripes:
             return False
         if not monomials.keeps_digits(self.Q.shape[1], self.polynomial.degree, self.dtype):

@@ -120,7 +120,7 @@ class AngularHybrid(Method):
             right += [psi, *(psi * (s[:, None] * outer / self.signs) for s in sign_k.T)]
         return Approximation(Factors(np.hstack(left), np.hstack(right).astype(q.dtype), top))
 
-    def entry_moments(self, q: Array, k: Array) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return the moments where those of both parts are known."""
         P, T = (part.moments(q, k) for part in self.pair)
         if P is None or T is None:
@@ -136,7 +136,7 @@ class AngularHybrid(Method):
         bias = _weighted(lam, P.relative_bias) + _weighted(1 - lam, T.relative_bias)
         return Moments(bias, log)
 
-    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return the covariance where that of both parts is known and both are unbiased.
 
         P(q is on the other side of τ than k_j and than k_l) = (θ_j + θ_l − θ_jl)/2π.

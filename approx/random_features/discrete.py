@@ -74,12 +74,11 @@ class DiscreteFeatures(RandomFeatures):
             side = logs @ N.T + level + np.broadcast_to(extra, len(x))[:, None]
             sides.append(np.where(side < LOG_OF_ZERO / 2, -np.inf, side).astype(q.dtype))
             signs.append(1 - 2 * (((x < 0) @ (N % 2).T) % 2).astype(q.dtype))
-        estimate = exponentials(sides[0], sides[1], half)
-        return Approximation(
-            Factors(estimate.left * signs[0], estimate.right * signs[1], estimate.row_logs)
-        )
+        estimate = exponentials(sides[0], sides[1], half, mask)
+        left, right = estimate.left * signs[0], estimate.right * signs[1]
+        return Approximation(Factors(left, right, estimate.row_logs, estimate.column_logs))
 
-    def entry_moments(self, q: Array, k: Array) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return bias 0 and the exact variance, for iid frequencies."""
         if self.projection != "iid":
             return None
@@ -92,7 +91,7 @@ class DiscreteFeatures(RandomFeatures):
             log_v = log + np.log(-np.expm1(-np.maximum(log, 0.0)))
         return Moments(np.zeros_like(log), log_v - np.log(self.count))
 
-    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, for iid draws."""
         if self.projection != "iid":
             return None

@@ -21,7 +21,16 @@ from approx import checks, memory
 from approx._elementary import exp, exp_rows, largest
 from approx._jit import kernel, summing_kernel
 from approx.checks import Array
-from approx.parts import ALL, Factors, Low, Rows, ScaledFactors, beside_ones, divide_by_last
+from approx.masks import ALL, Mask
+from approx.parts import (
+    Factors,
+    Features,
+    Low,
+    Rows,
+    ScaledFactors,
+    beside_ones,
+    divide_by_last,
+)
 
 TILE = 2**17  # entries, which take a megabyte in float64
 
@@ -119,16 +128,19 @@ class Exponentials(Low):
         own = sum(x.nbytes for x in held if isinstance(x, np.ndarray))
         return own + (factors.nbytes if factors else 0)
 
+    @functools.cached_property
+    def _across(self) -> Array:
+        return np.ascontiguousarray(self.omega.T)  # BLAS packs this faster for every tile
+
     def _logs(self, side: Side) -> Iterator[tuple[slice, Array, Array, Array]]:
         # yields rows, their logs without the common term of a row, the largest, the common term
         count, x = len(self.omega), side.x
         common = bool((self.level == self.level[0]).all())
         extra = np.broadcast_to(side.extra + (self.level[0] if common else 0), len(x))
-        across = np.ascontiguousarray(self.omega.T)  # BLAS packs this faster for every tile
         buffer = np.empty((min(len(x), _height(self.rank)), self.rank), self.dtype)
         for rows in tiles(len(x), self.rank):
             tile = buffer[: rows.stop - rows.start]
-            np.matmul(x[rows], across, out=tile[:, :count])
+            np.matmul(x[rows], self._across, out=tile[:, :count])
             if self.rank > count:
                 np.negative(tile[:, :count], out=tile[:, count:])
             if not common:
@@ -175,11 +187,54 @@ class Exponentials(Low):
         """
         return self._factors
 
+    def _reserve(self) -> None:
+        n, l = self.shape
+        nbytes = (self.rank * (n + l) + n + l) * self.dtype.itemsize
+        memory.reserve(nbytes, f"factors of {self.rank} columns", "m, n or l")
+
+    def keyed(self) -> Factors:
+        """Return both factors, built once and kept, with a scale for each key.
+
+        The largest entry of each row of both factors is 1.
+        """
+        return self._keyed
+
+    @functools.cached_property
+    def _keyed(self) -> Factors:
+        self._reserve()
+        sides = []
+        for side in (self.queries, self.keys):
+            values = np.empty((len(side.x), self.rank), self.dtype)
+            logs = np.empty(len(side.x), self.dtype)
+            for rows, log, top, rest in self._logs(side):
+                _exp_into(log, top, values[rows])
+                logs[rows] = top + rest
+            sides.append((values, logs))
+        (left, row_logs), (right, column_logs) = sides
+        return Factors.by_key(left, right, row_logs, column_logs)
+
+    def features(self, columns: int) -> Features:
+        """Return the rows of both factors, built anew for a wide product and kept for others."""
+        if 2 * columns < self.omega.shape[1] or "_keyed" in vars(self):
+            return self._keyed.features(columns)
+
+        def rows_of(side: Side) -> Callable[[slice], tuple[Array, Array]]:
+            extra = np.broadcast_to(side.extra, len(side.x))
+
+            def build(rows: slice) -> tuple[Array, Array]:
+                ((_, log, top, rest),) = self._logs(Side(side.x[rows], extra[rows]))
+                exp_rows(log, top)
+                return log, top + rest
+
+            return build
+
+        height = _height(self.rank)
+        return Features(rows_of(self.queries), rows_of(self.keys), self.rank, self.dtype, height)
+
     @functools.cached_property
     def _factors(self) -> Factors:
-        (n, l), dtype = self.shape, self.dtype
-        nbytes = (self.rank * (n + l) + n) * dtype.itemsize
-        memory.reserve(nbytes, f"factors of {self.rank} columns", "m, n or l")
+        l, dtype = self.shape[1], self.dtype
+        self._reserve()
         left, row_log = self.query_features()
         right, tops, rests = np.empty((l, self.rank), dtype), np.empty(l, dtype), np.empty(l, dtype)
         for rows, log, top, rest in self._logs(self.keys):
@@ -257,10 +312,21 @@ class Exponentials(Low):
         return dataclasses.replace(self, queries=Side(x, extra + row), keys=Side(y, other + column))
 
 
-def exponentials(phi_q: Array, phi_k: Array, half: Array) -> Factors:
-    """Return e^{log φ + half} of both sides without their largest exponents; overwrite the logs."""
+def exponentials(phi_q: Array, phi_k: Array, half: Array, mask: Mask | None = None) -> Factors:
+    """Return e^{log φ + half} of both sides without their largest exponents; overwrite the logs.
+
+    Keys have one exponent together, or under a mask one each.
+    """
     phi_q += np.tile(half, phi_q.shape[1] // len(half))
     phi_k += np.tile(half, phi_k.shape[1] // len(half))
+    if mask is not None and not mask.is_full:
+        logs = []
+        for phi in (phi_q, phi_k):
+            top = phi.max(axis=1)
+            top[np.isneginf(top)] = 0  # rows whose features are all 0
+            exp_rows(phi, top)
+            logs.append(top)
+        return Factors.by_key(phi_q, phi_k, *logs)
     row_log, key_log = phi_q.max(axis=1), phi_k.max()
     row_log[np.isneginf(row_log)] = 0  # rows whose features are all 0
     key_log = key_log if np.isfinite(key_log) else np.zeros_like(key_log)

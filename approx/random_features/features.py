@@ -146,7 +146,7 @@ class RandomFeatures(Method):
         b = -frame.b if self.imaginary else frame.b
         return Entries(self.tilt(frame), self.per_frequency == 2, self.imaginary, frame.a, b)
 
-    def entry_moments(self, q: Array, k: Array) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return exact bias and variance; None where a coupling has no closed form.
 
         With count frequencies in blocks of b, the relative variance v of one frequency and the
@@ -166,7 +166,7 @@ class RandomFeatures(Method):
                 log_v = log_v + np.log1p(np.maximum(ratio, -1.0))
         return Moments(bias, log_v - math.log(count))
 
-    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l).
 
         Keys share their frequencies: at A = 0 and for iid frequencies it is (e^{u_j·u_l} − 1)/m for

@@ -61,10 +61,9 @@ class RandomPhase(RandomFeatures):
         phase = self.phases(len(omega), rng).astype(q.dtype)
         amplitude = np.sqrt(q.dtype.type(2)) * np.exp(half)
         row_log, key_log = half_square(q), half_square(k)
-        top = key_log.max()
         phi_q = np.cos(q @ omega.T + phase) * amplitude
-        phi_k = np.cos(k @ omega.T + phase) * amplitude * np.exp(key_log - top)[:, None]
-        return Approximation(Factors(phi_q, phi_k, row_log + top))
+        phi_k = np.cos(k @ omega.T + phase) * amplitude
+        return Approximation(Factors.scaled(phi_q, phi_k, row_log, key_log, mask))
 
     def phases(self, count: int, rng: np.random.Generator) -> Array:
         """Return b ~ U[0, 2π), (count,)."""
@@ -79,7 +78,7 @@ class RandomPhase(RandomFeatures):
             return float(np.square(self.projection.weights).sum() / 2)
         return 0.5 / self.count
 
-    def entry_moments(self, q: Array, k: Array) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return the moments of as many sines and cosines, plus e^{|q−k|²}/2 per frequency."""
         waves = self._waves()
         if (known := waves.moments(q, k)) is None:
@@ -87,7 +86,7 @@ class RandomPhase(RandomFeatures):
         more = squared_distances(q, k) + math.log(self._share())
         return known._replace(log_relative_variance=np.logaddexp(known.log_relative_variance, more))
 
-    def key_covariance(self, Q: Array, K: Array, i: int) -> Array | None:
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return the covariance of sines and cosines plus e^{(D_j² + D_l² − |k_j − k_l|²)/2}/2m."""
         waves = self._waves()
         if (known := waves.covariance(Q, K, row=i)) is None:

@@ -61,11 +61,9 @@ class Trigonometric(RandomFeatures):
         amplitude = np.exp(level - level.max()).astype(q.dtype)
         omega = (omega * np.sqrt(1 - 4 * A)).astype(q.dtype)
         row_log, key_log = half_square(frame.a) + frame.row, half_square(frame.b) + frame.column
-        top = key_log.max()
-        phi_q = waves(frame.a, omega, amplitude)
-        phi_k = waves(frame.b, omega, amplitude) * np.exp(key_log - top)[:, None]
-        scale = row_log + (top + 2 * level.max()).astype(q.dtype)
-        return Approximation(Factors(phi_q, phi_k, scale))
+        phi_q, phi_k = (waves(x, omega, amplitude) for x in (frame.a, frame.b))
+        both = q.dtype.type(2 * level.max())
+        return Approximation(Factors.scaled(phi_q, phi_k, row_log, key_log, mask, both))
 
 
 def waves(X: Array, omega: Array, amplitude: Array) -> Array:

@@ -67,7 +67,7 @@ class ProductSketch(PowerSketch):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         shape = self.m or 0, q.shape[1] + 1
         levels = (forms(self.law, shape, rng) for _ in range(self.degree))
-        return Approximation(self.features(q, k, levels))
+        return Approximation(self.features(q, k, levels, mask))
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of m columns and of m linear forms per degree."""
@@ -79,11 +79,13 @@ class ProductSketch(PowerSketch):
         """Return the bytes of the factors and of the forms of one degree."""
         return 32 * (shape.n + shape.l + shape.d) * (self.m or 0)
 
-    def features(self, q: Array, k: Array, levels: Iterable[Array]) -> Factors:
+    def features(
+        self, q: Array, k: Array, levels: Iterable[Array], mask: Mask | None = None
+    ) -> Factors:
         """Return the factors for given w, one (m, d + 1) matrix per degree."""
         a, b = augmented(q, self.degree), augmented(k, self.degree)
         m = self.m or 0
-        return products(a, b, levels, np.full(m, -0.5 * math.log(m)), q.dtype)
+        return products(a, b, levels, np.full(m, -0.5 * math.log(m)), q.dtype, mask)
 
     def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
         """Return (M^p − C^p)/m, M = C + U + W + (2 + κ₄) S."""

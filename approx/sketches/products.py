@@ -9,12 +9,14 @@ where κ₄ is the fourth cumulant of an entry: −2 for signs, 0 for Gaussians.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from approx.checks import Array
+from approx.masks import Mask
 from approx.parts import Factors
 from approx.random_features.exponentials import exponentials
 
@@ -53,7 +55,14 @@ def unit(X: Array) -> tuple[Array, Array]:
     return x / norm, (np.log(norm) + np.log(np.where(top > 0, top, 1.0)))[:, 0]
 
 
-def products(Q: Array, K: Array, levels: Iterable[Array], log_weight: Array, dtype: Any) -> Factors:
+def products(
+    Q: Array,
+    K: Array,
+    levels: Iterable[Array],
+    log_weight: Array,
+    dtype: Any,
+    mask: Mask | None = None,
+) -> Factors:
     """Return φ(Q) φ(K)ᵀ with φ(x)_r = e^{log_weight_r} Π_i w_ri·x.
 
     Parameters
@@ -64,6 +73,8 @@ def products(Q: Array, K: Array, levels: Iterable[Array], log_weight: Array, dty
     log_weight : (m,)
     dtype : numpy dtype
         Dtype of the factors, which are computed in float64.
+    mask : Mask, optional
+        Keys have one scale together, or under a mask one each.
     """
     X = np.concatenate([Q, K]).astype(np.float64, copy=False)
     log = np.tile(log_weight, (len(X), 1))
@@ -74,12 +85,11 @@ def products(Q: Array, K: Array, levels: Iterable[Array], log_weight: Array, dty
         with np.errstate(divide="ignore"):
             log[:, : len(W)] += np.log(np.abs(y))
     n = len(Q)
-    factors = exponentials(log[:n].copy(), log[n:].copy(), np.zeros(1))
-    return Factors(
-        (factors.left * sign[:n]).astype(dtype),
-        (factors.right * sign[n:]).astype(dtype),
-        factors.row_logs.astype(dtype),
+    factors = exponentials(log[:n].copy(), log[n:].copy(), np.zeros(1), mask)
+    signed = dataclasses.replace(
+        factors, left=factors.left * sign[:n], right=factors.right * sign[n:]
     )
+    return signed.astype(dtype)
 
 
 def sums(a: Array, b: Array, r: int, s: int) -> Array:

@@ -134,16 +134,22 @@ class RandomMaclaurin(Method):
         N = self.degrees(self.random(d), rate, rng)
         counts = [int(np.sum(i < N)) for i in range(N[0])]
         levels = (forms("rademacher", (count, d), rng) for count in counts)
-        return Approximation(self.features(q, k, N, levels, rate))
+        return Approximation(self.features(q, k, N, levels, rate, mask))
 
     def features(
-        self, q: Array, k: Array, N: Array, levels: Iterable[Array], rate: float
+        self,
+        q: Array,
+        k: Array,
+        N: Array,
+        levels: Iterable[Array],
+        rate: float,
+        mask: Mask | None = None,
     ) -> Factors:
         """Return the factors for given descending degrees and given w of each level."""
         weight = -0.5 * (gammaln(N + 1.0) + self.log_law(N, rate) + math.log(len(N)))
-        parts = [products(q, k, levels, weight, np.float64)]
+        parts = [products(q, k, levels, weight, np.float64, mask)]
         if self.exact:
-            parts.append(monomials(q, k, self.exact - 1))
+            parts.append(monomials(q, k, self.exact - 1, mask))
         return joined(parts, q.dtype)
 
     def second(self, M: Signed, rate: float) -> Signed:
@@ -155,7 +161,7 @@ class RandomMaclaurin(Method):
         sums = tail(scaled(M, -math.log(rate)), self.exact, 1)
         return scaled(sums, tail(signed(rate), self.exact, 1).log)
 
-    def entry_moments(self, q: Array, k: Array) -> Moments:
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments:
         (a, row), (b, column) = unit(q), unit(k)
         A, B, C = np.square(a), np.square(b), np.square(a @ b.T)
         M = np.outer(A.sum(axis=1), B.sum(axis=1)) + 2 * C - 2 * A @ B.T
@@ -166,7 +172,7 @@ class RandomMaclaurin(Method):
         log = np.where(variance.sign > 0, variance.log, -np.inf) - 2 * x
         return Moments(np.zeros_like(x), log - math.log(self.random(q.shape[1])))
 
-    def key_covariance(self, Q: Array, K: Array, i: int) -> Array:
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array:
         (a, length), (b, column) = unit(Q[i : i + 1]), unit(K)
         A, c, x = np.square(a), (b @ a.T)[:, 0], K @ Q[i]
         M = A.sum() * (b @ b.T) + 2 * np.outer(c, c) - 2 * (b * A) @ b.T
@@ -177,7 +183,7 @@ class RandomMaclaurin(Method):
         return value(scaled(covariance, -x[:, None] - x)) / self.random(K.shape[1])
 
 
-def monomials(q: Array, k: Array, degree: int) -> Factors:
+def monomials(q: Array, k: Array, degree: int, mask: Mask | None = None) -> Factors:
     """Return factors of Σ_{j ≤ degree} (q·k)^j/j!, with coordinates in the place of forms.
 
     Examples
@@ -195,12 +201,17 @@ def monomials(q: Array, k: Array, degree: int) -> Factors:
         for i in range(degree):
             yield np.eye(d)[[c[i] for c in every if len(c) > i]]
 
-    return products(q, k, levels(), weight, np.float64)
+    return products(q, k, levels(), weight, np.float64, mask)
 
 
 def joined(parts: list[Factors], dtype: Any) -> Factors:
-    """Return the sum of the parts, their columns side by side at the largest row scale."""
+    """Return the sum of the parts, their columns side by side at the largest scales."""
     row_log = np.max([part.row_logs for part in parts], axis=0)
     left = [part.left * np.exp(part.row_logs - row_log)[:, None] for part in parts]
-    right = np.hstack([part.right for part in parts])
-    return Factors(np.hstack(left).astype(dtype), right.astype(dtype), row_log.astype(dtype))
+    right, column_log = [part.right for part in parts], None
+    if any(part.column_logs is not None for part in parts):
+        zeros = np.zeros(len(right[0]))
+        logs = [zeros if part.column_logs is None else part.column_logs for part in parts]
+        column_log = np.max(logs, axis=0)
+        right = [r * np.exp(log - column_log)[:, None] for r, log in zip(right, logs)]
+    return Factors(np.hstack(left), np.hstack(right), row_log, column_log).astype(dtype)

@@ -85,24 +85,22 @@ class SquaredSketch(Method):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         shape = self.inner or 0, q.shape[1] + 1
         levels = (forms(self.law, shape, rng) for _ in range(self.degree // 2))
-        return Approximation(self.features(q, k, levels))
+        return Approximation(self.features(q, k, levels, mask))
 
-    def features(self, q: Array, k: Array, levels: Iterable[Array]) -> Factors:
+    def features(
+        self, q: Array, k: Array, levels: Iterable[Array], mask: Mask | None = None
+    ) -> Factors:
         """Return the factors for given w, one (b, d + 1) matrix per degree of φ."""
         x, y = augmented(q, self.degree), augmented(k, self.degree)
         b = self.inner or 1
-        phi = products(x, y, levels, np.full(b, -0.5 * math.log(b)), np.float64)
+        phi = products(x, y, levels, np.full(b, -0.5 * math.log(b)), np.float64, mask)
         r, s = np.triu_indices(b)
         twice = np.where(r == s, 1.0, math.sqrt(2.0))
         left, right = (twice * side[:, r] * side[:, s] for side in (phi.left, phi.right))
-        scale = 2 * phi.row_logs
-        return Factors(
-            left.astype(q.dtype, order="C"),
-            right.astype(q.dtype, order="C"),
-            scale.astype(q.dtype),
-        )
+        column_logs = None if phi.column_logs is None else 2 * phi.column_logs
+        return Factors(left, right, 2 * phi.row_logs, column_logs).astype(q.dtype)
 
-    def entry_moments(self, q: Array, k: Array) -> Moments:
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments:
         (a, row), (c, column) = (unit(augmented(x, self.degree)) for x in (q, k))
         m1, m2, m3, m4 = (power(signed(y), self.degree // 2) for y in pair_moments(a, c, self.law))
         second, fourth = moments_of_mean(m1, m2, m3, m4, self.inner or 1)

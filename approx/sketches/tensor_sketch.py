@@ -78,7 +78,7 @@ class TensorSketch(PowerSketch):
         return Hashes(rng.integers(0, self.m or 1, shape), 2.0 * rng.integers(0, 2, shape) - 1)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        return Approximation(self.features(q, k, self.hashes(q.shape[1], rng)))
+        return Approximation(self.features(q, k, self.hashes(q.shape[1], rng), mask))
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of m columns, and of a bucket and a sign per degree and coordinate.
@@ -97,14 +97,13 @@ class TensorSketch(PowerSketch):
         """Return the bytes of the spectra and of the factors."""
         return 48 * (shape.n + shape.l) * (self.m or 0)
 
-    def features(self, q: Array, k: Array, hashes: Hashes) -> Factors:
+    def features(self, q: Array, k: Array, hashes: Hashes, mask: Mask | None = None) -> Factors:
         """Return the factors for given hashes."""
         X = augmented(np.concatenate([q, k]), self.degree)
         y, log = count_sketches(X, hashes, self.m or 1)
-        n, top = len(q), log[len(q) :].max()
-        right = y[n:] * np.exp(log[n:] - top)[:, None]
-        scale = log[:n] + top
-        return Factors(y[:n].astype(q.dtype), right.astype(q.dtype), scale.astype(q.dtype))
+        n = len(q)
+        seen = mask or Mask.full(n, len(k))
+        return Factors.scaled(y[:n], y[n:], log[:n], log[n:], seen).astype(q.dtype)
 
     def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
         """Return [g f(U + W) + (m − g)(f(U) + f(W))]/m²."""

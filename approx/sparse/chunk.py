@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
+from approx.masks import Mask
 from approx.method import Size
 from approx.sparse import patterns
 from approx.sparse.support import SupportMethod
@@ -47,7 +48,7 @@ class Chunk(SupportMethod):
 
     size: int | None = None
 
-    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
         """Return the keys of each query's chunk."""
         n, l = len(Q), len(K)
         return patterns.same_chunk(patterns.aligned(n, l), l, self.size or 0)

@@ -11,6 +11,7 @@ from approx import memory, prices
 from approx.checks import Array
 from approx.distances import squared_distances
 from approx.fields import one_of, real, whole
+from approx.masks import Mask
 from approx.method import Size
 from approx.prices import Price, Shape
 from approx.sparse import hashing, patterns
@@ -93,7 +94,7 @@ class LSH(SupportMethod):
             if getattr(self, field) is not None and self.family != family:
                 raise ValueError(f"{field} belongs to family {family!r}, got {self.family!r}")
 
-    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
         hashes = self.hashes or self.fitted(Q, K)
         q, k = self._hashed(Q, K)
         drawn = hashes * (len(q) + len(k) + self._buckets(q.shape[1]) * q.shape[1])
@@ -104,7 +105,7 @@ class LSH(SupportMethod):
         )
         return patterns.union(rounds, len(K))
 
-    def inclusion(self, q: Array, k: Array) -> Array:
+    def inclusion(self, q: Array, k: Array, mask: Mask) -> Array:
         """Return 1 − (1 − p₁^hashes)^rounds."""
         collision = self._collision(q, k)
         return self._joint(collision, self.hashes or self._fitted(collision))

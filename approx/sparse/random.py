@@ -9,6 +9,7 @@ import numpy as np
 
 from approx._jit import kernel
 from approx.checks import Array
+from approx.masks import Mask
 from approx.method import Size
 from approx.sparse.patterns import Pattern
 from approx.sparse.support import SupportMethod
@@ -64,12 +65,12 @@ class Random(SupportMethod):
 
     k: int | None = None
 
-    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         n, l, k = len(Q), len(K), self.k or 0
         indices = np.empty((n, k), np.int64)
         _choose(rng.random((n, k)), l, indices)
         return np.arange(0, n * k + 1, k), indices.ravel()
 
-    def inclusion(self, q: Array, k: Array) -> Array:
+    def inclusion(self, q: Array, k: Array, mask: Mask) -> Array:
         """Return k/l."""
         return np.full((len(q), len(k)), (self.k or 0) / len(k))

@@ -9,6 +9,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.fields import whole
+from approx.masks import Mask
 from approx.method import Size
 from approx.prices import Price, Shape, entries
 from approx.sparse import hashing, patterns
@@ -61,7 +62,7 @@ class Reformer(SupportMethod):
     size: int | None = None
     rounds: int = whole(1, most=MOST_ROUNDS)
 
-    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
         """Return the pairs that share a bucket and are in neighbouring chunks."""
         l, size = len(K), self.size or 0
         vertices = rng.standard_normal((self.rounds, _vertices(l, size), Q.shape[1]))

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
+from approx.masks import Mask
 from approx.method import Size
 from approx.sparse import patterns
 from approx.sparse.support import SupportMethod
@@ -50,7 +51,7 @@ class SlidingWindow(SupportMethod):
 
     width: int | None = None
 
-    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
         """Return the keys of each query's window."""
         n, l, width = len(Q), len(K), self.width or 0
         centre = patterns.aligned(n, l)

@@ -9,6 +9,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.fields import whole
+from approx.masks import Mask
 from approx.method import Size
 from approx.prices import Price, Shape, entries
 from approx.sparse import patterns
@@ -59,7 +60,7 @@ class Smyrf(SupportMethod):
     size: int | None = None
     rounds: int = whole(1, most=MOST_ROUNDS)
 
-    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
         l, size = len(K), self.size or 0
         q, k = xbox(Q, K)
         omega = rng.standard_normal((self.rounds, q.shape[1])).astype(q.dtype)

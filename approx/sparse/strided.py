@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
+from approx.masks import Mask
 from approx.method import Size
 from approx.sparse import patterns
 from approx.sparse.support import SupportMethod
@@ -49,7 +50,7 @@ class Strided(SupportMethod):
 
     k: int | None = None
 
-    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> patterns.Pattern:
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
         """Return the keys at whole strides from each query."""
         n, l = len(Q), len(K)
         stride = -(-l // (self.k or 1))

@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from approx import checks, memory, pattern_products
+from approx import checks, masks, memory, pattern_products
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.fields import ruled
-from approx.masks import Mask
+from approx.masks import Mask, MaskLike
 from approx.method import Method, Moments, generator
 from approx.parts import Factors, Support
 from approx.prices import Shape
@@ -34,19 +34,23 @@ class SupportMethod(Method):
     rounds = 1  # supports that are a union of several patterns make this a field
 
     @abstractmethod
-    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
-        """Return the support as CSR (indptr, indices), without duplicates."""
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
+        """Return the support as CSR (indptr, indices), without duplicates.
+
+        A support that ranks keys ranks those that are seen; entries that are not are dropped.
+        """
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         n, l = len(q), len(k)
-        indptr, indices = self.pattern(q, k, rng)
+        indptr, indices = self.pattern(q, k, mask, rng)
         index = scipy.sparse.get_index_dtype(maxval=max(len(indices), l))
         indptr, indices = (x.astype(index, copy=False) for x in (indptr, indices))
         pattern = scipy.sparse.csr_array((np.zeros(len(indices)), indices, indptr), shape=(n, l))
         pattern.sort_indices()
+        pattern = masks.cut(pattern, mask)
         logits = pattern_products.product(q, k, pattern)
-        support = scipy.sparse.csr_array((logits, pattern.indices, indptr), shape=(n, l))
-        return Approximation(Factors.empty(n, l, q.dtype), Support(support))
+        support = scipy.sparse.csr_array((logits, pattern.indices, pattern.indptr), shape=(n, l))
+        return Approximation(Factors.empty(n, l, q.dtype), Support(support), mask=mask)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of indices and logits, and of what a round keeps of queries and keys."""
@@ -55,27 +59,31 @@ class SupportMethod(Method):
         stored = 0 if price is None else int(16 * price.stored * n)
         return max(stored, 24 * self.rounds * (n + l + d))
 
-    def probability(self, Q: ArrayLike, K: ArrayLike) -> Array | None:
+    def probability(self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Array | None:
         """Return P[(i, j) is in the support] over rng, (n, l) float64; None if it is unknown.
 
-        It is 0 or 1 for a support that draws nothing.
+        It is 0 or 1 for a support that draws nothing, and 0 where a query does not see a key.
         """
         q, k = self.checked(Q, K)
+        seen = self.masked(mask, len(q), len(k))
         memory.reserve(8 * len(q) * len(k), "the probabilities of the entries", "n or l")
-        return self.inclusion(q, k)
+        p = self.inclusion(q, k, seen)
+        if p is not None:
+            seen.hide(p)
+        return p
 
-    def inclusion(self, q: Array, k: Array) -> Array | None:
+    def inclusion(self, q: Array, k: Array, mask: Mask) -> Array | None:
         """Return `probability` for checked q (n, d) and k (l, d)."""
         if self.uses_rng:
             return None
-        indptr, indices = self.pattern(q, k, generator(None))
+        indptr, indices = self.pattern(q, k, mask, generator(None))
         p = np.zeros((len(q), len(k)))
         p[np.repeat(np.arange(len(q)), np.diff(indptr)), indices] = 1.0
         return p
 
-    def entry_moments(self, q: Array, k: Array) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return relative bias p − 1 and variance p·(1 − p), with p the probability of an entry."""
-        p = self.inclusion(q, k)
+        p = self.inclusion(q, k, mask)
         if p is None:
             return None
         with np.errstate(divide="ignore"):

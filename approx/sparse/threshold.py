@@ -11,6 +11,7 @@ import numpy as np
 from approx import checks, exact
 from approx.checks import Array
 from approx.fields import real
+from approx.masks import Mask
 from approx.method import Size
 from approx.prices import Price, Shape, entries
 from approx.sparse.patterns import Pattern
@@ -49,7 +50,7 @@ class Threshold(SupportMethod):
 
     level: float | None = real(most=1)
 
-    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the entries that reach the level, found stripe by stripe."""
         rows, columns = [], []
         smallest = exact.log_row_sums(Q, K) + np.log(checks.positive("level", self.level))

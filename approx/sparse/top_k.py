@@ -9,6 +9,7 @@ import numpy as np
 
 from approx import exact
 from approx.checks import Array
+from approx.masks import Mask
 from approx.method import Size
 from approx.sparse.patterns import Pattern
 from approx.sparse.support import SupportMethod
@@ -48,7 +49,7 @@ class TopK(SupportMethod):
 
     k: int | None = None
 
-    def pattern(self, Q: Array, K: Array, rng: np.random.Generator) -> Pattern:
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the k largest logits of each row."""
         n, l, k = len(Q), len(K), self.k or 0
         indices = np.empty((n, k), np.int32)

@@ -393,9 +393,9 @@ def test_support_and_features_use_independent_draws():
     seen = []
 
     class Spy(METHODS["top_k"]):
-        def pattern(self, Q, K, rng):
+        def pattern(self, Q, K, mask, rng):
             seen.append(generator(rng).standard_normal((3, Q.shape[1])))
-            return super().pattern(Q, K, rng)
+            return super().pattern(Q, K, mask, rng)
 
     Q, K = np.random.default_rng(0).standard_normal((2, 4, 2))
     both = METHODS["scatterbrain"](low_rank=METHODS["positive"](m=3), sparse=Spy(k=1))

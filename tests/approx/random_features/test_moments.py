@@ -92,7 +92,7 @@ class Plain(Method):
     def evaluate(self, q, k, mask, rng):
         return self.of.approximate(q, k, rng=rng)
 
-    def entry_moments(self, q, k):
+    def entry_moments(self, q, k, mask):
         return self.of.moments(q, k)
 
 
@@ -151,7 +151,7 @@ class HalfSpace(SupportMethod):
     name: ClassVar[str] = "half_space"
     deterministic: ClassVar[bool] = False
 
-    def pattern(self, Q, K, rng):
+    def pattern(self, Q, K, mask, rng):
         chosen = np.flatnonzero(K @ generator(rng).standard_normal(K.shape[1]) > 0)
         return np.arange(len(Q) + 1) * len(chosen), np.tile(chosen, len(Q))
 
@@ -162,7 +162,7 @@ class HalfSpace(SupportMethod):
 class Halved(Scatterbrain):
     """Scatterbrain on a HalfSpace, with its moments: those of the features, times 1 − p = ½."""
 
-    def entry_moments(self, q, k):
+    def entry_moments(self, q, k, mask):
         low = self.low_rank.moments(q, k)
         return Moments(low.relative_bias, low.log_relative_variance - math.log(2))
 

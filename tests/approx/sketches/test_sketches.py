@@ -198,7 +198,7 @@ class OneBucketLess(TensorSketch):
 
 
 class TwoDraws(TensorSketch):
-    def features(self, q, k, hashes):
+    def features(self, q, k, hashes, mask=None):
         left = super().features(q, k, hashes)
         other = super().features(
             q, k, self.hashes(q.shape[1], np.random.default_rng(hashes.buckets))
@@ -207,13 +207,13 @@ class TwoDraws(TensorSketch):
 
 
 class NoRootOfM(ProductSketch):
-    def features(self, q, k, levels):
+    def features(self, q, k, levels, mask=None):
         found = super().features(q, k, levels)
         return dataclasses.replace(found, left=found.left * math.sqrt(self.m))
 
 
 class OneFormForAllModes(ProductSketch):
-    def features(self, q, k, levels):
+    def features(self, q, k, levels, mask=None):
         first = next(iter(levels))
         return super().features(q, k, [first] * self.degree)
 
@@ -221,7 +221,7 @@ class OneFormForAllModes(ProductSketch):
 class UniformEntries(ProductSketch):
     """Entries of variance 1 that are no signs: the mean stays."""
 
-    def features(self, q, k, levels):
+    def features(self, q, k, levels, mask=None):
         uniform = (W * ROOTS.uniform(0, math.sqrt(3), W.shape) for W in levels)
         return super().features(q, k, uniform)
 
@@ -235,7 +235,7 @@ class DegreesFromOne(RandomMaclaurin):
 
 
 class NoFactorial(RandomMaclaurin):
-    def features(self, q, k, N, levels, rate):
+    def features(self, q, k, N, levels, rate, mask=None):
         found = super().features(q, k, N, levels, rate)
         weight = np.array([float(math.factorial(j)) for j in N])
         return Factors(found.left * weight, found.right, found.row_logs)
@@ -244,7 +244,7 @@ class NoFactorial(RandomMaclaurin):
 class NoCrossTerm(SquaredSketch):
     """Columns φ_r φ_s for r < s once, not √2 times."""
 
-    def features(self, q, k, levels):
+    def features(self, q, k, levels, mask=None):
         found = super().features(q, k, levels)
         r, s = np.triu_indices(self.inner)
         return dataclasses.replace(found, left=np.where(r == s, 1, 0.5) * found.left)
