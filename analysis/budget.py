@@ -46,7 +46,7 @@ def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
     checks.instance("inputs", inputs, Inputs, "an Inputs")
     for method in methods:
         checks.instance("every method", method, Method, "a method")
-        filled = method.within(budget, n=inputs.n, l=inputs.l, d=inputs.d)
+        filled = method.within(budget, n=inputs.n, l=inputs.l, d=inputs.d, mask=inputs.mask)
         (absent if filled is None else fitting).append(method if filled is None else filled)
     return Matched(fitting, absent)
 

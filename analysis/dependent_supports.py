@@ -28,11 +28,11 @@ class OneStream(Scatterbrain):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the estimate, its support and its features drawn with one seed."""
         seed = rng.integers(2**63)
-        support = self._support(q, k, np.random.default_rng(seed))
-        low = self.low_rank.approximate(q, k, rng=np.random.default_rng(seed))
-        return Approximation(low.low, support)
+        support = self._support(q, k, mask, np.random.default_rng(seed))
+        low = self.low_rank.approximate(q, k, mask=mask, rng=np.random.default_rng(seed))
+        return Approximation(low.low, support, mask=mask)
 
-    def entry_moments(self, q: Array, k: Array) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return None: no closed form is known."""
         return None
 
@@ -46,7 +46,7 @@ class LargestEstimates(Scatterbrain):
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the features' estimate, exact where it is largest."""
-        low = self.low_rank.approximate(q, k, rng=rng)
+        low = self.low_rank.approximate(q, k, mask=mask, rng=rng)
         indices = _largest(low.block(slice(None), shift=low.row_log()), self.sparse.k)  # type: ignore[attr-defined]
         n, count = indices.shape
         pattern = scipy.sparse.csr_array(
@@ -54,9 +54,9 @@ class LargestEstimates(Scatterbrain):
             shape=(n, len(k)),
         )
         pattern.data = pattern_products.product(q, k, pattern)
-        return Approximation(low.low, Support(pattern))
+        return Approximation(low.low, Support(pattern), mask=mask)
 
-    def entry_moments(self, q: Array, k: Array) -> Moments | None:
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return None: no closed form is known."""
         return None
 

@@ -45,10 +45,10 @@ def describe(inputs: Inputs) -> dict[str, float]:
     checks.instance("inputs", inputs, Inputs, "an Inputs")
     Q, K = (np.asarray(x, np.float64) for x in (inputs.Q, inputs.K))
     logits = exact.logits(Q, K)
-    seen = np.tri(inputs.n, inputs.l, dtype=bool) if inputs.causal else np.ones(logits.shape, bool)
+    seen = inputs.mask.visible()
     visible = logits[seen]
     squares = np.square(Q).sum(axis=1)[:, None] + np.square(K).sum(axis=1) + 2 * logits
-    exact.mask(logits, 0, inputs.n, inputs.causal)
+    inputs.mask.hide(logits, fill=-np.inf)
     return {
         "logit_min": float(visible.min()),
         "logit_max": float(visible.max()),
@@ -61,8 +61,7 @@ def describe(inputs: Inputs) -> dict[str, float]:
 def row_entropy(inputs: Inputs) -> float:
     """Return the mean over rows of exact attention's entropy over its largest value."""
     checks.instance("inputs", inputs, Inputs, "an Inputs")
-    keys = np.arange(1, inputs.n + 1) if inputs.causal else np.full(inputs.n, inputs.l)
-    return _entropy(inputs.logits(), keys)
+    return _entropy(inputs.logits(), inputs.mask.counts)
 
 
 def temperature_at(inputs: Inputs, entropy: float) -> float:

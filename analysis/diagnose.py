@@ -19,7 +19,6 @@ import scipy.linalg
 from analysis import budget, operations
 from analysis.describe import describe
 from analysis.inputs import Inputs
-from analysis.metrics import compare
 from analysis.moments import expected_error
 from analysis.parallel import parallel
 from analysis.pitfalls import concentration, with_eps
@@ -236,11 +235,11 @@ def _row(x: Inputs, method: Method, size: float, trials: int, seed: int) -> dict
     rng = np.random.default_rng(seed_sequence(seed, x.digest(), str(method)))
     errors = []
     for child in rng.spawn(trials if method.uses_rng else 1):
-        estimate = method.approximate(x.Q, x.K, rng=child)
-        errors.append(compare(estimate, x.Q, x.K, x.V, causal=x.causal))
+        estimate = x.approximate(method, rng=child)
+        errors.append(x.compare(estimate))
     table = pd.DataFrame(errors)
     middle, tv = table.median(), table.attention_tv
-    in_kernel = estimate.space == "kernel" and not x.causal  # the closed form counts all entries
+    in_kernel = estimate.space == "kernel" and x.mask.is_full  # the closed form counts all entries
     expected = expected_error(method, x.Q, x.K) if in_kernel else None
     known = math.nan if expected is None else expected
     return {
@@ -284,7 +283,7 @@ def _pays_from(estimate: Approximation, d: int) -> float:
 
 def _collapsing_eps(x: Inputs, entropy: float) -> float | None:
     """Return the least eps of public code that makes peaked attention uniform, or None."""
-    if x.causal or 1 - entropy < PEAKED:
+    if not x.mask.is_full or 1 - entropy < PEAKED:
         return None
     for eps in EPS:
         if concentration(with_eps(Positive(m=WIDTH), x.Q, x.K, eps=eps, rng=0)) < COLLAPSED:

@@ -19,6 +19,7 @@ import numpy as np
 
 from approx import checks, memory
 from approx.checks import Array
+from approx.masks import Mask
 
 # The arrays that a file may hold; arrays of other names are not read.
 AXES = {  # a file of one head lacks the first two, a file of one layer the first
@@ -31,7 +32,8 @@ VALUES: dict[str, tuple[str, Callable[[float], bool]]] = {  # one value for all 
     "causal": ("0 or 1", lambda x: x in (0, 1)),
 }
 INDICES = ("layers", "heads")  # the places of the heads: one integer for each
-NAMES = (*AXES, *VALUES, *INDICES)
+MASKS = ("window", "first", "stop")
+NAMES = (*AXES, *VALUES, *INDICES, *MASKS)
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 RECIPE = (
     "it may run code when read. Convert it where you trust it: "
@@ -83,8 +85,7 @@ def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:
             yield f"{name} must be one value for all heads, got shape {arrays[name].shape}"
         if name in arrays and not holds(value := arrays[name].item()):
             yield f"{name} must be {rule}, got {value}"
-    if "causal" in arrays and arrays["causal"].item() and q.shape[-2] != arrays["k"].shape[-2]:
-        yield f"causal needs as many keys as queries, {got}"
+    yield from _broken_masks(arrays, q.shape, arrays["k"].shape[-2])
     indices = [arrays[name].ravel() for name in INDICES if name in arrays]
     if q.ndim > 2 and len(indices) == len(INDICES):
         if any(x.dtype.kind not in "iu" or (x.size and x.min() < 0) for x in indices):
@@ -94,6 +95,40 @@ def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:
             yield f"layers and heads must have one index for each of {count} heads"
         if len(set(zip(*(x.tolist() for x in indices)))) < count:
             yield "layers and heads must not name a head twice"
+
+
+def _broken_masks(arrays: dict[str, Array], shape: tuple[int, ...], l: int) -> Iterator[str]:
+    """Yield what breaks the rules of causal, window, first and stop, for q of a shape."""
+    n = shape[-2]
+    causal = "causal" in arrays and bool(arrays["causal"].item())
+    for name in MASKS:
+        if name in arrays and arrays[name].dtype.kind not in "iu":
+            yield f"{name} must hold integers, got dtype {arrays[name].dtype}"
+    if causal and n > l:
+        yield f"causal queries are the last n of l positions, so n must be <= l, got {n} and {l}"
+    if "window" in arrays:
+        widths = arrays["window"].ravel()
+        layers, heads = (1, 1, *shape)[-4:-2]
+        if not causal:
+            yield "window is the keys that a causal query sees: it needs causal = 1"
+        if widths.size not in {1, layers, layers * heads}:
+            yield (
+                f"window must be one width, or one per layer or head ({layers} layers of {heads} "
+                f"heads), got {widths.size}"
+            )
+        if widths.min() < 0 or widths.max() > l:
+            yield f"window must lie between 0 (none) and l={l}, got {widths.tolist()}"
+    if "first" in arrays and "stop" not in arrays:
+        yield "first needs stop, the key before which a query's interval ends"
+    if "stop" in arrays:
+        if causal or "window" in arrays:
+            yield "the mask must be given once: by first and stop, or by causal and window"
+        try:
+            Mask(arrays.get("first", np.zeros(n, np.intp)), arrays["stop"], l)
+        except (TypeError, ValueError) as error:
+            yield str(error)
+        if arrays["stop"].shape != (n,):
+            yield f"first and stop must have one entry per query, ({n},)"
 
 
 def _arrays(path: Path) -> dict[str, Array]:
@@ -128,7 +163,7 @@ def _wanted(path: Path, names: Iterable[str]) -> dict[str, str]:
     for name in names:
         if name.lower() in NAMES:
             pairs.append((name.lower(), name))
-        elif difflib.get_close_matches(name.lower(), ("scaling", "causal"), 1):
+        elif difflib.get_close_matches(name.lower(), ("scaling", "causal", "window"), 1):
             # a misspelt option would silently be its default
             raise InputFileError(f"{path.name}: {checks.unknown('array', name, NAMES)}")
     wanted = dict(sorted(pairs))

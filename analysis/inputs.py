@@ -20,9 +20,11 @@ from typing import Any, Self
 import numpy as np
 
 from analysis import files
-from approx import checks, exact, memory
+from approx import Approximation, Mask, checks, exact, masks, memory
 from approx.checks import Array
-from approx.method import Rng, generator
+from approx.method import Method, Rng, generator
+
+_NAMES = {"full": False, "causal": True}  # of masks in a digest; others have their own key
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,13 +35,14 @@ class Inputs:
     ----------
     name : str
         Label in tables and figures.
-    q, k : (n, d), (l, d), or (count, n, d), (count, l, d) for many heads
-        The raw, unscaled arrays. Keys of grouped queries are already repeated.
+    q, k : (n, d), (l, d), or (count, n, d), (groups, l, d) for many heads
+        The raw, unscaled arrays. If there are fewer keys than queries, successive heads share them:
+        head i has the keys i // (count // groups), which are in memory once.
     v : as k with c columns, or None
     scaling : float, optional
         Logits at t = 1 are scaling·q·k; the default is 1/√d.
-    causal : bool
-        Whether query i sees keys 0…i only.
+    mask : None, "causal", Mask, or a tuple with one for each head
+        What each query sees; None is every key.
     temperature : float
         t.
     layer, head : int
@@ -53,7 +56,7 @@ class Inputs:
     k: Array
     v: Array | None = None
     scaling: float | None = None
-    causal: bool = False
+    mask: Any = None
     temperature: float = 1.0
     layer: int = -1
     head: int = -1
@@ -71,9 +74,23 @@ class Inputs:
         if self.scaling is not None:
             checks.positive("scaling", self.scaling)
         checks.positive("temperature", self.temperature)
-        checks.causal(self.causal, self.n, self.l)
-        if self.q.ndim == 3 and len(self.ids) != len(self.q):
-            raise ValueError(f"ids must name each of {len(self.q)} heads, got {len(self.ids)}")
+        if self.q.ndim == 3:
+            if len(self.ids) != len(self.q):
+                raise ValueError(f"ids must name each of {len(self.q)} heads, got {len(self.ids)}")
+            for name, x in (("k", self.k), ("v", self.v)):
+                if x is not None and (not len(x) or len(self.q) % len(x)):
+                    raise ValueError(
+                        f"the heads of q must be a multiple of those of {name}, "
+                        f"got {self.q.shape} and {x.shape}"
+                    )
+        if isinstance(self.mask, tuple):
+            if self.q.ndim == 2 or len(self.mask) != len(self.q):
+                raise ValueError(f"one mask per head is needed, got {len(self.mask)} masks")
+            known: dict[Any, Mask] = {}  # one object for heads of the same mask
+            each = (masks.of(mask, self.n, self.l) for mask in self.mask)
+            object.__setattr__(self, "mask", tuple(known.setdefault(m, m) for m in each))
+        else:
+            object.__setattr__(self, "mask", masks.of(self.mask, self.n, self.l))
 
     @property
     def n(self) -> int:
@@ -138,10 +155,42 @@ class Inputs:
         return self.v
 
     def logits(self) -> Array:
-        """Return q·k in float64, (n, l); −inf where a causal query does not see the key."""
+        """Return q·k in float64, (n, l); −inf where a query does not see the key."""
         x = np.asarray(exact.logits(self.Q, self.K), np.float64)
-        exact.mask(x, 0, self.n, self.causal)
+        self.mask.hide(x, fill=-np.inf)
         return x
+
+    def approximate(self, method: Method, rng: Rng = None) -> Approximation:
+        """Return the method's estimate at these inputs, under their mask.
+
+        Examples
+        --------
+        >>> from approx import parse
+        >>> x = dataclasses.replace(gaussian(4, 2, rng=0), mask="causal")
+        >>> x.approximate(parse("one()")).to_dense()[0]
+        array([1., 0., 0., 0.])
+        """
+        checks.instance("method", method, Method, "a method")
+        return method.approximate(self.Q, self.K, mask=self.mask, rng=rng)
+
+    def compare(self, estimate: Approximation, **options: Any) -> dict[str, float]:
+        """Return the errors of an estimate at these inputs, by name: see `metrics.compare`.
+
+        Raises
+        ------
+        ValueError
+            The estimate has another mask than the inputs.
+
+        Examples
+        --------
+        >>> from approx import parse
+        >>> x = gaussian(4, 2, rng=0)
+        >>> x.compare(x.approximate(parse("zero()")))["attention_tv"]
+        1.0
+        """
+        from analysis import metrics
+
+        return metrics.compare(estimate, self.Q, self.K, self.V, mask=self.mask, **options)
 
     def at_temperature(self, t: float) -> Self:
         """Return these inputs at temperature t, relative to the raw arrays.
@@ -189,8 +238,9 @@ class Inputs:
             self,
             name=f"{self.name} {label}",
             q=self.q[index],
-            k=self.k[index],
-            v=None if self.v is None else self.v[index],
+            k=self.k[index * len(self.k) // len(self.q)],
+            v=None if self.v is None else self.v[index * len(self.v) // len(self.q)],
+            mask=self.mask[index] if isinstance(self.mask, tuple) else self.mask,
             layer=layer,
             head=head,
             ids=(),
@@ -199,7 +249,10 @@ class Inputs:
     def digest(self) -> str:
         """Return a hash that identifies the raw content, whatever its layout or byte order."""
         scaling = None if self.scaling is None else float(self.scaling)
-        about = (scaling, bool(self.causal), int(self.layer), int(self.head))
+        every = self.mask if isinstance(self.mask, tuple) else (self.mask,)
+        names = [_NAMES.get(str(mask), mask.key) for mask in every]
+        seen = names[0] if len(names) == 1 else names
+        about = (scaling, seen, int(self.layer), int(self.head))
         h = hashlib.sha256(repr(about).encode())
         for x in (self.q, self.k, self.v):
             if x is not None:
@@ -330,7 +383,10 @@ def load(
     path : str or Path
         A folder with q.npy, k.npy[, v.npy] (memory-mapped), an .npz or a .safetensors file with
         unscaled arrays q, k[, v] of shape (n, d), (heads, n, d) or (layers, heads, n, d). Keys of
-        grouped queries are repeated. A file may also hold ``scaling``, ``causal``, and ``layers``
+        grouped queries stay shared. A file may also hold ``scaling``; ``causal`` (0 or 1, where the
+        n queries are the last of l positions); ``window``, the keys that a query of a
+        sliding-window layer sees, one for all or one per layer or head, 0 for none; or ``first``
+        and ``stop`` (n,), the keys first ≤ j < stop that a query of any head sees; and ``layers``
         and ``heads``, the original indices of (heads, n, d).
     layer, head : int, optional
         The one head to read; for a file with one layer ``head`` alone is enough.
@@ -351,9 +407,8 @@ def load(
     arrays = files.read(path)
     q, k, v = arrays["q"], arrays["k"], arrays.get("v")
     ids = _ids(arrays, q.shape)
+    mask = _mask(arrays, q.shape, k.shape[-2])
     if q.ndim > 2:
-        k = _repeated(path, "k", k, q)
-        v = None if v is None else _repeated(path, "v", v, q)
         q, k = q.reshape(-1, *q.shape[-2:]), k.reshape(-1, *k.shape[-2:])
         v = None if v is None else v.reshape(-1, *v.shape[-2:])
     scaling = arrays.get("scaling")
@@ -363,7 +418,7 @@ def load(
         k,
         v,
         scaling=None if scaling is None else checks.positive("scaling", scaling.item()),
-        causal="causal" in arrays and bool(arrays["causal"].item()),
+        mask=mask,
         ids=ids,
     )
     layers = {index for index, _, _ in ids}
@@ -394,13 +449,19 @@ def _ids(arrays: dict[str, Array], shape: tuple[int, ...]) -> tuple[tuple[int, i
     return tuple((a, b, f"{a}.{b}") for a in range(layers) for b in range(heads))
 
 
-def _repeated(path: Path, name: str, x: Array, q: Array) -> Array:
-    """Repeat the keys of grouped queries, so that each head has its own."""
-    times = q.shape[-3] // x.shape[-3]
-    if times == 1:
-        return x  # still memory-mapped
-    memory.reserve(times * x.nbytes, f"repeating {name} of {path.name}", "the heads in the file")
-    return np.repeat(x, times, axis=-3)
+def _mask(arrays: dict[str, Array], shape: tuple[int, ...], l: int) -> Any:
+    """Return the mask of a file, or one for each of its heads."""
+    n = shape[-2]
+    if "stop" in arrays:
+        return Mask(arrays.get("first", np.zeros(n, np.intp)), arrays["stop"], l)
+    if "causal" not in arrays or not arrays["causal"].item():
+        return None
+    widths = arrays["window"].ravel().tolist() if "window" in arrays else [0]
+    every = [Mask.window(n, l, width) if width else Mask.causal(n, l) for width in widths]
+    if len(every) == 1:
+        return every[0]
+    heads = math.prod(shape[:-2]) // len(every)  # of a layer, or 1
+    return tuple(mask for mask in every for _ in range(heads))
 
 
 def sample(*, dtype: str = "float64") -> Inputs:

@@ -35,6 +35,7 @@ from analysis.row_sums import (
 from analysis.spectral import kernel_relative_spectral
 from approx import Approximation, checks
 from approx.checks import Array
+from approx.masks import MaskLike
 
 
 def compare(
@@ -43,7 +44,7 @@ def compare(
     K: ArrayLike,
     V: ArrayLike | None = None,
     *,
-    causal: bool = False,
+    mask: MaskLike = None,
     attention: bool = True,
     spectral: bool = False,
     rows: int | None = None,
@@ -60,8 +61,8 @@ def compare(
         The truth is exp(Q Kᵀ), computed in float64.
     V : (l, c), optional
         Adds ``output_relative_error`` = ‖attend(V) − softmax(Q Kᵀ) V‖_F / ‖softmax(Q Kᵀ) V‖_F.
-    causal : bool
-        Only keys j ≤ i count; needs n = l.
+    mask : None, "causal" or Mask
+        That of the approximation, which is the default; another one is an error.
     attention : bool
         False leaves out the errors of row-normalised attention, which are most of the work
         beside the products.
@@ -95,7 +96,8 @@ def compare(
     Cost: one product with Q Kᵀ and one with the factors, each on one thread, by stripes of rows.
     A stripe has 15 MB of the estimate, and in turn 3 MB of its logits, or 48 rows where these are
     more (at most 10.5 MB). It has 10.5 MB of each where entries are made of the logits, or where
-    several estimates are compared. Where neither attention nor causal rows need a row's sum first,
+    several estimates are compared. Under a mask stripes are lower, and keys that none of their rows
+    sees are not visited. Where neither attention nor a mask needs a row's sum first,
     the products are made by tiles of 4 MB. Sums over rows are made at the end and in order,
     whoever made the rows. ``spectral`` is not shared.
 
@@ -109,7 +111,7 @@ def compare(
     checks.instance("approximation", approximation, Approximation, "an Approximation")
     return compare_all(
         [approximation], Q, K, V,
-        causal=causal, attention=attention, spectral=spectral, rows=rows,
+        mask=mask, attention=attention, spectral=spectral, rows=rows,
         jobs=jobs, scheduler=scheduler,
     )[0]  # fmt: skip
 
@@ -121,7 +123,7 @@ def compare_all(
     V: ArrayLike | None = None,
     *,
     temperatures: Sequence[float] | None = None,
-    causal: bool = False,
+    mask: MaskLike = None,
     attention: bool = True,
     spectral: bool = False,
     rows: int | None = None,
@@ -136,7 +138,7 @@ def compare_all(
         Of several methods, orders or temperatures.
     temperatures : sequence of float, optional
         t of each: the i-th estimate is of exp(Q Kᵀ/t_i); 1 by default.
-    Q, K, V, causal, attention, spectral, rows, jobs, scheduler
+    Q, K, V, mask, attention, spectral, rows, jobs, scheduler
         As for `compare`.
 
     Notes
@@ -155,7 +157,7 @@ def compare_all(
     spectral, jobs = checks.flag("spectral", spectral), checks.integer("jobs", jobs, least=1)
     comparison = Comparison.of(
         approximations, Q, K, V,
-        temperatures=temperatures, causal=causal, attention=attention, rows=rows,
+        temperatures=temperatures, mask=mask, attention=attention, rows=rows,
     )  # fmt: skip
     every = []
     tables = comparison.tables(jobs, scheduler)
@@ -168,7 +170,7 @@ def compare_all(
         if spectral and in_kernel:
             points = comparison.q, comparison.kt.T
             q, k = (x.astype(np.float64, order="C") / math.sqrt(t) for x in points)
-            norm = kernel_relative_spectral(approximation, q, k, comparison.causal)
+            norm = kernel_relative_spectral(approximation, q, k)
             errors["kernel_relative_spectral"] = norm
         every.append(errors)
     return every

@@ -118,9 +118,8 @@ def precision(method: Method, inputs: Inputs, form: str, *, rng: Rng = None) -> 
     def outputs(x: Inputs) -> tuple[Array, Array]:
         """Return the method's output and that of exact attention."""
         assert x.V is not None
-        estimate = method.approximate(x.Q, x.K, rng=copy.deepcopy(draws))
-        truth = exact.attention(x.Q, x.K, x.V, causal=x.causal)
-        return estimate.attend(x.V, causal=x.causal), truth
+        estimate = x.approximate(method, rng=copy.deepcopy(draws))
+        return estimate.attend(x.V), exact.attention(x.Q, x.K, x.V, mask=x.mask)
 
     fine, truth = outputs(inputs)
     coarse, floor = (y.astype(np.float64) for y in outputs(rounded(inputs, form)))

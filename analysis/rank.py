@@ -445,7 +445,7 @@ def _lanczos_sums(stripes: Any, right: Array, Z: Array, steps: int, scale: float
 def exact_singular_values(inputs: Inputs, space: str = "kernel") -> Array:
     """Return the singular values of exp(Q Kᵀ)/max, or of its row-softmax, (min(n, l),).
 
-    If causal, entries above the diagonal are 0, and rows are normalised over the keys they see.
+    Entries that are not seen are 0, and rows are normalised over the keys that they see.
     """
     checks.instance("inputs", inputs, Inputs, "an Inputs")
     checks.one_of("space", space, ("kernel", "attention"))

@@ -51,7 +51,7 @@ def recall(
     >>> from approx import parse
     >>> from analysis.inputs import gaussian
     >>> x = gaussian(32, 8, rng=0)
-    >>> measured = recall(parse("top_k(k=4)").approximate(x.Q, x.K), x, ks=[8])
+    >>> measured = recall(x.approximate(parse("top_k(k=4)")), x, ks=[8])
     >>> measured["entries"], measured["recall_8"]
     (4.0, 0.5)
     """
@@ -60,12 +60,16 @@ def recall(
     if not isinstance(approximation.correction, Support):
         raise ValueError("recall needs an approximation with a support, such as top_k(k=8)")
     sizes = [checks.integer("k", k, least=1, most=inputs.l) for k in ks]
-    support = (approximation.seen() if inputs.causal else approximation).correction
-    assert isinstance(support, Support)
+    if approximation.mask != inputs.mask:
+        raise ValueError(
+            f"the approximation has the mask {approximation.mask}, the inputs {inputs.mask}: "
+            "use inputs.approximate(method)"
+        )
+    support = approximation.correction
     mass, hits = 0.0, dict.fromkeys(sizes, 0.0)
     for rows in exact.stripes(inputs.n, inputs.l):
         x = inputs.Q[rows] @ inputs.K.T
-        exact.mask(x, rows.start, inputs.n, inputs.causal)
+        inputs.mask.hide(x, rows, fill=-np.inf)
         on = np.zeros(x.shape, bool)
         on[support.restricted(rows, slice(None)).matrix.nonzero()] = True
         order = np.argsort(-x, axis=1, kind="stable")

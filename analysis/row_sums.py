@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from analysis import engines
-from approx import Approximation, checks, exact
+from approx import Approximation, checks, exact, masks
 from approx._elementary import SURELY_NORMAL, exp, largest, log, log_of_normal
 from approx._jit import summing_kernel
 from approx.checks import Array
+from approx.masks import Mask, MaskLike
 from approx.parts import Rows
 from approx.threads import one_thread
 
@@ -33,6 +34,7 @@ from approx.threads import one_thread
 COLUMNS = TRUTH + 1
 TILE = 512, 1024  # rows and columns, where no row is needed as a whole: 8 MB in two products
 GAP = 64  # numbers between arrays, so that a loop never seems to overwrite what it reads
+MASKED_STRIPES = 16  # of a causal head, which then visits 53 % of its entries
 LEAST_HEIGHT = 48  # rows of logits, where a stripe has as many: products of fewer are slower
 _LARGEST_FLOAT = np.finfo(np.float64).max
 _LEAST_INVERTIBLE = 1 / _LARGEST_FLOAT
@@ -43,7 +45,8 @@ def fill(
     logits: Any,
     estimate: Any,
     row_log: Any,
-    visible: Any,
+    first: Any,
+    stop: Any,
     normalise: bool,
     attention: bool,
     weights: bool,
@@ -51,17 +54,19 @@ def fill(
 ) -> None:
     """Write the sums of each row into out[i], for an estimate at the scale e^row_log[i].
 
-    Query i sees its first visible[i] keys. Shares of attention are those of the row's own sum if
-    `normalise`, else the estimate as it is; without `attention` the columns from P2 on mean
-    nothing. If `weights`, logits become exact attention p, and the estimate the difference q − p.
+    Query i sees the keys first[i] ≤ j < stop[i], one at least. Shares of attention are those of the
+    row's own sum if `normalise`, else the estimate as it is; without `attention` the columns from
+    P2 on mean nothing. If `weights`, logits become exact attention p, and the estimate the
+    difference q − p.
     """
     # A loop that writes less than a few registers behind what it reads runs without vectors, and
     # sums in another order. Malloc may put short rows so close; rows behind a gap never are.
     apart = np.empty((2, GAP + logits.shape[1]))
     exponentials, scaled = apart[0, GAP:], apart[1, GAP:]
     for i in range(logits.shape[0]):
-        w = visible[i]
-        x, e, p, s = logits[i, :w], estimate[i, :w], exponentials[:w], scaled[:w]
+        a_key, z_key = first[i], stop[i]
+        w = z_key - a_key
+        x, e, p, s = logits[i, a_key:z_key], estimate[i, a_key:z_key], exponentials[:w], scaled[:w]
         top = largest(x)
         total, square = 0.0, 0.0
         longest, least = np.int64(0), np.int64(2**63 - 1)  # bits of max |e| and, if > 0, of min e
@@ -123,7 +128,10 @@ def fill(
         for j in range(w if weights else 0):
             x[j] = p[j] * inverse_total
             e[j] = s[j] * inverse - x[j]
-        for j in range(w, logits.shape[1] if weights else w):
+        for j in range(a_key if weights else 0):
+            logits[i, j] = 0.0
+            estimate[i, j] = 0.0
+        for j in range(z_key, logits.shape[1] if weights else z_key):
             logits[i, j] = 0.0
             estimate[i, j] = 0.0
         out[i, TOP] = top
@@ -137,6 +145,19 @@ def fill(
         out[i, KL] = kl if positive and not beyond else np.inf
         out[i, REVERSE] = reverse if positive and not beyond else np.inf
         out[i, NEGATIVE] = negative
+
+
+def _common_mask(approximations: Sequence[Approximation], mask: MaskLike, n: int, l: int) -> Mask:
+    """Return the mask of all estimates; raise ValueError if it is not the one that was given."""
+    own = [approximation.mask for approximation in approximations]
+    seen = own[0] if own and mask is None else masks.of(mask, n, l)
+    for other in own:
+        if other != seen:
+            raise ValueError(
+                f"an estimate has the mask {other}, not {seen}: give approximate(mask=...) the "
+                "mask under which it is compared, as Inputs.approximate does"
+            )
+    return seen
 
 
 def ahead() -> int:
@@ -181,7 +202,9 @@ class Comparison:
     ----------
     estimates : pairs of an Approximation and the t of the exp(q·k/t) that it estimates
     q, kt, v : (n, d), (d, l), (l, c) or None
-    causal, attention : bool
+    mask : Mask
+        What each of all queries sees, as the estimates have it.
+    attention : bool
     picked : (count,)
         The query rows that are measured, ascending: all, unless they are `sampled`.
     sampled : bool
@@ -191,7 +214,7 @@ class Comparison:
     q: Array
     kt: Array
     v: Array | None
-    causal: bool
+    mask: Mask
     attention: bool
     picked: Array
     sampled: bool
@@ -205,14 +228,14 @@ class Comparison:
         V: ArrayLike | None,
         *,
         temperatures: Sequence[float] | None,
-        causal: bool,
+        mask: MaskLike,
         attention: bool,
         rows: int | None,
     ) -> Self:
         """Check the arguments of `metrics.compare_all`, and return their comparison."""
         q, k = checks.queries_keys(Q, K)
         n, l = len(q), len(k)
-        causal, attention = checks.causal(causal, n, l), checks.flag("attention", attention)
+        attention = checks.flag("attention", attention)
         checks.instance("approximations", approximations, Sequence, "a sequence")
         for approximation in approximations:
             checks.instance("approximations", approximation, Approximation, "Approximations")
@@ -220,8 +243,7 @@ class Comparison:
                 raise ValueError(
                     f"the approximation has shape {approximation.shape}, Q and K give {(n, l)}"
                 )
-        if causal:
-            approximations = [approximation.seen() for approximation in approximations]
+        seen = _common_mask(approximations, mask, n, l)
         if temperatures is None:
             temperatures = [1.0] * len(approximations)
         given = checks.array("temperatures", temperatures, ndim=1)
@@ -245,12 +267,11 @@ class Comparison:
         if k.dtype != np.float64 or k.size <= exact.STRIPE // 2:  # more: not worth a copy's memory
             kt = np.ascontiguousarray(kt, np.float64)  # which BLAS packs, for each stripe, faster
         estimates = tuple(zip(approximations, ts))
-        return cls(estimates, q, kt, v, causal, attention, picked, rows is not None)
+        return cls(estimates, q, kt, v, seen, attention, picked, rows is not None)
 
-    def visible(self, rows: slice = slice(None)) -> Array:
+    def visible(self) -> Array:
         """Return how many keys each of the picked queries sees."""
-        index, l = self.picked[rows], self.kt.shape[1]
-        return np.minimum(index + 1, l) if self.causal else np.full(len(index), l)
+        return self.mask.counts[self.picked]
 
     @property
     def is_ahead(self) -> bool:
@@ -261,7 +282,10 @@ class Comparison:
     def tile(self) -> tuple[int, int, int]:
         """Rows and columns of an estimate that are made at once, and rows of logits at a time."""
         l = self.kt.shape[1]
-        if not (self.attention or self.causal):
+        if not self.mask.is_full:  # low stripes, of which few keys are unseen by all rows
+            rows = max(1, min(exact.height(l), max(LEAST_HEIGHT, l // MASKED_STRIPES)))
+            return rows, l, rows
+        if not self.attention:
             width = min(l, TILE[1])
             return math.prod(TILE) // width, width, math.prod(TILE) // width
         rows = exact.height(l)
@@ -295,7 +319,6 @@ def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
     index = whole.picked[part.start : part.stop]
     count, (_, width, height) = len(index), whole.tile
     alone = len(whole.estimates) == 1
-    visible = whole.visible(slice(part.start, part.stop))
     tables: list[list[Array]] = [[] for _ in whole.estimates]
 
     def chosen(rows: slice) -> Rows:
@@ -306,7 +329,8 @@ def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
     def block(
         approximation: Approximation, rows: slice, cols: slice, logits: Array | None = None
     ) -> tuple[Array, Array]:
-        shift = approximation.row_log(chosen(rows), logits)
+        given = logits if whole.mask.is_full else None  # of some keys only
+        shift = approximation.row_log(chosen(rows), given)
         shape = len(shift), cols.stop - cols.start
         out = array("estimate", shape, approximation.dtype)
         approximation.block(chosen(rows), cols, shift=shift, logits=logits, out=out)
@@ -315,14 +339,20 @@ def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
     with one_thread(), _workspace() as array:
         for start in range(0, l, width):
             cols = slice(start, min(start + width, l))
+            if not whole.mask.is_full:
+                cols = whole.mask.span(index)
+            first, stop = (
+                np.clip(x[index] - cols.start, 0, cols.stop - cols.start)
+                for x in (whole.mask.first, whole.mask.stop)
+            )
             if whole.is_ahead:
                 estimates, shifts = block(whole.estimates[0][0], slice(0, count), cols)
             for tiles in tables:
                 tiles.append(np.empty((count, COLUMNS)))
-            for first in range(0, count, height):
-                rows = slice(first, min(first + height, count))
+            for begin in range(0, count, height):
+                rows = slice(begin, min(begin + height, count))
                 queries = whole.q[chosen(rows)].astype(np.float64, copy=False)
-                shape = len(queries), cols.stop - start
+                shape = len(queries), cols.stop - cols.start
                 product = np.matmul(queries, whole.kt[:, cols], out=array("product", shape))
                 logits = product if alone else array("logits", shape)  # overwritten
                 for (approximation, t), tiles in zip(whole.estimates, tables):
@@ -340,17 +370,18 @@ def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
                         logits,
                         estimate,
                         shift,
-                        np.minimum(visible[rows], shape[1]),
-                        approximation.space == "kernel" or whole.causal,
+                        first[rows],
+                        stop[rows],
+                        approximation.space == "kernel",
                         whole.attention,
                         whole.v is not None,
                         table,
                     )
                     if whole.v is not None:
                         with np.errstate(over="ignore", invalid="ignore"):
-                            square = np.square(estimate @ whole.v).sum(axis=1)
+                            square = np.square(estimate @ whole.v[cols]).sum(axis=1)
                         table[:, OUTPUT] = np.where(np.isnan(square), np.inf, square)  # inf − inf
-                        table[:, TRUTH] = np.square(logits @ whole.v).sum(axis=1)
+                        table[:, TRUTH] = np.square(logits @ whole.v[cols]).sum(axis=1)
     return [_joined(tiles) for tiles in tables]
 
 

@@ -14,10 +14,8 @@ from approx.checks import Array
 from approx.parts import rescale
 
 
-def kernel_relative_spectral(
-    approximation: Approximation, q: Array, k: Array, causal: bool
-) -> float:
-    """Return ‖estimate − exact‖₂/‖exact‖₂, each at its own scale."""
+def kernel_relative_spectral(approximation: Approximation, q: Array, k: Array) -> float:
+    """Return ‖estimate − exact‖₂/‖exact‖₂ of what is seen, each at its own scale."""
     n, l = approximation.shape
 
     def stripe(rows: slice) -> tuple[Array, Array, Array]:
@@ -25,8 +23,7 @@ def kernel_relative_spectral(
         x = q[rows] @ k.T
         shift = approximation.row_log(rows, x).astype(np.float64)
         e = approximation.block(rows, shift=shift, logits=x).astype(np.float64)
-        exact.mask(x, rows.start, n, causal)
-        exact.mask(e, rows.start, n, causal, fill=0.0)
+        approximation.mask.hide(x, rows, fill=-np.inf)
         return x, e, shift
 
     top = largest = -math.inf  # logs of the largest entry of exact, and of both

@@ -39,8 +39,7 @@ Measure = Callable[[Approximation, Inputs], dict[str, float]]
 
 def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
     """Return every error of an approximation, its rank, entries and price; the default measure."""
-    compared = metrics.compare(approximation, inputs.Q, inputs.K, inputs.V, causal=inputs.causal)
-    return compared | _size(approximation)
+    return inputs.compare(approximation) | _size(approximation)
 
 
 def _size(approximation: Approximation) -> dict[str, float]:
@@ -109,7 +108,7 @@ class Cell:
         def measured(group: list[tuple[float, Approximation]]) -> Iterator[dict[str, float]]:
             ts, estimates = zip(*group)
             compared = metrics.compare_all(
-                estimates, whole.Q, whole.K, whole.V, temperatures=ts, causal=x.causal
+                estimates, whole.Q, whole.K, whole.V, temperatures=ts, mask=x.mask
             )
             yield from (some | _size(e) for some, e in zip(compared, estimates))
 
@@ -117,7 +116,7 @@ class Cell:
         held = 0
         for t in self.temperatures:
             at = x.at_temperature(t)
-            estimate = self.method.approximate(at.Q, at.K, rng=np.random.default_rng(seed))
+            estimate = at.approximate(self.method, rng=np.random.default_rng(seed))
             if self.measure is not errors:
                 yield self.measure(estimate, at)
                 continue

@@ -16,7 +16,7 @@ from analysis.moments import monte_carlo
 from analysis.seeds import seed_sequence
 from analysis.squared_error import squared_error
 from analysis.table import Row
-from approx import Method, parse
+from approx import Mask, Method, parse
 from approx.checks import Array
 from approx.random_features.positive import Positive
 from approx.scatterbrain import Scatterbrain
@@ -76,8 +76,9 @@ def frequency(
 ) -> Array:
     """Return how often each pair is in the support, (n, l)."""
     counts = np.zeros((len(Q), len(K)))
+    seen = Mask.full(len(Q), len(K))
     for child in rng.spawn(draws):
-        indptr, indices = method.pattern(Q, K, child)
+        indptr, indices = method.pattern(Q, K, seen, child)
         counts[np.repeat(np.arange(len(Q)), np.diff(indptr)), indices] += 1
     return counts / draws
 
@@ -86,7 +87,9 @@ def _family(task: _Task) -> list[Row]:
     family, transform = task.case.split()
     method = LSH(family, hashes=1, transform=transform)
     Q, K = arc(1.0, np.linspace(0, math.pi, ARC))
-    logits, p = (Q @ K.T)[0], method.inclusion(Q, K)[0]
+    probability = method.probability(Q, K)
+    assert probability is not None
+    logits, p = (Q @ K.T)[0], probability[0]
     rows = _rows(task, logits, "collision", p)
     share = frequency(method, Q, K, task.draws, task.rng())[0]
     errors = np.sqrt(np.maximum(p * (1 - p), 0) / task.draws)

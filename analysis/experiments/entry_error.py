@@ -12,7 +12,7 @@ from analysis.moments import monte_carlo
 from analysis.seeds import seed_sequence
 from analysis.squared_error import squared_error
 from analysis.table import Row
-from approx import Method
+from approx import Mask, Method
 from approx.checks import Array
 from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.positive import Positive
@@ -89,6 +89,12 @@ def _study(curve: str, hashes: int, draws: int, seed: int) -> list[Row]:
     return _closed(curve, hashes) + (_sampled(curve, hashes, draws, seed) if draws else [])
 
 
+def collision(of: LSH, cosines: Array) -> Array:
+    """Return the probability that a pair at each cosine shares a bucket."""
+    q, k = pairs(UNIT, cosines)
+    return np.asarray(of.inclusion(q, k, Mask.full(len(q), len(k)))[0])
+
+
 def _closed(curve: str, hashes: int) -> list[Row]:
     of, cosines = method(curve, hashes), np.linspace(-1, 1, DOTS)
     rows: list[Row] = []
@@ -96,7 +102,7 @@ def _closed(curve: str, hashes: int) -> list[Row]:
         values = mse(of, norm, cosines)
         rows += _curve(norm, hashes, cosines, curve, "mse", values)
     if isinstance(of, LSH):
-        p = of.inclusion(*pairs(UNIT, cosines))[0]
+        p = collision(of, cosines)
         for metric, values in (
             ("collision", p), ("bias_squared", (1 - p) ** 2), ("variance", p * (1 - p)),
         ):  # fmt: skip
@@ -153,7 +159,7 @@ def _script() -> list[Row]:
     assert isinstance(sparse, LSH)
     for metric, values in (
         ("published_collision", published_collision(cosines)),
-        ("collision", sparse.inclusion(*pairs(UNIT, cosines))[0]),
+        ("collision", collision(sparse, cosines)),
     ):
         rows += _curve(UNIT, PUBLISHED, cosines, "lsh", metric, values)
     coded = np.full(DOTS, hyperbolic_factor(None))

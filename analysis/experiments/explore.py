@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis import metrics
 from analysis.budget import match
 from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
@@ -50,15 +49,15 @@ def compute(profile: Profile) -> pd.DataFrame:
 def _rows(x: Inputs, budget: float, seed: int) -> list[Row]:
     groups = _groups(x.l)
     head = (x.name, x.n, x.l, x.temperature)
-    rows = _picture((*head, EXACT, EXACT, -1.0), exact.attention(x.Q, x.K, groups, causal=x.causal))
+    rows = _picture((*head, EXACT, EXACT, -1.0), exact.attention(x.Q, x.K, groups, mask=x.mask))
     for spec, name in SPECS.items():
         for method in match([parse(spec)], budget, x).fitting:
             about = (*head, name, str(method), budget)
             ((_, stream),) = trials(method, x, 1, seed)
-            estimate = method.approximate(x.Q, x.K, rng=stream)
-            errors = metrics.compare(estimate, x.Q, x.K, causal=x.causal)
+            estimate = x.approximate(method, rng=stream)
+            errors = x.compare(estimate)
             rows += [(*about, key, -1, errors[key], *[np.nan] * SIDE) for key in ERRORS]
-            rows += _picture(about, estimate.attend(groups, causal=x.causal))
+            rows += _picture(about, estimate.attend(groups))
     return rows
 
 

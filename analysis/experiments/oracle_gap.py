@@ -10,7 +10,6 @@ from analysis.describe import temperature_at
 from analysis.experiments.profile import Profile, first
 from analysis.experiments.trials import trials
 from analysis.inputs import Inputs
-from analysis.metrics import compare
 from analysis.table import Row, head
 from approx import Approximation, parse
 from approx.low_rank import target
@@ -41,7 +40,7 @@ def _rows(inputs: Inputs, entropy: float, count: int, seed: int) -> list[Row]:
     def add(method: object, trial: int, estimate: Approximation) -> None:
         place = head(x, method, budget, trial)
         values = {
-            ERROR: compare(estimate, x.Q, x.K, causal=x.causal)[ERROR],
+            ERROR: x.compare(estimate)[ERROR],
             "rank": float(estimate.rank),
             "nnz": float(estimate.nnz),
             "share": estimate.parameters / (x.n * x.l),
@@ -49,12 +48,12 @@ def _rows(inputs: Inputs, entropy: float, count: int, seed: int) -> list[Row]:
         rows.extend((*place, name, value, np.nan, entropy) for name, value in values.items())
 
     for spec in AT_BUDGET:
-        method = parse(spec).within(budget, n=x.n, l=x.l, d=x.d)
+        method = parse(spec).within(budget, n=x.n, l=x.l, d=x.d, mask=x.mask)
         if method is None:
             continue
         for trial, stream in trials(method, x, count, seed):
-            add(method, trial, method.approximate(x.Q, x.K, rng=stream))
-    pursuit = RobustPCA(space="attention").approximate(x.Q, x.K)
+            add(method, trial, x.approximate(method, rng=stream))
+    pursuit = x.approximate(RobustPCA(space="attention"))
     add(PURSUIT, -1, pursuit)
     add(CUT, -1, cut(x, pursuit, budget))
     return rows

@@ -61,7 +61,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     method, where largest_variance, the largest relative variance of an estimate, is at most 0.3.
     Of the first 64 queries and keys, without a mask.
     """
-    heads = [dataclasses.replace(first(x, COUNT), causal=False) for x in profile.inputs]
+    heads = [dataclasses.replace(first(x, COUNT), mask=None) for x in profile.inputs]
     tasks = []
     for x in heads:
         for spec in SPECS:

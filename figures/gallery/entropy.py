@@ -11,7 +11,6 @@ from analysis import inputs as data, sweep
 from analysis.describe import temperature_at
 from analysis.experiments.profile import Profile, varied
 from analysis.inputs import Inputs
-from analysis.metrics import compare
 from approx import Approximation
 from approx.low_rank.godec import GoDec
 from figures import style
@@ -42,7 +41,7 @@ FLOOR, CEILING = 1e-3, 10.0
 
 def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
     """Return the errors of row-normalised attention."""
-    compared = compare(approximation, inputs.Q, inputs.K, causal=inputs.causal)
+    compared = inputs.compare(approximation)
     return {name: compared[name] for name in (ERROR, TV)}
 
 

@@ -51,11 +51,10 @@ def _own_price(method: Method, x: Inputs) -> float:
     """Return the price of a method of one size, or of the least member of a template."""
     if method.sized_by is not None and method.is_template:
         method = method.resized(method.fewest(x.d))
-    shape = {"n": x.n, "l": x.l, "d": x.d}
-    if (price := method.price(**shape)) is not None:
+    if (price := method.price(n=x.n, l=x.l, d=x.d, mask=x.mask)) is not None:
         return price.stored
     budgets = (1.05**k for k in itertools.count())  # two sizes are open
-    return next(b for b in budgets if method.within(b, **shape) is not None)
+    return next(b for b in budgets if match([method], b, x).fitting)
 
 
 def compute(profile: Profile) -> pd.DataFrame:

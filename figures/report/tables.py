@@ -114,7 +114,7 @@ def contents(x: Inputs) -> dict[str, str]:
         "n": str(x.n),
         "l": str(x.l),
         "d": str(x.d),
-        tr("causal"): tr("yes") if x.causal else tr("no"),
+        tr("causal"): tr("no") if x.mask.is_full else tr("yes"),
         tr("SHA-256 begins with"): f"`{x.digest()[:16]}`",
     }
 
