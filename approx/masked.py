@@ -280,6 +280,7 @@ class Masked(Low):
         if not isinstance(cols, slice) or cols.step not in (None, 1):
             return self._block(rows, cols, shift, logits, out)
         begin, end, _ = cols.indices(self.shape[1])
+        end = max(begin, end)
         span = self.mask.span(rows)
         first, stop = max(begin, span.start), min(end, span.stop)
         if (first, stop) == (begin, end):
@@ -308,12 +309,22 @@ class Masked(Low):
             values = self.low.block(rows, cols, shift, logits, out)
             self.mask.hide(values, rows, cols)
             return values
-        values = np.matmul(factors.left[rows], factors.right[cols].T, out=out)
-        self.mask.hide(values, rows, cols)
-        top = shift - factors.row_logs[rows]
-        every = np.full(len(top), values.shape[1])
-        _weigh(values, factors.column_logs[cols], 0, np.zeros_like(every), every, top)
-        return rescale(values, np.zeros(1))  # which raises where one is not representable
+        with np.errstate(over="ignore", invalid="ignore"):  # rescale raises
+            values = np.matmul(factors.left[rows], factors.right[cols].T, out=out)
+        column_log, top = factors.column_logs[cols], shift - factors.row_logs[rows]
+        if isinstance(cols, slice) and cols.step in (None, 1):
+            begin = cols.indices(self.shape[1])[0]
+            first, stop = self.mask.first[rows], self.mask.stop[rows]
+            _weigh(values, column_log, begin, first, stop, top)
+        else:
+            half = (column_log - top[:, None]) / 2
+            self.mask.hide(half, rows, cols, fill=-np.inf)
+            self.mask.hide(values, rows, cols)
+            with np.errstate(over="ignore", invalid="ignore"):
+                root = np.exp(half)
+                values *= root
+                values *= root
+        return rescale(values, np.zeros(1))
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         """Return low[i, j] · exp(−shift[i]) for the entries of a pattern of what is seen."""

@@ -228,9 +228,8 @@ class Mask:
         if self.is_full:
             return
         if isinstance(cols, slice) and cols.step in (None, 1):
-            begin, end, _ = cols.indices(self.l)
-            first = np.clip(self.first[rows] - begin, 0, end - begin)
-            stop = np.clip(self.stop[rows] - begin, 0, end - begin)
+            begin, _, _ = cols.indices(self.l)
+            first, stop = (np.clip(y[rows] - begin, 0, x.shape[1]) for y in (self.first, self.stop))
             _fill(x, first, stop, x.dtype.type(fill))
         else:
             x[~self.visible(rows, cols)] = fill

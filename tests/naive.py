@@ -10,14 +10,20 @@ def kernel(Q, K):
     return np.array([[math.exp(float(np.dot(q, k))) for k in K] for q in Q])
 
 
-def attention(Q, K, V, causal=False):
-    out = []
-    for i, q in enumerate(Q):
-        weights = [
-            math.exp(float(np.dot(q, k))) if not causal or j <= i else 0.0 for j, k in enumerate(K)
-        ]
-        out.append(sum(w * v for w, v in zip(weights, V)) / sum(weights))
-    return np.array(out)
+def seen(mask, n, l):
+    """Whether query i sees key j: (n, l); a mask is None, "causal", or has first and stop."""
+    table = np.ones((n, l), bool)
+    for i, j in itertools.product(range(n), range(l)):
+        if mask == "causal":
+            table[i, j] = j <= i + l - n
+        elif mask is not None:
+            table[i, j] = mask.first[i] <= j < mask.stop[i]
+    return table
+
+
+def attention(Q, K, V, mask=None):
+    weights = np.where(seen(mask, len(Q), len(K)), kernel(Q, K), 0.0)
+    return np.array([sum(w * v for w, v in zip(row, V)) / sum(row) for row in weights])
 
 
 def tensor(x, power):
@@ -35,16 +41,16 @@ def power_tensor(x, n):
     return tensor(np.concatenate([[1.0], np.asarray(x) / math.sqrt(n)]), n)
 
 
-def errors(estimate, exact, V=None, causal=False):
+def errors(estimate, exact, V=None, mask=None):
     """Every metric of a dense estimate, by its definition, where nothing is extreme."""
     n, l = exact.shape
-    seen = np.array([[not causal or j <= i for j in range(l)] for i in range(n)])
-    estimate, exact = np.where(seen, estimate, 0.0), np.where(seen, exact, 0.0)
+    on = seen(mask, n, l)
+    estimate, exact = np.where(on, estimate, 0.0), np.where(on, exact, 0.0)
     found = {
         "kernel_relative_frobenius": np.linalg.norm(estimate - exact) / np.linalg.norm(exact),
         "kernel_relative_max": np.abs(estimate - exact).max() / exact.max(),
         "kernel_relative_spectral": np.linalg.norm(estimate - exact, 2) / np.linalg.norm(exact, 2),
-        "negative_fraction": (estimate < 0).sum() / seen.sum(),
+        "negative_fraction": (estimate < 0).sum() / on.sum(),
         "nonpositive_rows": float((estimate.sum(axis=1) <= 0).sum()),
     }
     p = exact / exact.sum(axis=1, keepdims=True)
@@ -59,8 +65,8 @@ def errors(estimate, exact, V=None, causal=False):
             continue
         q[i] = estimate[i] / total
         tv.append(0.5 * np.abs(q[i] - p[i]).sum())
-        kl.append(_kl(p[i][seen[i]], q[i][seen[i]]))
-        reverse.append(_kl(q[i][seen[i]], p[i][seen[i]]))
+        kl.append(_kl(p[i][on[i]], q[i][on[i]]))
+        reverse.append(_kl(q[i][on[i]], p[i][on[i]]))
     found["attention_relative_frobenius"] = np.linalg.norm(q - p) / np.linalg.norm(p)
     found["attention_tv"] = np.mean(tv)
     found["attention_kl"] = np.mean(kl)

@@ -5,7 +5,8 @@ import math
 import numpy as np
 from hypothesis import settings, strategies as st
 
-from approx import METHODS, exact, parse
+from approx import METHODS, Mask, exact, parse
+from approx.masked import Masked
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
@@ -122,6 +123,18 @@ def problems(draw, least=1, square=False, dtypes=(np.float64, np.float32)):
     return x[:n, :d].copy(), x[n : n + l, :d].copy(), x[n + l :, :2].copy(), seed
 
 
+def hiding(n, l, seed=0):
+    """Return a mask, as the seed has it: causal, a window, or intervals in order or in none."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(4)
+    if kind < 2 and n <= l:
+        return Mask.window(n, l, int(rng.integers(1, l + 1))) if kind else Mask.causal(n, l)
+    first, last = np.sort(rng.integers(0, l, (n, 2)), axis=1).T
+    if kind < 3:
+        first, last = np.sort(first), np.sort(last)
+    return Mask(first, last + 1, l)
+
+
 def points(d):
     """Return x = ½u for four directions u: every |q ± k| ≤ 1, with 0 and 1 among them."""
     u = np.zeros((4, d))
@@ -132,10 +145,24 @@ def points(d):
     return u / 2
 
 
-def made(name, Q, K, seed=0):
+def made(name, Q, K, seed=0, mask=None):
     """Return the approximation of a small method, and the method."""
     method = small(name, len(Q), len(K), Q.shape[1])
-    return method.approximate(Q, K, rng=seed), method
+    return method.approximate(Q, K, mask=mask, rng=seed), method
+
+
+def under(name, Q, K, seed=0, masks=("causal", "hiding")):
+    """Yield the approximation without a mask, and under those of the masks that the method takes.
+
+    Masks that these Q and K cannot have are left out; "hiding" is one that the seed draws.
+    """
+    yield made(name, Q, K, seed)[0]
+    n, l = len(Q), len(K)
+    if small(name, n, l, Q.shape[1]).refusal is None:
+        for mask in masks:
+            if mask != "causal" or n <= l:
+                mask = hiding(n, l, seed) if mask == "hiding" else mask
+                yield made(name, Q, K, seed, mask)[0]
 
 
 def sizes(A):
@@ -147,9 +174,11 @@ def sizes(A):
     left, right, log = (np.asarray(x, np.float64) for x in A.scaled_factors())
     row_log = np.asarray(A.row_log(), np.float64)
     size = np.abs(left) @ np.abs(right).T * np.exp(log - row_log)[:, None]
-    if isinstance(A.low, Elementwise) and A.low.polynomial.basis == "chebyshev":
+    low = A.low.low if isinstance(A.low, Masked) else A.low
+    if isinstance(low, Elementwise) and low.polynomial.basis == "chebyshev":
         # Clenshaw's rule adds c_k T_k(x/B), which need not be small where x is
-        size += np.exp(A.low.row_log().astype(np.float64) - row_log)[:, None]
+        size += np.exp(low.row_log().astype(np.float64) - row_log)[:, None]
+    size[~A.mask.visible()] = 0.0
     if A.correction is not None:
         size += np.abs(A.correction.scaled(row_log.astype(A.dtype)).toarray())
     return size, row_log

@@ -124,9 +124,9 @@ class Exponentials(Low):
     def nbytes(self) -> int:
         """Bytes of points, omega and levels, and of the factors once they are built."""
         held = [*self.queries, *self.keys, self.omega, self.level]
-        factors = vars(self).get("_factors")
         own = sum(x.nbytes for x in held if isinstance(x, np.ndarray))
-        return own + (factors.nbytes if factors else 0)
+        built = (vars(self).get(name) for name in ("_factors", "_keyed"))
+        return own + sum(factors.nbytes for factors in built if factors)
 
     @functools.cached_property
     def _across(self) -> Array:

@@ -10,11 +10,24 @@ import numpy as np
 import pytest
 import scipy.sparse
 from hypothesis import given, strategies as st
-from small import NAMES, dense, few, hot, made, problems, roundings, sizes, small, truth, very_few
+from small import (
+    NAMES,
+    dense,
+    few,
+    hot,
+    made,
+    problems,
+    roundings,
+    sizes,
+    small,
+    truth,
+    under,
+    very_few,
+)
 
 from analysis import metrics
 from analysis.moments import expected_error, normalised_moments
-from approx import METHODS, Approximation, exact, parse
+from approx import METHODS, Approximation, Mask, exact, parse
 from approx.method import generator
 from approx.parts import Addition, Factors, Support, rescale
 from approx.polynomials.elementwise import Elementwise
@@ -54,9 +67,7 @@ def assert_within(got, want, error, advice=""):
 @given(problem=problems(), data=st.data())
 def test_blocks_are_pieces_of_the_whole(name, problem, data):
     Q, K, _, seed = problem
-    A, _ = made(name, Q, K, seed)
-    n, l = A.shape
-    whole, _ = dense(A)
+    n, l = len(Q), len(K)
 
     def places(size):
         as_slice = st.slices(size)
@@ -64,18 +75,21 @@ def test_blocks_are_pieces_of_the_whole(name, problem, data):
         return data.draw(st.one_of(as_slice, as_array))
 
     rows, cols = places(n), places(l)
-    log = A.row_log(rows)
-    assert_within(log, A.row_log()[rows], roundings(A))
     shift = data.draw(st.floats(-3, 3))
-    bound = roundings(A) * sizes(A)[0][rows][:, cols] * math.exp(-shift)
-    want = whole[rows][:, cols] * math.exp(-shift)
-    assert_within(A.block(rows, cols, shift=log + A.dtype.type(shift)), want, 2 * bound)
-
     logits = (Q @ K.T)[rows][:, cols]
-    assert_within(A.block(rows, cols, shift=log + A.dtype.type(shift), logits=logits), want, bound)
-    out = np.empty_like(logits)
-    assert A.block(rows, cols, shift=log, out=out) is out
-    np.testing.assert_array_equal(out, A.block(rows, cols, shift=log))
+    for A in under(name, Q, K, seed):
+        whole, _ = dense(A)
+        np.testing.assert_array_equal(whole[~naive.seen(A.mask, n, l)], 0.0)
+        log = A.row_log(rows)
+        assert_within(log, A.row_log()[rows], roundings(A))
+        bound = roundings(A) * sizes(A)[0][rows][:, cols] * math.exp(-shift)
+        want = whole[rows][:, cols] * math.exp(-shift)
+        at = log + A.dtype.type(shift)
+        assert_within(A.block(rows, cols, shift=at), want, 2 * bound)
+        assert_within(A.block(rows, cols, shift=at, logits=logits), want, bound)
+        out = np.full_like(logits, np.nan)
+        assert A.block(rows, cols, shift=log, out=out) is out
+        np.testing.assert_array_equal(out, A.block(rows, cols, shift=log))
 
 
 @every_method
@@ -83,13 +97,13 @@ def test_blocks_are_pieces_of_the_whole(name, problem, data):
 @given(problem=problems())
 def test_dense_is_the_unshifted_block(name, problem):
     Q, K, _, seed = problem
-    A, _ = made(name, Q, K, seed)
-    assert A.to_dense().dtype == A.dtype == np.result_type(Q, K)
-    np.testing.assert_array_equal(A.to_dense(), A.block(ALL))
-    np.testing.assert_array_equal(A.to_dense(), A.block(np.arange(len(Q)), ALL, shift=0.0))
-    size, row_log = sizes(A)
-    scale = np.exp(row_log)[:, None]
-    assert_within(A.to_dense(), dense(A)[0] * scale, roundings(A) * size * scale)
+    for A in under(name, Q, K, seed, ["hiding"]):
+        assert A.to_dense().dtype == A.dtype == np.result_type(Q, K)
+        np.testing.assert_array_equal(A.to_dense(), A.block(ALL))
+        np.testing.assert_array_equal(A.to_dense(), A.block(np.arange(len(Q)), ALL, shift=0.0))
+        size, row_log = sizes(A)
+        scale = np.exp(row_log)[:, None]
+        assert_within(A.to_dense(), dense(A)[0] * scale, roundings(A) * size * scale)
 
 
 @every_method
@@ -97,21 +111,21 @@ def test_dense_is_the_unshifted_block(name, problem):
 @given(problem=problems())
 def test_products_are_those_of_the_dense_matrix(name, problem):
     Q, K, V, seed = problem
-    A, _ = made(name, Q, K, seed)
-    D = A.to_dense().astype(np.float64)
-    W = np.random.default_rng(seed).uniform(-1, 1, (A.shape[0], 3)).astype(Q.dtype)
-    size, row_log = sizes(A)
-    # a correction on the support adds its own roundings to those of both products
-    bound = 3 * roundings(A) * size * np.exp(row_log)[:, None]
-    assert_within(A @ V, D @ V, bound @ np.abs(V))
-    assert_within(A.matvec(V[:, 0]), D @ V[:, 0], bound @ np.abs(V[:, 0]))
-    # the adjoint adds rows at one common scale
-    assert_within(A.T @ W, D.T @ W, bound.T @ np.abs(W))
-    assert_within(A.rmatvec(W[:, 0]), D.T @ W[:, 0], bound.T @ np.abs(W[:, 0]))
-    assert (A @ V).dtype == A.dtype
+    W = np.random.default_rng(seed).uniform(-1, 1, (len(Q), 3)).astype(Q.dtype)
+    for A in under(name, Q, K, seed):
+        D = A.to_dense().astype(np.float64)
+        size, row_log = sizes(A)
+        # a correction on the support adds its own roundings to those of both products
+        bound = 3 * roundings(A) * size * np.exp(row_log)[:, None]
+        assert_within(A @ V, D @ V, bound @ np.abs(V))
+        assert_within(A.matvec(V[:, 0]), D @ V[:, 0], bound @ np.abs(V[:, 0]))
+        # the adjoint adds rows at one common scale
+        assert_within(A.T @ W, D.T @ W, bound.T @ np.abs(W))
+        assert_within(A.rmatvec(W[:, 0]), D.T @ W[:, 0], bound.T @ np.abs(W[:, 0]))
+        assert (A @ V).dtype == A.dtype
 
-    y, log = A.scaled_matmat(V)
-    assert_within(y * np.exp(log.astype(np.float64))[:, None], D @ V, bound @ np.abs(V))
+        y, log = A.scaled_matmat(V)
+        assert_within(y * np.exp(log.astype(np.float64))[:, None], D @ V, bound @ np.abs(V))
 
 
 @every_method
@@ -162,18 +176,17 @@ def arrays(held):
 @given(problem=problems())
 def test_sizes_count_what_is_stored(name, problem):
     Q, K, _, seed = problem
-    A, _ = made(name, Q, K, seed)
-    n, l = A.shape
-    assert (n, l) == (len(Q), len(K))
-    assert A.nnz == (0 if A.sparse is None else A.sparse.nnz)
-    assert A.parameters == A.rank * (n + l) + A.nnz
-    held = [*arrays(A.low), *arrays(A.correction)]
-    assert A.nbytes == sum(x.nbytes for x in held)
-    factors = A.low.prepare()
-    built = [] if factors is A.low else arrays(factors)
-    assert A.nbytes == sum(x.nbytes for x in [*held, *built])
-    left, right, _ = A.scaled_factors()
-    assert np.linalg.matrix_rank(left.astype(float) @ right.T) <= A.rank
+    n, l = len(Q), len(K)
+    for A in under(name, Q, K, seed, ["hiding"]):
+        assert A.shape == (n, l)
+        assert A.nnz == (0 if A.sparse is None else A.sparse.nnz)
+        assert A.parameters == A.rank * (n + l) + A.nnz
+        held = [*arrays(A.low), *arrays(A.correction)]
+        assert A.nbytes == sum(x.nbytes for x in {id(x): x for x in held}.values())
+        held += arrays(A.low.prepare())
+        assert A.nbytes == sum(x.nbytes for x in {id(x): x for x in held}.values())
+        left, right, _ = A.scaled_factors()
+        assert np.linalg.matrix_rank(left.astype(float) @ right.T) <= A.rank
 
 
 # The sparse part
@@ -184,13 +197,17 @@ def test_sizes_count_what_is_stored(name, problem):
 @given(problem=problems())
 def test_a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part(name, problem):
     Q, K, _, seed = problem
-    A, _ = made(name, Q, K, seed)
+    for A in under(name, Q, K, seed, ["hiding"]):
+        assert_exact_on_its_support(A, Q, K)
+
+
+def assert_exact_on_its_support(A, Q, K):
     if A.correction is None:
         assert A.sparse is None
         assert not A.replaces
         return
     D, S = A.to_dense(), A.sparse
-    low = Approximation(A.low).to_dense()
+    low = Approximation(A.low, mask=A.mask).to_dense()
     assert S.format == "csr"
     assert S.shape == A.shape
     assert S.has_canonical_format
@@ -202,6 +219,7 @@ def test_a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part(name, prob
         assert_within(D, low.astype(np.float64) + S.toarray(), bound)
         return
     assert on.sum() == A.nnz  # exp is never a stored 0 here
+    assert not on[~naive.seen(A.mask, *A.shape)].any()
     np.testing.assert_array_equal(D[on], S.toarray()[on])
     np.testing.assert_array_equal(D[~on], low[~on])
     if A.space == "attention":
@@ -254,13 +272,11 @@ def test_an_addition_keeps_its_scale():
 # Attention
 
 
-def attention(A, V, causal):
+def attention(A, V):
     """Return the dense estimate, normalised, times V; an error bound; which rows are certain."""
     D, _ = dense(A)
     size = sizes(A)[0]
-    if causal:
-        D, size = np.tril(D), np.tril(size)
-    if A.space == "attention" and not causal:
+    if A.space == "attention":
         scale = np.exp(A.row_log().astype(np.float64))[:, None]
         return D @ V * scale, 4 * roundings(A) * size @ np.abs(V) * scale, np.full(len(D), True)
     error = 4 * roundings(A) * size
@@ -273,29 +289,28 @@ def attention(A, V, causal):
     return out, bound, np.abs(total) >= 2 * doubt
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, "causal"])
 @pytest.mark.parametrize("shape", [(5,), (5, 3)])
-def test_attention_is_an_array_of_its_own(shape, causal):
-    A = Approximation.from_factors(np.ones((5, 2)), np.ones((5, 2)))
-    found = A.attend(np.ones(shape), causal=causal)
+def test_attention_is_an_array_of_its_own(shape, mask):
+    A = Approximation.from_factors(np.ones((5, 2)), np.ones((5, 2)), mask=mask)
+    found = A.attend(np.ones(shape))
     assert found.flags.c_contiguous
     assert found.base is None or found.base.size == found.size
 
 
 @every_method
 @few
-@given(problem=problems(square=True))
+@given(problem=problems())
 def test_attend_is_the_normalised_estimate_times_v(name, problem):
     Q, K, V, seed = problem
-    A, _ = made(name, Q, K, seed)
-    for causal in (False, True):
-        want, bound, certain = attention(A, V, causal)
-        got = A.attend(V, causal=causal)
-        assert got.shape == V.shape
+    for A in under(name, Q, K, seed):
+        want, bound, certain = attention(A, V)
+        got = A.attend(V)
+        assert got.shape == (len(Q), V.shape[1])
         assert got.dtype == A.dtype
         assert np.isfinite(got).all()
         assert_within(got[certain], want[certain], bound[certain])
-        vector = A.attend(V[:, 0], causal=causal)
+        vector = A.attend(V[:, 0])
         assert_within(vector[certain], want[certain, 0], bound[certain, 0])
 
 
@@ -308,7 +323,7 @@ def test_attend_gives_ones_for_ones(name, problem):
     if A.space == "attention":
         return
     V = np.ones((len(K), 1))
-    _, bound, certain = attention(A, V, False)
+    _, bound, certain = attention(A, V)
     total = dense(A)[0].sum(axis=1)
     assert_within(A.attend(V)[certain, 0], (total > 0)[certain], bound[certain, 0])
     np.testing.assert_array_equal(A.attend(np.zeros((len(K), 0))), np.zeros((len(Q), 0)))
@@ -319,15 +334,15 @@ def test_attend_gives_ones_for_ones(name, problem):
 def test_stripes_of_any_height_give_the_same_attention(name, entries, monkeypatch):
     Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 8, 3))
     V = np.random.default_rng(1).uniform(-1, 1, (8, 2))
-    A, _ = made(name, Q, K)
+    estimates = list(under(name, Q, K))
     monkeypatch.setattr(exact, "STRIPE", entries)  # one row, or two
-    for causal in (False, True):
-        want, bound, certain = attention(A, V, causal)
+    for A in estimates:
+        want, bound, certain = attention(A, V)
         assert certain.any() or name == "zero"
-        assert_within(A.attend(V, causal=causal)[certain], want[certain], bound[certain])
-    size, row_log = sizes(A)
-    bound = 3 * roundings(A) * (size * np.exp(row_log)[:, None]).T @ np.abs(V)
-    assert_within(A.T @ V, A.to_dense().T @ V, bound)
+        assert_within(A.attend(V)[certain], want[certain], bound[certain])
+        size, row_log = sizes(A)
+        bound = 3 * roundings(A) * (size * np.exp(row_log)[:, None]).T @ np.abs(V)
+        assert_within(A.T @ V, A.to_dense().T @ V, bound)
 
 
 def test_rows_without_a_positive_sum_give_zero():
@@ -335,15 +350,15 @@ def test_rows_without_a_positive_sum_give_zero():
     V = np.array([1.0, 2.0, 3.0])
     np.testing.assert_array_equal(A.attend(V)[1:], 0.0)
     np.testing.assert_allclose(A.attend(V)[0], 11 / 6, rtol=1e-15)
-    np.testing.assert_array_equal(A.attend(V, causal=True)[1:], 0.0)
-    assert A.attend(V, causal=True)[0] == 1.0
+    np.testing.assert_array_equal(A.seen("causal").attend(V)[1:], 0.0)
+    assert A.seen("causal").attend(V)[0] == 1.0
 
 
 def test_softmax_rows_are_used_as_they_are():
     A = Approximation.from_factors([[0.25], [-1.0]], [[1.0], [2.0]], space="attention")
     np.testing.assert_array_equal(A.attend([1.0, 1.0]), [0.75, -3.0])
-    # a causal query has lost the rest of its row
-    np.testing.assert_array_equal(A.attend([1.0, 5.0], causal=True), [1.0, 0.0])
+    # also where a causal query has lost the rest of its row: the sum says how much it has lost
+    np.testing.assert_array_equal(A.seen("causal").attend([1.0, 5.0]), [0.25, -11.0])
 
 
 # Randomness
@@ -415,22 +430,24 @@ def test_support_and_features_use_independent_draws():
 def test_hot_logits_are_finite_at_their_row_scale(name, dtype):
     Q, K = hot(dtype)
     V = np.random.default_rng(0).standard_normal((len(K), 2)).astype(dtype)
-    A, method = made(name, Q, K)
-    values, row_log = dense(A)
-    assert np.isfinite(values).all()
-    assert np.isfinite(row_log).all()
-    assert np.abs(values).max() <= 4 * max(A.rank, 1)
-    given_logits = A.row_log(logits=Q @ K.T)
-    assert np.isfinite(A.block(ALL, shift=given_logits, logits=Q @ K.T)).all()
-    for causal in (False, True):
-        assert np.isfinite(A.attend(V, causal=causal)).all()
-    assert all(np.isfinite(x).all() for x in A.scaled_factors())
-    y, log = A.scaled_matmat(V)
-    assert np.isfinite(y).all()
-    assert np.isfinite(log).all()
-    moments = method.moments(Q, K)
-    if moments is not None:
-        assert not np.isnan(np.concatenate(moments)).any()
+    method = small(name, len(Q), len(K), Q.shape[1])
+    for A in under(name, Q, K):
+        values, row_log = dense(A)
+        assert np.isfinite(values).all()
+        assert np.isfinite(row_log).all()
+        assert np.abs(values).max() <= 4 * max(A.rank, 1)
+        given_logits = A.row_log(logits=Q @ K.T)
+        assert np.isfinite(A.block(ALL, shift=given_logits, logits=Q @ K.T)).all()
+        assert np.isfinite(A.attend(V)).all()
+        assert all(np.isfinite(x).all() for x in A.scaled_factors())
+        y, log = A.scaled_matmat(V)
+        assert np.isfinite(y).all()
+        assert np.isfinite(log).all()
+        moments = method.moments(Q, K, mask=A.mask)
+        if moments is not None:
+            assert not np.isnan(np.concatenate(moments)).any()
+        covariance = method.covariance(Q, K, row=1, mask=A.mask)
+        assert covariance is None or not np.isnan(covariance).any()
     assert_known_without_nan(method, Q, K)
 
 
@@ -505,11 +522,11 @@ def test_a_causal_row_is_scaled_by_what_it_sees(dtype):
     # an unseen key 2000 above: at its scale all that is seen would be 0
     Q, K = np.ones((3, 1), dtype), np.array([[0.0], [1.0], [2000.0]], dtype)
     V = np.array([1.0, 2.0, 3.0], dtype)
-    want = exact.attention(Q, K, V, causal=True)
+    want = exact.attention(Q, K, V, mask="causal")
     for spec in ("top_k(k=3)", "scatterbrain(low_rank=zero(), sparse=top_k(k=3))"):
-        got = parse(spec).approximate(Q, K).attend(V, causal=True)
-        np.testing.assert_allclose(got, want, rtol=16 * np.finfo(dtype).eps)
-        errors = metrics.compare(parse(spec).approximate(Q, K), Q, K, V, causal=True)
+        A = parse(spec).approximate(Q, K, mask="causal")
+        np.testing.assert_allclose(A.attend(V), want, rtol=16 * np.finfo(dtype).eps)
+        errors = metrics.compare(A, Q, K, V)
         assert errors["nonpositive_rows"] == 0
         assert errors["output_relative_error"] < 16 * np.finfo(dtype).eps
 
@@ -657,18 +674,29 @@ def test_scatterbrain_of_large_norms_equals_its_dense_estimate():
 
 @every_method
 @few
-@given(problem=problems(square=True))
+@given(problem=problems())
 def test_rows_of_attention_sum_to_one_or_are_zero(name, problem):
     Q, K, _, seed = problem
-    A, _ = made(name, Q, K, seed)
     one = np.ones(len(K), Q.dtype)
-    if A.space == "kernel":  # numerator and denominator are the same sum
-        for causal in (False, True):
-            assert np.isin(A.attend(one, causal=causal), [0.0, 1.0]).all()
-        return
-    weights = A.to_dense()  # used as they are
-    bound = roundings(A) * np.abs(weights).sum(axis=1)
-    assert (np.abs(A.attend(one) - weights.sum(axis=1)) <= bound).all()
+    for A in under(name, Q, K, seed):
+        if A.space == "kernel":  # numerator and denominator are the same sum
+            assert np.isin(A.attend(one), [0.0, 1.0]).all()
+            continue
+        weights = A.to_dense()  # used as they are
+        bound = roundings(A) * np.abs(weights).sum(axis=1)
+        assert (np.abs(A.attend(one) - weights.sum(axis=1)) <= bound).all()
+
+
+def test_a_method_without_a_meaning_under_masks_says_why():
+    Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 4, 3))
+    for name in NAMES:
+        method = small(name, 4, 4, 3)
+        if method.refusal is None:
+            continue
+        for use in (method.approximate, method.moments):
+            with pytest.raises(ValueError, match="cannot be used under a mask: "):
+                use(Q, K, mask="causal")
+        assert method.approximate(Q, K, mask=Mask.full(4, 4), rng=0).shape == (4, 4)
 
 
 # Symmetries
@@ -800,13 +828,15 @@ def test_shapes_of_products_are_checked():
 @given(problem=problems(dtypes=[np.float64]))
 def test_moments_without_chance_are_the_relative_error(name, problem):
     Q, K, _, seed = problem
-    A, method = made(name, Q, K, seed)
-    moments = method.moments(Q, K)
-    if A.space == "attention":
-        assert moments is None
-        return
+    method = small(name, len(Q), len(K), Q.shape[1])
     true = naive.kernel(Q, K)
-    size, row_log = sizes(A)
-    bound = 2 * roundings(A) * (size * np.exp(row_log)[:, None] / true + 1)
-    assert_within(moments.relative_bias, A.to_dense() / true - 1, bound)
-    np.testing.assert_array_equal(moments.log_relative_variance, -np.inf)
+    for A in under(name, Q, K, seed, ["hiding"]):
+        moments = method.moments(Q, K, mask=A.mask)
+        if A.space == "attention":
+            assert moments is None
+            return
+        size, row_log = sizes(A)
+        bound = 2 * roundings(A) * (size * np.exp(row_log)[:, None] / true + 1)
+        want = np.where(naive.seen(A.mask, *A.shape), A.to_dense() / true - 1, 0.0)
+        assert_within(moments.relative_bias, want, bound)
+        np.testing.assert_array_equal(moments.log_relative_variance, -np.inf)
