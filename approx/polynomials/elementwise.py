@@ -171,7 +171,9 @@ class Elementwise(Low):
         if self.mask is None:
             return x
         x = x.copy() if copy else x
-        self.mask.hide(x, rows, cols)
+        # an unseen key counts as one that is seen, so that it has no effect on any scale
+        own = np.einsum("id,id->i", self.Q[rows], self.K[self.mask.first[rows]])
+        self.mask.hide(x, rows, cols, fill=own)
         return x
 
     def _scale(self, rows: Rows = ALL) -> Array:
