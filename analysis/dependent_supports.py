@@ -47,7 +47,9 @@ class LargestEstimates(Scatterbrain):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the features' estimate, exact where it is largest."""
         low = self.low_rank.approximate(q, k, mask=mask, rng=rng)
-        indices = _largest(low.block(slice(None), shift=low.row_log()), self.sparse.k)  # type: ignore[attr-defined]
+        estimates = low.block(slice(None), shift=low.row_log())
+        mask.hide(estimates, fill=-np.inf)
+        indices = _largest(estimates, self.sparse.k)  # type: ignore[attr-defined]
         n, count = indices.shape
         pattern = scipy.sparse.csr_array(
             (np.zeros(indices.size), indices.ravel(), np.arange(0, n * count + 1, count)),

@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from approx import Method, memory
+from approx import Method, masks, memory
 from approx._elementary import exp
 from approx._jit import kernel
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
+from approx.masks import MaskLike
 from approx.random_features.features import Frame, RandomFeatures
 from approx.scatterbrain import Scatterbrain
 
@@ -97,6 +98,8 @@ class Draws:
     method : Method
         One of which `family` knows the features.
     points : sequence of Point
+    mask : None, "causal" or Mask
+        The ratio of a pair that is not seen is some finite number, or none is returned at all.
 
     Attributes
     ----------
@@ -104,11 +107,12 @@ class Draws:
         Draws per block.
     """
 
-    def __init__(self, method: Method, points: Sequence[Point]) -> None:
+    def __init__(self, method: Method, points: Sequence[Point], mask: MaskLike = None) -> None:
         features = family(method)
         assert features is not None
         self.method, self.features = method, features
         self.q, self.k = points[0][:2]
+        self.mask = masks.of(mask, len(self.q), len(self.k))
         self.at = [self._at(point) for point in points]
         count, n, l = features.count, len(self.q), len(self.k)
         self.together = max(1, min(SIDE // count, SIDE**2 // (n * l)))
@@ -178,13 +182,14 @@ class Draws:
         frame, sign = self.features.frame(point.q, point.k), -1 if self.features.imaginary else 1
         a, b = (x.astype(np.float64) for x in frame[:2])
         log = -sign * squared_distances(a, -sign * b) / 2 - point.log_unit
+        self.mask.hide(log)
         # The factors of `approximate` have one scale for all keys: far below it a key is lost.
         spread = float(np.ptp(frame.column - sign * half_square(b)))
         lost = spread > -math.log(np.finfo(point.k.dtype).tiny)
         factor = None if lost or np.abs(log).max() > LARGEST["float64"] else np.exp(log)
         on_support = there = None
         if isinstance(self.method, Scatterbrain):
-            probability = self.method.sparse.probability(point.q, point.k)
+            probability = self.method.sparse.probability(point.q, point.k, mask=self.mask)
             assert probability is not None  # the support is not drawn
             on_support = probability == 1.0
             there = np.exp(-point.log_unit[on_support])

@@ -10,13 +10,20 @@ from numpy.typing import ArrayLike
 
 from analysis.expected_error import Expectation
 from approx import Method, checks
+from approx.masks import MaskLike
 from approx.projections import named
 
 RESOLUTION = 1e-11  # relative, of a number of features that no one will ever draw
 
 
 def features_needed(
-    method: Method, error: float, Q: ArrayLike, K: ArrayLike, *, most: int = 2**60
+    method: Method,
+    error: float,
+    Q: ArrayLike,
+    K: ArrayLike,
+    *,
+    mask: MaskLike = None,
+    most: int = 2**60,
 ) -> int | None:
     """Return the least m for which the expected relative Frobenius error is at most ``error``.
 
@@ -28,6 +35,8 @@ def features_needed(
     error : float
         √(E‖estimate − exact‖²_F)/‖exact‖_F, > 0.
     Q, K : (n, d), (l, d)
+    mask : None, "causal" or Mask
+        What each query sees; None is every key.
     most : int
         The largest m that is tried.
 
@@ -61,7 +70,7 @@ def features_needed(
     d, step = Q.shape[1], 1 if part.sized_by is None else part.sized_by.step
     projection = getattr(part, "projection", None)
     block = 1 if projection is None else named(projection).block(d) or 1
-    expectation = Expectation(Q, K)
+    expectation = Expectation(Q, K, mask)
 
     def fits(count: int) -> bool:
         reached = expectation.error(_resized(method, count * step))

@@ -19,6 +19,7 @@ from analysis.draws import Draws, Point, family
 from approx import Approximation, Method, Moments, checks, exact, memory
 from approx._jit import kernel
 from approx.checks import Array
+from approx.masks import Mask, MaskLike
 from approx.method import Rng, generator
 from approx.projections.summand import times
 from approx.threads import one_thread
@@ -26,6 +27,9 @@ from approx.threads import one_thread
 
 class MonteCarlo(NamedTuple):
     """Sample moments of estimate/exact over independent draws, entry by entry, (n, l).
+
+    Where a query does not see a key, nothing is estimated: the mean is 1 and the variance 0, as in
+    `Method.moments`.
 
     Attributes
     ----------
@@ -39,7 +43,7 @@ class MonteCarlo(NamedTuple):
         (mean − 1 − relative bias)/mean_stderr: standard normal if the closed form (or, where
         there is none, unbiasedness) holds; 0 where there is no variance and no difference.
     p_value : float
-        Of the largest |z|, corrected for the number of entries (Bonferroni).
+        Of the largest |z|, corrected for the number of entries that are seen (Bonferroni).
     believable
         The relative variance, known or sampled, over the number of draws is at most 0.01, and the
         squared relative standard error of the sample variance at most 0.1. A heavy tail that was
@@ -64,6 +68,7 @@ def monte_carlo(
     *,
     draws: int,
     rng: Rng,
+    mask: MaskLike = None,
     space: str = "kernel",
     temperatures: None = None,
 ) -> MonteCarlo: ...
@@ -77,6 +82,7 @@ def monte_carlo(
     *,
     draws: int,
     rng: Rng,
+    mask: MaskLike = None,
     space: str = "kernel",
     temperatures: Sequence[float],
 ) -> list[MonteCarlo]: ...
@@ -89,6 +95,7 @@ def monte_carlo(
     *,
     draws: int,
     rng: Rng,
+    mask: MaskLike = None,
     space: str = "kernel",
     temperatures: Sequence[float] | None = None,
 ) -> MonteCarlo | list[MonteCarlo]:
@@ -101,6 +108,8 @@ def monte_carlo(
     draws : int
         ≥ 2.
     rng : int, SeedSequence or Generator
+    mask : None, "causal" or Mask
+        What each query sees; None is every key.
     space : {"kernel", "attention"}
         What is compared: exp(q·k), or rows divided by their own sums. The latter ratio is biased
         even where the kernel estimate is not, and z tests unbiasedness.
@@ -136,7 +145,8 @@ def monte_carlo(
         scales = [1 / math.sqrt(checks.positive("temperature", t)) for t in ts]
     nbytes = 80 * len(q) * len(k) * len(scales)
     memory.reserve(nbytes, "Monte Carlo moments", "n, l or the temperatures")
-    samples = [_Sample(method, q, k, scale, space) for scale in scales]
+    seen = method.masked(mask, len(q), len(k))
+    samples = [_Sample(method, q, k, seen, scale, space) for scale in scales]
     source = generator(rng).bit_generator
     seeds = source.seed_seq.spawn(draws)  # type: ignore[attr-defined]
 
@@ -144,12 +154,12 @@ def monte_carlo(
         return np.random.Generator(type(source)(seed))  # as Generator.spawn, any number of times
 
     def one(sample: _Sample, seed: np.random.SeedSequence) -> Array:
-        estimate = method.approximate(sample.q, sample.k, rng=stream(seed))
+        estimate = method.approximate(sample.q, sample.k, mask=seen, rng=stream(seed))
         return _ratio(estimate, sample.truth + sample.log_unit, space)
 
     many = None
     if space == "kernel" and samples and family(method) is not None:
-        many = Draws(method, [Point(x.q, x.k, x.scale, x.log_unit) for x in samples])
+        many = Draws(method, [Point(x.q, x.k, x.scale, x.log_unit) for x in samples], seen)
     count = draws if method.uses_rng else 1
     step = 1 if many is None else many.together
     with one_thread():
@@ -188,13 +198,17 @@ def _update(ratios: Any, count: int, mean: Any, m2: Any, m3: Any, m4: Any) -> No
 class _Sample:
     """The running moments of every pair at one temperature."""
 
-    def __init__(self, method: Method, Q: Array, K: Array, scale: float, space: str) -> None:
-        self.scale = scale
+    def __init__(
+        self, method: Method, Q: Array, K: Array, mask: Mask, scale: float, space: str
+    ) -> None:
+        self.scale, self.mask = scale, mask
         with np.errstate(over="ignore"):  # and then refused
             self.q, self.k = method.checked(*((x * scale).astype(x.dtype) for x in (Q, K)))
         logits = np.asarray(exact.logits(self.q, self.k), np.float64)
-        self.known = method.moments(self.q, self.k) if space == "kernel" else None
-        sums = 0.0 if space == "kernel" else exact.log_row_sums(self.q, self.k)[:, None]
+        self.known = method.moments(self.q, self.k, mask=mask) if space == "kernel" else None
+        sums: Any = 0.0
+        if space == "attention":
+            sums = exact.log_row_sums(self.q, self.k, mask=mask)[:, None]
         self.truth = logits - sums
         self.log_unit = np.zeros(logits.shape)  # a standard deviation above 1: x⁴ stays finite
         if self.known is not None:
@@ -213,6 +227,8 @@ class _Sample:
         """Return the moments; a sample of one stands for any number of the same."""
         mean, m2, _, m4 = self._sums.reshape(4, *self.truth.shape)
         mean, m2, m4 = (np.where(np.isnan(x), np.inf, x) for x in (mean, m2, m4))  # inf − inf
+        for x in (m2, m4):
+            self.mask.hide(x)
         variance = m2 / (draws - 1)
         with np.errstate(over="ignore", invalid="ignore"):
             fourth = np.fmax(m4 / draws - variance**2 * (draws - 3) / (draws - 1), 0.0)
@@ -221,8 +237,10 @@ class _Sample:
         lengths = np.linalg.norm(self.q, axis=1)[:, None] * np.linalg.norm(self.k, axis=1)
         eps = np.finfo(self.q.dtype).eps
         rounding = 1024 * eps * (1.0 + lengths)  # of exponents, and of long sums
-        sampled = times(mean, log), times(variance, 2 * log), spread
-        return _tested(*sampled, self.known, draws, rounding)
+        mean = times(mean, log)
+        self.mask.hide(mean, fill=1.0)
+        sampled = mean, times(variance, 2 * log), spread
+        return _tested(*sampled, self.known, draws, rounding, self.mask.entries)
 
 
 def _ratio(estimate: Approximation, truth: Array, space: str) -> Array:
@@ -245,6 +263,7 @@ def _tested(
     known: Moments | None,
     draws: int,
     rounding: Array,
+    entries: int,
 ) -> MonteCarlo:
     expected = 1.0 + (known.relative_bias if known else np.zeros_like(mean))
     with np.errstate(over="ignore"):
@@ -259,6 +278,6 @@ def _tested(
         agrees = np.abs(variance - spread) <= 3 * variance_stderr + rounding**2
         believable = spread <= 0.01 * draws * np.maximum(expected, 1.0) ** 2
     largest = float(np.abs(z).max())
-    p_value = min(1.0, 2.0 * float(ndtr(-largest)) * z.size)
+    p_value = min(1.0, 2.0 * float(ndtr(-largest)) * entries)
     believable &= agrees & (relative**2 <= 0.1)
     return MonteCarlo(mean, variance, stderr, variance_stderr, z, p_value, believable)

@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 
 from approx import Method, checks, exact
 from approx.checks import Array
+from approx.masks import MaskLike
 
 
 class NormalisedMoments(NamedTuple):
@@ -18,7 +19,8 @@ class NormalisedMoments(NamedTuple):
     Attributes
     ----------
     bias, variance
-        Of estimate_ij/Σ_l estimate_il − a_ij, where a is the exact attention.
+        Of estimate_ij/Σ_l estimate_il − a_ij, where a is the exact attention; sums are over the
+        keys that the query sees, and for others both are 0.
     row_variance : (n,)
         Relative variance of the row sums: it must be ≪ 1, which is not sufficient.
     """
@@ -28,7 +30,9 @@ class NormalisedMoments(NamedTuple):
     row_variance: Array
 
 
-def normalised_moments(method: Method, Q: ArrayLike, K: ArrayLike) -> NormalisedMoments | None:
+def normalised_moments(
+    method: Method, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
+) -> NormalisedMoments | None:
     """Return bias and variance of a method's attention weights by the delta method.
 
     With μ_j = E estimate_j, ã = μ/Σμ and R_jl = Cov(estimate_j, estimate_l)/(μ_j μ_l),
@@ -42,6 +46,8 @@ def normalised_moments(method: Method, Q: ArrayLike, K: ArrayLike) -> Normalised
     method : Method
         Its ``covariance`` and ``moments`` are used; None is returned where one is not known.
     Q, K : (n, d), (l, d)
+    mask : None, "causal" or Mask
+        What each query sees; None is every key.
 
     Notes
     -----
@@ -60,10 +66,12 @@ def normalised_moments(method: Method, Q: ArrayLike, K: ArrayLike) -> Normalised
     """
     checks.instance("method", method, Method, "a method")
     q, k = method.checked(Q, K)
-    known = method.moments(q, k)
+    seen = method.masked(mask, len(q), len(k))
+    known = method.moments(q, k, mask=seen)
     if known is None:
         return None
     log = np.asarray(exact.logits(q, k), np.float64)
+    seen.hide(log, fill=-np.inf)
     attention = np.exp(log - logsumexp(log, axis=1, keepdims=True))
     scale = 1.0 + known.relative_bias
     with np.errstate(all="ignore"):  # what is not finite becomes inf below
@@ -72,7 +80,7 @@ def normalised_moments(method: Method, Q: ArrayLike, K: ArrayLike) -> Normalised
         bias, variance = np.empty_like(log), np.empty_like(log)
         row_variance = np.empty(len(log))
         for i, a in enumerate(mean):
-            R = method.covariance(q, k, row=i)
+            R = method.covariance(q, k, row=i, mask=seen)
             if R is None:
                 return None
             R = R / np.outer(scale[i], scale[i])

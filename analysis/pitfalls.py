@@ -69,7 +69,8 @@ def with_eps(
 def concentration(approximation: Approximation) -> float:
     """Return 1 − (mean entropy of the normalised rows)/ln l: 0 for uniform rows, 1 for one key.
 
-    Entries must be ≥ 0. A row of zeros counts as uniform. If there is only one key, it is 1.
+    Entries must be ≥ 0. A row of zeros counts as uniform. If there is only one key, it is 1. An
+    estimate under a mask is refused: its rows have logarithms of different lengths.
 
     Examples
     --------
@@ -77,6 +78,11 @@ def concentration(approximation: Approximation) -> float:
     0.0
     """
     checks.instance("approximation", approximation, Approximation, "an Approximation")
+    if not approximation.mask.is_full:
+        raise ValueError(
+            f"concentration is over all keys, and the estimate has the mask {approximation.mask}: "
+            "give one without a mask"
+        )
     rows = approximation.block(slice(None), shift=approximation.row_log())
     total = rows.sum(axis=1, keepdims=True)
     l = rows.shape[1]

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from approx import Method, exact
+from approx import Method, exact, masks
 from approx.checks import Array
+from approx.masks import Mask, MaskLike
 from approx.projections.summand import Summand
 from approx.random_features.generalized_exponential import GeneralizedExponential
 from approx.random_features.hyperbolic import Hyperbolic
@@ -34,7 +35,7 @@ class SquaredError(NamedTuple):
     Attributes
     ----------
     log_mean
-        log E e²; −inf where the estimate is exact.
+        log E e²; −inf where the estimate is exact, or a query does not see the key.
     log_relative_variance
         log(Var[e²]/(E e²)²): with T draws, the relative standard error of the mean of e² is the
         root of (its exponential over T).
@@ -59,12 +60,21 @@ class FrobeniusError(NamedTuple):
     relative_deviation: float
 
 
-def squared_error(method: Method, Q: ArrayLike, K: ArrayLike) -> SquaredError | None:
+def squared_error(
+    method: Method, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
+) -> SquaredError | None:
     """Return the moments of the squared error of every entry; None if they are not known.
 
     They are known for iid frequencies (positive, hyperbolic, FAVOR++, sin/cos), for supports whose
     probability is known, and for Scatterbrain of the two, whose error is that of the features off
     the support: E e^{2r} is 1 − p times that of the features.
+
+    Parameters
+    ----------
+    method : Method
+    Q, K : (n, d), (l, d)
+    mask : None, "causal" or Mask
+        What each query sees; None is every key.
 
     Notes
     -----
@@ -82,26 +92,39 @@ def squared_error(method: Method, Q: ArrayLike, K: ArrayLike) -> SquaredError | 
     1.0
     """
     if isinstance(method, Scatterbrain):
-        low, p = squared_error(method.low_rank, Q, K), method.sparse.probability(Q, K)
+        low = squared_error(method.low_rank, Q, K, mask=mask)
+        p = method.sparse.probability(Q, K, mask=mask)
         return None if low is None or p is None else _off(p, *low)
     if isinstance(method, SupportMethod):
-        p = method.probability(Q, K)
-        return None if p is None else _off(p, np.zeros(p.shape), np.full(p.shape, -np.inf))
+        p = method.probability(Q, K, mask=mask)
+        if p is None:
+            return None
+        off = _off(p, np.zeros(p.shape), np.full(p.shape, -np.inf))
+        return _seen(off, masks.of(mask, *p.shape))
     if not isinstance(method, FEATURES) or method.projection != "iid":
         return None
     q, k = (np.asarray(x, np.float64) for x in method.checked(Q, K))
-    known = method.moments(q, k)
+    known = method.moments(q, k, mask=mask)
     assert known is not None
     v = known.log_relative_variance
     return SquaredError(v, _relative_variance(method.entries(q, k), v, method.count))
 
 
-def frobenius_error(method: Method, Q: ArrayLike, K: ArrayLike) -> FrobeniusError | None:
+def _seen(error: SquaredError, mask: Mask) -> SquaredError:
+    """Return the moments, −inf where a query does not see the key."""
+    for x in error:
+        mask.hide(x, fill=-np.inf)
+    return error
+
+
+def frobenius_error(
+    method: Method, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
+) -> FrobeniusError | None:
     """Return the expected relative squared Frobenius error, and a bound on its deviation.
 
     If e_ij is the error of an entry, E‖·‖² = Σ exact²·E e² needs no covariance. The deviation does;
     by Minkowski's inequality it is at most Σ exact²·sd(e²), with equality if the entries that count
-    err together.
+    err together. Sums are over what the queries see.
 
     Examples
     --------
@@ -109,10 +132,11 @@ def frobenius_error(method: Method, Q: ArrayLike, K: ArrayLike) -> FrobeniusErro
     >>> print(round(math.exp(error.log_mean / 2), 6))
     0.131083
     """
-    known = squared_error(method, Q, K)
+    known = squared_error(method, Q, K, mask=mask)
     if known is None:
         return None
     log_square = 2 * np.asarray(exact.logits(Q, K), np.float64)
+    masks.of(mask, *log_square.shape).hide(log_square, fill=-np.inf)
     log_mean = logsumexp(log_square + known.log_mean)
     if log_mean == -np.inf:
         return FrobeniusError(-np.inf, 0.0)
