@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import scipy.optimize
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike
 from analysis.inputs import Inputs
 from approx import checks, exact, memory
 from approx.checks import Array
+from approx.masks import ALL, Mask
 from approx.method import Rng, generator
 from approx.textbook import attention
 
@@ -33,7 +35,8 @@ def describe(inputs: Inputs) -> dict[str, float]:
 
     Notes
     -----
-    Cost: 2·n·l·d operations and the (n, l) logits.
+    Cost: 2·n·l·d operations for each of some passes, by row stripes: nothing of size n×l is held,
+    and the median is exact all the same.
 
     Examples
     --------
@@ -43,25 +46,39 @@ def describe(inputs: Inputs) -> dict[str, float]:
     (1.0, 0.0)
     """
     checks.instance("inputs", inputs, Inputs, "an Inputs")
+    mask, count = inputs.mask, inputs.mask.entries
     Q, K = (np.asarray(x, np.float64) for x in (inputs.Q, inputs.K))
-    logits = exact.logits(Q, K)
-    seen = inputs.mask.visible()
-    visible = logits[seen]
-    squares = np.square(Q).sum(axis=1)[:, None] + np.square(K).sum(axis=1) + 2 * logits
-    inputs.mask.hide(logits, fill=-np.inf)
+    of_q, of_k = (np.square(x).sum(axis=1) for x in (Q, K))
+
+    def stripes() -> Iterator[tuple[Array, Array]]:
+        """Yield the logits of what some rows see, and |q + k|²."""
+        for rows, cols, x in _stripes(Q, K, mask):
+            squares = of_q[rows, None] + of_k[cols] + 2 * x
+            seen = ALL if mask.is_full else mask.visible(rows, cols)
+            yield x[seen].ravel(), squares[seen].ravel()
+
+    kept = list(stripes()) if inputs.n * inputs.l <= exact.STRIPE else None
+
+    def each() -> Iterable[tuple[Array, Array]]:
+        return stripes() if kept is None else kept
+
+    sums = [(x.min(), x.max(), x.sum()) for x, _ in each()]
+    low, high, totals = (np.array(part) for part in zip(*sums))
+    mean = totals.sum() / count
+    square = sum(float(np.square(x - mean).sum()) for x, _ in each())
     return {
-        "logit_min": float(visible.min()),
-        "logit_max": float(visible.max()),
-        "logit_std": float(visible.std()),
-        "row_entropy": _entropy(logits, seen.sum(axis=1)),
-        "median_squared_sum": float(np.median(squares[seen])),
+        "logit_min": float(low.min()),
+        "logit_max": float(high.max()),
+        "logit_std": math.sqrt(square / count),
+        "row_entropy": _entropy(Q, K, mask),
+        "median_squared_sum": _median(lambda: (y for _, y in each()), count),
     }
 
 
 def row_entropy(inputs: Inputs) -> float:
     """Return the mean over rows of exact attention's entropy over its largest value."""
     checks.instance("inputs", inputs, Inputs, "an Inputs")
-    return _entropy(inputs.logits(), inputs.mask.counts)
+    return _entropy(inputs.Q, inputs.K, inputs.mask)
 
 
 def temperature_at(inputs: Inputs, entropy: float) -> float:
@@ -105,13 +122,65 @@ def temperature_at(inputs: Inputs, entropy: float) -> float:
     return math.exp(scipy.optimize.brentq(above, *ends, xtol=1e-12))
 
 
-def _entropy(logits: Array, keys: Array) -> float:
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    weights /= weights.sum(axis=1, keepdims=True)
-    logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
-    entropy = -(weights * logs).sum(axis=1)
+def _stripes(Q: Array, K: Array, mask: Mask) -> Iterator[tuple[slice, slice, Array]]:
+    """Yield rows, the keys from the first to the last that any of them sees, and their logits."""
+    for rows in exact.stripes(len(Q), len(K)):
+        cols = mask.span(rows)
+        yield rows, cols, np.asarray(Q[rows] @ K[cols].T, np.float64)
+
+
+def _entropy(Q: Array, K: Array, mask: Mask) -> float:
+    entropy, keys = np.empty(len(Q)), mask.counts
+    for rows, cols, x in _stripes(Q, K, mask):
+        mask.hide(x, rows, cols, fill=-np.inf)
+        weights = np.exp(x - x.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
+        entropy[rows] = -(weights * logs).sum(axis=1)
     several = keys > 1
     return float(np.mean(entropy[several] / np.log(keys[several]))) if several.any() else 0.0
+
+
+def _median(parts: Callable[[], Iterable[Array]], count: int) -> float:
+    """Return the median of ``count`` numbers that come in parts, as often as they are asked for.
+
+    Many numbers are counted by the leading bits of an order-preserving integer, 16 more in each
+    pass, until few are left.
+    """
+    if count <= exact.STRIPE:
+        return float(np.median(np.concatenate([*parts()])))
+    lower, upper = (count - 1) // 2, count // 2  # ranks of the two in the middle
+    prefix, bits, below, inside = 0, 0, 0, count
+    while inside > exact.STRIPE and bits < 64:
+        counts = np.zeros(2**16, np.intp)
+        for y in parts():
+            keys = _ordered(y)
+            mine = keys[keys >> (64 - bits) == prefix] if bits else keys
+            digits = mine >> (48 - bits) & 0xFFFF
+            counts += np.bincount(digits.astype(np.intp), minlength=len(counts))
+        digit = int(np.searchsorted(np.cumsum(counts), lower - below, "right"))
+        below, inside = below + int(counts[:digit].sum()), int(counts[digit])
+        prefix, bits = prefix << 16 | digit, bits + 16
+    held, above = [], math.inf
+    for y in parts():
+        heads = _ordered(y) >> (64 - bits)
+        own = y[heads == prefix]
+        held.append(own[:1] if bits == 64 else own)  # which are then all the same
+        above = min(above, float(y[heads > prefix].min(initial=math.inf)))
+    values = np.sort(np.concatenate(held))
+
+    def at(rank: int) -> float:
+        place = rank - below
+        return float(values[min(place, len(values) - 1)]) if place < inside else above
+
+    return (at(lower) + at(upper)) / 2
+
+
+def _ordered(y: Array) -> Array:
+    """Return integers, uint64, in the order of floats."""
+    bits = y.view(np.uint64)
+    sign = np.uint64(1 << 63)
+    return np.where(bits & sign, ~bits, bits | sign)
 
 
 def norm(x: ArrayLike, p: float) -> Array:
@@ -177,12 +246,14 @@ def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
 def weight_statistics(logits: ArrayLike) -> dict[str, Array]:
     """Return four numbers per row of logits (…, n), about what softmax makes of it.
 
+    A logit of −inf is that of a key which is not seen, and does not count.
+
     Returns
     -------
     dict
-        entropy : −Σ p log p, at most log n
+        entropy : −Σ p log p, at most log of the number of keys seen
         largest_weight : max p
-        sparsity : S*_{1,2}(p), see `sparsity`
+        sparsity : S*_{1,2}(p) over the keys seen, see `sparsity`
         jacobian_norm : ‖diag(p) − p pᵀ‖_F, the size of the gradient
 
     Examples
@@ -198,7 +269,7 @@ def weight_statistics(logits: ArrayLike) -> dict[str, Array]:
     return {
         "entropy": np.asarray(-np.sum(p * logs, axis=-1)),
         "largest_weight": np.asarray(p.max(axis=-1)),
-        "sparsity": sparsity(p),
+        "sparsity": sparsity(p) * np.sqrt(x.shape[-1] / np.isfinite(x).sum(axis=-1)),
         "jacobian_norm": attention.jacobian_norm(p),
     }
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks
+from approx import checks, masks
 from approx._elementary import exp
 from approx._jit import summing_kernel
 from approx.checks import Array
+from approx.masks import Mask, MaskLike
 from approx.polynomials.polynomial import Polynomial
 from approx.threads import one_thread
 
@@ -21,15 +22,16 @@ STRIPE = 2**19  # logits of one product, whose terms are scaled together
 
 @summing_kernel
 def _squares(
-    x: Any, scales: Any, top: Any, unit: Any, inverse: Any, damping: Any, powers: bool,
-    terms: Any, truth: Any, difference: Any,
+    x: Any, begin: Any, end: Any, scales: Any, top: Any, unit: Any, inverse: Any, damping: Any,
+    powers: bool, terms: Any, truth: Any, difference: Any,
 ) -> None:  # fmt: skip
+    # over begin_i ≤ j < end_i:
     # truth[m, i] += Σ_j v_j², v = e^{x s − top}; difference[m, i, k] += Σ_j (p_k(x s) − v_j unit)²
     t, y = np.empty(LANES), np.empty(LANES)
     term, before = np.empty(LANES), np.empty(LANES)
     for i in range(x.shape[0]):
-        for start in range(0, x.shape[1], LANES):
-            row = x[i, start : start + LANES]
+        for start in range(begin[i], end[i], LANES):
+            row = x[i, start : min(start + LANES, end[i])]
             for m in range(scales.size):
                 a, b, r = terms[m, i], unit[m, i], damping[m, i]
                 total, first = 0.0, 0.0
@@ -70,19 +72,26 @@ def _squares(
                     difference[m, i, k] += square
 
 
-def _logits(q: Array, kt: Array) -> Iterator[tuple[slice, Array, Array, Array]]:
-    """Yield rows, their logits in a reused array, the largest logit and the largest |logit|."""
+def _logits(q: Array, kt: Array, mask: Mask) -> Iterator[tuple[slice, Array, Array, Array]]:
+    """Yield rows, their logits in a reused array, the largest logit and |logit| that are seen."""
     height = max(1, STRIPE // kt.shape[1])
     buffer = np.empty((min(height, len(q)), kt.shape[1]))
     for start in range(0, len(q), height):
         rows = slice(start, min(start + height, len(q)))
         x = np.matmul(q[rows], kt, out=buffer[: rows.stop - start])
+        mask.hide(x, rows, fill=-np.inf)
         top = x.max(axis=1)
+        mask.hide(x, rows, fill=np.inf)
         yield rows, x, top, np.maximum(top, -x.min(axis=1))
 
 
 def order_errors(
-    polynomial: Polynomial, Q: ArrayLike, K: ArrayLike, *, temperatures: Sequence[float] = (1.0,)
+    polynomial: Polynomial,
+    Q: ArrayLike,
+    K: ArrayLike,
+    *,
+    mask: MaskLike = None,
+    temperatures: Sequence[float] = (1.0,),
 ) -> Array:
     """Return ‖p_k(Q Kᵀ/t) − exp(Q Kᵀ/t)‖_F / ‖exp(Q Kᵀ/t)‖_F of every order k and t.
 
@@ -91,6 +100,8 @@ def order_errors(
     polynomial : Polynomial
         p_k is its sum up to order k: a Taylor polynomial or a truncated Chebyshev series.
     Q, K : (n, d), (l, d)
+    mask : None, "causal" or Mask
+        What each query sees; None is every key.
     temperatures : sequence of float
 
     Returns
@@ -112,6 +123,7 @@ def order_errors(
     """
     checks.instance("polynomial", polynomial, Polynomial, "a Polynomial")
     q, k = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
+    seen = masks.of(mask, len(q), len(k))
     scales = np.array([1 / checks.positive("temperatures", t) for t in temperatures])
     if not len(scales):
         raise ValueError("temperatures must not be empty")
@@ -124,7 +136,7 @@ def order_errors(
     tops, shifts = np.empty(shape), np.empty(shape)
     kt = np.ascontiguousarray(k.T)  # BLAS packs it faster for each stripe
     with one_thread():
-        for rows, x, top, size in _logits(q, kt):
+        for rows, x, top, size in _logits(q, kt, seen):
             tops[:, rows] = np.multiply.outer(scales, top)
             sizes = np.multiply.outer(scales, size).ravel()
             shift = np.maximum(tops[:, rows].ravel(), polynomial.log_bound(sizes))
@@ -137,8 +149,8 @@ def order_errors(
                 terms = np.pad(terms, ((0, 0), (0, 0), (0, 1)))
             unit = np.exp(tops[:, rows] - shifts[:, rows])
             _squares(
-                x, scales, tops[:, rows], unit, inverse, damping, powers, terms,
-                truth[:, rows], difference[:, rows],
+                x, seen.first[rows], seen.stop[rows], scales, tops[:, rows], unit, inverse, damping,
+                powers, terms, truth[:, rows], difference[:, rows],
             )  # fmt: skip
     with np.errstate(divide="ignore", over="ignore"):
         log_truth = np.logaddexp.reduce(np.log(truth) + 2 * tops, axis=1)

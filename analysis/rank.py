@@ -21,6 +21,11 @@ stable ≤ participation ≤ energy effective ≤ effective: Rényi entropies of
 
 The ε-rank in max norm is not a function of singular values, and it is NP-hard: `max_norm_rank`
 bounds it for a matrix, `taylor_rank` for exp(q·k) from the range of the logits alone.
+
+Under a causal mask these numbers say little. A lower triangular matrix with a positive diagonal has
+full rank, whatever it stands for, and a mask destroys the rank of factors: `rank` of an estimate
+then counts columns, and bounds nothing. What a recurrence with m states can do is bounded by the
+ranks of the blocks A[i:, :i], of queries after a position and keys before it, which are at most m.
 """
 
 from __future__ import annotations
@@ -73,8 +78,9 @@ LEADING = 32  # singular values that an estimate computes one by one
 def singular_values(matrix: ArrayLike | LinearOperator) -> Array:
     """Return the singular values, descending, (min(n, l),) or the rank by construction.
 
-    For an `Approximation` that has only factors they are computed from these, in O((n + l) r²). Its
-    common scale is taken out, so its values are relative; every measure here is scale-invariant.
+    For an `Approximation` that has only factors and no mask they are computed from these, in
+    O((n + l) r²). Its common scale is taken out, so its values are relative; every measure here is
+    scale-invariant.
 
     Notes
     -----
@@ -99,6 +105,7 @@ def singular_values(matrix: ArrayLike | LinearOperator) -> Array:
     if (
         isinstance(matrix, Approximation)
         and matrix.correction is None
+        and matrix.mask.is_full
         and matrix.rank < min(matrix.shape)
     ):
         left, right, row_log = (np.asarray(x, np.float64) for x in matrix.scaled_factors())
@@ -445,7 +452,8 @@ def _lanczos_sums(stripes: Any, right: Array, Z: Array, steps: int, scale: float
 def exact_singular_values(inputs: Inputs, space: str = "kernel") -> Array:
     """Return the singular values of exp(Q Kᵀ)/max, or of its row-softmax, (min(n, l),).
 
-    Entries that are not seen are 0, and rows are normalised over the keys that they see.
+    Entries that are not seen are 0, and rows are normalised over the keys that they see. A causal
+    head has full rank in exact arithmetic: its values fall, but do not end.
     """
     checks.instance("inputs", inputs, Inputs, "an Inputs")
     checks.one_of("space", space, ("kernel", "attention"))
