@@ -208,6 +208,35 @@ class Inputs:
         """
         return dataclasses.replace(self, temperature=checks.positive("temperature", t))
 
+    def first(self, n: int) -> Self:
+        """Return the first n queries, and the first n keys, or all up to the last that they see.
+
+        Without a mask they are the first n of both. Under one, queries keep the keys that they see:
+        of a text from its beginning these are its first n tokens, and of n queries that decode
+        after a long text all of it.
+
+        Examples
+        --------
+        >>> x = gaussian(8, 2, rng=0)
+        >>> x.first(3).logits().shape
+        (3, 3)
+        >>> decoding = dataclasses.replace(x, q=x.q[-2:], mask="causal")
+        >>> decoding.first(1).logits().shape
+        (1, 7)
+        """
+        n = checks.integer("n", n, least=1)
+        every = self.mask if isinstance(self.mask, tuple) else (self.mask,)
+        some = [mask.take(slice(0, n)) for mask in every]
+        l = max(m.span().stop if m.looks_back or not m.is_full else min(n, m.l) for m in some)
+        kept = [Mask(m.first, np.minimum(m.stop, l), l, m.looks_back) for m in some]
+        return dataclasses.replace(
+            self,
+            q=self.q[..., :n, :],
+            k=self.k[..., :l, :],
+            v=None if self.v is None else self.v[..., :l, :],
+            mask=tuple(kept) if isinstance(self.mask, tuple) else kept[0],
+        )
+
     def heads(self) -> Iterator[Inputs]:
         """Iterate over the heads, each an `Inputs` with its layer and head."""
         if self.q.ndim == 2:

@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.special import logsumexp
 
 from analysis import budget
-from analysis.experiments.profile import Profile, first
+from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
 from analysis.table import Row, head
@@ -42,7 +42,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     """
     tasks = []
     for whole in profile.inputs:
-        x = first(whole, COUNT)
+        x = whole.first(COUNT)
         fitting = budget.match(map(parse, FAMILIES), profile.budget, x).fitting
         priced = [method for method in map(parse, POLYNOMIALS) if method not in fitting]
         for method, at in [(m, profile.budget) for m in fitting] + [(m, -1.0) for m in priced]:
@@ -64,10 +64,10 @@ def _study(inputs: Inputs, method: Method, paid: float, t: float, seed: int) -> 
 
 
 def _closed(method: Method, x: Inputs) -> tuple[float, float] | None:
-    known = method.moments(x.Q, x.K)
+    known = method.moments(x.Q, x.K, mask=x.mask)
     if known is None:
         return None
-    square = 2 * exact.logits(x.Q, x.K)
+    square = 2 * x.logits()
     with np.errstate(divide="ignore"):
         log_bias = 2 * np.log(np.abs(known.relative_bias))
     total = logsumexp(square)
@@ -80,9 +80,10 @@ def _closed(method: Method, x: Inputs) -> tuple[float, float] | None:
 def _sampled(method: Method, x: Inputs, seed: np.random.SeedSequence) -> tuple[float, float]:
     """Return both from draws: the mean of them is off by its own variance, which is taken away."""
     truth = exact.kernel(x.Q, x.K)
+    x.mask.hide(truth)
     norm = float(np.linalg.norm(truth))
     streams = np.random.default_rng(seed).spawn(SAMPLES)
-    draws = [method.approximate(x.Q, x.K, rng=rng).to_dense() / norm for rng in streams]
+    draws = [x.approximate(method, rng=rng).to_dense() / norm for rng in streams]
     mean = np.mean(draws, axis=0)
     variance = sum(float(np.linalg.norm(draw - mean)) ** 2 for draw in draws) / (SAMPLES - 1)
     bias = max(0.0, float(np.linalg.norm(mean - truth / norm)) ** 2 - variance / SAMPLES)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis import inputs as data
 from analysis.describe import weight_statistics
-from analysis.experiments.profile import Profile, first
+from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from analysis.table import Row
 
@@ -36,7 +36,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     """Return mean norms over queries: Gaussian inputs with and without √d, and the profile's."""
     n = min(COUNT, max(x.n for x in profile.inputs))
     made = [data.gaussian(n, d, rng=profile.seed) for d in WIDTHS]
-    own = [first(x, n) for x in profile.inputs if x.name != made[0].name]
+    own = [x.first(n) for x in profile.inputs if x.name != made[0].name]
     tasks = [(x, t, scaled) for x in made for t in TEMPERATURES for scaled in (True, False)]
     tasks += [(x, t, True) for x in own for t in TEMPERATURES]
     return profile.study(_study, tasks, "gradients", COLUMNS)

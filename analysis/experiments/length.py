@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.describe import gaussian_entropy, gaussian_logits, weight_statistics
-from analysis.experiments.profile import Profile, first
+from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
 from analysis.table import Row
@@ -57,7 +57,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     """Return the statistics of Gaussian logits against n, and of the inputs against t."""
     grid = [(n, profile.seed) for n in GRIDS[profile.grid]]
     lengths = profile.study(_at_length, grid, "n", COLUMNS)
-    inputs = [first(x, COUNT) for x in profile.inputs]
+    inputs = [x.first(COUNT) for x in profile.inputs]
     tasks = [(x, t) for x in inputs for t in profile.temperatures]
     temperatures = profile.study(_at_temperature, tasks, "temperatures", COLUMNS)
     return pd.concat([lengths, temperatures], ignore_index=True)

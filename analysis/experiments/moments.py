@@ -21,9 +21,14 @@ QUANTILE = 0.9  # of q·k: a pair that matters, and that no small support holds
 
 
 def pair(inputs: Inputs) -> tuple[int, int]:
-    """Return query and key of the pair at the quantile of q·k; the same at every temperature."""
+    """Return query and key of the pair at the quantile of q·k; the same at every temperature.
+
+    It is one of the pairs that are seen.
+    """
     logits = inputs.Q @ inputs.K.T
-    place = np.argsort(logits, axis=None, kind="stable")[int(QUANTILE * (logits.size - 1))]
+    inputs.mask.hide(logits, fill=np.inf)
+    order = np.argsort(logits, axis=None, kind="stable")
+    place = order[int(QUANTILE * (inputs.mask.entries - 1))]
     i, j = np.unravel_index(place, logits.shape)
     return int(i), int(j)
 
@@ -32,6 +37,7 @@ def _study(
     x: Inputs, method: Method, paid: float, temperatures: tuple[float, ...], draws: int, seed: int
 ) -> list[Row]:
     i, j = pair(x)
+    sees = x.mask.take(slice(i, i + 1))
     stream = seed_sequence(seed, x.digest(), str(method))
     rows: list[Row] = []
     unbiased = not method.deterministic and isinstance(method, RandomFeatures)
@@ -39,20 +45,26 @@ def _study(
     if method.uses_rng:
         one, rng = x.at_temperature(1.0), np.random.default_rng(stream)
         # A support depends on all keys; features of MATCHED do not, and one entry is enough.
-        keys = one.K[j : j + 1] if isinstance(method, RandomFeatures) else one.K
+        alone = isinstance(method, RandomFeatures)
         samples[:] = monte_carlo(
-            method, one.Q[i : i + 1], keys, draws=draws, rng=rng, temperatures=temperatures
+            method,
+            one.Q[i : i + 1],
+            one.K[j : j + 1] if alone else one.K,
+            draws=draws,
+            rng=rng,
+            mask=None if alone else sees,
+            temperatures=temperatures,
         )
     for t, sample in zip(temperatures, samples):
         at = x.at_temperature(t)
         place = head(at, method, paid)
-        known = method.moments(at.Q[i : i + 1], at.K)
+        known = method.moments(at.Q[i : i + 1], at.K, mask=sees)
         assert known is not None
         rows.append((*place, "relative_bias", known.relative_bias[0, j], np.nan))
         log_variance = known.log_relative_variance[0, j]
         rows.append((*place, "log_relative_variance", log_variance, np.nan))
         if unbiased:
-            needed = features_needed(method, TARGET, at.Q, at.K, most=10**300)
+            needed = features_needed(method, TARGET, at.Q, at.K, mask=at.mask, most=10**300)
             rows.append((*place, "features_needed", float(needed or np.inf), np.nan))
         if sample is None or np.isneginf(log_variance):
             continue

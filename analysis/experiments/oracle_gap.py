@@ -7,7 +7,7 @@ import pandas as pd
 
 from analysis import inputs as data, sweep
 from analysis.describe import temperature_at
-from analysis.experiments.profile import Profile, first
+from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
 from analysis.inputs import Inputs
 from analysis.table import Row, head
@@ -88,7 +88,7 @@ def kinds(profile: Profile) -> list[Inputs]:
         data.clustered(n, D, shared=True, rng=seed),
     ]
     known = {x.name for x in made}
-    return made + [first(x, n) for x in profile.inputs if x.name not in known][-2:]
+    return made + [x.first(n) for x in profile.inputs if x.name not in known][-2:]
 
 
 def compute(profile: Profile) -> pd.DataFrame:

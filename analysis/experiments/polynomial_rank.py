@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 
 from analysis import inputs as data, modular
 from analysis.bounds import epsilon_rank_bound
-from analysis.experiments.profile import Profile, first
+from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from analysis.rank import exact_singular_values, summary
 from analysis.table import Row
@@ -53,10 +55,15 @@ def _real(inputs: Inputs, t: float) -> list[Row]:
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return ranks of Taylor kernels three ways, and ε-ranks of exp(q·k) beside their bounds."""
+    """Return ranks of Taylor kernels three ways, and ε-ranks of exp(q·k) beside their bounds.
+
+    They are of all queries and keys, whatever the mask: what a polynomial promises are factors, and
+    a mask takes the rank of their product away.
+    """
     count = min(COUNT, max(x.n for x in profile.inputs))
     small = data.gaussian(count, 4, rng=profile.seed)
-    heads = [small, *(first(x, count) for x in profile.inputs if x.name != small.name)]
+    own = (x.first(count) for x in profile.inputs if x.name != small.name)
+    heads = [small, *(dataclasses.replace(x, mask=None) for x in own)]
     degrees = [(d, n, count, profile.seed) for d, most in GENERIC for n in range(1, most + 1)]
     tasks = [(x, t) for x in heads for t in TEMPERATURES]
     generic = profile.study(_generic, degrees, "ranks", COLUMNS)

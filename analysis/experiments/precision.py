@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import budget
-from analysis.experiments.profile import Profile, first
+from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from analysis.precision import FORMATS, precision
 from analysis.seeds import seed_sequence
@@ -47,10 +47,10 @@ def compute(profile: Profile) -> pd.DataFrame:
     of its own.
     """
     tasks = []
-    for x in [first(x, COUNT) for x in profile.inputs]:
+    for x in [x.first(COUNT) for x in profile.inputs]:
         methods = budget.match(map(parse, TEMPLATES), profile.budget, x).fitting
         for method in [*methods, *map(parse, PRICED)]:
-            price = method.price(n=x.n, l=x.l, d=x.d)
+            price = method.price(n=x.n, l=x.l, d=x.d, mask=x.mask)
             paid = -1.0 if price is None else price.stored
             trials = profile.trials if method.uses_rng else 1
             tasks.append((x, method, paid, profile.temperatures, trials, profile.seed))

@@ -42,7 +42,7 @@ def heads(seed: int) -> list[Inputs]:
     real = next(iter(data.sample().heads()))
     return [
         data.gaussian(COUNT, D, rng=seed),
-        dataclasses.replace(real, q=real.q[:COUNT], k=real.k[:COUNT], v=None),
+        dataclasses.replace(real.first(COUNT), v=None),
     ]
 
 

@@ -154,7 +154,7 @@ def profile(
         ]
     return Profile(
         name,
-        tuple(synthetic + [first(x, n) for x in chosen]),
+        tuple(synthetic + [x.first(n) for x in chosen]),
         temperatures,
         checks.positive("budget", budget),
         trials,
@@ -174,9 +174,17 @@ def quartiles(inputs: Inputs) -> list[Inputs]:
 
 
 def _logit_range(x: Inputs) -> float:
-    Q, K = x.Q, x.K
-    ends = [(s.min(), s.max()) for rows in exact.stripes(x.n, x.l) for s in [Q[rows] @ K.T]]
-    return float(max(high for _, high in ends) - min(low for low, _ in ends))
+    Q, K, mask = x.Q, x.K, x.mask
+    low, high = np.inf, -np.inf
+    for rows in exact.stripes(x.n, x.l):
+        cols = mask.span(rows)
+        logits = Q[rows] @ K[cols].T
+        for fill in (-np.inf, np.inf):  # in turn, what is not seen is neither largest nor least
+            mask.hide(logits, rows, cols, fill)
+            if fill < 0:
+                high = max(high, logits.max())
+        low = min(low, logits.min())
+    return float(high - low)
 
 
 def varied(profile: Profile, n: int, d: int = 64) -> list[Inputs]:
@@ -189,9 +197,4 @@ def varied(profile: Profile, n: int, d: int = 64) -> list[Inputs]:
         data.clustered(n, d, rng=seed),
     ]
     known = {x.name for x in made}
-    return made + [first(x, n) for x in profile.inputs if x.name not in known]
-
-
-def first(x: Inputs, n: int) -> Inputs:
-    """Return the first n queries and keys of a head: the dense oracles need O(n²) memory."""
-    return dataclasses.replace(x, q=x.q[:n], k=x.k[:n], v=None if x.v is None else x.v[:n])
+    return made + [x.first(n) for x in profile.inputs if x.name not in known]

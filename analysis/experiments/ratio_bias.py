@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pandas as pd
 
-from analysis.experiments.profile import Profile, first
+from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.metrics import compare
 from analysis.moments import monte_carlo, normalised_moments
 from analysis.seeds import seed_sequence
 from analysis.table import Row, head
@@ -29,15 +26,14 @@ def _rows(inputs: Inputs, method: Method, t: float, draws: int, seed: int) -> li
     x = inputs.at_temperature(t)
     place = head(x, method)
     stream = seed_sequence(seed, x.digest(), str(method))
-    log = np.asarray(exact.logits(x.Q, x.K), np.float64)
-    attention = np.exp(log - exact.log_row_sums(x.Q, x.K)[:, None])
+    attention = np.exp(x.logits() - exact.log_row_sums(x.Q, x.K, mask=x.mask)[:, None])
     size = np.linalg.norm(attention)
     draws = draws if method.uses_rng else 2
     outputs = [
-        compare(method.approximate(x.Q, x.K, rng=child), x.Q, x.K, x.V)["output_relative_error"]
+        x.compare(x.approximate(method, rng=child))["output_relative_error"]
         for child in np.random.default_rng(stream).spawn(min(draws, 20))
     ]
-    sample = monte_carlo(method, x.Q, x.K, draws=draws, rng=stream, space="attention")
+    sample = monte_carlo(method, x.Q, x.K, draws=draws, rng=stream, mask=x.mask, space="attention")
     bias, error = attention * (sample.mean - 1.0), attention * sample.mean_stderr
     square, noise = float(np.square(bias).sum()), float(np.square(error).sum())
     rows = [
@@ -45,11 +41,13 @@ def _rows(inputs: Inputs, method: Method, t: float, draws: int, seed: int) -> li
         (*place, "sampled_bias", float(np.sqrt(max(square - noise, 0.0)) / size), np.nan),
         (*place, "noise", float(np.sqrt(noise) / size), np.nan),
     ]
-    known = method.moments(x.Q, x.K)
+    known = method.moments(x.Q, x.K, mask=x.mask)
     assert known is not None
     largest = float(np.exp(min(known.log_relative_variance.max(), 700.0)))
     rows.append((*place, "largest_variance", largest, np.nan))
-    if largest <= SMALL and (delta := normalised_moments(method, x.Q, x.K)) is not None:
+    if largest > SMALL:
+        return rows
+    if (delta := normalised_moments(method, x.Q, x.K, mask=x.mask)) is not None:
         rows.append((*place, "delta_bias", float(np.linalg.norm(delta.bias) / size), np.nan))
     return rows
 
@@ -59,11 +57,10 @@ def compute(profile: Profile) -> pd.DataFrame:
 
     sampled_bias is of the mean of the draws, its own noise taken out; delta_bias is of the delta
     method, where largest_variance, the largest relative variance of an estimate, is at most 0.3.
-    Of the first 64 queries and keys, without a mask.
+    Of the first 64 queries and keys.
     """
-    heads = [dataclasses.replace(first(x, COUNT), mask=None) for x in profile.inputs]
     tasks = []
-    for x in heads:
+    for x in (x.first(COUNT) for x in profile.inputs):
         for spec in SPECS:
             draws = min(profile.draws, MOST_DRAWS)
             tasks += [(x, parse(spec), t, draws, profile.seed) for t in TEMPERATURES]

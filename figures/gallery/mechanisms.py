@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.budget import match
-from analysis.experiments.profile import Profile, first
+from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from approx import Method, parse
 from figures import style
@@ -60,7 +60,7 @@ def _own_price(method: Method, x: Inputs) -> float:
 def compute(profile: Profile) -> pd.DataFrame:
     """Return errors at t = 1 and l/4 values a row; what does not fit, at its own least price."""
     parts = []
-    for x in (first(x, COUNT) for x in profile.inputs):
+    for x in (x.first(COUNT) for x in profile.inputs):
         budget = x.l / SHARE
         at_one = dataclasses.replace(profile, inputs=(x,), temperatures=(1.0,))
         fitting, absent = match([parse(spec) for spec in SPECS], budget, x)
