@@ -10,7 +10,7 @@ from approx import Approximation, Method, checks
 
 
 class Matched(NamedTuple):
-    """Methods filled to a budget, and those that have no member there."""
+    """Methods filled to a budget, and those that have no member there, or none under the mask."""
 
     fitting: list[Method]
     absent: list[Method]
@@ -30,7 +30,8 @@ def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
     -------
     Matched
         ``absent`` holds, unfilled, the methods of which nothing fits: they are to be shown at their
-        own price, never to be dropped silently.
+        own price, never to be dropped silently. It also holds those that refuse the mask of the
+        inputs, which `usable` tells.
 
     Examples
     --------
@@ -46,9 +47,24 @@ def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
     checks.instance("inputs", inputs, Inputs, "an Inputs")
     for method in methods:
         checks.instance("every method", method, Method, "a method")
-        filled = method.within(budget, n=inputs.n, l=inputs.l, d=inputs.d, mask=inputs.mask)
+        filled = None
+        if usable(method, inputs):
+            filled = method.within(budget, n=inputs.n, l=inputs.l, d=inputs.d, mask=inputs.mask)
         (absent if filled is None else fitting).append(method if filled is None else filled)
     return Matched(fitting, absent)
+
+
+def usable(method: Method, inputs: Inputs) -> bool:
+    """Return whether a method has a meaning under the mask of inputs: see `Method.refusal`.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> from analysis.inputs import gaussian
+    >>> usable(parse("positive"), gaussian(8, 64, rng=0))
+    True
+    """
+    return inputs.mask.is_full or method.refusal is None
 
 
 def values_per_row(approximation: Approximation) -> float:

@@ -10,6 +10,7 @@
     kind = "gaussian"                      # sphere, clustered, generative, sample, file
     n = 512
     d = 64
+    causal = true                          # left out: every query sees every key
 
 The keys of an input are the fields of its dataclass here.
 """
@@ -27,7 +28,7 @@ from typing import Any, ClassVar
 from analysis import inputs as data
 from analysis.inputs import Inputs
 from analysis.sweep import Plan, plan, repeated
-from approx import Method, checks, memory, parse
+from approx import Mask, Method, checks, memory, parse
 
 MOST_BYTES = 2**20  # of a config
 
@@ -37,6 +38,8 @@ class ConfigError(ValueError):
 
 
 # Inputs
+
+SHARED = ("seed", "name", "causal", "window")  # keys of all synthetic inputs that no law takes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,10 @@ class Synthetic:
         That of the sweep by default.
     name : str, optional
         The name in the table; that of the kind by default.
+    causal : bool
+        Whether a query sees its own and earlier keys only.
+    window : int
+        How many keys a causal query sees at most, its own included; 0, as in files, for no limit.
     """
 
     kind: ClassVar[str]
@@ -56,19 +63,31 @@ class Synthetic:
     d: int
     seed: int | None = None
     name: str | None = None
+    causal: bool = False
+    window: int = 0
 
     def inputs(self, seed: int, folder: Path) -> Inputs:
         """Return the inputs, drawn with their own seed or that of the sweep."""
         shape = checks.integer("n", self.n, least=1), checks.integer("d", self.d, least=1)
         rng = checks.integer("seed", seed if self.seed is None else self.seed, least=0)
         memory.reserve(48 * math.prod(shape), f"{self.n} rows of {self.d}", "n or d")
+        mask = self.mask()
         made = self.draw(rng)
-        return made if self.name is None else dataclasses.replace(made, name=self.name)
+        return dataclasses.replace(made, name=self.name or made.name, mask=mask)
+
+    def mask(self) -> Mask | None:
+        """Return what each query sees; None is every key."""
+        width = checks.integer("window", self.window, least=0, most=self.n)
+        if width and not self.causal:
+            raise ValueError("window is the keys that a causal query sees: it needs causal = true")
+        if width:
+            return Mask.window(self.n, self.n, width)
+        return Mask.causal(self.n, self.n) if self.causal else None
 
     def draw(self, rng: int) -> Inputs:
         """Return the inputs of this kind."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        own = {name: value for name, value in own.items() if name not in ("seed", "name")}
+        own = {name: value for name, value in own.items() if name not in SHARED}
         make: Callable[..., Inputs] = getattr(data, self.kind)
         return make(**own, rng=rng)
 
@@ -139,7 +158,7 @@ class File:
     heads : tuple of str
         Heads such as "0.3", which is layer and head; all by default.
     n : int, optional
-        How many of the first queries and keys are taken; all by default.
+        How many of the first queries, and of the keys that they see, are taken; all by default.
     dtype : {"float64", "float32"}
     """
 
@@ -163,11 +182,7 @@ SOURCES: dict[str, type[Source]] = {
 def _part(whole: Inputs, heads: Sequence[str], n: int | None) -> Inputs:
     """Return the heads of inputs with these labels, and the first n rows of each."""
     if n is not None:
-        checks.integer("n", n, least=1)
-        q, k, v = (None if x is None else x[..., :n, :] for x in (whole.q, whole.k, whole.v))
-        assert q is not None
-        assert k is not None
-        whole = dataclasses.replace(whole, q=q, k=k, v=v)
+        whole = whole.first(n)
     if not heads:
         return whole
     known = {label: place for place, (_, _, label) in enumerate(whole.ids)}
@@ -176,11 +191,15 @@ def _part(whole: Inputs, heads: Sequence[str], n: int | None) -> Inputs:
     if len(set(heads)) < len(heads):
         raise ValueError(f"heads must differ, got {', '.join(heads)}")
     some = [known[name] for name in heads]
+    v = whole.v
+    if v is not None:
+        v = v[[place * len(v) // len(whole.q) for place in some]]
     return dataclasses.replace(
         whole,
         q=whole.q[some],
-        k=whole.k[some],
-        v=None if whole.v is None else whole.v[some],
+        k=whole.k[[place * len(whole.k) // len(whole.q) for place in some]],
+        v=v,
+        mask=tuple(whole.mask[i] for i in some) if isinstance(whole.mask, tuple) else whole.mask,
         ids=tuple(whole.ids[place] for place in some),
     )
 
@@ -234,10 +253,12 @@ class Config:
         ]
         whole = functools.partial(plan, trials=self.trials, seed=self.seed, budget=self.budgets)
         planned: Plan = _at("", whole, methods, inputs, self.temperatures)
-        if not planned.cells:
-            most = max(self.budgets or (0.0,))
-            raise ConfigError(f"budgets: no method fits {most:g} values per row: raise them")
-        return planned
+        if planned.cells:
+            return planned
+        if all(absent.refusal is not None for absent in planned.absent):
+            raise ConfigError(f"methods: {planned.absent[0]}")
+        most = max(self.budgets or (0.0,))
+        raise ConfigError(f"budgets: no method fits {most:g} values per row: raise them")
 
 
 def load(path: str | Path) -> Config:

@@ -22,7 +22,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis import engines, metrics, table
-from analysis.budget import match, values_per_row
+from analysis.budget import match, usable, values_per_row
 from analysis.engines import Failure
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
@@ -66,11 +66,14 @@ class Cell:
         The index of the head in the plan.
     content : str
         The digest of that head.
+    mask : str
+        The `Mask.key` of that head.
     """
 
     place: int
     name: str
     content: str
+    mask: str
     method: Method
     label: str
     budget: float
@@ -132,6 +135,8 @@ class Cell:
     def about(self) -> dict[str, Any]:
         """Return everything that decides the numbers of this cell.
 
+        A full mask is left out, so that keys are what they were before there were masks.
+
         Raises
         ------
         TypeError
@@ -140,7 +145,8 @@ class Cell:
         name = getattr(self.measure, "__qualname__", "<")
         if "<" in name:
             raise TypeError(f"a store needs a measure with a name, got {self.measure!r}")
-        return {
+        masked = {} if self.mask == "full" else {"mask": self.mask}
+        return masked | {
             "input": self.name,
             "content": self.content,
             "method": self.label,
@@ -158,6 +164,31 @@ class Cell:
         return hashlib.sha256(json.dumps(self.about(), sort_keys=True).encode()).hexdigest()
 
 
+class Absent(NamedTuple):
+    """A method that an input has no cells of.
+
+    Attributes
+    ----------
+    method : str
+    budget : float
+        −1 where none is given.
+    input : str
+    refusal : str or None
+        Why it has no meaning under the mask of the input; None: nothing of it fits the budget.
+    """
+
+    method: str
+    budget: float
+    input: str
+    refusal: str | None
+
+    def __str__(self) -> str:
+        """Say it in a sentence."""
+        if self.refusal is None:
+            return f"nothing of {self.method} fits budget {self.budget:g} on {self.input}"
+        return f"{self.method} cannot be used under the mask of {self.input}: {self.refusal}"
+
+
 class Plan(NamedTuple):
     """The cells of a sweep, in the order of its table.
 
@@ -165,13 +196,12 @@ class Plan(NamedTuple):
     ----------
     heads : list of Inputs
     cells : list of Cell
-    absent : list of (method, budget, input)
-        The methods of which nothing fits.
+    absent : list of Absent
     """
 
     heads: list[Inputs]
     cells: list[Cell]
-    absent: list[tuple[str, float, str]]
+    absent: list[Absent]
 
     @property
     def keys(self) -> list[str]:
@@ -230,17 +260,23 @@ def plan(
     heads = [x for whole in inputs for x in whole.heads()]
     count = len(heads) * len(sizes) * len(methods) * trials
     memory.reserve(CELL_BYTES * count, f"a sweep of {count} cells", "trials, methods or inputs")
-    cells, absent = [], []
+    cells, absent = list[Cell](), list[Absent]()
     seen: set[tuple[Any, ...]] = set()
     for place, x in enumerate(heads):
         content = x.digest()
         for size in sizes:
-            chosen = list(methods)
-            if size is not None:
+            if size is None:
+                chosen = [method for method in methods if usable(method, x)]
+                unfit = [method for method in methods if not usable(method, x)]
+            else:
                 chosen, unfit = match(methods, size, x)
-                absent += [(str(method), size, x.name) for method in unfit]
+            paid = -1.0 if size is None else size
+            absent += [
+                Absent(str(method), paid, x.name, None if usable(method, x) else method.refusal)
+                for method in unfit
+            ]
             for method in chosen:
-                label, paid = str(method), -1.0 if size is None else size
+                label = str(method)
                 key = (x.name, x.layer, x.head, x.n, x.l, x.d, label, paid)
                 if key in seen:
                     raise ValueError(f"{label} on {x.name} would be in the table twice: rename one")
@@ -248,8 +284,8 @@ def plan(
                 for trial in range(trials) if method.uses_rng else (-1,):
                     cells.append(
                         Cell(
-                            place, x.name, content, method, label, paid, trial, at, int(seed),
-                            measure, memory.explicit_limit(), version(),
+                            place, x.name, content, x.mask.key, method, label, paid, trial, at,
+                            int(seed), measure, memory.explicit_limit(), version(),
                         )
                     )  # fmt: skip
     return Plan(heads, cells, absent)
@@ -297,7 +333,8 @@ def sweep(
         The seed of the whole sweep, ≥ 0.
     budget : float or sequence of float, optional
         Stored values per query row, to which templates are filled; a method of which nothing fits
-        is absent from the table, and `plan` names it.
+        is absent from the table, as is one that refuses the mask of an input, and `plan` names
+        both.
     measure : callable
         (approximation, inputs) → {metric: value}; by default every error.
     store : str or Path, optional

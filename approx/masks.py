@@ -18,9 +18,9 @@ ALL = slice(None)
 
 
 @kernel
-def _fill(x: Any, first: Any, stop: Any, values: Any) -> None:
+def _fill(x: Any, first: Any, stop: Any, value: Any) -> None:
     for i in range(x.shape[0]):
-        row, value = x[i], values[i]
+        row = x[i]
         for j in range(first[i]):
             row[j] = value
         for j in range(stop[i], row.size):
@@ -222,25 +222,17 @@ class Mask:
         return (self.first[rows, None] <= keys) & (keys < self.stop[rows, None])
 
     def hide(
-        self,
-        x: Array,
-        rows: slice | Array = ALL,
-        cols: slice | Array = ALL,
-        fill: float | Array = 0.0,
+        self, x: Array, rows: slice | Array = ALL, cols: slice | Array = ALL, fill: float = 0.0
     ) -> None:
-        """Write ``fill``, in place, to the entries of x = matrix[rows, cols] that are not seen.
-
-        It is one value, or one per row.
-        """
+        """Write ``fill``, in place, to the entries of x = matrix[rows, cols] that are not seen."""
         if self.is_full:
             return
-        values = np.full(len(x), fill, x.dtype)
         if isinstance(cols, slice) and cols.step in (None, 1):
             begin, _, _ = cols.indices(self.l)
             first, stop = (np.clip(y[rows] - begin, 0, x.shape[1]) for y in (self.first, self.stop))
-            _fill(x, first, stop, values)
+            _fill(x, first, stop, x.dtype.type(fill))
         else:
-            np.copyto(x, values[:, None], where=~self.visible(rows, cols))
+            x[~self.visible(rows, cols)] = fill
 
     def maximum(self, x: Array) -> Array:
         """Return the largest of x (l,) among the keys that each query sees, (n,).

@@ -171,9 +171,7 @@ class Elementwise(Low):
         if self.mask is None:
             return x
         x = x.copy() if copy else x
-        # an unseen key counts as one that is seen, so that it has no effect on any scale
-        own = np.einsum("id,id->i", self.Q[rows], self.K[self.mask.first[rows]])
-        self.mask.hide(x, rows, cols, fill=own)
+        self.mask.hide(x, rows, cols)
         return x
 
     def _scale(self, rows: Rows = ALL) -> Array:

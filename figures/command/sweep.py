@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     whole = config.loads(text, arguments.config.name).plan(folder)
     planned = whole.shard(*arguments.shard) if arguments.shard else whole
     store = Store(arguments.store)
-    for method, budget, name in whole.absent:
-        print(f"absent: nothing of {method} fits budget {budget:g} on {name}", file=sys.stderr)
+    for absent in whole.absent:
+        print(f"absent: {absent}", file=sys.stderr)
     if arguments.dry_run:
         _describe(store, planned, jobs=arguments.jobs, retry_failed=arguments.retry_failed)
         return 0
