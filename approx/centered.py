@@ -35,7 +35,8 @@ class Centered(Method):
     attention is that of the method on shifted keys. Bias, variance and sign are those of the method
     at the centred inputs, relative to exp(q·k). For `positive` the variance is that of
     `shifted_positive`; for polynomials the logits get smaller. A support that is exact stays exact.
-    Where q̄ = k̄ = 0 nothing changes.
+    Where q̄ = k̄ = 0 nothing changes. Under a mask the means are those of all tokens, so the
+    method is not autoregressive.
     Cost: that of the method; the scales are merged into its factors.
     Source: the identity above.
 
@@ -53,6 +54,13 @@ class Centered(Method):
 
     method: Method = instance(Positive(m=64), Method, "a method")
     queries: bool = flag(True)
+
+    autoregressive = False  # the means change with every token
+
+    @property
+    def row_local(self) -> bool:
+        """Whether that of the method is, and no mean of queries is subtracted."""
+        return not self.queries and self.method.row_local
 
     @property
     def space(self) -> str:

@@ -115,7 +115,9 @@ def low_rank(columns: float, shape: Shape, *, mapped: float | None = 0.0) -> Pri
     )
 
 
-def entries(k: float, shape: Shape, *, selection: float | None = 0.0) -> Price:
+def entries(
+    k: float, shape: Shape, *, mean: float | None = None, selection: float | None = 0.0
+) -> Price:
     """Return the price of k exact entries per row.
 
     Parameters
@@ -124,6 +126,8 @@ def entries(k: float, shape: Shape, *, selection: float | None = 0.0) -> Price:
         Keys per row, each of which is read with its value. A row that sees fewer has fewer, but
         the next query sees l keys.
     shape : Shape
+    mean : float, optional
+        Entries of a row on average, where they are not the lesser of k and what it sees.
     selection : float, optional
         Numbers that are read to find the keys, each for one multiply-add; None where the number
         follows from the inputs only.
@@ -133,7 +137,7 @@ def entries(k: float, shape: Shape, *, selection: float | None = 0.0) -> Price:
     >>> entries(32, Shape(n=8, l=100, d=4, c=4))
     Price(stored=32.0, reads=256.0, multiply_adds=256.0, bytes=388.0)
     """
-    mean, width = shape.seen(k), shape.d + shape.c
+    mean, width = shape.seen(k) if mean is None else mean, shape.d + shape.c
     reads = None if selection is None else float(k * width + selection)
     work = None if selection is None else float(mean * width + selection)
     return Price(mean, reads, work, float(mean * (NUMBER + INDEX) + INDEX))

@@ -54,6 +54,7 @@ from approx.sparse.chunk import Chunk
 from approx.sparse.lsh import LSH
 from approx.sparse.random import Random
 from approx.sparse.reformer import Reformer
+from approx.sparse.sink_window import SinkWindow
 from approx.sparse.sliding_window import SlidingWindow
 from approx.sparse.smyrf import Smyrf
 from approx.sparse.strided import Strided
@@ -96,6 +97,7 @@ METHODS: dict[str, type[Method]] = {
         TopK,
         Threshold,
         SlidingWindow,
+        SinkWindow,
         Chunk,
         Strided,
         Random,

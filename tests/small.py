@@ -16,6 +16,7 @@ from approx.random_features.trigonometric import Trigonometric
 SIZES = {
     "top_k": "top_k(k={half})",
     "sliding_window": "sliding_window(width={half})",
+    "sink_window": "sink_window(k={half})",
     "chunk": "chunk(size={half})",
     "strided": "strided(k={half})",
     "random": "random(k={half})",
@@ -59,6 +60,7 @@ VARIANTS = {
     "positive on smyrf": "scatterbrain(low_rank=positive(m=3), sparse=smyrf(size=1))",
     "angular lsh": "lsh(family='cross_polytope', hashes=1)",
     "euclidean lsh": "lsh(family='e2', hashes=2, width=1.5)",
+    "buckets cut apart": "reformer(size={half}, rounds=2, buckets=2, cut='bucket')",
     "true denominator of random": "true_denominator(random(k={half}))",
     "Poisson degrees": "random_maclaurin(m=8, law='poisson', exact=2)",
     "Gaussian products": "product_sketch(m=4, law='gaussian')",

@@ -10,15 +10,15 @@ import numpy as np
 from approx.checks import Array
 from approx.masks import Mask
 from approx.method import Size
-from approx.sparse import patterns
-from approx.sparse.support import SupportMethod
+from approx.sparse.support import ByPlace
 
 
 @dataclasses.dataclass(frozen=True)
-class Chunk(SupportMethod):
+class Chunk(ByPlace):
     """Keys of the same chunk as the query: block-diagonal, exact.
 
-    estimate_ij = exp(q_i·k_j) where ⌊⌊i·l/n⌋/size⌋ = ⌊j/size⌋, else 0.
+    estimate_ij = exp(q_i·k_j) where ⌊p_i/size⌋ = ⌊j/size⌋, else 0, with p_i = ⌊i·l/n⌋, or the
+    last key that query i sees under a mask that looks back.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Chunk(SupportMethod):
     Notes
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it.
-    Cost: 2·n·size·d operations, at most n·size numbers.
+    Cost: 2·n·size·d operations, at most n·size numbers; under a causal mask about half of both.
 
     References
     ----------
@@ -48,7 +48,8 @@ class Chunk(SupportMethod):
 
     size: int | None = None
 
-    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
-        """Return the keys of each query's chunk."""
-        n, l = len(Q), len(K)
-        return patterns.same_chunk(patterns.aligned(n, l), l, self.size or 0)
+    def reach(self, mask: Mask) -> tuple[Array, Array, int]:
+        """Return the seen keys of each query's chunk."""
+        size = self.size or 0
+        first = mask.positions // size * size
+        return np.maximum(first, mask.first), np.minimum(first + size, mask.stop), 1

@@ -7,11 +7,11 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from approx import memory, prices
+from approx import masks, memory, prices
 from approx.checks import Array
 from approx.distances import squared_distances
 from approx.fields import one_of, real, whole
-from approx.masks import Mask
+from approx.masks import Mask, MaskLike
 from approx.method import Size
 from approx.prices import Price, Shape
 from approx.sparse import hashing, patterns
@@ -57,6 +57,9 @@ class LSH(SupportMethod):
     1 − (1 − p₁^hashes)^rounds, exact over rng. The relative bias is p − 1 and the relative variance
     p(1 − p). The number of entries is random: `entries` bounds its expectation, and is a price in
     that sense only.
+    Given hashes of q and k as they are do not change with a new token, so this support is
+    autoregressive; it is not with `transform` or `entries`, or in family e2, whose unit is a mean
+    over all tokens. Under a mask `entries` counts pairs that are seen.
     Cost: (n + l)·d·hashes·rounds operations and those of the entries, 2·nnz·d; where `hashes`
     has to be found from `entries`, all n·l probabilities too.
 
@@ -94,8 +97,18 @@ class LSH(SupportMethod):
             if getattr(self, field) is not None and self.family != family:
                 raise ValueError(f"{field} belongs to family {family!r}, got {self.family!r}")
 
+    @property
+    def autoregressive(self) -> bool:
+        """Whether hashes do not depend on other tokens."""
+        return self.hashes is not None and self.transform == "none" and self.family != "e2"
+
+    @property
+    def row_local(self) -> bool:
+        """Whether hashes do not depend on other queries."""
+        return self.autoregressive
+
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
-        hashes = self.hashes or self.fitted(Q, K)
+        hashes = self.hashes or self.fitted(Q, K, mask=mask)
         q, k = self._hashed(Q, K)
         drawn = hashes * (len(q) + len(k) + self._buckets(q.shape[1]) * q.shape[1])
         memory.reserve(32 * drawn, f"{self}", "hashes, n or l")
@@ -107,10 +120,10 @@ class LSH(SupportMethod):
 
     def inclusion(self, q: Array, k: Array, mask: Mask) -> Array:
         """Return 1 − (1 − p₁^hashes)^rounds."""
-        collision = self._collision(q, k)
+        collision = self._collision(q, k, mask)
         return self._joint(collision, self.hashes or self._fitted(collision))
 
-    def fitted(self, Q: Array, K: Array) -> int:
+    def fitted(self, Q: Array, K: Array, *, mask: MaskLike = None) -> int:
         """Return the least number of hashes with at most `entries` expected entries per row.
 
         Raises
@@ -118,7 +131,7 @@ class LSH(SupportMethod):
         ValueError
             No number up to 64 has so few entries: vectors of the same direction share every hash.
         """
-        return self._fitted(self._collision(Q, K))
+        return self._fitted(self._collision(Q, K, masks.of(mask, len(Q), len(K))))
 
     def _fitted(self, collision: Array) -> int:
         assert self.entries is not None
@@ -142,7 +155,10 @@ class LSH(SupportMethod):
         """
         if self.entries is None:
             return None
-        return prices.entries(min(self.entries, shape.l), shape, selection=None)
+        most = shape.seen(shape.l)  # of all rows together: some may have more than `entries`
+        return prices.entries(
+            min(self.entries, shape.l), shape, mean=min(self.entries, most), selection=None
+        )
 
     def filled(self, budget: float, shape: Shape) -> Self:
         """Return this method with at most ``budget`` expected entries per row."""
@@ -165,10 +181,14 @@ class LSH(SupportMethod):
         offset = width * rng.random(hashes)
         return hashing.e2(q, omega, offset, width), hashing.e2(k, omega, offset, width)
 
-    def _collision(self, Q: Array, K: Array) -> Array:
-        """Return p₁ of every pair, (n, l)."""
+    def _collision(self, Q: Array, K: Array, mask: Mask) -> Array:
+        """Return p₁ of every pair, (n, l), which is 0 where the key is not seen."""
         memory.reserve(64 * len(Q) * len(K), "the probabilities of the entries", "n or l")
-        q, k = self._hashed(np.asarray(Q, np.float64), np.asarray(K, np.float64))
+        p = self._of_one(*self._hashed(np.asarray(Q, np.float64), np.asarray(K, np.float64)))
+        mask.hide(p)
+        return p
+
+    def _of_one(self, q: Array, k: Array) -> Array:
         if self.family == "e2":
             distance = np.sqrt(squared_distances(q, k))
             return hashing.e2_collision(distance, self._width(q, k))

@@ -27,8 +27,19 @@ def aligned(n: int, l: int) -> Array:
     return np.arange(n) * l // n
 
 
-def runs(first: Array, last: Array) -> Pattern:
-    """Return the pattern whose row i holds first[i], …, last[i] − 1.
+def lengths(first: Array, last: Array, stride: Array | int = 1) -> Array:
+    """Return how many of first, first + stride, … are below last.
+
+    Examples
+    --------
+    >>> lengths(np.array([0, 2, 3]), np.array([5, 5, 1]), 2)
+    array([3, 2, 0])
+    """
+    return np.maximum(-((first - last) // stride), 0)
+
+
+def runs(first: Array, last: Array, stride: Array | int = 1) -> Pattern:
+    """Return the pattern whose row i holds first[i], first[i] + stride[i], … below last[i].
 
     Raises
     ------
@@ -40,11 +51,14 @@ def runs(first: Array, last: Array) -> Pattern:
     >>> runs(np.array([0, 2]), np.array([2, 5]))
     (array([0, 2, 5]), array([0, 1, 2, 3, 4]))
     """
-    counts = np.maximum(last - first, 0)
+    counts = lengths(first, last, stride)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     entries = int(indptr[-1])
     memory.reserve(24 * entries, f"a support of {entries} entries", "n or the keys a query meets")
-    return indptr, np.arange(entries) + np.repeat(first - indptr[:-1], counts)
+    if isinstance(stride, int) and stride == 1:
+        return indptr, np.arange(entries) + np.repeat(first - indptr[:-1], counts)
+    steps = np.arange(entries) - np.repeat(indptr[:-1], counts)
+    return indptr, np.repeat(first, counts) + steps * np.repeat(stride, counts)
 
 
 def same_chunk(places: Array, l: int, size: int) -> Pattern:

@@ -16,18 +16,22 @@ from approx.sparse.support import SupportMethod
 
 
 @kernel
-def _choose(uniform: Any, l: int, out: Any) -> None:
-    """Choose k of l in every row without replacement (Floyd), in O(k) per row."""
-    n, k = uniform.shape
-    taken = np.zeros(l, np.bool_)
-    for i in range(n):
-        for c in range(k):
-            last = l - k + c
+def _choose(uniform: Any, first: Any, seen: Any, indptr: Any, out: Any) -> None:
+    """Choose from first, …, first + seen − 1 in each row without replacement (Floyd).
+
+    It takes O(1) for each key that is chosen.
+    """
+    taken = np.zeros(seen.max(), np.bool_)
+    for i in range(seen.size):
+        row = out[indptr[i] : indptr[i + 1]]
+        for c in range(row.size):
+            last = seen[i] - row.size + c
             j = min(int(uniform[i, c] * (last + 1)), last)
-            out[i, c] = last if taken[j] else j
-            taken[out[i, c]] = True
-        for c in range(k):
-            taken[out[i, c]] = False
+            row[c] = last if taken[j] else j
+            taken[row[c]] = True
+        for c in range(row.size):
+            taken[row[c]] = False
+            row[c] += first[i]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +47,9 @@ class Random(SupportMethod):
 
     Notes
     -----
-    P[(i, j) in the support] = k/l, so the relative bias is k/l − 1 and the relative variance
-    (k/l)(1 − k/l).
+    Query i draws from the seen_i keys that it sees, all of them if these are fewer than k; without
+    a mask seen_i = l. P[(i, j) in the support] = p = min(1, k/seen_i), so the relative bias is
+    p − 1 and the relative variance p(1 − p). A row draws numbers of its own, whatever others see.
     Cost: O(n·k·d).
 
     References
@@ -65,12 +70,18 @@ class Random(SupportMethod):
 
     k: int | None = None
 
+    autoregressive = True
+    row_local = True
+
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        n, l, k = len(Q), len(K), self.k or 0
-        indices = np.empty((n, k), np.int64)
-        _choose(rng.random((n, k)), l, indices)
-        return np.arange(0, n * k + 1, k), indices.ravel()
+        k = self.k or 0
+        indptr = np.concatenate([[0], np.cumsum(np.minimum(mask.counts, k))])
+        indices = np.empty(int(indptr[-1]), np.int64)
+        # k numbers for each row, in order: those of a row do not depend on n, l or other rows
+        _choose(rng.random((mask.n, k)), mask.first, mask.counts, indptr, indices)
+        return indptr, indices
 
     def inclusion(self, q: Array, k: Array, mask: Mask) -> Array:
-        """Return k/l."""
-        return np.full((len(q), len(k)), (self.k or 0) / len(k))
+        """Return min(1, k/seen)."""
+        p = np.minimum((self.k or 0) / mask.counts, 1.0)
+        return np.repeat(p[:, None], mask.l, axis=1)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.fields import whole
+from approx.fields import one_of, whole
 from approx.masks import Mask
 from approx.method import Size
 from approx.prices import Price, Shape, entries
@@ -31,13 +31,19 @@ class Reformer(SupportMethod):
     size : int, optional
         Keys per chunk, 1 ≤ size ≤ l; None is a template.
     rounds : int
+    buckets : int, optional
+        The number b of buckets, an even number; near l/size by default.
+    cut : {"list", "bucket"}
+        Whether the list of all keys is cut into chunks, or each bucket by itself from its first
+        key, with nothing before the first chunk. A new token moves the former cuts, not the latter.
 
     Notes
     -----
     The method is made for shared queries and keys (Q = K up to the lengths of the keys). There it
     has the Reformer's support, except for the query's own place, which the Reformer masks. Where
     Q and K differ it searches by angle and not by inner product. The probability of an entry has
-    no known closed form.
+    no known closed form. Under a mask that looks back, a query's place is that of the last key
+    that it sees. The support is autoregressive if ``cut="bucket"`` and `buckets` is given.
     Cost: (n + l)·d·b/2·rounds and the sorting; at most 2·n·rounds·size entries.
 
     References
@@ -61,13 +67,23 @@ class Reformer(SupportMethod):
 
     size: int | None = None
     rounds: int = whole(1, most=MOST_ROUNDS)
+    buckets: int | None = whole(least=2, even=True)
+    cut: str = one_of("list", ("list", "bucket"))
+
+    row_local = True
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether neither buckets nor the cuts of one depend on later tokens."""
+        return self.cut == "bucket" and self.buckets is not None
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
         """Return the pairs that share a bucket and are in neighbouring chunks."""
         l, size = len(K), self.size or 0
-        vertices = rng.standard_normal((self.rounds, _vertices(l, size), Q.shape[1]))
+        vertices = rng.standard_normal((self.rounds, self._vertices(l), Q.shape[1]))
         codes = (hashing.cross_polytope(x, vertices.astype(Q.dtype)) for x in (Q, K))
-        rounds = (_round(q, k, size) for q, k in zip(*(code.T for code in codes)))
+        cut = _round if self.cut == "list" else _bucket_round
+        rounds = (cut(q, k, mask.positions, size) for q, k in zip(*(code.T for code in codes)))
         return patterns.union(rounds, l)
 
     def priced(self, shape: Shape) -> Price | None:
@@ -78,20 +94,37 @@ class Reformer(SupportMethod):
         if self.size is None:
             return None
         l, d = shape.l, shape.d
-        selection = self.rounds * (_vertices(l, self.size) * d + l)
+        selection = self.rounds * (self._vertices(l) * d + l)
         return entries(min(2 * self.rounds * self.size, l), shape, selection=selection)
 
+    def _vertices(self, l: int) -> int:
+        """Return b/2, the number of directions of one hash."""
+        if self.buckets is not None:
+            return self.buckets // 2
+        return max(1, round(l / (self.size or 1) / 2))
 
-def _vertices(l: int, size: int) -> int:
-    """Return b/2, the number of directions of one hash."""
-    return max(1, round(l / size / 2))
+
+def _order(queries: Array, keys: Array, positions: Array) -> tuple[Array, Array]:
+    """Return the keys by (bucket, place), and where the query would be among them, (n,)."""
+    l, order = len(keys), np.argsort(keys, kind="stable")
+    return order, np.searchsorted(keys[order] * l + order, queries * l + positions)
 
 
-def _round(queries: Array, keys: Array, size: int) -> patterns.Pattern:
+def _bucket_round(queries: Array, keys: Array, positions: Array, size: int) -> patterns.Pattern:
+    """Return the pairs of one round in which every bucket is cut by itself."""
+    order, place = _order(queries, keys, positions)
+    begin, end = (np.searchsorted(keys[order], queries, side) for side in ("left", "right"))
+    chunk = (place - begin) // size
+    indptr, places = patterns.runs(
+        begin + np.maximum(chunk - 1, 0) * size, np.minimum(begin + (chunk + 1) * size, end)
+    )
+    return indptr, order[places]
+
+
+def _round(queries: Array, keys: Array, positions: Array, size: int) -> patterns.Pattern:
     """Return the pairs of one round, given the buckets (n,), (l,)."""
-    n, l = len(queries), len(keys)
-    order = np.argsort(keys, kind="stable")
-    place = np.searchsorted(keys[order] * l + order, queries * l + patterns.aligned(n, l))
+    l = len(keys)
+    order, place = _order(queries, keys, positions)
     chunk = np.minimum(place, l - 1) // size
     before = np.where(chunk > 0, chunk - 1, -(-l // size) - 1)
     pairs = (patterns.same_chunk(c * size, l, size) for c in (chunk, before))

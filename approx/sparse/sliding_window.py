@@ -10,15 +10,15 @@ import numpy as np
 from approx.checks import Array
 from approx.masks import Mask
 from approx.method import Size
-from approx.sparse import patterns
-from approx.sparse.support import SupportMethod
+from approx.sparse.support import ByPlace
 
 
 @dataclasses.dataclass(frozen=True)
-class SlidingWindow(SupportMethod):
-    """A band of keys around the diagonal, cut at both ends, exact.
+class SlidingWindow(ByPlace):
+    """A band of keys around the diagonal, or the last that are seen, exact.
 
-    estimate_ij = exp(q_i·k_j) where −⌊w/2⌋ ≤ j − ⌊i·l/n⌋ < ⌈w/2⌉, else 0, w = width.
+    estimate_ij = exp(q_i·k_j) where −⌊w/2⌋ ≤ j − ⌊i·l/n⌋ < ⌈w/2⌉, else 0, w = width. Under a mask
+    that looks back, −w < j − p_i ≤ 0, with p_i the last key that query i sees.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class SlidingWindow(SupportMethod):
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it.
     Cost: 2·n·width·d operations and at most n·width numbers. Rows at the ends have fewer entries,
-    but the price counts width for them too.
+    but without a mask the price counts width for them too.
 
     References
     ----------
@@ -51,9 +51,23 @@ class SlidingWindow(SupportMethod):
 
     width: int | None = None
 
-    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
-        """Return the keys of each query's window."""
-        n, l, width = len(Q), len(K), self.width or 0
-        centre = patterns.aligned(n, l)
-        first = np.maximum(centre - width // 2, 0)
-        return patterns.runs(first, np.minimum(centre + (width + 1) // 2, l))
+    def reach(self, mask: Mask) -> tuple[Array, Array, int]:
+        """Return the seen keys of each query's window."""
+        return *window(mask, self.width or 0), 1
+
+
+def window(mask: Mask, width: int) -> tuple[Array, Array]:
+    """Return first and last of `width` keys up to the query, or around it, cut to what it sees.
+
+    Examples
+    --------
+    >>> window(Mask.causal(3, 3), 2)
+    (array([0, 0, 1]), array([1, 2, 3]))
+    >>> window(Mask.full(3, 3), 2)
+    (array([0, 0, 1]), array([1, 2, 3]))
+    """
+    if mask.looks_back:
+        return np.maximum(mask.stop - width, mask.first), mask.stop
+    centre = mask.positions
+    first = np.maximum(centre - width // 2, mask.first)
+    return first, np.minimum(centre + (width + 1) // 2, mask.stop)

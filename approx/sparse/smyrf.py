@@ -36,6 +36,8 @@ class Smyrf(SupportMethod):
     -----
     The probability that a pair shares a cluster depends on every other point and has no closed
     form, so the moments are unknown. The support is independent of other draws nevertheless.
+    Clusters are of all tokens, also under a mask, which then hides a part of each: the support is
+    not autoregressive, and a row may hold no key.
     Cost: (n + l)·d·rounds and the sorting; at most n·rounds·size entries, fewer where rounds agree.
 
     References

@@ -5,20 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-import numpy as np
-
 from approx.checks import Array
 from approx.masks import Mask
 from approx.method import Size
-from approx.sparse import patterns
-from approx.sparse.support import SupportMethod
+from approx.sparse.support import ByPlace
 
 
 @dataclasses.dataclass(frozen=True)
-class Strided(SupportMethod):
+class Strided(ByPlace):
     """Keys at a whole number of strides from the query, exact.
 
-    estimate_ij = exp(q_i·k_j) where j ≡ ⌊i·l/n⌋ mod s, else 0, with the stride s = ⌈l/k⌉.
+    estimate_ij = exp(q_i·k_j) where j ≡ p_i mod s_i, else 0. Without a mask p_i = ⌊i·l/n⌋ and
+    s_i = ⌈l/k⌉. Under a mask that looks back p_i is the last key that query i sees; under any mask
+    s_i = ⌈seen_i/k⌉ spreads k keys over those that it sees, so a new key changes no earlier row.
 
     Parameters
     ----------
@@ -33,7 +32,7 @@ class Strided(SupportMethod):
     References
     ----------
     .. [1] R. Child, S. Gray, A. Radford, I. Sutskever, "Generating long sequences with sparse
-       transformers", arXiv:1904.10509, section 4.3 (A⁽²⁾, here without the causal mask).
+       transformers", arXiv:1904.10509, section 4.3 (A⁽²⁾, with one stride for all rows).
 
     Examples
     --------
@@ -50,10 +49,7 @@ class Strided(SupportMethod):
 
     k: int | None = None
 
-    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
-        """Return the keys at whole strides from each query."""
-        n, l = len(Q), len(K)
-        stride = -(-l // (self.k or 1))
-        first = patterns.aligned(n, l) % stride
-        indptr, steps = patterns.runs(np.zeros(n, int), -((first - l) // stride))
-        return indptr, np.repeat(first, np.diff(indptr)) + stride * steps
+    def reach(self, mask: Mask) -> tuple[Array, Array, Array]:
+        """Return the seen keys at whole strides from each query."""
+        stride = -(-mask.counts // (self.k or 1))
+        return mask.first + (mask.positions - mask.first) % stride, mask.stop, stride

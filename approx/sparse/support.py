@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from approx import checks, masks, memory, pattern_products
+from approx import checks, exact, masks, memory, pattern_products
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.fields import ruled
 from approx.masks import Mask, MaskLike
 from approx.method import Method, Moments, generator
 from approx.parts import Factors, Support
-from approx.prices import Shape
+from approx.prices import Price, Shape, entries
+from approx.sparse import patterns
 from approx.sparse.patterns import Pattern
 
 MOST_ROUNDS = 2**16  # each is a pass over all queries and keys
@@ -88,6 +90,57 @@ class SupportMethod(Method):
             return None
         with np.errstate(divide="ignore"):
             return Moments(p - 1.0, np.log(p) + np.log1p(-p))
+
+
+class ByPlace(SupportMethod):
+    """A support that follows from the places of queries and keys: runs of keys in every row.
+
+    A row follows from its own interval of the mask, so the support is autoregressive wherever
+    positions are.
+    """
+
+    autoregressive = True
+    row_local = True
+
+    @abstractmethod
+    def reach(self, mask: Mask) -> tuple[Array, Array, Array | int]:
+        """Return first, last and stride of the runs, each (n,), or (n, r) for r in every row.
+
+        A run holds the keys first, first + stride, … below last, all of which are seen. Those of a
+        row are in order and do not overlap.
+        """
+
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
+        """Return the keys of the runs."""
+        first, last, stride = self.reach(mask)
+        indptr, indices = patterns.runs(first.ravel(), last.ravel(), stride)
+        return indptr[:: first.size // mask.n], indices
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of the size, or of the entries that are left under a mask."""
+        assert self.sized_by is not None
+        size, mask = getattr(self, self.sized_by.field), shape.mask
+        if size is None or mask is None or mask.is_full:
+            return super().priced(shape)
+        return entries(size, shape, mean=float(patterns.lengths(*self.reach(mask)).sum()) / mask.n)
+
+
+def by_stripes(Q: Array, K: Array, mask: Mask, chosen: Callable[[Array, slice], Array]) -> Pattern:
+    """Return the pattern of a rule on logits, which are made stripe by stripe.
+
+    Parameters
+    ----------
+    Q, K : (n, d), (l, d)
+    mask : Mask
+    chosen : callable
+        (logits, rows) → whether each entry is in the support. Logits are −inf where unseen.
+    """
+    counts, keys = [], []
+    for rows in exact.stripes(len(Q), len(K)):
+        i, j = np.nonzero(chosen(exact.seen_logits(Q, K, mask, rows), rows))
+        counts.append(np.bincount(i, minlength=rows.stop - rows.start))
+        keys.append(j + mask.span(rows).start)
+    return np.concatenate([[0], np.cumsum(np.concatenate(counts))]), np.concatenate(keys)
 
 
 def a_support(default: SupportMethod) -> Any:

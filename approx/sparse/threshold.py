@@ -15,14 +15,15 @@ from approx.masks import Mask
 from approx.method import Size
 from approx.prices import Price, Shape, entries
 from approx.sparse.patterns import Pattern
-from approx.sparse.support import SupportMethod
+from approx.sparse.support import SupportMethod, by_stripes
 
 
 @dataclasses.dataclass(frozen=True)
 class Threshold(SupportMethod):
     """The entries whose attention weight reaches a level, exact (an oracle).
 
-    estimate_ij = exp(q_i·k_j) where exp(q_i·k_j) ≥ level·Σ_c exp(q_i·k_c), else 0.
+    estimate_ij = exp(q_i·k_j) where exp(q_i·k_j) ≥ level·Σ_c exp(q_i·k_c), else 0; the sum is over
+    the keys c that query i sees.
 
     Parameters
     ----------
@@ -32,8 +33,9 @@ class Threshold(SupportMethod):
     Notes
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Weights
-    sum to 1, so a row has at most min(l, 1/level) entries; it has no entry where no weight reaches
-    the level. A weight within rounding of the level counts as reaching it.
+    sum to 1, so a row has at most min(seen, 1/level) entries; it has no entry where no weight
+    reaches the level. A weight within rounding of the level counts as reaching it. No support with
+    as many entries in all holds more attention.
     Cost: 2·n·l·d operations to find the support, by row stripes.
     Source: a definition.
 
@@ -50,16 +52,15 @@ class Threshold(SupportMethod):
 
     level: float | None = real(most=1)
 
+    autoregressive = True
+    row_local = True
+
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the entries that reach the level, found stripe by stripe."""
-        rows, columns = [], []
-        smallest = exact.log_row_sums(Q, K) + np.log(checks.positive("level", self.level))
+        smallest = exact.log_row_sums(Q, K, mask=mask)
+        smallest += np.log(checks.positive("level", self.level))
         smallest -= 64 * np.finfo(Q.dtype).eps * np.maximum(1.0, np.abs(smallest))  # keeps ties
-        for stripe in exact.stripes(len(Q), len(K)):
-            i, j = np.nonzero(Q[stripe] @ K.T >= smallest[stripe, None])
-            rows.append(np.bincount(i, minlength=stripe.stop - stripe.start))
-            columns.append(j)
-        return np.concatenate([[0], np.cumsum(np.concatenate(rows))]), np.concatenate(columns)
+        return by_stripes(Q, K, mask, lambda x, rows: x >= smallest[rows, None])
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of the most entries that a row can have, min(l, ⌊1/level⌋)."""

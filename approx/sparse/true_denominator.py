@@ -22,7 +22,8 @@ from approx.sparse.top_k import TopK
 class TrueDenominator(Method):
     """A support with the true denominator: the weights of exact attention on it, 0 off it.
 
-    estimate_ij = exp(q_i·k_j)/Σ_c exp(q_i·k_c) on the support, else 0; the sum is over all keys c.
+    estimate_ij = exp(q_i·k_j)/Σ_c exp(q_i·k_c) on the support, else 0; the sum is over all
+    keys c that query i sees.
 
     Parameters
     ----------
@@ -34,8 +35,7 @@ class TrueDenominator(Method):
     -----
     The estimate is in attention space: its rows are used as they are, and each sums to the
     attention mass that it holds, at most 1. Such a row loses 1 − mass; renormalisation would
-    instead enlarge the entries that it keeps by 1/mass. Under a causal mask rows are renormalised
-    over the keys that are seen, and there the two conventions agree.
+    instead enlarge the entries that it keeps by 1/mass.
     Cost: that of the support and 2·n·l·d operations for the denominator, which makes it an oracle.
     Source: a definition.
 
@@ -53,9 +53,10 @@ class TrueDenominator(Method):
     sparse: SupportMethod = a_support(TopK())
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        support = self.sparse.approximate(q, k, rng=rng).correction
+        support = self.sparse.approximate(q, k, mask=mask, rng=rng).correction
         assert isinstance(support, Support)
         s = support.matrix
-        logs = s.data - np.repeat(exact.log_row_sums(q, k), np.diff(s.indptr))
+        logs = s.data - np.repeat(exact.log_row_sums(q, k, mask=mask), np.diff(s.indptr))
         weights = scipy.sparse.csr_array((logs.astype(s.dtype), s.indices, s.indptr), s.shape)
-        return Approximation(Factors.empty(*s.shape, s.dtype), Support(weights), space="attention")
+        low = Factors.empty(*s.shape, s.dtype)
+        return Approximation(low, Support(weights), space="attention", mask=mask)

@@ -44,7 +44,8 @@ DECOMPOSITIONS = {
 NOT_OF_LOGITS = {"elu", "relu", "cosformer", "flowformer"}  # functions of q and k, not of q·k
 # What a row holds depends on its place, not on the values of its query alone.
 BY_PLACE = {
-    "sliding_window", "chunk", "strided", "random", "reformer", "cosformer", "flash", "lara", "eva",
+    "sliding_window", "sink_window", "chunk", "strided", "random", "reformer", "cosformer", "flash",
+    "lara", "eva", "buckets cut apart",
     "randomized_attention", "waves on window", "power on window", "nothing on random",
     "true denominator of random", "grouped on window",
 }  # fmt: skip
