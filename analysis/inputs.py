@@ -83,6 +83,8 @@ class Inputs:
                         f"the heads of q must be a multiple of those of {name}, "
                         f"got {self.q.shape} and {x.shape}"
                     )
+        if isinstance(self.mask, Mask) and self.mask == Mask.full(*self.mask.shape):
+            object.__setattr__(self, "mask", None)  # also of other arrays, put in by `replace`
         if isinstance(self.mask, tuple):
             if self.q.ndim == 2 or len(self.mask) != len(self.q):
                 raise ValueError(f"one mask per head is needed, got {len(self.mask)} masks")

@@ -3,7 +3,7 @@
 Where a row leaves a choice: no queries, no keys and no columns are errors, of a matrix too, but an
 empty matrix has rank 0; integers and bool become float64, float16 becomes float32, longdouble is
 rounded to float64 (and refused beyond it); nullable frames of pandas are objects and refused. A
-fully masked row cannot be given: logits are finite, and a causal query sees its own key.
+query that sees nothing cannot be given: logits are finite, and a mask without a key is refused.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from entries import (
     sound,
 )  # fmt: skip
 from hypothesis import example, given, strategies as st
-from small import NAMES, SIZED, dense, made, small
+from small import NAMES, SIZED, dense, small, under
 
 from analysis import (
     bounds,
@@ -59,6 +59,7 @@ from analysis import (
 from approx import (
     METHODS,
     Approximation,
+    Mask,
     checks,
     exact,
     memory,
@@ -232,7 +233,9 @@ def test_shapes_of_values(entry, shape):
 
 def test_causal_needs_as_many_keys_as_queries(monkeypatch):
     Q, K = points()
-    A, V = approximate(Q, K), np.ones((4, 2))
+    V = np.ones((4, 2))
+    method = small("scatterbrain", *SHAPE)
+    A = method.approximate(Q, K)
 
     def made(*_, **__):
         raise AssertionError("a stripe is made before the refusal")
@@ -240,11 +243,22 @@ def test_causal_needs_as_many_keys_as_queries(monkeypatch):
     for place, name in ((Approximation, "block"), (exact, "stripes"), (np, "matmul")):
         monkeypatch.setattr(place, name, made)
     for use in (
-        lambda: A.attend(V, causal=True),
-        lambda: exact.attention(Q, K, V, causal=True),
-        lambda: metrics.compare(A, Q, K, causal=True),
-        lambda: metrics.compare_all([A], Q, K, spectral=True, causal=True),
-        lambda: inputs.Inputs("x", Q, K, causal=True),
+        lambda: A.seen("causal"),
+        lambda: Approximation.from_factors(Q, K, mask="causal"),
+        lambda: method.approximate(Q, K, mask="causal"),
+        lambda: method.moments(Q, K, mask="causal"),
+        lambda: method.covariance(Q, K, row=0, mask="causal"),
+        lambda: method.price(n=5, l=4, d=3, mask="causal"),
+        lambda: method.within(9.0, n=5, l=4, d=3, mask="causal"),
+        lambda: exact.attention(Q, K, V, mask="causal"),
+        lambda: exact.log_row_sums(Q, K, mask="causal"),
+        lambda: metrics.compare(A, Q, K, mask="causal"),
+        lambda: metrics.compare_all([A], Q, K, spectral=True, mask="causal"),
+        lambda: inputs.Inputs("x", Q, K, mask="causal"),
+    ):
+        with pytest.raises(ValueError, match="causal .* so n must be <= l, got 5 and 4"):
+            use()
+    for use in (
         lambda: attention.dot_product_attention(Q, K, V, causal=True),
         lambda: attention.linear_attention(Q, K, V, causal=True),
         lambda: attention.linear_weights(Q, K, causal=True),
@@ -431,12 +445,11 @@ def test_values_of_any_layout(name):
 @every_method
 def test_attention_has_the_dtype_of_the_estimate(name):
     Q, K = points(np.float32)
-    A = approximate(Q[:4], K, name)
     V = np.random.default_rng(0).integers(-3, 4, (4, 3))  # each of them a float32
-    for causal in (False, True):
-        want = A.attend(V.astype(np.float32), causal=causal)
+    for A in under(name, Q[:4], K):
+        want = A.attend(V.astype(np.float32))
         for values in (V, V.astype(np.float64)):
-            y = A.attend(values, causal=causal)
+            y = A.attend(values)
             assert y.dtype == np.float32
             assert y.flags.c_contiguous
             np.testing.assert_array_equal(y, want)
@@ -462,16 +475,14 @@ def test_inputs_are_never_modified(name, dtype):
     V, W = np.random.default_rng(1).standard_normal((2, 5, 2)).astype(dtype)
     logits, shift = Q @ K.T, np.zeros(5, dtype)
     before = digest(Q, K, V, W, logits, shift)
-    A, method = made(name, Q, K)
-    for use in (A.to_dense, A.factors, A.scaled_factors, lambda: method.moments(Q, K)):
-        use()
-    for causal in (False, True):
-        A.attend(V, causal=causal)
-    A @ V, A.T @ W, A.matvec(V[:, 0]), A.rmatvec(W[:, 0])
-    rows = A.row_log(logits=logits)
-    A.block(slice(None), shift=shift, logits=logits)
-    A.block(slice(None), shift=rows, logits=logits)
-    exact.attention(Q, K, V, causal=True), exact.kernel(Q, K), exact.log_row_sums(Q, K)
+    for A in under(name, Q, K):
+        method = small(name, *A.shape, Q.shape[1])
+        A.to_dense(), A.factors(), A.scaled_factors(), method.moments(Q, K, mask=A.mask)
+        A.attend(V), A @ V, A.T @ W, A.matvec(V[:, 0]), A.rmatvec(W[:, 0])
+        rows = A.row_log(logits=logits)
+        A.block(slice(None), shift=shift, logits=logits)
+        A.block(slice(None), shift=rows, logits=logits)
+    exact.attention(Q, K, V, mask="causal"), exact.kernel(Q, K), exact.log_row_sums(Q, K)
     assert digest(Q, K, V, W, logits, shift) == before
 
 
@@ -731,12 +742,6 @@ def test_sizes_in_int8_do_not_wrap():
 
 
 FLAGS = {
-    "causal": lambda x: exact.attention(*points()[::-1], np.ones(5), causal=x),
-    "causal of attend": lambda x: METHOD.approximate(*points()).attend(np.ones(4), causal=x),
-    "causal of compare": lambda x: metrics.compare(
-        METHOD.approximate(*points()), *points(), causal=x
-    ),
-    "causal of Inputs": lambda x: inputs.Inputs("x", X.q, X.k, causal=x),
     "causal of attention": lambda x: attention.dot_product_attention(D, D, D, causal=x),
     "causal of linear": lambda x: attention.linear_attention(D, D, D, causal=x),
     "causal of linear_weights": lambda x: attention.linear_weights(D, D, causal=x),
@@ -748,6 +753,39 @@ FLAGS = {
     "queries": lambda x: METHODS["centered"](queries=x),
     "nonnegative": lambda x: METHODS["poisson"](nonnegative=x),
 }
+
+
+# of a mask of 5 queries and 4 keys
+MASKED = {
+    "approximate": lambda x: METHOD.approximate(*points(), mask=x),
+    "moments": lambda x: METHOD.moments(*points(), mask=x),
+    "covariance": lambda x: METHOD.covariance(*points(), row=0, mask=x),
+    "probability": lambda x: parse("random(k=2)").probability(*points(), mask=x),
+    "price": lambda x: METHOD.price(n=5, l=4, d=3, mask=x),
+    "within": lambda x: METHOD.within(9.0, n=5, l=4, d=3, mask=x),
+    "seen": lambda x: METHOD.approximate(*points()).seen(x),
+    "from_factors": lambda x: Approximation.from_factors(*points(), mask=x),
+    "exact.attention": lambda x: exact.attention(*points(), np.ones(4), mask=x),
+    "exact.log_row_sums": lambda x: exact.log_row_sums(*points(), mask=x),
+    "compare": lambda x: metrics.compare(METHOD.approximate(*points()), *points(), mask=x),
+    "compare_all": lambda x: metrics.compare_all(
+        [METHOD.approximate(*points())], *points(), mask=x
+    ),
+    "Inputs": lambda x: inputs.Inputs("x", *points(), mask=x),
+}
+
+
+@pytest.mark.parametrize("use", MASKED.values(), ids=MASKED)
+def test_what_is_no_mask(use):
+    for value in (True, 0, 1.0, np.ones((5, 4), bool), [[0, 1]], {"causal"}, b"causal", object()):
+        with pytest.raises(TypeError, match='^mask must be None, "causal" or a Mask, got'):
+            raise clean(lambda: use(value))[1]  # noqa: B023
+    for value in ("Causal", "full", "x" * 10_000, "a\nb"):
+        with pytest.raises(ValueError, match='^mask must be None, "causal" or a Mask, got'):
+            raise clean(lambda: use(value))[1]  # noqa: B023
+    for n, l in ((4, 4), (5, 5), (1, 4), (4, 5)):
+        with pytest.raises(ValueError, match=f"^the mask is for {n} queries and {l} keys, but th"):
+            use(Mask(np.zeros(n, int), np.ones(n, int), l))
 
 
 @pytest.mark.parametrize("use", FLAGS.values(), ids=FLAGS)

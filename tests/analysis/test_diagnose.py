@@ -170,7 +170,7 @@ def test_processes_and_a_mask_change_nothing_they_should_not(heads, table):
     again = diagnose(heads[:2], budget=BUDGET, methods=methods, trials=3, seed=1, jobs=2)
     part = table[table.input.isin(again.input)]
     assert again.drop(columns="warnings").equals(part.drop(columns="warnings"))
-    causal = dataclasses.replace(heads[0], causal=True)
+    causal = dataclasses.replace(heads[0], mask="causal")
     found = diagnose(causal, budget=BUDGET, methods=methods, trials=3, seed=1)
     assert found.expected.isna().all()  # the closed form is of all entries
     assert (found.attention_tv != part[part.input == heads[0].name].attention_tv).any()

@@ -40,7 +40,7 @@ def heads():
     q, k = rng.standard_normal((2, 2, 6, 3))
     return [
         gaussian(9, 3, rng=0),
-        Inputs("many", q, k, k, causal=True, ids=((0, 3, "a"), (2, 1, "b"))),
+        Inputs("many", q, k, k, mask="causal", ids=((0, 3, "a"), (2, 1, "b"))),
     ]
 
 
@@ -134,12 +134,12 @@ def test_layout_does_not_matter_and_inputs_stay_as_they_are(tmp_path, jobs):
 # Big matrices, by stripes
 
 
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"rows": 30}])
+@pytest.mark.parametrize("options", [{}, {"mask": "causal"}, {"rows": 30}])
 @pytest.mark.parametrize("engine", ["threads", "dask"])
 def test_stripes_add_up_to_the_same_numbers(request, monkeypatch, engine, options):
     x = gaussian(400, 8, rng=0).at_temperature(0.5)
     how = {"jobs": 2} if engine == "threads" else {"scheduler": request.getfixturevalue("client")}
-    estimate = METHODS[1].approximate(x.Q, x.K, rng=0)
+    estimate = METHODS[1].approximate(x.Q, x.K, mask=options.get("mask"), rng=0)
     monkeypatch.setattr(exact, "STRIPE", 400 * (13 if "rows" in options else 90))
     one = compare(estimate, x.Q, x.K, x.V, **options)
     assert compare(estimate, x.Q, x.K, x.V, **options, **how) == one

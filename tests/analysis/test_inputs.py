@@ -6,16 +6,19 @@ import io
 import json
 import math
 import pickle
+import shutil
 import struct
 import zipfile
 import zlib
 
+import naive
 import numpy as np
 import pytest
 
+from analysis import metrics
 from analysis.files import InputFileError
 from analysis.inputs import Inputs, clustered, gaussian, generative, load, sample, sphere
-from approx import exact, memory
+from approx import Mask, exact, memory, parse
 
 EPS = np.finfo(float).eps
 
@@ -28,7 +31,7 @@ def test_synthetic_inputs_have_their_shape_and_follow_the_seed(make):
     x = make(12, 5, rng=3)
     assert (x.n, x.l, x.d) == (12, 12, 5)
     assert x.q.shape == x.k.shape == x.v.shape == (12, 5)
-    assert (x.layer, x.head, x.causal, x.temperature) == (-1, -1, False, 1.0)
+    assert (x.layer, x.head, str(x.mask), x.temperature) == (-1, -1, "full", 1.0)
     assert x.digest() == make(12, 5, rng=3).digest() != make(12, 5, rng=4).digest()
     assert not np.allclose(x.q, x.k)
     assert [y is x for y in x.heads()] == [True]
@@ -183,8 +186,45 @@ def test_logits_are_those_of_the_keys_that_a_query_sees():
     # Q and K are scaled by the root of ½ each, rounded in float32
     np.testing.assert_allclose(x.logits(), q_dot_k, rtol=4 * np.finfo(np.float32).eps)
     assert x.logits().dtype == np.float64
-    seen = np.isfinite(dataclasses.replace(x, causal=True).logits())
-    assert seen.tolist() == np.tri(3, dtype=bool).tolist()
+    for mask in ("causal", Mask([1, 0, 2], [3, 1, 3], 3)):
+        seen = np.isfinite(dataclasses.replace(x, mask=mask).logits())
+        np.testing.assert_array_equal(seen, naive.seen(mask, 3, 3))
+
+
+def test_inputs_give_their_mask_to_estimates_and_comparisons():
+    x = dataclasses.replace(gaussian(6, 3, rng=0), mask="causal").at_temperature(0.5)
+    method = parse("positive(m=4)")
+    estimate = x.approximate(method, rng=1)
+    assert estimate.mask is x.mask
+    by_hand = method.approximate(x.Q, x.K, mask="causal", rng=1)
+    np.testing.assert_array_equal(estimate.to_dense(), by_hand.to_dense())
+    assert x.compare(estimate) == metrics.compare(by_hand, x.Q, x.K, x.V)
+    assert x.compare(estimate, rows=3) == metrics.compare(by_hand, x.Q, x.K, x.V, rows=3)
+    with pytest.raises(ValueError, match="an estimate has the mask full, not causal"):
+        x.compare(method.approximate(x.Q, x.K, rng=1))
+    with pytest.raises(TypeError, match="method must be a method"):
+        x.approximate("positive(m=4)")
+
+
+def test_the_mask_of_inputs_is_checked():
+    x = gaussian(4, 2, rng=0)
+    decoding = dataclasses.replace(x, q=x.q[:1], mask="causal")
+    assert (decoding.mask.shape, str(decoding.mask)) == ((1, 4), "causal")
+    few = dataclasses.replace(x, q=x.q[:3])  # all keys are seen by fewer queries, too
+    assert few.mask == Mask.full(3, 4)
+    for mask, message in (
+        (Mask.causal(4, 5), "the mask is for 4 queries and 5 keys, but there are 4 and 4"),
+        ("masked", 'mask must be None, "causal" or a Mask'),
+        ((None,), "one mask per head is needed, got 1 masks"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(x, mask=mask)
+    with pytest.raises(TypeError, match='mask must be None, "causal" or a Mask'):
+        dataclasses.replace(x, mask=np.tri(4))
+    with pytest.raises(ValueError, match="n must be <= l, got 4 and 3"):
+        dataclasses.replace(x, k=x.k[:3], v=None, mask="causal")
+    with pytest.raises(ValueError, match="one mask per head is needed, got 2 masks"):
+        many(mask=(None, "causal"))
 
 
 def test_digest_depends_on_content_alone():
@@ -196,10 +236,13 @@ def test_digest_depends_on_content_alone():
     assert x.at_temperature(3.0).digest() == x.digest()
     swapped = {name: getattr(x, name).astype(">f8") for name in "qkv"}
     assert dataclasses.replace(x, **swapped).digest() == x.digest()
-    plain = dataclasses.replace(x, scaling=1.0, causal=True, head=3).digest()
-    typed = {"scaling": np.float64(1), "causal": np.bool_(True), "head": np.int8(3)}
+    plain = dataclasses.replace(x, scaling=1.0, mask="causal", head=3).digest()
+    typed = {"scaling": np.float64(1), "mask": Mask.causal(6, 6), "head": np.int8(3)}
     assert dataclasses.replace(x, **typed).digest() == plain
-    assert dataclasses.replace(x, scaling=1, causal=True, head=3).digest() == plain
+    assert dataclasses.replace(x, scaling=1, mask="causal", head=3).digest() == plain
+    assert dataclasses.replace(x, mask=Mask.full(6, 6)).digest() == x.digest()
+    masks = ("causal", *(Mask.window(6, 6, width) for width in (1, 2, 5)))
+    assert len({dataclasses.replace(x, mask=mask).digest() for mask in (None, *masks)}) == 5
     moved = x.q.copy()
     moved[-1, -1] = np.nextafter(moved[-1, -1], 9)
     for change in (
@@ -208,7 +251,8 @@ def test_digest_depends_on_content_alone():
         {"v": None},
         {"v": x.v[:, :2]},
         {"scaling": 0.5},
-        {"causal": True},
+        {"mask": "causal"},
+        {"mask": Mask(np.zeros(6, int), np.full(6, 6), 6, looks_back=True)},
         {"head": 3},
         {"q": x.q.astype(np.float32)},
         {"q": x.q.reshape(4, 6), "k": x.k.reshape(4, 6)},
@@ -239,7 +283,8 @@ def many(**changes):
 
 
 def test_heads_are_inputs_of_their_own():
-    x = many(scaling=0.3, causal=True)
+    window = Mask.window(5, 5, 2)
+    x = many(scaling=0.3, mask=("causal", window, None))
     heads = list(x.heads())
     assert [(y.name, y.layer, y.head) for y in heads] == [
         ("x a", 0, 1),
@@ -247,7 +292,8 @@ def test_heads_are_inputs_of_their_own():
         ("x c", 4, 0),
     ]
     for i, y in enumerate(heads):
-        assert (y.n, y.l, y.d, y.scaling, y.causal) == (5, 5, 4, 0.3, True)
+        assert (y.n, y.l, y.d, y.scaling) == (5, 5, 4, 0.3)
+        assert y.mask == (Mask.causal(5, 5), window, Mask.full(5, 5))[i]
         np.testing.assert_array_equal(y.q, x.q[i])
         np.testing.assert_array_equal(y.k, x.k[i])
         np.testing.assert_array_equal(y.V, x.v[i])
@@ -255,6 +301,9 @@ def test_heads_are_inputs_of_their_own():
     assert x.at(4, 0).digest() == heads[2].digest()
     assert len({y.digest() for y in heads}) == 3
     assert x.at_temperature(2.0).at(0, 2).temperature == 2.0
+    assert {str(y.mask) for y in many(mask="causal").heads()} == {"causal"}
+    # one mask for all heads is that mask for each
+    assert many(mask=("causal",) * 3).at(0, 2).digest() == many(mask="causal").at(0, 2).digest()
 
 
 def test_many_heads_are_not_one():
@@ -331,7 +380,8 @@ WRITERS = [write_folder, write_npz, write_compressed, write_safetensors]
 def test_every_format_reads_back(tmp_path, write, dtype):
     content = arrays(5, 4, c=3)
     x = load(write(tmp_path, content), dtype=dtype)
-    assert (x.name, x.n, x.l, x.d, x.scaling, x.causal) == ("data", 5, 5, 4, None, False)
+    assert (x.name, x.n, x.l, x.d, x.scaling) == ("data", 5, 5, 4, None)
+    assert str(x.mask) == "full"
     for found, name in ((x.q, "q"), (x.k, "k"), (x.v, "v")):
         np.testing.assert_array_equal(found, content[name].astype(dtype), strict=True)
     np.testing.assert_allclose(x.Q @ x.K.T, content["q"].astype(float) @ content["k"].T / 2, 1e-5)
@@ -343,7 +393,7 @@ def test_any_case_of_names_and_strangers_ignored(tmp_path, write, names):
     content = dict(zip(names, arrays(5, 4).values()))
     content |= {"SCALING": np.float64(0.3), "Causal": np.array(True), "tokens": np.arange(3)}
     x = load(write(tmp_path, content))
-    assert (x.scaling, x.causal) == (0.3, True)
+    assert (x.scaling, str(x.mask)) == (0.3, "causal")
     np.testing.assert_array_equal(x.v, content[names[2]])
 
 
@@ -357,7 +407,7 @@ def test_values_may_be_absent_and_lengths_differ(tmp_path, write):
 
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize(("groups", "heads"), [(4, 4), (2, 4), (1, 4)])
-def test_grouped_keys_are_repeated(tmp_path, write, groups, heads):
+def test_grouped_keys_are_shared(tmp_path, write, groups, heads):
     content = arrays(3, heads, 5, 4, c=2, keys=(3, groups, 6, 4))
     x = load(write(tmp_path, content))
     found = [(y.layer, y.head, y.name) for y in x.heads()]
@@ -367,8 +417,36 @@ def test_grouped_keys_are_repeated(tmp_path, write, groups, heads):
         np.testing.assert_array_equal(y.q, content["q"][y.layer, y.head])
         np.testing.assert_array_equal(y.k, content["k"][y.layer, group])
         np.testing.assert_array_equal(y.v, content["v"][y.layer, group])
+        assert np.shares_memory(y.k, x.k)
         one = load(write_path(tmp_path), y.layer, y.head)
         assert one.digest() == y.digest()
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_masks_of_a_file(tmp_path, write):
+    content = arrays(2, 3, 5, 4, keys=(2, 3, 7, 4))
+    causal = content | {"causal": np.array(True)}
+    first, stop = np.array([0, 3, 1, 2, 0]), np.array([1, 7, 2, 7, 5])
+    for facts, expected in (
+        (causal, [Mask.causal(5, 7)] * 6),
+        (causal | {"window": np.array(2)}, [Mask.window(5, 7, 2)] * 6),
+        (
+            causal | {"window": np.array([0, 3])},  # one for each layer
+            [*[Mask.causal(5, 7)] * 3, *[Mask.window(5, 7, 3)] * 3],
+        ),
+        (
+            causal | {"window": np.array([[1, 2, 3], [4, 5, 0]])},
+            [*(Mask.window(5, 7, w) for w in range(1, 6)), Mask.causal(5, 7)],
+        ),
+        (content | {"first": first, "stop": stop}, [Mask(first, stop, 7)] * 6),
+        (content | {"stop": stop}, [Mask(0 * stop, stop, 7)] * 6),
+        (causal | {"causal": np.array(False)}, [Mask.full(5, 7)] * 6),
+    ):
+        for old in tmp_path.glob("data*"):
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+        x = load(write(tmp_path, facts))
+        assert [y.mask for y in x.heads()] == expected
+        assert load(write_path(tmp_path), 1, 2).mask == expected[-1]
 
 
 def write_path(folder):
@@ -493,7 +571,7 @@ def npy_header(shape, dtype="<f8"):
         ({"v": np.ones((5, 0))}, "empty"),
         ({"scaling": np.array([0.1, 0.2])}, "scaling must be one value"),
         ({"causal": np.array([True, False])}, "causal must be one value"),
-        ({"causal": np.array(True), "k": np.ones((7, 4)), "v": None}, "as many keys as queries"),
+        ({"causal": np.array(True), "k": np.ones((4, 4)), "v": None}, "so n must be <= l, got 5"),
         ({"scaling": np.array(-1.0)}, "scaling must be finite and > 0"),
         ({"scaling": np.array(np.nan)}, "scaling must be finite and > 0"),
         ({"q": np.array([[1.0, np.nan, np.inf, 0.0]])}, "q must be finite, got 2 NaN or inf"),
@@ -636,7 +714,7 @@ def test_a_folder_larger_than_memory_is_refused_before_it_is_copied(tmp_path, sh
             file.truncate(len(header) + 4 * math.prod(size))  # a hole: nothing is on the disk
     memory.set_limit(10**8)
     with pytest.raises(
-        memory.ResourceLimitError, match="repeating k" if keys else "number of heads"
+        memory.ResourceLimitError, match=r"needs (1\.8|2\.25)e\+9 .*number of heads"
     ):
         load(tmp_path)
 
@@ -680,7 +758,7 @@ def test_sample_has_three_heads_of_one_model():
     assert [y.name for y in x.heads()] == ["MiniLM easy", "MiniLM middling", "MiniLM hard"]
     assert [(y.layer, y.head) for y in x.heads()] == [(0, 8), (4, 4), (0, 2)]
     for y in x.heads():
-        assert (y.n, y.l, y.d, y.causal) == (512, 512, 32, False)
+        assert (y.n, y.l, y.d, str(y.mask)) == (512, 512, 32, "full")
         assert y.scaling == pytest.approx(1 / math.sqrt(32), rel=1e-15)
         assert y.q.dtype == y.k.dtype == y.v.dtype == np.float64
         assert np.isfinite(exact.log_row_sums(y.Q, y.K)).all()

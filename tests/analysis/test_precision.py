@@ -55,10 +55,10 @@ def test_a_perfect_method_has_the_rounding_of_exact_attention(form):
     assert 0.01 * ulp < found.floor < bound / size
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, "causal"])
 @pytest.mark.parametrize("form", FORMATS)
-def test_total_is_at_most_the_sum(form, causal):
-    x = dataclasses.replace(inputs.gaussian(48, 8, rng=2), causal=causal)
+def test_total_is_at_most_the_sum(form, mask):
+    x = dataclasses.replace(inputs.gaussian(48, 8, rng=2), mask=mask)
     for spec in ("positive(m=16)", "top_k(k=5)", "taylor(degree=2)", "truncated_svd(rank=4)"):
         found = precision(parse(spec), x, form, rng=3)
         assert found.total <= (found.approximation + found.rounding) * (1 + 1e-12)

@@ -3,12 +3,13 @@
 import itertools
 import math
 
+import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from scipy.optimize import linprog
 from scipy.sparse.linalg import aslinearoperator
-from small import member
+from small import hiding, member
 from threadpoolctl import threadpool_limits
 
 from analysis import rank
@@ -410,13 +411,13 @@ def test_at_logits_of_ten_thousand(name, sign):
 # Exact
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, "causal", hiding(8, 8, 3)])
 @pytest.mark.parametrize("space", ["kernel", "attention"])
-def test_exact_singular_values(space, causal):
+def test_exact_singular_values(space, mask):
     rng = np.random.default_rng(2)
     q, k = rng.standard_normal((2, 8, 4))
-    x = Inputs("x", q, k, causal=causal).at_temperature(0.5)
-    A = exact.kernel(x.Q, x.K) * (np.tri(8) if causal else 1)
+    x = Inputs("x", q, k, mask=mask).at_temperature(0.5)
+    A = exact.kernel(x.Q, x.K) * naive.seen(mask, 8, 8)
     A /= A.max() if space == "kernel" else A.sum(axis=1, keepdims=True)
     expected = np.linalg.svd(A, compute_uv=False)
     np.testing.assert_allclose(
@@ -424,15 +425,15 @@ def test_exact_singular_values(space, causal):
     )
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, "causal"])
 @pytest.mark.parametrize("space", ["kernel", "attention"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_exact_at_logits_of_ten_thousand(space, causal, dtype):
+def test_exact_at_logits_of_ten_thousand(space, mask, dtype):
     q = 100 * np.array([[1, 0], [0, 1], [-1, 0]], dtype)
-    s = exact_singular_values(Inputs("x", q, q, scaling=1.0, causal=causal), space)
+    s = exact_singular_values(Inputs("x", q, q, scaling=1.0, mask=mask), space)
     # softmax rows: each sees itself alone. Kernel: the largest entries, e^{10⁴}, on the diagonal.
     np.testing.assert_allclose(s, [1, 1, 1], rtol=10 * EPS)
-    s = exact_singular_values(Inputs("x", q, -q, scaling=1.0, causal=causal), space)
+    s = exact_singular_values(Inputs("x", q, -q, scaling=1.0, mask=mask), space)
     # −q sees no other key as well as its opposite, which the future holds or is
     assert np.isfinite(s).all()
     assert s[0] >= 1 - 10 * EPS

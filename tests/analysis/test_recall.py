@@ -5,6 +5,7 @@ import dataclasses
 import naive
 import numpy as np
 import pytest
+from small import hiding
 
 from analysis.inputs import gaussian
 from analysis.recall import recall
@@ -14,32 +15,32 @@ X = gaussian(24, 5, rng=0)
 
 
 def by_loops(on, x, k):
-    weights = naive.kernel(x.Q, x.K)
-    if x.causal:
-        weights = np.tril(weights)
+    seen = naive.seen(x.mask, x.n, x.l)
+    weights = np.where(seen, naive.kernel(x.Q, x.K), 0.0)
     weights /= weights.sum(axis=1, keepdims=True)
     recalls, masses = [], []
-    for i, (row, held) in enumerate(zip(weights, on)):
-        seen = i + 1 if x.causal else len(row)
-        largest = sorted(range(seen), key=lambda j: -row[j])[:k]
+    for row, held, mine in zip(weights, on, seen):
+        largest = sorted(np.flatnonzero(mine), key=lambda j: -row[j])[:k]
         recalls.append(np.mean([held[j] for j in largest]))
-        masses.append(sum(row[j] for j in range(seen) if held[j]))
+        masses.append(sum(row[j] for j in np.flatnonzero(mine & held)))
     return np.mean(recalls), np.mean(masses)
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, "causal", hiding(24, 24, 3)])
 @pytest.mark.parametrize("spec", ["sliding_window(5)", "lsh(hashes=2)", "threshold(0.1)"])
-def test_recall_by_its_definition(spec, causal):
-    x = dataclasses.replace(X, causal=causal)
-    A = parse(spec).approximate(x.Q, x.K, rng=3)
+def test_recall_by_its_definition(spec, mask):
+    x = dataclasses.replace(X, mask=mask)
+    A = x.approximate(parse(spec), rng=3)
     on = A.to_dense() > 0
     found = recall(A, x, ks=(1, 4))
     for k in (1, 4):
         share, mass = by_loops(on, x, k)
         # sums of 24·24 positive terms that add to 24
         np.testing.assert_allclose([found[f"recall_{k}"], found["mass"]], [share, mass], rtol=1e-12)
-    held = np.tril(on) if causal else on
-    assert found["entries"] == held.sum() / 24
+    assert found["entries"] == on.sum() / 24
+    other = dataclasses.replace(X, mask="causal" if mask is None else None)
+    with pytest.raises(ValueError, match=r"has the mask .* the inputs .*: use inputs.approximate"):
+        recall(A, other)
 
 
 def test_recall_by_stripes(monkeypatch):

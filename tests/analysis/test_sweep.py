@@ -42,7 +42,7 @@ def small(n=7, d=3, seed=0):
 def heads():
     rng = np.random.default_rng(1)
     q, k = rng.standard_normal((2, 2, 6, 3))
-    return Inputs("many", q, k, k, causal=True, ids=((0, 3, "0.3"), (2, 1, "2.1")))
+    return Inputs("many", q, k, k, mask="causal", ids=((0, 3, "0.3"), (2, 1, "2.1")))
 
 
 def run(specs=SPECS, inputs=None, temperatures=TEMPERATURES, **options):
@@ -94,8 +94,8 @@ def test_values_are_those_of_compare():
     x = heads().at(2, 1)
     found = run(["taylor(degree=1)"], [x], [0.5], trials=1)
     at = x.at_temperature(0.5)
-    estimate = parse("taylor(degree=1)").approximate(at.Q, at.K)
-    expected = compare(estimate, at.Q, at.K, at.V, causal=True)
+    estimate = parse("taylor(degree=1)").approximate(at.Q, at.K, mask="causal")
+    expected = compare(estimate, at.Q, at.K, at.V, mask="causal")
     expected |= {"rank": 4.0, "nnz": 0.0, "values_per_row": values_per_row(estimate)}
     assert errors(estimate, at) == expected
     cell = dict(zip(found.metric, found.value))
