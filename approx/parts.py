@@ -247,13 +247,15 @@ class Factors(Low):
         column_logs: Array,
         mask: Mask,
         log: float = 0.0,
+        dtype: Any = None,
     ) -> Factors:
         """Return e^log diag(e^row_logs) left rightᵀ diag(e^column_logs), keys at one scale.
 
         Under a mask each key keeps its own, so that no query sees the scale of a later key.
         """
         if not mask.is_full:
-            return cls.by_key(left, right, row_logs + row_logs.dtype.type(log), column_logs)
+            logs = row_logs + row_logs.dtype.type(log)
+            return cls.by_key(left, right, logs, column_logs, dtype)
         top = column_logs.max()
         scale = row_logs + (top + log).astype(row_logs.dtype)
         return cls(left, right * np.exp(column_logs - top)[:, None], scale)
@@ -270,16 +272,39 @@ class Factors(Low):
         return cls(one, np.ones((l, 1), row_log.dtype), row_log)
 
     @classmethod
-    def by_key(cls, left: Array, right: Array, row_logs: Array, column_logs: Array) -> Factors:
+    def by_key(
+        cls,
+        left: Array,
+        right: Array,
+        row_logs: Array,
+        column_logs: Array,
+        dtype: Any = None,
+    ) -> Factors:
         """Return diag(e^row_logs) left rightᵀ diag(e^column_logs), which may scale ``right``.
 
-        Keys keep a scale each, unless all are so close that none makes another one underflow.
+        Keys keep a scale each, unless all are so close that none makes another one underflow, also
+        in the dtype that the factors will have.
         """
         top = column_logs.max()
-        if top - column_logs.min() > (CLOSE if right.dtype == np.float64 else CLOSE_32):
+        narrow = np.float32 in (right.dtype, dtype)
+        if top - column_logs.min() > (CLOSE_32 if narrow else CLOSE):
             return cls(left, right, row_logs, column_logs)
         right *= np.exp(column_logs - top)[:, None]
         return cls(left, right, row_logs + top)
+
+    @classmethod
+    def joined(cls, parts: list[Factors]) -> Factors:
+        """Return the sum of the parts: their columns side by side, at the largest scales."""
+        row_logs = np.max([part.row_logs for part in parts], axis=0)
+        left = [rescale(part.left.copy(), part.row_logs - row_logs) for part in parts]
+        right = [part.right for part in parts]
+        if all(part.column_logs is None for part in parts):
+            return cls(np.hstack(left), np.hstack(right), row_logs)
+        zeros = np.zeros(len(right[0]), row_logs.dtype)
+        logs = [zeros if part.column_logs is None else part.column_logs for part in parts]
+        column_logs = np.max(logs, axis=0)
+        right = [x * np.exp(log - column_logs)[:, None] for x, log in zip(right, logs)]
+        return cls(np.hstack(left), np.hstack(right), row_logs, column_logs)
 
     def astype(self, dtype: Any) -> Factors:
         """Return these factors in another dtype, C-contiguous."""

@@ -14,7 +14,7 @@ from approx.checks import Array
 from approx.distances import half_square, squared_distances
 from approx.masks import Mask
 from approx.method import Method, Moments, Size
-from approx.parts import Factors, rescale
+from approx.parts import Factors
 from approx.prices import Price, Shape, low_rank
 from approx.projections import Fixed, Projection, named
 from approx.random_features.hyperbolic import Hyperbolic
@@ -58,6 +58,8 @@ class AngularHybrid(Method):
 
     name: ClassVar[str] = "angular_hybrid"
     deterministic: ClassVar[bool] = False
+    autoregressive = True
+    row_local = True
 
     m: int | None = None
     projection: str | Projection = "iid"
@@ -107,18 +109,17 @@ class AngularHybrid(Method):
         seeds = rng.integers(2**63, size=(3, 2))
         tau = np.random.default_rng(seeds[0]).standard_normal((self.signs, q.shape[1]))
         sign_q, sign_k = (np.where(x @ tau.T >= 0, 1, -1).astype(q.dtype) for x in (q, k))
-        estimates = [
-            part.approximate(q, k, rng=np.random.default_rng(seed)).scaled_factors()
-            for part, seed in zip(self.pair, seeds[1:])
-        ]
-        top = np.maximum(*(e.row_log for e in estimates))
-        left, right = [], []
-        for estimate, outer in zip(estimates, (-1, 1)):
-            phi = rescale(estimate.left * q.dtype.type(0.5), estimate.row_log - top)
-            left += [phi, *(phi * s[:, None] for s in sign_q.T)]
-            psi = estimate.right
-            right += [psi, *(psi * (s[:, None] * outer / self.signs) for s in sign_k.T)]
-        return Approximation(Factors(np.hstack(left), np.hstack(right).astype(q.dtype), top))
+        parts = []
+        for part, seed, outer in zip(self.pair, seeds[1:], (-1, 1)):
+            low = part.evaluate(q, k, mask, np.random.default_rng(seed)).low
+            factors = Factors(*low.scaled_factors()) if mask.is_full else low.keyed()
+            assert factors is not None
+            phi, psi = factors.left * q.dtype.type(0.5), factors.right
+            left = [phi, *(phi * s[:, None] for s in sign_q.T)]
+            right = [psi, *(psi * (s[:, None] * outer / self.signs) for s in sign_k.T)]
+            both = np.hstack(left), np.hstack(right).astype(q.dtype)
+            parts.append(Factors(*both, factors.row_logs, factors.column_logs))
+        return Approximation(Factors.joined(parts))
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return the moments where those of both parts are known."""

@@ -61,6 +61,7 @@ class DenseExponential(ExponentialFeatures):
 
     name: ClassVar[str] = "dense_exponential"
     composed: ClassVar[bool] = True
+    fits_all = True
 
     form: str = one_of("aderf", ("aderf", "sderf", "saderf"))
 

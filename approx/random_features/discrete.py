@@ -36,6 +36,8 @@ class DiscreteFeatures(RandomFeatures):
         ≥ 0. Without the shift features have signs, and row sums may be ≤ 0.
     """
 
+    fits_all = True  # a shift and the parameter of the law
+
     nonnegative: bool = flag(True)
 
     @abstractmethod

@@ -126,7 +126,7 @@ class Exponentials(Low):
         held = [*self.queries, *self.keys, self.omega, self.level]
         own = sum(x.nbytes for x in held if isinstance(x, np.ndarray))
         built = (vars(self).get(name) for name in ("_factors", "_keyed"))
-        return own + sum(factors.nbytes for factors in built if factors)
+        return own + sum(int(factors.nbytes) for factors in built if factors)
 
     @functools.cached_property
     def _across(self) -> Array:
@@ -312,10 +312,13 @@ class Exponentials(Low):
         return dataclasses.replace(self, queries=Side(x, extra + row), keys=Side(y, other + column))
 
 
-def exponentials(phi_q: Array, phi_k: Array, half: Array, mask: Mask | None = None) -> Factors:
+def exponentials(
+    phi_q: Array, phi_k: Array, half: Array, mask: Mask | None = None, dtype: Any = None
+) -> Factors:
     """Return e^{log φ + half} of both sides without their largest exponents; overwrite the logs.
 
-    Keys have one exponent together, or under a mask one each.
+    Keys have one exponent together, or under a mask one each, which stays apart where the keys are
+    not close in the dtype that the factors will have.
     """
     phi_q += np.tile(half, phi_q.shape[1] // len(half))
     phi_k += np.tile(half, phi_k.shape[1] // len(half))
@@ -326,7 +329,7 @@ def exponentials(phi_q: Array, phi_k: Array, half: Array, mask: Mask | None = No
             top[np.isneginf(top)] = 0  # rows whose features are all 0
             exp_rows(phi, top)
             logs.append(top)
-        return Factors.by_key(phi_q, phi_k, *logs)
+        return Factors.by_key(phi_q, phi_k, logs[0], logs[1], dtype)
     row_log, key_log = phi_q.max(axis=1), phi_k.max()
     row_log[np.isneginf(row_log)] = 0  # rows whose features are all 0
     key_log = key_log if np.isfinite(key_log) else np.zeros_like(key_log)

@@ -89,6 +89,19 @@ class RandomFeatures(Method):
         return np.zeros(frame.a.shape[1])
 
     @property
+    def fits_all(self) -> bool:
+        """Whether a frame, a tilt or another parameter is fitted to all queries and keys."""
+        return False
+
+    @property
+    def autoregressive(self) -> bool:
+        return not self.fits_all
+
+    @property
+    def row_local(self) -> bool:
+        return not self.fits_all
+
+    @property
     def fixed(self) -> bool:
         """Whether the frequencies are given."""
         return isinstance(self.projection, Fixed)

@@ -59,6 +59,11 @@ class GeneralizedExponential(ExponentialFeatures):
 
     a: float | None = ruled(None, checked_tilt)
 
+    @property
+    def fits_all(self) -> bool:
+        """Whether A is fitted to all queries and keys, as it is where it is not given."""
+        return self.a is None
+
     def tilt(self, frame: Frame) -> Array:
         """Return a, or A* of these inputs, for every coordinate."""
         d = frame.a.shape[1]

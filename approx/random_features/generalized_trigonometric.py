@@ -54,6 +54,11 @@ class GeneralizedTrigonometric(Trigonometric):
 
     a: float | None = ruled(None, checked_tilt)
 
+    @property
+    def fits_all(self) -> bool:
+        """Whether A is fitted to all queries and keys, as it is where it is not given."""
+        return self.a is None
+
     def tilt(self, frame: Frame) -> Array:
         """Return a, or the best A ≥ 0 for the mean of |q − k|²."""
         d = frame.a.shape[1]

@@ -102,10 +102,12 @@ class Leverage(Method):
             phi_q, phi_k, accept = propose(PROPOSALS // 8)
             kept = np.flatnonzero(rng.random(len(accept)) < accept)[: left.shape[1] - filled]
             left[:, filled : filled + len(kept)] = phi_q[:, kept]
-            right[:, filled : filled + len(kept)] = np.exp(phi_k[:, kept])
+            right[:, filled : filled + len(kept)] = phi_k[:, kept]
             filled += len(kept)
         top_q = left.max(axis=1)  # keeps a query that is far below the others from becoming 0
-        left -= top_q[:, None]
-        np.exp(left, out=left)
-        scale = (top_q + log_Z - math.log(left.shape[1])).astype(q.dtype)
-        return Approximation(Factors(left.astype(q.dtype), right.astype(q.dtype), scale))
+        top_k = np.zeros(len(b)) if mask.is_full else right.max(axis=1)
+        left, right = np.exp(left - top_q[:, None]), np.exp(right - top_k[:, None])
+        log = top_q + log_Z - math.log(left.shape[1])
+        if mask.is_full:
+            return Approximation(Factors(left, right, log).astype(q.dtype))
+        return Approximation(Factors.by_key(left, right, log, top_k, q.dtype).astype(q.dtype))

@@ -50,6 +50,7 @@ class ShiftedPositive(GeneralizedExponential):
 
     name: ClassVar[str] = "shifted_positive"
     composed: ClassVar[bool] = True
+    fits_all = True  # μ is a mean of all queries and keys
 
     a: float | None = ruled(0.0, checked_tilt)
 

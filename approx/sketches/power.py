@@ -38,6 +38,8 @@ class PowerSketch(Method):
     """
 
     deterministic: ClassVar[bool] = False
+    autoregressive = True
+    row_local = True
     sized_by = Size("m")
 
     m: int | None = None

@@ -85,7 +85,8 @@ def products(
         with np.errstate(divide="ignore"):
             log[:, : len(W)] += np.log(np.abs(y))
     n = len(Q)
-    factors = exponentials(log[:n].copy(), log[n:].copy(), np.zeros(1), mask)
+    # for the narrowest dtype, as some sketches go on in float64 and are rounded to float32 then
+    factors = exponentials(log[:n].copy(), log[n:].copy(), np.zeros(1), mask, np.float32)
     signed = dataclasses.replace(
         factors, left=factors.left * sign[:n], right=factors.right * sign[n:]
     )

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import gammaln
@@ -79,6 +79,16 @@ class RandomMaclaurin(Method):
     law: str = one_of("geometric", ("geometric", "poisson"))
     exact: int = whole(0, least=0)
 
+    @property
+    def autoregressive(self) -> bool:
+        """Whether the law is geometric: the rate of Poisson follows from all queries and keys."""
+        return self.law == "geometric"
+
+    @property
+    def row_local(self) -> bool:
+        """Whether the law is geometric."""
+        return self.law == "geometric"
+
     def fewest(self, d: int) -> int:
         """Return C(d + h − 1, d) + 1, for the monomials and one random feature."""
         return math.comb(d + self.exact - 1, d) + 1 if self.exact else 1
@@ -150,7 +160,7 @@ class RandomMaclaurin(Method):
         parts = [products(q, k, levels, weight, np.float64, mask)]
         if self.exact:
             parts.append(monomials(q, k, self.exact - 1, mask))
-        return joined(parts, q.dtype)
+        return Factors.joined(parts).astype(q.dtype)
 
     def second(self, M: Signed, rate: float) -> Signed:
         """Return Σ_{j ≥ h} M^j/(j!² P(j))."""
@@ -202,16 +212,3 @@ def monomials(q: Array, k: Array, degree: int, mask: Mask | None = None) -> Fact
             yield np.eye(d)[[c[i] for c in every if len(c) > i]]
 
     return products(q, k, levels(), weight, np.float64, mask)
-
-
-def joined(parts: list[Factors], dtype: Any) -> Factors:
-    """Return the sum of the parts, their columns side by side at the largest scales."""
-    row_log = np.max([part.row_logs for part in parts], axis=0)
-    left = [part.left * np.exp(part.row_logs - row_log)[:, None] for part in parts]
-    right, column_log = [part.right for part in parts], None
-    if any(part.column_logs is not None for part in parts):
-        zeros = np.zeros(len(right[0]))
-        logs = [zeros if part.column_logs is None else part.column_logs for part in parts]
-        column_log = np.max(logs, axis=0)
-        right = [r * np.exp(log - column_log)[:, None] for r, log in zip(right, logs)]
-    return Factors(np.hstack(left), np.hstack(right), row_log, column_log).astype(dtype)

@@ -62,6 +62,8 @@ class SquaredSketch(Method):
 
     name: ClassVar[str] = "squared_sketch"
     deterministic: ClassVar[bool] = False
+    autoregressive = True
+    row_local = True
     sized_by = Size("inner")
 
     inner: int | None = None

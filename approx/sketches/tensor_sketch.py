@@ -103,7 +103,8 @@ class TensorSketch(PowerSketch):
         y, log = count_sketches(X, hashes, self.m or 1)
         n = len(q)
         seen = mask or Mask.full(n, len(k))
-        return Factors.scaled(y[:n], y[n:], log[:n], log[n:], seen).astype(q.dtype)
+        factors = Factors.scaled(y[:n], y[n:], log[:n], log[n:], seen, dtype=q.dtype)
+        return factors.astype(q.dtype)
 
     def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
         """Return [g f(U + W) + (m − g)(f(U) + f(W))]/m²."""

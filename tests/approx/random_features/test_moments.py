@@ -13,7 +13,7 @@ from analysis.monte_carlo import monte_carlo
 from approx import METHODS, Approximation, Moments, exact, parse
 from approx.distances import squared_distances
 from approx.method import Method, generator
-from approx.parts import Support
+from approx.parts import Factors, Support
 from approx.prices import entries
 from approx.projections import IID, Fixed, base
 from approx.random_features import exponentials, trigonometric
@@ -266,10 +266,13 @@ def inputs_scaled(factor):
     return plant
 
 
+class Scaleless(Factors):
+    def __init__(self, left, right, row_logs):
+        super().__init__(left, right, 0 * row_logs)
+
+
 def no_scale(module):
-    return lambda patch: changed(
-        patch, module, "Factors", lambda f, left, right, row_log: f(left, right, 0 * row_log)
-    )
+    return lambda patch: patch.setattr(module, "Factors", Scaleless)
 
 
 def variances(factor):
