@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import exact
 from approx.checks import Array
 from approx.fields import one_of
+from approx.masks import MaskLike
 from approx.method import Size
-from approx.polynomials.method import PolynomialMethod, largest_logit
+from approx.polynomials.method import PolynomialMethod, largest_logit, seen_logits
 from approx.polynomials.polynomial import Polynomial
 
 
@@ -55,6 +55,7 @@ class LeastSquares(PolynomialMethod):
     """
 
     name: ClassVar[str] = "least_squares"
+    fits_all = True
     sized_by = Size("degree", counts="degree", zero=True)
 
     degree: int | None = None
@@ -64,12 +65,15 @@ class LeastSquares(PolynomialMethod):
         """Raise TypeError, as there is no fit without logits."""
         raise TypeError("least_squares has no polynomial without logits: use fitted(Q, K)")
 
-    def fitted(self, Q: Array, K: Array) -> Polynomial:
-        """Return the fit to Q Kᵀ at scale e^s, s = −B for relative and B for absolute weights."""
-        n, bound = self.degree or 0, largest_logit(Q, K)
+    def fitted(self, Q: Array, K: Array, mask: MaskLike = None) -> Polynomial:
+        """Return the fit to what is seen of Q Kᵀ.
+
+        It has the scale e^s, s = −B for relative and B for absolute weights.
+        """
+        n, bound = self.degree or 0, largest_logit(Q, K, mask)
         triangle = np.zeros((0, n + 2))
-        for rows in exact.stripes(len(Q), len(K)):
-            x = np.asarray(Q[rows] @ K.T, np.float64).ravel().clip(-bound, bound)
+        for logits in seen_logits(Q, K, mask):
+            x = np.asarray(logits, np.float64).ravel().clip(-bound, bound)
             basis = np.polynomial.chebyshev.chebvander(x / bound, n)
             if self.weight == "relative":
                 system = np.column_stack([basis * np.exp(-x - bound)[:, None], np.ones(len(x))])

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
 
-from approx import checks, exact
+from approx import checks, exact, masks
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.masks import Mask
+from approx.masks import Mask, MaskLike
 from approx.method import Method, Size
 from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.monomials import width
@@ -28,12 +29,25 @@ class PolynomialMethod(Method):
 
     deterministic: ClassVar[bool] = True
 
+    @property
+    def fits_all(self) -> bool:
+        """Whether p is fitted to the logits of all queries and keys."""
+        return False
+
+    @property
+    def autoregressive(self) -> bool:
+        return not self.fits_all
+
+    @property
+    def row_local(self) -> bool:
+        return not self.fits_all
+
     @abstractmethod
     def polynomial(self, bound: float) -> Polynomial:
         """Return the polynomial p, for logits in [−bound, bound]."""
 
-    def fitted(self, Q: Array, K: Array) -> Polynomial:
-        """Return the polynomial for these inputs."""
+    def fitted(self, Q: Array, K: Array, mask: MaskLike = None) -> Polynomial:
+        """Return the polynomial for these inputs, of which the logits that are seen count."""
         return self.polynomial(math.inf)
 
     def highest_power(self) -> int | None:
@@ -42,7 +56,7 @@ class PolynomialMethod(Method):
         return degree
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        return Approximation(Elementwise(q, k, self.fitted(q, k)))
+        return Approximation(Elementwise(q, k, self.fitted(q, k, mask)))
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of C(d+degree, degree) monomials.
@@ -85,12 +99,25 @@ class IntervalMethod(PolynomialMethod):
             bound = checks.positive("bound", self.bound, most=checks.MOST_LOGIT)
             object.__setattr__(self, "bound", bound)
 
-    def fitted(self, Q: Array, K: Array) -> Polynomial:
-        """Return the polynomial for B = ``bound``, by default the largest |q·k|."""
-        return self.polynomial(self.bound or largest_logit(Q, K))
+    @property
+    def fits_all(self) -> bool:
+        """Whether B is that of all logits, as it is where it is not given."""
+        return self.bound is None
+
+    def fitted(self, Q: Array, K: Array, mask: MaskLike = None) -> Polynomial:
+        """Return the polynomial for B = ``bound``, by default the largest |q·k| that is seen."""
+        return self.polynomial(self.bound or largest_logit(Q, K, mask))
 
 
-def largest_logit(Q: Array, K: Array) -> float:
-    """Return max |q·k|, found by stripes and kept in [2^−20, 2^50], as the end of an interval."""
-    tops = [float(np.abs(Q[rows] @ K.T).max()) for rows in exact.stripes(len(Q), len(K))]
+def largest_logit(Q: Array, K: Array, mask: MaskLike = None) -> float:
+    """Return max |q·k| of what is seen, kept in [2^−20, 2^50], as the end of an interval."""
+    tops = [float(np.abs(x).max()) for x in seen_logits(Q, K, mask)]
     return min(max(*tops, LEAST_BOUND), MOST_BOUND)
+
+
+def seen_logits(Q: Array, K: Array, mask: MaskLike = None) -> Iterator[Array]:
+    """Yield the logits that are seen, by stripes of rows."""
+    seen = masks.of(mask, len(Q), len(K))
+    for rows in exact.stripes(len(Q), len(K)):
+        x = Q[rows] @ K.T
+        yield x if seen.is_full else x[seen.visible(rows)]
