@@ -11,6 +11,7 @@ import numpy as np
 from approx import checks
 from approx.checks import Array
 from approx.fields import whole
+from approx.masks import Mask
 from approx.mechanisms.feature_map import FeatureMap
 from approx.mechanisms.relu import log_relu
 
@@ -20,19 +21,21 @@ class CosFormer(FeatureMap):
     """cosFormer: relu linear attention weighted by a cosine of distance; biased, rank 2d.
 
     estimate_ij ∝ relu(q_i)·relu(k_j) cos(π(i − j)/2M),
-    φ(x_i) = relu(x_i) ⊗ (cos(πi/2M), sin(πi/2M)),  positions i = 0, …, n − 1 and j = 0, …, l − 1.
+    φ(x_i) = relu(x_i) ⊗ (cos(πi/2M), sin(πi/2M)),  positions i = 0, …, n − 1 and j = 0, …, l − 1;
+    under a mask that looks back, i is the position of the last key that the query sees.
 
     Parameters
     ----------
     M : int, optional
-        Distance at which the weight has fallen to 0, ≥ max(n, l); max(n, l) by default.
+        Distance at which the weight has fallen to 0, ≥ max(n, l); max(n, l) by default, with which
+        rows change as a text grows.
 
     Notes
     -----
     The rows are in attention space: they do not estimate exp(q·k) (the error is pure bias, which no
     parameter reduces). They depend on the positions of queries and keys, where position 0 is the
-    first row of Q and of K. Entries are ≥ 0, since |i − j| < M; a query that shares no positive
-    coordinate with any key has a row of zeros.
+    first row of K, and without a mask that of Q. Entries are ≥ 0, since |i − j| < M; a query that
+    shares no positive coordinate with any key has a row of zeros.
     Cost: 4(n + l)·d·c operations, 2(n + l)·d numbers.
 
     References
@@ -52,19 +55,27 @@ class CosFormer(FeatureMap):
 
     M: int | None = whole()
 
-    def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    @property
+    def autoregressive(self) -> bool:
+        """Whether M is given, as otherwise it is the number of keys, later ones included."""
+        return self.M is not None
+
+    def log_features(
+        self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """Return log φ of queries and keys."""
         longest = max(len(Q), len(K))
         M = checks.integer("M", longest if self.M is None else self.M, least=longest)
-        return _log_waves(Q, M), _log_waves(K, M)
+        places = mask.positions if mask.looks_back else np.arange(len(Q))
+        return _log_waves(Q, places, M), _log_waves(K, np.arange(len(K)), M)
 
     def width(self, d: int) -> int:
         """Return 2d, a cosine and a sine per coordinate."""
         return 2 * d
 
 
-def _log_waves(X: Array, M: int) -> Array:
-    angle = (math.pi / (2 * M)) * np.arange(len(X))[:, None]
+def _log_waves(X: Array, places: Array, M: int) -> Array:
+    angle = (math.pi / (2 * M)) * places[:, None]
     with np.errstate(divide="ignore"):  # sin 0
         waves = np.log(np.cos(angle)), np.log(np.sin(angle))
     return np.concatenate([log_relu(X) + wave for wave in waves], axis=1)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
+from approx.masks import Mask
 from approx.mechanisms.feature_map import FeatureMap
 
 
@@ -39,7 +40,9 @@ class Elu(FeatureMap):
     name: ClassVar[str] = "elu"
     deterministic: ClassVar[bool] = True
 
-    def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    def log_features(
+        self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """Return log(elu(x) + 1) of queries and keys."""
         return log_elu(Q), log_elu(K)
 

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
-from approx.fields import real
+from approx.fields import real, whole
 from approx.masks import Mask
 from approx.mechanisms import segments
 from approx.method import Method, Size
@@ -38,6 +38,8 @@ class Eva(Method):
         The support E, such as the query's own chunk or a window.
     share : float
         Share of a budget that goes to entries, 0 < share < 1.
+    size : int, optional
+        Keys per group, in the place of m: groups then stay as they are when keys are added.
 
     Notes
     -----
@@ -48,8 +50,11 @@ class Eva(Method):
     one draw per query. The moments are not known in closed form. What the paper learns is left out:
     q̄_c, k̄_c are plain means of segments. Public code leaves out |P_c|, which gives a group the
     weight of one key, and counts keys of E in groups again.
-    Cost: 2(n + l)·m·d operations and 2·nnz·d, (n + l)·m + nnz numbers. Groups depend on all
-    queries and keys: under a causal mask they have seen the future.
+    Cost: 2(n + l)·m·d operations and 2·nnz·d, (n + l)·m + nnz numbers. Without a mask
+    groups depend on all queries and keys.
+    Under a mask a query uses the groups that it sees whole, as in the paper's causal form, which
+    has E for the others: a key that is neither in E nor in such a group has weight 0. Groups have
+    ⌈l/m⌉ keys each, or ``size``, and q̄_c is the mean of the queries at their positions.
 
     References
     ----------
@@ -68,26 +73,52 @@ class Eva(Method):
     name: ClassVar[str] = "eva"
     deterministic: ClassVar[bool] = False
     space = "attention"
-    sized_by = Size("m", counts="rank")
+    sized_by = Size("m", counts="rank", instead=("size",))
     uses_rng = True  # each group has a draw, whatever the support is
+    row_local = False  # a group has a mean of queries
 
     m: int | None = None
     sparse: SupportMethod = a_support(Chunk())
     share: float = real(0.5, below=1)
+    size: int | None = whole()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.m is not None and self.size is not None:
+            raise ValueError("m follows from size: leave it out")
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether groups have a size that does not depend on the number of keys."""
+        return self.size is not None and self.sparse.autoregressive
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the groups as factors, and the support with its weights."""
-        l, m = len(k), self.m or 0
-        support = self.sparse.approximate(q, k, rng=rng).correction
-        assert isinstance(support, Support)
+        l, m = len(k), self.groups(len(k))
         a, b = q.astype(np.float64), k.astype(np.float64)
-        centres = segments.means(b, m)
-        omega = segments.means(a, m) + centres + rng.standard_normal((m, q.shape[1]))
-        segment = segments.labels(l, m)
+        seen: Array | bool = True  # whether a query sees a whole group
+        if self.size is None and mask.is_full and not mask.looks_back:
+            support = self.sparse.approximate(q, k, rng=rng).correction
+            segment = segments.labels(l, m)
+            of_queries, centres = segments.means(a, m), segments.means(b, m)
+        else:
+            draws = np.random.default_rng(rng.integers(2**63))  # as many for any l
+            support = self.sparse.approximate(q, k, mask=mask, rng=draws).correction
+            size = self.size or -(-l // m)
+            m = -(-l // size)
+            segment = np.arange(l) // size
+            of_queries = segments.group_means(a, mask.positions // size, m)
+            centres = segments.group_means(b, segment, m)
+            if mask.looks_back or not mask.is_full:
+                begin = size * np.arange(m)
+                seen = (mask.first[:, None] <= begin) & (begin + size <= mask.stop[:, None])
+        assert isinstance(support, Support)
+        omega = of_queries + centres + rng.standard_normal((m, q.shape[1]))
         group = segment[:, None] == np.arange(m)
         shares = _shares(b, omega[segment], group)
         held = _ones(support.matrix) @ shares  # the share of each group that E holds
-        left_out = np.where(held < 1 - l * np.finfo(np.float64).eps, 1 - held, 0.0)
+        rest = held < 1 - l * np.finfo(np.float64).eps
+        left_out = np.where(rest & seen, 1 - held, 0.0)
         left = a @ centres.T + np.log(group.sum(axis=0))
         with np.errstate(divide="ignore"):
             off = logsumexp(np.log(left_out) + left, axis=1)
@@ -102,29 +133,36 @@ class Eva(Method):
         )
         logs = s.data - np.repeat(log_z, np.diff(s.indptr))
         weights = scipy.sparse.csr_array((logs.astype(q.dtype), s.indices, s.indptr), s.shape)
-        return Approximation(low, Support(weights), space="attention")
+        return Approximation(low, Support(weights), space="attention", mask=mask)
+
+    def groups(self, l: int) -> int:
+        """Return how many groups l keys have."""
+        return self.m or (0 if self.size is None else -(-l // self.size))
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of m columns, of as many centres and of the support."""
         entries = self.sparse.priced(shape)
-        if self.m is None or entries is None:
+        m = self.groups(shape.l)
+        if not m or entries is None:
             return None
-        return low_rank(self.m, shape, mapped=self.m * shape.d) + entries
+        return low_rank(m, shape, mapped=m * shape.d) + entries
 
     def filled(self, budget: float, shape: Shape) -> Self | None:
         """Return this method with entries for ``share`` of the budget, and groups for the rest."""
         if not self.sparse.is_template:
             return super().filled(budget, shape)
         n, l, d, _ = shape
-        rest = self.share * budget if self.m is None else budget - self.m * shape.both
-        entries = self.sparse.within(rest, n=n, l=l, d=d) if rest > 0 else None
+        m = self.groups(l)
+        rest = budget - m * shape.both if m else self.share * budget
+        entries = self.sparse.within(rest, n=n, l=l, d=d, mask=shape.mask) if rest > 0 else None
         if entries is None:
             return None
-        return dataclasses.replace(self, sparse=entries).within(budget, n=n, l=l, d=d)
+        method = dataclasses.replace(self, sparse=entries)
+        return method.within(budget, n=n, l=l, d=d, mask=shape.mask)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the groups and of both factors."""
-        return 32 * (self.m or 0) * (shape.n + shape.l)
+        return 32 * self.groups(shape.l) * (shape.n + shape.l)
 
 
 def _shares(K: Array, omega: Array, group: Array) -> Array:

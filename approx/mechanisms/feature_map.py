@@ -9,24 +9,33 @@ import numpy as np
 
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.masked import Masked
 from approx.masks import Mask
 from approx.method import Method
 from approx.parts import Factors
 from approx.prices import Price, Shape, low_rank
+from approx.random_features.exponentials import exponentials
 
 
 @dataclasses.dataclass(frozen=True)
 class FeatureMap(Method):
     """estimate_ij = φ(q_i)·ψ(k_j)/Σ_c φ(q_i)·ψ(k_c), with φ, ψ ≥ 0.
 
-    A row of zeros stays a row of zeros. Under a causal mask rows are normalised over the keys that
-    are seen.
+    A row of zeros stays a row of zeros. Under a mask the sum is over the keys that are seen, which
+    cumulative sums give in time linear in n + l.
     """
 
     space = "attention"
+    row_local = True
+
+    @property
+    def autoregressive(self) -> bool:
+        return True
 
     @abstractmethod
-    def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    def log_features(
+        self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """Return log φ(Q) (n, r) and log ψ(K) (l, r), float64; −inf where a feature is 0."""
 
     @abstractmethod
@@ -34,8 +43,10 @@ class FeatureMap(Method):
         """Return r; None for a template."""
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        left, right = self.log_features(q.astype(np.float64), k.astype(np.float64), rng)
-        return normalised(left, right, q.dtype)
+        left, right = self.log_features(q.astype(np.float64), k.astype(np.float64), mask, rng)
+        if mask.is_full:
+            return normalised(left, right, q.dtype)
+        return over_seen(exponentials(left, right, np.zeros(1), mask, q.dtype), mask, q.dtype)
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of r columns, each of which is a function of a coordinate."""
@@ -71,3 +82,27 @@ def normalised(log_left: Array, log_right: Array, dtype: np.dtype) -> Approximat
     left /= np.where(total > 0, total, 1.0)[:, None]
     scale = np.zeros(len(left), dtype)
     return Approximation(Factors(left.astype(dtype), right.astype(dtype), scale), space="attention")
+
+
+def over_seen(factors: Factors, mask: Mask, dtype: np.dtype) -> Approximation:
+    """Return the factors, each row divided by its sum over the keys that its query sees.
+
+    A row whose sum is ≤ 0 becomes a row of zeros.
+
+    Examples
+    --------
+    >>> one = np.ones((2, 1))
+    >>> ones = Factors(one, one, np.zeros(2))
+    >>> over_seen(ones, Mask.causal(2, 2), np.dtype(float)).to_dense()
+    array([[1. , 0. ],
+           [0.5, 0.5]])
+    """
+    sums, log = Masked(factors, mask).matmat(np.ones((mask.l, 1)))
+    total = sums[:, 0]
+    positive = total > 0
+    rows = dataclasses.replace(
+        factors,
+        left=np.where(positive[:, None], factors.left, 0.0),
+        row_logs=factors.row_logs - log - np.log(np.where(positive, total, 1.0)),
+    )
+    return Approximation(rows.astype(dtype), space="attention", mask=mask)

@@ -6,13 +6,17 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
+import scipy.sparse
 
+from approx import masks, memory
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.masked import Masked
 from approx.masks import Mask
 from approx.method import Method, Size
-from approx.parts import Factors
+from approx.parts import Factors, Low
 from approx.prices import Price, Shape, entries, low_rank
+from approx.sparse import patterns
 from approx.textbook import flash
 
 
@@ -21,6 +25,9 @@ class Flash(Method):
     """FLASH mixed chunk attention: relu² within chunks plus global linear; biased, no softmax.
 
     estimate_ij = relu(q_i·k_j)²/size within a chunk + q_i·k_j/l everywhere.
+
+    Under a mask that looks back, i is the position of the query, and the second term is there for
+    the keys of earlier chunks only, divided by how many of them the query sees.
 
     Parameters
     ----------
@@ -33,9 +40,8 @@ class Flash(Method):
     may be negative. Nothing in the formula tends to softmax; the method is here to show its
     distance from softmax. It is deterministic.
     The paper learns scale and offset of two pairs of queries and keys; here both pairs are Q and K
-    as given, whose logits are already divided by √s. Under a causal mask rows are renormalised over
-    the keys that are seen; `approx.textbook.flash.mixed_chunk` has the causal form with its own
-    normaliser.
+    as given, whose logits are already divided by √s. The causal form is that of
+    `approx.textbook.flash.mixed_chunk`.
     Cost: 2·n·size·d + 2(n + l)·d·c operations, n·size + (n + l)·d numbers.
 
     References
@@ -53,16 +59,32 @@ class Flash(Method):
     name: ClassVar[str] = "flash"
     deterministic: ClassVar[bool] = True
     space = "attention"
+    autoregressive = True
+    row_local = True
     sized_by = Size("size", counts="entries")
 
     size: int | None = None
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the global part as factors and the local part as entries that add to it."""
-        low = Factors(q / q.dtype.type(len(k)), k, np.zeros(len(q), q.dtype))
-        return Approximation(
-            low, flash.local_quadratic(q, k, self.size or 0, width=1), space="attention"
-        )
+        size, zeros = self.size or 0, np.zeros(len(q), q.dtype)
+        if not mask.looks_back:
+            low: Low = Factors(q / mask.counts.astype(q.dtype)[:, None], k, zeros)
+            local = flash.local_quadratic(q, k, size, width=1)
+            return Approximation(low, local, space="attention")
+        begin = mask.positions // size * size
+        count = np.maximum(begin - mask.first, 0)
+        left = np.where(count[:, None] > 0, q / np.maximum(count, 1)[:, None], 0).astype(q.dtype)
+        # a query in its first chunk sees no earlier one: its row is 0 at whatever key
+        earlier = Mask(mask.first, np.maximum(begin, mask.first + 1), len(k))
+        low = Masked(Factors(left, k, zeros), earlier)
+        indptr, indices = patterns.same_chunk(mask.positions, len(k), size)
+        memory.reserve(24 * len(indices), "the local part", "size")
+        unit = np.zeros(len(indices), q.dtype)
+        block = scipy.sparse.csr_array((unit, indices, indptr), shape=mask.shape)
+        block = masks.cut(block, mask)
+        local = flash.relu_squared(q, k, block, size)
+        return Approximation(low, local, space="attention", mask=mask)
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of d columns and size entries, as if every chunk were full."""

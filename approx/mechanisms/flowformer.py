@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import log_expit, log_softmax, logsumexp
 
+from approx import masked
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.masked import Masked
 from approx.masks import Mask
 from approx.method import Method
 from approx.parts import Factors
 from approx.prices import Price, Shape, low_rank
+
+MOST_FLOW = 1e300  # of a key; a larger one competes like this one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,14 +29,21 @@ class Flowformer(Method):
     I_i = φ(q_i)·Σ_j φ(k_j),  O_j = φ(k_j)·Σ_i φ(q_i),
     Î_i = φ(q_i)·Σ_j φ(k_j)/O_j,  Ô_j = φ(k_j)·Σ_i φ(q_i)/I_i.
 
+    Under a mask the cumulative form: I_i = φ(q_i)·mean_j φ(k_j) and Î_i = φ(q_i)·mean_j φ(k_j)/O_j
+    over the t_i keys that are seen, O_j = φ(k_j)·mean_i φ(q_i) and Ô_j = φ(k_j)·mean_i φ(q_i)/I_i
+    over the queries that see no later key, and
+
+    estimate_ij = σ(Î_i)/(t_i I_i) · φ(q_i)·φ(k_j) · (j + 1) e^{Ô_j}/Σ_{c ≤ j} e^{Ô_c}.
+
     Notes
     -----
     The rows are in attention space: they do not estimate exp(q·k), and are not a function of q·k.
     They are used as they are and do not sum to 1: the gate is in (½, 1), and l·softmax(Ô) has mean
     1 over keys. Flows are conserved: Σ Î = l and Σ Ô = n. The factors l and n/l are those of the
     authors' code; its clamp of Ô to [−1, 1] is left out. The rows are deterministic, their bias has
-    no bound, and every entry is > 0. I and O depend on all queries and keys: under a causal mask
-    they have seen the future.
+    no bound, and every entry is > 0.
+    The cumulative form is that of the authors' code, again without the clamp. It needs the queries
+    of all positions; a key before the first query has Ô = 0 and is left out of Î.
     Cost: 2(n + l)·d·(c + 2) operations, (n + l)·d numbers.
 
     References
@@ -51,9 +62,14 @@ class Flowformer(Method):
     name: ClassVar[str] = "flowformer"
     deterministic: ClassVar[bool] = True
     space = "attention"
+    autoregressive = True
+    row_local = False  # keys compete by what earlier queries ask for
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         log_q, log_k = log_expit(q.astype(np.float64)), log_expit(k.astype(np.float64))
+        if mask.looks_back or not mask.is_full:
+            factors = cumulative(log_q, log_k, mask, q.dtype)
+            return Approximation(factors, space="attention", mask=mask)
         # in logs: a sigmoid, or I and O, may be below 1e-308 where their ratio is not
         incoming = logsumexp(log_q + logsumexp(log_k, axis=0), axis=1, keepdims=True)
         outgoing = logsumexp(log_k + logsumexp(log_q, axis=0), axis=1, keepdims=True)
@@ -78,3 +94,51 @@ class Flowformer(Method):
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the factors and of their logs."""
         return 48 * shape.d * (shape.n + shape.l)
+
+
+def cumulative(log_q: Array, log_k: Array, mask: Mask, dtype: Any) -> Factors:
+    """Return the factors of the cumulative form, given log φ of queries and keys.
+
+    Examples
+    --------
+    For one query and one key all means are over one, so that I = O = φ² and Î = 1.
+
+    >>> log = np.log([[0.5]])
+    >>> cumulative(log, log, Mask.causal(1, 1), np.dtype(float)).row_logs.round(6)  # log σ(1)
+    array([-0.313262])
+    """
+    n, l = mask.shape
+    (phi_q, q_log), (phi_k, k_log) = _scaled(log_q), _scaled(log_k)
+    order = np.argsort(mask.stop, kind="stable")
+    asked = np.searchsorted(mask.stop[order], np.arange(1, l + 1), "right")  # queries up to a key
+    some = asked > 0
+
+    def mean_of_keys(logs: Array, weight: Array) -> Array:
+        """Return log φ(q_i)·mean_j weight_j φ(k_j) e^logs_j over the keys that are seen."""
+        low = Masked(Factors(phi_q, phi_k, q_log, k_log + logs), mask)
+        sums, log = low.matmat(weight[:, None])
+        with np.errstate(divide="ignore"):  # no key has a weight
+            return np.asarray(log + np.log(sums[:, 0] / mask.counts))
+
+    def mean_of_queries(logs: Array) -> Array:
+        """Return log φ(k_j)·mean_i φ(q_i) e^logs_i over the queries up to the key, 0 for none."""
+        factors = Factors(phi_k, phi_q[order], k_log, (q_log + logs)[order])
+        first, ones = np.zeros(l, np.intp), np.ones((n, 1))
+        sums, log = masked.matmat(factors.features(1), first, asked, ones)
+        means = np.where(some, sums[:, 0] / np.maximum(asked, 1), 1.0)
+        return np.where(some, log + np.log(means), 0.0)
+
+    incoming = mean_of_keys(np.zeros(l), np.ones(l))
+    outgoing = mean_of_queries(np.zeros(n))
+    with np.errstate(over="ignore"):
+        sink = np.exp(mean_of_keys(-outgoing, some.astype(np.float64)))
+        source = np.minimum(np.exp(mean_of_queries(-incoming)), MOST_FLOW) * some
+    competition = source - np.logaddexp.accumulate(source) + np.log(np.arange(1, l + 1))
+    row_logs = q_log - incoming - np.log(mask.counts) + log_expit(sink)
+    return Factors.by_key(phi_q, phi_k, row_logs, k_log + competition, dtype).astype(dtype)
+
+
+def _scaled(log: Array) -> tuple[Array, Array]:
+    """Return the exponentials over the largest of each row, and its log."""
+    top = log.max(axis=1)
+    return np.exp(log - top[:, None]), top

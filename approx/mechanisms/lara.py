@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 from approx import memory
 from approx.checks import Array
 from approx.distances import half_square
+from approx.masks import Mask
 from approx.mechanisms import segments
 from approx.mechanisms.feature_map import FeatureMap
 from approx.method import Size
@@ -41,7 +42,8 @@ class Lara(FeatureMap):
     clamps them, which biases the sum as well; they are left out here, and so are its learned maps
     of q̄, k̄.
     Cost: 2(n + l)·m·d operations and m·min(m, n, l)·d, (n + l)·m numbers. Draws depend on all
-    queries and keys: under a causal mask they have seen the future.
+    queries and keys: under a causal mask they have seen the future, and only the sums of rows are
+    over the keys that are seen.
 
     References
     ----------
@@ -60,6 +62,8 @@ class Lara(FeatureMap):
 
     name: ClassVar[str] = "lara"
     deterministic: ClassVar[bool] = False
+    autoregressive = False  # draws are around means of all queries and keys
+    row_local = False
     sized_by = Size("m")
 
     m: int | None = None
@@ -75,7 +79,9 @@ class Lara(FeatureMap):
         weights = Price(0.0, self.m, self.m * min(self.m, shape.n, shape.l) * shape.d / shape.n, 0)
         return low_rank(self.m, shape, mapped=self.m * shape.d) + weights
 
-    def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    def log_features(
+        self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """Return log(ξ(q, ω_r) e^{−s_r}) and log ξ(k, ω_r), unbiased before normalisation."""
         m = self.m or 0
         count = min(m, len(Q), len(K))

@@ -42,8 +42,8 @@ class Linformer(Method):
     constant on every segment and segments have equal length. With Gaussian E and F, entries are of
     either sign, and the estimate is biased because softmax is not linear; its moments are not known
     in closed form.
-    Cost: 2·rank·(n + l)·d operations, rank·(n + l) numbers. E K depends on all keys: under a causal
-    mask it has seen the future.
+    Cost: 2·rank·(n + l)·d operations, rank·(n + l) numbers. E K depends on all keys, so that
+    there is no causal form, and a mask is refused.
 
     References
     ----------
@@ -59,6 +59,7 @@ class Linformer(Method):
     name: ClassVar[str] = "linformer"
     deterministic: ClassVar[bool] = False
     space = "attention"
+    refusal = "each combination of keys holds later keys, and values"
     sized_by = Size("rank", counts="rank", most=lambda n, l: l)
 
     rank: int | None = None

@@ -42,8 +42,8 @@ class Nystromformer(Method):
     middle matrix is regular. The estimate is deterministic and biased, and nothing bounds its
     entries: the middle matrix may be nearly singular, and its pseudo-inverse then amplifies. The
     iteration has not converged in that case and acts as a regulariser.
-    Cost: 2·rank·(n + l)·d operations and O(rank³). Landmarks depend on all queries and keys: under
-    a causal mask they have seen the future.
+    Cost: 2·rank·(n + l)·d operations and O(rank³). Landmarks depend on all queries and keys, so
+    that there is no causal form, and a mask is refused.
 
     References
     ----------
@@ -59,6 +59,7 @@ class Nystromformer(Method):
     name: ClassVar[str] = "nystromformer"
     deterministic: ClassVar[bool] = True
     space = "attention"
+    refusal = "the means of segments hold later queries and keys"
     sized_by = Size("rank", counts="rank")
 
     rank: int | None = None

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import exact
+from approx import exact, masks
 from approx._elementary import exp_rows
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
 from approx.fields import whole
-from approx.masks import Mask
+from approx.masks import Mask, MaskLike
 from approx.method import Method
 from approx.parts import Dense
 from approx.prices import Price, Shape, low_rank
@@ -37,7 +37,7 @@ class RandomizedAttention(Method):
     ξ_j = e^{ω·k_j − |k_j|²/2}, and ξ_j/Σξ is the posterior probability of key j, whose mean is
     exactly π_ij. So every row is a softmax, and unbiased as it is, unlike a ratio of two estimates.
     Weights lie in [0, 1], hence the variance of an entry is at most π(1 − π)/samples. Under a
-    causal mask rows are renormalised, which makes them biased.
+    mask π and ξ are of the keys that are seen, and each position has a stream of draws of its own.
     Each query has draws of its own, and drawing them needs its softmax row. So there are no
     factors, all n·l weights are stored, and nothing is saved (an oracle).
     Cost: 2·n·l·d operations for π and 2·samples·n·l·d for the rows; samples·n·d numbers of ω. The
@@ -60,22 +60,39 @@ class RandomizedAttention(Method):
     deterministic: ClassVar[bool] = False
     space = "attention"
     oracle = True  # its draws need every softmax weight
+    autoregressive = True
+    row_local = True
 
     samples: int = whole(1)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the rows, with every entry stored."""
         n, d = q.shape
-        u = rng.random((n, self.samples))
-        omega = rng.standard_normal((self.samples, n, d))
+        if mask.looks_back:
+            u, omega = self._draws_by_position(mask.positions, d, rng)
+        else:
+            u = rng.random((n, self.samples))
+            omega = rng.standard_normal((self.samples, n, d))
         for rows in exact.stripes(n, len(k)):
-            weights = np.cumsum(exact.softmax(q[rows], k), axis=1)
+            weights = np.cumsum(exact.softmax(q[rows], k, mask.take(rows)), axis=1)
             weights /= weights[:, -1:]
             for s in range(self.samples):
                 chosen = np.sum(weights <= u[rows, s, None], axis=1)
                 omega[s, rows] += q[rows].astype(np.float64) + k[chosen]
-        weights = mean_softmax(omega.astype(q.dtype), k)
+        weights = mean_softmax(omega.astype(q.dtype), k, mask)
         return Approximation(Dense(weights, np.zeros(n, q.dtype)), space="attention")
+
+    def _draws_by_position(
+        self, positions: Array, d: int, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """Return u (n, samples) and the noise (samples, n, d), which do not depend on n."""
+        seed = int(rng.integers(2**63))
+        u = np.empty((len(positions), self.samples))
+        noise = np.empty((self.samples, len(positions), d))
+        for i, position in enumerate(positions.tolist()):
+            own = np.random.default_rng((seed, position))
+            u[i], noise[:, i] = own.random(self.samples), own.standard_normal((self.samples, d))
+        return u, noise
 
     def priced(self, shape: Shape) -> Price:
         """Return the price of min(n, l) columns, as nothing is saved.
@@ -91,20 +108,23 @@ class RandomizedAttention(Method):
         return 8 * shape.n * (2 * self.samples * shape.d + shape.l)
 
 
-def mean_softmax(omega: Array, K: Array) -> Array:
-    """Return the mean over s of softmax_j(omega_is·k_j − |k_j|²/2), (n, l).
+def mean_softmax(omega: Array, K: Array, mask: MaskLike = None) -> Array:
+    """Return the mean over s of softmax_j(omega_is·k_j − |k_j|²/2) over what is seen, (n, l).
 
     Parameters
     ----------
     omega : (samples, n, d)
     K : (l, d)
+    mask : None, "causal" or Mask
     """
+    seen = masks.of(mask, omega.shape[1], len(K))
     n = omega.shape[1]
     mean = np.zeros((n, len(K)), omega.dtype)
     for rows in exact.stripes(n, len(K)):
         for of_sample in omega:
             x = of_sample[rows] @ K.T
             x -= half_square(K)
+            seen.hide(x, rows, fill=-np.inf)
             exp_rows(x, x.max(axis=1))
             x /= x.sum(axis=1, keepdims=True)
             mean[rows] += x

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
+from approx.masks import Mask
 from approx.mechanisms.feature_map import FeatureMap
 
 
@@ -40,7 +41,9 @@ class Relu(FeatureMap):
     name: ClassVar[str] = "relu"
     deterministic: ClassVar[bool] = True
 
-    def log_features(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    def log_features(
+        self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """Return log max(x, 0) of queries and keys."""
         return log_relu(Q), log_relu(K)
 

@@ -12,6 +12,7 @@ from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.masks import Mask
+from approx.mechanisms.feature_map import over_seen
 from approx.method import Method, Moments
 from approx.parts import Factors
 from approx.prices import Price, Shape
@@ -58,6 +59,8 @@ class Rfa(Method):
     name: ClassVar[str] = "rfa"
     deterministic: ClassVar[bool] = False
     space = "attention"
+    autoregressive = True
+    row_local = True
     sized_by = Trigonometric.sized_by
 
     m: int | None = None
@@ -89,8 +92,11 @@ class Rfa(Method):
         return _unit(q) / self.sigma, _unit(k) / self.sigma
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        inner = self.features.approximate(*self.units(q, k), rng=rng)
-        left, right, _ = inner.scaled_factors()
+        low = self.features.evaluate(*self.units(q, k), mask, rng).low
+        if not mask.is_full:
+            assert isinstance(low, Factors)
+            return over_seen(low, mask, q.dtype)
+        left, right, _ = low.scaled_factors()
         total = left @ right.sum(axis=0)
         positive = total > 0
         left = np.where(positive[:, None], left, 0.0)

@@ -31,3 +31,18 @@ def means(X: Array, count: int) -> Array:
     first = np.searchsorted(segment, np.arange(count))
     sizes = np.bincount(segment, minlength=count)
     return np.asarray(np.add.reduceat(X / sizes[segment, None], first, axis=0))
+
+
+def group_means(X: Array, label: Array, count: int) -> Array:
+    """Return the mean of the rows of each label < count, (count, d); 0 where there are none.
+
+    Examples
+    --------
+    >>> group_means(np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 2]), 3)
+    array([[1.],
+           [0.],
+           [5.]])
+    """
+    sums = np.zeros((count, X.shape[1]))
+    np.add.at(sums, label, X)
+    return np.asarray(sums / np.maximum(np.bincount(label, minlength=count), 1)[:, None])

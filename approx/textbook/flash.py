@@ -162,12 +162,16 @@ def local_quadratic(
     block = scipy.sparse.csr_array((np.zeros(len(indices), Q.dtype), indices, indptr), shape=(n, l))
     if causal:
         block = scipy.sparse.tril(block, format="csr")
+    return relu_squared(Q, K, block, size * (Q.shape[1] if width is None else width))
+
+
+def relu_squared(Q: Array, K: Array, block: scipy.sparse.csr_array, divisor: float) -> Addition:
+    """Return relu²(Q Kᵀ)/divisor at the entries of a pattern."""
     logits = pattern_products.product(Q, K, block)
     top = max(float(logits.max(initial=0.0)), float(np.finfo(Q.dtype).tiny))
     values = np.square(np.maximum(logits, 0.0) / Q.dtype.type(top))
-    scale = size * (Q.shape[1] if width is None else width)
-    matrix = scipy.sparse.csr_array((values, block.indices, block.indptr), shape=(n, l))
-    return Addition(matrix, 2 * np.log(top) - np.log(scale))
+    matrix = scipy.sparse.csr_array((values, block.indices, block.indptr), shape=block.shape)
+    return Addition(matrix, 2 * np.log(top) - np.log(divisor))
 
 
 def global_linear(

@@ -9,7 +9,7 @@ from scipy.special import expit
 from small import small
 
 from analysis.metrics import compare
-from approx import METHODS, exact, parse
+from approx import METHODS, Mask, exact, parse
 from approx.mechanisms import lara, randomized_attention, segments
 from approx.mechanisms.nystromformer import pseudo_inverse
 from approx.mechanisms.randomized_attention import mean_softmax
@@ -220,7 +220,7 @@ def test_planted_bugs_of_randomized_attention_are_noticed(monkeypatch, killed):
     scores = {}
     with monkeypatch.context() as patch:
         patch.setattr(
-            randomized_attention, "mean_softmax", lambda omega, K: mean_softmax(omega - Q, K)
+            randomized_attention, "mean_softmax", lambda omega, K, mask: mean_softmax(omega - Q, K)
         )
         scores["proposal without q"] = z_scores(made(spec, Q, K, rng=1).to_dense(), want)
     with monkeypatch.context() as patch:
@@ -228,7 +228,7 @@ def test_planted_bugs_of_randomized_attention_are_noticed(monkeypatch, killed):
         scores["ξ without |k|²/2"] = z_scores(made(spec, Q, K, rng=1).to_dense(), want)
     with monkeypatch.context() as patch:
         uniform = np.full((1, 4), 0.25)
-        patch.setattr(exact, "softmax", lambda q, k: np.repeat(uniform, len(q), axis=0))
+        patch.setattr(exact, "softmax", lambda q, k, mask: np.repeat(uniform, len(q), axis=0))
         scores["keys of the mixture drawn uniformly"] = z_scores(
             made(spec, Q, K, rng=1).to_dense(), want
         )
@@ -254,7 +254,9 @@ def before_normalisation(draws, m=3):
     Q, K = np.array([[0.3, -0.4], [0.2, 0.1]]), np.array([[0.4, 0.2], [-0.5, 0.3], [0.1, -0.2]])
     method, found = parse(f"lara(m={m})"), []
     for seed in range(draws):
-        left, right = method.log_features(Q, K, np.random.default_rng(seed))
+        left, right = method.log_features(
+            Q, K, Mask.full(len(Q), len(K)), np.random.default_rng(seed)
+        )
         found.append(np.exp(left) @ np.exp(right).T / exact.kernel(Q, K))
     return np.array(found)
 
