@@ -1,0 +1,169 @@
+"""What every method declares about masks: `autoregressive`, `row_local` and `refusal`.
+
+Everything after what query i sees is cut off, changed by a little, and changed by a lot, with one
+key of norm 400. With the same rng, row i must stay where the method is declared autoregressive, and
+must change somewhere where it is not. Likewise a row must stay, or not, if its query is alone.
+
+Row i has the same numbers to start from each time, so that it can only change by the order of sums
+and by scales: by less than `roundings` of its terms, which bounds what any order of them gives.
+"""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from small import NAMES, roundings, sizes, small
+
+from approx import Mask, parse
+
+D, SEED = 3, 5
+MASKS = {  # and the row that is looked at
+    "causal": (Mask.causal(12, 12), 7),
+    "the last queries": (Mask.causal(5, 12), 2),
+    "window": (Mask.window(12, 12, 7), 8),
+}
+LONG = Mask.causal(150, 150), 100  # its sums have chunks: two whole ones, and one before the row
+# what the declaration follows from, where `small` has one side of it
+FIELDS = {
+    "given tilt": "generalized_exponential(m=4, a=-0.05)",
+    "given tilt of waves": "generalized_trigonometric(m=4, a=0.05)",
+    "shift and tilt": "shifted_positive(m=4, a=None)",
+    "dense tilt": "dense_exponential(m=4, form='sderf')",
+    "signed Poisson": "poisson(m=6, nonnegative=False)",
+    "signed geometric": "geometric(m=6, nonnegative=False)",
+    "two signs": "angular_hybrid(m=24, signs=2)",
+    "orthogonal": "positive(m=7, projection='orthogonal')",
+    "Hadamard": "trigonometric(m=8, projection='hadamard')",
+    "given bound": "chebyshev(degree=3, bound=4.0)",
+    "monomials and geometric degrees": "random_maclaurin(m=8, exact=2)",
+    "given length": "cosformer(M=300)",
+    "three samples": "randomized_attention(samples=3)",
+    "many waves": "rfa(m=12, sigma=0.8)",
+    "chunks of five": "flash(size=5)",
+    "groups of given size": "eva(size=2, sparse=chunk(size=4))",
+    "groups and window": "eva(size=3, sparse=sliding_window(width=2))",
+    "centered keys": "centered(positive(m=3), queries=False)",
+}
+FIELDS |= {
+    "reformer": "reformer(size=2, rounds=3)",  # the small one has one chunk before every row
+    "small buckets cut apart": "reformer(size=2, rounds=3, buckets=4, cut='bucket')",
+    "entries of lsh": "lsh(entries=4.0, rounds=2)",
+    "shifted lsh": "lsh(hashes=1, transform='xbox')",
+}
+EVERY = list(dict.fromkeys([*NAMES, *FIELDS]))
+# They draw for one row after the other, so that of some rows the first ones have the same draws.
+DRAWN_BY_ROW = "random", "true denominator of random", "nothing on random"
+
+
+def method_of(name, mask):
+    return parse(FIELDS[name]) if name in FIELDS else small(name, mask.n, mask.l, D)
+
+
+def inputs(mask, dtype=np.float64):
+    """Return Q, K with logits within ±7, V (l, 2), and other ones."""
+    rng = np.random.default_rng(0)
+    shapes = (mask.n, D), (mask.l, D), (mask.l, 2)
+    return [[rng.uniform(-1.5, 1.5, shape).astype(dtype) for shape in shapes] for _ in range(2)]
+
+
+def changed(mask, i, dtype=np.float64):
+    """Yield Q, K, V and the mask after a change of what query i does not see, by its name."""
+    before, other = inputs(mask, dtype)
+    stop = int(mask.stop[i])
+    kept = i + 1, stop, stop
+    cut = Mask(mask.first[: i + 1], mask.stop[: i + 1], stop, looks_back=True)
+    yield "cut off", [x[:a] for x, a in zip(before, kept)], cut
+    yield "by a little", [np.r_[x[:a], x[a:] + dtype(1e-3)] for x, a in zip(before, kept)], mask
+    lot = [np.r_[x[:a], y[a:]] for x, y, a in zip(before, other, kept)]
+    lot[1][stop] *= 400 / np.linalg.norm(lot[1][stop])
+    yield "by a lot", lot, mask
+
+
+class Row:
+    """Row i of an estimate, of its product with V and of attention, and what each rounds to."""
+
+    def __init__(self, method, mask, i, dtype=np.float64):
+        self.method = method
+        Q, K, V = inputs(mask, dtype)[0]
+        A = method.approximate(Q, K, mask=mask, rng=SEED)
+        self.seen, self.scale = int(mask.stop[i]), A.row_log(np.array([i]))
+        self.row = self.of(A, V, i)
+        size, total = sizes(A)[0][i].sum(), self.row[0].sum()
+        normalised = size / total if A.space == "kernel" and total > 0 else size
+        self.units = [roundings(A) * unit for unit in (size, size, normalised)]
+
+    def of(self, A, V, i):
+        entries = A.block(np.array([i]), slice(0, self.seen), shift=self.scale)[0]
+        y, log = A.scaled_matmat(V)
+        return entries, y[i] * np.exp(log[i] - self.scale), A.attend(V)[i]
+
+    def change(self, Q, K, V, mask, i):
+        """Return by how many times its rounding the row is another one; NaN and overflow: inf."""
+        try:
+            A = self.method.approximate(Q, K, mask=mask, rng=SEED)
+            found = self.of(A, V, i)
+        except OverflowError:
+            return math.inf
+        most = 0.0
+        for x, y, unit in zip(self.row, found, self.units):
+            gap = float(np.abs(x - y).max())
+            most = max(most, gap / unit if unit and gap == gap else math.inf if gap else 0.0)
+        return most
+
+
+def changes(name, masks, dtype=np.float64):
+    """Return by how much a row changes with what its query does not see, by what is changed."""
+    found = {}
+    for label, (mask, i) in masks.items():
+        one = Row(method_of(name, mask), mask, i, dtype)
+        for what, arrays, after in changed(mask, i, dtype):
+            found[f"{label}, {what}"] = one.change(*arrays, after, i)
+    return found
+
+
+def refused(name):
+    """Return why a method refuses masks, after it did so."""
+    (mask, _) = MASKS["causal"]
+    method = method_of(name, mask)
+    if method.refusal is None:
+        return None
+    Q, K, _ = inputs(mask)[0]
+    with pytest.raises(ValueError, match=re.escape(f"under a mask: {method.refusal}")):
+        method.approximate(Q, K, mask=mask, rng=SEED)
+    return method.refusal
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_row_follows_from_the_past_if_and_only_if_this_is_declared(name):
+    if refused(name):
+        return
+    with np.errstate(all="ignore"):  # scales that a key of norm 400 makes far apart
+        found = changes(name, MASKS)
+    if method_of(name, MASKS["causal"][0]).autoregressive:
+        assert max(found.values()) <= 1, found
+        found = changes(name, {"long": LONG}, np.float32)
+        assert max(found.values()) <= 1, found
+    else:
+        assert max(found.values()) > 1, "no row changes: declare it autoregressive"
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_row_needs_no_other_query_if_and_only_if_this_is_declared(name):
+    if refused(name):
+        return
+    found = {}
+    for label, (mask, i) in MASKS.items():
+        method = method_of(name, mask)
+        one = Row(method, mask, i)
+        Q, K, V = inputs(mask)[0]
+        some = np.array([i]), np.array([1, i, mask.n - 1])
+        for rows in [np.arange(i + 1)] if name in DRAWN_BY_ROW else some:
+            if not method.row_local and method.sized_by and method.sized_by.counts == "rank":
+                continue  # a rank may be too large for so few queries
+            place = int(np.flatnonzero(rows == i)[0])
+            found[f"{label}, {rows}"] = one.change(Q[rows], K, V, mask.take(rows), place)
+    if method.row_local:
+        assert max(found.values()) <= 1, found
+    elif found:
+        assert max(found.values()) > 1, "no row changes: declare it row_local"
