@@ -256,7 +256,7 @@ def test_causal_needs_as_many_keys_as_queries(monkeypatch):
         lambda: metrics.compare_all([A], Q, K, spectral=True, mask="causal"),
         lambda: inputs.Inputs("x", Q, K, mask="causal"),
     ):
-        with pytest.raises(ValueError, match="causal .* so n must be <= l, got 5 and 4"):
+        with pytest.raises(ValueError, match=r"causal .* so n must be <= l, got 5 and 4"):
             use()
     for use in (
         lambda: attention.dot_product_attention(Q, K, V, causal=True),
@@ -778,10 +778,10 @@ MASKED = {
 @pytest.mark.parametrize("use", MASKED.values(), ids=MASKED)
 def test_what_is_no_mask(use):
     for value in (True, 0, 1.0, np.ones((5, 4), bool), [[0, 1]], {"causal"}, b"causal", object()):
-        with pytest.raises(TypeError, match='^mask must be None, "causal" or a Mask, got'):
+        with pytest.raises(TypeError, match=r'^mask must be None, "causal" or a Mask, got'):
             raise clean(lambda: use(value))[1]  # noqa: B023
     for value in ("Causal", "full", "x" * 10_000, "a\nb"):
-        with pytest.raises(ValueError, match='^mask must be None, "causal" or a Mask, got'):
+        with pytest.raises(ValueError, match=r'^mask must be None, "causal" or a Mask, got'):
             raise clean(lambda: use(value))[1]  # noqa: B023
     for n, l in ((4, 4), (5, 5), (1, 4), (4, 5)):
         with pytest.raises(ValueError, match=f"^the mask is for {n} queries and {l} keys, but th"):
