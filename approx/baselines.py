@@ -33,6 +33,8 @@ class Zero(Method):
 
     name: ClassVar[str] = "zero"
     deterministic: ClassVar[bool] = True
+    autoregressive = True
+    row_local = True
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         return Approximation(Factors.empty(len(q), len(k), q.dtype))
@@ -44,7 +46,8 @@ class One(Method):
 
     Notes
     -----
-    The estimate is biased and deterministic. Cost: n + l numbers, rank 1.
+    Under a mask it attends equally to what is seen. The estimate is biased and deterministic.
+    Cost: n + l numbers, rank 1.
     Source: a definition.
 
     Examples
@@ -55,6 +58,8 @@ class One(Method):
 
     name: ClassVar[str] = "one"
     deterministic: ClassVar[bool] = True
+    autoregressive = True
+    row_local = True
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return factors whose product is 1."""
@@ -67,7 +72,7 @@ class Constant(Method):
 
     Notes
     -----
-    Cost: 2·n·l·d operations, streamed.
+    Under a mask it is the mean of what is seen. Cost: 2·n·l·d operations, streamed.
     Source: a definition.
 
     Examples
@@ -82,7 +87,7 @@ class Constant(Method):
     oracle = True  # finding it costs what it would save
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        mean = logsumexp(exact.log_row_sums(q, k)) - np.log(len(q) * len(k))
+        mean = logsumexp(exact.log_row_sums(q, k, mask=mask)) - np.log(mask.entries)
         return Approximation(Factors.constant(np.full(len(q), mean).astype(q.dtype), len(k)))
 
 
@@ -93,7 +98,8 @@ class Uniform(Method):
     Notes
     -----
     It is the best matrix with constant rows in Frobenius norm (an oracle in kernel space; in
-    attention space it needs nothing). Cost: 2·n·l·d operations, streamed.
+    attention space it needs nothing). Under a mask each mean is over what the query sees.
+    Cost: 2·n·l·d operations, streamed.
     Source: a definition.
 
     Examples
@@ -105,7 +111,9 @@ class Uniform(Method):
 
     name: ClassVar[str] = "uniform"
     deterministic: ClassVar[bool] = True
+    autoregressive = True
+    row_local = True
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        means = exact.log_row_sums(q, k) - np.log(len(k))
+        means = exact.log_row_sums(q, k, mask=mask) - np.log(mask.counts)
         return Approximation(Factors.constant(means.astype(q.dtype), len(k)))
