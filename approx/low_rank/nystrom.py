@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import warnings
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -13,7 +13,7 @@ import scipy.linalg
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
-from approx.fields import one_of
+from approx.fields import one_of, whole
 from approx.masks import Mask
 from approx.method import Method, Size
 from approx.parts import Factors
@@ -23,6 +23,7 @@ LANDMARKS = ("uniform", "kmeans", "leverage")
 LLOYD = 10  # iterations of k-means
 EXACT = 1024  # up to so many points leverage scores are exact
 SAMPLE = 8  # times k: the points in each sample of the recursion
+NEAR = float(np.sqrt(np.finfo(np.float64).eps))  # least distance² of a landmark from those before
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,11 @@ class Nystrom(Method):
         ``uniform`` draws different rows of Q and K. ``kmeans`` takes centroids of the rows of Q and
         K, after ten of Lloyd's iterations from k-means++. ``leverage`` draws different rows in turn
         with probabilities ∝ their ridge leverage scores (G (G + γI)⁻¹)_ii, which finds rare points.
+    block : int, optional
+        Keys per block, if landmarks are to come from the past. Key 0 is the landmark of the first
+        block. Each later block of so many keys gives one, by the same choice among its keys, until
+        there are ``rank``. A query uses key 0 and those of the blocks before the one that has the
+        last key it sees.
 
     Notes
     -----
@@ -63,6 +69,18 @@ class Nystrom(Method):
     1024 points; above that they come from the recursion of [2]_ (algorithm 3), with weighted
     samples of about 4·rank points of half of the points, of half of these, and so on. k and the
     samples are smaller than in [2]_ by a factor log rank, so that its theorem does not hold here.
+
+    Landmarks of all tokens hold the future, so that no language model can run the method token by
+    token: a mask hides entries, and changes no landmark. With ``block`` it can. There z_1, z_2, …
+    are in the order of their blocks, and G(Z, Z) = C Cᵀ with C lower triangular, so that the first
+    r features of φ(x) = C⁻¹ G(Z, x) follow from the first r landmarks. If query i uses r_i of them,
+
+        estimate_ij = e^{(|q|² + |k|²)/2} Σ_{p ≤ r_i} φ_p(q_i) φ_p(k_j)
+
+    is Nyström's estimate through them. It is one pair of factors, and a query has r_i columns of
+    its own. A landmark whose distance² from the span of those before it is below √eps has no
+    feature. Keys farther than 38 from every landmark have estimate 0. A running sum over keys needs
+    the earlier keys once more when a landmark comes. Under a window, landmarks are older than it.
 
     Cost: (n + l)·rank·(d + rank) operations and rank³. K-means takes eleven times (n + l)·rank·d;
     exact leverage takes (n + l)³ for at most 1024 points, and the recursion (n + l)·(4·rank)² and
@@ -92,9 +110,22 @@ class Nystrom(Method):
 
     rank: int | None = None
     landmarks: str = one_of("uniform", LANDMARKS)
+    block: int | None = whole()
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether landmarks come from the past."""
+        return self.block is not None
+
+    @property
+    def row_local(self) -> bool:
+        """Whether landmarks are keys."""
+        return self.block is not None
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         a, b = (x.astype(np.float64) for x in (q, k))
+        if self.block is not None:
+            return Approximation(self._causal(a, b, self.block, mask, rng, q.dtype))
         points = np.unique(np.vstack([a, b]), axis=0)
         Z = choose(points, min(self.rank or 0, len(points)), self.landmarks, rng)
         w, U = scipy.linalg.eigh(gaussian(Z, Z), check_finite=False)
@@ -102,11 +133,30 @@ class Nystrom(Method):
         root = U[:, kept] / np.sqrt(w[kept])
         left, left_log = _features(a, Z, root)
         right, right_log = _features(b, Z, root)
-        top = float(right_log.max())
-        right *= np.exp(right_log - top)[:, None]
-        return Approximation(
-            Factors(left.astype(q.dtype), right.astype(q.dtype), (left_log + top).astype(q.dtype))
-        )
+        return Approximation(_factors(left, right, left_log, right_log, mask, q.dtype))
+
+    def _causal(
+        self,
+        a: Array,
+        b: Array,
+        block: int,
+        mask: Mask,
+        rng: np.random.Generator,
+        dtype: np.dtype[Any],
+    ) -> Factors:
+        """Return the factors through landmarks of the blocks before, for queries a and keys b."""
+        chosen = [
+            choose(np.unique(b[p * block : (p + 1) * block], axis=0), 1, self.landmarks, rng)
+            for p in range(1, min(self.rank or 0, len(b) // block))
+        ]
+        Z = np.vstack([b[:1], *chosen])
+        C, kept = _cholesky(gaussian(Z, Z))
+        Z, known = Z[kept], (kept == 0) | (kept < (mask.stop[:, None] - 1) // block)
+        exponent = np.where(known, -squared_distances(a, Z) / 2, -np.inf)
+        nearest = exponent.max(axis=1)
+        left = _solved(C, np.exp(exponent - nearest[:, None])) * known
+        right = _solved(C, gaussian(b, Z))
+        return _factors(left, right, half_square(a) + nearest, half_square(b), mask, dtype)
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of rank columns, of distances to landmarks and of their eigenvectors."""
@@ -122,6 +172,41 @@ class Nystrom(Method):
         leverage = self.landmarks == "leverage"
         wide = min(points, max(EXACT, SAMPLE * rank)) if leverage else rank
         return 8 * (6 * points * rank + 4 * wide**2)
+
+
+def _factors(
+    left: Array,
+    right: Array,
+    left_log: Array,
+    right_log: Array,
+    mask: Mask,
+    dtype: np.dtype[Any],
+) -> Factors:
+    """Return the factors in a dtype; under a mask each key has a scale that this dtype holds."""
+    arrays = left, right, left_log, right_log
+    if not mask.is_full:
+        left, right, left_log, right_log = (x.astype(dtype) for x in arrays)
+    return Factors.scaled(left, right, left_log, right_log, mask).astype(dtype)
+
+
+def _cholesky(G: Array) -> tuple[Array, Array]:
+    """Return the lower triangular factor of G[kept][:, kept], and the indices kept.
+
+    A point that is too near to the span of those before it is left out, whatever comes later.
+    """
+    rest, kept, columns = G.copy(), [], []
+    for i in range(len(G)):
+        if rest[i, i] > NEAR:
+            column = rest[:, i] / np.sqrt(rest[i, i])
+            rest -= column[:, None] * column
+            kept.append(i)
+            columns.append(column)
+    return np.tril(np.stack(columns, axis=1)[kept]), np.array(kept)
+
+
+def _solved(C: Array, g: Array) -> Array:
+    """Return the rows of g times C⁻ᵀ."""
+    return np.asarray(scipy.linalg.solve_triangular(C, g.T, lower=True, check_finite=False).T)
 
 
 def gaussian(X: Array, Y: Array) -> Array:

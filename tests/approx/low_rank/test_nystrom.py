@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from approx import memory, parse
+from approx import Mask, memory, parse
 from approx.distances import squared_distances
 from approx.low_rank import nystrom
 from approx.low_rank.nystrom import LANDMARKS, Nystrom, choose, gaussian, leverage_scores
@@ -244,3 +244,81 @@ def test_refusals():
     memory.set_limit(1000)
     with pytest.raises(memory.ResourceLimitError, match=r"nystrom\(rank=8\) needs .* lower rank"):
         parse("nystrom(8)").approximate(x, x)
+
+
+# Landmarks of the past
+
+
+def of_the_past(Q, K, rank, block, stop, landmarks, seed):
+    """Return the plain formula of each query with its own landmarks, and which are known to it."""
+    rng = np.random.default_rng(seed)
+    blocks = range(1, min(rank, len(K) // block))
+    Z = [K[0]]
+    for p in blocks:
+        Z.append(choose(np.unique(K[p * block : (p + 1) * block], axis=0), 1, landmarks, rng)[0])
+    rows, known = [], []
+    for q, end in zip(Q, stop):
+        last = (end - 1) // block  # the block of the last key that is seen
+        mine = np.array([Z[0], *(Z[p] for p in blocks if p < last)])
+        middle = np.linalg.inv(naive.kernel(mine, mine))
+        rows.append(naive.kernel([q], mine) @ middle @ naive.kernel(mine, K))
+        known.append(mine)
+    return np.vstack(rows), known
+
+
+@every_choice
+@pytest.mark.parametrize("mask", ["causal", Mask.window(7, 12, 5), None], ids=str)
+@pytest.mark.parametrize(("rank", "block"), [(1, 3), (3, 3), (9, 2), (9, 30)])
+def test_landmarks_of_the_past_are_the_plain_formula_of_each_query(landmarks, mask, rank, block):
+    Q, K = inputs(7, 12, 5)
+    A = Nystrom(rank, landmarks, block).approximate(Q, K, mask=mask, rng=3)
+    stop = A.mask.stop
+    want, known = of_the_past(Q, K, rank, block, stop, landmarks, 3)
+    on = naive.seen(A.mask, 7, 12)
+    # the condition of the middle, below 1e3 here, times the roundings of a few sums
+    np.testing.assert_allclose(A.to_dense(), np.where(on, want, 0.0), rtol=1e-11, atol=1e-11)
+    assert A.rank == max(1, min(rank, 12 // block))
+    exact = naive.kernel(Q, K)
+    for i, Z in enumerate(known):  # exact in the columns of the landmarks that it knows
+        j = [j for j, k in enumerate(K) if on[i, j] and (k == Z).all(axis=1).any()]
+        np.testing.assert_allclose(A.to_dense()[i, j], exact[i, j], rtol=1e-11)
+
+
+@every_choice
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_landmarks_of_the_past_do_not_know_the_future(landmarks, dtype):
+    Q, K = (x.astype(dtype) for x in inputs(20, 20, 4))
+    method = Nystrom(6, landmarks, 3)
+    assert method.autoregressive
+    assert method.row_local
+    assert not Nystrom(6, landmarks).autoregressive
+    want = method.approximate(Q, K, mask="causal", rng=1)
+    # keys keep a scale of their own if they differ much, which rounds anew
+    error = {"rtol": 200 * np.finfo(dtype).eps, "atol": 200 * np.finfo(dtype).eps}
+    for i in (2, 7, 11, 18):
+        past = slice(0, i + 1)
+        for change in (1e-3, 1.0, 400.0):
+            q, k = Q.copy(), K.copy()
+            q[i + 1 :] += change
+            k[i + 1 :] = k[i + 1 :][::-1] + change
+            moved = method.approximate(q, k, mask="causal", rng=1)
+            np.testing.assert_allclose(moved.block(past, past), want.block(past, past), **error)
+        cut = method.approximate(Q[past], K[past], mask="causal", rng=1)
+        np.testing.assert_allclose(cut.to_dense(), want.block(past, past), **error)
+        alone = method.approximate(Q[i : i + 1], K, mask=want.mask.take(slice(i, i + 1)), rng=1)
+        np.testing.assert_allclose(alone.to_dense(), want.block(slice(i, i + 1)), **error)
+
+
+def test_landmarks_of_the_past_that_repeat_count_once():
+    K = np.repeat(inputs(5, 1, 3)[0], 4, axis=0)
+    A = Nystrom(10, block=2).approximate(K, K, mask="causal", rng=0)
+    assert A.rank == 5
+    stop = np.arange(1, 21)
+    seen = np.array([[j < s for j in range(20)] for s in stop])
+    # every value that is two blocks old is known
+    old = seen & (np.arange(20) // 4 * 4 + 1 < (stop[:, None] - 1) // 2 * 2)
+    difference = np.abs(A.to_dense() - naive.kernel(K, K))
+    # the scales and the cut at √eps of the distance²
+    assert (difference[old] <= 2 * EPS**0.25 * scale_of(K, K)[old]).all()
+    with pytest.raises(ValueError, match="block must be >= 1"):
+        parse("nystrom(3, block=0)")
