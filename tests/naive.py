@@ -116,6 +116,13 @@ def truncated(D, rank):
     return (U[:, :rank] * s[:rank]) @ Vt[:rank]
 
 
+def completed(D, on, rank, L, sweeps):
+    """Return the error over what is on, after filling in L elsewhere again and again."""
+    for _ in range(sweeps):
+        L = truncated(np.where(on, D, L), rank)
+    return np.linalg.norm((D - L)[on])
+
+
 def godec(D, rank, count, S, sweeps=30):
     """GoDec with a full SVD and a full sort a sweep, from a given S."""
     for _ in range(sweeps):

@@ -65,7 +65,7 @@ def cut(x: Inputs, pursuit: Approximation, budget: float) -> Approximation:
     min over r of ‖D − SVD_r(L) − S‖_F with S the largest entries of D − SVD_r(L) that the budget
     leaves room for.
     """
-    D, _ = target.matrix(x.Q, x.K, "attention")
+    D, _ = target.matrix(x.Q, x.K, "attention", x.mask)
     left, right = pursuit.factors()
     L = np.asarray(left @ right.T, np.float64)
     column = (x.n + x.l) / x.n
@@ -73,10 +73,10 @@ def cut(x: Inputs, pursuit: Approximation, budget: float) -> Approximation:
     for r in sorted({max(1, round(share * budget / column)) for share in FRACTIONS}):
         if r * column <= budget:
             U, s, V = leading(L, r)
-            entries = godec(D - (U * s) @ V.T, 0, budget - r * column)
+            entries = godec(D - (U * s) @ V.T, 0, budget - r * column, mask=x.mask)
             parts.append((entries.objective, U * s, V, entries.sparse))
     _, U, V, S = min(parts, key=lambda part: part[0])
-    return target.approximation(U, V, S, 0.0, np.dtype(np.float64), "attention")
+    return target.approximation(U, V, S, 0.0, np.dtype(np.float64), "attention").seen(x.mask)
 
 
 def kinds(profile: Profile) -> list[Inputs]:

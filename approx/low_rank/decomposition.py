@@ -1,4 +1,8 @@
-"""The result of a sparse + low-rank decomposition, and the first and last steps of its solvers."""
+"""The result of a sparse + low-rank decomposition, and the first and last steps of its solvers.
+
+Under a mask an entry that no query sees is a free sparse part: it is in no objective, and whatever
+the low-rank part has there is right. Solvers get a matrix that is NaN at such entries.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from approx import checks
+from approx.masks import Mask
 
 Matrix: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
@@ -27,12 +32,12 @@ class Decomposition:
     left, right : arrays (n, r), (l, r)
         Factors of the low-rank part.
     sparse : csr_array (n, l)
-        The entries that are kept beside it, without stored zeros.
+        The entries that are kept beside it, without stored zeros; under a mask, of those seen.
     gap : float
         The relative duality gap, an upper bound on (objective − optimum)/objective; NaN if the
         problem is not convex and no bound is known.
     objective : float
-        The value that the solver minimised, in the units of D.
+        The value that the solver minimised, in the units of D; under a mask, over what is seen.
     iterations : int
         The number of sweeps.
 
@@ -89,19 +94,75 @@ def dense_matrix(D: ArrayLike) -> Matrix:
     return matrix
 
 
+def seen(D: Matrix, mask: Mask) -> Matrix:
+    """Return D with NaN where a query does not see a key; D itself if all of it is seen.
+
+    Examples
+    --------
+    >>> seen(np.ones((2, 2)), Mask.causal(2, 2))
+    array([[ 1., nan],
+           [ 1.,  1.]])
+    """
+    if mask.is_full:
+        return D
+    D = D.copy()
+    mask.hide(D, fill=np.nan)
+    return D
+
+
+def hidden(D: Matrix) -> NDArray[np.bool_] | None:
+    """Return where nothing is seen, which is NaN; None if all is seen."""
+    unseen = np.isnan(D)
+    return unseen if unseen.any() else None
+
+
+def filled(D: Matrix) -> Matrix:
+    """Return D with 0 where nothing is seen; D itself if all is seen.
+
+    Examples
+    --------
+    >>> filled(np.array([[1.0, np.nan]]))
+    array([[1., 0.]])
+    """
+    unseen = hidden(D)
+    return D if unseen is None else np.where(unseen, 0.0, D)
+
+
+def entries(D: Matrix) -> int:
+    """Return how many entries are seen."""
+    return D.size - int(np.count_nonzero(np.isnan(D)))
+
+
+def balanced(D: Matrix) -> float:
+    """Return λ = 1/√(share·max(n, l)), the usual weight of entries, for the share that is seen.
+
+    References
+    ----------
+    .. [1] E. Candès, X. Li, Y. Ma, J. Wright, "Robust principal component analysis?", JACM 58,
+       2011, theorems 1.1 (all entries are seen) and 1.2 (a share of them).
+
+    Examples
+    --------
+    >>> balanced(np.ones((4, 2))), balanced(np.array([[1.0, np.nan]]))
+    (0.5, 1.0)
+    """
+    share = entries(D) / D.size
+    return float((share * max(D.shape)) ** -0.5)
+
+
 def normalised(D: Matrix) -> tuple[Matrix, int]:
     """Return D / 2^e and e with ½ ≤ max |D| / 2^e < 1, where e = 0 for D = 0.
 
     Division by a power of two does not round, so solvers see the same digits at every scale, and
     neither squares nor sums of squares leave the range of float64.
     """
-    exponent = math.frexp(float(np.abs(D).max(initial=0.0)))[1]
+    exponent = math.frexp(float(np.fmax.reduce(np.abs(D), axis=None, initial=0.0)))[1]
     return np.ldexp(D, -exponent), exponent
 
 
 def at_unit_scale(D: Matrix, solve: Callable[[Matrix], Decomposition]) -> Decomposition:
     """Return the decomposition of D, solved for `normalised` D or its transpose, with n ≥ l."""
-    if not D.any():
+    if not filled(D).any():
         return zeros(D.shape, 0.0)
     scaled, exponent = normalised(D)
     if D.shape[0] < D.shape[1]:

@@ -16,17 +16,20 @@ from approx.method import Method
 
 
 class DecompositionMethod(Method):
-    """estimate = L + S for D = exp(Q Kᵀ) or its row-softmax; by default it fits no budget."""
+    """estimate = L + S for D = exp(Q Kᵀ) or its row-softmax; by default it fits no budget.
+
+    Under a mask D is decomposed as far as it is seen; row-softmax is over what is seen.
+    """
 
     deterministic: ClassVar[bool] = True
     oracle = True  # it needs the dense matrix
     adaptive = True  # rank and entries follow from D
 
     @abstractmethod
-    def decompose(self, D: Matrix) -> Decomposition:
-        """Return D as L + S."""
+    def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
+        """Return D as L + S, where what is not seen is free."""
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        D, top = target.matrix(q, k, self.space)
-        D_hat = self.decompose(D)
+        D, top = target.matrix(q, k, self.space, mask)
+        D_hat = self.decompose(D, mask)
         return target.approximation(D_hat.left, D_hat.right, D_hat.sparse, top, q.dtype, self.space)

@@ -11,18 +11,15 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks
+from approx import checks, masks
 from approx.fields import one_of, real, whole
-from approx.low_rank.decomposition import (
-    Decomposition,
-    Matrix,
-    dense_matrix,
-    normalised,
-)
+from approx.low_rank import decomposition
+from approx.low_rank.decomposition import Decomposition, Matrix, dense_matrix, filled, normalised
 from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.subspace import leading, rotate
 from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
+from approx.masks import Mask, MaskLike
 from approx.prices import Price, Shape, entries, low_rank
 
 FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, in `at_budget`
@@ -32,6 +29,8 @@ WIDER = 4  # one start sets aside this many times the entries
 SWEEPS, ROUND = 20, 4  # in all, and per round of a race, after which the last start drops out
 FINALISTS = 2  # ranks that `at_budget` follows to the end
 STALLED = 1e-4  # relative gain of a sweep at which a descent ends
+COMPLETING = 40  # sweeps that complete a matrix under a mask, from the better one of two starts
+COMPLETED = 2.0**58  # most of an unseen entry over the largest seen: above 1/eps no digit is left
 
 
 class _State(NamedTuple):
@@ -96,10 +95,11 @@ def _starts(
 
     They have S = 0, which is best where low rank does most; S = the largest entries of D, which is
     best where entries do; more of them, which keeps large entries out of L; and the largest entries
-    of D − each guess of L. V (l, rank + MARGIN) holds the leading right singular vectors of D.
+    of D − each guess of L. V (l, rank + MARGIN) holds the leading right singular vectors of D, with
+    0 where nothing is seen.
     """
     zero = np.zeros_like(D)
-    starts = [(zero, 0), (zero, count), (zero, min(WIDER * count, D.size))]
+    starts = [(zero, 0), (zero, count), (zero, min(WIDER * count, decomposition.entries(D)))]
     starts += [(guess, count) for guess in guesses]
     return [_begin(D, rank, count, L, entries, V) for L, entries in starts]
 
@@ -116,7 +116,26 @@ def _race(D: Matrix, rank: int, count: int, states: list[_State], sweeps: int) -
 
 def _subspace(D: Matrix, rank: int) -> Matrix:
     """Return the leading right singular vectors (l, rank + MARGIN) of D."""
-    return leading(D, min(rank + MARGIN, *D.shape))[2]
+    return leading(filled(D), min(rank + MARGIN, *D.shape))[2]
+
+
+def _truncated(D: Matrix, rank: int, whole: Matrix) -> _State:
+    """Return the truncated SVD of a whole matrix as a split of D without entries."""
+    U, s, V = leading(whole, min(rank + MARGIN, *D.shape))
+    left, right = U[:, :rank] * s[:rank], V[:, :rank]
+    L = left @ right.T
+    error = math.sqrt(separate(D, L, L, np.inf, 0, 0.0, np.empty_like(D)))
+    return _State(left, right, V, np.inf, 0, error)
+
+
+def _completed(D: Matrix, rank: int, whole: Matrix) -> _State:
+    """Return the best matrix of a rank that is found for what is seen of D.
+
+    What is not seen is filled in by the estimate itself, again and again. It starts from the
+    truncated SVDs of D with 0 there, and of the whole matrix as it was before the mask.
+    """
+    states = [_truncated(D, rank, start) for start in (filled(D), whole)]
+    return _race(D, rank, 0, states, COMPLETING)[0]
 
 
 def _finished(D: Matrix, count: int, state: _State) -> Decomposition:
@@ -128,9 +147,11 @@ def _finished(D: Matrix, count: int, state: _State) -> Decomposition:
     return Decomposition(state.left, state.right, S, math.nan, error, state.sweeps)
 
 
-def _alone(D: Matrix, rank: int, count: int) -> Decomposition:
+def _alone(D: Matrix, rank: int, count: int, whole: Matrix) -> Decomposition:
     """Return the split if rank or count is 0: the largest entries, or the truncated SVD."""
-    U, s, V = leading(D, rank)
+    if rank and whole is not D:
+        return _finished(D, count, _completed(D, rank, whole))
+    U, s, V = leading(filled(D), rank)
     return _finished(D, count, _State(U * s, V, V, 0.0, 0, math.inf))
 
 
@@ -139,6 +160,7 @@ def godec(
     rank: int,
     k: float,
     *,
+    mask: MaskLike = None,
     iterations: int = SWEEPS,
     starts: Iterable[ArrayLike] = (),
 ) -> Decomposition:
@@ -154,6 +176,9 @@ def godec(
         0 ≤ rank ≤ min(n, l).
     k : float
         Entries per row on average, 0 ≤ k ≤ l; they are the largest of the whole matrix.
+    mask : None, "causal" or Mask
+        What is seen of D. The norm is over these entries and S has no others, in all
+        ⌊Σ_i min(k, keys that i sees)⌋. What D has elsewhere is one of the starts.
     iterations : int
         The most sweeps, ≥ 1; after every four of them the worst start drops out.
     starts : iterable of (n, l)
@@ -180,6 +205,12 @@ def godec(
     In each sweep, L follows D − S by one warm-started step of subspace iteration, and the last
     change of L is added again on S, which halves the sweeps; a step that would raise the error is
     taken back.
+
+    Under a mask, unseen entries are on S all the time, for nothing: there L is whatever it likes.
+    Then k = 0 has only local optima, too. Its error is never above that of the truncated SVDs of D
+    and of D with 0 where nothing is seen; the better one after four sweeps goes on for at most 36
+    more, until one gains less than 10⁻⁴ of the error. With k > 0 this L is one more start.
+
     Cost: O(nl·rank) per sweep, some 32 sweeps, and one Gram matrix O(nl·min(n, l)). For n below
     1500 or so, limit BLAS to one thread around it (threadpoolctl).
 
@@ -195,7 +226,7 @@ def godec(
     >>> parts.sparse.toarray()[1, 2].round(9), round(parts.objective, 9)
     (np.float64(8.0), 0.0)
     """
-    matrix, exponent = normalised(dense_matrix(D))
+    matrix, whole, exponent = _masked(D, mask)
     n, l = matrix.shape
     r = checks.integer("rank", rank, least=0, most=min(n, l))
     iterations = checks.integer("iterations", iterations, least=1)
@@ -203,11 +234,12 @@ def godec(
     k = checks.number("k", k, rule)
     if not 0 <= k <= l:
         raise ValueError(f"k must be {rule}, got {k}")
-    count = _whole(k * n)
+    count = _whole(math.fsum(np.minimum(masks.of(mask, n, l).counts, k)))
     if r == 0 or count == 0:
-        return _alone(matrix, r, count).rescaled(exponent)
+        return _alone(matrix, r, count, whole).rescaled(exponent)
     guesses = [_guess(start, (n, l), exponent) for start in starts]
     states = _starts(matrix, r, count, _subspace(matrix, r), guesses)
+    states += _from_completed(matrix, r, count, whole)
     best = _race(matrix, r, count, states, iterations)[0]
     return _finished(matrix, count, best).rescaled(exponent)
 
@@ -217,6 +249,28 @@ def _whole(entries: float) -> int:
     return math.floor(entries + 1e-9)
 
 
+def _masked(D: ArrayLike, mask: MaskLike) -> tuple[Matrix, Matrix, int]:
+    """Return what is seen of D / 2^e, all of it, and e, which follows from what is seen.
+
+    Unseen entries are cut where nothing of the others would be left beside them.
+    """
+    matrix = dense_matrix(D)
+    visible = decomposition.seen(matrix, masks.of(mask, *matrix.shape))
+    scaled, exponent = normalised(visible)
+    if visible is matrix:
+        return scaled, scaled, exponent
+    top = np.ldexp(COMPLETED, exponent) if filled(visible).any() else 0.0
+    return scaled, np.ldexp(np.clip(matrix, -top, top), -exponent), exponent
+
+
+def _from_completed(D: Matrix, rank: int, count: int, whole: Matrix) -> list[_State]:
+    """Return one more start under a mask: the best matrix without entries, and the largest."""
+    if whole is D:
+        return []
+    best = _completed(D, rank, whole)
+    return [_begin(D, rank, count, best.left @ best.right.T, count, best.basis)]
+
+
 def _guess(start: ArrayLike, shape: tuple[int, int], exponent: int) -> Matrix:
     guess = dense_matrix(start)
     if guess.shape != shape:
@@ -224,7 +278,13 @@ def _guess(start: ArrayLike, shape: tuple[int, int], exponent: int) -> Matrix:
     return np.ldexp(guess, -exponent)
 
 
-def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None) -> Decomposition:
+def at_budget(
+    D: ArrayLike,
+    budget: float,
+    *,
+    mask: MaskLike = None,
+    ranks: Iterable[int] | None = None,
+) -> Decomposition:
     """Return the best division of a budget between rank and entries that is found.
 
     min over r of ‖D − L − S‖_F, rank L ≤ r, with k = budget − r·(n + l)/n entries per row.
@@ -235,6 +295,8 @@ def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None
         A finite matrix.
     budget : float
         Stored values per row, > 0.
+    mask : None, "causal" or Mask
+        What is seen of D, as in `godec`.
     ranks : iterable of int, optional
         The ranks to try, as far as the budget holds them; by default 0, 1, 2 and the shares ⅛, ¼,
         ½, ¾, ⅞, 1 of the largest one, ⌊budget·n/(n + l)⌋.
@@ -254,7 +316,8 @@ def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None
     -----
     The result is deterministic. Each rank gives a local optimum, and ranks between the tried ones
     are left out: the error is an upper bound on what a division of the budget can reach.
-    Cost: four sweeps of `godec` from each start for each rank, and all sweeps for the best two.
+    Cost: four sweeps of `godec` from each start for each rank, and all sweeps for the best two;
+    under a mask, also the 40 that complete the matrix, for each rank.
 
     Examples
     --------
@@ -263,16 +326,17 @@ def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None
     >>> best.rank, best.sparse.nnz, round(best.objective, 9)
     (1, 1, 0.0)
     """
-    matrix, exponent = normalised(dense_matrix(D))
+    matrix, whole, exponent = _masked(D, mask)
     n, l = matrix.shape
-    whole_matrix = n + 2.0 * l  # no budget above it buys anything more
-    values = _whole(min(checks.positive("budget", budget), whole_matrix) * n)
+    seen = decomposition.entries(matrix)
+    everything = n + 2.0 * l  # no budget above it buys anything more
+    values = _whole(min(checks.positive("budget", budget), everything) * n)
     largest = min(values // (n + l), n, l)
     tried = (
         {round(share * largest) for share in FRACTIONS} | {1, 2} if ranks is None else set(ranks)
     )
     counts = {
-        r: min(values - r * (n + l), n * l)
+        r: min(values - r * (n + l), seen)
         for r in sorted(tried)
         if checks.integer("every rank", r, least=0) <= largest
     }
@@ -282,12 +346,15 @@ def at_budget(D: ArrayLike, budget: float, *, ranks: Iterable[int] | None = None
             "raise the budget or give smaller ranks"
         )
     V = _subspace(matrix, max(counts))
-    candidates = [_alone(matrix, r, count) for r, count in counts.items() if r == 0 or count == 0]
-    races = {
-        r: _race(matrix, r, count, _starts(matrix, r, count, V[:, : r + MARGIN]), ROUND)
-        for r, count in counts.items()
-        if r and count
-    }
+    candidates = [
+        _alone(matrix, r, count, whole) for r, count in counts.items() if r == 0 or count == 0
+    ]
+    races = {}
+    for r, count in counts.items():
+        if r and count:
+            states = _starts(matrix, r, count, V[:, : r + MARGIN])
+            states += _from_completed(matrix, r, count, whole)
+            races[r] = _race(matrix, r, count, states, ROUND)
     for r in sorted(races, key=lambda r: races[r][0].error)[:FINALISTS]:
         best = _race(matrix, r, counts[r], races[r], SWEEPS - ROUND)[0]
         candidates.append(_finished(matrix, counts[r], best))
@@ -306,7 +373,7 @@ class GoDec(DecompositionMethod):
     rank : int, optional
         The rank of L, ≥ 0; rank 0 keeps the largest entries of D.
     k : float, optional
-        Entries of S per row, on average, ≥ 0.
+        Entries of S per row, on average, ≥ 0; a query that sees fewer keys counts for fewer.
     budget : float, optional
         Stored values per row, given instead of rank and k and divided in the best of several ways.
     space : {"kernel", "attention"}
@@ -315,7 +382,8 @@ class GoDec(DecompositionMethod):
     Notes
     -----
     The estimate is deterministic, the best of several starts. It is a local optimum without a lower
-    bound, but never worse than the truncated SVD or the largest entries at the same budget.
+    bound, but never worse than the truncated SVD or the largest entries at the same budget. Under a
+    mask, only what is seen counts, and L is free elsewhere.
     Cost: O(n·l·rank) operations per iteration, on the dense matrix.
 
     References
@@ -347,11 +415,11 @@ class GoDec(DecompositionMethod):
         """Whether there is no budget, and rank or k is missing."""
         return self.budget is None and (self.rank is None or self.k is None)
 
-    def decompose(self, D: Matrix) -> Decomposition:
+    def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
         """Return L + S by `godec`, or by `at_budget` where a budget is given."""
         if self.rank is not None and self.k is not None:
-            return godec(D, self.rank, self.k)
-        return at_budget(D, checks.positive("budget", self.budget))
+            return godec(D, self.rank, self.k, mask=mask)
+        return at_budget(D, checks.positive("budget", self.budget), mask=mask)
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of rank columns and k entries, or what is known of it for a budget.
@@ -368,9 +436,25 @@ class GoDec(DecompositionMethod):
         """Return this method with the budget, or with what a given rank or k leaves of it."""
         if self.rank is not None:
             left = budget - self.rank * shape.both
-            return dataclasses.replace(self, k=min(left, shape.l)) if left >= 0 else None
+            return dataclasses.replace(self, k=_per_row(left, shape)) if left >= 0 else None
         if self.k is not None:
-            left = (budget - self.k) // shape.both
+            left = (budget - shape.seen(self.k)) // shape.both
             rank = min(int(left), shape.n, shape.l)
             return dataclasses.replace(self, rank=rank) if left >= 0 else None
         return dataclasses.replace(self, budget=budget)
+
+
+def _per_row(mean: float, shape: Shape) -> float:
+    """Return the largest k ≤ l with which queries have `mean` entries, as none has more than seen.
+
+    Examples
+    --------
+    >>> _per_row(1.5, Shape(n=2, l=9, d=1, c=1, mask=Mask([0, 0], [1, 9], l=9)))
+    2.0
+    """
+    if shape.mask is None or shape.mask.is_full:
+        return min(mean, shape.l)
+    counts = np.sort(shape.mask.counts)
+    below = np.concatenate([[0.0], np.cumsum(counts[:-1])])  # entries of the queries before
+    shares = (mean * len(counts) - below) / np.arange(len(counts), 0, -1)
+    return float(shares[np.argmax(shares < counts)]) if (shares < counts).any() else float(shape.l)

@@ -10,15 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from approx import checks
+from approx import checks, masks
 from approx._jit import kernel
 from approx.fields import one_of, real, whole
+from approx.low_rank import decomposition
 from approx.low_rank.decomposition import (
     CSR,
     Decomposition,
     Matrix,
     at_unit_scale,
+    balanced,
     dense_matrix,
+    filled,
     normalised,
     sparse_entries,
     zeros,
@@ -34,6 +37,7 @@ from approx.low_rank.shrinkage import (
 from approx.low_rank.subspace import orthonormal, rotate, spectral_norm
 from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import large_entries, separate
+from approx.masks import Mask, MaskLike
 
 CAREFUL_RHO, RELAXATION = 1.03, 1.6
 CHECK_EVERY = 5
@@ -48,6 +52,8 @@ def _augmented_step(D: Matrix, L: Matrix, state: Matrix, weights: Matrix, lam: f
     On entry T = D − S₋ + Y/μ, the matrix whose singular values gave L. With relaxation α and
     L_α = α L + (1 − α)(D − S₋):  W = μ(D − L_α) + Y;  Y ← clip(W, ±λ);  S = (W − Y)/μ;
     T ← D − S + Y/μ₊.  weights = (μ, 1/μ, 1/μ₊, α).
+
+    Where nothing is seen and D is NaN, λ = 0: there Y ← 0 and T ← L_α, and no residual is counted.
     """
     n, l = D.shape
     inverse, inverse_next = weights[1], weights[2]
@@ -60,9 +66,11 @@ def _augmented_step(D: Matrix, L: Matrix, state: Matrix, weights: Matrix, lam: f
             W = a * rest + b * (d - state[1, i, j]) + c * state[0, i, j]
             Y = max(min(W, lam), -lam)
             S = (W - Y) * inverse
-            state[0, i, j] = Y
-            state[1, i, j] = d - S + Y * inverse_next
-            squares[j] += (rest - S) * (rest - S)
+            free = d != d
+            relaxed = weights[3] * L[i, j] + (1.0 - weights[3]) * state[1, i, j]
+            state[0, i, j] = 0.0 if free else Y
+            state[1, i, j] = relaxed if free else d - S + Y * inverse_next
+            squares[j] += 0.0 if free else (rest - S) * (rest - S)
     return float(squares.sum())
 
 
@@ -92,7 +100,8 @@ def _fast(top: float, rho: float) -> _Penalty:
 
 def _careful(D: Matrix, rho: float = CAREFUL_RHO) -> _Penalty:
     """Return a slow, over-relaxed schedule that starts at a quarter of the μ of Candès et al."""
-    return _Penalty(D.size / (16 * float(np.abs(D).sum())), rho, math.inf, RELAXATION, careful=True)
+    mu = decomposition.entries(D) / (16 * float(np.abs(filled(D)).sum()))
+    return _Penalty(mu, rho, math.inf, RELAXATION, careful=True)
 
 
 class _Primal(NamedTuple):
@@ -112,7 +121,10 @@ def _primal(D: Matrix, low: Shrunk, state: Matrix, mu: float, lam: float) -> _Pr
 
 
 def _dual_bound(D: Matrix, Y: Matrix) -> float:
-    """Return ⟨D, Y⟩ / max(1, ‖Y‖₂), a lower bound on the optimum, since |Y| ≤ λ holds exactly."""
+    """Return ⟨D, Y⟩ / max(1, ‖Y‖₂), a lower bound on the optimum.
+
+    |Y| ≤ λ holds exactly, and so does Y = 0 where nothing is seen and D is 0 here.
+    """
     return float(np.vdot(D, Y)) / max(1.0, spectral_norm(Y))
 
 
@@ -121,13 +133,14 @@ def _pursue(
 ) -> Decomposition:
     """Solve the pursuit for D (n, l), n ≥ l, ½ ≤ max |D| < 1; see `inexact_alm`."""
     n, l = D.shape
+    known = filled(D)
     rng = np.random.default_rng(0)
-    _, s, basis = rotate(D, rng.standard_normal((l, min(l, BLOCK_START))))
+    _, s, basis = rotate(known, rng.standard_normal((l, min(l, BLOCK_START))))
     penalty = _fast(float(s[0]), rho)
     state, L = np.empty((2, n, l)), np.empty((n, l))
-    state[0] = D / max(float(s[0]), float(np.abs(D).max()) / lam)
-    state[1] = D + state[0] / penalty.mu
-    enough = tolerance * float(np.linalg.norm(D))
+    state[0] = known / max(float(s[0]), float(np.abs(known).max()) / lam)
+    state[1] = known + state[0] / penalty.mu
+    enough = tolerance * float(np.linalg.norm(known))
     wide = BLOCK_SHARE * l if gap_tolerance < math.inf else l
     primal: _Primal | None = None
     bound, gap, next_check = -math.inf, math.inf, 0
@@ -143,7 +156,7 @@ def _pursue(
         if last or ((converged or primal) and iteration >= next_check):
             if converged or primal is None:
                 primal = _primal(D, low, state, mu, lam)
-            bound = max(bound, _dual_bound(D, state[0]))
+            bound = max(bound, _dual_bound(known, state[0]))
             gap = (primal.objective - bound) / max(primal.objective, LEAST_DIVISOR)
             if last or abs(gap) <= gap_tolerance:
                 break
@@ -161,6 +174,7 @@ def inexact_alm(
     D: ArrayLike,
     lam: float | None = None,
     *,
+    mask: MaskLike = None,
     rho: float = 1.5,
     tolerance: float = 1e-7,
     max_iterations: int = 1000,
@@ -177,7 +191,9 @@ def inexact_alm(
     D : (n, l)
         A finite matrix; D = 0 gives zeros.
     lam : float, optional
-        λ > 0; 1/√max(n, l) by default.
+        λ > 0; by default 1/√(share·max(n, l)), where share of the n·l entries is seen.
+    mask : None, "causal" or Mask
+        What is seen of D: L + S = D is asked for there only, and S has no other entries.
     rho : float
         Growth of μ in an iteration, ≥ 1; a large ρ is fast, and exact where D is low-rank + sparse.
     tolerance : float
@@ -191,7 +207,8 @@ def inexact_alm(
     -------
     Decomposition
         ``objective`` = ‖L‖_* + λ‖S‖₁; ``gap`` = (objective − ⟨D, Y⟩ / max(1, ‖Y‖₂)) / objective,
-        which may be below 0 by about the tolerance, as L + S = D holds to the tolerance.
+        which may be below 0 by about the tolerance, as L + S = D holds to the tolerance. Y is 0
+        where nothing is seen.
 
     Raises
     ------
@@ -210,6 +227,9 @@ def inexact_alm(
     ended with too large a gap. A slow over-relaxed schedule then goes on from its Y; if the gap is
     still too large at the end, μ falls again and grows more slowly.
 
+    Under a mask, L is free where nothing is seen: λ is 0 for these entries, and so is Y. The
+    default λ is then that of theorem 1.2 of [1]_, for a share of the entries.
+
     Cost: one singular value thresholding and one pass over D, L, Y per iteration, O(nl·rank) with
     block subspaces up to rank 0.3·min(n, l), O(nl·min(n, l)) above. For n below 1500 or so, limit
     BLAS to one thread around the call (threadpoolctl); two threads on a busy machine are slower.
@@ -217,7 +237,7 @@ def inexact_alm(
     References
     ----------
     .. [1] E. Candès, X. Li, Y. Ma, J. Wright, "Robust principal component analysis?", JACM 58,
-       2011, Eq. (1.1) and algorithm 1.
+       2011, Eq. (1.1), theorem 1.2 and algorithm 1.
     .. [2] Z. Lin, M. Chen, Y. Ma, "The augmented Lagrange multiplier method", arXiv:1009.5055,
        algorithm 5.
 
@@ -229,7 +249,8 @@ def inexact_alm(
     (1, 1, 8.0)
     """
     matrix = dense_matrix(D)
-    lam = max(matrix.shape) ** -0.5 if lam is None else checks.positive("lam", lam)
+    matrix = decomposition.seen(matrix, masks.of(mask, *matrix.shape))
+    lam = balanced(matrix) if lam is None else checks.positive("lam", lam)
     tolerance = checks.positive("tolerance", tolerance)
     max_iterations = checks.integer("max_iterations", max_iterations, least=1)
     rho = checks.number("rho", rho, "finite and >= 1")
@@ -260,7 +281,12 @@ def _tangent_svd(Z: Matrix, U: Matrix, V: Matrix) -> tuple[Matrix, Matrix, Matri
 
 
 def acc_alt_proj(
-    D: ArrayLike, rank: int, *, tolerance: float = 1e-7, max_iterations: int = 100
+    D: ArrayLike,
+    rank: int,
+    *,
+    mask: MaskLike = None,
+    tolerance: float = 1e-7,
+    max_iterations: int = 100,
 ) -> Decomposition:
     """Return L + S ≈ D, rank L ≤ rank, by accelerated alternating projections.
 
@@ -273,6 +299,8 @@ def acc_alt_proj(
         A finite matrix; D = 0 gives zeros.
     rank : int
         The true rank, 0 ≤ rank ≤ min(n, l); with 0, S = D.
+    mask : None, "causal" or Mask
+        What is seen of D: the norm and S are over these entries, and L is free elsewhere.
     tolerance : float
         Tolerance of ‖D − L − S‖_F / ‖D‖_F.
     max_iterations : int
@@ -303,12 +331,13 @@ def acc_alt_proj(
     (1, 8.0)
     """
     matrix = dense_matrix(D)
+    matrix = decomposition.seen(matrix, masks.of(mask, *matrix.shape))
     r = checks.integer("rank", rank, least=0, most=min(matrix.shape))
     checks.positive("tolerance", tolerance)
     max_iterations = checks.integer("max_iterations", max_iterations, least=1)
     scaled, exponent = normalised(matrix)
-    if r == 0 or not scaled.any():
-        return replace(zeros(matrix.shape, math.nan), sparse=csr_array(matrix))
+    if r == 0 or not filled(scaled).any():
+        return replace(zeros(matrix.shape, math.nan), sparse=csr_array(filled(matrix)))
     return _project(scaled, r, tolerance, max_iterations).rescaled(exponent)
 
 
@@ -318,12 +347,13 @@ def _project(D: Matrix, r: int, tolerance: float, max_iterations: int) -> Decomp
     beta = 0.5 * (n * l) ** -0.25
     L, Z = np.zeros_like(D), np.empty_like(D)
     width = min(r + BLOCK_MARGIN, n, l)
-    _, s, V = rotate(D, np.random.default_rng(0).standard_normal((l, width)))
+    known = filled(D)
+    _, s, V = rotate(known, np.random.default_rng(0).standard_normal((l, width)))
     separate(D, L, L, 4 * beta * float(s[0]), 0, 0.0, Z)
     for _ in range(WARM):
         U, s, V = rotate(Z, V)
     U, s, V = U[:, :r], s[:r], V[:, :r]
-    enough, threshold = tolerance * float(np.linalg.norm(D)), beta * float(s[0])
+    enough, threshold = tolerance * float(np.linalg.norm(known)), beta * float(s[0])
     for iteration in range(1, max_iterations + 1):
         np.matmul(U * s, V.T, out=L)
         rest = math.sqrt(separate(D, L, L, threshold, 0, 0.0, Z))
@@ -345,7 +375,7 @@ class RobustPCA(DecompositionMethod):
     Parameters
     ----------
     lam : float, optional
-        λ > 0; 1/√max(n, l) by default.
+        λ > 0; by default 1/√(share·max(n, l)), where share of the n·l entries is seen.
     space : {"kernel", "attention"}
         Which matrix is decomposed.
     max_iterations : int
@@ -378,8 +408,8 @@ class RobustPCA(DecompositionMethod):
     space: str = one_of("kernel", SPACES)
     max_iterations: int = whole(100)
 
-    def decompose(self, D: Matrix) -> Decomposition:
-        return inexact_alm(D, self.lam, max_iterations=self.max_iterations)
+    def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
+        return inexact_alm(D, self.lam, mask=mask, max_iterations=self.max_iterations)
 
 
 @dataclass(frozen=True)
@@ -424,6 +454,6 @@ class AccAltProj(DecompositionMethod):
     space: str = one_of("kernel", SPACES)
     max_iterations: int = whole(100)
 
-    def decompose(self, D: Matrix) -> Decomposition:
+    def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
         """Return L + S by `acc_alt_proj`; a rank above min(n, l) is a ValueError."""
-        return acc_alt_proj(D, self.rank, max_iterations=self.max_iterations)
+        return acc_alt_proj(D, self.rank, mask=mask, max_iterations=self.max_iterations)

@@ -9,14 +9,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks
+from approx import checks, masks
 from approx._jit import kernel
 from approx.fields import one_of, real, whole
+from approx.low_rank import decomposition
 from approx.low_rank.decomposition import (
     Decomposition,
     Matrix,
     at_unit_scale,
+    balanced,
     dense_matrix,
+    filled,
+    hidden,
     sparse_entries,
     zeros,
 )
@@ -24,6 +28,7 @@ from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.shrinkage import BLOCK_START, shrink_singular_values
 from approx.low_rank.subspace import rotate, spectral_norm
 from approx.low_rank.target import SPACES
+from approx.masks import Mask, MaskLike
 
 RELAXATION = 1.6
 CHECK_EVERY = 10
@@ -70,20 +75,27 @@ def _pursue(
 ) -> Decomposition:
     """Solve the pursuit for D (n, l), n ≥ l, ½ ≤ max |D| < 1; see `stable_pca`."""
     _n, l = D.shape
+    unseen, seen, D = hidden(D), decomposition.entries(D), filled(D)
     rng = np.random.default_rng(0)
     basis = rotate(D, rng.standard_normal((l, min(l, BLOCK_START))))[2]
     size = float(np.linalg.norm(D))
     delta, enough = delta * size, (delta + tolerance) * size
-    mu = D.size / (4.0 * float(np.abs(D).sum()))
+    mu = seen / (4.0 * float(np.abs(D).sum()))
     P, Y = D.copy(), np.zeros_like(D)  # P = D − S − Z
     bound, next_check = -math.inf, 0
     for iteration in range(1, max_iterations + 1):
         low = shrink_singular_values(P + Y / mu, 1.0 / mu, basis, rng)
         basis, L = low.basis, low.left @ low.right.T
         W = D - RELAXATION * L - (1.0 - RELAXATION) * P + Y / mu
+        free = None if unseen is None else -W[unseen]  # the relaxed L, since there D = Y = 0
+        if unseen is not None:
+            W[unseen] = 0.0
         Y, S = _multiplier(W, mu, lam, delta)
         before, P = P, D - W + Y / mu
-        rest = float(np.linalg.norm(D - L - S))
+        apart = D - L - S
+        if unseen is not None:
+            P[unseen], apart[unseen] = free, 0.0
+        rest = float(np.linalg.norm(apart))
         last = iteration == max_iterations
         if last or iteration >= next_check:
             objective = low.nuclear + lam * float(np.abs(S).sum())
@@ -93,8 +105,8 @@ def _pursue(
             if last or (rest <= enough and abs(gap) <= gap_tolerance):
                 break
             next_check = iteration + CHECK_EVERY
-            apart, moved = float(np.linalg.norm(L - P)), float(np.linalg.norm(P - before))
-            mu *= float(np.clip(math.sqrt(apart / max(moved, LEAST_DIVISOR)), 1 / BALANCE, BALANCE))
+            off, moved = float(np.linalg.norm(L - P)), float(np.linalg.norm(P - before))
+            mu *= float(np.clip(math.sqrt(off / max(moved, LEAST_DIVISOR)), 1 / BALANCE, BALANCE))
     places = np.flatnonzero(S)
     sparse = sparse_entries(S.ravel()[places], places, D.shape)
     return Decomposition(low.left, low.right, sparse, gap, objective, iteration)
@@ -105,6 +117,7 @@ def stable_pca(
     delta: float,
     lam: float | None = None,
     *,
+    mask: MaskLike = None,
     tolerance: float = 1e-7,
     max_iterations: int = 1000,
     gap_tolerance: float = 1e-4,
@@ -122,7 +135,9 @@ def stable_pca(
     delta : float
         δ ≥ 0, *relative* to ‖D‖_F: 0 is the problem of `inexact_alm`, and 1 gives zeros.
     lam : float, optional
-        λ > 0; 1/√max(n, l) by default.
+        λ > 0; by default 1/√(share·max(n, l)), where share of the n·l entries is seen.
+    mask : None, "causal" or Mask
+        What is seen of D: both Frobenius norms are over these entries, and S has no others.
     tolerance : float
         The amount by which ‖D − L − S‖_F / ‖D‖_F may exceed δ.
     max_iterations : int
@@ -134,7 +149,8 @@ def stable_pca(
     -------
     Decomposition
         ``objective`` = ‖L‖_* + λ‖S‖₁; ``gap`` = (objective − (⟨D, Y⟩ − δ‖D‖_F‖Y‖_F) / max(1, ‖Y‖₂))
-        / objective, |Y| ≤ λ, which may be below 0 by about the tolerance.
+        / objective, |Y| ≤ λ, which may be below 0 by about the tolerance. Y is 0 where nothing is
+        seen.
 
     Raises
     ------
@@ -149,7 +165,8 @@ def stable_pca(
 
     There are two blocks, L and (S, Z), so the alternation converges for every fixed μ; μ is moved
     towards equal residuals every ten iterations. (S, Z) minimises λ‖S‖₁ + μ/2·‖W − S − Z‖² over
-    ‖Z‖_F ≤ δ, where S shrinks W by the κ that solves one monotone equation.
+    ‖Z‖_F ≤ δ, where S shrinks W by the κ that solves one monotone equation. Under a mask, D − S − Z
+    is free where nothing is seen, and follows L.
     Cost: that of `inexact_alm` per iteration, and tens of iterations. For n below 1500 or so, limit
     BLAS to one thread around the call (threadpoolctl).
 
@@ -171,7 +188,8 @@ def stable_pca(
     0.01
     """
     matrix = dense_matrix(D)
-    lam = max(matrix.shape) ** -0.5 if lam is None else checks.positive("lam", lam)
+    matrix = decomposition.seen(matrix, masks.of(mask, *matrix.shape))
+    lam = balanced(matrix) if lam is None else checks.positive("lam", lam)
     if checks.number("delta", delta, "finite and >= 0") < 0:
         raise ValueError(f"delta must be finite and >= 0, got {delta!r}")
     checks.positive("tolerance", tolerance)
@@ -196,7 +214,7 @@ class StablePCA(DecompositionMethod):
     delta : float
         δ ≥ 0, the relative Frobenius error that is allowed, all of which is used.
     lam : float, optional
-        λ > 0; 1/√max(n, l) by default.
+        λ > 0; by default 1/√(share·max(n, l)), where share of the n·l entries is seen.
     space : {"kernel", "attention"}
         Which matrix is decomposed.
     max_iterations : int
@@ -228,5 +246,6 @@ class StablePCA(DecompositionMethod):
     space: str = one_of("kernel", SPACES)
     max_iterations: int = whole(1000)
 
-    def decompose(self, D: Matrix) -> Decomposition:
-        return stable_pca(D, self.delta, self.lam, max_iterations=self.max_iterations)
+    def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
+        """Return L + S by `stable_pca`."""
+        return stable_pca(D, self.delta, self.lam, mask=mask, max_iterations=self.max_iterations)

@@ -8,16 +8,24 @@ import numpy as np
 import scipy.sparse
 
 from approx import exact, memory
+from approx._elementary import exp_rows
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.low_rank.krylov import Streamed, Stripes
+from approx.masks import Mask
 from approx.parts import Addition, Factors
 
 SPACES = ("kernel", "attention")
+MOST = 700.0  # the largest exponent of an entry that is not seen: e^700 is representable
+ARRAYS, MASKED_ARRAYS = 6, 8  # as large as the matrix, in the work on it
 
 
-def matrix(Q: Array, K: Array, space: str) -> tuple[Array, float]:
+def matrix(Q: Array, K: Array, space: str, mask: Mask) -> tuple[Array, float]:
     """Return D (n, l) in float64 and top: exp(Q Kᵀ) = e^top D, or softmax = D with top = 0.
+
+    Under a mask, the scale e^top or the row sums of softmax are those of what is seen. D also has
+    the entries that are not seen, exp(q·k) at the same scale, up to e^700 of it: completed like
+    this, the matrix may be nearer to low rank.
 
     Raises
     ------
@@ -25,14 +33,33 @@ def matrix(Q: Array, K: Array, space: str) -> tuple[Array, float]:
         D and the work on it would not fit into memory.
     """
     n, l = len(Q), len(K)
-    memory.reserve(8 * n * l * 6, f"decomposing a dense {n}×{l} matrix", "n or l")
+    arrays = ARRAYS if mask.is_full else MASKED_ARRAYS
+    memory.reserve(8 * n * l * arrays, f"decomposing a dense {n}×{l} matrix", "n or l")
+    if not mask.is_full:
+        return _completed(Q, K, space, mask)
     return exact.scaled_kernel(Q, K) if space == "kernel" else (exact.softmax(Q, K), 0.0)
+
+
+def _completed(Q: Array, K: Array, space: str, mask: Mask) -> tuple[Array, float]:
+    x = np.asarray(exact.logits(Q, K), np.float64)
+    seen = x.copy()
+    mask.hide(seen, fill=-np.inf)
+    tops = seen.max(axis=1)
+    if space == "kernel":
+        tops[:] = tops.max()
+    np.minimum(x, tops[:, None] + MOST, out=x)
+    exp_rows(x, tops)
+    if space == "kernel":
+        return x, float(tops[0])
+    exp_rows(seen, tops)
+    x /= seen.sum(axis=1, keepdims=True)
+    return x, 0.0
 
 
 def stripes(Q: Array, K: Array, space: str) -> tuple[Stripes, float]:
     """Return D and top as `matrix` does, with D as one stripe, or streamed if it would not fit."""
     try:
-        D, top = matrix(Q, K, space)
+        D, top = matrix(Q, K, space, Mask.full(len(Q), len(K)))
     except memory.ResourceLimitError:
         if space == "attention":
             return Streamed(Q, K, exact.log_row_sums(Q, K)), 0.0

@@ -2,7 +2,8 @@
 
 Alternating methods move between "S = the large entries of D − L" and "L = the best low-rank
 matrix for D − S". D − S is D off the support and L on it, so one pass reads D and L and writes
-the next matrix to approximate; S itself is needed only at the end.
+the next matrix to approximate; S itself is needed only at the end. What is not seen, where D is
+NaN, is treated as on the support, but is counted and kept nowhere.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ def _separate(
 ) -> float:
     """Write L + ahead·(L − P) where |D − L| ≥ threshold, else D; return Σ (D − L)² of the rest.
 
+    Where D is NaN, L is written, too.
+
     There is one sum per column, so that the loop is vectorised without reordering a sum.
     """
     n, l = D.shape
@@ -30,7 +33,7 @@ def _separate(
         for j in range(l):
             low = L[i, j]
             difference = D[i, j] - low
-            large = abs(difference) >= threshold
+            large = not abs(difference) < threshold  # and so is NaN
             out[i, j] = low + ahead * (low - P[i, j]) if large else D[i, j]
             squares[j] += 0.0 if large else difference * difference
     return float(squares.sum())
@@ -38,7 +41,10 @@ def _separate(
 
 @kernel
 def _gather(D: Matrix, L: Matrix, floor: float, out: Matrix) -> int:
-    """Write every |D − L| ≥ floor to the front of out (n·l + 1,), row by row; return the count."""
+    """Write every |D − L| ≥ floor to the front of out (n·l + 1,), row by row; return the count.
+
+    NaN is not among them.
+    """
     n, l = D.shape
     found = 0
     for i in range(n):

@@ -13,7 +13,8 @@ from approx.approximation import Approximation
 from approx.checks import Array
 from approx.fields import one_of, real
 from approx.low_rank import target
-from approx.low_rank.decomposition import Matrix
+from approx.low_rank.decomposition import Matrix, filled, seen
+from approx.low_rank.godec import godec
 from approx.low_rank.krylov import ACCURACY, block_krylov
 from approx.low_rank.subspace import leading
 from approx.low_rank.target import SPACES
@@ -38,7 +39,8 @@ class TruncatedSVD(Method):
     space : {"kernel", "attention"}
         Which matrix is decomposed.
     epsilon : float, optional
-        Given instead, it asks for the least rank with spectral error ≤ epsilon·σ₁, 0 < epsilon < 1.
+        Given instead, it asks for the least rank with spectral error ≤ epsilon·σ₁, 0 < epsilon < 1;
+        it has no meaning under a mask.
     energy : float, optional
         Given instead, it asks for the least rank with Σ_{i ≤ rank} σ_i² ≥ energy·Σσ²,
         0 < energy ≤ 1.
@@ -55,8 +57,17 @@ class TruncatedSVD(Method):
     of a matrix that does not fit in memory. For a matrix that fits, larger ranks come from its Gram
     matrix or LAPACK, and from LAPACK if epsilon or 1 − energy is below that accuracy.
 
+    Under a mask, entries that are not seen are free, so that no formula gives the best estimate. It
+    is the best that is found: the matrix is filled in by its own truncated SVD again and again, by
+    at most 40 steps of subspace iteration, from two starts (see `approx.low_rank.godec.godec`, at
+    k = 0). Its Frobenius error over what is seen is at most that of the SVD of the matrix with 0
+    where nothing is seen, and that of the SVD of the whole matrix, at the scale of what is seen. It
+    is an upper bound on the least error, and the same for the same inputs. `energy` chooses the
+    rank that the first of these starts needs, which is enough.
+
     Cost: O(n·l·min(n, l)) operations and the dense matrix in float64; beyond 2048, some ten
-    passes of 4·n·l·rank operations.
+    passes of 4·n·l·rank operations. Under a mask always the dense matrix, two Gram matrices and
+    some 50 passes of 4·n·l·rank operations.
 
     Raises
     ------
@@ -104,10 +115,21 @@ class TruncatedSVD(Method):
         """Whether epsilon or energy choose the rank."""
         return self.epsilon is not None or self.energy is not None
 
+    @property
+    def refusal(self) -> str | None:
+        """Why epsilon has no meaning under a mask."""
+        if self.epsilon is None:
+            return None
+        return "a matrix with free entries has no spectral norm: give rank or energy"
+
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the sum of the leading terms."""
-        small = min(len(q), len(k)) <= DENSE
-        left, right, top = self._dense(q, k) if small else self._large(q, k)
+        if not mask.is_full:
+            left, right, top = self._masked(q, k, mask)
+        elif min(len(q), len(k)) <= DENSE:
+            left, right, top = self._dense(q, k)
+        else:
+            left, right, top = self._large(q, k)
         return target.approximation(left, right, None, top, q.dtype, self.space)
 
     def least_rank(self, s: Array, total: float) -> int | None:
@@ -135,9 +157,19 @@ class TruncatedSVD(Method):
         enough = np.cumsum(s**2) >= self.energy * total * (1 - 1e-15 * len(s))
         return int(np.argmax(enough)) + 1 if enough.any() else None
 
+    def _masked(self, q: Array, k: Array, mask: Mask) -> tuple[Matrix, Matrix, float]:
+        """Return (left, right, top) with exp(Q Kᵀ) ≈ e^top left rightᵀ where it is seen."""
+        D, top = target.matrix(q, k, self.space, mask)
+        rank = self.rank
+        if rank is None:
+            s = scipy.linalg.svdvals(filled(seen(D, mask)), overwrite_a=True, check_finite=False)
+            rank = self.least_rank(s, float(s @ s)) or len(s)
+        best = godec(D, rank, 0, mask=mask)
+        return best.left, best.right, top
+
     def _dense(self, q: Array, k: Array) -> tuple[Matrix, Matrix, float]:
         """Return (U diag(s), V, top) from LAPACK with exp(Q Kᵀ) ≈ e^top U diag(s) Vᵀ."""
-        D, top = target.matrix(q, k, self.space)
+        D, top = target.matrix(q, k, self.space, Mask.full(len(q), len(k)))
         u, s, vt = scipy.linalg.svd(D, full_matrices=False, check_finite=False, overwrite_a=True)
         r = self.least_rank(s, float(s @ s)) or len(s)
         return u[:, :r] * s[:r], vt[:r].T, top
@@ -147,7 +179,7 @@ class TruncatedSVD(Method):
         shape = len(q), len(k)
         widest = SHARE * min(shape)
         if self.rank is not None and self.rank > widest:
-            D, top = target.matrix(q, k, self.space)
+            D, top = target.matrix(q, k, self.space, Mask.full(len(q), len(k)))
             U, s, V = leading(D, self.rank)
             return U * s, V, top
         if (self.epsilon or 1.0) < 10 * ACCURACY or 1 - (self.energy or 0.0) < (10 * ACCURACY) ** 2:

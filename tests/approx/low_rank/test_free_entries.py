@@ -1,0 +1,409 @@
+"""Decompositions under a mask: what is not seen is free, in the objective, the bound and S."""
+
+import math
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from small import hiding, very_few
+
+from approx import Mask, exact, parse
+from approx.low_rank import robust_pca, thresholding
+from approx.low_rank.godec import at_budget, godec
+from approx.low_rank.robust_pca import acc_alt_proj, inexact_alm
+from approx.low_rank.stable_pca import stable_pca
+from approx.low_rank.truncated_svd import TruncatedSVD
+from approx.prices import Shape
+
+EPS = np.finfo(float).eps
+seeds = st.integers(0, 2**32 - 1)
+shapes = st.tuples(st.integers(1, 8), st.integers(1, 8))
+SOLVERS = {
+    "godec": lambda D, **options: godec(D, 1, 0.5, **options),
+    "rank alone": lambda D, **options: godec(D, 1, 0, **options),
+    "entries alone": lambda D, **options: godec(D, 0, 0.5, **options),
+    "at_budget": lambda D, **options: at_budget(D, 2.5, **options),
+    "inexact_alm": lambda D, **options: inexact_alm(D, max_iterations=40, **options),
+    "acc_alt_proj": lambda D, **options: acc_alt_proj(D, 1, **options),
+    "stable_pca": lambda D, **options: stable_pca(D, 0.1, max_iterations=40, **options),
+}
+every_solver = pytest.mark.parametrize("solve", SOLVERS.values(), ids=SOLVERS)
+
+
+def matrix(shape, seed):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal(shape) * np.exp(rng.standard_normal(shape))
+
+
+def rest(D, parts, on):
+    """Return D − L − S of what is seen."""
+    return np.where(on, D - parts.low_rank - parts.sparse.toarray(), 0.0)
+
+
+def heads(n, l, d=8, seed=0):
+    """Return Q and K of a head whose keys drift, so that what is not seen can be large."""
+    rng = np.random.default_rng(seed)
+    Q, K = rng.standard_normal((n, d)), rng.standard_normal((l, d))
+    return Q, K + np.linspace(0, 1, l)[:, None] * rng.standard_normal(d)
+
+
+def same(a, b):
+    assert_array_equal(a.left, b.left)
+    assert_array_equal(a.right, b.right)
+    assert_array_equal(a.sparse.toarray(), b.sparse.toarray())
+    assert_array_equal([a.gap, a.objective, a.iterations], [b.gap, b.objective, b.iterations])
+
+
+# Every solver
+
+
+@every_solver
+@very_few
+@given(shapes, seeds)
+def test_a_full_mask_changes_no_bit(solve, shape, seed):
+    D = matrix(shape, seed)
+    n, l = shape
+    same(solve(D), solve(D, mask=Mask.full(n, l)))
+    same(solve(D), solve(D, mask=Mask(np.zeros(n, int), np.full(n, l), l, looks_back=True)))
+
+
+@every_solver
+@very_few
+@given(shapes, seeds)
+def test_only_what_is_seen_is_kept_or_counted(solve, shape, seed):
+    D, mask = matrix(shape, seed), hiding(*shape, seed)
+    on = naive.seen(mask, *shape)
+    parts = solve(D, mask=mask)
+    assert not parts.sparse.toarray()[~on].any()
+    assert np.isfinite(parts.low_rank).all()
+    if solve not in (SOLVERS["inexact_alm"], SOLVERS["stable_pca"]):  # whose objective is a norm
+        # the roundings of a few sums of n·l squares
+        assert parts.objective == pytest.approx(np.linalg.norm(rest(D, parts, on)), abs=1e-12)
+    for exponent in (-600, 900):  # a power of two changes no digit
+        scaled = solve(np.ldexp(D, exponent), mask=mask)
+        assert_array_equal(scaled.low_rank, np.ldexp(parts.low_rank, exponent))
+        assert_array_equal(scaled.sparse.toarray(), np.ldexp(parts.sparse.toarray(), exponent))
+
+
+@pytest.mark.parametrize(
+    "solve", [SOLVERS[x] for x in ("inexact_alm", "acc_alt_proj", "stable_pca")]
+)
+@very_few
+@given(shapes, seeds, st.sampled_from([0.0, -7.0, 1e300]))
+def test_what_is_not_seen_does_not_matter(solve, shape, seed, value):
+    D, mask = matrix(shape, seed), hiding(*shape, seed)
+    other = np.where(naive.seen(mask, *shape), D, value)
+    same(solve(D, mask=mask), solve(other, mask=mask))
+
+
+@every_solver
+def test_a_causal_zero_and_a_mask_of_another_shape(solve):
+    D = np.triu(np.ones((4, 4)), 1)  # all that is seen is 0
+    parts = solve(D, mask="causal")
+    assert not parts.low_rank.any()
+    assert parts.objective == parts.sparse.nnz == 0
+    with pytest.raises(ValueError, match="mask is for 3 queries and 4 keys, but there are 4 and 4"):
+        solve(D, mask=Mask.causal(3, 4))
+    with pytest.raises(ValueError, match="causal queries are the last n of l positions"):
+        solve(np.ones((3, 2)), mask="causal")
+
+
+# Low rank
+
+
+def starts(D, on, rank):
+    """The errors of the SVD of D with zeros, and of that of D with all that is not seen."""
+    fills = np.where(on, D, 0.0), D
+    return [np.linalg.norm(np.where(on, D - naive.truncated(F, rank), 0.0)) for F in fills]
+
+
+@given(shapes, seeds, st.data())
+def test_rank_alone_is_nearer_than_both_svds(shape, seed, data):
+    D, mask = matrix(shape, seed), hiding(*shape, seed)
+    rank = data.draw(st.integers(1, min(shape)))
+    on = naive.seen(mask, *shape)
+    parts = godec(D, rank, 0, mask=mask)
+    assert (parts.rank, parts.sparse.nnz) == (rank, 0)
+    # two SVDs, each with a few roundings of its largest value
+    assert parts.objective <= min(starts(D, on, rank)) + 100 * EPS * np.linalg.norm(D)
+
+
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+@given(st.integers(1, 8), st.integers(1, 8), seeds, st.data())
+def test_the_method_is_nearer_than_both_svds(space, n, l, seed, data):
+    (Q, K), mask = heads(n, l, 3, seed), hiding(n, l, seed)
+    rank = data.draw(st.integers(1, min(n, l)))
+    on, D = naive.seen(mask, n, l), np.exp(Q @ K.T)
+    if space == "attention":
+        D /= np.where(on, D, 0.0).sum(axis=1, keepdims=True)
+    A = TruncatedSVD(rank, space=space).approximate(Q, K, mask=mask)
+    assert A.space == space
+    error = np.linalg.norm(np.where(on, D, 0.0) - A.to_dense())
+    # as above, and e^x carries |x| roundings, |x| < 30
+    assert error <= min(starts(D, on, rank)) + 1000 * EPS * np.linalg.norm(D)
+
+
+def test_few_random_starts_of_a_slow_twin_come_nearer():
+    """There is no optimum to compare with; the best of 8 starts of 100 plain steps stands for it.
+
+    The result is within a hundredth of ‖D‖ of it in 37 of these 40 problems, but the better of the
+    SVDs from which it starts in 14 only.
+    """
+    rng = np.random.default_rng(0)
+    near = at_start = 0
+    for seed in range(40):
+        n, l = rng.integers(2, 6, 2)
+        D, mask = matrix((n, l), seed), hiding(n, l, seed)
+        rank, on = int(rng.integers(1, min(n, l))) if min(n, l) > 1 else 1, naive.seen(mask, n, l)
+        fills = 2 * rng.standard_normal((8, n, l)) * np.exp(rng.standard_normal((8, 1, 1)))
+        twin = min(naive.completed(D, on, rank, L, sweeps=100) for L in fills)
+        enough = twin + 0.01 * np.linalg.norm(D[on])
+        near += godec(D, rank, 0, mask=mask).objective <= enough
+        at_start += min(starts(D, on, rank)) <= enough
+    assert near >= 34 > 20 >= at_start
+
+
+def test_a_low_rank_matrix_is_completed():
+    rng = np.random.default_rng(0)
+    L = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 60))
+    on = naive.seen("causal", 60, 60)
+    D = np.where(on, L, rng.standard_normal((60, 60)))
+    found = godec(D, 2, 0, mask="causal")
+    assert found.objective < 0.02 * min(starts(D, on, 2))
+    # its steps go further than plain ones of the same number
+    assert found.objective < naive.completed(D, on, 2, np.zeros_like(D), sweeps=40)
+
+
+def test_energy_under_a_mask_is_reached_and_epsilon_refused():
+    Q, K = heads(30, 30)
+    D = np.tril(np.exp(Q @ K.T))
+    for energy in (0.5, 0.99):
+        A = TruncatedSVD(energy=energy).approximate(Q, K, mask="causal")
+        s = np.linalg.svd(D, compute_uv=False)
+        assert A.rank == int(np.argmax(np.cumsum(s**2) >= energy * (s @ s))) + 1
+        error = np.linalg.norm(D - A.to_dense())
+        assert error**2 <= (1 - energy) * np.linalg.norm(D) ** 2 * (1 + 100 * EPS)
+    with pytest.raises(ValueError, match="a matrix with free entries has no spectral norm"):
+        TruncatedSVD(epsilon=0.1).approximate(Q, K, mask="causal")
+
+
+@pytest.mark.parametrize("spec", ["truncated_svd(2)", "godec(1, 2)", "stable_pca()"])
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_keys_that_are_not_seen_may_be_of_any_size(spec, space, dtype):
+    Q, K = (x.astype(dtype) for x in heads(12, 12, 3))
+    K[-1] = 400 * Q[0] / np.linalg.norm(Q[0])  # only the last query sees it
+    method = parse(spec.replace(")", f", space={space!r})").replace("(, ", "("))
+    mask = Mask.causal(11, 12).take(slice(0, 10))
+    A = method.approximate(Q[:10], K, mask=mask)
+    assert A.dtype == dtype
+    values = A.block(slice(None), shift=A.row_log())
+    assert np.isfinite(values).all()
+    truth = exact.softmax(Q[:10], K, mask)
+    shares = values / values.sum(axis=1, keepdims=True) if space == "kernel" else A.to_dense()
+    # better than nothing, however large the rest is
+    assert np.linalg.norm(shares - truth) < np.linalg.norm(truth)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    "spec", ["truncated_svd(2)", "godec(1, 2)", "godec(budget=8)", "robust_pca()", "stable_pca()",
+             "acc_alt_proj(1)"],
+)  # fmt: skip
+def test_hot_logits(spec, sign):
+    Q = 100 * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.6, 0.8]])
+    for mask in ("causal", Mask([0, 0, 1, 2], [2, 1, 4, 3], 4)):
+        A = parse(spec).approximate(Q, sign * Q, mask=mask)
+        assert np.isfinite(A.block(slice(None), shift=A.row_log())).all()
+        assert np.isfinite(A.attend(np.eye(4))).all()
+
+
+# Both parts
+
+
+@given(shapes, seeds, st.data())
+def test_both_parts_are_nearer_than_either(shape, seed, data):
+    (n, l), D, mask = shape, matrix(shape, seed), hiding(*shape, seed)
+    on = naive.seen(mask, n, l)
+    rank = data.draw(st.integers(1, min(shape)))
+    k = data.draw(st.integers(1, 4 * l)) / 4
+    count = math.floor(sum(min(k, seen) for seen in mask.counts))
+    parts = godec(D, rank, k, mask=mask)
+    assert parts.rank == rank
+    assert parts.sparse.nnz <= count <= on.sum()
+    seen = np.where(on, D, 0.0)
+    rounding = 100 * EPS * np.linalg.norm(D)
+    assert parts.objective <= np.linalg.norm(seen - naive.largest(seen, count)) + rounding
+    assert parts.objective <= godec(D, rank, 0, mask=mask).objective + rounding
+    assert godec(D, 0, k, mask=mask).objective == pytest.approx(
+        np.linalg.norm(seen - naive.largest(seen, count)), abs=rounding
+    )
+
+
+def test_errors_of_a_head_never_rise_with_the_sweeps():
+    Q, K = heads(64, 64)
+    D = exact.softmax(Q, K, "causal")
+    errors = [godec(D, 4, 4, mask="causal", iterations=i).objective for i in range(1, 13)]
+    assert (np.diff(errors) <= 0).all()
+    assert errors[-1] < errors[0]
+
+
+@pytest.mark.parametrize("budget", [2, 7.3, 20])
+@pytest.mark.parametrize("mask", [Mask.causal(40, 48), Mask.window(48, 48, 12)], ids=str)
+def test_a_split_is_at_most_either_part_alone(budget, mask):
+    n, l = mask.shape
+    D = exact.softmax(*heads(n, l), mask)
+    parts = at_budget(D, budget, mask=mask)
+    assert parts.rank * (n + l) + parts.sparse.nnz <= budget * n
+    largest = naive.largest(D, min(int(budget * n), mask.entries))
+    assert parts.objective <= np.linalg.norm(D - largest) * (1 + 1e-12)
+    rank = int(budget * n / (n + l))
+    if rank:
+        assert parts.objective <= godec(D, rank, 0, mask=mask).objective * (1 + 1e-12)
+
+
+@given(seeds, st.floats(0.1, 12))
+def test_entries_per_row_spend_what_is_left(seed, budget):
+    n, l = 5, 8
+    mask = hiding(n, l, seed)
+    method = parse("godec(rank=1)").within(budget, n=n, l=l, d=2, mask=mask)
+    left = budget - (n + l) / n
+    if left < 0:
+        assert method is None
+        return
+    # all of it, unless everything is seen for less
+    everything = mask.entries / n
+    assert Shape(n, l, 2, 2, mask).seen(method.k) == pytest.approx(min(left, everything), abs=1e-12)
+    A = method.approximate(*heads(n, l, 2, seed), mask=mask)
+    assert A.parameters <= budget * n + 1e-9
+    stored = method.price(n=n, l=l, d=2, mask=mask).stored
+    assert A.parameters <= stored * n + 1e-9
+
+
+# Pursuit and its bound
+
+
+def masked_pursuit(D, on, lam, sweeps=3000):
+    """ADMM with λ = 0 where nothing is seen and a fixed μ; the objective of L made feasible."""
+    S, Y = np.zeros_like(D), np.zeros_like(D)
+    mu = on.sum() / (4 * np.abs(D[on]).sum())
+    for _ in range(sweeps):
+        U, s, Vt = np.linalg.svd(D - S + Y / mu, full_matrices=False)
+        L = (U * np.maximum(s - 1 / mu, 0)) @ Vt
+        W = D - L + Y / mu
+        S = np.sign(W) * np.maximum(np.abs(W) - np.where(on, lam, 0.0) / mu, 0)
+        Y += mu * (D - L - S)
+    return np.linalg.norm(L, "nuc") + lam * np.abs(D - L)[on].sum()
+
+
+@very_few
+@given(st.tuples(st.integers(2, 6), st.integers(2, 6)), seeds, st.sampled_from([0.3, 0.5, 0.8]))
+def test_a_pursuit_is_optimal_and_its_bound_holds(shape, seed, lam):
+    D, mask = matrix(shape, seed), hiding(*shape, seed)
+    on = naive.seen(mask, *shape)
+    twin = masked_pursuit(np.where(on, D, 0.0), on, lam)
+    size = np.linalg.norm(D[on])
+    parts = inexact_alm(D, lam, mask=mask, gap_tolerance=1e-5)
+    L, S = parts.low_rank, parts.sparse.toarray()
+    assert np.linalg.norm(rest(D, parts, on)) <= 1.001e-7 * size
+    assert parts.objective == pytest.approx(np.linalg.norm(L, "nuc") + lam * np.abs(S).sum())
+    assert abs(parts.gap) <= 1e-5
+    # the twin is feasible, so that the bound is below it; and the pursuit is within its gap
+    assert parts.objective * (1 - parts.gap) <= twin * (1 + 1e-9)
+    assert parts.objective <= twin * (1 + 1.1e-5) + 1e-6 * size
+    # a bound holds at any time
+    early = inexact_alm(D, lam, mask=mask, max_iterations=5)
+    assert early.objective * (1 - early.gap) <= twin * (1 + 1e-9)
+    assert early.objective * early.gap >= -1e-6 * size or early.objective < twin
+
+
+@very_few
+@given(st.tuples(st.integers(2, 6), st.integers(2, 6)), seeds, st.floats(0, 0.9))
+def test_a_stable_pursuit_is_optimal_and_its_bound_holds(shape, seed, delta):
+    D, mask = matrix(shape, seed), hiding(*shape, seed)
+    on = naive.seen(mask, *shape)
+    size = np.linalg.norm(D[on])
+    parts = stable_pca(D, delta, 0.5, mask=mask, gap_tolerance=1e-5)
+    assert np.linalg.norm(rest(D, parts, on)) <= (delta + 1.001e-7) * size
+    assert abs(parts.gap) <= 1e-5
+    L, S = parts.low_rank, parts.sparse.toarray()
+    assert parts.objective == pytest.approx(
+        np.linalg.norm(L, "nuc") + 0.5 * np.abs(S).sum(), abs=1e-12
+    )
+    if delta == 0:
+        whole = inexact_alm(D, 0.5, mask=mask, gap_tolerance=1e-5)
+        assert parts.objective == pytest.approx(whole.objective, rel=3e-5, abs=1e-6 * size)
+    # (1 − δ) times a feasible pair of δ = 0 leaves a rest of δ‖D‖
+    whole = inexact_alm(D, 0.5, mask=mask, gap_tolerance=1e-5)
+    assert parts.objective <= (1 - delta) * whole.objective * (1 + 3e-5) + 1e-6 * size
+    early = stable_pca(D, delta, 0.5, mask=mask, max_iterations=3)
+    assert early.objective * (1 - early.gap) <= parts.objective * (1 + 1e-9) + 1e-6 * size
+
+
+def missing(n):
+    """Return a mask that hides the first keys from every other query, up to a quarter of them."""
+    first = np.random.default_rng(2).integers(0, n // 4, n)
+    first[::2] = 0
+    return Mask(first, np.full(n, n), n)
+
+
+@pytest.mark.parametrize("name", ["inexact_alm", "acc_alt_proj"])
+def test_both_parts_are_recovered_from_what_is_seen(name):
+    L, S = naive.golden(200, 5, 0.03)
+    mask = missing(200)
+    on = naive.seen(mask, 200, 200)
+    D = np.where(on, L + S, 100.0)
+    parts = inexact_alm(D, mask=mask) if name == "inexact_alm" else acc_alt_proj(D, 5, mask=mask)
+    assert parts.rank == 5
+    assert_array_equal(parts.sparse.toarray() != 0, (S != 0) & on)
+    assert np.linalg.norm(parts.low_rank - L) < 1e-5 * np.linalg.norm(L)  # also where none is seen
+
+
+def test_the_weight_of_entries_follows_the_share_that_is_seen():
+    D, mask = matrix((30, 20), 0), hiding(30, 20, 6)
+    lam = math.sqrt(30 * 20 / (mask.entries * 30))
+    assert lam > 30**-0.5
+    same(inexact_alm(D, mask=mask), inexact_alm(D, lam, mask=mask))
+    same(stable_pca(D, 0.1, mask=mask), stable_pca(D, 0.1, lam, mask=mask))
+
+
+# Kernels
+
+
+@pytest.mark.kernel
+def test_separate_and_gather_leave_out_what_is_not_seen():
+    rng = np.random.default_rng(0)
+    D, L, P = rng.standard_normal((3, 7, 5))
+    off = rng.random((7, 5)) < 0.4
+    D[off] = np.nan
+    out, work = np.empty_like(D), np.empty(36)
+    for threshold in (0.0, 0.8, math.inf):
+        large = np.abs(D - L) >= threshold
+        total = thresholding._separate(D, L, P, threshold, 0.9, out)
+        assert total == pytest.approx(((D - L)[~large & ~off] ** 2).sum(), rel=1e-14)
+        want = np.where(large | off, L + 0.9 * (L - P), D)
+        assert_allclose(out, want, rtol=0, atol=1e-15)
+        found = thresholding._gather(D, L, threshold, work)
+        assert_array_equal(work[:found], np.abs(D - L)[large])
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("alpha", [1.0, 1.6])
+def test_augmented_step_is_free_where_nothing_is_seen(alpha):
+    rng = np.random.default_rng(0)
+    D, L, P, Y = rng.standard_normal((4, 7, 5))
+    off = rng.random((7, 5)) < 0.4
+    Y[off] = 0.0
+    lam, mu, mu_next = 0.4, 0.7, 0.9
+    weights = np.array([mu, 1 / mu, 1 / mu_next, alpha])
+    state, whole = np.stack([Y, P]), np.stack([Y, P])
+    total = robust_pca._augmented_step(np.where(off, np.nan, D), L, state, weights, lam)
+    robust_pca._augmented_step(D, L, whole, weights, lam)
+    assert_array_equal(state[:, ~off], whole[:, ~off])
+    assert_array_equal(state[0][off], 0.0)
+    relaxed = alpha * L + (1 - alpha) * P
+    assert_allclose(state[1][off], relaxed[off], rtol=0, atol=1e-15)
+    S = D - whole[1] + whole[0] / mu_next
+    assert total == pytest.approx(((D - L - S)[~off] ** 2).sum(), rel=1e-12)
