@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from approx.parts import FeatureRows, Features, Low, Rows, ScaledFactors, rescal
 
 CHUNK = 64  # keys: longer ones need more work at the ends of intervals, shorter ones more calls
 PIECE = 4096  # keys at the end of an interval that are taken at once
+MOST_KEPT = 16  # stretches of rows, a megabyte each
 
 
 @kernel
@@ -61,15 +63,16 @@ def _weigh(values: Any, column_log: Any, left: int, first: Any, stop: Any, top: 
 
 
 class _Kept:
-    """Rows of features, made `height` at a time; the last two stretches are kept."""
+    """Rows of features, made `height` at a time; those that are needed again soon are kept."""
 
-    def __init__(self, make: FeatureRows, count: int, height: int) -> None:
+    def __init__(self, make: FeatureRows, count: int, height: int, span: int = 0) -> None:
         self.make, self.count, self.height = make, count, height
+        self.most = min(2 + span // height, MOST_KEPT)  # stretches
         self.kept: dict[int, tuple[Array, Array]] = {}
 
     def _stretch(self, index: int) -> tuple[Array, Array]:
         if index not in self.kept:
-            while len(self.kept) > 1:
+            while len(self.kept) >= self.most:
                 del self.kept[next(iter(self.kept))]
             start = index * self.height
             values, logs = self.make(slice(start, min(start + self.height, self.count)))
@@ -122,31 +125,40 @@ class _Prefix:
         return self.total
 
 
-class _Tree:
-    """The sums of any successive chunks: node i of a binary tree is the sum of 2i and 2i + 1."""
+class _Window:
+    """The sums of successive chunks, for ranges whose ends both move on.
 
-    def __init__(self, keys: _Kept, V: Array, rank: int) -> None:
-        self.leaves = len(V) // CHUNK
-        nbytes = 2 * self.leaves * rank * V.shape[1] * V.itemsize
-        memory.reserve(nbytes, "sums of chunks of keys", "m or l")
-        self.nodes: list[Any] = [None] * self.leaves
-        self.nodes += [_chunk_sum(keys, V, index) for index in range(self.leaves)]
-        for i in range(self.leaves - 1, 0, -1):
-            self.nodes[i] = _merged(self.nodes[2 * i], self.nodes[2 * i + 1])
+    It is a queue of two stacks. ``old`` has a sum from each of its chunks on, in reverse order, and
+    ``recent`` is the sum of the chunks after them; when the range leaves the old chunks, the recent
+    ones become the old. So each chunk is added three times, however long the range is.
+    """
+
+    def __init__(self, keys: _Kept, V: Array, rank: int, longest: int) -> None:
+        nbytes = 2 * longest * rank * V.shape[1] * V.itemsize
+        memory.reserve(nbytes, "sums of chunks of keys", "m or the keys that a query sees")
+        self.keys, self.V = keys, V
+        self.old: list[Sum] = []
+        self.chunks: list[Sum] = []  # the recent ones
+        self.recent: Sum | None = None
+        self.stop = 0  # of the recent chunks
 
     def __call__(self, first: int, stop: int) -> Sum:
-        picked = []
-        i, j = first + self.leaves, stop + self.leaves
-        while i < j:
-            if i % 2:
-                picked.append(self.nodes[i])
-                i += 1
-            if j % 2:
-                j -= 1
-                picked.append(self.nodes[j])
-            i, j = i // 2, j // 2
-        total: Sum = functools.reduce(_merged, picked)
-        return total
+        self.stop = max(self.stop, first) if not (self.old or self.chunks) else self.stop
+        for index in range(self.stop, stop):
+            one = _chunk_sum(self.keys, self.V, index)
+            self.chunks.append(one)
+            self.recent = one if self.recent is None else _merged(self.recent, one)
+        self.stop = max(self.stop, stop)
+        gone = first - (self.stop - len(self.chunks) - len(self.old))
+        if gone >= len(self.old):  # nothing old is left: the recent chunks become old
+            chunks = self.chunks[gone - len(self.old) :]
+            self.old = list(itertools.accumulate(reversed(chunks), _merged))
+            self.chunks, self.recent = [], None
+        elif gone:
+            del self.old[-gone:]
+        if self.recent is None:
+            return self.old[-1]
+        return _merged(self.old[-1], self.recent)
 
 
 def matmat(features: Features, first: Array, stop: Array, V: Array) -> tuple[Array, Array]:
@@ -163,14 +175,15 @@ def matmat(features: Features, first: Array, stop: Array, V: Array) -> tuple[Arr
     Notes
     -----
     Cost: O((n + l)·rank·c), and 2·CHUNK·(rank + c) operations per query at the ends of its
-    interval. Intervals that begin late keep a tree of 2l/CHUNK sums of rank·c numbers.
+    interval. Where intervals begin late, 2·(chunks in the longest) sums of rank·c numbers are held.
     """
     n, l = len(first), len(V)
     dtype = np.result_type(features.dtype, V)
+    longest = int((stop - first).max())
     queries = _Kept(features.query, n, features.height)
-    keys = _Kept(features.key, l, features.height)
+    keys = _Kept(features.key, l, features.height, longest if first.any() else 0)
     V = V.astype(dtype, copy=False)
-    sums = _Tree(keys, V, features.rank) if first.any() else _Prefix(keys, V)
+    sums = _Window(keys, V, features.rank, longest // CHUNK) if first.any() else _Prefix(keys, V)
     y, log = np.zeros((n, V.shape[1]), dtype), np.empty(n, features.dtype)
     for start in range(0, n, CHUNK):
         rows = slice(start, min(start + CHUNK, n))
