@@ -47,7 +47,8 @@ def compare(
     mask: MaskLike = None,
     attention: bool = True,
     spectral: bool = False,
-    rows: int | None = None,
+    rows: int | ArrayLike | None = None,
+    population: int | None = None,
     jobs: int = 1,
     scheduler: Any = None,
 ) -> dict[str, float]:
@@ -68,8 +69,11 @@ def compare(
         beside the products.
     spectral : bool
         Adds ``kernel_relative_spectral`` (many passes).
-    rows : int, optional
-        Sample that many query rows (always the same ones), and add ``…_stderr`` to each mean.
+    rows : int or index array, optional
+        Measure a sample of so many query rows (always the same ones), or the rows that are given,
+        and add ``…_stderr`` to each mean.
+    population : int, optional
+        Q is a sample of so many queries: add standard errors.
     jobs, scheduler : int; str or distributed.Client
         For big n: share the stripes of rows among threads, or among the workers of a Dask cluster
         as `analysis.sweep.sweep` does cells. The numbers are the same, bit for bit.
@@ -112,7 +116,7 @@ def compare(
     return compare_all(
         [approximation], Q, K, V,
         mask=mask, attention=attention, spectral=spectral, rows=rows,
-        jobs=jobs, scheduler=scheduler,
+        population=population, jobs=jobs, scheduler=scheduler,
     )[0]  # fmt: skip
 
 
@@ -126,7 +130,8 @@ def compare_all(
     mask: MaskLike = None,
     attention: bool = True,
     spectral: bool = False,
-    rows: int | None = None,
+    rows: int | ArrayLike | None = None,
+    population: int | None = None,
     jobs: int = 1,
     scheduler: Any = None,
 ) -> list[dict[str, float]]:
@@ -138,7 +143,7 @@ def compare_all(
         Of several methods, orders or temperatures.
     temperatures : sequence of float, optional
         t of each: the i-th estimate is of exp(Q Kᵀ/t_i); 1 by default.
-    Q, K, V, mask, attention, spectral, rows, jobs, scheduler
+    Q, K, V, mask, attention, spectral, rows, population, jobs, scheduler
         As for `compare`.
 
     Notes
@@ -158,6 +163,7 @@ def compare_all(
     comparison = Comparison.of(
         approximations, Q, K, V,
         temperatures=temperatures, mask=mask, attention=attention, rows=rows,
+        population=population,
     )  # fmt: skip
     every = []
     tables = comparison.tables(jobs, scheduler)
@@ -177,7 +183,7 @@ def compare_all(
 
 
 def _errors(table: Array, comparison: Comparison, in_kernel: bool) -> Iterator[tuple[str, float]]:
-    n, entries, column = len(comparison.q), comparison.visible(), table.T
+    n, entries, column = comparison.population, comparison.visible(), table.T
     if in_kernel:
         over, most = _unscaled(column[DIFFERENCE], 2 * column[SCALE])
         under, top = _unscaled(column[SQUARE], 2 * column[TOP])

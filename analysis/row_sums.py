@@ -208,6 +208,8 @@ class Comparison:
     picked : (count,)
         The query rows that are measured, ascending: all, unless they are `sampled`.
     sampled : bool
+        Whether the picked queries are a sample of `population` many.
+    population : int
     """
 
     estimates: tuple[tuple[Approximation, float], ...]
@@ -218,6 +220,7 @@ class Comparison:
     attention: bool
     picked: Array
     sampled: bool
+    population: int
 
     @classmethod
     def of(
@@ -230,7 +233,8 @@ class Comparison:
         temperatures: Sequence[float] | None,
         mask: MaskLike,
         attention: bool,
-        rows: int | None,
+        rows: int | ArrayLike | None,
+        population: int | None = None,
     ) -> Self:
         """Check the arguments of `metrics.compare_all`, and return their comparison."""
         q, k = checks.queries_keys(Q, K)
@@ -260,14 +264,19 @@ class Comparison:
         if v is not None:
             v /= np.abs(v).max(initial=0.0) or 1.0  # the error is relative: no square overflows
         picked = np.arange(n)
-        if rows is not None:
+        if rows is not None and np.ndim(rows) == 1:
+            picked = np.unique(np.asarray(checks.index("rows", rows, n)))
+        elif rows is not None:
             count = checks.integer("rows", rows, least=2, most=n)
             picked = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
         kt = k.T
         if k.dtype != np.float64 or k.size <= exact.STRIPE // 2:  # more: not worth a copy's memory
             kt = np.ascontiguousarray(kt, np.float64)  # which BLAS packs, for each stripe, faster
         estimates = tuple(zip(approximations, ts))
-        return cls(estimates, q, kt, v, seen, attention, picked, rows is not None)
+        if population is not None:
+            checks.integer("population", population, least=n)
+        sampled = rows is not None or population is not None
+        return cls(estimates, q, kt, v, seen, attention, picked, sampled, population or n)
 
     def visible(self) -> Array:
         """Return how many keys each of the picked queries sees."""
@@ -322,7 +331,7 @@ def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
     tables: list[list[Array]] = [[] for _ in whole.estimates]
 
     def chosen(rows: slice) -> Rows:
-        if whole.sampled:
+        if len(whole.picked) < len(whole.q):
             return index[rows]
         return slice(part.start + rows.start, part.start + rows.stop)
 
