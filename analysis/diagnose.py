@@ -1,22 +1,27 @@
 """Advice for the heads of a model: which approximation at this budget, and whether it will hold.
 
 Every method is run: the winner of a head is the one with the lowest measured error at the budget,
-among those that a user could run. Oracles, which need every logit, stand apart, as a bound on what
-their class can reach.
+among those that a model with the head's mask could run. Oracles, which need every logit, stand
+apart, as the best found of their class. Where nothing is much better than the mean of V, or the
+budget buys all that is seen, the advice is to keep exact attention.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 import scipy.linalg
+from tqdm import tqdm
 
-from analysis import budget, operations
+from analysis import budget, candidates, metrics, operations
+from analysis.candidates import TRIVIAL
 from analysis.describe import describe
 from analysis.inputs import Inputs
 from analysis.moments import expected_error
@@ -25,37 +30,27 @@ from analysis.pitfalls import concentration, with_eps
 from analysis.rank import measures
 from analysis.regimes import crossing
 from analysis.seeds import seed_sequence
-from approx import Approximation, Method, checks, parse
+from approx import Approximation, Mask, Method, checks, memory
+from approx.checks import Array
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.textbook.attention import softmax
 from approx.threads import one_thread
 
-RUNNABLE = (
-    "uniform()",
-    "positive()",
-    "positive(projection='orthogonal')",
-    "generalized_exponential(projection='orthogonal')",
-    "shifted_positive()",
-    "nystrom()",
-    "linformer()",
-    "nystromformer()",
-    "eva()",
-    "sliding_window()",
-    "smyrf()",
-    "reformer()",
-    "scatterbrain(low_rank=positive(projection='orthogonal'), sparse=sliding_window())",
-    "scatterbrain(low_rank=shifted_positive(), sparse=smyrf())",
-)
-ORACLES = ("truncated_svd(space='attention')", "top_k()", "godec(space='attention')")
-TRIVIAL = "uniform()"
 TRIALS = 5
 MOST_TRIALS = 1024  # more draws would not improve medians and ranges, and would take hours
 TARGET = 0.1  # the relative Frobenius error of the kernel for which features are counted
 LADDER = tuple(2.0**e for e in (-2, -1, 0, 1, 2, 3))  # factors of t at which regimes may cross
 EPS = (1e-6, 1e-4)  # public code adds one of these to features
 WIDTH = 256  # the number of such features
+VERDICTS = USE, TIED, KEEP = "use", "tie", "keep exact"
 COLLAPSED, PEAKED = 0.05, 0.2  # 1 − normalised entropy, with eps and of exact attention
+ACCEPT = 0.5  # the largest share of uniform's error at which a method is advised
+TIE = 1.05  # the least ratio of the runner-up's error to the winner's that is no tie
+SAMPLE = 256  # queries that are measured where there are more than MOST_QUERIES
+MOST_QUERIES = 4096
+MOST_ENTRIES = 2**22  # of a matrix that is decomposed; oracles of larger ones are left out
+SHARE = 8  # an 8th of the memory limit holds the estimates that are compared together
 SPREAD = 1.5  # a larger ratio of the largest to the least error over draws gives a warning
 
 
@@ -97,6 +92,8 @@ def diagnose(
     methods: Sequence[Method] | None = None,
     temperature: float = 1.0,
     trials: int = TRIALS,
+    rows: int | None = None,
+    accept: float = ACCEPT,
     seed: int = 0,
     jobs: int = 1,
     progress: bool = False,
@@ -110,87 +107,235 @@ def diagnose(
     budget : float
         Stored values per query row.
     methods : sequence of Method, optional
-        Templates are filled to the budget; those of which nothing fits are absent. The default is
-        what a user could run (`RUNNABLE`) and the oracles of each class (`ORACLES`).
+        Templates are filled to the budget; those of which nothing fits are left out. The default
+        is `analysis.candidates.methods`: what can be run under the mask, and the oracles.
     temperature : float
         t.
     trials : int
         Draws of a random method, at most 1024.
+    rows : int, optional
+        Queries that are measured, evenly spaced, against all the keys that they see; methods in
+        which a row needs other queries get all of them. By default all queries up to 4096, and
+        256 of more.
+    accept : float
+        The largest share of uniform attention's error at which a method is advised, 0 < accept ≤ 1.
     seed, jobs, progress
         See `analysis.sweep.sweep`.
 
     Returns
     -------
     DataFrame
-        One row per (layer, head, method): ``spec``, ``budget``, ``values_per_row`` paid;
-        ``attention_tv``, the median over trials, and its range ``tv_least``, ``tv_most``;
+        One row per (layer, head, method).
+
+        Of the method: ``spec``, ``budget``, ``values_per_row`` paid; ``attention_tv``, the median
+        over trials, its range ``tv_least``, ``tv_most``, and its standard error ``tv_stderr`` from
+        the queries that were measured (0 if all were); ``negative_fraction`` of the entries;
         ``kernel_error`` (relative Frobenius) and ``output_error``, medians, NaN where there is
-        none; ``expected``, the kernel error in closed form, NaN where none is known;
-        ``features_needed``, how many iid frequencies give a kernel error of 10 %; ``pays_from``,
-        the length from which on the method needs fewer operations than exact attention, without
-        those that find a support; ``runnable``; ``winner``, the runnable method with the lowest
-        ``attention_tv``, or the cheaper of equal ones; ``warnings``, a list of `Sentence`. Every
-        row also has facts of its head: ``logit_min``, ``logit_max``, ``logit_std``, ``query_norm``
-        and ``key_norm`` (medians of the scaled rows), ``row_entropy``, ``median_squared_sum``,
-        ``epsilon_rank``, ``stable_rank`` and ``effective_rank`` of softmax attention, and
-        ``crossing``, the temperature at which the largest entries and the truncated SVD do equally
-        well at the budget (NaN if there is none from t/4 to 8t).
+        none; ``nonpositive_rows``; ``expected``, the kernel error in closed form, NaN where none is
+        known; ``features_needed``, how many iid frequencies give a kernel error of 10 %;
+        ``pays_from``, the length from which on the method needs fewer operations than exact
+        attention, without those that find a support; ``autoregressive``; ``oracle``;
+        ``runnable``, which means that it is not an oracle, and that it is autoregressive if the
+        mask looks back; ``winner``, the runnable method with the lowest ``attention_tv``, or the
+        cheaper of equal ones; ``warnings``, a list of `Sentence`.
+
+        Of its head: ``mask``; ``measured``, the number of queries; ``exact_price``, the keys that
+        a query sees on average; ``verdict``, which is "use" the winner, "tie" with the runner-up
+        (a ratio below 1.05), or "keep exact", because no method has less than ``accept`` of uniform
+        attention's error, or the budget buys every entry that is seen; ``left_out``, sentences that
+        say which methods were not measured, and why; ``logit_min``, ``logit_max``, ``logit_std``,
+        ``query_norm`` and ``key_norm`` (medians of the scaled rows), ``row_entropy``,
+        ``median_squared_sum``, ``epsilon_rank``, ``stable_rank`` and ``effective_rank`` of softmax
+        attention, and ``crossing``, the temperature at which the largest entries and the truncated
+        SVD do equally well at the budget (NaN if there is none from t/4 to 8t). Under a mask the
+        SVD is that of the matrix with 0 where nothing is seen: a triangular matrix has full rank,
+        so these say little. Ranks and crossing are NaN where the matrix has more than 2^22 entries.
 
     Raises
     ------
     ValueError
-        A budget or a temperature is ≤ 0, or no method fits.
+        A budget, a temperature or accept is out of range, or no method fits.
 
     Notes
     -----
-    Cost: for each head, trials times each method and its errors, and a few singular value
+    Cost: for each head, trials times each method and its errors, for which Q Kᵀ is computed once
+    per group of estimates that fit an eighth of the memory limit together; and a few singular value
     decompositions of an (n, l) matrix.
     """
+    heads, about = _asked(inputs, budget, methods, temperature, trials, rows, accept, seed, jobs)
+    alone = progress and min(jobs, len(heads)) == 1
+    head = functools.partial(_head, about=about, progress=alone)
+    per_head = parallel(head, heads, jobs=jobs, progress=progress, label="heads")
+    return pd.DataFrame([row for every in per_head for row in every])
+
+
+class DryRun(NamedTuple):
+    """What `diagnose` would do, from one head of the middle.
+
+    Attributes
+    ----------
+    heads : int
+    methods : list of str
+        The specs that are measured on that head.
+    left_out : list of Sentence
+        The methods that are not, and why.
+    seconds : float
+        The time of all heads, from that of this one, which ran twice so that nothing is compiled
+        while it is timed.
+    """
+
+    heads: int
+    methods: list[str]
+    left_out: list[Sentence]
+    seconds: float
+
+
+def dry_run(
+    inputs: Inputs | Sequence[Inputs],
+    *,
+    budget: float,
+    methods: Sequence[Method] | None = None,
+    temperature: float = 1.0,
+    trials: int = TRIALS,
+    rows: int | None = None,
+    accept: float = ACCEPT,
+    seed: int = 0,
+    jobs: int = 1,
+) -> DryRun:
+    """Return what `diagnose` would measure with these arguments, and about how long it takes."""
+    heads, about = _asked(inputs, budget, methods, temperature, trials, rows, accept, seed, jobs)
+    middle = heads[len(heads) // 2]
+    _head(middle, about._replace(trials=1), progress=False)
+    start = time.perf_counter()
+    table = _head(middle, about, progress=False)
+    spent = time.perf_counter() - start
+    seconds = spent * math.ceil(len(heads) / min(jobs, len(heads)))
+    specs = [row["spec"] for row in table]
+    return DryRun(len(heads), specs, table[0]["left_out"], seconds)
+
+
+class _Settings(NamedTuple):
+    """What is asked of every head."""
+
+    t: float
+    methods: tuple[Method, ...] | None
+    budget: float
+    trials: int
+    rows: int | None
+    accept: float
+    seed: int
+
+
+def _asked(
+    inputs: Inputs | Sequence[Inputs],
+    budget: float,
+    methods: Sequence[Method] | None,
+    temperature: float,
+    trials: int,
+    rows: int | None,
+    accept: float,
+    seed: int,
+    jobs: int,
+) -> tuple[list[Inputs], _Settings]:
+    """Check the arguments of `diagnose`."""
     checks.positive("budget", budget)
     at = checks.positive("temperature", temperature)
     checks.integer("trials", trials, least=1, most=MOST_TRIALS)
     checks.integer("seed", seed, least=0)
     checks.integer("jobs", jobs, least=1)
+    share = checks.positive("accept", accept, most=1.0)
+    if rows is not None:
+        checks.integer("rows", rows, least=2)
     files = [inputs] if isinstance(inputs, Inputs) else inputs
     checks.instance("inputs", files, Sequence, "an Inputs or a sequence of them")
     for file in files:
         checks.instance("every input", file, Inputs, "an Inputs")
     if methods is not None:
         checks.instance("methods", methods, Sequence, "a sequence of methods")
-    chosen = [parse(s) for s in (*RUNNABLE, *ORACLES)] if methods is None else list(methods)
+        for method in methods:
+            checks.instance("every method", method, Method, "a method")
     heads = [x for file in files for x in file.heads()]
     if not heads:
         raise ValueError("inputs must not be empty")
-    head = functools.partial(
-        _head, t=at, methods=chosen, size=float(budget), trials=trials, seed=seed
-    )
-    per_head = parallel(head, heads, jobs=jobs, progress=progress, label="heads")
-    return pd.DataFrame([row for rows in per_head for row in rows])
+    chosen = None if methods is None else tuple(methods)
+    return heads, _Settings(at, chosen, float(budget), trials, rows, share, seed)
 
 
-def _head(
-    inputs: Inputs, t: float, methods: list[Method], size: float, trials: int, seed: int
-) -> list[dict[str, Any]]:
-    x = inputs.at_temperature(t)  # its Q and K last for this head only
+class _Sampled(NamedTuple):
+    """A head, the queries that are measured, and the head with those alone."""
+
+    whole: Inputs
+    picked: Array
+    part: Inputs
+
+    @classmethod
+    def of(cls, x: Inputs, rows: int | None) -> _Sampled:
+        if rows is None:
+            rows = x.n if x.n <= MOST_QUERIES else SAMPLE
+        if rows >= x.n:
+            return cls(x, np.arange(x.n), x)
+        picked = (np.arange(rows) * x.n + x.n // 2) // rows
+        part = dataclasses.replace(x, q=x.q[picked], mask=x.mask.take(picked))
+        return cls(x, picked, part)
+
+
+def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, Any]]:
+    x = inputs.at_temperature(about.t)  # its Q and K last for this head only
+    head = _Sampled.of(x, about.rows)
     with one_thread():
-        fitting = budget.match(methods, size, x).fitting
+        fitting, left_out = _fitting(head, about)
         if not fitting:
             raise ValueError(
-                f"no method fits {size:g} values per row of {x.name}: raise the budget"
+                f"no method fits {about.budget:g} values per row of {x.name}: raise the budget"
             )
-        facts = _facts(x, size)
-        rows = [_row(x, method, size, trials, seed) for method in fitting]
+        facts = _facts(head.part, about.budget)
+        bar = tqdm(fitting, disable=not progress, desc="methods", leave=False)
+        rows = [_row(head, method, about) for method in bar]
         eps = _collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None
     best = winner(rows)
     uniform = next((row["attention_tv"] for row in rows if row["spec"] == TRIVIAL), math.nan)
-    head = {
+    place = {
         "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
-        "temperature": x.temperature,
+        "temperature": x.temperature, "mask": str(x.mask), "measured": len(head.picked),
+        "exact_price": float(x.mask.counts.mean()),
+        "verdict": _verdict(rows, x.mask, about, uniform), "left_out": left_out,
     }  # fmt: skip
     for method, row in zip(fitting, rows):
         row["winner"] = row is best
         row["warnings"] = list(_warnings(x, method, row, uniform, eps))
-    return [head | row | facts for row in rows]
+    return [place | row | facts for row in rows]
+
+
+def _fitting(head: _Sampled, about: _Settings) -> tuple[list[Method], list[Sentence]]:
+    """Return the methods that are measured, filled to the budget, and why others are not."""
+    x, left_out = head.whole, []
+    chosen = candidates.methods(x.mask) if about.methods is None else list(about.methods)
+    possible: list[Method] = []
+    for method in chosen:
+        large = len(head.picked) * x.l > MOST_ENTRIES
+        if (reason := candidates.why_not(method, x.mask)) is not None:
+            left_out.append(Sentence("{spec}: {reason}", spec=str(method), reason=reason))
+        elif method.oracle and not method.row_local and large:
+            left_out.append(
+                Sentence(
+                    "{spec}: it decomposes a matrix of more than {entries} entries",
+                    spec=str(method),
+                    entries=MOST_ENTRIES,
+                )
+            )
+        else:
+            possible.append(method)
+    matched = budget.match(possible, about.budget, x)
+    left_out += [Sentence("{spec}: no size fits the budget", spec=str(m)) for m in matched.absent]
+    return matched.fitting, left_out
+
+
+def _verdict(rows: Sequence[dict[str, Any]], mask: Mask, about: _Settings, uniform: float) -> str:
+    """Return whether to use the winner, that it ties with another, or to keep exact attention."""
+    tvs = sorted(row["attention_tv"] for row in rows if row["runnable"])
+    if not tvs or about.budget >= float(mask.counts.mean()) or tvs[0] > about.accept * uniform:
+        return KEEP
+    return TIED if len(tvs) > 1 and tvs[1] < TIE * tvs[0] else USE
 
 
 def winner(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -208,10 +353,10 @@ def winner(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _facts(x: Inputs, budget: float) -> dict[str, float]:
     """Return the facts that make a head easy or hard, whatever the method."""
-    entries = int(min(budget * x.n, x.n * x.l))  # a budget may exceed all entries
-    rank = int(min(budget * x.n / (x.n + x.l), x.l))
+    entries = int(min(budget * x.n, x.mask.entries))  # a budget may exceed all entries
+    rank = int(min(budget * x.n / (x.n + x.l), x.n, x.l))
     sparse, low_rank, ranks = [], [], dict[str, float]()
-    for step in LADDER:
+    for step in LADDER if x.n * x.l <= MOST_ENTRIES else ():
         weights = softmax(x.at_temperature(step * x.temperature).logits())
         s = scipy.linalg.svdvals(weights, check_finite=False)
         if step == 1:
@@ -220,43 +365,81 @@ def _facts(x: Inputs, budget: float) -> dict[str, float]:
         rest = max(squares.size - entries, 0)
         sparse.append(math.sqrt(np.partition(squares, max(rest - 1, 0))[:rest].sum()))
         low_rank.append(float(np.linalg.norm(s[rank:])))
+    at = math.nan
+    if sparse:
+        at = crossing(x.temperature * np.array(LADDER), sparse, low_rank)
     return describe(x) | {
         "query_norm": float(np.median(np.linalg.norm(x.Q, axis=1))),
         "key_norm": float(np.median(np.linalg.norm(x.K, axis=1))),
-        "epsilon_rank": ranks["epsilon_rank"],
-        "stable_rank": ranks["stable_rank"],
-        "effective_rank": ranks["effective_rank"],
-        "crossing": crossing(x.temperature * np.array(LADDER), sparse, low_rank),
+        "epsilon_rank": ranks.get("epsilon_rank", math.nan),
+        "stable_rank": ranks.get("stable_rank", math.nan),
+        "effective_rank": ranks.get("effective_rank", math.nan),
+        "crossing": at,
     }
 
 
-def _row(x: Inputs, method: Method, size: float, trials: int, seed: int) -> dict[str, Any]:
+def _row(head: _Sampled, method: Method, about: _Settings) -> dict[str, Any]:
     """Return the errors and the price of one method on one head."""
-    rng = np.random.default_rng(seed_sequence(seed, x.digest(), str(method)))
-    errors = []
-    for child in rng.spawn(trials if method.uses_rng else 1):
-        estimate = x.approximate(method, rng=child)
-        errors.append(x.compare(estimate))
+    x = head.whole
+    alone = len(head.picked) < x.n and method.row_local  # the other queries are not needed
+    at = head.part if alone else x
+    rng = np.random.default_rng(seed_sequence(about.seed, x.digest(), str(method)))
+    errors: list[dict[str, float]] = []
+    held: list[Approximation] = []
+    for child in rng.spawn(about.trials if method.uses_rng else 1):
+        held.append(at.approximate(method, rng=child))
+        held[-1].low.prepare()  # what a comparison would build, so that it is counted
+        if sum(estimate.nbytes for estimate in held) > memory.limit() // SHARE:
+            errors += _compared(at, held, head)
+            held, estimate = [], held[-1]
+    errors += _compared(at, held, head)
+    estimate = held[-1] if held else estimate
     table = pd.DataFrame(errors)
     middle, tv = table.median(), table.attention_tv
-    in_kernel = estimate.space == "kernel" and x.mask.is_full  # the closed form counts all entries
-    expected = expected_error(method, x.Q, x.K) if in_kernel else None
+    in_kernel = estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES
+    expected = expected_error(method, x.Q, x.K) if in_kernel and x.mask.is_full else None
     known = math.nan if expected is None else expected
     return {
         "spec": str(method),
-        "budget": size,
-        "values_per_row": budget.values_per_row(estimate),
+        "budget": about.budget,
+        "values_per_row": _stored(estimate, x),
         "attention_tv": float(middle.attention_tv),
         "tv_least": float(tv.min()),
         "tv_most": float(tv.max()),
+        "tv_stderr": float(middle.get("attention_tv_stderr", 0.0)),
+        "negative_fraction": float(middle.negative_fraction),
         "kernel_error": float(middle.get("kernel_relative_frobenius", math.nan)),
         "output_error": float(middle.get("output_relative_error", math.nan)),
         "nonpositive_rows": float(middle.nonpositive_rows),
         "expected": known,
         "features_needed": _needed(method, known),
         "pays_from": _pays_from(estimate, x.d),
-        "runnable": not method.oracle,
+        "autoregressive": method.autoregressive,
+        "oracle": method.oracle,
+        "runnable": candidates.runs(method, x.mask),
     }
+
+
+def _compared(
+    x: Inputs, estimates: Sequence[Approximation], head: _Sampled
+) -> list[dict[str, float]]:
+    """Return the errors of estimates of one method, on the queries that are measured."""
+    if not estimates:
+        return []
+    if x is head.part:
+        population, rows = head.whole.n, None
+    else:
+        population, rows = None, head.picked
+    return metrics.compare_all(
+        estimates, x.Q, x.K, x.V, mask=x.mask, rows=rows, population=population
+    )
+
+
+def _stored(estimate: Approximation, x: Inputs) -> float:
+    """Return the stored values per query of x, of which an estimate may have some rows only."""
+    rows = estimate.shape[0]
+    factors = estimate.low.parameters * (x.n + x.l) / (x.n * (rows + x.l))
+    return factors + estimate.nnz / rows
 
 
 def _positive(methods: Sequence[Method]) -> bool:
@@ -297,8 +480,10 @@ def _warnings(
     """Yield, in plain words, why a number is not to be trusted or a method not to be used."""
     loses = row["attention_tv"] >= uniform and row["spec"] != TRIVIAL
     if not row["runnable"]:
-        yield Sentence(
-            "needs every logit: a bound on what its class can reach, not a method to run"
+        yield (
+            Sentence("needs every logit: the best found of its class, not a method to run")
+            if method.oracle
+            else Sentence("reads the future: a causal model cannot run it token by token")
         )
     if (features := row["features_needed"]) > x.l:
         variance = power(features * TARGET**2)
@@ -321,6 +506,8 @@ def _warnings(
         yield Sentence(
             "{rows:.0f} of {n} rows have no positive sum: their output is 0", rows=rows, n=x.n
         )
+    if row["attention_tv"] > 1 and row["negative_fraction"] > 0:
+        yield Sentence("its rows are not distributions: entries are negative, and tv exceeds 1")
     if row["tv_most"] > SPREAD * row["tv_least"] > 0:
         yield Sentence(
             "draws differ: total variation {least:.2g} to {most:.2g}",
@@ -355,6 +542,7 @@ class Advice(NamedTuple):
 
     layer: int
     head: int
+    verdict: str
     winner: str
     attention_tv: float
     uniform_tv: float
@@ -375,7 +563,9 @@ def _advice(part: pd.DataFrame) -> Advice:
     uniform = rows[rows.spec == TRIVIAL].attention_tv
     trivial = float(uniform.iloc[0]) if len(uniform) else math.nan
     best, others = rows[rows.winner], rows[rows.runnable & ~rows.winner]
-    bounds = rows[~rows.runnable]
+    bounds = rows[rows.oracle]
+    verdict = str(part.verdict.iloc[0])
+    affordable = bool(part.budget.iloc[0] >= part.exact_price.iloc[0])
     spec = str(best.spec.iloc[0]) if len(best) else ""
     tv = float(best.attention_tv.iloc[0]) if len(best) else math.nan
     second = str(others.spec.iloc[0]) if len(others) else ""
@@ -383,17 +573,35 @@ def _advice(part: pd.DataFrame) -> Advice:
     oracle = str(bounds.spec.iloc[0]) if len(bounds) else ""
     limit = float(bounds.attention_tv.iloc[0]) if len(bounds) else math.nan
     return Advice(
-        int(part.layer.iloc[0]), int(part["head"].iloc[0]), spec, tv, trivial, second, margin,
-        oracle, limit, _sentence(spec, tv, trivial, second, margin),
+        int(part.layer.iloc[0]), int(part["head"].iloc[0]), verdict, spec, tv, trivial, second,
+        margin, oracle, limit,
+        _sentence(verdict, spec, tv, trivial, second, margin, affordable),
     )  # fmt: skip
 
 
-def _sentence(spec: str, tv: float, uniform: float, second: str, margin: float) -> str:
+def _sentence(
+    verdict: str,
+    spec: str,
+    tv: float,
+    uniform: float,
+    second: str,
+    margin: float,
+    affordable: bool,
+) -> str:
     if not spec:
-        return "none of these methods can be run"
-    if spec == TRIVIAL:
-        return "nothing at this budget beats uniform"
+        return "keep exact attention: none of these methods can be run"
+    if verdict == KEEP:
+        if affordable:
+            return "keep exact attention: the budget buys every entry that is seen"
+        if spec == TRIVIAL:
+            return "keep exact attention: nothing at this budget beats uniform"
+        text = "keep exact attention"
+        if uniform > 0:
+            text += f": the best, {spec}, has {tv / uniform:.2f} of uniform's total variation"
+        return text
     text = f"{spec}: total variation {tv:.3f}"
     if uniform > 0 and tv > 0:
         text += f", {uniform / tv:.2f}× below uniform"
+    if verdict == TIED:
+        return text + f", a tie with {second}"
     return text + (f", {margin:.2f}× below {second}" if second else "")

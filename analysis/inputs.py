@@ -22,6 +22,7 @@ import numpy as np
 from analysis import files
 from approx import Approximation, Mask, checks, exact, masks, memory
 from approx.checks import Array
+from approx.masks import MaskLike
 from approx.method import Method, Rng, generator
 
 _NAMES = {"full": False, "causal": True}  # of masks in a digest; others have their own key
@@ -89,10 +90,15 @@ class Inputs:
             if self.q.ndim == 2 or len(self.mask) != len(self.q):
                 raise ValueError(f"one mask per head is needed, got {len(self.mask)} masks")
             known: dict[Any, Mask] = {}  # one object for heads of the same mask
-            each = (masks.of(mask, self.n, self.l) for mask in self.mask)
+            each = map(self._fitted, self.mask)
             object.__setattr__(self, "mask", tuple(known.setdefault(m, m) for m in each))
         else:
-            object.__setattr__(self, "mask", masks.of(self.mask, self.n, self.l))
+            object.__setattr__(self, "mask", self._fitted(self.mask))
+
+    def _fitted(self, mask: MaskLike) -> Mask:
+        # a full mask is full for any part of the inputs
+        whole = isinstance(mask, Mask) and mask.is_full and not mask.looks_back
+        return masks.of(None if whole else mask, self.n, self.l)
 
     @property
     def n(self) -> int:

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import math
+import re
 import string
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from analysis.diagnose import TRIVIAL, Advice, Sentence, advice, power
+from analysis.candidates import TRIVIAL
+from analysis.diagnose import KEEP, TIED, USE, VERDICTS, Advice, DryRun, Sentence, advice
 from figures import style
-from figures.columns import pad, width
+from figures.columns import pad, width, wrap
 from figures.language import mark, tr
 
+COLUMNS = 80  # of a terminal
+NAME = 30  # columns of a method's name in a table
 HEADS = (
-    mark("head"), mark("logits"), mark("entropy"), mark("rank"), mark("crossing"), mark("winner"),
-    mark("tv"), mark("uniform"), mark("margin"), mark("runner-up"), mark("oracle tv"),
+    mark("head"), mark("use"), mark("tv"), mark("uniform"), mark("margin"), mark("oracle"),
 )  # fmt: skip
 FAMILIES = (
-    mark("method"), mark("wins"), mark("tv"), mark("below uniform"), mark("kernel error"),
-    mark("expected error"),
+    mark("method"), mark("wins"), mark("tv"), mark("below uniform"),
 )  # fmt: skip
+MASKS = mark("full"), mark("causal"), mark("intervals")  # as `Mask` names itself
+LEAST_SHOWN, MOST_MARGIN = 1e-3, 99
+GREY = "0.75"  # of heads that keep exact attention
 
 
 def objects(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -47,59 +54,132 @@ def _said(sentence: Sentence) -> str:
     return tr(sentence.message, **sentence.values)
 
 
+def plan(dry: DryRun) -> str:
+    """Return what would be measured, and about how long it takes."""
+    first = tr(
+        "{count} methods on {heads} heads, about {seconds:.0f} s:",
+        count=len(dry.methods),
+        heads=dry.heads,
+        seconds=dry.seconds,
+    )
+    lines = [first, *(line for spec in dry.methods for line in _indented(spec))]
+    if dry.left_out:
+        lines.append(tr("Not measured:"))
+        lines += [line for one in dry.left_out for line in _indented(_said(one))]
+    return "\n".join(lines)
+
+
 def text(table: pd.DataFrame) -> str:
-    """Return a line a head, then a line a method, then the warnings that several heads share."""
+    """Return a line per head, a line per method, the specs to paste, and the warnings by kind."""
     advised = advice(table)
     heads = table.drop_duplicates(["input", "layer", "head"])
     lines = [_head(row, one) for row, one in zip(heads.itertuples(), advised)]
     parts = [_columns(HEADS, lines), _columns(FAMILIES, _families(table))]
-    lost = sum(one.winner == TRIVIAL for one in advised)
-    said = [
-        tr(
-            "Budget {budget:g} values a query row, t = {t:g}; "
-            "tv: total variation of the attention weights, median over draws.\n"
-            "rank: of softmax attention, singular values above 1 % of the largest. crossing: the "
-            "temperature below which\nthe largest entries are better than the truncated SVD, at "
-            "this budget. margin: the runner-up's tv over the winner's.",
-            budget=table.budget.iloc[0],
-            t=table.temperature.iloc[0],
-        )
-    ]
-    if lost:
-        said.append(
-            tr(
-                "Nothing at this budget beats uniform on {lost} of {heads} heads.",
-                lost=lost,
-                heads=len(advised),
-            )
-        )
-    parts.append("\n".join(said))
+    parts += ["\n".join(part) for part in (_legend(heads, advised), _specs(advised)) if part]
+    if said := _left_out(heads):
+        parts.append("\n".join([tr("Not measured:"), *said]))
     if warnings := _warnings(table):
-        parts.append("\n".join([tr("Warnings (heads):"), *warnings]))
+        parts.append("\n".join([tr("Warnings (number of heads):"), *warnings]))
     return "\n\n".join(parts)
 
 
+def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
+    said = [
+        tr(
+            "Budget {budget:g} values per query row, t = {t:g}, mask {mask}. tv: total variation "
+            "of the attention weights, median over draws. margin: the runner-up's tv over the "
+            "winner's. oracle: the tv of the best method that needs every logit.",
+            budget=heads.budget.iloc[0],
+            t=heads.temperature.iloc[0],
+            mask=tr(", ").join(sorted(map(_mask, set(heads["mask"])))),
+        )
+    ]
+    if (sampled := heads[heads.measured < heads.n]).shape[0]:
+        spread = heads.tv_stderr.max()
+        said.append(
+            tr(
+                "{measured} of {n} queries were measured on {count} heads; the largest standard "
+                "error of a winner's tv is {stderr:.2g}.",
+                measured=sampled.measured.iloc[0],
+                n=sampled.n.iloc[0],
+                count=len(sampled),
+                stderr=spread,
+            )
+        )
+    counts = {verdict: sum(one.verdict == verdict for one in advised) for verdict in VERDICTS}
+    said.append(
+        tr(
+            "{use} heads have a method to use, {tie} a tie between two, {keep} keep exact "
+            "attention: nothing that can be run under the mask is below the accepted share of "
+            "uniform's tv, or the budget buys every entry.",
+            use=counts[USE],
+            tie=counts[TIED],
+            keep=counts[KEEP],
+        )
+    )
+    return [line for one in said for line in wrap(one, COLUMNS)]
+
+
+def _mask(name: str) -> str:
+    width = re.fullmatch(r"window\((\d+)\)", name)
+    return tr("window({width})", width=width[1]) if width else tr(name)
+
+
+def _specs(advised: list[Advice]) -> list[str]:
+    """Return the winners that are advised as options of the command line, most frequent first."""
+    won = pd.Series([one.winner for one in advised if one.verdict != KEEP], dtype=str)
+    lines = [
+        f'  --method "{spec}"  ({tr("{count} heads", count=count)})'
+        for spec, count in won.value_counts().items()
+    ]
+    return [tr("To paste:"), *lines] if lines else []
+
+
+def _left_out(heads: pd.DataFrame) -> list[str]:
+    said: dict[str, None] = {}
+    for sentences in heads.left_out:
+        said |= dict.fromkeys(map(_said, sentences))
+    return [line for one in said for line in _indented(one)]
+
+
+def _indented(sentence: str, lead: str = "  ") -> list[str]:
+    first, *rest = wrap(sentence, COLUMNS - len(lead)) or [""]
+    return [lead + first, *(" " * len(lead) + line for line in rest)]
+
+
 def _head(row: Any, one: Advice) -> tuple[str, ...]:
-    runner = style.label(one.runner_up) if one.runner_up else "–"
+    margin = "–" if one.margin != one.margin else f"{one.margin:.2f}×"
+    margin = margin if not one.margin > MOST_MARGIN else f"> {MOST_MARGIN}×"
     return (
-        _name(row), f"{row.logit_min:.1f} … {row.logit_max:.1f}", f"{row.row_entropy:.2f}",
-        f"{row.epsilon_rank:.0f}", _number(row.crossing), _winner(one), _number(one.attention_tv),
-        _number(one.uniform_tv), f"{one.margin:.2f}×" if one.margin == one.margin else "–", runner,
+        _name(row), _use(one), _number(one.attention_tv),
+        _number(one.uniform_tv), tr("tie") if one.verdict == TIED else margin,
         _number(one.oracle_tv),
     )  # fmt: skip
 
 
 def _name(row: Any) -> str:
-    return str(row.input) if row.layer < 0 else f"{row.layer}.{row.head}"
+    return _short(str(row.input), 12) if row.layer < 0 else f"{row.layer}.{row.head}"
 
 
-def _winner(one: Advice) -> str:
-    if one.winner == TRIVIAL:
-        return tr("nothing beats uniform")
-    return style.label(one.winner) if one.winner else "–"
+def _use(one: Advice) -> str:
+    if one.verdict != KEEP:
+        return _short(style.label(one.winner), NAME)
+    nearest = _short(style.label(one.winner), NAME - width(tr("keep exact ({name})", name="")))
+    return tr("keep exact ({name})", name=nearest) if one.winner else tr("keep exact")
+
+
+def _short(name: str, size: int) -> str:
+    """Return a name of at most so many columns, cut at its end."""
+    if width(name) <= size:
+        return name
+    while width(name) > size - 1:
+        name = name[:-1]
+    return name + "…"
 
 
 def _number(value: float) -> str:
+    if 0 < value < LEAST_SHOWN:
+        return f"< {LEAST_SHOWN:g}"
     return f"{value:.3g}" if math.isfinite(value) else "–"
 
 
@@ -112,37 +192,44 @@ def _families(table: pd.DataFrame) -> list[tuple[str, ...]]:
         part = table[table.spec == spec].set_index(["input", "layer", "head"])
         below = part.attention_tv < uniform.reindex(part.index)
         middle = part.median(numeric_only=True)
-        wins = f"{int(part.winner.sum())}" if part.runnable.all() else "oracle"
+        wins = tr("oracle") if part.oracle.all() else f"{int(part.winner.sum())}"
+        signed = middle.attention_tv > 1 and middle.negative_fraction > 0
         rows.append(
             (
-                style.label(spec),
-                wins,
-                _number(middle.attention_tv),
+                _short(style.label(spec), NAME),
+                wins if part.runnable.any() or part.oracle.all() else tr("not causal"),
+                tr("not a distribution") if signed else _number(middle.attention_tv),
                 tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),
-                _number(middle.kernel_error),
-                power(middle.expected) if math.isfinite(middle.expected) else "–",
             )
         )
     return rows
 
 
 def _warnings(table: pd.DataFrame) -> list[str]:
-    """Return the warnings of runnable methods with how many heads have them, most first."""
+    """Return each kind of warning with its methods, and how many heads have it for one of them."""
     rows = table[table.runnable]
-    kinds: dict[tuple[str, str], list[Sentence]] = {}
-    for spec, warnings in zip(rows.spec, rows.warnings):
+    kinds: dict[str, tuple[Sentence, dict[str, set[tuple[Any, ...]]]]] = {}
+    heads = zip(rows.input, rows.layer, rows["head"])
+    for head, spec, warnings in zip(heads, rows.spec, rows.warnings):
         for sentence in warnings:
-            kinds.setdefault((style.label(spec), _kind(sentence)), []).append(sentence)
-    order = sorted(kinds.items(), key=lambda item: -len(item[1]))
-    return [
-        f"  {len(sentences):3d}  " + tr("{name}: {what}", name=name, what=_said(sentences[0]))
-        for (name, _), sentences in order
-    ]
+            _, methods = kinds.setdefault(_kind(sentence), (sentence, {}))
+            methods.setdefault(style.label(spec), set()).add(head)
+    counts = {kind: len(set().union(*methods.values())) for kind, (_, methods) in kinds.items()}
+    lines = []
+    for kind in sorted(kinds, key=lambda kind: -counts[kind]):
+        first, methods = kinds[kind]
+        of = tr(", ").join(
+            tr("{name} {count}", name=_short(name, NAME), count=len(some))
+            for name, some in sorted(methods.items(), key=lambda item: -len(item[1]))
+        )
+        said = tr("{what}: {methods}", what=_said(first), methods=of)
+        lines += _indented(said, f"  {counts[kind]:3d}  ")
+    return lines
 
 
-def _kind(sentence: str) -> str:
+def _kind(sentence: Sentence) -> str:
     """Return a warning without its numbers."""
-    return "".join(c for c in sentence if c not in string.digits + ".^")
+    return sentence.message
 
 
 def _columns(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -152,21 +239,29 @@ def _columns(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the heads of each layer in the colour and letter of their winner, with its tv."""
+    """Draw the heads of each layer, coloured by tv, with the letter of the method to use.
+
+    Heads that keep exact attention are grey.
+    """
     advised = advice(table)
     layers = sorted({one.layer for one in advised})
     heads = sorted({one.head for one in advised})
-    specs = style.order([one.winner for one in advised])
+    specs = style.order([one.winner for one in advised if one.verdict != KEEP])
     letters = dict(zip(specs, string.ascii_uppercase))
     with style.style():
-        figure = Figure(figsize=(max(4.4, 0.52 * len(heads) + 1.2), 0.42 * len(layers) + 1.9))
+        figure = Figure(figsize=(max(4.4, 0.52 * len(heads) + 1.9), 0.42 * len(layers) + 1.9))
         ax = figure.subplots()
+        shades = ScalarMappable(Normalize(0.0, 1.0), "viridis_r")
         for one in advised:
             x, y = heads.index(one.head), layers.index(one.layer)
-            colour = style.look(one.winner)["color"]
-            ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=colour, alpha=0.45, lw=0))
-            words = f"{letters[one.winner]}\n{one.attention_tv:.2f}"
-            ax.text(x, y, words, ha="center", va="center", fontsize=7)
+            kept = one.verdict == KEEP
+            colour = GREY if kept else shades.to_rgba(np.array(one.attention_tv))
+            ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
+            words = "" if kept else f"{letters[one.winner]}\n{one.attention_tv:.2f}"
+            light = not kept and one.attention_tv > 0.5
+            ax.text(
+                x, y, words, ha="center", va="center", fontsize=7, color="white" if light else "0.1"
+            )
         ax.set(xlabel=tr("head"), ylabel=tr("layer"), xlim=(-0.5, len(heads) - 0.5))
         ax.set_ylim(len(layers) - 0.5, -0.5)
         ax.set_xticks(range(len(heads)), [str(h) for h in heads])
@@ -174,13 +269,11 @@ def draw(table: pd.DataFrame) -> Figure:
         ax.grid(False)
         for side in ("left", "bottom"):
             ax.spines[side].set_visible(False)
-        handles = [
-            Patch(
-                color=style.look(spec)["color"], alpha=0.45, lw=0,
-                label=f"{letters[spec]}  {style.label(spec)}",
-            )
-            for spec in specs
-        ]  # fmt: skip
+        figure.colorbar(shades, ax=ax, label=tr("total variation"))
+        named = [(f"{letters[spec]}  {style.label(spec)}", "white") for spec in specs]
+        if any(one.verdict == KEEP for one in advised):
+            named.append((tr("keep exact"), GREY))
+        handles = [Patch(facecolor=c, edgecolor="0.6", lw=0.4, label=name) for name, c in named]
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
 
@@ -188,22 +281,28 @@ def draw(table: pd.DataFrame) -> Figure:
 def caption(table: pd.DataFrame) -> str:
     """Return what the map shows, with the numbers of its table."""
     advised = advice(table)
-    wins = pd.Series([style.label(one.winner) for one in advised]).value_counts()
+    used = [one for one in advised if one.verdict != KEEP]
+    wins = pd.Series([style.label(one.winner) for one in used], dtype=str).value_counts()
     text = tr(
-        "The method with the lowest total variation (median over draws, below its letter) of "
-        "those that can be run at {budget:g} values a query row, t = {t:g}: {names} of {heads} "
-        "heads.",
+        "The method with the lowest total variation (median over draws, below its letter and in "
+        "colour) of those that can be run under the mask at {budget:g} values per query row, "
+        "t = {t:g}; grey: {kept} of {heads} heads keep exact attention.",
         budget=table.budget.iloc[0],
         t=table.temperature.iloc[0],
-        names=tr(", ").join(f"{name} {count}" for name, count in wins.items()),
+        kept=len(advised) - len(used),
         heads=len(advised),
     )
-    gains = [one.uniform_tv / one.attention_tv for one in advised if one.attention_tv > 0]
+    if used:
+        text += tr(
+            " To use: {names}.",
+            names=tr(", ").join(f"{name} {count}" for name, count in wins.items()),
+        )
+    gains = [one.uniform_tv / one.attention_tv for one in used if one.attention_tv > 0]
     if np.isfinite(gains).any():
         text += tr(
-            " Uniform attention is {times:.2g} times as far off, in the median.",
+            " Uniform attention is {times:.2g} times as far off as these, in the median.",
             times=np.nanmedian(gains),
         )
-    if gaps := [one.attention_tv / one.oracle_tv for one in advised if one.oracle_tv > 0]:
+    if gaps := [one.attention_tv / one.oracle_tv for one in used if one.oracle_tv > 0]:
         text += tr(" The best oracle is {times:.2g} times nearer.", times=np.median(gaps))
     return text

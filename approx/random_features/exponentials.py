@@ -124,7 +124,7 @@ class Exponentials(Low):
     def nbytes(self) -> int:
         """Bytes of points, omega and levels, and of the factors once they are built."""
         held = [*self.queries, *self.keys, self.omega, self.level]
-        own = sum(x.nbytes for x in held if isinstance(x, np.ndarray))
+        own = sum(int(x.nbytes) for x in held if isinstance(x, np.ndarray))
         built = (vars(self).get(name) for name in ("_factors", "_keyed"))
         return own + sum(int(factors.nbytes) for factors in built if factors)
 

@@ -15,22 +15,35 @@ HELP = "Advice for every head of a file: which method at this budget?"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help=".npz, .safetensors, folder")
     parser.add_argument("--heads", type=options.heads, metavar="L.H,…", help="of FILE; all")
-    parser.add_argument("--budget", type=float, default=32.0, help="values a query row [32]")
+    parser.add_argument("--budget", type=float, default=32.0, help="values per query row [32]")
     parser.add_argument("--temperature", type=float, default=1.0, metavar="t", help="[1]")
     parser.add_argument(
         "--method", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
     )
     parser.add_argument("--trials", type=int, default=5, help="draws of a random method [5]")
+    parser.add_argument(
+        "--rows", type=int, metavar="N", help="queries to measure [all; 256 of more than 4096]"
+    )
+    parser.add_argument(
+        "--accept",
+        type=float,
+        default=0.5,
+        metavar="SHARE",
+        help="of uniform's error, above which exact attention is kept [0.5]",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be measured, and about how long"
+    )
     options.add_language(parser)
     parser.add_argument("--seed", type=int, default=0, help="[0]")
     options.add_jobs(parser)
-    parser.add_argument("--json", action="store_true", help="one object a (layer, head, method)")
+    parser.add_argument("--json", action="store_true", help="one object per (layer, head, method)")
     parser.add_argument("--out", type=Path, help="folder for the table and a map of the winners")
 
 
 def run(arguments: argparse.Namespace) -> int:
     from analysis import files
-    from analysis.diagnose import diagnose
+    from analysis.diagnose import diagnose, dry_run
     from analysis.inputs import load
     from approx import parse
     from figures import diagnosis, style
@@ -39,17 +52,22 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         files.usable(arguments.out)
     whole = load(arguments.file)
+    chosen = [whole] if arguments.heads is None else [whole.at(*one) for one in arguments.heads]
+    asked = {
+        "budget": arguments.budget,
+        "methods": None if arguments.method is None else [parse(s) for s in arguments.method],
+        "temperature": arguments.temperature,
+        "trials": arguments.trials,
+        "rows": arguments.rows,
+        "accept": arguments.accept,
+        "seed": arguments.seed,
+        "jobs": arguments.jobs,
+    }
     with speaking(arguments.lang):
-        table = diagnose(
-            whole if arguments.heads is None else [whole.at(*one) for one in arguments.heads],
-            budget=arguments.budget,
-            methods=None if arguments.method is None else [parse(s) for s in arguments.method],
-            temperature=arguments.temperature,
-            trials=arguments.trials,
-            seed=arguments.seed,
-            jobs=arguments.jobs,
-            progress=sys.stderr.isatty(),
-        )
+        if arguments.dry_run:
+            print(diagnosis.plan(dry_run(chosen, **asked)))
+            return 0
+        table = diagnose(chosen, **asked, progress=sys.stderr.isatty())
         if arguments.json:
             print(json.dumps(diagnosis.objects(table), ensure_ascii=False, indent=2))
         else:

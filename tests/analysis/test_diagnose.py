@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from analysis import diagnose as advising, inputs
-from analysis.diagnose import ORACLES, RUNNABLE, TRIVIAL, Sentence, advice, diagnose
+from analysis.candidates import ORACLES, RUNNABLE, TRIVIAL
+from analysis.diagnose import KEEP, TIED, USE, Sentence, advice, diagnose, dry_run
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
 from approx import METHODS, parse
@@ -125,10 +126,11 @@ def test_uniform_attention_may_be_the_best():
     methods = [parse(s) for s in (TRIVIAL, "positive(m=2)", "sliding_window(width=2)")]
     found = advice(diagnose(x, budget=8.0, methods=methods, temperature=1e6))[0]
     assert found.winner == TRIVIAL
-    assert found.sentence == "nothing at this budget beats uniform"
+    assert found.verdict == KEEP
+    assert found.sentence == "keep exact attention: nothing at this budget beats uniform"
     alone = advice(diagnose(x, budget=8.0, methods=[parse("top_k(k=2)")]))[0]
     assert alone.winner == ""
-    assert alone.sentence == "none of these methods can be run"
+    assert alone.sentence == "keep exact attention: none of these methods can be run"
 
 
 def test_warnings_say_what_is_wrong():
@@ -172,7 +174,6 @@ def test_processes_and_a_mask_change_nothing_they_should_not(heads, table):
     assert again.drop(columns="warnings").equals(part.drop(columns="warnings"))
     causal = dataclasses.replace(heads[0], mask="causal")
     found = diagnose(causal, budget=BUDGET, methods=methods, trials=3, seed=1)
-    assert found.expected.isna().all()  # the closed form is of all entries
     assert (found.attention_tv != part[part.input == heads[0].name].attention_tv).any()
 
 
@@ -184,6 +185,8 @@ def test_processes_and_a_mask_change_nothing_they_should_not(heads, table):
         ({"trials": 0}, "trials must be >= 1, got 0"),
         ({"jobs": 0}, "jobs must be >= 1, got 0"),
         ({"methods": [parse("taylor(degree=9)")]}, "no method fits 12 values per row of gaussian"),
+        ({"accept": 1.5}, "accept must be <= 1, got 1.5"),
+        ({"rows": 1}, "rows must be >= 2, got 1"),
     ],
 )
 def test_bad_arguments(changed, match):
@@ -222,7 +225,7 @@ def test_text_json_and_map(table, tmp_path):
     )
     assert objects[2]["expected"] is None  # Nyström: none known
     assert "nan" not in diagnosis.caption(table)
-    assert len(diagnosis.draw(table).axes) == 1
+    assert len(diagnosis.draw(table).axes) == 2  # the map and its colours
 
 
 def test_the_command(tmp_path, capsys):
@@ -241,6 +244,10 @@ def test_the_command(tmp_path, capsys):
     assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 0), (0, 1), (0, 1)]
     assert main(["diagnose", str(file), *options, "--lang", "zh"]) == 0
     assert "每个查询行 8 个数" in capsys.readouterr().out
+    assert main(["diagnose", str(file), *options, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "2 methods on 2 heads" in said
+    assert "positive(m=4)" in said
     assert main(["diagnose", str(file), "--heads", "7.7"]) == 1
     assert "no layer 7, head 7" in capsys.readouterr().err
 
@@ -248,3 +255,106 @@ def test_the_command(tmp_path, capsys):
 def test_more_trials_than_a_median_needs_are_refused():
     with pytest.raises(ValueError, match="trials must be <= 1024, got 1048576"):
         diagnose(inputs.gaussian(4, 2, rng=0), budget=4, trials=2**20)
+
+
+def causal(n=96, l=96, d=8, spread=2.0):
+    x = inputs.gaussian(l, d, rng=3)
+    near = x.k + np.roll(x.k, 1, axis=0)  # a query is like its own key and the one before
+    return dataclasses.replace(x, q=spread * near[l - n :], mask="causal")
+
+
+def test_what_reads_the_future_never_wins_under_a_causal_mask():
+    x = causal()
+    reads = [parse("constant()"), parse("shifted_positive(m=4)")]
+    table = diagnose(x, budget=BUDGET, methods=[*reads, parse("random(k=1)")])
+    assert table.autoregressive.tolist() == [False, False, True]
+    assert table.runnable.tolist() == [False, False, True]
+    assert table.attention_tv.idxmin() != table.winner.idxmax()  # it would have won
+    assert "reads the future" in " ".join(table.warnings[1])
+    full = dataclasses.replace(x, mask=None)
+    found = diagnose(full, budget=BUDGET, methods=[reads[1]], trials=1)
+    assert found.runnable.all()
+    assert "not causal" in diagnosis.text(table)
+
+
+def test_a_method_that_refuses_masks_is_left_out_by_name():
+    x = causal()
+    refusing = next(m for m in map(parse, RUNNABLE) if m.refusal is not None)
+    table = diagnose(x, budget=BUDGET, methods=[refusing, parse(TRIVIAL)], trials=1)
+    assert table.spec.tolist() == [TRIVIAL]
+    (said,) = table.left_out[0]
+    assert said == f"{refusing}: {refusing.refusal}"
+    assert refusing.name in diagnosis.text(table)
+
+
+def test_verdicts():
+    x = causal()
+    specs = ["uniform()", "sliding_window(width=8)"]
+    table = diagnose(x, budget=BUDGET, methods=[parse(s) for s in specs])
+    tvs = dict(zip(table.spec, table.attention_tv))
+    share = tvs[specs[1]] / tvs[specs[0]]
+    for accept, verdict in ((share * 1.001, USE), (share * 0.999, KEEP)):
+        again = diagnose(x, budget=BUDGET, methods=[parse(s) for s in specs], accept=accept)
+        assert set(again.verdict) == {verdict}
+        assert advice(again)[0].verdict == verdict
+    close = [*specs, "sliding_window(width=9)"]
+    tied = diagnose(x, budget=BUDGET, methods=[parse(s) for s in close], accept=1.0)
+    one = advice(tied)[0]
+    assert 1 < one.margin < 1.05
+    assert one.verdict == TIED
+    assert one.sentence.endswith(f"a tie with {one.runner_up}")
+    rich = diagnose(x, budget=48.5, methods=[parse(s) for s in specs])  # (1 + … + 96)/96
+    assert set(rich.verdict) == {KEEP}
+    assert "the budget buys every entry" in advice(rich)[0].sentence
+    less = diagnose(x, budget=48.4, methods=[parse(s) for s in specs], accept=1.0)
+    assert set(less.verdict) == {USE}
+
+
+def test_a_sample_of_queries_is_measured_as_those_rows_are():
+    x = causal(n=40, l=64)
+    specs = [
+        "uniform()",
+        "top_k(k=4)",
+        "positive(m=4)",
+        "scatterbrain(low_rank=positive(m=2), sparse=top_k(k=2))",
+    ]
+    methods = [parse(s) for s in specs]
+    table = diagnose(x, budget=1e3, methods=methods, rows=10, trials=1).set_index("spec")
+    assert set(table.measured) == {10}
+    picked = (np.arange(10) * 40 + 20) // 10
+    weights = np.exp(x.logits())
+    weights /= weights.sum(axis=1, keepdims=True)
+    for method in methods:
+        spec = str(method)
+        seed = seed_sequence(0, x.digest(), spec)
+        (child,) = np.random.default_rng(seed).spawn(1)
+        estimate = x.approximate(method, rng=child)
+        dense = estimate.block(slice(None), shift=estimate.row_log())
+        dense /= dense.sum(axis=1, keepdims=True)
+        tv = 0.5 * np.abs(dense - weights).sum(axis=1)[picked]
+        assert table.attention_tv[spec] == pytest.approx(tv.mean(), rel=1e-9)
+        stderr = tv.std(ddof=1) / math.sqrt(10) * math.sqrt(1 - 10 / 40)
+        assert table.tv_stderr[spec] == pytest.approx(stderr, rel=1e-9)
+
+
+def test_an_oracle_of_a_large_matrix_is_left_out_by_name(monkeypatch):
+    monkeypatch.setattr(advising, "MOST_ENTRIES", 1000)
+    x = causal()
+    methods = [parse("truncated_svd(rank=2)"), parse("top_k(k=4)"), parse(TRIVIAL)]
+    table = diagnose(x, budget=BUDGET, methods=methods)
+    assert table.spec.tolist() == ["top_k(k=4)", TRIVIAL]
+    assert table.left_out[0] == [
+        "truncated_svd(rank=2): it decomposes a matrix of more than 1000 entries"
+    ]
+    assert table.crossing.isna().all()
+
+
+def test_the_text_fits_a_terminal(table, capsys):
+    from figures.columns import width
+
+    lines = [line for line in diagnosis.text(table).splitlines() if "--method" not in line]
+    assert max(map(width, lines)) <= 80
+    plan = dry_run(inputs.gaussian(16, 4, rng=0), budget=4, methods=[parse(TRIVIAL)])
+    assert plan.heads == 1
+    assert plan.methods == [TRIVIAL]
+    assert plan.seconds > 0

@@ -1,6 +1,7 @@
 """Two languages: every message has its translation, with the same values, in characters we have."""
 
 import ast
+import re
 import string
 from importlib import resources
 from pathlib import Path
@@ -133,7 +134,8 @@ def test_advice_says_the_same_in_chinese():
     with speaking("zh"):
         after = spoken()
     assert [numbers(text) for text in after] == [numbers(text) for text in before]
-    assert english(" ".join(after)) == {"long"}
+    specs = re.compile(r'--method "[^"]*"')
+    assert english(specs.sub("", " ".join(after))) == {"long"}
     assert english(" ".join(before)) > {"long", "attention", "features"}
 
 
