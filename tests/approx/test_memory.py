@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 
