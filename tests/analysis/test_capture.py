@@ -1,6 +1,7 @@
 """Capture of a model's Q, K, V: the files, the bundled sample, and the model's own attention."""
 
 import dataclasses
+import hashlib
 import math
 import os
 import socket
@@ -8,13 +9,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import analysis.capture as module
+from analysis import head_kinds
 from analysis.capture import Capture, capture, save
-from analysis.inputs import load
+from analysis.inputs import load, sample
 
 SAMPLE = Path(module.__file__).parent / "data" / "minilm.npz"
+SMOLLM2 = SAMPLE.with_name("smollm2.npz")
 ENDINGS = [".npz", ".safetensors"]
 
 # transformers and torch warn of their own futures
@@ -278,6 +282,44 @@ def test_readme_of_the_sample_has_its_numbers():
             f"| {entropy / math.log(512):.3f} | {z2:.1f} |"
         )
         assert row in readme
+
+
+def test_sample_of_a_language_model_is_what_its_readme_says():
+    found = read(SMOLLM2)
+    for name in "qkv":
+        assert found[name].shape == (4, 1024, 64)
+        assert found[name].dtype == np.float16
+        assert np.isfinite(found[name]).all()
+    assert found["scaling"] == 1 / 8
+    assert found["causal"]
+    assert found["token_ids"].shape == (1024,)
+    readme = (SMOLLM2.parent / "README.md").read_text(encoding="utf-8")
+    for file in (SMOLLM2, SMOLLM2.parent / "persuasion.txt"):
+        assert hashlib.sha256(file.read_bytes()).hexdigest() in readme
+    assert SMOLLM2.stat().st_size <= 3e6
+
+    table = pd.read_csv(SMOLLM2.with_suffix(".csv"))
+    assert len(table) == 270
+    for x in sample("smollm2").heads():
+        weights = np.exp(x.logits())
+        weights /= weights.sum(axis=1, keepdims=True)
+        shares = head_kinds.shares(weights, found["token_ids"])
+        listed = table[(table.layer == x.layer) & (table["head"] == x.head)].iloc[0]
+        # the table has four decimals
+        assert all(abs(listed[name] - value) < 6e-5 for name, value in shares.items())
+        row = "| {} | {} | {} | {sink:.3f} | {recent:.3f} | {far:.3f} | {effective_keys:.1f} |"
+        label = x.name.removeprefix("SmolLM2 ")
+        assert row.format(label, x.layer, x.head, **shares) in readme
+
+
+def test_heads_of_the_sample_are_those_that_the_rule_chooses():
+    table = pd.read_csv(SMOLLM2.with_suffix(".csv"))
+    found = read(SMOLLM2)
+    chosen = list(zip(found["layers"].tolist(), found["heads"].tolist()))
+    several = table[table.effective_keys >= 2]
+    for head, number in zip(chosen, ("sink", "recent", "effective_keys", "induction")):
+        best = several.loc[several[number].idxmax()]
+        assert (best.layer, best["head"]) == head
 
 
 # Models
