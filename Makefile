@@ -7,6 +7,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Numba's cache does not notice an edit in another file: name it by what kernels share.
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import hashlib; print(hashlib.sha256(b"".join(open(f"approx/{n}.py", "rb").read() for n in ("_elementary", "_jit", "_numba"))).hexdigest()[:12])')
+# Where bytecode is not to be written, each of a hundred processes would compile the same modules.
+export PYTHONDONTWRITEBYTECODE :=
 REPORT ?= report
 ARGS ?=
 

@@ -470,7 +470,9 @@ def test_costs_are_those_of_the_width_and_the_budget():
 
 def test_an_edited_source_can_be_rebuilt(made, edited):
     text = (made / "report.md").read_text("utf-8")
-    (edited / "report.md").write_text(text + "\n# 我的结论\n\nMy conclusion.\n", encoding="utf-8")
+    about = text[: text.index("\n---\n", 4)]  # title, authors and abstract; the rest is above
+    conclusion = "\n---\n# 我的结论\n\nMy conclusion.\n"
+    (edited / "report.md").write_text(about + conclusion, "utf-8")
     report.rebuild(edited)
     assert "我的结论" in (edited / "index.html").read_text("utf-8")
     assert (edited / "report.pdf").read_bytes().startswith(b"%PDF")
