@@ -28,7 +28,7 @@ LABELS = {  # of each head, the number of which it has most
 
 
 def weights(captured: Capture, layer: int, head: int) -> np.ndarray:
-    """Return causal softmax (n, n) of one head, in float64."""
+    """Return causal softmax (n, n) of one head, its layer counted in the capture, in float64."""
     q = captured.q[layer, head].astype(np.float64) * captured.scaling
     k = captured.k[layer, head // (captured.q.shape[1] // captured.k.shape[1])]
     logits = exact.logits(q, k.astype(np.float64))
@@ -40,10 +40,11 @@ def weights(captured: Capture, layer: int, head: int) -> np.ndarray:
 def table(captured: Capture) -> pd.DataFrame:
     """Return layer, head and the shares of attention of every head."""
     layers, heads = captured.q.shape[:2]
+    numbers = captured.layers or range(layers)
     return pd.DataFrame(
-        {"layer": layer, "head": head}
+        {"layer": number, "head": head}
         | head_kinds.shares(weights(captured, layer, head), captured.token_ids)
-        for layer in range(layers)
+        for layer, number in enumerate(numbers)
         for head in range(heads)
     )
 
