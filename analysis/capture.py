@@ -2,14 +2,16 @@
 
 transformers hands every attention layer a function of ours through its AttentionInterface. It gets
 q and k after rotary embedding and norms, with the layer's own scaling, keeps them, and returns
-softmax(scaling q·k) v, computed from what it kept, with which the model continues. The output of
-the model must then equal that with its own attention, so that nothing is missing in the file.
+softmax(scaling q·k) v under the layer's mask, computed from what it kept, with which the model
+continues. On request the model runs again with its own attention: both outputs must then be equal,
+so that nothing is missing in the file.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.files import replacing
-from approx.checks import Array, integer, one_of
+from analysis.files import one_line, replacing
+from approx.checks import Array, flag, integer, one_of
 
 _FUNCTION = "expqk_capture"  # our name in the registries of transformers, for one forward pass
 _HIDDEN = -1e4  # additive masks hide with −10⁴, the least float or −inf
 _AGREEMENT = 1e-4  # of the largest output: above the rounding of float32 over many layers
+DTYPES = ("float16", "float32", "float64")
 
 _IN_CONFIG = {
     "is_encoder_decoder": "an encoder and a decoder",
@@ -32,28 +35,34 @@ _IN_CONFIG = {
 }
 _IN_CALL = {
     "softcap": "a soft-cap on the logits",
-    "s_aux": "attention sinks",
     "position_bias": "a relative position bias",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """Q, K, V of one text, unscaled: logits are scaling q·k, of past keys only if causal.
+    """Q, K, V of one text, unscaled: logits are scaling q·k of the keys that a query sees.
 
     Parameters
     ----------
     q, k, v : ndarray
-        (layers, heads, n, d), (layers, kv_heads, n, d), (layers, kv_heads, n, c). Head h attends to
-        keys of head h // (heads // kv_heads).
+        (layers, heads, n, d), (layers, kv_heads, l, d), (layers, kv_heads, l, c). Head h attends to
+        keys of head h // (heads // kv_heads). l is n, or n + 1 where key 0 is an attention sink.
     scaling : float
         The model's own, most often 1/√d.
     causal : bool
-        Whether row i sees keys 0..i only.
+        Whether the future is hidden: row i sees keys up to i + l − n only.
     token_ids : ndarray
         (n,), int64.
     model : str
-        Name of the model's folder.
+        Name of the model's folder, or of its GGUF file.
+    layers : tuple of int
+        The model's number of each layer, from 0; empty if these are all.
+    windows : tuple of int
+        How many keys a row sees at most, itself included, in each layer: row i sees keys j with
+        i − w < j ≤ i. 0 where there is no window; empty if there is none in any layer.
+    tokens : int
+        How many tokens the whole text has.
     """
 
     q: Array
@@ -63,69 +72,84 @@ class Capture:
     causal: bool
     token_ids: Array
     model: str = ""
+    layers: tuple[int, ...] = ()
+    windows: tuple[int, ...] = ()
+    tokens: int = 0
 
 
 def capture(
     model_dir: str | os.PathLike[str],
     text: str | os.PathLike[str],
     *,
+    layers: Sequence[int] | None = None,
     max_tokens: int = 512,
-    dtype: str = "float32",
+    dtype: str = "float16",
+    check: bool = False,
 ) -> Capture:
-    """Return Q, K, V of every attention layer of a local model on the first tokens of a text file.
+    """Return Q, K, V of the attention layers of a local model on the first tokens of a text file.
 
     Parameters
     ----------
     model_dir : path
-        A folder in the format of Hugging Face: config.json, tokenizer, weights as safetensors.
-        Nothing is looked up on the network, no code in the folder is run, and no pickle is read.
+        A folder in the format of Hugging Face (config.json, tokenizer, weights as safetensors), a
+        GGUF file, or a folder with one. Nothing is looked up on the network, no code in the folder
+        is run, and no pickle is read.
     text : path
         A UTF-8 file.
+    layers : sequence of int, optional
+        The layers to keep, numbered from 0 in the order in which they are called; by default all.
+        The others may have what Q, K, V cannot represent, as long as they run.
     max_tokens : int
         The text is cut after so many tokens, special ones included.
-    dtype : {"float32", "float64"}
-        The dtype of the model's arithmetic and of the arrays.
+    dtype : {"float16", "float32", "float64"}
+        The dtype of the arrays. The model computes in float32, for float64 in float64.
+    check : bool
+        Whether to run the model once more, by its own attention, and to compare the outputs.
 
     Raises
     ------
     ImportError
-        torch or transformers is missing.
+        torch, transformers or, for a GGUF file, gguf or accelerate is missing.
     ValueError
-        There is no model in the folder, there are more tokens than the model has positions, or its
-        attention is not softmax(scaling q·k) v with one scaling, one shape and a full or a causal
-        mask.
+        There is no model there, there are more tokens than the model has positions, a value is too
+        large for the dtype, or the attention is not softmax(scaling q·k) v with one scaling, one
+        shape and a full mask, a causal mask or causal windows.
 
     Notes
     -----
-    The model runs twice on the CPU, and n × n weights of one layer at a time are held. Layers are
-    numbered in the order in which they are called.
+    The model runs once on the CPU. Attention sinks, one logit a head that takes part in the softmax
+    and has no value, become one more key in front, of value 0: queries and keys get one more
+    coordinate, whose product is that logit with this key and 0 with the others.
     """
-    folder = Path(model_dir)
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"model_dir must be a local folder with a config.json, got {model_dir}")
     integer("max_tokens", max_tokens, least=2)
-    one_of("dtype", dtype, ("float32", "float64"))
+    one_of("dtype", dtype, DTYPES)
+    flag("check", check)
+    kept = None if layers is None else _in_order(layers)
+    folder, name, local = _place(Path(model_dir))
     words = _read(Path(text))
-    _require()
+    _require(gguf="gguf_file" in local)
 
     import torch
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-    # Without trust_remote_code=False transformers asks at the terminal.
-    local = {"local_files_only": True, "trust_remote_code": False}
     config = AutoConfig.from_pretrained(folder, **local)
-    _refuse(vars(config) | vars(config.get_text_config()), _IN_CONFIG)
+    facts = config.get_text_config()
+    _refuse(vars(config) | vars(facts), _IN_CONFIG)
+    for layer in kept or ():
+        integer("layer", layer, least=0, most=getattr(facts, "num_hidden_layers", layer + 1) - 1)
     tokenizer = AutoTokenizer.from_pretrained(folder, **local)
     token_ids = tokenizer(words, truncation=True, max_length=max_tokens)["input_ids"]
     _check_length(len(token_ids), tokenizer, config)
     model = AutoModel.from_pretrained(
         folder,
+        config=config,
         attn_implementation="eager",
-        dtype=getattr(torch, dtype),
+        dtype=torch.float64 if dtype == "float64" else torch.float32,
         use_safetensors=True,
         **local,
     )
-    return _forward(model, token_ids, name=folder.resolve().name)
+    tokens = len(tokenizer(words, verbose=False)["input_ids"])
+    return _forward(model, token_ids, kept, name=name, tokens=tokens, dtype=dtype, check=check)
 
 
 def save(
@@ -134,7 +158,7 @@ def save(
     *,
     heads: Sequence[tuple[int, int]] | None = None,
 ) -> None:
-    """Write a capture as .npz or .safetensors; the file appears whole, or not at all.
+    """Write a capture as .npz or .safetensors, uncompressed; the file appears whole, or not at all.
 
     Parameters
     ----------
@@ -142,8 +166,9 @@ def save(
     path : path
         Its ending chooses the format; missing folders are made.
     heads : sequence of (layer, head), optional
-        The heads to keep, in this order: q, k, v are then (len(heads), n, d), with keys for each
-        head, and the arrays `layers` and `heads` say where they come from.
+        The heads to keep, in this order: q is then (len(heads), n, d), and the arrays `layers` and
+        `heads` say where they come from. k and v hold one head for each run of heads that share it
+        if these runs have one length, and else one for each head.
 
     Raises
     ------
@@ -165,8 +190,32 @@ def save(
 # The text and the model
 
 
-def _require() -> None:
-    """Raise ImportError with the install line unless torch and transformers are there."""
+def _in_order(layers: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers of layers, each once, in the order in which a model calls them."""
+    if not layers:
+        raise ValueError("layers must name at least one layer")
+    return tuple(sorted({integer("layer", layer, least=0) for layer in layers}))
+
+
+def _place(path: Path) -> tuple[Path, str, dict[str, Any]]:
+    """Return the folder of a model, its name, and what from_pretrained is told of it."""
+    # Without trust_remote_code=False transformers asks at the terminal.
+    local = {"local_files_only": True, "trust_remote_code": False}
+    if (path / "config.json").is_file():
+        return path, path.resolve().name, local
+    found = [path] if path.is_file() else sorted(path.glob("*.gguf"))
+    if len(found) > 1:
+        raise ValueError(f"{one_line(path)} holds {len(found)} GGUF files: name one of them")
+    if not found or found[0].suffix != ".gguf":
+        raise ValueError(
+            "model_dir must be a local folder with a config.json or a GGUF file, "
+            f"or a .gguf file, got {one_line(path)}"
+        )
+    return found[0].parent, found[0].stem, local | {"gguf_file": found[0].name}
+
+
+def _require(*, gguf: bool) -> None:
+    """Raise ImportError with the install line unless there is what reads the model."""
     try:
         import torch  # noqa: F401
         from transformers import AttentionInterface, AttentionMaskInterface  # noqa: F401
@@ -174,6 +223,9 @@ def _require() -> None:
         raise ImportError(
             "capture needs torch and transformers >= 4.56: pip install torch transformers"
         ) from error
+    for package in ("gguf", "accelerate"):
+        if gguf and importlib.util.find_spec(package) is None:
+            raise ImportError("a GGUF file needs gguf and accelerate: pip install gguf accelerate")
 
 
 def _read(path: Path) -> str:
@@ -202,23 +254,44 @@ def _check_length(n: int, tokenizer: Any, config: Any) -> None:
 # The forward pass
 
 
-class _Layer(NamedTuple):
-    """The arrays of one attention layer: q (1, heads, n, d), k and v (1, kv_heads, n, ·)."""
+class _Mask(NamedTuple):
+    """What a layer's queries see: (n, n) of bool, or None for everything."""
 
-    q: Any
-    k: Any
-    v: Any
+    visible: Any
+    causal: bool
+    window: int  # 0 for none
+
+
+class _Layer(NamedTuple):
+    """The arrays of one attention layer: q (heads, n, d), k and v (kv_heads, l, ·)."""
+
+    q: Array
+    k: Array
+    v: Array
     scaling: float
     causal: bool
+    window: int
 
 
-def _forward(model: Any, token_ids: Sequence[int], *, name: str = "") -> Capture:
-    """Return the capture of one forward pass, checked against the model's own attention."""
+def _forward(
+    model: Any,
+    token_ids: Sequence[int],
+    kept: tuple[int, ...] | None = None,
+    *,
+    name: str = "",
+    tokens: int = 0,
+    dtype: str = "float32",
+    check: bool = False,
+) -> Capture:
+    """Return the capture of one forward pass; with check it is held against the model's own."""
     import torch
 
     model.eval()
+    model.config.get_text_config().use_cache = False  # it would hold every key a second time
     ids = torch.as_tensor(token_ids, dtype=torch.int64)[None]
-    layers: list[_Layer] = []
+    layers: dict[int, _Layer] = {}
+    masks: list[tuple[Any, _Mask]] = []  # layers share theirs, and to look at one takes time
+    calls = 0
 
     def attention(
         module: Any,
@@ -227,28 +300,52 @@ def _forward(model: Any, token_ids: Sequence[int], *, name: str = "") -> Capture
         value: Any,
         attention_mask: Any,
         scaling: float | None = None,
+        *,
+        s_aux: Any = None,
         **others: Any,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, None]:
+        nonlocal calls
+        number, calls = calls, calls + 1
         _refuse(others, _IN_CALL)
-        layers.append(_layer(query, key, value, attention_mask, scaling))
-        return _attend(layers[-1])
+        if query.shape[0] != 1 or query.shape[2] != key.shape[2]:
+            raise ValueError(
+                "an attention layer does not compare the text with itself: "
+                f"queries {tuple(query.shape)}, keys {tuple(key.shape)}"
+            )
+        factor = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
+        mask = next((known for given, known in masks if given is attention_mask), None)
+        if mask is None:
+            mask = _mask(attention_mask, query.shape[2])
+            masks.append((attention_mask, mask))
+        q, k, v, visible = query, key, value, mask.visible
+        if s_aux is not None:
+            q, k, v = _with_sink(query, key, value, s_aux, factor)
+            visible = None if visible is None else torch.nn.functional.pad(visible, (1, 0), value=1)
+        if kept is None or number in kept:
+            if s_aux is not None and mask.window:
+                raise ValueError(
+                    f"layer {number} has attention sinks and a window of {mask.window}: what its "
+                    "queries see is not an interval of keys, so choose other layers"
+                )
+            kept_q, kept_k, kept_v = (_array(x, dtype, number) for x in (q, k, v))
+            layers[number] = _Layer(kept_q, kept_k, kept_v, factor, mask.causal, mask.window)
+            _fit(next(iter(layers.values())), layers[number])
+        return _attend(q, k, v, visible, factor, past=mask.causal and not mask.window), None
 
     with torch.inference_mode():
-        expected = model(input_ids=ids)[0]
         with _attention_function(model, attention):
             output = model(input_ids=ids)[0]
-    if not layers:
-        raise ValueError(
-            f"{type(model).__name__} does not call its attention through the AttentionInterface "
-            "of transformers (models with ALiBi do not), so its Q, K, V cannot be taken"
-        )
-    error, size = (output - expected).abs().max().item(), expected.abs().max().item()
-    if not error <= _AGREEMENT * size:  # also where it is NaN
-        raise ValueError(
-            f"the attention of {type(model).__name__} is not softmax(scaling q·k) v: "
-            f"its output differs by {error:.2g} at a size of {size:.2g}"
-        )
-    return _assemble(layers, np.asarray(token_ids, dtype=np.int64), name)
+        if not calls:
+            raise ValueError(
+                f"{type(model).__name__} does not call its attention through the "
+                "AttentionInterface of transformers (models with ALiBi do not), so its Q, K, V "
+                "cannot be taken"
+            )
+        if kept is not None and kept[-1] >= calls:
+            raise ValueError(f"the model has layers 0 to {calls - 1}, got {kept[-1]}")
+        if check:
+            _agree(type(model).__name__, output, model(input_ids=ids)[0])
+    return _assemble(layers, kept is not None, np.asarray(token_ids, np.int64), name, tokens)
 
 
 @contextmanager
@@ -270,26 +367,22 @@ def _attention_function(model: Any, function: Callable[..., Any]) -> Iterator[No
             registry._global_mapping.pop(_FUNCTION, None)  # there is no public way back
 
 
-def _layer(query: Any, key: Any, value: Any, mask: Any, scaling: float | None) -> _Layer:
-    """Return copies of what a layer was given, with its mask as full or causal."""
-    if query.shape[0] != 1 or query.shape[2] != key.shape[2]:
+def _agree(name: str, output: Any, expected: Any) -> None:
+    """Raise ValueError unless two outputs of a model are equal but for rounding."""
+    error, size = (output - expected).abs().max().item(), expected.abs().max().item()
+    if not error <= _AGREEMENT * size:  # also where it is NaN
         raise ValueError(
-            "an attention layer does not compare the text with itself: "
-            f"queries {tuple(query.shape)}, keys {tuple(key.shape)}"
+            f"the attention of {name} is not softmax(scaling q·k) v: "
+            f"its output differs by {error:.2g} at a size of {size:.2g}"
         )
-    if scaling is None:
-        scaling = query.shape[-1] ** -0.5
-    # q and k are transposed views, so they are made contiguous; the model may reuse them: cloned.
-    q, k, v = (x.detach().clone().contiguous() for x in (query, key, value))
-    return _Layer(q, k, v, float(scaling), _is_causal(mask, query.shape[2]))
 
 
-def _is_causal(mask: Any, n: int) -> bool:
-    """Return True if a mask hides the future, False if nothing, and else raise ValueError."""
+def _mask(mask: Any, n: int) -> _Mask:
+    """Return what a mask hides, or raise ValueError if it does more, or hides something else."""
     import torch
 
     if mask is None:
-        return False
+        return _Mask(None, False, 0)
     visible = mask if mask.dtype == torch.bool else mask == 0
     if mask.dtype != torch.bool and not (visible | (mask <= _HIDDEN)).all():
         raise ValueError(
@@ -297,86 +390,160 @@ def _is_causal(mask: Any, n: int) -> bool:
             "Q, K, V cannot represent it"
         )
     if visible.all():
-        return False
-    if (visible == torch.ones(n, n, dtype=torch.bool).tril()).all():
-        return True
+        return _Mask(None, False, 0)
+    visible = visible.expand(1, 1, n, n)[0, 0]
+    past = torch.ones(n, n, dtype=torch.bool).tril()
+    if (visible == past).all():
+        return _Mask(visible, True, 0)
+    window = int(visible[-1].sum())  # the last query has all keys of its window before it
+    if (visible == past.triu(1 - window)).all():
+        return _Mask(visible, True, window)
     raise ValueError(
-        "the attention mask is neither full nor causal: if the model has a sliding window, "
-        "let max_tokens be at most its width"
+        "the attention mask is neither full nor causal nor a window that looks back: if it depends "
+        "on the length of the text, lower max_tokens"
     )
 
 
-def _attend(layer: _Layer) -> tuple[Any, Any]:
-    """Return output (1, n, heads, c) and weights (1, heads, n, n), from the captured values."""
+def _with_sink(q: Any, k: Any, v: Any, sinks: Any, scaling: float) -> tuple[Any, Any, Any]:
+    """Return q, k, v with one more key, first, of value 0, whose logit is the sink of each head.
+
+    Heads of a group share the key, so that what differs between them stands in the queries. The
+    new coordinates have the root of the largest product, so that neither is large.
+    """
     import torch
 
-    q, k, v, scaling, causal = layer
+    logits = sinks.detach().to(q.dtype) / scaling
+    size = logits.abs().max().sqrt().clamp(min=1e-3)
+    column = (logits / size)[None, :, None, None].expand(*q.shape[:3], 1)
+    pad = torch.nn.functional.pad
+    k = pad(k, (0, 1, 1, 0))
+    k[:, :, 0, -1] = size
+    return torch.cat([q, column], dim=-1), k, pad(v, (0, 0, 1, 0))
+
+
+def _attend(q: Any, k: Any, v: Any, visible: Any, scaling: float, *, past: bool) -> Any:
+    """Return the output of attention, (1, n, heads, c); past: the mask is all that came before."""
+    import torch
+
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    logits = (q @ k.transpose(2, 3)) * scaling
-    if causal:
-        past = torch.ones(logits.shape[2:], dtype=torch.bool).tril()
-        logits = logits.masked_fill(~past, -torch.inf)
-    weights = logits.softmax(dim=-1)
-    return (weights @ v).transpose(1, 2).contiguous(), weights
+    mask: dict[str, Any] = {"attn_mask": visible}
+    if past and q.shape[2] == k.shape[2]:  # half the work; with a sink, torch would align it left
+        mask = {"is_causal": True}
+    output = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scaling, **mask)
+    return output.transpose(1, 2).contiguous()
 
 
-def _same(what: str, values: Sequence[Hashable]) -> None:
-    """Raise ValueError unless all layers have one value."""
-    kinds = list(dict.fromkeys(values))
-    if len(kinds) > 1:
+def _array(x: Any, dtype: str, number: int) -> Array:
+    """Return a contiguous copy of a tensor (1, heads, n, d): the model may reuse its memory."""
+    with np.errstate(over="ignore"):
+        array = np.array(x[0].detach().numpy(), dtype, order="C")
+    if not np.isfinite(array).all():
         raise ValueError(
-            f"attention layers differ in {what}, which one file cannot hold: "
-            f"{' and '.join(map(str, kinds))}"
+            f"layer {number} has values beyond {dtype}, up to {x.abs().max().item():.3g}: "
+            "choose another dtype"
         )
+    return array
 
 
-def _assemble(layers: Sequence[_Layer], token_ids: Array, name: str) -> Capture:
-    """Return the layers as one capture; raise ValueError if they differ in what it holds once."""
-    shapes = [tuple(tuple(x.shape[1:]) for x in layer[:3]) for layer in layers]
-    _same("the shapes of q, k, v", shapes)
-    _same("scaling", [layer.scaling for layer in layers])
-    _same("causality", [layer.causal for layer in layers])
-    q, k, v = (np.stack([x[0].numpy() for x in column]) for column in zip(*(y[:3] for y in layers)))
-    return Capture(q, k, v, layers[0].scaling, layers[0].causal, token_ids, name)
+def _fit(first: _Layer, layer: _Layer) -> None:
+    """Raise ValueError if two layers differ in what a file holds once."""
+    shapes = (tuple(array.shape for array in x[:3]) for x in (first, layer))
+    for what, known, found in (
+        ("the shapes of q, k, v", *shapes),
+        ("scaling", first.scaling, layer.scaling),
+        ("causality", first.causal, layer.causal),
+    ):
+        if known != found:
+            raise ValueError(
+                f"attention layers differ in {what}, which one file cannot hold: "
+                f"{known} and {found}; choose layers that agree"
+            )
+
+
+def _assemble(
+    layers: Mapping[int, _Layer], some: bool, token_ids: Array, name: str, tokens: int
+) -> Capture:
+    """Return the layers as one capture."""
+    first = next(iter(layers.values()))
+    q, k, v = (np.stack(column) for column in zip(*(layer[:3] for layer in layers.values())))
+    windows = tuple(layer.window for layer in layers.values())
+    return Capture(
+        q,
+        k,
+        v,
+        first.scaling,
+        first.causal,
+        token_ids,
+        name,
+        tuple(layers) if some else (),
+        windows if any(windows) else (),
+        tokens,
+    )
 
 
 # The file
 
 
 def _arrays(capture: Capture) -> dict[str, Array]:
-    """Return the arrays of a file, as C-contiguous copies."""
-    values = {
-        "q": capture.q,
-        "k": capture.k,
-        "v": capture.v,
-        "scaling": np.float64(capture.scaling),
-        "causal": np.bool_(capture.causal),
+    """Return the arrays of a file."""
+    arrays = {"q": capture.q, "k": capture.k, "v": capture.v} | _facts(capture, capture.windows)
+    if capture.layers:
+        heads = np.arange(capture.q.shape[1])
+        arrays["layers"] = np.repeat(capture.layers, heads.size)
+        arrays["heads"] = np.tile(heads, len(capture.layers))
+    return _contiguous(arrays)
+
+
+def _facts(capture: Capture, windows: Sequence[int]) -> dict[str, Array]:
+    """Return what a file holds beside q, k and v; windows is one for each row of q, or empty."""
+    facts = {
+        "scaling": np.array(capture.scaling, np.float64),
+        "causal": np.array(capture.causal, np.bool_),
         "token_ids": capture.token_ids,
     }
-    return {name: np.array(value, order="C") for name, value in values.items()}
+    if any(windows):
+        same = len(set(windows)) == 1
+        facts["window"] = np.array(windows[0] if same else windows, np.int64)
+    return facts
 
 
 def _selected(capture: Capture, heads: Sequence[tuple[int, int]]) -> dict[str, Array]:
-    """Return the arrays of a file with these (layer, head) only, and with keys for each head."""
+    """Return the arrays of a file with these (layer, head) only."""
     if not heads:
         raise ValueError("heads must name at least one (layer, head)")
     n_layers, n_heads = capture.q.shape[:2]
-    layer = np.array([integer("layer", i, least=0, most=n_layers - 1) for i, _ in heads])
+    known = capture.layers or tuple(range(n_layers))
+    for number, _ in heads:
+        if integer("layer", number, least=known[0], most=known[-1]) not in known:
+            raise ValueError(f"layer must be one of those captured, {known}, got {number}")
+    row = np.array([known.index(number) for number, _ in heads])
     head = np.array([integer("head", j, least=0, most=n_heads - 1) for _, j in heads])
-    kv_head = head // (n_heads // capture.k.shape[1])
+    source = np.stack([row, head // (n_heads // capture.k.shape[1])])
+    # The keys of every group once, where the groups among these heads have one length.
+    change = np.flatnonzero(np.any(np.diff(source), axis=0)) + 1
+    runs = np.diff(np.concatenate([[0], change, [len(heads)]]))
+    length = int(np.gcd.reduce(runs))
+    sharing = tuple(source[:, ::length])
     chosen = {
-        "q": capture.q[layer, head],
-        "k": capture.k[layer, kv_head],
-        "v": capture.v[layer, kv_head],
-        "layers": layer,
+        "q": capture.q[row, head],
+        "k": capture.k[sharing],
+        "v": capture.v[sharing],
+        "layers": np.array([number for number, _ in heads]),
         "heads": head,
     }
-    return _arrays(capture) | {name: np.array(value, order="C") for name, value in chosen.items()}
+    windows = [capture.windows[i] for i in row] if capture.windows else []
+    return _contiguous(chosen | _facts(capture, windows))
+
+
+def _contiguous(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return C-contiguous arrays, which are what a file holds."""
+    # ascontiguousarray would make a scalar one-dimensional
+    return {name: np.asarray(value, order="C") for name, value in arrays.items()}
 
 
 def _write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
     with path.open("wb") as file:  # np.savez would append .npz to a name
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def _write_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -27,6 +27,11 @@ from approx.method import Method, Rng, generator
 
 _NAMES = {"full": False, "causal": True}  # of masks in a digest; others have their own key
 
+SAMPLES = {  # the bundled files, with the name of the model and of its heads
+    "minilm": ("MiniLM", ("easy", "middling", "hard")),
+    "smollm2": ("SmolLM2", ("sink", "local", "broad", "retrieval")),
+}
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Inputs:
@@ -501,18 +506,27 @@ def _mask(arrays: dict[str, Array], shape: tuple[int, ...], l: int) -> Any:
     return tuple(mask for mask in every for _ in range(heads))
 
 
-def sample(*, dtype: str = "float64") -> Inputs:
-    """Return the bundled Q, K, V of all-MiniLM-L6-v2: an easy, a middling and a hard head.
+def sample(name: str = "minilm", *, dtype: str = "float64") -> Inputs:
+    """Return the bundled Q, K, V of a real model: heads of an encoder, or of a language model.
 
     analysis/data/README.md says where they come from.
+
+    Parameters
+    ----------
+    name : {"minilm", "smollm2"}
+        all-MiniLM-L6-v2: an easy, a middling and a hard head, which see all keys; or SmolLM2-135M:
+        a sink head, a local, a broad and a retrieving one, which are causal.
+    dtype : {"float64", "float32"}
 
     Examples
     --------
     >>> [x.name for x in sample().heads()]
     ['MiniLM easy', 'MiniLM middling', 'MiniLM hard']
+    >>> [x.name for x in sample("smollm2").heads()]
+    ['SmolLM2 sink', 'SmolLM2 local', 'SmolLM2 broad', 'SmolLM2 retrieval']
     """
-    with resources.as_file(resources.files("analysis") / "data" / "minilm.npz") as path:
+    title, labels = SAMPLES[checks.one_of("name", name, tuple(SAMPLES))]
+    with resources.as_file(resources.files("analysis") / "data" / f"{name}.npz") as path:
         loaded = load(path, dtype=dtype)
-    labels = ("easy", "middling", "hard")
     ids = tuple((layer, head, label) for (layer, head, _), label in zip(loaded.ids, labels))
-    return dataclasses.replace(loaded, name="MiniLM", ids=ids)
+    return dataclasses.replace(loaded, name=title, ids=ids)

@@ -40,7 +40,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "approx.sparse": (),
     "approx.mechanisms": (),
     "approx.textbook": (),
-    "inputs": ("inputs", "files", "capture", "describe"),
+    "inputs": ("inputs", "files", "capture", "describe", "head_kinds"),
     "errors": (
         "metrics",
         "row_sums",

@@ -1,6 +1,7 @@
 """Settings for every test: Numba's cache, Hypothesis, the memory limit."""
 
 import fcntl
+import functools
 import hashlib
 import os
 import pickle
@@ -13,6 +14,7 @@ SHARED = b"".join(
 CACHE = ROOT / ".cache" / f"numba-{hashlib.sha256(SHARED).hexdigest()[:12]}"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHE))  # before Numba is imported
 
+import hypothesis.core  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
@@ -23,6 +25,8 @@ settings.register_profile("default", deadline=None, derandomize=True, max_exampl
 settings.register_profile("fuzz", deadline=None, max_examples=50, print_blob=True)
 settings.register_profile("study", deadline=None, derandomize=True, max_examples=250)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+# Of each parameter of a test Hypothesis would read, and split into tokens, the same source again.
+hypothesis.core.function_digest = functools.cache(hypothesis.core.function_digest)
 
 
 @pytest.fixture

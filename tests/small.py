@@ -74,7 +74,7 @@ VARIANTS = {
 }
 # A share of the usual examples where there are many methods, or an example is dear. What methods
 # have in common is seen by them all; `make study` draws five times as many.
-few, very_few = (settings(max_examples=max(1, settings().max_examples // n)) for n in (8, 25))
+few, very_few = (settings(max_examples=max(1, settings().max_examples // n)) for n in (12, 25))
 FIXED = {"fixed positive": Positive, "fixed waves": Trigonometric}
 NAMES = [*METHODS, *VARIANTS, *FIXED]
 # The size of every method that has one size, a whole number.

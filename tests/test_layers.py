@@ -2,12 +2,14 @@
 
 import ast
 import builtins
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from each import each
 
 ROOT = Path(__file__).parent.parent
 LAYERS = ("approx", "analysis", "figures")  # each imports itself and those before it
@@ -23,6 +25,10 @@ FORBIDDEN_TRUE = {"fastmath", "allow_pickle", "shell"}
 
 def name(path):
     return path.relative_to(ROOT).as_posix()
+
+
+NAMED = [name(path) for path in FILES]
+parsed = functools.cache(ast.parse)
 
 
 def imports(tree):
@@ -42,7 +48,7 @@ def imports(tree):
 def wrong_layers(source, layer):
     """Return the imports that point upwards."""
     above = LAYERS[LAYERS.index(layer) + 1 :]
-    return [full for full in imports(ast.parse(source)).values() if full.split(".")[0] in above]
+    return [full for full in imports(parsed(source)).values() if full.split(".")[0] in above]
 
 
 def foreign_names(source):
@@ -50,7 +56,7 @@ def foreign_names(source):
 
     Numba bakes both into the machine code and does not notice when that file changes.
     """
-    tree = ast.parse(source)
+    tree = parsed(source)
     imported = imports(tree)
     functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
     compiled = {
@@ -76,7 +82,7 @@ def foreign_names(source):
 
 def forbidden(source):
     """Return what runs code out of data, or lets a compiler forget NaN."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     found = [m for m in imports(tree).values() if m.split(".")[0] in FORBIDDEN_MODULES]
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
@@ -94,15 +100,15 @@ def forbidden(source):
 
 
 def numba_imports(source):
-    return [m for m in imports(ast.parse(source)).values() if m.split(".")[0] == "numba"]
+    return [m for m in imports(parsed(source)).values() if m.split(".")[0] == "numba"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@each("path", FILES, ids=NAMED)
 def test_imports_point_downwards(path):
     assert wrong_layers(path.read_text("utf-8"), name(path).split("/")[0]) == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@each("path", FILES, ids=NAMED)
 def test_kernels_use_only_their_own_file_and_the_shared_functions(path):
     assert foreign_names(path.read_text("utf-8"))[1] == []
 
@@ -111,12 +117,12 @@ def test_kernels_are_found():
     assert sum(foreign_names(path.read_text("utf-8"))[0] for path in FILES) >= 8
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@each("path", FILES, ids=NAMED)
 def test_nothing_forbidden(path):
     assert forbidden(path.read_text("utf-8")) == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@each("path", FILES, ids=NAMED)
 def test_numba_is_imported_in_two_files(path):
     if name(path) not in NUMBA_FILES:
         assert numba_imports(path.read_text("utf-8")) == []
@@ -221,7 +227,7 @@ def methods_by_class(packages):
     classes = {}
     for package in packages:
         for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for node in ast.walk(parsed(path.read_text("utf-8"))):
                 if isinstance(node, ast.ClassDef):
                     bases = [ast.unparse(base).split(".")[-1] for base in node.bases]
                     functions = [f for f in node.body if isinstance(f, ast.FunctionDef)]

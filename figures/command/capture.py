@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from figures.command import options
 
-HELP = "Q, K, V of a local Hugging Face transformer on a text."
+if TYPE_CHECKING:
+    from analysis.capture import Capture
+
+HELP = "Q, K, V of a local Hugging Face transformer or GGUF file on a text."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL_DIR")
+    parser.add_argument("model", type=Path, metavar="MODEL_DIR", help="a folder, or a .gguf file")
     parser.add_argument("text", type=Path, metavar="TEXT", help="a UTF-8 text file")
     parser.add_argument("--out", type=Path, required=True, help=".npz or .safetensors")
-    parser.add_argument("--heads", type=options.heads, metavar="L.H,…", help="keep these only")
+    kept = parser.add_mutually_exclusive_group()
+    kept.add_argument("--layers", type=options.layers, metavar="L,L-L,…", help="keep these only")
+    kept.add_argument("--heads", type=options.heads, metavar="L.H,…", help="keep these only")
     parser.add_argument("--max-tokens", type=int, default=512, metavar="N", help="[512]")
+    parser.add_argument(
+        "--dtype", choices=("float16", "float32", "float64"), default="float16", help="[float16]"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="run again by the model's own attention and compare"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -23,7 +36,31 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.out.suffix not in (".npz", ".safetensors"):
         raise ValueError(f"--out must end in .npz or .safetensors, got {arguments.out}")
-    captured = capture(arguments.model, arguments.text, max_tokens=arguments.max_tokens)
-    save(captured, arguments.out, heads=arguments.heads)
+    heads = arguments.heads
+    captured = capture(
+        arguments.model,
+        arguments.text,
+        layers=arguments.layers if heads is None else [layer for layer, _ in heads],
+        max_tokens=arguments.max_tokens,
+        dtype=arguments.dtype,
+        check=arguments.check,
+    )
+    save(captured, arguments.out, heads=heads)
+    count = captured.q.shape[0] * captured.q.shape[1] if heads is None else len(heads)
+    print(_said(captured, count, arguments.out), file=sys.stderr)
     print(arguments.out)
     return 0
+
+
+def _said(captured: Capture, count: int, path: Path) -> str:
+    """Return what a file holds, and what to do with it."""
+    mask = "causal" if captured.causal else "no mask"
+    if captured.windows:
+        widths = sorted({width for width in captured.windows if width})
+        mask += f", windows of {' and '.join(map(str, widths))}"
+    plural = "" if count == 1 else "s"
+    return (
+        f"{captured.token_ids.size} of {captured.tokens} tokens; {count} head{plural} of width "
+        f"{captured.q.shape[-1]}, {mask}; {captured.q.dtype}, {path.stat().st_size / 1e6:.1f} MB.\n"
+        f"Next: expqk diagnose {path}"
+    )

@@ -93,3 +93,20 @@ def heads(text: str) -> list[tuple[int, int]]:
             f"{text[:40]!r} is not LAYER.HEAD,LAYER.HEAD,… such as 0.3,5.11"
         )
     return [(int(p[1]), int(p[2])) for p in pairs if p]
+
+
+def layers(text: str) -> list[int]:
+    """Return the numbers of layers, the ranges among them written out.
+
+    Examples
+    --------
+    >>> layers("0,5,10-12")
+    [0, 5, 10, 11, 12]
+    """
+    ranges = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip()) for part in text.split(",")]
+    ends = [(int(r[1]), int(r[2] or r[1])) for r in ranges if r]
+    if len(ends) < len(ranges) or any(first > last for first, last in ends):
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is not LAYER,LAYER-LAYER,… such as 0,5,10-12"
+        )
+    return [layer for first, last in ends for layer in range(first, last + 1)]

@@ -1,6 +1,7 @@
 """Methods at equal budget: stored values per query row."""
 
 import pytest
+from each import each
 
 from analysis.budget import match, values_per_row
 from analysis.inputs import gaussian
@@ -9,8 +10,8 @@ from approx import METHODS, parse
 SHAPE = (24, 5)  # n = l, d
 
 
-@pytest.mark.parametrize("budget", [1.0, 7.9, 16.0, 33.3])
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"lsh"}))  # its price is an expectation
+@each("budget", [1.0, 7.9, 16.0, 33.3])
 def test_what_is_filled_stores_no_more_than_the_budget(name, budget):
     x = gaussian(*SHAPE, rng=0)
     template = (

@@ -10,6 +10,7 @@ import naive
 import numpy as np
 import pytest
 import scipy.stats
+from each import each
 from small import member
 
 from analysis import row_sums
@@ -55,7 +56,8 @@ IN_KERNEL_SPACE = [
 ]
 
 
-@pytest.mark.parametrize(
+@pytest.mark.parametrize("name", IN_KERNEL_SPACE)
+@each(
     ("n", "l", "causal", "stripe"),  # all rows at once, three by three, one by one
     [
         (7, 12, False, None),
@@ -65,15 +67,15 @@ IN_KERNEL_SPACE = [
         (1, 9, False, 1),
     ],
 )
-@pytest.mark.parametrize("name", IN_KERNEL_SPACE)
 def test_compare_is_its_definition(monkeypatch, name, n, l, causal, stripe):
     Q, K, V = points(n, l, 3)
     estimate = member(name, n, l, 3).approximate(Q, K, rng=1)
     kernel, dense = naive.kernel(Q, K), estimate.to_dense()
-    if stripe:
-        monkeypatch.setattr(exact, "STRIPE", stripe)
-        monkeypatch.setattr(row_sums, "LEAST_HEIGHT", 1)
-    found = compare(estimate, Q, K, V, causal=causal, spectral=True)
+    with monkeypatch.context() as patch:
+        if stripe:
+            patch.setattr(exact, "STRIPE", stripe)
+            patch.setattr(row_sums, "LEAST_HEIGHT", 1)
+        found = compare(estimate, Q, K, V, causal=causal, spectral=True)
     # A product of r terms and a sum of l carry (r + l + 4) roundings of the largest term, which
     # for features and monomials of these short vectors is at most e² times the entry.
     tolerance = (estimate.rank + l + 4) * EPS * np.exp(2) * condition(dense, kernel, causal)
@@ -318,11 +320,9 @@ EXTREME = {
 }
 
 
-@pytest.mark.parametrize(
-    ("dtype", "causal"), [(np.float64, False), (np.float64, True), (np.float32, True)]
-)
-@pytest.mark.parametrize("case", EXTREME)
 @pytest.mark.parametrize("name", IN_KERNEL_SPACE)
+@each(("dtype", "causal"), [(np.float64, False), (np.float64, True), (np.float32, True)])
+@each("case", EXTREME)
 def test_at_logits_of_ten_thousand(name, case, causal, dtype):
     Q, K = (np.array(x, dtype) for x in EXTREME[case])
     n = min(len(Q), len(K))

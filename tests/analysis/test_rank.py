@@ -6,6 +6,7 @@ import math
 import naive
 import numpy as np
 import pytest
+from each import each
 from hypothesis import given, strategies as st
 from scipy.optimize import linprog
 from scipy.sparse.linalg import aslinearoperator
@@ -72,9 +73,9 @@ def assert_summaries(found, expected, tolerance):
             assert found[name] == value, name
 
 
-@pytest.mark.parametrize("epsilon", [1e-3, 1e-2, 0.3])
-@pytest.mark.parametrize("decay", [0.4, 0.5, 0.9, 1.0])
-@pytest.mark.parametrize(("n", "l"), [(7, 12), (12, 7), (9, 9), (1, 5)])
+@each("epsilon", [1e-3, 1e-2, 0.3])
+@each("decay", [0.4, 0.5, 0.9, 1.0])
+@each(("n", "l"), [(7, 12), (12, 7), (9, 9), (1, 5)])
 def test_measures_are_their_definitions(n, l, decay, epsilon):
     A, s = matrix(n, l, decay=decay)
     expected = definitions(s, (n, l), epsilon, EPS)
@@ -350,8 +351,8 @@ def test_truncated_svd_keeps_the_leading_singular_values(rank, space):
     assert summary(parse(f"truncated_svd({rank})").approximate(Q, K))["numerical_rank"] == rank
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", METHODS)
+@each("dtype", [np.float64, np.float32])
 def test_every_method_has_the_ranks_of_its_matrix(name, dtype):
     """The factors' route where there is no sparse part, the dense one elsewhere."""
     rng = np.random.default_rng(1)
@@ -400,7 +401,7 @@ def test_a_single_feature_has_rank_one_at_any_scale():
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("sign", [1, -1])
+@each("sign", [1, -1])
 def test_at_logits_of_ten_thousand(name, sign):
     Q = 100 * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.6, 0.8], [0.8, -0.6]])
     estimate = member(name, 5, 5, 2).approximate(Q, sign * Q, rng=0)

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 
@@ -52,10 +53,10 @@ def test_it_is_a_memory_error():
 
 def test_dense_matrices_are_refused_before_they_are_made():
     n = 3 * 10**6  # n² float64 are 72 TB
-    A = Approximation.from_factors([[1.0]] * n, [[1.0]] * n)
+    x = np.ones((n, 1))
+    A = Approximation.from_factors(x, x)
     with pytest.raises(ResourceLimitError, match=r"the dense estimate needs 7\.2e"):
         A.to_dense()
-    x = [[1.0]] * n
     with pytest.raises(ResourceLimitError, match=r"the logits needs 7\.2e"):
         exact.kernel(x, x)
     with pytest.raises(ResourceLimitError, match="decomposing a dense"):

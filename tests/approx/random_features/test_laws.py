@@ -11,7 +11,7 @@ from approx.projections import PROJECTIONS
 from approx.random_features.features import RandomFeatures
 
 BOUND = 5.0
-DRAWS = 1000
+DRAWS = 600
 FAMILIES = {
     "positive": "positive(m=12{})",
     "hyperbolic": "hyperbolic(m=24{})",

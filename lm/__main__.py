@@ -1,0 +1,145 @@
+"""Every head of SmolLM2-135M at fixed budgets: ``python -m lm MODEL``, which ``make lm`` runs.
+
+The model is captured on the first tokens of the bundled text, ``expqk diagnose --json`` measures
+its heads, and the answers are read by the kind of the head. A table of all heads and methods goes
+into the folder of ``--out``; the summary, with its date, into ``--summary``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from analysis import head_kinds
+from analysis.capture import capture, save
+from lm import sample
+
+HEAD = ["layer", "head"]
+
+
+def diagnosed(path: Path, budget: float, jobs: int) -> pd.DataFrame:
+    """Return what ``expqk diagnose`` says of the heads of a file: one row a head and method."""
+    command = [sys.executable, "-m", "figures", "diagnose", str(path), "--json"]
+    command += ["--budget", f"{budget:g}", "--jobs", str(jobs)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return pd.DataFrame(json.loads(done.stdout))
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a method: median and quartiles of tv over heads, and wins by kind of head.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns layer, head, spec, attention_tv, runnable, winner and kind.
+
+    Returns
+    -------
+    DataFrame
+        Lowest median first. ``wins`` and the counts by kind are NaN for oracles.
+    """
+    tv = table.groupby("spec").attention_tv
+    rows = pd.DataFrame(
+        {
+            "heads": tv.size(),
+            "median_tv": tv.median(),
+            "lower_quartile": tv.quantile(0.25),
+            "upper_quartile": tv.quantile(0.75),
+        }
+    )
+    won = table[table.winner.astype(bool)]
+    runnable = table.groupby("spec").runnable.all()
+    rows["wins"] = won.groupby("spec").size().reindex(rows.index, fill_value=0)
+    for kind in head_kinds.KINDS:
+        mine = won[won.kind == kind].groupby("spec").size()
+        rows[kind] = mine.reindex(rows.index, fill_value=0)
+    rows.loc[~runnable, ["wins", *head_kinds.KINDS]] = float("nan")
+    return rows.sort_values("median_tv", kind="stable").reset_index()
+
+
+def markdown(rows: pd.DataFrame, kinds: pd.Series, title: str) -> str:
+    """Return a summary as a table of Markdown, with the number of heads of each kind."""
+    counts = kinds.value_counts().reindex(head_kinds.KINDS, fill_value=0)
+    names = [f"{kind} ({count})" for kind, count in counts.items()]
+    lines = [
+        title,
+        "",
+        f"| method | median tv | quartiles | wins ({len(kinds)}) | {' | '.join(names)} |",
+        "|---" * (4 + len(names)) + "|",
+    ]
+    for row in rows.to_dict("records"):
+        wins = [row["wins"], *(row[kind] for kind in counts.index)]
+        said = ["oracle" if pd.isna(row["wins"]) else f"{wins[0]:.0f}"]
+        said += ["" if pd.isna(count) else f"{count:.0f}" for count in wins[1:]]
+        lines.append(
+            f"| `{row['spec']}` | {row['median_tv']:.3f} | {row['lower_quartile']:.3f}–"
+            f"{row['upper_quartile']:.3f} | {' | '.join(said)} |"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Capture, diagnose at every budget, and write the tables."""
+    parser = argparse.ArgumentParser(prog="python -m lm", description=__doc__)
+    parser.add_argument("model", type=Path, help="a folder or a GGUF file")
+    parser.add_argument("--tokens", type=int, default=512, help="[512]")
+    parser.add_argument("--budgets", default="32", help="values a query row, such as 16,32 [32]")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
+    parser.add_argument("--layers", type=int, nargs="+", help="these only, to try it [all]")
+    parser.add_argument("--out", type=Path, default=Path("out/lm"), help="[out/lm]")
+    parser.add_argument("--summary", type=Path, required=True, help="a .md file")
+    arguments = parser.parse_args(argv)
+
+    start = time.perf_counter()
+    captured = capture(
+        arguments.model,
+        sample.DATA / "persuasion.txt",
+        layers=arguments.layers,
+        max_tokens=arguments.tokens,
+    )
+    path = arguments.out / f"smollm2-{arguments.tokens}.safetensors"
+    save(captured, path)
+    heads = sample.table(captured)
+    heads["kind"] = [head_kinds.kind(dict(row)) for _, row in heads.iterrows()]
+    said = _spent("captured", start)
+
+    parts = []
+    for budget in map(float, arguments.budgets.split(",")):
+        start = time.perf_counter()
+        found = diagnosed(path, budget, arguments.jobs)
+        table = found.merge(heads, on=HEAD, validate="many_to_one")
+        written = arguments.out / f"smollm2-{arguments.tokens}-{budget:g}.csv"
+        table.drop(columns="warnings").to_csv(written, index=False, float_format="%.6g")
+        said += "; " + _spent(f"diagnosed at {budget:g}", start)
+        title = _title(captured.model, table, budget)
+        parts.append(markdown(summary(table), heads.kind, title))
+    arguments.summary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    print(said, file=sys.stderr)
+    print(arguments.summary)
+
+
+def _spent(what: str, start: float) -> str:
+    return f"{what} in {time.perf_counter() - start:.0f} s"
+
+
+def _title(model: str, table: pd.DataFrame, budget: float) -> str:
+    """Return what was measured, where and when."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    count = len(table.drop_duplicates(HEAD))
+    return (
+        f"{count} heads of {model}, {table.n.iloc[0]} tokens, "
+        f"{budget:g} stored values a query row, measured on {today}:"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The tables of ``make lm``, from a made-up answer of ``expqk diagnose --json``."""
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from analysis.capture import Capture
+from analysis.head_kinds import KINDS
+from lm import __main__ as command, sample
+
+
+def answer():
+    """Return the tables of three heads and three methods, one of them an oracle."""
+    tv = {"uniform()": (0.5, 0.6, 0.9), "top_k(k=2)": (0.0, 0.1, 0.2), "nystrom()": (0.4, 0.7, 0.1)}
+    won = {"uniform()": (False, True, False), "nystrom()": (True, False, True)}
+    return pd.DataFrame(
+        {
+            "layer": 3, "head": head, "n": 8, "spec": spec, "attention_tv": values[head],
+            "runnable": spec in won, "winner": won.get(spec, (False,) * 3)[head],
+            "kind": ("sink", "broad", "sink")[head], "warnings": [],
+        }
+        for spec, values in tv.items()
+        for head in range(3)
+    )  # fmt: skip
+
+
+def test_summary_has_medians_wins_and_their_kinds():
+    rows = command.summary(answer()).set_index("spec")
+    assert rows.index.tolist() == ["top_k(k=2)", "nystrom()", "uniform()"]
+    assert rows.median_tv.tolist() == [0.1, 0.4, 0.6]
+    assert rows.wins.fillna(-1).tolist() == [-1, 2, 1]
+    assert rows.loc["nystrom()", list(KINDS)].tolist() == [2, 0, 0, 0, 0]
+    assert rows.loc["uniform()", list(KINDS)].tolist() == [0, 0, 0, 1, 0]
+
+
+def test_markdown_is_one_table():
+    kinds = answer().drop_duplicates("head").kind
+    lines = command.markdown(command.summary(answer()), kinds, "Title").splitlines()
+    assert lines[2] == (
+        "| method | median tv | quartiles | wins (3) | sink (2) | local (0) | retrieval (0) "
+        "| broad (1) | mixed (0) |"
+    )
+    assert lines[4] == "| `top_k(k=2)` | 0.100 | 0.050–0.150 | oracle |  |  |  |  |  |"
+    assert {line.count("|") for line in lines[2:]} == {10}
+
+
+def test_answer_of_the_command_is_read(tmp_path, monkeypatch):
+    program = tmp_path / "figures.py"
+    program.write_text(f"import sys; print({json.dumps(json.dumps([{'layer': 1}]))})")
+    monkeypatch.chdir(tmp_path)
+    found = command.diagnosed(tmp_path / "x.npz", 32.0, 1)
+    assert found.to_dict("records") == [{"layer": 1}]
+
+
+def test_heads_of_some_layers_keep_their_numbers():
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal((2, 4, 70, 3)).astype(np.float16)
+    captured = Capture(q, q[:, :2], q[:, :2], 0.5, True, np.arange(70), layers=(4, 9))
+    found = sample.table(captured)
+    assert list(zip(found.layer, found["head"])) == [(i, j) for i in (4, 9) for j in range(4)]
+    weights = sample.weights(captured, 1, 3)
+    logits = 0.5 * q[1, 3].astype(float) @ q[1, 1].astype(float).T
+    expected = np.tril(np.exp(logits))
+    expected /= expected.sum(axis=1, keepdims=True)
+    # sums of 3 products of order 10, and of 70 terms
+    np.testing.assert_allclose(weights, expected, rtol=1000 * np.finfo(float).eps, atol=1e-300)
