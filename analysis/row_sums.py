@@ -233,7 +233,7 @@ class Comparison:
         temperatures: Sequence[float] | None,
         mask: MaskLike,
         attention: bool,
-        rows: int | ArrayLike | None,
+        rows: int | Array | None,
         population: int | None = None,
     ) -> Self:
         """Check the arguments of `metrics.compare_all`, and return their comparison."""
@@ -264,7 +264,7 @@ class Comparison:
         if v is not None:
             v /= np.abs(v).max(initial=0.0) or 1.0  # the error is relative: no square overflows
         picked = np.arange(n)
-        if rows is not None and np.ndim(rows) == 1:
+        if isinstance(rows, np.ndarray):
             picked = np.unique(np.asarray(checks.index("rows", rows, n)))
         elif rows is not None:
             count = checks.integer("rows", rows, least=2, most=n)
