@@ -16,6 +16,7 @@ from approx.masks import Mask
 from approx.method import Method, Size
 from approx.parts import Factors, Low
 from approx.prices import Price, Shape, entries, low_rank
+from approx.sketches.products import unit
 from approx.sparse import patterns
 from approx.textbook import flash
 
@@ -67,9 +68,10 @@ class Flash(Method):
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the global part as factors and the local part as entries that add to it."""
-        size, zeros = self.size or 0, np.zeros(len(q), q.dtype)
+        size = self.size or 0
         if not mask.looks_back:
-            low: Low = Factors(q / mask.counts.astype(q.dtype)[:, None], k, zeros)
+            left = q / mask.counts.astype(q.dtype)[:, None]
+            low: Low = Factors(left, k, np.zeros(len(q), q.dtype))
             local = flash.local_quadratic(q, k, size, width=1)
             return Approximation(low, local, space="attention")
         begin = mask.positions // size * size
@@ -77,11 +79,12 @@ class Flash(Method):
         left = np.where(count[:, None] > 0, q / np.maximum(count, 1)[:, None], 0).astype(q.dtype)
         # a query in its first chunk sees no earlier one: its row is 0 at whatever key
         earlier = Mask(mask.first, np.maximum(begin, mask.first + 1), len(k))
-        low = Masked(Factors(left, k, zeros), earlier)
+        (phi, row_logs), (psi, key_logs) = unit(left), unit(k)
+        low = Masked(Factors.by_key(phi, psi, row_logs, key_logs), earlier)
         indptr, indices = patterns.same_chunk(mask.positions, len(k), size)
         memory.reserve(24 * len(indices), "the local part", "size")
-        unit = np.zeros(len(indices), q.dtype)
-        block = scipy.sparse.csr_array((unit, indices, indptr), shape=mask.shape)
+        zeros = np.zeros(len(indices), q.dtype)
+        block = scipy.sparse.csr_array((zeros, indices, indptr), shape=mask.shape)
         block = masks.cut(block, mask)
         local = flash.relu_squared(q, k, block, size)
         return Approximation(low, local, space="attention", mask=mask)

@@ -14,6 +14,7 @@ from approx.mechanisms import lara, randomized_attention, segments
 from approx.mechanisms.nystromformer import pseudo_inverse
 from approx.mechanisms.randomized_attention import mean_softmax
 from approx.projections import Fixed
+from approx.textbook import flash
 from figures.listing import describe
 
 TIGHT = 1e-12
@@ -353,3 +354,112 @@ def test_they_say_what_they_are(name):
     assert re.search(r"\b(un)?biased\b", page, re.IGNORECASE)
     assert "Cost:" in page
     assert "References" in page
+
+
+# Under masks
+
+
+UNDER = {
+    "causal": Mask.causal(8, 8),
+    "the last queries": Mask.causal(5, 8),
+    "window": Mask.window(8, 8, 3),
+}
+KERNELS = {
+    "elu": lambda Q, K, i, j: FEATURES["elu"](Q) @ FEATURES["elu"](K).T,
+    "relu": lambda Q, K, i, j: FEATURES["relu"](Q) @ FEATURES["relu"](K).T,
+    "cosformer(M=9)": lambda Q, K, i, j: (
+        FEATURES["relu"](Q) @ FEATURES["relu"](K).T * np.cos(np.pi * (i[:, None] - j) / 18)
+    ),
+    "rfa(m=6)": lambda Q, K, i, j: made(
+        "trigonometric(m=6)", Q / np.linalg.norm(Q, axis=1, keepdims=True),
+        K / np.linalg.norm(K, axis=1, keepdims=True),
+    ).to_dense(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", UNDER)
+@pytest.mark.parametrize("spec", KERNELS)
+def test_linear_attention_is_divided_by_what_is_seen(spec, where):
+    mask = UNDER[where]
+    Q, K = (np.abs(x) for x in points(mask.n))
+    kernel = KERNELS[spec](Q, K, mask.stop - 1, np.arange(mask.l)) * mask.visible()
+    A = parse(spec).approximate(Q, K, mask=mask, rng=0)
+    np.testing.assert_allclose(A.to_dense(), rows(kernel), rtol=0, atol=TIGHT)
+    np.testing.assert_allclose(A @ np.ones(mask.l), 1.0, rtol=TIGHT)
+
+
+def cumulative_flows(Q, K):
+    """Return causal flow attention, query by query and key by key."""
+    n, a, b = len(Q), expit(Q), expit(K)
+    incoming = [np.mean([a[i] @ b[j] for j in range(i + 1)]) for i in range(n)]
+    outgoing = [np.mean([b[j] @ a[i] for i in range(j + 1)]) for j in range(n)]
+    sink = [np.mean([a[i] @ b[j] / outgoing[j] for j in range(i + 1)]) for i in range(n)]
+    source = [np.mean([b[j] @ a[i] / incoming[i] for i in range(j + 1)]) for j in range(n)]
+    weights = [
+        (j + 1) * math.exp(source[j]) / sum(map(math.exp, source[: j + 1])) for j in range(n)
+    ]
+    want = np.zeros((n, n))
+    for i in range(n):
+        for j in range(i + 1):
+            gate = expit(sink[i]) / (incoming[i] * (i + 1))
+            want[i, j] = gate * (a[i] @ b[j]) * weights[j]
+    return want
+
+
+def test_flows_are_cumulative_under_a_causal_mask():
+    Q, K = points()
+    A = parse("flowformer").approximate(Q, K, mask="causal")
+    np.testing.assert_allclose(A.to_dense(), cumulative_flows(Q, K), rtol=TIGHT)
+    # keys before the first query have no flow out, but are seen
+    last = parse("flowformer").approximate(Q[5:], K, mask="causal").to_dense()
+    assert (last[0, :6] > 0).all()
+    assert not last[0, 6:].any()
+
+
+def test_causal_flash_is_that_of_the_paper():
+    Q, K = points(n=12, l=12)
+    A = parse("flash(size=5)").approximate(Q, K, mask="causal")
+    want = flash.mixed_chunk(flash.Projections(Q, K, Q, K), 5, causal=True, width=1)
+    np.testing.assert_allclose(A.to_dense(), want.to_dense(), rtol=0, atol=TIGHT)
+
+
+def test_causal_eva_has_the_groups_that_came_before():
+    """E is the query's chunk, so that groups of its size leave no key out: exact for equal keys."""
+    Q, _ = points(n=12, l=12)
+    K = np.repeat(Q[:3], 4, axis=0)
+    method = parse("eva(size=4, sparse=chunk(size=4))")
+    A = method.approximate(Q, K, mask="causal", rng=0)
+    np.testing.assert_allclose(A.to_dense(), exact.softmax(Q, K, "causal"), rtol=1e-12)
+    # a key that is in neither has weight 0, and rows still sum to 1
+    A = parse("eva(size=8, sparse=chunk(size=4))").approximate(Q, K, mask="causal", rng=0)
+    dense = A.to_dense()
+    assert not dense[6, :4].any()
+    assert dense[7, :4].all()
+    np.testing.assert_allclose(dense.sum(axis=1), 1.0, rtol=1e-13)
+
+
+def test_eva_with_groups_of_a_size_has_no_number_of_groups():
+    with pytest.raises(ValueError, match="m follows from size: leave it out"):
+        parse("eva(m=2, size=3)")
+    # 16 values of each of 64 rows: 4 groups take 8, which leaves 8 for the chunk
+    method = parse("eva(size=16)").within(16, n=64, l=64, d=4)
+    assert str(method) == "eva(sparse=chunk(size=8), size=16)"
+
+
+def test_randomized_attention_is_unbiased_over_what_is_seen():
+    """One query at many places, each of which sees the same three keys, in turn."""
+    n = 1500
+    Q, three, _ = one_query(n)
+    K = np.resize(three[:3], (n + 2, 2))
+    mask = Mask(np.arange(n), np.arange(3, n + 3), n + 2)
+    dense = parse("randomized_attention").approximate(Q, K, mask=mask, rng=1).to_dense()
+    place = np.arange(n)[:, None] + (np.arange(3) - np.arange(n)[:, None]) % 3  # of each of them
+    found = np.take_along_axis(dense, place, axis=1)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-14)
+    assert z_scores(found, exact.softmax(Q[:1], three[:3])[0]).max() < 5
+
+
+@pytest.mark.parametrize("name", ["linformer", "nystromformer"])
+def test_segments_of_all_tokens_refuse_a_mask(name):
+    with pytest.raises(ValueError, match=r"cannot be used under a mask: .* later"):
+        parse(f"{name}(rank=2)").approximate(*points(), mask="causal")
