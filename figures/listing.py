@@ -10,8 +10,11 @@ from approx import METHODS, Method, parse
 from approx.projections import PROJECTIONS
 
 
-def listing() -> list[dict[str, str]]:
-    """Return one row a method: spec, what it is, whether it is random, what it needs.
+def listing() -> list[dict[str, Any]]:
+    """Return one row per method: spec, what it is, whether it is random, and what it needs.
+
+    ``autoregressive``, ``row_local`` and ``refusal`` are what the method declares about masks, with
+    the defaults of its fields.
 
     Examples
     --------
@@ -21,16 +24,20 @@ def listing() -> list[dict[str, str]]:
     return [_row(name, method) for name, method in METHODS.items()]
 
 
-def _row(name: str, method: type[Method]) -> dict[str, str]:
+def _row(name: str, method: type[Method]) -> dict[str, Any]:
     fields = [
         f"{f.name}" if f.default is None else f"{f.name}={_short(f.default)}"
         for f in dataclasses.fields(method)  # type: ignore[arg-type]
     ]
     line = (inspect.getdoc(method) or "").splitlines()[0].rstrip(".")
+    default = parse(name)
     return {
         "method": f"{name}({', '.join(fields)})",
-        "draws": _draws(method, parse(name)),
-        "use": "oracle" if parse(name).oracle else "runnable",
+        "draws": _draws(method, default),
+        "use": "oracle" if default.oracle else "runnable",
+        "autoregressive": default.autoregressive,
+        "row_local": default.row_local,
+        "refusal": default.refusal,
         "what it is": line,
     }
 
@@ -65,8 +72,17 @@ def describe(name: str) -> str:
     """Return one method's page: its spec, its docstring, the projections it takes."""
     row = about(name)
     page = f"{row['method']}    [draws: {row['draws']}; {row['use']}]\n\n{row['description']}"
+    page += f"\n\nUnder a mask: {_under_a_mask(row)}."
     known = ", ".join(row["projections"])
     return f"{page}\n\nProjections: {known}." if known else page
+
+
+def _under_a_mask(row: dict[str, Any]) -> str:
+    if row["refusal"]:
+        return f"refused, because {row['refusal']}"
+    past = "follows from" if row["autoregressive"] else "depends on more than"
+    alone = "without" if row["row_local"] else "with"
+    return f"by default a row {past} what came before, and is computed {alone} the other queries"
 
 
 def _takes(method: type[Method], projection: str) -> bool:

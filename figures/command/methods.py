@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 HELP = "List the methods, or describe one."
 
@@ -23,9 +24,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.name:
         print(describe(arguments.name))
         return 0
-    rows = listing()
+    rows = [_shown(row) for row in listing()]
     heads = {key: key for key in rows[0]}
     widths = [max(len(row[key]) for row in [*rows, heads]) for key in heads]
     for row in [heads, *rows]:
         print("  ".join(map(str.ljust, row.values(), widths)).rstrip())
     return 0
+
+
+def _shown(row: dict[str, Any]) -> dict[str, str]:
+    """Return a row of the table, where a method that refuses masks says so."""
+    refused = row.pop("refusal")
+    for key in ("autoregressive", "row_local"):
+        row[key] = "refused" if refused else "yes" if row[key] else "no"
+    return row
