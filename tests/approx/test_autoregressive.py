@@ -23,7 +23,10 @@ MASKS = {  # and the row that is looked at
     "the last queries": (Mask.causal(5, 12), 2),
     "window": (Mask.window(12, 12, 7), 8),
 }
-LONG = Mask.causal(150, 150), 100  # its sums have chunks: two whole ones, and one before the row
+LONG = {  # so that sums have chunks, from the first key on and from a later one
+    "long": (Mask.causal(150, 150), 100),
+    "long window": (Mask.window(200, 200, 180), 170),
+}
 # what the declaration follows from, where `small` has one side of it
 FIELDS = {
     "given tilt": "generalized_exponential(m=4, a=-0.05)",
@@ -142,7 +145,7 @@ def test_a_row_follows_from_the_past_if_and_only_if_this_is_declared(name):
         found = changes(name, MASKS)
     if method_of(name, MASKS["causal"][0]).autoregressive:
         assert max(found.values()) <= 1, found
-        found = changes(name, {"long": LONG}, np.float32)
+        found = changes(name, LONG, np.float32)
         assert max(found.values()) <= 1, found
     else:
         assert max(found.values()) > 1, "no row changes: declare it autoregressive"

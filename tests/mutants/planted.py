@@ -381,8 +381,8 @@ LOW_RANK = [
     Mutant(
         "thresholding: > for ≥",
         "approx/low_rank/thresholding.py",
-        "abs(difference) >= threshold",
-        "abs(difference) > threshold",
+        "not abs(difference) < threshold",
+        "not abs(difference) <= threshold",
         "tests/approx/low_rank/test_godec.py::test_error_is_at_most_that_of_either_part_and_of_the_plain_solver",
     ),
     Mutant(
@@ -503,8 +503,8 @@ SPARSE = [
     Mutant(
         "stride: rounded down",
         "approx/sparse/strided.py",
-        "-(-l // (self.k or 1))",
-        "(l // (self.k or 1))",
+        "-(-mask.counts // (self.k or 1))",
+        "np.maximum(mask.counts // (self.k or 1), 1)",
         "tests/approx/sparse/test_supports.py -k strides",
     ),
     Mutant(
@@ -552,7 +552,7 @@ SPARSE = [
     Mutant(
         "true denominator: that of the support",
         "approx/sparse/true_denominator.py",
-        "exact.log_row_sums(q, k)",
+        "exact.log_row_sums(q, k, mask=mask)",
         "support.row_log()",
         "tests/approx/sparse/test_supports.py -k true_denominator",
     ),
@@ -630,11 +630,11 @@ RESULT = [
         "tests/approx/test_approximation.py -k without_a_positive_sum",
     ),
     Mutant(
-        "exact: a causal query sees one key less",
-        "approx/exact.py",
-        "columns > start + np.arange(len(x))",
-        "columns > np.maximum(start + np.arange(len(x)) - 1, 0)",
-        "tests/approx/textbook/test_attention.py",
+        "masks: a causal query sees one key less",
+        "approx/masks.py",
+        "np.arange(l - n + 1, l + 1), l, looks_back=True)",
+        "np.maximum(np.arange(l - n, l), 1), l, looks_back=True)",
+        "tests/approx/mechanisms/test_mechanisms.py -k causal_flash",
     ),
     Mutant(
         "exact: log of row sums without its scale",
@@ -855,8 +855,8 @@ ANALYSIS = [
     Mutant(
         "metrics: the spectral norm sees the future",
         "analysis/spectral.py",
-        "exact.mask(e, rows.start, n, causal, fill=0.0)",
-        "exact.mask(e, rows.start, n, False, fill=0.0)",
+        "approximation.mask.hide(x, rows, fill=-np.inf)",
+        "pass",
         "tests/analysis/test_metrics.py::test_compare_is_its_definition",
     ),
     Mutant(
@@ -1022,9 +1022,9 @@ ANALYSIS = [
     ),
     Mutant(
         "diagnose: oracles may win",
-        "analysis/diagnose.py",
-        '"runnable": not method.oracle',
-        '"runnable": True',
+        "analysis/candidates.py",
+        "if method.oracle or why_not(method, mask) is not None:",
+        "if why_not(method, mask) is not None:",
         "tests/analysis/test_diagnose.py::test_winners_are_those_of_brute_force",
     ),
     Mutant(
@@ -1207,6 +1207,79 @@ FIGURES = [
     ),
 ]
 
+LEAKS = [
+    Mutant(
+        "future: one scale for all keys",
+        "approx/parts.py",
+        "        if not mask.is_full:\n            logs = row_logs",
+        "        if mask.n == 0:\n            logs = row_logs",
+        "tests/approx/test_autoregressive.py -k 'from_the_past and trigonometric'",
+    ),
+    Mutant(
+        "future: positions by the number of queries and keys",
+        "approx/masks.py",
+        "return self.stop - 1 if self.looks_back else np.arange(self.n) * self.l // self.n",
+        "return np.arange(self.n) * self.l // self.n",
+        "tests/approx/test_autoregressive.py -k 'from_the_past and strided'",
+    ),
+    Mutant(
+        "future: a window ahead, as far as any row of the stripe sees",
+        "approx/exact.py",
+        "    mask.hide(x, rows, cols, fill=-np.inf)\n    return x",
+        "    return x",
+        "tests/approx/test_autoregressive.py -k 'from_the_past and top_k'",
+    ),
+    Mutant(
+        "future: a sum of chunks with one that is seen in part",
+        "approx/masked.py",
+        "int(z.min()) // CHUNK  #",
+        "-(-int(z.min()) // CHUNK)  #",
+        "tests/approx/test_autoregressive.py -k 'from_the_past and positive'",
+    ),
+    Mutant(
+        "future: means over all tokens, declared harmless",
+        "approx/random_features/shifted_positive.py",
+        "fits_all = True",
+        "fits_all = False",
+        "tests/approx/test_autoregressive.py -k 'from_the_past and shifted_positive'",
+    ),
+    Mutant(
+        "future: a bound of all logits, declared harmless",
+        "approx/polynomials/method.py",
+        "return self.bound is None",
+        "return False",
+        "tests/approx/test_autoregressive.py -k 'from_the_past and chebyshev'",
+    ),
+    Mutant(
+        "future: rows divided by sums over all keys",
+        "approx/mechanisms/feature_map.py",
+        "Masked(factors, mask).matmat",
+        "Masked(factors, Mask.full(*mask.shape)).matmat",
+        "tests/approx/test_autoregressive.py -k 'from_the_past and elu'",
+    ),
+    Mutant(
+        "future: flows that compete with later ones",
+        "approx/mechanisms/flowformer.py",
+        "np.logaddexp.accumulate(source)",
+        "np.logaddexp.reduce(source)",
+        "tests/approx/test_autoregressive.py -k 'from_the_past and flowformer'",
+    ),
+    Mutant(
+        "future: groups that are seen in part",
+        "approx/mechanisms/eva.py",
+        "(begin + size <= mask.stop[:, None])",
+        "(begin < mask.stop[:, None])",
+        "tests/approx/test_autoregressive.py -k 'from_the_past and groups'",
+    ),
+    Mutant(
+        "future: draws that follow from the number of queries",
+        "approx/mechanisms/randomized_attention.py",
+        "        if mask.looks_back:\n            u, omega",
+        "        if mask.looks_back and mask.is_full:\n            u, omega",
+        "tests/approx/test_autoregressive.py -k 'from_the_past and randomized_attention'",
+    ),
+]
+
 MUTANTS = [
     *RANDOM_FEATURES,
     *PROJECTIONS,
@@ -1216,6 +1289,7 @@ MUTANTS = [
     *SPARSE,
     *RESULT,
     *MECHANISMS,
+    *LEAKS,
     *ANALYSIS,
     *FIGURES,
 ]
