@@ -55,10 +55,14 @@ class SinkWindow(ByPlace):
     """
 
     name: ClassVar[str] = "sink_window"
-    sized_by = Size("k", counts="entries")
 
     k: int | None = None
     sinks: int = whole(1)
+
+    @property
+    def sized_by(self) -> Size:
+        """The keys per row, which are at least the sinks."""
+        return Size("k", least=self.sinks, counts="entries")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +74,3 @@ class SinkWindow(ByPlace):
         sinks = np.minimum(mask.first + self.sinks, mask.stop)
         first, last = window(mask, (self.k or 0) - self.sinks)
         return np.stack([mask.first, np.maximum(first, sinks)], 1), np.stack([sinks, last], 1), 1
-
-    def fewest(self, d: int) -> int:
-        """Return the number of sinks."""
-        return self.sinks

@@ -95,8 +95,7 @@ class SupportMethod(Method):
 class ByPlace(SupportMethod):
     """A support that follows from the places of queries and keys: runs of keys in every row.
 
-    A row follows from its own interval of the mask, so the support is autoregressive wherever
-    positions are.
+    A row follows from its own interval where the mask looks back. Elsewhere places are ⌊i·l/n⌋.
     """
 
     autoregressive = True
@@ -120,7 +119,7 @@ class ByPlace(SupportMethod):
         """Return the price of the size, or of the entries that are left under a mask."""
         assert self.sized_by is not None
         size, mask = getattr(self, self.sized_by.field), shape.mask
-        if size is None or mask is None or mask.is_full:
+        if size is None or mask is None or (mask.is_full and not mask.looks_back):
             return super().priced(shape)
         return entries(size, shape, mean=float(patterns.lengths(*self.reach(mask)).sum()) / mask.n)
 

@@ -33,7 +33,7 @@ def filled(name, size):
         return parse(f"threshold(level={1 / size})")
     if name == "lsh":
         return parse("lsh(hashes=1, rounds=2)")
-    return METHODS[name](**{METHODS[name].sized_by.field: size})
+    return METHODS[name](**{METHODS[name]().sized_by.field: size})
 
 
 def support(A):

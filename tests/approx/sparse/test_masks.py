@@ -1,0 +1,484 @@
+"""Supports under masks: what they choose among what is seen, what it costs, and what they need."""
+
+import itertools
+import math
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+from small import few
+from test_supports import SUPPORTS, filled, support
+
+from analysis import metrics
+from analysis.moments import monte_carlo
+from approx import Mask, parse
+from approx.sparse.random import Random
+from approx.sparse.support import ByPlace
+from approx.sparse.threshold import Threshold
+from approx.sparse.top_k import TopK
+
+BY_PLACE = [name for name in SUPPORTS if isinstance(filled(name, 2), ByPlace)]
+KNOWN = [*BY_PLACE, "top_k", "random"]  # whose number of entries follows from the mask
+some = settings(max_examples=max(1, settings().max_examples // 3))
+
+
+@st.composite
+def masked(draw, most=8, back=None):
+    """Draw Q, K, a mask and a seed: any intervals, in order or in none, that look back or not.
+
+    Half of the inputs are integers, so that logits tie.
+    """
+    n, l = draw(st.integers(1, most)), draw(st.integers(1, most))
+    bounds = [sorted(draw(st.tuples(*[st.integers(0, l - 1)] * 2))) for _ in range(n)]
+    first, last = np.array(bounds).T
+    if draw(st.booleans()):
+        first, last = np.sort(first), np.sort(last)
+    mask = Mask(first, last + 1, l, draw(st.booleans()) if back is None else back)
+    seed = draw(st.integers(0, 2**32 - 1))
+    Q, K = np.split(np.random.default_rng(seed).uniform(-1.5, 1.5, (n + l, 2)), [n])
+    if draw(st.booleans()):
+        Q, K = np.round(Q), np.round(K)
+    return Q, K, mask, seed
+
+
+def attention(Q, K, mask):
+    """Return exact attention under a mask, (n, l)."""
+    return naive.attention(Q, K, np.eye(len(K)), mask)
+
+
+def choices(mask, k):
+    """Yield, for each row, every support of min(k, seen) keys that it sees, (supports, l) bool."""
+    for first, stop in zip(mask.first, mask.stop):
+        sets = list(itertools.combinations(range(first, stop), min(k, stop - first)))
+        on = np.zeros((len(sets), mask.l), bool)
+        np.put_along_axis(on, np.array(sets), True, axis=1)
+        yield on
+
+
+# Oracles
+
+
+@few
+@given(problem=masked(most=12), data=st.data())
+def test_no_support_of_its_size_is_nearer_than_top_k(problem, data):
+    """Both errors are sums over rows, so all supports of a row after another are all supports."""
+    Q, K, mask, _ = problem
+    k = data.draw(st.integers(1, min(6, mask.l)))
+    A = TopK(k).approximate(Q, K, mask=mask)
+    np.testing.assert_array_equal(support(A).sum(axis=1), np.minimum(k, mask.counts))
+    exp, p = naive.kernel(Q, K) * mask.visible(), attention(Q, K, mask)
+    tv, squares = np.zeros(mask.n), np.zeros(mask.n)
+    for i, on in enumerate(choices(mask, k)):
+        kept = np.where(on, exp[i], 0)
+        rows = kept / kept.sum(axis=1, keepdims=True)
+        tv[i] = (np.abs(rows - p[i]).sum(axis=1) / 2).min()
+        squares[i] = ((kept - exp[i]) ** 2).sum(axis=1).min()
+    found = metrics.compare(A, Q, K)
+    error = math.sqrt(squares.sum() / (exp**2).sum())
+    # sums of at most 144 terms below 1, of weights with 20 roundings; √ of a sum at its rounding
+    np.testing.assert_allclose(found["attention_tv"], tv.mean(), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(found["kernel_relative_frobenius"], error, rtol=1e-12, atol=1e-7)
+    # the proof: 1 − mass; half of that if the weights need not sum to 1
+    mass = np.where(support(A), p, 0).sum(axis=1)
+    np.testing.assert_allclose(tv, 1 - mass, rtol=0, atol=1e-14)
+    whole = parse(f"true_denominator(top_k(k={k}))").approximate(Q, K, mask=mask).to_dense()
+    np.testing.assert_allclose(
+        np.abs(whole - p).sum(axis=1) / 2, (1 - mass) / 2, rtol=0, atol=1e-14
+    )
+
+
+@few
+@given(problem=masked(), data=st.data())
+def test_no_signed_weights_on_as_many_keys_are_nearer_than_top_k(problem, data):
+    Q, K, mask, seed = problem
+    k = data.draw(st.integers(1, mask.l))
+    on = support(TopK(k).approximate(Q, K, mask=mask))
+    p, rng = attention(Q, K, mask), np.random.default_rng(seed)
+    for row, chosen, sets in zip(p, on, choices(mask, k)):
+        some = sets[rng.integers(len(sets), size=5)]
+        weights = np.where(some, rng.normal(1.0, 1.0, some.shape), 0.0)
+        weights /= weights.sum(axis=1, keepdims=True)
+        tv = np.abs(weights - row).sum(axis=1) / 2
+        assert (tv >= 1 - row[chosen].sum() - 1e-12 * (1 + tv)).all()
+
+
+@some
+@given(problem=masked(most=4), level=st.floats(0.02, 1))
+def test_no_support_with_as_many_entries_in_all_holds_more_than_a_threshold(problem, level):
+    Q, K, mask, _ = problem
+    A = Threshold(level).approximate(Q, K, mask=mask)
+    weights = attention(Q, K, mask)[mask.visible()]
+    if math.comb(len(weights), A.nnz) > 2000:
+        return
+    sets = itertools.combinations(weights, A.nnz)
+    best = max((sum(s) for s in sets), default=0.0)
+    kept = attention(Q, K, mask)[support(A)].sum()
+    # a weight that ties with the level is kept; sums of at most 16 terms
+    np.testing.assert_allclose(kept, best, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", SUPPORTS)
+@few
+@given(problem=masked(), data=st.data())
+def test_top_k_is_nearer_than_any_support_with_as_many_entries_in_each_row(name, problem, data):
+    Q, K, mask, seed = problem
+    other = filled(name, data.draw(st.integers(1, mask.l)))
+    A = other.approximate(Q, K, mask=mask, rng=seed)
+    p, counts = attention(Q, K, mask), np.diff(A.sparse.indptr)
+    held = np.where(support(A), p, 0).sum(axis=1)
+    for k in set(counts) - {0}:
+        best = np.where(support(TopK(int(k)).approximate(Q, K, mask=mask)), p, 0).sum(axis=1)
+        assert (held[counts == k] <= best[counts == k] + 1e-14).all()
+    ours, theirs = (
+        metrics.compare(x, Q, K)
+        for x in (TopK(int(max(counts.max(), 1))).approximate(Q, K, mask=mask), A)
+    )
+    for error in ("attention_tv", "kernel_relative_frobenius"):
+        # √ of what is left of 1 after roundings
+        assert ours[error] <= theirs[error] + 1e-7
+
+
+# Slow twins
+
+
+def twin(name, size, Q, K, mask):
+    """Return the support of a method under a mask, by loops."""
+    n, l = mask.shape
+    on = np.zeros((n, l), bool)
+    p = attention(Q, K, mask)
+    for i in range(n):
+        seen = range(mask.first[i], mask.stop[i])
+        back = mask.looks_back
+        place = seen[-1] if back else i * l // n
+        half = size // 2
+        if name == "top_k":
+            kept = sorted(seen, key=lambda j, i=i: (-float(Q[i] @ K[j]), j))[:size]
+        elif name == "threshold":
+            kept = [j for j in seen if p[i, j] >= 1 / size]
+        elif name == "chunk":
+            kept = [j for j in seen if j // size == place // size]
+        elif name == "strided":
+            stride = math.ceil(len(seen) / size)
+            kept = [j for j in seen if (j - place) % stride == 0]
+        elif name == "sliding_window":
+            kept = seen[-size:] if back else range(place - half, place + size - half)
+        else:
+            assert name == "sink_window"
+            width, half = size - 1, (size - 1) // 2
+            near = seen[-width:] if back else range(place - half, place + width - half)
+            kept = {seen[0], *(near if width else ())}
+        on[i, [j for j in kept if j in seen]] = True
+    return on
+
+
+@pytest.mark.parametrize("name", [*BY_PLACE, "top_k", "threshold"])
+@some
+@given(problem=masked(), data=st.data())
+def test_by_definition(name, problem, data):
+    Q, K, mask, _ = problem
+    assume(name != "top_k" or mask.key != "full")  # where any of equal logits may be taken
+    size = data.draw(st.integers(1, mask.l))
+    A = filled(name, size).approximate(Q, K, mask=mask)
+    assert A.sparse.has_canonical_format
+    want = twin(name, size, Q, K, mask)
+    if name == "threshold":  # weights within rounding of the level count as reaching it
+        close = np.abs(attention(Q, K, mask) * size - 1) < 1e-12
+        want = np.where(close & mask.visible(), support(A), want)
+    np.testing.assert_array_equal(support(A), want)
+
+
+@some
+@given(problem=masked(), data=st.data())
+def test_sinks_are_the_first_seen_keys(problem, data):
+    Q, K, mask, _ = problem
+    k = data.draw(st.integers(1, mask.l))
+    sinks = data.draw(st.integers(1, k))
+    on = support(parse(f"sink_window(k={k}, sinks={sinks})").approximate(Q, K, mask=mask))
+    for i, row in enumerate(on):
+        seen = np.arange(mask.first[i], mask.stop[i])
+        assert row[seen[:sinks]].all()
+        if mask.looks_back:
+            assert row.sum() == min(k, len(seen))
+            assert row[seen[len(seen) - (k - sinks) :]].all()
+
+
+def test_a_window_without_keys_is_refused():
+    with pytest.raises(ValueError, match="k counts the sinks too, so it must be >= 3, got 2"):
+        parse("sink_window(k=2, sinks=3)")
+    template = parse("sink_window(sinks=3)")
+    assert template.within(2.9, n=9, l=9, d=2) is None
+    assert template.within(3, n=9, l=9, d=2) == parse("sink_window(k=3, sinks=3)")
+
+
+@pytest.mark.parametrize("cut", ["list", "bucket"])
+@some
+@given(seed=st.integers(0, 99), size=st.integers(1, 6))
+def test_reformer_by_its_definition_under_a_causal_mask(cut, seed, size):
+    Q = np.random.default_rng(seed).standard_normal((12, 3))
+    method = parse(f"reformer(size={size}, buckets=4, cut={cut!r})")
+    on = support(method.approximate(Q, 2 * Q, mask="causal", rng=seed))
+    vertices = np.random.default_rng(seed).standard_normal((1, 2, 3))[0]
+    if cut == "list":
+        want = naive.reformer(Q, vertices, size)
+    else:
+        bucket = [int(np.argmax([*(vertices @ x), *(-vertices @ x)])) for x in Q]
+        rank = [bucket[:i].count(b) for i, b in enumerate(bucket)]
+        want = np.array([
+            [bucket[i] == bucket[j] and rank[i] // size - rank[j] // size in (0, 1)
+             for j in range(12)] for i in range(12)
+        ])  # fmt: skip
+    np.testing.assert_array_equal(on, np.tril(want))
+
+
+# Draws
+
+
+@pytest.mark.kernel
+def test_random_keys_are_drawn_among_what_is_seen():
+    """Every seen key of every row, and every pair of a row's, by z-scores of variance p(1 − p)."""
+    mask, draws = Mask([0, 2, 1, 3], [7, 5, 2, 6], 7), 500
+    rng, x, y = np.random.default_rng(0), np.ones((4, 1)), np.ones((7, 1))
+    for k in (1, 2, 4):
+        found = [support(Random(k).approximate(x, y, mask=mask, rng=rng)) for _ in range(draws)]
+        for on in found:
+            np.testing.assert_array_equal(on.sum(axis=1), np.minimum(k, mask.counts))
+            assert not on[~mask.visible()].any()
+        p = np.minimum(1.0, k / mask.counts)[:, None] * mask.visible()
+        np.testing.assert_array_equal(Random(k).probability(x, y, mask=mask), p)
+        both = np.einsum("tij,til->ijl", found, found, dtype=float) / draws
+        for i, seen in enumerate(mask.counts):
+            if seen <= k:
+                continue
+            pair = k * (k - 1) / (seen * (seen - 1))
+            want = np.where(np.eye(7), p[i], pair)
+            cells = np.ix_(mask.visible()[i], mask.visible()[i])
+            if pair:
+                z = (both[i] - want)[cells] / np.sqrt((want * (1 - want))[cells] / draws)
+                assert np.abs(z).max() <= 5
+            z = (np.diag(both[i]) - p[i])[mask.visible()[i]]
+            assert np.abs(z).max() <= 5 * math.sqrt(k / seen * (1 - k / seen) / draws)
+
+
+@pytest.mark.parametrize("spec", ["lsh(hashes=2, rounds=2)", "lsh('e2', entries=1.0)"])
+def test_hashes_collide_as_often_under_a_mask(spec):
+    """|z| ≤ 5 for what is seen; entries bound the expected number of what is seen."""
+    Q, K = np.random.default_rng(4).standard_normal((2, 6, 3))
+    method, mask, draws = parse(spec), Mask.window(6, 6, 4), 500
+    p, rng = method.probability(Q, K, mask=mask), np.random.default_rng(0)
+    assert (p[~mask.visible()] == 0).all()
+    found = [support(method.approximate(Q, K, mask=mask, rng=rng)) for _ in range(draws)]
+    z = (np.mean(found, axis=0) - p)[mask.visible()]
+    assert (np.abs(z) <= 5 * np.sqrt(p * (1 - p) / draws)[mask.visible()]).all()
+    if method.entries:
+        expected = p.sum() / 6
+        assert expected <= method.price(n=6, l=6, d=3, mask=mask).stored == method.entries
+        hashes = method.fitted(Q, K, mask=mask)
+        assert hashes < method.fitted(Q, K)
+        fewer = parse(f"lsh('e2', hashes={hashes - 1})")
+        assert fewer.probability(Q, K, mask=mask).sum() / 6 > method.entries
+
+
+# Prices
+
+
+@pytest.mark.parametrize("name", SUPPORTS)
+@few
+@given(problem=masked(), data=st.data())
+def test_what_is_stored_is_the_price(name, problem, data):
+    Q, K, mask, seed = problem
+    (n, d), l = Q.shape, len(K)
+    method = filled(name, data.draw(st.integers(1, l)))
+    A = method.approximate(Q, K, mask=mask, rng=seed)
+    price = method.price(n=n, l=l, d=d, mask=mask)
+    if name in KNOWN and mask.key != "full":
+        np.testing.assert_allclose(price.stored, A.parameters / n, rtol=1e-15)
+    elif price is not None:
+        assert A.parameters / n <= price.stored * (1 + 1e-15)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_rows_that_see_less_leave_their_budget_to_others(name):
+    """The largest size whose mean row is within the budget, which exceeds it in late rows."""
+    template = parse(name)
+    shape = {"n": 16, "l": 16, "d": 4}
+    causal = template.within(8, **shape, mask="causal")
+    field = causal.sized_by.field
+    assert getattr(causal, field) > getattr(template.within(8, **shape), field)
+    assert 6 < causal.price(**shape, mask="causal").stored <= 8
+
+
+# What a row needs
+
+AUTOREGRESSIVE = [
+    *BY_PLACE, "top_k", "threshold", "random", "lsh", "lsh('cross_polytope', hashes=1)",
+    "reformer(size=2, buckets=4, cut='bucket')", "true_denominator(top_k(k=2))",
+]  # fmt: skip
+LEAKING = [
+    "lsh(hashes=2, transform='xbox')", "lsh('e2', hashes=2)", "lsh(entries=2)", "smyrf(size=2)",
+    "reformer(size=2)", "reformer(size=2, cut='bucket')", "reformer(size=2, buckets=4)",
+    "true_denominator(smyrf(size=2))", "centered(top_k(k=2))",
+]  # fmt: skip
+
+
+def made(spec):
+    return filled(spec, 2) if spec in SUPPORTS else parse(spec)
+
+
+def changed(Q, K, mask, i, how, seed):
+    """Return Q, K and the mask with all that query i does not see changed, or cut off."""
+    stop = mask.stop[i]
+    if how == "cut off":
+        return Q[: i + 1], K[:stop], Mask(mask.first[: i + 1], mask.stop[: i + 1], stop)
+    noise = np.random.default_rng(seed).standard_normal((2, 12, 3)) * (9 if how == "far" else 0.01)
+    Q, K = Q.copy(), K.copy()
+    Q[i + 1 :] += noise[0, i + 1 : len(Q)]
+    K[stop:] += noise[1, stop : len(K)]
+    return Q, K, mask
+
+
+def rows_differ(method, Q, K, mask, i, how, seed):
+    whole = method.approximate(Q, K, mask=mask, rng=seed).to_dense()[i]
+    q, k, sees = changed(Q, K, mask, i, how, seed)
+    row = method.approximate(q, k, mask=sees, rng=seed).to_dense()[i]
+    assert not whole[len(row) :].any()
+    # logits below 20 in another order of their 3 terms
+    return not np.allclose(row, whole[: len(row)], rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("spec", AUTOREGRESSIVE)
+@pytest.mark.parametrize("how", ["far", "near", "cut off"])
+@few
+@given(seed=st.integers(0, 999), n=st.integers(4, 9), i=st.integers(1, 3), tied=st.booleans())
+def test_a_row_follows_from_what_its_query_sees(spec, how, seed, n, i, tied):
+    method = made(spec)
+    assert method.autoregressive
+    Q, K = np.split(np.random.default_rng(seed).standard_normal((n + 9, 3)), [n])
+    if tied:
+        Q, K = np.round(Q), np.round(K)
+    mask = Mask.window(n, 9, 4) if seed % 2 else Mask.causal(n, 9)
+    assert not rows_differ(method, Q, K, mask, i, how, seed)
+
+
+@pytest.mark.parametrize("spec", LEAKING)
+def test_rows_leak_where_a_method_is_not_autoregressive(spec):
+    """A declaration that says too little is noticed, too: some row does follow from later keys."""
+    method = made(spec)
+    assert not method.autoregressive
+    x = np.random.default_rng(0).standard_normal((20, 2, 9, 3))
+    mask = Mask.causal(9, 9)
+    if method.name == "centered":  # a support stays exact, so only its choice of keys can leak
+        assert not method.row_local
+        return
+    assert any(
+        rows_differ(method, Q, K, mask, 4, how, seed)
+        for seed, (Q, K) in enumerate(x)
+        for how in ("far", "cut off")
+    )
+
+
+@pytest.mark.parametrize("spec", [*AUTOREGRESSIVE, *LEAKING])
+def test_a_row_that_needs_no_other_query_can_be_had_alone(spec):
+    """Hashes and supports of a row alone, or of few, are those of the row among all."""
+    method = made(spec)
+    x = np.random.default_rng(0).standard_normal((20, 2, 9, 3))
+    alone = []
+    for seed, (Q, K) in enumerate(x):
+        mask = Mask.causal(9, 9)
+        rows = np.array([2, 5, 8])
+        some = method.approximate(Q[rows], K, mask=mask.take(rows), rng=seed).to_dense()
+        whole = method.approximate(Q, K, mask=mask, rng=seed).to_dense()[rows]
+        alone.append(np.allclose(some, whole, rtol=1e-13, atol=0))
+    if "random" in spec:  # the same law, other draws
+        assert method.row_local
+    else:
+        assert all(alone) == method.row_local
+
+
+# In Scatterbrain
+
+
+@pytest.mark.parametrize("name", SUPPORTS)
+@few
+@given(problem=masked())
+def test_scatterbrain_under_a_mask(name, problem):
+    """Exp on the support, the low-rank part off it, nothing where a key is not seen."""
+    Q, K, mask, seed = problem
+    method = parse(f"scatterbrain(taylor(degree=2), {filled(name, (len(K) + 1) // 2)})")
+    A = method.approximate(Q, K, mask=mask, rng=seed)
+    low = method.low_rank.approximate(Q, K).to_dense()
+    on, seen = support(A), mask.visible()
+    if method.sparse.deterministic:
+        np.testing.assert_array_equal(on, support(method.sparse.approximate(Q, K, mask=mask)))
+    want = np.where(on, naive.kernel(Q, K), low) * seen
+    # exponents ≤ 4.5 of 2 products; polynomials of 3 terms ≤ 16
+    np.testing.assert_allclose(A.to_dense(), want, rtol=1e-14, atol=1e-13)
+    assert A.nnz == on.sum()
+    assert not on[~seen].any()
+
+
+def test_scatterbrain_is_what_its_parts_are():
+    for low, sparse in itertools.product(["positive(m=4)", "truncated_svd(rank=1)"], LEAKING[:6]):
+        both = parse(f"scatterbrain({low}, {sparse})")
+        for declared in ("autoregressive", "row_local"):
+            parts = [getattr(part, declared) for part in both.parts.values()]
+            assert getattr(both, declared) == all(parts)
+
+
+@few
+@given(seed=st.integers(0, 999), i=st.integers(1, 3))
+def test_draws_of_scatterbrain_do_not_depend_on_later_tokens(seed, i):
+    method = parse("scatterbrain(low_rank=taylor(degree=2), sparse=random(k=2))")
+    Q, K = np.split(np.random.default_rng(seed).standard_normal((14, 3)), [5])
+    for how in ("far", "near", "cut off"):
+        assert not rows_differ(method, Q, K, Mask.causal(5, 9), i, how, seed)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "random(k=2)",
+        "scatterbrain(low_rank=taylor(degree=1), sparse=random(k=1))",
+        "scatterbrain(low_rank=positive(m=8), sparse=random(k=2))",
+    ],
+)
+def test_moments_under_a_mask_by_monte_carlo(spec):
+    """Bias and variance: |z| ≤ 5 with |q + k| ≤ 1; nothing where a key is not seen."""
+    Q, K = np.split(np.random.default_rng(5).uniform(-0.25, 0.25, (9, 4)), [4])
+    method, mask = parse(spec), Mask([0, 0, 0, 2], [1, 3, 5, 5], 5)
+    found = monte_carlo(method, Q, K, mask=mask, draws=500, rng=1)
+    assert np.abs(found.z).max() <= 5
+    bias, log_variance = method.moments(Q, K, mask=mask)
+    variance = np.exp(log_variance)
+    assert (np.abs(found.variance - variance) <= 5 * found.variance_stderr).all()
+    assert (bias[~mask.visible()] == 0).all()
+    assert (variance[~mask.visible()] == 0).all()
+    assert variance[0, 0] == 0  # a row that sees one key has it, whereas among all it is drawn
+
+
+def test_covariance_under_a_mask_is_that_off_the_support():
+    Q, K = np.random.default_rng(0).uniform(-0.5, 0.5, (2, 6, 3))
+    mask = Mask.window(6, 6, 4)
+    method = parse("scatterbrain(positive(m=4), sliding_window(width=2))")
+    found = method.covariance(Q, K, row=4, mask=mask)
+    want = parse("positive(m=4)").covariance(Q[4], K)
+    off = np.isin(np.arange(6), [1, 2])  # query 4 sees 1, …, 4, and its window is 3, 4
+    np.testing.assert_allclose(found[np.ix_(off, off)], want[np.ix_(off, off)], rtol=1e-12)
+    assert not found[~off].any()
+    assert not found[:, ~off].any()
+
+
+@given(budget=st.floats(4, 40), n=st.integers(2, 12), longer=st.integers(0, 5))
+@few
+def test_half_of_a_budget_under_a_mask_goes_to_entries(budget, n, longer):
+    l, d = n + longer, 3
+    shape = {"n": n, "l": l, "d": d, "mask": Mask.causal(n, l)}
+    for low in ("positive()", "zero()"):
+        method = parse(f"scatterbrain({low}, top_k())").within(budget, **shape)
+        if method is None:
+            continue
+        Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 20, d))
+        A = method.approximate(Q[:n], K[:l], mask="causal", rng=0)
+        assert A.parameters / n <= budget * (1 + 1e-12)
+        alone = parse("top_k()").within(budget / 2, **shape)
+        assert low == "positive()" or method.sparse == alone
