@@ -69,7 +69,7 @@ VARIANTS = {
     "sketch on top_k": "scatterbrain(low_rank=tensor_sketch(m=4), sparse=top_k(k={half}))",
     "Gaussian combinations": "linformer(rank=1, combinations='gaussian')",
     "grouped on window": "eva(m=1, sparse=sliding_window(width=1))",
-    "Nyström of the past": "nystrom(rank=2, block=2)",
+    "Nyström of the past": "nystrom(rank={half}, block=2)",
     "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",
 }
 # A share of the usual examples where there are many methods, or an example is dear. What methods

@@ -43,8 +43,8 @@ class Nystrom(Method):
     block : int, optional
         Keys per block, if landmarks are to come from the past. Key 0 is the landmark of the first
         block. Each later block of so many keys gives one, by the same choice among its keys, until
-        there are ``rank``. A query uses key 0 and those of the blocks before the one that has the
-        last key it sees.
+        there are ``rank``. A query uses key 0 and those of the blocks that end no later than what
+        it sees.
 
     Notes
     -----
@@ -151,7 +151,7 @@ class Nystrom(Method):
         ]
         Z = np.vstack([b[:1], *chosen])
         C, kept = _cholesky(gaussian(Z, Z))
-        Z, known = Z[kept], (kept == 0) | (kept < (mask.stop[:, None] - 1) // block)
+        Z, known = Z[kept], (kept == 0) | (kept < mask.stop[:, None] // block)
         exponent = np.where(known, -squared_distances(a, Z) / 2, -np.inf)
         nearest = exponent.max(axis=1)
         left = _solved(C, np.exp(exponent - nearest[:, None])) * known

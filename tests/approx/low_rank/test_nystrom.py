@@ -258,8 +258,7 @@ def of_the_past(Q, K, rank, block, stop, landmarks, seed):
         Z.append(choose(np.unique(K[p * block : (p + 1) * block], axis=0), 1, landmarks, rng)[0])
     rows, known = [], []
     for q, end in zip(Q, stop):
-        last = (end - 1) // block  # the block of the last key that is seen
-        mine = np.array([Z[0], *(Z[p] for p in blocks if p < last)])
+        mine = np.array([Z[0], *(Z[p] for p in blocks if (p + 1) * block <= end)])
         middle = np.linalg.inv(naive.kernel(mine, mine))
         rows.append(naive.kernel([q], mine) @ middle @ naive.kernel(mine, K))
         known.append(mine)
@@ -315,8 +314,8 @@ def test_landmarks_of_the_past_that_repeat_count_once():
     assert A.rank == 5
     stop = np.arange(1, 21)
     seen = np.array([[j < s for j in range(20)] for s in stop])
-    # every value that is two blocks old is known
-    old = seen & (np.arange(20) // 4 * 4 + 1 < (stop[:, None] - 1) // 2 * 2)
+    # every value is known once one of its blocks of two is seen
+    old = seen & (np.arange(20) // 4 * 4 + 2 <= stop[:, None])
     difference = np.abs(A.to_dense() - naive.kernel(K, K))
     # the scales and the cut at √eps of the distance²
     assert (difference[old] <= 2 * EPS**0.25 * scale_of(K, K)[old]).all()
