@@ -8,16 +8,15 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse
 
-from approx import masks, memory
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.masked import Masked
 from approx.masks import Mask
 from approx.method import Method, Size
 from approx.parts import Factors, Low
-from approx.prices import Price, Shape, entries, low_rank
+from approx.prices import Price, Shape, low_rank
 from approx.sketches.products import unit
-from approx.sparse import patterns
+from approx.sparse.chunk import Chunk
 from approx.textbook import flash
 
 
@@ -81,16 +80,13 @@ class Flash(Method):
         earlier = Mask(mask.first, np.maximum(begin, mask.first + 1), len(k))
         (phi, row_logs), (psi, key_logs) = unit(left), unit(k)
         low = Masked(Factors.by_key(phi, psi, row_logs, key_logs), earlier)
-        indptr, indices = patterns.same_chunk(mask.positions, len(k), size)
-        memory.reserve(24 * len(indices), "the local part", "size")
+        indptr, indices = Chunk(size).pattern(q, k, mask, rng)
         zeros = np.zeros(len(indices), q.dtype)
         block = scipy.sparse.csr_array((zeros, indices, indptr), shape=mask.shape)
-        block = masks.cut(block, mask)
         local = flash.relu_squared(q, k, block, size)
         return Approximation(low, local, space="attention", mask=mask)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of d columns and size entries, as if every chunk were full."""
-        if self.size is None:
-            return None
-        return low_rank(shape.d, shape) + entries(self.size, shape)
+        """Return the price of d columns and of the entries of the query's chunk."""
+        local = Chunk(self.size).priced(shape)
+        return None if local is None else low_rank(shape.d, shape) + local
