@@ -152,7 +152,7 @@ class Method(ABC):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether a row follows from what its query sees under the mask, and from rng only.
+        """Whether a row depends on nothing later than what its query sees under the mask.
 
         Then a language model can run the method token by token. It is False if parameters are
         fitted to all queries or all keys. A method made of others is if all of them are.
