@@ -264,7 +264,7 @@ class Comparison:
         if v is not None:
             v /= np.abs(v).max(initial=0.0) or 1.0  # the error is relative: no square overflows
         picked = np.arange(n)
-        if isinstance(rows, np.ndarray):
+        if isinstance(rows, np.ndarray) and rows.ndim == 1:
             picked = np.unique(np.asarray(checks.index("rows", rows, n)))
         elif rows is not None:
             count = checks.integer("rows", rows, least=2, most=n)
