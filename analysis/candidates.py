@@ -12,6 +12,7 @@ RUNNABLE = (
     "generalized_exponential(projection='orthogonal')",
     "shifted_positive()",
     "nystrom()",
+    "nystrom(block=32)",
     "linformer()",
     "nystromformer()",
     "eva()",
