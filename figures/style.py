@@ -93,8 +93,15 @@ LOOKS = {
     "scatterbrain/positive+sliding_window": Look(
         "Scatterbrain (Performer + window)", PALETTE[5], "-", "X"
     ),
+    "scatterbrain/positive+sink_window": Look(
+        "Scatterbrain (Performer + sink)", PALETTE[5], "--", "D"
+    ),
+    "scatterbrain/shifted_positive+smyrf": Look(
+        "Scatterbrain (shifted + SMYRF)", PALETTE[4], "--", "X"
+    ),
     "top_k": Look("top-k of each row", PALETTE[6], "-", "^"),
     "sliding_window": Look("sliding window", PALETTE[7], "-", "s"),
+    "sink_window": Look("sink and window", PALETTE[7], ":", "o"),
     "threshold": Look("weights above a level", PALETTE[6], ":", "v"),
     "chunk": Look("chunks", PALETTE[7], "--", "P"),
     "strided": Look("strides", PALETTE[3], "-", "d"),
@@ -105,6 +112,7 @@ LOOKS = {
     "reformer": Look("Reformer buckets", PALETTE[2], "-", "X"),
     "truncated_svd": Look("low-rank oracle (SVD)", PALETTE[2], "--", ""),
     "nystrom": Look("Nyström", PALETTE[8], "-.", "<"),
+    "nystrom/past": Look("Nyström, past landmarks", PALETTE[8], ":", ">"),
     "godec/0": Look("sparse oracle (largest entries)", PALETTE[6], "--", ""),
     "godec": Look("sparse + low-rank oracle (GoDec)", "black", "-", ""),
     "robust_pca": Look("Robust PCA (pursuit)", PALETTE[8], "", "P"),
@@ -137,6 +145,7 @@ LOOKS = {
     "eva": Look("EVA (chunks + groups)", PALETTE[4], "-", "d"),
 }
 VARIANTS: dict[str, Callable[[Any], object]] = {  # what tells methods of one name apart
+    "nystrom": lambda m: m.block and "past",
     "positive": lambda method: method.projection,
     "shifted_positive": lambda method: "optimal" if method.a is None else "fixed",
     "scatterbrain": lambda method: f"{method.low_rank.name}+{method.sparse.name}",
