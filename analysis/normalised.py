@@ -90,4 +90,6 @@ def normalised_moments(
             variance[i] = a**2 * np.maximum(np.diag(R) - 2 * Ra + row_variance[i], 0.0)
     lost = ~(np.isfinite(bias) & np.isfinite(variance)).all(axis=1)
     bias[lost] = variance[lost] = row_variance[lost] = np.inf
+    for x in (bias, variance):
+        seen.hide(x)
     return NormalisedMoments(bias, variance, row_variance)
