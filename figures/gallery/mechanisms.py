@@ -9,16 +9,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.budget import match
+from analysis import table as tidy
+from analysis.budget import match, usable
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from approx import Method, parse
 from figures import style
-from figures.language import tr
+from figures.language import mark, tr
 
 TITLE = "Named attentions beside softmax attention at equal budget"
 SHARE, COUNT = 4, 512  # the budget is l/4 values a row
 ERROR, PRICE = "attention_relative_frobenius", "values_per_row"
+REFUSED, AHEAD = "refused", "reads_ahead"  # under a mask: has no meaning, reads later tokens
 UNIFORM = "uniform"
 SPECS = (
     UNIFORM,
@@ -58,28 +60,44 @@ def _own_price(method: Method, x: Inputs) -> float:
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return errors at t = 1 and l/4 values a row; what does not fit, at its own least price."""
+    """Return errors at t = 1 and l/4 values a row; what does not fit, at its own least price.
+
+    Metrics refused and reads_ahead are 1 for methods that have no meaning under the mask of an
+    input, and for those of which a row follows from later tokens, too.
+    """
     parts = []
     for x in (x.first(COUNT) for x in profile.inputs):
         budget = x.l / SHARE
         at_one = dataclasses.replace(profile, inputs=(x,), temperatures=(1.0,))
         fitting, absent = match([parse(spec) for spec in SPECS], budget, x)
         groups = {budget: fitting}
-        for method in absent:
+        for method in (m for m in absent if usable(m, x)):
             groups.setdefault(_own_price(method, x), []).append(method)
         for price, methods in groups.items():
-            parts.append(at_one.sweep(map(str, methods), budget=price, label=x.name))
-    table = pd.concat(parts, ignore_index=True)
-    return table[table.metric.isin([ERROR, "attention_tv", PRICE])].reset_index(drop=True)
+            swept = at_one.sweep(map(str, methods), budget=price, label=x.name)
+            parts.append(swept[swept.metric.isin([ERROR, "attention_tv", PRICE])])
+            ahead = [] if x.mask.is_full else [m for m in methods if not m.autoregressive]
+            parts.append(_said(AHEAD, ahead, x, price))
+        parts.append(_said(REFUSED, [m for m in absent if not usable(m, x)], x, -1.0))
+    return pd.concat([part for part in parts if len(part)], ignore_index=True)
+
+
+def _said(metric: str, methods: list[Method], x: Inputs, price: float) -> pd.DataFrame:
+    """Return a row of 1 for each method."""
+    heads = (tidy.head(x.at_temperature(1.0), method, price) for method in methods)
+    return tidy.frame((*head, metric, 1.0, float("nan")) for head in heads)
 
 
 def medians(table: pd.DataFrame) -> pd.DataFrame:
     """Return medians over trials: a row an input and method, columns the metrics and fits."""
+    table = table[table.metric != REFUSED]
     wide = table.pivot_table(
         index=["input", "method", "l", "budget"], columns="metric", values="value",
         aggfunc="median", sort=False,
     ).reset_index()  # fmt: skip
-    return wide.assign(fits=wide.budget <= wide.l / SHARE, name=wide.method.map(style.label))
+    ahead = wide[AHEAD] > 0 if AHEAD in wide else False
+    fits = wide.budget <= wide.l / SHARE
+    return wide.assign(fits=fits, ahead=ahead, name=wide.method.map(style.label))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -123,7 +141,7 @@ def caption(table: pd.DataFrame) -> str:
     lost = [str(name) for name in always.index[always == len(uniform)]]
     oracle = wide.method.map(lambda spec: parse(spec).oracle).astype(bool)
     best = []
-    for name, part in wide[~oracle & wide.fits].groupby("input", sort=False):
+    for name, part in wide[~oracle & wide.fits & ~wide.ahead].groupby("input", sort=False):
         row = part.sort_values(ERROR).iloc[0]
         best.append(
             tr(
@@ -138,6 +156,21 @@ def caption(table: pd.DataFrame) -> str:
     hollow = tr("; ").join(
         tr("{name}: {what}", name=name, what=f"{price:.0f}") for name, price in above.items()
     )
+    refused = table[table.metric == REFUSED].method.map(style.label).unique()
+    masked = [
+        tr(sentence, methods=tr("; ").join(names))
+        for sentence, names in (
+            (
+                mark(
+                    " Under a mask these read later tokens, as no language model can, and are "
+                    "not counted as best: {methods}."
+                ),
+                wide[wide.ahead & ~oracle].name.unique(),
+            ),
+            (mark(" Without a meaning under a mask: {methods}."), refused),
+        )
+        if len(names)
+    ]
     return tr(
         "Relative Frobenius error of attention weights at t = 1 and l/{share} stored "
         "values a query row, medians over trials; the dashed line is uniform attention, "
@@ -156,4 +189,4 @@ def caption(table: pd.DataFrame) -> str:
         best=tr("; ").join(best),
         lost=tr("; ").join(lost) or tr("none"),
         hollow=hollow or tr("none"),
-    )
+    ) + "".join(masked)

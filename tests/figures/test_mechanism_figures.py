@@ -9,6 +9,7 @@ import pytest
 from analysis import inputs
 from analysis.experiments import jacobian, position_rank
 from analysis.experiments.profile import Profile
+from approx import parse
 from figures import style
 from figures.gallery import FIGURES, mechanisms
 
@@ -46,6 +47,28 @@ def test_every_named_method_is_drawn_once_an_input(tables):
     assert (wide[wide.fits].values_per_row <= 64 / mechanisms.SHARE).all()
     assert set(wide[~wide.fits].name) >= {style.label("elu()"), "randomized attention"}
     assert np.isfinite(wide[mechanisms.ERROR]).all()
+
+
+def test_what_no_causal_model_can_run_is_named_and_not_the_best(small):
+    causal = dataclasses.replace(small.inputs[0].first(24), name="causal", mask="causal")
+    both = dataclasses.replace(small, inputs=(small.inputs[0].first(24), causal), trials=1)
+    table = mechanisms.compute(both)
+    assert set(table[table.metric.isin([mechanisms.REFUSED, mechanisms.AHEAD])].input) == {"causal"}
+    refused = table[table.metric == mechanisms.REFUSED].method.tolist()
+    assert refused == [str(m) for m in map(parse, mechanisms.SPECS) if m.refusal is not None]
+    assert "linformer()" in refused
+    ahead = table[table.metric == mechanisms.AHEAD].method.unique()
+    assert not any(parse(spec).autoregressive for spec in ahead)
+    rest = table[(table.input == "causal") & (table.metric == mechanisms.ERROR)].method.unique()
+    assert all(parse(spec).autoregressive for spec in rest if spec not in ahead)
+    text = mechanisms.caption(table)
+    assert f"Without a meaning under a mask: {style.label('linformer()')}" in text
+    best = mechanisms.medians(table).sort_values(mechanisms.ERROR)
+    best = best[(best.input == "causal") & best.fits & (best.method != "uniform()")]
+    runs = best[~best.ahead & ~best.method.map(lambda spec: parse(spec).oracle)]
+    assert f"; causal {runs.name.iloc[0]}, {runs[mechanisms.ERROR].iloc[0]:.2g} (uniform" in text
+    assert "mask" not in mechanisms.caption(table[table.input != "causal"])
+    mechanisms.draw(table)
 
 
 def test_positions_at_the_logits_reach_their_bound(tables):
