@@ -56,6 +56,22 @@ def exact_attention(n: int, d: int) -> Counts:
     return Counts(n * n * d, n * n * d)
 
 
+def causal_attention(n: int, d: int) -> Counts:
+    """Return exact attention that skips what is not seen: (n² + n)d/2 each, (n² + n)d together.
+
+    The mean query sees (n + 1)/2 keys. Linear attention with running sums costs what it does
+    without a mask, so that it pays off beyond n = 4m − 1.
+
+    Examples
+    --------
+    >>> causal_attention(4096, 64).total
+    1074003968
+    """
+    n, d = _sizes(n=n, d=d)
+    pairs = n * (n + 1) // 2
+    return Counts(pairs * d, pairs * d)
+
+
 def linear_attention(n: int, d: int, m: int) -> Counts:
     """Return φ(Q), φ(K) from m frequencies, 2nmd, and ψ(K)ᵀV, φ(Q)(·), 2nmd: 4nmd together.
 

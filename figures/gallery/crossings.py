@@ -118,7 +118,8 @@ def caption(table: pd.DataFrame) -> str:
     budgets = tr(", ").join(f"{b:g}" for b in sorted(crossed.budget.unique()))
     return tr(
         "How many times the error of the best found sparse + low-rank matrix is below the "
-        "better of the best sparse and the best low-rank one, at equal stored values a "
+        "better of the best sparse and the best low-rank one (under a mask, the best found), "
+        "at equal stored values a "
         "query row; relative Frobenius error of row-normalised attention, l = {l}. Ticks "
         "below: where the errors of the two single classes cross. Crossings, with the row "
         "entropy there over its largest value, and largest gains on this grid of "

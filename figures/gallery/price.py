@@ -102,7 +102,8 @@ def caption(table: pd.DataFrame) -> str:
         "Error at t = 1 against stored values a query row; every method at its own price, "
         "random features by their median over trials. Errors below {floor:g} are drawn "
         "there: Robust PCA reproduces the matrix up to its tolerance. Taylor of degree 2 "
-        "costs, row-normalised, {sentences}. Exact attention stores {l} values a row.",
+        "costs, row-normalised, {sentences}. Exact attention stores a value for each key that "
+        "a query sees, at most {l} a row.",
         floor=FLOOR,
         sentences=tr("; ").join(sentences),
         l=style.span(table.l),

@@ -182,7 +182,9 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "seed": profile.seed,
         "profile": profile.name,
         "n": max(max(x.n, x.l) for x in profile.inputs),
-        "l": style.span(x.l for x in profile.inputs),
+        "stored": style.span(round(x.mask.entries / x.n) for x in profile.inputs),
+        "masks": sentences.masks((x, names[x.name]) for x in profile.inputs),
+        "causal_cost": sentences.causal_cost(d, profile.budget),
         "d": d,
         "width2": width(d, 2),
         "captions": {

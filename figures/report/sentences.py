@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 
 from analysis import operations
 from analysis.claims import DOCUMENTS
 from analysis.experiments import moments
+from analysis.inputs import Inputs
 from figures import claims, style
 from figures.gallery import error
 from figures.language import mark, tr
 from figures.report import tables
 
 RANDOM_FEATURES = ("positive", "trigonometric", "scatterbrain")
+
+
+def masks(inputs: Iterable[tuple[Inputs, str]]) -> str:
+    """Return what queries see, for inputs with a mask and their names; "" if there is none."""
+    named: dict[str, list[str]] = {}
+    for x, name in inputs:
+        if not x.mask.is_full:
+            named.setdefault(_seen(x), []).append(name)
+    parts = [
+        tr("on {inputs} it sees {what}", inputs=tr(", ").join(names), what=what)
+        for what, names in named.items()
+    ]
+    return (
+        tr("A query does not see every key: {parts}.", parts=tr("; ").join(parts)) if parts else ""
+    )
+
+
+def _seen(x: Inputs) -> str:
+    kind = str(x.mask)
+    if kind == "causal":
+        return tr("its own and earlier keys")
+    if kind.startswith("window"):
+        return tr("the last {width} keys, its own included", width=int(x.mask.counts.max()))
+    return tr(
+        "an interval of {least} to {most} keys",
+        least=int(x.mask.counts.min()),
+        most=int(x.mask.counts.max()),
+    )
 
 
 def regimes(errors: pd.DataFrame, space: str) -> str:
@@ -417,6 +448,30 @@ def cost_conclusion(d: int, budget: float) -> str:
         "With {m} features linear attention takes fewer multiply-adds than exact attention "
         "from n = {linear} on, with {s} exact entries a row beside them from n = {both} "
         "on; below that no arithmetic is saved, whatever the error.",
+        m=m,
+        linear=linear,
+        s=s,
+        both=both,
+    )
+
+
+def causal_cost(d: int, budget: float, length: int = tables.LENGTH) -> str:
+    """Return what a causal mask saves exact attention, and the lengths that follow."""
+    m, s = tables.sizes(budget)
+    costs = [kind.cost for kind in operations.kinds(d, m, s, tables.CHUNK)[:2]]
+    linear, both = (
+        operations.break_even(cost, lambda n: operations.causal_attention(n, d).total)
+        for cost in costs
+    )
+    return tr(
+        "Under a causal mask exact attention can skip what is not seen: it takes $n(n+1)d$, "
+        "{count} at n = {length}, while running sums cost linear attention what it costs "
+        "without a mask. There {m} features are cheaper from n = {linear} on, with {s} exact "
+        "entries a row beside them from n = {both} on.",
+        count=f"{operations.causal_attention(length, d).total:,}".replace(
+            ",", "\N{NO-BREAK SPACE}"
+        ),
+        length=length,
         m=m,
         linear=linear,
         s=s,

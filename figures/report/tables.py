@@ -25,6 +25,7 @@ _SCRIPT = re.compile(
 )
 LENGTH, CHUNK = 4096, 256  # of the worked example of operation counts
 CLASSES = (mark("sparse"), mark("low-rank"))  # as analysis.regimes names them
+MASKS = (mark("full"), mark("causal"), mark("intervals"))  # as approx.masks names them, or a window
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -114,7 +115,7 @@ def contents(x: Inputs) -> dict[str, str]:
         "n": str(x.n),
         "l": str(x.l),
         "d": str(x.d),
-        tr("causal"): tr("no") if x.mask.is_full else tr("yes"),
+        tr("mask"): tr(str(x.mask)),
         tr("SHA-256 begins with"): f"`{x.digest()[:16]}`",
     }
 

@@ -28,7 +28,7 @@ from drawing import (
 from analysis import claims, inputs, moments
 from analysis.experiments import decomposition
 from analysis.experiments.profile import Profile
-from approx import parse
+from approx import Mask, parse
 from figures import album, style
 from figures.fonts import FONT, lacks
 from figures.gallery import CORE, FIGURES, REPORTED
@@ -50,7 +50,8 @@ def one_ledger(ledger):
 @pytest.fixture(scope="module")
 def small():
     heads = [inputs.gaussian(40, 8, rng=0), *inputs.sample().heads()][:2]
-    cut = tuple(dataclasses.replace(x, q=x.q[:40], k=x.k[:40], v=x.v[:40]) for x in heads)
+    one, other = (x.first(40) for x in heads)
+    cut = one, dataclasses.replace(other, mask="causal")
     return Profile("small", cut, (0.25, 1.0, 8.0), 16.0, trials=2, draws=50)
 
 
@@ -453,8 +454,9 @@ def test_a_sentence_says_another_thing_of_another_table(name, sentence, found):
 
 def test_where_spaces_agree_normalisation_changes_nothing(found):
     errors = found["error"]
-    assert "in 0 of 6 places" not in sentences.normalisation_conclusion(errors)
     kernel = errors[errors.metric == "kernel_relative_frobenius"]
+    turned = kernel.assign(metric="attention_relative_frobenius", value=-kernel.value)
+    assert "in 6 of 6 places" in sentences.normalisation_conclusion(pd.concat([kernel, turned]))
     both = [kernel, kernel.assign(metric="attention_relative_frobenius")]
     assert "in 0 of 6 places" in sentences.normalisation_conclusion(pd.concat(both))
 
@@ -466,6 +468,40 @@ def test_costs_are_those_of_the_width_and_the_budget():
         sentences.cost_conclusion(64, 32.0)
     )
     assert sentences.cost_conclusion(64, 32.0) != sentences.cost_conclusion(64, 64.0)
+
+
+def test_a_mask_is_spoken_of_where_there_is_one(small, made, found):
+    text = (made / "report.md").read_text("utf-8")
+    assert "on MiniLM easy it sees its own and earlier keys." in text
+    assert "| MiniLM easy | 40 | 40 | 32 | causal | " in text
+    assert "exact attention stores 20–40, and" in text  # 20.5 keys on average
+    unmasked = tuple(dataclasses.replace(x, mask=None) for x in small.inputs)
+    other = report.render(dataclasses.replace(small, inputs=unmasked), found, "expqk report")
+    assert "| MiniLM easy | 40 | 40 | 32 | full | " in other
+    for words in ("it sees", "triangular", "Under a mask", "Under a causal mask"):
+        assert words in text
+        assert words not in other
+
+
+def test_what_the_queries_see_is_said_of_every_mask():
+    x = inputs.gaussian(6, 2, rng=0)
+    masks = None, "causal", Mask.window(6, 6, 2), Mask([0] * 6, [1, 2, 2, 5, 3, 4], 6)
+    each = [(dataclasses.replace(x, mask=mask), f"head {i}") for i, mask in enumerate(masks)]
+    assert sentences.masks(each[:1]) == ""
+    assert sentences.masks([*each, (each[1][0], "head 4")]) == (
+        "A query does not see every key: on head 1, head 4 it sees its own and earlier keys; on "
+        "head 2 it sees the last 2 keys, its own included; on head 3 it sees an interval of 1 to 5 "
+        "keys."
+    )
+
+
+def test_a_causal_mask_makes_cheaper_attention_pay_off_later():
+    # 4nmd < n(n + 1)d from n = 4m on; with s(m + 2d) more from n > 4m − 1 + s(m + 2d)/d
+    said = sentences.causal_cost(64, 32.0)
+    assert "from n = 64 on" in said
+    assert f"from n = {4 * 16 + math.floor(16 * (16 + 128) / 64)} on" in said
+    count = sum(2 * 64 * (i + 1) for i in range(tables.LENGTH))
+    assert f"{count:,}".replace(",", "\N{NO-BREAK SPACE}") in said
 
 
 def test_an_edited_source_can_be_rebuilt(made, edited):
