@@ -18,9 +18,9 @@ ALL = slice(None)
 
 
 @kernel
-def _fill(x: Any, first: Any, stop: Any, value: Any) -> None:
+def _fill(x: Any, first: Any, stop: Any, values: Any) -> None:
     for i in range(x.shape[0]):
-        row = x[i]
+        row, value = x[i], values[i]
         for j in range(first[i]):
             row[j] = value
         for j in range(stop[i], row.size):
@@ -202,7 +202,7 @@ class Mask:
         return "intervals"
 
     def take(self, rows: slice | Array) -> Mask:
-        """Return the mask of some of the queries, at their positions."""
+        """Return the mask of some of the queries, at their positions if the mask looks back."""
         return Mask(self.first[rows], self.stop[rows], self.l, self.looks_back)
 
     def span(self, rows: slice | Array = ALL) -> slice:
@@ -222,17 +222,25 @@ class Mask:
         return (self.first[rows, None] <= keys) & (keys < self.stop[rows, None])
 
     def hide(
-        self, x: Array, rows: slice | Array = ALL, cols: slice | Array = ALL, fill: float = 0.0
+        self,
+        x: Array,
+        rows: slice | Array = ALL,
+        cols: slice | Array = ALL,
+        fill: float | Array = 0.0,
     ) -> None:
-        """Write ``fill``, in place, to the entries of x = matrix[rows, cols] that are not seen."""
+        """Write ``fill``, in place, to the entries of x = matrix[rows, cols] that are not seen.
+
+        It is one value, or one per row.
+        """
         if self.is_full:
             return
+        values = np.full(len(x), fill, x.dtype)
         if isinstance(cols, slice) and cols.step in (None, 1):
             begin, _, _ = cols.indices(self.l)
             first, stop = (np.clip(y[rows] - begin, 0, x.shape[1]) for y in (self.first, self.stop))
-            _fill(x, first, stop, x.dtype.type(fill))
+            _fill(x, first, stop, values)
         else:
-            x[~self.visible(rows, cols)] = fill
+            np.copyto(x, values[:, None], where=~self.visible(rows, cols))
 
     def maximum(self, x: Array) -> Array:
         """Return the largest of x (l,) among the keys that each query sees, (n,).

@@ -220,3 +220,10 @@ def hot(dtype, n=6, d=3):
 def truth(Q, K):
     """Return q·k in float64."""
     return np.asarray(exact.logits(np.asarray(Q, np.float64), np.asarray(K, np.float64)))
+
+
+def assert_within(got, want, error, advice=""):
+    """Compare entry by entry with an absolute bound of its own for each."""
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    assert got.shape == want.shape
+    assert (np.abs(got - want) <= error).all(), advice

@@ -85,8 +85,12 @@ class Elementwise(Low):
         """Return p(q·k)·exp(row + column − shift)."""
         given = logits if self.elementwise else None
         values = self._values(rows, cols, self._without_offsets(shift, rows), given, out)
-        if self._weights is not None:
-            values *= self._weights[cols]
+        if self.column is not None and self._weights is not None:
+            if self.mask is None:
+                values *= self._weights[cols]
+            else:  # those of keys that are not seen are dropped
+                own = self.column[cols] - self._tops[rows][:, None]
+                values *= np.exp(np.minimum(own, 0))
         return values
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
@@ -94,7 +98,12 @@ class Elementwise(Low):
         x = pattern_products.product(self.Q, self.K, pattern)
         per_entry = np.repeat(self._without_offsets(shift), np.diff(pattern.indptr))
         values = self.polynomial.scaled(x[:, None], per_entry)[:, 0]
-        return values if self._weights is None else values * self._weights[pattern.indices]
+        if self.column is None or self._weights is None:
+            return values
+        if self.mask is None:
+            return values * self._weights[pattern.indices]
+        tops = np.repeat(self._tops, np.diff(pattern.indptr))
+        return np.asarray(values * np.exp(self.column[pattern.indices] - tops))
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
         """Return low @ V and its scale, by factors or row stripes, whichever is cheaper."""
@@ -138,7 +147,9 @@ class Elementwise(Low):
         what = f"{Decimal(self.rank):.6g} monomials per row"  # an int may have too many digits
         memory.reserve(nbytes, what, "the degree (or use block, @)")
         query, key, scale = self._feature_tiles()
-        return ScaledFactors(query(ALL), self._weighted(key(ALL)), self._with_offsets(scale))
+        if self.row is not None and self.column is not None:
+            scale = scale + self.row + self.column.max()
+        return ScaledFactors(query(ALL), self._weighted(key(ALL)), scale)
 
     def rescaled(self, row: Array, column: Array) -> Elementwise:
         """Return this matrix with the scales added to its offsets."""
@@ -171,7 +182,9 @@ class Elementwise(Low):
         if self.mask is None:
             return x
         x = x.copy() if copy else x
-        self.mask.hide(x, rows, cols)
+        # an unseen key counts as one that is seen, so that it has no effect on any scale
+        own = np.einsum("id,id->i", self.Q[rows], self.K[self.mask.first[rows]])
+        self.mask.hide(x, rows, cols, fill=own)
         return x
 
     def _scale(self, rows: Rows = ALL) -> Array:
@@ -211,18 +224,26 @@ class Elementwise(Low):
         # e^column over its largest entry, which joins the log of the row
         return None if self.column is None else np.exp(self.column - self.column.max())
 
+    @functools.cached_property
+    def _tops(self) -> Array:
+        # the largest of column that each row sees
+        assert self.column is not None
+        if self.mask is None:
+            return np.broadcast_to(self.column.max(), len(self.Q))
+        return self.mask.maximum(self.column)
+
     def _weighted(self, x: Array) -> Array:
         return x if self._weights is None else x * self._weights[:, None]
 
     def _with_offsets(self, log: Array, rows: Rows = ALL) -> Array:
         if self.row is None or self.column is None:
             return log
-        return np.asarray(log + self.row[rows] + self.column.max())
+        return np.asarray(log + self.row[rows] + self._tops[rows])
 
     def _without_offsets(self, shift: Array, rows: Rows = ALL) -> Array:
         if self.row is None or self.column is None:
             return shift
-        return np.asarray(shift - self.row[rows] - self.column.max())
+        return np.asarray(shift - self.row[rows] - self._tops[rows])
 
     def _feature_tiles(self) -> tuple[Any, Any, Array]:
         # with one scale for all keys

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import scipy.stats
 from each import each
-from small import member
+from small import hiding, member
 
 from analysis import row_sums
 from analysis.metrics import compare, compare_all
-from approx import METHODS, Approximation, exact, parse
+from approx import METHODS, Approximation, Mask, exact, parse
 from approx.parts import Factors
 
 EPS = np.finfo(float).eps
@@ -28,14 +28,27 @@ def points(n, l, d, seed=0, scale=0.7):
     return tuple(scale * rng.standard_normal(shape) for shape in ((n, d), (l, d), (l, 2)))
 
 
-def condition(estimate, kernel, causal):
+def masked(mask, n, l):
+    """Return the mask of a parameter: None, "causal", or one that a seed draws."""
+    return hiding(n, l, mask) if isinstance(mask, int) else mask
+
+
+def takes(method, mask):
+    """Whether a method has a meaning under a mask."""
+    return mask is None or method.refusal is None
+
+
+MASKS = [None, "causal", 3]  # of 3 the intervals are out of order
+masks = pytest.mark.parametrize("mask", MASKS)
+
+
+def condition(estimate, kernel, mask):
     """Return how much the definition amplifies rounding of the largest entry of a row.
 
     Row sums cancel by Σ|e|/|Σe|, log q_j loses the digits by which e_j is below its row, and both
     enter the share q_j = e_j/Σe, itself up to Σ|e|/|Σe| large.
     """
-    seen = np.tri(*kernel.shape, dtype=bool) if causal else np.ones(kernel.shape, bool)
-    e = np.where(seen, estimate, 0.0)
+    e = np.where(naive.seen(mask, *kernel.shape), estimate, 0.0)
     size, total = np.abs(e).sum(axis=1), e.sum(axis=1)
     kept = np.abs(total[total != 0]) / size[total != 0]
     small = [np.abs(row[row != 0]).min() / np.abs(row).sum() for row in e if row.any()]
@@ -58,56 +71,65 @@ IN_KERNEL_SPACE = [
 
 @pytest.mark.parametrize("name", IN_KERNEL_SPACE)
 @each(
-    ("n", "l", "causal", "stripe"),  # all rows at once, three by three, one by one
+    ("n", "l", "mask", "stripe"),  # all rows at once, three by three, one by one
     [
-        (7, 12, False, None),
-        (7, 12, False, 40),
-        (11, 11, True, None),
-        (11, 11, True, 1),
-        (1, 9, False, 1),
+        (7, 12, None, None),
+        (7, 12, None, 40),
+        (11, 11, "causal", None),
+        (11, 11, "causal", 1),
+        (7, 12, "causal", 40),
+        (7, 12, 3, 40),
+        (1, 9, None, 1),
+        (1, 9, 0, 1),
     ],
 )
-def test_compare_is_its_definition(monkeypatch, name, n, l, causal, stripe):
+def test_compare_is_its_definition(monkeypatch, name, n, l, mask, stripe):
     Q, K, V = points(n, l, 3)
-    estimate = member(name, n, l, 3).approximate(Q, K, rng=1)
+    mask = masked(mask, n, l)
+    method = member(name, n, l, 3)
+    if not takes(method, mask):
+        return
+    estimate = method.approximate(Q, K, mask=mask, rng=1)
     kernel, dense = naive.kernel(Q, K), estimate.to_dense()
     with monkeypatch.context() as patch:
         if stripe:
             patch.setattr(exact, "STRIPE", stripe)
             patch.setattr(row_sums, "LEAST_HEIGHT", 1)
-        found = compare(estimate, Q, K, V, causal=causal, spectral=True)
+        found = compare(estimate, Q, K, V, mask=mask, spectral=True)
     # A product of r terms and a sum of l carry (r + l + 4) roundings of the largest term, which
     # for features and monomials of these short vectors is at most e² times the entry.
-    tolerance = (estimate.rank + l + 4) * EPS * np.exp(2) * condition(dense, kernel, causal)
+    tolerance = (estimate.rank + l + 4) * EPS * np.exp(2) * condition(dense, kernel, mask)
     assert tolerance < 1e-7  # else it would say nothing
-    assert_errors(found, naive.errors(dense, kernel, V, causal), tolerance)
+    assert_errors(found, naive.errors(dense, kernel, V, mask), tolerance)
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@masks
 @pytest.mark.parametrize("spec", ["positive(m=4)", "taylor(2)", "sliding_window(3)", "uniform"])
-def test_float32_estimates_are_measured_in_float64(spec, causal):
+def test_float32_estimates_are_measured_in_float64(spec, mask):
     Q, K, V = (x.astype(np.float32) for x in points(6, 6, 2))
-    estimate = parse(spec).approximate(Q, K, rng=1)
+    mask = masked(mask, 6, 6)
+    estimate = parse(spec).approximate(Q, K, mask=mask, rng=1)
     dense, kernel = estimate.to_dense().astype(float), naive.kernel(Q.astype(float), K)
-    found = compare(estimate, Q, K, V, causal=causal, spectral=True)
+    found = compare(estimate, Q, K, V, spectral=True)
     # 30 roundings in float32; supports hold exp(q·k), so their kernel errors are off-support
-    tolerance = 30 * np.finfo(np.float32).eps * condition(dense, kernel, causal)
+    tolerance = 30 * np.finfo(np.float32).eps * condition(dense, kernel, mask)
     assert tolerance < 1e-2
-    assert_errors(found, naive.errors(dense, kernel, V, causal), tolerance)
+    assert_errors(found, naive.errors(dense, kernel, V, mask), tolerance)
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@masks
 @pytest.mark.parametrize("spec", ["positive(m=4)", "trigonometric(m=8)", "top_k(2)", "taylor(2)"])
-def test_output_error_is_that_of_attend(spec, causal):
+def test_output_error_is_that_of_attend(spec, mask):
     Q, K, V = points(9, 9, 2)
-    estimate = parse(spec).approximate(Q, K, rng=0)
-    truth = exact.attention(Q, K, V, causal=causal)
-    by_hand = np.linalg.norm(estimate.attend(V, causal=causal) - truth) / np.linalg.norm(truth)
-    tolerance = 40 * EPS * condition(estimate.to_dense(), naive.kernel(Q, K), causal)
-    found = compare(estimate, Q, K, V, causal=causal)["output_relative_error"]
+    mask = masked(mask, 9, 9)
+    estimate = parse(spec).approximate(Q, K, mask=mask, rng=0)
+    truth = exact.attention(Q, K, V, mask=mask)
+    by_hand = np.linalg.norm(estimate.attend(V) - truth) / np.linalg.norm(truth)
+    tolerance = 40 * EPS * condition(estimate.to_dense(), naive.kernel(Q, K), mask)
+    found = compare(estimate, Q, K, V, mask=mask)["output_relative_error"]
     assert found == pytest.approx(by_hand, rel=tolerance)
-    vector = compare(estimate, Q, K, V[:, 0], causal=causal)["output_relative_error"]
-    column = compare(estimate, Q, K, V[:, :1], causal=causal)["output_relative_error"]
+    vector = compare(estimate, Q, K, V[:, 0])["output_relative_error"]
+    column = compare(estimate, Q, K, V[:, :1])["output_relative_error"]
     assert vector == column
 
 
@@ -128,44 +150,36 @@ def test_output_error_does_not_depend_on_the_scale_of_values():
 # Attention space: rows as they are
 
 
-def test_softmax_rows_are_used_as_they_are():
+@masks
+def test_softmax_rows_are_used_as_they_are(mask):
     Q, K, V = points(5, 6, 3)
-    estimate = parse("truncated_svd(2, space='attention')").approximate(Q, K)
+    whole = parse("truncated_svd(2, space='attention')").approximate(Q, K)
+    estimate = whole.seen(masked(mask, 5, 6))
     q = estimate.to_dense()
-    assert (q > 0).all()  # else both divergences would be inf
+    assert (q[naive.seen(estimate.mask, 5, 6)] > 0).all()  # else both divergences would be inf
     assert abs(q.sum(axis=1) - 1).max() > 1e-4  # and they are not normalised
-    expected = precise(estimate, Q, K, V, causal=False)
+    expected = precise(estimate, Q, K, V)
     # q is about 1/6 and loses at most a factor 100 in logs and differences of O(1) quantities
     assert_errors(compare(estimate, Q, K, V, spectral=True), expected, 1000 * EPS)
-
-
-def test_softmax_rows_are_renormalised_where_causal():
-    Q, K, V = points(6, 6, 3)
-    estimate = parse("truncated_svd(3, space='attention')").approximate(Q, K)
-    dense, kernel = estimate.to_dense(), naive.kernel(Q, K)
-    expected = naive.errors(dense, kernel, V, causal=True)
-    found = compare(estimate, Q, K, V, causal=True)
-    tolerance = 20 * EPS * condition(dense, kernel, True)
-    assert_errors(found, {k: v for k, v in expected.items() if k not in KERNEL_ONLY}, tolerance)
 
 
 # Row sums that are not positive
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_row_whose_sum_is_not_positive_counts_as_zero(causal):
+@pytest.mark.parametrize("mask", [None, "causal", Mask([1, 0, 2, 3], [3, 4, 3, 4], 4)])
+def test_a_row_whose_sum_is_not_positive_counts_as_zero(mask):
     Q, K, V = points(4, 4, 2)
     left = np.array([[1.0], [-1.0], [0.0], [1.0]])
     right = np.array([[0.5], [1.0], [1.5], [2.0]])
-    estimate = Approximation.from_factors(left, right)
-    found = compare(estimate, Q, K, V, causal=causal)
-    p = naive.kernel(Q, K) * (np.tri(4) if causal else 1)
+    estimate = Approximation.from_factors(left, right, mask=mask)
+    found = compare(estimate, Q, K, V)
+    seen = naive.seen(mask, 4, 4)
+    p = naive.kernel(Q, K) * seen
     p /= p.sum(axis=1, keepdims=True)
-    q = right[:, 0] * (np.tri(4) if causal else np.ones((4, 4)))
+    q = right[:, 0] * seen
     q = q / q.sum(axis=1, keepdims=True) * np.array([[1], [0], [0], [1]])
     tv = 0.5 * np.abs(q - p).sum(axis=1)
     tv[1:3] = 1.0
-    seen = np.tri(4) if causal else np.ones((4, 4))
     assert found["nonpositive_rows"] == 2
     assert found["attention_tv"] == pytest.approx(tv.mean(), rel=16 * EPS)
     fro = np.linalg.norm(q - p) / np.linalg.norm(p)
@@ -177,24 +191,23 @@ def test_a_row_whose_sum_is_not_positive_counts_as_zero(causal):
     assert np.isfinite(found["kernel_relative_frobenius"])
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_softmax_row_of_zeros_is_counted_and_counts_as_zero(causal):
+@pytest.mark.parametrize("mask", [None, "causal", Mask([1, 0, 2], [3, 2, 3], 3)])
+def test_a_softmax_row_of_zeros_is_counted_and_counts_as_zero(mask):
     Q, K, V = points(3, 3, 2)
     left, right = np.array([[1.0], [0.0], [-1.0]]), np.array([[0.25], [0.25], [0.5]])
-    estimate = Approximation.from_factors(left, right, space="attention")
-    found = compare(estimate, Q, K, V, causal=causal)
-    p = naive.kernel(Q, K) * (np.tri(3) if causal else 1)
+    estimate = Approximation.from_factors(left, right, space="attention", mask=mask)
+    found = compare(estimate, Q, K, V)
+    seen = naive.seen(mask, 3, 3)
+    p = naive.kernel(Q, K) * seen
     p /= p.sum(axis=1, keepdims=True)
-    q = estimate.to_dense()
-    if causal:  # renormalised, so the row of negative sum is zero as well
-        q = np.array([[1.0, 0, 0], [0, 0, 0], [0, 0, 0]])
+    q = left * right[:, 0] * seen  # the row of negative sum stays as it is
     tv = 0.5 * np.abs(q - p).sum(axis=1)
-    tv[1:] = [1.0, 1.0 if causal else tv[2]]
+    tv[1] = 1.0
     assert found["nonpositive_rows"] == 2
     assert found["attention_tv"] == pytest.approx(tv.mean(), rel=16 * EPS)
     fro = np.linalg.norm(q - p) / np.linalg.norm(p)
     assert found["attention_relative_frobenius"] == pytest.approx(fro, rel=16 * EPS)
-    output = np.linalg.norm(estimate.attend(V, causal=causal) - p @ V) / np.linalg.norm(p @ V)
+    output = np.linalg.norm(estimate.attend(V) - p @ V) / np.linalg.norm(p @ V)
     assert found["output_relative_error"] == pytest.approx(output, rel=64 * EPS)
     assert found["attention_kl"] == found["attention_kl_reverse"] == math.inf
 
@@ -238,14 +251,13 @@ def test_of_shares_above_1e154_nothing_squared_is_finite():
 # Any scale
 
 
-def precise(estimate, Q, K, V, causal):
+def precise(estimate, Q, K, V):
     """Return the errors by their definitions in 40 digits, of the same stored numbers."""
-    estimate = estimate.seen() if causal else estimate
     n, l = estimate.shape
     logits = Q.astype(float) @ K.astype(float).T
-    shift = estimate.row_log(slice(None), logits)
+    shift = estimate.row_log(slice(None), logits if estimate.mask.is_full else None)
     e = estimate.block(slice(None), shift=shift, logits=logits)
-    seen = np.tri(n, l, dtype=bool) if causal else np.ones((n, l), bool)
+    seen = naive.seen(estimate.mask, n, l)
     mp = mpmath.mp
     with mpmath.workdps(40):
         zero = mp.mpf(0)
@@ -261,7 +273,7 @@ def precise(estimate, Q, K, V, causal):
             for i in range(n)
         ]
         p = [[a / sum(row) for a in row] for row in x]
-        own = estimate.space == "attention" and not causal
+        own = estimate.space == "attention"
         total = [mp.mpf(1) if own else sum(row) for row in y]
         q = [[b / t if t > 0 else zero for b in row] for row, t in zip(y, total)]
         both = list(itertools.product(range(n), range(l)))
@@ -321,17 +333,23 @@ EXTREME = {
 
 
 @pytest.mark.parametrize("name", IN_KERNEL_SPACE)
-@each(("dtype", "causal"), [(np.float64, False), (np.float64, True), (np.float32, True)])
+@each(
+    ("dtype", "mask"),
+    [(np.float64, None), (np.float64, "causal"), (np.float32, "causal"), (np.float64, 3)],
+)
 @each("case", EXTREME)
-def test_at_logits_of_ten_thousand(name, case, causal, dtype):
+def test_at_logits_of_ten_thousand(name, case, mask, dtype):
     Q, K = (np.array(x, dtype) for x in EXTREME[case])
-    n = min(len(Q), len(K))
-    Q, K = (Q[:n], K[:n]) if causal else (Q, K)
+    Q = Q[: len(K)] if mask == "causal" else Q
     V = np.array([[1, 2], [-1, 3], [0, 1], [5, -2]], dtype)[: len(K)]
-    estimate = member(name, len(Q), len(K), 2).approximate(Q, K, rng=3)
-    found = compare(estimate, Q, K, V, causal=causal, spectral=True)
+    mask = masked(mask, len(Q), len(K))
+    method = member(name, len(Q), len(K), 2)
+    if not takes(method, mask):
+        return
+    estimate = method.approximate(Q, K, mask=mask, rng=3)
+    found = compare(estimate, Q, K, V, spectral=True)
     assert not any(math.isnan(x) for x in found.values())
-    expected = precise(estimate, Q, K, V, causal)
+    expected = precise(estimate, Q, K, V)
     spectral = found.pop("kernel_relative_spectral")
     # Exponents are rounded to eps·10⁴, which an estimate's own error does not fall below; row
     # sums cancel by at most 10² in these cases.
@@ -376,16 +394,17 @@ def test_a_constant_added_to_a_row_of_logits_changes_no_attention(spec, shifts):
 # Spectral norm
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@masks
 @pytest.mark.parametrize("spec", ["positive(m=6)", "taylor(2)", "top_k(4)", "truncated_svd(2)"])
-def test_spectral_error_by_lanczos_is_that_of_the_dense_matrix(monkeypatch, spec, causal):
+def test_spectral_error_by_lanczos_is_that_of_the_dense_matrix(monkeypatch, spec, mask):
     Q, K, _ = points(40, 40, 3)
-    estimate = parse(spec).approximate(Q, K, rng=0)
-    dense = compare(estimate, Q, K, causal=causal, spectral=True)["kernel_relative_spectral"]
+    mask = masked(mask, 40, 40)
+    estimate = parse(spec).approximate(Q, K, mask=mask, rng=0)
+    dense = compare(estimate, Q, K, spectral=True)["kernel_relative_spectral"]
     kernel = naive.kernel(Q, K)
-    expected = naive.errors(estimate.to_dense(), kernel, None, causal)["kernel_relative_spectral"]
+    expected = naive.errors(estimate.to_dense(), kernel, None, mask)["kernel_relative_spectral"]
     monkeypatch.setattr(exact, "STRIPE", 7 * 40)
-    lanczos = compare(estimate, Q, K, causal=causal, spectral=True)["kernel_relative_spectral"]
+    lanczos = compare(estimate, Q, K, spectral=True)["kernel_relative_spectral"]
     assert dense == pytest.approx(expected, rel=200 * EPS)  # a norm of 40 × 40 numbers
     # ARPACK stops at machine precision of s₁² (tol=0): half of that in s₁
     assert lanczos == pytest.approx(expected, rel=200 * EPS)
@@ -485,9 +504,9 @@ def test_all_rows_sampled_are_the_whole():
 @pytest.mark.parametrize("spec", ["trigonometric(m=4)", "taylor(1)", "scatterbrain"])
 def test_sampled_causal_rows_are_those_of_the_dense_matrix(spec):
     Q, K, V = points(40, 40, 2, scale=2.0)
-    estimate = parse(spec).approximate(Q, K, rng=0)
+    estimate = parse(spec).approximate(Q, K, mask="causal", rng=0)
     picked = np.sort(np.random.default_rng(0).choice(40, 15, replace=False))
-    found = compare(estimate, Q, K, V, causal=True, rows=15)
+    found = compare(estimate, Q, K, V, rows=15)
     seen = np.tri(40, dtype=bool)
     dense = np.where(seen, estimate.to_dense(), 0.0)
     fraction = (dense[picked] < 0).sum() / seen[picked].sum()
@@ -510,7 +529,8 @@ def test_sampled_causal_rows_are_those_of_the_dense_matrix(spec):
         ({"K": np.zeros((5, 2))}, "shape"),
         ({"Q": np.zeros((4, 3))}, "width"),
         ({"V": np.zeros((5, 1))}, "V must have one row per key"),
-        ({"causal": True}, "causal needs as many keys as queries"),
+        ({"mask": "causal"}, "an estimate has the mask full, not causal: give approximate"),
+        ({"mask": Mask.full(5, 6)}, "the mask is for 5 queries and 6 keys, but there are 4 and 6"),
         ({"rows": 1}, "rows must be >= 2"),
         ({"rows": 5}, "rows must be <= 4"),
         ({"Q": np.full((4, 2), np.nan)}, "Q must be finite"),
@@ -522,6 +542,21 @@ def test_what_does_not_fit_is_refused(change, message):
     estimate = parse("one").approximate(Q, K)
     with pytest.raises(ValueError, match=message):
         compare(estimate, **arguments)
+
+
+def test_estimates_of_other_masks_are_refused():
+    Q, K, _ = points(4, 6, 2)
+    every = [None, "causal", Mask.window(4, 6, 2), Mask([0, 1, 0, 2], [6, 5, 4, 3], 6)]
+    estimates = [parse("one").approximate(Q, K, mask=mask) for mask in every]
+    for i, estimate in enumerate(estimates):
+        other = every[i - 1] if i != 1 else Mask.full(4, 6)
+        with pytest.raises(ValueError, match=r"an estimate has the mask .*, not .*: give approx"):
+            compare(estimate, Q, K, mask=other)
+        with pytest.raises(ValueError, match=r"an estimate has the mask .*, not .*: give approx"):
+            compare_all([estimate, estimates[i - 1]], Q, K)
+        assert compare(estimate, Q, K) == compare(estimate, Q, K, mask=estimate.mask)
+    with pytest.raises(ValueError, match=r"the estimate has the mask window\(2\), so causal"):
+        estimates[2].seen("causal")
 
 
 def test_inputs_are_not_modified():
@@ -537,10 +572,12 @@ def test_inputs_are_not_modified():
 # The kernel
 
 
-def twin(x, e, row_log, w, normalise):
+def twin(x, e, row_log, first, stop, normalise):
     """Return one row of sums, and p and q − p, as row_sums.fill leaves them; NumPy."""
-    top = x[:w].max()
-    estimate, truth = e[:w] * math.exp(row_log), np.exp(x[:w])
+    around = first, len(x) - stop
+    x, e = x[first:stop], e[first:stop]
+    w, top = len(x), x.max()
+    estimate, truth = e * math.exp(row_log), np.exp(x)
     p = truth / truth.sum()
     mass = estimate.sum() if normalise or not estimate.any() else 1.0
     positive = mass > 0
@@ -549,9 +586,9 @@ def twin(x, e, row_log, w, normalise):
     row[row_sums.TOP], row[row_sums.SQUARE] = top, np.square(truth / math.exp(top)).sum()
     row[row_sums.P2], row[row_sums.F2] = (p**2).sum(), ((q - p) ** 2).sum()
     row[row_sums.TV] = 0.5 * np.abs(q - p).sum() if positive else 1.0
-    unit = np.abs(e[:w]).max()
+    unit = np.abs(e).max()
     row[row_sums.UNIT] = row_log + math.log(unit) if unit else -np.finfo(float).max
-    row[row_sums.MASS], row[row_sums.NEGATIVE] = e[:w].sum() / (unit or 1.0), (e[:w] < 0).sum()
+    row[row_sums.MASS], row[row_sums.NEGATIVE] = e.sum() / (unit or 1.0), (e < 0).sum()
     both = [(a, b) for a, b in zip(p, q)]
     bad = not positive or (q < 0).any()
     row[row_sums.KL] = (
@@ -564,12 +601,11 @@ def twin(x, e, row_log, w, normalise):
         if bad
         else sum((b * (math.log(b) - math.log(a)) if b else 0.0) - b + a for a, b in both)
     )
-    scale = row[row_sums.SCALE] = max(top, row_log + math.log(np.abs(e[:w]).max() or 1e-300))
+    scale = row[row_sums.SCALE] = max(top, row_log + math.log(unit or 1e-300))
     difference = (estimate - truth) / math.exp(scale)
     row[row_sums.DIFFERENCE] = np.square(difference).sum()
     row[row_sums.LARGEST] = np.abs(difference).max()
-    padding = np.zeros(len(x) - w)
-    return row, np.concatenate([p, padding]), np.concatenate([q - p, padding])
+    return row, np.pad(p, around), np.pad(q - p, around)
 
 
 ROWS = {  # logits, estimate at scale e^row_log
@@ -596,7 +632,8 @@ def test_tiles_of_a_row_join_at_their_own_scales():
     def sums(tile):
         x, e, row_log = tile
         table = np.empty((1, row_sums.OUTPUT))
-        arrays = np.array([x]), np.array([e]), np.array([row_log]), np.array([len(x)])
+        every = np.array([0]), np.array([len(x)])
+        arrays = np.array([x]), np.array([e]), np.array([row_log]), *every
         row_sums.fill(*arrays, True, False, False, table)
         return table
 
@@ -612,21 +649,25 @@ def test_tiles_of_a_row_join_at_their_own_scales():
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("normalise", [True, False])
-@pytest.mark.parametrize("causal", [True, False])
-def test_row_sums_equal_numpy(causal, normalise):
+@pytest.mark.parametrize("seen", ["all", "causal", "intervals"])
+def test_row_sums_equal_numpy(seen, normalise):
     count = len(ROWS)
     logits, estimate, row_log = (np.array(x) for x in zip(*ROWS.values()))
-    visible = np.minimum(np.arange(1, count + 1), 4) if causal else np.full(count, 4)
+    first, stop = np.zeros(count, int), np.full(count, 4)
+    if seen == "causal":
+        stop = np.minimum(np.arange(1, count + 1), 4)
+    elif seen == "intervals":
+        first, stop = np.array([[1, 2, 0, 3, 1, 0, 1, 0], [3, 4, 1, 4, 4, 2, 4, 3]])
     expected = [
-        twin(logits[i], estimate[i], row_log[i], visible[i], normalise) for i in range(count)
+        twin(logits[i], estimate[i], row_log[i], first[i], stop[i], normalise) for i in range(count)
     ]
     table = np.full((count, row_sums.OUTPUT), np.nan)
-    row_sums.fill(logits, estimate, row_log, visible, normalise, True, True, table)
+    row_sums.fill(logits, estimate, row_log, first, stop, normalise, True, True, table)
     alone = np.full_like(table, np.nan)
     inputs = [np.array(x) for x in list(zip(*ROWS.values()))[:2]]
-    row_sums.fill(*inputs, row_log, visible, normalise, True, False, alone)
+    row_sums.fill(*inputs, row_log, first, stop, normalise, True, False, alone)
     np.testing.assert_array_equal(alone, table)
-    row_sums.fill(*inputs, row_log, visible, normalise, False, False, alone)
+    row_sums.fill(*inputs, row_log, first, stop, normalise, False, False, alone)
     kernel = slice(row_sums.P2)
     np.testing.assert_array_equal(alone[:, kernel], table[:, kernel])
     for i, name in enumerate(ROWS):
@@ -638,24 +679,23 @@ def test_row_sums_equal_numpy(causal, normalise):
 # Several estimates
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_compare_all_is_compare_of_each(causal):
+@masks
+def test_compare_all_is_compare_of_each(mask):
     Q, K, V = points(9, 9, 2)
+    mask = masked(mask, 9, 9)
     methods = [parse(s) for s in ("positive(m=4)", "taylor(2)", "top_k(2)", "relu()", "taylor(3)")]
     ts = [1.0, 0.25, 1.0, 2.0, 4.0]
     scaled = [(Q / math.sqrt(t), K / math.sqrt(t)) for t in ts]
-    estimates = [m.approximate(*x, rng=1) for m, x in zip(methods, scaled)]
-    found = compare_all(estimates, Q, K, V, temperatures=ts, causal=causal, spectral=True)
+    estimates = [m.approximate(*x, rng=1).seen(mask) for m, x in zip(methods, scaled)]
+    found = compare_all(estimates, Q, K, V, temperatures=ts, mask=mask, spectral=True)
     for one, estimate, x in zip(found, estimates, scaled):
-        expected = compare(estimate, *x, V, causal=causal, spectral=True)
-        tolerance = 40 * EPS * condition(estimate.to_dense(), naive.kernel(*x), causal)
+        expected = compare(estimate, *x, V, spectral=True)
+        tolerance = 40 * EPS * condition(estimate.to_dense(), naive.kernel(*x), mask)
         if estimate.space == "attention":
             tolerance = 1e3 * EPS
         # an entry of a support is exp of a logit that was added in another order
         assert one == pytest.approx(expected, rel=tolerance, abs=1e-14)
-    assert compare_all(estimates[:1], Q, K, V, causal=causal)[0] == compare(
-        estimates[0], Q, K, V, causal=causal
-    )
+    assert compare_all(estimates[:1], Q, K, V)[0] == compare(estimates[0], Q, K, V)
 
 
 def test_kernel_errors_alone_are_those_of_the_whole():
@@ -721,10 +761,10 @@ def test_tiles_of_few_keys_have_more_rows(monkeypatch, calls):
 def test_softmax_rows_and_causal_rows_alone(monkeypatch):
     Q, K, _ = points(9, 9, 2)
     monkeypatch.setattr(row_sums, "TILE", (2, 2))
-    for spec, causal in (("relu()", False), ("positive(m=4)", True), ("relu()", True)):
-        estimate = parse(spec).approximate(Q, K, rng=1)
-        whole = compare(estimate, Q, K, causal=causal)
-        alone = compare(estimate, Q, K, causal=causal, attention=False)
+    for spec, mask in (("relu()", None), ("positive(m=4)", "causal"), ("relu()", "causal")):
+        estimate = parse(spec).approximate(Q, K, rng=1).seen(mask)
+        whole = compare(estimate, Q, K)
+        alone = compare(estimate, Q, K, attention=False)
         assert alone == {name: whole[name] for name in alone}
 
 
@@ -752,9 +792,9 @@ from approx import parse
 rng = np.random.default_rng(0)
 def run(n):
     Q, K, V = (rng.standard_normal((n, 16)) / 2 for _ in range(3))
-    estimate = parse("positive(m=32)").approximate(Q, K, rng=0)
+    estimate = parse("positive(m=32)").approximate(Q, K, mask="causal", rng=0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    compare(estimate, Q, K, V, causal=True)
+    compare(estimate, Q, K, V)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 run(1024)
 print(run(8192))

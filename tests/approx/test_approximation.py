@@ -12,6 +12,7 @@ import scipy.sparse
 from hypothesis import given, strategies as st
 from small import (
     NAMES,
+    assert_within,
     dense,
     few,
     hot,
@@ -51,13 +52,6 @@ BY_PLACE = {
 }  # fmt: skip
 
 every_method = pytest.mark.parametrize("name", NAMES)
-
-
-def assert_within(got, want, error, advice=""):
-    """Compare entry by entry with an absolute bound of its own for each."""
-    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
-    assert got.shape == want.shape
-    assert (np.abs(got - want) <= error).all(), advice
 
 
 # One matrix, whatever is asked of it
