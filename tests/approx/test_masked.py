@@ -137,7 +137,7 @@ def test_sums_of_chunks_are_those_of_their_keys(monkeypatch, name):
     """Sums that a product takes whole are sums of all keys of the chunks, and of no others."""
     monkeypatch.setattr(masked, "CHUNK", 4)
     taken = []
-    for kind in (masked._Prefix, masked._Tree):
+    for kind in (masked._Prefix, masked._Window):
         call = kind.__call__
 
         def spy(self, first, stop, call=call):
@@ -305,7 +305,7 @@ def test_a_mask_leaves_the_factors_as_they_are():
     assert parse("positive(m=4)").approximate(Q, K, mask=Mask.full(N, L), rng=0).low.rank == A.rank
 
 
-def test_a_tree_of_sums_that_does_not_fit_is_refused():
+def test_sums_of_chunks_that_do_not_fit_is_refused():
     Q, K = points(n=512, l=512)
     A = parse("positive(m=64)").approximate(Q, K, mask=Mask.window(512, 512, 200), rng=0)
     V = np.ones((512, 64))
