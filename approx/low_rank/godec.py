@@ -317,7 +317,7 @@ def at_budget(
     The result is deterministic. Each rank gives a local optimum, and ranks between the tried ones
     are left out: the error is an upper bound on what a division of the budget can reach.
     Cost: four sweeps of `godec` from each start for each rank, and all sweeps for the best two;
-    under a mask, also the 40 that complete the matrix, for each rank.
+    under a mask, also the 40 that complete the matrix, for the largest rank only.
 
     Examples
     --------
@@ -353,7 +353,8 @@ def at_budget(
     for r, count in counts.items():
         if r and count:
             states = _starts(matrix, r, count, V[:, : r + MARGIN])
-            states += _from_completed(matrix, r, count, whole)
+            if r == max(counts):  # elsewhere it costs more than all the rest, and gains little
+                states += _from_completed(matrix, r, count, whole)
             races[r] = _race(matrix, r, count, states, ROUND)
     for r in sorted(races, key=lambda r: races[r][0].error)[:FINALISTS]:
         best = _race(matrix, r, counts[r], races[r], SWEEPS - ROUND)[0]
