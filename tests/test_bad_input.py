@@ -68,7 +68,7 @@ from approx import (
     parse,
     projections,
 )
-from approx.low_rank import godec, robust_pca
+from approx.low_rank import godec, robust_pca, stable_pca
 from approx.polynomials import monomials
 from approx.polynomials.remez import remez
 from approx.textbook import attention, flash
@@ -788,6 +788,11 @@ MASKED = {
         [METHOD.approximate(*points())], *points(), mask=x
     ),
     "Inputs": lambda x: inputs.Inputs("x", *points(), mask=x),
+    "godec": lambda x: godec.godec(np.ones((5, 4)), 1, 1, mask=x),
+    "at_budget": lambda x: godec.at_budget(np.ones((5, 4)), 2, mask=x),
+    "inexact_alm": lambda x: robust_pca.inexact_alm(np.ones((5, 4)), mask=x),
+    "acc_alt_proj": lambda x: robust_pca.acc_alt_proj(np.ones((5, 4)), 1, mask=x),
+    "stable_pca": lambda x: stable_pca.stable_pca(np.ones((5, 4)), 0.1, mask=x),
 }
 
 
