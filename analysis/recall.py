@@ -31,7 +31,9 @@ def recall(
     Returns
     -------
     dict
-        ``entries`` per row, ``mass``, and ``recall_k`` for every k.
+        ``entries`` per row, ``mass``, ``chance``, the mean share of what a row sees that is on the
+        support (it is what as many random keys would find of any other), and ``recall_k`` for
+        every k.
 
     Raises
     ------
@@ -66,7 +68,7 @@ def recall(
             "use inputs.approximate(method)"
         )
     support = approximation.correction
-    mass, hits = 0.0, dict.fromkeys(sizes, 0.0)
+    mass, chance, hits = 0.0, 0.0, dict.fromkeys(sizes, 0.0)
     for rows in exact.stripes(inputs.n, inputs.l):
         x = inputs.Q[rows] @ inputs.K.T
         inputs.mask.hide(x, rows, fill=-np.inf)
@@ -75,12 +77,12 @@ def recall(
         order = np.argsort(-x, axis=1, kind="stable")
         held = np.cumsum(np.take_along_axis(on, order, axis=1), axis=1)
         seen = np.isfinite(x).sum(axis=1)
+        chance += float((on.sum(axis=1) / seen).sum())
         for k in sizes:
             size = np.minimum(k, seen)
             hits[k] += float((held[np.arange(len(x)), size - 1] / size).sum())
         weights = np.exp(x - x.max(axis=1, keepdims=True))
         mass += float((np.where(on, weights, 0.0).sum(axis=1) / weights.sum(axis=1)).sum())
     n = inputs.n
-    return {"entries": support.nnz / n, "mass": mass / n} | {
-        f"recall_{k}": hit / n for k, hit in hits.items()
-    }
+    found = {"entries": support.nnz / n, "mass": mass / n, "chance": chance / n}
+    return found | {f"recall_{k}": hit / n for k, hit in hits.items()}

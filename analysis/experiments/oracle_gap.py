@@ -35,7 +35,7 @@ CUT = "robust_pca, cut to the budget"
 
 def _rows(inputs: Inputs, entropy: float, count: int, seed: int) -> list[Row]:
     x = inputs.at_temperature(temperature_at(inputs, entropy))
-    budget, rows = x.l / SHARE, list[Row]()
+    budget, rows = x.mask.entries / x.n / SHARE, list[Row]()
 
     def add(method: object, trial: int, estimate: Approximation) -> None:
         place = head(x, method, budget, trial)
@@ -43,7 +43,7 @@ def _rows(inputs: Inputs, entropy: float, count: int, seed: int) -> list[Row]:
             ERROR: x.compare(estimate)[ERROR],
             "rank": float(estimate.rank),
             "nnz": float(estimate.nnz),
-            "share": estimate.parameters / (x.n * x.l),
+            "share": estimate.parameters / x.mask.entries,
         }
         rows.extend((*place, name, value, np.nan, entropy) for name, value in values.items())
 
@@ -55,15 +55,16 @@ def _rows(inputs: Inputs, entropy: float, count: int, seed: int) -> list[Row]:
             add(method, trial, x.approximate(method, rng=stream))
     pursuit = x.approximate(RobustPCA(space="attention"))
     add(PURSUIT, -1, pursuit)
-    add(CUT, -1, cut(x, pursuit, budget))
+    if (both := cut(x, pursuit, budget)) is not None:
+        add(CUT, -1, both)
     return rows
 
 
-def cut(x: Inputs, pursuit: Approximation, budget: float) -> Approximation:
+def cut(x: Inputs, pursuit: Approximation, budget: float) -> Approximation | None:
     """Return the low-rank part of Robust PCA cut to a rank, and the largest entries beside it.
 
     min over r of ‖D − SVD_r(L) − S‖_F with S the largest entries of D − SVD_r(L) that the budget
-    leaves room for.
+    leaves room for; None if it does not buy rank 1.
     """
     D, _ = target.matrix(x.Q, x.K, "attention", x.mask)
     left, right = pursuit.factors()
@@ -75,6 +76,8 @@ def cut(x: Inputs, pursuit: Approximation, budget: float) -> Approximation:
             U, s, V = leading(L, r)
             entries = godec(D - (U * s) @ V.T, 0, budget - r * column, mask=x.mask)
             parts.append((entries.objective, U * s, V, entries.sparse))
+    if not parts:
+        return None
     _, U, V, S = min(parts, key=lambda part: part[0])
     return target.approximation(U, V, S, 0.0, np.dtype(np.float64), "attention").seen(x.mask)
 
@@ -92,10 +95,11 @@ def kinds(profile: Profile) -> list[Inputs]:
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return errors at a budget of l/8 values a row, and the price that Robust PCA chooses.
+    """Return errors at 1/8 of the values of exact attention, and the price of Robust PCA.
 
     Metrics: the error of row-normalised attention; rank, nnz; share, the stored values over those
-    of the exact matrix. Column entropy: of exact attention, over ln l.
+    of the exact matrix, as many as queries see. Column entropy: of exact attention, over its
+    largest value.
     """
     grid = GRIDS[profile.grid]
     tasks = [(x, h, profile.trials, profile.seed) for x in kinds(profile) for h in grid]

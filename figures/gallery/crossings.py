@@ -80,8 +80,9 @@ def draw(table: pd.DataFrame) -> Figure:
             for name, look in known.items():
                 line = part[part.input == name].sort_values("temperature")
                 ax.plot(line.temperature, line.value, **look)
+                where = at[at.input == name].value  # none where no low-rank matrix fits
                 ax.plot(
-                    at[at.input == name].value, [0.93], linestyle="", marker="|", markersize=9,
+                    where, [0.93] * len(where), linestyle="", marker="|", markersize=9,
                     markeredgewidth=1.8, color=look["color"],
                 )  # fmt: skip
             ax.axhline(1.0, color="0.5", linewidth=0.8)

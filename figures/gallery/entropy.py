@@ -46,7 +46,10 @@ def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return errors where attention has given mean row entropies over log l (column entropy)."""
+    """Return errors where attention has given mean row entropies (column entropy).
+
+    They are over their largest values, the logarithms of how many keys a query sees.
+    """
     inputs = varied(profile, COUNT)
     n, seed = inputs[0].n, profile.seed
     inputs[2:2] = [
@@ -82,7 +85,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set_axis_off()
         for column in range(columns):
             last = max(i for i in range(column, len(names), columns))
-            axes.flat[last].set_xlabel(tr("row entropy / ln l"))
+            axes.flat[last].set_xlabel(tr("row entropy / its largest"))
             axes.flat[last].tick_params(labelbottom=True)
         for ax in axes[:, 0]:
             ax.set_ylabel(tr("relative error"))
@@ -135,10 +138,10 @@ def caption(table: pd.DataFrame) -> str:
     wins = int((wide["scatterbrain"] < wide[["largest", "truncated_svd"]].min(axis=1)).sum())
     return tr(
         "Relative Frobenius error of row-normalised attention at l/{share} stored values a "
-        "query row, l = {l}, against the mean row entropy over ln l; the temperature is "
-        "what it takes. Medians over trials; top-k and the window are normalised over what "
-        "they keep. Where the largest entries are better than the truncated SVD, and the "
-        "largest gain of both together over the better of the two: {parts}. The Performer "
+        "query row, l = {l}, against the mean row entropy over its largest value; the "
+        "temperature is what it takes. Medians over trials; top-k and the window are "
+        "normalised over what they keep. Where the largest entries are better than the "
+        "truncated SVD, and the largest gain of both together over the better of the two: {parts}. The Performer "
         "is above uniform attention in {lost} of {places} places (median ratio "
         "{ratio:.3g}). Scatterbrain is below the better of Performer and top-k at the same "
         "budget in {better}, below the better oracle of a single class in {wins}.",

@@ -42,37 +42,37 @@ def draw(table: pd.DataFrame) -> Figure:
             below.axhline(1.0, color="black", linewidth=0.8)
             below.axhline(1 / SHARE, color="0.5", linewidth=0.8)
             above.set(yscale="log", ylim=(FLOOR, CEILING), title=name)
-            below.set(xscale="logit", ylim=(0.0, None), xlabel=tr("row entropy / ln l"))
+            below.set(xscale="logit", ylim=(0.0, None), xlabel=tr("row entropy / its largest"))
             style.ticks(below, TICKS)
         axes[0, 0].set_ylabel(tr("relative error"))
-        axes[1, 0].set_ylabel(tr("stored values / n·l"))
+        axes[1, 0].set_ylabel(tr("stored values / those of exact"))
         style.legend(figure, list(axes.flat))
     return figure
 
 
 def caption(table: pd.DataFrame) -> str:
     wide = medians(table)
-    scatter = (wide["scatterbrain"] / wide["godec"]).groupby("input", sort=False)
+    scatter = (wide["scatterbrain"] / wide["godec"]).dropna().groupby("input", sort=False)
     times = tr(", ").join(
         tr("{name} {least:.2g} and {middle:.2g}×", name=name, least=least, middle=middle)
         for name, least, middle in zip(scatter.min().index, scatter.min(), scatter.median())
     )
-    ratio = wide[CUT] / wide["godec"]
+    ratio = (wide[CUT] / wide["godec"]).dropna()
     pursuit = table[table.method == PURSUIT].groupby("metric").value
     low, high = pursuit.min(), pursuit.max()
     own = table[(table.method == PURSUIT) & (table.metric == "share")].value
     return tr(
-        "Above: relative Frobenius error of row-normalised attention at {budget:g} stored "
-        "values a query row, l = {l}, against the mean row entropy over ln l; medians over "
-        "trials. Scatterbrain is above the best found split of the same budget by, at "
-        "least and in the median: {times}. Robust PCA by principal component pursuit (λ = "
-        "1/√l) has no budget; below, what it stores over the n·l of exact attention: "
+        "Above: relative Frobenius error of row-normalised attention at 1/{part} of the values "
+        "that exact attention stores, l = {l}, against the mean row entropy over its largest "
+        "value; medians over trials. Scatterbrain is above the best found split of the same "
+        "budget by, at least and in the median: {times}. Robust PCA by principal component "
+        "pursuit (λ = 1/√l) has no budget; below, what it stores over what exact attention does: "
         "{share:.2g} to {most_share:.2g}, more than exact attention in {dearer} of "
         "{places} places, at rank {rank:.0f} to {most_rank:.0f}. Its error is then at most "
         "{high:.1g}. Cut to the budget, its low-rank part and the largest entries beside "
         "it are from {least_ratio:.2f} to {most_ratio:.2f} times the error of the split: "
         "better in {better} of {cells} places. Grey line: the budget.",
-        budget=table.budget.iloc[0],
+        part=SHARE,
         l=int(table.l.max()),
         times=times,
         share=low["share"],

@@ -95,8 +95,8 @@ def caption(table: pd.DataFrame) -> str:
         "Ranks of Taylor kernels: formula, numerical rank and exact rank modulo 2³¹ − 1 "
         "agree in {agreeing} of {cases} cases, min(n, l, C(d + p, p)) for generic "
         "points; on a sphere fewer: {sphere:.0f} instead of {generic:.0f} at d = {d}, p = "
-        "{degree}. Other panels: #{{s > {epsilon:g} s₁}} of exp(q·k), and its bound, "
-        "min(n, l, C(d + p, p)) for the least degree p whose error on [−B, B], B the "
+        "{degree}. Other panels: #{{s > {epsilon:g} s₁}} of exp(q·k), whatever the mask, and "
+        "its bound, min(n, l, C(d + p, p)) for the least degree p whose error on [−B, B], B the "
         "largest |logit|, is at most {epsilon:g} s₁/√(nl). It is below n for {sentences}. "
         "Before, the bound says nothing: it counts all monomials of d variables, the "
         "kernel needs far fewer.",

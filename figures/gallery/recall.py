@@ -69,8 +69,7 @@ def _recalls(part: pd.DataFrame) -> pd.Series:
 def caption(table: pd.DataFrame) -> str:
     mean = table.pivot_table(index=["input", "method"], columns="metric", values="value")
     eight = f"recall_{max(k for k in _recalls(table).index if k <= 8)}"
-    chance = mean.entries / table.groupby(["input", "method"]).l.first()
-    supports = mean.assign(share=mean[eight], gain=mean[eight] / chance).reset_index()
+    supports = mean.assign(share=mean[eight], gain=mean[eight] / mean.chance).reset_index()
     runnable = supports[~supports.method.str.startswith("top_k")]
     best = runnable.loc[runnable.groupby("input", sort=False).share.idxmax()]
     winners = tr("; ").join(

@@ -199,7 +199,9 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "crossing_sentence": sentences.crossing(errors),
         "best_table": tables.markdown(tables.best_table(best)),
         "best_sentence": sentences.uniform_wins(best),
-        "pursuit_sentence": sentences.pursuit(price),
+        "pursuit_sentence": sentences.pursuit(
+            price, {names[x.name]: x.mask.entries / x.n for x in profile.inputs}
+        ),
         "needed_table": tables.markdown(tables.needed_table(computed["moments"])),
         "target": sentences.percent(moments.TARGET),
         "decomposition_tables": {

@@ -127,24 +127,30 @@ def uniform_wins(best: pd.DataFrame) -> str:
     )
 
 
-def pursuit(price: pd.DataFrame) -> str:
-    """Return rank, entries and price of Robust PCA: no compressed form of attention."""
+def pursuit(price: pd.DataFrame, stored: dict[str, float]) -> str:
+    """Return rank, entries and price of Robust PCA: no compressed form of attention.
+
+    Parameters
+    ----------
+    price : DataFrame
+    stored : dict
+        How many values a query row of exact attention has on average, by input.
+    """
     part = price[price.method.str.startswith("robust_pca(space")]
-    keys = ["input", "n", "l"]
-    wide = part.pivot_table(index=keys, columns="metric", values="value", sort=False)
-    wide = wide.reset_index(["n", "l"])
+    wide = part.pivot_table(index=["input", "n"], columns="metric", values="value", sort=False)
+    wide = wide.reset_index("n").assign(stored=lambda rows: rows.index.map(stored))
     made = [
         tr(
             "{name}: rank {rank:.0f} and {share:.0%} of the entries, {values_per_row:.0f} values "
             "a row",
             name=name,
             rank=row["rank"],
-            share=row.nnz / (row.n * row.l),
+            share=row.nnz / (row.n * row.stored),
             values_per_row=row.values_per_row,
         )
         for name, row in wide.iterrows()
     ]
-    dearer = int((wide.values_per_row > wide.l).sum())
+    dearer = int((wide.values_per_row > wide.stored).sum())
     return tr(
         "Principal component pursuit recovers a matrix that *is* low-rank plus sparse, "
         "whatever that costs. Of the softmax rows at t = 1 it makes ({found}), on {dearer} "
@@ -153,7 +159,7 @@ def pursuit(price: pd.DataFrame) -> str:
         found=tr("; ").join(made),
         dearer=dearer,
         inputs=len(wide),
-        l=style.span(part.l),
+        l=style.span(round(count) for count in wide.stored),
     )
 
 

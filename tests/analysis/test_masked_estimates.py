@@ -288,6 +288,8 @@ def test_recall_is_among_what_is_seen(seed):
             values.append(np.mean(held[order[:count]]))
     assert found["mass"] == pytest.approx(np.mean(mass), rel=1e-13)
     assert found["entries"] == on.sum() / N
+    chance = [np.mean(on[i, keys]) for i, keys, *_ in rows(x.Q, x.K, mask)]
+    assert found["chance"] == pytest.approx(np.mean(chance), rel=1e-14)
     for count, values in shares.items():
         assert found[f"recall_{count}"] == pytest.approx(np.mean(values), rel=1e-14)
 
