@@ -177,6 +177,7 @@ def sizes(A):
     left, right, log = (np.asarray(x, np.float64) for x in A.scaled_factors())
     row_log = np.asarray(A.row_log(), np.float64)
     size = np.abs(left) @ np.abs(right).T * np.exp(log - row_log)[:, None]
+    size += np.finfo(A.dtype).tiny / np.finfo(A.dtype).eps  # products below it have fewer digits
     low = A.low.low if isinstance(A.low, Masked) else A.low
     if isinstance(low, Elementwise) and low.polynomial.basis == "chebyshev":
         # Clenshaw's rule adds c_k T_k(x/B), which need not be small where x is
