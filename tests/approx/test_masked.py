@@ -279,7 +279,7 @@ def test_what_is_not_representable_is_an_error_only_where_it_is_seen():
     left, right = np.array([[1.0], [1e200]]), np.array([[1.0], [1e-3], [1e200]])
     A = Approximation.from_factors(left, right, mask=Mask([0, 0], [2, 2], 3))
     np.testing.assert_array_equal(A.to_dense(), [[1, 1e-3, 0], [1e200, 1e197, 0]])
-    far = Factors(left, right, np.zeros(2), np.array([0.0, -1.0, 900.0]))
+    far = Factors(left, right, np.zeros(2), np.array([0.0, -1.0, 9000.0]))
     for mask, fits in ((Mask([0, 0], [2, 2], 3), True), (Mask([0, 1], [2, 3], 3), False)):
         A = Approximation(far, mask=mask)
         for cols in (ALL, np.array([2, 0, 1]), slice(None, None, -1), np.array([2])):
