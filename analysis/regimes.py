@@ -140,6 +140,13 @@ def oracles(
         truncated SVD, or the best division of the budget between the two that
         `approx.low_rank.godec.at_budget` has found. Metrics: {space}_relative_frobenius, rank, nnz.
 
+    Notes
+    -----
+    Under a mask, the largest entries are those that are seen, still the best of their number. No
+    formula gives the best matrix of a rank where unseen entries are free: "low-rank" is then the
+    best that was found, at most the error of the SVD of the masked matrix. With the true optimum
+    errors would cross at the temperature that is found, or below.
+
     Examples
     --------
     >>> from analysis.inputs import gaussian

@@ -23,6 +23,7 @@ from analysis.moments import expected_error, features_needed, monte_carlo, norma
 from analysis.monte_carlo import MonteCarlo
 from analysis.orders import order_errors
 from analysis.recall import recall
+from analysis.regimes import oracles
 from analysis.squared_error import frobenius_error, squared_error
 from approx import Approximation, Mask, exact, parse
 from approx.polynomials.taylor import Taylor
@@ -316,6 +317,35 @@ def test_a_causal_mask_gives_a_constant_full_rank():
     assert rank.summary(x.approximate(one))["numerical_rank"] == 1
     causal = dataclasses.replace(x, mask="causal")
     assert rank.summary(causal.approximate(one))["numerical_rank"] == 9
+
+
+# Oracles
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_oracles_are_among_what_is_seen(seed):
+    (q, k), mask = inputs(seed, 2.0), hiding(N, L, seed)
+    x, budget = Inputs("x", q, k, mask=mask), 2.5
+    table = oracles(x, [1.0], [budget])
+    found = table[table.metric == "attention_relative_frobenius"].set_index("method").value
+    A = np.where(mask.visible(), np.exp(x.Q @ x.K.T), 0.0)
+    A /= A.sum(axis=1, keepdims=True)
+    squares = np.sort(A[mask.visible()] ** 2)[::-1]
+    kept = int(budget * N)
+    close = {"rel": 1e-7, "abs": 1e-12}  # exact attention is a sum of squares of such roundings
+    assert found["sparse"] == pytest.approx(
+        math.sqrt(squares[kept:].sum() / squares.sum()), **close
+    )
+    values = np.linalg.svd(A, compute_uv=False)
+    rank = int(budget * N // (N + L))
+    of_svd = np.linalg.norm(np.where(mask.visible(), _of_rank(A, rank) - A, 0.0))
+    assert found["low-rank"] <= of_svd / np.linalg.norm(values) + 1e-12
+    assert found["both"] <= min(found["sparse"], found["low-rank"]) + 1e-12
+
+
+def _of_rank(A, rank):
+    U, s, V = np.linalg.svd(A, full_matrices=False)
+    return (U[:, :rank] * s[:rank]) @ V[:rank]
 
 
 # A part of inputs
