@@ -143,8 +143,8 @@ def caption(table: pd.DataFrame) -> str:
         "normalised over what they keep. Where the largest entries are better than the "
         "truncated SVD, and the largest gain of both together over the better of the two: "
         "{parts}. The Performer is above uniform attention in {lost} of {places} places "
-        "(median ratio {ratio:.3g}). Scatterbrain is below the better of Performer and top-k at the same "
-        "budget in {better}, below the better oracle of a single class in {wins}.",
+        "(median ratio {ratio:.3g}). Scatterbrain is below the better of Performer and top-k at "
+        "the same budget in {better}, below the better oracle of a single class in {wins}.",
         share=SHARE,
         l=int(table.l.max()),
         parts=tr("; ").join(parts),
