@@ -31,9 +31,9 @@ def low_of(family, Q, K):
         "pairs of exponentials": "hyperbolic(m=6)",
         "signed": "trigonometric(m=4)",
         "monomials": "taylor(degree=2)",
-        "logits": "tensor_power(n=40)",
+        "logits": "tensor_power(n=12)",
         "offsets": "centered(taylor(degree=2))",
-        "offsets, logits": "centered(tensor_power(n=40))",
+        "offsets, logits": "centered(tensor_power(n=12))",
     }
     if family in specs:
         return parse(specs[family]).approximate(Q, K, rng=0).low
