@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from analysis.candidates import why_not
 from analysis.inputs import Inputs
 from approx import Approximation, Method, checks
 
@@ -31,7 +32,7 @@ def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
     Matched
         ``absent`` holds, unfilled, the methods of which nothing fits: they are to be shown at their
         own price, never to be dropped silently. It also holds those that refuse the mask of the
-        inputs, which `usable` tells.
+        inputs, for which `analysis.candidates.why_not` has the reason.
 
     Examples
     --------
@@ -48,23 +49,10 @@ def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
     for method in methods:
         checks.instance("every method", method, Method, "a method")
         filled = None
-        if usable(method, inputs):
+        if why_not(method, inputs.mask) is None:
             filled = method.within(budget, n=inputs.n, l=inputs.l, d=inputs.d, mask=inputs.mask)
         (absent if filled is None else fitting).append(method if filled is None else filled)
     return Matched(fitting, absent)
-
-
-def usable(method: Method, inputs: Inputs) -> bool:
-    """Return whether a method has a meaning under the mask of inputs: see `Method.refusal`.
-
-    Examples
-    --------
-    >>> from approx import parse
-    >>> from analysis.inputs import gaussian
-    >>> usable(parse("positive"), gaussian(8, 64, rng=0))
-    True
-    """
-    return inputs.mask.is_full or method.refusal is None
 
 
 def values_per_row(approximation: Approximation) -> float:

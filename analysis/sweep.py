@@ -22,7 +22,8 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis import engines, metrics, table
-from analysis.budget import match, usable, values_per_row
+from analysis.budget import match, values_per_row
+from analysis.candidates import why_not
 from analysis.engines import Failure
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
@@ -266,14 +267,13 @@ def plan(
         content = x.digest()
         for size in sizes:
             if size is None:
-                chosen = [method for method in methods if usable(method, x)]
-                unfit = [method for method in methods if not usable(method, x)]
+                chosen = [method for method in methods if why_not(method, x.mask) is None]
+                unfit = [method for method in methods if why_not(method, x.mask) is not None]
             else:
                 chosen, unfit = match(methods, size, x)
             paid = -1.0 if size is None else size
             absent += [
-                Absent(str(method), paid, x.name, None if usable(method, x) else method.refusal)
-                for method in unfit
+                Absent(str(method), paid, x.name, why_not(method, x.mask)) for method in unfit
             ]
             for method in chosen:
                 label = str(method)

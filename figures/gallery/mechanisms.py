@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import table as tidy
-from analysis.budget import match, usable
+from analysis.budget import match
+from analysis.candidates import runs, why_not
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from approx import Method, parse
@@ -71,14 +72,15 @@ def compute(profile: Profile) -> pd.DataFrame:
         at_one = dataclasses.replace(profile, inputs=(x,), temperatures=(1.0,))
         fitting, absent = match([parse(spec) for spec in SPECS], budget, x)
         groups = {budget: fitting}
-        for method in (m for m in absent if usable(m, x)):
+        refused = [m for m in absent if why_not(m, x.mask) is not None]
+        for method in (m for m in absent if m not in refused):
             groups.setdefault(_own_price(method, x), []).append(method)
         for price, methods in groups.items():
             swept = at_one.sweep(map(str, methods), budget=price, label=x.name)
             parts.append(swept[swept.metric.isin([ERROR, "attention_tv", PRICE])])
-            ahead = [] if x.mask.is_full else [m for m in methods if not m.autoregressive]
+            ahead = [m for m in methods if not (m.oracle or runs(m, x.mask))]
             parts.append(_said(AHEAD, ahead, x, price))
-        parts.append(_said(REFUSED, [m for m in absent if not usable(m, x)], x, -1.0))
+        parts.append(_said(REFUSED, refused, x, -1.0))
     return pd.concat([part for part in parts if len(part)], ignore_index=True)
 
 
@@ -165,7 +167,7 @@ def caption(table: pd.DataFrame) -> str:
                     " Under a mask these read later tokens, as no language model can, and are "
                     "not counted as best: {methods}."
                 ),
-                wide[wide.ahead & ~oracle].name.unique(),
+                wide[wide.ahead].name.unique(),
             ),
             (mark(" Without a meaning under a mask: {methods}."), refused),
         )

@@ -1457,7 +1457,7 @@ ANALYSIS = [
     Mutant(
         "budget: a method that refuses the mask fits",
         "analysis/budget.py",
-        "if usable(method, inputs):",
+        "if why_not(method, inputs.mask) is None:",
         "if True:",
         "tests/analysis/test_masked_sweeps.py -k refuses",
     ),
