@@ -34,7 +34,7 @@ def methods(mask: Mask) -> list[Method]:
     Examples
     --------
     >>> [str(m) for m in methods(Mask.causal(2, 2)) if m.name.startswith("nystrom")]
-    []
+    ['nystrom(block=32)']
     """
     every = [parse(spec) for spec in (*RUNNABLE, *ORACLES)]
     return [m for m in every if runs(m, mask) or (m.oracle and why_not(m, mask) is None)]

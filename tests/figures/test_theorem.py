@@ -127,8 +127,8 @@ def test_markers_hold_their_lines(entries):
 def test_a_wrong_probability_is_off_the_markers(monkeypatch, killed, bug, hashes, change):
     right = LSH.probability
 
-    def wrong(self, Q, K):
-        return change(right(dataclasses.replace(self, rounds=1), Q, K))
+    def wrong(self, Q, K, *, mask=None):
+        return change(right(dataclasses.replace(self, rounds=1), Q, K, mask=mask))
 
     monkeypatch.setattr(LSH, "probability", wrong)
     rows = entry_error._study("lsh", hashes, 400, 0)
