@@ -62,7 +62,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "pitfalls",
         "dependent_supports",
     ),
-    "budgets": ("budget", "regimes", "operations", "diagnose"),
+    "budgets": ("budget", "regimes", "operations", "candidates", "diagnose"),
     "sweeps": ("sweep", "seeds", "config", "store", "engines", "parallel", "table"),
     "analysis.experiments": (),
     "analysis.claims": (),
