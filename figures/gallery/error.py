@@ -24,6 +24,7 @@ RUNNABLE = (
     "positive",
     "trigonometric",
     "sliding_window",
+    "sink_window",
     "scatterbrain(low_rank=positive(), sparse=top_k())",
     "scatterbrain(low_rank=positive(), sparse=sliding_window())",
     "top_k",
