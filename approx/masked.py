@@ -113,16 +113,22 @@ def _merged(one: Sum, other: Sum) -> Sum:
 class _Prefix:
     """The sums of the first chunks, for intervals that all begin at key 0 and end in order."""
 
-    def __init__(self, keys: _Kept, V: Array) -> None:
-        self.keys, self.V, self.done = keys, V, 0
-        self.total: Sum = (np.zeros((0, 0)), -np.inf)
+    def __init__(self, keys: _Kept, V: Array, rank: int) -> None:
+        self.keys, self.V, self.done, self.log = keys, V, 0, -np.inf
+        self.total, self.one = np.zeros((2, V.shape[1], rank), V.dtype)
 
     def __call__(self, first: int, stop: int) -> Sum:
         for index in range(self.done, stop):
-            one = _chunk_sum(self.keys, self.V, index)
-            self.total = _merged(self.total, one) if index else one
+            start = index * CHUNK
+            psi, column_log = self.keys(start, start + CHUNK)
+            log = max(self.log, column_log.max())
+            if log > self.log:
+                self.total *= np.exp(self.log - log)
+                self.log = log
+            weighted = self.V[start : start + CHUNK] * np.exp(column_log - log)[:, None]
+            self.total += np.matmul(weighted.T, psi, out=self.one)
         self.done = stop
-        return self.total
+        return self.total, self.log
 
 
 class _Window:
@@ -183,7 +189,11 @@ def matmat(features: Features, first: Array, stop: Array, V: Array) -> tuple[Arr
     queries = _Kept(features.query, n, features.height)
     keys = _Kept(features.key, l, features.height, longest if first.any() else 0)
     V = V.astype(dtype, copy=False)
-    sums = _Window(keys, V, features.rank, longest // CHUNK) if first.any() else _Prefix(keys, V)
+    sums = (
+        _Window(keys, V, features.rank, longest // CHUNK)
+        if first.any()
+        else _Prefix(keys, V, features.rank)
+    )
     y, log = np.zeros((n, V.shape[1]), dtype), np.empty(n, features.dtype)
     for start in range(0, n, CHUNK):
         rows = slice(start, min(start + CHUNK, n))
