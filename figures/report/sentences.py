@@ -118,9 +118,9 @@ def uniform_wins(best: pd.DataFrame) -> str:
     count = int((best.best == "uniform()").sum())
     random = int(best.best.str.startswith(RANDOM_FEATURES).sum())
     return tr(
-        "Uniform attention, which costs nothing, is the best of the methods that can be "
+        "Uniform attention, which costs nothing, is the best of this report's methods that can be "
         "run in {count} of {places} places; a method with random features in "
-        "{random}.",
+        "{random}. `expqk diagnose` tries more methods.",
         count=count,
         places=len(best),
         random=random,
@@ -321,8 +321,8 @@ def runnable_conclusion(errors: pd.DataFrame) -> str:
         tr("{name} in {count}", name=name, count=count) for name, count in names.items()
     )
     return tr(
-        "Of what can be run at this budget, something beats uniform attention in "
-        "{beaten} of {places} places, there by a factor of {ratio:.2f} in the "
+        "Of this report's methods that can be run at this budget, something beats uniform "
+        "attention in {beaten} of {places} places, there by a factor of {ratio:.2f} in the "
         "median: {winners}.",
         beaten=len(beaten),
         places=len(best),
