@@ -26,9 +26,8 @@ KERNEL_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.kernel' tests)
 test: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BESIDE) docs types
+	$(BESIDE) docs types interpreted in-bounds
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
-	$(BESIDE) interpreted in-bounds
 
 types: .venv/.test
 	$(BIN)/mypy
