@@ -102,7 +102,7 @@ class Inputs:
 
     def _fitted(self, mask: MaskLike) -> Mask:
         # a full mask is full for any part of the inputs
-        whole = isinstance(mask, Mask) and mask.is_full and not mask.looks_back
+        whole = isinstance(mask, Mask) and mask.key == "full"
         return masks.of(None if whole else mask, self.n, self.l)
 
     @property

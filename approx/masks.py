@@ -42,6 +42,10 @@ class Mask:
         there. By default it is, unless all queries see all keys; `Mask.causal` says so of a single
         query that decodes, too.
 
+    places : (n,) integers, optional
+        The position of each query among the keys. By default it is the last key that the query sees
+        if the mask looks back, else ⌊i·l/n⌋.
+
     Raises
     ------
     TypeError, ValueError
@@ -65,6 +69,7 @@ class Mask:
     stop: Array
     l: int
     looks_back: bool | None = None
+    places: Array | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "l", checks.integer("l", self.l, least=1))
@@ -87,6 +92,16 @@ class Mask:
                 )
         back = not self.is_full if self.looks_back is None else self.looks_back
         object.__setattr__(self, "looks_back", checks.flag("looks_back", back))
+        if self.places is not None:
+            object.__setattr__(self, "places", _bounds("places", self.places))
+            if self.places.shape != self.first.shape:
+                raise ValueError(
+                    f"places must have one entry per query, got shape {self.places.shape}"
+                )
+            if self.places.min() < 0 or self.places.max() >= self.l:
+                raise ValueError(f"places must lie in [0, {self.l}), got {self.places.max()}")
+            if np.array_equal(self.places, self._usual_places):
+                object.__setattr__(self, "places", None)
 
     @classmethod
     def full(cls, n: int, l: int) -> Mask:
@@ -165,10 +180,11 @@ class Mask:
 
     @property
     def positions(self) -> Array:
-        """The position of each query among the keys, (n,).
+        """The position of each query among the keys, (n,)."""
+        return self._usual_places if self.places is None else self.places
 
-        It is its last seen key if the mask looks back, else ⌊i·l/n⌋.
-        """
+    @property
+    def _usual_places(self) -> Array:
         return self.stop - 1 if self.looks_back else np.arange(self.n) * self.l // self.n
 
     def __eq__(self, other: object) -> bool:
@@ -182,9 +198,10 @@ class Mask:
     @functools.cached_property
     def key(self) -> str:
         """A text that identifies what is seen, for labels and stores: "full", or a digest."""
-        if self.is_full:
+        if self.is_full and self.places is None:
             return "causal" if self.looks_back else "full"
-        bounds = np.stack([self.first, self.stop]).astype("<i8")
+        arrays = [x for x in (self.first, self.stop, self.places) if x is not None]
+        bounds = np.stack(arrays).astype("<i8")
         digest = hashlib.sha256(bounds.tobytes()).hexdigest()[:12]
         return f"{digest} of {self.l}" + ("" if self.looks_back else " centred")
 
@@ -202,8 +219,10 @@ class Mask:
         return "intervals"
 
     def take(self, rows: slice | Array) -> Mask:
-        """Return the mask of some of the queries, at their positions if the mask looks back."""
-        return Mask(self.first[rows], self.stop[rows], self.l, self.looks_back)
+        """Return the mask of some of the queries, which keep their positions."""
+        kept = self.places is not None or not self.looks_back
+        places = self.positions[rows] if kept else None
+        return Mask(self.first[rows], self.stop[rows], self.l, self.looks_back, places)
 
     def span(self, rows: slice | Array = ALL) -> slice:
         """Return the keys from the first to the last that any of the rows sees.

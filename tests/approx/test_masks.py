@@ -10,7 +10,7 @@ import scipy.sparse
 from hypothesis import given, strategies as st
 from small import hiding
 
-from approx import Mask, masks
+from approx import Mask, masks, parse
 
 
 @st.composite
@@ -205,6 +205,26 @@ def test_a_mask_keeps_its_bounds():
     for bounds in (mask.first, mask.stop):
         with pytest.raises(ValueError, match="read-only"):
             bounds[0] = 1
+
+
+def test_queries_that_are_taken_keep_their_positions():
+    picked = np.array([3, 7, 20, 39])
+    for mask in (Mask.full(40, 60), Mask.causal(40, 60), Mask.window(40, 60, 5)):
+        np.testing.assert_array_equal(mask.take(picked).positions, mask.positions[picked])
+        np.testing.assert_array_equal(mask.take(picked).take([1]).positions, mask.positions[[7]])
+        assert mask.take(slice(None)) == mask
+    part = Mask.full(40, 60).take(picked)
+    assert part.is_full
+    assert part != Mask.full(4, 60)
+    q, k = np.random.default_rng(0).standard_normal((2, 40, 3))
+    for spec in ("sliding_window(width=3)", "sink_window(k=4)", "strided(k=3)", "chunk(size=5)"):
+        method = parse(spec)
+        whole = method.approximate(q, k).to_dense()
+        alone = method.approximate(q[picked], k, mask=Mask.full(40, 40).take(picked))
+        np.testing.assert_array_equal(alone.to_dense(), whole[picked])
+    for places, match in (([1, 2, 3], "one entry per query"), ([0, 60, 1, 2], "must lie in")):
+        with pytest.raises(ValueError, match=match):
+            Mask(part.first, part.stop, 60, places=places)
 
 
 @pytest.mark.kernel
