@@ -238,7 +238,7 @@ class Method(ABC):
         seen = self.masked(mask, n, l)
         memory.reserve(self.workspace(Shape(n, l, d, d, seen)), f"{self}", lower)
         estimate = self.evaluate(q, k, seen, generator(rng))
-        return estimate if estimate.mask == seen else estimate.seen(seen)
+        return estimate.seen(seen)
 
     def masked(self, mask: MaskLike, n: int, l: int) -> Mask:
         """Return the mask that was asked for; raise ValueError if the method has none."""
