@@ -206,9 +206,11 @@ class Mask:
         return f"{digest} of {self.l}" + ("" if self.looks_back else " centred")
 
     def __str__(self) -> str:
-        """Name the mask: full, causal, window(width) or intervals."""
+        """Name the mask: full, causal, window(width), or intervals that have no name."""
         if self.is_full and not self.looks_back:
             return "full"
+        if not self.looks_back:
+            return "intervals"
         last = np.arange(self.l - self.n + 1, self.l + 1)
         if self.n <= self.l and np.array_equal(self.stop, last):
             if not self.first.any():

@@ -241,6 +241,8 @@ def test_digest_depends_on_content_alone():
     assert dataclasses.replace(x, **typed).digest() == plain
     assert dataclasses.replace(x, scaling=1, mask="causal", head=3).digest() == plain
     assert dataclasses.replace(x, mask=Mask.full(6, 6)).digest() == x.digest()
+    causal, centred = (Mask(np.zeros(6, int), np.arange(1, 7), 6, back) for back in (True, False))
+    assert len({dataclasses.replace(x, mask=m).digest() for m in (causal, centred)}) == 2
     masks = ("causal", *(Mask.window(6, 6, width) for width in (1, 2, 5)))
     assert len({dataclasses.replace(x, mask=mask).digest() for mask in (None, *masks)}) == 5
     moved = x.q.copy()

@@ -177,6 +177,7 @@ def test_names():
     assert str(Mask.causal(1, 4)) == "causal"  # a decoding query, which sees every key
     assert str(Mask([0, 0], [2, 3], 9)) == "intervals"  # causal, but not of the last positions
     assert str(Mask([0], [4], 4)) == "full"
+    assert str(Mask([0, 0], [1, 2], 2, looks_back=False)) == "intervals"  # windows lie elsewhere
     assert str(Mask.full(4, 2)) == "full"
 
 
