@@ -169,6 +169,67 @@ def diagnose(
     return pd.DataFrame([row for every in per_head for row in every])
 
 
+def winners(
+    inputs: Inputs | Sequence[Inputs],
+    *,
+    budget: float,
+    temperatures: Sequence[float],
+    trials: int = TRIALS,
+    seed: int = 0,
+    jobs: int = 1,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Return what `diagnose` names as winner and verdict, of its candidates at some temperatures.
+
+    Parameters
+    ----------
+    inputs, budget, trials, seed, jobs, progress
+        As in `diagnose`.
+    temperatures : sequence of float
+
+    Returns
+    -------
+    DataFrame
+        One row per (layer, head, temperature): ``mask``, ``budget``; ``winner``, the spec of the
+        runnable candidate with the lowest ``attention_tv``, or the cheaper of equal ones;
+        ``attention_tv`` and ``uniform_tv``; ``verdict``. They are those of `diagnose` to the bit.
+
+    Raises
+    ------
+    ValueError
+        A budget or a temperature is out of range, or no candidate fits.
+
+    Notes
+    -----
+    Cost: that of `diagnose` without its oracles, expected errors, ranks and crossings; a third.
+    """
+    places = []
+    for t in temperatures:
+        heads, about = _asked(inputs, budget, None, t, trials, None, ACCEPT, seed, jobs)
+        places += [(place, x, about) for place, x in enumerate(heads)]
+    places.sort(key=lambda task: task[0])
+    rows = parallel(_winner, places, jobs=jobs, progress=progress, label="winners")
+    return pd.DataFrame(rows)
+
+
+def _winner(task: tuple[int, Inputs, _Settings]) -> dict[str, Any]:
+    """Return the winner and the verdict of one head at one temperature."""
+    _, whole, about = task
+    x = whole.at_temperature(about.t)
+    runnable = tuple(m for m in candidates.methods(x.mask) if candidates.runs(m, x.mask))
+    head, about = _Sampled.of(x, about.rows), about._replace(methods=runnable)
+    with one_thread():
+        fitting, _ = _fitting(head, about)
+        rows = [_measured(head, method, about)[0] | {"runnable": True} for method in fitting]
+    best, uniform = min(rows, key=_rank), _uniform(rows)
+    return {
+        "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
+        "temperature": x.temperature, "mask": str(x.mask), "budget": about.budget,
+        "winner": best["spec"], "attention_tv": best["attention_tv"], "uniform_tv": uniform,
+        "verdict": _verdict(rows, x.mask, about, uniform),
+    }  # fmt: skip
+
+
 class DryRun(NamedTuple):
     """What `diagnose` would do, from one head of the middle.
 
@@ -284,16 +345,11 @@ def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, An
     head = _Sampled.of(x, about.rows)
     with one_thread():
         fitting, left_out = _fitting(head, about)
-        if not fitting:
-            raise ValueError(
-                f"no method fits {about.budget:g} values per row of {x.name}: raise the budget"
-            )
         facts = _facts(head.part, about.budget)
         bar = tqdm(fitting, disable=not progress, desc="methods", leave=False)
         rows = [_row(head, method, about) for method in bar]
         eps = _collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None
-    best = winner(rows)
-    uniform = next((row["attention_tv"] for row in rows if row["spec"] == TRIVIAL), math.nan)
+    best, uniform = winner(rows), _uniform(rows)
     place = {
         "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
         "temperature": x.temperature, "mask": str(x.mask), "measured": len(head.picked),
@@ -326,6 +382,10 @@ def _fitting(head: _Sampled, about: _Settings) -> tuple[list[Method], list[Sente
         else:
             possible.append(method)
     matched = budget.match(possible, about.budget, x)
+    if not matched.fitting:
+        raise ValueError(
+            f"no method fits {about.budget:g} values per row of {x.name}: raise the budget"
+        )
     left_out += [Sentence("{spec}: no size fits the budget", spec=str(m)) for m in matched.absent]
     return matched.fitting, left_out
 
@@ -348,7 +408,17 @@ def winner(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     2.0
     """
     runnable = [row for row in rows if row["runnable"]]
-    return min(runnable, key=lambda row: (row["attention_tv"], row["values_per_row"]), default=None)
+    return min(runnable, key=_rank, default=None)
+
+
+def _rank(row: dict[str, Any]) -> tuple[float, float]:
+    """Return what the winner has least of."""
+    return row["attention_tv"], row["values_per_row"]
+
+
+def _uniform(rows: Sequence[dict[str, Any]]) -> float:
+    """Return the error of uniform attention, NaN if it was not measured."""
+    return next((row["attention_tv"] for row in rows if row["spec"] == TRIVIAL), math.nan)
 
 
 def _facts(x: Inputs, budget: float) -> dict[str, float]:
@@ -379,7 +449,26 @@ def _facts(x: Inputs, budget: float) -> dict[str, float]:
 
 
 def _row(head: _Sampled, method: Method, about: _Settings) -> dict[str, Any]:
-    """Return the errors and the price of one method on one head."""
+    """Return the errors and the price of one method on one head, and what theory says of them."""
+    x = head.whole
+    measured, estimate = _measured(head, method, about)
+    in_kernel = estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES
+    expected = expected_error(method, x.Q, x.K) if in_kernel and x.mask.is_full else None
+    known = math.nan if expected is None else expected
+    return measured | {
+        "expected": known,
+        "features_needed": _needed(method, known),
+        "pays_from": _pays_from(estimate, x.d),
+        "autoregressive": method.autoregressive,
+        "oracle": method.oracle,
+        "runnable": candidates.runs(method, x.mask),
+    }
+
+
+def _measured(
+    head: _Sampled, method: Method, about: _Settings
+) -> tuple[dict[str, Any], Approximation]:
+    """Return the errors and the price of one method on one head, and one of its estimates."""
     x = head.whole
     alone = len(head.picked) < x.n and method.row_local  # the other queries are not needed
     at = head.part if alone else x
@@ -396,10 +485,7 @@ def _row(head: _Sampled, method: Method, about: _Settings) -> dict[str, Any]:
     estimate = held[-1] if held else estimate
     table = pd.DataFrame(errors)
     middle, tv = table.median(), table.attention_tv
-    in_kernel = estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES
-    expected = expected_error(method, x.Q, x.K) if in_kernel and x.mask.is_full else None
-    known = math.nan if expected is None else expected
-    return {
+    row = {
         "spec": str(method),
         "budget": about.budget,
         "values_per_row": _stored(estimate, x),
@@ -411,13 +497,8 @@ def _row(head: _Sampled, method: Method, about: _Settings) -> dict[str, Any]:
         "kernel_error": float(middle.get("kernel_relative_frobenius", math.nan)),
         "output_error": float(middle.get("output_relative_error", math.nan)),
         "nonpositive_rows": float(middle.nonpositive_rows),
-        "expected": known,
-        "features_needed": _needed(method, known),
-        "pays_from": _pays_from(estimate, x.d),
-        "autoregressive": method.autoregressive,
-        "oracle": method.oracle,
-        "runnable": candidates.runs(method, x.mask),
     }
+    return row, estimate
 
 
 def _compared(
@@ -449,7 +530,8 @@ def _positive(methods: Sequence[Method]) -> bool:
 def _needed(method: Method, expected: float) -> float:
     """Return m·(expected/target)²: an unbiased error falls as m^{−1/2} with iid frequencies."""
     if isinstance(method, RandomFeatures) and method.projection == "iid":
-        return float(method.m or 0) * (expected / TARGET) ** 2
+        ratio = expected / TARGET
+        return float(method.m or 0) * (ratio * ratio)  # a power beyond the largest float is no inf
     return math.nan
 
 
@@ -531,9 +613,11 @@ def power(value: float) -> str:
 
     Examples
     --------
-    >>> power(741.0), power(5.2e14)
-    ('741', '10^14.7')
+    >>> power(741.0), power(5.2e14), power(math.inf)
+    ('741', '10^14.7', '>10^308')
     """
+    if value == math.inf:
+        return ">10^308"
     return f"{value:.3g}" if value < 1e4 else f"10^{math.log10(value):.1f}"
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pandas as pd
 from tqdm import tqdm
 
-from analysis import files
+from analysis import diagnose, files
 from analysis.claims import check
 from analysis.experiments import decomposition, moments
 from analysis.experiments.profile import Profile
@@ -92,6 +92,7 @@ def build(
         seconds[name] += taken
     for name, make in (
         ("decomposition", lambda: decomposition.compute(profile)),
+        ("winners", lambda: tables.winners(profile)),
         ("claims", lambda: claims.frame(check(jobs=profile.jobs, progress=profile.progress))),
     ):
         computed[name] = timed(name, make)
@@ -135,7 +136,7 @@ def render(
     ----------
     profile : Profile
     computed : dict of DataFrame
-        The table of every figure that the profile asks for, decomposition and claims.
+        The table of every figure that the profile asks for, decomposition, winners and claims.
     command, title, authors
         As in `build`: text, not markup.
     """
@@ -171,7 +172,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
     }
     named = [(x, {tr("input"): names[x.name]}) for x in profile.inputs]
     errors, price, ledger = computed["error"], computed["price"], computed["claims"]
-    best = tables.best_methods(errors)
+    best = computed["winners"]
     d = max(x.d for x in profile.inputs)
     at = decomposition.temperatures(profile)
     return {
@@ -199,6 +200,8 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "crossing_sentence": sentences.crossing(errors),
         "best_table": tables.markdown(tables.best_table(best)),
         "best_sentence": sentences.uniform_wins(best),
+        "candidates": sentences.candidates(),
+        "advised_trials": diagnose.TRIALS,
         "pursuit_sentence": sentences.pursuit(
             price, {names[x.name]: x.mask.entries / x.n for x in profile.inputs}
         ),

@@ -7,16 +7,17 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from analysis import operations
+from analysis import diagnose, operations
+from analysis.candidates import RUNNABLE, TRIVIAL
 from analysis.claims import DOCUMENTS
 from analysis.experiments import moments
 from analysis.inputs import Inputs
+from approx import parse
+from approx.random_features.features import RandomFeatures
 from figures import claims, style
 from figures.gallery import error
 from figures.language import mark, tr
 from figures.report import tables
-
-RANDOM_FEATURES = ("positive", "trigonometric", "scatterbrain")
 
 
 def masks(inputs: Iterable[tuple[Inputs, str]]) -> str:
@@ -114,17 +115,28 @@ def summary(errors: pd.DataFrame, best: pd.DataFrame) -> list[str]:
 
 
 def uniform_wins(best: pd.DataFrame) -> str:
-    """Return in how many places nothing beats uniform attention."""
-    count = int((best.best == "uniform()").sum())
-    random = int(best.best.str.startswith(RANDOM_FEATURES).sum())
+    """Return in how many places no candidate beats uniform attention, or is worth its price."""
     return tr(
-        "Uniform attention, which costs nothing, is the best of this report's methods that can be "
-        "run in {count} of {places} places; a method with random features in "
-        "{random}. `expqk diagnose` tries more methods.",
-        count=count,
+        "Uniform attention, which costs nothing, is the best candidate that can be run in {count} "
+        "of {places} places; a method with random features in {random}. `expqk diagnose` advises "
+        "to keep exact attention in {kept}, as no candidate is below {share} of uniform "
+        "attention's total variation there, or the budget buys every entry.",
+        count=int((best.winner == TRIVIAL).sum()),
         places=len(best),
-        random=random,
+        random=int(best.winner.map(_has_random_features).sum()),
+        kept=int((best.verdict == diagnose.KEEP).sum()),
+        share=percent(diagnose.ACCEPT),
     )
+
+
+def _has_random_features(spec: str) -> bool:
+    method = parse(spec)
+    return isinstance(getattr(method, "low_rank", method), RandomFeatures)
+
+
+def candidates() -> str:
+    """Return the names of the advisor's candidates that can be run without a mask."""
+    return tr("; ").join(style.label(spec) for spec in RUNNABLE)
 
 
 def pursuit(price: pd.DataFrame, stored: dict[str, float]) -> str:
@@ -261,7 +273,7 @@ def conclusions(computed: dict[str, pd.DataFrame], budget: float, d: int) -> lis
     Parameters
     ----------
     computed : dict of DataFrame
-        error, price, moments, rank, decomposition, claims.
+        error, price, moments, rank, decomposition, winners, claims.
     budget : float
     d : int
         Head width of the operation counts.
@@ -269,7 +281,7 @@ def conclusions(computed: dict[str, pd.DataFrame], budget: float, d: int) -> lis
     errors = computed["error"]
     return [
         oracle_conclusion(errors),
-        runnable_conclusion(errors),
+        runnable_conclusion(computed["winners"]),
         scatterbrain_conclusion(errors),
         variance_conclusion(computed["moments"], budget),
         polynomial_conclusion(computed["price"], budget),
@@ -306,24 +318,22 @@ def oracle_conclusion(errors: pd.DataFrame) -> str:
     )
 
 
-def runnable_conclusion(errors: pd.DataFrame) -> str:
+def runnable_conclusion(best: pd.DataFrame) -> str:
     """Return what runs without seeing the matrix, against uniform attention."""
-    best = tables.best_methods(errors)
-    beaten = best[best.tv < best.uniform]
+    beaten = best[best.attention_tv < best.uniform_tv]
     if not len(beaten):
         return tr(
-            "No method that can be run at this budget is nearer to softmax attention than "
+            "No candidate that can be run at this budget is nearer to softmax attention than "
             "uniform attention, at any temperature of the grid."
         )
-    ratio = (beaten.uniform / beaten.tv).median()
-    names = beaten.best.map(style.label).value_counts()
-    winners = tr(", ").join(
+    ratio = (beaten.uniform_tv / beaten.attention_tv).median()
+    names = beaten.winner.map(style.label).value_counts()
+    winners = tr("; ").join(
         tr("{name} in {count}", name=name, count=count) for name, count in names.items()
     )
     return tr(
-        "Of this report's methods that can be run at this budget, something beats uniform "
-        "attention in {beaten} of {places} places, there by a factor of {ratio:.2f} in the "
-        "median: {winners}.",
+        "Of the candidates that can be run at this budget, something beats uniform attention in "
+        "{beaten} of {places} places, there by a factor of {ratio:.2f} in the median: {winners}.",
         beaten=len(beaten),
         places=len(best),
         ratio=ratio,
@@ -432,12 +442,12 @@ def normalisation_conclusion(errors: pd.DataFrame) -> str:
     winners = {}
     for space, metric in error.SPACES.items():
         own = medians[metric].unstack()
-        own = own[[spec for spec in own if tables.is_runnable(str(spec)) and spec != "zero()"]]
+        own = own[[spec for spec in own if not parse(spec).oracle and spec != "zero()"]]
         winners[space] = own.idxmin(axis=1)
     differ = int((winners["kernel"] != winners["attention"]).sum())
     return tr(
-        "The space of the error has to be named: of the methods that can be run, the best "
-        "for exp(q·k) is not the best after rows are normalised in {differ} of "
+        "The space of the error has to be named: of the methods of @fig:error that can be run, "
+        "the best for exp(q·k) is not the best after rows are normalised in {differ} of "
         "{places} places.",
         differ=differ,
         places=len(winners["kernel"]),

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import operations
+from analysis import diagnose, operations
 from analysis.describe import describe
+from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from approx import parse
 from figures import style
 from figures.gallery import break_even, error, rank
 from figures.language import mark, tr
@@ -142,40 +142,27 @@ def crossing_table(errors: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def best_methods(errors: pd.DataFrame) -> pd.DataFrame:
-    """Return, for each input and temperature, the runnable method with the least median TV."""
-    part = errors[errors.metric == "attention_tv"]
-    runnable = [s for s in part.method.unique() if is_runnable(s)]
-    keys = ["input", "temperature", "method"]
-    medians = part[part.method.isin(runnable)].groupby(keys, sort=False).value.median()
-    rows = []
-    for (name, t), group in medians.groupby(["input", "temperature"], sort=False):
-        values = group.droplevel(["input", "temperature"])
-        rows.append(
-            {
-                "input": name,
-                "temperature": t,
-                "best": values.idxmin(),
-                "tv": values.min(),
-                "uniform": values.get("uniform()", np.nan),
-            }
-        )
-    return pd.DataFrame(rows)
+def winners(profile: Profile) -> pd.DataFrame:
+    """Return what the advisor names as winner on each input at each temperature.
 
-
-def is_runnable(spec: str) -> bool:
-    """Whether a method can be run without seeing the whole matrix; a label that is no spec can."""
-    try:
-        return not parse(spec).oracle
-    except ValueError:  # Fixed frequencies, or a method of the user's
-        return True
+    Its trials are the advisor's own, whatever the profile, so that both name the same.
+    """
+    return diagnose.winners(
+        profile.inputs,
+        budget=profile.budget,
+        temperatures=profile.temperatures,
+        seed=profile.seed,
+        jobs=profile.jobs,
+        progress=profile.progress,
+    )
 
 
 def best_table(best: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a temperature, one column an input, of what `best_methods` found."""
+    """Return one row a temperature, one column an input, of what `winners` found."""
 
     def cell(row: dict[Any, Any]) -> str:
-        return f"{style.look(row['best'])['label']} {row['tv']:.2g} ({row['uniform']:.2g})"
+        name = style.label(row["winner"])
+        return f"{name} {row['attention_tv']:.2g} ({row['uniform_tv']:.2g})"
 
     cells = best.assign(cell=[cell(row) for row in best.to_dict("records")])
     wide = cells.pivot(index="temperature", columns="input", values="cell")

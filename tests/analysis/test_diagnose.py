@@ -150,6 +150,14 @@ def test_warnings_say_what_is_wrong():
     assert bound.warnings[0][0].startswith("needs every logit")
 
 
+def test_features_beyond_the_largest_float_are_inf():
+    q = np.full((1, 1), math.sqrt(250.0))  # |q + k|² = 1000: an error of e^500/√m
+    table = diagnose(Inputs("cold", q, q, q), budget=8.0, methods=[parse("positive(m=4)")])
+    assert 1e200 < table.expected[0] < math.inf
+    assert table.features_needed[0] == math.inf
+    assert "relative variance >10^308" in " ".join(table.warnings[0])
+
+
 def test_sentences_keep_their_numbers_in_another_process():
     one = Sentence("{rows:.0f} of {n} rows", rows=2.0, n=32)
     again = pickle.loads(pickle.dumps(one))

@@ -14,9 +14,10 @@ from drawing import (
     speaks_chinese,
 )
 
-from analysis import inputs
+from analysis import candidates, inputs
 from analysis.experiments import explore
 from analysis.experiments.profile import Profile, profile, quartiles
+from approx import Mask, parse
 from figures import style
 from figures.album import save
 from figures.gallery import CORE, FIGURES, error, price
@@ -56,9 +57,18 @@ def test_every_curve_of_the_error_figure_has_a_name(tables):
     table = tables["error"]
     for space in error.SPACES:
         labels = [style.look(spec)["label"] for spec in error.shown(table, space)]
-        assert len(labels) == len(error.RUNNABLE) + 3  # every one, and the oracles of the space
+        assert len(labels) == len(error.SPECS) - 3  # every one, and the oracles of the space
         assert len(set(labels)) == len(labels)
         assert not any("(m=" in label or "rank=" in label for label in labels)
+
+
+def test_the_error_figure_draws_candidates_and_what_explains_them():
+    drawn = [parse(spec) for spec in error.CANDIDATES]
+    assert {str(method) for method in drawn} <= set(candidates.RUNNABLE)
+    beside = [parse(spec) for spec in error.BESIDE]
+    assert not {str(method) for method in beside} & set(candidates.RUNNABLE)
+    causal = Mask.causal(2, 2)  # no line needs a note that it reads what comes later
+    assert all(method.oracle or candidates.runs(method, causal) for method in (*drawn, *beside))
 
 
 def test_sparse_plus_low_rank_is_never_above_the_better_of_the_two(tables):

@@ -26,6 +26,8 @@ from drawing import (
 )  # fmt: skip
 
 from analysis import claims, inputs, moments
+from analysis.candidates import TRIVIAL
+from analysis.diagnose import KEEP, diagnose
 from analysis.experiments import decomposition
 from analysis.experiments.profile import Profile
 from approx import Mask, parse
@@ -119,6 +121,7 @@ def test_times_are_in_the_manifest_only(made):
     assert set(manifest["seconds"]) == {
         *REPORTED["quick"],
         "decomposition",
+        "winners",
         "claims",
         "html and pdf",
     }
@@ -239,7 +242,9 @@ def test_every_figure_of_the_gallery_has_one_place(small, found, monkeypatch):
     text = report.render(small, everything, "expqk report")
     assert sorted(re.findall(r"\(figures/(\w+)\.svg\)\{#fig:\1 ", text)) == sorted(FIGURES)
     text = report.render(
-        small, {k: found[k] for k in found if k in (*CORE, "decomposition", "claims")}, ""
+        small,
+        {k: found[k] for k in found if k in (*CORE, "decomposition", "winners", "claims")},
+        "",
     )
     assert sorted(re.findall(r"\{#fig:(\w+)", text)) == sorted(CORE)
     assert set(re.findall(r"@fig:(\w+)", text)) <= set(CORE)
@@ -421,20 +426,38 @@ def test_a_sampled_bias_below_the_noise_is_not_called_unbiased(found):
 
 def _other(table):
     """The table of another world: what is large there is small here, but for logarithms."""
+    if "winner" in table:
+        return table.assign(winner=TRIVIAL, attention_tv=table.uniform_tv, verdict=KEEP)
     if "verdict" in table:
         return table.assign(verdict=table.verdict.iloc[::-1].to_numpy())
     logs = table.metric.str.startswith("log_")
     return table.assign(value=np.where(logs, 1.3 * table.value, 1 / (abs(table.value) + 0.01)))
 
 
+def test_the_report_names_the_advisors_winners(small, found):
+    """Also under a mask: both draw on one list of candidates."""
+    assert [x.mask.is_full for x in small.inputs] == [True, False]
+    for t in small.temperatures:
+        table = diagnose(small.inputs, budget=small.budget, temperature=t)
+        named = found["winners"][found["winners"].temperature == t].reset_index(drop=True)
+        best = table[table.winner].reset_index(drop=True)
+        assert named.winner.tolist() == best.spec.tolist()
+        for column in ("input", "mask", "attention_tv", "verdict"):
+            assert named[column].tolist() == best[column].tolist(), column
+        uniform = table[table.spec == TRIVIAL]
+        assert named.uniform_tv.tolist() == uniform.attention_tv.tolist()
+    said = sentences.uniform_wins(found["winners"])
+    kept = (found["winners"].verdict == KEEP).sum()
+    assert f"to keep exact attention in {kept}," in said
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
         ("error", sentences.crossing),
-        ("error", lambda table: sentences.uniform_wins(tables.best_methods(table))),
-        ("error", lambda table: " ".join(sentences.summary(table, tables.best_methods(table)))),
+        ("winners", sentences.uniform_wins),
         ("error", sentences.oracle_conclusion),
-        ("error", sentences.runnable_conclusion),
+        ("winners", sentences.runnable_conclusion),
         ("error", sentences.scatterbrain_conclusion),
         ("price", lambda table: sentences.pursuit(table, {"gaussian": 40, "MiniLM easy": 20.5})),
         ("price", lambda table: sentences.polynomial_conclusion(table, 16.0)),
@@ -450,6 +473,17 @@ def test_a_sentence_says_another_thing_of_another_table(name, sentence, found):
     assert sentence(found[name]) == said
     assert "nan" not in said
     assert sentence(_other(found[name])) != said
+
+
+def test_the_abstract_says_another_thing_of_other_tables(found):
+    errors, best = found["error"], found["winners"]
+    said = sentences.summary(errors, best)
+    changed = [
+        sum(map(str.__ne__, said, sentences.summary(*tables)))
+        for tables in ((_other(errors), best), (errors, _other(best)))
+    ]
+    assert changed[0] >= 1
+    assert changed[1] == 1
 
 
 def test_where_spaces_agree_normalisation_changes_nothing(found):

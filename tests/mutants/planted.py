@@ -1205,8 +1205,8 @@ ANALYSIS = [
     Mutant(
         "diagnose: features needed grow with the error",
         "analysis/diagnose.py",
-        "(expected / TARGET) ** 2",
-        "(expected / TARGET)",
+        "(ratio * ratio)",
+        "ratio",
         "tests/analysis/test_diagnose.py::test_expected_error_is_the_mean_of_squares",
     ),
     Mutant(
@@ -1215,6 +1215,20 @@ ANALYSIS = [
         "if method.oracle or why_not(method, mask) is not None:",
         "if why_not(method, mask) is not None:",
         "tests/analysis/test_diagnose.py::test_winners_are_those_of_brute_force",
+    ),
+    Mutant(
+        "diagnose: winners alone may read the future",
+        "analysis/diagnose.py",
+        "if candidates.runs(m, x.mask))\n    head, about",
+        "if not m.oracle)\n    head, about",
+        "tests/figures/test_report.py::test_the_report_names_the_advisors_winners",
+    ),
+    Mutant(
+        "diagnose: winners alone have other draws",
+        "analysis/diagnose.py",
+        "_asked(inputs, budget, None, t, trials, None, ACCEPT, seed, jobs)",
+        "_asked(inputs, budget, None, t, trials, None, ACCEPT, seed + 1, jobs)",
+        "tests/figures/test_report.py::test_the_report_names_the_advisors_winners",
     ),
     Mutant(
         "describe: entropy of a row over that of all keys",
