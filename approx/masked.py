@@ -241,6 +241,11 @@ class Masked(Low):
     mask: Mask
 
     @property
+    def zero_outside(self) -> Mask:
+        """The mask."""
+        return self.mask
+
+    @property
     def shape(self) -> tuple[int, int]:
         """The shape, (n, l)."""
         return self.low.shape
@@ -395,7 +400,7 @@ class Masked(Low):
 
 
 def under(low: Low, mask: Mask) -> Low:
-    """Return the dense part under a mask; a full one leaves it as it is."""
-    if mask.is_full or isinstance(low, Masked):
+    """Return the dense part under a mask; a full one, or its own, leaves it as it is."""
+    if mask.is_full or low.zero_outside == mask:
         return low
     return Masked(low.seeing(mask), mask)

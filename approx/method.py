@@ -69,7 +69,8 @@ class Size:
         min(n, l); keys per row, at most l; or the degree of a polynomial. The price of a method
         follows from the first three unless the method has a price of its own.
     most : callable, optional
-        (n, l) → the largest size that a user may give; by default the most that a budget buys.
+        (n, l) → the largest size that a user may give, None for any; by default the most that a
+        budget buys.
     whole : bool
         Whether the size is an integer and checked as such; otherwise its field has its own rule.
     zero : bool
@@ -83,7 +84,7 @@ class Size:
     least: int = 1
     step: int = 1
     counts: str = "columns"
-    most: Callable[[int, int], int] | None = None
+    most: Callable[[int, int], int | None] | None = None
     whole: bool = True
     zero: bool = False
     instead: tuple[str, ...] = ()

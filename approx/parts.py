@@ -130,6 +130,11 @@ class Low(ABC):
     """
 
     @property
+    def zero_outside(self) -> Mask | None:
+        """The mask outside of which all entries are 0 already; None if they are not."""
+        return None
+
+    @property
     @abstractmethod
     def shape(self) -> tuple[int, int]:
         """The shape, (n, l)."""

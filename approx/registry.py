@@ -9,6 +9,7 @@ from typing import Any
 from approx import checks
 from approx.baselines import Constant, One, Uniform, Zero
 from approx.centered import Centered
+from approx.hierarchical.hierarchical import Hierarchical
 from approx.low_rank.godec import GoDec
 from approx.low_rank.nystrom import Nystrom
 from approx.low_rank.robust_pca import AccAltProj, RobustPCA
@@ -51,6 +52,7 @@ from approx.sketches.random_maclaurin import RandomMaclaurin
 from approx.sketches.squared_sketch import SquaredSketch
 from approx.sketches.tensor_sketch import TensorSketch
 from approx.sparse.chunk import Chunk
+from approx.sparse.exact import Exact
 from approx.sparse.lsh import LSH
 from approx.sparse.random import Random
 from approx.sparse.reformer import Reformer
@@ -94,6 +96,7 @@ METHODS: dict[str, type[Method]] = {
         SquaredSketch,
         TruncatedSVD,
         Nystrom,
+        Exact,
         TopK,
         Threshold,
         SlidingWindow,
@@ -109,6 +112,7 @@ METHODS: dict[str, type[Method]] = {
         AccAltProj,
         StablePCA,
         GoDec,
+        Hierarchical,
         Scatterbrain,
         Centered,
         Elu,

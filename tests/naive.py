@@ -163,3 +163,59 @@ def two_pass(x):
     fourth = ((x - mean) ** 4).mean(axis=0)
     error = np.sqrt(np.maximum(fourth - variance**2 * (count - 3) / (count - 1), 0) / count)
     return mean, variance, error
+
+
+def taken(mask, leaf, sinks):
+    """The rectangles of a hierarchical partition as (query, first key, stop), by recursion."""
+    found = []
+    end = sinks + -(-(mask.l - sinks) // leaf) * leaf
+    for i, (first, stop, place) in enumerate(zip(mask.first, mask.stop, mask.positions)):
+
+        def visit(a, size, i=i, first=first, stop=stop, place=place):
+            z = min(a + size, mask.l)
+            if a >= z or z <= first or a >= stop:
+                return
+            if first <= a and z <= stop and not a <= place < z and whole(a, size):
+                found.append((i, a, z))
+            elif size > leaf:
+                visit(a, size // 2)
+                visit(a + size // 2, size // 2)
+
+        def whole(a, size):  # the last leaf may be short, a longer block may not
+            return size == leaf or a + size <= end
+
+        size = leaf
+        while sinks + size < mask.l:
+            size *= 2
+        visit(sinks, size)
+    return found
+
+
+def dyadic_sum(P, rank, leaf):
+    """Σσ² beyond the rank over the blocks [mid, hi) × [lo, mid), for n = l a power of two."""
+    if len(P) <= leaf:
+        return 0.0
+    mid = len(P) // 2
+    s = np.linalg.svd(P[mid:, :mid], compute_uv=False)
+    halves = P[:mid, :mid], P[mid:, mid:]
+    return math.fsum([*(s[rank:] ** 2), *(dyadic_sum(half, rank, leaf) for half in halves)])
+
+
+def mean_weight(q, keys):
+    """exp(q·μ)(1 + ½ Σ q² σ²): what each of some keys weighs for q."""
+    mu = sum(keys) / len(keys)
+    correction = 0.0
+    for c in range(len(q)):
+        correction += q[c] ** 2 * sum((k[c] - mu[c]) ** 2 for k in keys) / len(keys)
+    return math.exp(float(np.dot(q, mu))) * (1 + correction / 2)
+
+
+def gaussian_weights(pivots, keys, width):
+    """G(Z, Z)⁻¹ G(Z, B) with G(x, y) = exp(−|x − y|²/(2·width²)), by a general solver."""
+
+    def kernel_of(x, y):
+        return math.exp(-sum((a - b) ** 2 for a, b in zip(x, y)) / (2 * width**2))
+
+    ZZ = np.array([[kernel_of(x, y) for y in pivots] for x in pivots])
+    ZB = np.array([[kernel_of(x, y) for y in keys] for x in pivots])
+    return np.linalg.solve(ZZ, ZB)

@@ -36,6 +36,7 @@ SIZES = {
     "tensor_sketch": "tensor_sketch(m=5, degree=3)",
     "squared_sketch": "squared_sketch(inner=3)",
     "centered": "centered(positive(m=3))",
+    "hierarchical": "hierarchical(rank=1, leaf=2)",
     "flash": "flash(size={half})",
     "eva": "eva(m=1, sparse=chunk(size={half}))",
     "scatterbrain": "scatterbrain(low_rank=positive(m=3), sparse=top_k(k={half}))",
@@ -70,6 +71,9 @@ VARIANTS = {
     "Gaussian combinations": "linformer(rank=1, combinations='gaussian')",
     "grouped on window": "eva(m=1, sparse=sliding_window(width=1))",
     "Nyström of the past": "nystrom(rank={half}, block=2)",
+    "hierarchy of rows": "hierarchical(rank=1, leaf=2, space='attention')",
+    "hierarchy of means": "hierarchical(rank=1, leaf=2, basis='mean')",
+    "hierarchy of pivots": "hierarchical(rank=2, leaf=1, basis='pivots', sinks=1)",
     "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",
 }
 # A share of the usual examples where there are many methods, or an example is dear. What methods

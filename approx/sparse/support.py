@@ -43,16 +43,8 @@ class SupportMethod(Method):
         """
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        n, l = len(q), len(k)
-        indptr, indices = self.pattern(q, k, mask, rng)
-        index = scipy.sparse.get_index_dtype(maxval=max(len(indices), l))
-        indptr, indices = (x.astype(index, copy=False) for x in (indptr, indices))
-        pattern = scipy.sparse.csr_array((np.zeros(len(indices)), indices, indptr), shape=(n, l))
-        pattern.sort_indices()
-        pattern = masks.cut(pattern, mask)
-        logits = pattern_products.product(q, k, pattern)
-        support = scipy.sparse.csr_array((logits, pattern.indices, pattern.indptr), shape=(n, l))
-        return Approximation(Factors.empty(n, l, q.dtype), Support(support), mask=mask)
+        low = Factors.empty(len(q), len(k), q.dtype)
+        return Approximation(low, exact_on(self.pattern(q, k, mask, rng), q, k, mask), mask=mask)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of indices and logits, and of what a round keeps of queries and keys."""
@@ -122,6 +114,19 @@ class ByPlace(SupportMethod):
         if size is None or mask is None or (mask.is_full and not mask.looks_back):
             return super().priced(shape)
         return entries(size, shape, mean=float(patterns.lengths(*self.reach(mask)).sum()) / mask.n)
+
+
+def exact_on(pattern: Pattern, q: Array, k: Array, mask: Mask) -> Support:
+    """Return exp(q·k) on the entries of a pattern that are seen."""
+    indptr, indices = pattern
+    n, l = len(q), len(k)
+    index = scipy.sparse.get_index_dtype(maxval=max(len(indices), l))
+    indptr, indices = (x.astype(index, copy=False) for x in (indptr, indices))
+    asked = scipy.sparse.csr_array((np.zeros(len(indices)), indices, indptr), shape=(n, l))
+    asked.sort_indices()
+    asked = masks.cut(asked, mask)
+    logits = pattern_products.product(q, k, asked)
+    return Support(scipy.sparse.csr_array((logits, asked.indices, asked.indptr), shape=(n, l)))
 
 
 def by_stripes(Q: Array, K: Array, mask: Mask, chosen: Callable[[Array, slice], Array]) -> Pattern:

@@ -1808,6 +1808,93 @@ LEAKS = [
     ),
 ]
 
+HIERARCHY = [
+    Mutant(
+        "partition: blocks that hold the query's own position",
+        "approx/hierarchical/partition.py",
+        "inside = (low <= own) & (own < high)",
+        "inside = (low < own) & (own < high)",
+        "tests/approx/hierarchical -k every_seen_pair",
+    ),
+    Mutant(
+        "partition: leaves that are seen in part",
+        "approx/hierarchical/partition.py",
+        "np.where(stop == mask.l, count, (stop - sinks) // leaf)",
+        "-(-(stop - sinks) // leaf)",
+        "tests/approx/hierarchical -k every_seen_pair",
+    ),
+    Mutant(
+        "hierarchical: one singular value too few",
+        "approx/hierarchical/hierarchical.py",
+        "terms.left[pairs, :r] = u[:, :r] * s[:r]",
+        "terms.left[pairs, : r - 1] = u[:, : r - 1] * s[: r - 1]",
+        "tests/approx/hierarchical -k dyadic_sum",
+    ),
+    Mutant(
+        "hierarchical: kernel entries beside rows of softmax",
+        "approx/hierarchical/hierarchical.py",
+        "near = _normalised(near, exact.log_row_sums(q, k, mask=mask))",
+        "pass",
+        "tests/approx/hierarchical -k dyadic_sum",
+    ),
+    Mutant(
+        "levels: the largest scale of the whole level",
+        "approx/hierarchical/hierarchical.py",
+        "terms.logs[pairs] = top = logs.max(axis=1)",
+        "terms.logs[pairs] = top = np.full(len(logs), logs.max())",
+        "tests/approx/hierarchical -k few_different",
+    ),
+    Mutant(
+        "levels: entries of the wrong block",
+        "approx/hierarchical/levels.py",
+        "blocks = (keys - self.partition.sinks) // level.size",
+        "blocks = keys // level.size",
+        "tests/approx/hierarchical -k overflows",
+    ),
+    Mutant(
+        "summaries: no variance between the runs that are merged",
+        "approx/hierarchical/summaries.py",
+        "share @ (variance + offset**2)",
+        "share @ variance",
+        "tests/approx/hierarchical -k merged_two_by_two",
+    ),
+    Mutant(
+        "summaries: variance for half of it",
+        "approx/hierarchical/summaries.py",
+        "np.log1p(0.5 * (",
+        "np.log1p(1.0 * (",
+        "tests/approx/hierarchical -k second_order",
+    ),
+    Mutant(
+        "summaries: no spread between the blocks that are merged",
+        "approx/hierarchical/summaries.py",
+        " + a * b * float(gap @ gap)",
+        "",
+        "tests/approx/hierarchical -k interpolate",
+    ),
+    Mutant(
+        "summaries: pivots that ignore their mass",
+        "approx/hierarchical/summaries.py",
+        "gain = mass * rest",
+        "gain = rest.copy()",
+        "tests/approx/hierarchical -k heaviest",
+    ),
+    Mutant(
+        "states: the later block first",
+        "approx/hierarchical/states.py",
+        "np.vstack([before.total, state.total])",
+        "np.vstack([state.total, before.total])",
+        "tests/approx/hierarchical -k prefill",
+    ),
+    Mutant(
+        "exact: keys of the future",
+        "approx/sparse/exact.py",
+        "mean=float(mask.counts.mean())",
+        "mean=float(shape.l)",
+        "tests/approx/hierarchical -k with_a_price",
+    ),
+]
+
 MUTANTS = [
     *RANDOM_FEATURES,
     *PROJECTIONS,
@@ -1819,6 +1906,7 @@ MUTANTS = [
     *MECHANISMS,
     *MASKS,
     *LEAKS,
+    *HIERARCHY,
     *ANALYSIS,
     *FIGURES,
 ]

@@ -26,11 +26,14 @@ SUPPORTS = [name for name, method in METHODS.items() if issubclass(method, Suppo
 WHOLE = ["top_k", "chunk", "strided", "random", "smyrf"]  # at size l they hold every pair
 AT_MOST = [*WHOLE, "sliding_window", "sink_window", "threshold"]  # of `size` entries per row
 ADAPTIVE = ["lsh", "reformer"]  # what they hold follows from the inputs
+EVERY = ["exact"]  # they hold every pair
 
 
 def filled(name, size):
     if name == "threshold":
         return parse(f"threshold(level={1 / size})")
+    if name in EVERY:
+        return METHODS[name]()
     if name == "lsh":
         return parse("lsh(hashes=1, rounds=2)")
     return METHODS[name](**{METHODS[name]().sized_by.field: size})
@@ -44,12 +47,13 @@ def support(A):
 
 @pytest.mark.listed
 def test_supports_are_found():
-    missing = set(SUPPORTS) - {*AT_MOST, *ADAPTIVE}
+    missing = set(SUPPORTS) - {*AT_MOST, *ADAPTIVE, *EVERY}
     assert not missing, (
         f"add {missing} to a list of {__file__}: to WHOLE if it holds every pair at size l, else "
-        "to AT_MOST if it holds at most `size` entries per row, else to ADAPTIVE"
+        "to AT_MOST if it holds at most `size` entries per row, else to ADAPTIVE, or "
+        "to EVERY if it holds every pair and has no size"
     )
-    assert {*AT_MOST, *ADAPTIVE} == set(SUPPORTS)
+    assert {*AT_MOST, *ADAPTIVE, *EVERY} == set(SUPPORTS)
 
 
 # Any support

@@ -1,0 +1,1 @@
+"""Low rank block by block off the diagonal, exact near it."""

@@ -1,0 +1,276 @@
+"""Hierarchical low rank: every block of keys that lies farther away is twice as long."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+
+from approx import exact
+from approx.approximation import Approximation
+from approx.checks import Array
+from approx.fields import one_of, whole
+from approx.hierarchical import levels, summaries
+from approx.hierarchical.partition import Level, Partition, partition
+from approx.hierarchical.states import States
+from approx.low_rank import target
+from approx.low_rank.target import SPACES
+from approx.masks import Mask
+from approx.method import Method, Size
+from approx.parts import Factors, Support
+from approx.prices import INDEX, NUMBER, Price, Shape
+from approx.sparse import patterns
+from approx.sparse.support import exact_on
+
+SUMMARIES: dict[str, type[summaries.Summary]] = {
+    "mean": summaries.Means,
+    "pivots": summaries.Pivots,
+}
+BASES = ("svd", *SUMMARIES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hierarchical(Method):
+    """Exact near the query, and low rank in blocks that get longer away from it.
+
+    estimate_ij = exp(q_i·k_j) for near keys, and Σ_p e^{w_p(q_i)} T_pj for those of a block that
+    query i takes, with p ≤ rank. `approx.hierarchical.partition` says which keys these are; under
+    a causal mask the blocks are those of a Fenwick tree.
+
+    Parameters
+    ----------
+    rank : int, optional
+        Terms per block; None is a template.
+    leaf : int
+        Keys of the smallest block. Blocks of fewer than 2·rank keys are exact as well, as this
+        stores no more, so that leaf is doubled until it is at least that.
+    basis : {"svd", "mean", "pivots"}
+        ``svd`` truncates every rectangle by itself. ``mean`` cuts a block into runs of keys, and
+        represents each by its mean key with a second-order correction. ``pivots`` keeps some keys,
+        with weights for the others. `approx.hierarchical.summaries` has their formulas.
+    sinks : int
+        The first keys of all, which are exact for every query, and in no block.
+    space : {"kernel", "attention"}
+        Which matrix is decomposed by ``svd``; the others estimate exp(q·k).
+
+    Notes
+    -----
+    A causal matrix has full rank, and so has this estimate: only its rectangles [mid, hi) × [lo,
+    mid) of later queries and earlier keys have small rank. With ``svd`` they are the best of their
+    rank, so that the squared Frobenius error is Σ_R Σ_{i > rank} σ_i(R)² over the rectangles R, and
+    no estimate with such rectangles has less. It is an oracle: it needs the logits and the queries
+    that come later. A single recurrence of the same rank cannot reach it, since each level has a
+    state of its own; `analysis.state_rank` bounds what a recurrence can.
+
+    With ``mean`` and ``pivots`` the estimate is autoregressive, and a row needs no other query. A
+    block is summarised once it is complete, from the summaries of its halves; `states` is what
+    decoding must keep. The estimate is deterministic and biased, and no bound of its error is known
+    before it is made. With ``mean`` entries are positive, and the sum over a run is right to second
+    order in q·(k − μ) if the coordinates of its keys are uncorrelated; with ``pivots`` entries may
+    be negative.
+
+    Cost: under a causal mask with n = l, the estimate stores rank·log₂(n/leaf) + (leaf + 1)/2
+    values per row, and 2·rank·log₂(n/leaf) + leaf without a mask, where n/leaf is a power of two.
+    A query reads as many states as the number of its leaf has binary digits 1: at most
+    log₂(n/leaf), half of that on average. ``mean`` and ``pivots`` take O(n·log(n/leaf)·rank·(d +
+    c)) operations. ``svd`` takes the dense matrix and O(n³) operations.
+
+    References
+    ----------
+    .. [1] W. Hackbusch, "Hierarchical matrices: algorithms and analysis", Springer 2015, chapter 3:
+       the matrices with rectangles of small rank off the diagonal (HODLR).
+    .. [2] Z. Zeng et al., "Multi resolution analysis (MRA) for approximate self-attention", ICML
+       2022, which has mean keys of blocks, without a correction.
+    .. [3] H. Guo et al., "Log-linear attention", 2025, which keeps the states of a Fenwick tree.
+
+    Examples
+    --------
+    Blocks of equal keys are exact:
+
+    >>> x = [[1.0]] * 4
+    >>> method = Hierarchical(rank=1, leaf=2, basis="mean")
+    >>> method.approximate(x, x, mask="causal").to_dense().round(3)
+    array([[2.718, 0.   , 0.   , 0.   ],
+           [2.718, 2.718, 0.   , 0.   ],
+           [2.718, 2.718, 2.718, 0.   ],
+           [2.718, 2.718, 2.718, 2.718]])
+    """
+
+    name: ClassVar[str] = "hierarchical"
+    deterministic: ClassVar[bool] = True
+    sized_by = Size("rank", counts="rank", most=lambda n, l: None)  # more makes more keys exact
+
+    rank: int | None = None
+    leaf: int = whole(16)
+    basis: str = one_of("svd", BASES)
+    sinks: int = whole(0, least=0)
+    space: str = one_of("kernel", SPACES)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.space == "attention" and self.basis != "svd":
+            raise ValueError(
+                f"basis={self.basis!r} estimates exp(q·k), so space must be 'kernel', "
+                f"got {self.space!r}"
+            )
+
+    @property
+    def oracle(self) -> bool:
+        """Whether rectangles are decomposed, which needs all logits."""
+        return self.basis == "svd"
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether blocks are summarised without the queries that take them."""
+        return self.basis != "svd"
+
+    @property
+    def row_local(self) -> bool:
+        """Whether a row needs no other query."""
+        return self.basis != "svd"
+
+    @property
+    def exact_below(self) -> int:
+        """The keys of the smallest block: leaf, doubled until it is at least 2·rank."""
+        leaf = self.leaf
+        while leaf < 2 * (self.rank or 0):
+            leaf *= 2
+        return leaf
+
+    def partition(self, mask: Mask) -> Partition:
+        """Return the blocks and near keys of every query."""
+        return partition(mask, self.exact_below, self.sinks)
+
+    def states(self, d: int, c: int) -> States:
+        """Return what a causal model keeps of its keys (d) and values (c): at first nothing.
+
+        Raises
+        ------
+        ValueError
+            The basis is ``svd``, or the rank is open.
+        """
+        if self.basis == "svd" or self.rank is None:
+            raise ValueError(
+                f"{self} has no states: give a rank, and basis='mean' or basis='pivots'"
+            )
+        return States(SUMMARIES[self.basis], self.rank, self.exact_below, self.sinks, d, c)
+
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+        """Return the blocks level by level, and the near keys as a support."""
+        parts = self.partition(mask)
+        indptr, indices = patterns.runs(parts.first.ravel(), parts.last.ravel())
+        near = exact_on((indptr[:: parts.first.shape[1]], indices), q, k, mask)
+        if self.space == "attention":
+            near = _normalised(near, exact.log_row_sums(q, k, mask=mask))
+        if not parts.levels:
+            low = Factors.empty(len(q), len(k), q.dtype)
+            return Approximation(low, near, space=self.space, mask=mask)
+        if self.basis == "svd":
+            D, top = target.matrix(q, k, self.space, mask)
+            terms = [self._decomposed(D, top, parts, level, q.dtype) for level in parts.levels]
+        else:
+            terms = list(self._summarised(q, k, parts))
+        return Approximation(levels.Levels(parts, terms), near, space=self.space, mask=mask)
+
+    def _decomposed(
+        self, D: Array, top: float, parts: Partition, level: Level, dtype: Any
+    ) -> levels.Terms:
+        """Return the truncated decompositions of the rectangles of one level."""
+        terms = _terms(self.rank or 0, len(level.rows), D.shape[1], dtype)
+        terms.logs[:] = top
+        for block, pairs in level.groups:
+            keys = parts.keys(level, block)
+            rectangle = D[level.rows[pairs], keys]
+            u, s, vt = scipy.linalg.svd(rectangle, full_matrices=False, check_finite=False)
+            r = min(self.rank or 0, len(s))
+            terms.left[pairs, :r] = u[:, :r] * s[:r]
+            terms.right[keys, :r] = vt[:r].T
+        return terms
+
+    def _summarised(self, q: Array, k: Array, parts: Partition) -> Iterable[levels.Terms]:
+        """Yield the terms of each level, from blocks that are merged two by two."""
+        rank, summary = self.rank or 0, SUMMARIES[self.basis]
+        q, k, dtype = q.astype(np.float64), k.astype(np.float64), q.dtype
+        blocks: list[tuple[Any, Array]] = []
+        for level in parts.levels:
+            if level is parts.levels[0]:
+                starts = range(self.sinks, len(k), level.size)
+                blocks = [summary.of(k[start : start + level.size], rank) for start in starts]
+            else:
+                halves = [blocks[i : i + 2] for i in range(0, len(blocks), 2)]
+                blocks = [_united(pair, rank) for pair in halves]
+            terms = _terms(rank, len(level.rows), len(k), dtype)
+            for block, pairs in level.groups:
+                one, T = blocks[block]
+                logs = one.logs(q[level.rows[pairs]])
+                terms.logs[pairs] = top = logs.max(axis=1)
+                terms.left[pairs, : len(T)] = np.exp(logs - top[:, None])
+                terms.right[parts.keys(level, block), : len(T)] = T.T
+            yield terms
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of the rectangles and of the near keys.
+
+        Reads are those of the last query: the terms and states of its blocks, and its near keys.
+        """
+        if self.rank is None:
+            return None
+        n, l, d, c = shape
+        parts = self.partition(shape.mask or Mask.full(n, l))
+        stored = self.rank * parts.columns / n
+        near, far = float(parts.near.mean()), float(parts.far.mean())
+        width = c + 1 + (0 if self.basis == "svd" else SUMMARIES[self.basis].width(d))
+        last_near, last_far = int(parts.near[-1]), int(parts.far[-1])
+        return Price(
+            stored + near,
+            float(last_far * self.rank * width + last_near * (d + c)),
+            far * self.rank * width + near * (d + c) + self._work(shape) / n,
+            NUMBER * (stored + far) + (NUMBER + INDEX) * near + INDEX,
+        )
+
+    def _work(self, shape: Shape) -> float:
+        """Return the multiply-adds of all states, and of the summaries if there are any."""
+        n, l, d, c = shape
+        rank, parts = self.rank or 0, self.partition(shape.mask or Mask.full(n, l))
+        keys = parts.columns - int(parts.far.sum())
+        if self.basis == "svd" or not parts.levels:
+            return float(keys * rank * (c + 1))
+        summary, leaf = SUMMARIES[self.basis], self.exact_below
+        leaves = -(-(l - self.sinks) // leaf)
+        first = summary.work(d, rank, leaf) + leaf * rank * (c + 1)
+        merged = summary.work(d, rank, 2 * rank) + 2 * rank * rank * (c + 1)
+        return float(leaves * (first + merged))
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of the stored values and of a row of terms per key and level."""
+        price = self.priced(shape)
+        if price is None:
+            return 0
+        count = len(self.partition(shape.mask or Mask.full(shape.n, shape.l)).levels)
+        return int(8 * (price.stored * shape.n + count * shape.l * (self.rank or 0)))
+
+
+def _terms(rank: int, pairs: int, l: int, dtype: Any) -> levels.Terms:
+    return levels.Terms(
+        np.zeros((pairs, rank), dtype), np.zeros(pairs, dtype), np.zeros((l, rank), dtype)
+    )
+
+
+def _united(pair: list[tuple[Any, Array]], rank: int) -> tuple[Any, Array]:
+    """Return the summary of one or two blocks, and its terms of their keys."""
+    if len(pair) == 1:
+        return pair[0]
+    (a, T_a), (b, T_b) = pair
+    both, transfer = a.merged(b, rank)
+    return both, np.hstack([transfer[:, : len(T_a)] @ T_a, transfer[:, len(T_a) :] @ T_b])
+
+
+def _normalised(near: Support, log_sums: Array) -> Support:
+    """Return the rows of softmax on a support."""
+    s = near.matrix
+    data = s.data - np.repeat(log_sums, np.diff(s.indptr))
+    return Support(scipy.sparse.csr_array((data.astype(s.dtype), s.indices, s.indptr), s.shape))

@@ -1,0 +1,183 @@
+"""What is kept of a block of keys, so that two blocks can be merged without their keys.
+
+A summary of the keys B has r terms: exp(q·k_j) ≈ Σ_p e^{w_p(q)} T_pj for j ∈ B, where w is a
+function of the query and T (r, |B|) does not depend on it. Two summaries give one of the union of
+their blocks, with a matrix that turns the terms of both into its own: T = transfer·diag(T_a, T_b).
+So the state Σ_{j ∈ B} T_j v_jᵀ of a block follows from the states of its halves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Protocol, Self
+
+import numpy as np
+import scipy.linalg
+
+from approx.checks import Array
+from approx.distances import squared_distances
+
+NEAR = 1e-8  # a key whose share of the kernel beyond the pivots is below this is no further pivot
+
+
+class Summary(Protocol):
+    """A block of keys as few terms."""
+
+    @classmethod
+    def of(cls, keys: Array, rank: int) -> tuple[Self, Array]:
+        """Return the summary of some keys (s, d) and T (r, s), with r ≤ rank."""
+
+    def merged(self, other: Self, rank: int) -> tuple[Self, Array]:
+        """Return the summary of both blocks, and the transfer (r, r_a + r_b)."""
+
+    def logs(self, q: Array) -> Array:
+        """Return w(q) of queries q (n, d), (n, r)."""
+
+    @classmethod
+    def width(cls, d: int) -> int:
+        """Return how many numbers of each term a query reads, beside its state."""
+
+    @classmethod
+    def work(cls, d: int, rank: int, terms: int) -> int:
+        """Return the multiply-adds of a summary of so many keys or terms."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Means:
+    """Runs of successive keys, each by its mean key, with a second-order correction.
+
+    w_p(q) = q·μ_p + log(1 + ½ Σ_c q_c² σ²_pc), with mean and variance of the keys of run p, and
+    T_pj = 1 for these keys. A block of one leaf is cut into r runs of nearly equal lengths; the
+    runs of two blocks are merged two by two.
+
+    Attributes
+    ----------
+    mean, variance : (r, d)
+    counts : (r,)
+    """
+
+    mean: Array
+    variance: Array
+    counts: Array
+
+    @classmethod
+    def of(cls, keys: Array, rank: int) -> tuple[Means, Array]:
+        """Return the runs of some keys."""
+        runs = np.array_split(np.arange(len(keys)), min(rank, len(keys)))
+        counts = np.array([len(run) for run in runs])
+        terms = np.repeat(np.eye(len(runs)), counts, axis=1)
+        mean = terms @ keys / counts[:, None]
+        offset = keys - np.repeat(mean, counts, axis=0)
+        return cls(mean, terms @ offset**2 / counts[:, None], counts), terms
+
+    def merged(self, other: Means, rank: int) -> tuple[Means, Array]:
+        """Return the runs of both, in pairs."""
+        mean, variance, counts = (
+            np.concatenate([getattr(self, f.name), getattr(other, f.name)])
+            for f in dataclasses.fields(self)
+        )
+        r = -(-len(counts) // 2)
+        transfer = np.repeat(np.eye(r), 2, axis=1)[:, : len(counts)]
+        total = transfer @ counts
+        share = transfer * counts / total[:, None]
+        both = share @ mean
+        offset = mean - transfer.T @ both
+        return Means(both, share @ (variance + offset**2), total), transfer
+
+    def logs(self, q: Array) -> Array:
+        """Return q·μ + log(1 + ½ Σ_c q_c² σ²_c)."""
+        return np.asarray(q @ self.mean.T + np.log1p(0.5 * (q**2 @ self.variance.T)))
+
+    @classmethod
+    def width(cls, d: int) -> int:
+        """Return the numbers of a mean and a variance."""
+        return 2 * d
+
+    @classmethod
+    def work(cls, d: int, rank: int, terms: int) -> int:
+        """Return the multiply-adds of means and variances."""
+        return 2 * terms * d
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pivots:
+    """Some keys of the block, with weights for the others.
+
+    w_p(q) = q·z_p and T = G(Z, Z)⁻¹ G(Z, B), the interpolation of functions of the key from its
+    values at the pivots Z, with G(x, y) = exp(−|x − y|²/(2s²)) and s² the mean squared distance of
+    two keys of the block. Pivots are chosen as in a pivoted Cholesky decomposition of G, where each
+    is the key with the largest |mass|·(what those before leave of G_jj = 1). Keys of a leaf have
+    mass 1. Two blocks choose among the pivots of both, whose mass is the sum of their weights,
+    Σ_j T_pj.
+
+    Attributes
+    ----------
+    keys : (r, d)
+    mass : (r,)
+    count, mean, spread : int, (d,), float
+        Number and mean of the keys of the block, and their mean squared distance from it.
+    """
+
+    LEAST: ClassVar[float] = 1e-300  # a spread above 0, so that equal keys have distance 0
+
+    keys: Array
+    mass: Array
+    count: int
+    mean: Array
+    spread: float
+
+    @classmethod
+    def of(cls, keys: Array, rank: int) -> tuple[Pivots, Array]:
+        """Return pivots among some keys."""
+        mean = keys.mean(axis=0)
+        spread = float(np.square(keys - mean).sum(axis=1).mean())
+        chosen, terms = _interpolation(keys, np.ones(len(keys)), spread, rank)
+        return cls(keys[chosen], terms.sum(axis=1), len(keys), mean, spread), terms
+
+    def merged(self, other: Pivots, rank: int) -> tuple[Pivots, Array]:
+        """Return pivots among those of both blocks."""
+        count = self.count + other.count
+        a, b = self.count / count, other.count / count
+        gap = self.mean - other.mean
+        spread = a * self.spread + b * other.spread + a * b * float(gap @ gap)
+        keys, mass = np.vstack([self.keys, other.keys]), np.hstack([self.mass, other.mass])
+        chosen, transfer = _interpolation(keys, np.abs(mass), spread, rank)
+        mean = a * self.mean + b * other.mean
+        return Pivots(keys[chosen], transfer @ mass, count, mean, spread), transfer
+
+    def logs(self, q: Array) -> Array:
+        """Return q·z."""
+        return np.asarray(q @ self.keys.T)
+
+    @classmethod
+    def width(cls, d: int) -> int:
+        """Return the numbers of a key."""
+        return d
+
+    @classmethod
+    def work(cls, d: int, rank: int, terms: int) -> int:
+        """Return the multiply-adds of distances, and of the interpolation from r pivots."""
+        return terms * (terms * d + 2 * rank**2)
+
+
+def _interpolation(keys: Array, mass: Array, spread: float, rank: int) -> tuple[Array, Array]:
+    """Return the indices of pivots among keys (s, d), at most rank, and G(Z, Z)⁻¹ G(Z, keys)."""
+    G = np.exp(-squared_distances(keys, keys) / max(4 * spread, Pivots.LEAST))  # s² = 2·spread
+    rest = np.ones(len(keys))
+    chosen: list[int] = []
+    columns: list[Array] = []
+    for _ in range(min(rank, len(keys))):
+        gain = mass * rest
+        gain[chosen] = 0.0
+        p = int(np.argmax(gain))
+        if chosen and rest[p] < NEAR:
+            break
+        column = G[p] - sum((c[p] * c for c in columns), np.zeros(len(keys)))
+        column /= np.sqrt(rest[p])
+        rest = np.maximum(rest - column**2, 0.0)
+        chosen.append(p)
+        columns.append(column)
+    C = np.stack(columns, axis=1)  # G ≈ C Cᵀ, and C[chosen] is lower triangular
+    return np.array(chosen), np.asarray(
+        scipy.linalg.solve_triangular(C[chosen], C.T, lower=True, trans=1, check_finite=False)
+    )

@@ -1,0 +1,44 @@
+"""All keys that a query sees: exact attention as a method, with its price."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from approx.checks import Array
+from approx.masks import Mask
+from approx.prices import Price, Shape, entries
+from approx.sparse.support import ByPlace
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact(ByPlace):
+    """The kernel itself: the row of a table or a plan that says what exact attention costs.
+
+    estimate_ij = exp(q_i·k_j).
+
+    Notes
+    -----
+    The estimate is deterministic and has no error. It stores every entry that is seen, so that it
+    has metrics, ranks and products as any other; `approx.exact` streams the same numbers.
+    Cost: 2·n·l·d operations and n·l numbers; under a causal mask half of both. A new query reads
+    all keys and values.
+    Source: a definition.
+
+    Examples
+    --------
+    >>> Exact().approximate([[0.0], [1.0]], [[0.0], [1.0]], mask="causal").to_dense().round(3)
+    array([[1.   , 0.   ],
+           [1.   , 2.718]])
+    """
+
+    name: ClassVar[str] = "exact"
+
+    def reach(self, mask: Mask) -> tuple[Array, Array, int]:
+        """Return everything that is seen."""
+        return mask.first, mask.stop, 1
+
+    def priced(self, shape: Shape) -> Price:
+        """Return the price of all keys that are seen; the last query reads those that it sees."""
+        mask = shape.mask or Mask.full(shape.n, shape.l)
+        return entries(int(mask.counts[-1]), shape, mean=float(mask.counts.mean()))
