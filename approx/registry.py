@@ -52,6 +52,7 @@ from approx.sketches.random_maclaurin import RandomMaclaurin
 from approx.sketches.squared_sketch import SquaredSketch
 from approx.sketches.tensor_sketch import TensorSketch
 from approx.sparse.chunk import Chunk
+from approx.sparse.columns import Columns
 from approx.sparse.exact import Exact
 from approx.sparse.lsh import LSH
 from approx.sparse.random import Random
@@ -99,6 +100,7 @@ METHODS: dict[str, type[Method]] = {
         Exact,
         TopK,
         Threshold,
+        Columns,
         SlidingWindow,
         SinkWindow,
         Chunk,

@@ -1887,6 +1887,13 @@ HIERARCHY = [
         "tests/approx/hierarchical -k prefill",
     ),
     Mutant(
+        "columns: chosen by the attention that their window has, too",
+        "approx/sparse/columns.py",
+        "x[(first[rows, None] <= keys) & (keys < last[rows, None])] = 0.0",
+        "pass",
+        "tests/approx/sparse/test_masked_supports.py -k no_other_columns",
+    ),
+    Mutant(
         "exact: keys of the future",
         "approx/sparse/exact.py",
         "mean=float(mask.counts.mean())",

@@ -329,6 +329,32 @@ def test_ties_are_broken_by_what_a_query_sees(name, seed, i):
         np.testing.assert_array_equal(row, whole[: len(row)])
 
 
+# Columns
+
+
+@pytest.mark.parametrize("recent", [0, 1])
+@some
+@given(problem=masked(most=5), data=st.data())
+def test_no_other_columns_hold_more_attention(recent, problem, data):
+    Q, K, mask, _ = problem
+    n, l = mask.shape
+    k = data.draw(st.integers(max(recent, 1), l))
+    A = parse(f"columns(k={k}, recent={recent})").approximate(Q, K, mask=mask)
+    window = np.zeros((n, l), bool)
+    if recent:
+        window = support(parse("sliding_window(width=1)").approximate(Q, K, mask=mask))
+    p = attention(Q, K, mask)
+    held = [
+        p[:, sorted({*chosen})].sum()
+        + (p * window)[:, [j for j in range(l) if j not in chosen]].sum()
+        for chosen in itertools.combinations(range(l), k - recent)
+    ]
+    assert p[support(A)].sum() >= max(held) - 1e-13 * n  # sums of up to 25 weights
+    assert np.diff(A.sparse.indptr).max(initial=0) <= k
+    on = support(A) & ~window
+    assert len(np.flatnonzero(on.any(axis=0))) <= k - recent
+
+
 # In Scatterbrain
 
 

@@ -24,7 +24,13 @@ from approx.sparse.top_k import TopK
 
 SUPPORTS = [name for name, method in METHODS.items() if issubclass(method, SupportMethod)]
 WHOLE = ["top_k", "chunk", "strided", "random", "smyrf"]  # at size l they hold every pair
-AT_MOST = [*WHOLE, "sliding_window", "sink_window", "threshold"]  # of `size` entries per row
+AT_MOST = [
+    *WHOLE,
+    "sliding_window",
+    "sink_window",
+    "threshold",
+    "columns",
+]  # of `size` entries per row
 ADAPTIVE = ["lsh", "reformer"]  # what they hold follows from the inputs
 EVERY = ["exact"]  # they hold every pair
 
