@@ -55,6 +55,8 @@ class CosFormer(FeatureMap):
 
     M: int | None = whole()
 
+    row_local = False  # without a mask a query is where it stands among all of them
+
     @property
     def autoregressive(self) -> bool:
         """Whether M is given, as otherwise it is the number of keys, later ones included."""

@@ -68,11 +68,14 @@ class Flash(Method):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the global part as factors and the local part as entries that add to it."""
         size = self.size or 0
+        indptr, indices = Chunk(size).pattern(q, k, mask, rng)
+        zeros = np.zeros(len(indices), q.dtype)
+        block = scipy.sparse.csr_array((zeros, indices, indptr), shape=mask.shape)
+        local = flash.relu_squared(q, k, block, size)
         if not mask.looks_back:
             left = q / mask.counts.astype(q.dtype)[:, None]
             low: Low = Factors(left, k, np.zeros(len(q), q.dtype))
-            local = flash.local_quadratic(q, k, size, width=1)
-            return Approximation(low, local, space="attention")
+            return Approximation(low, local, space="attention", mask=mask)
         begin = mask.positions // size * size
         count = np.maximum(begin - mask.first, 0)
         left = np.where(count[:, None] > 0, q / np.maximum(count, 1)[:, None], 0).astype(q.dtype)
@@ -80,10 +83,6 @@ class Flash(Method):
         earlier = Mask(mask.first, np.maximum(begin, mask.first + 1), len(k))
         (phi, row_logs), (psi, key_logs) = unit(left), unit(k)
         low = Masked(Factors.by_key(phi, psi, row_logs, key_logs), earlier)
-        indptr, indices = Chunk(size).pattern(q, k, mask, rng)
-        zeros = np.zeros(len(indices), q.dtype)
-        block = scipy.sparse.csr_array((zeros, indices, indptr), shape=mask.shape)
-        local = flash.relu_squared(q, k, block, size)
         return Approximation(low, local, space="attention", mask=mask)
 
     def priced(self, shape: Shape) -> Price | None:

@@ -23,6 +23,11 @@ MASKS = {  # and the row that is looked at
     "the last queries": (Mask.causal(5, 12), 2),
     "window": (Mask.window(12, 12, 7), 8),
 }
+NOT_CAUSAL = {
+    "full": (Mask.full(12, 12), 7),
+    "full, more keys": (Mask.full(5, 12), 2),
+    "full, more queries": (Mask.full(12, 7), 8),
+}
 LONG = {  # so that sums have chunks, from the first key on and from a later one
     "long": (Mask.causal(150, 150), 100),
     "long window": (Mask.window(200, 200, 180), 170),
@@ -57,6 +62,7 @@ FIELDS |= {
 EVERY = list(dict.fromkeys([*NAMES, *FIELDS]))
 # They draw for one row after the other, so that of some rows the first ones have the same draws.
 DRAWN_BY_ROW = "random", "true denominator of random", "nothing on random"
+DRAWN_AT_ONCE = "randomized_attention", "three samples"  # without a mask that looks back
 
 
 def method_of(name, mask):
@@ -156,7 +162,7 @@ def test_a_row_needs_no_other_query_if_and_only_if_this_is_declared(name):
     if refused(name):
         return
     found = {}
-    for label, (mask, i) in MASKS.items():
+    for label, (mask, i) in (MASKS if name in DRAWN_AT_ONCE else MASKS | NOT_CAUSAL).items():
         method = method_of(name, mask)
         one = Row(method, mask, i)
         Q, K, V = inputs(mask)[0]

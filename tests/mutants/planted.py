@@ -913,6 +913,20 @@ RESULT = [
 
 MECHANISMS = [
     Mutant(
+        "cosformer: sampled queries stand side by side",
+        "approx/mechanisms/cosformer.py",
+        "row_local = False",
+        "row_local = True",
+        "tests/analysis/test_diagnose.py -k sample_of_queries",
+    ),
+    Mutant(
+        "flash: sampled queries are in chunks of their own",
+        "approx/mechanisms/flash.py",
+        "Chunk(size).pattern(q, k, mask, rng)",
+        "Chunk(size).pattern(q, k, Mask.full(len(q), len(k)), rng)",
+        "tests/analysis/test_diagnose.py -k sample_of_queries",
+    ),
+    Mutant(
         "cosFormer: twice the angle",
         "approx/mechanisms/cosformer.py",
         "math.pi / (2 * M)",
