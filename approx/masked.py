@@ -27,7 +27,7 @@ from approx._elementary import exp
 from approx._jit import kernel
 from approx.checks import Array
 from approx.masks import ALL, Mask
-from approx.parts import FeatureRows, Features, Low, Rows, ScaledFactors, rescale
+from approx.parts import Factors, FeatureRows, Features, Low, Rows, ScaledFactors, rescale
 
 CHUNK = 64  # keys: longer ones need more work at the ends of intervals, shorter ones more calls
 PIECE = 4096  # keys at the end of an interval that are taken at once
@@ -400,7 +400,11 @@ class Masked(Low):
 
 
 def under(low: Low, mask: Mask) -> Low:
-    """Return the dense part under a mask; a full one, or its own, leaves it as it is."""
-    if mask.is_full or low.zero_outside == mask:
+    """Return the dense part under a mask; a full one gives the keys of factors one scale."""
+    if low.zero_outside == mask:
         return low
-    return Masked(low.seeing(mask), mask)
+    if not mask.is_full:
+        return Masked(low.seeing(mask), mask)
+    if isinstance(low, Factors) and low.column_logs is not None:
+        return Factors(*low.scaled_factors())
+    return low

@@ -235,7 +235,8 @@ class Low(ABC):
 class Factors(Low):
     """diag(e^row_logs) left rightᵀ diag(e^column_logs) with stored factors.
 
-    Only factors under a mask have column_logs, a scale for each key, and only `Masked` uses them.
+    Only factors under a mask have column_logs, a scale for each key, and only `Masked` uses them;
+    an `Approximation` without a mask merges them into right.
     """
 
     left: Array

@@ -290,6 +290,20 @@ def test_what_is_not_representable_is_an_error_only_where_it_is_seen():
                     A.block(ALL, cols)
 
 
+def test_keys_at_scales_of_their_own_have_one_where_all_are_seen():
+    rng = np.random.default_rng(0)
+    left, right, logs = rng.random((2, 3)), rng.random((4, 3)), np.array([0.0, -150.0, 1.0, 120.0])
+    V = rng.random((4, 2))
+    A = Approximation(Factors(left, right, np.zeros(2), logs))
+    dense = left @ right.T * np.exp(logs)
+    # some roundings of exponents up to 150, and of sums of positive terms
+    near = {"rtol": 1000 * np.finfo(float).eps}
+    np.testing.assert_allclose(A.to_dense(), dense, **near)
+    np.testing.assert_allclose(A @ V, dense @ V, **near)
+    np.testing.assert_allclose(A.T @ V[:2], dense.T @ V[:2], **near)
+    np.testing.assert_allclose(A.attend(V), dense @ V / dense.sum(1, keepdims=True), **near)
+
+
 def test_a_mask_leaves_the_factors_as_they_are():
     Q, K = points()
     A = parse("positive(m=4)").approximate(Q, K, rng=0)

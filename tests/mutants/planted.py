@@ -819,6 +819,13 @@ RESULT = [
         "tests/approx/test_approximation.py -k without_a_positive_sum",
     ),
     Mutant(
+        "masked: scales of keys are dropped where all are seen",
+        "approx/masked.py",
+        "return Factors(*low.scaled_factors())",
+        "return low",
+        "tests/approx/test_masked.py -k scales_of_their_own",
+    ),
+    Mutant(
         "masks: a causal query sees one key less",
         "approx/masks.py",
         "np.arange(l - n + 1, l + 1), l, looks_back=True)",

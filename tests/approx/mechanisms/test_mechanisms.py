@@ -414,6 +414,14 @@ def test_flows_are_cumulative_under_a_causal_mask():
     last = parse("flowformer").approximate(Q[5:], K, mask="causal").to_dense()
     assert (last[0, :6] > 0).all()
     assert not last[0, 6:].any()
+    # one query sees every key, also one at e⁻⁶⁰, a scale that float32 keeps apart
+    K[2] = -60.0
+    one, narrow = (
+        parse("flowformer").approximate(Q[7:].astype(dtype), K.astype(dtype), mask="causal")
+        for dtype in (np.float64, np.float32)
+    )
+    # 2⁻²⁴ for each of some thirty operations, and 60·2⁻²⁴ for the exponent
+    np.testing.assert_allclose(narrow.to_dense(), one.to_dense(), rtol=1e-5)
 
 
 def test_causal_flash_is_that_of_the_paper():
