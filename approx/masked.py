@@ -400,8 +400,11 @@ class Masked(Low):
 
 
 def under(low: Low, mask: Mask) -> Low:
-    """Return the dense part under a mask; a full one gives the keys of factors one scale."""
-    if low.zero_outside == mask:
+    """Return the dense part under a mask, as it is if it is 0 there already.
+
+    A full mask gives the keys of factors one scale.
+    """
+    if low.zero_outside is not None and low.zero_outside.is_within(mask):
         return low
     if not mask.is_full:
         return Masked(low.seeing(mask), mask)

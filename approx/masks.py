@@ -178,6 +178,16 @@ class Mask:
         """Whether later queries see no earlier first and no earlier last key."""
         return bool((np.diff(self.first) >= 0).all() and (np.diff(self.stop) >= 0).all())
 
+    def is_within(self, other: Mask) -> bool:
+        """Return whether every key that a query sees is also seen under another mask.
+
+        Examples
+        --------
+        >>> Mask.causal(2, 3).is_within(Mask.full(2, 3))
+        True
+        """
+        return bool((self.first >= other.first).all() and (self.stop <= other.stop).all())
+
     @property
     def positions(self) -> Array:
         """The position of each query among the keys, (n,)."""

@@ -304,6 +304,15 @@ def test_keys_at_scales_of_their_own_have_one_where_all_are_seen():
     np.testing.assert_allclose(A.attend(V), dense @ V / dense.sum(1, keepdims=True), **near)
 
 
+def test_what_is_zero_outside_a_narrower_mask_is_not_masked_twice():
+    Q, K = points()
+    low = parse("flash(size=5)").approximate(Q, K, mask=Mask.causal(N, L)).low
+    assert isinstance(low, Masked)
+    assert isinstance(low.low, Factors)  # so that products stay linear in n
+    wide = masked.under(low, Mask.window(N, L, 9))
+    np.testing.assert_array_equal(Approximation(wide).to_dense()[-1, :-9], 0.0)
+
+
 def test_a_mask_leaves_the_factors_as_they_are():
     Q, K = points()
     A = parse("positive(m=4)").approximate(Q, K, rng=0)
