@@ -216,7 +216,7 @@ def _winner(task: tuple[int, Inputs, _Settings]) -> dict[str, Any]:
     """Return the winner and the verdict of one head at one temperature."""
     _, whole, about = task
     x = whole.at_temperature(about.t)
-    runnable = tuple(m for m in candidates.methods(x.mask) if candidates.runs(m, x.mask))
+    runnable = tuple(m for m in candidates.methods(x.mask) if not m.oracle)
     head, about = _Sampled.of(x, about.rows), about._replace(methods=runnable)
     with one_thread():
         fitting, _ = _fitting(head, about)
