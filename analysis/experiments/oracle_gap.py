@@ -13,7 +13,7 @@ from analysis.inputs import Inputs
 from analysis.table import Row, head
 from approx import Approximation, parse
 from approx.low_rank import target
-from approx.low_rank.godec import godec
+from approx.low_rank.godec import GoDec, godec
 from approx.low_rank.robust_pca import RobustPCA
 from approx.low_rank.subspace import leading
 
@@ -72,9 +72,11 @@ def cut(x: Inputs, pursuit: Approximation, budget: float) -> Approximation | Non
     column = (x.n + x.l) / x.n
     parts = []
     for r in sorted({max(1, round(share * budget / column)) for share in FRACTIONS}):
-        if r * column <= budget:
+        # where queries see few keys, the others have room for more entries
+        split = GoDec(rank=r).within(budget, n=x.n, l=x.l, d=x.d, mask=x.mask)
+        if split is not None and split.k is not None:
             U, s, V = leading(L, r)
-            entries = godec(D - (U * s) @ V.T, 0, budget - r * column, mask=x.mask)
+            entries = godec(D - (U * s) @ V.T, 0, split.k, mask=x.mask)
             parts.append((entries.objective, U * s, V, entries.sparse))
     if not parts:
         return None

@@ -17,7 +17,7 @@ from figures.gallery.entropy import ERROR, TV, errors
 from figures.language import mark, tr
 
 TITLE = "Errors at 1/32, 1/16 and 1/8 of the memory"
-SHARES = (Fraction(1, 32), Fraction(1, 16), Fraction(1, 8))  # of l values a query row
+SHARES = (Fraction(1, 32), Fraction(1, 16), Fraction(1, 8))  # of exact attention's values
 METRICS = {ERROR: mark("relative Frobenius error"), TV: mark("total variation")}
 WINDOW = "scatterbrain(low_rank=positive(), sparse=sliding_window())"
 TOP_K = "scatterbrain(low_rank=positive(), sparse=top_k())"
@@ -51,7 +51,8 @@ def compute(profile: Profile) -> pd.DataFrame:
     for x in profile.inputs:
         at_one = dataclasses.replace(profile, inputs=(x,), temperatures=(1.0,))
         for share in SHARES:
-            budget, label = x.l * float(share), f"{x.name}, {share} of the memory"
+            budget = x.mask.entries / x.n * float(share)
+            label = f"{x.name}, {share} of the memory"
             for spec in ROWS:
                 swept = at_one.sweep([spec], budget=budget, measure=errors, label=label)
                 parts.append(swept.assign(method=spec))
@@ -86,7 +87,7 @@ def draw(table: pd.DataFrame) -> Figure:
             for ax in line:
                 ax.set_xticklabels([])
         for ax in axes[-1]:
-            ax.set_xlabel(tr("stored values a query row / l"))
+            ax.set_xlabel(tr("stored values / those of exact"))
     return figure
 
 
@@ -134,10 +135,10 @@ def caption(table: pd.DataFrame) -> str:
     runnable = medians[[s for s in ("positive", "sliding_window", WINDOW) if s in medians]]
     wins = int((runnable.min(axis=1) < medians["uniform"]).sum())
     return tr(
-        "Row-normalised attention at t = 1, l = {l}: errors at 1/32, 1/16 and 1/8 of l "
-        "stored values a query row, entries + 2·rank; medians over trials. In parentheses: "
-        "how many times a combination is below the better of its two parts alone at the "
-        "same budget; in relative Frobenius error: {parts}. Of what runs without seeing "
+        "Row-normalised attention at t = 1, l = {l}: errors at 1/32, 1/16 and 1/8 of the values "
+        "that exact attention stores, entries + 2·rank a query row; medians over trials. In "
+        "parentheses: how many times a combination is below the better of its two parts alone at "
+        "the same budget; in relative Frobenius error: {parts}. Of what runs without seeing "
         "the whole matrix, Performer, window and both, the best is below uniform attention "
         "in {wins} of {places} places. A dash: nothing of that kind fits.",
         l=int(table.l.max()),

@@ -18,7 +18,7 @@ from figures.language import tr
 
 TITLE = "Error against the entropy of attention at equal budget"
 COLUMNS = (*sweep.COLUMNS, "entropy")
-COUNT, SHARE = 256, 8  # rows at most; the budget is l/8 values a row
+COUNT, SHARE = 256, 8  # rows at most; the budget is 1/8 of the values that exact attention stores
 DELTA = 0.3
 GRIDS = {
     "quick": (0.1, 0.5, 0.9),
@@ -60,7 +60,11 @@ def compute(profile: Profile) -> pd.DataFrame:
     for x in inputs:
         at = {temperature_at(x, entropy): entropy for entropy in grid}
         swept = dataclasses.replace(profile, inputs=(x,)).sweep(
-            SPECS, budget=x.l / SHARE, temperatures=tuple(at), measure=errors, label=x.name
+            SPECS,
+            budget=x.mask.entries / x.n / SHARE,
+            temperatures=tuple(at),
+            measure=errors,
+            label=x.name,
         )
         parts.append(swept.assign(entropy=swept.temperature.map(at)))
     return pd.concat(parts, ignore_index=True)
@@ -137,8 +141,8 @@ def caption(table: pd.DataFrame) -> str:
     better = int((wide["scatterbrain"] < wide[["positive", "top_k"]].min(axis=1)).sum())
     wins = int((wide["scatterbrain"] < wide[["largest", "truncated_svd"]].min(axis=1)).sum())
     return tr(
-        "Relative Frobenius error of row-normalised attention at l/{share} stored values a "
-        "query row, l = {l}, against the mean row entropy over its largest value; the "
+        "Relative Frobenius error of row-normalised attention at 1/{share} of the values that "
+        "exact attention stores, l = {l}, against the mean row entropy over its largest value; the "
         "temperature is what it takes. Medians over trials; top-k and the window are "
         "normalised over what they keep. Where the largest entries are better than the "
         "truncated SVD, and the largest gain of both together over the better of the two: "

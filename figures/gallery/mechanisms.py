@@ -19,7 +19,7 @@ from figures import style
 from figures.language import mark, tr
 
 TITLE = "Named attentions beside softmax attention at equal budget"
-SHARE, COUNT = 4, 512  # the budget is l/4 values a row
+SHARE, COUNT = 4, 512  # the budget is 1/4 of the values that exact attention stores
 ERROR, PRICE = "attention_relative_frobenius", "values_per_row"
 REFUSED, AHEAD = "refused", "reads_ahead"  # under a mask: has no meaning, reads later tokens
 UNIFORM = "uniform"
@@ -61,14 +61,14 @@ def _own_price(method: Method, x: Inputs) -> float:
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return errors at t = 1 and l/4 values a row; what does not fit, at its own least price.
+    """Return errors at t = 1 and 1/4 of what exact attention stores; what is dearer, at its price.
 
     Metrics refused and reads_ahead are 1 for methods that have no meaning under the mask of an
     input, and for those of which a row follows from later tokens, too.
     """
     parts = []
     for x in (x.first(COUNT) for x in profile.inputs):
-        budget = x.l / SHARE
+        budget = x.mask.entries / x.n / SHARE
         at_one = dataclasses.replace(profile, inputs=(x,), temperatures=(1.0,))
         fitting, absent = match([parse(spec) for spec in SPECS], budget, x)
         groups = {budget: fitting}
@@ -98,7 +98,8 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
         aggfunc="median", sort=False,
     ).reset_index()  # fmt: skip
     ahead = wide[AHEAD] > 0 if AHEAD in wide else False
-    fits = wide.budget <= wide.l / SHARE
+    budgets = wide[wide.method == f"{UNIFORM}()"].set_index("input").budget
+    fits = wide.budget <= wide.input.map(budgets)
     return wide.assign(fits=fits, ahead=ahead, name=wide.method.map(style.label))
 
 
@@ -174,8 +175,8 @@ def caption(table: pd.DataFrame) -> str:
         if len(names)
     ]
     return tr(
-        "Relative Frobenius error of attention weights at t = 1 and l/{share} stored "
-        "values a query row, medians over trials; the dashed line is uniform attention, "
+        "Relative Frobenius error of attention weights at t = 1 and 1/{share} of the values that "
+        "exact attention stores, medians over trials; the dashed line is uniform attention, "
         "which is the mean of V; errors below {floor:g} or above {ceiling:g} are drawn at "
         "the edge. Rows that do not sum to 1 (FLASH, Flowformer, Gaussian Linformer, the "
         "iterated Nyströmformer) are used as they are. Nothing is trained: what a paper "

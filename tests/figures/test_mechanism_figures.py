@@ -62,6 +62,9 @@ def test_what_no_causal_model_can_run_is_named_and_not_the_best(small):
     rest = table[(table.input == "causal") & (table.metric == mechanisms.ERROR)].method.unique()
     others = [parse(spec) for spec in rest if spec not in ahead]
     assert all(method.autoregressive or method.oracle for method in others)
+    wide = mechanisms.medians(table)
+    budgets = wide[wide.fits].groupby("input").budget.max() * mechanisms.SHARE
+    assert dict(budgets) == {"causal": (24 + 1) / 2, small.inputs[0].name: 24.0}
     text = mechanisms.caption(table)
     assert f"Without a meaning under a mask: {style.label('linformer()')}" in text
     best = mechanisms.medians(table).sort_values(mechanisms.ERROR)

@@ -172,6 +172,26 @@ def test_cut_of_what_is_low_rank_and_sparse_is_exact():
     assert found.parameters <= 4 * 16
 
 
+def test_the_cut_spends_the_budget_under_a_mask():
+    """Queries that see few keys have few entries, so the others have more."""
+    x = dataclasses.replace(inputs.gaussian(32, 8, rng=0), mask="causal")
+    pursuit = x.approximate(parse("robust_pca(space='attention')"))
+    for budget in (4.0, 10.0):
+        found = oracle_gap.cut(x, pursuit, budget)
+        assert budget * 32 - 1 < found.parameters <= budget * 32
+
+
+@pytest.mark.parametrize(("module", "kept"), [(entropy, "SPECS"), (budget_table, "ROWS")])
+def test_a_budget_under_a_mask_is_a_share_of_what_is_seen(module, kept, small, monkeypatch):
+    monkeypatch.setattr(module, kept, {"uniform": "uniform", "sliding_window": "window"})
+    monkeypatch.setattr(budget_table, "PARTS", {"sliding_window": ("uniform",)})
+    x = dataclasses.replace(small.inputs[1], mask="causal")
+    table = module.compute(dataclasses.replace(small, inputs=(x,)))
+    shares = [1 / entropy.SHARE] if module is entropy else map(float, budget_table.SHARES)
+    budgets = table[table.input == x.name].budget
+    assert sorted(set(budgets)) == [share * (64 + 1) / 2 for share in shares]
+
+
 # --- budget_table --------------------------------------------------------------------------------
 
 
