@@ -134,7 +134,7 @@ def diagnose(
         none; ``nonpositive_rows``; ``expected``, the kernel error in closed form, NaN where none is
         known; ``features_needed``, how many iid frequencies give a kernel error of 10 %;
         ``pays_from``, the length from which on the method needs fewer operations than exact
-        attention, without those that find a support; ``autoregressive``; ``oracle``;
+        attention of what is seen, without those that find a support; ``autoregressive``; ``oracle``;
         ``runnable``, which means that it is not an oracle, and that it is autoregressive if the
         mask looks back; ``winner``, the runnable method with the lowest ``attention_tv``, or the
         cheaper of equal ones; ``warnings``, a list of `Sentence`.
@@ -453,12 +453,12 @@ def _row(head: _Sampled, method: Method, about: _Settings) -> dict[str, Any]:
     x = head.whole
     measured, estimate = _measured(head, method, about)
     in_kernel = estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES
-    expected = expected_error(method, x.Q, x.K) if in_kernel and x.mask.is_full else None
+    expected = expected_error(method, x.Q, x.K, mask=x.mask) if in_kernel else None
     known = math.nan if expected is None else expected
     return measured | {
         "expected": known,
         "features_needed": _needed(method, known),
-        "pays_from": _pays_from(estimate, x.d),
+        "pays_from": _pays_from(estimate, x),
         "autoregressive": method.autoregressive,
         "oracle": method.oracle,
         "runnable": candidates.runs(method, x.mask),
@@ -535,14 +535,23 @@ def _needed(method: Method, expected: float) -> float:
     return math.nan
 
 
-def _pays_from(estimate: Approximation, d: int) -> float:
-    """Return the least n with fewer multiply-adds, at this rank and these entries per row."""
-    entries = math.ceil(estimate.nnz / estimate.shape[0])
+def _pays_from(estimate: Approximation, x: Inputs) -> float:
+    """Return the least n with fewer multiply-adds, at this rank and these entries per row.
+
+    Exact attention skips what a causal query does not see.
+    """
+    d, entries = x.d, math.ceil(estimate.nnz / estimate.shape[0])
+    window = int(x.mask.counts.max()) if x.mask.first.any() else None
 
     def cost(n: int) -> int:
         return operations.scatterbrain(n, d, estimate.rank, entries).total
 
-    length = operations.break_even(cost, lambda n: operations.exact_attention(n, d).total)
+    def whole(n: int) -> int:
+        if x.mask.looks_back:
+            return operations.causal_attention(n, d, window).total
+        return operations.exact_attention(n, d).total
+
+    length = operations.break_even(cost, whole)
     return math.inf if length is None else float(length)
 
 

@@ -56,19 +56,21 @@ def exact_attention(n: int, d: int) -> Counts:
     return Counts(n * n * d, n * n * d)
 
 
-def causal_attention(n: int, d: int) -> Counts:
+def causal_attention(n: int, d: int, w: int | None = None) -> Counts:
     """Return exact attention that skips what is not seen: (n² + n)d/2 each, (n² + n)d together.
 
     The mean query sees (n + 1)/2 keys. Linear attention with running sums costs what it does
-    without a mask, so that it pays off beyond n = 4m − 1.
+    without a mask, so that it pays off beyond n = 4m − 1. If queries see the last w keys only, the
+    n − w ones after the first w cost 2wd each.
 
     Examples
     --------
-    >>> causal_attention(4096, 64).total
-    1074003968
+    >>> causal_attention(4096, 64).total, causal_attention(4096, 64, w=512).total
+    (1074003968, 251691008)
     """
-    n, d = _sizes(n=n, d=d)
-    pairs = n * (n + 1) // 2
+    n, d, seen = _sizes(n=n, d=d, w=n if w is None else w)
+    first = min(n, seen)
+    pairs = first * (first + 1) // 2 + (n - first) * seen
     return Counts(pairs * d, pairs * d)
 
 

@@ -15,7 +15,7 @@ from analysis.candidates import ORACLES, RUNNABLE, TRIVIAL
 from analysis.diagnose import KEEP, TIED, USE, Sentence, advice, diagnose, dry_run
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
-from approx import METHODS, parse
+from approx import METHODS, Mask, parse
 from figures import diagnosis
 from figures.cli import main
 
@@ -366,6 +366,25 @@ def test_a_sample_of_queries_is_measured_as_those_rows_are(mask, specs):
         assert table.attention_tv[spec] == pytest.approx(tv.mean(), rel=1e-9)
         stderr = tv.std(ddof=1) / math.sqrt(10) * math.sqrt(1 - 10 / 40)
         assert table.tv_stderr[spec] == pytest.approx(stderr, rel=1e-9)
+
+
+def test_theory_and_operations_are_those_of_what_is_seen():
+    x = causal(spread=1.0)
+    pair = [parse("positive(m=4)"), parse("top_k(k=4)")]
+    window = dataclasses.replace(x, mask=Mask.window(x.n, x.l, 10))
+    pays = {}
+    for name, head in (("full", dataclasses.replace(x, mask=None)), ("causal", x), ("10", window)):
+        first, second = diagnose(head, budget=1e3, methods=pair, trials=1).itertuples()
+        (method, _), q, k = pair, head.Q, head.K
+        variance = method.moments(q, k).log_relative_variance
+        seen = head.mask.visible()
+        squares = np.where(seen, np.exp(2 * q @ k.T), 0)
+        error = math.sqrt((np.exp(variance) * squares).sum() / squares.sum())
+        assert first.expected == pytest.approx(error, rel=1e-9)
+        assert first.features_needed == pytest.approx(4 * (error / 0.1) ** 2, rel=1e-9)
+        pays[name] = first.pays_from, second.pays_from
+    # 4nmd < 2n²d, n(n + 1)d or, of w keys each, 2nwd − w(w − 1)d; 2nkd likewise
+    assert pays == {"full": (9, 5), "causal": (16, 8), "10": (23, 8)}
 
 
 def test_an_oracle_of_a_large_matrix_is_left_out_by_name(monkeypatch):
