@@ -109,14 +109,20 @@ def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
     counts = {verdict: sum(one.verdict == verdict for one in advised) for verdict in VERDICTS}
     said.append(
         tr(
-            "{use} heads have a method to use, {tie} a tie between two, {keep} keep exact "
-            "attention: nothing that can be run under the mask is below the accepted share of "
-            "uniform's tv, or the budget buys every entry.",
+            "Heads with a method to use: {use}; with a tie between two: {tie}; that keep exact "
+            "attention: {keep}.",
             use=counts[USE],
             tie=counts[TIED],
             keep=counts[KEEP],
         )
     )
+    if counts[KEEP]:
+        said.append(
+            tr(
+                "Exact attention is kept where nothing that can be run under the mask is below the "
+                "accepted share of uniform's tv, or the budget buys every entry."
+            )
+        )
     return [line for one in said for line in wrap(one, COLUMNS)]
 
 
@@ -129,7 +135,7 @@ def _specs(advised: list[Advice]) -> list[str]:
     """Return the winners that are advised as options of the command line, most frequent first."""
     won = pd.Series([one.winner for one in advised if one.verdict != KEEP], dtype=str)
     lines = [
-        f'  --method "{spec}"  ({tr("{count} heads", count=count)})'
+        f'  --method "{spec}"  ({tr("heads: {count}", count=count)})'
         for spec, count in won.value_counts().items()
     ]
     return [tr("To paste:"), *lines] if lines else []
