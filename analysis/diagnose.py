@@ -134,10 +134,10 @@ def diagnose(
         none; ``nonpositive_rows``; ``expected``, the kernel error in closed form, NaN where none is
         known; ``features_needed``, how many iid frequencies give a kernel error of 10 %;
         ``pays_from``, the length from which on the method needs fewer operations than exact
-        attention of what is seen, without those that find a support; ``autoregressive``; ``oracle``;
-        ``runnable``, which means that it is not an oracle, and that it is autoregressive if the
-        mask looks back; ``winner``, the runnable method with the lowest ``attention_tv``, or the
-        cheaper of equal ones; ``warnings``, a list of `Sentence`.
+        attention of what is seen, without those that find a support; ``autoregressive``;
+        ``oracle``; ``runnable``, which means that it is not an oracle, and that it is
+        autoregressive if the mask looks back; ``winner``, the runnable method with the lowest
+        ``attention_tv``, or the cheaper of equal ones; ``warnings``, a list of `Sentence`.
 
         Of its head: ``mask``; ``measured``, the number of queries; ``exact_price``, the keys that
         a query sees on average; ``verdict``, which is "use" the winner, "tie" with the runner-up
