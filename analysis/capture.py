@@ -82,6 +82,7 @@ def capture(
     text: str | os.PathLike[str],
     *,
     layers: Sequence[int] | None = None,
+    heads: Sequence[tuple[int, int]] | None = None,
     max_tokens: int = 512,
     dtype: str = "float16",
     check: bool = False,
@@ -99,6 +100,9 @@ def capture(
     layers : sequence of int, optional
         The layers to keep, numbered from 0 in the order in which they are called; by default all.
         The others may have what Q, K, V cannot represent, as long as they run.
+    heads : sequence of (layer, head), optional
+        The heads that `save` is to keep, in the place of layers: theirs are captured, and a head
+        that there is not is refused before the model runs.
     max_tokens : int
         The text is cut after so many tokens, special ones included.
     dtype : {"float16", "float32", "float64"}
@@ -124,6 +128,10 @@ def capture(
     integer("max_tokens", max_tokens, least=2)
     one_of("dtype", dtype, DTYPES)
     flag("check", check)
+    if heads is not None:
+        if layers is not None:
+            raise ValueError("layers follow from heads: leave them out")
+        layers = [layer for layer, _ in heads]
     kept = None if layers is None else _in_order(layers)
     folder, name, local = _place(Path(model_dir))
     words = _read(Path(text))
@@ -137,6 +145,8 @@ def capture(
     _refuse(vars(config) | vars(facts), _IN_CONFIG)
     for layer in kept or ():
         integer("layer", layer, least=0, most=getattr(facts, "num_hidden_layers", layer + 1) - 1)
+    for _, head in heads or ():
+        integer("head", head, least=0, most=getattr(facts, "num_attention_heads", head + 1) - 1)
     tokenizer = AutoTokenizer.from_pretrained(folder, **local)
     token_ids = tokenizer(words, truncation=True, max_length=max_tokens)["input_ids"]
     _check_length(len(token_ids), tokenizer, config)
@@ -247,8 +257,10 @@ def _check_length(n: int, tokenizer: Any, config: Any) -> None:
     """Raise ValueError unless 2 ≤ n ≤ the positions of the model."""
     positions = getattr(config.get_text_config(), "max_position_embeddings", None)
     limit = min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
-    if not 2 <= n <= limit:
-        raise ValueError(f"the text must give 2 to {limit} tokens, got {n}: change max_tokens")
+    if n < 2:
+        raise ValueError(f"the text must give at least 2 tokens, got {n}: give a longer one")
+    if n > limit:
+        raise ValueError(f"the model has {limit} positions, got {n} tokens: lower max_tokens")
 
 
 # The forward pass

@@ -163,9 +163,16 @@ def _wanted(path: Path, names: Iterable[str]) -> dict[str, str]:
     for name in names:
         if name.lower() in NAMES:
             pairs.append((name.lower(), name))
-        elif difflib.get_close_matches(name.lower(), ("scaling", "causal", "window"), 1):
+        elif difflib.get_close_matches(name.lower(), ("scaling", "causal", "window"), 1) or (
+            difflib.get_close_matches(name.lower(), ("first", "stop"), 1, 0.8)  # not of "step"
+        ):
             # a misspelt option would silently be its default
             raise InputFileError(f"{path.name}: {checks.unknown('array', name, NAMES)}")
+        elif "mask" in name.lower():
+            raise InputFileError(
+                f"{path.name}: array {one_line(name, 60)!r} is not read: give the mask by causal "
+                "and window, or by first and stop"
+            )
     wanted = dict(sorted(pairs))
     if len(wanted) < len(pairs):
         raise InputFileError(f"{path.name} has an array twice")

@@ -138,6 +138,8 @@ def test_a_bomb_that_lies_about_its_size(tmp_path):
         (["/elsewhere/q", "a/q", "k"], "no array 'q'"),
         (["q", "k", "scale"], "x.npz: unknown array 'scale', did you mean 'scaling'"),
         (["q", "k", "casual"], "x.npz: unknown array 'casual', did you mean 'causal'"),
+        (["q", "k", "stops"], "x.npz: unknown array 'stops', did you mean 'stop'"),
+        (["q", "k", "attention_mask"], "array 'attention_mask' is not read: give the mask by"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")

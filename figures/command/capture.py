@@ -40,7 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     captured = capture(
         arguments.model,
         arguments.text,
-        layers=arguments.layers if heads is None else [layer for layer, _ in heads],
+        layers=arguments.layers,
+        heads=heads,
         max_tokens=arguments.max_tokens,
         dtype=arguments.dtype,
         check=arguments.check,

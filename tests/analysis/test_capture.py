@@ -217,6 +217,7 @@ def test_missing_safetensors_is_named_with_its_install_line(tmp_path, monkeypatc
         ({"layers": []}, ValueError, "layers must name at least one layer"),
         ({"layers": [0, -1]}, ValueError, "layer must be >= 0, got -1"),
         ({"check": "no"}, TypeError, "check must be True or False"),
+        ({"layers": [0], "heads": [(0, 1)]}, ValueError, "layers follow from heads: leave them"),
     ],
 )
 def test_bad_options_are_refused(folder, options, error, message):
@@ -550,10 +551,19 @@ def test_capture_reads_a_folder_without_the_network(tmp_path, monkeypatch, dtype
 
 
 @with_torch
-def test_text_longer_than_the_positions_of_the_model_is_refused(tmp_path):
+def test_what_a_model_has_not_is_refused_before_it_is_read(tmp_path, monkeypatch):
     model_dir, text = saved(tmp_path, "llama")
-    with pytest.raises(ValueError, match="2 to 64 tokens, got 90"):
+    auto = pytest.importorskip("transformers").AutoModel
+    monkeypatch.setattr(auto, "from_pretrained", lambda *_, **__: pytest.fail("it is read"))
+    with pytest.raises(ValueError, match="the model has 64 positions, got 90 tokens: lower max_"):
         capture(model_dir, text, max_tokens=100)
+    with pytest.raises(ValueError, match="head must be <= 3, got 4"):
+        capture(model_dir, text, heads=[(0, 1), (1, 4)])
+    with pytest.raises(ValueError, match="layer must be <= 1, got 2"):
+        capture(model_dir, text, heads=[(2, 0)])
+    text.write_text("", encoding="utf-8")
+    with pytest.raises(ValueError, match="at least 2 tokens, got 0: give a longer one"):
+        capture(model_dir, text)
 
 
 @with_torch
