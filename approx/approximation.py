@@ -105,6 +105,8 @@ class Approximation(_Operator):
         super().__init__(low.dtype, low.shape)
         self.mask = masks.of(mask, *low.shape)
         self.low = masked.under(low, self.mask)
+        # A mask that is given later needs the keys at their own scales.
+        self.maskable = low if self.mask.is_full else self.low
         self.correction = correction and correction.under(self.mask)
         self.space = checks.one_of("space", space, ("kernel", "attention"))
 
@@ -264,7 +266,7 @@ class Approximation(_Operator):
             return self
         if not self.mask.is_full:
             raise ValueError(f"the estimate has the mask {self.mask}, so {given} cannot be given")
-        return Approximation(self.low, self.correction, space=self.space, mask=given)
+        return Approximation(self.maskable, self.correction, space=self.space, mask=given)
 
     def to_dense(self) -> Array:
         """Return the (n, l) matrix.

@@ -85,7 +85,7 @@ class Centered(Method):
                 )
             return inner
         correction = inner.correction and inner.correction.rescaled(q, k, row, column)
-        return Approximation(inner.low.rescaled(row, column), correction, mask=mask)
+        return Approximation(inner.maskable.rescaled(row, column), correction, mask=mask)
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return the moments of the method at centred inputs."""

@@ -78,7 +78,7 @@ class Scatterbrain(Method):
             raise ValueError(
                 f"low_rank must be a purely low-rank method of exp(q·k), got {self.low_rank}"
             )
-        return Approximation(low.low, support, mask=mask)
+        return Approximation(low.maskable, support, mask=mask)
 
     def streams(self, rng: Rng) -> tuple[np.random.Generator, np.random.Generator]:
         """Return the generators of the support and of the low-rank part."""

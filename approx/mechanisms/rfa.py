@@ -92,7 +92,7 @@ class Rfa(Method):
         return _unit(q) / self.sigma, _unit(k) / self.sigma
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        low = self.features.evaluate(*self.units(q, k), mask, rng).low
+        low = self.features.evaluate(*self.units(q, k), mask, rng).maskable
         if not mask.is_full:
             assert isinstance(low, Factors)
             return over_seen(low, mask, q.dtype)

@@ -111,7 +111,7 @@ class AngularHybrid(Method):
         sign_q, sign_k = (np.where(x @ tau.T >= 0, 1, -1).astype(q.dtype) for x in (q, k))
         parts = []
         for part, seed, outer in zip(self.pair, seeds[1:], (-1, 1)):
-            low = part.evaluate(q, k, mask, np.random.default_rng(seed)).low
+            low = part.evaluate(q, k, mask, np.random.default_rng(seed)).maskable
             factors = Factors(*low.scaled_factors()) if mask.is_full else low.keyed()
             assert factors is not None
             phi, psi = factors.left * q.dtype.type(0.5), factors.right
