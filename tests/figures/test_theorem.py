@@ -43,7 +43,7 @@ def predictions(small):
         patch.setattr(
             predicted_error, "TEMPERATURES", (COLD, 1.0, HOT)
         )  # 1 is what the caption speaks of
-        return predicted_error.compute(dataclasses.replace(small, draws=500))
+        return predicted_error.compute(dataclasses.replace(small, draws=350))
 
 
 @pytest.mark.parametrize("name", THEOREM)

@@ -3,7 +3,7 @@ import math
 import naive
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.testing import assert_allclose
 
 from approx import parse
@@ -146,6 +146,7 @@ def test_a_gap_out_of_reach_ends_with_the_iterations():
     assert math.isfinite(first.gap)
 
 
+@settings(max_examples=settings().max_examples // 3)
 @given(shapes, seeds)
 def test_pursuit_is_equivariant_and_adds_up(shape, seed):
     rng = np.random.default_rng(seed)
