@@ -19,10 +19,11 @@ NAMES = (  # in the order of the list and of the gallery's page
     "error", "price", "moments", "rank", "spectrum", "recall",
     "performer_ratio", "coupling_gain", "log_variance", "inverse_temperature", "performer_error",
     "eps_collapse", "raw_qr", "regime_map", "crossings", "entropy", "oracle_gap", "budget_table",
-    "combinations", "entry_error", "collision", "predicted_error", "ratio_bias", "sketches",
+    "classes", "combinations", "entry_error", "collision", "predicted_error", "ratio_bias",
+    "sketches",
     "minimum_degree", "polynomial_error", "polynomial_rank", "rounding",
     "precision",
-    "mechanisms", "position_rank", "length", "jacobian", "break_even", "explore",
+    "mechanisms", "position_rank", "state_rank", "length", "jacobian", "break_even", "explore",
 )  # fmt: skip
 
 # What a report shows. The five that its tables are made of are in every one; a profile adds what

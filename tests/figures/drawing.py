@@ -23,7 +23,8 @@ THEOREM = ("entry_error", "collision", "predicted_error")
 REGIMES = ("regime_map", "crossings", "entropy", "oracle_gap", "budget_table", "combinations")
 POLYNOMIALS = ("minimum_degree", "polynomial_error", "polynomial_rank", "rounding")
 SHOWN = REPORTED["quick"]  # in test_report
-ELSEWHERE = {*THEORY, *THEOREM, *REGIMES, *POLYNOMIALS, "sketches", *SHOWN}
+CAUSAL = ("classes", "state_rank")
+ELSEWHERE = {*THEORY, *THEOREM, *REGIMES, *POLYNOMIALS, *CAUSAL, "sketches", *SHOWN}
 REST = sorted(set(FIGURES) - ELSEWHERE)  # in test_gallery
 
 
@@ -58,7 +59,7 @@ def caption_states_numbers(name, table):
 KEPT = {
     "gaussian", "sphere", "clustered", "generative", "centre", "easy", "middling", "hard", "oracle",
     "softmax", "logit", "logits", "float", "bfloat", "delta", "cross", "polytope", "antithetic",
-    "relu", "mformer", "diag",
+    "relu", "mformer", "diag", "sink", "local", "broad", "retrieval",
 }  # fmt: skip
 
 

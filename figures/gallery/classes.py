@@ -1,0 +1,142 @@
+"""The best of each class of estimates at equal price, of full and of causal heads."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import inputs as data, sweep
+from analysis.experiments.profile import Profile
+from figures import style
+from figures.language import mark, tr
+
+TITLE = "The best of each class at equal price"
+COLUMNS = (*sweep.COLUMNS, "kind", "causal")
+METRIC = "attention_relative_frobenius"
+MOST = {"quick": 128, "default": 512}  # rows: oracles decompose every head at every budget
+BUDGETS = {"quick": (8.0, 32.0), "default": (8.0, 16.0, 32.0, 64.0)}
+LEAVES = 4, 8, 16
+FLOOR, CEILING = 1e-4, 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Class:
+    """Methods of one kind, and how the best of them is drawn."""
+
+    label: str
+    specs: tuple[str, ...]
+    colour: str
+    line: str
+    marker: str
+
+
+CLASSES = (
+    Class(mark("window and first key"), ("sink_window()", "sliding_window()"), style.PALETTE[7],
+          "-", "s"),
+    Class(mark("hierarchical, can be run"),
+          tuple(f"hierarchical(leaf={leaf}, basis='{basis}', sinks=1)"
+                for basis in ("mean", "pivots") for leaf in LEAVES),
+          style.PALETTE[0], "-", "o"),
+    Class(mark("columns (oracle)"), ("columns()", "columns(recent=4)", "columns(recent=8)"),
+          style.PALETTE[1], "--", "P"),
+    Class(mark("low rank (SVD, oracle)"), ("truncated_svd(space='attention')",), style.PALETTE[2],
+          "--", "v"),
+    Class(mark("largest entries (oracle)"), ("top_k()", "godec(rank=0, space='attention')"),
+          style.PALETTE[6], "--", "^"),
+    Class(mark("sparse + low rank (GoDec, oracle)"), ("godec(space='attention')",), "black",
+          "--", "D"),
+    Class(mark("hierarchical (SVD, oracle)"),
+          tuple(f"hierarchical(leaf={leaf}, space='attention')" for leaf in LEAVES),
+          style.PALETTE[4], "--", "o"),
+)  # fmt: skip
+HIERARCHICAL, LOW_RANK, ENTRIES = CLASSES[6], CLASSES[3], CLASSES[4]
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return every error at t = 1, of the profile's inputs and four causal heads, by budget."""
+    heads = [*profile.inputs, *data.sample("smollm2").heads()]
+    most = MOST[profile.grid]
+    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(most, x.n)) for x in heads}
+    some = dataclasses.replace(profile, inputs=tuple(known.values()))
+    tables = [
+        some.sweep(one.specs, budget=budget, temperatures=(1.0,), label=one.label).assign(
+            kind=one.label
+        )
+        for one in CLASSES
+        for budget in BUDGETS[profile.grid]
+    ]
+    looks_back = {(x.name, x.layer, x.head): x.mask.looks_back for x in known.values()}
+    # small budgets have no member of some classes
+    table = pd.concat([table for table in tables if len(table)], ignore_index=True)
+    places = zip(table.input, table.layer, table["head"])
+    return table.assign(causal=[looks_back[place] for place in places])
+
+
+def best(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the least error of each class: a row per head and budget, a column per class."""
+    part = table[table.metric == METRIC]
+    keys = ["causal", "input", "layer", "head", "budget"]
+    return part.pivot_table("value", keys, "kind", aggfunc="min")
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw one panel per head, full heads first: the best of each class against the budget."""
+    wide = best(table)
+    heads = list(wide.groupby(["causal", "input", "layer", "head"], sort=False))
+    columns = min(4, len(heads))
+    with style.style():
+        figure, axes = style.panels(-(-len(heads) // columns), columns)
+        for ax, ((causal, name, *_), part) in zip(axes.flat, heads):
+            for one in CLASSES:
+                if one.label not in part:
+                    continue
+                values = part[one.label].droplevel([0, 1, 2, 3]).clip(FLOOR, 1e300)
+                ax.plot(
+                    values.index, values, label=tr(one.label), color=one.colour,
+                    linestyle=one.line, marker=one.marker, markersize=4,
+                )  # fmt: skip
+            ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
+            ax.set_title(tr("{name}, causal", name=name) if causal else name, fontsize=8)
+            style.ticks(ax, sorted(table.budget.unique()))
+        for ax in axes.flat[len(heads) :]:
+            ax.set_visible(False)
+        for ax in axes[-1]:
+            ax.set_xlabel(tr("stored values per query row"), fontsize=8)
+        for ax in axes[:, 0]:
+            ax.set_ylabel(tr("relative Frobenius error"))
+        style.legend(figure, list(axes.flat), columns=3)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    budget = max(b for b in table.budget.unique() if b <= 32)
+    at = best(table).xs(budget, level="budget")
+    parts = [
+        tr(
+            "{count} {kind} heads: {errors}",
+            count=len(part),
+            kind=tr("causal") if causal else tr("full"),
+            errors=tr(", ").join(
+                f"{tr(one.label)} {part[one.label].median():.2g}"
+                for one in CLASSES
+                if one.label in part
+            ),
+        )
+        for causal, part in at.groupby("causal")
+    ]
+    causal = at[at.index.get_level_values("causal")]
+    return tr(
+        "Relative Frobenius error of row-normalised attention at t = 1 and equal stored values per "
+        "query row, n ≤ {n}; of each class the best of its members. Medians at {budget:g} values: "
+        "{parts}. On {better} of {count} causal heads hierarchical low rank is nearer than low "
+        "rank at the same price, and on {beyond} nearer than the largest entries. Dashed: "
+        "oracles, which need the exact matrix.",
+        n=int(table.n.max()),
+        budget=budget,
+        parts="; ".join(parts),
+        better=int((causal[HIERARCHICAL.label] < causal[LOW_RANK.label]).sum()),
+        beyond=int((causal[HIERARCHICAL.label] < causal[ENTRIES.label]).sum()),
+        count=len(causal),
+    )

@@ -1,0 +1,63 @@
+"""The figures of causal heads: what state ranks and classes say."""
+
+import functools
+
+import numpy as np
+import pytest
+from drawing import CAUSAL, caption_states_numbers, drawn_from_its_csv, speaks_chinese
+
+from analysis import inputs, state_rank
+from analysis.experiments.profile import profile
+from approx import exact
+from figures.gallery import FIGURES
+
+
+@functools.cache
+def table(name):
+    return FIGURES[name].compute(profile("quick"))
+
+
+def test_ranks_and_errors_are_those_of_the_heads():
+    found = table("state_rank")
+    head = list(inputs.sample("smollm2").heads())[1].first(96)
+    P = exact.softmax(head.Q, head.K, head.mask)
+    part = found[found.input == head.name].set_index(["metric", "position", "states"]).value
+    s = np.linalg.svd(P, compute_uv=False)
+    assert part["epsilon_rank", -1, -1] == (s > 0.01 * s[0]).sum()
+    k = part["epsilon_rank"].index.get_level_values("position").max() // 2
+    k = min(part["epsilon_rank"].index.get_level_values("position"), key=lambda x: abs(x - k))
+    block = np.linalg.svd(P[k:, :k], compute_uv=False)
+    assert part["epsilon_rank", k, -1] == (block > 0.01 * block[0]).sum()
+    bound = state_rank.lower_bound(P, 4, partition="best")
+    assert part["lower_bound", -1, 4] == pytest.approx(bound, rel=1e-9)
+    assert part["eckart_young", -1, 4] == pytest.approx(np.linalg.norm(s[4:]) / np.linalg.norm(s))
+    ordered = -np.sort(-P, axis=1)
+    share = np.linalg.norm(ordered[:, 4:]) / np.linalg.norm(P)
+    assert part["largest_entries", -1, 4] == pytest.approx(share)
+    wide = found[found.states > 0].pivot_table("value", ["head", "states"], "metric")
+    assert (wide.lower_bound_beside_a_window <= wide.lower_bound).all()
+    assert (wide.lower_bound < wide[["recurrence", "ungated", "eckart_young"]].min(axis=1)).all()
+
+
+def test_the_best_of_each_class_is_the_least_of_its_members():
+    module, found = FIGURES["classes"], table("classes")
+    best = module.best(found)
+    assert set(found.input[found.causal]) == {x.name for x in inputs.sample("smollm2").heads()}
+    for one in module.CLASSES:
+        part = found[(found.kind == one.label) & (found.metric == module.METRIC)]
+        least = part.groupby(["causal", "input", "layer", "head", "budget"]).value.min()
+        np.testing.assert_array_equal(best[one.label].dropna(), least)
+        assert len(least) >= 4
+    prices = found[found.metric == "values_per_row"]
+    assert (prices.value <= prices.budget * (1 + 1e-9)).all()
+    # what is a part of another class cannot be nearer, where both are optimal
+    entries, both = (best[module.CLASSES[i].label] for i in (4, 5))
+    assert (both <= entries * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_the_figure_is_that_of_its_csv_and_caption(name, tmp_path):
+    drawn_from_its_csv(name, table(name), tmp_path)
+    caption_states_numbers(name, table(name))
+    speaks_chinese(name, table(name))
+    assert len([ax for ax in FIGURES[name].draw(table(name)).axes if ax.lines]) == 8
