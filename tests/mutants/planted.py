@@ -1224,6 +1224,20 @@ ANALYSIS = [
         "tests/analysis/test_inputs.py::test_bfloat16_is_decoded_exactly",
     ),
     Mutant(
+        "diagnose: exact attention of what is not seen, too",
+        "analysis/diagnose.py",
+        "operations.causal_attention(n, d, window).total",
+        "operations.exact_attention(n, d).total",
+        "tests/analysis/test_diagnose.py -k what_is_seen",
+    ),
+    Mutant(
+        "diagnose: the expected error of what is not seen, too",
+        "analysis/diagnose.py",
+        "expected_error(method, x.Q, x.K, mask=x.mask)",
+        "expected_error(method, x.Q, x.K)",
+        "tests/analysis/test_diagnose.py -k what_is_seen",
+    ),
+    Mutant(
         "diagnose: features needed grow with the error",
         "analysis/diagnose.py",
         "(ratio * ratio)",
