@@ -18,6 +18,8 @@ RUNNABLE = (
     "eva()",
     "sliding_window()",
     "sink_window()",
+    "hierarchical(basis='mean', sinks=1)",
+    "hierarchical(basis='pivots', sinks=1)",
     "strided()",
     "smyrf()",
     "reformer()",
@@ -25,7 +27,12 @@ RUNNABLE = (
     "scatterbrain(low_rank=positive(projection='orthogonal'), sparse=sink_window())",
     "scatterbrain(low_rank=shifted_positive(), sparse=smyrf())",
 )
-ORACLES = ("truncated_svd(space='attention')", "top_k()", "godec(space='attention')")
+ORACLES = (
+    "truncated_svd(space='attention')",
+    "top_k()",
+    "godec(space='attention')",
+    "hierarchical(space='attention')",
+)
 
 
 def methods(mask: Mask) -> list[Method]:

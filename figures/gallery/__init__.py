@@ -33,7 +33,7 @@ REPORTED: dict[str, tuple[str, ...]] = {
     "quick": (*CORE, "explore", "performer_ratio", "break_even"),
     "default": (
         *CORE, "explore", "performer_ratio", "log_variance", "polynomial_rank", "jacobian",
-        "position_rank", "rounding", "break_even",
+        "position_rank", "state_rank", "rounding", "break_even",
     ),
     "full": NAMES,
 }  # fmt: skip

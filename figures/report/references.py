@@ -11,6 +11,8 @@ REFERENCES = {
     "hybrid": "K. Choromanski et al., *Hybrid Random Features*, ICLR 2022.",
     "smyrf": "G. Daras, N. Kitaev, A. Odena and A. G. Dimakis, *SMYRF: Efficient Attention using "
     "Asymmetric Clustering*, NeurIPS 2020.",
+    "states": "P. Dewilde and A.-J. van der Veen, *Time-Varying Systems and Computations*, "
+    "Kluwer 1998.",
     "eckart": "C. Eckart and G. Young, *The Approximation of One Matrix by Another of Lower Rank*, "
     "Psychometrika 1, 1936.",
     "flash": "W. Hua, Z. Dai, H. Liu and Q. Le, *Transformer Quality in Linear Time*, ICML 2022.",
