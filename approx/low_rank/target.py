@@ -17,7 +17,7 @@ from approx.parts import Addition, Factors
 
 SPACES = ("kernel", "attention")
 MOST = 700.0  # the largest exponent of an entry that is not seen: e^700 is representable
-ARRAYS, MASKED_ARRAYS = 6, 8  # as large as the matrix, in the work on it
+ARRAYS, MASKED_ARRAYS = 6, 10  # as large as the matrix, in the work on it
 
 
 def matrix(Q: Array, K: Array, space: str, mask: Mask) -> tuple[Array, float]:

@@ -59,17 +59,16 @@ class TruncatedSVD(Method):
 
     Under a mask, entries that are not seen are free, so that no formula gives the best estimate. It
     is the best that is found: the matrix is filled in by its own truncated SVD again and again, by
-    at most 40 steps of subspace iteration, from two starts (see `approx.low_rank.godec.godec`, at
-    k = 0). Its Frobenius error over what is seen is at most that of the SVD of the matrix with 0
-    where nothing is seen, and that of the SVD of the whole matrix, at the scale of what is seen. It
-    is an upper bound on the least error, and the same for the same inputs. Such steps are slow
-    where a query gives its attention to a few keys of many, or sees few: there the least error may
-    be well below, and alternating least squares from here goes on to fall. `energy` chooses the
-    rank that the first of these starts needs, which is enough.
+    at most 40 steps of subspace iteration, from two starts, and then the factors follow each other
+    by least squares (see `approx.low_rank.godec.godec`, at k = 0). Its Frobenius error over what is
+    seen is at most that of the SVD of the matrix with 0 where nothing is seen, and that of the SVD
+    of the whole matrix, at the scale of what is seen. It is an upper bound on the least error, and
+    the same for the same inputs. `energy` chooses the rank that the first of these starts needs,
+    which is enough.
 
     Cost: O(n·l·min(n, l)) operations and the dense matrix in float64; beyond 2048, some ten
-    passes of 4·n·l·rank operations. Under a mask always the dense matrix, two Gram matrices and
-    some 50 passes of 4·n·l·rank operations.
+    passes of 4·n·l·rank operations. Under a mask always the dense matrix, two Gram matrices,
+    some 50 passes of 4·n·l·rank operations, and up to rank 64 at most 30 of rank times as many.
 
     Raises
     ------

@@ -393,6 +393,13 @@ LOW_RANK = [
         "tests/approx/low_rank/test_godec.py::test_error_is_at_most_that_of_either_part_and_of_the_plain_solver",
     ),
     Mutant(
+        "godec: least squares of what is not seen, too",
+        "approx/low_rank/godec.py",
+        "grams += weights[rows, j : j + height] @",
+        "grams += np.ones_like(weights[rows, j : j + height]) @",
+        "tests/approx/low_rank/test_free_entries.py -k least_squares",
+    ),
+    Mutant(
         "GoDec: a sweep may make it worse",
         "approx/low_rank/godec.py",
         "if error < state.error:",

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from small import few, hiding, very_few
 
 from approx import Mask, exact, parse
-from approx.low_rank import robust_pca, thresholding
+from approx.low_rank import godec as module, robust_pca, thresholding
 from approx.low_rank.godec import at_budget, godec
 from approx.low_rank.robust_pca import acc_alt_proj, inexact_alm
 from approx.low_rank.stable_pca import stable_pca
@@ -223,6 +223,34 @@ def test_hot_logits(spec, sign):
 
 
 # Both parts
+
+
+def test_factors_follow_each_other_by_least_squares(monkeypatch):
+    rng = np.random.default_rng(0)
+    D, factor = rng.standard_normal((6, 7)), rng.standard_normal((7, 6))  # rows one at a time
+    weights = (rng.random((6, 7)) < 0.7).astype(float)
+    weights[2] = 0.0
+    X = module._fitted(D * weights, weights, factor)
+    for x, d, w in zip(X, D, weights):
+        A = factor * w[:, None]
+        ridge = module.RIDGE * (A**2).sum()
+        if ridge:  # the minimum of |A x − d|² + ridge |x|², as one least-squares problem
+            A, d = (
+                np.vstack([A, math.sqrt(ridge) * np.eye(6)]),
+                np.concatenate([d * w, np.zeros(6)]),
+            )
+            # condition² ≤ 7/ridge times 100 roundings, of a matrix of norm about 1
+            assert_allclose(x, np.linalg.lstsq(A, d)[0], rtol=0, atol=1e9 * EPS)
+        else:
+            assert_array_equal(x, 0.0)
+
+    # a band, which is far from low rank beside zeros, and near to it beside free entries
+    n, mask = 60, Mask.window(60, 60, 8)
+    D = np.exp(-np.abs(np.subtract.outer(np.arange(n), np.arange(n))) + np.sin(np.arange(n)))
+    found = godec(D, 3, 0, mask=mask)
+    assert math.isclose(found.objective, np.linalg.norm(rest(D, found, mask.visible())))
+    monkeypatch.setattr(module, "ALTERNATIONS", 0)
+    assert found.objective < 0.5 * godec(D, 3, 0, mask=mask).objective
 
 
 @given(shapes, seeds, st.data())
