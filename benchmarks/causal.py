@@ -1,7 +1,8 @@
-"""Causal linear attention and errors of a causal head, beside the same without a mask."""
+"""Causal linear attention and errors of a causal head, beside the same without a mask; blocks."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,16 +15,22 @@ from approx.random_features.positive import Positive
 from benchmarks import measure
 from benchmarks.measure import Row
 
-TINY: dict[str, int] = {"n": 160, "d": 4, "m": 8, "l": 96}
+TINY: dict[str, int] = {"n": 160, "d": 4, "m": 8, "l": 96, "longest": 256}
 UNMASKED = 1 / 1.6, None  # at most 1.6 times the time of all keys
 HALF = 1 / 0.6, None  # at most 0.6 times the time of all keys
 DEEP = 1e-3  # relative: the peer adds eps to every sum
 
 
 def run(
-    repeats: int = 7, *, n: int = 16384, d: int = 64, m: int = 256, l: int = 4096
+    repeats: int = 7,
+    *,
+    n: int = 16384,
+    d: int = 64,
+    m: int = 256,
+    l: int = 4096,
+    longest: int = 65536,
 ) -> Iterator[Row]:
-    """Yield linear attention at n by precision, and every error at l."""
+    """Yield linear attention at n by precision, every error at l, and blocks up to the longest."""
     torch, performer = measure.peer("torch"), measure.peer("performer_pytorch.performer_pytorch")
     for name in ("float64", "float32"):
         dtype, rng = np.dtype(name), np.random.default_rng(0)
@@ -76,6 +83,33 @@ def run(
                 must={"ratio": UNMASKED} if side == "ours" else {},
             )
     yield errors(repeats, l, d, m)
+    yield from blocks(repeats, longest, d)
+
+
+def blocks(repeats: int, longest: int, d: int) -> Iterator[Row]:
+    """Yield hierarchical attention of a causal head, beside that of a quarter of the text."""
+    rng = np.random.default_rng(0)
+    Q, K, V = (rng.standard_normal((longest, d)) * d**-0.25 for _ in range(3))
+    for basis in ("mean", "pivots"):
+        method = parse(f"hierarchical(rank=4, basis={basis!r}, sinks=1)")
+
+        def attend(n: int, method: Any = method) -> Any:
+            return method.approximate(Q[:n], K[:n], mask="causal").attend(V[:n])
+
+        cache = method.states(d=d, c=d)
+        for key, value in zip(K[:64], V[:64]):
+            cache.append(key, value)
+        measure.agree(attend(64)[-1], cache.attend(Q[63]), 1e-9, f"{method}, token by token")
+        sizes = [longest >> shift for shift in (6, 4, 2, 0)]
+        seconds = measure.medians({str(n): lambda n=n, f=attend: f(n) for n in sizes}, repeats)
+        for shorter, n in itertools.pairwise(sizes):
+            yield Row(
+                f"{method}, approximate and attend, causal, n = l = {n}",
+                seconds[str(n)],
+                f"ours, n = l = {shorter}",
+                seconds[str(shorter)],
+                memory=measure.traced(lambda n=n, f=attend: f(n)),
+            )
 
 
 def errors(repeats: int, l: int, d: int, m: int) -> Row:

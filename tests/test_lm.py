@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pandas as pd
 
+from analysis import inputs, state_rank
 from analysis.capture import Capture
 from analysis.head_kinds import KINDS
-from lm import __main__ as command, sample
+from approx import exact, parse
+from lm import __main__ as command, sample, states
 
 
 def answer():
@@ -65,3 +67,37 @@ def test_heads_of_some_layers_keep_their_numbers():
     expected /= expected.sum(axis=1, keepdims=True)
     # sums of 3 products of order 10, and of 70 terms
     np.testing.assert_allclose(weights, expected, rtol=1000 * np.finfo(float).eps, atol=1e-300)
+
+
+def test_methods_at_equal_reads_are_the_largest_that_fit():
+    head = next(iter(inputs.sample("smollm2").heads())).first(96)
+    shape = {"n": 96, "l": 96, "d": 64, "c": 64, "mask": head.mask}
+    found = states.at_reads(20 * 128, head)
+    assert (
+        len(found) == len(states.FAMILIES) + 2 * len(states.LEAVES) - 2
+    )  # leaves of 32 do not fit
+    for method in found:
+        price = method.price(**shape)
+        if price is not None:
+            assert price.reads <= 20 * 128
+            larger = method.resized(getattr(method, method.sized_by.field) + 1)
+            assert larger.price(**shape).reads > 20 * 128 or not states.fits(larger)
+
+
+def test_tables_of_states_are_medians_over_heads():
+    heads = [x.first(72) for x in inputs.sample("smollm2").heads()][1:]
+    errors, methods = states.medians(heads, 20)
+    bounds = [
+        state_rank.lower_bound(exact.softmax(x.Q, x.K, x.mask), 8, mask=x.mask) for x in heads
+    ]
+    assert errors.loc["lower bound", 8] == np.median(bounds)
+    assert errors.loc["m states, best found"].isna().tolist() == [False] * 4 + [True]
+    named = methods.set_index("method")
+    tv = [
+        x.compare(x.approximate(states.parse("sink_window(k=20)")))["attention_tv"] for x in heads
+    ]
+    assert named.loc["`sink_window(k=20)`", "attention_tv"] == np.median(tv)
+    assert named.loc["`sink_window(k=20)`", "reads"] == 20
+    lines = states.markdown(methods).splitlines()
+    assert len(lines) == 2 + len(methods)
+    assert len({line.count("|") for line in lines}) == 1
