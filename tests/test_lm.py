@@ -8,7 +8,7 @@ import pandas as pd
 from analysis import inputs, state_rank
 from analysis.capture import Capture
 from analysis.head_kinds import KINDS
-from approx import exact, parse
+from approx import exact
 from lm import __main__ as command, sample, states
 
 
