@@ -9,7 +9,7 @@ model with m states per channel have rank ≤ m in every block P[queries after k
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import overload
 
 import numpy as np
@@ -70,6 +70,7 @@ def profile(
     """
     P, seen = _checked(weights, mask)
     checks.integer("positions", positions, least=1)
+    checks.positive("epsilon", epsilon)
     if seen.first.any():
         raise ValueError(
             "a profile needs intervals that begin at key 0, so that its blocks are seen whole; "
@@ -77,6 +78,8 @@ def profile(
         )
     total = np.linalg.norm(P)
     last = int(seen.stop.max())
+    if last < 2:
+        raise ValueError("a profile needs two keys that queries see, got one")
     rows = []
     for k in np.unique(np.linspace(1, last - 1, min(positions, last - 1)).round()).astype(int):
         block = P[seen.stop > k, :k]
@@ -169,6 +172,8 @@ def lower_bound(
     checks.one_of("partition", partition, PARTITIONS)
     checks.integer("window", window, least=0)
     several = [checks.integer("m", x, least=0) for x in np.atleast_1d(np.asarray(m, object))]
+    if not several:
+        raise ValueError("m must be a number of states, or several of them, got none")
     total = float(np.square(P).sum())
     if seen.is_full and not seen.looks_back and not window:
         squares = _tails(P, several)
@@ -244,24 +249,38 @@ class _Staircase:
         return best[0, GRID]
 
 
-def least_states(bound: Callable[[int], float], error: float, most: int) -> int:
-    """Return the least m ≤ most with bound(m) ≤ error: a model of that error has at least m states.
+def least_states(
+    weights: Array,
+    error: float,
+    *,
+    mask: MaskLike = "causal",
+    window: int = 0,
+    partition: str = "dyadic",
+) -> int:
+    """Return how many states a model at least has whose weights are within an error.
 
-    Raises
-    ------
-    ValueError
-        bound(most) is above the error.
+    Parameters
+    ----------
+    weights : (n, l)
+    error : float
+        Relative Frobenius error, ≥ 0.
+    mask, window, partition
+        As in `lower_bound`.
+
+    Returns
+    -------
+    int
+        The least m with lower_bound(weights, m) ≤ error: no linear attention and no state-space
+        model with fewer states is as near.
 
     Examples
     --------
-    >>> shift = np.eye(16, k=-8)
-    >>> least_states(lambda m: lower_bound(shift, m), 0.5, most=16)
+    >>> least_states(np.eye(16, k=-8), 0.5)
     6
     """
-    if bound(most) > error:
-        raise ValueError(f"the bound at most={most} states is {bound(most):.3g}, above {error:g}")
-    low, high = -1, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if bound(middle) <= error else (middle, high)
-    return high
+    limit = checks.number("error", error)
+    if not limit >= 0:
+        raise ValueError(f"error must be >= 0, got {error!r}")
+    several = range(min(np.shape(weights)) + 1)
+    bounds = lower_bound(weights, several, mask=mask, window=window, partition=partition)
+    return int(np.argmax(bounds <= limit))

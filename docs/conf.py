@@ -38,6 +38,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "approx.sketches": (),
     "approx.low_rank": (),
     "approx.sparse": (),
+    "approx.hierarchical": (),
     "approx.mechanisms": (),
     "approx.textbook": (),
     "inputs": ("inputs", "files", "capture", "describe", "head_kinds"),
@@ -51,7 +52,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "precision",
         "recall",
     ),
-    "rank": ("rank", "modular", "estimate", "positions"),
+    "rank": ("rank", "state_rank", "recurrence", "modular", "estimate", "positions"),
     "statistics": (
         "moments",
         "monte_carlo",

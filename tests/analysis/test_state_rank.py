@@ -159,6 +159,17 @@ def test_windows_and_late_queries_use_rectangles_within_the_mask():
         assert state_rank.lower_bound(low, 1, mask=mask) == 0
 
 
+def test_fewer_states_than_the_least_are_not_as_near():
+    _, P = head(2, 128)
+    for error in (0.5, 0.1, 0.02):
+        m = state_rank.least_states(P, error, partition="best")
+        assert state_rank.lower_bound(P, m, partition="best") <= error
+        assert state_rank.lower_bound(P, m - 1, partition="best") > error
+    assert state_rank.least_states(np.eye(8), 0.0) == 0
+    with pytest.raises(ValueError, match="error must be >= 0, got -1"):
+        state_rank.least_states(P, -1)
+
+
 # Found
 
 
@@ -199,6 +210,10 @@ def test_what_has_no_state_is_refused():
         state_rank.profile(P, Mask.window(4, 4, 2))
     with pytest.raises(ValueError, match="weights are 0 wherever a query sees a key"):
         state_rank.lower_bound(np.triu(P.T, 1), 1)
+    with pytest.raises(ValueError, match="a profile needs two keys that queries see, got one"):
+        state_rank.profile(P[:1, :1])
+    with pytest.raises(ValueError, match="m must be a number of states, or several of them"):
+        state_rank.lower_bound(P, [])
     with pytest.raises(ValueError, match="partition must be one of"):
         state_rank.lower_bound(P, 1, partition="all")
     with pytest.raises(ValueError, match="the mask is for 3 queries"):
