@@ -63,8 +63,8 @@ class Hierarchical(Method):
     mid) of later queries and earlier keys have small rank. With ``svd`` they are the best of their
     rank, so that the squared Frobenius error is Σ_R Σ_{i > rank} σ_i(R)² over the rectangles R, and
     no estimate with such rectangles has less. It is an oracle: it needs the logits and the queries
-    that come later. A single recurrence of the same rank cannot reach it, since each level has a
-    state of its own; `analysis.state_rank` bounds what a recurrence can.
+    that come later. Each level has a state of its own: a recurrence that has one state of this rank
+    is never nearer on the rectangles (`analysis.state_rank`).
 
     With ``mean`` and ``pivots`` the estimate is autoregressive, and a row needs no other query. A
     block is summarised once it is complete, from the summaries of its halves; `states` is what
