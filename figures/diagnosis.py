@@ -98,8 +98,8 @@ def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
         spread = heads.tv_stderr.max()
         said.append(
             tr(
-                "{measured} of {n} queries were measured on {count} heads; the largest standard "
-                "error of a winner's tv is {stderr:.2g}.",
+                "Heads of which {measured} of {n} queries were measured: {count}; the largest "
+                "standard error of a winner's tv is {stderr:.2g}.",
                 measured=sampled.measured.iloc[0],
                 n=sampled.n.iloc[0],
                 count=len(sampled),
