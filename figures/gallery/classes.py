@@ -115,7 +115,7 @@ def caption(table: pd.DataFrame) -> str:
     at = best(table).xs(budget, level="budget")
     parts = [
         tr(
-            "{count} {kind} heads: {errors}",
+            "{kind} heads ({count}): {errors}",
             count=len(part),
             kind=tr("causal") if causal else tr("full"),
             errors=tr(", ").join(

@@ -62,7 +62,7 @@ def caption(table: pd.DataFrame) -> str:
     m = int(table.states[table.states <= 16].max())
     at = errors[errors.index.get_level_values("states") == m].median()
     return tr(
-        "Attention of {count} causal heads, n = {n}. Above: singular values over {epsilon:g} of "
+        "Attention of causal heads ({names}), n = {n}. Above: singular values over {epsilon:g} of "
         "the largest, of the whole triangular matrix (median {whole:.0f}) and of the blocks of "
         "queries after a position and keys before it (at most {most:.0f}, median over heads). Only "
         "what passes through such a block must fit into a recurrence's state. Below, medians at "
@@ -70,7 +70,7 @@ def caption(table: pd.DataFrame) -> str:
         "attention or state-space model. Fitted to each head with hindsight, a recurrence "
         "comes within {least:.2g} to {largest:.2g} times the bound, and linear attention without "
         "gates within {features:.2g} to {most_features:.2g}.",
-        count=len(whole),
+        names=tr(", ").join(dict.fromkeys(whole.index.get_level_values("input"))),
         n=int(table.n.max()),
         epsilon=EPSILON,
         whole=whole.median(),
