@@ -1,4 +1,4 @@
-"""The list of methods, and the reader of their specs."""
+"""The list of methods, the familiar names of some, and the reader of their specs."""
 
 from __future__ import annotations
 
@@ -131,6 +131,14 @@ METHODS: dict[str, type[Method]] = {
     )
 }
 
+# Names that people know. Each stands for a spec, whose other fields can be given with the name:
+# `performer(m=8)` is `positive(m=8, projection='orthogonal')`.
+ALIASES: dict[str, str] = {
+    "performer": "positive(projection='orthogonal')",
+    "rff": "trigonometric()",
+    "streaming_llm": "sink_window(sinks=4)",
+}
+
 
 def parse(spec: str) -> Method:
     """Return the method that a spec names; literals and registered names only.
@@ -138,8 +146,9 @@ def parse(spec: str) -> Method:
     Parameters
     ----------
     spec : str
-        Such as ``"positive(m=128)"``; a bare name is a template. ``str(method)`` writes a spec,
-        unless the method holds arrays, as `projections.Fixed` does.
+        Such as ``"positive(m=128)"``; a bare name is a template. A name of ALIASES stands for its
+        spec, with the fields that are given. ``str(method)`` writes a spec, without aliases, unless
+        the method holds arrays, as `projections.Fixed` does.
 
     Raises
     ------
@@ -151,6 +160,8 @@ def parse(spec: str) -> Method:
     --------
     >>> str(parse("scatterbrain(sparse=top_k(k=8))"))
     'scatterbrain(sparse=top_k(k=8))'
+    >>> str(parse("performer(m=64)"))
+    "positive(m=64, projection='orthogonal')"
     >>> parse("postive(m=8)")
     Traceback (most recent call last):
     ValueError: unknown method 'postive', did you mean 'positive'? Known: zero, one, ...
@@ -171,9 +182,9 @@ def parse(spec: str) -> Method:
 
 def _value(node: ast.expr, spec: str) -> Any:
     if isinstance(node, ast.Name):
-        return _class(node.id)()
+        return _named(node.id)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        method = _class(node.func.id)
+        method = _named(node.func.id)
         names = [f.name for f in dataclasses.fields(method)]  # type: ignore[arg-type]
         if len(node.args) > len(names):
             raise ValueError(
@@ -188,7 +199,7 @@ def _value(node: ast.expr, spec: str) -> Any:
             if keyword.arg in given:
                 raise ValueError(f"{keyword.arg} is given twice in {checks.shown(spec)}: give one")
             given[keyword.arg] = _value(keyword.value, spec)
-        return method(**given)
+        return dataclasses.replace(method, **given)  # type: ignore[type-var]
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
@@ -198,7 +209,10 @@ def _value(node: ast.expr, spec: str) -> Any:
         ) from None
 
 
-def _class(name: str) -> type[Method]:
+def _named(name: str) -> Method:
+    """Return the method of a name, with the defaults of its fields."""
+    if name in ALIASES:
+        return parse(ALIASES[name])
     if name not in METHODS:
-        raise ValueError(checks.unknown("method", name, list(METHODS)))
-    return METHODS[name]
+        raise ValueError(checks.unknown("method", name, [*METHODS, *ALIASES]))
+    return METHODS[name]()

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from typing import Any
 
-from approx import METHODS, Method, parse
+from approx import ALIASES, METHODS, Method, parse
 from approx.projections import PROJECTIONS
 
 
@@ -14,7 +14,7 @@ def listing() -> list[dict[str, Any]]:
     """Return one row per method: spec, what it is, whether it is random, and what it needs.
 
     ``autoregressive``, ``row_local`` and ``refusal`` are what the method declares about masks, with
-    the defaults of its fields.
+    the defaults of its fields. ``also`` has the familiar names of its specs.
 
     Examples
     --------
@@ -38,6 +38,7 @@ def _row(name: str, method: type[Method]) -> dict[str, Any]:
         "autoregressive": default.autoregressive,
         "row_local": default.row_local,
         "refusal": default.refusal,
+        "also": [alias for alias, spec in ALIASES.items() if spec.partition("(")[0] == name],
         "what it is": line,
     }
 
@@ -73,6 +74,8 @@ def describe(name: str) -> str:
     row = about(name)
     page = f"{row['method']}    [draws: {row['draws']}; {row['use']}]\n\n{row['description']}"
     page += f"\n\nUnder a mask: {_under_a_mask(row)}."
+    if row["also"]:
+        page += "\n\nFamiliar names: " + ", ".join(f"{a} = {ALIASES[a]}" for a in row["also"]) + "."
     known = ", ".join(row["projections"])
     return f"{page}\n\nProjections: {known}." if known else page
 

@@ -33,8 +33,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, str]:
-    """Return a row of the table, where a method that refuses masks says so."""
-    refused = row.pop("refusal")
+    """Return a row of the table, where a method that refuses masks says so.
+
+    Familiar names are left to the page of the method.
+    """
+    refused, _ = row.pop("refusal"), row.pop("also")
     for key in ("autoregressive", "row_local"):
         row[key] = "refused" if refused else "yes" if row[key] else "no"
     return row

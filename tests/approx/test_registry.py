@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from numpydoc.docscrape import NumpyDocString
 from small import SIZES, VARIANTS, few, small
 
-from approx import METHODS, Method, Size, parse
+from approx import ALIASES, METHODS, Method, Size, parse
 from approx.projections import IID, Fixed
 from approx.random_features.positive import Positive
 from figures.listing import describe
@@ -66,6 +66,24 @@ def test_round_trip_of_nested_methods(name, share, k):
     assert_round_trip(nested)
     assert_round_trip(dataclasses.replace(nested, low_rank=small(name, 4, 4, 2)))
     assert (f"top_k(k={k})" in str(nested)) == (k != 32)  # the default is left out
+
+
+def test_familiar_names_stand_for_one_spec():
+    for alias, spec in ALIASES.items():
+        assert alias not in METHODS
+        assert parse(alias) == parse(spec)
+        assert str(parse(alias)) == str(parse(spec))
+        assert type(parse(alias)).name == spec.partition("(")[0]
+    assert parse("performer(16)") == parse("positive(m=16, projection='orthogonal')")
+    assert parse("streaming_llm(k=9, sinks=2)") == parse("sink_window(k=9, sinks=2)")
+    assert str(parse("scatterbrain(performer(m=8), streaming_llm(k=8))")) == (
+        "scatterbrain(low_rank=positive(m=8, projection='orthogonal'), "
+        "sparse=sink_window(k=8, sinks=4))"
+    )
+    with pytest.raises(ValueError, match=r"unknown field of performer 'size'"):
+        parse("performer(size=3)")
+    with pytest.raises(ValueError, match=r"did you mean 'performer'"):
+        parse("perfomer(m=3)")
 
 
 def test_what_a_spec_may_look_like():

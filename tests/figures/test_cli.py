@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from approx import METHODS
+from approx import ALIASES, METHODS
 from approx.projections import PROJECTIONS
 from figures.cli import COMMANDS, main
 from figures.gallery import FIGURES, NAMES
@@ -147,7 +147,7 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, capsys
     [
         (["figures", "eror"], "unknown figure 'eror', did you mean 'error'? Known: error, price"),
         (["figures", "eror"], f"{', '.join(NAMES)}, all\n"),
-        (["methods", "none"], f"Known: {', '.join(METHODS)}\n"),
+        (["methods", "none"], f"Known: {', '.join([*METHODS, *ALIASES])}\n"),
         (["figures", "--seed", "1"], "which figures? Names of them, or all"),
         (["figures", "all", "--qk", "nowhere.npz"], "no such file"),
         (["figures", "all", "--budget", "nan"], "budget must be finite and > 0"),
