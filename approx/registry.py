@@ -9,6 +9,10 @@ from typing import Any
 from approx import checks
 from approx.baselines import Constant, One, Uniform, Zero
 from approx.centered import Centered
+from approx.compressed_logits.channels import Channels
+from approx.compressed_logits.key_pca import KeyPCA
+from approx.compressed_logits.logit_svd import LogitSVD
+from approx.compressed_logits.quantised import Quantised
 from approx.hierarchical.hierarchical import Hierarchical
 from approx.low_rank.godec import GoDec
 from approx.low_rank.nystrom import Nystrom
@@ -55,6 +59,7 @@ from approx.sparse.chunk import Chunk
 from approx.sparse.columns import Columns
 from approx.sparse.exact import Exact
 from approx.sparse.lsh import LSH
+from approx.sparse.projected_top_k import ProjectedTopK
 from approx.sparse.random import Random
 from approx.sparse.reformer import Reformer
 from approx.sparse.sink_window import SinkWindow
@@ -97,8 +102,13 @@ METHODS: dict[str, type[Method]] = {
         SquaredSketch,
         TruncatedSVD,
         Nystrom,
+        LogitSVD,
+        KeyPCA,
+        Channels,
+        Quantised,
         Exact,
         TopK,
+        ProjectedTopK,
         Threshold,
         Columns,
         SlidingWindow,
@@ -137,6 +147,10 @@ ALIASES: dict[str, str] = {
     "performer": "positive(projection='orthogonal')",
     "rff": "trigonometric()",
     "streaming_llm": "sink_window(sinks=4)",
+    "kq_svd": "logit_svd()",
+    "kivi": "quantised(bits=2, per='channel', group=32)",
+    "loki": "projected_top_k(by='pca')",
+    "sparq": "projected_top_k(by='channels')",
 }
 
 

@@ -37,6 +37,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "approx.polynomials": (),
     "approx.sketches": (),
     "approx.low_rank": (),
+    "approx.compressed_logits": (),
     "approx.sparse": (),
     "approx.hierarchical": (),
     "approx.mechanisms": (),

@@ -219,3 +219,41 @@ def gaussian_weights(pivots, keys, width):
     ZZ = np.array([[kernel_of(x, y) for y in pivots] for x in pivots])
     ZB = np.array([[kernel_of(x, y) for y in keys] for x in pivots])
     return np.linalg.solve(ZZ, ZB)
+
+
+def best_logits(Q, K, rank):
+    """Return the best logits of a rank by the SVD of all of them."""
+    u, s, vt = np.linalg.svd(Q @ K.T)
+    return sum(s[i] * np.outer(u[:, i], vt[i]) for i in range(rank))
+
+
+def projected_logits(Q, K, rank, centred):
+    """Return logits of what lies in the span of the leading right singular vectors of the keys."""
+    _, _, vt = np.linalg.svd(K - K.mean(axis=0) if centred else K)
+    return Q @ sum(np.outer(v, v) for v in vt[:rank]) @ K.T
+
+
+def channel_logits(Q, K, r, scaled):
+    """Return the logits of the r channels in which a query is largest, term by term."""
+    x = np.zeros((len(Q), len(K)))
+    for i, q in enumerate(Q):
+        chosen = sorted(range(len(q)), key=lambda c: -abs(q[c]))[:r]
+        share = sum(abs(q[c]) for c in chosen) / sum(abs(q))
+        for j, k in enumerate(K):
+            x[i, j] = sum(q[c] * k[c] for c in chosen) / (share**0.5 if scaled else 1.0)
+    return x
+
+
+def levels(numbers, bits):
+    """Return each number as the nearest of 2^bits levels from the least to the largest."""
+    of_all = np.linspace(min(numbers), max(numbers), 2**bits)
+    return np.array([min(of_all, key=lambda level: abs(level - x)) for x in numbers])
+
+
+def leading(logits, on, k):
+    """Return whether each entry is among the k largest of its row among those that are on."""
+    chosen = np.zeros(on.shape, bool)
+    for i in range(len(on)):
+        keys = sorted(np.flatnonzero(on[i]), key=lambda j: -logits[i, j])
+        chosen[i, keys[:k]] = True
+    return chosen

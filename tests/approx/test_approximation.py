@@ -29,6 +29,7 @@ from small import (
 from analysis import metrics
 from analysis.moments import expected_error, normalised_moments
 from approx import METHODS, Approximation, Mask, exact, parse
+from approx.compressed_logits.exponential import Exponential
 from approx.hierarchical.levels import Levels
 from approx.method import generator
 from approx.parts import Addition, Factors, Support, rescale
@@ -178,7 +179,7 @@ def test_sizes_count_what_is_stored(name, problem):
         assert A.shape == (n, l)
         assert A.nnz == (0 if A.sparse is None else A.sparse.nnz)
         low = getattr(A.low, "low", A.low)
-        assert isinstance(low, Levels) or A.parameters == A.rank * (n + l) + A.nnz
+        assert isinstance(low, Levels | Exponential) or A.parameters == A.rank * (n + l) + A.nnz
         held = [*arrays(A.low), *arrays(A.correction)]
         assert A.nbytes == sum(x.nbytes for x in {id(x): x for x in held}.values())
         held += arrays(A.low.prepare())

@@ -51,6 +51,8 @@ FIELDS = {
     "chunks of five": "flash(size=5)",
     "groups of given size": "eva(size=2, sparse=chunk(size=4))",
     "groups and window": "eva(size=3, sparse=sliding_window(width=2))",
+    "levels of two channels": "quantised(bits=2, group=2)",
+    "largest by SVD": "projected_top_k(k=3, r=1, by='svd')",
     "centered keys": "centered(positive(m=3), queries=False)",
 }
 FIELDS |= {

@@ -39,6 +39,13 @@ def price(spec):
         ("taylor(degree=1)", 25, 25 * BOTH),
         ("taylor(degree=9)", L * (D + C) + 10, L * (D + C + 9)),
         # combined keys and values are read like exact ones; l·rank·(d + c) to combine them
+        # two numbers of a key and its value; a map of 2·d, and d² for each row to find it
+        ("logit_svd(rank=2)", 10 * (2 + 3) + 8, 10 * (2 + 3) + (8 + 16) * BOTH),
+        ("channels(r=2)", 10 * (2 + 3), 10 * (2 + 3)),
+        # two scales for each of ten keys, two multiply-adds for each of their numbers
+        ("quantised(bits=2)", 10 * 7 + 20, 10 * 7 + 2 * 40 / 6),
+        ("projected_top_k(k=2, r=1)", 2 * 7 + 10 + 4, 2 * 7 + 10 + (4 + 16) * BOTH),
+        ("projected_top_k(k=2, r=3, by='channels')", 2 * 7 + 30, 2 * 7 + 30),
         ("linformer(rank=2, combinations='gaussian')", 2 * 7, 2 * 7 + 2 * 10 * 7 / 6),
         ("linformer(rank=2)", 2 * 7, 2 * 7 + 10 * 7 / 6),
         ("product_sketch(m=5, degree=2)", 5 * 4 + 2 * 5 * 5, (5 * 4 + 2 * 5 * 5) * BOTH),

@@ -1986,12 +1986,65 @@ HIERARCHY = [
     ),
 ]
 
+COMPRESSED_LOGITS = [
+    Mutant(
+        "compressed logits: scales of keys that are not seen",
+        "approx/compressed_logits/exponential.py",
+        "mask = self.mask or Mask.full(*self.shape)",
+        "mask = Mask.full(*self.shape)",
+        "tests/approx/compressed_logits -k ten_thousand",
+    ),
+    Mutant(
+        "logit svd: the SVD of R S",
+        "approx/compressed_logits/logit_svd.py",
+        "R @ S.T",
+        "R @ S",
+        "tests/approx/compressed_logits -k nearer",
+    ),
+    Mutant(
+        "key pca: the last axes",
+        "approx/compressed_logits/key_pca.py",
+        "vectors[:, ::-1][:, : self.rank]",
+        "vectors[:, : self.rank]",
+        "tests/approx/compressed_logits -k is_exp_of",
+    ),
+    Mutant(
+        "channels: the largest, not the largest in size",
+        "approx/compressed_logits/channels.py",
+        "np.argsort(-size,",
+        "np.argsort(-q,",
+        "tests/approx/compressed_logits -k is_exp_of",
+    ),
+    Mutant(
+        "quantised: one level too many",
+        "approx/compressed_logits/quantised.py",
+        "(2**self.bits - 1)",
+        "2**self.bits",
+        "tests/approx/compressed_logits -k half_a_step",
+    ),
+    Mutant(
+        "quantised: bits for bytes",
+        "approx/compressed_logits/quantised.py",
+        "self.bits * l * d / 8",
+        "self.bits * l * d",
+        "tests/approx/compressed_logits -k count_in_bytes",
+    ),
+    Mutant(
+        "projected top k: always a quarter of the width",
+        "approx/sparse/projected_top_k.py",
+        "self.r or max(1, d // SHARE)",
+        "max(1, d // SHARE)",
+        "tests/approx/compressed_logits -k largest_compressed",
+    ),
+]
+
 MUTANTS = [
     *RANDOM_FEATURES,
     *PROJECTIONS,
     *SKETCHES,
     *POLYNOMIALS,
     *LOW_RANK,
+    *COMPRESSED_LOGITS,
     *SPARSE,
     *RESULT,
     *MECHANISMS,

@@ -23,7 +23,14 @@ from approx.sparse.threshold import Threshold
 from approx.sparse.top_k import TopK
 
 SUPPORTS = [name for name, method in METHODS.items() if issubclass(method, SupportMethod)]
-WHOLE = ["top_k", "chunk", "strided", "random", "smyrf"]  # at size l they hold every pair
+WHOLE = [
+    "top_k",
+    "projected_top_k",
+    "chunk",
+    "strided",
+    "random",
+    "smyrf",
+]  # at size l they hold every pair
 AT_MOST = [
     *WHOLE,
     "sliding_window",

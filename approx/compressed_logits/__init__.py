@@ -1,0 +1,1 @@
+"""Logits compressed before exp: fewer numbers, or fewer bits, per key."""

@@ -1,0 +1,81 @@
+"""Logits of the channels in which a query is large."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from approx.checks import Array
+from approx.compressed_logits.method import CompressedLogits, Numbers
+from approx.fields import flag
+from approx.method import Size
+from approx.prices import INDEX, Price, Shape
+
+
+@dataclasses.dataclass(frozen=True)
+class Channels(CompressedLogits):
+    """The r channels in which a query is largest, and exp of its logits there: SparQ's scores.
+
+    estimate_ij = exp(Σ_{c ∈ C_i} q_ic k_jc), with C_i the r largest |q_ic|; of equals the first.
+
+    Parameters
+    ----------
+    r : int, optional
+        Channels of a query, 1 ≤ r ≤ d; None is a template.
+    scaled : bool
+        Whether logits are divided by the root of the share of |q| in C_i, as SparQ does:
+        √(Σ_{c ∈ C_i} |q_ic| / Σ_c |q_ic|).
+
+    Notes
+    -----
+    The estimate is deterministic, positive and biased, and exact at r = d. A row needs no other
+    query and no key but its own, so that it is autoregressive: nothing is fitted. The scale keeps
+    the variance of logits with independent channels; it changes no order within a row.
+    A query reads r numbers of every key, but keys keep all their channels, since the next query
+    needs others: r numbers of a query and d of a key are stored.
+    Cost: n·l·r operations where only the channels are read. Here the others are 0, n·l·d.
+
+    Differences from the authors' code, graphcore-research/llm-inference-research: it sums |q| over
+    the queries of a group of heads before it chooses, so that they share the channels, and it uses
+    the logits to select keys, as `projected_top_k` does, with a weight for the mean of all values.
+
+    References
+    ----------
+    .. [1] L. Ribar, I. Chelombiev, L. Hudlass-Galley, C. Blake, C. Luschi, D. Orr, "SparQ
+       attention: bandwidth-efficient LLM inference", ICML 2024, section 3, algorithm 1.
+
+    Examples
+    --------
+    >>> Channels(r=1).approximate([[2.0, -3.0]], [[1.0, 0.0], [0.0, -1.0]]).to_dense().round(4)
+    array([[ 1.    , 20.0855]])
+    """
+
+    name: ClassVar[str] = "channels"
+    sized_by = Size("r")
+    autoregressive = True
+    row_local = True
+
+    r: int | None = None
+    scaled: bool = flag(False)
+
+    def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
+        """Return Q with 0 in the channels that are left out, and K."""
+        size = np.abs(q)
+        chosen = np.argsort(-size, axis=1, kind="stable")[:, : self.r]
+        left = np.zeros_like(q)
+        np.put_along_axis(left, chosen, np.take_along_axis(q, chosen, axis=1), axis=1)
+        if self.scaled:
+            kept, whole = np.abs(left).sum(axis=1), size.sum(axis=1)
+            left *= np.sqrt(np.divide(whole, kept, out=np.ones_like(kept), where=kept > 0))[:, None]
+        return left, k
+
+    def numbers(self, d: int) -> Numbers:
+        r = self.r or 0
+        return Numbers(r, d, r)
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price, with the indices of a query's channels."""
+        price = super().priced(shape)
+        return price and price + Price(0.0, 0.0, 0.0, float(INDEX * (self.r or 0)))

@@ -1,0 +1,113 @@
+"""The exponential of a product of two factors, as rows on demand."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from approx import exact, memory, pattern_products
+from approx._elementary import exp_rows
+from approx.checks import Array
+from approx.masks import ALL, Mask
+from approx.parts import Dense, Low, Rows, ScaledFactors, rescale
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Exponential(Low):
+    """exp(left rightᵀ), entry by entry.
+
+    Parameters
+    ----------
+    left, right : (n, r), (l, r)
+        C-contiguous, of one dtype.
+    stored : int
+        How many numbers left and right are made of, where some are 0 or have few bits.
+    mask : Mask, optional
+        What the scale of a row follows from; entries that are not seen are 0.
+    """
+
+    left: Array
+    right: Array
+    stored: int
+    mask: Mask | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape, (n, l)."""
+        return len(self.left), len(self.right)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.left.dtype
+
+    @property
+    def rank(self) -> int:
+        """The trivial bound, min(n, l): exp of a matrix of small rank may have any rank."""
+        return min(self.shape)
+
+    @property
+    def parameters(self) -> int:
+        """Number of stored values."""
+        return self.stored
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both factors as they are held here, without what fewer bits would save."""
+        return int(self.left.nbytes + self.right.nbytes)
+
+    def seeing(self, mask: Mask) -> Exponential:
+        """Return this matrix at scales of the logits that are seen."""
+        return dataclasses.replace(self, mask=mask)
+
+    @functools.cached_property
+    def _tops(self) -> Array:
+        mask = self.mask or Mask.full(*self.shape)
+        tops = [
+            exact.seen_logits(self.left, self.right, mask, rows).max(axis=1)
+            for rows in exact.stripes(*self.shape)
+        ]
+        return np.concatenate(tops)
+
+    def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
+        """Return the largest logit that each row sees."""
+        return np.asarray(self._tops[rows])
+
+    def block(
+        self,
+        rows: Rows,
+        cols: Rows,
+        shift: Array,
+        logits: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Return exp(left·right − shift)."""
+        values = np.matmul(self.left[rows], self.right[cols].T, out=out)
+        if self.mask is not None:  # what is not seen must not overflow
+            self.mask.hide(values, rows, cols, fill=-np.inf)
+        exp_rows(values, shift.astype(self.dtype, copy=False))
+        return rescale(values, np.zeros(1))
+
+    def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
+        """Return exp(left·right − shift) for the entries of a pattern."""
+        x = pattern_products.product(self.left, self.right, pattern)
+        x -= np.repeat(shift.astype(self.dtype, copy=False), np.diff(pattern.indptr))
+        with np.errstate(over="ignore"):
+            np.exp(x, out=x)
+        return rescale(x, np.zeros(1))
+
+    def scaled_factors(self) -> ScaledFactors:
+        """Return all rows and an identity matrix."""
+        nbytes = math.prod(self.shape) * self.dtype.itemsize
+        memory.reserve(nbytes, "exp of all logits", "n or l (or use block, @)")
+        return Dense(self.block(ALL, ALL, self._tops), self._tops).scaled_factors()
+
+    def rescaled(self, row: Array, column: Array) -> Exponential:
+        """Return diag(e^row) low diag(e^column): two more columns of the factors."""
+        left = np.column_stack([self.left, np.ones_like(row), row])
+        right = np.column_stack([self.right, column, np.ones_like(column)])
+        return dataclasses.replace(self, left=left, right=right)

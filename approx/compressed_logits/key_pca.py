@@ -1,0 +1,77 @@
+"""Logits within the span of the principal axes of the keys."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+import scipy.linalg
+
+from approx.checks import Array
+from approx.compressed_logits.method import CompressedLogits, Numbers
+from approx.fields import flag
+from approx.method import Size
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyPCA(CompressedLogits):
+    """Queries and keys projected on the principal axes of the keys, and exp of their logits.
+
+    estimate_ij = exp((Pᵀq_i)·(Pᵀk_j)), with the leading eigenvectors P (d, rank) of the keys'
+    covariance matrix, or of KᵀK.
+
+    Parameters
+    ----------
+    rank : int, optional
+        Numbers that are kept of a query and of a key, 1 ≤ rank ≤ d; None is a template.
+    centred : bool
+        Whether axes are those of the covariance, as in Loki, or those of KᵀK.
+
+    Notes
+    -----
+    The estimate is deterministic, positive and biased, and exact at rank = d. P is the best for
+    the keys themselves, whatever the queries are; `logit_svd` is the best for the logits. Keys are
+    projected as they are, so that with centred axes each row is scaled by e^{−q·(I − PPᵀ)k̄}, which
+    normalised attention does not see. One key apart from all others, such as an attention sink, has
+    1/l of the covariance however large its logits are, and may be lost.
+    Axes of all keys are not autoregressive; they need no query. The authors take them from another
+    text.
+    Cost: l·d² operations for the axes, then n·l·rank for the logits. A new query reads rank numbers
+    of every key, every value, and the axes.
+
+    Differences from the authors' code, hpcgroup/loki: it takes the axes from calibration data
+    through scikit-learn's PCA, which centres, and projects keys and queries without centring, as
+    here; it uses the logits only to select keys, as `projected_top_k` does.
+
+    References
+    ----------
+    .. [1] P. Singhania, S. Singh, S. He, S. Feizi, A. Bhatele, "Loki: low-rank keys for efficient
+       sparse attention", NeurIPS 2024, section 4.
+
+    Examples
+    --------
+    Keys on a line need one number each:
+
+    >>> KeyPCA(rank=1).approximate([[1.0, 5.0]], [[0.0, 0.0], [1.0, 0.0]]).to_dense().round(6)
+    array([[1.      , 2.718282]])
+    """
+
+    name: ClassVar[str] = "key_pca"
+    sized_by = Size("rank")
+    row_local = True
+
+    rank: int | None = None
+    centred: bool = flag(True)
+
+    def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
+        """Return Q P and K P."""
+        keys = k.astype(np.float64)
+        about = keys - keys.mean(axis=0) if self.centred else keys
+        _, vectors = scipy.linalg.eigh(about.T @ about, check_finite=False)  # ascending
+        P = vectors[:, ::-1][:, : self.rank]
+        return q @ P, keys @ P
+
+    def numbers(self, d: int) -> Numbers:
+        r = self.rank or 0
+        return Numbers(r, r, r, mapped=r * d, fitted=d * d)

@@ -1,0 +1,75 @@
+"""The best logits of a given rank, before exp."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+import scipy.linalg
+
+from approx.checks import Array
+from approx.compressed_logits.method import CompressedLogits, Numbers
+from approx.method import Size
+
+
+@dataclasses.dataclass(frozen=True)
+class LogitSVD(CompressedLogits):
+    """The best logits of a given rank, and exp of them: KQ-SVD.
+
+    estimate = exp(Σ_{i ≤ rank} σ_i u_i v_iᵀ), entry by entry, with the SVD of Q Kᵀ.
+
+    Parameters
+    ----------
+    rank : int, optional
+        Numbers that are kept of a query and of a key, 1 ≤ rank ≤ d; None is a template.
+
+    Notes
+    -----
+    The estimate is deterministic, positive and biased, and exact at rank = d. No logits of that
+    rank are nearer to Q Kᵀ in Frobenius norm over all entries, those that a mask hides among them:
+    among what is seen `key_pca` may be nearer. It says nothing of exp: an error of δ in a logit is
+    a factor e^δ. It needs queries and keys, not the logits, so it is no oracle; but a rank fitted
+    to all tokens is not autoregressive. The authors fit it to other texts and keep it.
+    Cost: (n + l)·d² operations for the factors, then n·l·rank for the logits. A new query reads
+    rank numbers of every key, every value, and the map of rank·d numbers.
+
+    With Q = A R and K = B S by QR, the SVD is that of the d × d matrix R Sᵀ. The formula of the
+    authors, K⁺Û and KᵀÛ for the leading singular vectors Û of K Qᵀ, gives the same product.
+    Differences: the authors fit one map to the queries of a group of heads and to texts for
+    calibration, choose the rank by a layer's share of energy, and compress values too; their code
+    was not found, the paper was read in its abstract and its formula.
+
+    References
+    ----------
+    .. [1] D. Lesens, B. T. Rakhshan, G. Rabusseau, "KQ-SVD: compressing the KV cache with provable
+       guarantees on attention fidelity", AISTATS 2026, arXiv 2512.05916.
+
+    Examples
+    --------
+    Logits of rank 1 are exact:
+
+    >>> LogitSVD(rank=1).approximate([[1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]).to_dense().round(6)
+    array([[1.      , 2.718282]])
+    """
+
+    name: ClassVar[str] = "logit_svd"
+    sized_by = Size("rank")
+
+    rank: int | None = None
+
+    def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
+        """Return A U √σ and B V √σ."""
+        (A, R), (B, S) = (_qr(x) for x in (q, k))
+        U, s, Vt = scipy.linalg.svd(R @ S.T, full_matrices=False, check_finite=False)
+        root, r = np.sqrt(s[: self.rank]), self.rank
+        return A @ (U[:, :r] * root), B @ (Vt[:r].T * root)
+
+    def numbers(self, d: int) -> Numbers:
+        r = self.rank or 0
+        return Numbers(r, r, r, mapped=r * d, fitted=d * d)
+
+
+def _qr(x: Array) -> tuple[Array, Array]:
+    A, R = scipy.linalg.qr(x.astype(np.float64), mode="economic", check_finite=False)
+    return A, R

@@ -1,0 +1,104 @@
+"""The base of the methods that compress queries and keys before their logits are made."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks
+from approx.approximation import Approximation
+from approx.checks import Array
+from approx.compressed_logits.exponential import Exponential
+from approx.masks import Mask
+from approx.method import Method
+from approx.prices import NUMBER, Price, Shape
+
+
+class Numbers(NamedTuple):
+    """What compressed queries and keys cost.
+
+    Attributes
+    ----------
+    query, key : float
+        Numbers that are stored for a query and for a key.
+    read : float
+        Numbers that a query reads of a key, each for one multiply-add.
+    mapped : float
+        Multiply-adds that compress a query or a key, each of which reads a number of its own.
+    fitted : float
+        Multiply-adds that find the compression, per query or key.
+    """
+
+    query: float
+    key: float
+    read: float
+    mapped: float = 0.0
+    fitted: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class CompressedLogits(Method):
+    """An estimate exp(x̃), with logits x̃ of compressed queries and keys.
+
+    A query still meets every key, in fewer multiply-adds: there is no state that answers it, as
+    there is with factors of exp(q·k).
+    """
+
+    deterministic: ClassVar[bool] = True
+
+    @abstractmethod
+    def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
+        """Return left (n, w) and right (l, w) with x̃ = left rightᵀ."""
+
+    @abstractmethod
+    def numbers(self, d: int) -> Numbers:
+        """Return the cost of queries and keys of width d; the method is no template."""
+
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+        left, right = self.factors(q, k)
+        cost = self.numbers(q.shape[1])
+        stored = round(cost.query * len(q) + cost.key * len(k))
+        return Approximation(Exponential(left, right, stored))
+
+    def factors(self, q: Array, k: Array) -> tuple[Array, Array]:
+        """Return `compressed` in the dtype of q, C-contiguous."""
+        left, right = self.compressed(q, k)
+        return np.ascontiguousarray(left, q.dtype), np.ascontiguousarray(right, q.dtype)
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of compressed queries and keys; every value is read, too."""
+        if self.is_template:
+            return None
+        n, l, d, c = shape
+        cost = self.numbers(d)
+        stored = cost.query + cost.key * l / n
+        once = (cost.mapped + cost.fitted) * shape.both
+        return Price(
+            stored,
+            float(l * (cost.read + c) + cost.mapped),
+            float(shape.seen(l) * (cost.read + c) + once),
+            NUMBER * stored,
+        )
+
+    def filled(self, budget: float, shape: Shape) -> Self | None:
+        """Return this template with its size, which is at most d, where nothing is lost."""
+        found = super().filled(budget, shape)
+        if found is None or found.sized_by is None:
+            return found
+        return found.resized(min(getattr(found, found.sized_by.field), shape.d))
+
+    def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
+        """Return Q and K as arrays; a size beyond their width is a ValueError."""
+        q, k = super().checked(Q, K)
+        if self.sized_by is not None:
+            field = self.sized_by.field
+            checks.integer(field, getattr(self, field), least=1, most=q.shape[1])
+        return q, k
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of both factors and of what they are computed from."""
+        return 8 * 4 * (shape.n + shape.l) * shape.d

@@ -1,0 +1,111 @@
+"""Keys rounded to a few levels between their least and their largest number."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from approx.checks import Array
+from approx.compressed_logits.method import CompressedLogits, Numbers
+from approx.fields import one_of, whole
+from approx.prices import NUMBER, Price, Shape
+
+PER = ("token", "channel")
+MOST_BITS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantised(CompressedLogits):
+    """Keys rounded to 2^bits levels between a minimum and a maximum, and exp of their logits.
+
+    estimate_ij = exp(q_i·k̃_j), k̃ = min + s·round((k − min)/s), s = (max − min)/(2^bits − 1).
+
+    Parameters
+    ----------
+    bits : int
+        Bits of a number of a key, 1 to 16.
+    per : {"token", "channel"}
+        Whether min and max are those of a key over its channels, or of a channel over the keys.
+    group : int, optional
+        Numbers that share min and max, one after the other along a key or a channel; by default
+        all of it.
+
+    Notes
+    -----
+    The estimate is deterministic, positive and biased. A number of a key is off by at most s/2, so
+    a logit by at most ½ Σ_c |q_ic| s_jc, and exp by that factor. Levels per channel suit keys with
+    a few large channels; they do not suit a channel with one large key, such as an attention sink,
+    which takes most levels for itself: groups keep that to its neighbours.
+    Per token it is autoregressive. Per channel it is not, as min and max are those of later keys
+    too.
+    The price counts numbers, of which there are none fewer, and bytes: bits/8 a number and two
+    numbers a group, as wide as all others here. So only the currency bytes shows what is saved.
+    Cost: 2·n·l·d operations for the logits, and two for every number of a key.
+
+    Differences from the authors' code, jy-yuan/KIVI: it quantises keys per channel in groups of 32
+    tokens and values per token, both to 2 or 4 bits, and keeps the last tokens, 32 or 128, as they
+    are until a group is full, which makes it autoregressive. Here values stay exact, and no key is
+    kept. It divides by max − min as it is; here equal numbers stay what they are.
+
+    References
+    ----------
+    .. [1] Z. Liu et al., "KIVI: a tuning-free asymmetric 2bit quantization for KV cache", ICML
+       2024, section 3.
+
+    Examples
+    --------
+    Two levels, the least number of a key and its largest:
+
+    >>> Quantised(bits=1).approximate([[1.0, 0.0, 0.0]], [[0.4, 0.0, 1.0]]).to_dense()
+    array([[1.]])
+    """
+
+    name: ClassVar[str] = "quantised"
+    row_local = True
+
+    bits: int = whole(4, most=MOST_BITS)
+    per: str = one_of("token", PER)
+    group: int | None = whole()
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether every key is rounded by itself."""
+        return self.per == "token"
+
+    def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
+        """Return Q and the rounded keys."""
+        if self.per == "token":
+            return q, self._rounded(k)
+        return q, self._rounded(k.T).T
+
+    def _rounded(self, x: Array) -> Array:
+        """Return numbers rounded to levels of their group within their row."""
+        out = np.empty_like(x)
+        size = self.group or x.shape[1]
+        for start in range(0, x.shape[1], size):
+            group = x[:, start : start + size]
+            least = group.min(axis=1, keepdims=True)
+            step = (group.max(axis=1, keepdims=True) - least) / (2**self.bits - 1)
+            level = np.rint(
+                np.divide(group - least, step, out=np.zeros_like(group), where=step > 0)
+            )
+            out[:, start : start + size] = least + level * step
+        return out
+
+    def numbers(self, d: int) -> Numbers:
+        return Numbers(d, d, d)
+
+    def priced(self, shape: Shape) -> Price:
+        """Return the price of all numbers, those of keys with few bits, and of min and step."""
+        n, l, d, c = shape
+        lines, long = (l, d) if self.per == "token" else (d, l)
+        scales = 2.0 * lines * -(-long // (self.group or long))
+        read = float(l * (d + c) + scales)
+        return Price(
+            d + (l * d + scales) / n,
+            read,
+            float(shape.seen(l) * (d + c) + 2 * l * d / n),
+            (NUMBER * (n * d + scales) + self.bits * l * d / 8) / n,
+        )

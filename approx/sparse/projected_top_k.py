@@ -1,0 +1,122 @@
+"""The keys with the largest compressed logits, exact: top k that can be run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks
+from approx.checks import Array
+from approx.compressed_logits.channels import Channels
+from approx.compressed_logits.key_pca import KeyPCA
+from approx.compressed_logits.logit_svd import LogitSVD
+from approx.compressed_logits.method import CompressedLogits
+from approx.fields import one_of, whole
+from approx.masks import Mask
+from approx.method import Size
+from approx.prices import Price, Shape, entries
+from approx.sparse.patterns import Pattern
+from approx.sparse.support import SupportMethod
+from approx.sparse.top_k import TopK
+
+SELECTORS: dict[str, type[CompressedLogits]] = {
+    "pca": KeyPCA,
+    "svd": LogitSVD,
+    "channels": Channels,
+}
+SHARE = 4  # of the width: the numbers of a key that are read by default
+
+
+@dataclasses.dataclass(frozen=True)
+class ProjectedTopK(SupportMethod):
+    """The k keys with the largest compressed logits, exact: Loki, and SparQ's selection.
+
+    estimate_ij = exp(q_i·k_j) where x̃_ij is among the k largest that query i sees, else 0, with
+    logits x̃ of r numbers per key.
+
+    Parameters
+    ----------
+    k : int, optional
+        Entries per row, 1 ≤ k ≤ l; None is a template.
+    r : int, optional
+        Numbers of a key that are read to choose, 1 ≤ r ≤ d; by default a quarter of d, as in Loki.
+    by : {"pca", "svd", "channels"}
+        Which logits: those of `key_pca`, `logit_svd` or `channels`.
+
+    Notes
+    -----
+    The estimate is deterministic, exact on the support, and has relative bias −1 off it. Its total
+    variation from exact attention is what is off the support, so that `top_k`, its oracle, is never
+    farther; at r = d it is the same. Axes fitted to all keys are not autoregressive; channels are.
+    Cost: n·l·r operations to choose and 2·n·k·d for the entries. A new query reads r numbers of
+    every key, so that k = 32 of l keys take l·r + k·(d + c) numbers, and d·r for the axes.
+
+    Differences from the authors' code: hpcgroup/loki takes axes from calibration data and k as a
+    share of what a query sees. graphcore-research/llm-inference-research always takes the last keys
+    too, chooses channels and keys for a group of heads at once, and gives what is left of the
+    weight to the mean of all values.
+
+    References
+    ----------
+    .. [1] P. Singhania, S. Singh, S. He, S. Feizi, A. Bhatele, "Loki: low-rank keys for efficient
+       sparse attention", NeurIPS 2024, algorithm 1.
+    .. [2] L. Ribar, I. Chelombiev, L. Hudlass-Galley, C. Blake, C. Luschi, D. Orr, "SparQ
+       attention: bandwidth-efficient LLM inference", ICML 2024, algorithm 1.
+
+    Examples
+    --------
+    The second channel of the query is the larger one, and the second key the larger there:
+
+    >>> chosen = ProjectedTopK(k=1, r=1, by="channels")
+    >>> chosen.approximate([[1.0, 2.0]], [[5.0, 0.0], [0.0, 1.0]]).to_dense().round(3)
+    array([[0.   , 7.389]])
+    """
+
+    name: ClassVar[str] = "projected_top_k"
+    sized_by = Size("k", counts="entries")
+
+    k: int | None = None
+    r: int | None = whole()
+    by: str = one_of("pca", tuple(SELECTORS))
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether the logits are."""
+        return self.selector(1).autoregressive
+
+    @property
+    def row_local(self) -> bool:
+        """Whether the logits are."""
+        return self.selector(1).row_local
+
+    def selector(self, d: int) -> CompressedLogits:
+        """Return the method whose logits choose the keys, at width d."""
+        return SELECTORS[self.by]().resized(self.r or max(1, d // SHARE))
+
+    def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
+        """Return Q and K as arrays; r beyond their width is a ValueError."""
+        q, k = super().checked(Q, K)
+        if self.r is not None:
+            checks.integer("r", self.r, least=1, most=q.shape[1])
+        return q, k
+
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
+        """Return the k largest of the compressed logits of each row."""
+        left, right = self.selector(Q.shape[1]).factors(Q, K)
+        return TopK(self.k).pattern(left, right, mask, rng)
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of k entries and of the logits that choose them."""
+        if self.k is None:
+            return None
+        cost = self.selector(shape.d).numbers(shape.d)
+        chosen = Price(
+            0.0,
+            float(shape.l * cost.read + cost.mapped),
+            float(shape.seen(shape.l) * cost.read + (cost.mapped + cost.fitted) * shape.both),
+            0.0,
+        )
+        return entries(self.k, shape) + chosen

@@ -1,0 +1,235 @@
+"""Compressed logits: the formulas, what is best in which sense, rounding, and selection by them."""
+
+import dataclasses
+
+import naive
+import numpy as np
+import pytest
+
+from analysis import inputs, metrics
+from approx import Mask, parse
+
+N, L, D = 7, 9, 4
+# Sums of at most nine products of size 5, two decompositions whose gaps are above a hundredth of
+# their norm, and logits of ±20: far below this.
+CLOSE = 1e-10
+
+
+def drawn(seed=0, n=N, l=L, d=D):
+    """Return queries and keys with channels of different sizes, the keys not centred."""
+    rng = np.random.default_rng(seed)
+    Q, K = rng.standard_normal((n, d)), rng.standard_normal((l, d))
+    return Q * np.linspace(0.5, 1.5, d), (K + 0.7) * np.linspace(1.5, 0.4, d)
+
+
+def logits(spec, Q, K, mask=None):
+    """Return the log of the estimate."""
+    A = parse(spec).approximate(Q, K, mask=mask)
+    log = A.row_log()
+    with np.errstate(divide="ignore"):
+        return np.log(A.block(slice(None), shift=log)) + log[:, None]
+
+
+TWINS = {
+    "logit_svd(rank=2)": lambda Q, K: naive.best_logits(Q, K, 2),
+    "key_pca(rank=2)": lambda Q, K: naive.projected_logits(Q, K, 2, True),
+    "key_pca(rank=3, centred=False)": lambda Q, K: naive.projected_logits(Q, K, 3, False),
+    "channels(r=2)": lambda Q, K: naive.channel_logits(Q, K, 2, False),
+    "channels(r=1, scaled=True)": lambda Q, K: naive.channel_logits(Q, K, 1, True),
+    "quantised(bits=2)": lambda Q, K: Q @ np.array([naive.levels(k, 2) for k in K]).T,
+    "quantised(bits=3, per='channel')": lambda Q, K: (
+        Q @ np.array([naive.levels(c, 3) for c in K.T])
+    ),
+    "quantised(bits=1, per='channel', group=4)": lambda Q, K: (
+        Q
+        @ np.array(
+            [np.concatenate([naive.levels(c[a : a + 4], 1) for a in (0, 4, 8)]) for c in K.T]
+        )
+    ),
+    "quantised(bits=1, group=3)": lambda Q, K: (
+        Q @ np.array([np.concatenate([naive.levels(k[:3], 1), k[3:]]) for k in K]).T
+    ),
+}
+
+
+@pytest.mark.parametrize("spec", TWINS)
+def test_the_estimate_is_exp_of_the_compressed_logits(spec):
+    Q, K = drawn()
+    want = TWINS[spec](Q, K)
+    np.testing.assert_allclose(logits(spec, Q, K), want, rtol=0, atol=CLOSE)
+    mask = Mask([0, 0, 1, 2, 3, 3, 4], [1, 3, 4, 5, 7, 9, 9], L)
+    on = naive.seen(mask, N, L)
+    under = logits(spec, Q, K, mask)
+    np.testing.assert_allclose(under[on], want[on], rtol=0, atol=CLOSE)
+    assert np.isneginf(under[~on]).all()
+
+
+@pytest.mark.parametrize("spec", TWINS)
+def test_products_at_logits_of_ten_thousand(spec):
+    Q, K = drawn()
+    Q *= 1e4 / np.abs(Q @ K.T).max()
+    V = np.eye(L)
+    x = TWINS[spec](Q, K)
+    for mask in (None, Mask.window(N, L, 3)):
+        on = np.ones((N, L), bool) if mask is None else naive.seen(mask, N, L)
+        hidden = np.where(on, x, -np.inf)
+        weights = np.exp(hidden - hidden.max(axis=1, keepdims=True))
+        want = weights / weights.sum(axis=1, keepdims=True)
+        got = parse(spec).approximate(Q, K, mask=mask).attend(V)
+        # logits of 10⁴ keep 1e4·CLOSE, and weights that relative error
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e4 * CLOSE)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_logits_of_a_rank_are_nearer_than_those_of_the_svd(seed):
+    Q, K = drawn(seed, n=12, l=15, d=5)
+    exactly = Q @ K.T
+    s = np.linalg.svd(exactly, compute_uv=False)
+    for rank in range(1, 5):
+        least = np.sqrt(np.square(s[rank:]).sum())
+        best = np.linalg.norm(logits(f"logit_svd(rank={rank})", Q, K) - exactly)
+        np.testing.assert_allclose(best, least, rtol=1e-9)
+        for axes in (True, False):
+            other = logits(f"key_pca(rank={rank}, centred={axes})", Q, K)
+            assert np.linalg.norm(other - exactly) >= best
+
+
+def test_the_closed_form_of_the_authors_gives_the_same_logits():
+    Q, K = drawn()
+    U = np.linalg.svd(K @ Q.T)[0][:, :2]  # K⁺Û compresses keys, KᵀÛ queries
+    want = (K @ (np.linalg.pinv(K) @ U)) @ (Q @ (K.T @ U)).T
+    np.testing.assert_allclose(logits("logit_svd(rank=2)", Q, K), want.T, rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize("spec", ["logit_svd(rank=4)", "key_pca(rank=4)", "channels(r=4)"])
+def test_nothing_is_lost_at_full_width(spec):
+    Q, K = drawn()
+    np.testing.assert_allclose(logits(spec, Q, K), Q @ K.T, rtol=0, atol=CLOSE)
+
+
+def test_attention_does_not_see_the_mean_that_centred_axes_leave_out():
+    Q, K = drawn()
+    V = np.eye(L)
+    one, other = (parse("key_pca(rank=2)").approximate(Q, x).attend(V) for x in (K, K - K.mean(0)))
+    np.testing.assert_allclose(one, other, rtol=0, atol=CLOSE)
+
+
+def test_principal_axes_lose_one_key_apart_which_the_best_logits_keep():
+    rng = np.random.default_rng(0)
+    K = rng.standard_normal((400, 4)) * [1.0, 1.0, 0.1, 0.1]
+    K[0] = [0, 0, 4, 0]  # 16/400 of the covariance, and 90 % of the attention
+    Q = rng.standard_normal((400, 4)) * 0.1 + [0, 0, 2, 0]
+    tv = {
+        spec: metrics.compare(parse(spec).approximate(Q, K), Q, K)["attention_tv"]
+        for spec in ("key_pca(rank=2)", "logit_svd(rank=2)")
+    }
+    assert tv["logit_svd(rank=2)"] < 0.1 < 0.8 < tv["key_pca(rank=2)"]
+
+
+# Rounding
+
+
+@pytest.mark.parametrize(("per", "axis"), [("token", 1), ("channel", 0)])
+@pytest.mark.parametrize("bits", [1, 2, 5])
+def test_a_number_is_off_by_half_a_step_and_a_logit_by_the_sum_of_these(per, axis, bits):
+    Q, K = drawn()
+    _, rounded = parse(f"quantised(bits={bits}, per='{per}')").factors(Q, K)
+    step = (K.max(axis=axis, keepdims=True) - K.min(axis=axis, keepdims=True)) / (2**bits - 1)
+    assert (np.abs(rounded - K) <= step / 2 + 1e-15).all()
+    assert max(len(np.unique(x.round(12))) for x in (rounded if axis else rounded.T)) <= 2**bits
+    for find in (np.min, np.max):  # both ends are levels
+        np.testing.assert_allclose(find(rounded, axis=axis), find(K, axis=axis), atol=1e-14)
+    off = np.abs(logits(f"quantised(bits={bits}, per='{per}')", Q, K) - Q @ K.T)
+    most = np.abs(Q) @ np.broadcast_to(step / 2, K.shape).T
+    assert (off <= most + CLOSE).all()
+    assert (off > 0.05 * most).any()
+
+
+@pytest.mark.parametrize("per", ["token", "channel"])
+def test_equal_numbers_stay_what_they_are(per):
+    K = np.full((3, 2), 0.3)
+    _, rounded = parse(f"quantised(bits=2, per='{per}')").factors(K, K)
+    np.testing.assert_array_equal(rounded, K)
+
+
+def test_groups_keep_one_large_key_to_its_neighbours():
+    Q, K = drawn(l=64)
+    K[0] *= 50
+    whole, groups = (
+        parse(f"quantised(bits=2, per='channel'{more})").factors(Q, K)[1]
+        for more in ("", ", group=8")
+    )
+    off = [np.abs(x - K)[8:].mean() for x in (whole, groups)]
+    assert off[1] < 0.2 * off[0]
+
+
+# Prices
+
+
+def test_bits_count_in_bytes_and_numbers_in_the_others():
+    shape = {"n": 6, "l": 10, "d": 4, "c": 3}
+    few, many = (parse(f"quantised(bits={bits})").price(**shape) for bits in (2, 8))
+    # 24 numbers of queries, two scales for each of ten keys; 40 numbers of keys at 2/8 bytes
+    assert few.bytes == (8 * (24 + 20) + 40 * 2 / 8) / 6
+    assert many == dataclasses.replace(few, bytes=(8 * (24 + 20) + 40) / 6)
+    for spec, scales in (  # 10 keys of 1 and of 2 groups, 4 channels of 2 and of 3
+        ("quantised(bits=2)", 20),
+        ("quantised(bits=2, group=3)", 40),
+        ("quantised(bits=2, per='channel', group=5)", 16),
+        ("quantised(bits=2, per='channel', group=4)", 24),
+    ):
+        stored = parse(spec).price(**shape).stored
+        np.testing.assert_allclose(stored, (24 + 40 + scales) / 6, rtol=1e-15)
+
+
+# Selection
+
+
+@pytest.mark.parametrize(
+    ("by", "twin"),
+    [
+        ("pca", lambda Q, K: naive.projected_logits(Q, K, 2, True)),
+        ("svd", lambda Q, K: naive.best_logits(Q, K, 2)),
+        ("channels", lambda Q, K: naive.channel_logits(Q, K, 2, False)),
+    ],
+)
+def test_the_keys_are_those_of_the_largest_compressed_logits(by, twin):
+    Q, K = drawn()
+    for mask in (Mask.full(N, L), Mask.causal(N, L), Mask([0, 1, 2, 2, 3, 3, 5], [9] * 7, L)):
+        A = parse(f"projected_top_k(k=3, r=2, by='{by}')").approximate(Q, K, mask=mask)
+        on = naive.leading(twin(Q, K), naive.seen(mask, N, L), 3)
+        np.testing.assert_array_equal(A.to_dense() > 0, on)
+        np.testing.assert_allclose(A.to_dense()[on], naive.kernel(Q, K)[on], rtol=1e-14)
+
+
+@pytest.mark.parametrize("by", ["pca", "svd", "channels"])
+def test_selection_lies_between_chance_and_its_oracle(by):
+    x = next(inputs.sample("smollm2").heads()).first(96).at_temperature(1.0)
+
+    def tv(spec):
+        return x.compare(x.approximate(parse(spec), rng=0))["attention_tv"]
+
+    oracle, at_full_width = tv("top_k(k=8)"), tv(f"projected_top_k(k=8, r={x.d}, by='{by}')")
+    np.testing.assert_allclose(at_full_width, oracle, atol=1e-12)
+    assert oracle <= tv(f"projected_top_k(k=8, r=4, by='{by}')")
+
+
+def test_a_quarter_of_the_width_is_read_by_default():
+    assert parse("projected_top_k(k=2)").selector(64).rank == 16
+    assert parse("projected_top_k(k=2, by='channels')").selector(3).r == 1
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["logit_svd(rank=5)", "key_pca(rank=5)", "channels(r=5)", "projected_top_k(k=1, r=5)"],
+)
+def test_no_more_than_the_width_can_be_kept(spec):
+    Q, K = drawn()
+    with pytest.raises(ValueError, match=r"(rank|r) must be <= 4, got 5"):
+        parse(spec).approximate(Q, K)
+
+
+def test_a_budget_buys_no_more_than_the_width():
+    found = parse("logit_svd").within(100.0, n=N, l=L, d=D)
+    assert found.rank == D
+    assert parse("channels").within(9 / 7 * D, n=N, l=L, d=D) is None  # the keys alone cost that
