@@ -1,4 +1,4 @@
-"""Mistakes in public code for random features, reproduced to be measured.
+"""Mistakes in public code for random features and samplers, reproduced to be measured.
 
 Nothing here is a method of the registry: `approx` has the right forms.
 """
@@ -64,6 +64,47 @@ def with_eps(
     left = (np.exp(on_q - half_square(q)[:, None] - top_q) + size) * weight
     right = (np.exp(on_k - half_square(k)[:, None] - top_k) + size) * weight
     return Approximation.from_factors(left, right, top_q[:, 0] + top_k)
+
+
+def assigned(keys: int, draws: int, *, rng: Rng) -> Array:
+    """Return the weights of keys drawn with replacement if a repeated draw is assigned, not added.
+
+    A key that is drawn, once or often, has the weight keys/draws; every other has 0.
+
+    Notes
+    -----
+    With repeats added, the mean weight is 1 and sums are unbiased. Here it is `assigned_mean`.
+
+    References
+    ----------
+    .. [1] skylight-org, sparse-attention-hub, f5abf91: ``torch.randint`` in
+       mask_attention_utils.py, line 156, and the assignment in mask.py, line 606.
+
+    Examples
+    --------
+    >>> assigned(1, 4, rng=0)
+    array([0.25])
+    """
+    keys = checks.integer("keys", keys, least=1)
+    draws = checks.integer("draws", draws, least=1)
+    weights = np.zeros(keys)
+    weights[generator(rng).integers(keys, size=draws)] = keys / draws
+    return weights
+
+
+def assigned_mean(keys: int, draws: int) -> float:
+    """Return the mean weight of `assigned`, (1 − (1 − 1/keys)^draws)·keys/draws.
+
+    Examples
+    --------
+    >>> round(assigned_mean(500, 250), 4)
+    0.7877
+    """
+    keys = checks.integer("keys", keys, least=1)
+    draws = checks.integer("draws", draws, least=1)
+    if keys == 1:
+        return 1.0 / draws
+    return -math.expm1(draws * math.log1p(-1 / keys)) * keys / draws
 
 
 def concentration(approximation: Approximation) -> float:

@@ -159,7 +159,7 @@ def table(claims: list[Claim], width: int) -> str:
 
 def _sizes(width: int) -> list[int]:
     """Return the widths of the columns, two blanks between them."""
-    narrow = [7, 10]
+    narrow = [8, 10]
     numbers = [max(12, width // 8), max(9, width // 12)]
     rest = width - sum(narrow) - sum(numbers) - 2 * (len(HEADS) - 1)
     return [*narrow, rest - rest // 2, rest // 2, *numbers]

@@ -140,7 +140,7 @@ class Claim:
     id : str
         Such as FL-7, or FL-Ea for an erratum.
     document : str
-        ILA, SB, DIET, ATT or FL.
+        What its id begins with.
     statement, source : str
         The claim in its correct form, and where it is made.
     expected : dict of str

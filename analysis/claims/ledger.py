@@ -5,32 +5,48 @@ from __future__ import annotations
 import difflib
 from types import ModuleType
 
-from analysis.claims import attention, diet, flash, infinite_dimensional, scatterbrain
+from analysis.claims import (
+    attention,
+    compression,
+    diet,
+    flash,
+    infinite_dimensional,
+    sampling,
+    scatterbrain,
+    selection,
+)
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, Claim, Entry
 from analysis.parallel import parallel
 from approx import checks
 from approx.threads import one_thread
 
-MODULES: dict[str, ModuleType] = {
-    "ILA": infinite_dimensional,
-    "SB": scatterbrain,
-    "DIET": diet,
-    "ATT": attention,
-    "FL": flash,
-}
+MODULES: tuple[ModuleType, ...] = (
+    infinite_dimensional,
+    scatterbrain,
+    diet,
+    attention,
+    flash,
+    sampling,
+    selection,
+    compression,
+)
 DOCUMENTS = {
     "ILA": "Infinite-dimensional linear attention",
     "SB": "Scatterbrain",
     "DIET": "Position encodings and rank (DIET)",
     "ATT": "The attention mechanism",
     "FL": "FLASH",
+    "VA": "vAttention",
+    "H2O": "H2O",
+    "TOPP": "Top-k and top-p attention",
+    "LIN": "Linear attention on real heads",
 }
 VERDICTS = (HOLDS, CONDITION, CORRECTED, FAILS)
 
 
 def _entries() -> dict[str, Entry]:
     """Return every claim of every document, in the order in which they stand there."""
-    members = [x for module in MODULES.values() for x in vars(module).values()]
+    members = [x for module in MODULES for x in vars(module).values()]
     return {entry.id: entry for entry in members if isinstance(entry, Entry)}
 
 
@@ -40,7 +56,7 @@ def ids() -> list[str]:
     Examples
     --------
     >>> ids()[0], ids()[-1]
-    ('ILA-1', 'FL-Ef')
+    ('ILA-1', 'LIN-3')
     """
     return list(_entries())
 

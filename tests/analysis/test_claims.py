@@ -9,10 +9,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import claims, dependent_supports, describe, inputs, moments, operations, positions
+from analysis import (
+    claims,
+    dependent_supports,
+    describe,
+    features_needed,
+    inputs,
+    metrics,
+    moments,
+    operations,
+    pitfalls,
+    positions,
+    state_rank,
+)
 from analysis.claims import evidence, ledger
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, verdict
+from analysis.expected_error import Expectation
 from analysis.positions import Head
+from approx import exact
 from approx.method import Moments
 from approx.parts import Support
 from approx.polynomials import monomials
@@ -25,6 +39,7 @@ from approx.random_features.positive import Positive
 from approx.scatterbrain import Scatterbrain
 from approx.sparse import hashing, patterns
 from approx.sparse.sliding_window import SlidingWindow
+from approx.sparse.top_k import TopK
 from approx.textbook import attention, flash
 from approx.textbook.flash import GatedUnit
 from figures import columns, language
@@ -39,6 +54,7 @@ CLAIMS = [
     "ATT-1", "ATT-2", "ATT-3", "ATT-4", "ATT-5", "ATT-6", "ATT-7",
     "FL-1", "FL-2", "FL-3", "FL-4", "FL-5", "FL-6", "FL-7", "FL-8",
     "FL-9", "FL-10", "FL-11", "FL-12", "FL-13", "FL-14", "FL-15",
+    "TOPP-1", "TOPP-2", "TOPP-3", "LIN-1", "LIN-2", "LIN-3",
 ]  # fmt: skip
 ERRATA = [
     "ILA-Ea", "ILA-Eb", "ILA-Ec", "ILA-Ed", "ILA-Ee", "ILA-Ef", "ILA-Eg", "ILA-Eh",
@@ -46,10 +62,11 @@ ERRATA = [
     "DIET-Ea", "DIET-Eb", "DIET-Ec", "DIET-Ed", "DIET-Ee", "DIET-Ef",
     "ATT-Ea", "ATT-Eb", "ATT-Ec", "ATT-Ed", "ATT-Ee", "ATT-Ef", "ATT-Eg",
     "FL-Ea", "FL-Eb", "FL-Ec", "FL-Ed", "FL-Ee", "FL-Ef",
+    "VA-Ea", "H2O-Ea",
 ]  # fmt: skip
 CONDITIONAL = [
     "ILA-8", "ILA-9", "ILA-10", "ILA-11", "SB-7", "SB-9", "ATT-2", "ATT-6", "ATT-7",
-    "FL-7", "FL-8",
+    "FL-7", "FL-8", "TOPP-1", "LIN-1", "LIN-2",
 ]  # fmt: skip
 WRONG = ["FL-15"]  # a claim of a comment that is no erratum of the table
 
@@ -101,7 +118,7 @@ def test_the_same_numbers_each_time():
 
 def test_the_readme_counts_them():
     text = (FOLDER.parents[1] / "README.md").read_text("utf-8")
-    assert f"checks {len(claims.ids())} statements of five documents" in text
+    assert f"checks {len(claims.ids())} statements of five notes" in text
 
 
 # What a verdict is made of
@@ -297,6 +314,27 @@ def _all_valid(original):
     return lambda scores: (original(scores)[0], 0.0)
 
 
+def _in_bits(original):
+    def changed(*arguments):
+        for name, x in original(*arguments):
+            yield name, x / math.log(2) if name.startswith("attention_kl") else x
+
+    return changed
+
+
+def _trigonometric_twice(original):
+    def changed(self, method):
+        if method.name != "trigonometric":
+            return original(self, method)
+        return 2 * original(self, Positive(m=method.m))
+
+    return changed
+
+
+def _added(keys, draws, *, rng):
+    return np.bincount(rng.integers(keys, size=draws), minlength=keys) * keys / draws
+
+
 BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
     "FLASH divides by what is printed, or by the chunk": (
         flash, "normalisers", _printed_normaliser, "FL-6 FL-7 FL-14 FL-Ea",
@@ -454,6 +492,28 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         moments, "normalised_moments",
         lambda f: lambda *a: f(*a)._replace(bias=np.full((1, 10), 1e-9)), "SB-Ef",
     ),
+    "KL is in bits": (metrics, "_errors", _in_bits, "TOPP-1"),
+    "exact attention forgets its mask": (
+        exact, "attention", lambda f: lambda Q, K, V, mask=None: f(Q, K, V), "TOPP-2",
+    ),
+    "softmax forgets its mask": (
+        exact, "softmax", lambda f: lambda Q, K, mask=None: f(Q, K), "TOPP-2 H2O-Ea",
+    ),
+    "top-k takes the smallest": (
+        TopK, "pattern", lambda f: lambda self, Q, *a: f(self, -Q, *a), "TOPP-3",
+    ),
+    "no more than 1000 features are ever needed": (
+        features_needed, "features_needed", lambda f: lambda *a, **k: min(f(*a, **k), 1000),
+        "LIN-1",
+    ),
+    "sines and cosines have twice the error of positive features": (
+        Expectation, "error", _trigonometric_twice, "LIN-2",
+    ),
+    "the bound leaves no state": (
+        state_rank, "_tails", lambda f: lambda block, several: f(block, [0] * len(several)),
+        "LIN-3",
+    ),
+    "repeated draws add up": (pitfalls, "assigned", lambda f: _added, "VA-Ea"),
 }  # fmt: skip
 
 
