@@ -59,6 +59,7 @@ from approx.sparse.chunk import Chunk
 from approx.sparse.columns import Columns
 from approx.sparse.exact import Exact
 from approx.sparse.lsh import LSH
+from approx.sparse.pages import Pages
 from approx.sparse.projected_top_k import ProjectedTopK
 from approx.sparse.random import Random
 from approx.sparse.reformer import Reformer
@@ -111,6 +112,7 @@ METHODS: dict[str, type[Method]] = {
         ProjectedTopK,
         Threshold,
         Columns,
+        Pages,
         SlidingWindow,
         SinkWindow,
         Chunk,
@@ -151,6 +153,7 @@ ALIASES: dict[str, str] = {
     "kivi": "quantised(bits=2, per='channel', group=32)",
     "loki": "projected_top_k(by='pca')",
     "sparq": "projected_top_k(by='channels')",
+    "quest": "pages(by='box', current=True)",
 }
 
 

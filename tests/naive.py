@@ -257,3 +257,19 @@ def leading(logits, on, k):
         keys = sorted(np.flatnonzero(on[i]), key=lambda j: -logits[i, j])
         chosen[i, keys[:k]] = True
     return chosen
+
+
+def page_scores(q, keys, size, first, stop, by):
+    """What a query gives to each page that it sees a key of, {page: score}, from what it sees."""
+    pages = {}
+    for j in range(first, stop):
+        pages.setdefault(j // size, []).append(keys[j])
+    if by == "mass":
+        return {page: sum(math.exp(np.dot(q, k)) for k in seen) for page, seen in pages.items()}
+    if by == "mean":
+        return {page: np.dot(q, sum(seen) / len(seen)) for page, seen in pages.items()}
+    corners = {page: list(zip(np.min(seen, 0), np.max(seen, 0))) for page, seen in pages.items()}
+    return {
+        page: max(np.dot(q, corner) for corner in itertools.product(*box))
+        for page, box in corners.items()
+    }

@@ -59,7 +59,7 @@ class TopK(SupportMethod):
         """Return the k largest logits of each row."""
         n, l, k = len(Q), len(K), self.k or 0
         if mask.looks_back or not mask.is_full:
-            return by_stripes(Q, K, mask, lambda x, rows: _largest(x, k))
+            return by_stripes(Q, K, mask, lambda x, rows: largest(x, k))
         indices = np.empty((n, k), np.int32)
         for rows in exact.stripes(n, l):
             logits = Q[rows] @ K.T
@@ -67,12 +67,12 @@ class TopK(SupportMethod):
         return np.arange(0, n * k + 1, k), indices.ravel()
 
 
-def _largest(x: Array, k: int) -> Array:
+def largest(x: Array, k: int) -> Array:
     """Return whether each entry is among the k largest of its row, −inf apart; of equals the first.
 
     Examples
     --------
-    >>> _largest(np.array([[1.0, 2.0, 1.0, 1.0], [0.0, -np.inf, -np.inf, -np.inf]]), 2).astype(int)
+    >>> largest(np.array([[1.0, 2.0, 1.0, 1.0], [0.0, -np.inf, -np.inf, -np.inf]]), 2).astype(int)
     array([[1, 1, 0, 0],
            [1, 0, 0, 0]])
     """

@@ -50,7 +50,7 @@ BY_PLACE = {
     "sliding_window", "sink_window", "chunk", "strided", "random", "reformer", "cosformer", "flash",
     "lara", "eva", "buckets cut apart",
     "randomized_attention", "waves on window", "power on window", "nothing on random",
-    "true denominator of random", "grouped on window", "columns and window",
+    "true denominator of random", "grouped on window", "columns and window", "means of pages",
     "hierarchical", "hierarchy of rows", "hierarchy of means", "hierarchy of pivots",
 }  # fmt: skip
 

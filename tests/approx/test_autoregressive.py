@@ -60,6 +60,9 @@ FIELDS |= {
     "small buckets cut apart": "reformer(size=2, rounds=3, buckets=4, cut='bucket')",
     "entries of lsh": "lsh(entries=4.0, rounds=2)",
     "shifted lsh": "lsh(hashes=1, transform='xbox')",
+    "pages by mass": "pages(k=6, size=3, by='mass')",
+    "boxes and the current page": "pages(k=6, size=3, current=True)",
+    "means": "pages(k=6, size=3, by='mean')",
 }
 EVERY = list(dict.fromkeys([*NAMES, *FIELDS]))
 # They draw for one row after the other, so that of some rows the first ones have the same draws.

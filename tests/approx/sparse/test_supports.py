@@ -37,6 +37,7 @@ AT_MOST = [
     "sink_window",
     "threshold",
     "columns",
+    "pages",
 ]  # of `size` entries per row
 ADAPTIVE = ["lsh", "reformer"]  # what they hold follows from the inputs
 EVERY = ["exact"]  # they hold every pair
@@ -49,6 +50,8 @@ def filled(name, size):
         return METHODS[name]()
     if name == "lsh":
         return parse("lsh(hashes=1, rounds=2)")
+    if name == "pages":
+        return METHODS[name](size, size=min(size, 2))
     return METHODS[name](**{METHODS[name]().sized_by.field: size})
 
 

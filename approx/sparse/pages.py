@@ -1,0 +1,186 @@
+"""Pages of consecutive keys, chosen for each query by what is kept of a page: Quest."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from approx import exact
+from approx._elementary import exp_rows
+from approx._jit import kernel
+from approx.checks import Array
+from approx.fields import flag, one_of, whole
+from approx.masks import Mask
+from approx.method import Size
+from approx.prices import Price, Shape, entries
+from approx.sparse import boxes, patterns
+from approx.sparse.patterns import Pattern
+from approx.sparse.support import SupportMethod
+from approx.sparse.top_k import largest
+
+BY = ("box", "mean", "mass")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pages(SupportMethod):
+    """The pages of keys that score highest for a query, exact: Quest.
+
+    estimate_ij = exp(q_i·k_j) where ⌊j/size⌋ is among the ⌊k/size⌋ pages with the highest score
+    that query i sees a key of, else 0. With S the seen keys of a page, the score is
+
+        box    Σ_c max(q_c lo_c, q_c hi_c), lo and hi the least and greatest k_c in S,
+        mean   q·(mean of S),
+        mass   Σ_{j ∈ S} exp(q·k_j).
+
+    Parameters
+    ----------
+    k : int, optional
+        Most entries per row, ≥ size, rounded down to whole pages; None is a template.
+    size : int
+        Keys per page.
+    by : {"box", "mean", "mass"}
+        The score. That of the box bounds q·k in the page from above, see `boxes.bounds`; "mass" is
+        an oracle.
+    current : bool
+        Whether the page at the query's own position is always one of those chosen.
+
+    Notes
+    -----
+    The estimate is deterministic, exact on the support, and has relative bias −1 off it. Of all
+    sets of as many pages in a row, those by mass hold the most attention, so that no other has a
+    smaller total variation from exact attention; so it is beside the current page, if that is kept.
+    Of equal scores the first pages are taken.
+    A score is made of seen keys only. A causal query thus sees the prefix of its own page, whose
+    box or mean grows with each new token; the support is autoregressive, and a row needs no other
+    query. A page of which a query sees a part has fewer entries.
+    Cost: (n/size)·l·d operations to score pages by box (two products) or mean, 2·n·l·d by mass;
+    at most n·k numbers. A new query reads 2d numbers per page by box and d by mean, but for the
+    current page if that is kept.
+
+    What differs from the authors' code [2]_: it runs while decoding only and leaves the first two
+    layers exact. Its kernels always keep the current page and do not score it, as ``current``; its
+    evaluation in PyTorch scores the seen part of the current page like any other, which is the
+    default here, and takes at least three pages. Pages of 16 keys are the default of both.
+
+    References
+    ----------
+    .. [1] J. Tang, Y. Zhao, K. Zhu, G. Xiao, B. Kasikci, S. Han, "Quest: query-aware sparsity for
+       efficient long-context LLM inference", ICML 2024, section 3.3.
+    .. [2] github.com/mit-han-lab/Quest, commit 01c1623: evaluation/quest_attention.py,
+       quest/utils/controller.py.
+
+    Examples
+    --------
+    >>> K = [[0.0], [3.0], [2.0], [2.0]]
+    >>> for by in BY:
+    ...     Pages(k=2, size=2, by=by).approximate([[1.0]], K).sparse.indices
+    array([0, 1], dtype=int32)
+    array([2, 3], dtype=int32)
+    array([0, 1], dtype=int32)
+    """
+
+    name: ClassVar[str] = "pages"
+
+    k: int | None = whole()
+    size: int = whole(16)
+    by: str = one_of("box", BY)
+    current: bool = flag(False)
+
+    autoregressive = True
+    row_local = True
+
+    @property
+    def sized_by(self) -> Size:
+        """The keys per row, which a budget fills with whole pages."""
+        return Size("k", least=self.size, step=self.size, counts="entries", whole=False)
+
+    @property
+    def oracle(self) -> bool:
+        """Whether pages are chosen by all of their logits."""
+        return self.by == "mass"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k is not None and self.k < self.size:
+            raise ValueError(f"k must hold a page, so it must be >= {self.size}, got {self.k}")
+
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
+        """Return the seen keys of the best pages, which are chosen stripe by stripe."""
+        size, count = self.size, (self.k or 0) // self.size
+        seen = Mask(mask.first // size, (mask.stop - 1) // size + 1, self.pages(mask.l))
+        scores = self._by_mass(Q, K, mask) if self.by == "mass" else self._by_summary(Q, K, mask)
+        counts, first, last = [], [], []
+        for rows in exact.stripes(*mask.shape):
+            x = scores(rows)
+            if self.current:
+                x[np.arange(len(x)), mask.positions[rows] // size] = np.finfo(x.dtype).max
+            seen.hide(x, rows, fill=-np.inf)
+            i, page = np.nonzero(largest(x, count))
+            counts.append(np.bincount(i, minlength=len(x)))
+            first.append(np.maximum(page * size, mask.first[rows][i]))
+            last.append(np.minimum((page + 1) * size, mask.stop[rows][i]))
+        indptr, indices = patterns.runs(np.concatenate(first), np.concatenate(last))
+        return indptr[np.concatenate([[0], np.cumsum(np.concatenate(counts))])], indices
+
+    def _by_mass(self, Q: Array, K: Array, mask: Mask) -> Callable[[slice], Array]:
+        starts = np.arange(0, mask.l, self.size)
+
+        def scores(rows: slice) -> Array:
+            x = np.asarray(exact.seen_logits(Q, K, mask, rows), np.float64)
+            exp_rows(x, x.max(axis=1))
+            cols = mask.span(rows)
+            pages = slice(cols.start // self.size, self.pages(cols.stop))
+            found = np.zeros((len(x), len(starts)))
+            begin = np.maximum(starts[pages] - cols.start, 0)
+            found[:, pages] = np.add.reduceat(x, begin, axis=1)
+            return found
+
+        return scores
+
+    def _by_summary(self, Q: Array, K: Array, mask: Mask) -> Callable[[slice], Array]:
+        by_box, starts = self.by == "box", np.arange(0, mask.l, self.size)
+        lo, hi = boxes.of_pages(K, self.size)
+        lengths = np.diff(starts, append=mask.l)[:, None].astype(K.dtype)
+        means = np.add.reduceat(K, starts) / lengths
+
+        def scores(rows: slice) -> Array:
+            found = boxes.highest(Q[rows], lo, hi) if by_box else Q[rows] @ means.T
+            bounds = mask.first[rows], mask.stop[rows]
+            _score_parts(Q[rows], K, *bounds, self.size, by_box, found)
+            return found
+
+        return scores
+
+    def pages(self, l: int) -> int:
+        """Return how many pages l keys have."""
+        return -(-l // self.size)
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of whole pages, and of what is read of each page to choose them."""
+        if self.k is None:
+            return None
+        scored = self.pages(shape.l) - self.current
+        numbers = {"box": 2 * shape.d, "mean": shape.d, "mass": 0}[self.by]
+        k = min(self.k // self.size * self.size, shape.l)
+        return entries(k, shape, selection=scored * numbers)
+
+
+@kernel
+def _score_parts(Q: Any, K: Any, first: Any, stop: Any, size: int, box: bool, scores: Any) -> None:
+    # The first and the last page that a query sees may hold keys that it does not see.
+    for i in range(len(Q)):
+        q, begin, end = Q[i], first[i], stop[i]
+        for page in (begin // size, (end - 1) // size):
+            a, b = max(begin, page * size), min(end, (page + 1) * size)
+            if b - a == min((page + 1) * size, len(K)) - page * size:
+                continue
+            total = q.dtype.type(0)
+            for c in range(q.size):
+                lo = hi = mean = K[a, c]
+                for j in range(a + 1, b):
+                    lo, hi, mean = min(lo, K[j, c]), max(hi, K[j, c]), mean + K[j, c]
+                total += max(q[c] * lo, q[c] * hi) if box else q[c] * (mean / (b - a))
+            scores[i, page] = total

@@ -1,0 +1,117 @@
+"""Pages: which are chosen, from which keys, and that those by mass are the best of a row."""
+
+import itertools
+import math
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from small import hot
+from test_masked_supports import attention, masked
+from test_supports import support
+
+from approx import Mask, exact, parse
+from approx.sparse.pages import BY, Pages
+
+some = settings(max_examples=max(1, settings().max_examples // 3))
+
+
+def rows(method, Q, K, mask):
+    """Yield, for each row, the scores of what it sees, its current page if kept, and its pages."""
+    on = support(method.approximate(Q, K, mask=mask))
+    for i, (first, stop) in enumerate(zip(mask.first, mask.stop)):
+        scores = naive.page_scores(Q[i], K, method.size, first, stop, method.by)
+        place = stop - 1 if mask.looks_back else i * mask.l // mask.n
+        kept = {place // method.size} & {*scores} if method.current else set()
+        chosen = {j // method.size for j in np.flatnonzero(on[i])}
+        want = [j for j in range(first, stop) if j // method.size in chosen]
+        np.testing.assert_array_equal(np.flatnonzero(on[i]), want)  # all that is seen of a page
+        yield scores, kept, chosen
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("by", BY)
+@some
+@given(problem=masked(most=10), size=st.integers(1, 4), data=st.data())
+def test_pages_by_their_definition(by, problem, size, data):
+    """The highest scores; of boxes of integers, which do not round, the first of equal ones."""
+    Q, K, mask, _ = problem
+    count, current = data.draw(st.integers(1, 4)), data.draw(st.booleans())
+    method = Pages(count * size + size // 2, size, by, current)
+    for scores, kept, chosen in rows(method, Q, K, mask):
+        order = sorted(scores, key=lambda page: (page not in kept, -scores[page], page))
+        want = set(order[:count])
+        if by == "box" and all(float(score).is_integer() for score in scores.values()):
+            assert chosen == want
+        else:
+            assert len(chosen) == len(want)
+            assert kept <= chosen
+            left, right = (sorted(scores[page] for page in pages) for pages in (chosen, want))
+            np.testing.assert_allclose(left, right, rtol=1e-13, atol=1e-13)
+
+
+@some
+@given(problem=masked(), size=st.integers(1, 3), current=st.booleans(), data=st.data())
+def test_no_other_pages_of_a_row_hold_more_attention_than_those_by_mass(
+    problem, size, current, data
+):
+    Q, K, mask, _ = problem
+    count = data.draw(st.integers(1, 3))
+    method = Pages(count * size, size, "mass", current)
+    p = attention(Q, K, mask)
+    for row, (scores, kept, chosen) in zip(p, rows(method, Q, K, mask)):
+        mass = {page: row[page * size : (page + 1) * size].sum() for page in scores}
+        sets = itertools.combinations(scores, min(count, len(scores)))
+        best = max(sum(mass[page] for page in pages) for pages in sets if kept <= {*pages})
+        assert sum(mass[page] for page in chosen) >= best - 1e-14  # sums of at most 8 weights
+        assert kept <= chosen
+
+
+def test_scores_are_made_of_what_is_seen():
+    """Key 3 would win for page 1 by its box and its mean, and query 2 does not see it."""
+    K = np.array([[1.0], [1.0], [0.0], [9.0]])
+    for by in BY:
+        on = support(Pages(2, 2, by).approximate(np.ones((2, 1)), K, mask="causal"))
+        np.testing.assert_array_equal(on, [[1, 1, 0, 0], [0, 0, 1, 1]])
+    K = np.array([[0.0], [1.0], [1.2], [0.5]])  # e¹ < e^1.2 + e^0.5, of keys 1 to 3
+    on = support(Pages(2, 2, "mass").approximate(np.ones((1, 1)), K, mask=Mask([1], [4], 4)))
+    np.testing.assert_array_equal(np.flatnonzero(on[0]), [2, 3])
+    K = np.array([[9.0], [0.0], [1.0], [1.0]])
+    window = Mask.window(4, 4, 2)
+    on = support(Pages(2, 2, "box").approximate(np.ones((4, 1)), K, mask=window))
+    np.testing.assert_array_equal(np.flatnonzero(on[2]), [2])  # not page 0, of which it sees key 1
+
+
+@pytest.mark.parametrize("by", BY)
+def test_stripes_choose_the_same_pages(by, monkeypatch):
+    Q, K = np.random.default_rng(0).standard_normal((2, 23, 3))
+    method = Pages(8, 4, by)
+    whole = method.approximate(Q, K, mask="causal").to_dense()
+    monkeypatch.setattr(exact, "STRIPE", 60)
+    np.testing.assert_array_equal(method.approximate(Q, K, mask="causal").to_dense(), whole)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("by", BY)
+def test_pages_at_large_logits(by, dtype):
+    Q, K = hot(dtype)
+    A = Pages(2, 2, by).approximate(Q, K, mask="causal")
+    assert A.dtype == dtype
+    assert np.isfinite(A.attend(np.ones((6, 1)))).all()
+
+
+def test_whole_pages_are_bought_and_paid_for():
+    shape = {"n": 10, "l": 40, "d": 4, "c": 3}
+    assert parse("pages").within(40, n=10, l=40, d=4) == Pages(32)
+    assert parse("pages").within(15, n=10, l=40, d=4) is None
+    assert parse("pages(size=4)").within(15, n=10, l=40, d=4) == Pages(12, 4)
+    # 40 keys have three pages of 16; k keys are read with their values
+    for by, numbers in (("box", 2 * 4), ("mean", 4), ("mass", 0)):
+        assert Pages(35, by=by).price(**shape).reads == 32 * 7 + 3 * numbers
+        assert Pages(35, by=by, current=True).price(**shape).reads == 32 * 7 + 2 * numbers
+    assert Pages(35).price(**shape).stored == 32
+    assert [parse(f"pages(by={by!r})").oracle for by in BY] == [False, False, True]
+    with pytest.raises(ValueError, match="k must hold a page, so it must be >= 16, got 15"):
+        Pages(15)
+    assert math.isclose(Pages(4, 2).price(**shape, mask=Mask.causal(10, 40)).stored, 4)
