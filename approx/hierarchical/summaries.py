@@ -16,8 +16,7 @@ import scipy.linalg
 
 from approx.checks import Array
 from approx.distances import squared_distances
-
-NEAR = 1e-8  # a key whose share of the kernel beyond the pivots is below this is no further pivot
+from approx.low_rank.pivots import cholesky
 
 
 class Summary(Protocol):
@@ -163,21 +162,8 @@ class Pivots:
 def _interpolation(keys: Array, mass: Array, spread: float, rank: int) -> tuple[Array, Array]:
     """Return the indices of pivots among keys (s, d), at most rank, and G(Z, Z)⁻¹ G(Z, keys)."""
     G = np.exp(-squared_distances(keys, keys) / max(4 * spread, Pivots.LEAST))  # s² = 2·spread
-    rest = np.ones(len(keys))
-    chosen: list[int] = []
-    columns: list[Array] = []
-    for _ in range(min(rank, len(keys))):
-        gain = mass * rest
-        gain[chosen] = 0.0
-        p = int(np.argmax(gain))
-        if chosen and rest[p] < NEAR:
-            break
-        column = G[p] - sum((c[p] * c for c in columns), np.zeros(len(keys)))
-        column /= np.sqrt(rest[p])
-        rest = np.maximum(rest - column**2, 0.0)
-        chosen.append(p)
-        columns.append(column)
-    C = np.stack(columns, axis=1)  # G ≈ C Cᵀ, and C[chosen] is lower triangular
-    return np.array(chosen), np.asarray(
+    picks = [lambda rest: np.argmax(mass * rest)] * min(rank, len(keys))
+    chosen, C = cholesky(G.__getitem__, len(keys), picks)
+    return chosen, np.asarray(
         scipy.linalg.solve_triangular(C[chosen], C.T, lower=True, trans=1, check_finite=False)
     )

@@ -14,6 +14,7 @@ from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
 from approx.fields import one_of, whole
+from approx.low_rank.pivots import cholesky
 from approx.masks import Mask
 from approx.method import Method, Size
 from approx.parts import Factors
@@ -23,7 +24,6 @@ LANDMARKS = ("uniform", "kmeans", "leverage")
 LLOYD = 10  # iterations of k-means
 EXACT = 1024  # up to so many points leverage scores are exact
 SAMPLE = 8  # times k: the points in each sample of the recursion
-NEAR = float(np.sqrt(np.finfo(np.float64).eps))  # least distance² of a landmark from those before
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Nystrom(Method):
         estimate_ij = e^{(|q|² + |k|²)/2} Σ_{p ≤ r_i} φ_p(q_i) φ_p(k_j)
 
     is Nyström's estimate through them. It is one pair of factors, and a query has r_i columns of
-    its own. A landmark whose distance² from the span of those before it is below √eps has no
+    its own. A landmark whose distance² from the span of those before it is below 1e-8 has no
     feature. Keys farther than 38 from every landmark have estimate 0. A running sum over keys needs
     the earlier keys once more when a landmark comes. Under a window, landmarks are older than it.
 
@@ -133,7 +133,7 @@ class Nystrom(Method):
         root = U[:, kept] / np.sqrt(w[kept])
         left, left_log = _features(a, Z, root)
         right, right_log = _features(b, Z, root)
-        return Approximation(_factors(left, right, left_log, right_log, mask, q.dtype))
+        return Approximation(factors(left, right, left_log, right_log, mask, q.dtype))
 
     def _causal(
         self,
@@ -150,13 +150,14 @@ class Nystrom(Method):
             for p in range(1, min(self.rank or 0, len(b) // block))
         ]
         Z = np.vstack([b[:1], *chosen])
-        C, kept = _cholesky(gaussian(Z, Z))
-        Z, known = Z[kept], (kept == 0) | (kept < mask.stop[:, None] // block)
+        in_turn = [lambda _, p=p: p for p in range(len(Z))]
+        kept, C = cholesky(gaussian(Z, Z).__getitem__, len(Z), in_turn)
+        Z, C, known = Z[kept], C[kept], (kept == 0) | (kept < mask.stop[:, None] // block)
         exponent = np.where(known, -squared_distances(a, Z) / 2, -np.inf)
         nearest = exponent.max(axis=1)
         left = _solved(C, np.exp(exponent - nearest[:, None])) * known
         right = _solved(C, gaussian(b, Z))
-        return _factors(left, right, half_square(a) + nearest, half_square(b), mask, dtype)
+        return factors(left, right, half_square(a) + nearest, half_square(b), mask, dtype)
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of rank columns, of distances to landmarks and of their eigenvectors."""
@@ -174,7 +175,7 @@ class Nystrom(Method):
         return 8 * (6 * points * rank + 4 * wide**2)
 
 
-def _factors(
+def factors(
     left: Array,
     right: Array,
     left_log: Array,
@@ -187,21 +188,6 @@ def _factors(
     if not mask.is_full:
         left, right, left_log, right_log = (x.astype(dtype) for x in arrays)
     return Factors.scaled(left, right, left_log, right_log, mask).astype(dtype)
-
-
-def _cholesky(G: Array) -> tuple[Array, Array]:
-    """Return the lower triangular factor of G[kept][:, kept], and the indices kept.
-
-    A point that is too near to the span of those before it is left out, whatever comes later.
-    """
-    rest, kept, columns = G.copy(), [], []
-    for i in range(len(G)):
-        if rest[i, i] > NEAR:
-            column = rest[:, i] / np.sqrt(rest[i, i])
-            rest -= column[:, None] * column
-            kept.append(i)
-            columns.append(column)
-    return np.tril(np.stack(columns, axis=1)[kept]), np.array(kept)
 
 
 def _solved(C: Array, g: Array) -> Array:
@@ -246,13 +232,18 @@ def choose(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -
         return points
     if landmarks == "kmeans":
         return _centroids(points, rank, rng)
+    return np.asarray(points[np.sort(drawn(points, rank, landmarks, rng))])
+
+
+def drawn(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -> Array:
+    """Return the places of different landmarks, (rank,), in turn, "uniform" or by "leverage"."""
     chances = None
     if landmarks == "leverage":
         scores = leverage_scores(points, max(1, rank // 2), rng)
         # Every chance is positive, so that rank points can be drawn however the scores are rounded.
         chances = np.maximum(scores, 1e-12 * scores.max())
         chances /= chances.sum()
-    return np.asarray(points[np.sort(rng.choice(len(points), rank, replace=False, p=chances))])
+    return rng.choice(len(points), rank, replace=False, p=chances)
 
 
 def _centroids(points: Array, rank: int, rng: np.random.Generator) -> Array:

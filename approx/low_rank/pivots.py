@@ -1,0 +1,60 @@
+"""Pivoted Cholesky decompositions, which choose some points to stand for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from approx.checks import Array
+
+NEAR = 1e-8  # a point whose rest is below this is no pivot: it is within 1e-4 of their span
+
+Row = Callable[[int], Array]  # p → G_p, (count,)
+Pick = Callable[[Array], Any]  # what is left of the diagonal, (count,) → the next pivot
+
+
+def cholesky(row: Row, count: int, picks: Sequence[Pick]) -> tuple[Array, Array]:
+    """Return pivots S (r,) and C (count, r) with G ≈ C Cᵀ, of a positive G with G_jj = 1.
+
+    Parameters
+    ----------
+    row : callable
+        Row p of G, of which no other is made.
+    count : int
+    picks : sequence of callables
+        Each is asked once for a pivot, with diag(G − C Cᵀ) so far. A point near the span of the
+        pivots has 0 there and is left out.
+
+    Notes
+    -----
+    C[S] is lower triangular, and rows and columns S of C Cᵀ are those of G. The trace identity is
+    Σ_j (G − C Cᵀ)_jj = count − Σ_jp C²_jp, so that a pivot p reduces it by |C_·p|².
+
+    References
+    ----------
+    .. [1] Y. Chen, E. Epperly, J. Tropp, R. Webber, "Randomly pivoted Cholesky: practical
+       approximation of a kernel matrix with few entry evaluations", CPAM 2025, algorithm 1.
+
+    Examples
+    --------
+    >>> G = np.array([[1.0, 0.6], [0.6, 1.0]])
+    >>> cholesky(lambda p: G[p], 2, [np.argmax] * 2)
+    (array([0, 1]), array([[1. , 0. ],
+           [0.6, 0.8]]))
+    """
+    rest, rows = np.ones(count), np.zeros((len(picks), count))
+    chosen: list[int] = []
+    for pick in picks:
+        p, r = int(pick(rest)), len(chosen)
+        if rest[p] == 0:
+            continue
+        new = row(p) - rows[:r, p] @ rows[:r]
+        rows[r] = new / np.sqrt(new[p])
+        rows[r, chosen] = 0.0
+        rest = np.maximum(rest - rows[r] ** 2, 0.0)
+        rest[p] = 0.0
+        rest[rest < NEAR] = 0.0
+        chosen.append(p)
+    return np.array(chosen, np.intp), rows[: len(chosen)].T
