@@ -14,6 +14,7 @@ from approx.compressed_logits.key_pca import KeyPCA
 from approx.compressed_logits.logit_svd import LogitSVD
 from approx.compressed_logits.quantised import Quantised
 from approx.hierarchical.hierarchical import Hierarchical
+from approx.low_rank.coreset import Coreset
 from approx.low_rank.godec import GoDec
 from approx.low_rank.nystrom import Nystrom
 from approx.low_rank.robust_pca import AccAltProj, RobustPCA
@@ -103,6 +104,7 @@ METHODS: dict[str, type[Method]] = {
         SquaredSketch,
         TruncatedSVD,
         Nystrom,
+        Coreset,
         LogitSVD,
         KeyPCA,
         Channels,
@@ -149,6 +151,7 @@ ALIASES: dict[str, str] = {
     "performer": "positive(projection='orthogonal')",
     "rff": "trigonometric()",
     "streaming_llm": "sink_window(sinks=4)",
+    "wildcat": "coreset(tau='radii')",
     "kq_svd": "logit_svd()",
     "kivi": "quantised(bits=2, per='channel', group=32)",
     "loki": "projected_top_k(by='pca')",

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 
 
@@ -273,3 +274,31 @@ def page_scores(q, keys, size, first, stop, by):
         page: max(np.dot(q, corner) for corner in itertools.product(*box))
         for page, box in corners.items()
     }
+
+
+def coreset(Q, K, chosen, tau, digits=60):
+    """exp(Q Zᵀ) exp(Z Zᵀ/τ²)⁻¹ exp(Z Kᵀ/τ²) with centred keys in the weights, in mpmath."""
+    with mpmath.workdps(digits):
+        Q, K = mpmath.matrix(Q.tolist()), mpmath.matrix(K.tolist())
+        (n, d), l = (Q.rows, Q.cols), K.rows
+        mean = [mpmath.fsum(K[j, c] for j in range(l)) / l for c in range(d)]
+        X = mpmath.matrix(l, d)
+        for j, c in itertools.product(range(l), range(d)):
+            X[j, c] = (K[j, c] - mean[c]) / mpmath.mpf(tau)
+
+        def dots(A, rows, B, cols):
+            def dot(i, j):
+                return mpmath.fsum(A[i, c] * B[j, c] for c in range(d))
+
+            return mpmath.matrix([[mpmath.exp(dot(i, j)) for j in cols] for i in rows])
+
+        weights = mpmath.inverse(dots(X, chosen, X, chosen)) * dots(X, chosen, X, range(l))
+        estimate = dots(Q, range(n), K, chosen) * weights
+        return np.array(estimate.tolist(), float)
+
+
+def schur(G, chosen):
+    """What rows and columns S leave of G, by a general solver."""
+    if not chosen:
+        return G
+    return G - G[:, chosen] @ np.linalg.solve(G[np.ix_(chosen, chosen)], G[chosen])

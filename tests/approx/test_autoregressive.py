@@ -54,6 +54,8 @@ FIELDS = {
     "levels of two channels": "quantised(bits=2, group=2)",
     "largest by SVD": "projected_top_k(k=3, r=1, by='svd')",
     "centered keys": "centered(positive(m=3), queries=False)",
+    "coreset by queries": "coreset(rank=3, tau='queries')",
+    "coreset of one tau": "coreset(rank=3, tau=2.0)",
 }
 FIELDS |= {
     "reformer": "reformer(size=2, rounds=3)",  # the small one has one chunk before every row

@@ -50,6 +50,14 @@ def price(spec):
         ("linformer(rank=2)", 2 * 7, 2 * 7 + 10 * 7 / 6),
         ("product_sketch(m=5, degree=2)", 5 * 4 + 2 * 5 * 5, (5 * 4 + 2 * 5 * 5) * BOTH),
         ("nystrom(rank=2)", 2 * 4 + 2 * (4 + 2), (2 * 4 + 2 * (4 + 2)) * BOTH + 8 / 6),
+        # logits of 2 keys and their state; for each key twice 2 distances and 2·2 for the weights
+        (
+            "coreset(rank=2, tau=1.0)",
+            2 * 4 + 2 * 4,
+            2 * 4 * BOTH + 2 * 4 + 2 * 2 * (4 + 2) * 10 / 6,
+        ),
+        # nine times, and 32 rows of 10 logits, of which each coreset estimates all
+        ("coreset(rank=2)", 16, 2 * 4 * BOTH + 8 + (9 * 24 + 32 * (4 + 9 * 2)) * 10 / 6),
     ],
 )
 def test_reads_and_multiply_adds_by_hand(spec, reads, multiply_adds):

@@ -540,6 +540,41 @@ LOW_RANK = [
         "tests/approx/low_rank/test_nystrom.py::test_landmarks_of_the_past_do_not_know_the_future",
     ),
     Mutant(
+        "pivots: each one leaves the diagonal as it was",
+        "approx/low_rank/pivots.py",
+        "rest - rows[r] ** 2",
+        "rest",
+        "tests/approx/low_rank/test_coreset.py::test_what_pivots_leave_is_the_schur_complement",
+    ),
+    Mutant(
+        "coreset: pivots by what is left of the Gaussian kernel",
+        "approx/low_rank/coreset.py",
+        "diagonal = 2 * half_square(x)",
+        "diagonal = 0 * half_square(x)",
+        "tests/approx/low_rank/test_coreset.py -k 'pivots_are_drawn or that_count'",
+    ),
+    Mutant(
+        "coreset: weights of the Gaussian kernel",
+        "approx/low_rank/coreset.py",
+        "(height + nearest) - height[chosen, None]",
+        "nearest",
+        "tests/approx/low_rank/test_coreset.py::test_it_is_the_plain_formula",
+    ),
+    Mutant(
+        "coreset: τ by rows of keys where rows of queries are asked for",
+        "approx/low_rank/coreset.py",
+        'if self.tau == "queries" else',
+        'if self.tau == "none" else',
+        "tests/approx/low_rank/test_coreset.py::test_a_rule_takes_the_best_of_what_it_tries",
+    ),
+    Mutant(
+        "coreset: radius of keys that are not centred",
+        "approx/low_rank/coreset.py",
+        "(q, k - k.mean(axis=0)))",
+        "(q, k))",
+        "tests/approx/low_rank/test_coreset.py::test_the_radius_rule_is_its_formula",
+    ),
+    Mutant(
         "uniform: the mean over what is not seen, too",
         "approx/baselines.py",
         "np.log(mask.counts)",
@@ -1917,8 +1952,8 @@ HIERARCHY = [
     Mutant(
         "summaries: pivots that ignore their mass",
         "approx/hierarchical/summaries.py",
-        "gain = mass * rest",
-        "gain = rest.copy()",
+        "np.argmax(mass * rest)",
+        "np.argmax(rest)",
         "tests/approx/hierarchical -k heaviest",
     ),
     Mutant(
