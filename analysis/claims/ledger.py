@@ -38,7 +38,9 @@ DOCUMENTS = {
     "FL": "FLASH",
     "VA": "vAttention",
     "H2O": "H2O",
+    "QUEST": "Quest",
     "TOPP": "Top-k and top-p attention",
+    "KQ": "KQ-SVD",
     "LIN": "Linear attention on real heads",
 }
 VERDICTS = (HOLDS, CONDITION, CORRECTED, FAILS)

@@ -25,8 +25,10 @@ from analysis.claims.evidence import (
 )
 from approx import exact, parse
 from approx.checks import Array
+from approx.sparse import boxes
 
 H2O = "H2O (arXiv 2306.14048)"
+QUEST = "Quest (arXiv 2406.10774)"
 TOP_K = "arXiv 2512.07647, abstract"
 
 
@@ -65,6 +67,76 @@ def early_keys() -> Iterator[Check]:
     )
     kept = np.argsort(-sums)[:32]
     yield printed(above("last of the 32 heaviest keys", 32, int(kept.max()) + 1))
+
+
+# Quest
+
+
+@claim(
+    "QUEST-1",
+    "q·k is nowhere above Σ_c max(q_c lo_c, q_c hi_c) for the keys of a page, lo and hi their "
+    "least and greatest coordinates; for a page of one key the two are equal.",
+    QUEST + "; mit-han-lab/Quest 01c1623, evaluation/quest_attention.py:146",
+)
+def box() -> Iterator[Check]:
+    """Count violations on heads of SmolLM2, rounding included, and take pages of one key."""
+    above_it, worst = 0, 0.0
+    for head in _heads():
+        logits = exact.logits(head.Q, head.K)
+        _, upper = boxes.bounds(head.Q, *boxes.of_pages(head.K, 16))
+        above_it += int((logits > np.repeat(upper, 16, axis=1)).sum())
+        _, alone = boxes.bounds(head.Q, *boxes.of_pages(head.K, 1))
+        worst = max(worst, difference(alone, logits))
+    yield equal("entries above the bound of their page, of 4 heads", 0, above_it)
+    yield at_most("difference, pages of one key", TIGHT, worst)
+
+
+@claim(
+    "QUEST-2",
+    "The pages with the highest bounds hold more attention than as many first and last keys: with "
+    "8 pages of 16 keys, the current one among them, not with 4. The best 4 pages do.",
+    QUEST + ", abstract",
+)
+def critical_pages() -> Iterator[Check]:
+    """Count heads of SmolLM2, 512 tokens, where pages hold more than sink and window."""
+    sizes = {64: 0, 128: 0}
+    best = 0
+    for head in _heads(512):
+        weights = exact.softmax(head.Q, head.K, head.mask)
+        for k in sizes:
+            least = _held(head, weights, f"sink_window(k={k})")
+            sizes[k] += _held(head, weights, f"pages(k={k}, current=True)") > least
+            if k == 64:
+                best += _held(head, weights, "pages(k=64, by='mass')") > least
+    yield equal("heads of 4, 8 pages", 4, sizes[128])
+    yield equal("heads of 4, the best 4 pages", 4, best)
+    yield without(equal("heads of 4, 4 pages", 4, sizes[64]))
+
+
+def _held(head: inputs.Inputs, weights: Array, spec: str) -> float:
+    """Return the mean share of attention on a support, of softmax rows."""
+    support = head.approximate(parse(spec), rng=0).sparse
+    assert support is not None
+    rows = np.repeat(np.arange(head.n), np.diff(support.indptr))
+    return float(weights[rows, support.indices].sum()) / head.n
+
+
+@claim(
+    "QUEST-Ea",
+    "A budget of two pages reads two pages; the evaluation in public code reads at least three.",
+    "mit-han-lab/Quest 01c1623, evaluation/quest_attention.py:56",
+)
+def least_pages() -> Iterator[Check]:
+    """Count the entries of a row at a budget of 32 keys, and what the code asks for."""
+    head, budget = _heads()[0], 32
+    method = parse(f"pages(k={budget})")
+    estimate = head.approximate(method, rng=0)
+    assert estimate.sparse is not None
+    rows = np.diff(estimate.sparse.indptr)
+    yield equal("most keys a row at a budget of 32", budget, int(rows.max()))
+    size = method.size  # type: ignore[attr-defined]
+    coded = size * max(3, budget // size)
+    yield printed(equal("keys a row at a budget of 32, as coded", budget, coded))
 
 
 # Top-k and top-p
