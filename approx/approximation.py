@@ -25,8 +25,8 @@ from approx.parts import (
     Low,
     Rows,
     ScaledFactors,
+    Support,
     beside_ones,
-    coordinates,
     divide_by_last,
     rescale,
 )
@@ -50,6 +50,11 @@ class _Operator(LinearOperator):
 
 def _composes(x: Any) -> bool:
     return isinstance(x, LinearOperator) or np.ndim(x) == 0
+
+
+def _row_sums(pattern: scipy.sparse.csr_array, values: Array) -> Array:
+    s = scipy.sparse.csr_array((values, pattern.indices, pattern.indptr), shape=pattern.shape)
+    return np.asarray(s.sum(axis=1))
 
 
 class _Transposed(_Operator):
@@ -80,7 +85,8 @@ class Approximation(_Operator):
     low : Low
         The dense part, usually `Factors`.
     correction : Correction, optional
-        A `Support`, on which the estimate is exp(q·k) itself, or an `Addition`.
+        A `Support`, on which the estimate is exp(q·k) itself, or a weighted mean of that and the
+        dense part, or an `Addition`.
     space : {"kernel", "attention"}
         What is estimated: exp(q·k), or softmax rows (used as they are).
     mask : Mask, optional
@@ -166,12 +172,18 @@ class Approximation(_Operator):
 
     @property
     def replaces(self) -> bool:
-        """Whether S replaces the low-rank part on its support; otherwise S is added."""
+        """Whether S replaces the low-rank part on its support, by its weights if it has some.
+
+        Otherwise S is added.
+        """
         return self.correction is not None and self.correction.replaces
 
     @property
     def sparse(self) -> scipy.sparse.csr_array | None:
-        """S with its true values; raises OverflowError if one is not representable."""
+        """S with its true values; raises OverflowError if one is not representable.
+
+        They are those of the estimate where S replaces, w·exp(q·k) where it has weights.
+        """
         return (
             None
             if self.correction is None
@@ -238,11 +250,7 @@ class Approximation(_Operator):
         fits = out is not None and out.dtype == self.dtype and out.flags.c_contiguous
         values = self.low.block(rows, cols, shifts, logits, out if fits else None)
         if self.correction is not None:
-            s = self.correction.restricted(rows, cols).scaled(shifts)
-            if self.replaces:
-                values[coordinates(s)] = s.data
-            else:
-                values[coordinates(s)] += s.data
+            self.correction.restricted(rows, cols).correct(values, shifts)
         if out is None or values is out:
             return values
         out[:] = values
@@ -344,15 +352,18 @@ class Approximation(_Operator):
         subtracting it would lose a third of the digits, so such rows are summed from their entries.
         """
         s = correction.scaled(row_log)
-        if not (correction.replaces and self.rank):
+        if not (isinstance(correction, Support) and self.rank):
             return s, []
         low = scipy.sparse.csr_array((self.low.at(s, row_log), s.indices, s.indptr), shape=s.shape)
         total, low_log = self.low.prepare().matmat(np.ones((self.shape[1], 1), self.dtype))
         off = rescale(total, low_log - row_log)[:, 0] - low.sum(axis=1)
-        kept = np.abs(off) + s.sum(axis=1)
-        s.data -= low.data
-        np.abs(low.data, out=low.data)
-        lossy = np.flatnonzero(low.sum(axis=1) > np.finfo(self.dtype).eps ** (-1 / 3) * kept)
+        # (1 − w)·low + w·exact = low + w·(exact − low)
+        left, taken = correction.split(low.data)
+        kept = np.abs(off) + _row_sums(s, np.abs(s.data + left))
+        s.data -= taken
+        lossy = np.flatnonzero(
+            _row_sums(s, np.abs(taken)) > np.finfo(self.dtype).eps ** (-1 / 3) * kept
+        )
         return s, [lossy[stripe] for stripe in exact.stripes(len(lossy), self.shape[1])]
 
     def __matmul__(self, x: Any) -> Any:

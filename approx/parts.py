@@ -2,7 +2,7 @@
 
 `Low` is the dense part. It is `Factors` or `Dense` here, a polynomial of the logits in
 `approx.polynomials`, or exponentials that are built when needed in `approx.random_features`.
-S is a `Support`, on which the estimate *is* exp(q·k), or an `Addition`.
+S is a `Support`, on which the estimate *is* exp(q·k) unless it has weights, or an `Addition`.
 """
 
 from __future__ import annotations
@@ -501,6 +501,10 @@ class Correction(ABC):
         """Return diag(e^−shift) S."""
 
     @abstractmethod
+    def correct(self, values: Array, shift: Array) -> None:
+        """Turn values of the low-rank part, diag(e^−shift) low, into the estimate, in place."""
+
+    @abstractmethod
     def restricted(self, rows: Rows, cols: Rows) -> Correction:
         """Return S[rows, cols]."""
 
@@ -519,15 +523,19 @@ class Correction(ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Support(Correction):
-    """Entries that replace the low-rank part by exp(q·k) itself.
+    """Entries that replace the low-rank part by exp(q·k) itself, or by a weighted mean of both.
 
     The matrix stores the *logits*, so the estimate there is exp(q·k) to the last bit at any shift.
+
+    With a weight w for each entry, the estimate there is (1 − w)·low + w·exp(q·k). A weight of 1
+    replaces; 1/π, for a key that is drawn with probability π, makes the estimate unbiased.
     """
 
+    weights: Array | None = None  # (nnz,) float64, in the order of the entries; None: all 1
     replaces: ClassVar[bool] = True
 
     def row_log(self) -> Array:
-        """Return the largest logit of each row."""
+        """Return the largest logit of each row, log w included."""
         return self._tops
 
     @functools.cached_property
@@ -536,23 +544,66 @@ class Support(Correction):
         top = np.full(s.shape[0], -np.inf, s.dtype)
         filled = np.diff(s.indptr) > 0
         if filled.any():
-            top[filled] = np.maximum.reduceat(s.data, s.indptr[:-1][filled])
+            top[filled] = np.maximum.reduceat(self._logs, s.indptr[:-1][filled])
         return top
 
+    @property
+    def _logs(self) -> Array:
+        # log(w·exp(q·k)) of every entry
+        logits = self.matrix.data
+        if self.weights is None:
+            return np.asarray(logits)
+        return np.asarray((logits + np.log(self.weights)).astype(logits.dtype))
+
     def scaled(self, shift: Array) -> scipy.sparse.csr_array:
-        """Return exp(q·k − shift) on the support; raise OverflowError if not representable."""
+        """Return w·exp(q·k − shift) on the support; raise OverflowError if not representable."""
         data = self._per_entry(shift.astype(self.matrix.dtype, copy=False))
-        np.subtract(self.matrix.data, data, out=data)
+        np.subtract(self._logs, data, out=data)
         with np.errstate(over="ignore"):
             np.exp(data, out=data)
         return self._with(rescale(data, np.zeros(1)))
 
+    def correct(self, values: Array, shift: Array) -> None:
+        s = self.scaled(shift)
+        at = coordinates(s)
+        if self.weights is not None:
+            s.data += self.split(values[at])[0]
+            rescale(s.data, np.zeros(1))  # raises if that is not representable
+        values[at] = s.data
+
+    def split(self, low: Array) -> tuple[Array | float, Array]:
+        """Return what stays of the low-rank part on each entry, (1 − w)·low, and what goes."""
+        if self.weights is None:
+            return 0.0, low
+        taken = (self.weights * low).astype(low.dtype)
+        return low - taken, taken
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes stored, including indices and weights."""
+        return super().nbytes + (0 if self.weights is None else self.weights.nbytes)
+
+    def under(self, mask: Mask) -> Support:
+        """Return the entries that are seen under a mask; a full one leaves S as it is."""
+        seen = masks.cut(self.matrix, mask)
+        return self if seen is self.matrix else self._taken(seen, lambda s: masks.cut(s, mask))
+
     def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Support:
-        return Support(self._with(pattern_products.product(Q, K, self.matrix)))
+        return Support(self._with(pattern_products.product(Q, K, self.matrix)), self.weights)
 
     def restricted(self, rows: Rows, cols: Rows) -> Support:
         """Return the support within rows × cols."""
-        return Support(_slice(self.matrix, rows, cols))
+        return self._taken(_slice(self.matrix, rows, cols), lambda s: _slice(s, rows, cols))
+
+    def _taken(
+        self,
+        matrix: scipy.sparse.csr_array,
+        take: Callable[[scipy.sparse.csr_array], scipy.sparse.csr_array],
+    ) -> Support:
+        # some of the entries, and their weights in the same order
+        return Support(
+            matrix, None if self.weights is None else take(self._with(self.weights)).data
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -570,6 +621,10 @@ class Addition(Correction):
         data = self.matrix.data.copy()
         counts = np.diff(self.matrix.indptr)
         return self._with(rescale(data, self.log - shift, counts=counts))
+
+    def correct(self, values: Array, shift: Array) -> None:
+        s = self.scaled(shift)
+        values[coordinates(s)] += s.data
 
     def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Addition:
         """Return the scaled values."""

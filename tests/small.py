@@ -7,6 +7,7 @@ from hypothesis import settings, strategies as st
 
 from approx import METHODS, Mask, exact, parse
 from approx.masked import Masked
+from approx.parts import Support, coordinates
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
@@ -28,6 +29,8 @@ SIZES = {
     "threshold": "threshold(level=0.2)",
     "lsh": "lsh(hashes=2, rounds=2)",
     "smyrf": "smyrf(size=1, rounds=2)",
+    "sorted_lsh": "sorted_lsh(size={half}, hashes=2)",
+    "sampled": "sampled(sparse=sink_window(k=1), k={half})",
     "reformer": "reformer(size={half}, rounds=2)",
     "true_denominator": "true_denominator(top_k(k={half}))",
     "taylor": "taylor(degree=3)",
@@ -86,6 +89,13 @@ VARIANTS = {
     "hierarchy of rows": "hierarchical(rank=1, leaf=2, space='attention')",
     "hierarchy of means": "hierarchical(rank=1, leaf=2, basis='mean')",
     "hierarchy of pivots": "hierarchical(rank=2, leaf=1, basis='pivots', sinks=1)",
+    "comb around features": (
+        "sampled(sparse=top_k(k=1), design='systematic', k={half}, low_rank=positive(m=3))"
+    ),
+    "columns with replacement": (
+        "sampled(design='multinomial', k={half}, shared=True, low_rank=taylor(degree=1))"
+    ),
+    "one collision": "magicpig(sparse=sink_window(k=1), hashes=1, tables=2, collisions=1)",
     "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",
 }
 # A share of the usual examples where there are many methods, or an example is dear. What methods
@@ -199,6 +209,9 @@ def sizes(A):
         # Clenshaw's rule adds c_k T_k(x/B), which need not be small where x is
         size += np.exp(low.row_log().astype(np.float64) - row_log)[:, None]
     size[~A.mask.visible()] = 0.0
+    if isinstance(A.correction, Support) and A.correction.weights is not None:
+        at = coordinates(A.correction.matrix)
+        size[at] *= 1.0 + A.correction.weights
     if A.correction is not None:
         size += np.abs(A.correction.scaled(row_log.astype(A.dtype)).toarray())
     return size, row_log

@@ -32,7 +32,7 @@ from approx import METHODS, Approximation, Mask, exact, parse
 from approx.compressed_logits.exponential import Exponential
 from approx.hierarchical.levels import Levels
 from approx.method import generator
-from approx.parts import Addition, Factors, Support, rescale
+from approx.parts import Addition, Factors, Support, coordinates, rescale
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import PROJECTIONS
 
@@ -51,6 +51,7 @@ BY_PLACE = {
     "lara", "eva", "buckets cut apart",
     "randomized_attention", "waves on window", "power on window", "nothing on random",
     "true denominator of random", "grouped on window", "columns and window", "means of pages",
+    "sampled", "comb around features", "one collision", "sorted_lsh",
     "hierarchical", "hierarchy of rows", "hierarchy of means", "hierarchy of pivots",
 }  # fmt: skip
 
@@ -219,8 +220,16 @@ def assert_exact_on_its_support(A, Q, K):
         return
     assert on.sum() == A.nnz  # exp is never a stored 0 here
     assert not on[~naive.seen(A.mask, *A.shape)].any()
-    np.testing.assert_array_equal(D[on], S.toarray()[on])
     np.testing.assert_array_equal(D[~on], low[~on])
+    if A.correction.weights is not None:
+        weights = np.ones(A.shape)
+        weights[coordinates(S)] = A.correction.weights
+        size, row_log = sizes(A)
+        bound = roundings(A) * size * np.exp(row_log)[:, None]
+        assert_within(D, np.where(on, (1 - weights) * low + S.toarray(), low), bound)
+        D = S.toarray() / weights
+    else:
+        np.testing.assert_array_equal(D[on], S.toarray()[on])
     if A.space == "attention":
         return
     # q·k: d products of size ≤ 1, then an exponential: (d + 1)·eps of 4, and a rounding
