@@ -39,6 +39,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "approx.low_rank": (),
     "approx.compressed_logits": (),
     "approx.sparse": (),
+    "approx.designs": (),
     "approx.hierarchical": (),
     "approx.mechanisms": (),
     "approx.textbook": (),

@@ -23,6 +23,7 @@ from scipy.special import ndtr, owens_t
 
 from approx import memory
 from approx.checks import Array
+from approx.distances import squared_distances
 
 FAMILIES = ("sign", "cross_polytope", "e2")
 DEGREE = 64  # of the polynomial in θ that interpolates a collision probability
@@ -167,3 +168,24 @@ def _rectangle(x: Array, y: Array, rho: float, s: float) -> Array:
             + owens_t(y, (x + rho * y) / (y * s))
         )
     )
+
+
+def angles(q: Array, k: Array) -> Array:
+    """Return the angles, (n, l): π/2 between a zero vector and another, 0 between two zeros."""
+    unit_q, unit_k = unit(q), unit(k)
+    half_chord = np.sqrt(squared_distances(unit_q, unit_k)) / 2.0
+    q_zero, k_zero = (np.all(x == 0, axis=1, keepdims=True) for x in (unit_q, unit_k))
+    return np.where(q_zero != k_zero.T, np.pi / 2.0, 2.0 * np.arcsin(np.minimum(half_chord, 1.0)))
+
+
+def paired_angles(q: Array, k: Array) -> Array:
+    """Return the angles between rows of two arrays of `unit` vectors, (n,), as `angles` does."""
+    half_chord = np.linalg.norm(q - k, axis=1) / 2.0
+    one_is_zero = np.all(q == 0, axis=1) != np.all(k == 0, axis=1)
+    return np.where(one_is_zero, np.pi / 2.0, 2.0 * np.arcsin(np.minimum(half_chord, 1.0)))
+
+
+def unit(x: Array) -> Array:
+    """Return the rows at length 1; a zero row stays."""
+    length = np.linalg.norm(x, axis=1, keepdims=True)
+    return np.asarray(np.divide(x, length, out=np.zeros_like(x), where=length > 0))

@@ -192,7 +192,7 @@ class LSH(SupportMethod):
         if self.family == "e2":
             distance = np.sqrt(squared_distances(q, k))
             return hashing.e2_collision(distance, self._width(q, k))
-        theta = _angles(q, k)
+        theta = hashing.angles(q, k)
         if self.family == "sign":
             return hashing.sign_collision(theta)
         return hashing.cross_polytope_collision(theta, self._buckets(q.shape[1]))
@@ -212,16 +212,3 @@ def _labels(queries: Array, keys: Array) -> tuple[Array, Array]:
     """Return one integer for each joint hash: codes (n, hashes), (l, hashes) → (n,), (l,)."""
     _, labels = np.unique(np.concatenate([queries, keys]), axis=0, return_inverse=True)
     return labels[: len(queries)], labels[len(queries) :]
-
-
-def _angles(q: Array, k: Array) -> Array:
-    """Return the angles, (n, l): π/2 between a zero vector and another, 0 between two zeros."""
-    unit_q, unit_k = _unit(q), _unit(k)
-    half_chord = np.sqrt(squared_distances(unit_q, unit_k)) / 2.0
-    q_zero, k_zero = (np.all(x == 0, axis=1, keepdims=True) for x in (unit_q, unit_k))
-    return np.where(q_zero != k_zero.T, np.pi / 2.0, 2.0 * np.arcsin(np.minimum(half_chord, 1.0)))
-
-
-def _unit(x: Array) -> Array:
-    length = np.linalg.norm(x, axis=1, keepdims=True)
-    return np.asarray(np.divide(x, length, out=np.zeros_like(x), where=length > 0))

@@ -16,17 +16,17 @@ from approx.sparse.support import SupportMethod
 
 
 @kernel
-def _choose(uniform: Any, first: Any, seen: Any, indptr: Any, out: Any) -> None:
+def choose(uniform: Any, starts: Any, first: Any, seen: Any, indptr: Any, out: Any) -> None:
     """Choose from first, …, first + seen − 1 in each row without replacement (Floyd).
 
-    It takes O(1) for each key that is chosen.
+    A row takes its numbers from uniform[starts] on. It takes O(1) for each key that is chosen.
     """
     taken = np.zeros(seen.max(), np.bool_)
     for i in range(seen.size):
         row = out[indptr[i] : indptr[i + 1]]
         for c in range(row.size):
             last = seen[i] - row.size + c
-            j = min(int(uniform[i, c] * (last + 1)), last)
+            j = min(int(uniform[starts[i] + c] * (last + 1)), last)
             row[c] = last if taken[j] else j
             taken[row[c]] = True
         for c in range(row.size):
@@ -78,7 +78,8 @@ class Random(SupportMethod):
         indptr = np.concatenate([[0], np.cumsum(np.minimum(mask.counts, k))])
         indices = np.empty(int(indptr[-1]), np.int64)
         # k numbers for each row, in order: those of a row do not depend on n, l or other rows
-        _choose(rng.random((mask.n, k)), mask.first, mask.counts, indptr, indices)
+        starts = k * np.arange(mask.n)
+        choose(rng.random(mask.n * k), starts, mask.first, mask.counts, indptr, indices)
         return indptr, indices
 
     def inclusion(self, q: Array, k: Array, mask: Mask) -> Array:

@@ -1,0 +1,1 @@
+"""Sampling designs: which keys of a row are drawn, and with which weights."""
