@@ -67,10 +67,12 @@ from approx.sparse.reformer import Reformer
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.sliding_window import SlidingWindow
 from approx.sparse.smyrf import Smyrf
+from approx.sparse.sorted_lsh import SortedLSH
 from approx.sparse.strided import Strided
 from approx.sparse.threshold import Threshold
 from approx.sparse.top_k import TopK
 from approx.sparse.true_denominator import TrueDenominator
+from approx.weighted import Sampled
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -122,6 +124,7 @@ METHODS: dict[str, type[Method]] = {
         Random,
         LSH,
         Smyrf,
+        SortedLSH,
         Reformer,
         TrueDenominator,
         RobustPCA,
@@ -130,6 +133,7 @@ METHODS: dict[str, type[Method]] = {
         GoDec,
         Hierarchical,
         Scatterbrain,
+        Sampled,
         Centered,
         Elu,
         Relu,
@@ -157,6 +161,13 @@ ALIASES: dict[str, str] = {
     "loki": "projected_top_k(by='pca')",
     "sparq": "projected_top_k(by='channels')",
     "quest": "pages(by='box', current=True)",
+    "magicpig": (
+        "sampled(sparse=sink_window(k=68, sinks=4), design='lsh', hashes=10, tables=150, "
+        "transform='center')"
+    ),
+    "vattention": "sampled(sparse=sink_window(), epsilon=0.1, delta=0.1)",
+    "hyper_attention": "sampled(sparse=sorted_lsh(), design='multinomial', shared=True)",
+    "kdeformer": "sampled(sparse=sorted_lsh(), design='multinomial', shared=True)",
 }
 
 

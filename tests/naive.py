@@ -302,3 +302,20 @@ def schur(G, chosen):
     if not chosen:
         return G
     return G - G[:, chosen] @ np.linalg.solve(G[np.ix_(chosen, chosen)], G[chosen])
+
+
+def inclusion(sizes, k):
+    """Return probabilities ∝ sizes with sum k where that leaves none above 1, one key at a time."""
+    p = [0.0] * len(sizes)
+    left, rest = min(k, len(sizes)), list(range(len(sizes)))
+    while rest:
+        largest = max(rest, key=lambda j: sizes[j])
+        total = sum(sizes[j] for j in rest)
+        if left * sizes[largest] < total:
+            for j in rest:
+                p[j] = left * sizes[j] / total
+            break
+        p[largest] = 1.0
+        left -= 1
+        rest.remove(largest)
+    return np.array(p)

@@ -147,8 +147,11 @@ def by_stripes(Q: Array, K: Array, mask: Mask, chosen: Callable[[Array, slice], 
     return np.concatenate([[0], np.cumsum(np.concatenate(counts))]), np.concatenate(keys)
 
 
-def a_support(default: SupportMethod) -> Any:
-    """Return a field for a support; another method is a ValueError, no method a TypeError."""
+def a_support(default: SupportMethod | None) -> Any:
+    """Return a field for a support; another method is a ValueError, no method a TypeError.
+
+    None can be given where it is the default.
+    """
 
     def rule(name: str, value: Any) -> Any:
         checks.instance(name, value, Method, "a method")

@@ -58,6 +58,9 @@ FIELDS = {
     "coreset of one tau": "coreset(rank=3, tau=2.0)",
 }
 FIELDS |= {
+    "coins": "sampled(design='poisson', k=3)",
+    "as many as needed": "sampled(sparse=sink_window(k=1), k=2, epsilon=0.2, delta=0.5)",
+    "collisions": "sampled(design='lsh', hashes=1, tables=3, low_rank=trigonometric(m=4))",
     "reformer": "reformer(size=2, rounds=3)",  # the small one has one chunk before every row
     "small buckets cut apart": "reformer(size=2, rounds=3, buckets=4, cut='bucket')",
     "entries of lsh": "lsh(entries=4.0, rounds=2)",
@@ -68,7 +71,10 @@ FIELDS |= {
 }
 EVERY = list(dict.fromkeys([*NAMES, *FIELDS]))
 # They draw for one row after the other, so that of some rows the first ones have the same draws.
-DRAWN_BY_ROW = "random", "true denominator of random", "nothing on random"
+DRAWN_BY_ROW = {
+    "random", "true denominator of random", "nothing on random", "sampled", "comb around features",
+    "coins", "as many as needed",
+}  # fmt: skip
 DRAWN_AT_ONCE = "randomized_attention", "three samples"  # without a mask that looks back
 
 

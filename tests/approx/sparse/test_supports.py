@@ -30,6 +30,7 @@ WHOLE = [
     "strided",
     "random",
     "smyrf",
+    "sorted_lsh",
 ]  # at size l they hold every pair
 AT_MOST = [
     *WHOLE,

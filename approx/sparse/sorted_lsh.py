@@ -1,0 +1,88 @@
+"""HyperAttention's blocks: queries and keys sorted by the order of their hashes, cut alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from approx.checks import Array
+from approx.fields import whole
+from approx.masks import Mask
+from approx.method import Size
+from approx.prices import Price, Shape, entries
+from approx.sparse import hashing, patterns
+from approx.sparse.support import SupportMethod
+
+
+@dataclasses.dataclass(frozen=True)
+class SortedLSH(SupportMethod):
+    """Keys in the query's block after both are sorted by an angular hash, exact: sortLSH.
+
+    A hash is the signs of w_1·x, …, w_h·x, w ~ N(0, I), read as the place of that word in the Gray
+    code, in which neighbours differ by one sign. Queries and keys are sorted by it and cut: keys
+    into blocks of `size`, and the query of rank r joins the block of the key of rank ⌊r·l/n⌋.
+
+    Parameters
+    ----------
+    size : int, optional
+        Keys per block, 1 ≤ size ≤ l; None is a template.
+    hashes : int
+        h, at most 62.
+
+    Notes
+    -----
+    The probability that a pair shares a block depends on every other point and has no closed form,
+    so the moments are unknown. The support is independent of other draws nevertheless. Blocks are
+    of all tokens, also under a mask, which then hides a part of each: the support is not
+    autoregressive, and a row may hold no key.
+    Ties keep their order. The public code (at commit 68b91e9) does the same, and pads keys by zeros
+    where `size` does not divide their number; here the last block is shorter.
+    Cost: (n + l)·d·hashes operations and the sorting; at most n·size entries.
+
+    References
+    ----------
+    .. [1] I. Han et al., "HyperAttention: long-context attention in near-linear time", ICLR 2024,
+       section 3 (sortLSH); its public code.
+
+    Examples
+    --------
+    >>> x = [[9.0], [-9.0]]
+    >>> SortedLSH(size=1, hashes=3).approximate(x, x, rng=1).sparse.indices
+    array([0, 1], dtype=int32)
+    """
+
+    name: ClassVar[str] = "sorted_lsh"
+    deterministic: ClassVar[bool] = False
+    sized_by = Size("size", counts="entries")
+
+    size: int | None = None
+    hashes: int = whole(7, most=62)
+
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
+        n, l = mask.shape
+        omega = rng.standard_normal((self.hashes, Q.shape[1])).astype(Q.dtype)
+        of_queries, of_keys = (_gray_places(hashing.sign(x, omega)) for x in (Q, K))
+        places = np.empty(n, int)
+        places[np.argsort(of_queries, kind="stable")] = patterns.aligned(n, l)
+        indptr, indices = patterns.same_chunk(places, l, self.size or 0)
+        return indptr, np.argsort(of_keys, kind="stable")[indices]
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of the block, of h directions and of the places of all keys."""
+        if self.size is None:
+            return None
+        return entries(self.size, shape, selection=self.hashes * shape.d + shape.l)
+
+
+def _gray_places(bits: Array) -> Array:
+    """Return the place of each word (n, h), of which bit 0 counts least, in the Gray code.
+
+    Examples
+    --------
+    >>> _gray_places(np.array([[0, 0], [1, 0], [1, 1], [0, 1]]))
+    array([0, 1, 2, 3])
+    """
+    place = np.bitwise_xor.accumulate(bits[:, ::-1], axis=1)[:, ::-1]
+    return np.asarray(place @ (1 << np.arange(bits.shape[1])))

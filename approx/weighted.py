@@ -1,0 +1,392 @@
+"""Weighted sampling: exact on a support, and unbiased for the rest by weights of drawn keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse
+from scipy.special import ndtri
+
+from approx import checks
+from approx.approximation import Approximation
+from approx.baselines import Zero
+from approx.checks import Array
+from approx.designs.by_size import BySize, Multinomial, Poisson, Systematic
+from approx.designs.collisions import Collisions
+from approx.designs.design import Design, Rest
+from approx.designs.uniform import Uniform
+from approx.fields import flag, instance, one_of, real, whole
+from approx.masks import Mask
+from approx.method import Method, Moments, Rng, Size, generator
+from approx.parts import Support
+from approx.prices import INDEX, NUMBER, Price, Shape
+from approx.sparse import patterns
+from approx.sparse.support import SupportMethod, a_support, exact_on
+
+BY_SIZE: dict[str, Callable[..., BySize]] = {
+    "systematic": Systematic,
+    "poisson": Poisson,
+    "multinomial": Multinomial,
+}
+DESIGNS = ("uniform", *BY_SIZE, "lsh")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sizes:
+    """Sizes of keys, such as the norms of their values, that a design draws in proportion to.
+
+    Parameters
+    ----------
+    values : (l,)
+        Numbers > 0.
+
+    Examples
+    --------
+    >>> Sizes([1.0, 2.0])
+    Sizes(2 numbers, 2ff7f2a6)
+    """
+
+    values: Any
+
+    def __post_init__(self) -> None:
+        values = checks.array("sizes", self.values, ndim=1).astype(np.float64)
+        if not (values > 0).all():
+            raise ValueError(f"sizes must be > 0, got {values.min(initial=np.inf):g}")
+        object.__setattr__(self, "values", values)
+
+    def __repr__(self) -> str:
+        digest = hashlib.sha256(self.values.tobytes()).hexdigest()[:8]
+        return f"Sizes({len(self.values)} numbers, {digest})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampled(Method):
+    """Exact on a support, and drawn keys for the rest, weighted to be unbiased for exp(q·k).
+
+    estimate_ij = low_ij + W_ij·(exp(q_i·k_j) − low_ij), where W = 1 on the support. Off it W is
+    random with E[W] = 1: 0 for a key that is not drawn, 1/π for one that is drawn with probability
+    π, and the sum of the weights of repeated draws.
+
+    Parameters
+    ----------
+    sparse : Method, optional
+        The support on which the estimate is exact, such as sink_window; None holds nothing.
+    design : {"uniform", "systematic", "poisson", "multinomial", "lsh"}
+        How keys are drawn among those that are seen and not held, see `approx.designs`: k different
+        ones, all sets alike; k by a comb; each by itself, k on average; k with replacement; or
+        those that collide with the query in hash tables.
+    k : int, optional
+        Keys drawn per row, 1 ≤ k ≤ l; None is a template, but for design "lsh". With ``epsilon`` it
+        is the size of a pilot.
+    low_rank : Method
+        Any method without a sparse part, around which the rest is drawn.
+    sizes : Sizes, optional
+        Sizes that π is proportional to, for the designs "systematic", "poisson" and "multinomial";
+        by default keys are alike.
+    shared : bool
+        Whether one draw among all keys serves every row, as columns; else each row has its own.
+    hashes, tables, collisions : int, optional
+        Of design "lsh": hashes joined in a table, tables, and in how many of them a key must
+        collide, 1 or 2.
+    transform : {"none", "center"}
+        Of design "lsh": whether the mean of the keys is subtracted from them before hashing.
+    epsilon, delta : float, optional
+        A row then draws as many keys as its sum needs: with the deviation s of a pilot of k keys
+        and the sum D that it estimates, (z·N·s/(ε·D))² keys of N, at least k, with z the 1 − δ/2
+        quantile of N(0, 1). If both were known, and the sum normal, that would hold its
+        relative error below ε with probability 1 − δ. The pilot counts for nothing else.
+    share : float
+        Share of a budget that goes to the support where both sizes are open, 0 < share < 1.
+
+    Notes
+    -----
+    The estimate is unbiased whatever the low-rank part is, *because* that part, the support and the
+    draw use independent children of rng. With b and v the bias and variance of the low-rank part,
+
+        Var[estimate_ij] = (b² + v)·Var[W_ij],      Var[W] = (1 − π)/π where a key is drawn once,
+        Cov[estimate_ij, estimate_il] = (b_j b_l + c_jl)·Cov[W_j, W_l],   Cov = π_jl/(π_j π_l) − 1,
+
+    relative to the exact entries, c being the covariance of the low-rank part. Scatterbrain puts
+    W = 1 on what is drawn: entry by entry that has the least squared error of all weights, and the
+    bias (1 − π)·b; a sum of many entries is nearer with the weights where the rows are broad.
+    Normalised by its row sums the estimate is biased, like every ratio. Entries may be negative
+    where low ≠ 0. Moments are not known where the support is drawn and the variance depends on it,
+    or with ``epsilon``.
+
+    A draw of a row follows from the keys that its query sees, so that the method is autoregressive
+    if its parts are, unless one draw serves all rows or ``transform`` is given.
+    Cost: that of the parts, and O(k) per row for design "uniform"; O(l) for the others, and for
+    "lsh" O((n + l)·d·hashes·tables) and the keys that are met in buckets.
+
+    What differs from public code: `magicpig` [1]_ (commit ac9aa36) subtracts the mean of the keys
+    that it offloads from them, and keeps the first and last keys; it hashes q and k as they then
+    are, retrieves keys that collide twice, and divides by π + 1e-4. Another version (in the code of
+    [2]_) subtracts that mean from queries as well, appends a coordinate that makes all keys equally
+    long, and takes one collision. `vattention` [2]_ (commit f5abf91) draws with replacement, in the
+    pilot too, and *assigns* weights instead of adding them, so that repeated draws are lost; its z
+    is the 1 − δ quantile. `hyper_attention` [3]_ (commit 68b91e9) draws one set of columns with
+    replacement; its causal form halves the sequence again and again, down to exact blocks, where a
+    mask here hides what is not seen. `kdeformer` [4]_ (commit 427df2d) draws columns in proportion
+    to the norms of the values, plus a constant: give these as ``sizes``, since no values are seen.
+
+    References
+    ----------
+    .. [1] Z. Chen et al., "MagicPIG: LSH sampling for efficient LLM generation", ICLR 2025.
+    .. [2] A. Desai et al., "vAttention: verified sparse attention", arXiv 2510.05688, 2025; read as
+       far as its abstract and public code.
+    .. [3] I. Han et al., "HyperAttention: long-context attention in near-linear time", ICLR 2024.
+    .. [4] A. Zandieh, I. Han, M. Daliri, A. Karbasi, "KDEformer: accelerating transformers via
+       kernel density estimation", ICML 2023.
+    .. [5] D. Horvitz, D. Thompson, "A generalization of sampling without replacement from a finite
+       universe", JASA 47, 1952.
+
+    Examples
+    --------
+    Two of four equal keys stand for all of them:
+
+    >>> Sampled(k=2).approximate([[0.0]], [[0.0]] * 4, rng=0).to_dense()
+    array([[0., 2., 0., 2.]])
+    """
+
+    name: ClassVar[str] = "sampled"
+    deterministic: ClassVar[bool] = False
+    sized_by = Size("k", counts="entries", instead=("hashes",))
+
+    sparse: SupportMethod | None = a_support(None)
+    design: str = one_of("uniform", DESIGNS)
+    k: int | None = None
+    low_rank: Method = instance(Zero(), Method, "a method")
+    sizes: Sizes | None = instance(None, Sizes, "approx.weighted.Sizes")
+    shared: bool = flag(False)
+    hashes: int | None = whole(most=62)
+    tables: int | None = whole(most=4096)
+    collisions: int | None = whole(most=2)
+    transform: str = one_of("none", ("none", "center"))
+    epsilon: float | None = real()
+    delta: float | None = real(below=1)
+    share: float = real(0.5, below=1)
+
+    uses_rng = True  # whatever its parts do
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        of_lsh = self.hashes, self.tables
+        if self.design == "lsh":
+            if None in of_lsh:
+                raise ValueError('design "lsh" needs hashes and tables')
+            if self.k is not None or self.shared:
+                raise ValueError(
+                    'design "lsh" takes no k and no shared: its tables choose the keys'
+                )
+            if (self.tables or 0) < self.least:
+                raise ValueError(f"{self.least} collisions need as many tables, got {self.tables}")
+        elif of_lsh != (None, None) or self.collisions is not None or self.transform != "none":
+            raise ValueError('hashes, tables, collisions and transform belong to design "lsh"')
+        if self.sizes is not None and self.design not in BY_SIZE:
+            raise ValueError(f"sizes belong to {', '.join(BY_SIZE)}, got design {self.design!r}")
+        if (self.epsilon is None) != (self.delta is None):
+            raise ValueError("epsilon and delta go together: give both or none")
+        if self.epsilon is not None and (self.design != "uniform" or self.shared):
+            raise ValueError('epsilon needs design "uniform" and a draw for each row')
+
+    @property
+    def least(self) -> int:
+        """In how many tables a key must collide, 2 by default."""
+        return self.collisions or 2
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether the parts are, and a row's draw follows from the keys that its query sees."""
+        return super().autoregressive and not self.shared and self.transform == "none"
+
+    @property
+    def row_local(self) -> bool:
+        """Whether the parts are."""
+        return super().row_local
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the number of keys follows from the inputs."""
+        return self.design == "lsh" or self.epsilon is not None
+
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+        """Return the low-rank estimate with exact entries and drawn ones, all independent."""
+        for_support, for_pilot, for_draw, for_features = self.streams(rng)
+        low = self.low_rank.approximate(q, k, mask=mask, rng=for_features)
+        if low.correction is not None or low.space != "kernel":
+            raise ValueError(
+                f"low_rank must be a purely low-rank method of exp(q·k), got {self.low_rank}"
+            )
+        rest = Rest(mask, self._held(q, k, mask, for_support))
+        if self.shared:
+            drawn = rest.cut(self._columns(q, k, rest, for_draw))
+        else:
+            drawn = self._design(q, k, rest, for_pilot).draw(rest, for_draw)
+        return Approximation(low.maskable, _weighted(rest, drawn, q, k), mask=mask)
+
+    def streams(self, rng: Rng) -> list[np.random.Generator]:
+        """Return the generators of the support, the pilot, the draw and the low-rank part."""
+        seeds = generator(rng).integers(2**63, size=(4, 2))
+        return [np.random.default_rng(seed) for seed in seeds]
+
+    def _held(self, q: Array, k: Array, mask: Mask, rng: Rng) -> patterns.Pattern:
+        """Return the keys on which the estimate is exact, in order."""
+        if self.sparse is None:
+            return Rest.all_seen(mask).held
+        support = self.sparse.approximate(q, k, mask=mask, rng=rng).correction
+        assert isinstance(support, Support)
+        return support.matrix.indptr, support.matrix.indices
+
+    def _columns(
+        self, q: Array, k: Array, rest: Rest, rng: np.random.Generator
+    ) -> scipy.sparse.csr_array:
+        """Return the weights of one draw among all keys in every row."""
+        one = self._design(q, k, rest, rng).draw(_for_all(rest), rng)
+        n = rest.mask.n
+        indptr, indices = one.nnz * np.arange(n + 1), np.tile(one.indices, n)
+        return scipy.sparse.csr_array((np.tile(one.data, n), indices, indptr), rest.mask.shape)
+
+    def _design(self, q: Array, k: Array, rest: Rest, rng: np.random.Generator) -> Design:
+        if self.design == "lsh":
+            assert self.hashes is not None
+            assert self.tables is not None
+            a, b = q.astype(np.float64), k.astype(np.float64)
+            b = b - b.mean(axis=0) if self.transform == "center" else b
+            return Collisions(a, b, self.hashes, self.tables, self.least)
+        size = self.k or 0
+        if self.design in BY_SIZE:
+            return BY_SIZE[self.design](size, self._log_sizes(len(k)))
+        return Uniform(size if self.epsilon is None else self._enough(q, k, rest, rng))
+
+    def _log_sizes(self, l: int) -> Any:
+        if self.sizes is None:
+            return None
+        if len(self.sizes.values) != l:
+            raise ValueError(f"sizes must be one per key, {l}, got {len(self.sizes.values)}")
+        log = np.log(self.sizes.values)
+        return lambda i, keys: log[keys]
+
+    def _enough(self, q: Array, k: Array, rest: Rest, rng: np.random.Generator) -> Array:
+        """Return how many keys each row draws for a relative error ε of its sum, from a pilot."""
+        assert self.epsilon is not None
+        assert self.delta is not None
+        pilot = Uniform(self.k or 0).draw(rest, rng)
+        logs = _weighted(rest, pilot, q, k)
+        top = np.asarray(logs.row_log(), np.float64)
+        total = np.asarray(logs.scaled(top).sum(axis=1), np.float64)
+        pairs = exact_on((pilot.indptr, pilot.indices), q, k, rest.mask)
+        x = np.asarray(pairs.scaled(top).data, np.float64)
+        rows = np.repeat(np.arange(rest.mask.n), np.diff(pilot.indptr))
+        size = np.maximum(np.bincount(rows, minlength=rest.mask.n), 1)
+        mean = np.bincount(rows, x, rest.mask.n) / size
+        square = np.bincount(rows, (x - mean[rows]) ** 2, rest.mask.n)
+        deviation = np.sqrt(square / np.maximum(size - 1, 1))
+        z = ndtri(1.0 - self.delta / 2.0)
+        needed = np.ceil((z * rest.counts * deviation / (self.epsilon * total)) ** 2)
+        return np.asarray(np.clip(needed, self.k or 0, rest.mask.l).astype(np.intp))
+
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+        """Return bias 0 and variance (b² + v)·Var[W] off the support, 0 on it."""
+        low = self.low_rank.moments(q, k, mask=mask)
+        if low is None or self.epsilon is not None:
+            return None
+        if self.sparse is not None and self.sparse.uses_rng:
+            return None
+        variance, reached = self._of_weights(q, k, mask)
+        b, v = low
+        on = (variance == 0.0) & reached
+        with np.errstate(divide="ignore"):
+            square = np.logaddexp(2.0 * np.log(np.abs(b)), v)
+            log = np.where(variance > 0.0, square + np.log(variance), np.where(on, -np.inf, v))
+        return Moments(np.where(reached, 0.0, b), log)
+
+    def _of_weights(self, q: Array, k: Array, mask: Mask) -> tuple[Array, Array]:
+        """Return Var[W] and whether a key is ever reached, (n, l), for a support without chance."""
+        rest = Rest(mask, self._held(q, k, mask, None))
+        design = self._design(q, k, rest, generator(0))
+        free = rest.visible()
+        if self.shared:
+            variance, reached = design.moments(_for_all(rest))
+            variance, reached = np.where(free, variance, 0.0), np.where(free, reached, True)
+            return variance, reached
+        variance, reached = design.moments(rest)
+        return variance, reached | ~free
+
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+        """Return (b_j b_l + c_jl)·Cov[W_j, W_l]."""
+        low = self.low_rank.covariance(Q, K, row=i, mask=mask)
+        moments = self.low_rank.moments(Q, K, mask=mask)
+        if low is None or moments is None or self.epsilon is not None:
+            return None
+        if self.sparse is not None and self.sparse.uses_rng:
+            return None
+        rest = Rest(mask, self._held(Q, K, mask, None))
+        design = self._design(Q, K, rest, generator(0))
+        if self.shared:
+            weights = design.covariance(_for_all(rest), 0)
+            held = ~rest.visible()[i]
+            weights[held], weights[:, held] = 0.0, 0.0
+        else:
+            weights = design.covariance(rest, i)
+        b = moments.relative_bias[i]
+        with np.errstate(invalid="ignore"):  # inf where the low-rank part has no finite variance
+            covariance = np.where(weights == 0.0, 0.0, (b[:, None] * b + low) * weights)
+        never = np.flatnonzero(~self._of_weights(Q, K, mask)[1][i])
+        covariance[np.ix_(never, never)] = low[np.ix_(never, never)]
+        return covariance
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of the parts and of k drawn keys, each with a weight.
+
+        It is not known where the number of keys follows from the inputs.
+        """
+        if self.adaptive or self.k is None:
+            return None
+        price = Price(0.0, 0.0, 0.0, 0.0)
+        held = 0.0
+        if self.sparse is not None:
+            of_support = self.sparse.priced(shape)
+            if of_support is None:
+                return None
+            price, held = price + of_support, of_support.stored
+        if not isinstance(self.low_rank, Zero):
+            of_low = self.low_rank.priced(shape)
+            if of_low is None:
+                return None
+            price = price + of_low
+        width, read = shape.d + shape.c, min(self.k, shape.l)
+        drawn = shape.seen(self.k + held) - shape.seen(held)
+        sizes = 0.0 if self.sizes is None else float(shape.l)
+        number = drawn * (NUMBER + INDEX) + (drawn + held) * NUMBER
+        return price + Price(drawn, read * width + sizes, drawn * width + sizes, number)
+
+    def filled(self, budget: float, shape: Shape) -> Self | None:
+        """Return this method with ``share`` of the budget for the support, the rest for draws."""
+        n, l, d, _ = shape
+        if self.sparse is None or not self.sparse.is_template:
+            return super().filled(budget, shape)
+        part = self.share * budget if self._open else budget
+        entries = self.sparse.within(part, n=n, l=l, d=d, mask=shape.mask)
+        if entries is None:
+            return None
+        method = dataclasses.replace(self, sparse=entries)
+        return method.within(budget, n=n, l=l, d=d, mask=shape.mask)
+
+
+def _for_all(rest: Rest) -> Rest:
+    """Return one row that sees all keys, whose draw serves every row."""
+    return Rest.all_seen(Mask.full(1, rest.mask.l))
+
+
+def _weighted(rest: Rest, drawn: scipy.sparse.csr_array, q: Array, k: Array) -> Support:
+    """Return exp(q·k) with weight 1 where it is held, and with the weights of what is drawn."""
+    indptr, indices = rest.held
+    held = scipy.sparse.csr_array((np.ones(len(indices)), indices, indptr), shape=drawn.shape)
+    both = scipy.sparse.csr_array(held + drawn)
+    both.sort_indices()
+    support = exact_on((both.indptr, both.indices), q, k, rest.mask)
+    return Support(support.matrix, both.data)
