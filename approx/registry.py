@@ -168,6 +168,11 @@ ALIASES: dict[str, str] = {
     "vattention": "sampled(sparse=sink_window(), epsilon=0.1, delta=0.1)",
     "hyper_attention": "sampled(sparse=sorted_lsh(), design='multinomial', shared=True)",
     "kdeformer": "sampled(sparse=sorted_lsh(), design='multinomial', shared=True)",
+    "h2o": "columns(by='h2o', recent=16)",
+    "snapkv": "columns(by='snapkv', recent=16, window=16)",
+    "keydiff": "columns(by='key_diff', block=8)",
+    "knorm": "columns(by='key_norm')",
+    "expected_attention": "columns(by='expected', sinks=4)",
 }
 
 

@@ -319,3 +319,111 @@ def inclusion(sizes, k):
         left -= 1
         rest.remove(largest)
     return np.array(p)
+
+
+def columns(
+    Q, K, mask, k, by, sinks=0, recent=0, block=None, window=32, kernel_size=5, pool="mean"
+):
+    """The support of `columns`, (n, l) bool; None where two scores tie but for rounding."""
+    n, l = len(Q), len(K)
+    place = [int(mask.stop[i]) - 1 if mask.looks_back else i * l // n for i in range(n)]
+    p = attention(Q, K, np.eye(l), mask)
+    on = np.zeros((n, l), bool)
+    if block is None and by != "h2o":
+        order = sorted(range(n), key=lambda i: place[i])
+        near = [_window(mask, i, place[i], recent, l) for i in range(n)]
+        free = range(sinks, l - recent if mask.looks_back else l)
+        if by == "mass":
+            score = {j: sum(p[i, j] for i in range(n) if j not in near[i]) for j in range(l)}
+        else:
+            came = [(Q[i], mask.first[i], mask.stop[i]) for i in order]
+            score = _column_scores(by, came, K, range(l), free, window, kernel_size, pool)
+        chosen = _best(score, free, k - sinks - recent, latest=False)
+        if chosen is None:
+            return None
+        for i in range(n):
+            kept = {*range(sinks), *chosen, *near[i]}
+            on[i, [j for j in kept if mask.first[i] <= j < mask.stop[i]]] = True
+        return on
+    block, recent = block or 1, max(recent, 1)
+    last = [place[i] if mask.looks_back else min(place[i], int(mask.stop[i]) - 1) for i in range(n)]
+    cache, came, got = [], [], {}
+    for j in range(l):
+        if j >= k and (j - k) % block == 0:
+            coming = [i for i in range(n) if j <= last[i] < j + block]
+            low = min((mask.first[i] for i in coming), default=0)
+            whole = range(low, j)
+            cache = [key for key in (whole if by == "mass" else cache) if key >= low]
+            free = [key for key in cache if key >= sinks and key <= j - recent]
+            room = k - block - (len(cache) - len(free))
+            if room < len(free):
+                if by == "mass":
+                    score = {key: sum(p[i, key] for i in coming) for key in cache}
+                elif by == "h2o":
+                    score = got
+                else:
+                    score = _column_scores(by, came, K, cache, free, window, kernel_size, pool)
+                best = _best(score, free, room, latest=by != "mass")
+                if best is None:
+                    return None
+                cache = [key for key in cache if key not in free or key in best]
+        cache.append(j)
+        got[j] = 0.0
+        for i in [i for i in range(n) if last[i] == j]:
+            read = [key for key in cache if key >= mask.first[i]]
+            on[i, read] = True
+            came.append((Q[i], mask.first[i], j + 1))
+            weights = [math.exp(Q[i] @ K[key]) for key in read]
+            for key, weight in zip(read, weights):
+                got[key] += weight / sum(weights)
+    return on
+
+
+def _window(mask, i, place, width, l):
+    if mask.looks_back:
+        return range(max(mask.stop[i] - width, mask.first[i]), mask.stop[i])
+    return range(place - width // 2, place - width // 2 + width)
+
+
+def _best(score, free, count, latest):
+    """The keys of the largest scores; of equal ones the first or the latest."""
+    ranked = sorted(free, key=lambda j: (-score[j], -j if latest else j))
+    if 0 < count < len(ranked):
+        worst, next_ = score[ranked[count - 1]], score[ranked[count]]
+        if 0 < worst - next_ < 1e-9 * (1 + abs(worst)):
+            return None
+    return ranked[:count]
+
+
+def _column_scores(by, came, K, keys, free, window, kernel_size, pool):
+    """The score of each key by its definition, by key; `came` has (query, first, stop)."""
+    keys = list(keys)
+    if by == "key_norm":
+        return {j: -sum(x * x for x in K[j]) for j in keys}
+    if by == "key_diff":
+        unit = {j: K[j] / np.linalg.norm(K[j]) if K[j].any() else 0 * K[j] for j in keys}
+        anchor = sum(unit.values()) / len(keys)
+        return {j: -float(np.dot(anchor, unit[j])) for j in keys}
+    if by == "leverage":
+        X = K[keys]
+        d = X.shape[1]
+        inverse = np.linalg.inv(X.T @ X + 0.01 * (X**2).sum() / d * np.eye(d))
+        return {j: float(K[j] @ inverse @ K[j]) for j in keys}
+    if by == "cur":
+        groups = [keys[a : a + 16] for a in range(0, len(keys), 16)]
+        return {j: (K[j] @ K[j]) / sum(K[i] @ K[i] for i in g) for g in groups for j in g}
+    if by == "expected":
+        logits = {j: [float(q @ K[j]) for q, _, _ in came] or [0.0] for j in keys}
+        return {j: np.mean(x) + np.var(x) / 2 for j, x in logits.items()}
+    assert by == "snapkv"
+    sums = dict.fromkeys(keys, 0.0)
+    for q, first, stop in came[-window:]:
+        seen = [j for j in keys if first <= j < stop]
+        total = sum(math.exp(q @ K[j]) for j in seen)
+        for j in seen:
+            sums[j] += math.exp(q @ K[j]) / total
+    x = [sums[j] if j in free else 0.0 for j in keys]
+    half = kernel_size // 2
+    padded = [0.0] * half + x + [0.0] * half
+    pooled = {"mean": lambda part: sum(part) / kernel_size, "max": max}[pool]
+    return {j: pooled(padded[a : a + kernel_size]) for a, j in enumerate(keys)}

@@ -86,6 +86,7 @@ VARIANTS = {
     "levels per channel": "quantised(bits=1, per='channel', group=3)",
     "largest by channels": "projected_top_k(k={half}, r=1, by='channels')",
     "means of pages": "pages(k=2, size=2, by='mean', current=True)",
+    "heavy hitters": "columns(k={half}, by='h2o')",
     "hierarchy of rows": "hierarchical(rank=1, leaf=2, space='attention')",
     "hierarchy of means": "hierarchical(rank=1, leaf=2, basis='mean')",
     "hierarchy of pivots": "hierarchical(rank=2, leaf=1, basis='pivots', sinks=1)",

@@ -1,4 +1,4 @@
-"""The same few keys for every query, and the last ones: the best that eviction could keep."""
+"""The same few keys for many queries, and the last ones: what eviction from a cache keeps."""
 
 from __future__ import annotations
 
@@ -13,44 +13,124 @@ from approx.checks import Array
 from approx.fields import one_of, whole
 from approx.masks import Mask
 from approx.method import Size
-from approx.sparse import patterns
+from approx.prices import Price, Shape, entries
+from approx.sparse import eviction, key_scores, patterns
+from approx.sparse.eviction import Blocks, Cache
 from approx.sparse.patterns import Pattern
 from approx.sparse.sliding_window import window
 from approx.sparse.support import SupportMethod
 
-BY = ("mass",)
+OF_KEYS = {
+    "key_norm": key_scores.key_norm,
+    "key_diff": key_scores.key_diff,
+    "leverage": key_scores.leverage,
+    "cur": key_scores.cur,
+}
+OF_SNAPKV = ("window", "kernel_size", "pooling")
+BY = ("mass", "h2o", "snapkv", "expected", *OF_KEYS)
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns(SupportMethod):
-    """The keys that get the most attention from all queries, and a window, exact (an oracle).
+    """One set of keys for many queries, with the first and the last keys, exact: KV cache eviction.
 
-    estimate_ij = exp(q_i·k_j) where j is one of the k − recent keys with the largest
-    Σ_i softmax_ij, or one of the last keys that query i sees, else 0.
+    estimate_ij = exp(q_i·k_j) where j is one of the first `sinks` keys, one of the last `recent`
+    keys that query i sees, or one of the k − sinks − recent others with the best scores, else 0.
 
     Parameters
     ----------
     k : int, optional
-        Most entries per row, recent ones included, recent ≤ k ≤ l; None is a template.
-    by : {"mass"}
-        How keys are chosen: by the attention that they get outside the window.
+        Most entries per row, sinks and recent ones included, k ≤ l; None is a template.
+    by : {"mass", "h2o", "snapkv", "expected", "key_norm", "key_diff", "leverage", "cur"}
+        The score of a key:
+
+        - ``mass``: Σ_i softmax_ij of the queries in whose window it is not (an oracle).
+        - ``h2o``: the attention that it got so far, from queries that read kept keys only [1]_.
+        - ``snapkv``: the attention of the last `window` queries, pooled over neighbours [2]_.
+        - ``expected``: k·μ + ½ kᵀΣk, the log of the mean of exp(q·k) over q ~ N(μ, Σ), which is
+          fitted to the queries [3]_.
+        - ``key_norm``: −|k|² [4]_.
+        - ``key_diff``: −cos(k, mean of k/|k|) [5]_.
+        - ``leverage``: kᵀ(KᵀK + λI)⁻¹k with λ = 0.01·|K|²_F/d [6]_.
+        - ``cur``: |k|² over its sum in groups of 16 keys [7]_.
+    sinks : int
+        First keys, which every query keeps that sees them.
     recent : int
         Last keys of every query, as in `sliding_window`, ≥ 0.
+    block : int, optional
+        Keys that come between two evictions. None is one set for all queries, but for ``h2o``,
+        where it is 1.
+    window : int
+        Queries that ``snapkv`` looks at; the other rules do not take these three fields.
+    kernel_size : int
+        Neighbours over which it pools, an odd number.
+    pooling : {"average", "max"}
+        How it pools.
 
     Notes
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Its total
-    variation from exact attention is what is off the support, so that no other k − recent columns
-    beside the same window are nearer. It is an oracle, and not autoregressive: a column is chosen
-    by queries that come after the one that uses it. A row has fewer entries where it does not see
-    all of the columns, or where they lie in its window.
-    Cost: 2·n·l·d operations to find the columns, by row stripes; at most n·k numbers.
-    The heavy hitters of [1]_ are the same, but found greedily and from the past.
+    variation from exact attention is what is off the support. So no other columns beside the same
+    sinks and window are nearer than those of ``mass``, which is an oracle.
+
+    *One set.* Scores come from all keys and, for the first rows of the list above, from all
+    queries. It is what eviction after a prompt leaves, seen by the prompt itself, and it is not
+    autoregressive: a column is chosen by tokens that come after the query that uses it. What
+    follows from keys alone is `row_local`. A row has fewer entries where it does not see all of the
+    columns. Of equal scores the first keys are taken.
+
+    *Eviction.* With a block, the support of a query is the cache that decoding has at its place.
+    Keys come in order; when there are k, the lowest scores among those in the cache go until
+    k − block are left, and `block` more keys come. A query reads the cache, its own key included
+    (so that recent = 0 is recent = 1). Scores are those of the keys in the cache; queries count
+    that came before the block. Of equal scores the oldest go, so without queries (n < l) the scores
+    of queries keep the last keys. What is evicted does not come back; what no query of the block
+    sees goes, too. It is autoregressive, but for ``mass``: this is the best set of earlier keys for
+    the queries of each block, evicted or not, beside the same sinks and recent keys. Under a mask
+    that does not look back, query i reads the keys up to its place ⌊i·l/n⌋.
+
+    Cost: one set takes the scores, which are 2·n·l·d operations for ``mass``, by row stripes,
+    2·window·l·d for ``snapkv``, 2·(n + l)·d² for ``expected``, 4·l·d² for ``leverage`` and O(l·d)
+    for the others; eviction takes those of k keys (l − k)/block times, and ``h2o`` O(n·k·d).
+    At most n·k numbers. Prices: of one set, the selection is work that is done once; a query reads
+    no more than k keys. With eviction, each of `block` queries pays its part of reading the cache
+    (its stored norms for ``key_norm`` and ``cur``), and ``h2o`` reads k sums.
+
+    What differs from the authors' code. All: queries and keys are those after rotation, one head at
+    a time (the code averages over the heads that share keys), and no score is multiplied with norms
+    of values.
+
+    - ``h2o``: the code reads the whole prompt and evicts after it; this evicts from the first key
+      on, and then one key a step as the code does. In ``utils_lm_eval``, the code for benchmarks,
+      the sums of OPT and GPT-NeoX are of attention to *all* keys, and those of LLaMA are over all
+      queries, later ones included; neither follows from the cache.
+    - ``snapkv``: the code keeps all that is in the window of queries; here this is `recent`, which
+      may be smaller. With recent = window, sinks = 0 and a causal mask the supports of the last
+      rows are its own.
+    - ``expected``: the code fits μ, Σ before rotation, averages the rotation over the next 512
+      positions and leaves out the first four queries.
+    - ``key_diff``: the code of [8]_ takes the cosine; the paper's iterative eviction is `block`.
+    - ``leverage``: the code of [8]_ takes keys before rotation, centred, in a random sketch of 48
+      columns, with λ = 0.01 whatever their scale. Here there is no sketch.
+    - ``cur``: the code multiplies the same quotient of values. It calls |k|² an approximate
+      leverage score. An incomplete last group has the same sum 1 as the others, in both.
 
     References
     ----------
     .. [1] Z. Zhang et al., "H2O: heavy-hitter oracle for efficient generative inference of large
-       language models", NeurIPS 2023, section 4.
+       language models", NeurIPS 2023; FMInference/H2O, ``h2o_hf/utils_real_drop``, at ac75c2a.
+    .. [2] Y. Li et al., "SnapKV: LLM knows what you are looking for before generation", NeurIPS
+       2024; FasterDecoding/SnapKV at e216ddc.
+    .. [3] A. Devoto, M. Jeblick, S. Jégou, "Expected attention: KV cache compression by estimating
+       attention from future queries distribution", 2025; as in [8]_.
+    .. [4] A. Devoto, Y. Zhao, S. Scardapane, P. Minervini, "A simple and effective L2 norm-based
+       strategy for KV cache compression", EMNLP 2024; as in [8]_.
+    .. [5] J. Park et al., "KeyDiff: key similarity-based KV cache eviction for long-context LLM
+       inference in resource-constrained environments", arXiv:2504.15364, 2025; as in [8]_.
+    .. [6] V. Chari, B. Van Durme, "Compactor: calibrated query-agnostic KV cache compression with
+       approximate leverage scores", arXiv:2507.08143, 2025; as in [8]_.
+    .. [7] CurDKV, arXiv:2509.15038, 2025; as in [8]_.
+    .. [8] NVIDIA/kvpress at 8bb29b9. Of [1]_ to [7]_ the code was read, not the papers.
 
     Examples
     --------
@@ -62,32 +142,154 @@ class Columns(SupportMethod):
     """
 
     name: ClassVar[str] = "columns"
-    oracle = True  # choosing the keys costs what they would save
 
     k: int | None = None
     by: str = one_of("mass", BY)
+    sinks: int = whole(0, least=0)
     recent: int = whole(0, least=0)
+    block: int | None = whole()
+    window: int = whole(32)
+    kernel_size: int = whole(5)
+    pooling: str = one_of("average", ("average", "max"))
 
     @property
     def sized_by(self) -> Size:
-        """The keys per row, which are at least the recent ones."""
-        return Size("k", least=max(self.recent, 1), counts="entries")
+        """The keys per row, which are at least the sinks, the recent ones and a block."""
+        return Size("k", least=self._least, counts="entries")
+
+    @property
+    def _evicts(self) -> bool:
+        return self.block is not None or self.by == "h2o"
+
+    @property
+    def _least(self) -> int:
+        if not self._evicts:
+            return max(self.sinks + self.recent, 1)
+        return self.sinks + max(self.recent, 1) + (self.block or 1) - 1
+
+    @property
+    def oracle(self) -> bool:
+        """Whether choosing the keys costs what they would save."""
+        return self.by == "mass"
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether keys are chosen by what came before."""
+        return self._evicts and not self.oracle
+
+    @property
+    def row_local(self) -> bool:
+        """Whether one set follows from the keys alone; a cache forgets what no query sees."""
+        return self.by in OF_KEYS and not self._evicts
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.k is not None and self.k < self.recent:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if self.by != "snapkv" and field.name in OF_SNAPKV and value != field.default:
+                raise ValueError(
+                    f"{field.name} is a field of by='snapkv' only, got {value!r} with "
+                    f"by={self.by!r}; the last keys of a query are `recent`"
+                )
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, got {self.kernel_size}")
+        if self.k is not None and self.k < self._least:
+            counted = "sinks, recent keys and block" if self._evicts else "sinks and recent keys"
             raise ValueError(
-                f"k counts the recent keys too, so it must be >= {self.recent}, got {self.k}"
+                f"k counts {counted} too, so it must be >= {self._least}, got {self.k}"
             )
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the columns and the window."""
+        """Return the keys that are kept."""
+        Q, K = (np.asarray(x, np.float64) for x in (Q, K))
+        assert self.k is not None
+        return self._cached(Q, K, mask, self.k) if self._evicts else self._one_set(Q, K, mask)
+
+    def _one_set(self, Q: Array, K: Array, mask: Mask) -> Pattern:
         n, l = mask.shape
         first, last = window(mask, self.recent)
-        mass = _mass(Q, K, mask, first, last)
-        chosen = np.sort(np.argsort(-mass, kind="stable")[: (self.k or 0) - self.recent])
+        free = np.zeros(l, bool)  # the last keys are in the window of every query that sees them
+        free[self.sinks : l - self.recent if mask.looks_back else l] = True
+        if self.by == "mass":
+            scores = _mass(Q, K, mask, first, last)
+        else:
+            order = np.argsort(mask.positions, kind="stable")
+            come = _Scores(self, Q[order], K, mask.first[order], mask.stop[order])
+            scores = come(n, np.arange(l), free)
+        best = np.argsort(-scores[free], kind="stable")[: (self.k or 0) - self.sinks - self.recent]
+        chosen = np.concatenate([np.arange(self.sinks), np.sort(np.flatnonzero(free)[best])])
         columns = np.arange(n + 1) * len(chosen), np.tile(chosen, n)
         return patterns.union([patterns.runs(first, last), columns], l)
+
+    def _cached(self, Q: Array, K: Array, mask: Mask, k: int) -> Pattern:
+        l = len(K)
+        cache = Cache(k, self.block or 1, self.sinks, max(self.recent, 1))
+        blocks = Blocks.of(mask, cache)
+        if self.by == "h2o":
+            kept = eviction.heavy_hitters(Q, K, blocks, cache)
+        elif self.by == "mass":
+            kept = [_heaviest(Q, K, mask, blocks, cache, int(b)) for b in blocks.filled()]
+        else:
+            scores = _Scores(self, Q[blocks.order], K, blocks.first, blocks.end)
+            kept = eviction.by_scores(blocks, cache, l, scores)
+        return blocks.pattern(kept, cache, l)
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of k entries and of the selection, which is none for an oracle."""
+        if self.k is None:
+            return None
+        n, l, d, _ = shape
+        price = entries(self.k, shape)
+        if not self._evicts:
+            return price + Price(0.0, 0.0, self._work(l, n, d) / n, 0.0)
+        if self.by == "h2o":
+            return price + Price(0.0, float(self.k), float(self.k), 0.0)
+        block = self.block or 1
+        evictions = max(-(-(l - self.k) // block), 0)
+        norms, looked = (1, block) if self.by in ("key_norm", "cur") else (d, self.k)
+        reads = {
+            "mass": 0,
+            "expected": self.k * d + d * d + d,
+            "snapkv": (self.k + self.window) * d,
+        }.get(self.by, self.k * norms)
+        work = self._work(looked, n / max(evictions, 1), d)
+        return price + Price(0.0, reads / block, work * evictions / n, 0.0)
+
+    def _work(self, keys: int, queries: float, d: int) -> float:
+        """Return the multiply-adds of the scores of some keys, after so many new queries."""
+        return float(
+            {
+                "mass": 0,
+                "snapkv": min(self.window, queries) * keys * d,
+                "expected": queries * d * d + keys * (d * d + 2 * d),
+                "key_diff": 3 * keys * d,
+                "leverage": 2 * keys * d * d + d**3 / 3,
+            }.get(self.by, keys * d)
+        )
+
+
+class _Scores:
+    """The scores of keys by what has come, as `eviction.by_scores` asks for them.
+
+    Queries are in the order in which they come, and see first ≤ j < end.
+    """
+
+    def __init__(self, rule: Columns, Q: Array, K: Array, first: Array, end: Array) -> None:
+        self.rule, self.Q, self.K, self.first, self.end = rule, Q, K, first, end
+        self.fit, self.fitted = key_scores.Gaussian(K.shape[1]), 0
+
+    def __call__(self, come: int, keys: Array, free: Array) -> Array:
+        rule, K = self.rule, self.K[keys]
+        if rule.by in OF_KEYS:
+            return OF_KEYS[rule.by](K)
+        if rule.by == "expected":
+            self.fit.add(self.Q[self.fitted : come])
+            self.fitted = come
+            return key_scores.expected(K, self.fit.mean, self.fit.covariance)
+        last = slice(max(come - rule.window, 0), come)
+        seen = (self.first[last, None] <= keys) & (keys < self.end[last, None])
+        logits = np.where(seen, self.Q[last] @ K.T, -np.inf)
+        return key_scores.snapkv(logits, free, rule.kernel_size, rule.pooling)
 
 
 def _mass(Q: Array, K: Array, mask: Mask, first: Array, last: Array) -> Array:
@@ -95,10 +297,24 @@ def _mass(Q: Array, K: Array, mask: Mask, first: Array, last: Array) -> Array:
     mass = np.zeros(len(K))
     log_sums = exact.log_row_sums(Q, K, mask=mask)
     for rows in exact.stripes(*mask.shape):
-        x = np.asarray(exact.seen_logits(Q, K, mask, rows), np.float64)
+        x = exact.seen_logits(Q, K, mask, rows)
         exp_rows(x, log_sums[rows])
         cols = mask.span(rows)
         keys = np.arange(cols.start, cols.stop)
         x[(first[rows, None] <= keys) & (keys < last[rows, None])] = 0.0
         mass[cols] += x.sum(axis=0)
     return mass
+
+
+def _heaviest(Q: Array, K: Array, mask: Mask, blocks: Blocks, cache: Cache, b: int) -> Array:
+    """Return the sinks, the best columns for the queries of a block, and the keys just before."""
+    if b == 0:
+        return np.arange(0)
+    rows, start = blocks.order[blocks.bounds[b] : blocks.bounds[b + 1]], cache.start(b)
+    nowhere = np.zeros(len(rows), np.intp)
+    mass = _mass(Q[rows], K, mask.take(rows), nowhere, nowhere)
+    keys = np.arange(blocks.lows[b], start)
+    free = cache.free(keys, start)
+    room = cache.k - cache.block - int((~free).sum())
+    best = np.argsort(-mass[keys[free]], kind="stable")[:room]
+    return np.sort(np.concatenate([keys[~free], keys[free][best]]))

@@ -68,6 +68,12 @@ FIELDS |= {
     "pages by mass": "pages(k=6, size=3, by='mass')",
     "boxes and the current page": "pages(k=6, size=3, current=True)",
     "means": "pages(k=6, size=3, by='mean')",
+    "columns of the last queries": "columns(k=4, by='snapkv', sinks=1, recent=1, window=3)",
+    "columns of small norm": "columns(k=4, by='key_norm', sinks=1, recent=1)",
+    "best columns of a block": "columns(k=3, block=2)",
+    "evicted by the last queries": "columns(k=4, by='snapkv', block=2, window=3, kernel_size=1)",
+    "evicted by expectation": "columns(k=4, by='expected', sinks=1, block=2)",
+    "evicted by likeness": "columns(k=4, by='key_diff', sinks=1, block=1)",
 }
 EVERY = list(dict.fromkeys([*NAMES, *FIELDS]))
 # They draw for one row after the other, so that of some rows the first ones have the same draws.
