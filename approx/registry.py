@@ -72,6 +72,7 @@ from approx.sparse.strided import Strided
 from approx.sparse.threshold import Threshold
 from approx.sparse.top_k import TopK
 from approx.sparse.true_denominator import TrueDenominator
+from approx.sparse.vertical_slash import VerticalSlash
 from approx.weighted import Sampled
 
 METHODS: dict[str, type[Method]] = {
@@ -117,6 +118,7 @@ METHODS: dict[str, type[Method]] = {
         Threshold,
         Columns,
         Pages,
+        VerticalSlash,
         SlidingWindow,
         SinkWindow,
         Chunk,
@@ -173,6 +175,7 @@ ALIASES: dict[str, str] = {
     "keydiff": "columns(by='key_diff', block=8)",
     "knorm": "columns(by='key_norm')",
     "expected_attention": "columns(by='expected', sinks=4)",
+    "minference": "vertical_slash(by='last')",
 }
 
 

@@ -427,3 +427,19 @@ def _column_scores(by, came, K, keys, free, window, kernel_size, pool):
     padded = [0.0] * half + x + [0.0] * half
     pooled = {"mean": lambda part: sum(part) / kernel_size, "max": max}[pool]
     return {j: pooled(padded[a : a + kernel_size]) for a, j in enumerate(keys)}
+
+
+def lines(P, places, v, count, on=(), sinks=0, recent=0):
+    """The v keys and `count` distances place − key of the largest sums of P, entries `on` apart.
+
+    Of equal sums: the first keys; distances from 0 upwards, then negative ones.
+    """
+    n, l = P.shape
+    vertical, slash = dict.fromkeys(range(l), 0.0), dict.fromkeys(range(l), 0.0)
+    for i, j in itertools.product(range(n), range(l)):
+        if (i, j) not in on:
+            vertical[j] += P[i, j]
+            slash[places[i] - j] = slash.get(places[i] - j, 0.0) + P[i, j]
+    keys = sorted(vertical, key=lambda j: (j >= sinks, -vertical[j], j))
+    distances = sorted(slash, key=lambda x: (not 0 <= x < recent, -slash[x], x < 0, x))
+    return keys[:v], distances[:count]

@@ -53,6 +53,7 @@ BY_PLACE = {
     "true denominator of random", "grouped on window", "columns and window", "means of pages",
     "sampled", "comb around features", "one collision", "sorted_lsh",
     "heavy hitters",
+    "vertical_slash", "lines by mass",
     "hierarchical", "hierarchy of rows", "hierarchy of means", "hierarchy of pivots",
 }  # fmt: skip
 

@@ -74,6 +74,7 @@ FIELDS |= {
     "evicted by the last queries": "columns(k=4, by='snapkv', block=2, window=3, kernel_size=1)",
     "evicted by expectation": "columns(k=4, by='expected', sinks=1, block=2)",
     "evicted by likeness": "columns(k=4, by='key_diff', sinks=1, block=1)",
+    "lines of two queries": "vertical_slash(k=4, queries=2, sinks=1)",
 }
 EVERY = list(dict.fromkeys([*NAMES, *FIELDS]))
 # They draw for one row after the other, so that of some rows the first ones have the same draws.

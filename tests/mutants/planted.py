@@ -2076,6 +2076,27 @@ HIERARCHY = [
         "tests/approx/sparse/test_pages.py -k made_of_what_is_seen",
     ),
     Mutant(
+        "lines: distances from the row, not from the position",
+        "approx/sparse/vertical_slash.py",
+        "distance = places[i] - key",
+        "distance = i - key",
+        "tests/approx/sparse/test_vertical_slash.py -k definition",
+    ),
+    Mutant(
+        "lines: an entry on both lines counted twice",
+        "approx/sparse/vertical_slash.py",
+        "keys = self._best(_sums(Q, K, mask, keys[:0], distances)[0])",
+        "keys = self._best(_sums(Q, K, mask, keys[:0], distances[:0])[0])",
+        "tests/approx/sparse/test_vertical_slash.py -k leave_to_each_other",
+    ),
+    Mutant(
+        "lines: the first queries for the last",
+        "approx/sparse/vertical_slash.py",
+        "slice(max(mask.n - self.queries, 0), mask.n)",
+        "slice(0, min(self.queries, mask.n))",
+        "tests/approx/sparse/test_vertical_slash.py -k definition",
+    ),
+    Mutant(
         "pages: the metadata of a new query counted once",
         "approx/sparse/pages.py",
         '"box": 2 * shape.d',

@@ -6,15 +6,13 @@ import math
 import naive
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from small import hot
 from test_masked_supports import attention, masked
 from test_supports import support
 
 from approx import Mask, exact, parse
 from approx.sparse.pages import BY, Pages
-
-some = settings(max_examples=max(1, settings().max_examples // 3))
 
 
 def rows(method, Q, K, mask):
@@ -32,7 +30,6 @@ def rows(method, Q, K, mask):
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("by", BY)
-@some
 @given(problem=masked(most=10), size=st.integers(1, 4), data=st.data())
 def test_pages_by_their_definition(by, problem, size, data):
     """The highest scores; of boxes of integers, which do not round, the first of equal ones."""
@@ -51,7 +48,6 @@ def test_pages_by_their_definition(by, problem, size, data):
             np.testing.assert_allclose(left, right, rtol=1e-13, atol=1e-13)
 
 
-@some
 @given(problem=masked(), size=st.integers(1, 3), current=st.booleans(), data=st.data())
 def test_no_other_pages_of_a_row_hold_more_attention_than_those_by_mass(
     problem, size, current, data

@@ -39,6 +39,7 @@ AT_MOST = [
     "threshold",
     "columns",
     "pages",
+    "vertical_slash",
 ]  # of `size` entries per row
 ADAPTIVE = ["lsh", "reformer"]  # what they hold follows from the inputs
 EVERY = ["exact"]  # they hold every pair

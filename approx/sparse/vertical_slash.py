@@ -1,0 +1,197 @@
+"""Keys that all queries share and diagonals, found from a few queries: MInference."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from approx import exact
+from approx._elementary import exp_rows
+from approx._jit import kernel
+from approx.checks import Array
+from approx.fields import one_of, real, whole
+from approx.masks import Mask
+from approx.method import Size
+from approx.prices import Price, Shape, entries
+from approx.sparse import patterns
+from approx.sparse.patterns import Pattern
+from approx.sparse.support import SupportMethod
+
+BY = ("last", "mass")
+TURNS = 8  # each is two passes over the logits; both samples of heads settle in two to four
+
+
+@dataclasses.dataclass(frozen=True)
+class VerticalSlash(SupportMethod):
+    """Some keys for all queries and some diagonals, exact: MInference, or its oracle.
+
+    estimate_ij = exp(q_i·k_j) where j is one of v keys (a vertical line), or p_i − j one of k − v
+    distances (a slash, which is a diagonal), else 0; p_i is the position of query i
+    (`Mask.positions`), and v = ⌊vertical·k + ½⌋, but at least ``sinks`` and at most k − recent.
+
+    Parameters
+    ----------
+    k : int, optional
+        Most entries per row, of both kinds of lines together, sinks + recent ≤ k ≤ l; None is a
+        template.
+    vertical : float
+        Share of k that are vertical lines, in [0, 1]; 0 leaves diagonals alone.
+    by : {"last", "mass"}
+        ``last`` takes the lines with the largest sums of softmax over the last queries, verticals
+        and slashes apart. ``mass`` takes the sums over all queries, and lines by turns: the best
+        verticals beside the slashes so far, the best slashes beside these, and so on (an oracle).
+    queries : int
+        Last queries whose attention is looked at, by "last".
+    sinks, recent : int
+        First keys that are verticals, and least distances that are slashes, whatever their sums.
+
+    Notes
+    -----
+    The estimate is deterministic, exact on the support, and has relative bias −1 off it. An entry
+    where a vertical crosses a slash is one entry, so that rows may have fewer than k. Of equal sums
+    the first keys and the least distances are taken; where a query does not look back, keys after
+    its position have negative distances, which come last.
+    By "mass" and with vertical = 0 or 1 no other diagonals, or columns, hold more attention: total
+    variation from exact attention is what is off the support. With both the choice is the best that
+    is found: neither other verticals beside these slashes nor other slashes beside these verticals
+    hold more, if the turns ended by themselves, as those of heads do.
+    It is not autoregressive: lines are chosen by queries that come after those that use them.
+    Cost: 2·queries·l·d operations by "last", some 2·n·l·d a pass by "mass", by row stripes; at most
+    n·k numbers. A new query reads its keys; what finding the lines costs is divided by n.
+
+    What differs from the authors' code [2]_: it runs in prefill only, with 64 queries. Its kernel
+    widens every slash to blocks of 64 × 64 entries, so that it computes more than the lines. The
+    first 30 keys and the 30 least distances are always taken, as by ``sinks`` and ``recent``, and
+    there are at least 30 verticals and 50 slashes. How many of each a head has is searched offline
+    among a few pairs.
+
+    References
+    ----------
+    .. [1] H. Jiang et al., "MInference 1.0: accelerating pre-filling for long-context LLMs via
+       dynamic sparse attention", NeurIPS 2024, section 3.2, Algorithm 1.
+    .. [2] github.com/microsoft/MInference, commit fb56c91: minference/modules/
+       minference_forward.py (vertical_and_slash_kernel), csrc/vertical_slash_index.cu.
+
+    Examples
+    --------
+    >>> x = [[0.0], [0.0], [0.0]]
+    >>> VerticalSlash(k=2).approximate(x, x, mask="causal").to_dense()
+    array([[1., 0., 0.],
+           [1., 1., 0.],
+           [1., 0., 1.]])
+    """
+
+    name: ClassVar[str] = "vertical_slash"
+
+    k: int | None = None
+    vertical: float = real(0.5, most=1.0, zero=True)
+    by: str = one_of("last", BY)
+    queries: int = whole(64)
+    sinks: int = whole(0, least=0)
+    recent: int = whole(0, least=0)
+
+    @property
+    def sized_by(self) -> Size:
+        """The lines, which are at least those that are always taken."""
+        return Size("k", least=max(self.sinks + self.recent, 1), counts="entries")
+
+    @property
+    def oracle(self) -> bool:
+        """Whether lines are chosen by all queries."""
+        return self.by == "mass"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k is not None and self.k < (least := self.sinks + self.recent):
+            raise ValueError(
+                f"k counts the sinks and recent keys too, so it must be >= {least}, got {self.k}"
+            )
+
+    @property
+    def verticals(self) -> int:
+        """How many of the k lines are vertical."""
+        k = self.k or 0
+        return min(max(math.floor(self.vertical * k + 0.5), self.sinks), k - self.recent)
+
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
+        """Return the keys of the vertical lines and of the slashes."""
+        n, l = mask.shape
+        keys, distances = self.lines(Q, K, mask)
+        verticals = np.arange(n + 1) * len(keys), np.tile(np.sort(keys), n)
+        crossed = mask.positions[:, None] - distances
+        inside = (crossed >= 0) & (crossed < l)
+        slashes = np.concatenate([[0], np.cumsum(inside.sum(axis=1))]), crossed[inside]
+        return patterns.union([verticals, slashes], l)
+
+    def lines(self, Q: Array, K: Array, mask: Mask) -> tuple[Array, Array]:
+        """Return the keys of the vertical lines and the distances of the slashes, best first."""
+        return self._by_turns(Q, K, mask) if self.oracle else self._by_last(Q, K, mask)
+
+    def _by_last(self, Q: Array, K: Array, mask: Mask) -> tuple[Array, Array]:
+        last = slice(max(mask.n - self.queries, 0), mask.n)
+        nothing = np.zeros(0, int)
+        vertical, slash = _sums(Q[last], K, mask.take(last), nothing, nothing)
+        return self._best(vertical), self._best_slashes(slash)
+
+    def _by_turns(self, Q: Array, K: Array, mask: Mask) -> tuple[Array, Array]:
+        keys, distances = np.zeros(0, int), np.zeros(0, int)
+        for _ in range(TURNS):
+            before = keys, distances
+            keys = self._best(_sums(Q, K, mask, keys[:0], distances)[0])
+            distances = self._best_slashes(_sums(Q, K, mask, keys, distances[:0])[1])
+            if all(np.array_equal(*pair) for pair in zip(before, (keys, distances))):
+                break
+        return keys, distances
+
+    def _best(self, sums: Array) -> Array:
+        sums[: self.sinks] = np.inf
+        return np.argsort(-sums, kind="stable")[: self.verticals]
+
+    def _best_slashes(self, sums: Array) -> Array:
+        sums[: self.recent] = np.inf
+        chosen = np.argsort(-sums, kind="stable")[: (self.k or 0) - self.verticals]
+        return np.where(2 * chosen < len(sums), chosen, chosen - len(sums))
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of k keys per row, and of the last queries' attention."""
+        if self.k is None:
+            return None
+        asked = 0 if self.oracle else min(self.queries, shape.n)
+        search = Price(0.0, 0.0, asked * shape.l * shape.d / shape.n, 0.0)
+        return entries(self.k, shape) + search
+
+
+def _sums(Q: Array, K: Array, mask: Mask, keys: Array, distances: Array) -> tuple[Array, Array]:
+    """Return the attention that every key and distance gets, (l,) and (2l,), off the given lines.
+
+    A distance δ < 0 stands at 2l + δ.
+    """
+    l = mask.l
+    vertical, slash = np.zeros(l), np.zeros(2 * l)
+    on_vertical, on_slash = np.zeros(l, bool), np.zeros(2 * l, bool)
+    on_vertical[keys], on_slash[distances] = True, True
+    for rows in exact.stripes(*mask.shape):
+        x = np.asarray(exact.seen_logits(Q, K, mask, rows), np.float64)
+        exp_rows(x, x.max(axis=1))
+        x /= x.sum(axis=1, keepdims=True)
+        begin, places = mask.span(rows).start, mask.positions[rows]
+        _add(x, begin, places, on_vertical, on_slash, vertical, slash)
+    return vertical, slash
+
+
+@kernel
+def _add(
+    x: Any, begin: int, places: Any, on_vertical: Any, on_slash: Any, vertical: Any, slash: Any
+) -> None:
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            key = begin + j
+            distance = places[i] - key
+            if distance < 0:
+                distance += slash.size
+            if not (on_vertical[key] or on_slash[distance]):
+                vertical[key] += x[i, j]
+                slash[distance] += x[i, j]
