@@ -128,10 +128,12 @@ class Sampled(Method):
     [2]_) subtracts that mean from queries as well, appends a coordinate that makes all keys equally
     long, and takes one collision. `vattention` [2]_ (commit f5abf91) draws with replacement, in the
     pilot too, and *assigns* weights instead of adding them, so that repeated draws are lost; its z
-    is the 1 − δ quantile. `hyper_attention` [3]_ (commit 68b91e9) draws one set of columns with
-    replacement; its causal form halves the sequence again and again, down to exact blocks, where a
-    mask here hides what is not seen. `kdeformer` [4]_ (commit 427df2d) draws columns in proportion
-    to the norms of the values, plus a constant: give these as ``sizes``, since no values are seen.
+    is the 1 − δ quantile, and it rounds sizes down. `hyper_attention` [3]_ (commit 68b91e9) draws
+    one set of columns with replacement; only its kernel for 16 bits hides drawn keys that the
+    query's own block holds, which count twice elsewhere; its causal form halves the sequence again
+    and again, down to exact blocks, where a mask here hides what is not seen. `kdeformer` [4]_
+    (commit 427df2d) draws columns in proportion to the norms of the values, plus a constant: give
+    these as ``sizes``, since no values are seen.
 
     References
     ----------

@@ -36,14 +36,15 @@ class LogitSVD(CompressedLogits):
 
     With Q = A R and K = B S by QR, the SVD is that of the d × d matrix R Sᵀ. The formula of the
     authors, K⁺Û and KᵀÛ for the leading singular vectors Û of K Qᵀ, gives the same product.
-    Differences: the authors fit one map to the queries of a group of heads and to texts for
-    calibration, choose the rank by a layer's share of energy, and compress values too; their code
-    was not found, the paper was read in its abstract and its formula.
+    Differences from the authors' code [2]_: it fits one map to all queries of a group of heads and
+    to texts for calibration, chooses the rank by a layer's share of energy, compresses values too,
+    and computes in float32. Of the paper the abstract and the formula were read.
 
     References
     ----------
     .. [1] D. Lesens, B. T. Rakhshan, G. Rabusseau, "KQ-SVD: compressing the KV cache with provable
        guarantees on attention fidelity", AISTATS 2026, arXiv 2512.05916.
+    .. [2] github.com/DamienLesens/KQ-SVD, commit e51b440: process_cache.py (compute_proj_KQT_mem).
 
     Examples
     --------

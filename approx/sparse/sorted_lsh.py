@@ -37,8 +37,11 @@ class SortedLSH(SupportMethod):
     so the moments are unknown. The support is independent of other draws nevertheless. Blocks are
     of all tokens, also under a mask, which then hides a part of each: the support is not
     autoregressive, and a row may hold no key.
-    Ties keep their order. The public code (at commit 68b91e9) does the same, and pads keys by zeros
-    where `size` does not divide their number; here the last block is shorter.
+    Ties keep their order.
+    The public code (at commit 68b91e9; KDEformer's, at 427df2d, alike) sorts a word b by entry b of
+    the Gray code, b ⊕ ⌊b/2⌋, where the inverse of this map is b's place in it. With three signs or
+    more neighbours in its order may thus differ in several of them, in up to 4 of 7. It pads keys
+    by zeros where `size` does not divide their number; here the last block is shorter.
     Cost: (n + l)·d·hashes operations and the sorting; at most n·size entries.
 
     References
