@@ -47,7 +47,7 @@ class Sizes:
     Examples
     --------
     >>> Sizes([1.0, 2.0])
-    Sizes(2 numbers, 2ff7f2a6)
+    Sizes(2 numbers, dc91ce9a)
     """
 
     values: Any
@@ -151,7 +151,7 @@ class Sampled(Method):
     Two of four equal keys stand for all of them:
 
     >>> Sampled(k=2).approximate([[0.0]], [[0.0]] * 4, rng=0).to_dense()
-    array([[0., 2., 0., 2.]])
+    array([[2., 0., 0., 2.]])
     """
 
     name: ClassVar[str] = "sampled"
