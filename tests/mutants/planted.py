@@ -2198,6 +2198,13 @@ COMPRESSED_LOGITS = [
         "tests/approx/compressed_logits -k count_in_bytes",
     ),
     Mutant(
+        "projected top k: centred axes whatever is asked",
+        "approx/sparse/projected_top_k.py",
+        "KeyPCA(r, centred=self.centred)",
+        "KeyPCA(r)",
+        "tests/approx/compressed_logits -k largest_compressed",
+    ),
+    Mutant(
         "projected top k: always a quarter of the width",
         "approx/sparse/projected_top_k.py",
         "self.r or max(1, d // SHARE)",

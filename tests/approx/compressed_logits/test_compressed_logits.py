@@ -186,17 +186,18 @@ def test_bits_count_in_bytes_and_numbers_in_the_others():
 
 
 @pytest.mark.parametrize(
-    ("by", "twin"),
+    ("fields", "twin"),
     [
-        ("pca", lambda Q, K: naive.projected_logits(Q, K, 2, True)),
-        ("svd", lambda Q, K: naive.best_logits(Q, K, 2)),
-        ("channels", lambda Q, K: naive.channel_logits(Q, K, 2, False)),
+        ("by='pca'", lambda Q, K: naive.projected_logits(Q, K, 2, True)),
+        ("centred=False", lambda Q, K: naive.projected_logits(Q, K, 2, False)),
+        ("by='svd'", lambda Q, K: naive.best_logits(Q, K, 2)),
+        ("by='channels'", lambda Q, K: naive.channel_logits(Q, K, 2, False)),
     ],
 )
-def test_the_keys_are_those_of_the_largest_compressed_logits(by, twin):
+def test_the_keys_are_those_of_the_largest_compressed_logits(fields, twin):
     Q, K = drawn()
     for mask in (Mask.full(N, L), Mask.causal(N, L), Mask([0, 1, 2, 2, 3, 3, 5], [9] * 7, L)):
-        A = parse(f"projected_top_k(k=3, r=2, by='{by}')").approximate(Q, K, mask=mask)
+        A = parse(f"projected_top_k(k=3, r=2, {fields})").approximate(Q, K, mask=mask)
         on = naive.leading(twin(Q, K), naive.seen(mask, N, L), 3)
         np.testing.assert_array_equal(A.to_dense() > 0, on)
         np.testing.assert_allclose(A.to_dense()[on], naive.kernel(Q, K)[on], rtol=1e-14)
@@ -212,6 +213,24 @@ def test_selection_lies_between_chance_and_its_oracle(by):
     oracle, at_full_width = tv("top_k(k=8)"), tv(f"projected_top_k(k=8, r={x.d}, by='{by}')")
     np.testing.assert_allclose(at_full_width, oracle, atol=1e-12)
     assert oracle <= tv(f"projected_top_k(k=8, r=4, by='{by}')")
+
+
+def test_axes_of_the_covariance_lose_a_sink():
+    x = next(inputs.sample("smollm2").heads()).at_temperature(1.0)
+    tv = {
+        fields: x.compare(x.approximate(parse(f"projected_top_k(k=32, r=8, {fields})")))[
+            "attention_tv"
+        ]
+        for fields in ("by='pca'", "centred=False", "by='channels'")
+    }
+    assert x.name == "SmolLM2 sink"
+    # as the docstring says, to the digits that it gives
+    assert [f"{value:.2g}" for value in tv.values()] == ["0.7", "0.056", "0.039"]
+
+
+def test_centred_belongs_to_principal_axes():
+    with pytest.raises(ValueError, match="centred=False belongs to by='pca', got 'svd'"):
+        parse("projected_top_k(k=1, by='svd', centred=False)")
 
 
 def test_a_quarter_of_the_width_is_read_by_default():
