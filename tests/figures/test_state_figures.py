@@ -61,3 +61,25 @@ def test_the_figure_is_that_of_its_csv_and_caption(name, tmp_path):
     caption_states_numbers(name, table(name))
     speaks_chinese(name, table(name))
     assert len([ax for ax in FIGURES[name].draw(table(name)).axes if ax.lines]) == 8
+
+
+def test_what_is_kept_before_exp_is_drawn_beside_the_best_rank_after_it():
+    module, found = FIGURES["before_exp"], table("before_exp")
+    errors = module.by_spec(found, module.METRIC)
+    at = errors.index.get_level_values("numbers")
+    assert sorted(set(at)) == [4, 16]
+    assert errors.notna().all(axis=None)
+    full = errors[~errors.index.get_level_values("causal")]
+    for spec in module.AFTER:  # no matrix of rank r is nearer than the SVD
+        assert (full[module.ORACLE] <= full[spec] * (1 + 1e-9)).all()
+    head = next(inputs.sample().heads()).first(96).at_temperature(1.0)
+    P = exact.softmax(head.Q, head.K)
+    s = np.linalg.svd(P, compute_uv=False)
+    row = full.xs(head.name, level="input").droplevel(["causal", "layer", "head"])
+    least = np.linalg.norm(s[4:]) / np.linalg.norm(s)
+    assert row[module.ORACLE][4] == pytest.approx(least, rel=1e-9)
+    u, s, vt = np.linalg.svd(head.Q @ head.K.T)
+    weights = np.exp((u[:, :4] * s[:4]) @ vt[:4])
+    weights /= weights.sum(axis=1, keepdims=True)
+    relative = np.linalg.norm(weights - P) / np.linalg.norm(P)
+    assert row[module.BEST][4] == pytest.approx(relative, rel=1e-6)

@@ -1,0 +1,113 @@
+"""What r numbers of a query and of a key are worth before exp, and after it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import inputs as data, sweep
+from analysis.experiments.profile import Profile
+from figures import style
+from figures.language import tr
+
+TITLE = "Rank before exp against rank after exp"
+COLUMNS = (*sweep.COLUMNS, "numbers", "spec", "causal")
+METRIC = "attention_relative_frobenius"
+TV = "attention_tv"
+MOST = {"quick": 96, "default": 512}  # rows: under a mask the best matrix of a rank takes long
+NUMBERS = {"quick": (4, 16), "default": (1, 2, 4, 8, 16, 32)}
+BEST = "logit_svd(rank={r})"
+BEFORE = (BEST, "key_pca(rank={r})", "key_pca(rank={r}, centred=False)", "channels(r={r})")
+ORACLE = "truncated_svd(rank={r}, space='attention')"
+RUNNABLE = ("positive(m={r})", "coreset(rank={r})")
+AFTER = (ORACLE, *RUNNABLE)
+FLOOR, CEILING = 1e-3, 3.0
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return errors at t = 1 of the profile's inputs and four causal heads, for each r ≤ d."""
+    most = MOST[profile.grid]
+    heads = [*profile.inputs, *data.sample("smollm2").heads()]
+    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(most, x.n)) for x in heads}
+    tables = []
+    for r in NUMBERS[profile.grid]:
+        wide = tuple(x for x in known.values() if x.d >= r and min(x.n, x.l) >= r)
+        some = dataclasses.replace(profile, inputs=wide)
+        for spec in (*BEFORE, *AFTER):
+            table = some.sweep([spec.format(r=r)], temperatures=(1.0,), label=f"r = {r}")
+            tables.append(table.assign(numbers=r, spec=spec))
+    looks_back = {(x.name, x.layer, x.head): x.mask.looks_back for x in known.values()}
+    found = pd.concat([table for table in tables if len(table)], ignore_index=True)
+    places = zip(found.input, found.layer, found["head"])
+    return found.assign(causal=[looks_back[place] for place in places])
+
+
+def by_spec(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return mean errors over draws: a row per head and r, a column per method."""
+    part = table[table.metric == metric]
+    keys = ["causal", "input", "layer", "head", "numbers"]
+    return part.pivot_table("value", keys, "spec", aggfunc="mean")
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw one panel per head, full heads first: error against the numbers that are kept."""
+    heads = list(by_spec(table, METRIC).groupby(["causal", "input", "layer", "head"], sort=False))
+    columns = min(4, len(heads))
+    with style.style():
+        figure, axes = style.panels(-(-len(heads) // columns), columns)
+        for ax, ((causal, name, *_), part) in zip(axes.flat, heads):
+            for spec in (*BEFORE, *AFTER):
+                values = part[spec].droplevel([0, 1, 2, 3]).clip(FLOOR, CEILING)
+                line = "-" if spec in BEFORE else "--"
+                look = style.look(spec.format(r=1)) | {"linestyle": line}
+                ax.plot(values.index, values, **look, markersize=4)
+            ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
+            ax.set_title(tr("{name}, causal", name=name) if causal else name, fontsize=8)
+            style.ticks(ax, sorted(table.numbers.unique()))
+        for ax in axes.flat[len(heads) :]:
+            ax.set_visible(False)
+        for ax in axes[-1]:
+            ax.set_xlabel(tr("numbers r of a key"), fontsize=8)
+        for ax in axes[:, 0]:
+            ax.set_ylabel(tr("relative Frobenius error"))
+        style.legend(figure, list(axes.flat), columns=3)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    errors, tv = (by_spec(table, metric) for metric in (METRIC, TV))
+    r = max(r for r in table.numbers.unique() if r <= 16)
+    at, tv_at = (x.xs(r, level="numbers") for x in (errors, tv))
+    medians = [
+        tr(
+            "{method} {error:.2g} (tv {tv:.2g})",
+            method=style.look(spec.format(r=r))["label"],
+            error=at[spec].median(),
+            tv=tv_at[spec].median(),
+        )
+        for spec in (*BEFORE, *AFTER)
+    ]
+    nearer = errors[BEST] < errors[ORACLE]
+    places = []
+    for (name, *_), part in nearer.groupby(["input", "layer", "head"], sort=False):
+        kept = part.index.get_level_values("numbers")
+        from_here = [n for n in kept if part[kept >= n].all()]
+        first = f"r = {min(from_here)}" if from_here else tr("nowhere")
+        places.append(f"{name} {first}")
+    factor = (at[list(RUNNABLE)].to_numpy().min(axis=1) / at[BEST]).median()
+    return tr(
+        "Relative Frobenius error of row-normalised attention at t = 1 against the numbers r that "
+        "are kept of a query and of a key, n ≤ {n}. Solid: logits of r numbers, and exp of them, "
+        "which may have any rank; but each query still meets every key. Dashed: factors of rank r "
+        "after exp, where no matrix is nearer than the SVD (under a mask, the best found). Medians "
+        "at r = {r}: {medians}. The best logits are nearer than the best matrix from here on: "
+        "{places}. At r = {r}, the nearer of the two kinds of factors that need no exact matrix "
+        "has {factor:.2g} times the error of the best logits (median).",
+        n=int(table.n.max()),
+        r=int(r),
+        medians=tr("; ").join(medians),
+        places=tr(", ").join(places),
+        factor=factor,
+    )
