@@ -73,11 +73,11 @@ class Columns(SupportMethod):
     variation from exact attention is what is off the support. So no other columns beside the same
     sinks and window are nearer than those of ``mass``, which is an oracle.
 
-    *One set.* Scores come from all keys and, for the first rows of the list above, from all
-    queries. It is what eviction after a prompt leaves, seen by the prompt itself, and it is not
-    autoregressive: a column is chosen by tokens that come after the query that uses it. What
-    follows from keys alone is `row_local`. A row has fewer entries where it does not see all of the
-    columns. Of equal scores the first keys are taken.
+    *One set.* Scores come from all keys; those of ``mass``, ``snapkv`` and ``expected`` also from
+    queries, whereas the others are `row_local`. It is what eviction after a prompt leaves, seen by
+    the prompt itself, and it is not autoregressive: a column is chosen by tokens that come after
+    the query that uses it. A row has fewer entries where it does not see all of the columns. Of
+    equal scores the first keys are taken.
 
     *Eviction.* With a block, the support of a query is the cache that decoding has at its place.
     Keys come in order; when there are k, the lowest scores among those in the cache go until
@@ -96,9 +96,13 @@ class Columns(SupportMethod):
     no more than k keys. With eviction, each of `block` queries pays its part of reading the cache
     (its stored norms for ``key_norm`` and ``cur``), and ``h2o`` reads k sums.
 
-    What differs from the authors' code. All: queries and keys are those after rotation, one head at
-    a time (the code averages over the heads that share keys), and no score is multiplied with norms
-    of values.
+    What differs from the authors' code. On the first 400 tokens of ``inputs.sample("smollm2")`` the
+    code of [1]_, [2]_ and [8]_ was run beside this one: H2O kept the same keys after every token at
+    (k, recent) = (16, 8), (32, 8) and (32, 16), and so did SnapKV, key norms, KeyDiff (both with
+    ``BlockPress``, too), CUR of keys, and Expected Attention where it was given μ and Σ. With
+    maxima, which tie, SnapKV kept another of two keys of one score. Everywhere queries and keys are
+    those after rotation, one head at a time (the code averages over the heads that share keys), and
+    no score is multiplied with norms of values.
 
     - ``h2o``: the code reads the whole prompt and evicts after it; this evicts from the first key
       on, and then one key a step as the code does. In ``utils_lm_eval``, the code for benchmarks,
