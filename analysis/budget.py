@@ -1,4 +1,4 @@
-"""Methods matched at equal budget: stored values per query row, (rank·(n + l) + nnz)/n."""
+"""Methods matched at equal budget, in any currency of `approx.Price`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ class Matched(NamedTuple):
     absent: list[Method]
 
 
-def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
+def match(
+    methods: Iterable[Method], budget: float, inputs: Inputs, currency: str = "stored"
+) -> Matched:
     """Fill every method to a budget for inputs of this shape.
 
     Parameters
@@ -25,7 +27,10 @@ def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
     methods : iterable of Method
         Templates are filled; a sized method stays as it is and must fit.
     budget : float
-        Stored values per query row.
+        What a query row may cost.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+        What the budget is counted in; by default stored values per query row, (rank·(n + l) +
+        nnz)/n.
 
     Returns
     -------
@@ -46,11 +51,13 @@ def match(methods: Iterable[Method], budget: float, inputs: Inputs) -> Matched:
     absent: list[Method] = []
     checks.positive("budget", budget)
     checks.instance("inputs", inputs, Inputs, "an Inputs")
+    c = None if inputs.V is None else inputs.V.shape[1]
+    shape = {"n": inputs.n, "l": inputs.l, "d": inputs.d, "c": c, "mask": inputs.mask}
     for method in methods:
         checks.instance("every method", method, Method, "a method")
         filled = None
         if why_not(method, inputs.mask) is None:
-            filled = method.within(budget, n=inputs.n, l=inputs.l, d=inputs.d, mask=inputs.mask)
+            filled = method.within(budget, currency=currency, **shape)
         (absent if filled is None else fitting).append(method if filled is None else filled)
     return Matched(fitting, absent)
 

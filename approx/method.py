@@ -366,34 +366,61 @@ class Method(ABC):
         return cost(count, shape)
 
     def within(
-        self, budget: float, *, n: int, l: int, d: int, mask: MaskLike = None
+        self,
+        budget: float,
+        *,
+        n: int,
+        l: int,
+        d: int,
+        c: int | None = None,
+        mask: MaskLike = None,
+        currency: str = "stored",
     ) -> Self | None:
         """Return this method with its size filled to a budget; None if no size fits.
 
         Parameters
         ----------
         budget : float
-            Stored values per query row: parameters/n = (rank·(n + l) + nnz)/n.
+            What a query row may cost.
         n, l, d : int
             Queries, keys, width.
+        c : int, optional
+            Width of the values; d by default.
         mask : None, "causal" or Mask
+        currency : {"stored", "reads", "multiply_adds", "bytes"}
+            What the budget is counted in, see `approx.Price`. Stored values per query row are
+            parameters/n = (rank·(n + l) + nnz)/n.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument cannot be used.
 
         Notes
         -----
-        A method whose price is not known is returned as it is, unless it is adaptive.
+        A method whose price is not known is returned as it is, unless it is adaptive. One whose
+        price is not known in this currency fits no budget.
+
+        Examples
+        --------
+        >>> from approx import parse
+        >>> parse("top_k").within(32 * 128, n=512, l=512, d=64, currency="reads")
+        TopK(k=32)
         """
         budget, n, l, d = checks.asked(budget, n, l, d)
-        shape = Shape(n, l, d, d, masks.of(mask, n, l))
+        width = d if c is None else checks.integer("c", c, least=1)
+        shape = Shape(n, l, d, width, masks.of(mask, n, l))
+        checks.one_of("currency", currency, prices.CURRENCIES)
         if self.is_template:
-            return self.filled(budget, shape)
+            return self.filled(budget, shape, currency)
         price = self.priced(shape)
-        fits = not self.adaptive if price is None else price.stored <= budget
+        fits = not self.adaptive if price is None else price.within(budget, currency)
         return self if fits else None
 
-    def filled(self, budget: float, shape: Shape) -> Self | None:
+    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this template with its size, or that of its part, filled; None if none fits."""
         if not self._open:
-            return self._with_part_filled(budget, shape)
+            return self._with_part_filled(budget, shape, currency)
         size = self.sized_by
         assert size is not None
         most = size.largest(shape.n, shape.l)
@@ -403,7 +430,7 @@ class Method(ABC):
             if most is not None and count > most:
                 return False
             price = self.resized(count).priced(shape)
-            return price is not None and price.stored <= budget
+            return price is not None and price.within(budget, currency)
 
         low, high = 0, 1  # the price grows with the size
         while fits(high) and high < 2**40:
@@ -420,13 +447,13 @@ class Method(ABC):
         assert self.sized_by is not None
         return dataclasses.replace(self, **{self.sized_by.field: count})  # type: ignore[type-var]
 
-    def _with_part_filled(self, budget: float, shape: Shape) -> Self | None:
+    def _with_part_filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         opened = [name for name, part in self.parts.items() if part.is_template]
         others = [part.priced(shape) for name, part in self.parts.items() if name not in opened]
-        rest = budget - math.fsum(price.stored for price in others if price is not None)
-        if len(opened) != 1 or rest <= 0:
+        spent = [getattr(price, currency) for price in others if price is not None]
+        if len(opened) != 1 or None in spent or (rest := budget - math.fsum(spent)) <= 0:
             return None
-        part = self.parts[opened[0]].within(rest, n=shape.n, l=shape.l, d=shape.d, mask=shape.mask)
+        part = self.parts[opened[0]].within(rest, **shape.given, currency=currency)
         return None if part is None else dataclasses.replace(self, **{opened[0]: part})  # type: ignore[type-var]
 
     def fewest(self, d: int) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from approx.masks import Mask
 
+CURRENCIES = ("stored", "reads", "multiply_adds", "bytes")
 NUMBER = 8  # bytes of a stored number, float64
 INDEX = 4  # bytes of a stored index, int32
 
@@ -28,6 +30,11 @@ class Shape:
 
     def __iter__(self) -> Iterator[int]:
         return iter((self.n, self.l, self.d, self.c))
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The shape as keyword arguments of `Method.within` and `Method.price`."""
+        return {"n": self.n, "l": self.l, "d": self.d, "c": self.c, "mask": self.mask}
 
     def seen(self, k: float) -> float:
         """Return how many of k keys a row has on average, as it has no more than it sees."""
@@ -71,6 +78,11 @@ class Price:
     reads: float | None
     multiply_adds: float | None
     bytes: float
+
+    def within(self, budget: float, currency: str) -> bool:
+        """Return whether it is known in a currency, and no more than a budget."""
+        cost = getattr(self, currency)
+        return cost is not None and cost <= budget
 
     def __add__(self, other: Price) -> Price:
         """Return the price of both together."""

@@ -117,17 +117,17 @@ class Scatterbrain(Method):
         low[on] = low[:, on] = 0.0
         return low
 
-    def filled(self, budget: float, shape: Shape) -> Self | None:
+    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with entries for ``share`` of the budget, and features for the rest.
 
         A part whose size is given leaves the rest of the budget to the other part. If the low-rank
         part is a baseline, which has no price, entries take their share all the same.
         """
         if not self.sparse.is_template or self.low_rank.priced(shape) is not None:
-            return super().filled(budget, shape)
-        n, l, d, _ = shape
-        entries = self.sparse.within(self.share * budget, n=n, l=l, d=d, mask=shape.mask)
+            return super().filled(budget, shape, currency)
+        given = {**shape.given, "currency": currency}
+        entries = self.sparse.within(self.share * budget, **given)
         if entries is None:
             return None
         method = dataclasses.replace(self, sparse=entries)
-        return method.within(budget, n=n, l=l, d=d, mask=shape.mask)
+        return method.within(budget, **given)

@@ -366,17 +366,17 @@ class Sampled(Method):
         number = drawn * (NUMBER + INDEX) + (drawn + held) * NUMBER
         return price + Price(drawn, read * width + sizes, drawn * width + sizes, number)
 
-    def filled(self, budget: float, shape: Shape) -> Self | None:
+    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with ``share`` of the budget for the support, the rest for draws."""
-        n, l, d, _ = shape
+        given = {**shape.given, "currency": currency}
         if self.sparse is None or not self.sparse.is_template:
-            return super().filled(budget, shape)
+            return super().filled(budget, shape, currency)
         part = self.share * budget if self._open else budget
-        entries = self.sparse.within(part, n=n, l=l, d=d, mask=shape.mask)
+        entries = self.sparse.within(part, **given)
         if entries is None:
             return None
         method = dataclasses.replace(self, sparse=entries)
-        return method.within(budget, n=n, l=l, d=d, mask=shape.mask)
+        return method.within(budget, **given)
 
 
 def _for_all(rest: Rest) -> Rest:

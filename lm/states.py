@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import pandas as pd
 import tqdm
 
 from analysis import inputs, rank, state_rank
+from analysis.budget import match
 from analysis.inputs import Inputs
 from analysis.recurrence import recurrence, ungated
 from approx import Method, exact, parse
@@ -25,15 +25,18 @@ from approx import Method, exact, parse
 STATES = (8, 16, 32, 64, 128)
 FITTED = 64  # states, beyond which a recurrence is not fitted
 SWEEPS = 2
-LEAVES, RANKS = (8, 16, 32), range(1, 33)
 FAMILIES = (
-    "sink_window(k={})",
-    "top_k(k={})",
-    "positive(m={})",
-    "positive(m={}, projection='orthogonal')",
+    "sink_window()",
+    "top_k()",
+    "positive()",
+    "positive(projection='orthogonal')",
     "uniform()",
+    *(
+        f"hierarchical(leaf={leaf}, basis='{basis}', sinks=1)"
+        for basis in ("mean", "pivots")
+        for leaf in (8, 16, 32)
+    ),
 )
-BLOCKS = "hierarchical(rank={}, leaf={leaf}, basis='{basis}', sinks=1)"
 MEASURES = ("attention_tv", "attention_relative_frobenius", "output_relative_error")
 
 
@@ -57,22 +60,10 @@ def bounds(x: Inputs) -> dict[tuple[str, int], float]:
 
 def at_reads(budget: float, x: Inputs) -> list[Method]:
     """Return methods of each family at their largest size that reads at most so many numbers."""
-    c = x.d if x.V is None else x.V.shape[1]
-    shape = {"n": x.n, "l": x.l, "d": x.d, "c": c, "mask": x.mask}
-    families = [*FAMILIES, *(
-        BLOCKS.format("{}", leaf=leaf, basis=basis)
-        for basis, leaf in itertools.product(("mean", "pivots"), LEAVES)
-    )]  # fmt: skip
-    chosen = []
-    for family in families:
-        members = [parse(family.format(size)) for size in range(1, 257)]
-        priced = [(m.price(**shape), m) for m in members if fits(m)]
-        within = [m for price, m in priced if price and price.reads and price.reads <= budget]
-        chosen += within[-1:] if "{}" in family else members[:1]
-    return chosen
+    return [m for m in match(map(parse, FAMILIES), budget, x, "reads").fitting if keeps_leaf(m)]
 
 
-def fits(method: Method) -> bool:
+def keeps_leaf(method: Method) -> bool:
     """Return whether the leaves of a hierarchical method are those that it names."""
     return getattr(method, "exact_below", None) == getattr(method, "leaf", None)
 

@@ -98,7 +98,7 @@ VARIANTS = {
     "columns with replacement": (
         "sampled(design='multinomial', k={half}, shared=True, low_rank=taylor(degree=1))"
     ),
-    "one collision": "magicpig(sparse=sink_window(k=1), hashes=1, tables=2, collisions=1)",
+    "one collision": "sampled(sink_window(k=1), 'lsh', hashes=1, tables=2, collisions=1)",
     "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",
 }
 # A share of the usual examples where there are many methods, or an example is dear. What methods

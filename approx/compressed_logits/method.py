@@ -84,9 +84,9 @@ class CompressedLogits(Method):
             NUMBER * stored,
         )
 
-    def filled(self, budget: float, shape: Shape) -> Self | None:
+    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this template with its size, which is at most d, where nothing is lost."""
-        found = super().filled(budget, shape)
+        found = super().filled(budget, shape, currency)
         if found is None or found.sized_by is None:
             return found
         return found.resized(min(getattr(found, found.sized_by.field), shape.d))

@@ -476,8 +476,13 @@ class GoDec(DecompositionMethod):
             return None
         return low_rank(self.rank, shape) + entries(self.k, shape)
 
-    def filled(self, budget: float, shape: Shape) -> Self | None:
-        """Return this method with the budget, or with what a given rank or k leaves of it."""
+    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
+        """Return this method with the budget, or with what a given rank or k leaves of it.
+
+        In a currency other than stored values the division of a budget is not known.
+        """
+        if currency != "stored":
+            return None
         if self.rank is not None:
             left = budget - self.rank * shape.both
             return dataclasses.replace(self, k=_per_row(left, shape)) if left >= 0 else None

@@ -147,18 +147,19 @@ class Eva(Method):
             return None
         return low_rank(m, shape, mapped=m * shape.d) + entries
 
-    def filled(self, budget: float, shape: Shape) -> Self | None:
+    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with entries for ``share`` of the budget, and groups for the rest."""
         if not self.sparse.is_template:
-            return super().filled(budget, shape)
-        n, l, d, _ = shape
-        m = self.groups(l)
-        rest = budget - m * shape.both if m else self.share * budget
-        entries = self.sparse.within(rest, n=n, l=l, d=d, mask=shape.mask) if rest > 0 else None
+            return super().filled(budget, shape, currency)
+        given = {**shape.given, "currency": currency}
+        m = self.groups(shape.l)
+        groups = low_rank(m, shape, mapped=m * shape.d)
+        rest = budget - getattr(groups, currency) if m else self.share * budget
+        entries = self.sparse.within(rest, **given) if rest > 0 else None
         if entries is None:
             return None
         method = dataclasses.replace(self, sparse=entries)
-        return method.within(budget, n=n, l=l, d=d, mask=shape.mask)
+        return method.within(budget, **given)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the groups and of both factors."""

@@ -160,8 +160,13 @@ class LSH(SupportMethod):
             min(self.entries, shape.l), shape, mean=min(self.entries, most), selection=None
         )
 
-    def filled(self, budget: float, shape: Shape) -> Self:
-        """Return this method with at most ``budget`` expected entries per row."""
+    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
+        """Return this method with at most ``budget`` expected entries per row.
+
+        In another currency its price is not known before it is run.
+        """
+        if currency != "stored":
+            return None
         return dataclasses.replace(self, entries=budget)
 
     def _hashed(self, Q: Array, K: Array) -> tuple[Array, Array]:

@@ -68,6 +68,9 @@ class Threshold(SupportMethod):
             return None
         return entries(min(float(shape.l), math.floor(1.0 / self.level + 1e-9)), shape)
 
-    def filled(self, budget: float, shape: Shape) -> Self | None:
+    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method at the least level whose rows are never longer than the budget."""
-        return dataclasses.replace(self, level=1.0 / budget) if budget >= 1 else None
+        full = dataclasses.replace(shape, mask=None)
+        none, one = (getattr(entries(k, full), currency) for k in (0, 1))
+        most = (budget - none) / (one - none)
+        return dataclasses.replace(self, level=1.0 / most) if most >= 1 else None

@@ -60,6 +60,7 @@ FIELDS = {
 FIELDS |= {
     "coins": "sampled(design='poisson', k=3)",
     "as many as needed": "sampled(sparse=sink_window(k=1), k=2, epsilon=0.2, delta=0.5)",
+    "centred collisions": "magicpig(sparse=sink_window(k=1), hashes=1, tables=2, collisions=1)",
     "collisions": "sampled(design='lsh', hashes=1, tables=3, low_rank=trigonometric(m=4))",
     "reformer": "reformer(size=2, rounds=3)",  # the small one has one chunk before every row
     "small buckets cut apart": "reformer(size=2, rounds=3, buckets=4, cut='bucket')",

@@ -55,6 +55,34 @@ def test_the_largest_size_that_fits(name, budget, n, l, d):
         assert size(filled) <= limit
 
 
+@pytest.mark.parametrize("currency", ["reads", "multiply_adds", "bytes"])
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_budget_is_filled_in_any_currency(name, currency):
+    shape = {"n": 24, "l": 24, "d": 3, "c": 2, "mask": "causal"}
+    if METHODS[name]().refusal is not None:
+        shape["mask"] = None
+    budget = 200.0
+    filled = template(name).within(budget, currency=currency, **shape)
+    price = None if filled is None else filled.price(**shape)
+    if price is None:  # no price, or none that fits
+        return
+    assert getattr(price, currency) <= budget * (1 + 1e-12)
+    if name not in SIZED:
+        return
+    following = sizes_in_order(name, filled)
+    limit = 3 if isinstance(filled, CompressedLogits) else filled.sized_by.largest(24, 24)
+    assert getattr(following.price(**shape), currency) > budget or size(following) > limit
+
+
+def test_a_budget_has_a_known_currency():
+    top_k = METHODS["top_k"]()
+    with pytest.raises(ValueError, match="currency must be .*stored.*, got 'keys'"):
+        top_k.within(3, n=4, l=4, d=2, currency="keys")
+    assert top_k.within(32 * 96, n=99, l=99, d=64, c=32, currency="reads").k == 32
+    # an oracle of which only stored values are known before it is run
+    assert METHODS["godec"]().within(99, n=9, l=9, d=2, currency="reads") is None
+
+
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"lsh"}))  # its price is an expectation
 @few
 @given(budget=st.floats(1, 60), n=st.integers(1, 12), l=st.integers(1, 12), d=st.integers(1, 4))
