@@ -64,9 +64,9 @@ class VerticalSlash(SupportMethod):
 
     What differs from the authors' code [2]_: it runs in prefill only, with 64 queries. Its kernel
     widens every slash to blocks of 64 × 64 entries, so that it computes more than the lines. The
-    first 30 keys and the 30 least distances are always taken, as by ``sinks`` and ``recent``, and
-    there are at least 30 verticals and 50 slashes. How many of each a head has is searched offline
-    among a few pairs.
+    first 30 keys and the 100 least distances are always taken, as by ``sinks`` and ``recent`` (30
+    distances in its search), and there are at least 30 verticals and 50 slashes. How many of each a
+    head has is searched offline among a few pairs.
 
     References
     ----------
