@@ -158,6 +158,7 @@ ALIASES: dict[str, str] = {
     "rff": "trigonometric()",
     "streaming_llm": "sink_window(sinks=4)",
     "wildcat": "coreset(tau='radii')",
+    "thinformer": "coreset(pivots='thinning', weights='equal')",
     "kq_svd": "logit_svd()",
     "kivi": "quantised(bits=2, per='channel', group=32)",
     "loki": "projected_top_k(by='pca')",

@@ -276,12 +276,13 @@ def page_scores(q, keys, size, first, stop, by):
     }
 
 
-def coreset(Q, K, chosen, tau, digits=60):
+def coreset(Q, K, chosen, tau, centre=None, digits=60):
     """exp(Q Zᵀ) exp(Z Zᵀ/τ²)⁻¹ exp(Z Kᵀ/τ²) with centred keys in the weights, in mpmath."""
     with mpmath.workdps(digits):
         Q, K = mpmath.matrix(Q.tolist()), mpmath.matrix(K.tolist())
         (n, d), l = (Q.rows, Q.cols), K.rows
         mean = [mpmath.fsum(K[j, c] for j in range(l)) / l for c in range(d)]
+        mean = mean if centre is None else list(centre)
         X = mpmath.matrix(l, d)
         for j, c in itertools.product(range(l), range(d)):
             X[j, c] = (K[j, c] - mean[c]) / mpmath.mpf(tau)
@@ -443,3 +444,25 @@ def lines(P, places, v, count, on=(), sinks=0, recent=0):
     keys = sorted(vertical, key=lambda j: (j >= sinks, -vertical[j], j))
     distances = sorted(slash, key=lambda x: (not 0 <= x < recent, -slash[x], x < 0, x))
     return keys[:v], distances[:count]
+
+
+def half(points, coins, flip, delta):
+    """Kernel halving of a bucket by the kernel e^{x·y}, given its coins in [−1, 1]."""
+    top = max(float(np.dot(x, x)) for x in points)
+
+    def of(x, y):
+        return math.exp(float(np.dot(x, y)) - top)
+
+    pairs = list(zip(points[::2], points[1::2]))
+
+    def product(i, j):
+        (a, b), (x, y) = pairs[i], pairs[j]
+        return of(a, x) - of(a, y) - of(b, x) + of(b, y)
+
+    signs = []
+    for i in range(len(pairs)):
+        so_far = sum(sign * product(i, j) for j, sign in enumerate(signs))
+        longest = max(math.sqrt(product(j, j)) for j in range(i + 1))
+        bound = math.sqrt(product(i, i)) * longest * (0.5 + math.log(2 * len(points) / delta))
+        signs.append(-1 if i > 0 and coins[i] * bound <= so_far else 1)
+    return [2 * i + (flip * sign < 0) for i, sign in enumerate(signs)]

@@ -80,6 +80,8 @@ VARIANTS = {
     "Gaussian combinations": "linformer(rank=1, combinations='gaussian')",
     "grouped on window": "eva(m=1, sparse=sliding_window(width=1))",
     "Nyström of the past": "nystrom(rank={half}, block=2)",
+    "coreset of the past": "coreset(rank={half}, tau=1.5, block=2)",
+    "thinned keys": "coreset(rank={half}, pivots='thinning', weights='equal')",
     "columns and window": "columns(k={half}, recent=1)",
     "best logits on top_k": "scatterbrain(low_rank=logit_svd(rank=1), sparse=top_k(k={half}))",
     "centered logits": "centered(key_pca(rank=1, centred=False))",

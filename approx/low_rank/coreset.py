@@ -14,15 +14,18 @@ from approx import checks, exact
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
-from approx.fields import one_of, ruled
-from approx.low_rank.nystrom import EXACT, SAMPLE, drawn, factors, gaussian
+from approx.fields import one_of, ruled, whole
+from approx.low_rank.nystrom import EXACT, SAMPLE, drawn, factors, gaussian, of_the_past
 from approx.low_rank.pivots import Pick, cholesky
+from approx.low_rank.thinning import thinned
 from approx.masks import ALL, Mask
-from approx.method import Method, Size
+from approx.method import Method, Moments, Size
 from approx.parts import Factors
 from approx.prices import Price, Shape, low_rank
 
-PIVOTS = ("cholesky", "uniform", "leverage")
+PIVOTS = ("cholesky", "uniform", "leverage", "thinning")
+EVEN = ("uniform", "thinning")  # by which each key is drawn with probability rank/l
+WEIGHTS = ("interpolated", "equal")
 RULES = ("keys", "queries", "radii")
 TRIED = tuple(2.0 ** (i / 2) for i in range(-2, 7))  # τ from ½ to 8, so that τ² doubles
 PROBES = 32  # rows of which the error is measured
@@ -47,15 +50,24 @@ class Coreset(Method):
     ----------
     rank : int, optional
         Number of keys in the coreset, 1 ≤ rank ≤ l; None is a template.
-    pivots : {"cholesky", "uniform", "leverage"}
+    pivots : {"cholesky", "uniform", "leverage", "thinning"}
         ``cholesky`` draws one key after the other, with probabilities ∝ what those before leave of
         the diagonal of exp(K Kᵀ/τ²). ``uniform`` draws different keys. ``leverage`` draws them in
-        turn with probabilities ∝ their ridge leverage scores in G, as `nystrom` does.
+        turn with probabilities ∝ their ridge leverage scores in G, as `nystrom` does. ``thinning``
+        halves the keys by the kernel exp(k·k') until rank are left (`low_rank.thinning`).
     tau : {"keys", "queries", "radii"} or float
         τ, or a rule for it. ``keys`` and ``queries`` draw a coreset for each of nine τ from ½ to 8,
         and take the one that is best in total variation, averaged over 32 rows of attention. The
         rows are those of random keys in place of queries, which see all keys, or those of random
         queries. ``radii`` is the rule of [1]_, below.
+    weights : {"interpolated", "equal"}
+        ``equal`` gives keys of the coreset, "uniform" or by "thinning", l/rank each, and all others
+        0, without τ: Thinformer is ``pivots="thinning", weights="equal"``.
+    block : int, optional
+        Keys per block, if the coreset of a query is to come from its past, at a given τ. Key 0 is
+        the first key of the coreset. Each later block of so many keys gives one, by the same choice
+        among its keys, until there are ``rank``. A query uses key 0 and those of the blocks that
+        end no later than what it sees. Keys are centred at key 0.
 
     Notes
     -----
@@ -76,24 +88,36 @@ class Coreset(Method):
     G_jj = 1 is below 1e-8 where a key is near the span of those before, and it is no pivot then, so
     that a coreset can be smaller than rank. Nothing is added to the diagonal.
 
-    The estimate is biased, and its entries may be negative. It is an exact one if the coreset
-    has all keys, up to 1e-4·e^{τ²|q|²/2 + |k − k̄|²/(2τ²)}. A query uses no other query unless τ
-    follows from them. A coreset of all keys holds the future, so that it is not autoregressive: a
-    mask hides entries, changes the rows of random queries, and no coreset.
+    Interpolated, the estimate is biased, and its entries may be negative. It is exact if the
+    coreset has all keys, up to 1e-4·e^{τ²|q|²/2 + |k − k̄|²/(2τ²)}·e^{q·k̄}. A query uses no other
+    query unless τ follows from them. A coreset of all keys holds the future, so that it is not
+    autoregressive: a mask hides entries, changes the rows of random queries, and no coreset.
+
+    With equal weights it is unbiased, as each key is drawn with probability rank/l, with the
+    relative variance l/rank − 1; after normalisation, it is exact attention to rank keys.
+
+    With ``block`` it is `nystrom` with landmarks of the past, at another τ: one pair of factors
+    from the triangular factor of G(Z, Z), in the order of blocks.
 
     Cost: l·rank·(d + rank) operations for pivots and as many for weights, nine times if τ is
-    chosen; leverage takes l³ for at most 1024 keys, and l·(4·rank)² above.
+    chosen; leverage takes l³ for at most 1024 keys, and l·(4·rank)² above; thinning takes
+    4·rank²·d for each halving.
 
     In the authors' code attention is clipped to the range of the values, which cannot be seen here;
     rank keys are taken however little they leave; and successive keys may have a coreset each. At
     first it has τ as above with R_Q from queries, or R_Q = R_K in a cache; in a later version
     τ² = 3.94582·R_K/R_Q. The paper was read as far as its abstract and public code go.
+    Thinformer's kernel is exp(k·k')(v·v' + b²) with values v and their largest entry b, which
+    cannot be seen here. Its code drops keys beyond a multiple of a power of 4, starts at key 0, and
+    has one coin, for the half or the other, where `thinned` has one for each bucket.
 
     References
     ----------
     .. [1] T. Schröder, L. Mackey, "WildCat: near-linear attention in theory and practice", 2026,
        arXiv:2602.10056; its code is microsoft/wildcat.
-    .. [2] Y. Chen, E. Epperly, J. Tropp, R. Webber, "Randomly pivoted Cholesky: practical
+    .. [2] A. Carrell, A. Gong, A. Shetty, R. Dwivedi, L. Mackey, "Low-rank thinning", ICML 2025,
+       arXiv:2502.12063; its code is microsoft/thinformer.
+    .. [3] Y. Chen, E. Epperly, J. Tropp, R. Webber, "Randomly pivoted Cholesky: practical
        approximation of a kernel matrix with few entry evaluations", CPAM 2025.
 
     Examples
@@ -111,20 +135,81 @@ class Coreset(Method):
     rank: int | None = None
     pivots: str = one_of("cholesky", PIVOTS)
     tau: float | str = ruled("keys", _temperature)
+    weights: str = one_of("interpolated", WEIGHTS)
+    block: int | None = whole()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weights == "equal" and (self.pivots not in EVEN or self.block is not None):
+            raise ValueError(
+                "equal weights are of keys that are drawn with equal probabilities from all: "
+                f"give pivots 'uniform' or 'thinning' and no block, got {self}"
+            )
+        if self.block is not None and isinstance(self.tau, str):
+            raise ValueError(
+                f"tau must be a number where keys of the past are chosen, got {self.tau!r}, a rule "
+                "that sees all of them"
+            )
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether the coreset of a query comes from its past."""
+        return self.block is not None
 
     @property
     def row_local(self) -> bool:
         """Whether τ does not follow from the queries."""
-        return self.tau not in ("queries", "radii")
+        return self.tau not in ("queries", "radii") or self.weights == "equal"
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         a, b = (x.astype(np.float64) for x in (q, k))
-        if self.tau in ("keys", "queries"):
+        if self.block is not None:
+            return Approximation(self._causal(a, b, self.block, mask, rng, q.dtype))
+        if self.weights == "equal":
+            core = self._even(b, rng)
+        elif self.tau in ("keys", "queries"):
             core = self._best(a, b, mask, rng)
         else:
-            tau = radii(a, b) if self.tau == "radii" else float(self.tau)
-            core = self._drawn(b, tau, rng)
+            core = self._drawn(b, self._fixed(a, b), rng)
         return Approximation(core.estimate(a, mask, q.dtype))
+
+    def _fixed(self, a: Array, b: Array) -> float:
+        return radii(a, b) if self.tau == "radii" else float(self.tau)
+
+    def _even(self, b: Array, rng: np.random.Generator) -> Core:
+        """Return a coreset of keys b with equal weights."""
+        rank, l = self.rank or 0, len(b)
+        places = self._places(b, b, rank, rng)
+        alone = np.zeros((rank, l))
+        alone[np.arange(rank), places] = 1.0
+        return Core(b[places], np.full(rank, math.log(l / rank)), alone, np.zeros(l))
+
+    def _causal(
+        self,
+        a: Array,
+        b: Array,
+        block: int,
+        mask: Mask,
+        rng: np.random.Generator,
+        dtype: np.dtype[Any],
+    ) -> Factors:
+        """Return the factors through keys of the blocks before, for queries a and keys b."""
+        x = (b - b[0]) / self._fixed(a, b)
+
+        def within(rows: slice) -> Pick:
+            (pick,) = self._picks(b[rows], x[rows], 1, rng)
+            return lambda rest: rows.start + pick(rest[rows])
+
+        count = min(self.rank or 0, len(b) // block)
+        later = [within(slice(p * block, (p + 1) * block)) for p in range(1, count)]
+        picks = [lambda _: 0, *later]
+        chosen, C = _pivots(x, picks)
+        if mask.is_full:
+            return Core.interpolated(b, x, chosen, C).estimate(a, mask, dtype)
+        known = (chosen == 0) | ((chosen // block + 1) * block <= mask.stop[:, None])
+        exponent = a @ b[chosen].T - half_square(x[chosen])
+        left, right, top = of_the_past(exponent, gaussian(x, x[chosen]), C, known)
+        return factors(left, right, top, half_square(x), mask, dtype)
 
     def _best(self, a: Array, b: Array, mask: Mask, rng: np.random.Generator) -> Core:
         """Return the coreset with the least total variation of some rows of attention."""
@@ -145,25 +230,17 @@ class Coreset(Method):
     def _drawn(self, b: Array, tau: float, rng: np.random.Generator) -> Core:
         """Return a coreset of keys b at one τ."""
         x = (b - b.mean(axis=0)) / tau
-        height = half_square(x)
-        chosen, C = cholesky(lambda p: gaussian(x[p : p + 1], x)[0], len(x), self._picks(x, rng))
-        exponent = -squared_distances(x[chosen], x) / 2
-        nearest = exponent.max(axis=0)
-        exponent -= nearest
-        weights = scipy.linalg.cho_solve((C[chosen], True), np.exp(exponent), check_finite=False)
-        with np.errstate(divide="ignore"):
-            size = np.log(np.abs(weights)) + (height + nearest) - height[chosen, None]
-        most = size.max(axis=1)
-        size -= most[:, None]
-        log = size.max(axis=0)
-        return Core(b[chosen], most, np.copysign(np.exp(size - log), weights), log)
+        return Core.interpolated(b, x, *_pivots(x, self._picks(b, x, self.rank or 0, rng)))
 
-    def _picks(self, x: Array, rng: np.random.Generator) -> list[Pick]:
-        """Return the choices of pivots among scaled keys x."""
-        rank = self.rank or 0
+    def _places(self, b: Array, x: Array, rank: int, rng: np.random.Generator) -> Array:
+        return (
+            thinned(b, rank, rng) if self.pivots == "thinning" else drawn(x, rank, self.pivots, rng)
+        )
+
+    def _picks(self, b: Array, x: Array, rank: int, rng: np.random.Generator) -> list[Pick]:
+        """Return the choices of pivots among keys b, which are x where they are scaled."""
         if self.pivots != "cholesky":
-            places = drawn(x, rank, self.pivots, rng)
-            return [lambda _, p=p: p for p in places]  # type: ignore[misc]
+            return [lambda _, p=p: p for p in self._places(b, x, rank, rng)]  # type: ignore[misc]
         diagonal = 2 * half_square(x)  # the logarithm of that of exp(x·x')
 
         def draw(rest: Array) -> int:
@@ -172,24 +249,55 @@ class Coreset(Method):
 
         return [draw] * rank
 
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+        """Return no bias and the variance l/rank − 1 with equal weights, else None."""
+        if self.weights != "equal":
+            return None
+        with np.errstate(divide="ignore"):
+            log = np.log(len(k) / (self.rank or 0) - 1)
+        return Moments(np.zeros((len(q), len(k))), np.full((len(q), len(k)), log))
+
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+        """Return that of keys drawn without replacement, with equal weights, else None."""
+        if self.weights != "equal" or self.pivots != "uniform":
+            return None
+        l, rank = len(K), self.rank or 0
+        both = np.full((l, l), l * (rank - 1) / (rank * max(l - 1, 1)))
+        np.fill_diagonal(both, l / rank)
+        return np.asarray(both - 1)
+
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of logits of rank keys, of their state, and of their weights."""
         if self.rank is None:
             return None
-        n, l, d, _ = shape
-        tried, probes = (len(TRIED), PROBES) if self.tau in ("keys", "queries") else (1, 0)
-        each = 2 * l * self.rank * (d + self.rank)
+        l, rank = shape.l, self.rank
+        tried, probes = (1, 0) if self._alone else (len(TRIED), PROBES)
+        interpolated = self.weights == "interpolated"
+        each = float(2 * l * rank * (shape.d + rank)) if interpolated else 0.0
         if self.pivots == "leverage":
-            each += l * min(l, SAMPLE // 2 * self.rank if l > EXACT else l) ** 2
-        chosen = tried * each + probes * l * (d + tried * self.rank)
-        logits = float(self.rank * d)
-        return low_rank(self.rank, shape) + Price(0.0, logits, logits + chosen / n, 0.0)
+            each += l * min(l, SAMPLE // 2 * rank if l > EXACT else l) ** 2
+        elif self.pivots == "thinning":
+            each += 4 * rank**2 * shape.d * max((l // rank).bit_length() - 1, 0)
+        chosen = tried * each + probes * l * (shape.d + tried * rank)
+        mapped = float(rank * (shape.d + (rank if self.block is not None else 0)))
+        return low_rank(rank, shape) + Price(0.0, mapped, mapped + chosen / shape.n, 0.0)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether one coreset is drawn, without others to choose from."""
+        return self.weights == "equal" or self.tau not in ("keys", "queries")
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the factors, of pivots, of rows and of leverage scores."""
         n, l, rank = shape.n, shape.l, self.rank or 0
         wide = min(l, max(EXACT, SAMPLE * rank)) if self.pivots == "leverage" else 0
         return 8 * (3 * rank * n + 6 * rank * l + 4 * PROBES * l + 4 * wide**2)
+
+
+def _pivots(x: Array, picks: list[Pick]) -> tuple[Array, Array]:
+    """Return pivots among scaled keys x, and the triangular factor of G among them."""
+    chosen, C = cholesky(lambda p: gaussian(x[p : p + 1], x)[0], len(x), picks)
+    return chosen, C[chosen]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -208,6 +316,21 @@ class Core:
     most: Array
     weights: Array
     log: Array
+
+    @classmethod
+    def interpolated(cls, b: Array, x: Array, chosen: Array, C: Array) -> Core:
+        """Return some keys of b with weights for all, which are x where they are scaled."""
+        height = half_square(x)
+        exponent = -squared_distances(x[chosen], x) / 2
+        nearest = exponent.max(axis=0)
+        exponent -= nearest
+        weights = scipy.linalg.cho_solve((C, True), np.exp(exponent), check_finite=False)
+        with np.errstate(divide="ignore"):
+            size = np.log(np.abs(weights)) + (height + nearest) - height[chosen, None]
+        most = size.max(axis=1)
+        size -= most[:, None]
+        log = size.max(axis=0)
+        return cls(b[chosen], most, np.copysign(np.exp(size - log), weights), log)
 
     def estimate(self, q: Array, mask: Mask, dtype: Any) -> Factors:
         """Return the estimate for queries q (n, d) as factors."""

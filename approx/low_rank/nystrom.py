@@ -152,11 +152,9 @@ class Nystrom(Method):
         Z = np.vstack([b[:1], *chosen])
         in_turn = [lambda _, p=p: p for p in range(len(Z))]
         kept, C = cholesky(gaussian(Z, Z).__getitem__, len(Z), in_turn)
-        Z, C, known = Z[kept], C[kept], (kept == 0) | (kept < mask.stop[:, None] // block)
-        exponent = np.where(known, -squared_distances(a, Z) / 2, -np.inf)
-        nearest = exponent.max(axis=1)
-        left = _solved(C, np.exp(exponent - nearest[:, None])) * known
-        right = _solved(C, gaussian(b, Z))
+        Z, C = Z[kept], C[kept]
+        known = (kept == 0) | (kept < mask.stop[:, None] // block)
+        left, right, nearest = of_the_past(-squared_distances(a, Z) / 2, gaussian(b, Z), C, known)
         return factors(left, right, half_square(a) + nearest, half_square(b), mask, dtype)
 
     def priced(self, shape: Shape) -> Price | None:
@@ -188,6 +186,27 @@ def factors(
     if not mask.is_full:
         left, right, left_log, right_log = (x.astype(dtype) for x in arrays)
     return Factors.scaled(left, right, left_log, right_log, mask).astype(dtype)
+
+
+def of_the_past(exponent: Array, g: Array, C: Array, known: Array) -> tuple[Array, Array, Array]:
+    """Return factors of exp(exponent) (C Cᵀ)⁻¹ gᵀ by the first landmarks that each row knows.
+
+    Parameters
+    ----------
+    exponent, known : (n, r)
+    g : (l, r)
+    C : (r, r)
+        Lower triangular.
+
+    Returns
+    -------
+    left, right, log : (n, r), (l, r), (n,)
+        The left factor has the scale e^log.
+    """
+    exponent = np.where(known, exponent, -np.inf)
+    top = exponent.max(axis=1)
+    left = _solved(C, np.exp(exponent - top[:, None])) * known
+    return left, _solved(C, g), top
 
 
 def _solved(C: Array, g: Array) -> Array:

@@ -57,6 +57,12 @@ def price(spec):
             2 * 4 * BOTH + 2 * 4 + 2 * 2 * (4 + 2) * 10 / 6,
         ),
         # nine times, and 32 rows of 10 logits, of which each coreset estimates all
+        (
+            "coreset(rank=2, pivots='thinning', weights='equal')",
+            16,
+            16 + 8 * 10 / 6 + 2 * 4 * 4 * 4 / 6,
+        ),
+        ("coreset(rank=2, tau=1.0, block=2)", 20, 8 * BOTH + 12 + 2 * 2 * (4 + 2) * 10 / 6),
         ("coreset(rank=2)", 16, 2 * 4 * BOTH + 8 + (9 * 24 + 32 * (4 + 9 * 2)) * 10 / 6),
     ],
 )

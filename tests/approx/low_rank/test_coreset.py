@@ -83,7 +83,7 @@ def test_pivots_are_drawn_by_what_is_left_of_the_exponential_kernel(monkeypatch)
     K = points(1, 4, 2, seed=3, scale=0.9)[1]
     x = K - K.mean(axis=0)
     A = np.exp(x @ x.T)
-    want, draws = {}, 2000
+    want, draws = {}, 1000
     for s in range(4):
         rest = naive.schur(A, [s]).diagonal()
         for t in {0, 1, 2, 3} - {s}:
@@ -146,6 +146,71 @@ def test_the_error_is_below_its_bound(tau, monkeypatch):
     error = np.abs(A - np.exp(Q @ K.T))
     assert (error <= bound * (1 + 1e-6) + 1e-9).all()
     assert (error > bound / 10).any()
+
+
+# Equal weights
+
+
+@pytest.mark.parametrize("pivots", ["uniform", "thinning"])
+def test_equal_weights_are_unbiased_with_the_moments_that_they_say(pivots):
+    Q, K = points(2, 10, 2)
+    method, rng, draws = Coreset(3, pivots, weights="equal"), np.random.default_rng(0), 1000
+    ratios = np.array([method.approximate(Q, K, rng=rng).to_dense() for _ in range(draws)])
+    ratios /= naive.kernel(Q, K)
+    taken = ratios[:, 0] > 0
+    assert (taken.sum(axis=1) == 3).all()
+    np.testing.assert_allclose(ratios, (taken * (10 / 3))[:, None] * np.ones((2, 1)), rtol=1e-13)
+    bias, log_variance = method.moments(Q, K)
+    assert (bias == 0).all()
+    np.testing.assert_allclose(np.exp(log_variance), 10 / 3 - 1, rtol=1e-14)
+    z = (ratios.mean(axis=0) - 1) / np.sqrt(np.exp(log_variance) / draws)
+    assert np.abs(z).max() < 5
+    covariance = method.covariance(Q, K, row=1)
+    if pivots == "thinning":
+        assert covariance is None
+        return
+    np.testing.assert_allclose(covariance.diagonal(), 10 / 3 - 1, rtol=1e-14)
+    np.testing.assert_allclose(covariance.sum(axis=1), 0, atol=1e-14)  # always three of ten keys
+    both = (taken.T.astype(float) @ taken / draws)[~np.eye(10, dtype=bool)]
+    share = 3 * 2 / (10 * 9)
+    assert np.abs((both - share) / math.sqrt(share * (1 - share) / draws)).max() < 5
+    pairs = covariance[~np.eye(10, dtype=bool)]
+    np.testing.assert_allclose(pairs, share * (10 / 3) ** 2 - 1, rtol=1e-12)
+
+
+def test_equal_weights_are_attention_to_the_keys_that_are_taken():
+    Q, K = points(6, 16, 3)
+    V = np.random.default_rng(1).standard_normal((16, 2))
+    A = parse("thinformer(rank=4)").approximate(Q, K, rng=0)
+    taken = np.flatnonzero(A.to_dense()[0])
+    np.testing.assert_allclose(A.attend(V), naive.attention(Q, K[taken], V[taken]), rtol=1e-12)
+    assert str(A.mask) == str(Mask.full(6, 16))
+
+
+# Coresets of the past
+
+
+@every_choice
+@pytest.mark.parametrize("mask", ["causal", Mask.window(7, 12, 5), None], ids=str)
+@pytest.mark.parametrize(("rank", "block"), [(1, 3), (3, 3), (9, 2), (9, 30)])
+def test_a_coreset_of_the_past_is_the_plain_formula_of_each_query(
+    pivots, mask, rank, block, monkeypatch
+):
+    Q, K = points(7, 12, 5)
+    method = Coreset(rank, pivots, 1.3, block=block)
+    A = method.approximate(Q, K, mask=mask, rng=3)
+    taken = chosen_by(method, K, 3, monkeypatch)
+    assert [p // block for p in taken] == list(range(max(1, min(rank, 12 // block))))
+    assert taken[0] == 0
+    on, exact = naive.seen(A.mask, 7, 12), naive.kernel(Q, K)
+    for i, stop in enumerate(A.mask.stop):
+        known = [0, *(p for p in taken[1:] if (p // block + 1) * block <= stop)]
+        want = naive.coreset(Q[i : i + 1], K, known, 1.3, centre=K[0], digits=30)[0]
+        row = A.to_dense()[i]
+        # the condition of the kernel among six keys, below 1e4, times the roundings of a few sums
+        np.testing.assert_allclose(row, np.where(on[i], want, 0.0), rtol=1e-10, atol=1e-11)
+        kept = [p for p in known if on[i, p]]
+        np.testing.assert_allclose(row[kept], exact[i, kept], rtol=1e-10)
 
 
 # Temperature
@@ -238,16 +303,28 @@ def test_declarations():
     assert not Coreset(4, tau="queries").row_local
     assert not Coreset(4, tau="radii").row_local
     assert not Coreset(4).autoregressive
+    assert Coreset(4, tau=1.0, block=2).autoregressive
+    assert Coreset(4, tau=1.0, block=2).row_local
+    assert Coreset(4, "uniform", "queries", "equal").row_local
+    assert Coreset(4).moments(np.ones((2, 2)), np.ones((5, 2))) is None
 
 
 def test_refusals():
     x = np.ones((4, 2))
-    with pytest.raises(ValueError, match="pivots must be one of cholesky, uniform, leverage"):
+    with pytest.raises(
+        ValueError, match="pivots must be one of cholesky, uniform, leverage, thinning"
+    ):
         parse("coreset(3, 'random')")
     with pytest.raises(ValueError, match="tau must be one of keys, queries, radii"):
         parse("coreset(3, tau='best')")
     with pytest.raises(ValueError, match="tau must be"):
         parse("coreset(3, tau=0.0)")
+    with pytest.raises(ValueError, match="tau must be a number where keys of the past"):
+        parse("coreset(3, block=2)")
+    with pytest.raises(ValueError, match="equal weights are of keys that are drawn with equal"):
+        parse("coreset(3, weights='equal')")
+    with pytest.raises(ValueError, match="equal weights are of keys that are drawn with equal"):
+        parse("coreset(3, 'uniform', 1.0, 'equal', block=2)")
     with pytest.raises(ValueError, match="rank must be <= 4, got 5"):
         parse("coreset(5)").approximate(x, x)
     with pytest.raises(ValueError, match="is a template: give rank"):

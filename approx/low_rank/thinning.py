@@ -1,0 +1,101 @@
+"""Kernel thinning: half of some points, again and again, whose mean feature is near that of all.
+
+Points come in pairs, and of each pair one is kept. With f_i = φ(x_2i) − φ(x_2i+1) and signs s_i
+that say which, the mean of φ over the half differs from that over all by Σ s_i f_i/b, for b points.
+Fair coins give E|Σ s_i f_i|² = Σ |f_i|²; coins with a bias against what has been added give less.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from approx.checks import Array
+
+DELTA = 0.5  # chance that a coin of any halving has to be cut to certainty, by the bound of [1]
+
+
+def thinned(points: Array, rank: int, rng: np.random.Generator) -> Array:
+    """Return the places of points (count, d) that stand for all, in order, (rank,).
+
+    Notes
+    -----
+    Halving is by the kernel e^{x·y}. Of rank·2^m ≤ count points with m as large as possible, spread
+    evenly from a random start, m rounds keep one half each. A round halves buckets of successive
+    points, which are few and small at first: four times fewer and twice as large in the next, until
+    the last round has one bucket of 2·rank points. So a round takes 4·rank² entries of the kernel.
+    A coin for each bucket gives either half, so that each point is kept with probability
+    rank/count.
+
+    References
+    ----------
+    .. [1] A. Carrell, A. Gong, A. Shetty, R. Dwivedi, L. Mackey, "Low-rank thinning", ICML 2025,
+       arXiv:2502.12063, KH-Compress; its code is microsoft/thinformer.
+
+    Examples
+    --------
+    >>> thinned(np.zeros((4, 1)), 4, np.random.default_rng(0))
+    array([0, 1, 2, 3])
+    """
+    rounds = (len(points) // rank).bit_length() - 1
+    count = rank << rounds
+    even = (np.arange(count) + rng.random()) * (len(points) / count)
+    places: Array = np.minimum(even.astype(np.intp), len(points) - 1)
+    if rounds == 0:
+        return places
+    first = _bucket(rank, rounds, 0)
+    for done in range(rounds):
+        size = _bucket(rank, rounds, done)
+        buckets = places.reshape(-1, size)
+        delta = DELTA * size**2 / (first * rounds * count)
+        places = np.take_along_axis(buckets, halves(points[buckets], delta, rng), axis=1).ravel()
+    return places
+
+
+def _bucket(rank: int, rounds: int, done: int) -> int:
+    """Return the points of a bucket, an even number, after so many rounds."""
+    left = rounds - done
+    even = rank << left
+    twos = (even & -even).bit_length() - 1  # the largest power of two that divides them
+    return even >> min(2 * (left - 1), twos - 1)
+
+
+def halves(points: Array, delta: float, rng: np.random.Generator) -> Array:
+    """Return the places of half of the points (buckets, b, d) of each bucket, (buckets, b/2).
+
+    Notes
+    -----
+    With ψ = Σ_{j<i} s_j f_j and a = |f_i| max_{j≤i} |f_j| (½ + log(2b/δ)), s_i = −1 has the
+    probability ½ + ½⟨ψ, f_i⟩/a, cut to [0, 1], so that
+
+        E|ψ + s_i f_i|² = E|ψ|² + |f_i|² − 2 E min(⟨ψ, f_i⟩²/a, |⟨ψ, f_i⟩|),
+
+    and Σ |f_i|² bounds E|Σ s_i f_i|².
+
+    References
+    ----------
+    .. [1] R. Dwivedi, L. Mackey, "Generalized kernel thinning", ICLR 2022, algorithm 2 (of its
+       arXiv version), by which [2]_ halves.
+    .. [2] A. Carrell et al., "Low-rank thinning", ICML 2025.
+    """
+    G = _kernel(points)
+    f = G[:, ::2] - G[:, 1::2]
+    f = f[:, :, ::2] - f[:, :, 1::2]  # ⟨f_i, f_j⟩
+    buckets, pairs, _ = f.shape
+    size = np.sqrt(np.maximum(np.diagonal(f, axis1=1, axis2=2), 0.0))
+    bound = size * np.maximum.accumulate(size, axis=1) * (0.5 + math.log(4 * pairs / delta))
+    coins = bound * rng.uniform(-1.0, 1.0, bound.shape)
+    signs = np.ones((buckets, pairs))
+    added = f[:, 0].copy()
+    for i in range(1, pairs):
+        signs[:, i] = np.where(coins[:, i] <= added[:, i], -1.0, 1.0)
+        added += signs[:, i, None] * f[:, i]
+    signs *= rng.choice([-1.0, 1.0], (buckets, 1))
+    return np.asarray(np.arange(0, 2 * pairs, 2) + (signs < 0))
+
+
+def _kernel(points: Array) -> Array:
+    """Return e^{x·y} of each bucket at one scale, at which none overflows."""
+    dots = points @ points.transpose(0, 2, 1)
+    return np.asarray(np.exp(dots - np.diagonal(dots, axis1=1, axis2=2).max()))
