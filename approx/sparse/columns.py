@@ -71,7 +71,8 @@ class Columns(SupportMethod):
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Its total
     variation from exact attention is what is off the support. So no other columns beside the same
-    sinks and window are nearer than those of ``mass``, which is an oracle.
+    sinks and window are nearer than those of ``mass``, which is an oracle; in the Frobenius norm of
+    the kernel others may be, as Σ_i exp(q_i·k_j)² is what counts there.
 
     *One set.* Scores come from all keys; those of ``mass``, ``snapkv`` and ``expected`` also from
     queries, whereas the others are `row_local`. It is what eviction after a prompt leaves, seen by

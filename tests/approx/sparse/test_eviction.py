@@ -78,7 +78,7 @@ def test_a_longer_text_by_its_definition(by):
     last = {"window": 6} if by == "snapkv" else {}
     for block in (None, 1, 4):
         method = Columns(24, by, sinks=2, recent=3, block=block, **last)
-        for mask in (Mask.causal(30, 50), Mask.full(30, 50)):
+        for mask in (Mask.causal(30, 50), Mask.window(30, 50, 29), Mask.full(30, 50)):
             on = support(method.approximate(Q, K, mask=mask))
             np.testing.assert_array_equal(on, twin(Q, K, mask, method))
 
