@@ -160,7 +160,7 @@ ALIASES: dict[str, str] = {
     "wildcat": "coreset(tau='radii')",
     "thinformer": "coreset(pivots='thinning', weights='equal')",
     "kq_svd": "logit_svd()",
-    "kivi": "quantised(bits=2, per='channel', group=32)",
+    "kivi": "quantised(bits=2, per='channel', group=32, recent=32)",
     "loki": "projected_top_k(by='pca')",
     "sparq": "projected_top_k(by='channels')",
     "quest": "pages(by='box', current=True)",

@@ -87,6 +87,7 @@ VARIANTS = {
     "centered logits": "centered(key_pca(rank=1, centred=False))",
     "scaled channels": "channels(r=1, scaled=True)",
     "levels per channel": "quantised(bits=1, per='channel', group=3)",
+    "rounded and recent": "quantised(bits=1, recent=1)",
     "largest by channels": "projected_top_k(k={half}, r=1, by='channels')",
     "lines by mass": "vertical_slash(k={half}, vertical=0.6, by='mass', recent=1)",
     "means of pages": "pages(k=2, size=2, by='mean', current=True)",

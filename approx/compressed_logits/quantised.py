@@ -7,10 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, Numbers
 from approx.fields import one_of, whole
-from approx.prices import NUMBER, Price, Shape
+from approx.masks import Mask
+from approx.prices import INDEX, NUMBER, Price, Shape
+from approx.sparse import patterns
+from approx.sparse.sliding_window import window
+from approx.sparse.support import exact_on
 
 PER = ("token", "channel")
 MOST_BITS = 16
@@ -20,7 +25,8 @@ MOST_BITS = 16
 class Quantised(CompressedLogits):
     """Keys rounded to 2^bits levels between a minimum and a maximum, and exp of their logits.
 
-    estimate_ij = exp(q_i·k̃_j), k̃ = min + s·round((k − min)/s), s = (max − min)/(2^bits − 1).
+    estimate_ij = exp(q_i·k̃_j), k̃ = min + s·round((k − min)/s), s = (max − min)/(2^bits − 1);
+    it is exp(q_i·k_j) where j is one of the last keys that query i sees.
 
     Parameters
     ----------
@@ -31,6 +37,8 @@ class Quantised(CompressedLogits):
     group : int, optional
         Numbers that share min and max, one after the other along a key or a channel; by default
         all of it.
+    recent : int
+        Last keys of every query that stay exact, as in `sliding_window`, ≥ 0.
 
     Notes
     -----
@@ -39,15 +47,15 @@ class Quantised(CompressedLogits):
     a few large channels; they do not suit a channel with one large key, such as an attention sink,
     which takes most levels for itself: groups keep that to its neighbours.
     Per token it is autoregressive. Per channel it is not, as min and max are those of later keys
-    too.
+    too, unless every group that is not yet full lies among the recent keys: recent ≥ group − 1.
     The price counts numbers, of which there are none fewer, and bytes: bits/8 a number and two
     numbers a group, as wide as all others here. So only the currency bytes shows what is saved.
     Cost: 2·n·l·d operations for the logits, and two for every number of a key.
 
     Differences from the authors' code, jy-yuan/KIVI: it quantises keys per channel in groups of 32
-    tokens and values per token, both to 2 or 4 bits, and keeps the last tokens, 32 or 128, as they
-    are until a group is full, which makes it autoregressive. Here values stay exact, and no key is
-    kept. It divides by max − min as it is; here equal numbers stay what they are.
+    tokens and values per token, both to 2 or 4 bits, and rounds its last keys when there are 32 or
+    128 of them, so that none to all of these are exact. Here always as many are, and so are all
+    values. It divides by max − min as it is; here equal numbers stay what they are.
 
     References
     ----------
@@ -68,11 +76,19 @@ class Quantised(CompressedLogits):
     bits: int = whole(4, most=MOST_BITS)
     per: str = one_of("token", PER)
     group: int | None = whole()
+    recent: int = whole(0, least=0)
 
     @property
     def autoregressive(self) -> bool:
-        """Whether every key is rounded by itself."""
-        return self.per == "token"
+        """Whether a key is rounded by itself, or with keys that every query that needs it sees."""
+        return self.per == "token" or (self.group is not None and self.recent >= self.group - 1)
+
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+        estimate = super().evaluate(q, k, mask, rng)
+        if not self.recent:
+            return estimate
+        pattern = patterns.runs(*window(mask, self.recent))
+        return Approximation(estimate.low, exact_on(pattern, q, k, mask), mask=mask)
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Return Q and the rounded keys."""
@@ -102,10 +118,10 @@ class Quantised(CompressedLogits):
         n, l, d, c = shape
         lines, long = (l, d) if self.per == "token" else (d, l)
         scales = 2.0 * lines * -(-long // (self.group or long))
-        read = float(l * (d + c) + scales)
+        recent = shape.seen(min(self.recent, l))  # read in place of the rounded ones
         return Price(
-            d + (l * d + scales) / n,
-            read,
+            d + (l * d + scales) / n + recent,
+            float(l * (d + c) + scales),
             float(shape.seen(l) * (d + c) + 2 * l * d / n),
-            (NUMBER * (n * d + scales) + self.bits * l * d / 8) / n,
+            (NUMBER * (n * d + scales) + self.bits * l * d / 8) / n + recent * (NUMBER + INDEX),
         )

@@ -52,6 +52,8 @@ FIELDS = {
     "groups of given size": "eva(size=2, sparse=chunk(size=4))",
     "groups and window": "eva(size=3, sparse=sliding_window(width=2))",
     "levels of two channels": "quantised(bits=2, group=2)",
+    "full groups of channels": "quantised(bits=1, per='channel', group=3, recent=2)",
+    "groups one too large": "quantised(bits=1, per='channel', group=5, recent=3)",
     "largest by SVD": "projected_top_k(k=3, r=1, by='svd')",
     "centered keys": "centered(positive(m=3), queries=False)",
     "coreset by queries": "coreset(rank=3, tau='queries')",

@@ -2233,6 +2233,13 @@ COMPRESSED_LOGITS = [
         "tests/approx/compressed_logits -k count_in_bytes",
     ),
     Mutant(
+        "quantised: groups of later keys",
+        "approx/compressed_logits/quantised.py",
+        "self.recent >= self.group - 1",
+        "self.recent >= self.group - 2",
+        "tests/approx/test_autoregressive.py -k 'groups and large'",
+    ),
+    Mutant(
         "projected top k: centred axes whatever is asked",
         "approx/sparse/projected_top_k.py",
         "KeyPCA(r, centred=self.centred)",

@@ -163,6 +163,28 @@ def test_groups_keep_one_large_key_to_its_neighbours():
     assert off[1] < 0.2 * off[0]
 
 
+def test_recent_keys_are_exact_and_the_others_rounded():
+    Q, K = drawn()
+    mask = Mask.causal(N, L)
+    A, rounded = (
+        parse(f"quantised(bits=1, per='channel', group=3{more})").approximate(Q, K, mask=mask)
+        for more in (", recent=2", "")
+    )
+    want = rounded.to_dense()
+    for i, stop in enumerate(mask.stop):
+        want[i, stop - 2 : stop] = np.exp(Q[i] @ K[stop - 2 : stop].T)
+    np.testing.assert_allclose(A.to_dense(), want, rtol=1e-13)
+    assert A.parameters == rounded.parameters + 2 * N
+    found, without = (
+        parse(f"quantised(bits=1{more})").price(n=N, l=L, d=D, mask="causal")
+        for more in (", recent=5", "")
+    )
+    assert found.reads == without.reads
+    # rows see 3, 4, 5, … keys
+    assert abs(found.stored - without.stored - (3 + 4 + 5 * (N - 2)) / N) < 1e-12
+    assert abs(found.bytes - without.bytes - 12 * (3 + 4 + 5 * (N - 2)) / N) < 1e-12
+
+
 # Prices
 
 
