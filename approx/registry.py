@@ -71,6 +71,7 @@ from approx.sparse.sorted_lsh import SortedLSH
 from approx.sparse.strided import Strided
 from approx.sparse.threshold import Threshold
 from approx.sparse.top_k import TopK
+from approx.sparse.top_p import TopP
 from approx.sparse.true_denominator import TrueDenominator
 from approx.sparse.vertical_slash import VerticalSlash
 from approx.weighted import Sampled
@@ -116,6 +117,7 @@ METHODS: dict[str, type[Method]] = {
         TopK,
         ProjectedTopK,
         Threshold,
+        TopP,
         Columns,
         Pages,
         VerticalSlash,

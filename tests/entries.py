@@ -183,6 +183,7 @@ NUMBERS = {
     "budget of oracles": lambda b: regimes.oracles(X, [1.0], [b]),
     "error": lambda x: moments.features_needed(METHOD, x, *points()),
     "level": lambda x: METHODS["threshold"](level=x) if x is not None else 1 / 0,
+    "p of top_p": lambda x: METHODS["top_p"](p=x),
     "share": lambda x: METHODS["scatterbrain"](share=x),
 }
 

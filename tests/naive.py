@@ -466,3 +466,13 @@ def half(points, coins, flip, delta):
         bound = math.sqrt(product(i, i)) * longest * (0.5 + math.log(2 * len(points) / delta))
         signs.append(-1 if i > 0 and coins[i] * bound <= so_far else 1)
     return [2 * i + (flip * sign < 0) for i, sign in enumerate(signs)]
+
+
+def fewest(weights, p):
+    """The fewest keys whose weights sum to p, {key}: the largest, of equal ones the first."""
+    kept = []
+    for j in sorted(range(len(weights)), key=lambda j: (-weights[j], j)):
+        kept.append(j)
+        if math.fsum(weights[j] for j in kept) >= p:
+            break
+    return {*kept}

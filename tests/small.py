@@ -28,6 +28,7 @@ SIZES = {
     "strided": "strided(k={half})",
     "random": "random(k={half})",
     "threshold": "threshold(level=0.2)",
+    "top_p": "top_p(p=0.6)",
     "lsh": "lsh(hashes=2, rounds=2)",
     "smyrf": "smyrf(size=1, rounds=2)",
     "sorted_lsh": "sorted_lsh(size={half}, hashes=2)",

@@ -62,7 +62,7 @@ def bounds(Q: ArrayLike, lo: ArrayLike, hi: ArrayLike) -> tuple[Array, Array]:
     References
     ----------
     .. [1] J. Tang et al., "Quest: query-aware sparsity for efficient long-context LLM inference",
-       ICML 2024, section 3.3: the upper bound.
+       ICML 2024, Algorithm 1: the upper bound.
     .. [2] N. J. Higham, "Accuracy and stability of numerical algorithms", SIAM 2002, section 3.1.
 
     Examples

@@ -68,7 +68,7 @@ class Pages(SupportMethod):
     References
     ----------
     .. [1] J. Tang, Y. Zhao, K. Zhu, G. Xiao, B. Kasikci, S. Han, "Quest: query-aware sparsity for
-       efficient long-context LLM inference", ICML 2024, section 3.3.
+       efficient long-context LLM inference", ICML 2024, section 3.4, Algorithm 1.
     .. [2] github.com/mit-han-lab/Quest, commit 01c1623: evaluation/quest_attention.py,
        quest/utils/controller.py.
 

@@ -71,7 +71,8 @@ class VerticalSlash(SupportMethod):
     References
     ----------
     .. [1] H. Jiang et al., "MInference 1.0: accelerating pre-filling for long-context LLMs via
-       dynamic sparse attention", NeurIPS 2024, section 3.2, Algorithm 1.
+       dynamic sparse attention", NeurIPS 2024. The formula here is that of the code [2]_; the text
+       of the paper was not at hand.
     .. [2] github.com/microsoft/MInference, commit fb56c91: minference/modules/
        minference_forward.py (vertical_and_slash_kernel), csrc/vertical_slash_index.cu.
 

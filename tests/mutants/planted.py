@@ -2132,6 +2132,20 @@ HIERARCHY = [
         "tests/approx/sparse/test_vertical_slash.py -k definition",
     ),
     Mutant(
+        "top-p: one key too few",
+        "approx/sparse/top_p.py",
+        "<= most[:, None]",
+        "< most[:, None]",
+        "tests/approx/sparse/test_top_p.py -k fewest",
+    ),
+    Mutant(
+        "top-p: a sum that misses p by rounding",
+        "approx/sparse/top_p.py",
+        "p - x.shape[1] * float(np.finfo(np.float64).eps)",
+        "p",
+        "tests/approx/sparse/test_top_p.py -k ties",
+    ),
+    Mutant(
         "pages: the metadata of a new query counted once",
         "approx/sparse/pages.py",
         '"box": 2 * shape.d',

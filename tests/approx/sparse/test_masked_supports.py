@@ -313,7 +313,7 @@ def test_rows_that_see_less_leave_their_budget_to_others(name):
 # What a row needs, beyond what tests/approx/test_autoregressive.py asks of all methods
 
 
-@pytest.mark.parametrize("name", ["top_k", "threshold", "lsh", "random"])
+@pytest.mark.parametrize("name", ["top_k", "top_p", "threshold", "lsh", "random"])
 @few
 @given(seed=st.integers(0, 999), i=st.integers(1, 3))
 def test_ties_are_broken_by_what_a_query_sees(name, seed, i):
