@@ -76,7 +76,7 @@ def test_a_budget_is_filled_in_any_currency(name, currency):
 
 def test_a_budget_has_a_known_currency():
     top_k = METHODS["top_k"]()
-    with pytest.raises(ValueError, match="currency must be .*stored.*, got 'keys'"):
+    with pytest.raises(ValueError, match=r"currency must be .*stored.*, got 'keys'"):
         top_k.within(3, n=4, l=4, d=2, currency="keys")
     assert top_k.within(32 * 96, n=99, l=99, d=64, c=32, currency="reads").k == 32
     # an oracle of which only stored values are known before it is run

@@ -2269,6 +2269,147 @@ COMPRESSED_LOGITS = [
     ),
 ]
 
+SAMPLING = [
+    Mutant(
+        "designs: repeated draws assigned, not added",
+        "approx/designs/design.py",
+        "        drawn.sum_duplicates()\n",
+        "        once = drawn.copy()\n"
+        "        once.data[:] = 1\n"
+        "        once.sum_duplicates()\n"
+        "        drawn.sum_duplicates()\n"
+        "        drawn.data /= once.data\n",
+        "tests/approx/designs/test_designs.py -k replacement",
+    ),
+    Mutant(
+        "designs: the last key of a row left out",
+        "approx/designs/design.py",
+        "int(self.mask.first[i]), int(self.mask.stop[i])",
+        "int(self.mask.first[i]), int(self.mask.stop[i]) - 1",
+        "tests/approx/designs/test_designs.py -k 'moments_of_all_draws'",
+    ),
+    Mutant(
+        "designs: held keys drawn again",
+        "approx/designs/design.py",
+        "free[indices[indptr[i] : indptr[i + 1]] - first] = False",
+        "pass",
+        "tests/approx/designs/test_designs.py -k 'moments_of_all_draws'",
+    ),
+    Mutant(
+        "designs: places among all keys, not the rest",
+        "approx/designs/design.py",
+        "places[p] += first[i] + low",
+        "places[p] += first[i]",
+        "tests/approx/designs/test_designs.py -k places_among",
+    ),
+    Mutant(
+        "uniform design: π of all keys that are seen",
+        "approx/designs/uniform.py",
+        "np.repeat(rest.counts / np.maximum(counts, 1), counts)",
+        "np.repeat(rest.mask.counts / np.maximum(counts, 1), counts)",
+        "tests/approx/designs/test_designs.py -k 'moments_of_all_draws'",
+    ),
+    Mutant(
+        "uniform design: variance with replacement",
+        "approx/designs/uniform.py",
+        "return np.full(count, count / max(k, 1) - 1.0), np.ones(count, bool)",
+        "return np.full(count, (count - 1) / max(k, 1)), np.ones(count, bool)",
+        "tests/approx/designs/test_designs.py -k 'moments_of_all_draws'",
+    ),
+    Mutant(
+        "uniform design: draws taken for independent",
+        "approx/designs/uniform.py",
+        "off = (k - 1) * count / (k * (count - 1)) - 1.0 if count > 1 else 0.0",
+        "off = 0.0",
+        "tests/approx/designs/test_designs.py -k 'moments_of_all_draws'",
+    ),
+    Mutant(
+        "designs by size: probabilities above 1 cut, not shared",
+        "approx/designs/by_size.py",
+        "        certain |= above\n",
+        "        return np.minimum(p, 1.0)\n",
+        "tests/approx/designs/test_designs.py -k 'probabilities_of_the_largest'",
+    ),
+    Mutant(
+        "comb: the arc before counted once",
+        "approx/designs/by_size.py",
+        "np.minimum(ahead + behind, np",
+        "np.minimum(ahead, np",
+        "tests/approx/designs/test_designs.py -k 'comb'",
+    ),
+    Mutant(
+        "comb: weights of equal keys",
+        "approx/designs/by_size.py",
+        "        drawn = np.flatnonzero(np.diff(passed) > 0)\n        return drawn, 1.0 / p[drawn]",
+        "        drawn = np.flatnonzero(np.diff(passed) > 0)\n"
+        "        return drawn, np.full(len(drawn), len(p) / max(self.k, 1))",
+        "tests/approx/designs/test_designs.py -k 'comb'",
+    ),
+    Mutant(
+        "coins: the wrong side of the coin",
+        "approx/designs/by_size.py",
+        "rng.random(len(p)) < p",
+        "rng.random(len(p)) > 1.0 - p / 2",
+        "tests/approx/designs/test_designs.py -k 'coins'",
+    ),
+    Mutant(
+        "draws with replacement: π of being drawn at all",
+        "approx/designs/by_size.py",
+        "return drawn, 1.0 / (self.k * shares[drawn])",
+        "return drawn, 1.0 / (1.0 - (1.0 - shares[drawn]) ** self.k)",
+        "tests/approx/designs/test_designs.py -k 'replacement'",
+    ),
+    Mutant(
+        "collisions: one for two",
+        "approx/designs/collisions.py",
+        "betainc(self.least, self.tables - self.least + 1,",
+        "betainc(1, self.tables,",
+        "tests/approx/designs/test_designs.py -k 'all_hyperplanes'",
+    ),
+    Mutant(
+        "collisions: joint probability of independent keys",
+        "approx/designs/collisions.py",
+        "both = np.clip(side, 0.0, None) ** self.hashes",
+        "both = one[:, None] * one",
+        "tests/approx/designs/test_designs.py -k 'all_hyperplanes'",
+    ),
+    Mutant(
+        "collisions: those of two tables left out of both seldom",
+        "approx/designs/collisions.py",
+        "            if L >= 2:\n",
+        "            if L >= 99:\n",
+        "tests/approx/designs/test_designs.py -k 'all_hyperplanes'",
+    ),
+    Mutant(
+        "sampled: weights on what is exact",
+        "approx/weighted.py",
+        "    return Support(support.matrix, both.data)",
+        "    return Support(support.matrix, both.data * (1.0 + 0.5 * (both.data == 1.0)))",
+        "tests/approx/designs/test_designs.py -k 'unbiased_with_the_variance_that_it_says'",
+    ),
+    Mutant(
+        "sampled: variance without that of the low-rank part",
+        "approx/weighted.py",
+        "square = np.logaddexp(2.0 * np.log(np.abs(b)), v)",
+        "square = v",
+        "tests/approx/designs/test_designs.py -k 'unbiased_with_the_variance_that_it_says'",
+    ),
+    Mutant(
+        "sampled: pilot counted again",
+        "approx/weighted.py",
+        "np.ceil((z * rest.counts * deviation",
+        "np.ceil((z * self.k * deviation",
+        "tests/approx/designs/test_designs.py -k 'as_many_as_its_error'",
+    ),
+    Mutant(
+        "support: weights replace",
+        "approx/parts.py",
+        "        taken = (self.weights * low).astype(low.dtype)\n",
+        "        taken = low\n",
+        "tests/approx/designs/test_designs.py -k 'unbiased_with_the_variance_that_it_says'",
+    ),
+]
+
 MUTANTS = [
     *RANDOM_FEATURES,
     *PROJECTIONS,
@@ -2277,6 +2418,7 @@ MUTANTS = [
     *LOW_RANK,
     *COMPRESSED_LOGITS,
     *SPARSE,
+    *SAMPLING,
     *RESULT,
     *MECHANISMS,
     *MASKS,
