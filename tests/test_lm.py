@@ -10,6 +10,7 @@ from analysis.capture import Capture
 from analysis.head_kinds import KINDS
 from approx import exact
 from lm import __main__ as command, sample, states
+from lm.peers import comparison
 
 
 def answer():
@@ -99,3 +100,30 @@ def test_tables_of_states_are_medians_over_heads():
     lines = states.markdown(methods).splitlines()
     assert len(lines) == 2 + len(methods)
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_supports_are_compared_row_by_row_and_numbers_where_they_agree():
+    theirs = np.array([[True, True, False], [True, False, False]])
+    ours = np.array([[True, True, False], [False, True, False]])
+    found = comparison.compare("keys", (theirs, [[4.0], [9.0]]), (ours, [[5.0], [0.0]]), "why")
+    assert (found.rows, found.same, found.difference) == (2, 1, 0.25)
+    assert found.common == 2 / 3
+    numbers = comparison.compare("keys", (None, [2.0, -8.0]), (None, [2.0, -4.0]))
+    assert (numbers.rows, numbers.difference) == (comparison.NOT_ASKED, 0.5)
+
+
+def test_comparisons_of_all_heads_are_joined():
+    one = comparison.Comparison("keys", 4, 4, 1.0, 1e-16)
+    other = comparison.Comparison("keys", 4, 2, 0.5, 0.0, "ties")
+    (joined,) = comparison.summed([one, other])
+    assert joined == comparison.Comparison("keys", 8, 6, 0.75, 1e-16, "ties")
+    lines = comparison.markdown([("Quest", "a/b 1", joined)]).splitlines()
+    assert lines[2] == "| Quest | a/b 1 | keys | 6 of 8 rows, 75.0 % of the keys | 1.0e-16 | ties |"
+    assert {line.count("|") for line in lines} == {7}
+
+
+def test_our_side_has_the_keys_and_the_output_of_a_method():
+    x = comparison.heads()[-1]
+    support, output = comparison.made("sink_window(k=8, sinks=2)", x)
+    assert support.sum(axis=1).tolist() == [min(i + 1, 8) for i in range(x.n)]
+    np.testing.assert_allclose(output, comparison.restricted(support, x), atol=1e-12)

@@ -1,0 +1,117 @@
+"""The authors' modules, imported from clones of their repositories without what needs a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.machinery
+import math
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import transformers  # noqa: F401  # before any stand-in: it asks which packages there are
+
+
+class _Any(type):
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Nothing()
+
+
+class Nothing(metaclass=_Any):
+    """What stands in for a name of an absent module: a class, a function or a decorator."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return args[0] if args else self
+
+
+class Absent(ModuleType):
+    """A stand-in for a module that is not installed, such as Triton: nothing of it is run."""
+
+    __path__ = ()
+    __all__ = ("math", "nn", "torch")  # what MInference has from star imports
+    math, nn, torch = math, torch.nn, torch
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__spec__ = importlib.machinery.ModuleSpec(name, None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return sys.modules.get(f"{self.__name__}.{name}") or type(name, (Nothing,), {})
+
+
+def load(
+    root: Path, name: str, *, bare: Iterable[str] = (), absent: Iterable[str] = ()
+) -> ModuleType:
+    """Import a module of a clone.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that is put first on the path.
+    name : str
+        The module.
+    bare : iterable of str
+        Packages of the clone whose ``__init__`` is not run.
+    absent : iterable of str
+        Modules that are imported and not used here; a stand-in takes their place.
+
+    Returns
+    -------
+    module
+        It stays out of `sys.modules`, as do all modules of the clone: several clones have a package
+        of the same name.
+    """
+    before = dict(sys.modules)
+    for package in bare:
+        empty = ModuleType(package)
+        empty.__path__ = [str(root / package.replace(".", "/"))]
+        sys.modules[package] = empty
+    sys.modules.update({gone: Absent(gone) for gone in absent})
+    sys.path.insert(0, str(root))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(root))
+        for new, found in list(sys.modules.items()):
+            place = getattr(found, "__file__", None) or next(
+                iter(getattr(found, "__path__", [])), ""
+            )
+            if new not in before and (
+                isinstance(found, Absent) or str(place).startswith(str(root))
+            ):
+                del sys.modules[new]
+
+
+def commit(root: Path) -> str:
+    """Return the short name and the day of the last commit of a clone."""
+    command = ["git", "-C", str(root), "log", "-1", "--format=%h, %cs"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    marked = root / "COMMIT"  # files that were not cloned
+    return marked.read_text().strip() if marked.exists() else done.stdout.strip() or "unknown"
+
+
+def tensor(x: Any, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """Return an array as a batch of one head, (1, 1, n, d)."""
+    return torch.as_tensor(x, dtype=dtype)[None, None]
+
+
+@contextlib.contextmanager
+def default(dtype: torch.dtype) -> Iterator[None]:
+    """Let tensors that are made without a type have this one."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

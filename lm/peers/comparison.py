@@ -1,0 +1,133 @@
+"""What is compared: the same heads on both sides, supports row by row, and numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from analysis import inputs
+from analysis.inputs import Inputs
+from approx import parse
+from approx.checks import Array
+
+NOT_ASKED = -1  # rows, of a comparison of numbers only
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What two sides made of one head.
+
+    Parameters
+    ----------
+    compared : str
+        What it is, the same for every head.
+    rows, same : int
+        Rows whose supports were compared, and those that are equal.
+    common : float
+        Of the keys in the authors' supports, the share that ours have.
+    difference : float
+        The largest difference of numbers, in rows of equal supports where there are supports, over
+        the largest number of the authors'.
+    why : str
+        What explains a difference.
+    """
+
+    compared: str
+    rows: int
+    same: int
+    common: float
+    difference: float
+    why: str = ""
+
+
+def heads() -> list[Inputs]:
+    """Return the four heads of SmolLM2, and a small random case that is causal, too."""
+    q, k, v = np.random.default_rng(0).standard_normal((3, 192, 16))
+    return [
+        *inputs.sample("smollm2").heads(),
+        Inputs("random", 2.0 * q, 2.0 * k, v, mask="causal"),
+    ]
+
+
+def compare(
+    compared: str,
+    theirs: tuple[Array | None, Any],
+    ours: tuple[Array | None, Any],
+    why: str = "",
+) -> Comparison:
+    """Compare (support, numbers) of both sides; a support is (rows, l) and boolean, or None."""
+    if theirs[0] is None or ours[0] is None:
+        off = difference(theirs[1], ours[1])
+        return Comparison(compared, NOT_ASKED, NOT_ASKED, np.nan, off, why)
+    a, b = np.asarray(theirs[0]), np.asarray(ours[0])
+    equal = (a == b).all(axis=-1)
+    off = difference(*(None if x is None else np.asarray(x)[equal] for x in (theirs[1], ours[1])))
+    common = float((a & b).sum() / a.sum())
+    return Comparison(compared, equal.size, int(equal.sum()), common, off, why)
+
+
+def difference(theirs: Any, ours: Any) -> float:
+    """Return the largest difference over the largest absolute value of the first."""
+    if theirs is None or ours is None or not np.size(theirs):
+        return float("nan")
+    a, b = (np.asarray(each, dtype=np.float64) for each in (theirs, ours))
+    return float(np.abs(a - b).max() / max(np.abs(a).max(), np.finfo(float).tiny))
+
+
+def made(spec: str, x: Inputs, *, mask: bool = True, rng: Any = 0) -> tuple[Array, Array]:
+    """Return the support of a method of ours on a head, (n, l), and its output (n, c)."""
+    assert x.v is not None
+    estimate = parse(spec).approximate(x.Q, x.K, mask=x.mask if mask else None, rng=rng)
+    assert estimate.sparse is not None
+    return on(estimate.sparse), np.asarray(estimate.attend(x.v))
+
+
+def on(sparse: Any) -> Array:
+    """Return which entries a sparse array stores."""
+    found = np.zeros(sparse.shape, dtype=bool)
+    found[np.repeat(np.arange(sparse.shape[0]), np.diff(sparse.indptr)), sparse.indices] = True
+    return found
+
+
+def restricted(support: Array, x: Inputs) -> Array:
+    """Return attention to the keys of a support, (rows, c) for the last rows, by its definition."""
+    assert x.v is not None
+    logits = np.where(support, x.Q[-len(support) :] @ x.K.T, -np.inf)
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True) @ x.v)
+
+
+def summed(found: list[Comparison]) -> Iterator[Comparison]:
+    """Join the comparisons of all heads that compare the same."""
+    by_name: dict[str, list[Comparison]] = {}
+    for each in found:
+        by_name.setdefault(each.compared, []).append(each)
+    for compared, several in by_name.items():
+        asked = [each for each in several if each.rows != NOT_ASKED]
+        differences = [each.difference for each in several if not np.isnan(each.difference)]
+        yield Comparison(
+            compared,
+            sum(each.rows for each in asked) if asked else NOT_ASKED,
+            sum(each.same for each in asked) if asked else NOT_ASKED,
+            float(np.mean([each.common for each in asked])) if asked else np.nan,
+            max(differences, default=float("nan")),
+            max((each.why for each in several), key=len),
+        )
+
+
+def markdown(found: Sequence[tuple[str, str, Comparison]]) -> str:
+    """Return a table of (system, commit, comparison)."""
+    lines = [
+        "| system | commit | compared | same support? | largest difference | explanation |",
+        "|---|---|---|---|---|---|",
+    ]
+    for system, commit, each in found:
+        same = "" if each.rows == NOT_ASKED else f"{each.same} of {each.rows} rows"
+        if each.rows != each.same:
+            same += f", {100 * each.common:.1f} % of the keys"
+        off = "" if np.isnan(each.difference) else f"{each.difference:.1e}"
+        lines.append(f"| {system} | {commit} | {each.compared} | {same} | {off} | {each.why} |")
+    return "\n".join(lines)
