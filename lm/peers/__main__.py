@@ -27,6 +27,7 @@ SYSTEMS: dict[str, tuple[str, Callable[[Path, Inputs], Iterator[Comparison]]]] =
     "kvpress": ("NVIDIA/kvpress", eviction.kvpress),
     "Quest": ("mit-han-lab/Quest", patterns.quest),
     "MInference": ("microsoft/MInference", patterns.minference),
+    "top-p": ("skylight-org/sparse-attention-hub", patterns.top_p),
     "MagicPIG": ("Infini-AI-Lab/MagicPIG", sampling.magicpig),
     "MagicPIG of the hub": ("skylight-org/sparse-attention-hub", sampling.hub_magicpig),
     "vAttention": ("skylight-org/sparse-attention-hub", sampling.vattention),
