@@ -3,15 +3,53 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+import hashlib
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import ArrayLike
 
+from approx import checks
 from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, Numbers
-from approx.fields import flag
+from approx.fields import flag, instance
 from approx.method import Size
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Axes:
+    """Axes for queries and keys that were found elsewhere, such as on another text.
+
+    Parameters
+    ----------
+    vectors : (d, count)
+        One axis per column, of which the first are used.
+
+    Examples
+    --------
+    >>> np.abs(Axes.of([[3.0, 0.0], [-3.0, 0.1]]).vectors.round(2))
+    array([[1.  , 0.02],
+           [0.02, 1.  ]])
+    """
+
+    vectors: Any
+
+    def __post_init__(self) -> None:
+        vectors = checks.array("vectors", self.vectors, ndim=2).astype(np.float64)
+        object.__setattr__(self, "vectors", vectors)
+
+    @classmethod
+    def of(cls, K: ArrayLike, *, centred: bool = True) -> Axes:
+        """Return all eigenvectors of the covariance of keys, or of KᵀK, the leading ones first."""
+        keys = checks.array("K", K, ndim=2).astype(np.float64)
+        about = keys - keys.mean(axis=0) if centred else keys
+        _, vectors = scipy.linalg.eigh(about.T @ about, check_finite=False)  # ascending
+        return cls(vectors[:, ::-1])
+
+    def __repr__(self) -> str:
+        digest = hashlib.sha256(np.ascontiguousarray(self.vectors).tobytes()).hexdigest()[:8]
+        return f"Axes({self.vectors.shape[1]} of width {len(self.vectors)}, {digest})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +65,8 @@ class KeyPCA(CompressedLogits):
         Numbers that are kept of a query and of a key, 1 ≤ rank ≤ d; None is a template.
     centred : bool
         Whether axes are those of the covariance, as in Loki, or those of KᵀK.
+    axes : Axes, optional
+        Given instead: the axes P, such as ``Axes.of`` the keys of another text.
 
     Notes
     -----
@@ -35,14 +75,15 @@ class KeyPCA(CompressedLogits):
     projected as they are, so that with centred axes each row is scaled by e^{−q·(I − PPᵀ)k̄}, which
     normalised attention does not see. One key apart from all others, such as an attention sink, has
     1/l of the covariance however large its logits are, and may be lost.
-    Axes of all keys are not autoregressive; they need no query. The authors take them from another
-    text.
+    Axes of all keys are not autoregressive; given ones are, which is how the authors have them.
+    Neither kind needs a query.
     Cost: l·d² operations for the axes, then n·l·rank for the logits. A new query reads rank numbers
     of every key, every value, and the axes.
 
     Differences from the authors' code, hpcgroup/loki: it takes the axes from calibration data
     through scikit-learn's PCA, which centres, and projects keys and queries without centring, as
-    here; it uses the logits only to select keys, as `projected_top_k` does.
+    here; it uses the logits only to select keys, as `projected_top_k` does; and queries that share
+    keys have the same axes.
 
     References
     ----------
@@ -63,15 +104,21 @@ class KeyPCA(CompressedLogits):
 
     rank: int | None = None
     centred: bool = flag(True)
+    axes: Axes | None = instance(None, Axes, "Axes")
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether axes are given."""
+        return self.axes is not None
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Return Q P and K P."""
-        keys = k.astype(np.float64)
-        about = keys - keys.mean(axis=0) if self.centred else keys
-        _, vectors = scipy.linalg.eigh(about.T @ about, check_finite=False)  # ascending
-        P = vectors[:, ::-1][:, : self.rank]
-        return q @ P, keys @ P
+        P = (self.axes or Axes.of(k, centred=self.centred)).vectors
+        r, d = self.rank or 0, q.shape[1]
+        if len(P) != d or P.shape[1] < r:
+            raise ValueError(f"axes must have {d} rows and at least {r} columns, got {P.shape}")
+        return q @ P[:, :r], k @ P[:, :r]
 
     def numbers(self, d: int) -> Numbers:
         r = self.rank or 0
-        return Numbers(r, r, r, mapped=r * d, fitted=d * d)
+        return Numbers(r, r, r, mapped=r * d, fitted=d * d if self.axes is None else 0.0)

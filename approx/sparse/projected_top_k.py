@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 from approx import checks
 from approx.checks import Array
 from approx.compressed_logits.channels import Channels
-from approx.compressed_logits.key_pca import KeyPCA
+from approx.compressed_logits.key_pca import Axes, KeyPCA
 from approx.compressed_logits.logit_svd import LogitSVD
 from approx.compressed_logits.method import CompressedLogits
-from approx.fields import flag, one_of, whole
+from approx.fields import flag, instance, one_of, whole
 from approx.masks import Mask
 from approx.method import Size
 from approx.prices import Price, Shape, entries
@@ -47,12 +47,15 @@ class ProjectedTopK(SupportMethod):
         Which logits: those of `key_pca`, `logit_svd` or `channels`.
     centred : bool
         Whether axes of "pca" are those of the covariance, as in Loki, or those of KᵀK.
+    axes : Axes, optional
+        The axes of "pca", given instead, as in `key_pca`.
 
     Notes
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Its total
     variation from exact attention is what is off the support, so that `top_k`, its oracle, is never
-    farther; at r = d it is the same. Axes fitted to all keys are not autoregressive; channels are.
+    farther; at r = d it is the same. Axes fitted to all keys are not autoregressive; given ones and
+    channels are.
     A single key apart from all others, such as an attention sink, has little of the covariance, and
     centred axes may lose it: on the bundled sink head of SmolLM2 the total variation at k = 32 and
     r = 8 is 0.70 with them, 0.056 with those of KᵀK, 0.039 with channels and 0.011 for `top_k`.
@@ -87,11 +90,13 @@ class ProjectedTopK(SupportMethod):
     r: int | None = whole()
     by: str = one_of("pca", tuple(SELECTORS))
     centred: bool = flag(True)
+    axes: Axes | None = instance(None, Axes, "Axes")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.centred and self.by != "pca":
-            raise ValueError(f"centred=False belongs to by='pca', got {self.by!r}")
+        for field, given in (("centred=False", not self.centred), ("axes", self.axes is not None)):
+            if given and self.by != "pca":
+                raise ValueError(f"{field} belongs to by='pca', got {self.by!r}")
 
     @property
     def autoregressive(self) -> bool:
@@ -107,7 +112,7 @@ class ProjectedTopK(SupportMethod):
         """Return the method whose logits choose the keys, at width d."""
         r = self.r or max(1, d // SHARE)
         if self.by == "pca":
-            return KeyPCA(r, centred=self.centred)
+            return KeyPCA(r, centred=self.centred, axes=self.axes)
         return SELECTORS[self.by]().resized(r)
 
     def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:

@@ -8,6 +8,8 @@ import pytest
 
 from analysis import inputs, metrics
 from approx import Mask, parse
+from approx.compressed_logits.key_pca import Axes, KeyPCA
+from approx.sparse.projected_top_k import ProjectedTopK
 
 N, L, D = 7, 9, 4
 # Sums of at most nine products of size 5, two decompositions whose gaps are above a hundredth of
@@ -124,6 +126,44 @@ def test_principal_axes_lose_one_key_apart_which_the_best_logits_keep():
         for spec in ("key_pca(rank=2)", "logit_svd(rank=2)")
     }
     assert tv["logit_svd(rank=2)"] < 0.1 < 0.8 < tv["key_pca(rank=2)"]
+
+
+# Axes that are given
+
+
+def test_given_axes_are_those_of_the_keys_that_gave_them():
+    Q, K = drawn()
+    for centred in (True, False):
+        axes = Axes.of(K, centred=centred)
+        got, want = (
+            KeyPCA(2, **fields).approximate(Q, K).to_dense()
+            for fields in ({"axes": axes}, {"centred": centred})
+        )
+        np.testing.assert_array_equal(got, want)
+    assert str(KeyPCA(2, axes=axes)) == str(KeyPCA(2, axes=Axes.of(K, centred=False)))
+    assert str(KeyPCA(2, axes=axes)) != str(KeyPCA(2, axes=Axes.of(K)))
+
+
+def test_a_row_follows_from_the_past_where_axes_are_given():
+    Q, K = drawn(n=L)
+    axes = Axes.of(drawn(seed=1)[1])
+    changed = K.copy()
+    changed[5:] *= -3
+    for method in (KeyPCA(2, axes=axes), ProjectedTopK(k=2, r=2, axes=axes)):
+        assert method.autoregressive
+        one, other = (method.approximate(Q, x, mask="causal").to_dense()[:5] for x in (K, changed))
+        np.testing.assert_array_equal(one, other)
+    assert not KeyPCA(2).autoregressive
+    assert not ProjectedTopK(k=2).autoregressive
+
+
+def test_axes_of_another_width_are_refused():
+    Q, K = drawn()
+    for rank, shape in ((2, (3, 3)), (3, (D, 2))):
+        with pytest.raises(ValueError, match=f"axes must have 4 rows and at least {rank} columns"):
+            KeyPCA(rank, axes=Axes(np.ones(shape))).approximate(Q, K)
+    with pytest.raises(ValueError, match="axes belongs to by='pca', got 'svd'"):
+        ProjectedTopK(k=1, by="svd", axes=Axes(np.eye(D)))
 
 
 # Rounding
