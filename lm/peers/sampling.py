@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -155,6 +156,22 @@ def vattention(clone: Path, x: Inputs) -> Iterator[Comparison]:
         (None, sizes[0].mean()),
         (None, sizes[1].mean()),
         "Pilots are random, and theirs is drawn with replacement.",
+    )
+    empty = hub.load_attention(clone, "utils.mask").Mask.create_empty_mask(
+        tuple(weights.shape), weights.dtype, weights.device
+    )
+    asked = mock.Mock(side_effect=masker._compute_adaptive_budget)
+    with mock.patch.object(masker, "_compute_adaptive_budget", asked):
+        q, k, v = map(tensor, (x.q[-last:], x.k, x.v))
+        masker.add_mask(k, q, v, None, 1 / math.sqrt(x.d), 0.0, {}, empty)
+    tops = weights.amax(-1, keepdim=True)
+    share = asked.call_args.args[1] / (weights / tops).sum(-1, keepdim=True)
+    yield compare(
+        "median of D over the exact sum, of `AdaptiveSamplingMasker` that holds no key; 1",
+        (None, share.median()),
+        (None, 1.0),
+        "Theirs takes an empty mask for a full one where it sums what is held, so that D is twice "
+        "the sum and a quarter of the keys is drawn.",
     )
     rows, draws, b = 64, 200, 64
     torch.manual_seed(0)
