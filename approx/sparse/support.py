@@ -141,9 +141,9 @@ def by_stripes(Q: Array, K: Array, mask: Mask, chosen: Callable[[Array, slice], 
     """
     counts, keys = [], []
     for rows in exact.stripes(len(Q), len(K)):
-        i, j = np.nonzero(chosen(exact.seen_logits(Q, K, mask, rows), rows))
-        counts.append(np.bincount(i, minlength=rows.stop - rows.start))
-        keys.append(j + mask.span(rows).start)
+        found = chosen(exact.seen_logits(Q, K, mask, rows), rows)
+        counts.append(np.count_nonzero(found, axis=1))
+        keys.append(np.flatnonzero(found) % found.shape[1] + mask.span(rows).start)
     return np.concatenate([[0], np.cumsum(np.concatenate(counts))]), np.concatenate(keys)
 
 

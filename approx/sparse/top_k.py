@@ -76,10 +76,14 @@ def largest(x: Array, k: int) -> Array:
     array([[1, 1, 0, 0],
            [1, 0, 0, 0]])
     """
-    width = x.shape[1]
-    place = max(width - k, 0)
+    place = max(x.shape[1] - k, 0)
     level = np.partition(x, place, axis=1)[:, place, None]
-    above = x > level
-    equal = (x == level) & np.isfinite(level)
+    chosen = np.asarray(x >= level)
+    # Few rows have equals for which there is no room, or see fewer than k.
+    odd = np.flatnonzero((np.count_nonzero(chosen, axis=1) > k) | ~np.isfinite(level[:, 0]))
+    y, level = x[odd], level[odd]
+    above = y > level
+    equal = (y == level) & np.isfinite(level)
     room = k - above.sum(axis=1, keepdims=True)
-    return np.asarray(above | (equal & (equal.cumsum(axis=1) <= room)))
+    chosen[odd] = above | (equal & (equal.cumsum(axis=1) <= room))
+    return chosen
