@@ -56,9 +56,9 @@ class Pages(SupportMethod):
     A score is made of seen keys only. A causal query thus sees the prefix of its own page, whose
     box or mean grows with each new token; the support is autoregressive, and a row needs no other
     query. A page of which a query sees a part has fewer entries.
-    Cost: (n/size)·l·d operations to score pages by box (two products) or mean, 2·n·l·d by mass;
-    at most n·k numbers. A new query reads 2d numbers per page by box and d by mean, but for the
-    current page if that is kept.
+    Cost: 4·n·l·d/size operations to score pages by box, 2·n·l·d/size by mean and 2·n·l·d by mass,
+    by row stripes; at most n·k numbers. A new query reads 2d numbers per page by box and d by mean,
+    but for the current page if that is kept.
 
     What differs from the authors' code [2]_: it runs while decoding only and leaves the first two
     layers exact. Its kernels always keep the current page and do not score it, as ``current``; its

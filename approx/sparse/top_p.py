@@ -34,7 +34,7 @@ class TopP(SupportMethod):
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Its total
     variation from exact attention is the attention off the support [2]_, so that it is at most
     1 − p in every row, with as few keys as any support that achieves this. Both hold up to
-    rounding: a sum that misses p by rounding counts as reaching it. Of equal logits the first are
+    rounding: a sum that misses p by rounding counts as reaching it. Of equal weights the first are
     taken, so that later keys do not matter. A row has from 1 to ⌈p·seen⌉ entries, as many as its
     attention asks for: the price is not known before it is run, and no budget buys it.
     Cost: 2·n·l·d operations and a sort of every row to find the support, by row stripes.
@@ -85,13 +85,14 @@ def _fewest(x: Array, p: float) -> Array:
     array([[0, 1, 0, 1],
            [1, 1, 1, 0]])
     """
-    order = np.argsort(-x, axis=1, kind="stable")
-    weights = np.take_along_axis(x, order, axis=1).astype(np.float64)
-    exp_rows(weights, weights[:, 0].copy())
-    sums = np.cumsum(weights, axis=1)
+    weights = x.astype(np.float64)
+    exp_rows(weights, weights.max(axis=1))
+    ordered = np.sort(weights, axis=1)[:, ::-1]
+    sums = np.cumsum(ordered, axis=1)
     # sums of l terms round by l·eps at most
-    level = sums[:, -1:] * (p - x.shape[1] * float(np.finfo(np.float64).eps))
-    most = np.argmax(sums >= level, axis=1)
-    chosen = np.zeros(x.shape, bool)
-    np.put_along_axis(chosen, order, np.arange(x.shape[1]) <= most[:, None], axis=1)
-    return chosen
+    reached = sums[:, -1:] * (p - x.shape[1] * float(np.finfo(np.float64).eps))
+    last = np.argmax(sums >= reached, axis=1)[:, None]
+    least = np.take_along_axis(ordered, last, axis=1)
+    above, equal = weights > least, weights == least
+    room = last + 1 - above.sum(axis=1, keepdims=True)
+    return np.asarray(above | (equal & (equal.cumsum(axis=1) <= room)))

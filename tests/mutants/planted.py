@@ -2134,8 +2134,8 @@ HIERARCHY = [
     Mutant(
         "top-p: one key too few",
         "approx/sparse/top_p.py",
-        "<= most[:, None]",
-        "< most[:, None]",
+        "room = last + 1 -",
+        "room = last -",
         "tests/approx/sparse/test_top_p.py -k fewest",
     ),
     Mutant(
