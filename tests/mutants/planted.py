@@ -2101,7 +2101,7 @@ HIERARCHY = [
         "approx/sparse/pages.py",
         "mean / (b - a)",
         "mean / size",
-        "tests/approx/sparse/test_pages.py -k definition",
+        "tests/approx/sparse/test_pages.py -k made_of_what_is_seen",
     ),
     Mutant(
         "pages: the mass of a page from its first key on, which is not seen",

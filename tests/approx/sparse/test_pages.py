@@ -34,7 +34,7 @@ def rows(method, Q, K, mask):
 def test_pages_by_their_definition(by, problem, size, data):
     """The highest scores; of boxes of integers, which do not round, the first of equal ones."""
     Q, K, mask, _ = problem
-    count, current = data.draw(st.integers(1, 4)), data.draw(st.booleans())
+    count, current = data.draw(st.integers(1, 3)), data.draw(st.booleans())
     method = Pages(count * size + size // 2, size, by, current)
     for scores, kept, chosen in rows(method, Q, K, mask):
         order = sorted(scores, key=lambda page: (page not in kept, -scores[page], page))
@@ -70,6 +70,10 @@ def test_scores_are_made_of_what_is_seen():
     for by in BY:
         on = support(Pages(2, 2, by).approximate(np.ones((2, 1)), K, mask="causal"))
         np.testing.assert_array_equal(on, [[1, 1, 0, 0], [0, 0, 1, 1]])
+    K = np.array([[1.0], [1.0], [1.5], [0.0]])  # 1.5 > 1, and e^1.5 < 2e¹
+    for by, want in (("box", [2]), ("mean", [2]), ("mass", [0, 1])):
+        on = support(Pages(2, 2, by).approximate(np.ones((2, 1)), K, mask="causal"))
+        np.testing.assert_array_equal(np.flatnonzero(on[0]), want)
     K = np.array([[0.0], [1.0], [1.2], [0.5]])  # e¹ < e^1.2 + e^0.5, of keys 1 to 3
     on = support(Pages(2, 2, "mass").approximate(np.ones((1, 1)), K, mask=Mask([1], [4], 4)))
     np.testing.assert_array_equal(np.flatnonzero(on[0]), [2, 3])
