@@ -98,13 +98,54 @@ def assigned_mean(keys: int, draws: int) -> float:
     Examples
     --------
     >>> round(assigned_mean(500, 250), 4)
-    0.7877
+    0.7875
     """
     keys = checks.integer("keys", keys, least=1)
     draws = checks.integer("draws", draws, least=1)
     if keys == 1:
         return 1.0 / draws
     return -math.expm1(draws * math.log1p(-1 / keys)) * keys / draws
+
+
+def kdeformer_shares(V: ArrayLike) -> Array:
+    """Return the probabilities with which public code of KDEformer draws columns, (l,).
+
+    They are proportional to |v_j|/|V|² + 1/l, with a column of ones beside V and its largest
+    singular value |V|. Neither queries nor keys enter.
+
+    References
+    ----------
+    .. [1] majid-daliri, kdeformer, 427df2d: KDEformer.py, lines 94 to 100.
+
+    Examples
+    --------
+    >>> kdeformer_shares([[0.0], [0.0]])
+    array([0.5, 0.5])
+    """
+    values = checks.array("V", V, ndim=2).astype(np.float64)
+    values = np.column_stack([values, np.ones(len(values))])
+    sizes = np.linalg.norm(values, axis=1) / np.linalg.norm(values, 2) ** 2 + 1 / len(values)
+    return np.asarray(sizes / sizes.sum())
+
+
+def thinformer_places(length: int) -> Array:
+    """Return the places of the keys from which public code of Thinformer chooses.
+
+    They are every ⌊length/n⌋-th of the first n⌊length/n⌋ keys, n the largest power of four
+    ≤ length. The others are never read.
+
+    References
+    ----------
+    .. [1] microsoft, thinformer, f5b1f26: thinformer.py, lines 251 to 254.
+
+    Examples
+    --------
+    >>> thinformer_places(11)
+    array([0, 2, 4, 6])
+    """
+    length = checks.integer("length", length, least=1)
+    n = 4 ** ((length.bit_length() - 1) // 2)
+    return np.asarray(np.arange(n) * (length // n))
 
 
 def concentration(approximation: Approximation) -> float:

@@ -7,11 +7,11 @@ file of public code, its line and commit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from analysis import features_needed, inputs, metrics, state_rank
+from analysis import features_needed, inputs, metrics, pitfalls, state_rank
 from analysis.claims.evidence import (
     TIGHT,
     Check,
@@ -19,12 +19,20 @@ from analysis.claims.evidence import (
     at_most,
     claim,
     equal,
+    near,
+    printed,
     without,
 )
 from approx import exact, parse
 from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits
+from approx.low_rank import pivots
+from approx.low_rank.nystrom import gaussian
+from approx.low_rank.thinning import thinned
 
+THINFORMER = "Low-rank thinning (arXiv 2502.12063)"
+THINFORMER_CODE = "microsoft/thinformer f5b1f26, thinformer.py"
+WILDCAT = "WildCat (arXiv 2602.10056)"
 KQ_SVD = "KQ-SVD (arXiv 2512.05916)"
 PERFORMER = "arXiv 2009.14794"
 
@@ -32,6 +40,165 @@ PERFORMER = "arXiv 2009.14794"
 def _heads(n: int = 256) -> list[inputs.Inputs]:
     """Return the four causal heads of SmolLM2 on the first n tokens of their text."""
     return [head.first(n) for head in inputs.sample("smollm2").heads()]
+
+
+# WildCat
+
+
+@claim(
+    "WC-1",
+    "The error of a weighted coreset falls faster than any power of its size, and hardly grows "
+    "with the length: for bounded queries and keys. On heads of SmolLM2, of norms up to 7, 64 keys "
+    "leave a tv above 5 %.",
+    WILDCAT + ", abstract: O(n^{−√log log n}) for bounded inputs",
+)
+def bounded_inputs() -> Iterator[Check]:
+    """Take tv at norm 1, d = 4, for 128 and 1024 keys and 8, 16, 32, 64 of them; and on heads."""
+    rng = np.random.default_rng(0)
+    sizes = (8, 16, 32, 64)
+    errors = {}
+    for length in (128, 1024):
+        points = rng.standard_normal((2, length, 4))
+        q, k = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in points)
+        head = inputs.Inputs("sphere", q[:64], k, scaling=1.0)
+        errors[length] = [_tv(head, f"coreset(rank={rank}, tau='radii')") for rank in sizes]
+    for length, found in errors.items():
+        steps = np.diff(np.log(found)) / np.log(2)
+        yield equal(f"slopes that steepen, {length} keys", 2, int((np.diff(steps) < 0).sum()))
+        yield at_most(f"tv at 64 keys, {length} keys", 1e-3, found[-1])
+    growth = errors[1024][2] / errors[128][2]
+    yield at_most("tv at 32 keys, 1024 over 128 keys", 8**0.5, growth)
+    real = [_tv(head, "coreset(rank=64, tau='radii')") for head in _heads()]
+    yield without(at_most("least tv at 64 keys, heads of SmolLM2", 0.05, min(real)))
+
+
+def _tv(head: inputs.Inputs, spec: str) -> float:
+    return head.compare(head.approximate(parse(spec), rng=0))["attention_tv"]
+
+
+@claim(
+    "WC-2",
+    "Weighted by the kernel among keys, a coreset is exact at its own keys, for every query.",
+    WILDCAT + "; microsoft/wildcat e0b728c, wildcat/compresskv.py",
+)
+def interpolation() -> Iterator[Check]:
+    """Count the columns of the estimate that are exact, at 8 of 32 keys and at all of them."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, 32, 4)) / 2
+    truth = exact.kernel(q, k)
+    for rank in (8, 32):
+        estimate = parse(f"coreset(rank={rank}, tau=1.0)").approximate(q, k, rng=0)
+        off = np.abs(estimate.to_dense() / truth - 1).max(axis=0)
+        yield equal(f"exact columns of 32, {rank} keys", rank, int((off < 1e-6).sum()))
+
+
+def _factor(G: Array, picks: Sequence[pivots.Pick]) -> Array:
+    return pivots.cholesky(lambda p: G[p], len(G), picks)[1]
+
+
+@claim(
+    "WC-3",
+    "A pivot drawn in proportion to the diagonal of a kernel matrix G takes |G|²_F/tr G of its "
+    "trace on average; what r of them leave is no less than the best rank r leaves, and on average "
+    "no more than 2^r times it.",
+    "randomly pivoted Cholesky (arXiv 2207.06503), which WildCat draws by",
+)
+def pivots_and_trace() -> Iterator[Check]:
+    """Average over every first pivot, and compare what 8 leave with the eigenvalues from 9 on."""
+    x = np.random.default_rng(0).standard_normal((48, 4)) / 2
+    G = gaussian(x, x)
+    total = float(np.trace(G))
+    taken = [np.square(_factor(G, [lambda _, p=p: p])).sum() for p in range(48)]  # type: ignore[misc]
+    mean = float(np.mean(taken)) / float(np.square(G).sum() / total)
+    yield near("mean trace taken, relative to |G|²_F/tr G", 1.0, mean, TIGHT)
+    rng = np.random.default_rng(1)
+    tail = float(np.linalg.eigvalsh(G)[:-8].sum())
+
+    def drawn(rest: Array) -> int:
+        return int(rng.choice(48, p=rest / rest.sum()))
+
+    left = [(total - float(np.square(_factor(G, [drawn] * 8)).sum())) / tail for _ in range(50)]
+    yield above("least trace left by 8 pivots over that of rank 8, of 50 draws", 1.0, min(left))
+    yield at_most("mean of it", 2.0**8, float(np.mean(left)))
+
+
+# Thinformer
+
+THINNED = "coreset(rank={}, pivots='thinning', weights='equal')"
+UNIFORM = "coreset(rank={}, pivots='uniform', weights='equal')"
+
+
+def _sphere(n: int, l: int) -> inputs.Inputs:
+    """Return n queries and l keys of norm 1, d = 4."""
+    points = np.random.default_rng(0).standard_normal((n + l, 4))
+    unit = points / np.linalg.norm(points, axis=1, keepdims=True)
+    return inputs.Inputs("sphere", unit[:n], unit[n:], scaling=1.0)
+
+
+@claim(
+    "THIN-1",
+    "Halving keeps every key with the same probability, so that the keys that are left, l/r times, "
+    "are unbiased for all sums.",
+    THINFORMER + "; " + THINFORMER_CODE + ":113",
+)
+def fair_halves() -> Iterator[Check]:
+    """Take the mean weights of 64 keys over 200 draws of 16, and the sums of one query."""
+    x = _sphere(1, 64)
+    method = parse(THINNED.format(16))
+    weights = np.array([
+        method.approximate(x.Q, x.K, rng=seed).to_dense()[0] for seed in range(200)
+    ]) / exact.kernel(x.Q, x.K)  # fmt: skip
+    z = (weights.mean(axis=0) - 1) / math.sqrt(3 / 200)
+    yield equal("keys with weight 4, of every draw", 16, int((weights > 2).sum(axis=1).max()))
+    yield at_most("largest |z| of a mean weight", 5.0, float(np.abs(z).max()))
+
+
+@claim(
+    "THIN-2",
+    "Halves by kernel halving are nearer to sums than as many uniform keys: where the kernel is "
+    "nearly of low rank. On heads of SmolLM2 little of that is left.",
+    THINFORMER + ", abstract: whenever the kernel or data matrix is approximately low-rank",
+)
+def thinning_or_uniform() -> Iterator[Check]:
+    """Take the mean squared error of row sums of 64 of 256 keys over that of uniform keys."""
+    yield at_most("squared error over uniform, norm 1, d = 4", 0.75, _gain(_sphere(64, 256)))
+    heads = inputs.sample("smollm2").heads()
+    rows = [
+        inputs.Inputs(x.name, x.q[448:512], x.k[:256], scaling=x.scaling) for x in heads
+    ]  # later queries, which see all of these keys
+    yield without(at_most("least of it, heads of SmolLM2", 0.75, min(map(_gain, rows))))
+
+
+def _gain(x: inputs.Inputs) -> float:
+    total = exact.log_row_sums(x.Q, x.K)
+    squares = []
+    for spec in (THINNED.format(64), UNIFORM.format(64)):
+        draws = [
+            parse(spec).approximate(x.Q, x.K, rng=seed).block(slice(None), shift=total)
+            for seed in range(40)
+        ]
+        squares.append(float(np.mean([np.square(rows.sum(axis=1) - 1) for rows in draws])))
+    return squares[0] / squares[1]
+
+
+@claim(
+    "THIN-Ea",
+    "A coreset of 2^g√l stands for all l keys. The code first takes every ⌊l/n⌋-th key, n the "
+    "largest power of four ≤ l, and returns 2^g√n: of 1023 keys half of that size, and a quarter "
+    "of the text is never read.",
+    THINFORMER_CODE + ":251",
+)
+def powers_of_four() -> Iterator[Check]:
+    """Take the places from which the code chooses at l = 1023, g = 2, and those of `thinned`."""
+    l, g = 1023, 2
+    places = pitfalls.thinformer_places(l)
+    size = 2**g * math.isqrt(len(places))
+    yield printed(near("size of the coreset, as coded", 2**g * math.sqrt(l), float(size), 1.0))
+    yield near("it is that of 4⁴ keys", 2**g * math.sqrt(256), float(size), 0.0)
+    yield printed(at_most("last keys that are never read", 0, l - 1 - int(places.max())))
+    points = np.random.default_rng(0).standard_normal((l, 2)) / 2
+    last = max(int(thinned(points, size, np.random.default_rng(s)).max()) for s in range(5))
+    yield above("last place that thinning reaches, of 5 draws", int(places.max()), last)
 
 
 # KQ-SVD

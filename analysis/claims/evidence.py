@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import binom
 
 from analysis.files import one_line
 
@@ -22,6 +23,8 @@ Z = 5.0  # standard errors by which a sample may be off
 TIGHT = 1e-12  # relative difference of two ways to compute a small array: some 10⁴ roundings
 TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # for every claim about temperature
 ROUNDING = 1e-14  # a smaller difference depends on the machine
+
+LEVEL = 0.999  # of the intervals of a share
 
 Value = float | int | tuple[int, ...]
 
@@ -79,6 +82,19 @@ def near(what: str, expected: float, observed: float, within: float) -> Check:
 def sampled(what: str, expected: float, observed: float, error: float, z: float = Z) -> Check:
     """Require a sample to be within z times its standard error, ``error``."""
     return near(what, expected, observed, z * error)
+
+
+def covered(what: str, share: float, count: int, trials: int) -> Check:
+    """Require that a share be no larger than the Clopper–Pearson interval of count/trials allows.
+
+    Examples
+    --------
+    >>> covered("coverage", 0.9, 86, 100)
+    Check(what='coverage', expected='≥ 0.9 − 0.11', observed=0.86, agrees=True, verdict='holds')
+    """
+    least = float(binom.ppf((1 - LEVEL) / 2, trials, share)) / trials
+    observed = count / trials
+    return Check(what, f"≥ {text(share)} − {share - least:.2g}", observed, observed >= least)
 
 
 def at_most(what: str, limit: float, observed: float) -> Check:

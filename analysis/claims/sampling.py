@@ -6,18 +6,167 @@ file of public code, its line and commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from analysis import pitfalls
-from analysis.claims.evidence import Check, claim, printed, sampled
+from analysis import inputs, moments, pitfalls
+from analysis.claims.evidence import (
+    TIGHT,
+    Check,
+    above,
+    at_most,
+    claim,
+    covered,
+    difference,
+    equal,
+    near,
+    printed,
+    sampled,
+    without,
+)
+from approx import Mask, exact, parse
+from approx.checks import Array
+from approx.sparse.sink_window import SinkWindow
+from approx.weighted import Sampled, Sizes
 
-V_ATTENTION = "vAttention (arXiv 2510.05688), abstract"
+V_ATTENTION = "vAttention (arXiv 2510.05688)"
 HUB = "skylight-org/sparse-attention-hub f5abf91"
+MAGIC_PIG = "MagicPIG (arXiv 2410.16179)"
+MAGIC_PIG_CODE = "Infini-AI-Lab/MagicPIG ac9aa36"
+HYPER = "HyperAttention (arXiv 2310.05869)"
+HYPER_CODE = "insuhan/hyper-attn 68b91e9"
+KDE = "KDEformer (arXiv 2302.02451)"
+KDE_CODE = "majid-daliri/kdeformer 427df2d"
+TRIALS = 300  # rows with one query, each with draws of its own
+
+
+def _heads(n: int = 256) -> list[inputs.Inputs]:
+    """Return the four causal heads of SmolLM2 on the first n tokens of their text."""
+    return [head.first(n) for head in inputs.sample("smollm2").heads()]
+
+
+def _trials(
+    spec: str, query: Array, keys: Array, values: Array, count: int = TRIALS
+) -> tuple[Array, Array, Array]:
+    """Return relative errors of sums and of outputs, and how many keys are read, of every row."""
+    l = len(keys)
+    mask = Mask(np.zeros(count, int), np.full(count, l), l, True)
+    estimate = parse(spec).approximate(np.tile(query, (count, 1)), keys, mask=mask, rng=0)
+    assert estimate.sparse is not None
+    total = exact.log_row_sums(query[None], keys)
+    sums = estimate.block(slice(None), shift=np.repeat(total, count)).sum(axis=1)
+    truth = exact.attention(query[None], keys, values)[0]
+    off = np.linalg.norm(estimate.attend(values) - truth, axis=1) / np.linalg.norm(truth)
+    return np.abs(sums - 1), off, np.diff(estimate.sparse.indptr)
+
+
+def _late_rows(place: int = 500) -> list[tuple[Array, Array, Array]]:
+    """Return a query of each head of SmolLM2, and the keys and values that it sees."""
+    stop = place + 1
+    rows = []
+    for head in inputs.sample("smollm2").heads():
+        assert head.V is not None
+        rows.append((head.Q[place], head.K[:stop], head.V[:stop]))
+    return rows
 
 
 # vAttention
+
+
+@claim(
+    "VA-1",
+    "With as many draws as the deviation of a pilot asks for, a sum is within ε with probability "
+    "1 − δ: for Gaussian weights. For lognormal ones of deviation 2 the pilot sees too little of "
+    "the tail.",
+    V_ATTENTION + ", abstract: (ε, δ) guarantees",
+)
+def coverage() -> Iterator[Check]:
+    """Count sums within ε among 300, pilots of 32 of 1024 keys."""
+    rng = np.random.default_rng(0)
+    gaussian = np.log(np.clip(1 + 0.3 * rng.standard_normal(1024), 0.01, None))
+    lognormal = 2 * rng.standard_normal(1024)
+    one, values = np.ones(1), np.ones((1024, 1))
+    for logits, error, failure, kind, wrap in (
+        (gaussian, 0.05, 0.05, "Gaussian", None), (lognormal, 0.2, 0.2, "lognormal", without),
+    ):  # fmt: skip
+        spec = f"sampled(k=32, epsilon={error}, delta={failure})"
+        off, _, _ = _trials(spec, one, logits[:, None], values)
+        count = int((off <= error).sum())
+        check = covered(f"coverage, {kind} weights", 1 - failure, count, TRIALS)
+        yield wrap(check) if wrap else check
+
+
+@claim(
+    "VA-2",
+    "On rows of real heads sums are within ε with probability 1 − δ where the heavy keys are held "
+    "exactly; beside sinks and a window alone they need not be.",
+    V_ATTENTION + ", abstract: top-k and sampling are complementary",
+)
+def coverage_of_real_rows() -> Iterator[Check]:
+    """Count sums within ε = .1 at δ = .1 on SmolLM2, 32 keys held and pilots of 32."""
+    least = {"top_k(k=32)": TRIALS, "sink_window(k=32, sinks=4)": TRIALS}
+    for query, keys, values in _late_rows():
+        for support in least:
+            spec = f"sampled(sparse={support}, k=32, epsilon=0.1, delta=0.1)"
+            off, _, _ = _trials(spec, query, keys, values)
+            least[support] = min(least[support], int((off <= 0.1).sum()))
+    heavy, first_and_last = least.values()
+    yield covered("least coverage of 4 heads, the 32 heaviest held", 0.9, heavy, TRIALS)
+    yield without(covered("least coverage, sinks and window held", 0.9, first_and_last, TRIALS))
+
+
+@claim(
+    "VA-3",
+    "Every design of draws is unbiased for exp(q·k): different keys, a comb, each by itself, with "
+    "replacement and repeats added, by sizes or not, beside a support or not.",
+    V_ATTENTION + "; " + HYPER + "; " + KDE + "; their weights 1/π",
+)
+def unbiased_designs() -> Iterator[Check]:
+    """Take the largest |z| of 12 entries over 800 rows, or 200 draws that all rows share."""
+    x = inputs.gaussian(12, 4, rng=0).at_temperature(1.0)
+    mask = Mask(np.zeros(800, int), np.full(800, 12), 12, True)
+    queries, truth = np.tile(x.Q[:1], (800, 1)), exact.kernel(x.Q[:1], x.K)
+    sizes = Sizes(np.linspace(1, 3, 12))
+    methods = [
+        Sampled(k=4),
+        Sampled(sparse=SinkWindow(k=3), k=3),
+        *(
+            Sampled(design=name, k=4, sizes=sizes)
+            for name in ("systematic", "poisson", "multinomial")
+        ),
+    ]
+    scores = [
+        _largest_z(method.approximate(queries, x.K, mask=mask, rng=0).to_dense() / truth)
+        for method in methods
+    ]
+    columns = Sampled(design="multinomial", k=4, shared=True, sizes=sizes)
+    draws = [columns.approximate(x.Q[:1], x.K, rng=seed).to_dense()[0] for seed in range(200)]
+    yield equal("designs that draw for each row", 5, len(scores))
+    yield at_most("largest |z| of theirs", 5.0, max(scores))
+    yield at_most("largest |z|, columns", 5.0, _largest_z(np.array(draws) / truth))
+
+
+def _largest_z(ratios: Array) -> float:
+    """Return max |mean − 1| over its standard error, of what varies."""
+    error = ratios.std(axis=0, ddof=1) / math.sqrt(len(ratios))
+    return float((np.abs(ratios.mean(axis=0) - 1) / np.where(error > 0, error, 1)).max())
+
+
+@claim(
+    "VA-4",
+    "At ε = .4 the rule never asks for more than the pilot has, with the heavy keys held.",
+    "skylight-org/skylight-research, pull request 92",
+)
+def floor_of_the_budget() -> Iterator[Check]:
+    """Take the most keys read of 300 draws on four heads, 32 held and pilots of 32."""
+    most = {}
+    for error in (0.4, 0.02):
+        spec = f"sampled(sparse=top_k(k=32), k=32, epsilon={error}, delta=0.1)"
+        most[error] = max(int(_trials(spec, *row)[2].max()) for row in _late_rows())
+    yield equal("most keys a row, ε = .4", 64, most[0.4])
+    yield above("most keys a row, ε = .02", 64, most[0.02])
 
 
 @claim(
@@ -36,3 +185,286 @@ def repeats() -> Iterator[Check]:
         mean, predicted = float(np.mean(means)), pitfalls.assigned_mean(keys, draws)
         yield sampled(f"mean weight, {draws} draws of 500", predicted, mean, error)
     yield printed(sampled("mean weight, 250 draws, as printed", 1.0, mean, error))
+
+
+@claim(
+    "VA-Eb",
+    "|error| ≤ ε has two sides: the quantile is that of 1 − δ/2. The code takes that of 1 − δ, so "
+    "that a sum fails with probability 2δ.",
+    HUB + ", adaptive_sampling.py:181",
+)
+def one_side() -> Iterator[Check]:
+    """Count Gaussian sums within ε = .05 at δ = .05, with the quantile of δ and of 2δ."""
+    rng = np.random.default_rng(0)
+    logits = np.log(np.clip(1 + 0.3 * rng.standard_normal(1024), 0.01, None))
+    one, values = np.ones(1), np.ones((1024, 1))
+    counts = {}
+    for failure in (0.05, 0.1):
+        spec = f"sampled(k=64, epsilon=0.05, delta={failure})"
+        off = _trials(spec, one, logits[:, None], values, 2000)[0]
+        counts[failure] = int((off <= 0.05).sum())
+    yield covered("coverage, two sides", 0.95, counts[0.05], 2000)
+    yield printed(covered("coverage, one side", 0.95, counts[0.1], 2000))
+    yield covered("coverage, one side, against 1 − 2δ", 0.9, counts[0.1], 2000)
+
+
+@claim(
+    "VA-Ec",
+    "A sum within ε does not put the output within ε: the number of draws follows from the sum "
+    "alone, and values differ.",
+    HUB + ", adaptive_sampling.py:282",
+)
+def sum_or_output() -> Iterator[Check]:
+    """Count sums and outputs within ε = .1 at δ = .1 on SmolLM2, the 32 heaviest keys held."""
+    least = [TRIALS, TRIALS]
+    for row in _late_rows():
+        sums, outputs, _ = _trials(
+            "sampled(sparse=top_k(k=32), k=32, epsilon=0.1, delta=0.1)", *row
+        )
+        found = [int((off <= 0.1).sum()) for off in (sums, outputs)]
+        least = [min(pair) for pair in zip(least, found)]
+    yield covered("least coverage of sums, 4 heads", 0.9, least[0], TRIALS)
+    yield printed(covered("least coverage of outputs, 4 heads", 0.9, least[1], TRIALS))
+
+
+# MagicPIG
+
+
+def _angles(*degrees: float) -> tuple[Array, Array]:
+    """Return a query and keys at these angles to it."""
+    theta = np.radians(degrees)
+    return np.array([[1.0, 0.0]]), np.column_stack([np.cos(theta), np.sin(theta)])
+
+
+def _inclusion(collisions: int, q: Array, k: Array, transform: str = "none") -> Array:
+    """Return π of keys by 10 hashes and 150 tables, from the variance (1 − π)/π of a weight."""
+    method = Sampled(
+        design="lsh", hashes=10, tables=150, collisions=collisions, transform=transform
+    )
+    known = method.moments(q, k)
+    assert known is not None
+    return np.asarray(1 / (1 + np.exp(known.log_relative_variance)))
+
+
+@claim(
+    "MP-1",
+    "Keys that collide in at least two of L tables, weighted by 1/P[≥ 2], are unbiased; so are "
+    "those that collide in one, weighted by 1/P[≥ 1].",
+    MAGIC_PIG_CODE + ", lsh.cc:279 and sparse_attention.cc:181; " + HUB + ", magic_pig.py:401",
+)
+def unbiased_collisions() -> Iterator[Check]:
+    """Take the largest |z| of five angles over 200 draws of 8 tables of 3 hashes."""
+    q, k = _angles(30, 60, 75, 90, 105)
+    for least in (2, 1):
+        method = Sampled(design="lsh", hashes=3, tables=8, collisions=least)
+        sample = moments.monte_carlo(method, q, k, draws=200, rng=0)
+        yield at_most(f"largest |z|, {least} collisions", 5.0, float(np.abs(sample.z).max()))
+
+
+@claim(
+    "MP-2",
+    "One name, two estimators: at 75° and 10 hashes in 150 tables a key is read with probability "
+    ".15 by two collisions, .5 by one, and its weights have variances that differ by 5.",
+    MAGIC_PIG_CODE + ", sparse_attention.cc:181; " + HUB + ", magic_pig.py:401",
+)
+def two_estimators() -> Iterator[Check]:
+    """Compare probabilities with binomial tails, and the variances of the weights."""
+    q, k = _angles(75)
+    p, tables = (1 - 75 / 180) ** 10, 150
+    none = (1 - p) ** tables
+    twice, once = (float(_inclusion(least, q, k)[0, 0]) for least in (2, 1))
+    yield near("P[≥ 1], 75°", 1 - none, once, 1e-9)
+    yield near("P[≥ 2], 75°", 1 - none - tables * p * (1 - p) ** (tables - 1), twice, 1e-9)
+    yield above(
+        "variance of a weight, two collisions over one", 5.0, (1 / twice - 1) / (1 / once - 1)
+    )
+
+
+@claim(
+    "MP-3",
+    "Subtracting the mean key leaves attention as it is, and makes the share of keys that is read "
+    "alike, 2 to 6 %, on four heads of SmolLM2; without it they read .1 to 11 %.",
+    MAGIC_PIG_CODE + ", models/attnserver.py:142",
+)
+def centring() -> Iterator[Check]:
+    """Compare softmax rows, and take mean probabilities of two collisions."""
+    worst = 0.0
+    shares: dict[str, list[float]] = {"none": [], "center": []}
+    for query, keys, _ in _late_rows(255):
+        q, centred = query[None], keys - keys.mean(axis=0)
+        worst = max(worst, difference(exact.softmax(q, centred), exact.softmax(q, keys)))
+        for transform, found in shares.items():
+            found.append(float(_inclusion(2, q, keys, transform).mean()))
+    yield at_most("largest difference of softmax rows", 1e-10, worst)
+    yield above("least share, centred", 0.02, min(shares["center"]))
+    yield at_most("largest share, centred", 0.06, max(shares["center"]))
+    yield without(above("least share, not centred", 0.02, min(shares["none"])))
+
+
+@claim(
+    "MP-Ea",
+    "The weight is 1/π; the code's 1/(π + 10⁻⁴) makes the mean of an entry π/(π + 10⁻⁴) of it, 3 % "
+    "at an angle of 120° with 10 hashes and 150 tables.",
+    MAGIC_PIG_CODE + ", sparse_attention.cc:182",
+)
+def floored_weights() -> Iterator[Check]:
+    """Take π of two collisions at 60° and 120°, and the means of both weights."""
+    near_key, far_key = _inclusion(2, *_angles(60, 120))[0]
+    yield near("mean as coded, 60°", 1.0, near_key / (near_key + 1e-4), 1e-3)
+    yield printed(near("mean as coded, 120°", 1.0, far_key / (far_key + 1e-4), 0.5))
+
+
+# HyperAttention
+
+
+def _mean_of_sums(
+    draw: Callable[[int], Array], truth: Array, count: int = 200
+) -> tuple[float, float]:
+    """Return the mean of row sums over the true ones, and its standard error, over seeds."""
+    found = [float((draw(seed) / truth).mean()) for seed in range(count)]
+    return float(np.mean(found)), float(np.std(found, ddof=1)) / math.sqrt(count)
+
+
+def _sums(spec: str, x: inputs.Inputs, seed: int) -> Array:
+    return np.asarray(parse(spec).approximate(x.Q, x.K, rng=seed).to_dense().sum(axis=1))
+
+
+@claim(
+    "HA-1",
+    "Blocks of sorted hashes, and uniform columns with weight n/m off them, are unbiased for row "
+    "sums.",
+    HYPER_CODE + ", hyper_attn.py:155, on CPU",
+)
+def blocks_and_columns() -> Iterator[Check]:
+    """Average row sums over 200 draws of blocks of 16 and 16 columns, 64 keys."""
+    x = inputs.gaussian(64, 8, rng=0).at_temperature(1.0)
+    truth = exact.kernel(x.Q, x.K).sum(axis=1)
+    spec = "sampled(sparse=sorted_lsh(size=16, hashes=4), design='multinomial', shared=True, k=16)"
+    mean, error = _mean_of_sums(lambda seed: _sums(spec, x, seed), truth)
+    yield sampled("mean row sum over exact", 1.0, mean, error)
+
+
+@claim(
+    "HA-2",
+    "Sampled columns suffice where no column of the attention matrix is large: for Gaussian inputs "
+    "n·max_j |column j|² is below 32 at n = 512, where it may be n². On heads of SmolLM2 it is "
+    "above n.",
+    HYPER + ", abstract: the max column norm in the normalised attention matrix",
+)
+def largest_column() -> Iterator[Check]:
+    """Take n·max_j Σ_i P_ij²: 1 for uniform attention, n² where one key has all of it."""
+    n = 512
+
+    def alpha(x: inputs.Inputs) -> float:
+        return n * float(np.square(exact.softmax(x.Q, x.K, x.mask)).sum(axis=0).max())
+
+    yield at_most("n·max |column|², Gaussian", 32.0, alpha(inputs.gaussian(n, 64, rng=0)))
+    real = [alpha(head) for head in _heads(n)]
+    yield without(at_most("n·max |column|², least of 4 heads", n, min(real)))
+
+
+@claim(
+    "HA-Ea",
+    "Columns are weighted off the blocks only. On CUDA the code draws them everywhere, so that the "
+    "mean row sum is that of the row and of its block once more.",
+    HYPER_CODE + ", hyper_attn.py:171",
+)
+def counted_twice() -> Iterator[Check]:
+    """Average row sums of blocks and of columns drawn everywhere, and of blocks alone."""
+    x = inputs.gaussian(64, 8, rng=0).at_temperature(1.0)
+    truth = exact.kernel(x.Q, x.K).sum(axis=1)
+    blocks = "sorted_lsh(size=16, hashes=4)"
+    columns = "sampled(design='multinomial', shared=True, k=16)"
+    mean, error = _mean_of_sums(
+        lambda seed: _sums(blocks, x, seed) + _sums(columns, x, seed + 1000), truth
+    )
+    share = _mean_of_sums(lambda seed: _sums(blocks, x, seed), truth)[0]
+    yield sampled(
+        "mean row sum over exact, as coded, against 1 + share of blocks", 1 + share, mean, error
+    )
+    yield printed(sampled("mean row sum over exact, as coded", 1.0, mean, error))
+
+
+@claim(
+    "HA-Eb",
+    "Keys of zeros that fill up the last block are keys with exp(0) = 1: padding of p keys adds p "
+    "to its row sums, unless it is masked.",
+    HYPER_CODE + ", models/attention/utils.py:33 and hyper_attn.py:127",
+)
+def padding() -> Iterator[Check]:
+    """Compare row sums of 40 keys with those of 40 keys and 24 zeros."""
+    x = inputs.gaussian(40, 8, rng=0).at_temperature(1.0)
+    sums = np.exp(exact.log_row_sums(x.Q, x.K))
+    padded = np.vstack([x.K, np.zeros((24, 8))])
+    found = np.exp(exact.log_row_sums(x.Q, padded))
+    yield near("what 24 zeros add to a row sum", 24.0, float((found - sums).mean()), 1e-9)
+    yield printed(at_most("difference of row sums", TIGHT, difference(found, sums)))
+
+
+# KDEformer
+
+
+def _head_with_ones(head: inputs.Inputs) -> tuple[Array, Array]:
+    """Return softmax rows, and the values beside a column of ones."""
+    assert head.V is not None
+    values = np.column_stack([head.V, np.ones(head.l)])
+    return exact.softmax(head.Q, head.K, head.mask), values
+
+
+def _expected_square(weights: Array, values: Array, shares: Array) -> float:
+    """Return E|AV − estimate|²_F of one column drawn with these probabilities."""
+    columns, rows = np.square(weights).sum(axis=0), np.square(values).sum(axis=1)
+    return float((columns * rows / shares).sum() - np.square(weights @ values).sum())
+
+
+@claim(
+    "KDE-1",
+    "m columns drawn with probabilities p have E|error of A V|²_F = (Σ |a_j|²|v_j|²/p_j − "
+    "|AV|²_F)/m, least for p ∝ |a_j||v_j|.",
+    KDE + ", abstract: subsampling-based fast matrix products",
+)
+def matrix_product() -> Iterator[Check]:
+    """Compare with 400 draws of 8 of 32 columns, and the best p with uniform."""
+    x = inputs.gaussian(32, 4, rng=0).at_temperature(1.0)
+    kernel = exact.kernel(x.Q, x.K)
+    assert x.V is not None
+    columns, rows = np.linalg.norm(kernel, axis=0), np.linalg.norm(x.V, axis=1)
+    best = columns * rows / (columns * rows).sum()
+    method = Sampled(design="multinomial", k=8, shared=True, sizes=Sizes(best))
+    squares = [
+        float(np.square(method.approximate(x.Q, x.K, rng=seed) @ x.V - kernel @ x.V).sum())
+        for seed in range(400)
+    ]
+    expected = _expected_square(kernel, x.V, best) / 8
+    error = float(np.std(squares, ddof=1)) / math.sqrt(len(squares))
+    yield sampled(
+        "mean squared error over expected",
+        1.0,
+        float(np.mean(squares)) / expected,
+        error / expected,
+    )
+    uniform = _expected_square(kernel, x.V, np.full(32, 1 / 32)) / 8
+    yield above("uniform over the best p", 1.0, uniform / expected)
+
+
+@claim(
+    "KDE-Ea",
+    "Columns are to be drawn by estimates of their norms in attention. The code draws them by "
+    "|v_j|/|V|² + 1/l, without queries or keys: on three heads of SmolLM2 that is worse than "
+    "uniform, and up to 8 times the least error.",
+    KDE_CODE + ", KDEformer.py:94",
+)
+def without_queries_or_keys() -> Iterator[Check]:
+    """Compare expected squared errors of one column on SmolLM2: best p, the code's, uniform."""
+    coded, uniform = [], []
+    for head in _heads(512):
+        weights, values = _head_with_ones(head)
+        norms = np.linalg.norm(weights, axis=0) * np.linalg.norm(values, axis=1)
+        least = _expected_square(weights, values, norms / norms.sum())
+        shares = pitfalls.kdeformer_shares(values[:, :-1])
+        coded.append(_expected_square(weights, values, shares) / least)
+        uniform.append(_expected_square(weights, values, np.full(head.l, 1 / head.l)) / least)
+    yield at_most("least over uniform, largest of 4 heads", 1.0, 1 / min(uniform))
+    worse = sum(a > b for a, b in zip(coded, uniform))
+    yield equal("heads of 4 where the code is worse than uniform", 3, worse)
+    yield printed(at_most("the code over least, largest of 4 heads", 2.0, max(coded)))

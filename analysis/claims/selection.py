@@ -26,8 +26,11 @@ from analysis.claims.evidence import (
 from approx import exact, parse
 from approx.checks import Array
 from approx.sparse import boxes
+from approx.sparse.vertical_slash import BY
 
 H2O = "H2O (arXiv 2306.14048)"
+MINFERENCE = "MInference (arXiv 2407.02490)"
+MINFERENCE_CODE = "microsoft/MInference fb56c91, minference_forward.py"
 QUEST = "Quest (arXiv 2406.10774)"
 TOP_K = "arXiv 2512.07647, abstract"
 
@@ -44,6 +47,53 @@ def _rows(head: inputs.Inputs, count: int = 4) -> Iterator[tuple[Array, Array]]:
 
 
 # H2O
+
+
+@claim(
+    "H2O-1",
+    "The heavy hitters that are kept greedily are the best columns so far: over half of 32 among "
+    "the first 128 tokens of SmolLM2, a third of 512. A key that was evicted does not come back.",
+    H2O + ", abstract: a small portion of tokens contributes most; FMInference/H2O ac75c2a, "
+    "utils_real_drop/modify_llama.py:271",
+)
+def best_columns() -> Iterator[Check]:
+    """Compare what is kept with the columns that held most attention outside of the window."""
+    shares: dict[int, list[float]] = {127: [], 511: []}
+    for head in _heads(512):
+        weights = exact.softmax(head.Q, head.K, head.mask)
+        support = head.approximate(parse("columns(k=64, by='h2o', recent=32)")).sparse
+        assert support is not None
+        far = np.tril(weights, -32)
+        for place, found in shares.items():
+            best = np.argsort(-far[: place + 1, : place - 31].sum(axis=0))[:32]
+            row = support.indices[support.indptr[place] : support.indptr[place + 1]]
+            found.append(float(np.isin(best, row).mean()))
+    early, late = (float(np.mean(found)) for found in shares.values())
+    yield above("share of the 32 best columns that is kept, token 128, mean of 4 heads", 0.5, early)
+    yield without(above("the same, token 512", 0.5, late))
+
+
+@claim(
+    "H2O-2",
+    "Heavy hitters beside recent keys hold more attention than recent keys alone, and than sinks "
+    "and a window: on three of four heads of SmolLM2, not on the broad one. The best columns hold "
+    "more than H2O on all.",
+    H2O + ", abstract: a balance of recent and heavy-hitter tokens",
+)
+def heavy_hitters() -> Iterator[Check]:
+    """Count heads where 64 keys of H2O hold more, 512 tokens, and take what the best columns do."""
+    wins, gap = {"sliding_window(width=64)": 0, "sink_window(k=64)": 0}, []
+    for head in _heads(512):
+        weights = exact.softmax(head.Q, head.K, head.mask)
+        kept = _held(head, weights, "columns(k=64, by='h2o', recent=32)")
+        gap.append(_held(head, weights, "columns(k=64, recent=32)") - kept)
+        for spec in wins:
+            wins[spec] += kept > _held(head, weights, spec)
+    recent, sinks = wins.values()
+    yield above("heads of 4, against recent keys", 2, recent)
+    yield above("heads of 4, against sinks and window", 2, sinks)
+    yield above("least that the best columns hold above H2O", 0.0, min(gap))
+    yield without(equal("heads of 4, against sinks and window, if on all", 4, sinks))
 
 
 @claim(
@@ -137,6 +187,121 @@ def least_pages() -> Iterator[Check]:
     size = method.size  # type: ignore[attr-defined]
     coded = size * max(3, budget // size)
     yield printed(equal("keys a row at a budget of 32, as coded", budget, coded))
+
+
+# MInference
+
+
+def _lines(vertical: int, slashes: int, fields: str = "") -> str:
+    """Return the spec of so many vertical lines and slashes, of a text that is 30000 tokens long.
+
+    Counts are those of the code, cut down to 512 tokens: its search uses texts of 30000.
+    """
+    v, s = (max(1, round(count * 512 / 30000)) for count in (vertical, slashes))
+    return f"vertical_slash(k={v + s}, vertical={v / (v + s)}{fields})"
+
+
+@claim(
+    "MINF-1",
+    "The lines that the last 64 queries find hold nearly what the best lines do: 85 % and more on "
+    "heads of SmolLM2 with a sink or a window, two thirds on a broad one.",
+    MINFERENCE + ", abstract: the sparse index built online; " + MINFERENCE_CODE + ":381",
+)
+def lines_of_the_last() -> Iterator[Check]:
+    """Compare 32 verticals and 32 slashes of 512 with those by turns from all queries."""
+    shares = {}
+    for head in _heads(512):
+        weights = exact.softmax(head.Q, head.K, head.mask)
+        found, best = (_held(head, weights, f"vertical_slash(k=64, by='{by}')") for by in BY)
+        shares[head.name] = found / best
+    broad = shares.pop("SmolLM2 broad")
+    yield above("least share of the best, 3 heads", 0.85, min(shares.values()))
+    yield without(above("share of the best, broad head", 0.85, broad))
+
+
+@claim(
+    "MINF-Ea",
+    "A search returns the pattern that it found best. The code returns 1000 verticals and 6096 "
+    "slashes where blocks were best: another pattern, with more entries than the eighth of the "
+    "blocks.",
+    MINFERENCE_CODE + ":224",
+)
+def overwritten() -> Iterator[Check]:
+    """Compare entries of both on the heads of SmolLM2 where blocks hold most, counts cut down."""
+    candidates = [_lines(*sizes) for sizes in ((30, 800), (100, 750), (500, 700), (3500, 100))]
+    candidates.append("sink_window(k=15, sinks=2)")
+    blocks, ratios = "pages(k=64, by='mean')", []
+    for head in _heads(512):
+        weights = exact.softmax(head.Q, head.K, head.mask)
+        held = [_held(head, weights, spec) for spec in candidates]
+        if _held(head, weights, blocks) > max(held):
+            entries = [_entries(head, spec) for spec in (_lines(1000, 6096), blocks)]
+            ratios.append(entries[0] / entries[1])
+    yield equal("heads of 4 where blocks hold most", 2, len(ratios))
+    yield printed(near("entries run over entries found, least", 1.0, min(ratios), 0.1))
+
+
+def _entries(head: inputs.Inputs, spec: str) -> int:
+    return head.approximate(parse(spec), rng=0).nnz
+
+
+@claim(
+    "MINF-Eb",
+    "Candidates can be compared by the attention that they hold at one price. Those of the code "
+    "differ in entries by 4 and more on every head of SmolLM2 with a sink, and the dearest wins.",
+    MINFERENCE_CODE + ":211",
+)
+def unequal_prices() -> Iterator[Check]:
+    """Take entries and the attention held of the four pairs of lines, counts cut down."""
+    candidates = [_lines(*sizes) for sizes in ((30, 800), (100, 750), (500, 700), (3500, 100))]
+    spreads, dearest = [], 0
+    for head in _heads(512):
+        if head.name not in ("SmolLM2 sink", "SmolLM2 retrieval"):
+            continue
+        weights = exact.softmax(head.Q, head.K, head.mask)
+        entries = [_entries(head, spec) for spec in candidates]
+        held = [_held(head, weights, spec) for spec in candidates]
+        spreads.append(max(entries) / min(entries))
+        dearest += int(np.argmax(held)) == int(np.argmax(entries))
+    yield equal("heads of 2 where the dearest wins", 2, dearest)
+    yield printed(at_most("entries, dearest over cheapest, least of 2 heads", 4.0, min(spreads)))
+
+
+@claim(
+    "MINF-Ec",
+    "A pair with more lines of both kinds holds no less: of the six pairs of the second search "
+    "(1000, 4096) leaves four without a chance.",
+    MINFERENCE_CODE + ":262; microsoft/MInference, issue 80",
+)
+def nested_candidates() -> Iterator[Check]:
+    """Count heads and pairs of SmolLM2 where one of the four holds more."""
+    more = 0
+    for head in _heads(512):
+        weights = exact.softmax(head.Q, head.K, head.mask)
+        most = _held(head, weights, _lines(1000, 4096))
+        for sizes in ((30, 800), (100, 800), (100, 750), (500, 700)):
+            more += _held(head, weights, _lines(*sizes)) > most
+    yield printed(above("of 16 heads and pairs, those that hold more", 0, more))
+
+
+@claim(
+    "MINF-Ed",
+    "Of 100 slashes the search leaves 70 to the attention, as it takes the 30 nearest always. The "
+    "kernel that runs takes the 100 nearest always: none is left.",
+    MINFERENCE_CODE + ":144 and :392",
+)
+def slashes_left() -> Iterator[Check]:
+    """Count distances from 100 on that the pattern has, of 100 slashes and one vertical."""
+    head = _heads(512)[1]
+    for recent, wrap in ((30, None), (100, printed)):
+        support = head.approximate(
+            parse(f"vertical_slash(k=101, vertical={1 / 101}, recent={recent}, sinks=1)")
+        ).sparse
+        assert support is not None
+        i = np.repeat(np.arange(head.n), np.diff(support.indptr))
+        far = np.unique((i - support.indices)[(support.indices > 0) & (i - support.indices >= 100)])
+        check = above(f"distances from 100 on, {recent} taken always", 0, len(far))
+        yield wrap(check) if wrap else check
 
 
 # Top-k and top-p
