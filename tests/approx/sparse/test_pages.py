@@ -65,7 +65,7 @@ def test_no_other_pages_of_a_row_hold_more_attention_than_those_by_mass(
 
 
 def test_scores_are_made_of_what_is_seen():
-    """Key 3 would win for page 1 by its box and its mean, and query 2 does not see it."""
+    """Key 3 would win for page 1 by its box and its mean, and query 0 does not see it."""
     K = np.array([[1.0], [1.0], [0.0], [9.0]])
     for by in BY:
         on = support(Pages(2, 2, by).approximate(np.ones((2, 1)), K, mask="causal"))
