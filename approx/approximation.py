@@ -322,8 +322,11 @@ class Approximation(_Operator):
         if self.correction is None:
             return self.low.matmat(V)
         row_log = self.row_log()
-        y, low_log = self.low.prepare().matmat(V)  # entries on the support need prepare too
-        y = rescale(y, low_log - row_log) if self.rank else y
+        if self.rank:
+            y, low_log = self.low.prepare().matmat(V)  # entries on the support need prepare too
+            y = rescale(y, low_log - row_log)
+        else:
+            y = np.zeros((self.shape[0], V.shape[1]), np.result_type(self.dtype, V))
         addition, lossy = self._as_addition(self.correction, row_log)
         y += pattern_products.matmat(addition, V)
         for rows in lossy:

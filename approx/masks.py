@@ -27,6 +27,13 @@ def _fill(x: Any, first: Any, stop: Any, values: Any) -> None:
             row[j] = value
 
 
+@kernel
+def _sees(first: Any, stop: Any, indptr: Any, indices: Any, seen: Any) -> None:
+    for i in range(first.size):
+        for p in range(indptr[i], indptr[i + 1]):
+            seen[p] = first[i] <= indices[p] < stop[i]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mask:
     """The mask under which query i sees the keys first_i ≤ j < stop_i, and nothing else.
@@ -361,8 +368,8 @@ def cut(s: scipy.sparse.csr_array, mask: Mask) -> scipy.sparse.csr_array:
     """
     if mask.is_full:
         return s
-    rows = np.repeat(np.arange(mask.n), np.diff(s.indptr))
-    seen = (mask.first[rows] <= s.indices) & (s.indices < mask.stop[rows])
+    seen = np.empty(s.nnz, bool)
+    _sees(mask.first, mask.stop, s.indptr, s.indices, seen)
     if seen.all():
         return s
     indptr = np.concatenate([[0], np.cumsum(seen)])[s.indptr].astype(s.indptr.dtype)

@@ -10,12 +10,10 @@ import scipy.sparse
 from scipy.special import betainc
 
 from approx import memory
-from approx._jit import kernel
+from approx._jit import kernel, summing_kernel
 from approx.checks import Array
 from approx.designs.design import Design, Rest
 from approx.sparse import hashing
-
-CHUNK = 2**16  # pairs whose angles are computed at once
 
 
 @kernel
@@ -54,6 +52,16 @@ def _often(
         for t in range(order.shape[0]):
             for p in range(begins[t, i], ends[t, i]):
                 shared[order[t, p]] = 0
+
+
+@summing_kernel
+def _squared_chords(q: Any, k: Any, rows: Any, keys: Any, out: Any) -> None:
+    for p in range(rows.size):
+        a, b = q[rows[p]], k[keys[p]]
+        total = 0.0
+        for c in range(a.size):
+            total += (a[c] - b[c]) ** 2
+        out[p] = total
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -152,7 +160,7 @@ class Collisions(Design):
         """Return the angle of each pair over π."""
         q, k = hashing.unit(self.q), hashing.unit(self.k)
         theta = np.empty(len(rows))
-        for begin in range(0, len(rows), CHUNK):
-            some = slice(begin, begin + CHUNK)
-            theta[some] = hashing.paired_angles(q[rows[some]], k[keys[some]])
-        return theta / np.pi
+        _squared_chords(q, k, rows, keys, theta)
+        theta = 2.0 * np.arcsin(np.minimum(np.sqrt(theta) / 2.0, 1.0))
+        q_zero, k_zero = (~np.any(x, axis=1) for x in (q, k))
+        return np.where(q_zero[rows] != k_zero[keys], 0.5, theta / np.pi)

@@ -178,13 +178,6 @@ def angles(q: Array, k: Array) -> Array:
     return np.where(q_zero != k_zero.T, np.pi / 2.0, 2.0 * np.arcsin(np.minimum(half_chord, 1.0)))
 
 
-def paired_angles(q: Array, k: Array) -> Array:
-    """Return the angles between rows of two arrays of `unit` vectors, (n,), as `angles` does."""
-    half_chord = np.linalg.norm(q - k, axis=1) / 2.0
-    one_is_zero = np.all(q == 0, axis=1) != np.all(k == 0, axis=1)
-    return np.where(one_is_zero, np.pi / 2.0, 2.0 * np.arcsin(np.minimum(half_chord, 1.0)))
-
-
 def unit(x: Array) -> Array:
     """Return the rows at length 1; a zero row stays."""
     length = np.linalg.norm(x, axis=1, keepdims=True)

@@ -152,6 +152,7 @@ def test_order():
         Mask([1, 0], [3, 3], 3).transposed()
 
 
+@pytest.mark.kernel
 @given(mask=intervals())
 def test_a_sparse_part_is_cut_to_what_is_seen(mask):
     rng = np.random.default_rng(0)

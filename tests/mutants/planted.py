@@ -1736,8 +1736,8 @@ MASKS = [
     Mutant(
         "masks: entries of S that are not seen stay",
         "approx/masks.py",
-        "(s.indices < mask.stop[rows])",
-        "(s.indices <= mask.stop[rows])",
+        "first[i] <= indices[p] < stop[i]",
+        "first[i] <= indices[p] <= stop[i]",
         "tests/approx/test_masks.py::test_a_sparse_part_is_cut_to_what_is_seen",
     ),
     Mutant(
