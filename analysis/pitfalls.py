@@ -107,6 +107,27 @@ def assigned_mean(keys: int, draws: int) -> float:
     return -math.expm1(draws * math.log1p(-1 / keys)) * keys / draws
 
 
+def gray_entries(bits: ArrayLike) -> Array:
+    """Return what public code of HyperAttention and KDEformer sorts words (n, h) by, (n,).
+
+    A word w, of which bit 0 counts least, has the entry w ⊕ ⌊w/2⌋ of the Gray code; its place there
+    is the inverse of this map, `approx.sparse.sorted_lsh.gray_places`.
+
+    References
+    ----------
+    .. [1] insuhan, hyper-attn, 68b91e9: angular_lsh.py, line 27; majid-daliri, kdeformer, 427df2d:
+       KDEformer.py, line 76.
+
+    Examples
+    --------
+    >>> gray_entries([[0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    array([0, 3, 6])
+    """
+    words = checks.array("bits", bits, ndim=2).astype(np.int64)
+    words = words @ (1 << np.arange(words.shape[1]))
+    return np.asarray(words ^ (words >> 1))
+
+
 def kdeformer_shares(V: ArrayLike) -> Array:
     """Return the probabilities with which public code of KDEformer draws columns, (l,).
 

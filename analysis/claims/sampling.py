@@ -28,6 +28,7 @@ from analysis.claims.evidence import (
 )
 from approx import Mask, exact, parse
 from approx.checks import Array
+from approx.sparse import sorted_lsh
 from approx.sparse.sink_window import SinkWindow
 from approx.weighted import Sampled, Sizes
 
@@ -333,7 +334,7 @@ def _sums(spec: str, x: inputs.Inputs, seed: int) -> Array:
     "HA-1",
     "Blocks of sorted hashes, and uniform columns with weight n/m off them, are unbiased for row "
     "sums.",
-    HYPER_CODE + ", hyper_attn.py:155, on CPU",
+    HYPER_CODE + ", hyper_attn.py:155, where it computes in 16 bits",
 )
 def blocks_and_columns() -> Iterator[Check]:
     """Average row sums over 200 draws of blocks of 16 and 16 columns, 64 keys."""
@@ -365,9 +366,9 @@ def largest_column() -> Iterator[Check]:
 
 @claim(
     "HA-Ea",
-    "Columns are weighted off the blocks only. On CUDA the code draws them everywhere, so that the "
-    "mean row sum is that of the row and of its block once more.",
-    HYPER_CODE + ", hyper_attn.py:171",
+    "Columns are weighted off the blocks only. On CUDA, and in 32 or 64 bits, the code draws them "
+    "everywhere, so that the mean row sum is that of the row and of its block once more.",
+    HYPER_CODE + ", hyper_attn.py:171; models/attention/utils.py:58",
 )
 def counted_twice() -> Iterator[Check]:
     """Average row sums of blocks and of columns drawn everywhere, and of blocks alone."""
@@ -399,6 +400,24 @@ def padding() -> Iterator[Check]:
     found = np.exp(exact.log_row_sums(x.Q, padded))
     yield near("what 24 zeros add to a row sum", 24.0, float((found - sums).mean()), 1e-9)
     yield printed(at_most("difference of row sums", TIGHT, difference(found, sums)))
+
+
+@claim(
+    "HA-Ec",
+    "Hashes are sorted by their places in the Gray code, where neighbours differ in one sign. The "
+    "code sorts by the entries of the Gray code: neighbours differ in up to 4 of 7 signs.",
+    HYPER_CODE + ", angular_lsh.py:27; " + KDE_CODE + ", KDEformer.py:76",
+)
+def neighbours() -> Iterator[Check]:
+    """Count the signs in which neighbours of both orders differ, of all words of 7 signs."""
+    words = (np.arange(2**7)[:, None] >> np.arange(7)) & 1
+    by_places, by_entries = (
+        int(np.abs(np.diff(words[np.argsort(of(words))], axis=0)).sum(axis=1).max())
+        for of in (sorted_lsh.gray_places, pitfalls.gray_entries)
+    )
+    yield equal("most signs that differ, by places", 1, by_places)
+    yield equal("most signs that differ, by entries", 4, by_entries)
+    yield printed(equal("most signs that differ, by entries, as coded", 1, by_entries))
 
 
 # KDEformer

@@ -66,7 +66,7 @@ class SortedLSH(SupportMethod):
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
         n, l = mask.shape
         omega = rng.standard_normal((self.hashes, Q.shape[1])).astype(Q.dtype)
-        of_queries, of_keys = (_gray_places(hashing.sign(x, omega)) for x in (Q, K))
+        of_queries, of_keys = (gray_places(hashing.sign(x, omega)) for x in (Q, K))
         places = np.empty(n, int)
         places[np.argsort(of_queries, kind="stable")] = patterns.aligned(n, l)
         indptr, indices = patterns.same_chunk(places, l, self.size or 0)
@@ -79,12 +79,12 @@ class SortedLSH(SupportMethod):
         return entries(self.size, shape, selection=self.hashes * shape.d + shape.l)
 
 
-def _gray_places(bits: Array) -> Array:
+def gray_places(bits: Array) -> Array:
     """Return the place of each word (n, h), of which bit 0 counts least, in the Gray code.
 
     Examples
     --------
-    >>> _gray_places(np.array([[0, 0], [1, 0], [1, 1], [0, 1]]))
+    >>> gray_places(np.array([[0, 0], [1, 0], [1, 1], [0, 1]]))
     array([0, 1, 2, 3])
     """
     place = np.bitwise_xor.accumulate(bits[:, ::-1], axis=1)[:, ::-1]
