@@ -62,6 +62,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "expected_error",
         "features_needed",
         "normalised",
+        "replace_or_weight",
         "pitfalls",
         "dependent_supports",
     ),
