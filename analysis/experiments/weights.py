@@ -17,17 +17,17 @@ from approx.designs.design import Rest
 from approx.designs.uniform import Uniform
 
 COLUMNS = (
-    "input", "layer", "head", "n", "temperature", "sparse", "low_rank", "query", "metric",
+    "input", "layer", "head", "n", "temperature", "support", "low_rank", "query", "metric",
     "value", "stderr",
 )  # fmt: skip
 DRAWN = 16
-SPARSE = ("top_k(k=16)", "sink_window(k=16)")
-NOTHING = "zero()"
-LOW_RANK = (NOTHING, "taylor(degree=2)", "positive(m=64)")
+SUPPORTS = ("top_k(k=16)", "sink_window(k=16)")
+NOTHING, POLYNOMIAL, FEATURES = LOW_RANK = "zero()", "taylor(degree=2)", "positive(m=64)"
 TEMPERATURES = {"quick": (1.0, 4.0), "default": (0.5, 1.0, 2.0, 4.0)}
-QUERIES = {"quick": 6, "default": 32}  # of each head
+QUERIES = {"quick": 4, "default": 32}  # of each head
 MOST = {"quick": 128, "default": 1024}  # queries and keys
 DRAWS = {"quick": 100, "default": 400}  # of the outputs
+SYNTHETIC = ("gaussian", "sphere", "clustered", "clustered Q=K")
 FIRST = 3 * DRAWN  # a query that sees this many keys has more than are exact and drawn
 
 
@@ -59,7 +59,6 @@ def _rows(
     for i, row in rows(x, parse(sparse), DRAWN, low_rank=parse(low_rank), queries=queries):
         place = x.name, x.layer, x.head, x.n, x.temperature, sparse, low_rank, i
         found += [
-            (*place, "keys", row.keys, np.nan),
             (*place, "mass", row.p[row.rest].sum(), np.nan),
             (*place, "effective_number", row.effective_number, np.nan),
             (*place, "rule", row.rule, np.nan),
@@ -82,21 +81,22 @@ def compute(profile: Profile) -> pd.DataFrame:
 
     ``row_sum`` is in closed form, ``output`` by Monte Carlo (its stderr beside it), and only where
     nothing stands for what is not drawn. ``rule`` is N_eff/(1 + (1 + v/b²)/π), and ``exact_rule``
-    the effective number of errors over its threshold. Of the profile's inputs and four causal
-    heads.
+    the effective number of errors over its threshold. Of the real heads of the profile, and four
+    causal ones.
     """
     grid = profile.grid
-    heads = [*profile.inputs, *data.sample("smollm2").heads()]
+    real = [x for x in profile.inputs if x.name not in SYNTHETIC]
+    heads = [*(real or data.sample().heads()), *data.sample("smollm2").heads()]
     known = {f"{x.name} {x.layer}.{x.head}": x.first(min(MOST[grid], x.n)) for x in heads}
     tasks = []
     for x in known.values():
-        first = FIRST - 1 if x.mask.looks_back else 0
+        first = min(FIRST, x.n) - 1 if x.mask.looks_back else 0
         queries = tuple(np.unique(np.linspace(first, x.n - 1, QUERIES[grid]).astype(int)).tolist())
         for t in TEMPERATURES[grid]:
             y = x.at_temperature(t)
             tasks += [
                 (y, queries, sparse, low, DRAWS[grid], profile.seed)
-                for sparse in SPARSE
+                for sparse in SUPPORTS
                 for low in LOW_RANK
             ]
     return profile.study(_rows, tasks, "weights", COLUMNS)

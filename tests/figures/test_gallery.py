@@ -20,7 +20,7 @@ from analysis.experiments.profile import Profile, profile, quartiles
 from approx import Mask, parse
 from figures import style
 from figures.album import save
-from figures.gallery import CORE, FIGURES, error, price
+from figures.gallery import CORE, FIGURES, error, price, weights
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,18 @@ def test_sparse_plus_low_rank_is_never_above_the_better_of_the_two(tables):
         # split contains both single classes at the same budget, so the gain is at least 1,
         # up to the rounding of an error of 1e-16 of the norm
         assert (found.gain >= 1 - 1e-9).all()
+
+
+def test_the_rule_of_weights_is_on_the_side_of_the_row_sum(tables):
+    found = weights.wide(tables["weights"])
+    assert set(found.input) >= {"MiniLM easy", "SmolLM2 broad"}  # and nothing synthetic
+    assert "gaussian" not in set(found.input)
+    bare = found[found.low_rank == "zero()"]
+    assert ((bare.rule > 1) == (bare.row_sum < 1)).all()
+    assert 0 < (bare.rule > 1).mean() < 1
+    assert ((found.exact_rule > 1) == (found.row_sum < 1)).all()
+    sure = bare[(bare.output - 1).abs() > 5 * bare.stderr]
+    assert ((sure.output_to_first_order < 1) == (sure.output < 1)).mean() > 0.8
 
 
 def test_inputs_of_another_shape_have_oracles_of_another_rank(tables):

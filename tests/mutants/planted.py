@@ -2223,6 +2223,13 @@ HIERARCHY = [
         "tests/analysis/test_replace_or_weight.py -k coincide",
     ),
     Mutant(
+        "weights: outputs whose exact keys are not in the total",
+        "analysis/experiments/weights.py",
+        "(exact + c * total)[:, None]",
+        "(c * total)[:, None]",
+        "tests/analysis/test_replace_or_weight.py -k have_the_mean",
+    ),
+    Mutant(
         "exact: keys of the future",
         "approx/sparse/exact.py",
         "mean=float(mask.counts.mean())",
