@@ -228,6 +228,24 @@ def sum_or_output() -> Iterator[Check]:
     yield printed(covered("least coverage of outputs, 4 heads", 0.9, least[1], TRIALS))
 
 
+@claim(
+    "VA-Ed",
+    "The sum that sizes the sample is what is held and what the pilot estimates. Where nothing is "
+    "held the code adds the whole row for it, so that the sum is twice too large and ε is doubled.",
+    HUB + ", mask_attention_utils.py:97 and adaptive_sampling.py:390",
+)
+def empty_mask() -> Iterator[Check]:
+    """Count Gaussian sums within ε = .05 at δ = .1, with draws for ε and for 2ε."""
+    rng = np.random.default_rng(0)
+    logits = np.log(np.clip(1 + 0.3 * rng.standard_normal(1024), 0.01, None))
+    one, values = np.ones(1), np.ones((1024, 1))
+    for factor, what in ((1, "draws for ε"), (2, "draws for 2ε, as coded")):
+        spec = f"sampled(k=32, epsilon={0.05 * factor}, delta=0.1)"
+        off = _trials(spec, one, logits[:, None], values, 2000)[0]
+        check = covered(f"coverage, {what}", 0.9, int((off <= 0.05).sum()), 2000)
+        yield check if factor == 1 else printed(check)
+
+
 # MagicPIG
 
 

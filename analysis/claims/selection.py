@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.stats import norm
 
 from analysis import inputs, metrics
 from analysis.claims.evidence import (
@@ -24,6 +25,7 @@ from analysis.claims.evidence import (
     without,
 )
 from approx import exact, parse
+from approx.approximation import Approximation
 from approx.checks import Array
 from approx.sparse import boxes
 from approx.sparse.vertical_slash import BY
@@ -304,6 +306,24 @@ def slashes_left() -> Iterator[Check]:
         yield wrap(check) if wrap else check
 
 
+@claim(
+    "MINF-Ee",
+    "Lines are to be found by attention, softmax of q·k/√d. The second search leaves out 1/√d; "
+    "its lines hold less on all four heads of SmolLM2.",
+    MINFERENCE_CODE + ":235",
+)
+def unscaled_search() -> Iterator[Check]:
+    """Compare 32 verticals and 32 slashes found at t = 1 and at t = 1/√d, d = 64."""
+    no_less = 0
+    for head in _heads(512):
+        weights = exact.softmax(head.Q, head.K, head.mask)
+        cold = head.at_temperature(head.d**-0.5).approximate(parse("vertical_slash(k=64)"))
+        held = 1 - float(_left_out(cold, weights).mean())
+        no_less += held >= _held(head, weights, "vertical_slash(k=64)")
+    yield printed(equal("heads of 4 where unscaled lines hold no less", 4, no_less))
+    yield equal("heads of 4 where they hold less", 4, 4 - no_less)
+
+
 # Top-k and top-p
 
 
@@ -378,3 +398,55 @@ def least_variation() -> Iterator[Check]:
 
 def _tv(spec: str, Q: Array, K: Array) -> float:
     return metrics.compare(parse(spec).approximate(Q, K, rng=0), Q, K)["attention_tv"]
+
+
+@claim(
+    "TOPP-4",
+    "For Gaussian logits of deviation σ the share of keys that a tv of ε needs is Φ_c(σ + Φ⁻¹(ε)): "
+    "where n·e^{−σ²} is large. Many keys, n·share ≫ 1, are not enough.",
+    TOP_K,
+)
+def gaussian_law() -> Iterator[Check]:
+    """Compare the fewest keys of one row of 2¹⁶ with the law, at σ = 1, 2 and 3."""
+    n, rng = 2**16, np.random.default_rng(0)
+    for deviation, error in ((1.0, 0.5), (2.0, 0.1), (2.0, 0.5), (3.0, 0.5)):
+        logits = deviation * rng.standard_normal((n, 1))
+        keys = parse(f"top_p(p={1 - error})").approximate([[1.0]], logits).nnz
+        law = n * float(norm.sf(deviation + norm.ppf(error)))
+        check = near(f"keys over the law, σ = {deviation:g}, ε = {error}", 1.0, keys / law, 0.1)
+        if deviation < 3:
+            yield check
+        else:
+            yield above("keys by the law, σ = 3, ε = 0.5", 50, law)
+            yield without(check)
+
+
+@claim(
+    "TOPP-5",
+    "As many keys as hold the share p of attention keep tv ≤ 1 − p in every row; the same number "
+    "of keys on average, in equal numbers, does not, and has a larger mean tv.",
+    "Twilight (arXiv 2502.02770), abstract: adaptive budgets",
+)
+def adaptive_budgets() -> Iterator[Check]:
+    """Take tv of the rows of SmolLM2 at p = .9, and of top-k with as many keys on average."""
+    worst = {"top_p": 0.0, "top_k": 0.0}
+    less = 0
+    for head in _heads(512):
+        weights = exact.softmax(head.Q, head.K, head.mask)
+        adaptive = head.approximate(parse("top_p(p=0.9)"))
+        k = round(adaptive.nnz / head.n)
+        rows = [_left_out(x, weights) for x in (adaptive, head.approximate(parse(f"top_k(k={k})")))]
+        worst = {name: max(worst[name], float(tv.max())) for name, tv in zip(worst, rows)}
+        less += rows[0].mean() < rows[1].mean()
+    yield at_most("largest tv of a row, p = .9", 0.1 + TIGHT, worst["top_p"])
+    yield equal("heads of 4 with less mean tv than top-k", 4, less)
+    yield without(at_most("largest tv of a row, top-k", 0.1 + TIGHT, worst["top_k"]))
+
+
+def _left_out(estimate: Approximation, weights: Array) -> Array:
+    """Return the attention off the support of each row."""
+    assert estimate.sparse is not None
+    counts = np.diff(estimate.sparse.indptr)
+    rows = np.repeat(np.arange(len(weights)), counts)
+    held = np.bincount(rows, weights[rows, estimate.sparse.indices], len(weights))
+    return np.asarray(1 - held)

@@ -47,6 +47,7 @@ from approx.sparse.columns import Columns
 from approx.sparse.pages import Pages
 from approx.sparse.sliding_window import SlidingWindow
 from approx.sparse.top_k import TopK
+from approx.sparse.top_p import TopP
 from approx.sparse.vertical_slash import VerticalSlash
 from approx.textbook import attention, flash
 from approx.textbook.flash import GatedUnit
@@ -64,7 +65,8 @@ CLAIMS = [
     "FL-1", "FL-2", "FL-3", "FL-4", "FL-5", "FL-6", "FL-7", "FL-8",
     "FL-9", "FL-10", "FL-11", "FL-12", "FL-13", "FL-14", "FL-15",
     "VA-1", "VA-2", "VA-3", "VA-4", "MP-1", "MP-2", "MP-3", "HA-1", "HA-2", "KDE-1",
-    "H2O-1", "H2O-2", "QUEST-1", "QUEST-2", "MINF-1", "TOPP-1", "TOPP-2", "TOPP-3",
+    "H2O-1", "H2O-2", "QUEST-1", "QUEST-2", "MINF-1",
+    "TOPP-1", "TOPP-2", "TOPP-3", "TOPP-4", "TOPP-5",
     "WC-1", "WC-2", "WC-3", "THIN-1", "THIN-2", "KQ-1", "KQ-2", "LIN-1", "LIN-2", "LIN-3",
 ]  # fmt: skip
 ERRATA = [
@@ -73,13 +75,13 @@ ERRATA = [
     "DIET-Ea", "DIET-Eb", "DIET-Ec", "DIET-Ed", "DIET-Ee", "DIET-Ef",
     "ATT-Ea", "ATT-Eb", "ATT-Ec", "ATT-Ed", "ATT-Ee", "ATT-Ef", "ATT-Eg",
     "FL-Ea", "FL-Eb", "FL-Ec", "FL-Ed", "FL-Ee", "FL-Ef",
-    "VA-Ea", "VA-Eb", "VA-Ec", "MP-Ea", "HA-Ea", "HA-Eb", "HA-Ec", "KDE-Ea", "H2O-Ea", "QUEST-Ea",
-    "MINF-Ea", "MINF-Eb", "MINF-Ec", "MINF-Ed", "THIN-Ea",
+    "VA-Ea", "VA-Eb", "VA-Ec", "VA-Ed", "MP-Ea", "HA-Ea", "HA-Eb", "HA-Ec", "KDE-Ea",
+    "H2O-Ea", "QUEST-Ea", "MINF-Ea", "MINF-Eb", "MINF-Ec", "MINF-Ed", "MINF-Ee", "THIN-Ea",
 ]  # fmt: skip
 CONDITIONAL = [
     "ILA-8", "ILA-9", "ILA-10", "ILA-11", "SB-7", "SB-9", "ATT-2", "ATT-6", "ATT-7",
     "FL-7", "FL-8", "VA-1", "VA-2", "MP-3", "HA-2", "H2O-1", "H2O-2", "QUEST-2",
-    "MINF-1", "WC-1", "THIN-2", "TOPP-1", "KQ-1", "KQ-2", "LIN-1", "LIN-2",
+    "MINF-1", "WC-1", "THIN-2", "TOPP-1", "TOPP-4", "TOPP-5", "KQ-1", "KQ-2", "LIN-1", "LIN-2",
 ]  # fmt: skip
 WRONG = ["FL-15"]  # a claim of a comment that is no erratum of the table
 
@@ -564,7 +566,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         lambda f: lambda self, *a: KeyPCA(rank=self.rank).compressed(*a), "KQ-1 KQ-2",
     ),
     "ε is doubled": (
-        Sampled, "_enough", _as(epsilon=lambda method: 2 * method.epsilon), "VA-1 VA-Eb",
+        Sampled, "_enough", _as(epsilon=lambda method: 2 * method.epsilon), "VA-1 VA-Eb VA-Ed",
     ),
     "every key is drawn": (
         Sampled, "_enough", lambda f: lambda self, q, *a: np.full(len(q), 10**6),
@@ -627,6 +629,12 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
     ),
     "every key is read": (
         pitfalls, "thinformer_places", lambda f: lambda length: np.arange(length), "THIN-Ea",
+    ),
+    "p is half of what is asked": (
+        TopP, "pattern", _as(p=lambda method: method.p / 2), "TOPP-4 TOPP-5",
+    ),
+    "the temperature is always 1": (
+        inputs.Inputs, "at_temperature", lambda f: lambda self, t: self, "MINF-Ee",
     ),
     "repeated draws add up": (pitfalls, "assigned", lambda f: _added, "VA-Ea"),
     "words are sorted by their places": (
