@@ -169,11 +169,12 @@ class Row:
     design: str = "uniform"
 
     def __post_init__(self) -> None:
-        l = len(_shares("p", self.p))
-        rest = checks.array("rest", np.asarray(self.rest, float), ndim=1).astype(bool)
-        if len(rest) != l:
+        p, rest = _shares("p", self.p), np.asarray(self.rest)
+        l = len(p)
+        if rest.dtype != bool or rest.shape != (l,):
             raise ValueError(
-                f"rest must say of each of {l} keys whether it is there, got {len(rest)}"
+                f"rest must say of each of {l} keys whether it is there, "
+                f"got shape {rest.shape} of {rest.dtype}"
             )
         checks.one_of("design", self.design, DESIGNS)
         count = int(rest.sum())
@@ -188,8 +189,10 @@ class Row:
             raise ValueError(
                 f"bias and covariance must be of {l} keys, got shapes {b.shape} and {C.shape}"
             )
-        for name, value in (("p", self.p), ("rest", rest), ("bias", b), ("covariance", C)):
-            object.__setattr__(self, name, np.asarray(value))
+        if (least := (np.diag(C) if C.ndim == 2 else C).min()) < 0:
+            raise ValueError(f"variances must be >= 0, got {least:g}")
+        for name, value in (("p", p), ("rest", rest), ("bias", b), ("covariance", C)):
+            object.__setattr__(self, name, value)
 
     @property
     def keys(self) -> int:
@@ -294,6 +297,11 @@ class Row:
     def output(self, V: ArrayLike) -> Errors:
         """Return the mean squared errors of the normalised output to first order, absolute.
 
+        Parameters
+        ----------
+        V : (l, c) or (l,)
+            Values.
+
         Notes
         -----
         The output is a ratio. With μ the mean of the estimate and o' the output of μ,
@@ -304,7 +312,8 @@ class Row:
         exact and there is no low-rank part, both weights give the same output, and the same number
         here.
         """
-        values = checks.values(np.asarray(V, np.float64), len(self.p))
+        values = checks.values(V, len(self.p), np.float64).reshape(len(self.p), -1)
+        values = values.astype(np.float64)
         return Errors(self._output_at(values, 1 / self.pi), self._output_at(values, 1.0))
 
     def _output_at(self, V: Array, weight: float) -> float:

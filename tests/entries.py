@@ -19,6 +19,7 @@ from analysis import (
     positions,
     rank,
     regimes,
+    replace_or_weight,
     sweep,
 )
 from approx import METHODS, Approximation, exact, parse, projections
@@ -130,6 +131,7 @@ VALUES = {
     "@ of the transpose": lambda V: parse(BOTH).approximate(*points()[::-1], rng=0).T @ V,
     "exact.attention": lambda V: exact.attention(*points(), V),
     "metrics.compare": lambda V: metrics.compare(_approximation(BOTH), *points(), V),
+    "Row.output": lambda V: replace_or_weight.Row(np.full(4, 0.25), np.arange(4) > 0, 2).output(V),
 }
 
 
@@ -185,6 +187,7 @@ NUMBERS = {
     "level": lambda x: METHODS["threshold"](level=x) if x is not None else 1 / 0,
     "p of top_p": lambda x: METHODS["top_p"](p=x),
     "share": lambda x: METHODS["scatterbrain"](share=x),
+    "pi": replace_or_weight.threshold,
 }
 
 # integer, and the least that is allowed
@@ -200,6 +203,7 @@ INTEGERS = {
     "rows": (lambda n: metrics.compare(METHOD.approximate(*points()), *points(), rows=n), 2),
     "draws": (lambda n: moments.monte_carlo(METHOD, *points(), draws=n, rng=0), 2),
     "most": (lambda n: moments.features_needed(METHOD, 0.5, *points(), most=n), 1),
+    "keys of threshold": (lambda n: replace_or_weight.threshold(0.5, keys=n), 2),
     "probes": (lambda n: rank.estimates(D, probes=n, rng=0), 2),
     "steps": (lambda n: rank.estimates(D, steps=n, rng=0), 1),
     "n of exact_attention": (lambda n: operations.exact_attention(n, 2), 0),

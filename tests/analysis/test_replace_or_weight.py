@@ -212,6 +212,8 @@ def test_the_error_of_the_output_is_exact_to_first_order(design):
         p /= p.sum()
         row = Row(p, REST, DRAWN, BIAS, COVARIANCE, design)
         both = row.output(V)
+        alone = [row.output(V[:, c]) for c in (0, 1)]
+        np.testing.assert_allclose(np.sum(alone, axis=0), both, rtol=TINY)
         exact = [enumerated(design, c, p=p)[1] for c in (1 / row.pi, 1.0)]
         rates.append(np.abs(np.array(both) / exact - 1).max())
     assert rates[0] < 0.1
@@ -236,6 +238,7 @@ def test_what_is_no_such_row_is_refused():
         "rest must say of each of 6 keys": {"rest": REST[:5]},
         "p must be shares >= 0": {"p": -P},
         "bias and covariance must be of 6 keys": {"bias": BIAS[:5]},
+        "variances must be >= 0, got -1": {"covariance": -1.0},
     }.items():
         with pytest.raises((ValueError, TypeError), match=match):
             Row(**{"p": P, "rest": REST, "drawn": 2, **options})
