@@ -119,8 +119,9 @@ class Sampled(Method):
 
     A draw of a row follows from the keys that its query sees, so that the method is autoregressive
     if its parts are, unless one draw serves all rows or ``transform`` is given.
-    Cost: that of the parts, and O(k) per row for design "uniform"; O(l) for the others, and for
-    "lsh" O((n + l)·d·hashes·tables) and the keys that are met in buckets.
+    Cost: that of the parts, and O(k) per row for design "uniform", and for "systematic" and
+    "multinomial" without sizes; else O(l), and for "lsh" O((n + l)·d·hashes·tables) and the keys
+    that are met in buckets.
 
     What differs from public code: `magicpig` [1]_ (commit ac9aa36) subtracts the mean of the keys
     that it offloads from them, and keeps the first and last keys; it hashes q and k as they then

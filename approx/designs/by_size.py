@@ -41,11 +41,24 @@ class BySize(Design):
 
     def draw(self, rest: Rest, rng: np.random.Generator) -> scipy.sparse.csr_array:
         """Return the weights of what each row draws."""
+        if self.log_sizes is None and (alike := self.draw_alike(rest.counts, rng)) is not None:
+            places, chosen, weights = alike
+            indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(chosen, axis=1))])
+            return rest.weights(indptr, rest.at(indptr, places[chosen]), weights[chosen])
         drawn = [self.draw_row(self.shares(rest, i), rng) for i in range(rest.mask.n)]
         indptr = np.concatenate([[0], np.cumsum([len(places) for places, _ in drawn])])
         places = np.concatenate([places for places, _ in drawn])
         weights = np.concatenate([weights for _, weights in drawn])
         return rest.weights(indptr, rest.at(indptr, places), weights)
+
+    def draw_alike(
+        self, counts: Array, rng: np.random.Generator
+    ) -> tuple[Array, Array, Array] | None:
+        """Return (places, chosen, weights), (n, k) each, for rows of so many keys of equal size.
+
+        Those that are not chosen mean nothing. None: each row has to look at all of its keys.
+        """
+        return None
 
     @abstractmethod
     def draw_row(self, shares: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -95,6 +108,15 @@ class Systematic(BySize):
         passed = np.floor(_ends(p) - rng.random())
         drawn = np.flatnonzero(np.diff(passed) > 0)
         return drawn, 1.0 / p[drawn]
+
+    def draw_alike(
+        self, counts: Array, rng: np.random.Generator
+    ) -> tuple[Array, Array, Array] | None:
+        N, t = counts[:, None], np.arange(self.k)
+        step = np.maximum(N / self.k, 1.0)
+        places = np.ceil((rng.random(len(N))[:, None] + t) * step).astype(np.intp) - 1
+        places = np.where(self.k < N, np.clip(places, 0, N - 1), t)
+        return places, t < N, np.broadcast_to(step, places.shape)
 
     def of_row(self, rest: Rest, i: int) -> tuple[Array, Array]:
         return _variance(inclusion(self.shares(rest, i), self.k))
@@ -158,6 +180,14 @@ class Multinomial(BySize):
         ends = np.cumsum(shares)
         drawn = np.searchsorted(ends, u * ends[-1], "right")
         return drawn, 1.0 / (self.k * shares[drawn])
+
+    def draw_alike(
+        self, counts: Array, rng: np.random.Generator
+    ) -> tuple[Array, Array, Array] | None:
+        N = counts[:, None]
+        places = (rng.random(len(N) * self.k).reshape(-1, self.k) * N).astype(np.intp)
+        share = np.broadcast_to(N / self.k, places.shape)
+        return places, np.broadcast_to(N > 0, places.shape), share
 
     def of_row(self, rest: Rest, i: int) -> tuple[Array, Array]:
         p = self.shares(rest, i)

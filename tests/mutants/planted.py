@@ -2381,6 +2381,13 @@ SAMPLING = [
         "tests/approx/designs/test_designs.py -k 'comb'",
     ),
     Mutant(
+        "comb: keys without sizes from the tooth on",
+        "approx/designs/by_size.py",
+        "places = np.ceil((rng.random(len(N))[:, None] + t) * step).astype(np.intp) - 1",
+        "places = np.ceil((rng.random(len(N))[:, None] + t) * step).astype(np.intp)",
+        "tests/approx/designs/test_designs.py -k 'without_sizes'",
+    ),
+    Mutant(
         "coins: the wrong side of the coin",
         "approx/designs/by_size.py",
         "rng.random(len(p)) < p",

@@ -250,6 +250,16 @@ def test_probabilities_of_the_largest_sizes_are_one():
             assert abs(want.sum() - min(k, len(sizes))) < 1e-14
 
 
+@pytest.mark.parametrize("k", [1, 2, 3, 9])
+@pytest.mark.parametrize("design", [Systematic, Poisson, Multinomial])
+def test_keys_without_sizes_are_drawn_like_keys_of_equal_sizes(design, k):
+    mask = Mask.causal(40, 40)
+    rest = Rest(mask, (np.minimum(np.arange(41), 8), np.arange(8)))  # eight rows hold their last
+    found = design(k).draw(rest, np.random.default_rng(1)).toarray()
+    want = design(k, lambda i, keys: np.zeros(len(keys))).draw(rest, np.random.default_rng(1))
+    np.testing.assert_allclose(found, want.toarray(), rtol=1e-13)  # some roundings of N/k
+
+
 @pytest.mark.kernel
 def test_places_among_the_rest_are_keys():
     for i in range(N):
