@@ -302,7 +302,7 @@ def two_estimators() -> Iterator[Check]:
 @claim(
     "MP-3",
     "Subtracting the mean key leaves attention as it is, and makes the share of keys that is read "
-    "alike, 2 to 6 %, on four heads of SmolLM2; without it they read .1 to 11 %.",
+    "alike, 2 to 6 %, on four heads of SmolLM2; without it they read from below .1 to above 9 %.",
     MAGIC_PIG_CODE + ", models/attnserver.py:142",
 )
 def centring() -> Iterator[Check]:
@@ -317,6 +317,7 @@ def centring() -> Iterator[Check]:
     yield at_most("largest difference of softmax rows", 1e-10, worst)
     yield above("least share, centred", 0.02, min(shares["center"]))
     yield at_most("largest share, centred", 0.06, max(shares["center"]))
+    yield above("largest share, not centred", 0.09, max(shares["none"]))
     yield without(above("least share, not centred", 0.02, min(shares["none"])))
 
 

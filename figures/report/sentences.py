@@ -500,8 +500,8 @@ def claims_conclusion(ledger: pd.DataFrame) -> str:
     each = ledger.drop_duplicates("id")
     own = each[~each.id.str.contains("-E")]
     return tr(
-        "Verdicts of {claims} published statements: {counts}; {errata} printed errors have been "
-        "put right by number.",
+        "Verdicts of {claims} published statements: {counts}; {errata} errors of print or "
+        "code have been put right by number.",
         claims=len(own),
         counts=claims.counts(own.verdict),
         errata=len(each) - len(own),

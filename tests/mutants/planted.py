@@ -1434,6 +1434,27 @@ ANALYSIS = [
         "tests/analysis/test_sweep.py -k factors_of_all",
     ),
     Mutant(
+        "pitfalls: a repeated draw adds",
+        "analysis/pitfalls.py",
+        "weights[generator(rng).integers(keys, size=draws)] = keys / draws",
+        "np.add.at(weights, generator(rng).integers(keys, size=draws), keys / draws)",
+        "tests/analysis/test_pitfalls.py::test_a_repeated_draw_has_the_weight_of_one",
+    ),
+    Mutant(
+        "pitfalls: norms of values over |V|, as if the code had that",
+        "analysis/pitfalls.py",
+        "np.linalg.norm(values, 2) ** 2",
+        "np.linalg.norm(values, 2)",
+        "tests/analysis/test_pitfalls.py::test_shares_of_columns_are_of_values_and_a_constant",
+    ),
+    Mutant(
+        "pitfalls: Thinformer keeps a power of two",
+        "analysis/pitfalls.py",
+        "n = 4 ** ((length.bit_length() - 1) // 2)",
+        "n = 2 ** (length.bit_length() - 1)",
+        "tests/analysis/test_pitfalls.py::test_thinformer_reads_a_power_of_four",
+    ),
+    Mutant(
         "pitfalls: eps before the shift",
         "analysis/pitfalls.py",
         "- top_q) + size) * weight",
