@@ -321,14 +321,16 @@ class Approximation(_Operator):
             raise ValueError(f"V must be ({self.shape[1]}, c), got shape {np.shape(V)}")
         if self.correction is None:
             return self.low.matmat(V)
-        row_log = self.row_log()
+        row_log, total = self.row_log(), None
         if self.rank:
-            y, low_log = self.low.prepare().matmat(V)  # entries on the support need prepare too
-            y = rescale(y, low_log - row_log)
-        else:
-            y = np.zeros((self.shape[0], V.shape[1]), np.result_type(self.dtype, V))
-        addition, lossy = self._as_addition(self.correction, row_log)
-        y += pattern_products.matmat(addition, V)
+            # entries on the support need prepare, too
+            low, low_log = self.low.prepare().matmat(beside_ones(V))
+            low = rescale(low, low_log - row_log)
+            total = low[:, -1]
+        addition, lossy = self._as_addition(self.correction, row_log, total)
+        y = pattern_products.matmat(addition, V)
+        if self.rank:
+            y += low[:, :-1]
         for rows in lossy:
             y[rows] = self.block(rows, shift=row_log[rows]) @ V
         return y, row_log
@@ -347,19 +349,22 @@ class Approximation(_Operator):
         return y, log[:1]
 
     def _as_addition(
-        self, correction: Correction, row_log: Array
+        self, correction: Correction, row_log: Array, total: Array | None = None
     ) -> tuple[scipy.sparse.csr_array, list[Array]]:
         """Return C with estimate = low + C at a scale, and stripes of rows where this cancels.
 
         There the low-rank part on the support is so large compared with the estimate that
         subtracting it would lose a third of the digits, so such rows are summed from their entries.
+        The row sums of the low-rank part at the scale are given where they are known.
         """
         s = correction.scaled(row_log)
         if not (isinstance(correction, Support) and self.rank):
             return s, []
         low = scipy.sparse.csr_array((self.low.at(s, row_log), s.indices, s.indptr), shape=s.shape)
-        total, low_log = self.low.prepare().matmat(np.ones((self.shape[1], 1), self.dtype))
-        off = rescale(total, low_log - row_log)[:, 0] - low.sum(axis=1)
+        if total is None:
+            sums, low_log = self.low.prepare().matmat(np.ones((self.shape[1], 1), self.dtype))
+            total = rescale(sums, low_log - row_log)[:, 0]
+        off = total - low.sum(axis=1)
         # (1 − w)·low + w·exact = low + w·(exact − low)
         left, taken = correction.split(low.data)
         kept = np.abs(off) + _row_sums(s, np.abs(s.data + left))

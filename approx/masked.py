@@ -366,6 +366,8 @@ class Masked(Low):
         features = self._features(V.shape[1])
         if features is not None:
             return matmat(features, self.mask.first, self.mask.stop, V)
+        if self.low.zero_outside == self.mask:
+            return self.low.matmat(V)
         row_log = self.row_log()
         y = np.empty((self.shape[0], V.shape[1]), np.result_type(self.dtype, V))
         for rows in exact.stripes(*self.shape):

@@ -64,11 +64,14 @@ class Exponential(Low):
         """Return this matrix at scales of the logits that are seen."""
         return dataclasses.replace(self, mask=mask)
 
+    @property
+    def _seen(self) -> Mask:
+        return self.mask or Mask.full(*self.shape)
+
     @functools.cached_property
     def _tops(self) -> Array:
-        mask = self.mask or Mask.full(*self.shape)
         tops = [
-            exact.seen_logits(self.left, self.right, mask, rows).max(axis=1)
+            exact.seen_logits(self.left, self.right, self._seen, rows).max(axis=1)
             for rows in exact.stripes(*self.shape)
         ]
         return np.concatenate(tops)
@@ -99,6 +102,22 @@ class Exponential(Low):
         with np.errstate(over="ignore"):
             np.exp(x, out=x)
         return rescale(x, np.zeros(1))
+
+    @property
+    def zero_outside(self) -> Mask | None:
+        """The mask outside which all entries are 0, if there is one."""
+        return self.mask
+
+    def matmat(self, V: Array) -> tuple[Array, Array]:
+        """Return (y, row_log) in one pass: a row is scaled by its own largest logit."""
+        y = np.empty((self.shape[0], V.shape[1]), np.result_type(self.dtype, V))
+        tops = np.empty(self.shape[0], self.dtype)
+        for rows in exact.stripes(*self.shape):
+            x = exact.seen_logits(self.left, self.right, self._seen, rows)
+            tops[rows] = x.max(axis=1)
+            exp_rows(x, tops[rows])
+            y[rows] = x @ V[self._seen.span(rows)]
+        return y, tops
 
     def scaled_factors(self) -> ScaledFactors:
         """Return all rows and an identity matrix."""

@@ -2263,8 +2263,8 @@ COMPRESSED_LOGITS = [
     Mutant(
         "compressed logits: scales of keys that are not seen",
         "approx/compressed_logits/exponential.py",
-        "mask = self.mask or Mask.full(*self.shape)",
-        "mask = Mask.full(*self.shape)",
+        "return self.mask or Mask.full(*self.shape)",
+        "return Mask.full(*self.shape)",
         "tests/approx/compressed_logits -k ten_thousand",
     ),
     Mutant(
