@@ -52,7 +52,7 @@ BY_PLACE = {
     "randomized_attention", "waves on window", "power on window", "nothing on random",
     "true denominator of random", "grouped on window", "columns and window", "means of pages",
     "sampled", "comb around features", "one collision", "sorted_lsh",
-    "heavy hitters",
+    "heavy hitters", "rounded and recent",
     "vertical_slash", "lines by mass",
     "hierarchical", "hierarchy of rows", "hierarchy of means", "hierarchy of pivots",
 }  # fmt: skip
