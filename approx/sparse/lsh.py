@@ -215,5 +215,11 @@ class LSH(SupportMethod):
 
 def _labels(queries: Array, keys: Array) -> tuple[Array, Array]:
     """Return one integer for each joint hash: codes (n, hashes), (l, hashes) → (n,), (l,)."""
-    _, labels = np.unique(np.concatenate([queries, keys]), axis=0, return_inverse=True)
+    codes = np.concatenate([queries, keys])
+    codes -= codes.min(axis=0)
+    hashes, base = codes.shape[1], int(codes.max()) + 1
+    if base**hashes <= 2**63:  # the digits of one number
+        labels = codes @ base ** np.arange(hashes)
+    else:
+        _, labels = np.unique(codes, axis=0, return_inverse=True)
     return labels[: len(queries)], labels[len(queries) :]

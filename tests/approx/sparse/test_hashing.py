@@ -9,7 +9,7 @@ from scipy import integrate, stats
 
 from analysis.moments import monte_carlo
 from approx import exact, parse
-from approx.sparse import hashing
+from approx.sparse import hashing, lsh
 from approx.sparse.lsh import LSH
 
 ANGLES = np.array([0.02, 0.3, 1.0, math.pi / 2, 2.2, 3.0])
@@ -224,3 +224,13 @@ def test_moments_by_monte_carlo(spec):
     variance = np.exp(method.moments(Q, K).log_relative_variance)
     assert (variance > 0).any()
     assert (np.abs(found.variance - variance) <= 5 * found.variance_stderr).all()
+
+
+@pytest.mark.parametrize("hashes", [1, 21, 40, 63, 64])
+def test_labels_are_equal_where_all_codes_are(hashes):
+    few = np.random.default_rng(0).integers(-3, 4, (6, hashes))  # 7^21 < 2^63 < 7^40
+    codes = np.concatenate([few[:, :1] * np.ones(hashes, int), few, few, few % 2])
+    queries, keys = lsh._labels(codes[:10], codes[10:])
+    labels = np.concatenate([queries, keys])
+    want = (codes[:, None] == codes).all(axis=2)
+    np.testing.assert_array_equal(labels[:, None] == labels, want)
