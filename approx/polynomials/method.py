@@ -111,13 +111,19 @@ class IntervalMethod(PolynomialMethod):
 
 def largest_logit(Q: Array, K: Array, mask: MaskLike = None) -> float:
     """Return max |q·k| of what is seen, kept in [2^−20, 2^50], as the end of an interval."""
-    tops = [float(np.abs(x).max()) for x in seen_logits(Q, K, mask)]
-    return min(max(*tops, LEAST_BOUND), MOST_BOUND)
+    seen, tops = masks.of(mask, len(Q), len(K)), [LEAST_BOUND]
+    for rows in exact.stripes(len(Q), len(K)):
+        cols = seen.span(rows)
+        x = Q[rows] @ K[cols].T
+        seen.hide(x, rows, cols)
+        tops.append(max(float(x.max()), -float(x.min())))
+    return min(max(tops), MOST_BOUND)
 
 
 def seen_logits(Q: Array, K: Array, mask: MaskLike = None) -> Iterator[Array]:
     """Yield the logits that are seen, by stripes of rows."""
     seen = masks.of(mask, len(Q), len(K))
     for rows in exact.stripes(len(Q), len(K)):
-        x = Q[rows] @ K.T
-        yield x if seen.is_full else x[seen.visible(rows)]
+        cols = seen.span(rows)
+        x = Q[rows] @ K[cols].T
+        yield x if seen.is_full else x[seen.visible(rows, cols)]
