@@ -142,7 +142,11 @@ def test_stripes_add_up_to_the_same_numbers(request, monkeypatch, engine, option
     estimate = METHODS[1].approximate(x.Q, x.K, mask=options.get("mask"), rng=0)
     monkeypatch.setattr(exact, "STRIPE", 400 * (13 if "rows" in options else 90))
     one = compare(estimate, x.Q, x.K, x.V, **options)
-    assert compare(estimate, x.Q, x.K, x.V, **options, **how) == one
+    found = compare(estimate, x.Q, x.K, x.V, **options, **how)
+    if engine == "dask":
+        # workers have stripes of their own height, and BLAS may add the last rows in another order
+        one = pytest.approx(one, rel=1e-12)
+    assert found == one
 
 
 @dataclasses.dataclass(frozen=True)

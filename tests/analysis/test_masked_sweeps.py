@@ -144,7 +144,8 @@ def test_some_heads_of_a_file_bring_their_keys_and_masks(folder):
     assert [x.name for x in found] == ["qk 1.3", "qk 0.1", "qk 0.2"]
     for x, (layer, head) in zip(found, ((1, 3), (0, 1), (0, 2))):
         expected = whole.at(layer, head)
-        np.testing.assert_array_equal(x.logits(), expected.logits()[:7, :7])
+        # sums of d products, which BLAS may add in another order in a larger matrix
+        np.testing.assert_allclose(x.logits(), expected.logits()[:7, :7], rtol=1e-14, atol=1e-14)
         np.testing.assert_array_equal(x.v, expected.v[:7])
 
 
