@@ -21,7 +21,7 @@ from figures.command import (
 )  # fmt: skip
 
 COMMANDS = (report, figures, diagnose, sweep, verify, methods, claims, capture)
-MOST_CHARACTERS = 1000  # of an error: room for the names of all methods, or all figures
+MOST_CHARACTERS = 1500  # of an error: room for the names of all methods, or all figures
 
 
 def main(argv: list[str] | None = None) -> int:

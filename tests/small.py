@@ -137,6 +137,7 @@ def small(name, n, l, d):
 TEMPLATES = {
     "scatterbrain": "scatterbrain(low_rank=positive(), sparse=top_k())",
     "centered": "centered(positive())",
+    "pages": "pages(size=2)",
 }
 
 
