@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from approx import Mask, Method, parse
+from approx.compressed_logits.method import CompressedLogits
+from approx.hierarchical.hierarchical import Hierarchical
+from approx.low_rank.decomposition_method import DecompositionMethod
+from approx.mechanisms.eva import Eva
+from approx.scatterbrain import Scatterbrain
+from approx.sparse.columns import Columns
+from approx.sparse.pages import Pages
+from approx.sparse.support import ByPlace, SupportMethod
+from approx.sparse.vertical_slash import VerticalSlash
+from approx.weighted import Sampled
 
 TRIVIAL = "uniform()"
 RUNNABLE = (
@@ -18,6 +28,11 @@ RUNNABLE = (
     "eva()",
     "sliding_window()",
     "sink_window()",
+    "columns(by='h2o', recent=16)",
+    "projected_top_k(by='channels')",
+    "pages(current=True)",
+    "vertical_slash()",
+    "coreset(tau='queries')",
     "hierarchical(basis='mean', sinks=1)",
     "hierarchical(basis='pivots', sinks=1)",
     "strided()",
@@ -30,6 +45,10 @@ RUNNABLE = (
 ORACLES = (
     "truncated_svd(space='attention')",
     "top_k()",
+    "columns()",
+    "columns(sinks=1, recent=16, block=8)",
+    "pages(by='mass')",
+    "vertical_slash(by='mass')",
     "godec(space='attention')",
     "hierarchical(space='attention')",
 )
@@ -60,3 +79,29 @@ def runs(method: Method, mask: Mask) -> bool:
 def why_not(method: Method, mask: Mask) -> str | None:
     """Return why the method has no meaning under a mask; None if it has one."""
     return None if mask.is_full else method.refusal
+
+
+# What the estimates of a class are made of; the first that a method is an instance of.
+CLASSES: dict[str, type[Method] | tuple[type[Method], ...]] = {
+    "columns": Columns,
+    "pages": Pages,
+    "lines": VerticalSlash,
+    "window": ByPlace,
+    "entries": SupportMethod,
+    "sampled": Sampled,
+    "hierarchical": Hierarchical,
+    "compressed logits": CompressedLogits,
+    "sparse + low rank": (Scatterbrain, Eva, DecompositionMethod),
+    "low rank": Method,
+}
+
+
+def class_of(method: Method) -> str:
+    """Return the class of a method, such as "columns", within which an oracle is the best.
+
+    Examples
+    --------
+    >>> class_of(parse("h2o")), class_of(parse("performer"))
+    ('columns', 'low rank')
+    """
+    return next(name for name, kind in CLASSES.items() if isinstance(method, kind))

@@ -30,10 +30,12 @@ from analysis.pitfalls import concentration, with_eps
 from analysis.rank import measures
 from analysis.regimes import crossing
 from analysis.seeds import seed_sequence
-from approx import Approximation, Mask, Method, checks, memory
+from approx import Approximation, Method, checks, memory
 from approx.checks import Array
+from approx.prices import CURRENCIES, Shape, entries
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
+from approx.sparse.exact import Exact
 from approx.textbook.attention import softmax
 from approx.threads import one_thread
 
@@ -89,6 +91,7 @@ def diagnose(
     inputs: Inputs | Sequence[Inputs],
     *,
     budget: float,
+    currency: str = "stored",
     methods: Sequence[Method] | None = None,
     temperature: float = 1.0,
     trials: int = TRIALS,
@@ -105,7 +108,10 @@ def diagnose(
     inputs : Inputs or sequence of Inputs
         One head or many.
     budget : float
-        Stored values per query row.
+        What a query row may cost.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+        What the budget is counted in, see `approx.Price`: by default stored values per query row,
+        or numbers read to answer one new query.
     methods : sequence of Method, optional
         Templates are filled to the budget; those of which nothing fits are left out. The default
         is `analysis.candidates.methods`: what can be run under the mask, and the oracles.
@@ -127,7 +133,9 @@ def diagnose(
     DataFrame
         One row per (layer, head, method).
 
-        Of the method: ``spec``, ``budget``, ``values_per_row`` paid; ``attention_tv``, the median
+        Of the method: ``spec``; ``class``, within which an oracle is the best found; ``budget``,
+        ``currency``, ``values_per_row`` stored, and ``reads``, the numbers read to answer one new
+        query, NaN where they are not known before; ``attention_tv``, the median
         over trials, its range ``tv_least``, ``tv_most``, and its standard error ``tv_stderr`` from
         the queries that were measured (0 if all were); ``negative_fraction`` of the entries;
         ``kernel_error`` (relative Frobenius) and ``output_error``, medians, NaN where there is
@@ -139,9 +147,10 @@ def diagnose(
         autoregressive if the mask looks back; ``winner``, the runnable method with the lowest
         ``attention_tv``, or the cheaper of equal ones; ``warnings``, a list of `Sentence`.
 
-        Of its head: ``mask``; ``measured``, the number of queries; ``exact_price``, the keys that
-        a query sees on average; ``verdict``, which is "use" the winner, "tie" with the runner-up
-        (a ratio below 1.05), or "keep exact", because no method has less than ``accept`` of uniform
+        Of its head: ``mask``; ``measured``, the number of queries; ``exact_price``, what exact
+        attention costs in the currency, and ``exact_reads``, what it reads; ``verdict``, which is
+        "use" the winner, "tie" with the runner-up (a ratio below 1.05), or "keep exact", because no
+        method has less than ``accept`` of uniform
         attention's error, or the budget buys every entry that is seen; ``left_out``, sentences that
         say which methods were not measured, and why; ``logit_min``, ``logit_max``, ``logit_std``,
         ``query_norm`` and ``key_norm`` (medians of the scaled rows), ``row_entropy``,
@@ -154,7 +163,8 @@ def diagnose(
     Raises
     ------
     ValueError
-        A budget, a temperature or accept is out of range, or no method fits.
+        A budget, a temperature or accept is out of range, the currency is unknown, or no method
+        fits.
 
     Notes
     -----
@@ -162,7 +172,9 @@ def diagnose(
     per group of estimates that fit an eighth of the memory limit together; and a few singular value
     decompositions of an (n, l) matrix.
     """
-    heads, about = _asked(inputs, budget, methods, temperature, trials, rows, accept, seed, jobs)
+    heads, about = _asked(
+        inputs, budget, methods, temperature, trials, rows, accept, seed, jobs, currency
+    )
     alone = progress and min(jobs, len(heads)) == 1
     head = functools.partial(_head, about=about, progress=alone)
     per_head = parallel(head, heads, jobs=jobs, progress=progress, label="heads")
@@ -226,7 +238,7 @@ def _winner(task: tuple[int, Inputs, _Settings]) -> dict[str, Any]:
         "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
         "temperature": x.temperature, "mask": str(x.mask), "budget": about.budget,
         "winner": best["spec"], "attention_tv": best["attention_tv"], "uniform_tv": uniform,
-        "verdict": _verdict(rows, x.mask, about, uniform),
+        "verdict": _verdict(rows, x, about, uniform),
     }  # fmt: skip
 
 
@@ -255,6 +267,7 @@ def dry_run(
     inputs: Inputs | Sequence[Inputs],
     *,
     budget: float,
+    currency: str = "stored",
     methods: Sequence[Method] | None = None,
     temperature: float = 1.0,
     trials: int = TRIALS,
@@ -264,7 +277,9 @@ def dry_run(
     jobs: int = 1,
 ) -> DryRun:
     """Return what `diagnose` would measure with these arguments, and about how long it takes."""
-    heads, about = _asked(inputs, budget, methods, temperature, trials, rows, accept, seed, jobs)
+    heads, about = _asked(
+        inputs, budget, methods, temperature, trials, rows, accept, seed, jobs, currency
+    )
     middle = heads[len(heads) // 2]
     _head(middle, about._replace(trials=1), progress=False)
     start = time.perf_counter()
@@ -285,6 +300,22 @@ class _Settings(NamedTuple):
     rows: int | None
     accept: float
     seed: int
+    currency: str
+
+    def keys(self, x: Inputs) -> float:
+        """Return how many exact keys per row cost as much as the budget."""
+        shape = Shape(1, 1, x.d, _width(x))
+        none, one = (getattr(entries(k, shape), self.currency) for k in (0, 1))
+        return float((self.budget - none) / (one - none))
+
+    def exact_price(self, x: Inputs) -> float:
+        """Return what exact attention costs in the currency of the budget."""
+        price = Exact().price(n=x.n, l=x.l, d=x.d, c=_width(x), mask=x.mask)
+        return float(getattr(price, self.currency))
+
+
+def _width(x: Inputs) -> int:
+    return x.d if x.V is None else x.V.shape[1]
 
 
 def _asked(
@@ -297,9 +328,11 @@ def _asked(
     accept: float,
     seed: int,
     jobs: int,
+    currency: str = "stored",
 ) -> tuple[list[Inputs], _Settings]:
     """Check the arguments of `diagnose`."""
     checks.positive("budget", budget)
+    checks.one_of("currency", currency, CURRENCIES)
     at = checks.positive("temperature", temperature)
     checks.integer("trials", trials, least=1, most=MOST_TRIALS)
     checks.integer("seed", seed, least=0)
@@ -319,7 +352,7 @@ def _asked(
     if not heads:
         raise ValueError("inputs must not be empty")
     chosen = None if methods is None else tuple(methods)
-    return heads, _Settings(at, chosen, float(budget), trials, rows, share, seed)
+    return heads, _Settings(at, chosen, float(budget), trials, rows, share, seed, currency)
 
 
 class _Sampled(NamedTuple):
@@ -345,7 +378,7 @@ def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, An
     head = _Sampled.of(x, about.rows)
     with one_thread():
         fitting, left_out = _fitting(head, about)
-        facts = _facts(head.part, about.budget)
+        facts = _facts(head.part, about.keys(x))
         bar = tqdm(fitting, disable=not progress, desc="methods", leave=False)
         rows = [_row(head, method, about) for method in bar]
         eps = _collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None
@@ -353,8 +386,9 @@ def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, An
     place = {
         "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
         "temperature": x.temperature, "mask": str(x.mask), "measured": len(head.picked),
-        "exact_price": float(x.mask.counts.mean()),
-        "verdict": _verdict(rows, x.mask, about, uniform), "left_out": left_out,
+        "exact_price": about.exact_price(x),
+        "exact_reads": _reads(Exact(), x),
+        "verdict": _verdict(rows, x, about, uniform), "left_out": left_out,
     }  # fmt: skip
     for method, row in zip(fitting, rows):
         row["winner"] = row is best
@@ -381,19 +415,20 @@ def _fitting(head: _Sampled, about: _Settings) -> tuple[list[Method], list[Sente
             )
         else:
             possible.append(method)
-    matched = budget.match(possible, about.budget, x)
+    matched = budget.match(possible, about.budget, x, about.currency)
     if not matched.fitting:
-        raise ValueError(
-            f"no method fits {about.budget:g} values per row of {x.name}: raise the budget"
+        what = {"stored": "values per row", "bytes": "bytes per row"}.get(
+            about.currency, f"{about.currency.replace('_', '-')} per row"
         )
+        raise ValueError(f"no method fits {about.budget:g} {what} of {x.name}: raise the budget")
     left_out += [Sentence("{spec}: no size fits the budget", spec=str(m)) for m in matched.absent]
     return matched.fitting, left_out
 
 
-def _verdict(rows: Sequence[dict[str, Any]], mask: Mask, about: _Settings, uniform: float) -> str:
+def _verdict(rows: Sequence[dict[str, Any]], x: Inputs, about: _Settings, uniform: float) -> str:
     """Return whether to use the winner, that it ties with another, or to keep exact attention."""
     tvs = sorted(row["attention_tv"] for row in rows if row["runnable"])
-    if not tvs or about.budget >= float(mask.counts.mean()) or tvs[0] > about.accept * uniform:
+    if not tvs or about.budget >= about.exact_price(x) or tvs[0] > about.accept * uniform:
         return KEEP
     return TIED if len(tvs) > 1 and tvs[1] < TIE * tvs[0] else USE
 
@@ -487,8 +522,11 @@ def _measured(
     middle, tv = table.median(), table.attention_tv
     row = {
         "spec": str(method),
+        "class": candidates.class_of(method),
         "budget": about.budget,
+        "currency": about.currency,
         "values_per_row": _stored(estimate, x),
+        "reads": _reads(method, x),
         "attention_tv": float(middle.attention_tv),
         "tv_least": float(tv.min()),
         "tv_most": float(tv.max()),
@@ -521,6 +559,12 @@ def _stored(estimate: Approximation, x: Inputs) -> float:
     rows = estimate.shape[0]
     factors = estimate.low.parameters * (x.n + x.l) / (x.n * (rows + x.l))
     return factors + estimate.nnz / rows
+
+
+def _reads(method: Method, x: Inputs) -> float:
+    """Return the numbers that are read to answer one new query, NaN where that is not known."""
+    price = method.price(n=x.n, l=x.l, d=x.d, c=_width(x), mask=x.mask)
+    return math.nan if price is None or price.reads is None else float(price.reads)
 
 
 def _positive(methods: Sequence[Method]) -> bool:
@@ -630,14 +674,54 @@ def power(value: float) -> str:
     return f"{value:.3g}" if value < 1e4 else f"10^{math.log10(value):.1f}"
 
 
+def gaps(table: pd.DataFrame) -> pd.DataFrame:
+    """Return for each head and class what is best of it: the oracle, and what can be run.
+
+    Parameters
+    ----------
+    table : DataFrame
+        That of `diagnose`.
+
+    Returns
+    -------
+    DataFrame
+        One row per (input, layer, head, class): ``oracle`` and ``best``, specs with the lowest
+        ``attention_tv`` of the oracles and of what a model with this mask can run, "" where there
+        is none; ``oracle_tv``, ``best_tv``, NaN where there is none; and ``gap``, their difference,
+        which is what a better way to choose could still gain within the class.
+
+    Notes
+    -----
+    An oracle of a class is the best in tv where it takes the entries of most attention (the classes
+    entries and pages); of the others it is the best found.
+    """
+    rows = []
+    for place, part in table.groupby(["input", "layer", "head", "class"], sort=False):
+        oracle, best = (_nearest(part[part[which]]) for which in ("oracle", "runnable"))
+        rows.append((*place, *oracle, *best, best[1] - oracle[1]))
+    names = "input", "layer", "head", "class", "oracle", "oracle_tv", "best", "best_tv", "gap"
+    return pd.DataFrame(rows, columns=list(names))
+
+
+def _nearest(part: pd.DataFrame) -> tuple[str, float]:
+    if not len(part):
+        return "", math.nan
+    place = int(part.attention_tv.argmin())
+    return str(part.spec.iloc[place]), float(part.attention_tv.iloc[place])
+
+
 class Advice(NamedTuple):
-    """One head: what to use, and by how much."""
+    """One head: what to use, and by how much.
+
+    ``reads`` is the share that it reads of what exact attention reads for a new query.
+    """
 
     layer: int
     head: int
     verdict: str
     winner: str
     attention_tv: float
+    reads: float
     uniform_tv: float
     runner_up: str
     margin: float
@@ -661,14 +745,16 @@ def _advice(part: pd.DataFrame) -> Advice:
     affordable = bool(part.budget.iloc[0] >= part.exact_price.iloc[0])
     spec = str(best.spec.iloc[0]) if len(best) else ""
     tv = float(best.attention_tv.iloc[0]) if len(best) else math.nan
+    reads = float(best.reads.iloc[0] / best.exact_reads.iloc[0]) if len(best) else math.nan
     second = str(others.spec.iloc[0]) if len(others) else ""
     margin = float(others.attention_tv.iloc[0]) / tv if len(others) and tv > 0 else math.nan
     oracle = str(bounds.spec.iloc[0]) if len(bounds) else ""
     limit = float(bounds.attention_tv.iloc[0]) if len(bounds) else math.nan
     return Advice(
-        int(part.layer.iloc[0]), int(part["head"].iloc[0]), verdict, spec, tv, trivial, second,
+        int(part.layer.iloc[0]), int(part["head"].iloc[0]), verdict, spec, tv,
+        reads, trivial, second,
         margin, oracle, limit,
-        _sentence(verdict, spec, tv, trivial, second, margin, affordable),
+        _sentence(verdict, spec, tv, reads, trivial, second, margin, affordable),
     )  # fmt: skip
 
 
@@ -676,6 +762,7 @@ def _sentence(
     verdict: str,
     spec: str,
     tv: float,
+    reads: float,
     uniform: float,
     second: str,
     margin: float,
@@ -693,6 +780,8 @@ def _sentence(
             text += f": the best, {spec}, has {tv / uniform:.2f} of uniform's total variation"
         return text
     text = f"{spec}: total variation {tv:.3f}"
+    if math.isfinite(reads):
+        text += f" at {reads:.1%} of the reads of exact attention"
     if uniform > 0 and tv > 0:
         text += f", {uniform / tv:.2f}× below uniform"
     if verdict == TIED:

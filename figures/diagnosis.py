@@ -15,18 +15,35 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from analysis.candidates import TRIVIAL
-from analysis.diagnose import KEEP, TIED, USE, VERDICTS, Advice, DryRun, Sentence, advice
+from analysis.diagnose import (
+    KEEP,
+    TIED,
+    USE,
+    VERDICTS,
+    Advice,
+    DryRun,
+    Sentence,
+    advice,
+    gaps,
+)
 from figures import style
 from figures.columns import pad, width, wrap
 from figures.language import mark, tr
 
 COLUMNS = 80  # of a terminal
-NAME = 30  # columns of a method's name in a table
+NAME = 25  # columns of a method's name in a table
 HEADS = (
-    mark("head"), mark("use"), mark("tv"), mark("uniform"), mark("margin"), mark("oracle"),
+    mark("head"), mark("use"), mark("tv"), mark("reads"), mark("uniform"), mark("margin"),
+    mark("oracle"),
 )  # fmt: skip
 FAMILIES = (
-    mark("method"), mark("wins"), mark("tv"), mark("below uniform"),
+    mark("method"), mark("wins"), mark("tv"), mark("reads"), mark("below uniform"),
+)  # fmt: skip
+CLASSES = mark("class"), mark("oracle"), mark("can be run"), mark("gap"), mark("nearest")
+OF_CLASSES = (  # as `analysis.candidates` names them
+    mark("columns"), mark("pages"), mark("lines"), mark("window"), mark("entries"),
+    mark("sampled"), mark("hierarchical"), mark("compressed logits"), mark("sparse + low rank"),
+    mark("low rank"),
 )  # fmt: skip
 MASKS = mark("full"), mark("causal"), mark("intervals")  # as `Mask` names itself
 LEAST_SHOWN, MOST_MARGIN = 1e-3, 99
@@ -75,6 +92,8 @@ def text(table: pd.DataFrame) -> str:
     heads = table.drop_duplicates(["input", "layer", "head"])
     lines = [_head(row, one) for row, one in zip(heads.itertuples(), advised)]
     parts = [_columns(HEADS, lines), _columns(FAMILIES, _families(table))]
+    if classes := _classes(table):
+        parts.append(_columns(CLASSES, classes))
     parts += ["\n".join(part) for part in (_legend(heads, advised), _specs(advised)) if part]
     if said := _left_out(heads):
         parts.append("\n".join([tr("Not measured:"), *said]))
@@ -86,14 +105,21 @@ def text(table: pd.DataFrame) -> str:
 def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
     said = [
         tr(
-            "Budget {budget:g} values per query row, t = {t:g}, mask {mask}. tv: total variation "
-            "of the attention weights, median over draws. margin: the runner-up's tv over the "
-            "winner's. oracle: the tv of the best method that needs every logit.",
-            budget=heads.budget.iloc[0],
+            "Budget {budget}, t = {t:g}, mask {mask}. tv: total variation of the attention "
+            "weights, median over draws. reads: to answer one new query, as a share of what exact "
+            "attention reads. margin: the runner-up's tv over the winner's. oracle: the tv of the "
+            "best method that needs every logit.",
+            budget=budget(heads),
             t=heads.temperature.iloc[0],
             mask=tr(", ").join(sorted(map(_mask, set(heads["mask"])))),
         )
     ]
+    said.append(
+        tr(
+            "Classes: medians over heads of the nearest oracle and of the nearest method that can "
+            "be run, and of the gap between them, which a better choice could still close."
+        )
+    )
     if (sampled := heads[heads.measured < heads.n]).shape[0]:
         spread = heads.tv_stderr.max()
         said.append(
@@ -124,6 +150,41 @@ def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
             )
         )
     return [line for one in said for line in wrap(one, COLUMNS)]
+
+
+BUDGETS = {
+    "stored": mark("{budget:g} stored values per query row"),
+    "reads": mark("{budget:g} numbers read per new query"),
+    "multiply_adds": mark("{budget:g} multiply-adds per query row"),
+    "bytes": mark("{budget:g} bytes per query row"),
+}
+
+
+def budget(table: pd.DataFrame) -> str:
+    """Return the budget of a table in its currency."""
+    return tr(BUDGETS[table.currency.iloc[0]], budget=table.budget.iloc[0])
+
+
+def _classes(table: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return a row a class that has an oracle and a method to run, the smallest error first."""
+    found = gaps(table)
+    both = found[(found.oracle != "") & (found.best != "")]
+    rows = []
+    for name, part in both.groupby("class", sort=False):
+        most = part.best.mode().iloc[0]
+        middle = part.median(numeric_only=True)
+        rows.append((middle.best_tv, str(name), middle, most))
+    return [
+        (
+            tr(name), _number(middle.oracle_tv), _number(middle.best_tv), _number(middle.gap),
+            _short(style.label(most), NAME),
+        )
+        for _, name, middle, most in sorted(rows, key=lambda row: row[0])
+    ]  # fmt: skip
+
+
+def _share(value: float) -> str:
+    return f"{value:.0%}" if math.isfinite(value) else "–"
 
 
 def _mask(name: str) -> str:
@@ -157,7 +218,7 @@ def _head(row: Any, one: Advice) -> tuple[str, ...]:
     margin = "–" if one.margin != one.margin else f"{one.margin:.2f}×"
     margin = margin if not one.margin > MOST_MARGIN else f"> {MOST_MARGIN}×"
     return (
-        _name(row), _use(one), _number(one.attention_tv),
+        _name(row), _use(one), _number(one.attention_tv), _share(one.reads),
         _number(one.uniform_tv), tr("tie") if one.verdict == TIED else margin,
         _number(one.oracle_tv),
     )  # fmt: skip
@@ -205,6 +266,7 @@ def _families(table: pd.DataFrame) -> list[tuple[str, ...]]:
                 _short(style.label(spec), NAME),
                 wins if part.runnable.any() or part.oracle.all() else tr("not causal"),
                 tr("not a distribution") if signed else _number(middle.attention_tv),
+                _share((part.reads / part.exact_reads).median()),
                 tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),
             )
         )
@@ -291,9 +353,9 @@ def caption(table: pd.DataFrame) -> str:
     wins = pd.Series([style.label(one.winner) for one in used], dtype=str).value_counts()
     text = tr(
         "The method with the lowest total variation (median over draws, below its letter and in "
-        "colour) of those that can be run under the mask at {budget:g} values per query row, "
+        "colour) of those that can be run under the mask at a budget of {budget}, "
         "t = {t:g}; grey: {kept} of {heads} heads keep exact attention.",
-        budget=table.budget.iloc[0],
+        budget=budget(table),
         t=table.temperature.iloc[0],
         kept=len(advised) - len(used),
         heads=len(advised),

@@ -26,10 +26,18 @@ from lm import sample
 HEAD = ["layer", "head"]
 
 
-def diagnosed(path: Path, budget: float, jobs: int) -> pd.DataFrame:
+CURRENCIES = {  # what a budget buys, for the title of a table
+    "stored": "stored values per query row",
+    "reads": "numbers read per new query",
+    "multiply_adds": "multiply-adds per query row",
+    "bytes": "bytes per query row",
+}
+
+
+def diagnosed(path: Path, budget: float, currency: str, jobs: int) -> pd.DataFrame:
     """Return what ``expqk diagnose`` says of the heads of a file: one row a head and method."""
     command = [sys.executable, "-m", "figures", "diagnose", str(path), "--json"]
-    command += ["--budget", f"{budget:g}", "--jobs", str(jobs)]
+    command += ["--budget", f"{budget:g}", "--currency", currency, "--jobs", str(jobs)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return pd.DataFrame(json.loads(done.stdout))
 
@@ -40,7 +48,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     table : DataFrame
-        Columns layer, head, spec, attention_tv, runnable, winner and kind.
+        Columns layer, head, spec, attention_tv, reads, exact_reads, runnable, winner and kind.
 
     Returns
     -------
@@ -54,6 +62,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
             "median_tv": tv.median(),
             "lower_quartile": tv.quantile(0.25),
             "upper_quartile": tv.quantile(0.75),
+            "reads": (table.reads / table.exact_reads).groupby(table.spec).median(),
         }
     )
     won = table[table.winner.astype(bool)]
@@ -73,8 +82,8 @@ def markdown(rows: pd.DataFrame, kinds: pd.Series, title: str) -> str:
     lines = [
         title,
         "",
-        f"| method | median tv | quartiles | wins ({len(kinds)}) | {' | '.join(names)} |",
-        "|---" * (4 + len(names)) + "|",
+        f"| method | median tv | quartiles | reads | wins ({len(kinds)}) | {' | '.join(names)} |",
+        "|---" * (5 + len(names)) + "|",
     ]
     for row in rows.to_dict("records"):
         wins = [row["wins"], *(row[kind] for kind in counts.index)]
@@ -82,9 +91,13 @@ def markdown(rows: pd.DataFrame, kinds: pd.Series, title: str) -> str:
         said += ["" if pd.isna(count) else f"{count:.0f}" for count in wins[1:]]
         lines.append(
             f"| `{row['spec']}` | {row['median_tv']:.3f} | {row['lower_quartile']:.3f}–"
-            f"{row['upper_quartile']:.3f} | {' | '.join(said)} |"
+            f"{row['upper_quartile']:.3f} | {_percent(row['reads'])} | {' | '.join(said)} |"
         )
     return "\n".join(lines)
+
+
+def _percent(share: float) -> str:
+    return "" if pd.isna(share) else f"{share:.1%}"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -92,7 +105,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m lm", description=__doc__)
     parser.add_argument("model", type=Path, help="a folder or a GGUF file")
     parser.add_argument("--tokens", type=int, default=512, help="[512]")
-    parser.add_argument("--budgets", default="32", help="values a query row, such as 16,32 [32]")
+    parser.add_argument(
+        "--budgets",
+        default="32,reads=4096",
+        help="per query row, such as 16,32 stored values or reads=4096 [32,reads=4096]",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
     parser.add_argument("--layers", type=int, nargs="+", help="these only, to try it [all]")
     parser.add_argument("--out", type=Path, default=Path("out/lm"), help="[out/lm]")
@@ -113,14 +130,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     said = _spent("captured", start)
 
     parts = []
-    for budget in map(float, arguments.budgets.split(",")):
+    for asked in arguments.budgets.split(","):
         start = time.perf_counter()
-        found = diagnosed(path, budget, arguments.jobs)
+        currency, _, amount = asked.rpartition("=")
+        budget, currency = float(amount), currency or "stored"
+        found = diagnosed(path, budget, currency, arguments.jobs)
         table = found.merge(heads, on=HEAD, validate="many_to_one")
-        written = arguments.out / f"smollm2-{arguments.tokens}-{budget:g}.csv"
+        written = arguments.out / f"smollm2-{arguments.tokens}-{currency}-{budget:g}.csv"
         table.drop(columns="warnings").to_csv(written, index=False, float_format="%.6g")
-        said += "; " + _spent(f"diagnosed at {budget:g}", start)
-        title = _title(captured.model, table, budget)
+        said += "; " + _spent(f"diagnosed at {budget:g} {CURRENCIES[currency]}", start)
+        title = _title(captured.model, table, f"{budget:g} {CURRENCIES[currency]}")
         parts.append(markdown(summary(table), heads.kind, title))
     arguments.summary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     print(said, file=sys.stderr)
@@ -131,13 +150,13 @@ def _spent(what: str, start: float) -> str:
     return f"{what} in {time.perf_counter() - start:.0f} s"
 
 
-def _title(model: str, table: pd.DataFrame, budget: float) -> str:
+def _title(model: str, table: pd.DataFrame, budget: str) -> str:
     """Return what was measured, where and when."""
     today = datetime.datetime.now(datetime.UTC).date()
     count = len(table.drop_duplicates(HEAD))
     return (
         f"{count} heads of {model}, {table.n.iloc[0]} tokens, "
-        f"{budget:g} stored values a query row, measured on {today}:"
+        f"{budget}, measured on {today}; reads are shares of what exact attention reads:"
     )
 
 

@@ -16,12 +16,14 @@ from lm.peers import comparison
 def answer():
     """Return the tables of three heads and three methods, one of them an oracle."""
     tv = {"uniform()": (0.5, 0.6, 0.9), "top_k(k=2)": (0.0, 0.1, 0.2), "nystrom()": (0.4, 0.7, 0.1)}
+    reads = {"uniform()": np.nan, "top_k(k=2)": 16.0, "nystrom()": 8.0}
     won = {"uniform()": (False, True, False), "nystrom()": (True, False, True)}
     return pd.DataFrame(
         {
             "layer": 3, "head": head, "n": 8, "spec": spec, "attention_tv": values[head],
             "runnable": spec in won, "winner": won.get(spec, (False,) * 3)[head],
             "kind": ("sink", "broad", "sink")[head], "warnings": [],
+            "reads": reads[spec], "exact_reads": 64.0,
         }
         for spec, values in tv.items()
         for head in range(3)
@@ -41,18 +43,19 @@ def test_markdown_is_one_table():
     kinds = answer().drop_duplicates("head").kind
     lines = command.markdown(command.summary(answer()), kinds, "Title").splitlines()
     assert lines[2] == (
-        "| method | median tv | quartiles | wins (3) | sink (2) | local (0) | retrieval (0) "
-        "| broad (1) | mixed (0) |"
+        "| method | median tv | quartiles | reads | wins (3) | sink (2) | local (0) "
+        "| retrieval (0) | broad (1) | mixed (0) |"
     )
-    assert lines[4] == "| `top_k(k=2)` | 0.100 | 0.050–0.150 | oracle |  |  |  |  |  |"
-    assert {line.count("|") for line in lines[2:]} == {10}
+    assert lines[4] == "| `top_k(k=2)` | 0.100 | 0.050–0.150 | 25.0% | oracle |  |  |  |  |  |"
+    assert "| `uniform()` | 0.600 | 0.550–0.750 |  | 1 | 0 |" in lines[6]
+    assert {line.count("|") for line in lines[2:]} == {11}
 
 
 def test_answer_of_the_command_is_read(tmp_path, monkeypatch):
     program = tmp_path / "figures.py"
     program.write_text(f"import sys; print({json.dumps(json.dumps([{'layer': 1}]))})")
     monkeypatch.chdir(tmp_path)
-    found = command.diagnosed(tmp_path / "x.npz", 32.0, 1)
+    found = command.diagnosed(tmp_path / "x.npz", 32.0, "reads", 1)
     assert found.to_dict("records") == [{"layer": 1}]
 
 

@@ -15,7 +15,13 @@ HELP = "Advice for every head of a file: which method at this budget?"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help=".npz, .safetensors, folder")
     parser.add_argument("--heads", type=options.heads, metavar="L.H,…", help="of FILE; all")
-    parser.add_argument("--budget", type=float, default=32.0, help="values per query row [32]")
+    parser.add_argument("--budget", type=float, default=32.0, help="per query row [32]")
+    parser.add_argument(
+        "--currency",
+        choices=["stored", "reads", "multiply_adds", "bytes"],
+        default="stored",
+        help="of the budget: stored values, numbers read per new query, … [stored]",
+    )
     parser.add_argument("--temperature", type=float, default=1.0, metavar="t", help="[1]")
     parser.add_argument(
         "--method", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
@@ -55,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = [whole] if arguments.heads is None else [whole.at(*one) for one in arguments.heads]
     asked = {
         "budget": arguments.budget,
+        "currency": arguments.currency,
         "methods": None if arguments.method is None else [parse(s) for s in arguments.method],
         "temperature": arguments.temperature,
         "trials": arguments.trials,

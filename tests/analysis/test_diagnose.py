@@ -12,7 +12,7 @@ import pytest
 
 from analysis import diagnose as advising, inputs
 from analysis.candidates import ORACLES, RUNNABLE, TRIVIAL
-from analysis.diagnose import KEEP, TIED, USE, Sentence, advice, diagnose, dry_run
+from analysis.diagnose import KEEP, TIED, USE, Sentence, advice, diagnose, dry_run, gaps
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
 from approx import METHODS, Mask, parse
@@ -251,13 +251,52 @@ def test_the_command(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 0), (0, 1), (0, 1)]
     assert main(["diagnose", str(file), *options, "--lang", "zh"]) == 0
-    assert "每个查询行 8 个数" in capsys.readouterr().out
+    assert "每个查询行存 8 个数" in capsys.readouterr().out
+    assert main(["diagnose", str(file), *options, "--currency", "reads", "--budget", "64"]) == 0
+    assert "Budget 64 numbers read per new query" in capsys.readouterr().out
     assert main(["diagnose", str(file), *options, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "2 methods on 2 heads" in said
     assert "positive(m=4)" in said
     assert main(["diagnose", str(file), "--heads", "7.7"]) == 1
     assert "no layer 7, head 7" in capsys.readouterr().err
+
+
+def test_a_budget_in_reads_is_kept_and_compared_with_exact_attention():
+    x = causal()
+    exact = 96 * 16
+    found = diagnose(x, budget=exact / 4, currency="reads", trials=1)
+    priced = found[found.reads.notna()]
+    assert len(priced) > 8
+    assert (priced.reads <= exact / 4).all()
+    assert (found.exact_reads == exact).all()
+    assert (found.exact_price == exact).all()
+    windows = priced[priced.spec.str.startswith("sink_window")]
+    assert windows.spec.tolist() == ["sink_window(k=24)"]
+    # a quarter of what exact attention reads is not all of it; all of it is
+    assert (diagnose(x, budget=exact, currency="reads", trials=1).verdict == "keep exact").all()
+    with pytest.raises(ValueError, match="currency must be"):
+        diagnose(x, budget=8, currency="keys")
+    with pytest.raises(ValueError, match=r"no method fits 1 reads per row .*raise the budget"):
+        diagnose(x, budget=1, currency="reads", methods=[parse("sink_window()")])
+
+
+def test_the_gap_of_a_class_is_between_its_oracle_and_what_runs():
+    found = diagnose(causal(), budget=16, trials=1)
+    gaps_of = gaps(found).set_index("class")
+    for name, part in found.groupby("class"):
+        for which, tv in (("oracle", "oracle_tv"), ("runnable", "best_tv")):
+            some = part[part[which]].attention_tv
+            least = some.min() if len(some) else math.nan
+            np.testing.assert_equal(gaps_of.loc[name, tv], least)
+    assert gaps_of.loc["entries", "oracle"] == "top_k(k=17)"
+    assert gaps_of.loc["entries", "best"].startswith("projected_top_k")
+    both = gaps_of[(gaps_of.oracle != "") & (gaps_of.best != "")]
+    assert set(both.index) >= {"entries", "columns", "pages", "low rank", "hierarchical"}
+    np.testing.assert_allclose(both.gap, both.best_tv - both.oracle_tv)
+    # entries of the best support: no other support of that size is nearer
+    assert gaps_of.loc["entries", "gap"] >= 0
+    assert gaps_of.loc["window", "oracle"] == ""
 
 
 def test_more_trials_than_a_median_needs_are_refused():

@@ -8,7 +8,7 @@ from drawing import CAUSAL, caption_states_numbers, drawn_from_its_csv, speaks_c
 
 from analysis import inputs, state_rank
 from analysis.experiments.profile import profile
-from approx import exact
+from approx import exact, parse
 from figures.gallery import FIGURES
 
 
@@ -60,7 +60,37 @@ def test_the_figure_is_that_of_its_csv_and_caption(name, tmp_path):
     drawn_from_its_csv(name, table(name), tmp_path)
     caption_states_numbers(name, table(name))
     speaks_chinese(name, table(name))
-    assert len([ax for ax in FIGURES[name].draw(table(name)).axes if ax.lines]) == 8
+    panels = len([ax for ax in FIGURES[name].draw(table(name)).axes if ax.lines])
+    assert panels == (4 if name == "today" else 8)
+
+
+def test_methods_of_today_are_those_of_their_budget_and_currency():
+    module, found = FIGURES["today"], table("today")
+    head = list(inputs.sample("smollm2").heads())[1].first(96).at_temperature(1.0)
+    mine = found[(found.input == head.name) & (found["keys"] == 32)].set_index("currency")
+    exact_keys = {"stored": 32, "reads": 32 * 128, "multiply_adds": 32 * 128}
+    for currency, most in exact_keys.items():
+        assert mine.loc[currency, currency].max() <= most * (1 + 1e-12)
+    reads = mine.loc["reads"].set_index("asked")
+    window = reads.loc["sink_window()"]
+    assert window.method == "sink_window(k=32)"
+    tv = head.compare(head.approximate(parse(window.method)))["attention_tv"]
+    assert window.value == pytest.approx(tv, rel=1e-12)
+    assert reads.loc["top_k()", "oracle"]
+    assert not reads.loc["snapkv()", "runnable"]
+    # stored values do not count the search, reads do
+    stored = mine.loc["stored"].set_index("asked")
+    fewer = [parse(part.loc["loki()", "method"]).k for part in (reads, stored)]
+    assert fewer[0] < 32 < fewer[1]  # early queries see fewer than 32 keys
+    runs = module.best(found, "runnable")
+    for row in runs.itertuples():
+        some = module.medians(found)
+        some = some[(some.currency == row.currency) & (some["keys"] == row.keys)]
+        some = some[(some["class"] == row[3]) & some.runnable]
+        assert row.tv == some.tv.min()
+    adaptive = found[found["keys"] < 0]
+    assert set(adaptive.asked.str.partition("(")[0]) == {"magicpig", "vattention"}
+    assert (adaptive.stored > 16 - 8).all()
 
 
 def test_what_is_kept_before_exp_is_drawn_beside_the_best_rank_after_it():

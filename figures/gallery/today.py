@@ -1,0 +1,87 @@
+"""What people use today, at equal price in each currency: the best of each class."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.experiments.today import compute as compute
+from figures import style
+from figures.language import mark, tr
+
+TITLE = "What people use today, at equal price"
+NAMES = {
+    "stored": mark("stored values"),
+    "reads": mark("reads"),
+    "multiply_adds": mark("multiply-adds"),
+    "bytes": mark("bytes"),
+}
+LINES = {  # a class's colour and marker
+    "columns": (style.PALETTE[1], "P"), "pages": (style.PALETTE[3], "d"),
+    "lines": (style.PALETTE[9], "^"), "window": (style.PALETTE[7], "s"),
+    "entries": (style.PALETTE[6], "v"), "sampled": (style.PALETTE[8], "*"),
+    "hierarchical": (style.PALETTE[0], "o"), "low rank": (style.PALETTE[2], "D"),
+    "sparse + low rank": (style.PALETTE[4], "X"), "compressed logits": (style.PALETTE[5], "h"),
+}  # fmt: skip
+
+
+def medians(table: pd.DataFrame) -> pd.DataFrame:
+    """Return medians over heads, of what has a size at each budget on every head."""
+    heads = len(table.drop_duplicates(["input", "layer", "head"]))
+    keys = ["currency", "keys", "class", "asked", "oracle", "runnable"]
+    found = table.groupby(keys).value.agg(["median", "size"]).reset_index()
+    return found[found["size"] == heads].rename(columns={"median": "tv"})
+
+
+def best(table: pd.DataFrame, which: str) -> pd.DataFrame:
+    """Return the nearest method of each class, "runnable" or "oracle", at each budget."""
+    some = medians(table)
+    some = some[some[which] & (some["keys"] > 0)]
+    return some.loc[some.groupby(["currency", "keys", "class"]).tv.idxmin()]
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw a panel per currency: medians over heads of the best of each class, oracles dashed."""
+    runs, oracles = best(table, "runnable"), best(table, "oracle")
+    with style.style():
+        figure, axes = style.panels(2, 2, height=2.4)
+        for ax, (currency, name) in zip(axes.flat, NAMES.items()):
+            for found, line in ((runs, "-"), (oracles, "--")):
+                for kind, part in found[found.currency == currency].groupby("class"):
+                    colour, marker = LINES[str(kind)]
+                    ax.plot(
+                        part["keys"], part.tv, line, color=colour, marker=marker, markersize=4,
+                        label=tr(str(kind)),
+                    )  # fmt: skip
+            ax.set(xscale="log", yscale="log", title=tr(name))
+            style.ticks(ax, sorted(k for k in table["keys"].unique() if k > 0))
+        for ax in axes[-1]:
+            ax.set_xlabel(tr("price of so many exact keys per query row"))
+        for ax in axes[:, 0]:
+            ax.set_ylabel(tr("total variation"))
+        style.legend(figure, list(axes.flat), columns=4)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    runs = best(table, "runnable")
+    keys = min(runs["keys"], key=lambda k: abs(k - 32))
+    said = []
+    for currency, name in NAMES.items():
+        part = runs[(runs.currency == currency) & (runs["keys"] == keys)].sort_values("tv")
+        names = [
+            tr("{name} {tv:.2g}", name=style.label(row.asked), tv=row.tv)
+            for row in part.head(3).itertuples()
+        ]
+        said.append(tr("{currency}: {names}", currency=tr(name), names=tr(", ").join(names)))
+    heads = len(table.drop_duplicates(["input", "layer", "head"]))
+    return tr(
+        "Total variation of attention, medians over {heads} causal heads of n ≤ {n} tokens, of the "
+        "best method of each class that can be run; dashed: oracles. Nearest at the price of "
+        "{keys} exact keys, by {lists}. What is nearest depends on who pays: stored values do not "
+        "count the search for keys, reads do.",
+        heads=heads,
+        n=int(table.n.max()),
+        keys=keys,
+        lists=tr("; ").join(said),
+    )
