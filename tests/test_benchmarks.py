@@ -1,13 +1,18 @@
 """The benchmarks at tiny sizes: both sides agree, and peers that are missing are named."""
 
 import importlib
+import itertools
+import json
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from approx import METHODS, Mask, parse
 from approx.low_rank.robust_pca import inexact_alm
-from benchmarks import __main__ as command, growth, measure, robust_pca
+from approx.prices import Shape
+from approx.registry import ALIASES
+from benchmarks import __main__ as command, growth, measure, robust_pca, selection
 from benchmarks.measure import Row
 
 
@@ -163,3 +168,45 @@ def test_growth_is_measured(monkeypatch):
     assert table.columns.tolist() == growth.COLUMNS
     assert len(table) == 3
     assert (table[["seconds", "bytes"]] > 0).all(axis=None)
+
+
+SHAPE = Shape(8192, 8192, 64, 64, Mask.causal(8192, 8192))
+
+
+def test_selection_times_every_method_that_can_be_run_at_a_size():
+    found = selection.methods(SHAPE)
+    names = {method.name for method in found}
+    assert not any(method.oracle or method.is_template or method.refusal for method in found)
+    for name, method in METHODS.items():
+        runs = not method().oracle and method().refusal is None
+        assert (name in names) == runs or name in ("columns", "hierarchical", "scatterbrain"), name
+    given = {str(parse(spec)) for spec in (*METHODS, *ALIASES, *selection.MORE)}
+    for method in found:  # what reads more than 32 keys stores 32 values, or has no budget
+        price = method.priced(SHAPE)
+        if price is not None and price.reads is not None and price.reads > 32 * 128:
+            assert str(method) in given or price.stored <= 32
+    named = ", ".join(found.values()).split(", ")
+    refused = {name for name in ALIASES if parse(name).refusal is not None}
+    assert {*named} - {""} == {*ALIASES} - refused
+
+
+def test_selection_is_what_answering_leaves(monkeypatch, capsys):
+    clock = itertools.count()  # every side takes one second
+    monkeypatch.setattr(selection.time, "process_time", lambda: float(next(clock)))
+    found = selection.compute(48, 1, ["positive(m=4)", "sink_window(k=4)", "exact()"])
+    features, window, whole = (selection.Row(**row) for row in found["rows"])
+    assert (features.selection, features.answer, features.total) == (1.0, 1.0, 2.0)
+    assert (window.selection, window.answer, window.total) == (0.0, 2.0, 2.0)
+    assert found["share"] == 1.0
+    assert (whole.price, whole.reads, window.reads) == (1.0, 48.0, 4.0)
+    assert whole.error < 1e-12 < window.error  # sums of 48 terms, each within some eps
+    text = selection.markdown(found)
+    assert "Of 3 methods 3 take no less time than that, and in 0 the selection takes" in text
+    assert "| `positive(m=4)` |  | 1.00 | 0 | 2.00 |" in text
+    assert "positive(m=4)" in capsys.readouterr().out
+
+
+def test_the_readme_has_the_selection_that_was_measured():
+    found = json.loads((command.HERE / "selection.json").read_text("utf-8"))
+    readme = (command.HERE / "README.md").read_text("utf-8")
+    assert selection.insert(readme, selection.markdown(found)) == readme
