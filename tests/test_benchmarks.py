@@ -173,13 +173,16 @@ def test_growth_is_measured(monkeypatch):
 SHAPE = Shape(8192, 8192, 64, 64, Mask.causal(8192, 8192))
 
 
+@pytest.mark.listed
 def test_selection_times_every_method_that_can_be_run_at_a_size():
     found = selection.methods(SHAPE)
     names = {method.name for method in found}
     assert not any(method.oracle or method.is_template or method.refusal for method in found)
     for name, method in METHODS.items():
         runs = not method().oracle and method().refusal is None
-        assert (name in names) == runs or name in ("columns", "hierarchical", "scatterbrain"), name
+        assert (name in names) == runs or name in ("columns", "hierarchical", "scatterbrain"), (
+            f"no size of {name} is filled: give one in benchmarks.selection.MORE"
+        )
     given = {str(parse(spec)) for spec in (*METHODS, *ALIASES, *selection.MORE)}
     for method in found:  # what reads more than 32 keys stores 32 values, or has no budget
         price = method.priced(SHAPE)

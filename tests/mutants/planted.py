@@ -1622,6 +1622,13 @@ ANALYSIS = [
         "whole.mask[: len(some)]",
         "tests/analysis/test_masked_sweeps.py -k heads",
     ),
+    Mutant(
+        "selection: products on a support counted as choosing",
+        "benchmarks/selection.py",
+        "max(made - product, 0.0) / whole",
+        "made / whole",
+        "tests/test_benchmarks.py -k what_answering_leaves",
+    ),
 ]
 
 FIGURES = [
