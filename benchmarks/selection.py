@@ -144,13 +144,9 @@ def filled(method: Method, shape: Shape) -> Method | None:
     Where no size reads so little, because to choose among l keys takes more, it stores 32 values a
     query, such as 32 entries.
     """
-    n, l, d, c = shape
-    for budget in range(2 * KEYS, 0, -1):
-        sized = method.within(budget, n=n, l=l, d=d, mask=shape.mask)
-        price = sized and sized.priced(shape)
-        if price and price.reads is not None and price.reads <= KEYS * (d + c):
-            return sized
-    return method.within(KEYS, n=n, l=l, d=d, mask=shape.mask)
+    reads = KEYS * (shape.d + shape.c)
+    sized = method.within(reads, **shape.given, currency="reads")
+    return sized or method.within(KEYS, **shape.given)
 
 
 def seconds(side: Callable[[], Any]) -> tuple[float, Any]:
