@@ -776,8 +776,8 @@ SPARSE = [
     Mutant(
         "random keys: numbers that depend on later queries",
         "approx/sparse/random.py",
-        "rng.random((mask.n, k))",
-        "rng.random((k, mask.n)).T.copy()",
+        "rng.random(mask.n * k)",
+        "rng.random((k, mask.n)).T.ravel()",
         "tests/approx/test_autoregressive.py -k 'from_the_past and random'",
     ),
     Mutant(
@@ -818,8 +818,8 @@ SPARSE = [
     Mutant(
         "scatterbrain: entries as if all were seen",
         "approx/scatterbrain.py",
-        "l=l, d=d, mask=shape.mask)\n        if entries",
-        "l=l, d=d)\n        if entries",
+        '{**shape.given, "currency": currency}',
+        '{**shape.given, "mask": None, "currency": currency}',
         "tests/approx/sparse/test_masked_supports.py -k half_of_a_budget",
     ),
 ]
@@ -855,9 +855,9 @@ RESULT = [
     ),
     Mutant(
         "result: a support adds",
-        "approx/approximation.py",
-        "values[coordinates(s)] = s.data",
-        "values[coordinates(s)] += s.data",
+        "approx/parts.py",
+        "        values[at] = s.data\n",
+        "        values[at] += s.data\n",
         "tests/approx/test_approximation.py -k replacing_and_adding",
     ),
     Mutant(
@@ -974,9 +974,9 @@ RESULT = [
     ),
     Mutant(
         "method: a budget that is just enough is not",
-        "approx/method.py",
-        "return price is not None and price.stored <= budget",
-        "return price is not None and price.stored < budget",
+        "approx/prices.py",
+        "return cost is not None and cost <= budget",
+        "return cost is not None and cost < budget",
         "tests/approx/test_within.py -k by_hand",
     ),
     Mutant(
