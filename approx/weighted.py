@@ -19,12 +19,12 @@ from approx.designs.by_size import BySize, Multinomial, Poisson, Systematic
 from approx.designs.collisions import Collisions
 from approx.designs.design import Design, Rest
 from approx.designs.uniform import Uniform
-from approx.fields import flag, instance, one_of, real, whole
+from approx.fields import flag, instance, one_of, real, ruled, whole
 from approx.masks import Mask
 from approx.method import Method, Moments, Rng, Size, generator
 from approx.parts import Support
 from approx.prices import INDEX, NUMBER, Price, Shape
-from approx.sparse import patterns
+from approx.sparse import boxes, patterns
 from approx.sparse.support import SupportMethod, a_support, exact_on
 
 BY_SIZE: dict[str, Callable[..., BySize]] = {
@@ -32,6 +32,7 @@ BY_SIZE: dict[str, Callable[..., BySize]] = {
     "poisson": Poisson,
     "multinomial": Multinomial,
 }
+PAGE = 16  # keys whose bound is taken together
 DESIGNS = ("uniform", *BY_SIZE, "lsh")
 
 
@@ -63,6 +64,12 @@ class Sizes:
         return f"Sizes({len(self.values)} numbers, {digest})"
 
 
+def _sizes(name: str, value: Any) -> Any:
+    if value != "bound":
+        checks.instance(name, value, Sizes, '"bound" or approx.weighted.Sizes')
+    return value
+
+
 @dataclasses.dataclass(frozen=True)
 class Sampled(Method):
     """Exact on a support, and drawn keys for the rest, weighted to be unbiased for exp(q·k).
@@ -84,9 +91,10 @@ class Sampled(Method):
         is the size of a pilot.
     low_rank : Method
         Any method without a sparse part, around which the rest is drawn.
-    sizes : Sizes, optional
-        Sizes that π is proportional to, for the designs "systematic", "poisson" and "multinomial";
-        by default keys are alike.
+    sizes : Sizes or "bound", optional
+        Sizes that π is proportional to, for the designs "systematic", "poisson" and "multinomial":
+        given, or e to the upper bound of q·k over each page of 16 keys, from the box of those up to
+        the last that the query sees. By default keys are alike.
     shared : bool
         Whether one draw among all keys serves every row, as columns; else each row has its own.
     hashes, tables, collisions : int, optional
@@ -163,7 +171,7 @@ class Sampled(Method):
     design: str = one_of("uniform", DESIGNS)
     k: int | None = None
     low_rank: Method = instance(Zero(), Method, "a method")
-    sizes: Sizes | None = instance(None, Sizes, "approx.weighted.Sizes")
+    sizes: Sizes | str | None = ruled(None, _sizes)
     shared: bool = flag(False)
     hashes: int | None = whole(most=62)
     tables: int | None = whole(most=4096)
@@ -191,6 +199,8 @@ class Sampled(Method):
             raise ValueError('hashes, tables, collisions and transform belong to design "lsh"')
         if self.sizes is not None and self.design not in BY_SIZE:
             raise ValueError(f"sizes belong to {', '.join(BY_SIZE)}, got design {self.design!r}")
+        if self.sizes == "bound" and self.shared:
+            raise ValueError("bounds differ from query to query: leave out shared")
         if (self.epsilon is None) != (self.delta is None):
             raise ValueError("epsilon and delta go together: give both or none")
         if self.epsilon is not None and (self.design != "uniform" or self.shared):
@@ -262,16 +272,19 @@ class Sampled(Method):
             return Collisions(a, b, self.hashes, self.tables, self.least)
         size = self.k or 0
         if self.design in BY_SIZE:
-            return BY_SIZE[self.design](size, self._log_sizes(len(k)))
+            return BY_SIZE[self.design](size, self._log_sizes(q, k, rest.mask))
         return Uniform(size if self.epsilon is None else self._enough(q, k, rest, rng))
 
-    def _log_sizes(self, l: int) -> Any:
+    def _log_sizes(self, q: Array, k: Array, mask: Mask) -> Callable[[int, Array], Array] | None:
         if self.sizes is None:
             return None
-        if len(self.sizes.values) != l:
-            raise ValueError(f"sizes must be one per key, {l}, got {len(self.sizes.values)}")
+        if isinstance(self.sizes, str):
+            most = _bounds(q.astype(np.float64), k.astype(np.float64), mask)
+            return lambda i, keys: np.asarray(most[i, keys // PAGE])
+        if len(self.sizes.values) != len(k):
+            raise ValueError(f"sizes must be one per key, {len(k)}, got {len(self.sizes.values)}")
         log = np.log(self.sizes.values)
-        return lambda i, keys: log[keys]
+        return lambda i, keys: np.asarray(log[keys])
 
     def _enough(self, q: Array, k: Array, rest: Rest, rng: np.random.Generator) -> Array:
         """Return how many keys each row draws for a relative error ε of its sum, from a pilot."""
@@ -364,6 +377,8 @@ class Sampled(Method):
         width, read = shape.d + shape.c, min(self.k, shape.l)
         drawn = shape.seen(self.k + held) - shape.seen(held)
         sizes = 0.0 if self.sizes is None else float(shape.l)
+        if self.sizes == "bound":
+            sizes = 2.0 * shape.d * -(-shape.l // PAGE)  # the boxes
         number = drawn * (NUMBER + INDEX) + (drawn + held) * NUMBER
         return price + Price(drawn, read * width + sizes, drawn * width + sizes, number)
 
@@ -378,6 +393,18 @@ class Sampled(Method):
             return None
         method = dataclasses.replace(self, sparse=entries)
         return method.within(budget, **given)
+
+
+def _bounds(q: Array, k: Array, mask: Mask) -> Array:
+    """Return the most that q·k can be in the box of each page, (n, pages), as far as it is seen."""
+    lo, hi = boxes.of_pages(k, PAGE)
+    most = boxes.highest(q, lo, hi)
+    last = mask.stop - 1
+    begins = np.arange(0, len(k), PAGE)
+    low = np.concatenate([np.minimum.accumulate(k[b : b + PAGE]) for b in begins])[last]
+    high = np.concatenate([np.maximum.accumulate(k[b : b + PAGE]) for b in begins])[last]
+    most[np.arange(len(q)), last // PAGE] = np.maximum(q * low, q * high).sum(axis=1)
+    return most
 
 
 def _for_all(rest: Rest) -> Rest:

@@ -60,6 +60,7 @@ FIELDS = {
     "coreset of one tau": "coreset(rank=3, tau=2.0)",
 }
 FIELDS |= {
+    "bounds of pages": "sampled(design='multinomial', k=3, sizes='bound')",
     "coins": "sampled(design='poisson', k=3)",
     "as many as needed": "sampled(sparse=sink_window(k=1), k=2, epsilon=0.2, delta=0.5)",
     "centred collisions": "magicpig(sparse=sink_window(k=1), hashes=1, tables=2, collisions=1)",
@@ -83,7 +84,7 @@ EVERY = list(dict.fromkeys([*NAMES, *FIELDS]))
 # They draw for one row after the other, so that of some rows the first ones have the same draws.
 DRAWN_BY_ROW = {
     "random", "true denominator of random", "nothing on random", "sampled", "comb around features",
-    "coins", "as many as needed",
+    "coins", "as many as needed", "bounds of pages",
 }  # fmt: skip
 DRAWN_AT_ONCE = "randomized_attention", "three samples"  # without a mask that looks back
 

@@ -86,9 +86,10 @@ def cells(design, rest):
     if isinstance(design, Uniform):
         k = min(design.k, count)
         return [grid(count - k + c + 1) for c in range(k)]
-    sizes = SIZES[keys] if design.log_sizes else np.ones(count)
+    sizes = np.exp(design.log_sizes(0, keys)) if design.log_sizes else np.ones(count)
     if isinstance(design, Multinomial):
-        return [grid(int(sizes.sum()))] * design.k
+        ends = np.append(0.0, np.cumsum(sizes / sizes.sum()))
+        return [[((a + b) / 2, b - a) for a, b in itertools.pairwise(ends)]] * design.k
     p = naive.inclusion(sizes, design.k)
     if isinstance(design, Poisson):
         return [[(x / 2, x), ((1 + x) / 2, 1 - x)] for x in p]  # below π, and above
@@ -162,6 +163,7 @@ def test_a_key_that_cannot_collide_is_never_drawn():
 @pytest.mark.parametrize(
     ("design", "fields"),
     [("uniform", {}), ("systematic", {"sizes": Sizes(SIZES)}), ("multinomial", {"shared": True}),
+     ("multinomial", {"sizes": "bound"}),
      ("lsh", {"k": None, "hashes": 1, "tables": 2})],
 )  # fmt: skip
 def test_an_estimate_is_unbiased_with_the_variance_that_it_says(design, fields, low, monkeypatch):
@@ -331,7 +333,31 @@ def test_what_does_not_go_together_is_refused(spec, message):
         parse(spec).approximate(Q, K)
 
 
+def test_bounds_of_pages_are_sizes():
+    """Keys of a page have one size, e to the most that q·k can be in its box."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((3, 5)), rng.standard_normal((40, 5))
+    method = parse("sampled(design='poisson', k=9, sizes='bound')")
+    mask = Mask([0, 3, 20], [40, 23, 32], 40)
+    rest = Rest.all_seen(mask)
+    design = method._design(q, k, rest, None)
+    for i, stop in enumerate(mask.stop):
+        most = [  # of what is seen, or comes before it
+            sum(max(q[i, c] * x[:, c].min(), q[i, c] * x[:, c].max()) for c in range(5))
+            for x in (k[b : min(b + 16, stop)] for b in (0, 16, 32) if b < stop)
+        ]
+        sizes = np.exp(np.repeat(most, 16))[mask.first[i] : stop]
+        p = inclusion(design.shares(rest, i), 9)
+        np.testing.assert_allclose(p, naive.inclusion(sizes, 9), rtol=1e-12)
+    assert method.autoregressive
+    assert method.price(n=3, l=40, d=5).reads == 9 * 10 + 2 * 5 * 3
+
+
 def test_sizes_are_checked():
+    with pytest.raises(TypeError, match=r'sizes must be "bound" or approx\.weighted\.Sizes'):
+        Sampled(k=2, design="poisson", sizes=[1.0])
+    with pytest.raises(ValueError, match="leave out shared"):
+        Sampled(k=2, design="poisson", sizes="bound", shared=True)
     with pytest.raises(ValueError, match="sizes must be > 0, got 0"):
         Sizes([1.0, 0.0])
     with pytest.raises(ValueError, match="sizes belong to systematic, poisson, multinomial"):
