@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -383,16 +384,30 @@ class Sampled(Method):
         return price + Price(drawn, read * width + sizes, drawn * width + sizes, number)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this method with ``share`` of the budget for the support, the rest for draws."""
-        given = {**shape.given, "currency": currency}
-        if self.sparse is None or not self.sparse.is_template:
+        """Return this method with its size, or that of a part, filled; None if none fits.
+
+        If both k and the support are open, ``share`` of the budget is for the support.
+        """
+        opened = [name for name, part in self.parts.items() if part.is_template]
+        if len(opened) != 1 or (self._open and opened != ["sparse"]):
             return super().filled(budget, shape, currency)
-        part = self.share * budget if self._open else budget
-        entries = self.sparse.within(part, **given)
-        if entries is None:
+        given = {**shape.given, "currency": currency}
+        if self._open:
+            left = self.share * budget
+        else:
+            left = budget - self._beside(opened[0], shape, currency)
+        part = self.parts[opened[0]].within(left, **given) if left > 0 else None
+        if part is None:
             return None
-        method = dataclasses.replace(self, sparse=entries)
-        return method.within(budget, **given)
+        fields: dict[str, Any] = {opened[0]: part}
+        return dataclasses.replace(self, **fields).within(budget, **given)
+
+    def _beside(self, name: str, shape: Shape, currency: str) -> float:
+        """Return the price of all but one part, inf if it is not known."""
+        nothing: dict[str, Any] = {"sparse": None, "low_rank": Zero()}
+        price = dataclasses.replace(self, **{name: nothing[name]}).priced(shape)
+        cost = None if price is None else getattr(price, currency)
+        return math.inf if cost is None else float(cost)
 
 
 def _bounds(q: Array, k: Array, mask: Mask) -> Array:

@@ -74,6 +74,24 @@ def test_a_budget_is_filled_in_any_currency(name, currency):
     assert getattr(following.price(**shape), currency) > budget or size(following) > limit
 
 
+@pytest.mark.parametrize(("currency", "each"), [("stored", 1), ("reads", 8)])
+def test_what_is_beside_an_open_part_of_sampled_counts(currency, each):
+    shape = {"n": 64, "l": 64, "d": 4, "c": 4, "currency": currency}
+    for spec, filled in (
+        ("sampled(sparse=top_k(), k=8)", "sampled(sparse=top_k(k=25), k=8)"),
+        ("sampled(sparse=top_k())", "sampled(sparse=top_k(k=16), k=17)"),
+    ):
+        assert str(parse(spec).within(33 * each, **shape)) == filled
+    for spec in ("sampled(k=4, low_rank=taylor())", "sampled(k=4, low_rank=positive())"):
+        method = parse(spec)
+        for budget in (4 * each, 5 * each, 12 * each, 33 * each, 100 * each):
+            found = method.within(budget, **shape)
+            alone = method.low_rank.within(max(budget - 4 * each, 1e-9), **shape)
+            assert (found is None) == (alone is None)
+            assert found is None or found.low_rank == alone
+    assert parse("sampled(sparse=top_k(), k=40)").within(33 * each, **shape) is None
+
+
 def test_a_budget_has_a_known_currency():
     top_k = METHODS["top_k"]()
     with pytest.raises(ValueError, match=r"currency must be .*stored.*, got 'keys'"):

@@ -2317,6 +2317,13 @@ COMPRESSED_LOGITS = [
         "tests/approx/test_autoregressive.py -k 'groups and large'",
     ),
     Mutant(
+        "quantised: exact keys at the place of the query, not the last that it sees",
+        "approx/compressed_logits/quantised.py",
+        "np.maximum(mask.stop - self.recent, mask.first), mask.stop)",
+        "np.maximum(mask.positions + 1 - self.recent, mask.first), mask.stop)",
+        "tests/approx/compressed_logits -k recent_keys_are_exact",
+    ),
+    Mutant(
         "projected top k: centred axes whatever is asked",
         "approx/sparse/projected_top_k.py",
         "centred=self.centred, axes=self.axes",
@@ -2449,6 +2456,13 @@ SAMPLING = [
         "            if L >= 2:\n",
         "            if L >= 99:\n",
         "tests/approx/designs/test_designs.py -k 'all_hyperplanes'",
+    ),
+    Mutant(
+        "sampled: an open part may cost the whole budget",
+        "approx/weighted.py",
+        "left = budget - self._beside(opened[0], shape, currency)",
+        "left = budget",
+        "tests/approx/test_within.py -k beside_an_open_part",
     ),
     Mutant(
         "sampled: weights on what is exact",
