@@ -14,7 +14,6 @@ from approx.fields import one_of, whole
 from approx.masks import Mask
 from approx.prices import INDEX, NUMBER, Price, Shape
 from approx.sparse import patterns
-from approx.sparse.sliding_window import window
 from approx.sparse.support import exact_on
 
 PER = ("token", "channel")
@@ -38,7 +37,7 @@ class Quantised(CompressedLogits):
         Numbers that share min and max, one after the other along a key or a channel; by default
         all of it.
     recent : int
-        Last keys of every query that stay exact, as in `sliding_window`, ≥ 0.
+        Last of the keys that a query sees, which stay exact for it, ≥ 0.
 
     Notes
     -----
@@ -87,7 +86,7 @@ class Quantised(CompressedLogits):
         estimate = super().evaluate(q, k, mask, rng)
         if not self.recent:
             return estimate
-        pattern = patterns.runs(*window(mask, self.recent))
+        pattern = patterns.runs(np.maximum(mask.stop - self.recent, mask.first), mask.stop)
         return Approximation(estimate.low, exact_on(pattern, q, k, mask), mask=mask)
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:

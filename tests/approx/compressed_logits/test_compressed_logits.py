@@ -205,16 +205,16 @@ def test_groups_keep_one_large_key_to_its_neighbours():
 
 def test_recent_keys_are_exact_and_the_others_rounded():
     Q, K = drawn()
-    mask = Mask.causal(N, L)
-    A, rounded = (
-        parse(f"quantised(bits=1, per='channel', group=3{more})").approximate(Q, K, mask=mask)
-        for more in (", recent=2", "")
-    )
-    want = rounded.to_dense()
-    for i, stop in enumerate(mask.stop):
-        want[i, stop - 2 : stop] = np.exp(Q[i] @ K[stop - 2 : stop].T)
-    np.testing.assert_allclose(A.to_dense(), want, rtol=1e-13)
-    assert A.parameters == rounded.parameters + 2 * N
+    for mask in Mask.causal(N, L), Mask([0] * N, [2 + i % (L - 1) for i in range(N)], L, False):
+        A, rounded = (
+            parse(f"quantised(bits=1, per='channel', group=3{more})").approximate(Q, K, mask=mask)
+            for more in (", recent=2", "")
+        )
+        want = rounded.to_dense()
+        for i, stop in enumerate(mask.stop):
+            want[i, stop - 2 : stop] = np.exp(Q[i] @ K[stop - 2 : stop].T)
+        np.testing.assert_allclose(A.to_dense(), want, rtol=1e-13)
+        assert A.parameters == rounded.parameters + 2 * N
     found, without = (
         parse(f"quantised(bits=1{more})").price(n=N, l=L, d=D, mask="causal")
         for more in (", recent=5", "")
