@@ -349,7 +349,7 @@ def radii(q: Array, k: Array) -> float:
     1.451855
     """
     r_q, r_k = (float(np.linalg.norm(x, axis=1).max()) for x in (q, k - k.mean(axis=0)))
-    if r_q * r_k == 0:
+    b = math.log(len(k)) / (r_q * r_k) + 2 if r_q * r_k > 0 else math.inf
+    if b == math.inf:  # no logit differs from another
         return 1.0
-    b = math.log(len(k)) / (r_q * r_k) + 2
     return math.sqrt(r_k / r_q * b / (2 * lambertw(b / (2 * RHO)).real))
