@@ -66,6 +66,7 @@ MORE = (
     "sampled(sparse=sink_window(), design='systematic')",
     "sampled(sparse=sink_window(), design='poisson')",
     "sampled(sparse=sink_window(), design='multinomial')",
+    "sampled(sparse=sink_window(), design='systematic', sizes='bound')",
     "vattention(sparse=sink_window(k=16), k=16)",
 )
 
