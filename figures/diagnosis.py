@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import string
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -90,14 +91,15 @@ def text(table: pd.DataFrame) -> str:
     """Return a line per head, a line per method, the specs to paste, and the warnings by kind."""
     advised = advice(table)
     heads = table.drop_duplicates(["input", "layer", "head"])
-    lines = [_head(row, one) for row, one in zip(heads.itertuples(), advised)]
-    parts = [_columns(HEADS, lines), _columns(FAMILIES, _families(table))]
-    if classes := _classes(table):
+    names = _names(list(dict.fromkeys(table.spec)))
+    lines = [_head(row, one, names) for row, one in zip(heads.itertuples(), advised)]
+    parts = [_columns(HEADS, lines), _columns(FAMILIES, _families(table, names))]
+    if classes := _classes(table, names):
         parts.append(_columns(CLASSES, classes))
     parts += ["\n".join(part) for part in (_legend(heads, advised), _specs(advised)) if part]
     if said := _left_out(heads):
         parts.append("\n".join([tr("Not measured:"), *said]))
-    if warnings := _warnings(table):
+    if warnings := _warnings(table, names):
         parts.append("\n".join([tr("Warnings (number of heads):"), *warnings]))
     return "\n\n".join(parts)
 
@@ -165,7 +167,7 @@ def budget(table: pd.DataFrame) -> str:
     return tr(BUDGETS[table.currency.iloc[0]], budget=table.budget.iloc[0])
 
 
-def _classes(table: pd.DataFrame) -> list[tuple[str, ...]]:
+def _classes(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
     """Return a row a class that has an oracle and a method to run, the smallest error first."""
     found = gaps(table)
     both = found[(found.oracle != "") & (found.best != "")]
@@ -177,7 +179,7 @@ def _classes(table: pd.DataFrame) -> list[tuple[str, ...]]:
     return [
         (
             tr(name), _number(middle.oracle_tv), _number(middle.best_tv), _number(middle.gap),
-            _short(style.label(most), NAME),
+            names[most],
         )
         for _, name, middle, most in sorted(rows, key=lambda row: row[0])
     ]  # fmt: skip
@@ -214,11 +216,11 @@ def _indented(sentence: str, lead: str = "  ") -> list[str]:
     return [lead + first, *(" " * len(lead) + line for line in rest)]
 
 
-def _head(row: Any, one: Advice) -> tuple[str, ...]:
+def _head(row: Any, one: Advice, names: dict[str, str]) -> tuple[str, ...]:
     margin = "–" if one.margin != one.margin else f"{one.margin:.2f}×"
     margin = margin if not one.margin > MOST_MARGIN else f"> {MOST_MARGIN}×"
     return (
-        _name(row), _use(one), _number(one.attention_tv), _share(one.reads),
+        _name(row), _use(one, names), _number(one.attention_tv), _share(one.reads),
         _number(one.uniform_tv), tr("tie") if one.verdict == TIED else margin,
         _number(one.oracle_tv),
     )  # fmt: skip
@@ -228,11 +230,43 @@ def _name(row: Any) -> str:
     return _short(str(row.input), 12) if row.layer < 0 else f"{row.layer}.{row.head}"
 
 
-def _use(one: Advice) -> str:
+def _use(one: Advice, names: dict[str, str]) -> str:
     if one.verdict != KEEP:
-        return _short(style.label(one.winner), NAME)
+        return names[one.winner]
     nearest = _short(style.label(one.winner), NAME - width(tr("keep exact ({name})", name="")))
     return tr("keep exact ({name})", name=nearest) if one.winner else tr("keep exact")
+
+
+def _names(specs: list[str]) -> dict[str, str]:
+    """Return a name of at most NAME columns for each spec, no two alike if they can be told apart.
+
+    It is the label, cut at its end; where others have the same, cut in the middle; where that does
+    not help, the spec.
+    """
+    names = {spec: _short(style.label(spec), NAME) for spec in specs}
+    for whole in (style.label, str):
+        count = Counter(names.values())
+        names |= {spec: _ends(whole(spec), NAME) for spec in specs if count[names[spec]] > 1}
+    return names
+
+
+def _ends(name: str, size: int) -> str:
+    """Return a name of at most so many columns, cut in the middle.
+
+    Examples
+    --------
+    >>> _ends("columns(k=32, recent=16)", 15)
+    'columns…ent=16)'
+    """
+    if width(name) <= size:
+        return name
+    first, last = name[: len(name) // 2], name[len(name) // 2 :]
+    while width(first) + width(last) > size - 1:
+        if width(first) >= width(last):
+            first = first[:-1]
+        else:
+            last = last[1:]
+    return f"{first}…{last}"
 
 
 def _short(name: str, size: int) -> str:
@@ -250,7 +284,7 @@ def _number(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "–"
 
 
-def _families(table: pd.DataFrame) -> list[tuple[str, ...]]:
+def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
     """Return a row a method: heads it wins, median errors, heads where it is below uniform."""
     uniform = table[table.spec == TRIVIAL].set_index(["input", "layer", "head"]).attention_tv
     rows: list[tuple[str, ...]] = []
@@ -263,7 +297,7 @@ def _families(table: pd.DataFrame) -> list[tuple[str, ...]]:
         signed = middle.attention_tv > 1 and middle.negative_fraction > 0
         rows.append(
             (
-                _short(style.label(spec), NAME),
+                names[spec],
                 wins if part.runnable.any() or part.oracle.all() else tr("not causal"),
                 tr("not a distribution") if signed else _number(middle.attention_tv),
                 _share((part.reads / part.exact_reads).median()),
@@ -273,7 +307,7 @@ def _families(table: pd.DataFrame) -> list[tuple[str, ...]]:
     return rows
 
 
-def _warnings(table: pd.DataFrame) -> list[str]:
+def _warnings(table: pd.DataFrame, names: dict[str, str]) -> list[str]:
     """Return each kind of warning with its methods, and how many heads have it for one of them."""
     rows = table[table.runnable]
     kinds: dict[str, tuple[Sentence, dict[str, set[tuple[Any, ...]]]]] = {}
@@ -281,13 +315,13 @@ def _warnings(table: pd.DataFrame) -> list[str]:
     for head, spec, warnings in zip(heads, rows.spec, rows.warnings):
         for sentence in warnings:
             _, methods = kinds.setdefault(_kind(sentence), (sentence, {}))
-            methods.setdefault(style.label(spec), set()).add(head)
+            methods.setdefault(names[spec], set()).add(head)
     counts = {kind: len(set().union(*methods.values())) for kind, (_, methods) in kinds.items()}
     lines = []
     for kind in sorted(kinds, key=lambda kind: -counts[kind]):
         first, methods = kinds[kind]
         of = tr(", ").join(
-            tr("{name} {count}", name=_short(name, NAME), count=len(some))
+            tr("{name} {count}", name=name, count=len(some))
             for name, some in sorted(methods.items(), key=lambda item: -len(item[1]))
         )
         said = tr("{what}: {methods}", what=_said(first), methods=of)

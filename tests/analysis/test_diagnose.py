@@ -299,6 +299,24 @@ def test_the_gap_of_a_class_is_between_its_oracle_and_what_runs():
     assert gaps_of.loc["window", "oracle"] == ""
 
 
+def test_methods_have_names_that_tell_them_apart():
+    specs = [
+        "pages(k=8, size=4)", "pages(k=8, size=2)", "top_k(k=8)",
+        "scatterbrain(low_rank=positive(m=4), sparse=sliding_window(width=4))",
+        "scatterbrain(low_rank=positive(m=4), sparse=sink_window(k=4))",
+    ]  # fmt: skip
+    table = diagnose(causal(), budget=BUDGET, methods=[parse(s) for s in specs], trials=1)
+    text = diagnosis.text(table)
+    for name in (
+        *specs[:2], "top-k of each row", "Scatterbrain…er + window)", "Scatterbrain…rmer + sink)"
+    ):  # fmt: skip
+        assert text.count(f"\n{name} ") == 1, name
+    two = table[table.spec.isin(specs[:2])].assign(
+        warnings=[[Sentence("slow")] for _ in specs[:2]], runnable=True
+    )
+    assert "slow: pages(k=8, size=4) 1, pages(k=8, size=2) 1" in diagnosis.text(two)
+
+
 def test_more_trials_than_a_median_needs_are_refused():
     with pytest.raises(ValueError, match="trials must be <= 1024, got 1048576"):
         diagnose(inputs.gaussian(4, 2, rng=0), budget=4, trials=2**20)
