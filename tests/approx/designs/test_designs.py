@@ -73,7 +73,8 @@ def arcs(vectors):
     ends = np.append(ends, ends[0] + 2 * np.pi)
     middles = (ends[1:] + ends[:-1]) / 2
     directions = np.stack([np.cos(middles), np.sin(middles)], axis=1)
-    return list(zip(directions, np.diff(ends) / (2 * np.pi)))
+    shares = np.diff(ends) / (2 * np.pi)
+    return [(x, share) for x, share in zip(directions, shares) if share > 1e-15]
 
 
 def cells(design, rest):
@@ -144,7 +145,7 @@ def test_weights_have_the_moments_of_all_draws(name, i):
 
 @pytest.mark.parametrize(("hashes", "tables", "least"), COLLISIONS)
 def test_collisions_have_the_moments_of_all_hyperplanes(hashes, tables, least):
-    some = slice(0, 2 if hashes * tables > 3 else L)
+    some = slice(0, 2 if hashes * tables > 2 else L)
     rest = Rest.all_seen(Mask.full(1, L))
     k = K.copy()
     k[some.stop :] = k[0]  # fewer arcs
@@ -212,7 +213,7 @@ SAMPLERS = [
 @pytest.mark.parametrize("spec", SAMPLERS)
 def test_sums_of_real_rows_are_unbiased_with_the_variance_that_is_known(spec, real_rows):
     """The mean of D̂/D over draws, by its closed-form standard error: |z| ≤ 5."""
-    method, draws = parse(spec), 400
+    method, draws = parse(spec), 100
     q, k, mask, share = real_rows
     sums = np.zeros((draws, len(q)))
     for seed in range(draws):
