@@ -166,6 +166,8 @@ ALIASES: dict[str, str] = {
     "loki": "projected_top_k(by='pca')",
     "sparq": "projected_top_k(by='channels')",
     "quest": "pages(by='box', current=True)",
+    "longformer": "sink_window()",
+    "bigbird": "sampled(sparse=sink_window(sinks=2), weighted=False)",
     "magicpig": (
         "sampled(sparse=sink_window(k=68, sinks=4), design='lsh', hashes=10, tables=150, "
         "transform='center')"

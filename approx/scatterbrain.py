@@ -98,14 +98,7 @@ class Scatterbrain(Method):
         """
         low = self.low_rank.moments(q, k, mask=mask)
         p = self.sparse.probability(q, k, mask=mask)
-        if low is None or p is None:
-            return None
-        b, v = low
-        with np.errstate(divide="ignore", invalid="ignore"):  # p is 0 or 1, b is 0 or inf
-            off = np.where(p < 1.0, np.log1p(-p) + v, -np.inf)
-            of_support = np.log(p) + np.log1p(-p) + 2.0 * np.log(np.abs(b))
-        of_support = np.where((p > 0.0) & (p < 1.0), of_support, -np.inf)
-        return Moments(np.where(p < 1.0, b, 0.0) * (1.0 - p), np.logaddexp(off, of_support))
+        return None if low is None or p is None else replaced(p, low)
 
     def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return the covariance of the low-rank part, 0 for keys on a deterministic support."""
@@ -131,3 +124,16 @@ class Scatterbrain(Method):
             return None
         method = dataclasses.replace(self, sparse=entries)
         return method.within(budget, **given)
+
+
+def replaced(p: Array, low: Moments) -> Moments:
+    """Return the moments of an estimate that exp(q·k) replaces with probability p, independently.
+
+    They are (1 − p)·b and (1 − p)·v + p·(1 − p)·b², with b and v those of the estimate.
+    """
+    b, v = low
+    with np.errstate(divide="ignore", invalid="ignore"):  # p is 0 or 1, b is 0 or inf
+        off = np.where(p < 1.0, np.log1p(-p) + v, -np.inf)
+        of_support = np.log(p) + np.log1p(-p) + 2.0 * np.log(np.abs(b))
+    of_support = np.where((p > 0.0) & (p < 1.0), of_support, -np.inf)
+    return Moments(np.where(p < 1.0, b, 0.0) * (1.0 - p), np.logaddexp(off, of_support))

@@ -25,6 +25,7 @@ from approx.masks import Mask
 from approx.method import Method, Moments, Rng, Size, generator
 from approx.parts import Support
 from approx.prices import INDEX, NUMBER, Price, Shape
+from approx.scatterbrain import replaced
 from approx.sparse import boxes, patterns
 from approx.sparse.support import SupportMethod, a_support, exact_on
 
@@ -98,6 +99,9 @@ class Sampled(Method):
         the last that the query sees. By default keys are alike.
     shared : bool
         Whether one draw among all keys serves every row, as columns; else each row has its own.
+    weighted : bool
+        Whether a key that is drawn has the weight 1/π; otherwise it has 1, as in BigBird and
+        Scatterbrain, and the estimate is biased by (1 − π)·b.
     hashes, tables, collisions : int, optional
         Of design "lsh": hashes joined in a table, tables, and in how many of them a key must
         collide, 1 or 2.
@@ -174,6 +178,7 @@ class Sampled(Method):
     low_rank: Method = instance(Zero(), Method, "a method")
     sizes: Sizes | str | None = ruled(None, _sizes)
     shared: bool = flag(False)
+    weighted: bool = flag(True)
     hashes: int | None = whole(most=62)
     tables: int | None = whole(most=4096)
     collisions: int | None = whole(most=2)
@@ -200,6 +205,10 @@ class Sampled(Method):
             raise ValueError('hashes, tables, collisions and transform belong to design "lsh"')
         if self.sizes is not None and self.design not in BY_SIZE:
             raise ValueError(f"sizes belong to {', '.join(BY_SIZE)}, got design {self.design!r}")
+        if not self.weighted and self.design == "multinomial":
+            raise ValueError(
+                'repeated draws of design "multinomial" count by their weights: leave weighted'
+            )
         if self.sizes == "bound" and self.shared:
             raise ValueError("bounds differ from query to query: leave out shared")
         if (self.epsilon is None) != (self.delta is None):
@@ -240,7 +249,10 @@ class Sampled(Method):
             drawn = rest.cut(self._columns(q, k, rest, for_draw))
         else:
             drawn = self._design(q, k, rest, for_pilot).draw(rest, for_draw)
-        return Approximation(low.maskable, _weighted(rest, drawn, q, k), mask=mask)
+        support = _weighted(rest, drawn, q, k)
+        return Approximation(
+            low.maskable, support if self.weighted else Support(support.matrix), mask=mask
+        )
 
     def streams(self, rng: Rng) -> list[np.random.Generator]:
         """Return the generators of the support, the pilot, the draw and the low-rank part."""
@@ -307,7 +319,10 @@ class Sampled(Method):
         return np.asarray(np.clip(needed, self.k or 0, rest.mask.l).astype(np.intp))
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
-        """Return bias 0 and variance (b² + v)·Var[W] off the support, 0 on it."""
+        """Return bias 0 and variance (b² + v)·Var[W] off the support, 0 on it.
+
+        Without weights they are those of Scatterbrain, with π for the probability of an entry.
+        """
         low = self.low_rank.moments(q, k, mask=mask)
         if low is None or self.epsilon is not None:
             return None
@@ -315,6 +330,8 @@ class Sampled(Method):
             return None
         variance, reached = self._of_weights(q, k, mask)
         b, v = low
+        if not self.weighted:
+            return replaced(np.where(reached, 1.0 / (1.0 + variance), 0.0), low)
         on = (variance == 0.0) & reached
         with np.errstate(divide="ignore"):
             square = np.logaddexp(2.0 * np.log(np.abs(b)), v)
@@ -334,7 +351,11 @@ class Sampled(Method):
         return variance, reached | ~free
 
     def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
-        """Return (b_j b_l + c_jl)·Cov[W_j, W_l]."""
+        """Return (b_j b_l + c_jl)·Cov[W_j, W_l].
+
+        Without weights, B_j = 1 where key j is read, it is (b_j b_l + c_jl)·Cov[B_j, B_l] +
+        (1 − π_j)(1 − π_l)·c_jl.
+        """
         low = self.low_rank.covariance(Q, K, row=i, mask=mask)
         moments = self.low_rank.moments(Q, K, mask=mask)
         if low is None or moments is None or self.epsilon is not None:
@@ -352,9 +373,14 @@ class Sampled(Method):
         b = moments.relative_bias[i]
         with np.errstate(invalid="ignore"):  # inf where the low-rank part has no finite variance
             covariance = np.where(weights == 0.0, 0.0, (b[:, None] * b + low) * weights)
-        never = np.flatnonzero(~self._of_weights(Q, K, mask)[1][i])
-        covariance[np.ix_(never, never)] = low[np.ix_(never, never)]
-        return covariance
+        variance, reached = (x[i] for x in self._of_weights(Q, K, mask))
+        if self.weighted:
+            never = np.flatnonzero(~reached)
+            covariance[np.ix_(never, never)] = low[np.ix_(never, never)]
+            return covariance
+        p = np.where(reached, 1.0 / (1.0 + variance), 0.0)
+        off = (1.0 - p)[:, None] * (1.0 - p)
+        return covariance * p[:, None] * p + np.where(off == 0.0, 0.0, low * off)
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of the parts and of k drawn keys, each with a weight.
