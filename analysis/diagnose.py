@@ -416,13 +416,25 @@ def _fitting(head: _Sampled, about: _Settings) -> tuple[list[Method], list[Sente
         else:
             possible.append(method)
     matched = budget.match(possible, about.budget, x, about.currency)
+    absent = [_absent(method) for method in matched.absent]
     if not matched.fitting:
         what = {"stored": "values per row", "bytes": "bytes per row"}.get(
             about.currency, f"{about.currency.replace('_', '-')} per row"
         )
-        raise ValueError(f"no method fits {about.budget:g} {what} of {x.name}: raise the budget")
-    left_out += [Sentence("{spec}: no size fits the budget", spec=str(m)) for m in matched.absent]
-    return matched.fitting, left_out
+        never = all(method.adaptive for method in matched.absent)
+        why = "; ".join([*left_out, *absent]) if never else "raise the budget"
+        raise ValueError(f"no method fits {about.budget:g} {what} of {x.name}: {why}")
+    return matched.fitting, left_out + absent
+
+
+def _absent(method: Method) -> Sentence:
+    """Return why nothing of a method fits a budget."""
+    if method.adaptive:
+        return Sentence(
+            "{spec}: what it reads follows from the inputs, so that no budget buys it",
+            spec=str(method),
+        )
+    return Sentence("{spec}: no size fits the budget", spec=str(method))
 
 
 def _verdict(rows: Sequence[dict[str, Any]], x: Inputs, about: _Settings, uniform: float) -> str:

@@ -206,8 +206,11 @@ class Method(ABC):
 
     @property
     def adaptive(self) -> bool:
-        """Whether the numbers that it stores follow from the inputs, so that it fits no budget."""
-        return False
+        """Whether the numbers that it stores follow from the inputs, so that it fits no budget.
+
+        A method made of others is adaptive if one of them is.
+        """
+        return any(part.adaptive for part in self.parts.values())
 
     def approximate(
         self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None, rng: Rng = None
@@ -449,9 +452,12 @@ class Method(ABC):
 
     def _with_part_filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         opened = [name for name, part in self.parts.items() if part.is_template]
-        others = [part.priced(shape) for name, part in self.parts.items() if name not in opened]
-        spent = [getattr(price, currency) for price in others if price is not None]
-        if len(opened) != 1 or None in spent or (rest := budget - math.fsum(spent)) <= 0:
+        others = [part for name, part in self.parts.items() if name not in opened]
+        costs = [part.priced(shape) for part in others]
+        spent = [getattr(price, currency) for price in costs if price is not None]
+        if len(opened) != 1 or None in spent or any(part.adaptive for part in others):
+            return None
+        if (rest := budget - math.fsum(spent)) <= 0:
             return None
         part = self.parts[opened[0]].within(rest, **shape.given, currency=currency)
         return None if part is None else dataclasses.replace(self, **{opened[0]: part})  # type: ignore[type-var]

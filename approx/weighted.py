@@ -234,7 +234,7 @@ class Sampled(Method):
     @property
     def adaptive(self) -> bool:
         """Whether the number of keys follows from the inputs."""
-        return self.design == "lsh" or self.epsilon is not None
+        return self.design == "lsh" or self.epsilon is not None or super().adaptive
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the low-rank estimate with exact entries and drawn ones, all independent."""

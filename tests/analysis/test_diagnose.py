@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import pickle
+import re
 
 import naive
 import numpy as np
@@ -297,6 +298,15 @@ def test_the_gap_of_a_class_is_between_its_oracle_and_what_runs():
     # entries of the best support: no other support of that size is nearer
     assert gaps_of.loc["entries", "gap"] >= 0
     assert gaps_of.loc["window", "oracle"] == ""
+
+
+def test_no_budget_is_asked_for_what_none_buys():
+    adaptive = "vattention(k=2, sparse=sink_window(k=4))"
+    said = r"sampled\(.*\): what it reads follows from the inputs, so that no budget buys it"
+    with pytest.raises(ValueError, match="no method fits 12 values per row of .*" + said):
+        diagnose(causal(), budget=BUDGET, methods=[parse(adaptive)])
+    table = diagnose(causal(), budget=BUDGET, methods=[parse(adaptive), parse(TRIVIAL)])
+    assert re.match(said, table.left_out[0][0])
 
 
 def test_methods_have_names_that_tell_them_apart():

@@ -92,6 +92,21 @@ def test_what_is_beside_an_open_part_of_sampled_counts(currency, each):
     assert parse("sampled(sparse=top_k(), k=40)").within(33 * each, **shape) is None
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "scatterbrain(sparse=top_p(), low_rank=positive(m=4))",
+        "scatterbrain(sparse=top_p(), low_rank=positive())",
+        "true_denominator(sparse=top_p())",
+        "sampled(sparse=top_p(), k=4)",
+        "centered(magicpig(sparse=sink_window(k=4)))",
+    ],
+)
+def test_what_holds_an_adaptive_part_fits_no_budget(spec):
+    assert parse(spec).adaptive
+    assert parse(spec).within(100.0, n=24, l=24, d=3) is None
+
+
 def test_a_budget_has_a_known_currency():
     top_k = METHODS["top_k"]()
     with pytest.raises(ValueError, match=r"currency must be .*stored.*, got 'keys'"):

@@ -2458,6 +2458,13 @@ SAMPLING = [
         "tests/approx/designs/test_designs.py -k 'all_hyperplanes'",
     ),
     Mutant(
+        "method: an adaptive part fits any budget",
+        "approx/method.py",
+        "return any(part.adaptive for part in self.parts.values())",
+        "return False",
+        "tests/approx/test_within.py -k adaptive_part",
+    ),
+    Mutant(
         "sampled: an open part may cost the whole budget",
         "approx/weighted.py",
         "left = budget - self._beside(opened[0], shape, currency)",
