@@ -21,32 +21,32 @@ def listing() -> list[dict[str, Any]]:
     >>> listing()[0]["method"]
     'zero()'
     """
-    return [_row(name, method) for name, method in METHODS.items()]
+    return [_row(parse(name)) for name in METHODS]
 
 
-def _row(name: str, method: type[Method]) -> dict[str, Any]:
+def _row(one: Method) -> dict[str, Any]:
+    name, method = one.name, type(one)
     fields = [
         f"{f.name}" if f.default is None else f"{f.name}={_short(f.default)}"
         for f in dataclasses.fields(method)  # type: ignore[arg-type]
     ]
     line = (inspect.getdoc(method) or "").splitlines()[0].rstrip(".")
-    default = parse(name)
     return {
         "method": f"{name}({', '.join(fields)})",
-        "draws": _draws(method, default),
-        "use": "oracle" if default.oracle else "runnable",
-        "autoregressive": default.autoregressive,
-        "row_local": default.row_local,
-        "refusal": default.refusal,
+        "draws": _draws(one),
+        "use": "oracle" if one.oracle else "runnable",
+        "autoregressive": one.autoregressive,
+        "row_local": one.row_local,
+        "refusal": one.refusal,
         "also": [alias for alias, spec in ALIASES.items() if spec.partition("(")[0] == name],
         "what it is": line,
     }
 
 
-def _draws(method: type[Method], default: Method) -> str:
-    if default.uses_rng:
+def _draws(one: Method) -> str:
+    if one.uses_rng:
         return "random"
-    return "none" if method.deterministic else "none by default"
+    return "none" if one.deterministic else "none by default"
 
 
 def _short(default: object) -> str:
@@ -56,14 +56,17 @@ def _short(default: object) -> str:
 def about(name: str) -> dict[str, Any]:
     """Return the row of one method, with its docstring and the projections it takes.
 
+    What it is and needs is said of the fields that a familiar name stands for.
+
     Raises
     ------
     ValueError
         An unknown name, with a suggestion.
     """
-    method = type(parse(name))
+    one = parse(name)
+    method = type(one)
     return {
-        **_row(method.name, method),
+        **_row(one),
         "description": inspect.getdoc(method) or "",
         "projections": [name for name in PROJECTIONS if _takes(method, name)],
     }
@@ -72,8 +75,11 @@ def about(name: str) -> dict[str, Any]:
 def describe(name: str) -> str:
     """Return one method's page: its spec, its docstring, the projections it takes."""
     row = about(name)
-    page = f"{row['method']}    [draws: {row['draws']}; {row['use']}]\n\n{row['description']}"
-    page += f"\n\nUnder a mask: {_under_a_mask(row)}."
+    spec = f"{name} = {ALIASES[name]}" if name in ALIASES else row["method"]
+    page = f"{spec}    [draws: {row['draws']}; {row['use']}]\n\n"
+    if name in ALIASES:
+        page += f"{row['method']}\n\n"
+    page += f"{row['description']}\n\nUnder a mask: {_under_a_mask(row)}."
     if row["also"]:
         page += "\n\nFamiliar names: " + ", ".join(f"{a} = {ALIASES[a]}" for a in row["also"]) + "."
     known = ", ".join(row["projections"])

@@ -82,6 +82,22 @@ def test_methods_describes_one(capsys):
     assert "did you mean 'positive'" in capsys.readouterr().err
 
 
+def test_a_familiar_name_is_described_with_its_own_fields(capsys):
+    for name, page in (
+        (
+            "snapkv",
+            "snapkv = columns(by='snapkv', recent=16, window=16)    [draws: none; runnable]",
+        ),
+        ("magicpig", "Under a mask: by default a row depends on more than what came before"),
+    ):
+        assert run("methods", name) == 0
+        assert page in capsys.readouterr().out
+    assert run("methods", "snapkv", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["use"] == "runnable"
+    assert run("methods", "columns", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["use"] == "oracle"
+
+
 def test_figures_of_a_file(tensors, tmp_path, capsys):
     out = tmp_path / "out"
     status = run(
