@@ -36,8 +36,8 @@ class SinkWindow(ByPlace):
     of language models give much of their attention to the first token, whatever it is. Under a mask
     that looks back a row has min(k, seen) entries; elsewhere it has fewer where sinks and window
     overlap or the window is cut. Longformer's window and global keys are the same support; its
-    global queries, which see every key, are not. Keys keep the positions that they have; the source gives them
-    positions within the cache.
+    global queries, which see every key, are not. Keys keep the positions that they have; the source
+    gives them positions within the cache.
     Cost: 2·n·k·d operations and at most n·k numbers.
 
     References
