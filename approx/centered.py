@@ -100,5 +100,9 @@ class Centered(Method):
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of the method and of the two means."""
         price = self.method.priced(shape)
+        return None if price is None else price + self.beside("method", shape)
+
+    def beside(self, name: str, shape: Shape) -> Price:
+        """Return the price of the two means."""
         means = 2.0 * shape.d
-        return None if price is None else price + Price(0.0, means, means * shape.both, 0.0)
+        return Price(0.0, means, means * shape.both, 0.0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
@@ -452,15 +451,24 @@ class Method(ABC):
 
     def _with_part_filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         opened = [name for name, part in self.parts.items() if part.is_template]
-        others = [part for name, part in self.parts.items() if name not in opened]
-        costs = [part.priced(shape) for part in others]
-        spent = [getattr(price, currency) for price in costs if price is not None]
-        if len(opened) != 1 or None in spent or any(part.adaptive for part in others):
+        if len(opened) != 1 or (beside := self.beside(opened[0], shape)) is None:
             return None
-        if (rest := budget - math.fsum(spent)) <= 0:
+        spent = getattr(beside, currency)
+        if spent is None or (rest := budget - spent) <= 0:
             return None
         part = self.parts[opened[0]].within(rest, **shape.given, currency=currency)
         return None if part is None else dataclasses.replace(self, **{opened[0]: part})  # type: ignore[type-var]
+
+    def beside(self, name: str, shape: Shape) -> Price | None:
+        """Return the price of all but one part; None if it follows from the inputs.
+
+        A baseline, which has no price, counts as nothing.
+        """
+        others = [part for field, part in self.parts.items() if field != name]
+        if any(part.adaptive for part in others):
+            return None
+        known = [price for part in others if (price := part.priced(shape)) is not None]
+        return sum(known, Price(0.0, 0.0, 0.0, 0.0))
 
     def fewest(self, d: int) -> int:
         """Return the least size at width d."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -415,25 +414,18 @@ class Sampled(Method):
         If both k and the support are open, ``share`` of the budget is for the support.
         """
         opened = [name for name, part in self.parts.items() if part.is_template]
-        if len(opened) != 1 or (self._open and opened != ["sparse"]):
+        if self.sparse is None or opened != ["sparse"] or not self._open:
             return super().filled(budget, shape, currency)
         given = {**shape.given, "currency": currency}
-        if self._open:
-            left = self.share * budget
-        else:
-            left = budget - self._beside(opened[0], shape, currency)
-        part = self.parts[opened[0]].within(left, **given) if left > 0 else None
-        if part is None:
+        entries = self.sparse.within(self.share * budget, **given)
+        if entries is None:
             return None
-        fields: dict[str, Any] = {opened[0]: part}
-        return dataclasses.replace(self, **fields).within(budget, **given)
+        return dataclasses.replace(self, sparse=entries).within(budget, **given)
 
-    def _beside(self, name: str, shape: Shape, currency: str) -> float:
-        """Return the price of all but one part, inf if it is not known."""
+    def beside(self, name: str, shape: Shape) -> Price | None:
+        """Return the price of all but one part, what is drawn included."""
         nothing: dict[str, Any] = {"sparse": None, "low_rank": Zero()}
-        price = dataclasses.replace(self, **{name: nothing[name]}).priced(shape)
-        cost = None if price is None else getattr(price, currency)
-        return math.inf if cost is None else float(cost)
+        return dataclasses.replace(self, **{name: nothing[name]}).priced(shape)
 
 
 def _bounds(q: Array, k: Array, mask: Mask) -> Array:

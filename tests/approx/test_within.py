@@ -92,6 +92,17 @@ def test_what_is_beside_an_open_part_of_sampled_counts(currency, each):
     assert parse("sampled(sparse=top_k(), k=40)").within(33 * each, **shape) is None
 
 
+@pytest.mark.parametrize("currency", ["stored", "reads", "multiply_adds", "bytes"])
+def test_means_that_are_subtracted_count(currency):
+    shape = {"n": 64, "l": 64, "d": 4}
+    template = parse("centered(positive())")
+    for budget in (90.0, 300.0):
+        found = template.within(budget, currency=currency, **shape)
+        more = dataclasses.replace(found, method=Positive(found.method.m + 1))
+        price, dearer = (getattr(m.price(**shape), currency) for m in (found, more))
+        assert price <= budget < dearer
+
+
 @pytest.mark.parametrize(
     "spec",
     [

@@ -2467,8 +2467,8 @@ SAMPLING = [
     Mutant(
         "sampled: an open part may cost the whole budget",
         "approx/weighted.py",
-        "left = budget - self._beside(opened[0], shape, currency)",
-        "left = budget",
+        "dataclasses.replace(self, **{name: nothing[name]}).priced(shape)",
+        "Price(0.0, 0.0, 0.0, 0.0)",
         "tests/approx/test_within.py -k beside_an_open_part",
     ),
     Mutant(
