@@ -414,9 +414,13 @@ class Sampled(Method):
         If both k and the support are open, ``share`` of the budget is for the support.
         """
         opened = [name for name, part in self.parts.items() if part.is_template]
-        if self.sparse is None or opened != ["sparse"] or not self._open:
-            return super().filled(budget, shape, currency)
         given = {**shape.given, "currency": currency}
+        if self.sparse is None or opened != ["sparse"] or not self._open:
+            if currency == "bytes" and opened == ["sparse"]:
+                beside = self.beside("sparse", shape)
+                left = 0.0 if beside is None else max(budget - beside.bytes, 0.0)
+                budget -= left * NUMBER / (2 * NUMBER + INDEX)  # what is held has weights, too
+            return super().filled(budget, shape, currency)
         entries = self.sparse.within(self.share * budget, **given)
         if entries is None:
             return None

@@ -92,6 +92,15 @@ def test_what_is_beside_an_open_part_of_sampled_counts(currency, each):
     assert parse("sampled(sparse=top_k(), k=40)").within(33 * each, **shape) is None
 
 
+@pytest.mark.parametrize("mask", [None, "causal"])
+def test_the_weights_of_what_is_held_count_in_bytes(mask):
+    shape = {"n": 64, "l": 64, "d": 4, "mask": mask}
+    for spec in ("sampled(sparse=top_k(), k=8)", "sampled(sparse=quest(size=4), k=8)"):
+        for budget in (350.0, 1000.0):
+            found = parse(spec).within(budget, currency="bytes", **shape)
+            assert 0.5 * budget < found.price(**shape).bytes <= budget
+
+
 @pytest.mark.parametrize("currency", ["stored", "reads", "multiply_adds", "bytes"])
 def test_means_that_are_subtracted_count(currency):
     shape = {"n": 64, "l": 64, "d": 4}
