@@ -89,7 +89,7 @@ class Sampled(Method):
         those that collide with the query in hash tables.
     k : int, optional
         Keys drawn per row, 1 ≤ k ≤ l; None is a template, but for design "lsh". With ``epsilon`` it
-        is the size of a pilot.
+        is the size of a pilot, ≥ 2.
     low_rank : Method
         Any method without a sparse part, around which the rest is drawn.
     sizes : Sizes or "bound", optional
@@ -169,7 +169,6 @@ class Sampled(Method):
 
     name: ClassVar[str] = "sampled"
     deterministic: ClassVar[bool] = False
-    sized_by = Size("k", counts="entries", instead=("hashes",))
 
     sparse: SupportMethod | None = a_support(None)
     design: str = one_of("uniform", DESIGNS)
@@ -214,6 +213,12 @@ class Sampled(Method):
             raise ValueError("epsilon and delta go together: give both or none")
         if self.epsilon is not None and (self.design != "uniform" or self.shared):
             raise ValueError('epsilon needs design "uniform" and a draw for each row')
+
+    @property
+    def sized_by(self) -> Size:
+        """The keys drawn per row, of which a pilot needs two for its deviation."""
+        least = 1 if self.epsilon is None else 2
+        return Size("k", least=least, counts="entries", instead=("hashes",))
 
     @property
     def least(self) -> int:

@@ -327,6 +327,7 @@ def test_a_row_draws_as_many_as_its_error_asks_for():
         ("sampled(design='lsh', hashes=2, tables=3, k=3)", "takes no k"),
         ("sampled(k=3, hashes=2)", 'belong to design "lsh"'),
         ("sampled(k=3, epsilon=0.1)", "epsilon and delta go together"),
+        ("sampled(k=1, epsilon=0.1, delta=0.1)", "needs k >= 2 at width"),
         ("sampled(k=3, design='poisson', epsilon=0.1, delta=0.1)", "epsilon needs design"),
         ("sampled(positive(m=3), k=2)", "sparse must be a support"),
         ("sampled(k=2, low_rank=top_k(k=1))", "purely low-rank"),
