@@ -168,21 +168,18 @@ def budget(table: pd.DataFrame) -> str:
 
 
 def _classes(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
-    """Return a row a class that has an oracle and a method to run, the smallest error first."""
+    """Return a row a class that has an oracle, the smallest error of what can be run first."""
     found = gaps(table)
-    both = found[(found.oracle != "") & (found.best != "")]
     rows = []
-    for name, part in both.groupby("class", sort=False):
-        most = part.best.mode().iloc[0]
-        middle = part.median(numeric_only=True)
-        rows.append((middle.best_tv, str(name), middle, most))
+    for name, part in found[found.oracle != ""].groupby("class", sort=False):
+        runs = part[part.best != ""]
+        label = names[runs.best.mode().iloc[0]] if len(runs) else "–"
+        rows.append((str(name), part.median(numeric_only=True), label))
+    rows.sort(key=lambda row: (math.isnan(row[1].best_tv), row[1].best_tv))
     return [
-        (
-            tr(name), _number(middle.oracle_tv), _number(middle.best_tv), _number(middle.gap),
-            names[most],
-        )
-        for _, name, middle, most in sorted(rows, key=lambda row: row[0])
-    ]  # fmt: skip
+        (tr(name), _number(middle.oracle_tv), _number(middle.best_tv), _number(middle.gap), label)
+        for name, middle, label in rows
+    ]
 
 
 def _share(value: float) -> str:

@@ -327,6 +327,15 @@ def test_methods_have_names_that_tell_them_apart():
     assert "slow: pages(k=8, size=4) 1, pages(k=8, size=2) 1" in diagnosis.text(two)
 
 
+def test_a_class_that_nothing_runs_in_is_shown_without_a_gap():
+    specs = [TRIVIAL, "sink_window()", "top_k()", "columns()", "h2o(recent=2)"]
+    found = diagnose(causal(), budget=8, trials=1, methods=[parse(s) for s in specs])
+    lines = [line.split() for line in diagnosis.text(found).splitlines()]
+    shown = {line[0]: line[1:] for line in lines if line and line[0] in ("entries", "columns")}
+    assert shown["entries"][1:] == ["–", "–", "–"]
+    assert shown["columns"][3:] == ["heavy", "hitters", "(H2O)"]
+
+
 def test_more_trials_than_a_median_needs_are_refused():
     with pytest.raises(ValueError, match="trials must be <= 1024, got 1048576"):
         diagnose(inputs.gaussian(4, 2, rng=0), budget=4, trials=2**20)
