@@ -252,6 +252,14 @@ def test_both_readmes_have_the_same_code_pictures_numbers_and_methods():
 
 
 @pytest.mark.listed
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+def test_the_readmes_list_the_familiar_names(name):
+    text = (ROOT / name).read_text("utf-8")
+    missing = [alias for alias in ALIASES if f"`{alias}`" not in text]
+    assert not missing, f"add to the familiar names in {name}: {missing}"
+
+
+@pytest.mark.listed
 def test_the_readme_lists_the_methods(tmp_path):
     text = (ROOT / "README.md").read_text("utf-8")
     rows = [
