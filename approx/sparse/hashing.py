@@ -179,6 +179,15 @@ def angles(q: Array, k: Array) -> Array:
 
 
 def unit(x: Array) -> Array:
-    """Return the rows at length 1; a zero row stays."""
+    """Return the rows at length 1; a zero row stays.
+
+    Examples
+    --------
+    >>> unit(np.array([[3e-200, 4e-200], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    # by a power of two, which is exact, so that no square underflows or overflows
+    x = np.ldexp(x, -np.frexp(np.abs(x).max(axis=1, keepdims=True))[1])
     length = np.linalg.norm(x, axis=1, keepdims=True)
     return np.asarray(np.divide(x, length, out=np.zeros_like(x), where=length > 0))
