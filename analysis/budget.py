@@ -51,13 +51,11 @@ def match(
     absent: list[Method] = []
     checks.positive("budget", budget)
     checks.instance("inputs", inputs, Inputs, "an Inputs")
-    c = None if inputs.V is None else inputs.V.shape[1]
-    shape = {"n": inputs.n, "l": inputs.l, "d": inputs.d, "c": c, "mask": inputs.mask}
     for method in methods:
         checks.instance("every method", method, Method, "a method")
         filled = None
         if why_not(method, inputs.mask) is None:
-            filled = method.within(budget, currency=currency, **shape)
+            filled = method.within(budget, currency=currency, **inputs.shape.given)
         (absent if filled is None else fitting).append(method if filled is None else filled)
     return Matched(fitting, absent)
 

@@ -32,7 +32,7 @@ from analysis.regimes import crossing
 from analysis.seeds import seed_sequence
 from approx import Approximation, Method, checks, memory
 from approx.checks import Array
-from approx.prices import CURRENCIES, Shape, entries
+from approx.prices import CURRENCIES, entries
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.sparse.exact import Exact
@@ -304,18 +304,14 @@ class _Settings(NamedTuple):
 
     def keys(self, x: Inputs) -> float:
         """Return how many exact keys per row cost as much as the budget."""
-        shape = Shape(1, 1, x.d, _width(x))
+        shape = dataclasses.replace(x.shape, mask=None)
         none, one = (getattr(entries(k, shape), self.currency) for k in (0, 1))
         return float((self.budget - none) / (one - none))
 
     def exact_price(self, x: Inputs) -> float:
         """Return what exact attention costs in the currency of the budget."""
-        price = Exact().price(n=x.n, l=x.l, d=x.d, c=_width(x), mask=x.mask)
+        price = Exact().price(**x.shape.given)
         return float(getattr(price, self.currency))
-
-
-def _width(x: Inputs) -> int:
-    return x.d if x.V is None else x.V.shape[1]
 
 
 def _asked(
@@ -575,7 +571,7 @@ def _stored(estimate: Approximation, x: Inputs) -> float:
 
 def _reads(method: Method, x: Inputs) -> float:
     """Return the numbers that are read to answer one new query, NaN where that is not known."""
-    price = method.price(n=x.n, l=x.l, d=x.d, c=_width(x), mask=x.mask)
+    price = method.price(**x.shape.given)
     return math.nan if price is None or price.reads is None else float(price.reads)
 
 

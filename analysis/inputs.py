@@ -24,6 +24,7 @@ from approx import Approximation, Mask, checks, exact, masks, memory
 from approx.checks import Array
 from approx.masks import MaskLike
 from approx.method import Method, Rng, generator
+from approx.prices import Shape
 
 _NAMES = {"full": False, "causal": True}  # of masks in a digest; others have their own key
 
@@ -166,6 +167,12 @@ class Inputs:
         """The values as they are, (l, c)."""
         self._one_head()
         return self.v
+
+    @property
+    def shape(self) -> Shape:
+        """What prices follow from: n, l, d, c (which is d without values), and the mask."""
+        c = self.d if self.V is None else self.V.shape[1]
+        return Shape(self.n, self.l, self.d, c, self.mask)
 
     def logits(self) -> Array:
         """Return q·k in float64, (n, l); −inf where a query does not see the key."""

@@ -231,11 +231,6 @@ class Sampled(Method):
         return super().autoregressive and not self.shared and self.transform == "none"
 
     @property
-    def row_local(self) -> bool:
-        """Whether the parts are."""
-        return super().row_local
-
-    @property
     def adaptive(self) -> bool:
         """Whether the number of keys follows from the inputs."""
         return self.design == "lsh" or self.epsilon is not None or super().adaptive
