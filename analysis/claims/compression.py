@@ -17,6 +17,7 @@ from analysis.claims.evidence import (
     Check,
     above,
     at_most,
+    causal_heads,
     claim,
     equal,
     near,
@@ -35,11 +36,6 @@ THINFORMER_CODE = "microsoft/thinformer f5b1f26, thinformer.py"
 WILDCAT = "WildCat (arXiv 2602.10056)"
 KQ_SVD = "KQ-SVD (arXiv 2512.05916)"
 PERFORMER = "arXiv 2009.14794"
-
-
-def _heads(n: int = 256) -> list[inputs.Inputs]:
-    """Return the four causal heads of SmolLM2 on the first n tokens of their text."""
-    return [head.first(n) for head in inputs.sample("smollm2").heads()]
 
 
 # WildCat
@@ -68,7 +64,7 @@ def bounded_inputs() -> Iterator[Check]:
         yield at_most(f"tv at 64 keys, {length} keys", 1e-3, found[-1])
     growth = errors[1024][2] / errors[128][2]
     yield at_most("tv at 32 keys, 1024 over 128 keys", 8**0.5, growth)
-    real = [_tv(head, "coreset(rank=64, tau='radii')") for head in _heads()]
+    real = [_tv(head, "coreset(rank=64, tau='radii')") for head in causal_heads()]
     yield without(at_most("least tv at 64 keys, heads of SmolLM2", 0.05, min(real)))
 
 
@@ -221,7 +217,7 @@ def best_logits() -> Iterator[Check]:
         all_pairs += errors[1][0] < errors[0][0] * (1 - TIGHT)
         seen_pairs += errors[1][1] < errors[0][1]
     on_heads = 0
-    for x in _heads():
+    for x in causal_heads():
         for rank in (4, 8, 16, 32):
             errors = [_errors_of_logits(spec, x.Q, x.K) for spec in _compressions(rank)]
             on_heads += errors[1][0] < errors[0][0]
@@ -253,7 +249,7 @@ def fidelity() -> Iterator[Check]:
     """Count where the SVD has the lower tv, and where centred PCA has with logits farther off."""
     high = low = 0
     farther = []
-    for x in _heads():
+    for x in causal_heads():
         for rank in (4, 8, 16, 32):
             specs = f"logit_svd(rank={rank})", f"key_pca(rank={rank})"
             tv = [x.compare(x.approximate(parse(spec), rng=0))["attention_tv"] for spec in specs]
@@ -277,7 +273,7 @@ def fidelity() -> Iterator[Check]:
     "queries and keys of norm 1. On heads of SmolLM2 no number that can be drawn does.",
     PERFORMER + ", abstract; its theorem 4 as it is cited",
 )
-def features_on_real_heads() -> Iterator[Check]:
+def features_on_realcausal_heads() -> Iterator[Check]:
     """Take the features that the expected error needs for 10 %, d = 64."""
     d, method = 64, parse("positive")
     limit = d * math.log(d) / 0.1**2
@@ -288,7 +284,7 @@ def features_on_real_heads() -> Iterator[Check]:
     yield at_most("features for 10 %, norm 1", limit, needed)
     found = [
         features_needed.features_needed(method, 0.1, x.Q, x.K, mask=x.mask, most=2**1000)
-        for x in _heads(128)
+        for x in causal_heads(128)
     ]
     yield without(at_most("features for 10 %, SmolLM2's easiest head", limit, float(min(found))))  # type: ignore[type-var,arg-type]
 
@@ -302,7 +298,7 @@ def features_on_real_heads() -> Iterator[Check]:
 def positive_or_trigonometric() -> Iterator[Check]:
     """Count heads of SmolLM2 where positive features win, by tv at m = 64 and by features."""
     near_attention = near_kernel = 0
-    for x in _heads():
+    for x in causal_heads():
         tv, needed = [], []
         for name in ("positive", "trigonometric"):
             estimate = parse(f"{name}(m=64)").approximate(x.Q, x.K, mask=x.mask, rng=0)
@@ -327,7 +323,7 @@ def positive_or_trigonometric() -> Iterator[Check]:
 def states_or_features() -> Iterator[Check]:
     """Take the dyadic lower bound of softmax rows, and errors of positive features, m = 64."""
     bounds, errors = [], []
-    for x in _heads():
+    for x in causal_heads():
         weights = exact.softmax(x.Q, x.K, x.mask)
         bounds.append(state_rank.lower_bound(weights, 64))
         estimate = parse("positive(m=64)").approximate(x.Q, x.K, mask=x.mask, rng=0)

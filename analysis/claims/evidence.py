@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from analysis.files import one_line
+from analysis.inputs import Inputs, sample
 
 HOLDS, CONDITION, CORRECTED, FAILS = "holds", "holds with a condition", "corrected", "fails"
 Z = 5.0  # standard errors by which a sample may be off
@@ -120,6 +121,11 @@ def without(check: Check) -> Check:
 def _turned(check: Check, verdict: str) -> Check:
     fails = not check.agrees and bool(np.all(np.isfinite(check.observed)))
     return check._replace(expected=f"not {check.expected}", agrees=fails, verdict=verdict)
+
+
+def causal_heads(n: int = 256) -> list[Inputs]:
+    """Return the four causal heads of SmolLM2 on the first n tokens of their text."""
+    return [head.first(n) for head in sample("smollm2").heads()]
 
 
 def difference(observed: ArrayLike, expected: ArrayLike) -> float:

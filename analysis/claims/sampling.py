@@ -17,6 +17,7 @@ from analysis.claims.evidence import (
     Check,
     above,
     at_most,
+    causal_heads,
     claim,
     covered,
     difference,
@@ -41,11 +42,6 @@ HYPER_CODE = "insuhan/hyper-attn 68b91e9"
 KDE = "KDEformer (arXiv 2302.02451)"
 KDE_CODE = "majid-daliri/kdeformer 427df2d"
 TRIALS = 300  # rows with one query, each with draws of its own
-
-
-def _heads(n: int = 256) -> list[inputs.Inputs]:
-    """Return the four causal heads of SmolLM2 on the first n tokens of their text."""
-    return [head.first(n) for head in inputs.sample("smollm2").heads()]
 
 
 def _trials(
@@ -188,6 +184,13 @@ def repeats() -> Iterator[Check]:
     yield printed(sampled("mean weight, 250 draws, as printed", 1.0, mean, error))
 
 
+def _gaussian_sums(spec: str) -> Array:
+    """Return relative errors of 2000 sums of 1024 numbers of mean 1 and deviation .3."""
+    rng = np.random.default_rng(0)
+    logits = np.log(np.clip(1 + 0.3 * rng.standard_normal(1024), 0.01, None))
+    return _trials(spec, np.ones(1), logits[:, None], np.ones((1024, 1)), 2000)[0]
+
+
 @claim(
     "VA-Eb",
     "|error| ≤ ε has two sides: the quantile is that of 1 − δ/2. The code takes that of 1 − δ, so "
@@ -196,13 +199,10 @@ def repeats() -> Iterator[Check]:
 )
 def one_side() -> Iterator[Check]:
     """Count Gaussian sums within ε = .05 at δ = .05, with the quantile of δ and of 2δ."""
-    rng = np.random.default_rng(0)
-    logits = np.log(np.clip(1 + 0.3 * rng.standard_normal(1024), 0.01, None))
-    one, values = np.ones(1), np.ones((1024, 1))
     counts = {}
     for failure in (0.05, 0.1):
         spec = f"sampled(k=64, epsilon=0.05, delta={failure})"
-        off = _trials(spec, one, logits[:, None], values, 2000)[0]
+        off = _gaussian_sums(spec)
         counts[failure] = int((off <= 0.05).sum())
     yield covered("coverage, two sides", 0.95, counts[0.05], 2000)
     yield printed(covered("coverage, one side", 0.95, counts[0.1], 2000))
@@ -236,12 +236,9 @@ def sum_or_output() -> Iterator[Check]:
 )
 def empty_mask() -> Iterator[Check]:
     """Count Gaussian sums within ε = .05 at δ = .1, with draws for ε and for 2ε."""
-    rng = np.random.default_rng(0)
-    logits = np.log(np.clip(1 + 0.3 * rng.standard_normal(1024), 0.01, None))
-    one, values = np.ones(1), np.ones((1024, 1))
     for factor, what in ((1, "draws for ε"), (2, "draws for 2ε, as coded")):
         spec = f"sampled(k=32, epsilon={0.05 * factor}, delta=0.1)"
-        off = _trials(spec, one, logits[:, None], values, 2000)[0]
+        off = _gaussian_sums(spec)
         check = covered(f"coverage, {what}", 0.9, int((off <= 0.05).sum()), 2000)
         yield check if factor == 1 else printed(check)
 
@@ -331,7 +328,7 @@ def centring() -> Iterator[Check]:
 def drawn_or_largest() -> Iterator[Check]:
     """Compare output errors of 64 largest keys and of 32 largest with 32 drawn, 512 tokens."""
     ratios = {}
-    for head in [*_heads(512), *(head.first(512) for head in inputs.sample().heads())]:
+    for head in [*causal_heads(512), *(head.first(512) for head in inputs.sample().heads())]:
         largest = head.compare(head.approximate(parse("top_k(k=64)")))
         squares = [
             head.compare(head.approximate(parse("sampled(sparse=top_k(k=32), k=32)"), rng=seed))[
@@ -404,7 +401,7 @@ def largest_column() -> Iterator[Check]:
         return n * float(np.square(exact.softmax(x.Q, x.K, x.mask)).sum(axis=0).max())
 
     yield at_most("n·max |column|², Gaussian", 32.0, alpha(inputs.gaussian(n, 64, rng=0)))
-    real = [alpha(head) for head in _heads(n)]
+    real = [alpha(head) for head in causal_heads(n)]
     yield without(at_most("n·max |column|², least of 4 heads", n, min(real)))
 
 
@@ -520,7 +517,7 @@ def matrix_product() -> Iterator[Check]:
 def without_queries_or_keys() -> Iterator[Check]:
     """Compare expected squared errors of one column on SmolLM2: best p, the code's, uniform."""
     coded, uniform = [], []
-    for head in _heads(512):
+    for head in causal_heads(512):
         weights, values = _head_with_ones(head)
         norms = np.linalg.norm(weights, axis=0) * np.linalg.norm(values, axis=1)
         least = _expected_square(weights, values, norms / norms.sum())

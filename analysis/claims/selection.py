@@ -17,6 +17,7 @@ from analysis.claims.evidence import (
     Check,
     above,
     at_most,
+    causal_heads,
     claim,
     difference,
     equal,
@@ -35,11 +36,6 @@ MINFERENCE = "MInference (arXiv 2407.02490)"
 MINFERENCE_CODE = "microsoft/MInference fb56c91, minference_forward.py"
 QUEST = "Quest (arXiv 2406.10774)"
 TOP_K = "arXiv 2512.07647, abstract"
-
-
-def _heads(n: int = 256) -> list[inputs.Inputs]:
-    """Return the four causal heads of SmolLM2 on the first n tokens of their text."""
-    return [head.first(n) for head in inputs.sample("smollm2").heads()]
 
 
 def _rows(head: inputs.Inputs, count: int = 4) -> Iterator[tuple[Array, Array]]:
@@ -61,7 +57,7 @@ def _rows(head: inputs.Inputs, count: int = 4) -> Iterator[tuple[Array, Array]]:
 def best_columns() -> Iterator[Check]:
     """Compare what is kept with the columns that held most attention outside of the window."""
     shares: dict[int, list[float]] = {127: [], 511: []}
-    for head in _heads(512):
+    for head in causal_heads(512):
         weights = exact.softmax(head.Q, head.K, head.mask)
         support = head.approximate(parse("columns(k=64, by='h2o', recent=32)")).sparse
         assert support is not None
@@ -85,7 +81,7 @@ def best_columns() -> Iterator[Check]:
 def heavy_hitters() -> Iterator[Check]:
     """Count heads where 64 keys of H2O hold more, 512 tokens, and take what the best columns do."""
     wins, gap = {"sliding_window(width=64)": 0, "sink_window(k=64)": 0}, []
-    for head in _heads(512):
+    for head in causal_heads(512):
         weights = exact.softmax(head.Q, head.K, head.mask)
         kept = _held(head, weights, "columns(k=64, by='h2o', recent=32)")
         gap.append(_held(head, weights, "columns(k=64, recent=32)") - kept)
@@ -133,7 +129,7 @@ def early_keys() -> Iterator[Check]:
 def box() -> Iterator[Check]:
     """Count violations on heads of SmolLM2, rounding included, and take pages of one key."""
     above_it, worst = 0, 0.0
-    for head in _heads():
+    for head in causal_heads():
         logits = exact.logits(head.Q, head.K)
         _, upper = boxes.bounds(head.Q, *boxes.of_pages(head.K, 16))
         above_it += int((logits > np.repeat(upper, 16, axis=1)).sum())
@@ -153,7 +149,7 @@ def critical_pages() -> Iterator[Check]:
     """Count heads of SmolLM2, 512 tokens, where pages hold more than sink and window."""
     sizes = {64: 0, 128: 0}
     best = 0
-    for head in _heads(512):
+    for head in causal_heads(512):
         weights = exact.softmax(head.Q, head.K, head.mask)
         for k in sizes:
             least = _held(head, weights, f"sink_window(k={k})")
@@ -180,7 +176,7 @@ def _held(head: inputs.Inputs, weights: Array, spec: str) -> float:
 )
 def least_pages() -> Iterator[Check]:
     """Count the entries of a row at a budget of 32 keys, and what the code asks for."""
-    head, budget = _heads()[0], 32
+    head, budget = causal_heads()[0], 32
     method = parse(f"pages(k={budget})")
     estimate = head.approximate(method, rng=0)
     assert estimate.sparse is not None
@@ -212,7 +208,7 @@ def _lines(vertical: int, slashes: int, fields: str = "") -> str:
 def lines_of_the_last() -> Iterator[Check]:
     """Compare 32 verticals and 32 slashes of 512 with those by turns from all queries."""
     shares = {}
-    for head in _heads(512):
+    for head in causal_heads(512):
         weights = exact.softmax(head.Q, head.K, head.mask)
         found, best = (_held(head, weights, f"vertical_slash(k=64, by='{by}')") for by in BY)
         shares[head.name] = found / best
@@ -233,7 +229,7 @@ def overwritten() -> Iterator[Check]:
     candidates = [_lines(*sizes) for sizes in ((30, 800), (100, 750), (500, 700), (3500, 100))]
     candidates.append("sink_window(k=15, sinks=2)")
     blocks, ratios = "pages(k=64, by='mean')", []
-    for head in _heads(512):
+    for head in causal_heads(512):
         weights = exact.softmax(head.Q, head.K, head.mask)
         held = [_held(head, weights, spec) for spec in candidates]
         if _held(head, weights, blocks) > max(held):
@@ -257,7 +253,7 @@ def unequal_prices() -> Iterator[Check]:
     """Take entries and the attention held of the four pairs of lines, counts cut down."""
     candidates = [_lines(*sizes) for sizes in ((30, 800), (100, 750), (500, 700), (3500, 100))]
     spreads, dearest = [], 0
-    for head in _heads(512):
+    for head in causal_heads(512):
         if head.name not in ("SmolLM2 sink", "SmolLM2 retrieval"):
             continue
         weights = exact.softmax(head.Q, head.K, head.mask)
@@ -278,7 +274,7 @@ def unequal_prices() -> Iterator[Check]:
 def nested_candidates() -> Iterator[Check]:
     """Count heads and pairs of SmolLM2 where one of the four holds more."""
     more = 0
-    for head in _heads(512):
+    for head in causal_heads(512):
         weights = exact.softmax(head.Q, head.K, head.mask)
         most = _held(head, weights, _lines(1000, 4096))
         for sizes in ((30, 800), (100, 800), (100, 750), (500, 700)):
@@ -294,7 +290,7 @@ def nested_candidates() -> Iterator[Check]:
 )
 def slashes_left() -> Iterator[Check]:
     """Count distances from 100 on that the pattern has, of 100 slashes and one vertical."""
-    head = _heads(512)[1]
+    head = causal_heads(512)[1]
     for recent, wrap in ((30, None), (100, printed)):
         support = head.approximate(
             parse(f"vertical_slash(k=101, vertical={1 / 101}, recent={recent}, sinks=1)")
@@ -315,7 +311,7 @@ def slashes_left() -> Iterator[Check]:
 def unscaled_search() -> Iterator[Check]:
     """Compare 32 verticals and 32 slashes found at t = 1 and at t = 1/√d, d = 64."""
     no_less = 0
-    for head in _heads(512):
+    for head in causal_heads(512):
         weights = exact.softmax(head.Q, head.K, head.mask)
         cold = head.at_temperature(head.d**-0.5).approximate(parse("vertical_slash(k=64)"))
         held = 1 - float(_left_out(cold, weights).mean())
@@ -336,7 +332,7 @@ def unscaled_search() -> Iterator[Check]:
 def total_variation() -> Iterator[Check]:
     """Compare both sides on rows of SmolLM2, for three supports of 16 keys, and their means."""
     each = []
-    for head in _heads():
+    for head in causal_heads():
         for spec in ("top_k(k=16)", "sink_window(k=16)", "random(k=16)"):
             for Q, K in _rows(head):
                 errors = metrics.compare(parse(spec).approximate(Q, K, rng=0), Q, K)
@@ -357,7 +353,7 @@ def total_variation() -> Iterator[Check]:
 def error_of_the_output() -> Iterator[Check]:
     """Compare with outputs of the four heads of SmolLM2, the 8 largest keys kept."""
     worst = 0.0
-    for head in _heads():
+    for head in causal_heads():
         assert head.V is not None
         estimate = parse("top_k(k=8)").approximate(head.Q, head.K, mask=head.mask)
         assert estimate.sparse is not None
@@ -382,7 +378,7 @@ def error_of_the_output() -> Iterator[Check]:
 def least_variation() -> Iterator[Check]:
     """Compare with the mass off the support, other supports, and exact weights not renormalised."""
     gap, better, halves = 0.0, 0, []
-    for head in _heads():
+    for head in causal_heads():
         for Q, K in _rows(head):
             weights = np.sort(exact.softmax(Q, K)[0])[::-1]
             tail = float(weights[16:].sum())
@@ -431,7 +427,7 @@ def adaptive_budgets() -> Iterator[Check]:
     """Take tv of the rows of SmolLM2 at p = .9, and of top-k with as many keys on average."""
     worst = {"top_p": 0.0, "top_k": 0.0}
     less = 0
-    for head in _heads(512):
+    for head in causal_heads(512):
         weights = exact.softmax(head.Q, head.K, head.mask)
         adaptive = head.approximate(parse("top_p(p=0.9)"))
         k = round(adaptive.nnz / head.n)
