@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pandas as pd
@@ -11,7 +12,7 @@ from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from analysis.table import Row
 from approx import Method, parse
-from approx.prices import CURRENCIES, Shape, entries
+from approx.prices import CURRENCIES, entries
 
 COLUMNS = (
     "input", "layer", "head", "n", "l", "asked", "method", "class", "oracle", "runnable",
@@ -52,23 +53,18 @@ def asked(x: Inputs) -> list[str]:
 
 def amount(keys: float, x: Inputs, currency: str) -> float:
     """Return what so many exact keys and their values cost per query row."""
-    shape = Shape(x.n, x.l, x.d, _width(x))
-    return float(getattr(entries(keys, shape), currency))
-
-
-def _width(x: Inputs) -> int:
-    return x.d if x.V is None else x.V.shape[1]
+    everything = dataclasses.replace(x.shape, mask=None)
+    return float(getattr(entries(keys, everything), currency))
 
 
 def _rows(x: Inputs, currency: str, sizes: Sequence[int]) -> list[Row]:
-    shape = {"n": x.n, "l": x.l, "d": x.d, "c": _width(x), "mask": x.mask}
     place = x.name, x.layer, x.head, x.n, x.l
     rows: list[Row] = []
     for keys in sizes:
         for spec in asked(x):
             matched = budget.match([parse(spec)], amount(keys, x, currency), x, currency)
             for method in matched.fitting:
-                price = method.price(**shape)
+                price = method.price(**x.shape.given)
                 costs = [None if price is None else getattr(price, c) for c in CURRENCIES]
                 rows.append((*place, *_measured(x, spec, method, currency, keys, costs)))
     if currency == "stored":

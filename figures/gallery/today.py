@@ -25,6 +25,9 @@ LINES = {  # a class's colour and marker
 }  # fmt: skip
 
 
+MARKS = {"magicpig": "P", "vattention": "*"}
+
+
 def medians(table: pd.DataFrame) -> pd.DataFrame:
     """Return medians over heads, of what has a size at each budget on every head."""
     heads = len(table.drop_duplicates(["input", "layer", "head"]))
@@ -40,8 +43,16 @@ def best(table: pd.DataFrame, which: str) -> pd.DataFrame:
     return some.loc[some.groupby(["currency", "keys", "class"]).tv.idxmin()]
 
 
+def adaptive(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the methods whose number of keys follows from the inputs, at what they store."""
+    return table[table["keys"] < 0]
+
+
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw a panel per currency: medians over heads of the best of each class, oracles dashed."""
+    """Draw a panel per currency: medians over heads of the best of each class, oracles dashed.
+
+    What chooses its own number of keys is a point where it stores so many values.
+    """
     runs, oracles = best(table, "runnable"), best(table, "oracle")
     with style.style():
         figure, axes = style.panels(2, 2, height=2.4)
@@ -53,6 +64,12 @@ def draw(table: pd.DataFrame) -> Figure:
                         part["keys"], part.tv, line, color=colour, marker=marker, markersize=4,
                         label=tr(str(kind)),
                     )  # fmt: skip
+            for spec, part in adaptive(table).groupby("asked") if currency == "stored" else ():
+                look = style.look(str(spec))
+                ax.plot(
+                    part.stored.median(), part.value.median(), label=look["label"],
+                    **style.dots(look["color"], MARKS.get(str(spec).partition("(")[0], "*"), 7),
+                )  # fmt: skip
             ax.set(xscale="log", yscale="log", title=tr(name))
             style.ticks(ax, sorted(k for k in table["keys"].unique() if k > 0))
         for ax in axes[-1]:
@@ -77,9 +94,9 @@ def caption(table: pd.DataFrame) -> str:
     heads = len(table.drop_duplicates(["input", "layer", "head"]))
     return tr(
         "Total variation of attention, medians over {heads} causal heads of n ≤ {n} tokens, of the "
-        "best method of each class that can be run; dashed: oracles. Nearest at the price of "
-        "{keys} exact keys, by {lists}. What is nearest depends on who pays: stored values do not "
-        "count the search for keys, reads do.",
+        "best method of each class that can be run; dashed: oracles; points: methods that choose "
+        "their own number of keys. Nearest at the price of {keys} exact keys, by {lists}. What is "
+        "nearest depends on who pays: stored values do not count the search for keys, reads do.",
         heads=heads,
         n=int(table.n.max()),
         keys=keys,
