@@ -15,18 +15,10 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from analysis.advice import KEEP, TIED, USE, VERDICTS, Advice, advice, gaps
 from analysis.candidates import TRIVIAL
-from analysis.diagnose import (
-    KEEP,
-    TIED,
-    USE,
-    VERDICTS,
-    Advice,
-    DryRun,
-    Sentence,
-    advice,
-    gaps,
-)
+from analysis.diagnose import DryRun
+from analysis.doubts import Sentence
 from figures import style
 from figures.columns import pad, width, wrap
 from figures.language import mark, tr

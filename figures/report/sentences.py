@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from analysis import diagnose, operations
+from analysis import advice, diagnose, operations
 from analysis.candidates import RUNNABLE, TRIVIAL
 from analysis.claims import DOCUMENTS
 from analysis.experiments import moments
@@ -124,7 +124,7 @@ def uniform_wins(best: pd.DataFrame) -> str:
         count=int((best.winner == TRIVIAL).sum()),
         places=len(best),
         random=int(best.winner.map(_has_random_features).sum()),
-        kept=int((best.verdict == diagnose.KEEP).sum()),
+        kept=int((best.verdict == advice.KEEP).sum()),
         share=percent(diagnose.ACCEPT),
     )
 

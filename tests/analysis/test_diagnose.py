@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 
 from analysis import diagnose as advising, inputs
+from analysis.advice import KEEP, TIED, USE, advice, gaps
 from analysis.candidates import ORACLES, RUNNABLE, TRIVIAL
-from analysis.diagnose import KEEP, TIED, USE, Sentence, advice, diagnose, dry_run, gaps
+from analysis.diagnose import diagnose, dry_run
+from analysis.doubts import Sentence
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
 from approx import METHODS, Mask, parse

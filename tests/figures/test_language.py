@@ -12,7 +12,7 @@ import pytest
 from drawing import english, numbers, without_glyph
 
 import figures
-from analysis import diagnose
+from analysis import diagnose, doubts
 from analysis.claims import VERDICTS
 from analysis.inputs import Inputs
 from approx import parse
@@ -29,7 +29,7 @@ def messages():
     found = {module.TITLE for module in FIGURES.values()}
     found |= {look.label for look in style.LOOKS.values()} | set(VERDICTS)
     sayers = ("tr", "mark", "Sentence")
-    for file in [*FOLDER.rglob("*.py"), Path(diagnose.__file__)]:
+    for file in [*FOLDER.rglob("*.py"), *map(Path, (diagnose.__file__, doubts.__file__))]:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in sayers:
                 found |= {a.value for a in node.args if isinstance(a, ast.Constant)}

@@ -26,8 +26,9 @@ from drawing import (
 )  # fmt: skip
 
 from analysis import claims, inputs, moments
+from analysis.advice import KEEP
 from analysis.candidates import TRIVIAL
-from analysis.diagnose import KEEP, diagnose
+from analysis.diagnose import diagnose
 from analysis.experiments import decomposition
 from analysis.experiments.profile import Profile
 from approx import Mask, parse

@@ -1,0 +1,169 @@
+"""What to use on a head, and how much another choice could gain, from what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from analysis.candidates import TRIVIAL
+
+VERDICTS = USE, TIED, KEEP = "use", "tie", "keep exact"
+TIE = 1.05  # the least ratio of the runner-up's error to the winner's that is no tie
+
+
+def verdict(
+    rows: Sequence[dict[str, Any]], *, affordable: bool, accept: float, uniform: float
+) -> str:
+    """Return whether to use the winner, that it ties with another, or to keep exact attention.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        What was measured on one head.
+    affordable : bool
+        The budget buys every entry that is seen.
+    accept : float
+        The largest share of uniform attention's error at which a method is advised.
+    uniform : float
+        That error.
+    """
+    tvs = sorted(row["attention_tv"] for row in rows if row["runnable"])
+    if not tvs or affordable or tvs[0] > accept * uniform:
+        return KEEP
+    return TIED if len(tvs) > 1 and tvs[1] < TIE * tvs[0] else USE
+
+
+def winner(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the runnable row with the lowest attention_tv, then price; None if no row is runnable.
+
+    Examples
+    --------
+    >>> row = {"runnable": True, "attention_tv": 0.5, "values_per_row": 32.0}
+    >>> winner([row, row | {"values_per_row": 2.0}])["values_per_row"]
+    2.0
+    """
+    runnable = [row for row in rows if row["runnable"]]
+    return min(runnable, key=rank, default=None)
+
+
+def rank(row: dict[str, Any]) -> tuple[float, float]:
+    """Return what the winner has least of."""
+    return row["attention_tv"], row["values_per_row"]
+
+
+def gaps(table: pd.DataFrame) -> pd.DataFrame:
+    """Return for each head and class what is best of it: the oracle, and what can be run.
+
+    Parameters
+    ----------
+    table : DataFrame
+        That of `analysis.diagnose.diagnose`.
+
+    Returns
+    -------
+    DataFrame
+        One row per (input, layer, head, class): ``oracle`` and ``best``, specs with the lowest
+        ``attention_tv`` of the oracles and of what a model with this mask can run, "" where there
+        is none; ``oracle_tv``, ``best_tv``, NaN where there is none; and ``gap``, their difference,
+        which is what a better way to choose could still gain within the class.
+
+    Notes
+    -----
+    An oracle of a class is the best in tv where it takes the entries of most attention (the classes
+    entries and pages); of the others it is the best found.
+    """
+    rows = []
+    for place, part in table.groupby(["input", "layer", "head", "class"], sort=False):
+        oracle, best = (_nearest(part[part[which]]) for which in ("oracle", "runnable"))
+        rows.append((*place, *oracle, *best, best[1] - oracle[1]))
+    names = "input", "layer", "head", "class", "oracle", "oracle_tv", "best", "best_tv", "gap"
+    return pd.DataFrame(rows, columns=list(names))
+
+
+def _nearest(part: pd.DataFrame) -> tuple[str, float]:
+    if not len(part):
+        return "", math.nan
+    place = int(part.attention_tv.argmin())
+    return str(part.spec.iloc[place]), float(part.attention_tv.iloc[place])
+
+
+class Advice(NamedTuple):
+    """One head: what to use, and by how much.
+
+    ``reads`` is the share that it reads of what exact attention reads for a new query.
+    """
+
+    layer: int
+    head: int
+    verdict: str
+    winner: str
+    attention_tv: float
+    reads: float
+    uniform_tv: float
+    runner_up: str
+    margin: float
+    oracle: str
+    oracle_tv: float
+    sentence: str
+
+
+def advice(table: pd.DataFrame) -> list[Advice]:
+    """Return one piece of advice per head, from the table of `diagnose`."""
+    return [_advice(part) for _, part in table.groupby(["input", "layer", "head"], sort=False)]
+
+
+def _advice(part: pd.DataFrame) -> Advice:
+    rows = part.sort_values(["attention_tv", "values_per_row"], kind="stable")
+    uniform = rows[rows.spec == TRIVIAL].attention_tv
+    trivial = float(uniform.iloc[0]) if len(uniform) else math.nan
+    best, others = rows[rows.winner], rows[rows.runnable & ~rows.winner]
+    bounds = rows[rows.oracle]
+    verdict = str(part.verdict.iloc[0])
+    affordable = bool(part.budget.iloc[0] >= part.exact_price.iloc[0])
+    spec = str(best.spec.iloc[0]) if len(best) else ""
+    tv = float(best.attention_tv.iloc[0]) if len(best) else math.nan
+    reads = float(best.reads.iloc[0] / best.exact_reads.iloc[0]) if len(best) else math.nan
+    second = str(others.spec.iloc[0]) if len(others) else ""
+    margin = float(others.attention_tv.iloc[0]) / tv if len(others) and tv > 0 else math.nan
+    oracle = str(bounds.spec.iloc[0]) if len(bounds) else ""
+    limit = float(bounds.attention_tv.iloc[0]) if len(bounds) else math.nan
+    return Advice(
+        int(part.layer.iloc[0]), int(part["head"].iloc[0]), verdict, spec, tv,
+        reads, trivial, second,
+        margin, oracle, limit,
+        _sentence(verdict, spec, tv, reads, trivial, second, margin, affordable),
+    )  # fmt: skip
+
+
+def _sentence(
+    verdict: str,
+    spec: str,
+    tv: float,
+    reads: float,
+    uniform: float,
+    second: str,
+    margin: float,
+    affordable: bool,
+) -> str:
+    if not spec:
+        return "keep exact attention: none of these methods can be run"
+    if verdict == KEEP:
+        if affordable:
+            return "keep exact attention: the budget buys every entry that is seen"
+        if spec == TRIVIAL:
+            return "keep exact attention: nothing at this budget beats uniform"
+        text = "keep exact attention"
+        if uniform > 0:
+            text += f": the best, {spec}, has {tv / uniform:.2f} of uniform's total variation"
+        return text
+    text = f"{spec}: total variation {tv:.3f}"
+    if math.isfinite(reads):
+        text += f" at {reads:.1%} of the reads of exact attention"
+    if uniform > 0 and tv > 0:
+        text += f", {uniform / tv:.2f}× below uniform"
+    if verdict == TIED:
+        return text + f", a tie with {second}"
+    return text + (f", {margin:.2f}× below {second}" if second else "")

@@ -1,0 +1,125 @@
+"""Why a number of the advisor is not to be trusted, or a method not to be used, in plain words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Self
+
+from analysis.candidates import TRIVIAL
+from analysis.inputs import Inputs
+from analysis.pitfalls import concentration, with_eps
+from approx import Method
+from approx.random_features.positive import Positive
+
+TARGET = 0.1  # the relative Frobenius error of the kernel for which features are counted
+EPS = (1e-6, 1e-4)  # public code adds one of these to features
+WIDTH = 256  # the number of such features
+COLLAPSED, PEAKED = 0.05, 0.2  # 1 − normalised entropy, with eps and of exact attention
+SPREAD = 1.5  # a larger ratio of the largest to the least error over draws gives a warning
+
+
+class Sentence(str):
+    """A sentence that also keeps its format and its numbers, so that it can be translated.
+
+    Parameters
+    ----------
+    message : str
+        A format; where there are no values, the text itself.
+    **values
+        The values of the format.
+
+    Examples
+    --------
+    >>> one = Sentence("needs {count} features", count=7)
+    >>> one, one.message, one.values
+    ('needs 7 features', 'needs {count} features', {'count': 7})
+    """
+
+    message: str
+    values: dict[str, Any]
+
+    def __new__(cls, message: str, **values: Any) -> Self:
+        """Return the sentence in English."""
+        self = super().__new__(cls, message.format(**values) if values else message)
+        self.message, self.values = message, values
+        return self
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+        """Return the arguments that make the same sentence in another process."""
+        return (self.message,), self.values
+
+
+def collapsing_eps(x: Inputs, entropy: float) -> float | None:
+    """Return the least eps of public code that makes peaked attention uniform, or None."""
+    if not x.mask.is_full or 1 - entropy < PEAKED:
+        return None
+    for eps in EPS:
+        if concentration(with_eps(Positive(m=WIDTH), x.Q, x.K, eps=eps, rng=0)) < COLLAPSED:
+            return eps
+    return None
+
+
+def warnings(
+    x: Inputs, method: Method, row: dict[str, Any], uniform: float, eps: float | None
+) -> Iterator[Sentence]:
+    """Yield, in plain words, why a number is not to be trusted or a method not to be used."""
+    loses = row["attention_tv"] >= uniform and row["spec"] != TRIVIAL
+    if not row["runnable"]:
+        yield (
+            Sentence("needs every logit: the best found of its class, not a method to run")
+            if method.oracle
+            else Sentence("reads the future: a causal model cannot run it token by token")
+        )
+    if (features := row["features_needed"]) > x.l:
+        variance = power(features * TARGET**2)
+        yield (
+            Sentence(
+                "relative variance {variance}: random features of any size you can afford lose to "
+                "uniform attention here",
+                variance=variance,
+            )
+            if loses
+            else Sentence(
+                "relative variance {variance}: 10 % error needs {features} features",
+                variance=variance,
+                features=power(features),
+            )
+        )
+    elif loses:
+        yield Sentence("no better than uniform attention, the mean of V")
+    if (rows := row["nonpositive_rows"]) >= 1:
+        yield Sentence(
+            "{rows:.0f} of {n} rows have no positive sum: their output is 0", rows=rows, n=x.n
+        )
+    if row["attention_tv"] > 1 and row["negative_fraction"] > 0:
+        yield Sentence("its rows are not distributions: entries are negative, and tv exceeds 1")
+    if row["tv_most"] > SPREAD * row["tv_least"] > 0:
+        yield Sentence(
+            "draws differ: total variation {least:.2g} to {most:.2g}",
+            least=row["tv_least"],
+            most=row["tv_most"],
+        )
+    if x.n < row["pays_from"] and row["runnable"]:
+        yield (
+            Sentence("exact attention needs fewer operations up to n = {n:.0f}", n=last)
+            if (last := row["pays_from"] - 1) < math.inf
+            else Sentence("exact attention needs fewer operations always")
+        )
+    if eps is not None and isinstance(method, Positive):
+        yield Sentence(
+            "eps = {eps:g} after the shift would turn this head into the mean of V", eps=eps
+        )
+
+
+def power(value: float) -> str:
+    """Return a number as a power of ten where it is large.
+
+    Examples
+    --------
+    >>> power(741.0), power(5.2e14), power(math.inf)
+    ('741', '10^14.7', '>10^308')
+    """
+    if value == math.inf:
+        return ">10^308"
+    return f"{value:.3g}" if value < 1e4 else f"10^{math.log10(value):.1f}"

@@ -1,0 +1,127 @@
+"""The errors of a method on the measured queries of a head, in the median over draws."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis import metrics
+from analysis.inputs import Inputs
+from analysis.seeds import seed_sequence
+from approx import Approximation, Method, memory
+from approx.checks import Array
+
+SAMPLE = 256  # queries that are measured where there are more than MOST_QUERIES
+MOST_QUERIES = 4096
+SHARE = 8  # an 8th of the memory limit holds the estimates that are compared together
+
+
+class Sampled(NamedTuple):
+    """A head, the queries that are measured, and the head with those alone.
+
+    Attributes
+    ----------
+    whole : Inputs
+    picked : (rows,)
+        The queries.
+    part : Inputs
+    """
+
+    whole: Inputs
+    picked: Array
+    part: Inputs
+
+    @classmethod
+    def of(cls, x: Inputs, rows: int | None) -> Sampled:
+        """Return a head with so many queries, evenly spaced; None: all up to 4096, 256 of more."""
+        if rows is None:
+            rows = x.n if x.n <= MOST_QUERIES else SAMPLE
+        if rows >= x.n:
+            return cls(x, np.arange(x.n), x)
+        picked = (np.arange(rows) * x.n + x.n // 2) // rows
+        part = dataclasses.replace(x, q=x.q[picked], mask=x.mask.take(picked))
+        return cls(x, picked, part)
+
+
+def measure(
+    head: Sampled, method: Method, *, trials: int, seed: int
+) -> tuple[dict[str, Any], Approximation]:
+    """Return the errors and the price of a method on a head, and the estimate of its last draw.
+
+    Parameters
+    ----------
+    head : Sampled
+    method : Method
+    trials : int
+        Draws of a random method.
+    seed : int
+
+    Returns
+    -------
+    dict
+        Columns of `analysis.diagnose.diagnose`: medians over the draws.
+    Approximation
+        With the measured queries alone where the method needs no others.
+    """
+    x = head.whole
+    alone = len(head.picked) < x.n and method.row_local  # the other queries are not needed
+    at = head.part if alone else x
+    rng = np.random.default_rng(seed_sequence(seed, x.digest(), str(method)))
+    errors: list[dict[str, float]] = []
+    held: list[Approximation] = []
+    for child in rng.spawn(trials if method.uses_rng else 1):
+        held.append(at.approximate(method, rng=child))
+        held[-1].low.prepare()  # what a comparison would build, so that it is counted
+        if sum(estimate.nbytes for estimate in held) > memory.limit() // SHARE:
+            errors += _compared(at, held, head)
+            held, estimate = [], held[-1]
+    errors += _compared(at, held, head)
+    estimate = held[-1] if held else estimate
+    table = pd.DataFrame(errors)
+    middle, tv = table.median(), table.attention_tv
+    row = {
+        "values_per_row": _stored(estimate, x),
+        "reads": reads(method, x),
+        "attention_tv": float(middle.attention_tv),
+        "tv_least": float(tv.min()),
+        "tv_most": float(tv.max()),
+        "tv_stderr": float(middle.get("attention_tv_stderr", 0.0)),
+        "negative_fraction": float(middle.negative_fraction),
+        "kernel_error": float(middle.get("kernel_relative_frobenius", math.nan)),
+        "output_error": float(middle.get("output_relative_error", math.nan)),
+        "nonpositive_rows": float(middle.nonpositive_rows),
+    }
+    return row, estimate
+
+
+def _compared(
+    x: Inputs, estimates: Sequence[Approximation], head: Sampled
+) -> list[dict[str, float]]:
+    """Return the errors of estimates of one method, on the queries that are measured."""
+    if not estimates:
+        return []
+    if x is head.part:
+        population, rows = head.whole.n, None
+    else:
+        population, rows = None, head.picked
+    return metrics.compare_all(
+        estimates, x.Q, x.K, x.V, mask=x.mask, rows=rows, population=population
+    )
+
+
+def _stored(estimate: Approximation, x: Inputs) -> float:
+    """Return the stored values per query of x, of which an estimate may have some rows only."""
+    rows = estimate.shape[0]
+    factors = estimate.low.parameters * (x.n + x.l) / (x.n * (rows + x.l))
+    return factors + estimate.nnz / rows
+
+
+def reads(method: Method, x: Inputs) -> float:
+    """Return the numbers that are read to answer one new query, NaN where that is not known."""
+    price = method.price(**x.shape.given)
+    return math.nan if price is None or price.reads is None else float(price.reads)
