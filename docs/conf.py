@@ -76,6 +76,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "doubts",
         "advice",
     ),
+    "models": ("plan",),
     "sweeps": ("sweep", "seeds", "config", "store", "engines", "parallel", "table"),
     "analysis.experiments": (),
     "analysis.claims": (),
@@ -86,6 +87,7 @@ TITLES = {
     "rank": "Ranks and spectra",
     "statistics": "Bias and variance",
     "budgets": "Budgets, regimes, advice",
+    "models": "What it does to a model",
     "sweeps": "Sweeps and stores",
 }
 
