@@ -1,13 +1,58 @@
-"""Methods matched at equal budget, in any currency of `approx.Price`."""
+"""Methods matched at equal budget, in any currency of `approx.Price`, and budgets in words."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from analysis.candidates import why_not
 from analysis.inputs import Inputs
 from approx import Approximation, Method, checks
+from approx.prices import CURRENCIES, entries
+
+# What an amount buys. Every table, figure and message says it so; `figures.currency` translates.
+SAID = {
+    "stored": "{amount} stored values a query row",
+    "reads": "{amount} numbers read per new query",
+    "multiply_adds": "{amount} multiply-adds a query row",
+    "bytes": "{amount} bytes a query row",
+}
+
+
+def said(amount: float | str, currency: str) -> str:
+    """Return an amount in words that name its currency.
+
+    Parameters
+    ----------
+    amount : float or str
+        A number, or a range of them in words.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+
+    Examples
+    --------
+    >>> said(4096, "reads")
+    '4096 numbers read per new query'
+    """
+    checks.one_of("currency", currency, CURRENCIES)
+    return SAID[currency].format(amount=amount if isinstance(amount, str) else f"{amount:g}")
+
+
+def of_keys(keys: float, inputs: Inputs, currency: str = "stored") -> float:
+    """Return what so many exact keys and their values cost a query that sees them all.
+
+    Budgets in different currencies are comparable that way: k stored values, k·(d + c) reads or
+    multiply-adds, and 12·k + 4 bytes.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> [of_keys(32, gaussian(8, 64, rng=0), currency) for currency in CURRENCIES]
+    [32.0, 4096.0, 4096.0, 388.0]
+    """
+    checks.one_of("currency", currency, CURRENCIES)
+    everything = dataclasses.replace(inputs.shape, mask=None)
+    return float(getattr(entries(keys, everything), currency))
 
 
 class Matched(NamedTuple):

@@ -4,6 +4,7 @@
     trials = 5
     temperatures = [0.5, 1.0, 2.0]
     budgets = [32.0]                       # left out: every method has its size
+    currency = "stored"                    # of the budgets: reads, multiply_adds, bytes
     methods = ["zero", "positive", "scatterbrain(low_rank=positive(), sparse=top_k())"]
 
     [[inputs]]
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from analysis import inputs as data
+from analysis.budget import said
 from analysis.inputs import Inputs
 from analysis.sweep import Plan, plan, repeated
 from approx import Mask, Method, checks, memory, parse
@@ -219,7 +221,9 @@ class Config:
     temperatures : tuple of float
         Relative: logits are q·k/(t·√d).
     budgets : tuple of float, optional
-        Stored values per query row.
+        What a query row may cost.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+        What the budgets are counted in: by default stored values per query row.
     trials : int
         Draws of each random method.
     seed : int
@@ -229,6 +233,7 @@ class Config:
     inputs: tuple[Source, ...]
     temperatures: tuple[float, ...]
     budgets: tuple[float, ...] | None = None
+    currency: str = "stored"
     trials: int = 1
     seed: int = 0
 
@@ -251,14 +256,16 @@ class Config:
             _at(f"inputs[{i}]", source.inputs, self.seed, Path(folder))
             for i, source in enumerate(self.inputs)
         ]
-        whole = functools.partial(plan, trials=self.trials, seed=self.seed, budget=self.budgets)
+        whole = functools.partial(
+            plan, trials=self.trials, seed=self.seed, budget=self.budgets, currency=self.currency
+        )
         planned: Plan = _at("", whole, methods, inputs, self.temperatures)
         if planned.cells:
             return planned
         if all(absent.refusal is not None for absent in planned.absent):
             raise ConfigError(f"methods: {planned.absent[0]}")
         most = max(self.budgets or (0.0,))
-        raise ConfigError(f"budgets: no method fits {most:g} values per row: raise them")
+        raise ConfigError(f"budgets: no method fits {said(most, self.currency)}: raise them")
 
 
 def load(path: str | Path) -> Config:

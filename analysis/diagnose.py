@@ -30,6 +30,7 @@ from analysis.moments import expected_error
 from analysis.parallel import parallel
 from analysis.rank import measures
 from analysis.regimes import crossing
+from analysis.table import with_currency
 from analysis.trials import Sampled, measure, reads
 from approx import Approximation, Method, checks
 from approx.prices import CURRENCIES, entries
@@ -145,6 +146,7 @@ def winners(
     inputs: Inputs | Sequence[Inputs],
     *,
     budget: float,
+    currency: str = "stored",
     temperatures: Sequence[float],
     trials: int = TRIALS,
     seed: int = 0,
@@ -155,21 +157,22 @@ def winners(
 
     Parameters
     ----------
-    inputs, budget, trials, seed, jobs, progress
+    inputs, budget, currency, trials, seed, jobs, progress
         As in `diagnose`.
     temperatures : sequence of float
 
     Returns
     -------
     DataFrame
-        One row per (layer, head, temperature): ``mask``, ``budget``; ``winner``, the spec of the
+        One row per (layer, head, temperature): ``mask``, ``budget``, and ``currency`` where it is
+        not stored values; ``winner``, the spec of the
         runnable candidate with the lowest ``attention_tv``, or the cheaper of equal ones;
         ``attention_tv`` and ``uniform_tv``; ``verdict``. They are those of `diagnose` to the bit.
 
     Raises
     ------
     ValueError
-        A budget or a temperature is out of range, or no candidate fits.
+        A budget or a temperature is out of range, the currency is unknown, or no candidate fits.
 
     Notes
     -----
@@ -177,11 +180,11 @@ def winners(
     """
     places = []
     for t in temperatures:
-        heads, about = _asked(inputs, budget, None, t, trials, None, ACCEPT, seed, jobs)
+        heads, about = _asked(inputs, budget, None, t, trials, None, ACCEPT, seed, jobs, currency)
         places += [(place, x, about) for place, x in enumerate(heads)]
     places.sort(key=lambda task: task[0])
     rows = parallel(_winner, places, jobs=jobs, progress=progress, label="winners")
-    return pd.DataFrame(rows)
+    return with_currency(pd.DataFrame(rows), currency)
 
 
 def _winner(task: tuple[int, Inputs, _Settings]) -> dict[str, Any]:
@@ -370,12 +373,10 @@ def _fitting(head: Sampled, about: _Settings) -> tuple[list[Method], list[Senten
     matched = budget.match(possible, about.budget, x, about.currency)
     absent = [_absent(method) for method in matched.absent]
     if not matched.fitting:
-        what = {"stored": "values per row", "bytes": "bytes per row"}.get(
-            about.currency, f"{about.currency.replace('_', '-')} per row"
-        )
+        amount = budget.said(about.budget, about.currency)
         never = all(method.adaptive for method in matched.absent)
         why = "; ".join([*left_out, *absent]) if never else "raise the budget"
-        raise ValueError(f"no method fits {about.budget:g} {what} of {x.name}: {why}")
+        raise ValueError(f"no method fits {amount} of {x.name}: {why}")
     return matched.fitting, left_out + absent
 
 

@@ -26,7 +26,8 @@ def working_set(cell: Cell, x: Inputs) -> int:
     arrays = [a for a in (x.q, x.k, x.v) if a is not None]
     inputs = 2 * sum(8 * a.size for a in arrays)  # raw, and at a temperature
     price = cell.method.price(n=x.n, l=x.l, d=x.d, mask=x.mask)
-    factors = 8 * x.n * (max(cell.budget, 0.0) if price is None else price.stored)
+    paid = max(cell.budget, 0.0) if cell.currency == "stored" else 0.0
+    factors = 8 * x.n * (paid if price is None else price.stored)
     factors += min(factors * (len(cell.temperatures) - 1), memory.limit() // HELD)
     whole = x.n * x.l
     stripe = min(whole, max(exact.STRIPE, x.l))

@@ -249,9 +249,13 @@ class Store:
             return None  # the cell is tried again
 
     def table(self, keys: Iterable[str]) -> pd.DataFrame:
-        """Return the rows of the cells that are done, in the order of their keys."""
+        """Return the rows of the cells that are done, in the order of their keys.
+
+        Budgets that are not stored values have a column that says what they count.
+        """
         per_cell = (self.rows(key) or [] for key in keys)
-        return table.frame(row for rows in per_cell for row in rows)
+        found = table.frame(row for rows in per_cell for row in rows)
+        return table.with_currency(found, str(self.manifest.get("currency", "stored")))
 
 
 def read(folder: str | Path) -> pd.DataFrame:

@@ -22,7 +22,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis import engines, metrics, table
-from analysis.budget import match, values_per_row
+from analysis.budget import match, said, values_per_row
 from analysis.candidates import why_not
 from analysis.engines import Failure
 from analysis.inputs import Inputs
@@ -30,6 +30,7 @@ from analysis.seeds import seed_sequence
 from analysis.store import CellsFailed, Store
 from analysis.table import COLUMNS as COLUMNS, Row
 from approx import Approximation, Method, checks, memory
+from approx.prices import CURRENCIES
 from approx.threads import one_thread
 
 CELL_BYTES = 1000  # of a cell in a plan, approximately
@@ -84,6 +85,7 @@ class Cell:
     measure: Measure
     memory_limit: int | None
     version: str
+    currency: str = "stored"
 
     def run(self, x: Inputs) -> list[Row]:
         """Return the rows of this cell on its head, on one thread."""
@@ -136,7 +138,8 @@ class Cell:
     def about(self) -> dict[str, Any]:
         """Return everything that decides the numbers of this cell.
 
-        A full mask is left out, so that keys are what they were before there were masks.
+        A full mask and stored values as the currency are left out, so that keys are what they were
+        before there were others.
 
         Raises
         ------
@@ -146,8 +149,10 @@ class Cell:
         name = getattr(self.measure, "__qualname__", "<")
         if "<" in name:
             raise TypeError(f"a store needs a measure with a name, got {self.measure!r}")
-        masked = {} if self.mask == "full" else {"mask": self.mask}
-        return masked | {
+        added = {} if self.mask == "full" else {"mask": self.mask}
+        if self.currency != "stored":
+            added["currency"] = self.currency
+        return added | {
             "input": self.name,
             "content": self.content,
             "method": self.label,
@@ -176,17 +181,21 @@ class Absent(NamedTuple):
     input : str
     refusal : str or None
         Why it has no meaning under the mask of the input; None: nothing of it fits the budget.
+    currency : str
+        What the budget is counted in.
     """
 
     method: str
     budget: float
     input: str
     refusal: str | None
+    currency: str = "stored"
 
     def __str__(self) -> str:
         """Say it in a sentence."""
         if self.refusal is None:
-            return f"nothing of {self.method} fits budget {self.budget:g} on {self.input}"
+            amount = said(self.budget, self.currency)
+            return f"nothing of {self.method} fits {amount} on {self.input}"
         return f"{self.method} cannot be used under the mask of {self.input}: {self.refusal}"
 
 
@@ -225,6 +234,7 @@ def plan(
     trials: int,
     seed: int,
     budget: float | Sequence[float] | None = None,
+    currency: str = "stored",
     measure: Measure = errors,
 ) -> Plan:
     """Return the cells of a sweep; deterministic methods have one trial, called −1.
@@ -237,6 +247,9 @@ def plan(
     budgets: list[Any] = [budget] if single else list(budget)  # type: ignore[arg-type]
     checks.integer("trials", trials, least=1)
     checks.integer("seed", seed, least=0)
+    checks.one_of("currency", currency, CURRENCIES)
+    if budget is None and currency != "stored":
+        raise ValueError(f"currency {currency!r} says what a budget counts: give a budget")
     grids = {
         "methods": methods, "inputs": inputs, "temperatures": temperatures, "budgets": budgets,
     }  # fmt: skip
@@ -270,10 +283,11 @@ def plan(
                 chosen = [method for method in methods if why_not(method, x.mask) is None]
                 unfit = [method for method in methods if why_not(method, x.mask) is not None]
             else:
-                chosen, unfit = match(methods, size, x)
+                chosen, unfit = match(methods, size, x, currency)
             paid = -1.0 if size is None else size
             absent += [
-                Absent(str(method), paid, x.name, why_not(method, x.mask)) for method in unfit
+                Absent(str(method), paid, x.name, why_not(method, x.mask), currency)
+                for method in unfit
             ]
             for method in chosen:
                 label = str(method)
@@ -285,7 +299,7 @@ def plan(
                     cells.append(
                         Cell(
                             place, x.name, content, x.mask.key, method, label, paid, trial, at,
-                            int(seed), measure, memory.explicit_limit(), version(),
+                            int(seed), measure, memory.explicit_limit(), version(), currency,
                         )
                     )  # fmt: skip
     return Plan(heads, cells, absent)
@@ -309,6 +323,7 @@ def sweep(
     trials: int,
     seed: int,
     budget: float | Sequence[float] | None = None,
+    currency: str = "stored",
     measure: Measure = errors,
     store: str | Path | None = None,
     jobs: int = 1,
@@ -332,9 +347,11 @@ def sweep(
     seed : int
         The seed of the whole sweep, ≥ 0.
     budget : float or sequence of float, optional
-        Stored values per query row, to which templates are filled; a method of which nothing fits
+        What a query row may cost, to which templates are filled; a method of which nothing fits
         is absent from the table, as is one that refuses the mask of an input, and `plan` names
         both.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+        What a budget is counted in: by default stored values per query row.
     measure : callable
         (approximation, inputs) → {metric: value}; by default every error.
     store : str or Path, optional
@@ -353,7 +370,8 @@ def sweep(
     Returns
     -------
     DataFrame
-        The columns are `COLUMNS`; layer, head, budget and trial are −1 where meaningless.
+        The columns are `COLUMNS`; layer, head, budget and trial are −1 where meaningless. Where the
+        currency is another than stored values, it has a column after the budget.
 
     Raises
     ------
@@ -366,14 +384,16 @@ def sweep(
     """
     checks.integer("jobs", jobs, least=1)
     planned = plan(
-        methods, inputs, temperatures, trials=trials, seed=seed, budget=budget, measure=measure
-    )
+        methods, inputs, temperatures, trials=trials, seed=seed, budget=budget, currency=currency,
+        measure=measure,
+    )  # fmt: skip
     run = functools.partial(
         outcomes, planned, jobs=jobs, scheduler=scheduler, progress=progress, label=label
     )
     if store is None:
         by_cell = {id(cell): rows for cell, rows in run(planned.cells)}
-        return table.frame(row for cell in planned.cells for row in by_cell[id(cell)])
+        found = table.frame(row for cell in planned.cells for row in by_cell[id(cell)])
+        return table.with_currency(found, currency)
     kept = Store(store)
     kept.open(planned.keys, **described(planned))
     failed = fill(kept, planned, run, retry_failed=retry_failed)
@@ -393,7 +413,9 @@ def versions() -> dict[str, str]:
 
 def described(planned: Plan) -> dict[str, Any]:
     """Return what the manifest of a store says about a sweep, besides its cells."""
-    return {"seed": planned.cells[0].seed if planned.cells else None, "versions": versions()}
+    about = {"seed": planned.cells[0].seed if planned.cells else None, "versions": versions()}
+    currencies = {cell.currency for cell in planned.cells} - {"stored"}
+    return about | ({"currency": currencies.pop()} if currencies else {})
 
 
 def described_failure(store: Store, cell: Cell) -> str:

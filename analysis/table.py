@@ -51,6 +51,14 @@ def frame(rows: Iterable[Row]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def with_currency(table: pd.DataFrame, currency: str) -> pd.DataFrame:
+    """Return a table with the currency of its budgets beside them; as it is for stored values."""
+    if currency != "stored" and "budget" in table:
+        table = table.copy()
+        table.insert(list(table.columns).index("budget") + 1, "currency", currency)
+    return table
+
+
 def text(rows: Iterable[Row]) -> str:
     r"""Return rows as CSV without a header; floats read back to the last bit.
 

@@ -19,7 +19,7 @@ from analysis.advice import KEEP, TIED, USE, VERDICTS, Advice, advice, gaps
 from analysis.candidates import TRIVIAL
 from analysis.diagnose import DryRun
 from analysis.doubts import Sentence
-from figures import style
+from figures import currency, style
 from figures.columns import pad, width, wrap
 from figures.language import mark, tr
 
@@ -103,7 +103,7 @@ def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
             "weights, median over draws. reads: to answer one new query, as a share of what exact "
             "attention reads. margin: the runner-up's tv over the winner's. oracle: the tv of the "
             "best method that needs every logit.",
-            budget=budget(heads),
+            budget=currency.budget(heads),
             t=heads.temperature.iloc[0],
             mask=tr(", ").join(sorted(map(_mask, set(heads["mask"])))),
         )
@@ -144,19 +144,6 @@ def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
             )
         )
     return [line for one in said for line in wrap(one, COLUMNS)]
-
-
-BUDGETS = {
-    "stored": mark("{budget:g} stored values per query row"),
-    "reads": mark("{budget:g} numbers read per new query"),
-    "multiply_adds": mark("{budget:g} multiply-adds per query row"),
-    "bytes": mark("{budget:g} bytes per query row"),
-}
-
-
-def budget(table: pd.DataFrame) -> str:
-    """Return the budget of a table in its currency."""
-    return tr(BUDGETS[table.currency.iloc[0]], budget=table.budget.iloc[0])
 
 
 def _classes(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
@@ -378,7 +365,7 @@ def caption(table: pd.DataFrame) -> str:
         "The method with the lowest total variation (median over draws, below its letter and in "
         "colour) of those that can be run under the mask at a budget of {budget}, "
         "t = {t:g}; grey: {kept} of {heads} heads keep exact attention.",
-        budget=budget(table),
+        budget=currency.budget(table),
         t=table.temperature.iloc[0],
         kept=len(advised) - len(used),
         heads=len(advised),

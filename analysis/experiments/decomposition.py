@@ -10,7 +10,7 @@ from analysis import budget
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
-from analysis.table import Row, head
+from analysis.table import Row, head, with_currency
 from approx import Method, exact, parse
 
 COUNT = 256  # queries and keys at most: a closed form is a matrix for each method
@@ -43,12 +43,12 @@ def compute(profile: Profile) -> pd.DataFrame:
     tasks = []
     for whole in profile.inputs:
         x = whole.first(COUNT)
-        fitting = budget.match(map(parse, FAMILIES), profile.budget, x).fitting
+        fitting = budget.match(map(parse, FAMILIES), profile.budget, x, profile.currency).fitting
         priced = [method for method in map(parse, POLYNOMIALS) if method not in fitting]
         for method, at in [(m, profile.budget) for m in fitting] + [(m, -1.0) for m in priced]:
             for t in dict.fromkeys(temperatures(profile)):
                 tasks.append((x, method, at, t, profile.seed))
-    return profile.study(_study, tasks, "bias and variance")
+    return with_currency(profile.study(_study, tasks, "bias and variance"), profile.currency)
 
 
 def _study(inputs: Inputs, method: Method, paid: float, t: float, seed: int) -> list[Row]:

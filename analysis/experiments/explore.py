@@ -9,7 +9,7 @@ from analysis.budget import match
 from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
 from analysis.inputs import Inputs
-from analysis.table import Row
+from analysis.table import Row, with_currency
 from approx import exact, parse
 from approx.checks import Array
 
@@ -39,19 +39,19 @@ def compute(profile: Profile) -> pd.DataFrame:
     heads = [x for x in profile.inputs if x.layer >= 0] or profile.inputs[-1:]
     shown = {x.name: x for x in (profile.inputs[0], heads[len(heads) // 2])}
     tasks = [
-        (x.at_temperature(t), profile.budget, profile.seed)
+        (x.at_temperature(t), profile.budget, profile.currency, profile.seed)
         for x in shown.values()
         for t in profile.temperatures
     ]
-    return profile.study(_rows, tasks, "pictures", COLUMNS)
+    return with_currency(profile.study(_rows, tasks, "pictures", COLUMNS), profile.currency)
 
 
-def _rows(x: Inputs, budget: float, seed: int) -> list[Row]:
+def _rows(x: Inputs, budget: float, currency: str, seed: int) -> list[Row]:
     groups = _groups(x.l)
     head = (x.name, x.n, x.l, x.temperature)
     rows = _picture((*head, EXACT, EXACT, -1.0), exact.attention(x.Q, x.K, groups, mask=x.mask))
     for spec, name in SPECS.items():
-        for method in match([parse(spec)], budget, x).fitting:
+        for method in match([parse(spec)], budget, x, currency).fitting:
             about = (*head, name, str(method), budget)
             ((_, stream),) = trials(method, x, 1, seed)
             estimate = x.approximate(method, rng=stream)

@@ -10,7 +10,7 @@ from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from analysis.moments import MonteCarlo, features_needed, monte_carlo
 from analysis.seeds import seed_sequence
-from analysis.table import Row, head
+from analysis.table import Row, head, with_currency
 from approx import Method, parse
 from approx.random_features.features import RandomFeatures
 
@@ -81,8 +81,9 @@ def compute(profile: Profile) -> pd.DataFrame:
     """Return closed-form and sampled moments of one pair of each input."""
     tasks = []
     for x in profile.inputs:
-        matched = budget.match([parse(spec) for spec in MATCHED], profile.budget, x).fitting
+        specs = map(parse, MATCHED)
+        matched = budget.match(specs, profile.budget, x, profile.currency).fitting
         for method in [*matched, *(parse(spec) for spec in OWN_PRICE)]:
             at = profile.budget if method in matched else -1.0
             tasks.append((x, method, at, profile.temperatures, profile.draws, profile.seed))
-    return profile.study(_study, tasks, "moments")
+    return with_currency(profile.study(_study, tasks, "moments"), profile.currency)

@@ -48,7 +48,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     """
     tasks = []
     for x in [x.first(COUNT) for x in profile.inputs]:
-        methods = budget.match(map(parse, TEMPLATES), profile.budget, x).fitting
+        methods = budget.match(map(parse, TEMPLATES), profile.budget, x, profile.currency).fitting
         for method in [*methods, *map(parse, PRICED)]:
             price = method.price(n=x.n, l=x.l, d=x.d, mask=x.mask)
             paid = -1.0 if price is None else price.stored

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
+from analysis.budget import of_keys
 from analysis.inputs import Inputs
 from analysis.parallel import parallel
 from analysis.sweep import COLUMNS, Measure, errors, sweep
@@ -38,12 +39,14 @@ class Profile:
         Single heads.
     temperatures : tuple of float
     budget : float
-        Stored values per query row.
+        What a query row may cost.
     trials, draws : int
         Of a random method in a sweep; in a Monte Carlo study of one pair.
     seed, jobs : int
     progress : bool
         Bars on stderr.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+        What the budget is counted in, by default stored values per query row.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Profile:
     seed: int = 0
     jobs: int = 1
     progress: bool = False
+    currency: str = "stored"
 
     @property
     def grid(self) -> str:
@@ -66,6 +70,7 @@ class Profile:
         specs: Iterable[str],
         *,
         budget: float | None = None,
+        currency: str = "stored",
         temperatures: tuple[float, ...] | None = None,
         measure: Measure = errors,
         label: str = "cells",
@@ -78,6 +83,7 @@ class Profile:
             trials=self.trials,
             seed=self.seed,
             budget=budget,
+            currency=currency,
             measure=measure,
             jobs=self.jobs,
             progress=self.progress,
@@ -107,7 +113,7 @@ SIZES = {  # n, temperatures, trials, draws
     "default": (512, (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 5, 1000),
     "full": (512, tuple(float(t) for t in 2.0 ** np.arange(-3, 4.5, 0.5)), 20, 10_000),
 }
-BUDGET = 32.0
+KEYS = 32  # exact keys that cost as much as the budget
 MOST_JOBS = 1024  # processes, each of which is started
 
 
@@ -116,7 +122,8 @@ def profile(
     *,
     path: str | Path | None = None,
     heads: list[tuple[int, int]] | None = None,
-    budget: float = BUDGET,
+    budget: float | None = None,
+    currency: str = "stored",
     seed: int = 0,
     jobs: int = 1,
     progress: bool = False,
@@ -130,11 +137,15 @@ def profile(
         The user's own tensors; the bundled sample otherwise.
     heads : list of (layer, head), optional
         Which of them; three by default, at the quartiles of the logits' range.
+    budget : float, optional
+        What a query row may cost; what 32 exact keys of the first real head cost by default.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+        What the budget is counted in.
 
     Raises
     ------
     ValueError
-        An unknown name; no such head.
+        An unknown name or currency; no such head; a budget ≤ 0.
     """
     checks.one_of("profile", name, tuple(SIZES))
     checks.integer("seed", seed, least=0)
@@ -152,16 +163,18 @@ def profile(
             data.clustered(n, 64, rng=seed),
             data.clustered(n, 64, shared=True, rng=seed),
         ]
+    paid = of_keys(KEYS, chosen[0], currency)
     return Profile(
         name,
         tuple(synthetic + [x.first(n) for x in chosen]),
         temperatures,
-        checks.positive("budget", budget),
+        paid if budget is None else checks.positive("budget", budget),
         trials,
         draws,
         seed,
         jobs,
         progress,
+        currency,
     )
 
 

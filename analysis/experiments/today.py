@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import pandas as pd
@@ -12,7 +11,7 @@ from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from analysis.table import Row
 from approx import Method, parse
-from approx.prices import CURRENCIES, entries
+from approx.prices import CURRENCIES
 
 COLUMNS = (
     "input", "layer", "head", "n", "l", "asked", "method", "class", "oracle", "runnable",
@@ -51,18 +50,12 @@ def asked(x: Inputs) -> list[str]:
     return [*usual, *(spec for spec in ALSO if str(parse(spec)) not in usual)]
 
 
-def amount(keys: float, x: Inputs, currency: str) -> float:
-    """Return what so many exact keys and their values cost per query row."""
-    everything = dataclasses.replace(x.shape, mask=None)
-    return float(getattr(entries(keys, everything), currency))
-
-
 def _rows(x: Inputs, currency: str, sizes: Sequence[int]) -> list[Row]:
     place = x.name, x.layer, x.head, x.n, x.l
     rows: list[Row] = []
     for keys in sizes:
         for spec in asked(x):
-            matched = budget.match([parse(spec)], amount(keys, x, currency), x, currency)
+            matched = budget.match([parse(spec)], budget.of_keys(keys, x, currency), x, currency)
             for method in matched.fitting:
                 price = method.price(**x.shape.given)
                 costs = [None if price is None else getattr(price, c) for c in CURRENCIES]

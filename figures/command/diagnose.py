@@ -15,13 +15,7 @@ HELP = "Advice for every head of a file: which method at this budget?"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help=".npz, .safetensors, folder")
     parser.add_argument("--heads", type=options.heads, metavar="L.H,…", help="of FILE; all")
-    parser.add_argument("--budget", type=float, default=32.0, help="per query row [32]")
-    parser.add_argument(
-        "--currency",
-        choices=["stored", "reads", "multiply_adds", "bytes"],
-        default="stored",
-        help="of the budget: stored values, numbers read per new query, … [stored]",
-    )
+    options.add_budget(parser)
     parser.add_argument("--temperature", type=float, default=1.0, metavar="t", help="[1]")
     parser.add_argument(
         "--method", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
@@ -48,8 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis import files
+    from analysis import budget, files
     from analysis.diagnose import diagnose, dry_run
+    from analysis.experiments.profile import KEYS
     from analysis.inputs import load
     from approx import parse
     from figures import diagnosis, style
@@ -59,9 +54,12 @@ def run(arguments: argparse.Namespace) -> int:
         files.usable(arguments.out)
     whole = load(arguments.file)
     chosen = [whole] if arguments.heads is None else [whole.at(*one) for one in arguments.heads]
+    currency, paid = arguments.currency or "stored", arguments.budget
+    if paid is None:
+        paid = budget.of_keys(KEYS, next(chosen[0].heads()), currency)
     asked = {
-        "budget": arguments.budget,
-        "currency": arguments.currency,
+        "budget": paid,
+        "currency": currency,
         "methods": None if arguments.method is None else [parse(s) for s in arguments.method],
         "temperature": arguments.temperature,
         "trials": arguments.trials,

@@ -11,8 +11,8 @@ from figures.gallery import FIGURES, NAMES
 
 HELP = (
     "List the figures; draw those named into OUT/figures, with what each shows in NAME.txt, "
-    "from OUT/data/NAME.csv where that is there and none of --qk, --heads, --profile, --budget "
-    "and --seed is given."
+    "from OUT/data/NAME.csv where that is there and none of --qk, --heads, --profile, --budget, "
+    "--currency and --seed is given."
 )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 PROFILES = ("quick", "default", "full")
 LANGUAGES = ("en", "zh")
+CURRENCIES = ("stored", "reads", "multiply_adds", "bytes")
 
 
 def add_memory(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +33,23 @@ def add_profile(parser: argparse.ArgumentParser) -> None:
         "--heads", type=heads, metavar="L.H,…", help="of FILE; three by range of logits"
     )
     parser.add_argument("--profile", choices=PROFILES, help="[default]")
-    parser.add_argument("--budget", type=float, help="values a query row [32]")
+    add_budget(parser)
     add_language(parser)
     parser.add_argument("--seed", type=int, help="[0]")
     add_jobs(parser)
+
+
+def add_budget(parser: argparse.ArgumentParser) -> None:
+    """Add a budget and what it is counted in."""
+    parser.add_argument(
+        "--budget", type=float, metavar="B", help="[what 32 exact keys cost: 32 stored values]"
+    )
+    parser.add_argument(
+        "--currency",
+        choices=CURRENCIES,
+        help="of the budget: values stored a query row, numbers read per new query, multiply-adds "
+        "or bytes a query row [stored]",
+    )
 
 
 def add_language(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +66,10 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
 
 def settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options given that decide the numbers, by their names in `profile`."""
-    names = {"profile": "name", "qk": "path", "heads": "heads", "budget": "budget", "seed": "seed"}
+    names = {
+        "profile": "name", "qk": "path", "heads": "heads", "budget": "budget",
+        "currency": "currency", "seed": "seed",
+    }  # fmt: skip
     given = {ours: getattr(arguments, option) for option, ours in names.items()}
     return {name: value for name, value in given.items() if value is not None}
 

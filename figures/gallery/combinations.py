@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis import sweep
 from analysis.experiments.profile import Profile, varied
-from figures import style
+from figures import currency, style
 from figures.gallery.entropy import ERROR, errors
 from figures.language import mark, tr
 
@@ -59,10 +59,14 @@ def compute(profile: Profile) -> pd.DataFrame:
         for low in (NOTHING, *MAPS):
             if support != low:
                 spec = _spec(support, low)
-                swept = fewer.sweep([spec], budget=profile.budget, measure=errors, label=spec)
+                swept = fewer.sweep(
+                    [spec], budget=profile.budget, currency=profile.currency, measure=errors,
+                    label=spec,
+                )  # fmt: skip
                 parts.append(swept[swept.metric == ERROR].assign(support=support, low_rank=low))
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
-    return pd.concat([table, _gains(table)[list(table.columns)]], ignore_index=True)
+    gains = _gains(table).reindex(columns=table.columns)
+    return pd.concat([table, gains], ignore_index=True)
 
 
 def _spec(support: str, low: str) -> str:
@@ -140,8 +144,8 @@ def caption(table: pd.DataFrame) -> str:
     pairs = middle[(middle.support != NOTHING) & (middle.low_rank != NOTHING) & _runnable(middle)]
     pairs = pairs.merge(flat, on=at, suffixes=("", "_flat"))
     return tr(
-        "Row-normalised attention, relative Frobenius error, {budget:g} stored values a "
-        "query row, l = {l}, half of the budget to entries. Each cell: how many times the "
+        "Row-normalised attention, relative Frobenius error, {budget}, "
+        "l = {l}, half of the budget to entries. Each cell: how many times the "
         "pair is below the better of its two parts alone at the whole budget, at the "
         "temperature (after @) where that is most; blue: above 1. An asterisk needs the "
         "whole matrix, as the row means of exp(q·k) do beside exact entries. Of {cells} "
@@ -150,7 +154,7 @@ def caption(table: pd.DataFrame) -> str:
         "{runnable_share:.0%} gain; most, {runnable_gain:.2f}×, {runnable_method} on "
         "{runnable_input} at t = {runnable_temperature:g}; {below_uniform:.0%} have a "
         "smaller error than uniform attention.",
-        budget=table.budget.iloc[0],
+        budget=currency.budget(table),
         l=int(table.l.max()),
         cells=len(gains),
         share=(gains.value > 1).mean(),

@@ -10,7 +10,7 @@ from analysis.experiments.profile import Profile
 from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.godec import GoDec
 from approx.low_rank.truncated_svd import TruncatedSVD
-from figures import style
+from figures import currency, style
 from figures.language import mark, tr
 
 TITLE = "Error against temperature at equal budget"
@@ -35,7 +35,7 @@ SPECS = (*CANDIDATES, *BESIDE, *ORACLES)
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return every error of every method that fits the budget, at every temperature."""
-    return profile.sweep(SPECS, budget=profile.budget, label="errors")
+    return profile.sweep(SPECS, budget=profile.budget, currency=profile.currency, label="errors")
 
 
 def shown(table: pd.DataFrame, space: str) -> list[str]:
@@ -110,7 +110,6 @@ def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    budget = table.budget.iloc[0]
     crossed = crossings(table, "attention")
     parts = []
     for row in crossed.to_dict("records"):
@@ -136,11 +135,16 @@ def caption(table: pd.DataFrame) -> str:
     above = (
         tr(" Above the axis in places: {beyond}.", beyond=tr(", ").join(beyond)) if beyond else ""
     )
+    none = (
+        tr("no low-rank matrix fits the budget")
+        if currency.of(table) == "stored"
+        else tr("the oracles of both are matched by stored values only")
+    )
     return tr(
-        "Relative Frobenius error at {budget:g} stored values a query row; medians over "
+        "Relative Frobenius error at {budget}; medians over "
         "trials, bands from least to greatest; a support alone is normalised over itself. "
         "Row-normalised: {parts}.{above}",
-        budget=budget,
-        parts=tr("; ").join(parts) or tr("no low-rank matrix fits the budget"),
+        budget=currency.budget(table),
+        parts=tr("; ").join(parts) or none,
         above=above,
     )

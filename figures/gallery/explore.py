@@ -19,7 +19,7 @@ from analysis.experiments.explore import (
     compute as compute,
 )
 from approx.checks import Array
-from figures import style
+from figures import currency, style
 from figures.language import mark, tr
 
 TITLE = "Attention rows and their estimates at equal budget"
@@ -101,7 +101,7 @@ def _short(value: float) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    budget, tv = table.budget.max(), table[table.metric == "attention_tv"]
+    tv = table[table.metric == "attention_tv"]
     queries = table[table.metric == WEIGHTS].groupby(["input", "temperature", "method"]).size()
     sentences = []
     for (name, t), part in tv.groupby(["input", "temperature"], sort=False):
@@ -129,12 +129,12 @@ def caption(table: pd.DataFrame) -> str:
     ]
     return tr(
         "Rows of softmax attention (queries down, keys across, first to last) and what "
-        "methods at {budget:g} stored values a query row make of them; of random features "
+        "methods at {budget} make of them; of random features "
         "one draw. A picture shows {queries} evenly spaced queries; a pixel is the "
         "sum over neighbouring keys ({groups}). TV is the mean total-variation distance, "
         "error the relative Frobenius error, both of all rows and keys. Nearest to softmax "
         "by TV, oracle and uniform aside: {sentences}.",
-        budget=budget,
+        budget=currency.budget(table),
         queries=queries.max(),
         groups=tr(", ").join(groups),
         sentences=tr("; ").join(sentences),

@@ -52,7 +52,10 @@ def compute(profile: Profile) -> pd.DataFrame:
     grid = [(x, t, s) for x in profile.inputs for t in profile.temperatures for s in SPACES]
     exact = profile.study(_of_exact, grid, "exact ranks")
     once = dataclasses.replace(profile, trials=1)
-    matched = once.sweep(MATCHED, budget=profile.budget, measure=_of_estimate, label="ranks")
+    matched = once.sweep(
+        MATCHED, budget=profile.budget, currency=profile.currency, measure=_of_estimate,
+        label="ranks",
+    )  # fmt: skip
     priced = once.sweep(OWN_PRICE, measure=_of_estimate, label="ranks")
     return pd.concat([exact, matched, priced], ignore_index=True)
 

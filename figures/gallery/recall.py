@@ -10,7 +10,7 @@ from matplotlib.ticker import NullLocator
 
 from analysis.experiments.profile import Profile
 from analysis.recall import recall
-from figures import style
+from figures import currency, style
 from figures.language import tr
 
 TITLE = "What a support finds"
@@ -26,7 +26,9 @@ def compute(profile: Profile) -> pd.DataFrame:
     """Return entries a row, mass and recall of every support at the budget."""
     ks = [k for k in KS if k <= min(x.l for x in profile.inputs)]
     measure = functools.partial(recall, ks=ks)
-    return profile.sweep(SPECS, budget=profile.budget, measure=measure, label="supports")
+    return profile.sweep(
+        SPECS, budget=profile.budget, currency=profile.currency, measure=measure, label="supports"
+    )
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -83,18 +85,24 @@ def caption(table: pd.DataFrame) -> str:
         for name, method, share, gain in zip(best.input, best.method, best.share, best.gain)
     )
     xbox = supports[supports.method.str.contains("xbox")].gain
+    hashes = ""
+    if len(xbox):  # no budget but stored values buys them
+        hashes = tr(
+            " Hashing after XBOX+ finds {least:.1f} to {most:.1f} times chance.",
+            least=xbox.min(),
+            most=xbox.max(),
+        )
     entries = mean.entries.groupby("method", sort=False).mean()
     sizes = tr("{least:.1f} to {most:.1f}", least=entries.min(), most=entries.max())
     return tr(
-        "Supports at one budget ({sizes} entries a row: rounds overlap, buckets have their "
+        "Supports at {budget} ({sizes} entries a row: rounds overlap, buckets have their "
         "own sizes, and hashes are few). Left: the share of the attention weights that the "
         "support holds. Right: the share of each query's k largest keys that it finds, "
         "which no temperature changes. Means over queries and draws. Best finder of the "
-        "{k} largest beside the oracle (chance: as many random keys): {winners}. "
-        "Hashing after XBOX+ finds {least:.1f} to {most:.1f} times chance.",
+        "{k} largest beside the oracle (chance: as many random keys): {winners}.{hashes}",
+        budget=currency.budget(table),
         sizes=sizes,
         k=eight.removeprefix("recall_"),
         winners=winners,
-        least=xbox.min(),
-        most=xbox.max(),
+        hashes=hashes,
     )

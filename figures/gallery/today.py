@@ -7,15 +7,10 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.today import compute as compute
 from figures import style
-from figures.language import mark, tr
+from figures.currency import NAMES
+from figures.language import tr
 
 TITLE = "What people use today, at equal price"
-NAMES = {
-    "stored": mark("stored values"),
-    "reads": mark("reads"),
-    "multiply_adds": mark("multiply-adds"),
-    "bytes": mark("bytes"),
-}
 LINES = {  # a class's colour and marker
     "columns": (style.PALETTE[1], "P"), "pages": (style.PALETTE[3], "d"),
     "lines": (style.PALETTE[9], "^"), "window": (style.PALETTE[7], "s"),

@@ -18,12 +18,14 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis import diagnose, files
+from analysis.budget import said
 from analysis.claims import check
 from analysis.experiments import decomposition, moments
 from analysis.experiments.profile import Profile
 from analysis.parallel import parallel
 from approx.polynomials.monomials import width
-from figures import album, claims, style
+from approx.prices import low_rank
+from figures import album, claims, currency, style
 from figures.gallery import FIGURES, reported
 from figures.language import mark, speaking, spoken, tr
 from figures.report import sentences, tables
@@ -60,10 +62,10 @@ def build(
     authors : iterable of str
         The same.
     """
-    least = max((x.n + x.l) / x.n for x in profile.inputs)
+    least = max(getattr(low_rank(1, x.shape), profile.currency) for x in profile.inputs)
     if profile.budget < least:
         raise ValueError(
-            f"budget must be at least {least:g} values a query row, the price of rank 1, "
+            f"budget must be at least {said(least, profile.currency)}, the price of rank 1, "
             f"got {profile.budget:g}"
         )
     files.usable(out)
@@ -172,20 +174,23 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
     }
     named = [(x, {tr("input"): names[x.name]}) for x in profile.inputs]
     errors, price, ledger = computed["error"], computed["price"], computed["claims"]
-    best = computed["winners"]
+    best, crossings = computed["winners"], tables.crossing_table(errors)
     d = max(x.d for x in profile.inputs)
+    m = tables.features(profile, d)
     at = decomposition.temperatures(profile)
     return {
         "inputs": list(names.values()),
         "temperatures": [f"{t:g}" for t in profile.temperatures],
-        "budget": f"{profile.budget:g}",
+        "budget": currency.said(profile.budget, profile.currency),
+        "counted": profile.currency,
         "trials": profile.trials,
         "seed": profile.seed,
         "profile": profile.name,
         "n": max(max(x.n, x.l) for x in profile.inputs),
+        "exact_cost": sentences.exact_cost(profile),
         "stored": style.span(round(x.mask.entries / x.n) for x in profile.inputs),
         "masks": sentences.masks((x, names[x.name]) for x in profile.inputs),
-        "causal_cost": sentences.causal_cost(d, profile.budget),
+        "causal_cost": sentences.causal_cost(d, m),
         "d": d,
         "width2": width(d, 2),
         "captions": {
@@ -196,7 +201,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "input_table": tables.markdown(pd.DataFrame([tables.facts(x) | n for x, n in named])),
         "content_table": tables.markdown(pd.DataFrame([tables.contents(x) | n for x, n in named])),
         "summary": sentences.summary(errors, best),
-        "crossing_table": tables.markdown(tables.crossing_table(errors)),
+        "crossing_table": "" if crossings.empty else tables.markdown(crossings),
         "crossing_sentence": sentences.crossing(errors),
         "best_table": tables.markdown(tables.best_table(best)),
         "best_sentence": sentences.uniform_wins(best),
@@ -217,11 +222,11 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "rank_table": tables.markdown(tables.rank_table(computed["rank"])),
         "rank_sentence": sentences.humps(computed["rank"]),
         "length": tables.LENGTH,
-        "complexity_table": tables.markdown(tables.complexity_table(d, profile.budget)),
+        "complexity_table": tables.markdown(tables.complexity_table(d, m, m)),
         "claims_sentence": sentences.verdicts(ledger),
         "claims_table": tables.markdown(claims.in_markdown(ledger, errata=False)),
         "errata_table": tables.markdown(claims.in_markdown(ledger, errata=True)),
-        "conclusions": sentences.conclusions(computed, profile.budget, d),
+        "conclusions": sentences.conclusions(computed, profile, d),
         "references": REFERENCES,
         "version_table": tables.markdown(
             tables.versions_table({"Python": platform.python_version(), **versions()})

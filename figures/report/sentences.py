@@ -11,13 +11,20 @@ from analysis import advice, diagnose, operations
 from analysis.candidates import RUNNABLE, TRIVIAL
 from analysis.claims import DOCUMENTS
 from analysis.experiments import moments
+from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from approx import parse
 from approx.random_features.features import RandomFeatures
-from figures import claims, style
+from approx.sparse.exact import Exact
+from figures import claims, currency, style
 from figures.gallery import error
 from figures.language import mark, tr
 from figures.report import tables
+
+NO_ORACLES = mark(
+    "The sparse, low-rank and combined oracles are matched by stored values only: in this currency "
+    "they are not compared."
+)
 
 
 def masks(inputs: Iterable[tuple[Inputs, str]]) -> str:
@@ -79,6 +86,8 @@ def regimes(errors: pd.DataFrame, space: str) -> str:
 
 def crossing(errors: pd.DataFrame) -> str:
     """Return which class wins at the coldest and the hottest temperature, in both spaces."""
+    if error.crossings(errors, "attention").empty:
+        return tr(NO_ORACLES)
     kernel, attention = (
         tr("For {space}: {regimes}.", space=tr(label), regimes=regimes(errors, space))
         for space, label in error.NAMES.items()
@@ -89,6 +98,8 @@ def crossing(errors: pd.DataFrame) -> str:
 def summary(errors: pd.DataFrame, best: pd.DataFrame) -> list[str]:
     """Return the sentences of the abstract."""
     crossings = error.crossings(errors, "attention")
+    if crossings.empty:
+        return [tr(NO_ORACLES), uniform_wins(best)]
     crossing = crossings[crossings.crossing > 0]
     where = tr(", ").join(
         tr("{input} at t ≈ {t:.2f}", input=a, t=b)
@@ -137,6 +148,12 @@ def _has_random_features(spec: str) -> bool:
 def candidates() -> str:
     """Return the names of the advisor's candidates that can be run without a mask."""
     return tr("; ").join(style.label(spec) for spec in RUNNABLE)
+
+
+def exact_cost(profile: Profile) -> str:
+    """Return what exact attention costs in the currency of the budget."""
+    prices = [getattr(Exact().price(**x.shape.given), profile.currency) for x in profile.inputs]
+    return currency.said(style.span(map(round, prices)), profile.currency)
 
 
 def pursuit(price: pd.DataFrame, stored: dict[str, float]) -> str:
@@ -267,27 +284,27 @@ def humps(ranks: pd.DataFrame) -> str:
 # Conclusions
 
 
-def conclusions(computed: dict[str, pd.DataFrame], budget: float, d: int) -> list[str]:
+def conclusions(computed: dict[str, pd.DataFrame], profile: Profile, d: int) -> list[str]:
     """Return what the tables say in the end, one statement an item.
 
     Parameters
     ----------
     computed : dict of DataFrame
         error, price, moments, rank, decomposition, winners, claims.
-    budget : float
+    profile : Profile
     d : int
         Head width of the operation counts.
     """
-    errors = computed["error"]
+    errors, m = computed["error"], tables.features(profile, d)
     return [
         oracle_conclusion(errors),
         runnable_conclusion(computed["winners"]),
         scatterbrain_conclusion(errors),
-        variance_conclusion(computed["moments"], budget),
-        polynomial_conclusion(computed["price"], budget),
+        variance_conclusion(computed["moments"]),
+        polynomial_conclusion(computed["price"], profile),
         humps(computed["rank"]),
         normalisation_conclusion(errors),
-        cost_conclusion(d, budget),
+        cost_conclusion(d, m),
         claims_conclusion(computed["claims"]),
     ]
 
@@ -295,6 +312,8 @@ def conclusions(computed: dict[str, pd.DataFrame], budget: float, d: int) -> lis
 def oracle_conclusion(errors: pd.DataFrame) -> str:
     """Return whether sparse or low-rank is the right class, by temperature."""
     crossings = error.crossings(errors, "attention")
+    if crossings.empty:
+        return tr(NO_ORACLES)
     usual = crossings[(crossings.coldest == "sparse") & (crossings.hottest == "low-rank")]
     gains = tr(
         "{least:.2f}× to {most:.2f}×",
@@ -379,7 +398,7 @@ def _kind(spec: str) -> str:
     return names.get(head, head)
 
 
-def variance_conclusion(table: pd.DataFrame, budget: float) -> str:
+def variance_conclusion(table: pd.DataFrame) -> str:
     """Return how many positive features an error of 10 % would ask for."""
     part = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
     if part.empty:
@@ -390,17 +409,17 @@ def variance_conclusion(table: pd.DataFrame, budget: float) -> str:
     named = tr(", ").join(
         tr("{number} on {name}", number=count, name=name) for count, name in zip(counts, at.input)
     )
-    held = budget / 2
+    held = at.method.map(lambda spec: vars(parse(spec))["m"])
     enough = int((at.value <= held).sum())
     return tr(
         "Positive features at t = {t:g} need, for an expected kernel error of {error}, "
-        "{named}; the budget buys {held:g}, enough on {enough} of {inputs} inputs. The "
+        "{named}; the budget buys {held}, enough on {enough} of {inputs} inputs. The "
         r"relative variance of one is $e^{{\lVert q+k\rVert^2}}-1$: tilts and shifts lower the "
         "exponent, couplings take a bounded part away.",
         t=t,
         error=percent(moments.TARGET),
         named=named,
-        held=held,
+        held=style.span(held),
         enough=enough,
         inputs=len(at),
     )
@@ -415,24 +434,24 @@ def percent(value: float) -> str:
     return f"{value:.0%}".replace("%", "\N{NO-BREAK SPACE}%")
 
 
-def polynomial_conclusion(price: pd.DataFrame, budget: float) -> str:
-    """Return what the least polynomial costs and reaches."""
+def polynomial_conclusion(price: pd.DataFrame, profile: Profile) -> str:
+    """Return what the Taylor polynomial of degree 2 costs and reaches."""
     part = price[price.method == "taylor(degree=2)"]
     wide = part.pivot_table(index="input", columns="metric", values="value", sort=False)
-    values, errors = wide.values_per_row, wide.attention_relative_frobenius
+    errors = wide.attention_relative_frobenius
+    prices = [parse("taylor(degree=2)").price(**x.shape.given) for x in profile.inputs]
+    paid = [getattr(price, profile.currency) for price in prices]
     return tr(
-        "Taylor of degree 2 stores {least_values:.0f} to {most_values:.0f} values a query "
-        "row, {least_budgets:.3g} to {most_budgets:.3g} times the budget, for row-normalised "
-        "errors of {least_errors:.2g} to {most_errors:.2g} at t = 1; it fits the budget on "
-        "{fitting} of {inputs} inputs.",
-        least_values=values.min(),
-        most_values=values.max(),
-        least_budgets=values.min() / budget,
-        most_budgets=values.max() / budget,
+        "Taylor of degree 2 costs {price}, {least_budgets:.3g} to {most_budgets:.3g} times the "
+        "budget, for row-normalised errors of {least_errors:.2g} to {most_errors:.2g} at t = 1; it "
+        "fits the budget on {fitting} of {inputs} inputs.",
+        price=currency.said(style.span(map(round, paid)), profile.currency),
+        least_budgets=min(paid) / profile.budget,
+        most_budgets=max(paid) / profile.budget,
         least_errors=errors.min(),
         most_errors=errors.max(),
-        fitting=int((values <= budget).sum()),
-        inputs=len(values),
+        fitting=sum(price <= profile.budget for price in paid),
+        inputs=len(paid),
     )
 
 
@@ -454,11 +473,10 @@ def normalisation_conclusion(errors: pd.DataFrame) -> str:
     )
 
 
-def cost_conclusion(d: int, budget: float) -> str:
+def cost_conclusion(d: int, m: int) -> str:
     """Return from which length on linear attention and Scatterbrain cost less than exact."""
-    m, s = tables.sizes(budget)
     linear, both = (
-        operations.break_even(kind.cost, kind.exact) for kind in operations.kinds(d, m, s, 256)[:2]
+        operations.break_even(kind.cost, kind.exact) for kind in operations.kinds(d, m, m, 256)[:2]
     )
     return tr(
         "With {m} features linear attention takes fewer multiply-adds than exact attention "
@@ -466,15 +484,14 @@ def cost_conclusion(d: int, budget: float) -> str:
         "on; below that no arithmetic is saved, whatever the error.",
         m=m,
         linear=linear,
-        s=s,
+        s=m,
         both=both,
     )
 
 
-def causal_cost(d: int, budget: float, length: int = tables.LENGTH) -> str:
+def causal_cost(d: int, m: int, length: int = tables.LENGTH) -> str:
     """Return what a causal mask saves exact attention, and the lengths that follow."""
-    m, s = tables.sizes(budget)
-    costs = [kind.cost for kind in operations.kinds(d, m, s, tables.CHUNK)[:2]]
+    costs = [kind.cost for kind in operations.kinds(d, m, m, tables.CHUNK)[:2]]
     linear, both = (
         operations.break_even(cost, lambda n: operations.causal_attention(n, d).total)
         for cost in costs
@@ -490,7 +507,7 @@ def causal_cost(d: int, budget: float, length: int = tables.LENGTH) -> str:
         length=length,
         m=m,
         linear=linear,
-        s=s,
+        s=m,
         both=both,
     )
 

@@ -13,6 +13,7 @@ from analysis import diagnose, operations
 from analysis.describe import describe
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
+from approx.random_features.positive import Positive
 from figures import style
 from figures.gallery import break_even, error, rank
 from figures.language import mark, tr
@@ -150,6 +151,7 @@ def winners(profile: Profile) -> pd.DataFrame:
     return diagnose.winners(
         profile.inputs,
         budget=profile.budget,
+        currency=profile.currency,
         temperatures=profile.temperatures,
         seed=profile.seed,
         jobs=profile.jobs,
@@ -239,20 +241,19 @@ def _ends(temperatures: Iterable[float]) -> list[float]:
     return list(dict.fromkeys([ordered[0], nearest, ordered[-1]]))
 
 
-def complexity_table(d: int, budget: float, length: int = LENGTH) -> pd.DataFrame:
+def complexity_table(d: int, m: int, s: int, length: int = LENGTH) -> pd.DataFrame:
     """Return exact operation counts at one length, and from which length on each is cheaper.
 
     Parameters
     ----------
     d : int
         Head width.
-    budget : float
-        Stored values a query row, of which `sizes` makes features and entries.
+    m, s : int
+        Features, and entries a row beside them.
     length : int
         A multiple of 256.
     """
     rows = []
-    m, s = sizes(budget)
     kinds = operations.kinds(d, m, s, CHUNK)
     for name, kind in zip(break_even.KINDS, kinds):
         crossing = operations.break_even(kind.cost, kind.exact, step=kind.step)
@@ -269,10 +270,11 @@ def complexity_table(d: int, budget: float, length: int = LENGTH) -> pd.DataFram
     return pd.DataFrame(rows)
 
 
-def sizes(budget: float) -> tuple[int, int]:
-    """Return the features that fill a budget at n = l, and as many entries beside them."""
-    features = max(1, int(budget // 2))
-    return features, features
+def features(profile: Profile, d: int) -> int:
+    """Return how many positive features fill the budget at n = l, one at least."""
+    n = max(max(x.n, x.l) for x in profile.inputs)
+    filled = Positive().within(profile.budget, n=n, l=n, d=d, currency=profile.currency)
+    return 1 if filled is None or filled.m is None else filled.m
 
 
 def versions_table(versions: dict[str, str]) -> pd.DataFrame:

@@ -1,11 +1,12 @@
-"""Methods at equal budget: stored values per query row."""
+"""Methods at equal budget: stored values per query row, or another currency."""
 
 import pytest
 from each import each
 
-from analysis.budget import match, values_per_row
+from analysis.budget import SAID, match, of_keys, said, values_per_row
 from analysis.inputs import gaussian
 from approx import METHODS, parse
+from approx.prices import CURRENCIES
 
 SHAPE = (24, 5)  # n = l, d
 
@@ -96,3 +97,18 @@ def test_fewer_queries_than_keys_pay_more_for_factors():
 def test_a_budget_is_positive(budget):
     with pytest.raises(ValueError, match="budget must be finite and > 0"):
         match([parse("positive")], budget, gaussian(*SHAPE, rng=0))
+
+
+def test_budgets_of_as_many_keys_buy_as_many_in_every_currency():
+    x = gaussian(*SHAPE, rng=0)
+    assert tuple(SAID) == CURRENCIES
+    for currency in CURRENCIES:
+        paid = of_keys(9, x, currency)
+        assert match([parse("top_k")], paid, x, currency).fitting == [parse("top_k(k=9)")]
+        assert match([parse("top_k")], paid - 1e-9, x, currency).fitting == [parse("top_k(k=8)")]
+    assert said(388.0, "bytes") == "388 bytes a query row"
+    assert said("9–12", "stored") == "9–12 stored values a query row"
+    with pytest.raises(ValueError, match="currency must be one of stored, reads"):
+        said(1.0, "seconds")
+    with pytest.raises(ValueError, match="currency must be one of stored, reads"):
+        of_keys(1.0, x, "seconds")

@@ -195,7 +195,10 @@ def test_processes_and_a_mask_change_nothing_they_should_not(heads, table):
         ({"temperature": math.nan}, "temperature must be finite and > 0"),
         ({"trials": 0}, "trials must be >= 1, got 0"),
         ({"jobs": 0}, "jobs must be >= 1, got 0"),
-        ({"methods": [parse("taylor(degree=9)")]}, "no method fits 12 values per row of gaussian"),
+        (
+            {"methods": [parse("taylor(degree=9)")]},
+            "no method fits 12 stored values a query row",
+        ),
         ({"accept": 1.5}, "accept must be <= 1, got 1.5"),
         ({"rows": 1}, "rows must be >= 2, got 1"),
     ],
@@ -257,6 +260,8 @@ def test_the_command(tmp_path, capsys):
     assert "每个查询行存 8 个数" in capsys.readouterr().out
     assert main(["diagnose", str(file), *options, "--currency", "reads", "--budget", "64"]) == 0
     assert "Budget 64 numbers read per new query" in capsys.readouterr().out
+    assert main(["diagnose", str(file), *options[2:], "--currency", "bytes"]) == 0
+    assert "Budget 388 bytes a query row" in capsys.readouterr().out  # of 32 exact keys
     assert main(["diagnose", str(file), *options, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "2 methods on 2 heads" in said
@@ -280,7 +285,9 @@ def test_a_budget_in_reads_is_kept_and_compared_with_exact_attention():
     assert (diagnose(x, budget=exact, currency="reads", trials=1).verdict == "keep exact").all()
     with pytest.raises(ValueError, match="currency must be"):
         diagnose(x, budget=8, currency="keys")
-    with pytest.raises(ValueError, match=r"no method fits 1 reads per row .*raise the budget"):
+    with pytest.raises(
+        ValueError, match=r"no method fits 1 numbers read per new .*raise the budget"
+    ):
         diagnose(x, budget=1, currency="reads", methods=[parse("sink_window()")])
 
 
@@ -305,7 +312,7 @@ def test_the_gap_of_a_class_is_between_its_oracle_and_what_runs():
 def test_no_budget_is_asked_for_what_none_buys():
     adaptive = "vattention(k=2, sparse=sink_window(k=4))"
     said = r"sampled\(.*\): what it reads follows from the inputs, so that no budget buys it"
-    with pytest.raises(ValueError, match="no method fits 12 values per row of .*" + said):
+    with pytest.raises(ValueError, match="no method fits 12 stored values a query .*" + said):
         diagnose(causal(), budget=BUDGET, methods=[parse(adaptive)])
     table = diagnose(causal(), budget=BUDGET, methods=[parse(adaptive), parse(TRIVIAL)])
     assert re.match(said, table.left_out[0][0])

@@ -20,6 +20,7 @@ from analysis.metrics import compare
 from analysis.seeds import seed_sequence
 from analysis.sweep import COLUMNS, HELD, errors, plan, sweep
 from approx import METHODS, memory, parse
+from approx.prices import CURRENCIES
 from approx.projections import Fixed
 
 EPS = np.finfo(float).eps
@@ -207,6 +208,36 @@ def test_templates_are_filled_for_each_input():
     assert by_input["many 0.3"] == {"positive(m=6)", "top_k(k=6)", "zero()"}
     stored = found[found.metric == "values_per_row"]
     assert (stored.value <= 12).all()
+
+
+def test_a_budget_may_be_counted_in_another_currency():
+    specs = ["positive", "top_k", "zero"]
+    found = run(specs, [small()], [1.0], budget=50.0, currency="reads")
+    x, part = small(), ["positive", "top_k"]
+    filled = [parse(s).within(50.0, **x.shape.given, currency="reads") for s in part]
+    assert set(found.method) == {*map(str, filled), "zero()"}
+    assert (found.currency == "reads").all()
+    # the draws and errors are those of the same methods of the same size, whatever was paid
+    sized = run([*map(str, filled), "zero"], [small()], [1.0])
+    assert found.value.tolist() == sized.value.tolist()
+    assert "currency" not in run(specs, [small()], [1.0], budget=12.0)
+    with pytest.raises(ValueError, match="currency must be one of stored, reads"):
+        run(specs, [small()], [1.0], budget=50.0, currency="keys")
+    with pytest.raises(ValueError, match="'reads' says what a budget counts: give a budget"):
+        run(["zero"], [small()], [1.0], currency="reads")
+
+
+def test_keys_of_cells_in_stored_values_are_what_they_were():
+    cells = {
+        currency: plan([parse("zero")], small(), [1.0], trials=1, seed=0, budget=8.0,
+                       currency=currency).cells[0]
+        for currency in CURRENCIES
+    }  # fmt: skip
+    assert list(cells["stored"].about()) == [
+        "input", "content", "method", "budget", "trial", "temperatures", "seed", "measure",
+        "version",
+    ]  # fmt: skip
+    assert len({cell.key for cell in cells.values()}) == 4
 
 
 def test_what_does_not_fit_is_absent():

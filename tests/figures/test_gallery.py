@@ -124,6 +124,9 @@ def test_profiles():
     small = profile("quick", seed=3)
     assert [x.name for x in small.inputs[1:]] == ["MiniLM easy", "MiniLM middling", "MiniLM hard"]
     assert all(x.n == 128 for x in small.inputs)
+    assert (small.budget, small.currency) == (32.0, "stored")
+    reads = profile("quick", currency="reads")
+    assert (reads.budget, reads.currency) == (32 * (32 + 32), "reads")  # 32 keys of MiniLM
     with pytest.raises(ValueError, match="profile must be one of quick, default, full"):
         profile("huge")
     with pytest.raises(ValueError, match="budget must be finite and > 0"):

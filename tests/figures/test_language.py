@@ -12,10 +12,11 @@ import pytest
 from drawing import english, numbers, without_glyph
 
 import figures
-from analysis import diagnose, doubts
+from analysis import budget, diagnose, doubts
 from analysis.claims import VERDICTS
 from analysis.inputs import Inputs
 from approx import parse
+from approx.prices import CURRENCIES
 from figures import cli, diagnosis, fonts, language, style
 from figures.command import options
 from figures.gallery import FIGURES
@@ -27,7 +28,9 @@ FOLDER = Path(figures.__file__).parent
 def messages():
     """Return every message in the code: what tr, mark, Sentence are given, titles, methods."""
     found = {module.TITLE for module in FIGURES.values()}
-    found |= {look.label for look in style.LOOKS.values()} | set(VERDICTS)
+    found |= (
+        {look.label for look in style.LOOKS.values()} | set(VERDICTS) | set(budget.SAID.values())
+    )
     sayers = ("tr", "mark", "Sentence")
     for file in [*FOLDER.rglob("*.py"), *map(Path, (diagnose.__file__, doubts.__file__))]:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
@@ -149,3 +152,4 @@ def test_the_licence_of_the_font_is_beside_it():
     text = resources.files("figures.fonts").joinpath("OFL.txt").read_text("utf-8")
     assert "SIL OPEN FONT LICENSE" in text
     assert options.LANGUAGES == language.LANGUAGES
+    assert options.CURRENCIES == CURRENCIES

@@ -50,12 +50,18 @@ def one_ledger(ledger):
         yield
 
 
-@pytest.fixture(scope="module")
-def small():
+def cut(**options):
+    """Return a profile of a full and a causal head of 40 tokens."""
     heads = [inputs.gaussian(40, 8, rng=0), *inputs.sample().heads()][:2]
     one, other = (x.first(40) for x in heads)
-    cut = one, dataclasses.replace(other, mask="causal")
-    return Profile("small", cut, (0.25, 1.0, 8.0), 16.0, trials=2, draws=50)
+    two = one, dataclasses.replace(other, mask="causal")
+    asked = {"budget": 16.0, "trials": 2, "draws": 50} | options
+    return Profile("small", two, (0.25, 1.0, 8.0), **asked)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return cut()
 
 
 @pytest.fixture(scope="module")
@@ -392,7 +398,7 @@ def test_sampled_parts_make_the_mean_squared_error_of_their_draws(small):
 
 def test_a_budget_below_rank_1_is_refused_before_anything_is_computed(small, tmp_path):
     poor = dataclasses.replace(small, budget=1.0)
-    with pytest.raises(ValueError, match=r"at least 2 values a query row, .* got 1"):
+    with pytest.raises(ValueError, match=r"at least 2 stored values a query row, .* got 1"):
         report.build(poor, tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 
@@ -463,8 +469,8 @@ def test_the_report_names_the_advisors_winners(small, found):
         ("winners", sentences.runnable_conclusion),
         ("error", sentences.scatterbrain_conclusion),
         ("price", lambda table: sentences.pursuit(table, {"gaussian": 40, "MiniLM easy": 20.5})),
-        ("price", lambda table: sentences.polynomial_conclusion(table, 16.0)),
-        ("moments", lambda table: sentences.variance_conclusion(table, 16.0)),
+        ("price", lambda table: sentences.polynomial_conclusion(table, cut())),
+        ("moments", sentences.variance_conclusion),
         ("decomposition", sentences.parts_of_error),
         ("rank", sentences.humps),
         ("claims", sentences.claims_conclusion),
@@ -498,13 +504,41 @@ def test_where_spaces_agree_normalisation_changes_nothing(found):
     assert "in 0 of 6 places" in sentences.normalisation_conclusion(pd.concat(both))
 
 
-def test_costs_are_those_of_the_width_and_the_budget():
+def test_costs_are_those_of_the_width_and_the_features():
     # 4nmd < 2n²d from n = 2m + 1 on; with n·s·(m + 2d) more from n > 2m + s(m + 2d)/(2d)
-    assert "from n = 33 on" in sentences.cost_conclusion(64, 32.0)
+    assert "from n = 33 on" in sentences.cost_conclusion(64, 16)
     assert f"from n = {2 * 16 + math.floor(16 * (16 + 128) / 128) + 1} on" in (
-        sentences.cost_conclusion(64, 32.0)
+        sentences.cost_conclusion(64, 16)
     )
-    assert sentences.cost_conclusion(64, 32.0) != sentences.cost_conclusion(64, 64.0)
+    assert sentences.cost_conclusion(64, 16) != sentences.cost_conclusion(64, 32)
+
+
+def test_features_are_what_the_budget_buys_in_its_currency():
+    d = 64  # a feature stores 2 values a row, reads ω and a state: d + (d + 1)
+    for budget, currency, m in ((33.0, "stored", 16), (1.0, "stored", 1), (2064.0, "reads", 16)):
+        assert tables.features(cut(budget=budget, currency=currency), d) == m
+
+
+def test_a_report_says_its_currency_and_not_the_default(small, found):
+    paid = 16.0 * 64  # 16 exact keys of 32 + 32 numbers
+    other = cut(budget=paid, currency="reads")
+    errors = found["error"]
+    known = errors[~errors.method.str.startswith("godec")]  # what it reads follows from the inputs
+    named = {
+        name: table.assign(currency="reads") if "budget" in table else table
+        for name, table in (found | {"error": known, "explore": found["explore"]}).items()
+    }
+    for name in ("error", "explore"):
+        named[name] = named[name].assign(budget=paid)
+    text = report.render(other, named, "expqk report")
+    assert "values a query row" not in text.replace("Error at t = 1 against stored values a", "")
+    assert text.count("1024 numbers read per new query") >= 5
+    assert "matched by stored values only" in text
+    assert "{#tbl:crossing}" not in text
+    least = round(parse("taylor(degree=2)").price(n=40, l=40, d=8).reads)
+    assert f"Taylor of degree 2 costs {least}–" in text
+    with speaking("zh"):
+        assert report.render(other, named, "x").count("每个新查询读 1024 个数") >= 5
 
 
 def test_a_mask_is_spoken_of_where_there_is_one(small, made, found):
@@ -534,7 +568,7 @@ def test_what_the_queries_see_is_said_of_every_mask():
 
 def test_a_causal_mask_makes_cheaper_attention_pay_off_later():
     # 4nmd < n(n + 1)d from n = 4m on; with s(m + 2d) more from n > 4m − 1 + s(m + 2d)/d
-    said = sentences.causal_cost(64, 32.0)
+    said = sentences.causal_cost(64, 16)
     assert "from n = 64 on" in said
     assert f"from n = {4 * 16 + math.floor(16 * (16 + 128) / 64)} on" in said
     count = sum(2 * 64 * (i + 1) for i in range(tables.LENGTH))

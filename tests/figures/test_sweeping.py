@@ -14,7 +14,7 @@ from analysis import store as storing
 from analysis.config import loads
 from analysis.experiments.profile import profile  # noqa: F401  (loaded before a test looks at the folder)
 from analysis.store import Store, read
-from analysis.sweep import sweep
+from analysis.sweep import COLUMNS, sweep
 from approx import METHODS, Method
 from figures.cli import main
 
@@ -58,7 +58,8 @@ def test_a_sweep_writes_its_store_and_nothing_else(here, capsys):
     captured = capsys.readouterr()
     assert captured.out == f"{CELLS} cells: {CELLS} done, 0 failed\nout/table.csv\n"
     assert captured.err.splitlines() == [
-        f"absent: nothing of taylor(degree=9) fits budget {b} on gaussian" for b in (6, 8)
+        f"absent: nothing of taylor(degree=9) fits {b} stored values a query row on gaussian"
+        for b in (6, 8)
     ]
     written = tree(here)
     names = {name.split("/")[0] for name in written}
@@ -75,6 +76,22 @@ def test_a_sweep_writes_its_store_and_nothing_else(here, capsys):
     again = tree(here)
     again["out/table.csv"] = written["out/table.csv"]
     assert again == written
+
+
+def test_a_currency_is_in_the_manifest_and_in_the_table(here, capsys):
+    (here / "reads.toml").write_text("currency = 'reads'\n" + CONFIG.replace("8.0", "60.0"))
+    assert start(config="reads.toml") == 0
+    assert "fits 6 numbers read per new query" in capsys.readouterr().err
+    found = read("out")
+    assert Store("out").manifest["currency"] == "reads"
+    assert list(found.columns) == [*COLUMNS[:9], "currency", *COLUMNS[9:]]
+    assert (found.currency == "reads").all()
+    # a feature reads ω and a state of c + 1 numbers, an exact key d + c: 60 = 8·7 + 4 = 10·6
+    assert {"positive(m=8)", "top_k(k=8)"} < set(found.method)
+    assert (here / "out/table.csv").read_text() == found.to_csv(index=False, lineterminator="\n")
+    assert run("verify", "out", "--part", 1, "--jobs", 1) == 0
+    assert start() == 1  # of another currency, so of other cells
+    assert "holds another sweep" in capsys.readouterr().err
 
 
 def test_a_dry_run_writes_nothing(here, capsys):

@@ -1224,6 +1224,20 @@ ANALYSIS = [
         "tests/analysis/test_budget.py::test_fewer_queries_than_keys_pay_more_for_factors",
     ),
     Mutant(
+        "sweep: cells of every currency have one key",
+        "analysis/sweep.py",
+        'if self.currency != "stored":',
+        "if False:",
+        "tests/analysis/test_sweep.py -k keys_of_cells",
+    ),
+    Mutant(
+        "profile: 32 of whatever the budget counts",
+        "analysis/experiments/profile.py",
+        "of_keys(KEYS, chosen[0], currency)",
+        "float(KEYS)",
+        "tests/figures/test_gallery.py -k test_profiles",
+    ),
+    Mutant(
         "sweep: all methods of a trial draw alike",
         "analysis/sweep.py",
         "seed_sequence(self.seed, self.content, self.label, self.trial)",
