@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from approx import checks, exact, masks, memory, prices
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.decoding.cache import Cache
 from approx.masks import ALL, Mask, MaskLike
 from approx.prices import Price, Shape
 
@@ -338,6 +339,33 @@ class Method(ABC):
         """
         return None
 
+    def cache(self, *, d: int, c: int, rng: Rng = None) -> Cache:
+        """Return what a causal model keeps of keys (d,) and values (c,): at first nothing.
+
+        Given the rng of `approximate` it draws the same, and each token is answered by the row that
+        ``approximate(Q, K, mask="causal")`` has for it, see `approx.decoding`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            d, c or rng cannot be used, the method is a template, or it has no cache.
+        """
+        self._sized()
+        d, c = (checks.integer(name, x, least=1) for name, x in (("d", d), ("c", c)))
+        memory.reserve(self.workspace(Shape(1, 1, d, c)), f"a cache of {self}", "d")
+        found = self.cached(d, c, generator(rng))
+        if found is None:
+            raise ValueError(
+                f"{self} has no cache: decode with the last row of approximate on all tokens so far"
+                if self.autoregressive
+                else f"{self} has no cache: a token's row depends on what comes after it"
+            )
+        return found
+
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+        """Return `cache` for checked widths; None, the default, if there is none."""
+        return None
+
     def price(
         self, *, n: int, l: int, d: int, c: int | None = None, mask: MaskLike = None
     ) -> Price | None:
@@ -483,9 +511,7 @@ class Method(ABC):
             Q or K cannot be used, the method is a template, or its size does not suit them.
         """
         size = self.sized_by
-        if self.is_template:
-            field = size.field if self._open and size is not None else "every size"
-            raise ValueError(f"{self} is a template: give {field}, or use within(budget, ...)")
+        self._sized()
         q, k = checks.queries_keys(Q, K)
         if size is not None and size.whole and (count := getattr(self, size.field)) is not None:
             fewest = self.fewest(q.shape[1])
@@ -497,6 +523,12 @@ class Method(ABC):
                     f"{self} needs {size.field} >= {fewest} at width {q.shape[1]}, got {count}"
                 )
         return q, k
+
+    def _sized(self) -> None:
+        if self.is_template:
+            size = self.sized_by
+            field = size.field if self._open and size is not None else "every size"
+            raise ValueError(f"{self} is a template: give {field}, or use within(budget, ...)")
 
     def __str__(self) -> str:
         """Write the spec that `approx.parse` reads, without defaults.

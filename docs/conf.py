@@ -42,6 +42,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "approx.designs": (),
     "approx.hierarchical": (),
     "approx.mechanisms": (),
+    "approx.decoding": (),
     "approx.textbook": (),
     "inputs": ("inputs", "files", "capture", "describe", "head_kinds"),
     "errors": (

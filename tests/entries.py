@@ -251,5 +251,7 @@ INTEGERS = {
     "degree of layout": (lambda n: monomials.layout(2, n), 0),
     "n of normalisers": (lambda n: flash.normalisers(n, 4), 1),
     "size of normalisers": (lambda n: flash.normalisers(4, n), 1),
+    "d of cache": (lambda n: METHOD.cache(d=n, c=1, rng=0), 1),
+    "c of cache": (lambda n: parse("exact").cache(d=1, c=n), 1),
     "row": (lambda n: METHOD.covariance(*points(), row=n), 0),
 }

@@ -13,6 +13,7 @@ import scipy.sparse
 from approx import exact
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.decoding.cache import Cache
 from approx.fields import one_of, whole
 from approx.hierarchical import levels, summaries
 from approx.hierarchical.partition import Level, Partition, partition
@@ -67,7 +68,7 @@ class Hierarchical(Method):
     is never nearer on the rectangles (`analysis.state_rank`).
 
     With ``mean`` and ``pivots`` the estimate is autoregressive, and a row needs no other query. A
-    block is summarised once it is complete, from the summaries of its halves; `states` is what
+    block is summarised once it is complete, from the summaries of its halves; `cache` is what
     decoding must keep. The estimate is deterministic and biased, and no bound of its error is known
     before it is made. With ``mean`` entries are positive, and the sum over a run is right to second
     order in q·(k − μ) if the coordinates of its keys are uncorrelated; with ``pivots`` entries may
@@ -145,19 +146,11 @@ class Hierarchical(Method):
         """Return the blocks and near keys of every query."""
         return partition(mask, self.exact_below, self.sinks)
 
-    def states(self, d: int, c: int) -> States:
-        """Return what a causal model keeps of its keys (d) and values (c): at first nothing.
-
-        Raises
-        ------
-        ValueError
-            The basis is ``svd``, or the rank is open.
-        """
-        if self.basis == "svd" or self.rank is None:
-            raise ValueError(
-                f"{self} has no states: give a rank, and basis='mean' or basis='pivots'"
-            )
-        return States(SUMMARIES[self.basis], self.rank, self.exact_below, self.sinks, d, c)
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+        """Return the states of complete blocks, and the near keys; None for an oracle."""
+        if self.basis == "svd":
+            return None
+        return States(SUMMARIES[self.basis], self.rank or 0, self.exact_below, self.sinks, d, c)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the blocks level by level, and the near keys as a support."""

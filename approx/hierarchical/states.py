@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from approx import checks
 from approx.checks import Array
+from approx.decoding.cache import Cache
 from approx.hierarchical.summaries import Summary
 
 
@@ -21,20 +20,16 @@ class State:
     total: Array
 
 
-class States:
+class States(Cache):
     """The cache of hierarchical attention, to which tokens are added one by one.
 
-    `append` a key with its value, then `attend` with the query of the same token. The result is
-    that row of ``method.approximate(Q, K, mask="causal").attend(V)``, to rounding. There is one
-    state per binary digit 1 of the number of leaves before the token's own, so at most
+    There is one state per binary digit 1 of the number of leaves before the token's own, so at most
     log₂(n/leaf) of them.
-
-    It is made by `Hierarchical.states`.
 
     Examples
     --------
     >>> from approx import parse
-    >>> cache = parse("hierarchical(rank=1, leaf=2, basis='mean')").states(d=1, c=1)
+    >>> cache = parse("hierarchical(rank=1, leaf=2, basis='mean')").cache(d=1, c=1)
     >>> for value in [1.0, 2.0, 3.0, 6.0, 8.0]:
     ...     cache.append([0.0], [value])
     >>> cache.attend([0.5]), cache.reads
@@ -44,25 +39,16 @@ class States:
     def __init__(
         self, summary: type[Summary], rank: int, leaf: int, sinks: int, d: int, c: int
     ) -> None:
+        super().__init__(d, c)
         self.summary, self.rank, self.leaf = summary, rank, leaf
-        self.sinks, self.d, self.c = sinks, d, c
+        self.sinks = sinks
         self.states: list[State] = []  # of decreasing level
         self.first: list[tuple[Array, Array]] = []  # sinks, with their values and 1
         self.own: list[tuple[Array, Array]] = []  # the keys of the token's own leaf
 
-    def append(self, k: ArrayLike, v: ArrayLike) -> None:
-        """Add a key (d,) and its value (c,).
-
-        Raises
-        ------
-        TypeError, ValueError
-            They are not finite numbers, or have another shape.
-        """
-        key, value = (np.asarray(checks.array(*x), np.float64) for x in (("k", k), ("v", v)))
-        for name, x, width in (("k", key, self.d), ("v", value, self.c)):
-            if x.shape != (width,):
-                raise ValueError(f"{name} must have shape ({width},), got {x.shape}")
-        token = key, np.append(value, 1.0)
+    def add(self, k: Array, v: Array) -> None:
+        """Put the key into its leaf; a leaf that is complete is summarised before."""
+        token = k, np.append(v, 1.0)
         if len(self.first) < self.sinks:
             self.first.append(token)
             return
@@ -83,24 +69,11 @@ class States:
         self.states.append(state)
         self.own = []
 
-    def attend(self, q: ArrayLike) -> Array:
-        """Return the attention of a query (d,) over the keys so far, (c,).
-
-        Where the sum of the row is ≤ 0 it is 0, as in `Approximation.attend`.
-
-        Raises
-        ------
-        ValueError
-            There is no key yet, or the query has another shape.
-        """
-        query = np.asarray(checks.array("q", q), np.float64)
-        if query.shape != (self.d,):
-            raise ValueError(f"q must have shape ({self.d},), got {query.shape}")
+    def answer(self, q: Array) -> Array:
+        """Return the sum over near keys and states, normalised."""
         near = [*self.first, *self.own]
-        if not near:
-            raise ValueError("there is no key to attend to: append one first")
         keys, values = (np.stack(x) for x in zip(*near))
-        logs = [keys @ query, *(state.summary.logs(query[None])[0] for state in self.states)]
+        logs = [keys @ q, *(state.summary.logs(q[None])[0] for state in self.states)]
         totals = [values, *(state.total for state in self.states)]
         top = max(x.max() for x in logs)
         y = sum((np.exp(x - top) @ total for x, total in zip(logs, totals)), np.zeros(self.c + 1))

@@ -9,6 +9,8 @@ import numpy as np
 
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.decoding.cache import Cache
+from approx.decoding.sums import Feature, FeatureMaps, RunningSums
 from approx.masked import Masked
 from approx.masks import Mask
 from approx.method import Method
@@ -52,6 +54,21 @@ class FeatureMap(Method):
         """Return the price of r columns, each of which is a function of a coordinate."""
         r = self.width(shape.d)
         return None if r is None else low_rank(r, shape)
+
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+        """Return the sums of linear attention; None where features depend on other tokens."""
+        width = self.width(d)
+        if width is None or not (self.autoregressive and self.row_local):
+            return None
+        one = Mask.causal(1, 1)
+
+        def query(q: Array) -> Feature:
+            return 1.0, self.log_features(q[None], q[None], one, rng)[0][0]
+
+        def key(k: Array) -> Feature:
+            return 1.0, self.log_features(k[None], k[None], one, rng)[1][0]
+
+        return RunningSums(d, c, FeatureMaps(query, key, width))
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the features and of their logs."""

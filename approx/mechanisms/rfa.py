@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike
 from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.decoding.cache import Cache
+from approx.decoding.sums import RunningSums
 from approx.masks import Mask
 from approx.mechanisms.feature_map import over_seen
 from approx.method import Method, Moments
@@ -103,6 +105,19 @@ class Rfa(Method):
         log = -np.log(np.where(positive, total, 1.0))
         factors = Factors(left.astype(q.dtype), right.astype(q.dtype), log.astype(q.dtype))
         return Approximation(factors, space="attention")
+
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
+        """Return the sums of linear attention, of unit vectors."""
+        maps = self.features.maps(d, rng)
+
+        def unit(x: Array) -> Array:
+            return np.asarray(_unit(x[None])[0] / self.sigma)
+
+        return RunningSums(
+            d,
+            c,
+            maps._replace(query=lambda q: maps.query(unit(q)), key=lambda k: maps.key(unit(k))),
+        )
 
     def kernel_moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
         """Return bias and variance before normalisation, relative to exp(q̂·k̂/σ²)."""

@@ -148,6 +148,10 @@ class Exponentials(Low):
             top, half = maxima_and_half_squares(tile, x[rows])
             yield rows, tile, top, (extra[rows] - half).astype(self.dtype)
 
+    def log_features(self, side: Side) -> Array:
+        """Return the logs of the features of the queries or keys, (rows, rank)."""
+        return np.concatenate([log + rest[:, None] for _, log, _, rest in self._logs(side)])
+
     def query_features(self, out: Array | None = None) -> tuple[Array, Array]:
         """Return φ(Q) (n, rank) over the largest entry of each row, and its log (n,).
 

@@ -19,6 +19,8 @@ import numpy as np
 
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.decoding.cache import Cache
+from approx.decoding.sums import Feature, FeatureMaps, RunningSums
 from approx.masks import Mask
 from approx.method import Method, Moments, Size
 from approx.prices import Price, Shape, low_rank
@@ -138,6 +140,15 @@ class RandomFeatures(Method):
     def uses_rng(self) -> bool:
         return not self.fixed
 
+    def maps(self, d: int, rng: np.random.Generator) -> FeatureMaps | None:
+        """Return the features of one query or key, where nothing is fitted; None by default."""
+        return None
+
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+        """Return the sums of linear attention."""
+        maps = None if self.fits_all else self.maps(d, rng)
+        return None if maps is None else RunningSums(d, c, maps)
+
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of m columns and of the frequencies."""
         if self.is_template:
@@ -207,10 +218,28 @@ class ExponentialFeatures(RandomFeatures):
         The largest exponents are taken out, with one shift per query row and one for all keys. The
         shifts are kept, so the estimate stays unbiased.
         """
-        omega, half = self.frequencies(q, k, rng)
+        return Approximation(self.product(q, k, *self.frequencies(q, k, rng)))
+
+    def product(self, q: Array, k: Array, omega: Array, half: Array) -> Exponentials:
+        """Return φ(Q) φ(K)ᵀ for what `frequencies` drew."""
         frame = self.frame(q, k)
         A = self.tilt(frame)
         level = np.tile(self.level(omega, half, A), self.per_frequency).astype(omega.dtype)
         scaled = (omega * np.sqrt(1 - 4 * A)).astype(omega.dtype)
         queries, keys = Side(frame.a, frame.row), Side(frame.b, frame.column)
-        return Approximation(Exponentials(queries, keys, scaled, level))
+        return Exponentials(queries, keys, scaled, level)
+
+    def maps(self, d: int, rng: np.random.Generator) -> FeatureMaps:
+        """Return the logs of the features of one query or key."""
+        nothing = np.zeros((1, d))
+        drawn = self.frequencies(nothing, nothing, rng)
+
+        def query(q: Array) -> Feature:
+            product = self.product(q[None], nothing, *drawn)
+            return 1.0, product.log_features(product.queries)[0]
+
+        def key(k: Array) -> Feature:
+            product = self.product(nothing, k[None], *drawn)
+            return 1.0, product.log_features(product.keys)[0]
+
+        return FeatureMaps(query, key, self.count * self.per_frequency, self.count * d)

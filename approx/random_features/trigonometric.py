@@ -9,11 +9,12 @@ import numpy as np
 
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.decoding.sums import Feature, FeatureMaps
 from approx.distances import half_square
 from approx.masks import Mask
 from approx.method import Size
 from approx.parts import Factors
-from approx.random_features.features import RandomFeatures
+from approx.random_features.features import Frame, RandomFeatures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,14 +57,41 @@ class Trigonometric(RandomFeatures):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         omega, half = self.frequencies(q, k, rng)
         frame = self.frame(q, k)
-        A = self.tilt(frame)
-        level = self.level(omega, half, A)
-        amplitude = np.exp(level - level.max()).astype(q.dtype)
-        omega = (omega * np.sqrt(1 - 4 * A)).astype(q.dtype)
+        omega, amplitude, log = self._tilted(frame, omega, half)
         row_log, key_log = half_square(frame.a) + frame.row, half_square(frame.b) + frame.column
         phi_q, phi_k = (waves(x, omega, amplitude) for x in (frame.a, frame.b))
-        both = q.dtype.type(2 * level.max())
+        both = q.dtype.type(2 * log)
         return Approximation(Factors.scaled(phi_q, phi_k, row_log, key_log, mask, both))
+
+    def _tilted(self, frame: Frame, omega: Array, half: Array) -> tuple[Array, Array, float]:
+        """Return frequencies, amplitudes ≤ 1, and the log of what multiplies both."""
+        A = self.tilt(frame)
+        level = self.level(omega, half, A)
+        log = level.max()
+        return (
+            (omega * np.sqrt(1 - 4 * A)).astype(omega.dtype),
+            np.exp(level - log).astype(omega.dtype),
+            log,
+        )
+
+    def maps(self, d: int, rng: np.random.Generator) -> FeatureMaps:
+        """Return the waves of one query or key, at the scale e^{|x|²/2}."""
+        nothing = np.zeros((1, d))
+        drawn = self.frequencies(nothing, nothing, rng)
+
+        def feature(x: Array, extra: Array | float, frame: Frame) -> Feature:
+            omega, amplitude, log = self._tilted(frame, *drawn)
+            return waves(x, omega, amplitude)[0], (half_square(x) + extra + log)[0]
+
+        def query(q: Array) -> Feature:
+            frame = self.frame(q[None], nothing)
+            return feature(frame.a, frame.row, frame)
+
+        def key(k: Array) -> Feature:
+            frame = self.frame(nothing, k[None])
+            return feature(frame.b, frame.column, frame)
+
+        return FeatureMaps(query, key, self.count * self.per_frequency, self.count * d)
 
 
 def waves(X: Array, omega: Array, amplitude: Array) -> Array:

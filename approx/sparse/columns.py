@@ -10,12 +10,14 @@ import numpy as np
 from approx import exact
 from approx._elementary import exp_rows
 from approx.checks import Array
+from approx.decoding.cache import Cache
+from approx.decoding.keys import KeptKeys
 from approx.fields import one_of, whole
 from approx.masks import Mask
 from approx.method import Size
 from approx.prices import Price, Shape, entries
 from approx.sparse import eviction, key_scores, patterns
-from approx.sparse.eviction import Blocks, Cache
+from approx.sparse.eviction import Blocks, Limits
 from approx.sparse.patterns import Pattern
 from approx.sparse.sliding_window import window
 from approx.sparse.support import SupportMethod
@@ -208,7 +210,7 @@ class Columns(SupportMethod):
         """Return the keys that are kept."""
         Q, K = (np.asarray(x, np.float64) for x in (Q, K))
         assert self.k is not None
-        return self._cached(Q, K, mask, self.k) if self._evicts else self._one_set(Q, K, mask)
+        return self._evicted(Q, K, mask, self.k) if self._evicts else self._one_set(Q, K, mask)
 
     def _one_set(self, Q: Array, K: Array, mask: Mask) -> Pattern:
         n, l = mask.shape
@@ -226,18 +228,26 @@ class Columns(SupportMethod):
         columns = np.arange(n + 1) * len(chosen), np.tile(chosen, n)
         return patterns.union([patterns.runs(first, last), columns], l)
 
-    def _cached(self, Q: Array, K: Array, mask: Mask, k: int) -> Pattern:
+    def _limits(self, k: int) -> Limits:
+        return Limits(k, self.block or 1, self.sinks, max(self.recent, 1))
+
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+        """Return the keys with the most attention so far; None by the other scores."""
+        assert self.k is not None
+        return KeptKeys(d, c, self._limits(self.k), heavy=True) if self.by == "h2o" else None
+
+    def _evicted(self, Q: Array, K: Array, mask: Mask, k: int) -> Pattern:
         l = len(K)
-        cache = Cache(k, self.block or 1, self.sinks, max(self.recent, 1))
-        blocks = Blocks.of(mask, cache)
+        limits = self._limits(k)
+        blocks = Blocks.of(mask, limits)
         if self.by == "h2o":
-            kept = eviction.heavy_hitters(Q, K, blocks, cache)
+            kept = eviction.heavy_hitters(Q, K, blocks, limits)
         elif self.by == "mass":
-            kept = [_heaviest(Q, K, mask, blocks, cache, int(b)) for b in blocks.filled()]
+            kept = [_heaviest(Q, K, mask, blocks, limits, int(b)) for b in blocks.filled()]
         else:
             scores = _Scores(self, Q[blocks.order], K, blocks.first, blocks.end)
-            kept = eviction.by_scores(blocks, cache, l, scores)
-        return blocks.pattern(kept, cache, l)
+            kept = eviction.by_scores(blocks, limits, l, scores)
+        return blocks.pattern(kept, limits, l)
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of k entries and of the selection, which is none for an oracle."""
@@ -311,15 +321,15 @@ def _mass(Q: Array, K: Array, mask: Mask, first: Array, last: Array) -> Array:
     return mass
 
 
-def _heaviest(Q: Array, K: Array, mask: Mask, blocks: Blocks, cache: Cache, b: int) -> Array:
+def _heaviest(Q: Array, K: Array, mask: Mask, blocks: Blocks, limits: Limits, b: int) -> Array:
     """Return the sinks, the best columns for the queries of a block, and the keys just before."""
     if b == 0:
         return np.arange(0)
-    rows, start = blocks.order[blocks.bounds[b] : blocks.bounds[b + 1]], cache.start(b)
+    rows, start = blocks.order[blocks.bounds[b] : blocks.bounds[b + 1]], limits.start(b)
     nowhere = np.zeros(len(rows), np.intp)
     mass = _mass(Q[rows], K, mask.take(rows), nowhere, nowhere)
     keys = np.arange(blocks.lows[b], start)
-    free = cache.free(keys, start)
-    room = cache.k - cache.block - int((~free).sum())
+    free = limits.free(keys, start)
+    room = limits.k - limits.block - int((~free).sum())
     best = np.argsort(-mass[keys[free]], kind="stable")[:room]
     return np.sort(np.concatenate([keys[~free], keys[free][best]]))

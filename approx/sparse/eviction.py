@@ -15,7 +15,7 @@ from approx.sparse import patterns
 from approx.sparse.patterns import Pattern
 
 
-class Cache(NamedTuple):
+class Limits(NamedTuple):
     """How large a cache is, and what it never evicts.
 
     Keys come in order. At the places k, k + block, k + 2·block, … it is cut to k − block keys,
@@ -59,12 +59,12 @@ class Blocks(NamedTuple):
     lows: Array
 
     @classmethod
-    def of(cls, mask: Mask, cache: Cache) -> Blocks:
+    def of(cls, mask: Mask, limits: Limits) -> Blocks:
         """Return the blocks of queries under a mask."""
         end = mask.stop if mask.looks_back else np.minimum(mask.positions + 1, mask.stop)
         order = np.argsort(end, kind="stable")
         first, end = mask.first[order], end[order]
-        block = np.maximum((end - 1 - cache.k) // cache.block + 1, 0)
+        block = np.maximum((end - 1 - limits.k) // limits.block + 1, 0)
         count = int(block[-1]) + 1
         bounds = np.searchsorted(block, np.arange(count + 1))
         lows = np.zeros(count, np.intp)
@@ -76,21 +76,21 @@ class Blocks(NamedTuple):
         """Return the blocks that have queries."""
         return np.flatnonzero(np.diff(self.bounds))
 
-    def pattern(self, kept: list[Array], cache: Cache, l: int) -> Pattern:
+    def pattern(self, kept: list[Array], limits: Limits, l: int) -> Pattern:
         """Return what each query reads: what was kept before its block, and its block so far.
 
         Parameters
         ----------
         kept : list of arrays
             Keys that are kept before each block that has queries.
-        cache : Cache
+        limits : Limits
         l : int
         """
         filled = self.filled()
         each = np.repeat(np.arange(len(filled)), np.diff(self.bounds)[filled])
         stops = np.cumsum([len(keys) for keys in kept])
         starts = stops - [len(keys) for keys in kept]
-        begin = np.array([cache.start(int(b)) for b in filled])[each]
+        begin = np.array([limits.start(int(b)) for b in filled])[each]
         back = np.argsort(self.order)
         indptr, places = patterns.runs(starts[each][back], stops[each][back])
         columns = indptr, np.concatenate(kept).astype(np.intp)[places]
@@ -98,45 +98,45 @@ class Blocks(NamedTuple):
 
 
 def by_scores(
-    blocks: Blocks, cache: Cache, l: int, score: Callable[[int, Array, Array], Array]
+    blocks: Blocks, limits: Limits, l: int, score: Callable[[int, Array, Array], Array]
 ) -> list[Array]:
     """Return the keys that are kept before each block with queries, where those of low score go.
 
     Parameters
     ----------
     blocks : Blocks
-    cache : Cache
+    limits : Limits
     l : int
         Number of keys.
     score : callable
         (number of queries that have come, keys in the cache, which of them may be evicted) → a
         score of each key. Of equal ones the oldest go.
     """
-    keys, kept = np.arange(min(cache.k, l)), []
+    keys, kept = np.arange(min(limits.k, l)), []
     for b, low in enumerate(blocks.lows):
         if b:
             keys = keys[keys >= low]
-            start = cache.start(b)
-            many = len(keys) - (cache.k - cache.block)
+            start = limits.start(b)
+            many = len(keys) - (limits.k - limits.block)
             if many > 0:
-                free = cache.free(keys, start)
+                free = limits.free(keys, start)
                 scores = score(int(blocks.bounds[b]), keys, free)
                 worst = np.flatnonzero(free)[np.argsort(scores[free], kind="stable")[:many]]
                 keys = np.delete(keys, worst)
         if blocks.bounds[b] < blocks.bounds[b + 1]:
             kept.append(keys if b else keys[:0])
         if b:
-            keys = np.concatenate([keys, np.arange(start, min(start + cache.block, l))])
+            keys = np.concatenate([keys, np.arange(start, min(start + limits.block, l))])
     return kept
 
 
-def heavy_hitters(Q: Array, K: Array, blocks: Blocks, cache: Cache) -> list[Array]:
+def heavy_hitters(Q: Array, K: Array, blocks: Blocks, limits: Limits) -> list[Array]:
     """Return the keys that H2O keeps before each block with queries.
 
     A key's score is the attention that it got so far among the keys that were kept.
     """
-    kept = np.full((len(blocks.filled()), cache.k), -1)
-    sizes = np.array(cache)
+    kept = np.full((len(blocks.filled()), limits.k), -1)
+    sizes = np.array(limits)
     first, end = blocks.first, blocks.end
     _heavy_hitters(Q[blocks.order], K, first, end, blocks.bounds, blocks.lows, sizes, kept)
     return [keys[keys >= 0] for keys in kept]

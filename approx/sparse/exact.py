@@ -5,7 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+import numpy as np
+
 from approx.checks import Array
+from approx.decoding.cache import Cache
+from approx.decoding.keys import KeptKeys
 from approx.masks import Mask
 from approx.prices import Price, Shape, entries
 from approx.sparse.support import ByPlace
@@ -37,6 +41,10 @@ class Exact(ByPlace):
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
         """Return everything that is seen."""
         return mask.first, mask.stop, 1
+
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
+        """Return all keys and values."""
+        return KeptKeys(d, c)
 
     def priced(self, shape: Shape) -> Price:
         """Return the price of all keys that are seen; the last query reads those that it sees."""

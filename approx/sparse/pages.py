@@ -12,6 +12,8 @@ from approx import exact
 from approx._elementary import exp_rows
 from approx._jit import kernel
 from approx.checks import Array
+from approx.decoding.cache import Cache
+from approx.decoding.pages import KeptPages
 from approx.fields import flag, one_of, whole
 from approx.masks import Mask
 from approx.method import Size
@@ -124,6 +126,13 @@ class Pages(SupportMethod):
             last.append(np.minimum((page + 1) * size, mask.stop[rows][i]))
         indptr, indices = patterns.runs(np.concatenate(first), np.concatenate(last))
         return indptr[np.concatenate([[0], np.cumsum(np.concatenate(counts))])], indices
+
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+        """Return the pages with their boxes or means; None for an oracle."""
+        if self.by == "mass":
+            return None
+        count = (self.k or 0) // self.size
+        return KeptPages(d, c, self.size, count, by_box=self.by == "box", current=self.current)
 
     def _by_mass(self, Q: Array, K: Array, mask: Mask) -> Callable[[slice], Array]:
         starts = np.arange(0, mask.l, self.size)

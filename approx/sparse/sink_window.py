@@ -8,9 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
+from approx.decoding.cache import Cache
+from approx.decoding.keys import KeptKeys
 from approx.fields import whole
 from approx.masks import Mask
 from approx.method import Size
+from approx.sparse.eviction import Limits
 from approx.sparse.sliding_window import window
 from approx.sparse.support import ByPlace
 
@@ -75,3 +78,8 @@ class SinkWindow(ByPlace):
         sinks = np.minimum(mask.first + self.sinks, mask.stop)
         first, last = window(mask, (self.k or 0) - self.sinks)
         return np.stack([mask.first, np.maximum(first, sinks)], 1), np.stack([sinks, last], 1), 1
+
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
+        """Return the first keys and the last."""
+        assert self.k is not None
+        return KeptKeys(d, c, Limits(self.k, 1, self.sinks, self.k - self.sinks))

@@ -8,8 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
+from approx.decoding.cache import Cache
+from approx.decoding.keys import KeptKeys
 from approx.masks import Mask
 from approx.method import Size
+from approx.sparse.eviction import Limits
 from approx.sparse.support import ByPlace
 
 
@@ -54,6 +57,11 @@ class SlidingWindow(ByPlace):
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
         """Return the seen keys of each query's window."""
         return *window(mask, self.width or 0), 1
+
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
+        """Return the last keys."""
+        assert self.width is not None
+        return KeptKeys(d, c, Limits(self.width, 1, 0, self.width))
 
 
 def window(mask: Mask, width: int) -> tuple[Array, Array]:

@@ -1962,6 +1962,37 @@ LEAKS = [
     ),
 ]
 
+CACHES = [
+    Mutant(
+        "caches: the key with the most attention goes",
+        "approx/decoding/keys.py",
+        "np.argsort(scores, kind",
+        "np.argsort(-scores, kind",
+        "tests/approx/decoding -k 'rows_of_prefill'",
+    ),
+    Mutant(
+        "caches: a box that a new key leaves",
+        "approx/decoding/pages.py",
+        "np.minimum(self.low[-1], k), ",
+        "self.low[-1], ",
+        "tests/approx/decoding -k 'rows_of_prefill'",
+    ),
+    Mutant(
+        "caches: sums at the scale of an older maximum",
+        "approx/decoding/sums.py",
+        "        self.sums *= np.exp(self.tops - scale)[:, None]\n",
+        "",
+        "tests/approx/decoding -k 'rows_of_prefill'",
+    ),
+    Mutant(
+        "caches: boxes of all pages, the current one too",
+        "approx/decoding/pages.py",
+        "self.low[:scored], self.high[:scored])[0]",
+        "self.low, self.high)[0][:scored]",
+        "tests/approx/decoding -k 'what_is_read'",
+    ),
+]
+
 HIERARCHY = [
     Mutant(
         "partition: blocks that hold the query's own position",
@@ -2528,6 +2559,7 @@ MUTANTS = [
     *MECHANISMS,
     *MASKS,
     *LEAKS,
+    *CACHES,
     *HIERARCHY,
     *ANALYSIS,
     *FIGURES,

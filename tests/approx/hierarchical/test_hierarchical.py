@@ -210,7 +210,7 @@ def test_decoding_token_by_token_is_prefill(basis, sinks):
     A = method.approximate(Q, K, mask="causal")
     prefill, sums = A.attend(V), A @ np.ones(n)
     assert (sums > 0).all()
-    states, d, c = method.states(d=3, c=3), 3, 3
+    states, d, c = method.cache(d=3, c=3), 3, 3
     width = {"mean": 2 * d, "pivots": d}[basis] + c + 1
     for i in range(n):
         states.append(K[i], V[i])
@@ -224,18 +224,7 @@ def test_decoding_token_by_token_is_prefill(basis, sinks):
         assert states.reads == method.price(n=seen, l=seen, d=d, mask="causal").reads
 
 
-def test_a_query_before_the_first_key_and_other_shapes_are_refused():
-    states = parse("hierarchical(rank=1, basis='mean')").states(d=2, c=1)
-    with pytest.raises(ValueError, match="no key to attend to: append one first"):
-        states.attend([0.0, 0.0])
-    with pytest.raises(ValueError, match=r"k must have shape \(2,\), got \(3,\)"):
-        states.append([0.0] * 3, [0.0])
-    states.append([0.0] * 2, [4.0])
-    with pytest.raises(ValueError, match=r"q must have shape \(2,\), got \(1,\)"):
-        states.attend([0.0])
-    for spec in ("hierarchical(rank=2)", "hierarchical(basis='mean')"):
-        with pytest.raises(ValueError, match="has no states: give a rank, and basis='mean'"):
-            parse(spec).states(d=2, c=2)
+def test_rows_of_softmax_are_refused_where_the_kernel_is_estimated():
     with pytest.raises(ValueError, match=r"estimates exp\(q·k\), so space must be 'kernel'"):
         parse("hierarchical(basis='mean', space='attention')")
 

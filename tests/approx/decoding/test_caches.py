@@ -1,0 +1,230 @@
+"""Caches, token by token: the rows of prefill, what they read, and what they refuse."""
+
+import functools
+import math
+import re
+
+import numpy as np
+import pytest
+from each import each
+from small import small
+
+from analysis import inputs
+from approx import METHODS, parse
+from approx.decoding.cache import Cache
+from approx.decoding.keys import KeptKeys
+from approx.decoding.sums import RunningSums
+from approx.parts import beside_ones
+from approx.projections import Fixed
+from approx.random_features.positive import Positive
+
+EPS, SEED = float(np.finfo(float).eps), 7
+KEPT = (
+    "exact()",
+    "sliding_window(width=32)",
+    "sink_window(k=32)",
+    "sink_window(k=4, sinks=4)",
+    "columns(k=32, by='h2o', recent=16)",
+    "columns(k=33, by='h2o', recent=8, block=5, sinks=1)",
+    "pages(k=64)",
+    "pages(k=64, current=True)",
+    "pages(k=48, by='mean')",
+    "pages(k=24, size=8, by='mean', current=True)",
+)
+SUMS = (
+    "positive(m=32)",
+    "performer(m=32)",
+    "hyperbolic(m=32)",
+    "generalized_exponential(m=32, a=-0.05)",
+    "trigonometric(m=32)",
+    "generalized_trigonometric(m=32, a=0.02)",
+    "rfa(m=32)",
+    "elu()",
+    "relu()",
+)
+
+
+@functools.cache
+def heads():
+    return list(inputs.sample("smollm2").heads())
+
+
+def real(index, n):
+    """Return Q, K, V of the first n tokens of a head of a language model."""
+    x = heads()[index].first(n)
+    return x.Q, x.K, x.V
+
+
+def extreme(n=48, d=6):
+    """Return Q, K, V with logits of ±10⁴ among others in between."""
+    Q, K, V = np.random.default_rng(2).standard_normal((3, n, d))
+    Q[::3], K[::5] = -K[::3], Q[::5]
+    Q, K = (100 * x / np.linalg.norm(x, axis=1, keepdims=True) for x in (Q, K))
+    assert (Q @ K.T).min() < -9999
+    assert (Q @ K.T).max() > 9999
+    return Q, K, V
+
+
+def errors(method, Q, K, V):
+    """Return by how many times their rounding the answers of a cache are not rows of prefill.
+
+    A logit, or the exponent of a feature, is off by d products of at most |x| |y| ≤ E in either
+    computation; e^E by as much relative to itself, and a sum of r·n terms by one eps for each. The
+    answer divides the sums by their last one, so their errors are relative to that one.
+    """
+    (n, d), c = Q.shape, V.shape[1]
+    A = method.approximate(Q, K, mask="causal", rng=SEED)
+    y, log = A.scaled_matmat(beside_ones(V))
+    size = sizes(A, log)
+    prefill = A.attend(V)
+    cache = method.cache(d=d, c=c, rng=SEED)
+    most = max(float(np.square(x).sum(axis=1).max()) for x in (Q, K))
+    E = most + (math.sqrt(d) + 5) * math.sqrt(most)  # |ω| is below √d + 5
+    unit = EPS * (d * E + A.rank + n + 64)
+    found = []
+    for i in range(n):
+        cache.append(K[i], V[i])
+        total = y[i, -1] if A.space == "kernel" else 1.0
+        scale = unit * size[i] / total * np.abs(V[: i + 1]).max() if total > 0 else math.inf
+        gap = np.abs(cache.attend(Q[i]) - prefill[i]).max()
+        found.append(gap / scale if gap else 0.0)
+    return max(found)
+
+
+def sizes(A, log):
+    """Return the sum of the sizes of all terms of each row, at a scale of the rows."""
+    factors = A.low.low.keyed() if A.rank and hasattr(A.low, "low") else None
+    if factors is None:
+        return np.abs(A.block(slice(None), shift=log)).sum(axis=1)
+    left, right, row, column = factors.left, factors.right, factors.row_logs, factors.column_logs
+    size = np.abs(left) @ np.abs(right).T
+    with np.errstate(over="ignore", invalid="ignore"):
+        size *= np.exp(row[:, None] + (0 if column is None else column) - log[:, None])
+    return np.where(A.mask.visible(), size, 0.0).sum(axis=1)
+
+
+@each("spec, index, n", [(s, j % 4, 72) for j, s in enumerate((*KEPT, *SUMS))])
+def test_answers_are_the_rows_of_prefill(spec, index, n):
+    assert errors(parse(spec), *real(index, n)) <= 1
+
+
+@each("spec, index", [(KEPT[4], 0), (KEPT[2], 1), (KEPT[6], 2), (SUMS[0], 3)])
+def test_they_are_on_512_tokens(spec, index):
+    assert errors(parse(spec), *real(index, 512)) <= 1
+
+
+@each("spec", [s for s in (*KEPT, *SUMS) if "size=8" not in s])
+def test_they_are_at_extreme_logits(spec):
+    assert errors(parse(spec), *extreme()) <= 1
+
+
+def test_a_small_feature_keeps_its_digits_where_prefill_has_none():
+    m, n, d = 6, 12, 3
+    rng = np.random.default_rng(1)
+    omega, (Q, K, V) = rng.standard_normal((m, d)), rng.standard_normal((3, n, d))
+    Q, K = (1500 * x / np.linalg.norm(x, axis=1, keepdims=True) for x in (Q, K))
+    method = Positive(projection=Fixed(omega))
+    prefill = method.approximate(Q, K, mask="causal")
+    cache = method.cache(d=d, c=d)
+    lost = 0
+    for i in range(n):
+        cache.append(K[i], V[i])
+        logs = (Q[i] + K[: i + 1]) @ omega.T  # of key j and feature r, but for what all have
+        logs -= (np.square(K[: i + 1]).sum(axis=1) / 2)[:, None]
+        weights = np.exp(logs - logs.max()).sum(axis=1)
+        found = cache.attend(Q[i])
+        # exponents of 10⁶, whose rounding is 10⁶ eps and d of them
+        np.testing.assert_allclose(found, weights @ V[: i + 1] / weights.sum(), atol=1e8 * EPS)
+        lost += not prefill.attend(V)[i].any()
+    assert lost > 1
+
+
+# What is read
+
+
+class Counted(np.ndarray):
+    """An array that counts the numbers of it that a calculation takes."""
+
+    taken = 0
+
+    def __array_ufunc__(self, ufunc, method, *given, **options):
+        return getattr(ufunc, method)(*map(self._plain, given), **options)
+
+    def __array_function__(self, function, types, given, options):
+        (arrays, *rest) = given
+        return function([self._plain(x) for x in arrays], *rest, **options)
+
+    @staticmethod
+    def _plain(x):
+        if not isinstance(x, Counted):
+            return x
+        Counted.taken += x.size
+        return x.view(np.ndarray)
+
+
+def counted(cache, q):
+    """Return how many stored numbers the answer to a query takes."""
+    for name in ("keys", "values", "sums", "tops", "low", "high", "means"):
+        x = getattr(cache, name, None)
+        if x is not None:
+            many = isinstance(x, list)
+            setattr(cache, name, [y.view(Counted) for y in x] if many else x.view(Counted))
+    Counted.taken = 0
+    cache.attend(q)
+    return Counted.taken
+
+
+@each("spec", [*KEPT, *SUMS])
+def test_what_is_read_is_its_price(spec):
+    n, d, c = 98 if "block" in spec else 96, 5, 4  # where blocks and pages are full
+    Q, K = np.random.default_rng(3).standard_normal((2, n, d))
+    method = parse(spec)
+    cache = method.cache(d=d, c=c, rng=SEED)
+    for i in range(n):
+        cache.append(K[i], K[i, :c])
+        said = cache.reads
+        if i < n - 1:
+            cache.attend(Q[i])
+    price = method.price(n=n, l=n, d=d, c=c, mask="causal").reads
+    if isinstance(cache, RunningSums):
+        maps = cache.maps
+        assert counted(cache, Q[-1]) + maps.parameters == said == price + maps.width
+    else:
+        assert counted(cache, Q[-1]) == said == price
+    if isinstance(cache, KeptKeys) and cache.limits is not None:
+        assert len(cache.places) <= cache.limits.k
+        assert cache.places[-1] == n - 1 or "sinks=4" in spec  # which has no window
+
+
+# What is refused
+
+
+def test_who_has_a_cache_and_who_says_why_not():
+    with_cache = {parse(spec).name for spec in (*KEPT, *SUMS)} | {"regularized"}
+    fitted = {"columns", "generalized_exponential", "generalized_trigonometric"}  # by default
+    for name in METHODS:
+        method = small(name, 8, 8, 4)
+        if name in with_cache - fitted:
+            assert isinstance(method.cache(d=4, c=2, rng=0), Cache)
+            continue
+        why = "the last row" if method.autoregressive else "depends on what comes after it"
+        with pytest.raises(ValueError, match=re.escape(f"{method} has no cache: ") + f".*{why}"):
+            method.cache(d=4, c=2)
+    for spec in ("columns(k=4, by='key_norm', block=2)", "pages(k=16, by='mass')"):
+        with pytest.raises(ValueError, match="has no cache: decode with the last row"):
+            parse(spec).cache(d=2, c=2)
+    with pytest.raises(ValueError, match=r"sink_window\(\) is a template: give k"):
+        parse("sink_window").cache(d=2, c=2)
+    with pytest.raises(ValueError, match="c must be >= 1, got 0"):
+        parse("exact").cache(d=2, c=0)
+
+
+def test_a_query_before_the_first_key_and_other_shapes_are_refused():
+    cache = parse("exact").cache(d=2, c=1)
+    with pytest.raises(ValueError, match="no key to attend to: append one first"):
+        cache.attend([0.0, 0.0])
+    with pytest.raises(ValueError, match=r"k must have shape \(2,\), got \(3,\)"):
+        cache.append([0.0] * 3, [0.0])
+    cache.append([0.0] * 2, [4.0])
+    with pytest.raises(ValueError, match=r"q must have shape \(2,\), got \(1,\)"):
+        cache.attend([0.0])
