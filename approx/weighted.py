@@ -247,7 +247,7 @@ class Sampled(Method):
         if self.shared:
             drawn = rest.cut(self._columns(q, k, rest, for_draw))
         else:
-            drawn = self._design(q, k, rest, for_pilot).draw(rest, for_draw)
+            drawn = self.design_of(q, k, rest, for_pilot).draw(rest, for_draw)
         support = _weighted(rest, drawn, q, k)
         return Approximation(
             low.maskable, support if self.weighted else Support(support.matrix), mask=mask
@@ -270,12 +270,13 @@ class Sampled(Method):
         self, q: Array, k: Array, rest: Rest, rng: np.random.Generator
     ) -> scipy.sparse.csr_array:
         """Return the weights of one draw among all keys in every row."""
-        one = self._design(q, k, rest, rng).draw(_for_all(rest), rng)
+        one = self.design_of(q, k, rest, rng).draw(_for_all(rest), rng)
         n = rest.mask.n
         indptr, indices = one.nnz * np.arange(n + 1), np.tile(one.indices, n)
         return scipy.sparse.csr_array((np.tile(one.data, n), indices, indptr), rest.mask.shape)
 
-    def _design(self, q: Array, k: Array, rest: Rest, rng: np.random.Generator) -> Design:
+    def design_of(self, q: Array, k: Array, rest: Rest, rng: np.random.Generator) -> Design:
+        """Return the design by which keys of the rest are drawn; a pilot draws from rng."""
         if self.design == "lsh":
             assert self.hashes is not None
             assert self.tables is not None
@@ -340,7 +341,7 @@ class Sampled(Method):
     def _of_weights(self, q: Array, k: Array, mask: Mask) -> tuple[Array, Array]:
         """Return Var[W] and whether a key is ever reached, (n, l), for a support without chance."""
         rest = Rest(mask, self._held(q, k, mask, None))
-        design = self._design(q, k, rest, generator(0))
+        design = self.design_of(q, k, rest, generator(0))
         free = rest.visible()
         if self.shared:
             variance, reached = design.moments(_for_all(rest))
@@ -362,7 +363,7 @@ class Sampled(Method):
         if self.sparse is not None and self.sparse.uses_rng:
             return None
         rest = Rest(mask, self._held(Q, K, mask, None))
-        design = self._design(Q, K, rest, generator(0))
+        design = self.design_of(Q, K, rest, generator(0))
         if self.shared:
             weights = design.covariance(_for_all(rest), 0)
             held = ~rest.visible()[i]

@@ -8,6 +8,7 @@ from small import NAMES, small
 from analysis import (
     bounds,
     budget,
+    confidence,
     describe,
     diagnose,
     inputs,
@@ -54,6 +55,7 @@ def clean(call):
 
 
 METHOD = parse("positive(m=2)")
+DRAWN = parse("sampled(k=2)")
 
 
 def _each(use):
@@ -95,6 +97,9 @@ POINTS = {
     "moments.expected_error": lambda Q, K: moments.expected_error(METHOD, Q, K),
     "moments.normalised_moments": lambda Q, K: moments.normalised_moments(METHOD, Q, K),
     "moments.features_needed": lambda Q, K: moments.features_needed(METHOD, 0.5, Q, K),
+    "confidence.of": lambda Q, K: confidence.of(
+        DRAWN.approximate(Q, K, rng=0), Q, K, method=DRAWN
+    ).attention_tv.to_numpy(),
 }
 
 # of a matrix (n, l)
@@ -131,6 +136,9 @@ VALUES = {
     "@ of the transpose": lambda V: parse(BOTH).approximate(*points()[::-1], rng=0).T @ V,
     "exact.attention": lambda V: exact.attention(*points(), V),
     "metrics.compare": lambda V: metrics.compare(_approximation(BOTH), *points(), V),
+    "confidence.of": lambda V: confidence.of(
+        _approximation(str(DRAWN)), *points(), V, method=DRAWN
+    ).output_error.to_numpy(),
     "Row.output": lambda V: replace_or_weight.Row(np.full(4, 0.25), np.arange(4) > 0, 2).output(V),
 }
 

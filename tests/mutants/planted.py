@@ -2546,6 +2546,58 @@ SAMPLING = [
     ),
 ]
 
+CONFIDENCE = [
+    Mutant(
+        "mean bounds: half of the range term",
+        "analysis/mean_bounds.py",
+        "7 * L / (3 * (b - 1))",
+        "7 * L / (6 * (b - 1))",
+        "tests/analysis/test_mean_bounds.py -k that_of_its_formula",
+    ),
+    Mutant(
+        "mean bounds: log(1/δ) for log(2/δ)",
+        "analysis/mean_bounds.py",
+        "        L = math.log(2 / failure)",
+        "        L = math.log(1 / failure)",
+        "tests/analysis/test_mean_bounds.py -k that_of_its_formula",
+    ),
+    Mutant(
+        "mean bounds: variance of a sample divided by b",
+        "analysis/mean_bounds.py",
+        "sample.var(axis=-1, ddof=1)",
+        "sample.var(axis=-1)",
+        "tests/analysis/test_mean_bounds.py -k that_of_its_formula",
+    ),
+    Mutant(
+        "mean bounds: no correction for a finite population",
+        "analysis/mean_bounds.py",
+        "np.minimum(1 - (b - 1) / N, (1 - b / N) * (1 + 1 / b))",
+        "np.ones_like(N)",
+        "tests/analysis/test_mean_bounds.py -k that_of_its_formula",
+    ),
+    Mutant(
+        "mean bounds: bets that may be larger than what there is",
+        "analysis/mean_bounds.py",
+        "LOG_PRIOR = np.log([0.5, *[0.5 / 7] * 7])",
+        "LOG_PRIOR = np.zeros(8)",
+        "tests/analysis/test_mean_bounds.py -k bet_ends",
+    ),
+    Mutant(
+        "confidence: the range of what was drawn only",
+        "analysis/confidence.py",
+        "top = np.maximum(self.unread.top[rows], z.max(axis=1))",
+        "top = z.max(axis=1)",
+        "tests/analysis/test_confidence.py -k 'plain_loops or over_all_draws'",
+    ),
+    Mutant(
+        "confidence: both sides at the whole δ",
+        "analysis/confidence.py",
+        "low, high = question.totals(failure / 2)",
+        "low, high = question.totals(failure)",
+        "tests/analysis/test_confidence.py -k plain_loops",
+    ),
+]
+
 MUTANTS = [
     *RANDOM_FEATURES,
     *PROJECTIONS,
@@ -2555,6 +2607,7 @@ MUTANTS = [
     *COMPRESSED_LOGITS,
     *SPARSE,
     *SAMPLING,
+    *CONFIDENCE,
     *RESULT,
     *MECHANISMS,
     *MASKS,
