@@ -1,42 +1,29 @@
 """Q, K, V of a real transformer: what its attention layers multiply when it reads a text.
 
-transformers hands every attention layer a function of ours through its AttentionInterface. It gets
-q and k after rotary embedding and norms, with the layer's own scaling, keeps them, and returns
-softmax(scaling q·k) v under the layer's mask, computed from what it kept, with which the model
-continues. On request the model runs again with its own attention: both outputs must then be equal,
-so that nothing is missing in the file.
+`analysis.attention_calls` hands every attention layer a function of ours. Here it keeps q, k and v
+and returns softmax(scaling q·k) v under the layer's mask, with which the model continues. On
+request the model runs again with its own attention: both outputs must then be equal, so that
+nothing is missing in the file.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.files import one_line, replacing
+from analysis import local_models
+from analysis.attention_calls import Call, attending, unused
+from analysis.files import replacing
+from analysis.local_models import Place
 from approx.checks import Array, flag, integer, one_of
 
-_FUNCTION = "expqk_capture"  # our name in the registries of transformers, for one forward pass
-_HIDDEN = -1e4  # additive masks hide with −10⁴, the least float or −inf
 _AGREEMENT = 1e-4  # of the largest output: above the rounding of float32 over many layers
 DTYPES = ("float16", "float32", "float64")
-
-_IN_CONFIG = {
-    "is_encoder_decoder": "an encoder and a decoder",
-    "attn_logit_softcapping": "a soft-cap on the logits",
-    "alibi": "ALiBi",
-    "relative_attention_num_buckets": "a relative position bias",
-}
-_IN_CALL = {
-    "softcap": "a soft-cap on the logits",
-    "position_bias": "a relative position bias",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,33 +120,26 @@ def capture(
             raise ValueError("layers follow from heads: leave them out")
         layers = [layer for layer, _ in heads]
     kept = None if layers is None else _in_order(layers)
-    folder, name, local = _place(Path(model_dir))
-    words = _read(Path(text))
-    _require(gguf="gguf_file" in local)
+    place = Place.of(model_dir)
+    words = local_models.read(text)
+    place.require("capture")
 
     import torch
-    from transformers import AutoConfig, AutoModel, AutoTokenizer
+    from transformers import AutoModel
 
-    config = AutoConfig.from_pretrained(folder, **local)
+    config = place.config()
     facts = config.get_text_config()
-    _refuse(vars(config) | vars(facts), _IN_CONFIG)
     for layer in kept or ():
         integer("layer", layer, least=0, most=getattr(facts, "num_hidden_layers", layer + 1) - 1)
     for _, head in heads or ():
         integer("head", head, least=0, most=getattr(facts, "num_attention_heads", head + 1) - 1)
-    tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-    token_ids = tokenizer(words, truncation=True, max_length=max_tokens)["input_ids"]
-    _check_length(len(token_ids), tokenizer, config)
-    model = AutoModel.from_pretrained(
-        folder,
-        config=config,
-        attn_implementation="eager",
-        dtype=torch.float64 if dtype == "float64" else torch.float32,
-        use_safetensors=True,
-        **local,
-    )
+    tokenizer = place.tokenizer()
+    token_ids = local_models.token_ids(words, tokenizer, config, max_tokens)
+    model = place.weights(AutoModel, config, torch.float64 if dtype == "float64" else torch.float32)
     tokens = len(tokenizer(words, verbose=False)["input_ids"])
-    return _forward(model, token_ids, kept, name=name, tokens=tokens, dtype=dtype, check=check)
+    return _forward(
+        model, token_ids, kept, name=place.name, tokens=tokens, dtype=dtype, check=check
+    )
 
 
 def save(
@@ -207,71 +187,7 @@ def _in_order(layers: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted({integer("layer", layer, least=0) for layer in layers}))
 
 
-def _place(path: Path) -> tuple[Path, str, dict[str, Any]]:
-    """Return the folder of a model, its name, and what from_pretrained is told of it."""
-    # Without trust_remote_code=False transformers asks at the terminal.
-    local = {"local_files_only": True, "trust_remote_code": False}
-    if (path / "config.json").is_file():
-        return path, path.resolve().name, local
-    found = [path] if path.is_file() else sorted(path.glob("*.gguf"))
-    if len(found) > 1:
-        raise ValueError(f"{one_line(path)} holds {len(found)} GGUF files: name one of them")
-    if not found or found[0].suffix != ".gguf":
-        raise ValueError(
-            "model_dir must be a local folder with a config.json or a GGUF file, "
-            f"or a .gguf file, got {one_line(path)}"
-        )
-    return found[0].parent, found[0].stem, local | {"gguf_file": found[0].name}
-
-
-def _require(*, gguf: bool) -> None:
-    """Raise ImportError with the install line unless there is what reads the model."""
-    try:
-        import torch  # noqa: F401
-        from transformers import AttentionInterface, AttentionMaskInterface  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "capture needs torch and transformers >= 4.56: pip install torch transformers"
-        ) from error
-    for package in ("gguf", "accelerate"):
-        if gguf and importlib.util.find_spec(package) is None:
-            raise ImportError("a GGUF file needs gguf and accelerate: pip install gguf accelerate")
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")  # editors on Windows write a mark first
-    except UnicodeDecodeError:
-        raise ValueError(f"text must be a UTF-8 file, got {path}") from None
-
-
-def _refuse(properties: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
-    """Raise ValueError if there is a property that softmax(scaling q·k) v leaves out."""
-    for name, reason in reasons.items():
-        value = properties.get(name)
-        if value is not None and value is not False:
-            raise ValueError(f"the model has {reason} ({name}): Q, K, V cannot represent it")
-
-
-def _check_length(n: int, tokenizer: Any, config: Any) -> None:
-    """Raise ValueError unless 2 ≤ n ≤ the positions of the model."""
-    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
-    limit = min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
-    if n < 2:
-        raise ValueError(f"the text must give at least 2 tokens, got {n}: give a longer one")
-    if n > limit:
-        raise ValueError(f"the model has {limit} positions, got {n} tokens: lower max_tokens")
-
-
 # The forward pass
-
-
-class _Mask(NamedTuple):
-    """What a layer's queries see: (n, n) of bool, or None for everything."""
-
-    visible: Any
-    causal: bool
-    window: int  # 0 for none
 
 
 class _Layer(NamedTuple):
@@ -302,81 +218,28 @@ def _forward(
     model.config.get_text_config().use_cache = False  # it would hold every key a second time
     ids = torch.as_tensor(token_ids, dtype=torch.int64)[None]
     layers: dict[int, _Layer] = {}
-    masks: list[tuple[Any, _Mask]] = []  # layers share theirs, and to look at one takes time
     calls = 0
 
-    def attention(
-        module: Any,
-        query: Any,
-        key: Any,
-        value: Any,
-        attention_mask: Any,
-        scaling: float | None = None,
-        *,
-        s_aux: Any = None,
-        **others: Any,
-    ) -> tuple[Any, None]:
+    def attention(call: Call) -> Any:
         nonlocal calls
-        number, calls = calls, calls + 1
-        _refuse(others, _IN_CALL)
-        if query.shape[0] != 1 or query.shape[2] != key.shape[2]:
-            raise ValueError(
-                "an attention layer does not compare the text with itself: "
-                f"queries {tuple(query.shape)}, keys {tuple(key.shape)}"
-            )
-        factor = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
-        mask = next((known for given, known in masks if given is attention_mask), None)
-        if mask is None:
-            mask = _mask(attention_mask, query.shape[2])
-            masks.append((attention_mask, mask))
-        q, k, v, visible = query, key, value, mask.visible
-        if s_aux is not None:
-            q, k, v = _with_sink(query, key, value, s_aux, factor)
-            visible = None if visible is None else torch.nn.functional.pad(visible, (1, 0), value=1)
+        number, calls = call.layer, call.layer + 1
         if kept is None or number in kept:
-            if s_aux is not None and mask.window:
-                raise ValueError(
-                    f"layer {number} has attention sinks and a window of {mask.window}: what its "
-                    "queries see is not an interval of keys, so choose other layers"
-                )
-            kept_q, kept_k, kept_v = (_array(x, dtype, number) for x in (q, k, v))
-            layers[number] = _Layer(kept_q, kept_k, kept_v, factor, mask.causal, mask.window)
+            call.check_intervals()
+            q, k, v = (_array(x, dtype, number) for x in (call.q, call.k, call.v))
+            layers[number] = _Layer(q, k, v, call.scaling, call.seen.causal, call.seen.window)
             _fit(next(iter(layers.values())), layers[number])
-        return _attend(q, k, v, visible, factor, past=mask.causal and not mask.window), None
+        return call.output()
 
     with torch.inference_mode():
-        with _attention_function(model, attention):
+        with attending(model, attention):
             output = model(input_ids=ids)[0]
         if not calls:
-            raise ValueError(
-                f"{type(model).__name__} does not call its attention through the "
-                "AttentionInterface of transformers (models with ALiBi do not), so its Q, K, V "
-                "cannot be taken"
-            )
+            raise unused(model)
         if kept is not None and kept[-1] >= calls:
             raise ValueError(f"the model has layers 0 to {calls - 1}, got {kept[-1]}")
         if check:
             _agree(type(model).__name__, output, model(input_ids=ids)[0])
     return _assemble(layers, kept is not None, np.asarray(token_ids, np.int64), name, tokens)
-
-
-@contextmanager
-def _attention_function(model: Any, function: Callable[..., Any]) -> Iterator[None]:
-    """Let a model attend by `function`, with the masks that eager attention gets."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import eager_mask
-
-    before = model.config._attn_implementation
-    AttentionInterface.register(_FUNCTION, function)
-    # A function of unknown name gets no mask, so that a causal or a sliding one would go unseen.
-    AttentionMaskInterface.register(_FUNCTION, eager_mask)
-    try:
-        model.set_attn_implementation(_FUNCTION)
-        yield
-    finally:
-        model.set_attn_implementation(before)
-        for registry in (AttentionInterface, AttentionMaskInterface):
-            registry._global_mapping.pop(_FUNCTION, None)  # there is no public way back
 
 
 def _agree(name: str, output: Any, expected: Any) -> None:
@@ -387,62 +250,6 @@ def _agree(name: str, output: Any, expected: Any) -> None:
             f"the attention of {name} is not softmax(scaling q·k) v: "
             f"its output differs by {error:.2g} at a size of {size:.2g}"
         )
-
-
-def _mask(mask: Any, n: int) -> _Mask:
-    """Return what a mask hides, or raise ValueError if it does more, or hides something else."""
-    import torch
-
-    if mask is None:
-        return _Mask(None, False, 0)
-    visible = mask if mask.dtype == torch.bool else mask == 0
-    if mask.dtype != torch.bool and not (visible | (mask <= _HIDDEN)).all():
-        raise ValueError(
-            "the attention mask adds a bias to the logits, as ALiBi does: "
-            "Q, K, V cannot represent it"
-        )
-    if visible.all():
-        return _Mask(None, False, 0)
-    visible = visible.expand(1, 1, n, n)[0, 0]
-    past = torch.ones(n, n, dtype=torch.bool).tril()
-    if (visible == past).all():
-        return _Mask(visible, True, 0)
-    window = int(visible[-1].sum())  # the last query has all keys of its window before it
-    if (visible == past.triu(1 - window)).all():
-        return _Mask(visible, True, window)
-    raise ValueError(
-        "the attention mask is neither full nor causal nor a window that looks back: if it depends "
-        "on the length of the text, lower max_tokens"
-    )
-
-
-def _with_sink(q: Any, k: Any, v: Any, sinks: Any, scaling: float) -> tuple[Any, Any, Any]:
-    """Return q, k, v with one more key, first, of value 0, whose logit is the sink of each head.
-
-    Heads of a group share the key, so that what differs between them stands in the queries. The
-    new coordinates have the root of the largest product, so that neither is large.
-    """
-    import torch
-
-    logits = sinks.detach().to(q.dtype) / scaling
-    size = logits.abs().max().sqrt().clamp(min=1e-3)
-    column = (logits / size)[None, :, None, None].expand(*q.shape[:3], 1)
-    pad = torch.nn.functional.pad
-    k = pad(k, (0, 1, 1, 0))
-    k[:, :, 0, -1] = size
-    return torch.cat([q, column], dim=-1), k, pad(v, (0, 0, 1, 0))
-
-
-def _attend(q: Any, k: Any, v: Any, visible: Any, scaling: float, *, past: bool) -> Any:
-    """Return the output of attention, (1, n, heads, c); past: the mask is all that came before."""
-    import torch
-
-    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    mask: dict[str, Any] = {"attn_mask": visible}
-    if past and q.shape[2] == k.shape[2]:  # half the work; with a sink, torch would align it left
-        mask = {"is_causal": True}
-    output = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scaling, **mask)
-    return output.transpose(1, 2).contiguous()
 
 
 def _array(x: Any, dtype: str, number: int) -> Array:

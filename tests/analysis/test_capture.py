@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 
 import analysis.capture as module
-from analysis import head_kinds
+from analysis import attention_calls, head_kinds
+from analysis.attention_calls import Seen
 from analysis.capture import Capture, capture, save
 from analysis.inputs import load, sample
+from analysis.local_models import Place
 
 SAMPLE = Path(module.__file__).parent / "data" / "minilm.npz"
 SMOLLM2 = SAMPLE.with_name("smollm2.npz")
@@ -234,13 +236,13 @@ def test_model_may_be_one_gguf_file(tmp_path):
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match="holds 2 GGUF files: name one"):
-        module._place(tmp_path)
-    folder, name, told = module._place(tmp_path / "b.gguf")
+        Place.of(tmp_path)
+    folder, name, told = Place.of(tmp_path / "b.gguf")
     assert (folder, name, told["gguf_file"]) == (tmp_path, "b", "b.gguf")
     (tmp_path / "a.gguf").unlink()
-    assert module._place(tmp_path) == (folder, name, told)
+    assert Place.of(tmp_path) == (folder, name, told)
     (tmp_path / "config.json").touch()  # a model, with a smaller copy beside it
-    assert "gguf_file" not in module._place(tmp_path)[2]
+    assert "gguf_file" not in Place.of(tmp_path)[2]
 
 
 def test_text_must_be_a_utf8_file(folder):
@@ -482,7 +484,7 @@ def test_attention_that_q_k_v_cannot_represent_is_refused(kind, changes, message
     model = build(kind, **changes)
     with pytest.raises(ValueError, match=message):
         module._forward(model, IDS)
-    assert module._FUNCTION not in pytest.importorskip("transformers").AttentionInterface()
+    assert attention_calls._NAME not in pytest.importorskip("transformers").AttentionInterface()
 
 
 @with_torch
@@ -501,20 +503,20 @@ def test_mask_is_full_or_causal_or_a_window_or_refused():
     past = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
     hidden = torch.zeros(1, 1, 5, 5)
     for value in (-torch.inf, torch.finfo(torch.float32).min, -1e4):
-        assert module._mask(hidden.masked_fill(~past, value), 5)[1:] == (True, 0)
-    assert module._mask(past, 5)[1:] == (True, 0)
+        assert Seen.of(hidden.masked_fill(~past, value), 5)[1:] == (True, 0)
+    assert Seen.of(past, 5)[1:] == (True, 0)
     for width in range(1, 5):
-        assert module._mask(past.triu(1 - width), 5)[1:] == (True, width)
-    assert module._mask(None, 5) == (None, False, 0)
-    assert module._mask(hidden, 5) == (None, False, 0)
-    assert module._mask(hidden[:, :, :1], 5) == (None, False, 0)  # one row for all
+        assert Seen.of(past.triu(1 - width), 5)[1:] == (True, width)
+    assert Seen.of(None, 5) == (None, False, 0)
+    assert Seen.of(hidden, 5) == (None, False, 0)
+    assert Seen.of(hidden[:, :, :1], 5) == (None, False, 0)  # one row for all
     chunks = past & (torch.arange(5)[:, None] // 3 == torch.arange(5) // 3)
     both_sides = past.triu(-1) | past.triu(-1).mT
     for mask in (past.flip(-1), chunks, both_sides, past.mT):
         with pytest.raises(ValueError, match="neither full nor causal nor a window"):
-            module._mask(mask, 5)
+            Seen.of(mask, 5)
     with pytest.raises(ValueError, match="ALiBi"):
-        module._mask(hidden - 0.5, 5)
+        Seen.of(hidden - 0.5, 5)
 
 
 @with_torch
@@ -528,11 +530,9 @@ def test_sliding_window_wider_than_the_text_is_causal_attention():
 @with_torch
 def test_attention_changed_behind_our_back_is_noticed_by_the_check(monkeypatch):
     model = build("bert")
-    attend = module._attend
+    output = attention_calls.Call.output
     monkeypatch.setattr(
-        module,
-        "_attend",
-        lambda q, k, v, *others, **named: attend(q, k, v * 1.01, *others, **named),
+        attention_calls.Call, "output", lambda call: output(call._replace(v=call.v * 1.01))
     )
     module._forward(model, IDS)
     with pytest.raises(ValueError, match="output differs"):
