@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 from scipy.special import logsumexp
 
+from approx._jit import kernel
 from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square
@@ -116,13 +117,12 @@ class Eva(Method):
         omega = of_queries + centres + rng.standard_normal((m, q.shape[1]))
         group = segment[:, None] == np.arange(m)
         shares = _shares(b, omega[segment], group)
-        held = _ones(support.matrix) @ shares  # the share of each group that E holds
-        rest = held < 1 - l * np.finfo(np.float64).eps
-        left_out = np.where(rest & seen, 1 - held, 0.0)
+        s = support.matrix
+        ends = np.concatenate([[0], np.cumsum(group.sum(axis=0))])
+        left_out = _left_out(s.indptr, s.indices, shares.max(axis=1), ends) * seen
         left = a @ centres.T + np.log(group.sum(axis=0))
         with np.errstate(divide="ignore"):
             off = logsumexp(np.log(left_out) + left, axis=1)
-        s = support.matrix
         on = _row_logsumexp(s)
         log_z = np.logaddexp(off, on)
         left = np.where(left_out > 0, left - log_z[:, None], -np.inf)
@@ -174,8 +174,33 @@ def _shares(K: Array, omega: Array, group: Array) -> Array:
     return np.asarray(shares / shares.sum(axis=0))
 
 
-def _ones(s: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    return scipy.sparse.csr_array((np.ones(s.nnz), s.indices, s.indptr), shape=s.shape)
+@kernel
+def _left_out(indptr: Array, indices: Array, shares: Array, ends: Array) -> Array:
+    """Return the share of each group that each row of a support leaves out, (n, m).
+
+    indices are sorted in each row, and group c has the keys ends[c] ≤ j < ends[c + 1]. Where the
+    support holds most of a group, 1 − held would cancel: the others are summed instead.
+    """
+    n, m = len(indptr) - 1, len(ends) - 1
+    out = np.empty((n, m))
+    for i in range(n):
+        begin = indptr[i]
+        for c in range(m):
+            stop, held = begin, 0.0
+            while stop < indptr[i + 1] and indices[stop] < ends[c + 1]:
+                held += shares[indices[stop]]
+                stop += 1
+            rest = 1.0 - held
+            if held > 0.5:
+                rest, following = 0.0, ends[c]
+                for place in range(begin, stop + 1):
+                    until = indices[place] if place < stop else ends[c + 1]
+                    for j in range(following, until):
+                        rest += shares[j]
+                    following = until + 1
+            out[i, c] = rest
+            begin = stop
+    return out
 
 
 def _row_logsumexp(s: scipy.sparse.csr_array) -> Array:

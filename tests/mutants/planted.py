@@ -1027,8 +1027,15 @@ MECHANISMS = [
     Mutant(
         "EVA: a group is not told what the exact set holds",
         "approx/mechanisms/eva.py",
-        "1 - held, 0.0)",
-        "1.0, 0.0)",
+        "rest = 1.0 - held",
+        "rest = 1.0",
+        "tests/approx/mechanisms/test_mechanisms.py -k eva",
+    ),
+    Mutant(
+        "EVA: the share that is left out cancels",
+        "approx/mechanisms/eva.py",
+        "if held > 0.5:",
+        "if held > 2.0:",
         "tests/approx/mechanisms/test_mechanisms.py -k eva",
     ),
     Mutant(

@@ -321,6 +321,18 @@ def test_eva_is_its_definition(sparse):
         assert np.abs(planted - A.to_dense()).max() > 0.01
 
 
+@pytest.mark.kernel
+def test_eva_keeps_a_share_that_is_small_beside_the_support():
+    """The share of the key that is left out is about e^−140, and its group outweighs the support.
+
+    With one group of two keys and a support that holds one, the estimate is
+    [e^{−1200}, 2 e^{−600} r] in row 0, where the first is 1e−200 of the second.
+    """
+    Q, K = [[-600.0], [740.0]], [[2.0], [0.0]]
+    A = made("eva(m=1, sparse=chunk(size=1))", Q, K, rng=0)
+    np.testing.assert_allclose(A.to_dense(), [[0.0, 1.0], [1.0, 0.0]], rtol=1e-13, atol=1e-199)
+
+
 def test_eva_fills_entries_first_and_groups_with_the_rest():
     shape = {"n": 64, "l": 64, "d": 4}
     assert str(parse("eva").within(32, **shape)) == "eva(m=8, sparse=chunk(size=16))"
