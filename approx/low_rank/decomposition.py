@@ -40,6 +40,9 @@ class Decomposition:
         The value that the solver minimised, in the units of D; under a mask, over what is seen.
     iterations : int
         The number of sweeps.
+    residual : float
+        What is reached: ‖D − L − S‖_F / ‖D‖_F, under a mask over what is seen; NaN if nobody
+        measured it.
 
     Examples
     --------
@@ -57,6 +60,7 @@ class Decomposition:
     gap: float
     objective: float
     iterations: int
+    residual: float = math.nan
 
     @property
     def rank(self) -> int:
@@ -80,6 +84,20 @@ class Decomposition:
             sparse=sparse,
             objective=self.objective * 2.0**half * 2.0 ** (exponent - half),
         )
+
+    def measured(self, D: Matrix) -> Decomposition:
+        """Return this decomposition of D, which is NaN where nothing is seen, with its residual.
+
+        Examples
+        --------
+        >>> none = csr_array((1, 2))
+        >>> parts = Decomposition(np.ones((1, 1)), np.ones((2, 1)), none, np.nan, 0.0, 1)
+        >>> parts.measured(np.array([[2.0, np.nan]])).residual
+        0.5
+        """
+        size = float(np.linalg.norm(filled(D)))
+        rest = float(np.linalg.norm(filled(D - self.low_rank - self.sparse)))
+        return replace(self, residual=rest / size if rest else 0.0)
 
     def transposed(self) -> Decomposition:
         """Return the decomposition of Dᵀ."""
@@ -166,8 +184,9 @@ def at_unit_scale(D: Matrix, solve: Callable[[Matrix], Decomposition]) -> Decomp
         return zeros(D.shape, 0.0)
     scaled, exponent = normalised(D)
     if D.shape[0] < D.shape[1]:
-        return solve(np.ascontiguousarray(scaled.T)).transposed().rescaled(exponent)
-    return solve(scaled).rescaled(exponent)
+        tall = np.ascontiguousarray(scaled.T)
+        return solve(tall).measured(tall).transposed().rescaled(exponent)
+    return solve(scaled).measured(scaled).rescaled(exponent)
 
 
 def sparse_entries(values: Matrix, places: Indices, shape: tuple[int, ...]) -> CSR:
@@ -182,4 +201,4 @@ def sparse_entries(values: Matrix, places: Indices, shape: tuple[int, ...]) -> C
 def zeros(shape: tuple[int, ...], gap: float) -> Decomposition:
     """Return the decomposition of the zero matrix."""
     n, l = shape
-    return Decomposition(np.zeros((n, 0)), np.zeros((l, 0)), csr_array((n, l)), gap, 0.0, 0)
+    return Decomposition(np.zeros((n, 0)), np.zeros((l, 0)), csr_array((n, l)), gap, 0.0, 0, 0.0)

@@ -279,12 +279,12 @@ def godec(
         raise ValueError(f"k must be {rule}, got {k}")
     count = _whole(math.fsum(np.minimum(masks.of(mask, n, l).counts, k)))
     if r == 0 or count == 0:
-        return _alone(matrix, r, count, whole).rescaled(exponent)
+        return _alone(matrix, r, count, whole).measured(matrix).rescaled(exponent)
     guesses = [_guess(start, (n, l), exponent) for start in starts]
     states = _starts(matrix, r, count, _subspace(matrix, r), guesses)
     states += _from_completed(matrix, r, count, whole)
     best = _race(matrix, r, count, states, iterations)[0]
-    return _finished(matrix, count, best).rescaled(exponent)
+    return _finished(matrix, count, best).measured(matrix).rescaled(exponent)
 
 
 def _whole(entries: float) -> int:
@@ -402,7 +402,7 @@ def at_budget(
     for r in sorted(races, key=lambda r: races[r][0].error)[:FINALISTS]:
         best = _race(matrix, r, counts[r], races[r], SWEEPS - ROUND)[0]
         candidates.append(_finished(matrix, counts[r], best))
-    return min(candidates, key=attrgetter("objective")).rescaled(exponent)
+    return min(candidates, key=attrgetter("objective")).measured(matrix).rescaled(exponent)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -196,7 +196,7 @@ def stable_pca(
     checks.positive("gap_tolerance", gap_tolerance)
     max_iterations = checks.integer("max_iterations", max_iterations, least=1)
     if delta >= 1:
-        return zeros(matrix.shape, 0.0)
+        return zeros(matrix.shape, 0.0).measured(matrix)
     return at_unit_scale(
         matrix, lambda D: _pursue(D, delta, lam, tolerance, max_iterations, gap_tolerance)
     )

@@ -1025,6 +1025,13 @@ MECHANISMS = [
         "tests/approx/mechanisms/test_mechanisms.py -k 'feature_maps or elu'",
     ),
     Mutant(
+        "Robust PCA: the residual counts what is not seen",
+        "approx/low_rank/decomposition.py",
+        "np.linalg.norm(filled(D - self.low_rank - self.sparse))",
+        "np.linalg.norm(filled(D) - self.low_rank - self.sparse)",
+        "tests/approx/low_rank/test_robust_pca.py -k residual",
+    ),
+    Mutant(
         "EVA: a group is not told what the exact set holds",
         "approx/mechanisms/eva.py",
         "rest = 1.0 - held",

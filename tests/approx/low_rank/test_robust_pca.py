@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.testing import assert_allclose
 
-from approx import parse
+from approx import Mask, parse
 from approx.low_rank import robust_pca
+from approx.low_rank.godec import at_budget, godec
 from approx.low_rank.robust_pca import acc_alt_proj, inexact_alm
+from approx.low_rank.stable_pca import stable_pca
 
 GOLDEN = [(400, 20, 0.05), (500, 25, 0.05), (1000, 50, 0.05), (500, 50, 0.10)]
 shapes = st.tuples(st.integers(1, 8), st.integers(1, 8))
@@ -312,3 +314,26 @@ def test_the_method_finds_rank_and_entry_of_a_kernel():
         parse("acc_alt_proj(rank=21)").approximate(Q, K)
     with pytest.raises(ValueError, match="space must be one of kernel, attention"):
         parse("acc_alt_proj(rank=1, space='rows')")
+
+
+@pytest.mark.parametrize("mask", [None, "causal"])
+@pytest.mark.parametrize(
+    "solve",
+    [
+        lambda D, mask: inexact_alm(D, mask=mask, max_iterations=5),
+        lambda D, mask: inexact_alm(D[:50], mask=mask),
+        lambda D, mask: acc_alt_proj(D, 3, mask=mask, max_iterations=2),
+        lambda D, mask: godec(D, 3, 2.0, mask=mask),
+        lambda D, mask: at_budget(D, 8.0, mask=mask),
+        lambda D, mask: stable_pca(D, 0.1, mask=mask),
+        lambda D, mask: stable_pca(D, 1.0, mask=mask),
+    ],
+)
+def test_the_residual_says_what_is_reached(solve, mask):
+    D = 1e-3 * attention(64, temperature=0.5)
+    parts = solve(D, mask)
+    shown = D[: len(parts.left)].copy()
+    hidden = np.zeros(shown.shape, bool) if mask is None else ~Mask.causal(*shown.shape).visible()
+    rest = shown - parts.left @ parts.right.T - parts.sparse.toarray()
+    rest[hidden] = shown[hidden] = 0
+    assert parts.residual == pytest.approx(np.linalg.norm(rest) / np.linalg.norm(shown), rel=1e-6)
