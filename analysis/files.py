@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 import math
 import os
 import re
@@ -204,6 +205,8 @@ def _claim(name: str, file: IO[bytes], size: int) -> None:
         raise InputFileError(f"{name} holds Python objects, which are not read: {RECIPE}")
     if dtype.kind not in "fiub":
         raise InputFileError(f"{name} must hold real numbers, got dtype {one_line(dtype, 60)}")
+    if dtype.itemsize > 8:  # long double, which is another format on every processor
+        raise InputFileError(f"{name} must hold at most 64 bits a number, got dtype {dtype}")
     claimed, held = math.prod(shape) * dtype.itemsize, size - file.tell()
     if min(shape, default=0) < 0 or claimed != held:
         raise InputFileError(f"{name} claims {claimed} bytes and holds {held}")
@@ -231,12 +234,26 @@ def _safetensors(path: Path) -> dict[str, Array]:
     except ImportError:
         raise ImportError("reading .safetensors needs: pip install 'expqk[qk]'") from None
     memory.reserve(3 * path.stat().st_size, path.name, "what the file holds")
+    content = path.read_bytes()
     try:
-        tensors = safetensors.deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+        tensors = safetensors.deserialize(content)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
         raise InputFileError(f"{path.name} cannot be read: {error}") from error
     by_name = dict(tensors)
+    # The parser keeps one of two entries with the same name, and not always the same one.
+    header = content[8 : 8 + int.from_bytes(content[:8], "little")]
+    json.loads(header, object_pairs_hook=lambda pairs: _distinct(path, pairs))
     return {key: _decode(path, by_name[name]) for key, name in _wanted(path, by_name).items()}
+
+
+def _distinct(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return the pairs of a JSON object as a dict, if their names differ and are text."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise InputFileError(f"{path.name} has an array twice")
+    if any("\ud800" <= letter <= "\udfff" for name in names for letter in name):
+        raise InputFileError(f"{path.name} has a name that is not text")
+    return dict(pairs)
 
 
 def _decode(path: Path, tensor: dict[str, object]) -> Array:

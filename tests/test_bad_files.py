@@ -171,6 +171,33 @@ def test_dtypes_that_are_no_numbers(tmp_path, kind, dtype):
         load(path)
 
 
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+def test_numbers_of_more_than_64_bits(tmp_path, kind):
+    raw = npy(np.zeros((5, 8)), descr="<f16", shape=(5, 4))
+    if kind == "npy":
+        path = folder(tmp_path / "x", q=raw, k=npy(X))
+    else:
+        path = npz(tmp_path / "x.npz", [("q.npy", raw), ("k.npy", npy(X))])
+    with pytest.raises(InputFileError, match=r"at most 64 bits a number|cannot be read"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("third", "message"), [("q", "has an array twice"), (r"x\ud800", "not text|cannot be read")]
+)
+def test_names_in_safetensors(tmp_path, third, message):
+    size, header = X.nbytes, []
+    for i, name in enumerate(["q", "k", third]):
+        one = {"dtype": "F64", "shape": [5, 4], "data_offsets": [i * size, (i + 1) * size]}
+        header.append(f'"{name}": {json.dumps(one)}')
+    raw = ("{" + ", ".join(header) + "}").encode()
+    if third == "q":  # twice the same place, as the parser refuses holes
+        raw = raw.replace(f"[{2 * size}, {3 * size}]".encode(), f"[0, {size}]".encode())
+    path = safetensors(tmp_path / "x.safetensors", raw, (2 if third == "q" else 3) * X.tobytes())
+    with pytest.raises(InputFileError, match=message):
+        load(path)
+
+
 @pytest.mark.parametrize("ending", [".pt", ".pth", ".pkl"])
 def test_pickles_are_refused_with_a_recipe(tmp_path, ending):
     path = tmp_path / f"x{ending}"

@@ -96,7 +96,7 @@ class Decomposition:
         0.5
         """
         size = float(np.linalg.norm(filled(D)))
-        rest = float(np.linalg.norm(filled(D - self.low_rank - self.sparse)))
+        rest = float(np.linalg.norm(filled(D - self.low_rank - self.sparse.toarray())))
         return replace(self, residual=rest / size if rest else 0.0)
 
     def transposed(self) -> Decomposition:

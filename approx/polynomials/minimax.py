@@ -39,7 +39,7 @@ class Minimax(IntervalMethod):
     Raises
     ------
     ArithmeticError
-        The exchange did not level the peaks, or would need more than 500 digits.
+        The exchange did not level the peaks, or would need more than 500 digits or minutes.
 
     References
     ----------

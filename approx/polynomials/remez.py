@@ -17,7 +17,8 @@ from approx.polynomials.polynomial import Polynomial
 
 FLOAT64 = 15  # digits of float64
 LEVELLED = 1e-6  # largest spread of the peaks, over the level, that is accepted
-MOST_DIGITS = 500  # they take some seconds
+MOST_DIGITS = 500
+MOST_WORK = 2**20  # (degree + 2)²·digits, of 12 to 30 µs each: about half a minute
 NOISE = 1e-6  # largest rounding, over the level, up to which float64 is trusted
 EPS = float(np.finfo(float).eps)
 
@@ -74,7 +75,9 @@ def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
     Raises
     ------
     ArithmeticError
-        The peaks did not level; such a result is never returned as if they had.
+        The peaks did not level; such a result is never returned as if they had. Or the polynomial
+        needs more than 500 digits, or so many at its degree that it would take minutes, which is
+        said before the work begins.
     ResourceLimitError
         The products of differences would not fit into memory.
 
@@ -96,7 +99,11 @@ def _remez(degree: int, bound: float, weight: str) -> Minimax:
     memory.reserve(32 * (degree + 2) ** 2, "the exchange algorithm", "degree")
     short = 25.0 + 3 * degree
     if weight == "relative" and bound > short:
-        near = _remez(degree, short, weight)
+        try:
+            near = _remez(degree, short, weight)
+        except ArithmeticError as error:
+            whole = f"that on [−{bound:g}, {bound:g}] is made of it"
+            raise ArithmeticError(f"{error}; {whole}") from None
         if near.level > 1 - 1e-8:
             return _extended(near, bound)
     # e^x spans a factor e^{2B}; the level is near (B/2)^{n+1}/(n+1)!
@@ -111,6 +118,12 @@ def _remez(degree: int, bound: float, weight: str) -> Minimax:
             raise ArithmeticError(
                 f"the best polynomial of degree {degree} on [−{bound:g}, {bound:g}], weight "
                 f"{weight}, needs {digits} digits, more than {MOST_DIGITS}: give {lower}"
+            )
+        if (degree + 2) ** 2 * digits > MOST_WORK:
+            raise ArithmeticError(
+                f"the best polynomial of degree {degree} on [−{bound:g}, {bound:g}], weight "
+                f"{weight}, needs {digits} digits, with which it would take minutes: give a lower "
+                "degree or a smaller bound"
             )
         with localcontext(prec=digits):
             best = _exchange(degree, bound, weight, digits)

@@ -27,6 +27,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from analysis.files import one_line
 from figures import fonts as shipped
 from figures.report.document import (
     WORDS,
@@ -35,6 +36,7 @@ from figures.report.document import (
     Node,
     Numbers,
     authors,
+    deeper,
     harmless,
     identifiers,
     language,
@@ -50,6 +52,9 @@ _READER = (
     "markdown-raw_attribute-raw_html-raw_tex-native_divs-native_spans-markdown_in_html_blocks"
     "-latex_macros+east_asian_line_breaks"
 )
+_MOST_BRACKETS = 6  # pandoc takes seconds for 8 and minutes for 12
+_MOST_LEVELS = 256  # of pandoc's tree, some four for each list in a list
+_LITERAL = re.compile(r"```.*?```|~~~.*?~~~|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$", re.DOTALL)
 _METADATA = ("title", "subtitle", "author", "date", "lang", "abstract")
 # pandoc escapes these only where it would also write quotation marks for typst to turn
 _SHORTHAND = re.compile(r"--|-\?|\.\.\.")
@@ -231,8 +236,15 @@ def _prepared(
     Figures are copied into `build`, under names of our own.
     """
     text = markdown.read_text(encoding="utf-8-sig")
+    _refuse_nested_brackets(text)
     arguments = (f"--from={_READER}", "--to=json", "--sandbox")
-    tree = json.loads(run(pandoc, *arguments, text=text, folder=build))
+    written = run(pandoc, *arguments, text=text, folder=build)
+    try:
+        tree = json.loads(written)
+    except RecursionError:
+        tree = None
+    if tree is None or deeper(tree, _MOST_LEVELS):
+        raise ValueError("lists or quotes nest too deeply in the document: flatten them")
     meta = {key: tree["meta"][key] for key in _METADATA if key in tree["meta"]}
     tag = language(meta)
     meta["lang"] = {"t": "MetaString", "c": tag}
@@ -249,3 +261,17 @@ def _prepared(
     document = walk(document, numbers)
     document = walk(document, Links(set(identifiers(document)), numbers.labels))
     return document, words, figures
+
+
+def _refuse_nested_brackets(text: str) -> None:
+    """Raise ValueError if brackets outside of code and formulas nest deeper than links ever do."""
+    for paragraph in re.split(r"\n\s*\n", _LITERAL.sub("", text)):
+        depth = 0
+        for bracket in re.finditer(r"\\.|[\[\]]", paragraph):
+            depth = max(0, depth + {"[": 1, "]": -1}.get(bracket[0], 0))
+            if depth > _MOST_BRACKETS:
+                near = one_line(paragraph[max(0, bracket.start() - 20) :], 40)
+                raise ValueError(
+                    f"brackets nest more than {_MOST_BRACKETS} deep at {near!r}: write \\[ for "
+                    "those that begin no link"
+                )

@@ -9,10 +9,15 @@ from __future__ import annotations
 import html
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
+from xml.etree import ElementTree
+
+from PIL import Image
+
+from analysis.files import one_line
 
 _TEX_LABEL = re.compile(r"\\(?:label|tag)\*?\s*\{[^{}]*\}")
 _CLASSES = ("unnumbered", "unlisted")
@@ -86,6 +91,26 @@ def walk(node: Node, change: Callable[[Node], Node]) -> Node:
         node = {key: walk(value, change) for key, value in node.items()}
         return change(node) if "t" in node else node
     return node
+
+
+def deeper(node: Node, levels: int) -> bool:
+    """Return whether a tree has more levels than so many, without recursion.
+
+    Examples
+    --------
+    >>> deeper([{"t": "Str", "c": ["x"]}], 3), deeper([{"t": "Str", "c": ["x"]}], 4)
+    (True, False)
+    """
+    level = [node]
+    for _ in range(levels):
+        level = [x for item in level for x in _children(item)]
+    return bool(level)
+
+
+def _children(node: Node) -> Iterable[Node]:
+    if isinstance(node, dict):
+        return node.values()
+    return node if isinstance(node, list) else ()
 
 
 def _is_attributes(node: list[Node]) -> bool:
@@ -168,6 +193,7 @@ class FigureCopies:
     def _copy(self, name: str) -> str:
         source = _figure(self.folder, name)
         if source not in self.copies:
+            _check(source, name)
             copy = f"figure-{len(self.copies) + 1}{source.suffix.lower()}"
             shutil.copyfile(source, self.build / copy)
             self.copies[source] = copy
@@ -192,6 +218,21 @@ def _figure(folder: Path, name: str) -> Path:
     if not file.is_file():
         raise FileNotFoundError(f"figure {name!r} is missing in {folder}")
     return file
+
+
+def _check(file: Path, name: str) -> None:
+    """Raise ValueError unless the file of a figure is what its ending says."""
+    kind = file.suffix.lower().removeprefix(".")
+    try:
+        if kind == "svg":
+            if not ElementTree.parse(file).getroot().tag.endswith("svg"):
+                raise ValueError("its root is not <svg>")
+        else:
+            with Image.open(file, formats=["PNG" if kind == "png" else "JPEG"]) as image:
+                image.load()
+    except (ElementTree.ParseError, OSError, SyntaxError, ValueError) as error:
+        reason = one_line(str(error).replace(str(file), name), 120)
+        raise ValueError(f"figure {name!r} is no {kind.upper()}: {reason}") from None
 
 
 class Numbers:
@@ -270,6 +311,6 @@ class Links:
                 raise ValueError(f"a link must lead to a place in the document, got {target!r}")
             return unquote(target)
         scheme = re.match(r"([^/?#]*?):", unquote(target))
-        if scheme and scheme[1].lower() not in _SCHEMES:
-            raise ValueError(f"a link must be one of {', '.join(_SCHEMES)}, got {target!r}")
+        if not scheme or scheme[1].lower() not in _SCHEMES:  # a file is not there for other readers
+            raise ValueError(f"a link must be one of {', '.join(_SCHEMES)} or #, got {target!r}")
         return target

@@ -67,6 +67,9 @@ def folder(tmp_path_factory):
             figure = Figure(figsize=(4, 2))
             figure.subplots().set(title=name, xlabel=r"$\tau$", ylabel="relative error")
             figure.savefig(folder / "figures" / f"{name}.svg", metadata={"Date": None})
+    (folder / "figures" / "broken.svg").write_text("no picture")
+    (folder / "figures" / "page.svg").write_text("<html/>")
+    (folder / "figures" / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     (folder / "report.md").write_text(MARKDOWN, encoding="utf-8")
     return folder
 
@@ -245,6 +248,15 @@ def test_figure_outside_the_folder_is_refused(convert, target, folder, tmp_path)
         ("[x](#nowhere)", ValueError, "#nowhere"),
         ("[x](javascript:alert(1))", ValueError, "a link must be one of http"),
         ("[x](java&#9;script:alert(1))", ValueError, "a link must be one of http"),
+        ("[x](/etc/passwd)", ValueError, "a link must be one of http.* or #, got '/etc/passwd'"),
+        ("[x](//host/x)", ValueError, "a link must be one of http"),
+        ("[x](error.csv)", ValueError, "a link must be one of http"),
+        (">" * 400 + " x", ValueError, "lists or quotes nest too deeply"),
+        ("- " * 300 + "x", ValueError, "lists or quotes nest too deeply"),
+        ("see [" + "[" * 10 + "x" + "]" * 11, ValueError, r"brackets nest more than 6 deep at '"),
+        ("![x](figures/broken.svg)", ValueError, "figure 'figures/broken.svg' is no SVG: syntax"),
+        ("![x](figures/cut.png)", ValueError, "figure 'figures/cut.png' is no PNG: "),
+        ("![x](figures/page.svg)", ValueError, "is no SVG: its root is not <svg>"),
         ("---\nlang: 'en\" onload=x'\n---", ValueError, "lang must be a language tag"),
         (r"$\nonsense{x}$", RuntimeError, r"Could not convert TeX math \\nonsense{x}$"),
         ("---\ntitle: [\n---", RuntimeError, "pandoc: .*YAML"),
@@ -256,10 +268,10 @@ def test_errors_say_what_is_wrong(convert, markdown, error, message, folder, tmp
     assert not (tmp_path / "out").exists()
 
 
-def test_typst_failure_is_a_runtime_error(folder, tmp_path):
-    (folder / "figures" / "broken.svg").write_text("no picture")
-    with pytest.raises(RuntimeError, match=r"^typst: failed to \w+ SVG"):
-        to_pdf(written(folder, "![x](figures/broken.svg)"), tmp_path / "out")
+def test_brackets_in_code_and_formulas_are_no_links(folder, tmp_path):
+    text = "`" + "[" * 9 + "` and $" + "[" * 9 + "x" + "]" * 9 + r"$ and \\[\\[\\[\\[\\[\\[\\[\\["
+    to_html(written(folder, text.replace(r"\\", "\\")), tmp_path / "out")
+    assert "[" * 9 in (tmp_path / "out").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -1027,8 +1027,8 @@ MECHANISMS = [
     Mutant(
         "Robust PCA: the residual counts what is not seen",
         "approx/low_rank/decomposition.py",
-        "np.linalg.norm(filled(D - self.low_rank - self.sparse))",
-        "np.linalg.norm(filled(D) - self.low_rank - self.sparse)",
+        "np.linalg.norm(filled(D - self.low_rank - self.sparse.toarray()))",
+        "np.linalg.norm(filled(D) - self.low_rank - self.sparse.toarray())",
         "tests/approx/low_rank/test_robust_pca.py -k residual",
     ),
     Mutant(

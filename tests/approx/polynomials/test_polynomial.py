@@ -345,6 +345,8 @@ def test_remez_takes_more_digits_where_float64_is_not_enough():
 
 
 def test_remez_never_fails_silently():
+    with pytest.raises(ArithmeticError, match=r"take minutes.*\[−700, 700\] is made"):
+        remez(80, 700.0)
     with pytest.raises(ArithmeticError, match=r"absolute, needs \d+ digits, more than 500"):
         remez(300, 1.0, "absolute")
     with pytest.raises(ArithmeticError, match="give a lower degree"):  # for a level of 10^−700
