@@ -49,8 +49,8 @@ class Eva(Method):
     exp(q·k̄_c) stands for the mean of exp(q·k) over a group (it is too small, by Jensen's
     inequality, and off by about the variance of the group's logits), and one ω per group stands for
     one draw per query. The moments are not known in closed form. What the paper learns is left out:
-    q̄_c, k̄_c are plain means of segments. Public code leaves out |P_c|, which gives a group the
-    weight of one key, and counts keys of E in groups again.
+    q̄_c, k̄_c are plain means of segments. The paper's equation and public code leave out
+    |P_c|, which gives a group the weight of one key; public code counts keys of E in groups again.
     Cost: 2(n + l)·m·d operations and 2·nnz·d, (n + l)·m + nnz numbers. Without a mask
     groups depend on all queries and keys.
     Under a mask a query uses the groups that it sees whole, as in the paper's causal form, which

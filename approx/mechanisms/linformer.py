@@ -33,7 +33,9 @@ class Linformer(Method):
         Rows of E and F, 1 ≤ rank ≤ l; None is a template.
     combinations : {"mean", "gaussian"}
         ``mean``: E = F are the means of consecutive segments, the mean pooling of the paper's
-        section 4. ``gaussian``: E = F with entries N(0, 1/rank), as in the proof of its theorem 2.
+        section 4. ``gaussian``: E = F = R with entries N(0, 1/rank). The proof of its theorem 2 has
+        E = δR and F = e^{−δ}R for a tiny δ, so that the softmax is nearly linear; at δ = 1, but for
+        that factor of F, it is this.
 
     Notes
     -----

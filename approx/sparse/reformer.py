@@ -40,7 +40,9 @@ class Reformer(SupportMethod):
     Notes
     -----
     The method is made for shared queries and keys (Q = K up to the lengths of the keys). There it
-    has the Reformer's support, except for the query's own place, which the Reformer masks. Where
+    has the Reformer's support, except for the query's own place, which the Reformer masks. A chunk
+    is as long as the average bucket, as in public code; the paper has twice that, which is
+    ``buckets`` near 2·l/size. Where
     Q and K differ it searches by angle and not by inner product. The probability of an entry has
     no known closed form. Under a mask that looks back, a query's place is that of the last key
     that it sees. The support is autoregressive if ``cut="bucket"`` and `buckets` is given.
