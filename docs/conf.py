@@ -54,6 +54,9 @@ PARTS: dict[str, tuple[str, ...]] = {
         "bounds",
         "precision",
         "recall",
+        "certificates",
+        "page_boxes",
+        "dropped",
     ),
     "rank": ("rank", "state_rank", "recurrence", "modular", "estimate", "positions"),
     "statistics": (

@@ -8,9 +8,11 @@ from small import NAMES, small
 from analysis import (
     bounds,
     budget,
+    certificates,
     confidence,
     describe,
     diagnose,
+    dropped,
     inputs,
     metrics,
     modular,
@@ -23,6 +25,7 @@ from analysis import (
     replace_or_weight,
     sweep,
 )
+from analysis.page_boxes import PageBoxes
 from approx import METHODS, Approximation, exact, parse, projections
 from approx.low_rank import godec, robust_pca, stable_pca
 from approx.polynomials import monomials
@@ -92,6 +95,10 @@ POINTS = {
     "metrics.compare_all": lambda Q, K: metrics.compare_all(
         [METHOD.approximate(Q, K, rng=0)], Q, K
     )[0],
+    "certificates.of": lambda Q, K: (
+        certificates.of(METHOD.approximate(*points(), rng=0), Q, K, entries=True).tv
+    ),
+    "dropped.of": lambda Q, K: dropped.of(METHOD.approximate(*points(), rng=0), Q, K).tv,
     "orders.order_errors": lambda Q, K: orders.order_errors(Taylor(2).polynomial(), Q, K),
     "moments.monte_carlo": lambda Q, K: moments.monte_carlo(METHOD, Q, K, draws=3, rng=0),
     "moments.expected_error": lambda Q, K: moments.expected_error(METHOD, Q, K),
@@ -135,6 +142,9 @@ VALUES = {
     "@, sparse": lambda V: _approximation(BOTH) @ V,
     "@ of the transpose": lambda V: parse(BOTH).approximate(*points()[::-1], rng=0).T @ V,
     "exact.attention": lambda V: exact.attention(*points(), V),
+    "certificates.of": lambda V: (
+        certificates.of(_approximation(BOTH), *points(), V, entries=True).output_error
+    ),
     "metrics.compare": lambda V: metrics.compare(_approximation(BOTH), *points(), V),
     "confidence.of": lambda V: confidence.of(
         _approximation(str(DRAWN)), *points(), V, method=DRAWN
@@ -261,5 +271,7 @@ INTEGERS = {
     "size of normalisers": (lambda n: flash.normalisers(4, n), 1),
     "d of cache": (lambda n: METHOD.cache(d=n, c=1, rng=0), 1),
     "c of cache": (lambda n: parse("exact").cache(d=1, c=n), 1),
+    "size of boxes": (lambda n: PageBoxes.of(D, size=n), 1),
+    "bits of boxes": (lambda n: PageBoxes.of(D, bits=n), 0),
     "row": (lambda n: METHOD.covariance(*points(), row=n), 0),
 }
