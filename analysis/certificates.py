@@ -60,7 +60,7 @@ def of(
     DataFrame
         A row per query:
 
-        - ``tv``: never below ½ Σ_j |estimate − exact| of the rows of attention, as
+        - ``attention_tv``: never below ½ Σ_j |estimate − exact| of the rows of attention, as
           `analysis.metrics.compare` defines it; 1 for a row that is empty. NaN: nothing is known.
         - ``output_error``: never below ‖estimate V − exact V‖₂ of these rows, which is absolute.
         - ``kind``: "support", "dropped" or "entries", by what the bound follows from, or "none".
@@ -111,9 +111,9 @@ def of(
     >>> from approx import parse
     >>> Q, K = [[1.0]], [[1.0]] * 4
     >>> estimate = parse("top_k(k=1)").approximate(Q, K)
-    >>> of(estimate, Q, K)[["tv", "kind", "keys", "pages"]].round(9)
-         tv     kind  keys  pages
-    0  0.75  support     1      1
+    >>> of(estimate, Q, K)[["attention_tv", "kind", "keys", "pages"]].round(9)
+       attention_tv     kind  keys  pages
+    0          0.75  support     1      1
     """
     checks.instance("estimate", estimate, Approximation, "an Approximation")
     q, k = (x.astype(np.float64) for x in checks.queries_keys(Q, K))
@@ -249,13 +249,14 @@ class _Rows:
             numbers, bits = pages * (2 * d + c), unread.sum(axis=1) * (d * self.known.bits)
         elif self.dropped is not None:
             tv = self.dropped.tv[self.rows]
-            found = tv, np.where(np.isfinite(tv), self._spread(np.where(np.isfinite(tv), tv, 1)), np.inf)
+            finite = np.isfinite(tv)
+            found = tv, np.where(finite, self._spread(np.where(finite, tv, 1)), np.inf)
             if c:
                 pages = self._seen_pages().sum(axis=1)
             numbers = self.dropped.blocks[self.rows] + pages * c
         else:
             found = np.full(n, np.nan), np.full(n, np.nan)
-        columns: dict[str, Any] = {"tv": found[0]}
+        columns: dict[str, Any] = {"attention_tv": found[0]}
         if self.v is not None:
             columns["output_error"] = found[1]
         columns |= {"keys": self.counts, "pages": pages, "numbers": numbers, "bits": bits}
