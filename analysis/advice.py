@@ -67,8 +67,10 @@ def gaps(table: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         One row per (input, layer, head, class): ``oracle`` and ``best``, specs with the lowest
         ``attention_tv`` of the oracles and of what a model with this mask can run, "" where there
-        is none; ``oracle_tv``, ``best_tv``, NaN where there is none; and ``gap``, their difference,
-        which is what a better way to choose could still gain within the class.
+        is none; ``oracle_tv``, ``best_tv``, NaN where there is none; ``gap``, their difference;
+        ``bound``, the least of the class, and ``gain``, the difference of ``best_tv`` and that:
+        more than this no better way to choose can gain within the class, NaN where no bound is
+        known of one of its methods.
 
     Notes
     -----
@@ -78,8 +80,12 @@ def gaps(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for place, part in table.groupby(["input", "layer", "head", "class"], sort=False):
         oracle, best = (_nearest(part[part[which]]) for which in ("oracle", "runnable"))
-        rows.append((*place, *oracle, *best, best[1] - oracle[1]))
-    names = "input", "layer", "head", "class", "oracle", "oracle_tv", "best", "best_tv", "gap"
+        bound = float(part.bound.min(skipna=False))
+        rows.append((*place, *oracle, *best, best[1] - oracle[1], bound, best[1] - bound))
+    names = (
+        "input", "layer", "head", "class",
+        "oracle", "oracle_tv", "best", "best_tv", "gap", "bound", "gain",
+    )  # fmt: skip
     return pd.DataFrame(rows, columns=list(names))
 
 

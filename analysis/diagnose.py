@@ -26,12 +26,14 @@ from analysis.candidates import TRIVIAL
 from analysis.describe import describe
 from analysis.doubts import Sentence
 from analysis.inputs import Inputs
+from analysis.least_error import bound
 from analysis.moments import expected_error
 from analysis.parallel import parallel
 from analysis.rank import measures
 from analysis.regimes import crossing
 from analysis.table import with_currency
-from analysis.trials import Sampled, measure, reads
+from analysis.trials import Measured, Sampled, measure, reads
+from analysis.weights import Weights
 from approx import Approximation, Method, checks
 from approx.prices import CURRENCIES, entries
 from approx.random_features.features import RandomFeatures
@@ -97,7 +99,9 @@ def diagnose(
         ``currency``, ``values_per_row`` stored, and ``reads``, the numbers read to answer one new
         query, NaN where they are not known before; ``attention_tv``, the median
         over trials, its range ``tv_least``, ``tv_most``, and its standard error ``tv_stderr`` from
-        the queries that were measured (0 if all were); ``negative_fraction`` of the entries;
+        the queries that were measured (0 if all were); ``bound``, the ``attention_tv`` that no
+        estimate of its class is below which stores as much, NaN where none is known, see
+        `analysis.least_error.bound`; ``negative_fraction`` of the entries;
         ``kernel_error`` (relative Frobenius) and ``output_error``, medians, NaN where there is
         none; ``nonpositive_rows``; ``expected``, the kernel error in closed form, NaN where none is
         known; ``features_needed``, how many iid frequencies give a kernel error of 10 %;
@@ -195,7 +199,7 @@ def _winner(task: tuple[int, Inputs, _Settings]) -> dict[str, Any]:
     head, about = Sampled.of(x, about.rows), about._replace(methods=runnable)
     with one_thread():
         fitting, _ = _fitting(head, about)
-        rows = [about.measure(head, method)[0] | {"runnable": True} for method in fitting]
+        rows = [about.measure(head, method).row | {"runnable": True} for method in fitting]
     best, uniform = min(rows, key=rank), _uniform(rows)
     return {
         "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
@@ -281,14 +285,14 @@ class _Settings(NamedTuple):
         affordable = self.budget >= self.exact_price(x)
         return verdict(rows, affordable=affordable, accept=self.accept, uniform=uniform)
 
-    def measure(self, head: Sampled, method: Method) -> tuple[dict[str, Any], Approximation]:
-        """Return the errors and the price of one method on one head, and one of its estimates."""
+    def measure(self, head: Sampled, method: Method) -> Measured:
+        """Return the errors and the price of one method on one head."""
         named = {
             "spec": str(method), "class": candidates.class_of(method),
             "budget": self.budget, "currency": self.currency,
         }  # fmt: skip
-        errors, estimate = measure(head, method, trials=self.trials, seed=self.seed)
-        return named | errors, estimate
+        found = measure(head, method, trials=self.trials, seed=self.seed)
+        return found._replace(row=named | found.row)
 
 
 def _asked(
@@ -331,11 +335,12 @@ def _asked(
 def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, Any]]:
     x = inputs.at_temperature(about.t)  # its Q and K last for this head only
     head = Sampled.of(x, about.rows)
+    weights = Weights.of(head.part)
     with one_thread():
         fitting, left_out = _fitting(head, about)
         facts = _facts(head.part, about.keys(x))
         bar = tqdm(fitting, disable=not progress, desc="methods", leave=False)
-        rows = [_row(head, method, about) for method in bar]
+        rows = [_row(head, method, about, weights) for method in bar]
         eps = doubts.collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None
     best, uniform = winner(rows), _uniform(rows)
     place = {
@@ -422,14 +427,15 @@ def _facts(x: Inputs, budget: float) -> dict[str, float]:
     }
 
 
-def _row(head: Sampled, method: Method, about: _Settings) -> dict[str, Any]:
+def _row(head: Sampled, method: Method, about: _Settings, weights: Weights) -> dict[str, Any]:
     """Return the errors and the price of one method on one head, and what theory says of them."""
     x = head.whole
-    measured, estimate = about.measure(head, method)
+    measured, estimate, stored = about.measure(head, method)
     in_kernel = estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES
     expected = expected_error(method, x.Q, x.K, mask=x.mask) if in_kernel else None
     known = math.nan if expected is None else expected
     return measured | {
+        "bound": bound(method, estimate, weights, stored=stored),
         "expected": known,
         "features_needed": _needed(method, known),
         "pays_from": _pays_from(estimate, x),

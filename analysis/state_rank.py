@@ -9,7 +9,7 @@ model with m states per channel have rank ≤ m in every block P[queries after k
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import overload
 
 import numpy as np
@@ -196,10 +196,55 @@ def _tails(block: Array, several: list[int]) -> Array:
     """Return Σ_{i > m} σ_i² for each m, rounded down."""
     if min(block.shape) <= min(several):
         return np.zeros(len(several))
-    s = scipy.linalg.svdvals(block, check_finite=False)
-    s = np.maximum(s - max(block.shape) * np.finfo(float).eps * s[0], 0.0)
+    s = singular_values(block)
     after = np.append(np.cumsum(s[::-1] ** 2)[::-1], 0.0)
     return after[np.minimum(several, len(s))]
+
+
+def singular_values(block: Array) -> Array:
+    """Return the singular values, lowered by max(shape)·eps·σ₁, which LAPACK's errors are below."""
+    s = scipy.linalg.svdvals(block, check_finite=False)
+    return np.asarray(np.maximum(s - max(block.shape) * np.finfo(float).eps * s[0], 0.0))
+
+
+def rectangles(mask: Mask, least: int = 1) -> list[tuple[Array, slice]]:
+    """Return the dyadic rectangles of later queries and earlier keys, which are disjoint.
+
+    Parameters
+    ----------
+    mask : Mask
+    least : int
+        A stretch of no more keys is not halved.
+
+    Returns
+    -------
+    list of (queries, keys)
+        All of the queries see all of the keys.
+
+    Examples
+    --------
+    >>> [(rows.tolist(), keys) for rows, keys in rectangles(Mask.causal(4, 4), 2)]
+    [([2, 3], slice(0, 2, None))]
+    """
+    found = (_rectangle(mask.first, mask.stop, *cut) for cut in _halves(mask.stop, least))
+    return [one for one in found if one is not None]
+
+
+def _halves(stop: Array, least: int) -> Iterator[tuple[int, int, int]]:
+    """Yield begin, middle and end of the stretches of keys that are halved, from all keys on."""
+    stretches = [(0, 1 << (int(stop.max()) - 1).bit_length())]
+    while stretches:
+        lo, hi = stretches.pop()
+        if hi - lo > least and lo < stop.max():
+            mid = (lo + hi) // 2
+            yield lo, mid, hi
+            stretches += [(mid, hi), (lo, mid)]
+
+
+def _rectangle(first: Array, stop: Array, lo: int, mid: int, hi: int) -> tuple[Array, slice] | None:
+    """Return the queries with mid < stop ≤ hi and the keys lo … mid − 1 that all of them see."""
+    rows = np.flatnonzero((mid < stop) & (stop <= hi) & (first < mid))
+    return (rows, slice(max(lo, int(first[rows].max())), mid)) if len(rows) else None
 
 
 class _Staircase:
@@ -208,15 +253,12 @@ class _Staircase:
     def __init__(self, P: Array, mask: Mask, window: int, several: list[int]) -> None:
         self.P, self.first, self.several = P, mask.first, several
         self.stop = mask.stop - window  # of the keys that pass through the state
-        self.tails = functools.cache(self._rectangle)
+        self.tails = functools.cache(self._tails)
 
-    def _rectangle(self, lo: int, mid: int, hi: int) -> Array:
-        """Return the tails of queries with mid < stop ≤ hi, and keys lo … mid − 1 that they see."""
-        rows = np.flatnonzero((mid < self.stop) & (self.stop <= hi) & (self.first < mid))
-        if not len(rows):
-            return np.zeros(len(self.several))
-        begin = max(lo, int(self.first[rows].max()))
-        return _tails(self.P[rows, begin:mid], self.several)
+    def _tails(self, lo: int, mid: int, hi: int) -> Array:
+        """Return the tails of one rectangle."""
+        found = _rectangle(self.first, self.stop, lo, mid, hi)
+        return np.zeros(len(self.several)) if found is None else _tails(self.P[found], self.several)
 
     def bound(self, partition: str) -> Array:
         """Return the sum over the rectangles of the partition, for every m."""

@@ -48,10 +48,26 @@ class Sampled(NamedTuple):
         return cls(x, picked, part)
 
 
-def measure(
-    head: Sampled, method: Method, *, trials: int, seed: int
-) -> tuple[dict[str, Any], Approximation]:
-    """Return the errors and the price of a method on a head, and the estimate of its last draw.
+class Measured(NamedTuple):
+    """A method on a head.
+
+    Attributes
+    ----------
+    row : dict
+        Columns of `analysis.diagnose.diagnose`: medians over the draws, and prices.
+    estimate : Approximation
+        That of the last draw, of the measured queries alone where the method needs no others.
+    entries : int
+        Of the measured queries, in the draw that has most of them.
+    """
+
+    row: dict[str, Any]
+    estimate: Approximation
+    entries: int
+
+
+def measure(head: Sampled, method: Method, *, trials: int, seed: int) -> Measured:
+    """Return the errors and the price of a method on a head.
 
     Parameters
     ----------
@@ -60,13 +76,6 @@ def measure(
     trials : int
         Draws of a random method.
     seed : int
-
-    Returns
-    -------
-    dict
-        Columns of `analysis.diagnose.diagnose`: medians over the draws.
-    Approximation
-        With the measured queries alone where the method needs no others.
     """
     x = head.whole
     alone = len(head.picked) < x.n and method.row_local  # the other queries are not needed
@@ -74,9 +83,11 @@ def measure(
     rng = np.random.default_rng(seed_sequence(seed, x.digest(), str(method)))
     errors: list[dict[str, float]] = []
     held: list[Approximation] = []
+    entries = 0
     for child in rng.spawn(trials if method.uses_rng else 1):
         held.append(at.approximate(method, rng=child))
         held[-1].low.prepare()  # what a comparison would build, so that it is counted
+        entries = max(entries, _entries(held[-1], slice(None) if alone else head.picked))
         if sum(estimate.nbytes for estimate in held) > memory.limit() // SHARE:
             errors += _compared(at, held, head)
             held, estimate = [], held[-1]
@@ -96,7 +107,13 @@ def measure(
         "output_error": float(middle.get("output_relative_error", math.nan)),
         "nonpositive_rows": float(middle.nonpositive_rows),
     }
-    return row, estimate
+    return Measured(row, estimate, entries)
+
+
+def _entries(estimate: Approximation, rows: slice | Array) -> int:
+    """Return how many entries some rows have."""
+    s = estimate.correction
+    return 0 if s is None else int(np.diff(s.matrix.indptr)[rows].sum())
 
 
 def _compared(

@@ -14,6 +14,8 @@ from analysis import (
     diagnose,
     dropped,
     inputs,
+    least_error,
+    least_loss,
     metrics,
     modular,
     moments,
@@ -26,6 +28,7 @@ from analysis import (
     sweep,
 )
 from analysis.page_boxes import PageBoxes
+from analysis.weights import Weights
 from approx import METHODS, Approximation, exact, parse, projections
 from approx.low_rank import godec, robust_pca, stable_pca
 from approx.polynomials import monomials
@@ -103,6 +106,7 @@ POINTS = {
     "moments.monte_carlo": lambda Q, K: moments.monte_carlo(METHOD, Q, K, draws=3, rng=0),
     "moments.expected_error": lambda Q, K: moments.expected_error(METHOD, Q, K),
     "moments.normalised_moments": lambda Q, K: moments.normalised_moments(METHOD, Q, K),
+    "weights.Weights": lambda Q, K: Weights(Q, K).whole,
     "moments.features_needed": lambda Q, K: moments.features_needed(METHOD, 0.5, Q, K),
     "confidence.of": lambda Q, K: confidence.of(
         DRAWN.approximate(Q, K, rng=0), Q, K, method=DRAWN
@@ -177,6 +181,7 @@ def call(entry, side, value):
 
 
 X, D = inputs.gaussian(6, 2, rng=0), sound("matrix")
+WEIGHTS = Weights.of(X)
 
 # number > 0 (or ≥ 0, where 0 has a meaning) of every entry point that takes one
 NUMBERS = {
@@ -258,6 +263,14 @@ INTEGERS = {
     "n of gaussian_entropy": (lambda n: describe.gaussian_entropy(n, 1.0), 1),
     "d of dot_product_variance": (describe.dot_product_variance, 1),
     "trials of diagnose": (lambda n: diagnose.diagnose(X, budget=4, trials=n), 1),
+    "count of entries": (lambda n: least_loss.entries(WEIGHTS, n), 0),
+    "k of keys": (lambda n: least_loss.keys(WEIGHTS, n), 0),
+    "k of columns": (lambda n: least_loss.columns(WEIGHTS, n), 0),
+    "k of evicting": (lambda n: least_loss.evicting(WEIGHTS, n), 1),
+    "count of pages": (lambda n: least_loss.pages(WEIGHTS, n, 2), 0),
+    "size of pages": (lambda n: least_loss.pages(WEIGHTS, 1, n), 1),
+    "k of lines": (lambda n: least_loss.lines(WEIGHTS, n), 0),
+    "m of low_rank": (lambda n: least_error.low_rank(WEIGHTS, n), 0),
     "seed": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=n), 0),
     "jobs": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=0, jobs=n), 1),
     "degree of taylor_kernel": (lambda n: modular.taylor_kernel(n, [[1]], [[1]]), 0),

@@ -165,12 +165,13 @@ class Columns(SupportMethod):
         return Size("k", least=self._least, counts="entries")
 
     @property
-    def _evicts(self) -> bool:
+    def evicts(self) -> bool:
+        """Whether what is left out does not come back, so that a set changes with its queries."""
         return self.block is not None or self.by == "h2o"
 
     @property
     def _least(self) -> int:
-        if not self._evicts:
+        if not self.evicts:
             return max(self.sinks + self.recent, 1)
         return self.sinks + max(self.recent, 1) + (self.block or 1) - 1
 
@@ -182,12 +183,12 @@ class Columns(SupportMethod):
     @property
     def autoregressive(self) -> bool:
         """Whether keys are chosen by what came before."""
-        return self._evicts and not self.oracle
+        return self.evicts and not self.oracle
 
     @property
     def row_local(self) -> bool:
         """Whether one set follows from the keys alone; a cache forgets what no query sees."""
-        return self.by in OF_KEYS and not self._evicts
+        return self.by in OF_KEYS and not self.evicts
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -201,7 +202,7 @@ class Columns(SupportMethod):
         if self.kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {self.kernel_size}")
         if self.k is not None and self.k < self._least:
-            counted = "sinks, recent keys and block" if self._evicts else "sinks and recent keys"
+            counted = "sinks, recent keys and block" if self.evicts else "sinks and recent keys"
             raise ValueError(
                 f"k counts {counted} too, so it must be >= {self._least}, got {self.k}"
             )
@@ -210,7 +211,7 @@ class Columns(SupportMethod):
         """Return the keys that are kept."""
         Q, K = (np.asarray(x, np.float64) for x in (Q, K))
         assert self.k is not None
-        return self._evicted(Q, K, mask, self.k) if self._evicts else self._one_set(Q, K, mask)
+        return self._evicted(Q, K, mask, self.k) if self.evicts else self._one_set(Q, K, mask)
 
     def _one_set(self, Q: Array, K: Array, mask: Mask) -> Pattern:
         n, l = mask.shape
@@ -255,7 +256,7 @@ class Columns(SupportMethod):
             return None
         n, l, d, _ = shape
         price = entries(self.k, shape)
-        if not self._evicts:
+        if not self.evicts:
             return price + Price(0.0, 0.0, self._work(l, n, d) / n, 0.0)
         if self.by == "h2o":
             return price + Price(0.0, float(self.k), float(self.k), 0.0)

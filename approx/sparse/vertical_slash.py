@@ -134,15 +134,15 @@ class VerticalSlash(SupportMethod):
     def _by_last(self, Q: Array, K: Array, mask: Mask) -> tuple[Array, Array]:
         last = slice(max(mask.n - self.queries, 0), mask.n)
         nothing = np.zeros(0, int)
-        vertical, slash = _sums(Q[last], K, mask.take(last), nothing, nothing)
+        vertical, slash = sums(Q[last], K, mask.take(last), nothing, nothing)
         return self._best(vertical), self._best_slashes(slash)
 
     def _by_turns(self, Q: Array, K: Array, mask: Mask) -> tuple[Array, Array]:
         keys, distances = np.zeros(0, int), np.zeros(0, int)
         for _ in range(TURNS):
             before = keys, distances
-            keys = self._best(_sums(Q, K, mask, keys[:0], distances)[0])
-            distances = self._best_slashes(_sums(Q, K, mask, keys, distances[:0])[1])
+            keys = self._best(sums(Q, K, mask, keys[:0], distances)[0])
+            distances = self._best_slashes(sums(Q, K, mask, keys, distances[:0])[1])
             if all(np.array_equal(*pair) for pair in zip(before, (keys, distances))):
                 break
         return keys, distances
@@ -165,7 +165,7 @@ class VerticalSlash(SupportMethod):
         return entries(self.k, shape) + search
 
 
-def _sums(Q: Array, K: Array, mask: Mask, keys: Array, distances: Array) -> tuple[Array, Array]:
+def sums(Q: Array, K: Array, mask: Mask, keys: Array, distances: Array) -> tuple[Array, Array]:
     """Return the attention that every key and distance gets, (l,) and (2l,), off the given lines.
 
     A distance δ < 0 stands at 2l + δ.

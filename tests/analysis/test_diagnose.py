@@ -18,7 +18,7 @@ from analysis.diagnose import diagnose, dry_run
 from analysis.doubts import Sentence
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
-from approx import METHODS, Mask, parse
+from approx import METHODS, Mask, exact, parse
 from figures import diagnosis
 from figures.cli import main
 
@@ -451,6 +451,25 @@ def test_a_sample_of_queries_is_measured_as_those_rows_are(mask, specs):
         assert table.attention_tv[spec] == pytest.approx(tv.mean(), rel=1e-9)
         stderr = tv.std(ddof=1) / math.sqrt(10) * math.sqrt(1 - 10 / 40)
         assert table.tv_stderr[spec] == pytest.approx(stderr, rel=1e-9)
+
+
+def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():
+    x = causal(n=40, l=64)
+    specs = [TRIVIAL, "top_k(k=6)", "random(k=6)", "columns(k=6, by='h2o')", "positive(m=2)",
+             "scatterbrain(low_rank=positive(m=2), sparse=top_k(k=2))"]  # fmt: skip
+    methods = [parse(s) for s in specs]
+    for rows in (None, 10):
+        table = diagnose(x, budget=1e3, methods=methods, rows=rows).set_index("spec")
+        assert (table.bound.isna() == (table["class"] == "sparse + low rank")).all()
+        assert (table.bound.dropna() <= table.tv_least[table.bound.notna()]).all()
+        picked = np.arange(40) if rows is None else (np.arange(10) * 40 + 20) // 10
+        held = np.sort(exact.softmax(x.Q, x.K, x.mask)[picked].ravel())[::-1]
+        lost = 1 - held[: 6 * len(picked)].sum() / len(picked)
+        assert table.bound[specs[1]] == table.bound[specs[2]] == pytest.approx(lost, abs=1e-9)
+    found = gaps(table.reset_index()).set_index("class")
+    least = table.groupby("class").bound.min()
+    np.testing.assert_array_equal(found.bound, least[found.index])
+    np.testing.assert_allclose(found.gain, found.best_tv - found.bound)
 
 
 def test_theory_and_operations_are_those_of_what_is_seen():

@@ -1,0 +1,206 @@
+"""The least error of a class of estimates on a head: what no choice of its parts is below.
+
+A support keeps some keys for every query, a linear attention has some states. How near any of them
+can come to a head follows from the head alone. `bound` takes it from what an estimate stores: no
+estimate of its class that stores as much has a smaller ``attention_tv``, whoever chose its keys or
+its features, and however. All bounds are of the *mean* over rows of ½ Σ_j |estimate − exact|, under
+the mask of the head, with exact rows of softmax p_i.
+
+**Supports** have at least the total variation of the attention that they lose
+(`analysis.least_loss`), or half of it where their rows need not sum to 1.
+
+**Low rank.** Where rows sum to 1, a total variation tv_i is at least ‖w_i − p_i‖/√2 in the
+Euclidean norm: the positive and the negative part of the difference have the same sum, and neither
+is longer than it. So ‖W − P‖_F bounds the root mean square of tv, not its mean. The mean has two
+bounds of its own, where W has rank ≤ m and σ_j are singular values:
+
+    Σ_i tv_i ≥ Σ_i ‖w_i − p_i‖/√2 ≥ Σ_j σ_j(W − P)/√2 ≥ Σ_{j > m} σ_j(P)/√2,
+
+as σ_j(W − P) ≥ σ_{j+m}(P), and no nuclear norm is above the sum of the lengths of the rows. For the
+second one, bad rows are given up: W' has row 0 instead of w_i where √2·tv_i > ‖p_i‖. It has no more
+rank, and ‖w'_i − p_i‖² ≤ min(2·tv_i², ‖p_i‖²) ≤ √2·‖p_i‖·tv_i. With D = diag(‖p_i‖^(−1/2))
+
+    Σ_i √2·tv_i ≥ ‖D(W' − P)‖_F² ≥ Σ_{j > m} σ_j(DP)².
+
+Both hold whatever the signs. Where rows need not sum to 1, tv_i ≥ ‖w_i − p_i‖/2, and √2 becomes 2.
+Under a mask the same is said of disjoint rectangles that all of their queries see
+(`analysis.state_rank`), with the norm of what p_i has within them; the nuclear norms of several
+rectangles are a bound with 2, too. A difference that is spread over many keys has a total variation
+far above its length, so that these bounds are weak where attention is not peaked.
+
+Bounds are rounded down by what rounding can do to the weights, see `Weights.slack`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from analysis import least_loss
+from analysis.weights import Weights
+from approx import Approximation, Method, checks
+from approx.checks import Array
+from approx.hierarchical.hierarchical import Hierarchical
+from approx.hierarchical.partition import Partition
+from approx.sparse.columns import Columns
+from approx.sparse.pages import Pages
+from approx.sparse.vertical_slash import VerticalSlash
+
+SQRT2 = math.sqrt(2.0)
+LEAST = 16  # keys of a rectangle; smaller ones would add little to what few states lose
+
+
+def low_rank(weights: Weights, m: int, *, sums_to_one: bool = True) -> float:
+    """Return a bound of attention_tv for any matrix of rank m, or linear attention of m states.
+
+    Without a mask it is that of all matrices of rank ≤ m, under one that of everything that passes
+    through m states (`analysis.state_rank`); gates, normalised rows and negative entries included.
+
+    Parameters
+    ----------
+    weights : Weights
+        Of at most 2^22 entries.
+    m : int
+        Rank, features or states.
+    sums_to_one : bool
+        Whether the rows of the estimates sum to 1.
+
+    Notes
+    -----
+    Cost: two singular value decompositions, of the matrix or of its dyadic rectangles with more
+    than max(m, 16) keys, which the weights keep for other m.
+
+    Examples
+    --------
+    Each of 8 queries attends to a key of its own; half of them can be had by 4 states.
+
+    >>> one = Weights(900.0 * np.eye(8), np.eye(8))
+    >>> [round(low_rank(one, m), 3) for m in (0, 4, 8)]
+    [0.707, 0.354, 0.0]
+    """
+    checks.integer("m", m, least=0)
+    if weights.mask.is_full:
+        return _tail(weights.spectra(None), m, weights, 1.0 / (SQRT2 if sums_to_one else 2.0))
+    least = 1 << (max(m, LEAST).bit_length() - 1)
+    return _tail(weights.spectra(least), m, weights, 1.0 / 2.0, SQRT2 if sums_to_one else 1.0)
+
+
+def levels(weights: Weights, rank: int, partition: Partition, *, sums_to_one: bool = True) -> float:
+    """Return a bound of attention_tv for any terms of this rank in each block of a hierarchy.
+
+    Parameters
+    ----------
+    weights : Weights
+        Of at most 2^22 entries.
+    rank : int
+        Terms per block.
+    partition : Partition
+        Which queries take which blocks; near keys may be as good as they like.
+    sums_to_one : bool
+        Whether the rows of the estimates sum to 1.
+
+    Examples
+    --------
+    >>> from approx.hierarchical.partition import partition
+    >>> one = Weights(900.0 * np.eye(8), np.eye(8)[[4, 5, 6, 7, 0, 1, 2, 3]])
+    >>> [round(levels(one, r, partition(one.mask, 1, 0)), 3) for r in (1, 4)]
+    [0.53, 0.0]
+    """
+    checks.integer("rank", rank, least=0)
+    return _tail(
+        weights.spectra(partition), rank, weights, 1.0 / 2.0, SQRT2 if sums_to_one else 1.0
+    )
+
+
+def _tail(
+    spectra: tuple[list[Array], list[Array]],
+    m: int,
+    weights: Weights,
+    share: float,
+    of_squares: float = 1.0,
+) -> float:
+    """Return the better of both bounds: what is left of the singular values, or of their squares.
+
+    They count `share`, and the squares `of_squares` times as much.
+    """
+    plain, scaled = spectra
+    nuclear = sum(float(s[m:].sum()) for s in plain)
+    squares = of_squares * sum(float(np.square(s[m:]).sum()) for s in scaled)
+    return max(share * max(nuclear, squares) / weights.mask.n - 2 * weights.slack, 0.0)
+
+
+def bound(
+    method: Method, estimate: Approximation, weights: Weights, *, stored: int | None = None
+) -> float:
+    """Return what no estimate of a method's class is below that stores as much; NaN if unknown.
+
+    Parameters
+    ----------
+    method : Method
+    estimate : Approximation
+        What the method made of this head.
+    weights : Weights
+        Of the queries that are measured.
+    stored : int, optional
+        Entries of the estimate in the rows that are measured; by default its own.
+
+    Returns
+    -------
+    float
+        A lower bound of ``attention_tv``:
+
+        ===================  ==================================================================
+        class                bound over
+        ===================  ==================================================================
+        one set of columns   any k − r keys for all queries beside windows of r keys, any r
+        eviction             any cache of k keys
+        pages                any ⌊k/size⌋ pages a row
+        lines                any k keys for all queries and diagonals
+        other supports       any support of as many entries in all rows together
+        low rank             any matrix of the rank; any linear attention with as many states
+        hierarchical         any terms of the rank in the blocks of the method
+        compressed logits    NaN: exp of a product of small rank may have any rank
+        sparse + low rank    NaN: none is known
+        ===================  ==================================================================
+
+        It is NaN, too, where a rank is that of all matrices, and where more than 2^22 entries would
+        have to be decomposed.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> from analysis.inputs import gaussian
+    >>> x = gaussian(16, 4, rng=0)
+    >>> method = parse("top_k(k=2)")
+    >>> estimate = x.approximate(method)
+    >>> least, found = bound(method, estimate, Weights.of(x)), x.compare(estimate)["attention_tv"]
+    >>> round(least, 3), round(found, 3)
+    (0.64, 0.655)
+    """
+    own = estimate.space == "kernel"
+    if not estimate.rank:
+        count = estimate.nnz if stored is None else stored
+        return (1.0 if own else 0.5) * _lost(method, weights, count)
+    if not weights.kept:
+        return math.nan
+    if isinstance(method, Hierarchical):
+        cut = method.partition(weights.mask)
+        return levels(weights, method.rank or 0, cut, sums_to_one=own)
+    if estimate.nnz or estimate.rank >= min(weights.mask.shape):
+        return math.nan
+    return low_rank(weights, estimate.rank, sums_to_one=own)
+
+
+def _lost(method: Method, weights: Weights, count: int) -> float:
+    """Return what any support of a class loses."""
+    match method:
+        case Columns(k=int(k)) if not method.evicts:
+            return least_loss.columns(weights, k)
+        case Columns(k=int(k)):  # the best set for each block need not be what a cache still has
+            return least_loss.keys(weights, k) if method.oracle else least_loss.evicting(weights, k)
+        case Pages(k=int(k)):
+            return least_loss.pages(weights, k // method.size, method.size)
+        case VerticalSlash(k=int(k)):
+            return least_loss.lines(weights, k)
+    return least_loss.entries(weights, count)
