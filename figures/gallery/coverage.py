@@ -1,0 +1,165 @@
+"""How often bounds of sampled rows fail, against what they promise, and how wide valid ones are."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.experiments.coverage import (
+    EPSILON,
+    HEAVY,
+    ITSELF,
+    KEYS,
+    PLACES,
+    RULE,
+    compute as compute,
+)
+from analysis.mean_bounds import PROVED
+from figures import style
+from figures.language import mark, tr
+
+TITLE = "Whether bounds of sampled rows hold"
+COLOURS = {HEAVY: style.PALETTE[0], PLACES: style.PALETTE[1]}
+PROMISES = {"normal": (mark("normal interval"), "o"), RULE: (mark("(ε, δ) rule"), "^")}
+WIDTHS = {  # kind and range: label, colour, marker
+    ("empirical_bernstein", "boxes"): (mark("empirical Bernstein, boxes"), "0.55", "v"),
+    ("betting", "boxes"): (mark("bets, boxes"), style.PALETTE[7], "D"),
+    ("empirical_bernstein", "held"): (mark("empirical Bernstein, top-k"), style.PALETTE[4], "v"),
+    ("betting", "held"): (mark("bets, top-k"), style.PALETTE[2], "D"),
+    ("normal", "boxes"): (mark("normal, no bound"), "black", "o"),
+}
+DELTA = 0.05  # of the middle and the right panel
+ROW = ["input", "layer", "head", "query", "support"]
+USEFUL = 0.5  # a total variation below which a bound says something
+LEAST = 1e-4  # of both axes on the right
+APART = 0.06  # of the series on the left, as a power of 10
+
+
+def failures(table: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Return how often the row sums of each row fail, and the share that the largest key has."""
+    found = table[(table.kind == kind) & (table.metric == "failure")]
+    share = table[table.metric == "largest_of_rest"].set_index(ROW).value.rename("share")
+    return found[found.largest.isin(("boxes", "none"))].join(share, on=ROW)
+
+
+def widths(table: pd.DataFrame, kind: str, largest: str) -> pd.DataFrame:
+    """Return the median bound of each row beside the error that it is to bound."""
+    some = table[(table.kind == kind) & (table.largest == largest) & (table.delta == DELTA)]
+    error = table[(table.metric == "error") & (table.delta == DELTA)].set_index(ROW).value
+    return some[some.metric == "row_sum"].join(error.rename("error"), on=ROW)
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw failures against δ and against the largest key, and widths against errors."""
+    with style.style():
+        figure, axes = style.panels(1, 3, height=2.8)
+        left, middle, right = axes.flat
+        deltas = sorted(table.delta.dropna().unique())
+        for place, (kind, (label, marker)) in enumerate(PROMISES.items()):
+            for side, (support, colour) in enumerate(COLOURS.items()):
+                found = failures(table, kind)
+                found = found[found.support == support]
+                shift = 10 ** (APART * (2 * place + side - 1.5))
+                left.plot(
+                    found.delta * shift, found.value, alpha=0.4, markeredgewidth=0,
+                    label="_", **style.dots(colour, marker, 3),
+                )  # fmt: skip
+                middles = found.groupby("delta").value.median()
+                left.plot(middles.index * shift, middles, color=colour, linewidth=0.8)
+                name = f"{tr(label)}, {style.label(support)}"
+                left.plot([], [], label=name, **style.dots(colour, marker, 4))
+        left.plot(deltas, deltas, color="black", linewidth=0.9, label=tr("promised"))
+        left.set(xscale="log", xlabel="δ", ylabel=tr("share of draws that fail"), ylim=(-0.02, 1))
+        style.ticks(left, deltas)
+        normal = failures(table, "normal")
+        for support, colour in COLOURS.items():
+            found = normal[(normal.support == support) & (normal.delta == DELTA)]
+            bars = [found.value - found.low, found.high - found.value]
+            middle.errorbar(
+                found.share, found.value, yerr=bars, fmt="o", color=colour, markersize=2.6,
+                linewidth=0.6, label="_",
+            )  # fmt: skip
+        middle.axhline(DELTA, color="black", linewidth=0.9)
+        middle.set(
+            xscale="log", xlabel=tr("largest key / sum of the rest"),
+            title=tr("normal, δ = {delta:g}", delta=DELTA),
+        )  # fmt: skip
+        middle.minorticks_off()
+        for (kind, largest), (label, colour, marker) in WIDTHS.items():
+            found = widths(table, kind, largest)
+            right.plot(
+                found.error.clip(lower=LEAST), found.value.clip(lower=LEAST), alpha=0.7,
+                markeredgewidth=0, label=tr(label), **style.dots(colour, marker, 3),
+            )  # fmt: skip
+        ends = [LEAST, 1]
+        right.plot(ends, ends, color="black", linewidth=0.9)
+        right.set(
+            xscale="log", yscale="log", xlabel=tr("1 − δ quantile of the error of the row sum"),
+            title=tr("median bound, δ = {delta:g}", delta=DELTA),
+        )  # fmt: skip
+        style.legend(figure, [left, right], columns=3)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    rows = table[table.kind == ITSELF].groupby(ROW).ngroups
+    proved = table[table.kind.isin(PROVED) & table.metric.isin(("failure", "tv_failure"))]
+    normal, rule = (failures(table, kind) for kind in PROMISES)
+    at = {support: part for support, part in normal[normal.delta == DELTA].groupby("support")}
+    read = table[(table.metric == "read") & (table.delta == DELTA)]
+    asked = {support: part for support, part in rule[rule.delta == DELTA].groupby("support")}
+    useful = {
+        names: _useful(table, *names)
+        for names in (("betting", "boxes"), ("betting", "held"), ("empirical_bernstein", "held"))
+    }
+    return tr(
+        "{rows} rows, {draws} draws of each: {keys} keys are held, the heaviest or the first and "
+        "last, and {keys} of the others drawn. Left: failures of the normal interval around a row "
+        "sum, and of the rule by which a pilot chooses how many keys are drawn, so that the sum is "
+        "within {epsilon:g}. At δ = {delta:g} the interval fails too often for certain (by "
+        "Clopper–Pearson intervals of 95 %, the bars in the middle) in {heavy} of {of_heavy} rows "
+        "with the heaviest held, median {heavy_median:.1%}, and in {places} of {of_places} with "
+        "the first and last, up to {worst:.0%}. Middle: where one key has much of the rest, most "
+        "draws miss it, and their deviation does not show it. The rule fails too often in "
+        "{rule_heavy} of {of_heavy} and in {rule_places} of {of_places}, and reads {read:.0%} of "
+        "the keys in the median: with the heaviest held, the rest matters less. Proved bounds of "
+        "the sum and of the total variation fail in {most:.1%} of the draws of a row at most, at "
+        "any δ. Right: what that costs. With page boxes, the total variation is proved to be below "
+        "{useful:g} in {with_boxes:.0%} of the rows where it is, by bets: the largest q·k that a "
+        "box allows is far above every key. Where top-k says that no other key is heavier, in "
+        "{with_held:.0%} by bets, and in {with_bernstein:.0%} by empirical Bernstein.",
+        rows=rows,
+        draws=int(table.draws.max()),
+        keys=KEYS,
+        epsilon=EPSILON,
+        delta=DELTA,
+        heavy=_certain(at[HEAVY]),
+        of_heavy=len(at[HEAVY]),
+        heavy_median=at[HEAVY].value.median(),
+        places=_certain(at[PLACES]),
+        of_places=len(at[PLACES]),
+        places_median=at[PLACES].value.median(),
+        worst=at[PLACES].value.max(),
+        rule_heavy=_certain(asked[HEAVY]),
+        rule_places=_certain(asked[PLACES]),
+        read=read.value.median(),
+        most=proved.value.max(),
+        useful=USEFUL,
+        with_boxes=useful["betting", "boxes"],
+        with_held=useful["betting", "held"],
+        with_bernstein=useful["empirical_bernstein", "held"],
+    )
+
+
+def _certain(found: pd.DataFrame) -> int:
+    """Return of how many rows even the least end of the interval is above δ."""
+    return int((found.low > found.delta).sum())
+
+
+def _useful(table: pd.DataFrame, kind: str, largest: str) -> float:
+    """Return the share of rows, of those whose error is below `USEFUL`, whose bound is."""
+    own = table[table.metric == "tv"].set_index(ROW).value.rename("own")
+    which = (table.kind == kind) & (table.largest == largest) & (table.delta == DELTA)
+    found = table[which & (table.metric == "attention_tv")].join(own, on=ROW)
+    found = found[found.own < USEFUL]
+    return float((found.value < USEFUL).mean()) if len(found) else 0.0
