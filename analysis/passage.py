@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -130,7 +131,7 @@ class Passage:
     seed : int
         The root of the draws of random methods: each (layer, head) has its own.
     jobs : int, optional
-        Threads that share the heads of a layer; by default one for each core.
+        Threads of torch, and threads that share the heads of a layer; by default one for each core.
 
     Attributes
     ----------
@@ -179,7 +180,7 @@ class Passage:
         self.positions = np.arange(self.skip, n)
         self.states: list[Any] = []
         self.shapes: list[Shape] = []
-        with torch.inference_mode():
+        with self._computing():
             model.states(self.ids, self._measured, watch=lambda _, state: self.states.append(state))
             vocabulary = model.logits(self.ids, self.states[-1], [0]).shape[1]
             dtype = self.states[-1].dtype
@@ -199,10 +200,8 @@ class Passage:
         --------
         ``passage.inputs(3).at(3, 1)`` is head 1 of layer 3.
         """
-        import torch
-
         checks.integer("layer", layer, least=0, most=self.model.layers - 1)
-        with torch.inference_mode():
+        with self._computing():
             try:
                 self.model.states(self.ids, _stop, start=layer, state=self.states[layer])
             except _Stopped as stopped:
@@ -234,8 +233,6 @@ class Passage:
         ValueError
             The model lacks a head, or a method is a template or cannot be used under the mask.
         """
-        import torch
-
         self.check(heads)
         found: dict[Head, dict[str, float]] = {}
         start = min((layer for layer, _ in heads), default=self.model.layers)
@@ -249,7 +246,7 @@ class Passage:
             own = self.states[layer][0, self.skip :].double()
             residual[layer] = (state[0, self.skip :].double() - own).norm() / own.norm()
 
-        with torch.inference_mode():
+        with self._computing():
             state = self.model.states(
                 self.ids, attention, start=start, state=self.states[start], watch=watch
             )
@@ -297,7 +294,7 @@ class Passage:
             leaves.append(leaf)
             return output + leaf
 
-        with torch.enable_grad():
+        with self._computing(gradients=True):
             state = self.model.states(self.ids, attention)
             logits = self.model.logits(self.ids, state, rows)
             loss = torch.nn.functional.cross_entropy(logits, torch.as_tensor(ids), reduction="sum")
@@ -312,12 +309,10 @@ class Passage:
         KL is Σ p (x − y) + log Σ e^y − log Σ e^x in float64 for logits x of the model and y of the
         other; it is 0 where these are equal.
         """
-        import torch
-
         kl, log_sums = (np.empty(len(self.positions)) for _ in range(2))
         same = np.empty(len(self.positions), bool)
         surprisal = []
-        with torch.inference_mode():
+        with self._computing():
             for rows in self._stripes():
                 own, other = (
                     self._logits[rows],
@@ -345,6 +340,19 @@ class Passage:
                     f"{self.model.layers - 1}, and their heads 0 to {self.model.heads - 1}"
                 )
             checks.instance(f"the method of head {layer}.{head}", method, Method, "a method")
+
+    @contextmanager
+    def _computing(self, *, gradients: bool = False) -> Iterator[None]:
+        """Let torch use as many threads as heads do: where others compute too, more would wait."""
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.jobs)
+        try:
+            with torch.inference_mode(not gradients):
+                yield
+        finally:
+            torch.set_num_threads(before)
 
     def _measured(self, call: Call) -> Any:
         """Return the exact output, and keep what prices follow from."""

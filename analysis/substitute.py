@@ -29,6 +29,7 @@ def substitute(
     choices: Method | Plan | Sequence[Method | Plan] | Mapping[str, Method | Plan],
     *,
     heads: Sequence[Head] | None = None,
+    layers: Sequence[int] | None = None,
     budget: float | None = None,
     currency: str = "stored",
     max_tokens: int = 512,
@@ -48,9 +49,10 @@ def substitute(
     text : path
         A UTF-8 file, of which the first tokens are read.
     choices : Method or Plan, or a sequence of them, or a mapping from their labels
-        One run for each. A method computes all ``heads``, a plan those that it names.
-    heads : sequence of (layer, head), optional
-        By default all.
+        One run for each. A method computes all ``heads``, a plan those that it names. The label of
+        a method whose size a budget fills is the filled spec.
+    heads, layers : sequence of (layer, head), sequence of int; optional
+        Either: the heads that methods compute, or the layers of which they compute all heads.
     budget : float, optional
         What a query row may cost: templates are filled to it.
     currency : {"stored", "reads", "multiply_adds", "bytes"}
@@ -88,7 +90,11 @@ def substitute(
     named = choices if isinstance(choices, Mapping) else _named([choices] if one else choices)  # type: ignore[list-item, arg-type]
     for choice in named.values():
         checks.instance("every choice", choice, (Method, Plan), "a method or a plan")  # type: ignore[arg-type]
+    if heads is not None and layers is not None:
+        raise ValueError("layers follow from heads: leave them out")
     model = LanguageModel.open(model_dir, dtype=dtype)
+    if layers is not None:
+        heads = [(layer, head) for layer in layers for head in range(model.heads)]
     ids = model.tokens(text, max_tokens)
     passage = Passage(model, ids, skip=skip, seed=seed, jobs=jobs)
     runs = {}
@@ -97,26 +103,28 @@ def substitute(
             runs[label] = of_plan(passage, choice)
             continue
         filled = fill(passage, choice, budget, currency)
-        again = label if label != str(choice) else str(filled)
-        runs[again] = passage.everywhere(filled, heads)
-    budget = -1.0 if budget is None else budget
-    return measure(passage, runs, budget=budget, errors=errors, progress=progress)
+        runs[str(filled) if choice.is_template else label] = passage.everywhere(filled, heads)
+    found = measure(passage, runs, errors=errors, progress=progress)
+    found["budget"] = -1.0 if budget is None else float(budget)
+    return table.with_currency(found, currency)
 
 
 def fill(
     passage: Passage, method: Method, budget: float | None, currency: str = "stored"
 ) -> Method:
-    """Return a method with its size filled to a budget, at the shape of the first layer's heads.
+    """Return a template with its size filled to a budget, at the shape of the first layer's heads.
+
+    A method that has its size stays as it is.
 
     Raises
     ------
     ValueError
         It is a template and there is no budget, or nothing fits.
     """
-    if budget is None:
-        if method.is_template:
-            raise ValueError(f"{method} is a template: give its size, or a budget")
+    if not method.is_template:
         return method
+    if budget is None:
+        raise ValueError(f"{method} is a template: give its size, or a budget")
     filled = method.within(budget, currency=currency, **passage.shapes[0].given)
     if filled is None:
         raise ValueError(f"{method} has no size that costs at most {budget:g} {currency} here")
@@ -138,7 +146,6 @@ def measure(
     passage: Passage,
     runs: Mapping[str, Heads],
     *,
-    budget: float = -1.0,
     errors: bool = True,
     progress: bool = False,
 ) -> pd.DataFrame:
@@ -151,7 +158,7 @@ def measure(
         seconds = time.perf_counter() - start
         for layer, head, metric, value, stderr in _numbers(passage, heads, done, own, seconds):
             n, l, d, _ = passage.shapes[max(layer, 0)]
-            where = (passage.model.name, layer, head, n, l, d, 1.0, label, budget, -1)
+            where = (passage.model.name, layer, head, n, l, d, 1.0, label, -1.0, -1)
             rows.append((*where, metric, value, stderr))
     return table.frame(rows)
 

@@ -16,11 +16,12 @@ from figures.command import (
     methods,
     options,
     report,
+    substitute,
     sweep,
     verify,
 )  # fmt: skip
 
-COMMANDS = (report, figures, diagnose, sweep, verify, methods, claims, capture)
+COMMANDS = (report, figures, diagnose, sweep, verify, methods, claims, capture, substitute)
 MOST_CHARACTERS = 1500  # of an error: room for the names of all methods, or all figures
 
 

@@ -1,0 +1,77 @@
+"""``expqk substitute``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from figures.command import options
+
+HELP = "What it does to a model: heads of a local language model computed by methods."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL_DIR", help="a folder, or a .gguf file")
+    parser.add_argument("text", type=Path, metavar="TEXT", help="a UTF-8 text file")
+    parser.add_argument(
+        "--method", action="append", default=[], metavar="SPEC", help="one run for each; repeatable"
+    )
+    parser.add_argument(
+        "--plan", action="append", default=[], type=Path, metavar="FILE", help="one run for each"
+    )
+    parser.add_argument("--budget", type=float, help="per query row, which fills open sizes")
+    parser.add_argument(
+        "--currency",
+        choices=["stored", "reads", "multiply_adds", "bytes"],
+        default="stored",
+        help="of the budget [stored]",
+    )
+    kept = parser.add_mutually_exclusive_group()
+    kept.add_argument("--heads", type=options.heads, metavar="L.H,…", help="by --method; all")
+    kept.add_argument("--layers", type=options.layers, metavar="L,L-L,…", help="by --method; all")
+    parser.add_argument("--max-tokens", type=int, default=512, metavar="N", help="[512]")
+    parser.add_argument(
+        "--skip", type=int, default=64, metavar="N", help="positions that are not counted [64]"
+    )
+    parser.add_argument("--no-errors", action="store_true", help="of heads, half of the time")
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    options.add_language(parser)
+    parser.add_argument("--seed", type=int, default=0, help="[0]")
+    parser.add_argument("--jobs", type=int, metavar="N", help="threads [all]")
+    parser.add_argument("--json", action="store_true", help="one object per run")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from analysis.plan import Plan
+    from analysis.substitute import substitute
+    from approx import parse
+    from figures import substitution
+    from figures.language import speaking
+
+    if not (arguments.method or arguments.plan):
+        raise ValueError("give at least one --method SPEC or --plan FILE")
+    found = substitute(
+        arguments.model,
+        arguments.text,
+        {path.stem: Plan.read(path) for path in arguments.plan}
+        | {spec: parse(spec) for spec in arguments.method},
+        heads=arguments.heads,
+        layers=arguments.layers,
+        budget=arguments.budget,
+        currency=arguments.currency,
+        max_tokens=arguments.max_tokens,
+        skip=arguments.skip,
+        errors=not arguments.no_errors,
+        dtype=arguments.dtype,
+        seed=arguments.seed,
+        jobs=arguments.jobs,
+        progress=sys.stderr.isatty(),
+    )
+    with speaking(arguments.lang):
+        if arguments.json:
+            print(json.dumps(substitution.objects(found), ensure_ascii=False, indent=2))
+        else:
+            print(substitution.text(found))
+    return 0
