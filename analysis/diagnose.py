@@ -32,7 +32,18 @@ from analysis.parallel import parallel
 from analysis.rank import measures
 from analysis.regimes import crossing
 from analysis.table import with_currency
-from analysis.trials import Measured, Sampled, measure, reads
+from analysis.trials import (
+    MOST_ENTRIES,
+    MOST_TRIALS,
+    TRIALS,
+    Measured,
+    Sampled,
+    all_methods,
+    each_head,
+    measurable,
+    measure,
+    reads,
+)
 from analysis.weights import Weights
 from approx import Approximation, Method, checks
 from approx.prices import CURRENCIES, entries
@@ -42,11 +53,8 @@ from approx.sparse.exact import Exact
 from approx.textbook.attention import softmax
 from approx.threads import one_thread
 
-TRIALS = 5
-MOST_TRIALS = 1024  # more draws would not improve medians and ranges, and would take hours
 LADDER = tuple(2.0**e for e in (-2, -1, 0, 1, 2, 3))  # factors of t at which regimes may cross
 ACCEPT = 0.5  # the largest share of uniform's error at which a method is advised
-MOST_ENTRIES = 2**22  # of a matrix that is decomposed; oracles of larger ones are left out
 
 
 def diagnose(
@@ -317,18 +325,8 @@ def _asked(
     share = checks.positive("accept", accept, most=1.0)
     if rows is not None:
         checks.integer("rows", rows, least=2)
-    files = [inputs] if isinstance(inputs, Inputs) else inputs
-    checks.instance("inputs", files, Sequence, "an Inputs or a sequence of them")
-    for file in files:
-        checks.instance("every input", file, Inputs, "an Inputs")
-    if methods is not None:
-        checks.instance("methods", methods, Sequence, "a sequence of methods")
-        for method in methods:
-            checks.instance("every method", method, Method, "a method")
-    heads = [x for file in files for x in file.heads()]
-    if not heads:
-        raise ValueError("inputs must not be empty")
-    chosen = None if methods is None else tuple(methods)
+    heads = each_head(inputs)
+    chosen = all_methods(methods)
     return heads, _Settings(at, chosen, float(budget), trials, rows, share, seed, currency)
 
 
@@ -358,23 +356,8 @@ def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, An
 
 def _fitting(head: Sampled, about: _Settings) -> tuple[list[Method], list[Sentence]]:
     """Return the methods that are measured, filled to the budget, and why others are not."""
-    x, left_out = head.whole, []
-    chosen = candidates.methods(x.mask) if about.methods is None else list(about.methods)
-    possible: list[Method] = []
-    for method in chosen:
-        large = len(head.picked) * x.l > MOST_ENTRIES
-        if (reason := candidates.why_not(method, x.mask)) is not None:
-            left_out.append(Sentence("{spec}: {reason}", spec=str(method), reason=reason))
-        elif method.oracle and not method.row_local and large:
-            left_out.append(
-                Sentence(
-                    "{spec}: it decomposes a matrix of more than {entries} entries",
-                    spec=str(method),
-                    entries=MOST_ENTRIES,
-                )
-            )
-        else:
-            possible.append(method)
+    x = head.whole
+    possible, left_out = measurable(head, about.methods)
     matched = budget.match(possible, about.budget, x, about.currency)
     absent = [_absent(method) for method in matched.absent]
     if not matched.fitting:

@@ -10,14 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis import metrics
+from analysis import candidates, metrics
+from analysis.doubts import Sentence
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
-from approx import Approximation, Method, memory
+from approx import Approximation, Method, checks, memory
 from approx.checks import Array
 
+TRIALS = 5
+MOST_TRIALS = 1024  # more draws would not improve medians and ranges, and would take hours
 SAMPLE = 256  # queries that are measured where there are more than MOST_QUERIES
 MOST_QUERIES = 4096
+MOST_ENTRIES = 2**22  # of a matrix that is decomposed; oracles of larger ones are left out
 SHARE = 8  # an 8th of the memory limit holds the estimates that are compared together
 
 
@@ -77,6 +81,42 @@ def measure(head: Sampled, method: Method, *, trials: int, seed: int) -> Measure
         Draws of a random method.
     seed : int
     """
+    table, estimate, entries = draws(head, method, trials=trials, seed=seed)
+    middle, tv = table.median(), table.attention_tv
+    row = {
+        "values_per_row": stored(estimate, head.whole),
+        "reads": reads(method, head.whole),
+        "attention_tv": float(middle.attention_tv),
+        "tv_least": float(tv.min()),
+        "tv_most": float(tv.max()),
+        "tv_stderr": float(middle.get("attention_tv_stderr", 0.0)),
+        "negative_fraction": float(middle.negative_fraction),
+        "kernel_error": float(middle.get("kernel_relative_frobenius", math.nan)),
+        "output_error": float(middle.get("output_relative_error", math.nan)),
+        "nonpositive_rows": float(middle.nonpositive_rows),
+    }
+    return Measured(row, estimate, entries)
+
+
+class Draws(NamedTuple):
+    """The draws of a method on a head.
+
+    Attributes
+    ----------
+    errors : DataFrame
+        One row of `metrics.compare` a draw; of a method that draws nothing there is one. Of more
+        trials the first ones are the same.
+    estimate, entries
+        As in `Measured`.
+    """
+
+    errors: pd.DataFrame
+    estimate: Approximation
+    entries: int
+
+
+def draws(head: Sampled, method: Method, *, trials: int, seed: int) -> Draws:
+    """Return the errors of each draw of a method on a head."""
     x = head.whole
     alone = len(head.picked) < x.n and method.row_local  # the other queries are not needed
     at = head.part if alone else x
@@ -92,28 +132,70 @@ def measure(head: Sampled, method: Method, *, trials: int, seed: int) -> Measure
             errors += _compared(at, held, head)
             held, estimate = [], held[-1]
     errors += _compared(at, held, head)
-    estimate = held[-1] if held else estimate
-    table = pd.DataFrame(errors)
-    middle, tv = table.median(), table.attention_tv
-    row = {
-        "values_per_row": _stored(estimate, x),
-        "reads": reads(method, x),
-        "attention_tv": float(middle.attention_tv),
-        "tv_least": float(tv.min()),
-        "tv_most": float(tv.max()),
-        "tv_stderr": float(middle.get("attention_tv_stderr", 0.0)),
-        "negative_fraction": float(middle.negative_fraction),
-        "kernel_error": float(middle.get("kernel_relative_frobenius", math.nan)),
-        "output_error": float(middle.get("output_relative_error", math.nan)),
-        "nonpositive_rows": float(middle.nonpositive_rows),
-    }
-    return Measured(row, estimate, entries)
+    return Draws(pd.DataFrame(errors), held[-1] if held else estimate, entries)
 
 
 def _entries(estimate: Approximation, rows: slice | Array) -> int:
     """Return how many entries some rows have."""
     s = estimate.correction
     return 0 if s is None else int(np.diff(s.matrix.indptr)[rows].sum())
+
+
+def measurable(
+    head: Sampled, methods: Sequence[Method] | None
+) -> tuple[list[Method], list[Sentence]]:
+    """Return the methods, by default the candidates, that a head allows, and why others are not."""
+    mask, left_out = head.whole.mask, []
+    possible: list[Method] = []
+    for method in candidates.methods(mask) if methods is None else methods:
+        large = len(head.picked) * head.whole.l > MOST_ENTRIES
+        if (reason := candidates.why_not(method, mask)) is not None:
+            left_out.append(Sentence("{spec}: {reason}", spec=str(method), reason=reason))
+        elif method.oracle and not method.row_local and large:
+            left_out.append(
+                Sentence(
+                    "{spec}: it decomposes a matrix of more than {entries} entries",
+                    spec=str(method),
+                    entries=MOST_ENTRIES,
+                )
+            )
+        else:
+            possible.append(method)
+    return possible, left_out
+
+
+def each_head(inputs: Inputs | Sequence[Inputs]) -> list[Inputs]:
+    """Return every head of what `analysis.diagnose.diagnose` was asked about.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no Inputs and no sequence of them, or there is no head.
+    """
+    files = [inputs] if isinstance(inputs, Inputs) else inputs
+    checks.instance("inputs", files, Sequence, "an Inputs or a sequence of them")
+    for file in files:
+        checks.instance("every input", file, Inputs, "an Inputs")
+    heads = [x for file in files for x in file.heads()]
+    if not heads:
+        raise ValueError("inputs must not be empty")
+    return heads
+
+
+def all_methods(methods: Sequence[Method] | None) -> tuple[Method, ...] | None:
+    """Return the methods that `analysis.diagnose.diagnose` was asked about; None: the candidates.
+
+    Raises
+    ------
+    TypeError
+        They are no sequence of methods.
+    """
+    if methods is None:
+        return None
+    checks.instance("methods", methods, Sequence, "a sequence of methods")
+    for method in methods:
+        checks.instance("every method", method, Method, "a method")
+    return tuple(methods)
 
 
 def _compared(
@@ -131,7 +213,7 @@ def _compared(
     )
 
 
-def _stored(estimate: Approximation, x: Inputs) -> float:
+def stored(estimate: Approximation, x: Inputs) -> float:
     """Return the stored values per query of x, of which an estimate may have some rows only."""
     rows = estimate.shape[0]
     factors = estimate.low.parameters * (x.n + x.l) / (x.n * (rows + x.l))

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pandas as pd
 from tqdm import tqdm
 
-from analysis import diagnose, files
+from analysis import files, trials
 from analysis.budget import said
 from analysis.claims import check
 from analysis.experiments import decomposition, moments
@@ -206,7 +206,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "best_table": tables.markdown(tables.best_table(best)),
         "best_sentence": sentences.uniform_wins(best),
         "candidates": sentences.candidates(),
-        "advised_trials": diagnose.TRIALS,
+        "advised_trials": trials.TRIALS,
         "pursuit_sentence": sentences.pursuit(
             price, {names[x.name]: x.mask.entries / x.n for x in profile.inputs}
         ),

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import diagnose as advising, inputs
+from analysis import diagnose as advising, inputs, trials
 from analysis.advice import KEEP, TIED, USE, advice, gaps
 from analysis.candidates import ORACLES, RUNNABLE, TRIVIAL
 from analysis.diagnose import diagnose, dry_run
@@ -492,7 +492,8 @@ def test_theory_and_operations_are_those_of_what_is_seen():
 
 
 def test_an_oracle_of_a_large_matrix_is_left_out_by_name(monkeypatch):
-    monkeypatch.setattr(advising, "MOST_ENTRIES", 1000)
+    for module in (advising, trials):
+        monkeypatch.setattr(module, "MOST_ENTRIES", 1000)
     x = causal()
     methods = [parse("truncated_svd(rank=2)"), parse("top_k(k=4)"), parse(TRIVIAL)]
     table = diagnose(x, budget=BUDGET, methods=methods)
