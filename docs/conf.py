@@ -82,6 +82,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "operations",
         "candidates",
         "diagnose",
+        "needed",
         "trials",
         "doubts",
         "advice",

@@ -6,6 +6,7 @@ import re
 import textwrap
 import unicodedata
 
+COLUMNS = 80  # of a terminal
 PIECES = re.compile(r"\s+|([\u2e80-\uffef]|[^\s\u2e80-\uffef]+)[、。，：；）」》？！]*")
 
 
@@ -52,3 +53,50 @@ def wrap(text: str, size: int) -> list[str]:
                 lines[-1], piece = piece[:fit], piece[fit:]
         lines[-1] += piece if lines[-1] else piece.lstrip()
     return [line.rstrip() for line in lines]
+
+
+def indented(text: str, lead: str = "  ") -> list[str]:
+    """Return the lines of a text that fit a terminal after a lead, which only the first one has."""
+    first, *rest = wrap(text, COLUMNS - len(lead)) or [""]
+    return [lead + first, *(" " * len(lead) + line for line in rest)]
+
+
+def aligned(rows: list[tuple[str, ...]]) -> str:
+    """Return rows as a table whose columns are aligned to the left.
+
+    Examples
+    --------
+    >>> print(aligned([("head", "tv"), ("0.1", "0.25")]))
+    head  tv
+    0.1   0.25
+    """
+    widths = [max(map(width, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(map(pad, row, widths)).rstrip() for row in rows)
+
+
+def short(name: str, size: int) -> str:
+    """Return a name of at most so many columns, cut at its end."""
+    if width(name) <= size:
+        return name
+    while width(name) > size - 1:
+        name = name[:-1]
+    return name + "…"
+
+
+def ends(name: str, size: int) -> str:
+    """Return a name of at most so many columns, cut in the middle.
+
+    Examples
+    --------
+    >>> ends("columns(k=32, recent=16)", 15)
+    'columns…ent=16)'
+    """
+    if width(name) <= size:
+        return name
+    first, last = name[: len(name) // 2], name[len(name) // 2 :]
+    while width(first) + width(last) > size - 1:
+        if width(first) >= width(last):
+            first = first[:-1]
+        else:
+            last = last[1:]
+    return f"{first}…{last}"

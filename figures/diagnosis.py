@@ -20,10 +20,9 @@ from analysis.candidates import TRIVIAL
 from analysis.diagnose import DryRun
 from analysis.doubts import Sentence
 from figures import currency, style
-from figures.columns import pad, width, wrap
+from figures.columns import COLUMNS, aligned, ends, indented, short, width, wrap
 from figures.language import mark, tr
 
-COLUMNS = 80  # of a terminal
 NAME = 25  # columns of a method's name in a table
 HEADS = (
     mark("head"), mark("use"), mark("tv"), mark("reads"), mark("uniform"), mark("margin"),
@@ -72,10 +71,10 @@ def plan(dry: DryRun) -> str:
         heads=dry.heads,
         seconds=dry.seconds,
     )
-    lines = [first, *(line for spec in dry.methods for line in _indented(spec))]
+    lines = [first, *(line for spec in dry.methods for line in indented(spec))]
     if dry.left_out:
         lines.append(tr("Not measured:"))
-        lines += [line for one in dry.left_out for line in _indented(_said(one))]
+        lines += [line for one in dry.left_out for line in indented(_said(one))]
     return "\n".join(lines)
 
 
@@ -83,13 +82,16 @@ def text(table: pd.DataFrame) -> str:
     """Return a line per head, a line per method, the specs to paste, and the warnings by kind."""
     advised = advice(table)
     heads = table.drop_duplicates(["input", "layer", "head"])
-    names = _names(list(dict.fromkeys(table.spec)))
+    names = names_of(list(dict.fromkeys(table.spec)))
     lines = [_head(row, one, names) for row, one in zip(heads.itertuples(), advised)]
-    parts = [_columns(HEADS, lines), _columns(FAMILIES, _families(table, names))]
+    parts = [
+        aligned([tuple(map(tr, HEADS)), *lines]),
+        aligned([tuple(map(tr, FAMILIES)), *_families(table, names)]),
+    ]
     if classes := _classes(table, names):
-        parts.append(_columns(CLASSES, classes))
+        parts.append(aligned([tuple(map(tr, CLASSES)), *classes]))
     parts += ["\n".join(part) for part in (_legend(heads, advised), _specs(advised)) if part]
-    if said := _left_out(heads):
+    if said := left_out(heads):
         parts.append("\n".join([tr("Not measured:"), *said]))
     if warnings := _warnings(table, names):
         parts.append("\n".join([tr("Warnings (number of heads):"), *warnings]))
@@ -105,7 +107,7 @@ def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
             "best method that needs every logit.",
             budget=currency.budget(heads),
             t=heads.temperature.iloc[0],
-            mask=tr(", ").join(sorted(map(_mask, set(heads["mask"])))),
+            mask=tr(", ").join(sorted(map(mask_name, set(heads["mask"])))),
         )
     ]
     said.append(
@@ -156,16 +158,18 @@ def _classes(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]
         rows.append((str(name), part.median(numeric_only=True), label))
     rows.sort(key=lambda row: (math.isnan(row[1].best_tv), row[1].best_tv))
     return [
-        (tr(name), _number(middle.oracle_tv), _number(middle.best_tv), _number(middle.gap), label)
+        (tr(name), number(middle.oracle_tv), number(middle.best_tv), number(middle.gap), label)
         for name, middle, label in rows
     ]
 
 
-def _share(value: float) -> str:
+def percent(value: float) -> str:
+    """Return a share as a percentage, a dash where there is none."""
     return f"{value:.0%}" if math.isfinite(value) else "–"
 
 
-def _mask(name: str) -> str:
+def mask_name(name: str) -> str:
+    """Return the name of a mask in the language in force."""
     width = re.fullmatch(r"window\((\d+)\)", name)
     return tr("window({width})", width=width[1]) if width else tr(name)
 
@@ -180,81 +184,51 @@ def _specs(advised: list[Advice]) -> list[str]:
     return [tr("To paste:"), *lines] if lines else []
 
 
-def _left_out(heads: pd.DataFrame) -> list[str]:
+def left_out(heads: pd.DataFrame) -> list[str]:
+    """Return why methods were not measured, each reason once."""
     said: dict[str, None] = {}
     for sentences in heads.left_out:
         said |= dict.fromkeys(map(_said, sentences))
-    return [line for one in said for line in _indented(one)]
-
-
-def _indented(sentence: str, lead: str = "  ") -> list[str]:
-    first, *rest = wrap(sentence, COLUMNS - len(lead)) or [""]
-    return [lead + first, *(" " * len(lead) + line for line in rest)]
+    return [line for one in said for line in indented(one)]
 
 
 def _head(row: Any, one: Advice, names: dict[str, str]) -> tuple[str, ...]:
     margin = "–" if one.margin != one.margin else f"{one.margin:.2f}×"
     margin = margin if not one.margin > MOST_MARGIN else f"> {MOST_MARGIN}×"
     return (
-        _name(row), _use(one, names), _number(one.attention_tv), _share(one.reads),
-        _number(one.uniform_tv), tr("tie") if one.verdict == TIED else margin,
-        _number(one.oracle_tv),
+        head_name(row), _use(one, names), number(one.attention_tv), percent(one.reads),
+        number(one.uniform_tv), tr("tie") if one.verdict == TIED else margin,
+        number(one.oracle_tv),
     )  # fmt: skip
 
 
-def _name(row: Any) -> str:
-    return _short(str(row.input), 12) if row.layer < 0 else f"{row.layer}.{row.head}"
+def head_name(row: Any) -> str:
+    """Return layer.head, or the name of inputs without them."""
+    return short(str(row.input), 12) if row.layer < 0 else f"{row.layer}.{row.head}"
 
 
 def _use(one: Advice, names: dict[str, str]) -> str:
     if one.verdict != KEEP:
         return names[one.winner]
-    nearest = _short(style.label(one.winner), NAME - width(tr("keep exact ({name})", name="")))
+    nearest = short(style.label(one.winner), NAME - width(tr("keep exact ({name})", name="")))
     return tr("keep exact ({name})", name=nearest) if one.winner else tr("keep exact")
 
 
-def _names(specs: list[str]) -> dict[str, str]:
-    """Return a name of at most NAME columns for each spec, no two alike if they can be told apart.
+def names_of(specs: list[str], size: int = NAME) -> dict[str, str]:
+    """Return a name of at most so many columns for each spec, no two alike if that can be.
 
     It is the label, cut at its end; where others have the same, cut in the middle; where that does
     not help, the spec.
     """
-    names = {spec: _short(style.label(spec), NAME) for spec in specs}
+    names = {spec: short(style.label(spec), size) for spec in specs}
     for whole in (style.label, str):
         count = Counter(names.values())
-        names |= {spec: _ends(whole(spec), NAME) for spec in specs if count[names[spec]] > 1}
+        names |= {spec: ends(whole(spec), size) for spec in specs if count[names[spec]] > 1}
     return names
 
 
-def _ends(name: str, size: int) -> str:
-    """Return a name of at most so many columns, cut in the middle.
-
-    Examples
-    --------
-    >>> _ends("columns(k=32, recent=16)", 15)
-    'columns…ent=16)'
-    """
-    if width(name) <= size:
-        return name
-    first, last = name[: len(name) // 2], name[len(name) // 2 :]
-    while width(first) + width(last) > size - 1:
-        if width(first) >= width(last):
-            first = first[:-1]
-        else:
-            last = last[1:]
-    return f"{first}…{last}"
-
-
-def _short(name: str, size: int) -> str:
-    """Return a name of at most so many columns, cut at its end."""
-    if width(name) <= size:
-        return name
-    while width(name) > size - 1:
-        name = name[:-1]
-    return name + "…"
-
-
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Return a number to three digits, a dash where there is none."""
     if 0 < value < LEAST_SHOWN:
         return f"< {LEAST_SHOWN:g}"
     return f"{value:.3g}" if math.isfinite(value) else "–"
@@ -275,8 +249,8 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
             (
                 names[spec],
                 wins if part.runnable.any() or part.oracle.all() else tr("not causal"),
-                tr("not a distribution") if signed else _number(middle.attention_tv),
-                _share((part.reads / part.exact_reads).median()),
+                tr("not a distribution") if signed else number(middle.attention_tv),
+                percent((part.reads / part.exact_reads).median()),
                 tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),
             )
         )
@@ -301,19 +275,13 @@ def _warnings(table: pd.DataFrame, names: dict[str, str]) -> list[str]:
             for name, some in sorted(methods.items(), key=lambda item: -len(item[1]))
         )
         said = tr("{what}: {methods}", what=_said(first), methods=of)
-        lines += _indented(said, f"  {counts[kind]:3d}  ")
+        lines += indented(said, f"  {counts[kind]:3d}  ")
     return lines
 
 
 def _kind(sentence: Sentence) -> str:
     """Return a warning without its numbers."""
     return sentence.message
-
-
-def _columns(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    rows = [tuple(map(tr, heads)), *rows]
-    widths = [max(map(width, column)) for column in zip(*rows)]
-    return "\n".join("  ".join(map(pad, row, widths)).rstrip() for row in rows)
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -50,6 +50,7 @@ from analysis import (
     metrics,
     modular,
     moments,
+    needed,
     operations,
     pitfalls,
     positions,
@@ -927,6 +928,7 @@ def test_what_is_no_method(value):
         lambda: moments.features_needed(value, 0.5, *points()),
         lambda: budget.match([value], 4, X),
         lambda: diagnose.diagnose(X, budget=4, methods=[value]),
+        lambda: needed.needed(X, 1.0, methods=[value]),
         lambda: precision.precision(value, X, "float32"),
         lambda: sweep.sweep([value], X, [1.0], trials=1, seed=0),
     ):
@@ -936,6 +938,7 @@ def test_what_is_no_method(value):
         lambda: budget.match([METHOD], 4, value),
         lambda: sweep.sweep([METHOD], [value], [1.0], trials=1, seed=0),
         lambda: diagnose.diagnose([value], budget=4, methods=[METHOD]),
+        lambda: needed.needed([value], 1.0, methods=[METHOD]),
         lambda: describe.describe(value),
         lambda: describe.row_entropy(value),
         lambda: describe.temperature_at(value, 0.5),

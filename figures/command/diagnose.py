@@ -5,17 +5,28 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from figures.command import options
 
-HELP = "Advice for every head of a file: which method at this budget?"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.inputs import Inputs
+
+HELP = "Advice for every head of a file: which method at this budget, or for this target?"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help=".npz, .safetensors, folder")
     parser.add_argument("--heads", type=options.heads, metavar="L.H,…", help="of FILE; all")
     options.add_budget(parser)
+    parser.add_argument(
+        "--target", type=float, metavar="E", help="an error: say what it needs, instead of a budget"
+    )
+    parser.add_argument("--metric", help="of the target [attention_tv]")
     parser.add_argument("--temperature", type=float, default=1.0, metavar="t", help="[1]")
     parser.add_argument(
         "--method", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
@@ -27,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accept",
         type=float,
-        default=0.5,
         metavar="SHARE",
         help="of uniform's error, above which exact attention is kept [0.5]",
     )
@@ -42,43 +52,91 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis import budget, files
-    from analysis.diagnose import diagnose, dry_run
-    from analysis.experiments.profile import KEYS
+    from analysis import files
     from analysis.inputs import load
     from approx import parse
-    from figures import diagnosis, style
     from figures.language import speaking
 
+    _agree(arguments)
     if arguments.out is not None:
         files.usable(arguments.out)
     whole = load(arguments.file)
     chosen = [whole] if arguments.heads is None else [whole.at(*one) for one in arguments.heads]
-    currency, paid = arguments.currency or "stored", arguments.budget
-    if paid is None:
-        paid = budget.of_keys(KEYS, next(chosen[0].heads()), currency)
     asked = {
-        "budget": paid,
-        "currency": currency,
+        "currency": arguments.currency or "stored",
         "methods": None if arguments.method is None else [parse(s) for s in arguments.method],
         "temperature": arguments.temperature,
         "trials": arguments.trials,
         "rows": arguments.rows,
-        "accept": arguments.accept,
         "seed": arguments.seed,
         "jobs": arguments.jobs,
     }
     with speaking(arguments.lang):
-        if arguments.dry_run:
-            print(diagnosis.plan(dry_run(chosen, **asked)))
-            return 0
-        table = diagnose(chosen, **asked, progress=sys.stderr.isatty())
-        if arguments.json:
-            print(json.dumps(diagnosis.objects(table), ensure_ascii=False, indent=2))
+        if arguments.target is None:
+            _of_budget(arguments, chosen, asked)
         else:
-            print(diagnosis.text(table))
-        if arguments.out is not None:
-            drawn, said = diagnosis.draw(table), diagnosis.caption(table)
-            for path in style.save("diagnosis", table, drawn, arguments.out, caption=said):
-                print(path, file=sys.stderr)
+            _of_target(arguments, chosen, asked)
     return 0
+
+
+def _agree(arguments: argparse.Namespace) -> None:
+    """Refuse options that contradict each other."""
+    if arguments.target is None:
+        if arguments.metric is not None:
+            raise ValueError("--metric is that of a target: give --target")
+        return
+    if arguments.budget is not None:
+        raise ValueError(
+            "--budget asks for the least error at a price, --target for the least price at an "
+            "error: give one of them"
+        )
+    for name in ("dry_run", "accept"):
+        if getattr(arguments, name):
+            raise ValueError(f"--{name.replace('_', '-')} has no meaning with --target")
+
+
+def _of_budget(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[str, Any]) -> None:
+    """Print which method has the least error at a budget."""
+    from analysis import budget
+    from analysis.diagnose import ACCEPT, diagnose, dry_run
+    from analysis.experiments.profile import KEYS
+    from figures import diagnosis, style
+
+    paid = arguments.budget
+    if paid is None:
+        paid = budget.of_keys(KEYS, next(chosen[0].heads()), asked["currency"])
+    asked |= {"budget": paid, "accept": ACCEPT if arguments.accept is None else arguments.accept}
+    if arguments.dry_run:
+        print(diagnosis.plan(dry_run(chosen, **asked)))
+        return
+    table = diagnose(chosen, **asked, progress=sys.stderr.isatty())
+    _print(arguments, table, diagnosis.text)
+    if arguments.out is not None:
+        drawn, said = diagnosis.draw(table), diagnosis.caption(table)
+        for path in style.save("diagnosis", table, drawn, arguments.out, caption=said):
+            print(path, file=sys.stderr)
+
+
+def _of_target(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[str, Any]) -> None:
+    """Print which method has the least price at a target."""
+    from analysis.needed import needed
+    from figures import style, targets
+
+    if arguments.metric is not None:
+        asked |= {"metric": arguments.metric}
+    table = needed(chosen, arguments.target, **asked, progress=sys.stderr.isatty())
+    _print(arguments, table, targets.text)
+    if arguments.out is not None:
+        print(style.save_table("needed", table, arguments.out), file=sys.stderr)
+
+
+def _print(
+    arguments: argparse.Namespace, table: pd.DataFrame, text: Callable[[pd.DataFrame], str]
+) -> None:
+    """Print a table as JSON or as text."""
+    from figures import diagnosis
+
+    if arguments.json:
+        print(json.dumps(diagnosis.objects(table), ensure_ascii=False, indent=2))
+    else:
+        print(text(table))

@@ -12,12 +12,13 @@ import pytest
 from drawing import english, numbers, without_glyph
 
 import figures
-from analysis import budget, diagnose, doubts
+from analysis import budget, diagnose, doubts, needed, trials
 from analysis.claims import VERDICTS
 from analysis.inputs import Inputs
 from approx import parse
 from approx.prices import CURRENCIES
 from figures import cli, diagnosis, fonts, language, style
+from figures.columns import aligned
 from figures.command import options
 from figures.gallery import FIGURES
 from figures.language import speaking, tr
@@ -32,7 +33,8 @@ def messages():
         {look.label for look in style.LOOKS.values()} | set(VERDICTS) | set(budget.SAID.values())
     )
     sayers = ("tr", "mark", "Sentence")
-    for file in [*FOLDER.rglob("*.py"), *map(Path, (diagnose.__file__, doubts.__file__))]:
+    advisors = (module.__file__ for module in (diagnose, doubts, needed, trials))
+    for file in [*FOLDER.rglob("*.py"), *map(Path, advisors)]:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in sayers:
                 found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
@@ -144,7 +146,7 @@ def test_advice_says_the_same_in_chinese():
 
 def test_columns_of_chinese_are_straight():
     rows = [("滑动窗口", "0.911"), ("Nyström", "0.538")]
-    columns = diagnosis._columns(("method", "tv"), rows)
+    columns = aligned([("method", "tv"), *rows])
     assert columns == "method    tv\n滑动窗口  0.911\nNyström   0.538"
 
 

@@ -1126,6 +1126,41 @@ MECHANISMS = [
 
 ANALYSIS = [
     Mutant(
+        "needed: halving that stops one size too early",
+        "analysis/needed.py",
+        "while above - below > 1:",
+        "while above - below > 2:",
+        "tests/analysis/test_needed.py -k falling_errors",
+    ),
+    Mutant(
+        "needed: dips of the envelope ignored",
+        "analysis/needed.py",
+        "while looks < LOOKS and",
+        "while looks < 0 and",
+        "tests/analysis/test_needed.py -k a_dip",
+    ),
+    Mutant(
+        "needed: stored values for a price in every currency",
+        "analysis/needed.py",
+        '"price": one.price[currency]',
+        '"price": one.price["stored"]',
+        "tests/analysis/test_needed.py -k cheapest_in_the_currency",
+    ),
+    Mutant(
+        "needed: sure without a standard error",
+        "analysis/needed.py",
+        "reached and one.most <= target",
+        "reached and one.error <= target",
+        "tests/analysis/test_needed.py -k queries_that_were_measured",
+    ),
+    Mutant(
+        "needed: the draws by which a size was chosen",
+        "analysis/needed.py",
+        "[trials if again else 0 :]",
+        "[:trials]",
+        "tests/analysis/test_needed.py -k other_draws",
+    ),
+    Mutant(
         "metrics: KL upside down",
         "analysis/row_sums.py",
         "kl += pj * ratio + t\n            reverse",
