@@ -267,7 +267,9 @@ class Masked(Low):
     @property
     def nbytes(self) -> int:
         """Bytes of the part and of the bounds of the mask."""
-        return self.low.nbytes + self.mask.first.nbytes + self.mask.stop.nbytes
+        shared = self.low.zero_outside is self.mask
+        bounds = 0 if shared else self.mask.first.nbytes + self.mask.stop.nbytes
+        return self.low.nbytes + bounds
 
     @property
     def elementwise(self) -> bool:

@@ -368,12 +368,24 @@ def cut(s: scipy.sparse.csr_array, mask: Mask) -> scipy.sparse.csr_array:
     """
     if mask.is_full:
         return s
-    seen = np.empty(s.nnz, bool)
-    _sees(mask.first, mask.stop, s.indptr, s.indices, seen)
+    seen = sees(s, mask)
     if seen.all():
         return s
     indptr = np.concatenate([[0], np.cumsum(seen)])[s.indptr].astype(s.indptr.dtype)
     return scipy.sparse.csr_array((s.data[seen], s.indices[seen], indptr), shape=s.shape)
+
+
+def sees(s: scipy.sparse.csr_array, mask: Mask) -> Array:
+    """Return which of the entries of a CSR matrix are seen, (nnz,).
+
+    Examples
+    --------
+    >>> sees(scipy.sparse.csr_array(np.ones((2, 2))), Mask.causal(2, 2))
+    array([ True, False,  True,  True])
+    """
+    seen = np.empty(s.nnz, bool)
+    _sees(mask.first, mask.stop, s.indptr, s.indices, seen)
+    return seen
 
 
 def _sizes(n: Any, l: Any) -> tuple[int, int]:

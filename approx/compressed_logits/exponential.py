@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from approx import exact, memory, pattern_products
+from approx import exact, masks, memory, pattern_products
 from approx._elementary import exp_rows
 from approx.checks import Array
 from approx.masks import ALL, Mask
@@ -57,8 +57,9 @@ class Exponential(Low):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both factors as they are held here, without what fewer bits would save."""
-        return int(self.left.nbytes + self.right.nbytes)
+        """Bytes of both factors as they are held here, not in fewer bits, and of the mask."""
+        bounds = 0 if self.mask is None else self.mask.first.nbytes + self.mask.stop.nbytes
+        return int(self.left.nbytes + self.right.nbytes + bounds)
 
     def seeing(self, mask: Mask) -> Exponential:
         """Return this matrix at scales of the logits that are seen."""
@@ -99,6 +100,8 @@ class Exponential(Low):
         """Return exp(left·right − shift) for the entries of a pattern."""
         x = pattern_products.product(self.left, self.right, pattern)
         x -= np.repeat(shift.astype(self.dtype, copy=False), np.diff(pattern.indptr))
+        if self.mask is not None:
+            x[~masks.sees(pattern, self.mask)] = -np.inf
         with np.errstate(over="ignore"):
             np.exp(x, out=x)
         return rescale(x, np.zeros(1))

@@ -9,6 +9,7 @@ import numpy as np
 
 from approx.approximation import Approximation
 from approx.checks import Array
+from approx.compressed_logits.exponential import Exponential
 from approx.compressed_logits.method import CompressedLogits, Numbers
 from approx.fields import one_of, whole
 from approx.masks import Mask
@@ -18,6 +19,7 @@ from approx.sparse.support import exact_on
 
 PER = ("token", "channel")
 MOST_BITS = 16
+NOTHING = -1e30  # a logit whose exponential is 0 at any scale, in float32 too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +88,10 @@ class Quantised(CompressedLogits):
         estimate = super().evaluate(q, k, mask, rng)
         if not self.recent:
             return estimate
-        pattern = patterns.runs(np.maximum(mask.stop - self.recent, mask.first), mask.stop)
-        return Approximation(estimate.low, exact_on(pattern, q, k, mask), mask=mask)
+        begin = np.maximum(mask.stop - self.recent, mask.first)
+        exactly = exact_on(patterns.runs(begin, mask.stop), q, k, mask)
+        assert isinstance(estimate.low, Exponential)
+        return Approximation(_before(begin, estimate.low, mask), exactly, mask=mask)
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Return Q and the rounded keys."""
@@ -124,3 +128,15 @@ class Quantised(CompressedLogits):
             float(shape.seen(l) * (d + c) + 2 * l * d / n),
             (NUMBER * (n * d + scales) + self.bits * l * d / 8) / n + recent * (NUMBER + INDEX),
         )
+
+
+def _before(begin: Array, low: Exponential, mask: Mask) -> Exponential:
+    """Return the entries of the keys before `begin` in each row, 0 elsewhere.
+
+    Later keys may be rounded with keys that come after them, which no scale may follow from.
+    """
+    nothing = begin == mask.first
+    hidden = low.rescaled(
+        np.where(nothing, NOTHING, 0.0).astype(low.dtype), np.zeros(mask.l, low.dtype)
+    )
+    return dataclasses.replace(hidden, mask=Mask(mask.first, begin + nothing, mask.l))

@@ -2044,6 +2044,41 @@ LEAKS = [
         "        if mask.looks_back and mask.is_full:\n            u, omega",
         "tests/approx/test_autoregressive.py -k 'from_the_past and randomized_attention'",
     ),
+    Mutant(
+        "future: boxes of whole pages",
+        "approx/sparse/pages.py",
+        "            _score_parts(Q[rows], K, *bounds, self.size, by_box, found)\n",
+        "",
+        "tests/approx/decoding/test_prefixes.py",
+    ),
+    Mutant(
+        "future: the scale of a row from all keys",
+        "approx/masked.py",
+        "self.mask.maximum(factors.column_logs)",
+        "factors.column_logs.max()",
+        "tests/approx/decoding/test_prefixes.py",
+    ),
+    Mutant(
+        "future: exponentials at the scale of the largest key",
+        "approx/random_features/exponentials.py",
+        "return Factors.by_key(left, right, row_logs, column_logs)",
+        "return Factors.scaled(left, right, row_logs, column_logs, Mask.full(*self.shape))",
+        "tests/approx/decoding/test_prefixes.py",
+    ),
+    Mutant(
+        "future: a scale of logits that later keys have rounded",
+        "approx/compressed_logits/quantised.py",
+        "_before(begin, estimate.low, mask)",
+        "estimate.low",
+        "tests/approx/compressed_logits -k no_scale_follows",
+    ),
+    Mutant(
+        "future: evicted by the queries that come",
+        "approx/sparse/eviction.py",
+        "score(int(blocks.bounds[b]), keys, free)",
+        "score(int(blocks.bounds[b + 1]), keys, free)",
+        "tests/approx/decoding/test_prefixes.py",
+    ),
 ]
 
 CACHES = [

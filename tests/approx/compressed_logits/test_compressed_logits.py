@@ -314,3 +314,12 @@ def test_a_budget_buys_no_more_than_the_width():
     found = parse("logit_svd").within(100.0, n=N, l=L, d=D)
     assert found.rank == D
     assert parse("channels").within(9 / 7 * D, n=N, l=L, d=D) is None  # the keys alone cost that
+
+
+def test_no_scale_follows_from_a_key_that_is_rounded_with_later_ones():
+    method = parse("quantised(bits=1, per='channel', group=3, recent=2)")
+    Q, K = [[-20.0]] * 3, [[0.1], [-40.0], [90.0]]  # the first is rounded to −40
+    A = method.approximate(Q, K, mask="causal")
+    np.testing.assert_allclose(A.attend(np.eye(3))[0], [1.0, 0.0, 0.0])
+    assert A.row_log()[0] == -2.0
+    np.testing.assert_allclose(A.block([0], shift=-2.0), [[1.0, 0.0, 0.0]])
