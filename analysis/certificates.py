@@ -64,7 +64,8 @@ def of(
           `analysis.metrics.compare` defines it; 1 for a row that is empty. NaN: nothing is known.
         - ``output_error``: never below ‖estimate V − exact V‖₂ of these rows, which is absolute.
         - ``kind``: "support", "dropped" or "entries", by what the bound follows from, or "none".
-        - ``keys``: keys whose logits are known exactly.
+        - ``keys``: keys whose logits the estimate has read.
+        - ``entries``: other entries of the estimate that the bound has read.
         - ``pages``, ``numbers``, ``bits``: pages of which a box was read, and what was read of the
           `PageBoxes`: numbers, and bits of codes.
         - ``reason``: why there is no bound, or "".
@@ -240,13 +241,14 @@ class _Rows:
     def table(self) -> pd.DataFrame:
         """Return the bounds and what was read, a row per query."""
         n = len(self.counts)
-        pages, numbers, bits = (np.zeros(n, np.int64) for _ in range(3))
+        entries, pages, numbers, bits = (np.zeros(n, np.int64) for _ in range(4))
         d, c = self.known.lo.shape[1], 0 if self.v is None else self.v.shape[1] + 1
         if self.kind in ("support", "entries"):
             found = self._of_support() if self.kind == "support" else self._of_entries()
             unread = self._by_page(self.unread)
             pages = (unread > 0).sum(axis=1)
             numbers, bits = pages * (2 * d + c), unread.sum(axis=1) * (d * self.known.bits)
+            entries = unread.sum(axis=1) if self.kind == "entries" else entries
         elif self.dropped is not None:
             tv = self.dropped.tv[self.rows]
             finite = np.isfinite(tv)
@@ -259,7 +261,8 @@ class _Rows:
         columns: dict[str, Any] = {"attention_tv": found[0]}
         if self.v is not None:
             columns["output_error"] = found[1]
-        columns |= {"keys": self.counts, "pages": pages, "numbers": numbers, "bits": bits}
+        columns |= {"keys": self.counts, "entries": entries}
+        columns |= {"pages": pages, "numbers": numbers, "bits": bits}
         return pd.DataFrame(columns)
 
     def _scale(self, shift: Array) -> Array:

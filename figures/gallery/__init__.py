@@ -20,7 +20,7 @@ NAMES = (  # in the order of the list and of the gallery's page
     "performer_ratio", "coupling_gain", "log_variance", "inverse_temperature", "performer_error",
     "eps_collapse", "raw_qr", "regime_map", "crossings", "entropy", "oracle_gap", "budget_table",
     "classes", "today", "combinations", "entry_error", "collision", "predicted_error", "ratio_bias",
-    "weights", "coverage", "sketches",
+    "weights", "certificates", "coverage", "sketches",
     "minimum_degree", "polynomial_error", "polynomial_rank", "rounding",
     "precision",
     "mechanisms", "position_rank", "before_exp", "state_rank", "length", "jacobian", "break_even",

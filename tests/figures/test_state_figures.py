@@ -61,7 +61,25 @@ def test_the_figure_is_that_of_its_csv_and_caption(name, tmp_path):
     caption_states_numbers(name, table(name))
     speaks_chinese(name, table(name))
     panels = len([ax for ax in FIGURES[name].draw(table(name)).axes if ax.lines])
-    assert panels == (4 if name == "today" else 8)
+    assert panels == (4 if name in ("certificates", "today") else 8)
+
+
+def test_no_bound_that_is_drawn_is_below_the_error_of_its_row():
+    found = table("certificates")
+    assert (found.value >= found.truth * (1 - 1e-12) - 1e-12).all()
+    head = list(inputs.sample("smollm2").heads())[1].first(96).at_temperature(1.0)
+    P = exact.softmax(head.Q, head.K, head.mask)
+    spec = "sink_window(k=32)"
+    rows = head.approximate(parse(spec)).to_dense()
+    off = rows / rows.sum(axis=1, keepdims=True) - P
+    one = found[(found.input == head.name) & (found.method == spec) & (found.bits == 4)]
+    last = one[one.position == 95].set_index("metric")
+    # as the measure has it, in float64
+    assert last.truth["attention_tv"] == pytest.approx(np.abs(off[95]).sum() / 2, rel=1e-9)
+    assert last.truth["output_error"] == pytest.approx(np.linalg.norm(off[95] @ head.V), rel=1e-9)
+    # 32 keys with values, boxes of five pages that are not all read, codes of 64 unread keys
+    numbers = 32 * 128 + 5 * (128 + 65) + 64 * 64 * 4 / 16
+    assert last.share.tolist() == [numbers / (96 * 128)] * 2
 
 
 def test_methods_of_today_are_those_of_their_budget_and_currency():

@@ -2717,6 +2717,86 @@ CONFIDENCE = [
     ),
 ]
 
+CERTIFICATES = [
+    Mutant(
+        "certificates: the greatest taken for the least",
+        "analysis/certificates.py",
+        "lower, upper = self.known.bounds(q)",
+        "upper, lower = self.known.bounds(q)",
+        "tests/analysis/test_certificates.py -k 'loop or truth'",
+    ),
+    Mutant(
+        "certificates: logits of keys that are read rounded inwards",
+        "analysis/certificates.py",
+        "e = self.off = (q.shape[1] + 4) * (EPS * size + TINY)",
+        "e = self.off = -(q.shape[1] + 4) * (EPS * size + TINY)",
+        "tests/analysis/test_certificates.py -k large_logits",
+    ),
+    Mutant(
+        "certificates: a page that is read in part is read",
+        "analysis/certificates.py",
+        "return np.asarray(seen - read.reshape(seen.shape))",
+        "return np.where(read.reshape(seen.shape) > 0, 0, seen)",
+        "tests/analysis/test_certificates.py -k 'loop or truth'",
+    ),
+    Mutant(
+        "certificates: keys behind what a query sees",
+        "analysis/certificates.py",
+        "seen = np.maximum(np.minimum(stop, ends) - np.maximum(first, starts), 0)",
+        "seen = np.maximum(ends - np.maximum(first, starts), 0) * (starts < stop)",
+        "tests/analysis/test_certificates.py -k loop",
+    ),
+    Mutant(
+        "certificates: the share of what is read, not of all",
+        "analysis/certificates.py",
+        "least = self.low / self.Z_high[self.row] * (1 - 4 * EPS)",
+        "least = self.low / self.Z_low[self.row] * (1 - 4 * EPS)",
+        "tests/analysis/test_certificates.py -k 'loop or truth'",
+    ),
+    Mutant(
+        "certificates: shares that underflow are none",
+        "analysis/certificates.py",
+        "self.low, self.high = np.exp(x - e - t) * (1 - EXP), np.exp(x + e - t) * (1 + EXP) + TINY",
+        "self.low, self.high = np.exp(x - e - t) * (1 - EXP), np.exp(x + e - t) * (1 + EXP)",
+        "tests/analysis/test_certificates.py -k underflow",
+    ),
+    Mutant(
+        "page boxes: half the radius of the values",
+        "analysis/page_boxes.py",
+        "np.maximum.reduceat(apart, np.arange(0, len(v), size)) * (1 + EPS)",
+        "np.maximum.reduceat(apart, np.arange(0, len(v), size)) * 0.5",
+        "tests/analysis/test_certificates.py -k 'boxes_hold or truth'",
+    ),
+    Mutant(
+        "page boxes: half of a part of a side",
+        "analysis/page_boxes.py",
+        "(step / 2 + 8 * EPS * most)",
+        "(step / 4 + 8 * EPS * most)",
+        "tests/analysis/test_certificates.py -k boxes_hold",
+    ),
+    Mutant(
+        "page boxes: codes without the margin of rounding",
+        "analysis/page_boxes.py",
+        "x, off = q @ middle.T, (reach + margin)[:, page]",
+        "x, off = q @ middle.T, (reach - margin)[:, page]",
+        "tests/analysis/test_certificates.py -k large_logits",
+    ),
+    Mutant(
+        "dropped: a norm for a sum",
+        "analysis/dropped.py",
+        "np.sqrt(size * np.square(part).sum(axis=1))",
+        "np.sqrt(np.square(part).sum(axis=1))",
+        "tests/analysis/test_certificates.py -k 'singular or own'",
+    ),
+    Mutant(
+        "dropped: row sums that agree",
+        "analysis/dropped.py",
+        "(delta + np.abs(A - B) +",
+        "(delta +",
+        "tests/analysis/test_certificates.py -k singular",
+    ),
+]
+
 MUTANTS = [
     *RANDOM_FEATURES,
     *PROJECTIONS,
@@ -2727,6 +2807,7 @@ MUTANTS = [
     *SPARSE,
     *SAMPLING,
     *CONFIDENCE,
+    *CERTIFICATES,
     *RESULT,
     *MECHANISMS,
     *MASKS,

@@ -1,0 +1,111 @@
+"""What an estimate knows of its own errors, beside the errors, row by row."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis import certificates, dropped, inputs as data
+from analysis.experiments.profile import Profile
+from analysis.inputs import Inputs
+from analysis.page_boxes import PageBoxes
+from analysis.row_sums import OUTPUT, TV, Comparison
+from analysis.table import Row
+from approx import Approximation, parse
+from approx.checks import Array
+
+COLUMNS = (
+    "input", "layer", "head", "n", "method", "source", "size", "bits", "position", "share",
+    "metric", "truth", "value",
+)  # fmt: skip
+ROWS = {"quick": 96, "default": 512}
+QUERIES = {"quick": 16, "default": 64}
+MOST_HEADS = 4
+FIRST = 64  # the first query that counts: the ones before it see little that they do not read
+NUMBER = 16  # bits of a number, as in the caches of today's models
+
+
+class Source(NamedTuple):
+    """From what a bound is made: boxes of so many keys, codes of so many bits; or norms."""
+
+    name: str
+    size: int = 16
+    bits: int = 0
+
+
+BOXES, NORMS, ENTRIES = (Source(name) for name in ("boxes", "dropped", "entries"))
+CODES = tuple(Source("boxes", bits=bits) for bits in (2, 4))
+METHODS: dict[str, tuple[Source, ...]] = {
+    "top_k(k=32)": (BOXES, *CODES),
+    "pages(k=64, current=True)": (BOXES, *CODES),
+    "sink_window(k=32)": (BOXES, *CODES),
+    "hierarchical(rank=4, space='attention')": (NORMS,),
+}
+
+
+def errors(estimate: Approximation, x: Inputs) -> tuple[Array, Array]:
+    """Return tv and ‖output − exact output‖₂ of every row, as `analysis.metrics` measures them."""
+    sums = Comparison.of(
+        [estimate], x.Q, x.K, x.V, temperatures=None, mask=None, attention=True, rows=None
+    ).tables(1, None)[0]
+    if x.V is None:
+        return sums[:, TV], np.full(len(sums), np.nan)
+    return sums[:, TV], np.sqrt(sums[:, OUTPUT]) * float(np.abs(x.V).max())
+
+
+def bounds(estimate: Approximation, x: Inputs, source: Source) -> pd.DataFrame:
+    """Return the certificates of an estimate from one source.
+
+    ``share`` is what is read to answer with a bound, of what exact attention reads, all in numbers
+    of 16 bits: keys with their values, boxes and codes. It is NaN for entries, which all are read.
+    """
+    known = PageBoxes.of(x.K, x.V, size=source.size, bits=source.bits)
+    left = dropped.of(estimate, x.Q, x.K) if source.name == "dropped" else None
+    found = certificates.of(
+        estimate, x.Q, x.K, x.V, known=known, dropped=left, entries=source.name == "entries"
+    )
+    width = x.d + (0 if x.V is None else x.V.shape[1])
+    read = (found["keys"] * width + found.numbers) * NUMBER + found.bits
+    share = read / (x.mask.counts * width * NUMBER)
+    return found.assign(share=np.nan if source.name == "entries" else share)
+
+
+def compared(x: Inputs, spec: str, sources: tuple[Source, ...]) -> pd.DataFrame:
+    """Return the errors of every row beside their bounds from each source."""
+    estimate = x.approximate(parse(spec), rng=0)
+    tv, output = errors(estimate, x)
+    tables = []
+    for source in sources:
+        found = bounds(estimate, x, source)
+        place = {"method": spec, "source": source.name, "size": source.size, "bits": source.bits}
+        position = {"position": x.mask.positions, "share": found.share}
+        for metric, truth in (("attention_tv", tv), ("output_error", output)):
+            if metric in found:
+                errors_of = {"metric": metric, "truth": truth, "value": found[metric]}
+                tables.append(pd.DataFrame(place | position | errors_of))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _rows(x: Inputs, spec: str, queries: int) -> list[Row]:
+    places = np.linspace(min(FIRST, x.n // 2), x.n - 1, min(queries, x.n // 2)).round().astype(int)
+    found = compared(x, spec, METHODS[spec])
+    found = found[found.position.isin(x.mask.positions[places])]
+    head = x.name, x.layer, x.head, x.n
+    return [(*head, *row) for row in found.itertuples(index=False)]
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return errors and their bounds, for some queries of causal heads.
+
+    The heads are those of the profile that are causal, or else those of the bundled language model.
+    """
+    own = [x for x in profile.inputs if x.mask.looks_back][:MOST_HEADS]
+    heads = own or list(data.sample("smollm2").heads())
+    tasks = [
+        (x.first(min(x.n, ROWS[profile.grid])).at_temperature(1.0), spec, QUERIES[profile.grid])
+        for x in heads
+        for spec in METHODS
+    ]
+    return profile.study(_rows, tasks, "certificates", COLUMNS)

@@ -1,0 +1,94 @@
+"""Bounds that an estimate carries with it, row by row, against the errors that they bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.experiments.certificates import BOXES, CODES, METHODS, NORMS, compute as compute
+from figures import style
+from figures.language import mark, tr
+
+TITLE = "What an estimate knows of its own error"
+METRIC = "attention_tv"
+LEAST = 1e-4  # smaller errors and bounds are drawn there
+LOOKS: dict[Any, tuple[str, str, str]] = {  # by source and bits
+    (BOXES.name, 0): (mark("boxes of {size} keys"), style.PALETTE[3], "s"),
+    (BOXES.name, CODES[0].bits): (
+        mark("boxes, and {bits} bits a coordinate"), style.PALETTE[1], "^",
+    ),
+    (BOXES.name, CODES[1].bits): (
+        mark("boxes, and {bits} bits a coordinate"), style.PALETTE[0], "o",
+    ),
+    (NORMS.name, 0): (mark("norms of what was dropped"), style.PALETTE[2], "D"),
+}  # fmt: skip
+
+
+def of_metric(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that are drawn."""
+    return table[table.metric == METRIC]
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw a panel per method: a point per row of attention and source, and where both agree."""
+    some = of_metric(table)
+    with style.style():
+        figure, axes = style.panels(2, 2, height=2.4)
+        for ax, (method, part) in zip(axes.flat, some.groupby("method", sort=False)):
+            for (source, bits), rows in part.groupby(["source", "bits"], sort=False):
+                label, colour, marker = LOOKS[source, bits]
+                ax.plot(
+                    rows.truth.clip(LEAST), rows.value.clip(LEAST),
+                    label=tr(label, size=int(rows["size"].iloc[0]), bits=bits), alpha=0.5,
+                    markeredgewidth=0, **style.dots(colour, marker, 3),
+                )  # fmt: skip
+            ax.plot([LEAST, 1], [LEAST, 1], color="black", linewidth=0.8, label=tr("the error"))
+            ax.set(xscale="log", yscale="log", title=style.label(str(method)))
+        for ax in axes[-1]:
+            ax.set_xlabel(tr("total variation of a row"))
+        for ax in axes[:, 0]:
+            ax.set_ylabel(tr("its bound"))
+        style.legend(figure, list(axes.flat), columns=3)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    some = of_metric(table)
+    rows = some[some.truth > LEAST]
+    said = []
+    for method in METHODS:
+        parts = []
+        for (source, bits), part in rows[rows.method == method].groupby(["source", "bits"]):
+            every = some[(some.method == method) & (some.source == source) & (some.bits == bits)]
+            label, *_ = LOOKS[source, bits]
+            what = tr(label, size=int(part["size"].iloc[0]), bits=bits)
+            parts.append(
+                tr(
+                    "{ratio:.3g} times the error and below 0.1 in {share:.0%} by {what}",
+                    what=what,
+                    ratio=float((part.value / part.truth).median()),
+                    share=float((every.value < 0.1).mean()),
+                )
+            )
+        true = some[some.method == method].truth
+        said.append(
+            tr(
+                "{method}, itself below 0.1 in {share:.0%}: {parts}",
+                method=style.label(method),
+                share=float((true < 0.1).mean()),
+                parts=tr(", ").join(parts),
+            )
+        )
+    heads = len(table.drop_duplicates(["input", "layer", "head"]))
+    return tr(
+        "Total variation of rows of attention, and upper bounds that need no logit of a key that "
+        "was not read; {heads} causal heads of n ≤ {n} tokens. Medians of the bounds, and shares "
+        "of the rows: {lists}. Boxes of pages say next to nothing of a row; a code of a few bits "
+        "for each number of a key says much, and costs that part of the key. What a decomposition "
+        "dropped is known to those who made it from all logits.",
+        heads=heads,
+        n=int(table.n.max()),
+        lists=tr("; ").join(said),
+    )
