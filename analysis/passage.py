@@ -68,7 +68,7 @@ class Replaced:
     Attributes
     ----------
     kl : (positions,)
-        KL(model ‖ replaced) of the next token; inf where the replaced model's logits overflow.
+        KL(model ‖ replaced) of the next token; inf where the replaced model overflows.
     same_top : (positions,) bool
         Whether both think the same token the likeliest.
     surprisal : (positions − 1,)
@@ -367,6 +367,8 @@ class Passage:
 
         if not mine:
             return call.output()
+        if not all(torch.isfinite(x).all() for x in (call.q, call.k, call.v)):
+            return torch.full_like(call.output(), torch.nan)  # an earlier layer overflowed
         x = call.inputs(self.model.name)
         whole = len(mine) == self.model.heads
         output = (

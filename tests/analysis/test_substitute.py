@@ -5,6 +5,7 @@ They need torch and transformers, so `make lm` runs them and `make test` skips t
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from analysis.language_model import LanguageModel
 from analysis.passage import BLOCK, ERRORS, Estimated, Passage
 from analysis.plan import Plan
 from analysis.substitute import substitute
-from approx import parse
+from approx import Mask, parse
+from approx.prices import Shape
 
 # transformers and torch warn of their own futures
 with_torch = pytest.mark.filterwarnings("ignore")
@@ -189,6 +191,28 @@ def test_standard_error_is_made_of_blocks():
     assert found.stderr == pytest.approx(means.std(ddof=1) / 2, rel=1e-12)
     assert math.isnan(Estimated.of(x[: 2 * BLOCK - 1]).stderr)
     assert Estimated.of(np.array([1.0, np.inf])) == (np.inf, np.inf)
+
+
+def shapes(windows, n=40):
+    """Return what prices follow from, of layers with windows of these widths, 0 for none."""
+    masks = [Mask.window(n, n, width) if width else Mask.causal(n, n) for width in windows]
+    return [Shape(n, n, 8, 8, mask) for mask in masks]
+
+
+def test_reads_are_a_share_of_those_of_exact_attention_in_every_layer():
+    p = SimpleNamespace(shapes=shapes((0, 10)), model=SimpleNamespace(heads=3))
+    four = parse("sink_window(k=4)")
+    # a new query reads 40 keys in layer 0 and 10 in layer 1, by each of three heads
+    assert module.reads_share(p, {}) == 1
+    assert module.reads_share(p, {(0, 0): four}) == pytest.approx((4 + 2 * 40 + 30) / 150)
+    assert module.reads_share(p, {(1, i): four for i in range(3)}) == pytest.approx(132 / 150)
+    assert math.isnan(module.reads_share(p, {(1, 2): parse("uniform()")}))
+
+
+def test_templates_are_filled_and_sized_methods_stay():
+    p = SimpleNamespace(shapes=shapes((0,)))
+    assert module.fill(p, parse("top_k()"), 8 * 16, "reads") == parse("top_k(k=8)")
+    assert module.fill(p, parse("top_k(k=9)"), 8 * 16, "reads") == parse("top_k(k=9)")
 
 
 @pytest.fixture

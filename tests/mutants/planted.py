@@ -2797,6 +2797,37 @@ CERTIFICATES = [
     ),
 ]
 
+MODELS = [
+    Mutant(
+        "plan: of a head that is named twice, the last",
+        "analysis/plan.py",
+        "if len(found) < len(pairs):",
+        "if len(found) > len(pairs):",
+        "tests/analysis/test_plan.py -k one_line",
+    ),
+    Mutant(
+        "passage: a standard error as of independent positions",
+        "analysis/passage.py",
+        "/ math.sqrt(count))",
+        "/ math.sqrt(len(x)))",
+        "tests/analysis/test_substitute.py -k standard_error",
+    ),
+    Mutant(
+        "substitute: reads of exact heads left out",
+        "analysis/substitute.py",
+        "            total += whole.reads\n",
+        "            total += whole.reads if (layer, head) in heads else 0.0\n",
+        "tests/analysis/test_substitute.py -k reads",
+    ),
+    Mutant(
+        "substitution: an oracle named as the nearest that can be run",
+        "figures/substitution.py",
+        'if use(row) == "runnable" and',
+        'if use(row) != "future" and',
+        "tests/figures/test_substitution.py -k nearest",
+    ),
+]
+
 MUTANTS = [
     *RANDOM_FEATURES,
     *PROJECTIONS,
@@ -2815,5 +2846,6 @@ MUTANTS = [
     *CACHES,
     *HIERARCHY,
     *ANALYSIS,
+    *MODELS,
     *FIGURES,
 ]
