@@ -52,6 +52,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "orders",
         "squared_error",
         "bounds",
+        "theory",
         "weights",
         "least_loss",
         "least_error",

@@ -44,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would be measured, and about how long"
     )
+    parser.add_argument(
+        "--theory",
+        action="store_true",
+        help="what theory says of each head instead: bounds, their hypotheses, what is measured",
+    )
     options.add_language(parser)
     parser.add_argument("--seed", type=int, default=0, help="[0]")
     options.add_jobs(parser)
@@ -72,7 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
         "jobs": arguments.jobs,
     }
     with speaking(arguments.lang):
-        if arguments.target is None:
+        if arguments.theory:
+            _of_theory(arguments, chosen)
+        elif arguments.target is None:
             _of_budget(arguments, chosen, asked)
         else:
             _of_target(arguments, chosen, asked)
@@ -81,6 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _agree(arguments: argparse.Namespace) -> None:
     """Refuse options that contradict each other."""
+    if arguments.theory:
+        for name in (
+            "budget", "target", "metric", "currency", "method", "rows", "accept", "out", "dry_run",
+        ):  # fmt: skip
+            if getattr(arguments, name) not in (None, False):
+                raise ValueError(f"--{name.replace('_', '-')} has no meaning with --theory")
     if arguments.target is None:
         if arguments.metric is not None:
             raise ValueError("--metric is that of a target: give --target")
@@ -128,6 +141,21 @@ def _of_target(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[
     _print(arguments, table, targets.text)
     if arguments.out is not None:
         print(style.save_table("needed", table, arguments.out), file=sys.stderr)
+
+
+def _of_theory(arguments: argparse.Namespace, chosen: list[Inputs]) -> None:
+    """Print what theory says of each head."""
+    import pandas as pd
+    import tqdm
+
+    from analysis import theory
+    from analysis.experiments.profile import KEYS
+    from figures import theories
+
+    heads = [x.at_temperature(arguments.temperature) for each in chosen for x in each.heads()]
+    shown = tqdm.tqdm(heads, "heads", file=sys.stderr, disable=not sys.stderr.isatty())
+    tables = [theory.of(x, keys=min(KEYS, x.n, x.l), seed=arguments.seed) for x in shown]
+    _print(arguments, pd.concat(tables, ignore_index=True), theories.text)
 
 
 def _print(

@@ -12,7 +12,7 @@ import pytest
 from drawing import english, numbers, without_glyph
 
 import figures
-from analysis import budget, diagnose, doubts, needed, trials
+from analysis import budget, diagnose, doubts, needed, theory, trials
 from analysis.claims import VERDICTS
 from analysis.inputs import Inputs
 from approx import parse
@@ -33,7 +33,7 @@ def messages():
         {look.label for look in style.LOOKS.values()} | set(VERDICTS) | set(budget.SAID.values())
     )
     sayers = ("tr", "mark", "Sentence")
-    advisors = (module.__file__ for module in (diagnose, doubts, needed, trials))
+    advisors = (module.__file__ for module in (diagnose, doubts, needed, theory, trials))
     for file in [*FOLDER.rglob("*.py"), *map(Path, advisors)]:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in sayers:

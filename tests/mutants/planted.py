@@ -2715,6 +2715,34 @@ CONFIDENCE = [
         "low, high = question.totals(failure)",
         "tests/analysis/test_confidence.py -k plain_loops",
     ),
+    Mutant(
+        "theory: entries of logits over √d",
+        "analysis/theory.py",
+        "np.asarray(a, np.float64) * math.sqrt(self.x.d)",
+        "np.asarray(a, np.float64)",
+        "tests/analysis/test_theory_of_heads.py -k over_d",
+    ),
+    Mutant(
+        "theory: draws as if with replacement",
+        "analysis/theory.py",
+        "variance = (N - k) / (k * (N - 1))",
+        "variance = 1 / k",
+        "tests/analysis/test_theory_of_heads.py -k plain_sums",
+    ),
+    Mutant(
+        "theory: what is not seen is an error of the rank",
+        "analysis/theory.py",
+        "    mask.hide(rest)\n",
+        "",
+        "tests/analysis/test_theory_of_heads.py -k plain_sums",
+    ),
+    Mutant(
+        "theory: the law of normal logits without its deviation",
+        "analysis/theory.py",
+        "ndtr(-(deviation + ndtri(head.epsilon)))",
+        "ndtr(-ndtri(head.epsilon))",
+        "tests/analysis/test_theory_of_heads.py -k largest_of_normal",
+    ),
 ]
 
 CERTIFICATES = [
