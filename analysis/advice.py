@@ -99,14 +99,18 @@ def _nearest(part: pd.DataFrame) -> tuple[str, float]:
 class Advice(NamedTuple):
     """One head: what to use, and by how much.
 
-    ``reads`` is the share that it reads of what exact attention reads for a new query.
+    ``bound`` ≤ ``attention_tv`` ≤ ``certificate``: what none of the winner's class is below that
+    stores as much, what was measured, and what its estimates prove of themselves. ``reads`` is the
+    share that it reads of what exact attention reads for a new query.
     """
 
     layer: int
     head: int
     verdict: str
     winner: str
+    bound: float
     attention_tv: float
+    certificate: float
     reads: float
     uniform_tv: float
     runner_up: str
@@ -130,24 +134,29 @@ def _advice(part: pd.DataFrame) -> Advice:
     verdict = str(part.verdict.iloc[0])
     affordable = bool(part.budget.iloc[0] >= part.exact_price.iloc[0])
     spec = str(best.spec.iloc[0]) if len(best) else ""
-    tv = float(best.attention_tv.iloc[0]) if len(best) else math.nan
+    bound, tv, proven = (
+        float(best[name].iloc[0]) if len(best) else math.nan
+        for name in ("bound", "attention_tv", "certificate")
+    )
     reads = float(best.reads.iloc[0] / best.exact_reads.iloc[0]) if len(best) else math.nan
     second = str(others.spec.iloc[0]) if len(others) else ""
     margin = float(others.attention_tv.iloc[0]) / tv if len(others) and tv > 0 else math.nan
     oracle = str(bounds.spec.iloc[0]) if len(bounds) else ""
     limit = float(bounds.attention_tv.iloc[0]) if len(bounds) else math.nan
     return Advice(
-        int(part.layer.iloc[0]), int(part["head"].iloc[0]), verdict, spec, tv,
+        int(part.layer.iloc[0]), int(part["head"].iloc[0]), verdict, spec, bound, tv, proven,
         reads, trivial, second,
         margin, oracle, limit,
-        _sentence(verdict, spec, tv, reads, trivial, second, margin, affordable),
+        _sentence(verdict, spec, bound, tv, proven, reads, trivial, second, margin, affordable),
     )  # fmt: skip
 
 
 def _sentence(
     verdict: str,
     spec: str,
+    bound: float,
     tv: float,
+    proven: float,
     reads: float,
     uniform: float,
     second: str,
@@ -165,7 +174,8 @@ def _sentence(
         if uniform > 0:
             text += f": the best, {spec}, has {tv / uniform:.2f} of uniform's total variation"
         return text
-    text = f"{spec}: total variation {tv:.3f}"
+    text = f"{spec}: " + ("" if math.isnan(bound) else f"{bound:.3f} ≤ ")
+    text += f"total variation {tv:.3f}" + ("" if math.isnan(proven) else f" ≤ {proven:.3f}")
     if math.isfinite(reads):
         text += f" at {reads:.1%} of the reads of exact attention"
     if uniform > 0 and tv > 0:

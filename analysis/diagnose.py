@@ -39,6 +39,7 @@ from analysis.trials import (
     Measured,
     Sampled,
     all_methods,
+    certificate,
     each_head,
     measurable,
     measure,
@@ -109,7 +110,9 @@ def diagnose(
         over trials, its range ``tv_least``, ``tv_most``, and its standard error ``tv_stderr`` from
         the queries that were measured (0 if all were); ``bound``, the ``attention_tv`` that no
         estimate of its class is below which stores as much, NaN where none is known, see
-        `analysis.least_error.bound`; ``negative_fraction`` of the entries;
+        `analysis.least_error.bound`; ``certificate``, of the winner, the ``attention_tv`` that its
+        estimates prove of themselves (`analysis.certificates`), NaN where they prove nothing;
+        ``negative_fraction`` of the entries;
         ``kernel_error`` (relative Frobenius) and ``output_error``, medians, NaN where there is
         none; ``nonpositive_rows``; ``expected``, the kernel error in closed form, NaN where none is
         known; ``features_needed``, how many iid frequencies give a kernel error of 10 %;
@@ -302,6 +305,10 @@ class _Settings(NamedTuple):
         found = measure(head, method, trials=self.trials, seed=self.seed)
         return found._replace(row=named | found.row)
 
+    def certificate(self, head: Sampled, method: Method) -> float:
+        """Return what the estimates of one method on one head prove of their error."""
+        return certificate(head, method, trials=self.trials, seed=self.seed)
+
 
 def _asked(
     inputs: Inputs | Sequence[Inputs],
@@ -340,7 +347,10 @@ def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, An
         bar = tqdm(fitting, disable=not progress, desc="methods", leave=False)
         rows = [_row(head, method, about, weights) for method in bar]
         eps = doubts.collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None
-    best, uniform = winner(rows), _uniform(rows)
+        best = winner(rows)
+        for method, row in zip(fitting, rows):
+            row["certificate"] = about.certificate(head, method) if row is best else math.nan
+    uniform = _uniform(rows)
     place = {
         "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
         "temperature": x.temperature, "mask": str(x.mask), "measured": len(head.picked),

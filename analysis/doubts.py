@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any, Self
@@ -66,11 +67,14 @@ def warnings(
     """Yield, in plain words, why a number is not to be trusted or a method not to be used."""
     loses = row["attention_tv"] >= uniform and row["spec"] != TRIVIAL
     if not row["runnable"]:
-        yield (
-            Sentence("needs every logit: the best found of its class, not a method to run")
-            if method.oracle
-            else Sentence("reads the future: a causal model cannot run it token by token")
-        )
+        if method.oracle:
+            yield Sentence("needs every logit: the best found of its class, not a method to run")
+        elif _runs_by_blocks(method):
+            yield Sentence(
+                "reads the future: a causal model can run it token by token only if block is given"
+            )
+        else:
+            yield Sentence("reads the future: a causal model cannot run it token by token")
     if (features := row["features_needed"]) > x.l:
         variance = power(features * TARGET**2)
         yield (
@@ -110,6 +114,16 @@ def warnings(
         yield Sentence(
             "eps = {eps:g} after the shift would turn this head into the mean of V", eps=eps
         )
+
+
+def _runs_by_blocks(method: Method) -> bool:
+    """Return whether the method would be autoregressive if its open field `block` were given."""
+    if getattr(method, "block", 0) is not None:
+        return False
+    size = method.sized_by
+    opened = {} if size is None else {size.field: None}
+    given: Method = dataclasses.replace(method, block=1, **opened)  # type: ignore[type-var]
+    return given.autoregressive
 
 
 def power(value: float) -> str:

@@ -11,22 +11,17 @@ the mask of the head, with exact rows of softmax p_i.
 
 **Low rank.** Where rows sum to 1, a total variation tv_i is at least ‖w_i − p_i‖/√2 in the
 Euclidean norm: the positive and the negative part of the difference have the same sum, and neither
-is longer than it. So ‖W − P‖_F bounds the root mean square of tv, not its mean. The mean has two
-bounds of its own, where W has rank ≤ m and σ_j are singular values:
+is longer than it. So ‖W − P‖_F bounds the root mean square of tv, not its mean. For the mean the
+nuclear norm serves, which is never above the sum of the lengths of the rows. If W has rank ≤ m,
+then σ_j(W − P) ≥ σ_{j+m}(P) for the singular values, and
 
     Σ_i tv_i ≥ Σ_i ‖w_i − p_i‖/√2 ≥ Σ_j σ_j(W − P)/√2 ≥ Σ_{j > m} σ_j(P)/√2,
 
-as σ_j(W − P) ≥ σ_{j+m}(P), and no nuclear norm is above the sum of the lengths of the rows. For the
-second one, bad rows are given up: W' has row 0 instead of w_i where √2·tv_i > ‖p_i‖. It has no more
-rank, and ‖w'_i − p_i‖² ≤ min(2·tv_i², ‖p_i‖²) ≤ √2·‖p_i‖·tv_i. With D = diag(‖p_i‖^(−1/2))
-
-    Σ_i √2·tv_i ≥ ‖D(W' − P)‖_F² ≥ Σ_{j > m} σ_j(DP)².
-
-Both hold whatever the signs. Where rows need not sum to 1, tv_i ≥ ‖w_i − p_i‖/2, and √2 becomes 2.
-Under a mask the same is said of disjoint rectangles that all of their queries see
-(`analysis.state_rank`), with the norm of what p_i has within them; the nuclear norms of several
-rectangles are a bound with 2, too. A difference that is spread over many keys has a total variation
-far above its length, so that these bounds are weak where attention is not peaked.
+whatever the signs. Where rows need not sum to 1, tv_i ≥ ‖w_i − p_i‖/2. Under a mask the same is
+said of disjoint rectangles that all of their queries see (`analysis.state_rank`); a row has a part
+in several of them, whose lengths add to at most 2·tv_i. A difference that is spread over many keys
+has a total variation far above its length, so that these bounds are weak where attention is not
+peaked.
 
 Bounds are rounded down by what rounding can do to the weights, see `Weights.slack`.
 """
@@ -35,20 +30,16 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from analysis import least_loss
 from analysis.weights import Weights
 from approx import Approximation, Method, checks
-from approx.checks import Array
 from approx.hierarchical.hierarchical import Hierarchical
 from approx.hierarchical.partition import Partition
 from approx.sparse.columns import Columns
 from approx.sparse.pages import Pages
 from approx.sparse.vertical_slash import VerticalSlash
 
-SQRT2 = math.sqrt(2.0)
-LEAST = 16  # keys of a rectangle; smaller ones would add little to what few states lose
+LEAST = 16  # keys of a rectangle; smaller ones add little, and share what is decomposed
 
 
 def low_rank(weights: Weights, m: int, *, sums_to_one: bool = True) -> float:
@@ -68,25 +59,25 @@ def low_rank(weights: Weights, m: int, *, sums_to_one: bool = True) -> float:
 
     Notes
     -----
-    Cost: two singular value decompositions, of the matrix or of its dyadic rectangles with more
-    than max(m, 16) keys, which the weights keep for other m.
+    Cost: the singular values of the matrix, or of its dyadic rectangles down to max(m, 16) keys,
+    which the weights keep for other m.
 
     Examples
     --------
     Each of 8 queries attends to a key of its own; half of them can be had by 4 states.
 
+    >>> import numpy as np
     >>> one = Weights(900.0 * np.eye(8), np.eye(8))
     >>> [round(low_rank(one, m), 3) for m in (0, 4, 8)]
     [0.707, 0.354, 0.0]
     """
     checks.integer("m", m, least=0)
     if weights.mask.is_full:
-        return _tail(weights.spectra(None), m, weights, 1.0 / (SQRT2 if sums_to_one else 2.0))
-    least = 1 << (max(m, LEAST).bit_length() - 1)
-    return _tail(weights.spectra(least), m, weights, 1.0 / 2.0, SQRT2 if sums_to_one else 1.0)
+        return _tails(weights, None, m, math.sqrt(2) if sums_to_one else 2.0)
+    return _tails(weights, 1 << (max(m, LEAST).bit_length() - 1), m, 2.0)
 
 
-def levels(weights: Weights, rank: int, partition: Partition, *, sums_to_one: bool = True) -> float:
+def levels(weights: Weights, rank: int, partition: Partition) -> float:
     """Return a bound of attention_tv for any terms of this rank in each block of a hierarchy.
 
     Parameters
@@ -97,37 +88,22 @@ def levels(weights: Weights, rank: int, partition: Partition, *, sums_to_one: bo
         Terms per block.
     partition : Partition
         Which queries take which blocks; near keys may be as good as they like.
-    sums_to_one : bool
-        Whether the rows of the estimates sum to 1.
 
     Examples
     --------
+    >>> import numpy as np
     >>> from approx.hierarchical.partition import partition
     >>> one = Weights(900.0 * np.eye(8), np.eye(8)[[4, 5, 6, 7, 0, 1, 2, 3]])
     >>> [round(levels(one, r, partition(one.mask, 1, 0)), 3) for r in (1, 4)]
-    [0.53, 0.0]
+    [0.375, 0.0]
     """
-    checks.integer("rank", rank, least=0)
-    return _tail(
-        weights.spectra(partition), rank, weights, 1.0 / 2.0, SQRT2 if sums_to_one else 1.0
-    )
+    return _tails(weights, partition, checks.integer("rank", rank, least=0), 2.0)
 
 
-def _tail(
-    spectra: tuple[list[Array], list[Array]],
-    m: int,
-    weights: Weights,
-    share: float,
-    of_squares: float = 1.0,
-) -> float:
-    """Return the better of both bounds: what is left of the singular values, or of their squares.
-
-    They count `share`, and the squares `of_squares` times as much.
-    """
-    plain, scaled = spectra
-    nuclear = sum(float(s[m:].sum()) for s in plain)
-    squares = of_squares * sum(float(np.square(s[m:]).sum()) for s in scaled)
-    return max(share * max(nuclear, squares) / weights.mask.n - 2 * weights.slack, 0.0)
+def _tails(weights: Weights, cut: Partition | int | None, m: int, share: float) -> float:
+    """Return what is left of the singular values of blocks, over `share`, per row, rounded down."""
+    left = sum(float(s[m:].sum()) for s in weights.spectra(cut))
+    return max(left / (share * weights.mask.n) - 2 * weights.slack, 0.0)
 
 
 def bound(
@@ -154,6 +130,7 @@ def bound(
         class                bound over
         ===================  ==================================================================
         one set of columns   any k − r keys for all queries beside windows of r keys, any r
+        sets for blocks      any k − block earlier keys for each block, and those of the block
         eviction             any cache of k keys
         pages                any ⌊k/size⌋ pages a row
         lines                any k keys for all queries and diagonals
@@ -186,7 +163,7 @@ def bound(
         return math.nan
     if isinstance(method, Hierarchical):
         cut = method.partition(weights.mask)
-        return levels(weights, method.rank or 0, cut, sums_to_one=own)
+        return levels(weights, method.rank or 0, cut)
     if estimate.nnz or estimate.rank >= min(weights.mask.shape):
         return math.nan
     return low_rank(weights, estimate.rank, sums_to_one=own)
@@ -197,8 +174,10 @@ def _lost(method: Method, weights: Weights, count: int) -> float:
     match method:
         case Columns(k=int(k)) if not method.evicts:
             return least_loss.columns(weights, k)
-        case Columns(k=int(k)):  # the best set for each block need not be what a cache still has
-            return least_loss.keys(weights, k) if method.oracle else least_loss.evicting(weights, k)
+        case Columns(k=int(k)) if method.oracle:
+            return least_loss.blocks(weights, k, method.block or 1)
+        case Columns(k=int(k)):
+            return least_loss.evicting(weights, k)
         case Pages(k=int(k)):
             return least_loss.pages(weights, k // method.size, method.size)
         case VerticalSlash(k=int(k)):

@@ -21,6 +21,7 @@ from approx import Mask, checks
 from approx._jit import kernel
 from approx.checks import Array
 from approx.sparse import vertical_slash
+from approx.sparse.eviction import Blocks, Limits
 
 ROUNDS = 80  # of prices; on 15 heads of SmolLM2 they then lose 0.2 % less than the best, at most
 
@@ -104,6 +105,32 @@ def _windows(mask: Mask, k: int) -> tuple[Array, Array]:
     places = start[:, None] + steps
     seen = (mask.first[:, None] <= places) & (places < mask.stop[:, None])
     return np.where(seen, places, 0), seen
+
+
+def blocks(weights: Weights, k: int, block: int) -> float:
+    """Return what any sets of keys lose that are chosen anew whenever `block` more keys have come.
+
+    A query reads k − block of the keys before its block, whichever they are, and those of its block
+    up to its own. ``columns(by="mass", block=block)`` loses as much without sinks. A set may hold
+    keys that the one before has not, so that it need not be what a cache still has (`evicting`).
+
+    Examples
+    --------
+    >>> q = [[900.0], [-900.0], [900.0]]
+    >>> ask = Weights(q, [[1.0], [-1.0], [0.0]], mask="causal")
+    >>> round(blocks(ask, 2, 1), 3), round(evicting(ask, 2), 3)
+    (0.0, 0.0)
+    """
+    checks.integer("k", k, least=1)
+    checks.integer("block", block, least=1, most=k)
+    limits, held = Limits(k, block, 0, 1), 0.0
+    cut = Blocks.of(weights.mask, limits)
+    for b in map(int, cut.filled()):
+        mine, start = slice(cut.bounds[b], cut.bounds[b + 1]), limits.start(b)
+        P = weights.rows(cut.order[mine])
+        held += _best(P[:, :start].sum(axis=0)[None], k - block) if start else 0.0
+        held += sum(float(row[start:end].sum()) for row, end in zip(P, cut.end[mine]))
+    return weights.lost(held)
 
 
 def evicting(weights: Weights, k: int) -> float:

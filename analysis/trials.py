@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from analysis import candidates, metrics
+from analysis import candidates, certificates, metrics
 from analysis.doubts import Sentence
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
@@ -50,6 +50,14 @@ class Sampled(NamedTuple):
         picked = (np.arange(rows) * x.n + x.n // 2) // rows
         part = dataclasses.replace(x, q=x.q[picked], mask=x.mask.take(picked))
         return cls(x, picked, part)
+
+    def inputs(self, method: Method) -> Inputs:
+        """Return the head, without the other queries if the method does not need them."""
+        return self.part if method.row_local else self.whole
+
+    def rows(self, method: Method) -> slice | Array:
+        """Return which queries of `inputs` are measured."""
+        return slice(None) if method.row_local else self.picked
 
 
 class Measured(NamedTuple):
@@ -117,22 +125,42 @@ class Draws(NamedTuple):
 
 def draws(head: Sampled, method: Method, *, trials: int, seed: int) -> Draws:
     """Return the errors of each draw of a method on a head."""
-    x = head.whole
-    alone = len(head.picked) < x.n and method.row_local  # the other queries are not needed
-    at = head.part if alone else x
-    rng = np.random.default_rng(seed_sequence(seed, x.digest(), str(method)))
+    at, rows = head.inputs(method), head.rows(method)
     errors: list[dict[str, float]] = []
     held: list[Approximation] = []
     entries = 0
-    for child in rng.spawn(trials if method.uses_rng else 1):
-        held.append(at.approximate(method, rng=child))
-        held[-1].low.prepare()  # what a comparison would build, so that it is counted
-        entries = max(entries, _entries(held[-1], slice(None) if alone else head.picked))
-        if sum(estimate.nbytes for estimate in held) > memory.limit() // SHARE:
+    for estimate in _estimates(head, method, trials, seed):
+        held.append(estimate)
+        estimate.low.prepare()  # what a comparison would build, so that it is counted
+        entries = max(entries, _entries(estimate, rows))
+        if sum(one.nbytes for one in held) > memory.limit() // SHARE:
             errors += _compared(at, held, head)
-            held, estimate = [], held[-1]
+            held = []
     errors += _compared(at, held, head)
-    return Draws(pd.DataFrame(errors), held[-1] if held else estimate, entries)
+    return Draws(pd.DataFrame(errors), estimate, entries)
+
+
+def certificate(head: Sampled, method: Method, *, trials: int, seed: int) -> float:
+    """Return what the estimates that `measure` compared prove of their total variation.
+
+    It is the mean over the measured queries of `analysis.certificates.of`, in the median over the
+    same draws, and so never below their ``attention_tv``; NaN where nothing is proven.
+    """
+    at, rows = head.inputs(method), head.rows(method)
+    proven: list[float] = []
+    for estimate in _estimates(head, method, trials, seed):
+        of_rows = certificates.of(estimate, at.Q, at.K).attention_tv.to_numpy()[rows]
+        proven.append(float(of_rows.mean()))
+        if math.isnan(proven[-1]):
+            break
+    return float(np.median(proven))
+
+
+def _estimates(head: Sampled, method: Method, trials: int, seed: int) -> Iterator[Approximation]:
+    at = head.inputs(method)
+    rng = np.random.default_rng(seed_sequence(seed, head.whole.digest(), str(method)))
+    for child in rng.spawn(trials if method.uses_rng else 1):
+        yield at.approximate(method, rng=child)
 
 
 def _entries(estimate: Approximation, rows: slice | Array) -> int:

@@ -38,7 +38,7 @@ class Weights:
         self.Q, self.K = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
         self.mask = masks.of(mask, len(self.Q), len(self.K))
         self._held = np.zeros(1)
-        self._spectra: dict[Partition | int | None, tuple[list[Array], list[Array]]] = {}
+        self._spectra: dict[Partition | int | None, list[Array]] = {}
 
     @classmethod
     def of(cls, x: Inputs) -> Weights:
@@ -63,12 +63,18 @@ class Weights:
         for rows in exact.stripes(*self.mask.shape):
             yield rows, exact.softmax(self.Q[rows], self.K, self.mask.take(rows))
 
+    def rows(self, rows: Array) -> Array:
+        """Return the weights of some queries, for all keys."""
+        if self.kept:
+            return np.asarray(self.whole[rows])
+        return exact.softmax(self.Q[rows], self.K, self.mask.take(rows))
+
     def take(self, order: Array) -> Weights:
         """Return those of some queries."""
         return Weights(self.Q[order], self.K, self.mask.take(order))
 
-    def spectra(self, cut: Partition | int | None) -> tuple[list[Array], list[Array]]:
-        """Return the singular values of blocks, and with rows over the root of their norm.
+    def spectra(self, cut: Partition | int | None) -> list[Array]:
+        """Return the singular values of disjoint blocks, rounded down; they are kept.
 
         Parameters
         ----------
@@ -76,26 +82,21 @@ class Weights:
             The blocks of a hierarchy, dyadic rectangles of more keys than that, or the matrix.
         """
         if cut not in self._spectra:
-            if isinstance(cut, Partition):
-                blocks = [
-                    (level.rows[pairs], cut.keys(level, block))
-                    for level in cut.levels
-                    for block, pairs in level.groups
-                ]
-            elif cut is None:
-                blocks = [(np.arange(self.mask.n), slice(None))]
-            else:
-                blocks = state_rank.rectangles(self.mask, cut)
-            parts = [self.whole[block] for block in blocks]
-            norms = np.zeros(self.mask.n)
-            for (rows, _), part in zip(blocks, parts):
-                norms[rows] += np.square(part).sum(axis=1)
-            with np.errstate(divide="ignore"):
-                roots = np.where(norms > 0, norms**-0.25, 0.0)
-            scaled = (part * roots[rows, None] for (rows, _), part in zip(blocks, parts))
-            values = state_rank.singular_values
-            self._spectra[cut] = [*map(values, parts)], [*map(values, scaled)]
+            self._spectra[cut] = [
+                state_rank.singular_values(self.whole[block]) for block in self._blocks(cut)
+            ]
         return self._spectra[cut]
+
+    def _blocks(self, cut: Partition | int | None) -> list[tuple[Array | slice, slice]]:
+        if cut is None:
+            return [(slice(None), slice(None))]
+        if isinstance(cut, int):
+            return [*state_rank.rectangles(self.mask, cut)]
+        return [
+            (level.rows[pairs], cut.keys(level, block))
+            for level in cut.levels
+            for block, pairs in level.groups
+        ]
 
     @property
     def slack(self) -> float:

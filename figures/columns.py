@@ -61,8 +61,10 @@ def indented(text: str, lead: str = "  ") -> list[str]:
     return [lead + first, *(" " * len(lead) + line for line in rest)]
 
 
-def aligned(rows: list[tuple[str, ...]]) -> str:
+def aligned(rows: list[tuple[str, ...]], cut: int | None = None) -> str:
     """Return rows as a table whose columns are aligned to the left.
+
+    One column is cut where the table would be wider than a terminal, if it is named.
 
     Examples
     --------
@@ -71,6 +73,10 @@ def aligned(rows: list[tuple[str, ...]]) -> str:
     0.1   0.25
     """
     widths = [max(map(width, column)) for column in zip(*rows)]
+    if cut is not None and (over := sum(widths) + 2 * len(widths) - 2 - COLUMNS) > 0:
+        column, size = cut % len(widths), max(widths[cut] - over, 1)
+        rows = [(*row[:column], short(row[column], size), *row[column + 1 :]) for row in rows]
+        widths[column] = size
     return "\n".join("  ".join(map(pad, row, widths)).rstrip() for row in rows)
 
 

@@ -25,13 +25,15 @@ from figures.language import mark, tr
 
 NAME = 25  # columns of a method's name in a table
 HEADS = (
-    mark("head"), mark("use"), mark("tv"), mark("reads"), mark("uniform"), mark("margin"),
+    mark("head"), mark("use"), mark("bound ≤ tv ≤ proven"), mark("uniform"), mark("margin"),
     mark("oracle"),
 )  # fmt: skip
 FAMILIES = (
     mark("method"), mark("wins"), mark("tv"), mark("reads"), mark("below uniform"),
 )  # fmt: skip
-CLASSES = mark("class"), mark("oracle"), mark("can be run"), mark("gap"), mark("nearest")
+CLASSES = (
+    mark("class"), mark("bound"), mark("oracle"), mark("can be run"), mark("gap"), mark("nearest"),
+)  # fmt: skip
 OF_CLASSES = (  # as `analysis.candidates` names them
     mark("columns"), mark("pages"), mark("lines"), mark("window"), mark("entries"),
     mark("sampled"), mark("hierarchical"), mark("compressed logits"), mark("sparse + low rank"),
@@ -85,11 +87,11 @@ def text(table: pd.DataFrame) -> str:
     names = names_of(list(dict.fromkeys(table.spec)))
     lines = [_head(row, one, names) for row, one in zip(heads.itertuples(), advised)]
     parts = [
-        aligned([tuple(map(tr, HEADS)), *lines]),
+        aligned([tuple(map(tr, HEADS)), *lines], cut=1),
         aligned([tuple(map(tr, FAMILIES)), *_families(table, names)]),
     ]
     if classes := _classes(table, names):
-        parts.append(aligned([tuple(map(tr, CLASSES)), *classes]))
+        parts.append(aligned([tuple(map(tr, CLASSES)), *classes], cut=-1))
     parts += ["\n".join(part) for part in (_legend(heads, advised), _specs(advised)) if part]
     if said := left_out(heads):
         parts.append("\n".join([tr("Not measured:"), *said]))
@@ -102,9 +104,10 @@ def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
     said = [
         tr(
             "Budget {budget}, t = {t:g}, mask {mask}. tv: total variation of the attention "
-            "weights, median over draws. reads: to answer one new query, as a share of what exact "
-            "attention reads. margin: the runner-up's tv over the winner's. oracle: the tv of the "
-            "best method that needs every logit.",
+            "weights, median over draws. bound: what no method of its class is below that stores "
+            "as much. proven: what an estimate proves of itself by what it read. reads: to answer "
+            "one new query, as a share of what exact attention reads. margin: the runner-up's tv "
+            "over the winner's. oracle: the tv of the best method that needs every logit.",
             budget=currency.budget(heads),
             t=heads.temperature.iloc[0],
             mask=tr(", ").join(sorted(map(mask_name, set(heads["mask"])))),
@@ -112,8 +115,9 @@ def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
     ]
     said.append(
         tr(
-            "Classes: medians over heads of the nearest oracle and of the nearest method that can "
-            "be run, and of the gap between them, which a better choice could still close."
+            "Classes: medians over heads of the bound of all of them, of the nearest oracle and of "
+            "the nearest method that can be run, and of the gap between these, which a better "
+            "choice could still close."
         )
     )
     if (sampled := heads[heads.measured < heads.n]).shape[0]:
@@ -149,17 +153,18 @@ def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
 
 
 def _classes(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
-    """Return a row a class that has an oracle, the smallest error of what can be run first."""
+    """Return a row a class with an oracle or a bound, the least error of what can be run first."""
     found = gaps(table)
+    found = found[(found.oracle != "") | found.bound.notna()]
     rows = []
-    for name, part in found[found.oracle != ""].groupby("class", sort=False):
+    for name, part in found.groupby("class", sort=False):
         runs = part[part.best != ""]
         label = names[runs.best.mode().iloc[0]] if len(runs) else "–"
         rows.append((str(name), part.median(numeric_only=True), label))
     rows.sort(key=lambda row: (math.isnan(row[1].best_tv), row[1].best_tv))
+    numbers = "bound", "oracle_tv", "best_tv", "gap"
     return [
-        (tr(name), number(middle.oracle_tv), number(middle.best_tv), number(middle.gap), label)
-        for name, middle, label in rows
+        (tr(name), *(number(middle[one]) for one in numbers), label) for name, middle, label in rows
     ]
 
 
@@ -196,10 +201,15 @@ def _head(row: Any, one: Advice, names: dict[str, str]) -> tuple[str, ...]:
     margin = "–" if one.margin != one.margin else f"{one.margin:.2f}×"
     margin = margin if not one.margin > MOST_MARGIN else f"> {MOST_MARGIN}×"
     return (
-        head_name(row), _use(one, names), number(one.attention_tv), percent(one.reads),
-        number(one.uniform_tv), tr("tie") if one.verdict == TIED else margin,
-        number(one.oracle_tv),
+        head_name(row), _use(one, names), _between(one), number(one.uniform_tv),
+        tr("tie") if one.verdict == TIED else margin, number(one.oracle_tv),
     )  # fmt: skip
+
+
+def _between(one: Advice) -> str:
+    """Return bound ≤ tv ≤ certificate of a winner."""
+    three = one.bound, one.attention_tv, one.certificate
+    return " ≤ ".join(f"{x:.3f}" if math.isfinite(x) else "–" for x in three)
 
 
 def head_name(row: Any) -> str:
@@ -293,6 +303,7 @@ def draw(table: pd.DataFrame) -> Figure:
     layers = sorted({one.layer for one in advised})
     heads = sorted({one.head for one in advised})
     specs = style.order([one.winner for one in advised if one.verdict != KEEP])
+    names = names_of(specs)
     letters = dict(zip(specs, string.ascii_uppercase))
     with style.style():
         figure = Figure(figsize=(max(4.4, 0.52 * len(heads) + 1.9), 0.42 * len(layers) + 1.9))
@@ -316,7 +327,7 @@ def draw(table: pd.DataFrame) -> Figure:
         for side in ("left", "bottom"):
             ax.spines[side].set_visible(False)
         figure.colorbar(shades, ax=ax, label=tr("total variation"))
-        named = [(f"{letters[spec]}  {style.label(spec)}", "white") for spec in specs]
+        named = [(f"{letters[spec]}  {names[spec]}", "white") for spec in specs]
         if any(one.verdict == KEEP for one in advised):
             named.append((tr("keep exact"), GREY))
         handles = [Patch(facecolor=c, edgecolor="0.6", lw=0.4, label=name) for name, c in named]

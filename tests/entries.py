@@ -270,6 +270,8 @@ INTEGERS = {
     "k of evicting": (lambda n: least_loss.evicting(WEIGHTS, n), 1),
     "count of pages": (lambda n: least_loss.pages(WEIGHTS, n, 2), 0),
     "size of pages": (lambda n: least_loss.pages(WEIGHTS, 1, n), 1),
+    "k of blocks": (lambda n: least_loss.blocks(WEIGHTS, n, 1), 1),
+    "block of blocks": (lambda n: least_loss.blocks(WEIGHTS, 4, n), 1),
     "k of lines": (lambda n: least_loss.lines(WEIGHTS, n), 0),
     "m of low_rank": (lambda n: least_error.low_rank(WEIGHTS, n), 0),
     "trials of needed": (lambda n: needed.needed(X, 1.0, methods=[METHOD], trials=n), 1),

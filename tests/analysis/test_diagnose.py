@@ -341,8 +341,8 @@ def test_a_class_that_nothing_runs_in_is_shown_without_a_gap():
     found = diagnose(causal(), budget=8, trials=1, methods=[parse(s) for s in specs])
     lines = [line.split() for line in diagnosis.text(found).splitlines()]
     shown = {line[0]: line[1:] for line in lines if line and line[0] in ("entries", "columns")}
-    assert shown["entries"][1:] == ["–", "–", "–"]
-    assert shown["columns"][3:] == ["heavy", "hitters", "(H2O)"]
+    assert shown["entries"][2:] == ["–", "–", "–"]
+    assert shown["columns"][4:] == ["heavy", "hitters", "(H2O)"]
 
 
 def test_more_trials_than_a_median_needs_are_refused():
@@ -364,6 +364,11 @@ def test_what_reads_the_future_never_wins_under_a_causal_mask():
     assert table.runnable.tolist() == [False, False, True]
     assert table.attention_tv.idxmin() != table.winner.idxmax()  # it would have won
     assert "reads the future" in " ".join(table.warnings[1])
+    snap = parse("snapkv(recent=2, window=4)")
+    for method, needed in ((snap, True), (dataclasses.replace(snap, block=4), False)):
+        (row,) = diagnose(x, budget=BUDGET, methods=[method], trials=1).itertuples()
+        assert row.runnable != needed
+        assert ("only if block is given" in " ".join(row.warnings)) == needed
     full = dataclasses.replace(x, mask=None)
     found = diagnose(full, budget=BUDGET, methods=[reads[1]], trials=1)
     assert found.runnable.all()
@@ -401,6 +406,7 @@ def test_verdicts():
     assert "the budget buys every entry" in advice(rich)[0].sentence
     less = diagnose(x, budget=48.4, methods=[parse(s) for s in specs], accept=1.0)
     assert set(less.verdict) == {USE}
+    assert f" ≤ total variation {advice(less)[0].attention_tv:.3f} ≤ " in advice(less)[0].sentence
 
 
 @pytest.mark.parametrize(
@@ -466,6 +472,14 @@ def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():
         held = np.sort(exact.softmax(x.Q, x.K, x.mask)[picked].ravel())[::-1]
         lost = 1 - held[: 6 * len(picked)].sum() / len(picked)
         assert table.bound[specs[1]] == table.bound[specs[2]] == pytest.approx(lost, abs=1e-9)
+    assert (table.certificate.notna() <= table.winner).all()
+    alone = diagnose(x, budget=1e3, methods=methods[2:3], rows=10)
+    (drawn,) = alone.itertuples()
+    assert drawn.bound <= drawn.tv_least < drawn.attention_tv < drawn.certificate < 1
+    one = advice(alone)[0]
+    between = one.bound, one.attention_tv, one.certificate
+    assert between == (drawn.bound, drawn.attention_tv, drawn.certificate)
+    assert " ≤ ".join(f"{x:.3f}" for x in between) in diagnosis.text(alone)
     found = gaps(table.reset_index()).set_index("class")
     least = table.groupby("class").bound.min()
     np.testing.assert_array_equal(found.bound, least[found.index])

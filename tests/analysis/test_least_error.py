@@ -146,6 +146,15 @@ def test_on_real_heads_the_bounds_are_below_what_is_found_and_some_are_attained(
     assert least_loss.keys(w, 8) == pytest.approx(x.compare(few)["attention_tv"], abs=1e-9)
 
 
+def test_sets_for_blocks_are_attained_by_the_oracle(heads):
+    x = heads[3]
+    w = Weights.of(x)
+    for spec, k, block in (("columns(k=8, block=3)", 8, 3), ("columns(k=5, block=5)", 5, 5)):
+        found = x.compare(x.approximate(parse(spec)))["attention_tv"]
+        assert least_loss.blocks(w, k, block) <= found
+        assert least_loss.blocks(w, k, block) == pytest.approx(found, abs=1e-9)
+
+
 def test_rows_that_do_not_sum_to_1_may_halve_the_loss():
     w = head(None)
     estimate, method = made("true_denominator", w.Q, w.K)
@@ -192,7 +201,7 @@ def test_blocks_of_a_hierarchy_that_have_the_rank_are_free():
     w = Weights(900.0 * np.eye(8), np.eye(8)[[4, 5, 6, 7, 0, 1, 2, 3]])
     whole = partition(w.mask, 1, 0)
     assert least_error.levels(w, 4, whole) == 0
-    assert least_error.levels(w, 2, whole) == pytest.approx(4 / 8 / math.sqrt(2))
+    assert least_error.levels(w, 2, whole) == pytest.approx(4 / 8 / 2)
 
 
 def test_stripes_say_the_same_as_the_matrix(monkeypatch, heads):

@@ -1408,8 +1408,8 @@ ANALYSIS = [
     Mutant(
         "least error: the root mean square for the mean",
         "analysis/least_error.py",
-        "share * max(nuclear, squares) / weights.mask.n - 2 * weights.slack",
-        "math.sqrt(share * max(nuclear, squares) / weights.mask.n)",
+        "sum(float(s[m:].sum()) for s in weights.spectra(cut))",
+        "math.sqrt(weights.mask.n * sum(s[m:] @ s[m:] for s in weights.spectra(cut)))",
         "tests/analysis/test_least_error.py -k 'root_mean_square'",
     ),
     Mutant(
