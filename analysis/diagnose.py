@@ -180,9 +180,9 @@ def winners(
     -------
     DataFrame
         One row per (layer, head, temperature): ``mask``, ``budget``, and ``currency`` where it is
-        not stored values; ``winner``, the spec of the
-        runnable candidate with the lowest ``attention_tv``, or the cheaper of equal ones;
-        ``attention_tv`` and ``uniform_tv``; ``verdict``. They are those of `diagnose` to the bit.
+        not stored values; ``winner``, the spec of the runnable candidate with the lowest
+        ``attention_tv``, or the cheaper of equal ones; ``attention_tv`` and ``uniform_tv``;
+        ``verdict``. They are those of `diagnose` to the bit.
 
     Raises
     ------

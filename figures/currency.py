@@ -13,6 +13,12 @@ NAMES = {
     "multiply_adds": mark("multiply-adds"),
     "bytes": mark("bytes"),
 }
+UNITS = {
+    "stored": mark("stored values a query row"),
+    "reads": mark("numbers read per new query"),
+    "multiply_adds": mark("multiply-adds a query row"),
+    "bytes": mark("bytes a query row"),
+}
 
 
 def said(amount: float | str, currency: str) -> str:

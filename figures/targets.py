@@ -10,6 +10,7 @@ import pandas as pd
 from analysis.needed import cheapest, summary
 from approx.sparse.exact import Exact
 from figures.columns import COLUMNS, aligned, wrap
+from figures.currency import UNITS
 from figures.diagnosis import head_name, left_out, mask_name, names_of, number, percent
 from figures.language import mark, tr
 
@@ -18,12 +19,6 @@ HEADS = (
     mark("price"),
 )  # fmt: skip
 METHODS = mark("method"), mark("cheapest"), mark("reached"), mark("size"), mark("price")
-PRICES = {
-    "stored": mark("stored values a query row"),
-    "reads": mark("numbers read per new query"),
-    "multiply_adds": mark("multiply-adds a query row"),
-    "bytes": mark("bytes a query row"),
-}
 NAME = 24  # columns of a method's name
 MOST_SPECS = 12  # heads whose specs are written out, to be pasted
 EXACT = str(Exact())
@@ -92,7 +87,7 @@ def _legend(best: pd.DataFrame, heads: pd.DataFrame) -> list[str]:
             target=first.target,
             t=first.temperature,
             mask=tr(", ").join(sorted(map(mask_name, set(heads["mask"])))),
-            what=tr(PRICES[first.currency]),
+            what=tr(UNITS[first.currency]),
         ),
         tr(
             "Not with less than exact attention: {kept} of {heads} heads. The cheapest that can be "

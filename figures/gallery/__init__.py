@@ -19,8 +19,8 @@ NAMES = (  # in the order of the list and of the gallery's page
     "error", "price", "moments", "rank", "spectrum", "recall",
     "performer_ratio", "coupling_gain", "log_variance", "inverse_temperature", "performer_error",
     "eps_collapse", "raw_qr", "regime_map", "crossings", "entropy", "oracle_gap", "budget_table",
-    "classes", "today", "combinations", "entry_error", "collision", "predicted_error", "ratio_bias",
-    "weights", "certificates", "coverage", "sketches",
+    "classes", "today", "frontier", "combinations", "entry_error", "collision", "predicted_error",
+    "ratio_bias", "weights", "certificates", "coverage", "sketches",
     "minimum_degree", "polynomial_error", "polynomial_rank", "rounding",
     "precision",
     "mechanisms", "position_rank", "before_exp", "state_rank", "length", "jacobian", "break_even",
@@ -33,8 +33,8 @@ CORE = NAMES[:5]
 REPORTED: dict[str, tuple[str, ...]] = {
     "quick": (*CORE, "explore", "performer_ratio", "break_even"),
     "default": (
-        *CORE, "explore", "performer_ratio", "log_variance", "polynomial_rank", "jacobian",
-        "position_rank", "state_rank", "rounding", "break_even",
+        *CORE, "frontier", "explore", "performer_ratio", "log_variance", "polynomial_rank",
+        "jacobian", "position_rank", "state_rank", "rounding", "break_even",
     ),
     "full": NAMES,
 }  # fmt: skip

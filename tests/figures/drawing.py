@@ -23,7 +23,7 @@ THEOREM = ("entry_error", "collision", "predicted_error")
 REGIMES = ("regime_map", "crossings", "entropy", "oracle_gap", "budget_table", "combinations")
 POLYNOMIALS = ("minimum_degree", "polynomial_error", "polynomial_rank", "rounding")
 SHOWN = REPORTED["quick"]  # in test_report
-CAUSAL = ("before_exp", "certificates", "classes", "state_rank", "today")
+CAUSAL = ("before_exp", "certificates", "classes", "frontier", "state_rank", "today")
 ELSEWHERE = {*THEORY, *THEOREM, *REGIMES, *POLYNOMIALS, *CAUSAL, "sketches", *SHOWN}
 REST = sorted(set(FIGURES) - ELSEWHERE)  # in test_gallery
 

@@ -1,14 +1,18 @@
 """The figures of causal heads: what state ranks and classes say."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
 from drawing import CAUSAL, caption_states_numbers, drawn_from_its_csv, speaks_chinese
 
 from analysis import inputs, state_rank
+from analysis.advice import TIE
+from analysis.experiments import frontier
 from analysis.experiments.profile import profile
-from approx import exact, parse
+from approx import METHODS, exact, parse
+from approx.prices import CURRENCIES
 from figures.gallery import FIGURES
 
 
@@ -61,7 +65,7 @@ def test_the_figure_is_that_of_its_csv_and_caption(name, tmp_path):
     caption_states_numbers(name, table(name))
     speaks_chinese(name, table(name))
     panels = len([ax for ax in FIGURES[name].draw(table(name)).axes if ax.lines])
-    assert panels == (4 if name in ("certificates", "today") else 8)
+    assert panels == (4 if name in ("certificates", "frontier", "today") else 8)
 
 
 def test_no_bound_that_is_drawn_is_below_the_error_of_its_row():
@@ -131,3 +135,45 @@ def test_what_is_kept_before_exp_is_drawn_beside_the_best_rank_after_it():
     weights /= weights.sum(axis=1, keepdims=True)
     relative = np.linalg.norm(weights - P) / np.linalg.norm(P)
     assert row[module.BEST][4] == pytest.approx(relative, rel=1e-6)
+
+
+def test_the_frontier_has_the_whole_registry_at_its_prices():
+    found = table("frontier")
+    head = next(inputs.sample("smollm2").heads()).first(96).at_temperature(1.0)
+    mine = found[found.input == head.name]
+    methods = {spec: parse(spec) for spec in mine.method}
+    unlike = {name for name, method in METHODS.items() if method().refusal is not None}
+    assert {m.name for m in methods.values()} == set(METHODS) - unlike - frontier.LEFT_OUT
+    assert not mine.duplicated(["asked", "method"]).any()
+    rows = mine.set_index("method")
+    held = np.minimum(np.arange(1, 97), 17).mean()  # at most 16, which 18 keys are not
+    assert rows.loc["sink_window(k=17)", list(CURRENCIES)].tolist() == pytest.approx(
+        [held, 17 * 128, held * 128, 4 + 12 * held]  # d + c = 128; the next query sees 96
+    )
+    assert rows.loc["exact()", "reads"] == 96 * 128
+    for spec in ("sink_window(k=17)", "quantised()", "columns(k=17, by='h2o', recent=16)"):
+        tv = head.compare(head.approximate(parse(spec)))["attention_tv"]
+        assert rows.loc[spec, "value"] == pytest.approx(tv, rel=1e-9)
+    assert rows.loc["top_p()", ["reads", "multiply_adds", "bytes"]].isna().all()
+    assert rows.loc["top_p()", "stored"] > 0
+
+
+@pytest.mark.parametrize("currency", CURRENCIES)
+def test_the_front_is_what_nothing_cheaper_beats(currency):
+    points = frontier.medians(table("frontier"))
+    at = points.set_index("asked")
+    runs = points[points.runnable & points[currency].notna()]
+    runs = runs[(runs.tv < at.tv["uniform()"]) & (runs[currency] < at[currency]["exact()"])]
+    on = frontier.front(points, currency)
+    assert set(on.index) <= set(runs.index)
+    kept = list(zip(on[currency], on.tv))
+    assert len(kept) >= 2
+    assert kept == sorted(kept, key=lambda point: (point[0], -point[1]))
+    assert all(TIE * after[1] < before[1] for before, after in itertools.pairwise(kept))
+    for price, tv in zip(runs[currency], runs.tv):
+        assert not any(price <= p and tv < e for p, e in kept)  # nothing cheaper is nearer
+        assert any(p <= price and e <= TIE * tv for p, e in kept)  # or not by more than a tie
+    whole = at[currency]["exact()"]
+    least = [tv for price, tv in kept if price <= whole / 4]
+    assert frontier.nearest(points, currency, 1 / 4).tv == min(least)
+    assert frontier.nearest(points, currency, 1e-9) is None

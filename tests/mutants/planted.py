@@ -1273,6 +1273,20 @@ ANALYSIS = [
         "tests/analysis/test_budget.py::test_fewer_queries_than_keys_pay_more_for_factors",
     ),
     Mutant(
+        "frontier: oracles are worth their price",
+        "analysis/experiments/frontier.py",
+        "points[points.runnable & (points.tv",
+        "points[(points.tv",
+        "tests/figures/test_state_figures.py -k front_is",
+    ),
+    Mutant(
+        "frontier: what is nearer by a tie is paid for",
+        "analysis/experiments/frontier.py",
+        "if TIE * tv < least:",
+        "if tv < least:",
+        "tests/figures/test_state_figures.py -k front_is",
+    ),
+    Mutant(
         "sweep: cells of every currency have one key",
         "analysis/sweep.py",
         'if self.currency != "stored":',

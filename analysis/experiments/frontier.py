@@ -1,0 +1,154 @@
+"""What an error costs in each currency: the whole registry on causal heads, at several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from analysis import budget, candidates, inputs as data
+from analysis.advice import TIE
+from analysis.experiments import today
+from analysis.experiments.profile import Profile
+from analysis.experiments.trials import trials
+from analysis.inputs import Inputs
+from analysis.metrics import compare_all
+from analysis.table import Row
+from approx import METHODS, Method, parse
+from approx.prices import CURRENCIES
+
+COLUMNS = (
+    "input", "layer", "head", "n", "l", "d", "asked", "method", "class", "oracle", "runnable",
+    "keys", *CURRENCIES, "metric", "value",
+)  # fmt: skip
+METRIC = "attention_tv"
+DRAWS = 3  # at most, of a random method that can be run
+PARTS = 4  # of the methods of a head, run side by side
+ROWS = {"quick": 96, "default": 256}
+HEADS = {"quick": 2, "default": None}
+KEYS = {"quick": (3, 16), "default": (4, 8, 16, 32)}  # what as many exact keys store
+# An oracle that decomposes a matrix has one size; pursuit, of seconds a head, is left out.
+SLOW = {"truncated_svd", "godec", "leverage"}
+LEFT_OUT = {"robust_pca", "stable_pca"}
+# Sizes of what no such budget fills, and what chooses its own.
+OWN = (
+    "exact()", "taylor(degree=1)", "taylor(degree=2)", "tensor_power(n=1)", "tensor_power(n=2)",
+    "richardson(n=2)", "chebyshev(degree=1)", "minimax(degree=1)", "least_squares(degree=1)",
+    "channels(r=8)", "channels(r=16)", "channels(r=32)", "quantised(bits=2)", "quantised(bits=4)",
+    "quantised(bits=8)", "top_p(p=0.5)", "top_p()", "acc_alt_proj(rank=8)", "elu()", "relu()",
+    "cosformer()", "flowformer()", "flash(size=32)", "randomized_attention()", *today.ADAPTIVE,
+)  # fmt: skip
+
+
+def asked(x: Inputs) -> list[str]:
+    """Return the specs that are filled on a head: candidates, familiar ones, the whole registry."""
+    usual = [*map(str, candidates.methods(x.mask)), *today.ALSO]
+    bare = [str(method()) for name, method in METHODS.items() if name not in LEFT_OUT]
+    named = {str(parse(spec)): spec for spec in [*bare, *usual]}  # a familiar name where one is
+    return [s for s in named.values() if candidates.why_not(parse(s), x.mask) is None]
+
+
+def _sizes(x: Inputs, spec: str, sizes: Sequence[int]) -> dict[str, tuple[Method, int]]:
+    """Return the members of a method, by spec, and how many exact keys store as much as each."""
+    template = parse(spec)
+    if not template.is_template:
+        return {str(template): (template, -1)}
+    found: dict[str, tuple[Method, int]] = {}
+    for keys in sizes[len(sizes) // 2 :][:1] if template.name in SLOW else sizes:
+        for method in budget.match([template], budget.of_keys(keys, x), x).fitting:
+            found.setdefault(str(method), (method, keys))
+    return found
+
+
+def _rows(
+    x: Inputs, specs: Sequence[str], sizes: Sequence[int], draws: int, seed: int
+) -> list[Row]:
+    rows, estimates, counts = [], [], []
+    for spec in specs:
+        for method, keys in _sizes(x, spec, sizes).values():
+            count = 1 if method.oracle else draws
+            made = [x.approximate(method, rng=r) for _, r in trials(method, x, count, seed)]
+            estimates += made
+            counts.append(len(made))
+            price = method.price(**x.shape.given)
+            costs = [None if price is None else getattr(price, name) for name in CURRENCIES]
+            if price is None:
+                costs[0] = float(np.mean([budget.values_per_row(one) for one in made]))
+            rows.append((
+                x.name, x.layer, x.head, x.n, x.l, x.d, spec, str(method),
+                candidates.class_of(method), method.oracle, candidates.runs(method, x.mask), keys,
+                *costs, METRIC,
+            ))  # fmt: skip
+    errors = [one[METRIC] for one in compare_all(estimates, x.Q, x.K, mask=x.mask)]
+    of_each = np.split(errors, np.cumsum(counts)[:-1])
+    return [(*row, float(np.median(some))) for row, some in zip(rows, of_each, strict=True)]
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return error and price of every method at several sizes, on causal heads at t = 1.
+
+    The heads are those of the profile that are causal, or else those of the bundled language model.
+    Errors of random methods are medians over three draws at most. Prices are NaN where they are not
+    known before a method is run, but for what it has stored.
+    """
+    own = [x for x in profile.inputs if x.mask.looks_back]
+    heads = own or list(data.sample("smollm2").heads())
+    sizes, rows = KEYS[profile.grid], ROWS[profile.grid]
+    draws, tasks = min(DRAWS, profile.trials), []
+    for head in heads[: HEADS[profile.grid]]:
+        x = head.first(min(head.n, rows)).at_temperature(1.0)
+        specs = list(dict.fromkeys([*asked(x), *OWN]))
+        tasks += [(x, specs[part::PARTS], sizes, draws, profile.seed) for part in range(PARTS)]
+    return profile.study(_rows, tasks, "frontier", COLUMNS)
+
+
+def medians(table: pd.DataFrame) -> pd.DataFrame:
+    """Return medians over heads of error and price, a row a method and size.
+
+    Columns as in the table, with ``tv`` for the error.
+    """
+    keys = ["asked", "class", "oracle", "runnable", "keys"]
+    middle = table.groupby(keys, sort=False)[["value", *CURRENCIES]].median()
+    heads = len(table.drop_duplicates(["input", "layer", "head"]))
+    middle = middle[table.groupby(keys, sort=False).size() == heads]
+    return middle.rename(columns={"value": "tv"}).reset_index()
+
+
+def front(points: pd.DataFrame, currency: str) -> pd.DataFrame:
+    """Return what can be run and is worth its price, cheapest first, in one currency.
+
+    It is nearer than all that costs no more, by more than what the advisor calls a tie. Uniform
+    attention costs nothing, and exact attention has no error: what is no nearer than the one, or no
+    cheaper than the other, is not worth its price.
+
+    Parameters
+    ----------
+    points : DataFrame
+        That of `medians`.
+    """
+    bound = points.set_index("asked")
+    some = points[points.runnable & (points.tv < bound.tv["uniform()"])]
+    some = some[some[currency] < bound[currency]["exact()"]]
+    some = some.sort_values([currency, "tv"], kind="stable")
+    kept, least = [], float("inf")
+    for place, tv in some.tv.items():
+        if TIE * tv < least:
+            kept.append(place)
+            least = tv
+    found: pd.DataFrame = some.loc[kept]
+    return found
+
+
+def nearest(points: pd.DataFrame, currency: str, share: float) -> pd.Series | None:
+    """Return the nearest that can be run at a share of what exact attention costs; None: nothing.
+
+    Parameters
+    ----------
+    points : DataFrame
+        That of `medians`.
+    """
+    whole = points.set_index("asked")[currency]["exact()"]
+    on = front(points, currency)
+    on = on[on[currency] <= share * whole]
+    return on.iloc[-1] if len(on) else None

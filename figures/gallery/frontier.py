@@ -1,0 +1,127 @@
+"""Error against each of four currencies: the whole registry, and who is worth its price in each."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.experiments.frontier import compute as compute, front, medians, nearest
+from figures import style
+from figures.currency import NAMES, UNITS
+from figures.gallery.today import LINES
+from figures.language import tr
+
+TITLE = "Error against what is paid, in four currencies"
+SHARE = 16  # winners are compared at 1/16 of what exact attention costs
+FLOOR, CEILING = 1e-3, 1.1  # of the axis
+ROOM = 150  # times the cheapest price is left of it, for names
+APART = 0.055  # of the height of a panel, between names
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw a panel per currency: medians over heads, oracles hollow, the front as a line.
+
+    A dot is a method at a size, in the colour of its class.
+    """
+    points = medians(table)
+    with style.style():
+        figure = Figure(figsize=(7.0, 6.6))
+        axes = figure.subplots(2, 2, sharey=True)
+        for ax, (currency, name) in zip(axes.flat, NAMES.items()):
+            _panel(ax, points, currency)
+            ax.set(title=tr(name), xlabel=tr(UNITS[currency]))
+        for ax in axes[:, 0]:
+            ax.set_ylabel(tr("total variation"))
+        style.legend(figure, list(axes.flat), columns=4)
+    return figure
+
+
+def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
+    bound = points.set_index("asked")
+    whole, uniform = bound[currency]["exact()"], bound.tv["uniform()"]
+    shown = points[points[currency] > 0].assign(tv=points.tv.clip(FLOOR, CEILING))
+    shown = shown[shown.asked != "exact()"]
+    for kind, (colour, marker) in LINES.items():
+        of_kind = shown[shown["class"] == kind]
+        for oracle, part in of_kind.groupby("oracle"):
+            look = style.dots(colour, "o" if oracle else marker, 3.2)
+            fill = {"markerfacecolor": "none", "markeredgewidth": 0.7} if oracle else {}
+            label = tr("oracles") if oracle else tr(kind)
+            grey = {"color": "0.6"} if oracle else {}
+            ax.plot(part[currency], part.tv, **(look | fill | grey), label=label, alpha=0.75)
+    on = front(points, currency)
+    price, tv = on[currency].tolist(), on.tv.clip(lower=FLOOR).tolist()
+    ax.step([*price, whole], [*tv, tv[-1]], where="post", color="black", lw=1.0)
+    ax.axhline(uniform, color="0.35", ls="--", lw=0.9, label=tr("uniform attention"))
+    ax.axvline(whole, color="0.35", ls=":", lw=1.2, label=tr("price of exact attention"))
+    ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.3, CEILING * 1.15))
+    ax.set_xlim(min(price) / ROOM, whole * 2.5)
+    ax.minorticks_off()
+    _names(ax, on.assign(tv=tv), currency)
+
+
+def _names(ax: Axes, on: pd.DataFrame, currency: str) -> None:
+    """Write each name once, left of its first place on the front, where nothing else is."""
+    height = 1.0
+    to_axes = ax.transScale + ax.transLimits
+    named = on.assign(name=on.asked.map(style.label)).drop_duplicates("name")
+    for name, price, tv in zip(named.name, named[currency], named.tv):
+        x, y = to_axes.transform((price, tv))
+        height = min(y, height - APART)
+        ax.annotate(
+            name, (price, tv), (x - 0.02, height), textcoords="axes fraction", ha="right",
+            va="center", fontsize=6.0,
+            arrowprops={"arrowstyle": "-", "lw": 0.4, "color": "0.4", "shrinkA": 0, "shrinkB": 1},
+        )  # fmt: skip
+        ax.plot(price, tv, **style.dots("black", "o", 3))
+
+
+def caption(table: pd.DataFrame) -> str:
+    points = medians(table)
+    fronts = {currency: front(points, currency) for currency in NAMES}
+    names = {c: list(dict.fromkeys(map(style.label, on.asked))) for c, on in fronts.items()}
+    lists = [
+        tr("{currency}: {names}", currency=tr(NAMES[c]), names=tr(", ").join(some))
+        for c, some in names.items()
+    ]
+    every = set().union(*names.values())
+    always = [name for name in names["reads"] if all(name in some for some in names.values())]
+    winners = {c: nearest(points, c, 1 / SHARE) for c in NAMES}
+    best = [
+        tr(
+            "{currency}: {names}",
+            currency=tr(NAMES[c]),
+            names=tr("nothing")
+            if row is None
+            else tr("{name} {tv:.2g}", name=style.label(row.asked), tv=row.tv),
+        )
+        for c, row in winners.items()
+    ]
+    heads = [part for _, part in table.groupby(["input", "layer", "head"], sort=False)]
+    changing = sum(_changes(medians(part)) for part in heads)
+    return tr(
+        "Total variation of attention at t = 1 against price, medians over {heads} causal heads of "
+        "{n} tokens ({inputs}); {methods} methods, each at the sizes that a budget buys or at a "
+        "price of its own. Hollow: oracles. Line: what can be run and is nearer than all that "
+        "costs no more, from uniform attention, which is free, to exact attention. On it, cheapest "
+        "first, by {lists}. Of these {every} methods the line has in every currency: {always}. At "
+        "1/{share} of what exact attention costs the nearest is, by "
+        "{best}; on {changing} of {heads} heads it is not the same in every currency.",
+        heads=len(heads),
+        inputs=tr(", ").join(table.input.unique()),
+        n=style.span(table.n),
+        methods=points.asked.nunique(),
+        lists=tr("; ").join(lists),
+        every=len(every),
+        always=tr(", ").join(always) or tr("none"),
+        share=SHARE,
+        best=tr("; ").join(best),
+        changing=changing,
+    )
+
+
+def _changes(points: pd.DataFrame) -> bool:
+    """Return whether the nearest at a share of exact attention's price is not the same method."""
+    found = [nearest(points, currency, 1 / SHARE) for currency in NAMES]
+    return len({"" if row is None else style.label(row.asked) for row in found}) > 1
