@@ -20,7 +20,8 @@ is known (see `analysis.mean_bounds`). ``largest`` says from where:
   proved, and reads 2·d numbers a page.
 - ``held``: the support is `top_k`, so that no other key is above the least that it holds. This is
   proved, too, but of a support that looks at all logits.
-- ``read``: no unread key is above the largest that was read. This is an *assumption*.
+- ``read``: no unread key is above the largest that was read. This is an *assumption*, and one
+  that follows the draw.
 - a log for each row: no q·k of the rest is above it, as the user says.
 
 What can be told without chance is used as well: D is at least what is read, and at most that and
@@ -117,6 +118,10 @@ def of(
     Chernoff's inequality, L′ = log(1/δ′), whatever the kind, but for "normal"; δ′ = δ/4. Both hold
     for draws without replacement too, by Hoeffding's comparison of convex functions of sums [3]_.
 
+    The bound of the output is loose. On 24 rows of SmolLM2, with ``top_k`` of 32 keys and as many
+    drawn, by bets at δ = .05, it was 10 to 56 times the error that 95 % of draws are below, where
+    that of the row sum was 1.6 to 3.8 times as large.
+
     Rounding is outwards in the boxes only; logs of sums are widened by 10⁻¹².
 
     Cost: O(n·l·d/size) for the boxes by row stripes, and what is read.
@@ -194,9 +199,9 @@ def _caps(largest: str | ArrayLike, method: Sampled, draws: Draws) -> tuple[Arra
 class _Unread(NamedTuple):
     """What is known without chance of the keys of each row that were not read, (n,) each.
 
-    ``top`` is at least the log of exp(q·k)/p of each, ``low`` and ``high`` enclose that of the sum
-    of exp(q·k). ``far_top`` and ``far_high`` are those of exp(q·k)·|v − c|, and ``reach`` is at
-    least |v − c| of every key that is seen.
+    ``top`` is at least the log of exp(q·k)/p of each key among which was drawn, ``low`` and
+    ``high`` enclose that of the sum of exp(q·k) over unread ones. ``far_top`` and ``far_high`` are
+    those of exp(q·k)·|v − c|, and ``reach`` is at least |v − c| of every key that is seen.
     """
 
     keys: Array
@@ -348,11 +353,14 @@ class _Question:
             seen = np.clip(np.minimum(stop, ends) - np.maximum(first, begins), 0, None)
             mine = slice(draws.indptr[rows.start], draws.indptr[rows.stop])
             place = (draws.rows[mine] - rows.start) * len(lo) + draws.keys[mine] // size
-            left = seen - np.bincount(place, minlength=seen.size).reshape(seen.shape)
+            left, rest = (
+                seen - np.bincount(place[some], minlength=seen.size).reshape(seen.shape)
+                for some in (slice(None), draws.times[mine] == 0)
+            )
             far = np.linalg.norm(middle - centre[rows, None], axis=2) + half
             with np.errstate(divide="ignore"):
                 count, log_far = np.log(left), np.log(far)
-            tops = self._tops(rows, left, upper, log_far)
+            tops = self._tops(rows, rest, upper, log_far)
             found.append(
                 (
                     left.sum(axis=1), tops[0], _log_sum(np.minimum(lower, upper) + count),
@@ -362,21 +370,22 @@ class _Question:
             )  # fmt: skip
         return _Unread(*(np.concatenate(x) for x in zip(*found)))
 
-    def _tops(self, rows: slice, left: Array, upper: Array, far: Array) -> tuple[Array, Array]:
-        """Return the most that exp(q·k)/p, and times |v − c|, can be of a key that is not read."""
+    def _tops(self, rows: slice, rest: Array, upper: Array, far: Array) -> tuple[Array, Array]:
+        """Return the most that exp(q·k)/p, and times |v − c|, can be of a key that may be drawn.
+
+        It must not depend on which keys were drawn: a bound need not rise with it.
+        """
         draws = self.draws
         if draws.shares is None:
             with np.errstate(divide="ignore"):
                 count = np.log(draws.population[rows])
-            on = np.where(left > 0, upper, -np.inf)
+            on = np.where(rest > 0, upper, -np.inf)
             return on.max(axis=1) + count, (on + far).max(axis=1) + count
         tops = np.full((2, len(upper)), -np.inf)
         for i in range(rows.start, rows.stop):
             keys, log_p = draws.shares(i)
-            read = draws.keys[draws.indptr[i] : draws.indptr[i + 1]]
-            unread = ~np.isin(keys, read)
-            page = keys[unread] // self.page
-            most = upper[i - rows.start, page] - log_p[unread]
+            page = keys // self.page
+            most = upper[i - rows.start, page] - log_p
             tops[0, i - rows.start] = most.max(initial=-np.inf)
             tops[1, i - rows.start] = (most + far[i - rows.start, page]).max(initial=-np.inf)
         return tops[0], tops[1]

@@ -24,6 +24,7 @@ COLUMNS = (
     "metric", "value", "low", "high",
 )  # fmt: skip
 KEYS = 32  # that are held, and as many that are drawn
+LEAST = 3 * KEYS  # that a row sees, so that something is left of the rest
 EPSILON = 0.1  # of the rule that chooses how many are drawn
 HEAVY, PLACES = SUPPORTS = f"top_k(k={KEYS})", f"sink_window(k={KEYS}, sinks=4)"
 DELTAS = {"quick": (0.2, 0.05), "default": (0.2, 0.1, 0.05, 0.01)}
@@ -138,11 +139,10 @@ def compute(profile: Profile) -> pd.DataFrame:
     real = [x for x in profile.inputs if x.name not in SYNTHETIC]
     heads = [*(real or data.sample().heads()), *data.sample("smollm2").heads()]
     known = {f"{x.name} {x.layer}.{x.head}": x.first(min(MOST[grid], x.n)) for x in heads}
+    wide = [x for x in known.values() if x.mask.counts.max() >= LEAST]
     tasks = []
-    for x in list(known.values())[:: STEP[grid]]:
-        broad = np.flatnonzero(x.mask.counts >= 3 * KEYS)  # something is left of the rest
-        if not len(broad):
-            continue
+    for x in wide[:: STEP[grid]]:
+        broad = np.flatnonzero(x.mask.counts >= LEAST)
         places = np.linspace(0, len(broad) - 1, QUERIES[grid] + 1).astype(int)[1:]
         queries = np.unique(broad[places])
         tasks += [

@@ -41,7 +41,7 @@ def twin(i, estimate, Q, K, V, delta, kind, size):
     unread = [j for j in keys if j not in weights]
     low, high, far = {}, {}, {}
     centre = sum(x[j] * V[j] for j in held) / sum(x[j] for j in held)
-    for j in unread:
+    for j in [*unread, *drawn]:
         page = slice(j // size * size, min(j // size * size + size, len(K)))
         products = [(q * K[page, c].min(), q * K[page, c].max()) for c, q in enumerate(Q[i])]
         low[j] = math.exp(sum(min(pair) for pair in products))
@@ -49,7 +49,7 @@ def twin(i, estimate, Q, K, V, delta, kind, size):
         ends = V[page].min(axis=0), V[page].max(axis=0)
         far[j] = np.linalg.norm(sum(ends) / 2 - centre) + np.linalg.norm(ends[1] - ends[0]) / 2
     N, b = len(drawn) + len(unread), len(drawn)
-    R = N * max([*high.values(), *(x[j] for j in drawn)])
+    R = N * max(high.values())
     y = np.array([N * x[j] for j in drawn]) / R
     read, whole = sum(x[j] for j in weights), sum(weights[j] * x[j] for j in weights)
     of_held = sum(x[j] for j in held)
@@ -57,7 +57,9 @@ def twin(i, estimate, Q, K, V, delta, kind, size):
     def total(level):
         ends = (R * f(y, level, kind=kind, population=N) + of_held for f in (lower, upper))
         least, most = ends
-        return max(least, read + sum(low.values())), min(most, read + sum(high.values()))
+        return max(least, read + sum(low[j] for j in unread)), min(
+            most, read + sum(high[j] for j in unread)
+        )
 
     def relative(level):
         least, most = total(level)
@@ -68,7 +70,7 @@ def twin(i, estimate, Q, K, V, delta, kind, size):
     output = sum(weights[j] * x[j] * V[j] for j in weights) / whole
     vectors = np.array([N * x[j] * (V[j] - centre) for j in drawn])
     sizes = np.linalg.norm(vectors, axis=1)
-    S = max([N * high[j] * far[j] for j in unread] + sizes.tolist())
+    S = max(N * high[j] * far[j] for j in high)
     L, half = math.log(8 / delta), math.log(4 / delta) / (2 * b)
     deviation = math.sqrt(np.mean((sizes / S) ** 2) + half) + math.sqrt(half)
     if kind == "normal":

@@ -17,6 +17,7 @@ from drawing import (
 from analysis import candidates, inputs
 from analysis.experiments import explore
 from analysis.experiments.profile import Profile, profile, quartiles
+from analysis.mean_bounds import PROVED
 from approx import Mask, parse
 from figures import style
 from figures.album import save
@@ -89,6 +90,14 @@ def test_the_rule_of_weights_is_on_the_side_of_the_row_sum(tables):
     assert ((found.exact_rule > 1) == (found.row_sum < 1)).all()
     sure = bare[(bare.output - 1).abs() > 5 * bare.stderr]
     assert ((sure.output_to_first_order < 1) == (sure.output < 1)).mean() > 0.8
+
+
+def test_proved_bounds_of_sampled_rows_hold_and_the_normal_one_does_not(tables):
+    found = tables["coverage"]
+    found = found[found.metric.isin(("failure", "tv_failure"))]
+    proved, normal = found[found.kind.isin(PROVED)], found[found.kind == "normal"]
+    assert (proved.low <= proved.delta).all()
+    assert (normal.low > normal.delta).any()
 
 
 def test_inputs_of_another_shape_have_oracles_of_another_rank(tables):
