@@ -113,12 +113,13 @@ class Weights:
         """Return the sum of the largest weights of all rows, so many of them."""
         count = min(count, self.mask.entries)
         if count >= len(self._held):
+            most = self.mask.entries if self.kept else count
             top = np.zeros(0)
             for _, P in self.stripes():
-                values = P[P > 0] if self.kept else np.concatenate([top, P[P > 0]])
-                keep = len(values) if self.kept else min(count, len(values))
-                top = -np.sort(-values)[:keep]
-            self._held = np.concatenate([[0.0], np.cumsum(top)])
+                top = np.concatenate([top, P[P > 0]])
+                if (rest := len(top) - most) > 0:
+                    top = np.partition(top, rest)[rest:]
+            self._held = np.concatenate([[0.0], np.cumsum(np.sort(top)[::-1])])
         return float(self._held[min(count, len(self._held) - 1)])
 
     def lost(self, held: float) -> float:

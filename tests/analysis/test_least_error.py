@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 from each import each
-from small import NAMES, made, small, under
+from hypothesis import given, strategies as st
+from small import NAMES, few, made, problems, small, under
 
 from analysis import inputs, least_error, least_loss, weights as weighing
 from analysis.budget import match
@@ -121,6 +122,18 @@ def test_no_method_is_below_its_bound(name):
         bound = least_error.bound(method, estimate, Weights(Q, K, estimate.mask))
         found = compare(estimate, Q, K)["attention_tv"]
         assert not bound > found, f"{method} under {estimate.mask}: {bound} > {found}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+@few
+@given(problem=problems(least=2, dtypes=[np.float64]), spread=st.sampled_from([0.1, 1.0, 20.0]))
+def test_no_method_is_below_its_bound_on_any_points(name, problem, spread):
+    Q, K, _, seed = problem
+    method = small(name, *Q.shape[:1], *K.shape)
+    for estimate in under(name, spread * Q, K, seed):
+        bound = least_error.bound(method, estimate, Weights(spread * Q, K, estimate.mask))
+        assert not bound > compare(estimate, spread * Q, K)["attention_tv"]
 
 
 @pytest.fixture(scope="module")
