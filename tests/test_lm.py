@@ -4,12 +4,13 @@ import json
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from analysis import inputs, state_rank
 from analysis.capture import Capture
 from analysis.head_kinds import KINDS
 from approx import exact
-from lm import __main__ as command, sample, states
+from lm import __main__ as command, certificates, sample, states
 from lm.peers import comparison
 
 
@@ -130,3 +131,24 @@ def test_our_side_has_the_keys_and_the_output_of_a_method():
     support, output = comparison.made("sink_window(k=8, sinks=2)", x)
     assert support.sum(axis=1).tolist() == [min(i + 1, 8) for i in range(x.n)]
     np.testing.assert_allclose(output, comparison.restricted(support, x), atol=1e-12)
+
+
+def test_tables_of_certificates_are_medians_and_shares_of_rows(monkeypatch):
+    spec, low = "sink_window(k=32)", "truncated_svd(rank=2, space='attention')"
+    boxes = certificates.BOXES, certificates.CODES[4]
+    monkeypatch.setattr(certificates, "METHODS", {spec: boxes, low: (certificates.NORMS,)})
+    heads = [next(iter(inputs.sample("smollm2").heads())).first(96)]
+    rows = certificates.measured(heads, first=64)
+    assert (rows.value >= rows.truth * (1 - 1e-9) - 1e-12).all()
+    table = certificates.by_method(rows).set_index(["method", "knows", "bits"])
+    assert len(table) == 3
+    one = rows[(rows.method == spec) & (rows["size"] == 16) & (rows.bits == 4)]
+    tv = one[one.metric == "attention_tv"]
+    assert len(tv) == 32
+    found = table.loc[f"`{spec}`", "boxes", "4"]
+    assert found["bound"] == tv.value.median()
+    assert found["true < 0.1"] == (tv.truth < 0.1).mean()
+    assert found["bound/true"] == (tv.value / tv.truth).median()
+    assert found["reads"] == pytest.approx(tv.share.mean(), rel=1e-12)
+    assert set(certificates.by_kind(rows).kind) <= set(KINDS)
+    assert len(certificates.by_size(rows)) == 2 * 4
