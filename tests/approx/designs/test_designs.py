@@ -177,7 +177,7 @@ def test_an_estimate_has_the_mean_and_the_variance_that_it_says(design, fields, 
         held = method.sparse.approximate(q, K, mask=mask).sparse
         rest = Rest(mask, (held.indptr, held.indices))
         one = Rest.all_seen(Mask.full(1, L)) if method.shared else rest
-        of = method._design(q, K, rest, None)
+        of = method.design_of(q, K, rest, None)
         mean, square = np.zeros(L), np.zeros((L, L))
         for numbers, p in scripts(*cells(of, one)):
             rngs = [np.random.default_rng(0)] * 2 + [Script(numbers), np.random.default_rng(0)]
@@ -346,7 +346,7 @@ def test_bounds_of_pages_are_sizes():
     method = parse("sampled(design='poisson', k=9, sizes='bound')")
     mask = Mask([0, 3, 20], [40, 23, 32], 40)
     rest = Rest.all_seen(mask)
-    design = method._design(q, k, rest, None)
+    design = method.design_of(q, k, rest, None)
     for i, stop in enumerate(mask.stop):
         most = [  # of what is seen, or comes before it
             sum(max(q[i, c] * x[:, c].min(), q[i, c] * x[:, c].max()) for c in range(5))
