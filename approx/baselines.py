@@ -14,10 +14,29 @@ from approx.checks import Array
 from approx.masks import Mask
 from approx.method import Method
 from approx.parts import Factors
+from approx.prices import Price, Shape, low_rank
+
+
+class Baseline(Method):
+    """What every method must beat. It has a price, but any budget has it: others are held to it."""
+
+    deterministic: ClassVar[bool] = True
+
+    def priced(self, shape: Shape) -> Price:
+        """Return the price of running sums: those of the values, and the number of keys."""
+        return dataclasses.replace(low_rank(1, shape), multiply_adds=0.0)
+
+    def affordable(self, budget: float, shape: Shape, currency: str) -> bool:
+        """Return True."""
+        return True
+
+    def entry_work(self, shape: Shape) -> float:
+        """Return 0: an entry is no product."""
+        return 0.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Zero(Method):
+class Zero(Baseline):
     """The zero matrix: relative Frobenius error 1 in kernel space, no attention at all.
 
     Notes
@@ -32,16 +51,19 @@ class Zero(Method):
     """
 
     name: ClassVar[str] = "zero"
-    deterministic: ClassVar[bool] = True
     autoregressive = True
     row_local = True
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         return Approximation(Factors.empty(len(q), len(k), q.dtype))
 
+    def priced(self, shape: Shape) -> Price:
+        """Return no price: a row has no sum, and no answer."""
+        return Price(0.0, 0.0, 0.0, 0.0)
+
 
 @dataclasses.dataclass(frozen=True)
-class One(Method):
+class One(Baseline):
     """The matrix of ones, which is the Taylor polynomial of degree 0: uniform attention, mean(V).
 
     Notes
@@ -57,7 +79,6 @@ class One(Method):
     """
 
     name: ClassVar[str] = "one"
-    deterministic: ClassVar[bool] = True
     autoregressive = True
     row_local = True
 
@@ -67,7 +88,7 @@ class One(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class Constant(Method):
+class Constant(Baseline):
     """The mean of all exp(q·k), which is the best constant matrix in Frobenius norm (an oracle).
 
     Notes
@@ -83,7 +104,6 @@ class Constant(Method):
     """
 
     name: ClassVar[str] = "constant"
-    deterministic: ClassVar[bool] = True
     oracle = True  # finding it costs what it would save
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
@@ -92,7 +112,7 @@ class Constant(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class Uniform(Method):
+class Uniform(Baseline):
     """The mean of exp(q·k) over each row: uniform attention, mean(V).
 
     Notes
@@ -110,7 +130,6 @@ class Uniform(Method):
     """
 
     name: ClassVar[str] = "uniform"
-    deterministic: ClassVar[bool] = True
     autoregressive = True
     row_local = True
 

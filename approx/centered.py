@@ -103,6 +103,13 @@ class Centered(Method):
         return None if price is None else price + self.beside("method", shape)
 
     def beside(self, name: str, shape: Shape) -> Price:
-        """Return the price of the two means."""
-        means = 2.0 * shape.d
-        return Price(0.0, means, means * shape.both, 0.0)
+        """Return the price of the means: a query is shifted by one, and a key meets the other.
+
+        That of the keys scales whole rows, which an answer does not see.
+        """
+        mean = float(shape.d if self.queries else 0)
+        return Price(0.0, mean, mean * shape.l / shape.n, 0.0)
+
+    def entry_work(self, shape: Shape) -> float:
+        """Return that of the method."""
+        return self.method.entry_work(shape)

@@ -22,6 +22,9 @@ from approx.decoding.cache import Cache
 from approx.masks import ALL, Mask, MaskLike
 from approx.prices import Price, Shape
 
+SLACK = 1e-12  # by which a sum of prices may be off, relative
+HALVINGS = 24  # of what is left for a part
+
 Rng = int | np.random.SeedSequence | np.random.Generator | None
 
 
@@ -392,8 +395,9 @@ class Method(ABC):
         count = None if size is None else getattr(self, size.field)
         if size is None or count is None or size.counts == "degree":
             return None
-        cost = prices.entries if size.counts == "entries" else prices.low_rank
-        return cost(count, shape)
+        if size.counts == "entries":
+            return prices.entries(count, shape)
+        return prices.low_rank(count, shape, sums=self.space == "kernel")  # or rows as they are
 
     def within(
         self,
@@ -443,9 +447,12 @@ class Method(ABC):
         checks.one_of("currency", currency, prices.CURRENCIES)
         if self.is_template:
             return self.filled(budget, shape, currency)
+        return self if self.affordable(budget, shape, currency) else None
+
+    def affordable(self, budget: float, shape: Shape, currency: str) -> bool:
+        """Return whether this method, of a given size, fits a budget."""
         price = self.priced(shape)
-        fits = not self.adaptive if price is None else price.within(budget, currency)
-        return self if fits else None
+        return not self.adaptive if price is None else price.within(budget, currency)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this template with its size, or that of its part, filled; None if none fits."""
@@ -462,8 +469,11 @@ class Method(ABC):
             price = self.resized(count).priced(shape)
             return price is not None and price.within(budget, currency)
 
-        low, high = 0, 1  # the price grows with the size
-        while fits(high) and high < 2**40:
+        low, high = 0, 1
+        if most is not None:  # the least size may be dear: small buckets, of which there are many
+            while not fits(high) and size.at(2 * high) <= most:
+                high *= 2
+        while fits(high) and high < 2**40:  # from here the price grows with the size
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
@@ -484,19 +494,40 @@ class Method(ABC):
         spent = getattr(beside, currency)
         if spent is None or (rest := budget - spent) <= 0:
             return None
-        part = self.parts[opened[0]].within(rest, **shape.given, currency=currency)
-        return None if part is None else dataclasses.replace(self, **{opened[0]: part})  # type: ignore[type-var]
+        found: Self | None = None
+        field, low = opened[0], 0.0
+        for steps in range(HALVINGS):  # the parts together may cost more than each of them alone
+            middle = (low + rest) / 2 if steps else rest
+            part = self.parts[field].within(middle, **shape.given, currency=currency)
+            if part is None and not steps:
+                return None
+            whole = self if part is None else dataclasses.replace(self, **{field: part})  # type: ignore[type-var]
+            price = None if part is None else whole.priced(shape)
+            if part is not None and (
+                price is None or getattr(price, currency) <= budget * (1 + SLACK)
+            ):
+                found, low = whole, middle
+                if not steps:
+                    break
+            else:
+                rest = middle
+        return found
 
     def beside(self, name: str, shape: Shape) -> Price | None:
-        """Return the price of all but one part; None if it follows from the inputs.
-
-        A baseline, which has no price, counts as nothing.
-        """
+        """Return the price of all but one part; None if it follows from the inputs."""
         others = [part for field, part in self.parts.items() if field != name]
         if any(part.adaptive for part in others):
             return None
         known = [price for part in others if (price := part.priced(shape)) is not None]
         return sum(known, Price(0.0, 0.0, 0.0, 0.0))
+
+    def entry_work(self, shape: Shape) -> float:
+        """Return the multiply-adds of one entry of a low-rank estimate: its columns.
+
+        The features of its key are at hand.
+        """
+        price = self.priced(shape)
+        return 0.0 if price is None else round(price.stored / shape.both)
 
     def fewest(self, d: int) -> int:
         """Return the least size at width d."""

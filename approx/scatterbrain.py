@@ -15,7 +15,7 @@ from approx.fields import instance, real
 from approx.masks import Mask
 from approx.method import Method, Moments, Rng, generator
 from approx.parts import Support
-from approx.prices import Shape
+from approx.prices import Price, Shape
 from approx.random_features.positive import Positive
 from approx.sparse.support import SupportMethod, a_support
 from approx.sparse.top_k import TopK
@@ -110,13 +110,20 @@ class Scatterbrain(Method):
         low[on] = low[:, on] = 0.0
         return low
 
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of both parts, and of the low-rank entries that are replaced."""
+        low, sparse = self.low_rank.priced(shape), self.sparse.priced(shape)
+        if low is None or sparse is None:
+            return None
+        taken_off = self.low_rank.entry_work(shape) * sparse.stored
+        return low + sparse + Price(0.0, 0.0, taken_off, 0.0)
+
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with entries for ``share`` of the budget, and features for the rest.
 
-        A part whose size is given leaves the rest of the budget to the other part. If the low-rank
-        part is a baseline, which has no price, entries take their share all the same.
+        A part whose size is given leaves the rest of the budget to the other part.
         """
-        if not self.sparse.is_template or self.low_rank.priced(shape) is not None:
+        if not (self.sparse.is_template and self.low_rank.is_template):
             return super().filled(budget, shape, currency)
         given = {**shape.given, "currency": currency}
         entries = self.sparse.within(self.share * budget, **given)

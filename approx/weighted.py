@@ -390,24 +390,44 @@ class Sampled(Method):
         if self.adaptive or self.k is None:
             return None
         price = Price(0.0, 0.0, 0.0, 0.0)
-        held = 0.0
+        held, of_query = (np.zeros(mask.n, int) for mask in (shape.rows, shape.decoding))
         if self.sparse is not None:
-            of_support = self.sparse.priced(shape)
-            if of_support is None:
+            support = self.sparse.priced(shape)
+            in_row, in_query = (self.sparse.held(mask) for mask in (shape.rows, shape.decoding))
+            if support is None or in_row is None or in_query is None:
                 return None
-            price, held = price + of_support, of_support.stored
-        if not isinstance(self.low_rank, Zero):
-            of_low = self.low_rank.priced(shape)
-            if of_low is None:
-                return None
-            price = price + of_low
-        width, read = shape.d + shape.c, min(self.k, shape.l)
-        drawn = shape.seen(self.k + held) - shape.seen(held)
-        sizes = 0.0 if self.sizes is None else float(shape.l)
+            price, held, of_query = price + support, in_row, in_query
+        low = self.low_rank.priced(shape)
+        if low is None:
+            return None
+        counts = shape.rows.counts
+        drawn = float((np.minimum(held + self.k, counts) - held).mean())
+        longest = np.minimum(of_query + self.k, shape.decoding.counts).max()
+        read = float(longest - np.max(of_query)) * (shape.d + shape.c)
+        entries = drawn + float(np.mean(held))
+        work = drawn * (shape.d + shape.c) + entries * self.low_rank.entry_work(shape)
+        weights = entries * NUMBER if self.weighted else 0.0
+        indices = drawn * INDEX + (INDEX if self.sparse is None else 0)
+        of_keys = Price(drawn, read, work, drawn * NUMBER + indices + weights)
+        return price + low + of_keys + self.of_sizes(shape)
+
+    def of_sizes(self, shape: Shape) -> Price:
+        """Return the price of sizes, which are looked at by each row that draws for itself.
+
+        Given ones are one number for each key, the others the box of each page.
+        """
         if self.sizes == "bound":
-            sizes = 2.0 * shape.d * -(-shape.l // PAGE)  # the boxes
-        number = drawn * (NUMBER + INDEX) + (drawn + held) * NUMBER
-        return price + Price(drawn, read * width + sizes, drawn * width + sizes, number)
+            of_query, of_row = (
+                (mask.stop - 1) // PAGE - mask.first // PAGE + 1
+                for mask in (shape.decoding, shape.rows)
+            )
+            box, pages = 2.0 * shape.d, -(-shape.l // PAGE)
+            kept = NUMBER * box * pages / shape.n
+            return Price(0.0, box * float(of_query.max()), box * float(of_row.mean()), kept)
+        if self.sizes is None:
+            return Price(0.0, 0.0, 0.0, 0.0)
+        read = 0.0 if self.shared else float(shape.most)
+        return Price(0.0, read, 0.0, NUMBER * shape.l / shape.n)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with its size, or that of a part, filled; None if none fits.

@@ -121,4 +121,6 @@ class KeyPCA(CompressedLogits):
 
     def numbers(self, d: int) -> Numbers:
         r = self.rank or 0
-        return Numbers(r, r, r, mapped=r * d, fitted=d * d if self.axes is None else 0.0)
+        if self.axes is not None:
+            return Numbers(r, r, r, mapped=r * d)
+        return Numbers(r, r, r, mapped=r * d, of_key=d * d, once=d**3)

@@ -68,7 +68,9 @@ class LogitSVD(CompressedLogits):
 
     def numbers(self, d: int) -> Numbers:
         r = self.rank or 0
-        return Numbers(r, r, r, mapped=r * d, fitted=d * d)
+        fitted = d * d  # of the Gram matrices, which have the triangular factors
+        once = 4 * d**3 + 2 * r * d * d  # two decompositions, their product, its own; two maps
+        return Numbers(r, r, r, mapped=r * d, of_query=fitted, of_key=fitted, once=once)
 
 
 def _qr(x: Array) -> tuple[Array, Array]:

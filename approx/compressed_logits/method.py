@@ -29,15 +29,22 @@ class Numbers(NamedTuple):
         Numbers that a query reads of a key, each for one multiply-add.
     mapped : float
         Multiply-adds that compress a query or a key, each of which reads a number of its own.
-    fitted : float
-        Multiply-adds that find the compression, per query or key.
+    of_query, of_key, once : float
+        Multiply-adds that find the compression: of each query, of each key, and for all of them.
     """
 
     query: float
     key: float
     read: float
     mapped: float = 0.0
-    fitted: float = 0.0
+    of_query: float = 0.0
+    of_key: float = 0.0
+    once: float = 0.0
+
+    def fitted(self, shape: Shape) -> float:
+        """Return the multiply-adds that find the compression and use it, per query."""
+        of_keys = (self.mapped + self.of_key) * shape.l
+        return self.mapped + self.of_query + (of_keys + self.once) / shape.n
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +67,7 @@ class CompressedLogits(Method):
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         left, right = self.factors(q, k)
-        cost = self.numbers(q.shape[1])
-        stored = round(cost.query * len(q) + cost.key * len(k))
-        return Approximation(Exponential(left, right, stored))
+        return Approximation(Exponential(left, right, self.stored(len(q), *k.shape)))
 
     def factors(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Return `compressed` in the dtype of q, C-contiguous."""
@@ -75,14 +80,22 @@ class CompressedLogits(Method):
             return None
         n, l, d, c = shape
         cost = self.numbers(d)
-        stored = cost.query + cost.key * l / n
-        once = (cost.mapped + cost.fitted) * shape.both
+        stored = self.stored(n, l, d) / n
         return Price(
             stored,
-            float(l * (cost.read + c) + cost.mapped),
-            float(shape.seen(l) * (cost.read + c) + once),
+            float(shape.most * (cost.read + c) + cost.mapped),
+            float(shape.seen(l) * (cost.read + c) + cost.fitted(shape)),
             NUMBER * stored,
         )
+
+    def stored(self, n: int, l: int, d: int) -> int:
+        """Return how many numbers are stored for n queries and l keys."""
+        cost = self.numbers(d)
+        return round(cost.query * n + cost.key * l)
+
+    def entry_work(self, shape: Shape) -> float:
+        """Return 0: a query has all logits."""
+        return 0.0
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this template with its size, which is at most d, where nothing is lost."""

@@ -51,7 +51,8 @@ class Quantised(CompressedLogits):
     too, unless every group that is not yet full lies among the recent keys: recent ≥ group − 1.
     The price counts numbers, of which there are none fewer, and bytes: bits/8 a number and two
     numbers a group, as wide as all others here. So only the currency bytes shows what is saved.
-    Cost: 2·n·l·d operations for the logits, and two for every number of a key.
+    Cost: 2·n·l·d operations for the logits, and two for every number of a key. A query reads min
+    and step of the keys that are rounded for it.
 
     Differences from the authors' code, jy-yuan/KIVI: it quantises keys per channel in groups of 32
     tokens and values per token, both to 2 or 4 bits, and rounds its last keys when there are 32 or
@@ -116,17 +117,35 @@ class Quantised(CompressedLogits):
     def numbers(self, d: int) -> Numbers:
         return Numbers(d, d, d)
 
+    def stored(self, n: int, l: int, d: int) -> int:
+        """Return how many numbers queries, keys, and the minima and steps of groups are."""
+        return super().stored(n, l, d) + self._scales(l, d)
+
+    def _scales(self, l: int, d: int) -> int:
+        """Return how many minima and steps there are."""
+        lines, long = (l, d) if self.per == "token" else (d, l)
+        return 2 * lines * -(-long // (self.group or long))
+
+    def _scales_read(self, mask: Mask, d: int) -> Array:
+        """Return how many minima and steps each query reads, which are those of rounded keys."""
+        stop = np.maximum(mask.stop - self.recent, mask.first)
+        if self.per == "token":
+            return np.asarray((stop - mask.first) * self._scales(1, d))
+        group = self.group or mask.l
+        groups = (stop - 1) // group - mask.first // group + 1
+        return np.where(stop > mask.first, 2 * d * groups, 0)
+
     def priced(self, shape: Shape) -> Price:
         """Return the price of all numbers, those of keys with few bits, and of min and step."""
         n, l, d, c = shape
-        lines, long = (l, d) if self.per == "token" else (d, l)
-        scales = 2.0 * lines * -(-long // (self.group or long))
         recent = shape.seen(min(self.recent, l))  # read in place of the rounded ones
+        read = shape.decoding.counts * (d + c) + self._scales_read(shape.decoding, d)
+        exact = recent * (NUMBER + INDEX) + (INDEX if self.recent else 0)
         return Price(
-            d + (l * d + scales) / n + recent,
-            float(l * (d + c) + scales),
-            float(shape.seen(l) * (d + c) + 2 * l * d / n),
-            (NUMBER * (n * d + scales) + self.bits * l * d / 8) / n + recent * (NUMBER + INDEX),
+            self.stored(n, l, d) / n + recent,
+            float(read.max()),
+            float(shape.seen(l) * (d + c)),
+            (NUMBER * (n * d + self._scales(l, d)) + self.bits * l * d / 8) / n + exact,
         )
 
 

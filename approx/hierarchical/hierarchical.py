@@ -208,35 +208,36 @@ class Hierarchical(Method):
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of the rectangles and of the near keys.
 
-        Reads are those of the last query: the terms and states of its blocks, and its near keys.
+        A query reads the terms and states of its blocks, and its near keys.
         """
         if self.rank is None:
             return None
-        n, l, d, c = shape
-        parts = self.partition(shape.mask or Mask.full(n, l))
+        n, _, d, c = shape
+        parts, last = self.partition(shape.rows), self.partition(shape.decoding)
         stored = self.rank * parts.columns / n
         near, far = float(parts.near.mean()), float(parts.far.mean())
-        width = c + 1 + (0 if self.basis == "svd" else SUMMARIES[self.basis].width(d))
-        last_near, last_far = int(parts.near[-1]), int(parts.far[-1])
+        state = c + (self.space == "kernel")  # rows of softmax are used as they are
+        width = state + (0 if self.basis == "svd" else SUMMARIES[self.basis].width(d))
         return Price(
             stored + near,
-            float(last_far * self.rank * width + last_near * (d + c)),
+            float((last.far * self.rank * width + last.near * (d + c)).max()),
             far * self.rank * width + near * (d + c) + self._work(shape) / n,
             NUMBER * (stored + far) + (NUMBER + INDEX) * near + INDEX,
         )
 
     def _work(self, shape: Shape) -> float:
         """Return the multiply-adds of all states, and of the summaries if there are any."""
-        n, l, d, c = shape
-        rank, parts = self.rank or 0, self.partition(shape.mask or Mask.full(n, l))
-        keys = parts.columns - int(parts.far.sum())
+        _, l, d, c = shape
+        rank, parts = self.rank or 0, self.partition(shape.rows)
         if self.basis == "svd" or not parts.levels:
-            return float(keys * rank * (c + 1))
-        summary, leaf = SUMMARIES[self.basis], self.exact_below
-        leaves = -(-(l - self.sinks) // leaf)
-        first = summary.work(d, rank, leaf) + leaf * rank * (c + 1)
-        merged = summary.work(d, rank, 2 * rank) + 2 * rank * rank * (c + 1)
-        return float(leaves * (first + merged))
+            keys = parts.columns - int(parts.far.sum())
+            return float(keys * rank * c)
+        first, merged = SUMMARIES[self.basis].work(d, rank, c)
+        blocks, merges = -(-(l - self.sinks) // self.exact_below), 0
+        for _ in parts.levels[1:]:
+            merges += blocks // 2
+            blocks -= blocks // 2
+        return float((l - self.sinks) * first + merges * merged)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the stored values and of a row of terms per key and level."""

@@ -37,8 +37,11 @@ class Summary(Protocol):
         """Return how many numbers of each term a query reads, beside its state."""
 
     @classmethod
-    def work(cls, d: int, rank: int, terms: int) -> int:
-        """Return the multiply-adds of a summary of so many keys or terms."""
+    def work(cls, d: int, rank: int, c: int) -> tuple[int, int]:
+        """Return the multiply-adds of a key of a leaf, and of two blocks that are merged.
+
+        Those of the states of values (c) are among them.
+        """
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,9 +96,9 @@ class Means:
         return 2 * d
 
     @classmethod
-    def work(cls, d: int, rank: int, terms: int) -> int:
-        """Return the multiply-adds of means and variances."""
-        return 2 * terms * d
+    def work(cls, d: int, rank: int, c: int) -> tuple[int, int]:
+        """Return none for a key, and those of weighted means and variances of 2·rank runs."""
+        return 0, 4 * rank * d
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -154,9 +157,10 @@ class Pivots:
         return d
 
     @classmethod
-    def work(cls, d: int, rank: int, terms: int) -> int:
-        """Return the multiply-adds of distances, and of the interpolation from r pivots."""
-        return terms * (terms * d + 2 * rank**2)
+    def work(cls, d: int, rank: int, c: int) -> tuple[int, int]:
+        """Return those of kernels with r pivots, of pivots and weights, and of states."""
+        each = rank * (d + 2 * rank)
+        return each + rank * c, 2 * rank * (each + rank * (c + 1))
 
 
 def _interpolation(keys: Array, mass: Array, spread: float, rank: int) -> tuple[Array, Array]:

@@ -15,13 +15,21 @@ from approx.approximation import Approximation
 from approx.checks import Array
 from approx.distances import half_square, squared_distances
 from approx.fields import one_of, ruled, whole
-from approx.low_rank.nystrom import EXACT, SAMPLE, drawn, factors, gaussian, of_the_past
+from approx.low_rank.nystrom import (
+    EXACT,
+    SAMPLE,
+    drawn,
+    factors,
+    gaussian,
+    of_the_past,
+    work_of_choice,
+)
 from approx.low_rank.pivots import Pick, cholesky
-from approx.low_rank.thinning import thinned
+from approx.low_rank.thinning import kernel_entries, thinned
 from approx.masks import ALL, Mask
 from approx.method import Method, Moments, Size
 from approx.parts import Factors
-from approx.prices import Price, Shape, low_rank
+from approx.prices import Price, Shape, entries, low_rank
 
 PIVOTS = ("cholesky", "uniform", "leverage", "thinning")
 EVEN = ("uniform", "thinning")  # by which each key is drawn with probability rank/l
@@ -267,20 +275,38 @@ class Coreset(Method):
         return np.asarray(both - 1)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of logits of rank keys, of their state, and of their weights."""
+        """Return the price of logits of rank keys, of their state, and of their weights.
+
+        Keys with equal weights are read as they are, with their values.
+        """
         if self.rank is None:
             return None
-        l, rank = shape.l, self.rank
-        tried, probes = (1, 0) if self._alone else (len(TRIED), PROBES)
-        interpolated = self.weights == "interpolated"
-        each = float(2 * l * rank * (shape.d + rank)) if interpolated else 0.0
+        n, l, d, _ = shape
+        rank, state = self.rank, low_rank(self.rank, shape)
+        among, picked = (l, rank) if self.block is None else (self.block, 1)
+        each = 0.0
         if self.pivots == "leverage":
-            each += l * min(l, SAMPLE // 2 * rank if l > EXACT else l) ** 2
+            each += work_of_choice(among, picked, "leverage", d)
         elif self.pivots == "thinning":
-            each += 4 * rank**2 * shape.d * max((l // rank).bit_length() - 1, 0)
-        chosen = tried * each + probes * l * (shape.d + tried * rank)
-        mapped = float(rank * (shape.d + (rank if self.block is not None else 0)))
-        return low_rank(rank, shape) + Price(0.0, mapped, mapped + chosen / shape.n, 0.0)
+            each += d * kernel_entries(among, picked)
+        if self.weights == "equal":
+            even = entries(rank, shape)
+            assert even.multiply_adds is not None
+            work = even.multiply_adds + each / n
+            return dataclasses.replace(state, reads=even.reads, multiply_adds=work)
+        if self.block is not None:
+            factor = float(rank * (d + rank))
+            once = each * max(min(rank, l // self.block) - 1, 0)
+            return low_rank(rank, shape, mapped=factor, once=once)
+        each += l * rank * (d + 2 * rank)  # of pivots, and of weights by the same logits
+        once = each
+        if self.tau in ("keys", "queries"):
+            of_keys = self.tau == "keys"
+            fewest = np.full(l, l) if of_keys else np.sort(shape.rows.counts)
+            rows = fewest[-PROBES:]  # those that see most
+            tried = each + len(rows) * rank * (d + l)
+            once = len(TRIED) * tried + float(np.sum(rows)) * d
+        return low_rank(rank, shape, mapped=rank * d, keyed=0.0, once=once)
 
     @property
     def _alone(self) -> bool:

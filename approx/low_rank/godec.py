@@ -20,7 +20,7 @@ from approx.low_rank.subspace import leading, rotate
 from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
 from approx.masks import Mask, MaskLike
-from approx.prices import Price, Shape, entries, low_rank
+from approx.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
 
 FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, in `at_budget`
 MARGIN = 4  # columns of the subspace beyond the rank
@@ -471,10 +471,14 @@ class GoDec(DecompositionMethod):
         How a budget is divided follows from the inputs, and so does all but the stored values.
         """
         if self.budget is not None:
-            return Price(float(self.budget), None, None, 8.0 * self.budget)
+            most = (NUMBER + INDEX) * self.budget + NUMBER + INDEX  # where all are entries
+            return Price(float(self.budget), None, None, most)
         if self.rank is None or self.k is None:
             return None
-        return low_rank(self.rank, shape) + entries(self.k, shape)
+        low = low_rank(self.rank, shape, sums=self.space == "kernel")
+        of_entries = entries(self.k, shape)
+        taken_off = Price(0.0, 0.0, self.rank * of_entries.stored, 0.0)
+        return low + of_entries + taken_off
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with the budget, or with what a given rank or k leaves of it.

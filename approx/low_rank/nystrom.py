@@ -158,12 +158,23 @@ class Nystrom(Method):
         return factors(left, right, half_square(a) + nearest, half_square(b), mask, dtype)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of rank columns, of distances to landmarks and of their eigenvectors."""
+        """Return the price of rank columns, of kernels with landmarks and of their inverse.
+
+        The inverse is multiplied with the features of the keys. With landmarks of the past a query
+        has its own part of it, and so both sides have a factor of it.
+        """
         if self.rank is None:
             return None
-        mapped = self.rank * (shape.d + self.rank)
-        landmarks = Price(0.0, 0.0, self.rank**3 / shape.n, 0.0)
-        return low_rank(self.rank, shape, mapped=mapped) + landmarks
+        n, l, d, _ = shape
+        rank, both = self.rank, float(self.rank * (d + self.rank))
+        if self.block is None:
+            chosen = work_of_choice(n + l, rank, self.landmarks, d)
+        else:
+            count = min(rank, l // self.block) - 1
+            chosen = max(count, 0) * work_of_choice(self.block, 1, self.landmarks, d)
+        once = rank**2 * d + rank**3 + chosen
+        of_query = both if self.block is not None else rank * d
+        return low_rank(rank, shape, mapped=of_query, keyed=both, once=once)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of distances, two factors and an eigendecomposition."""
@@ -252,6 +263,22 @@ def choose(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -
     if landmarks == "kmeans":
         return _centroids(points, rank, rng)
     return np.asarray(points[np.sort(drawn(points, rank, landmarks, rng))])
+
+
+def work_of_choice(count: int, rank: int, landmarks: str, d: int) -> float:
+    """Return the multiply-adds that choose landmarks among so many points, by leading terms.
+
+    Examples
+    --------
+    >>> work_of_choice(10, 2, "kmeans", 4)  # a start and ten iterations
+    880.0
+    """
+    if landmarks == "uniform" or rank >= count:
+        return 0.0
+    if landmarks == "kmeans":
+        return float((LLOYD + 1) * count * rank * d)
+    sample = count if count <= EXACT else min(count, SAMPLE * max(1, rank // 2))
+    return float(count * sample * (sample + d) if sample < count else count**3 + count**2 * (d + 1))
 
 
 def drawn(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -> Array:

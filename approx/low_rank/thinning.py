@@ -53,6 +53,19 @@ def thinned(points: Array, rank: int, rng: np.random.Generator) -> Array:
     return places
 
 
+def kernel_entries(count: int, rank: int) -> int:
+    """Return how many entries of the kernel all rounds take.
+
+    Examples
+    --------
+    >>> kernel_entries(16, 4)  # 16 points in two buckets, and eight in one
+    128
+    """
+    rounds = (count // rank).bit_length() - 1
+    sizes = (_bucket(rank, rounds, done) for done in range(rounds))
+    return sum((rank << rounds - done) * size for done, size in enumerate(sizes))
+
+
 def _bucket(rank: int, rounds: int, done: int) -> int:
     """Return the points of a bucket, an even number, after so many rounds."""
     left = rounds - done

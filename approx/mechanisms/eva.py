@@ -140,22 +140,43 @@ class Eva(Method):
         return self.m or (0 if self.size is None else -(-l // self.size))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of m columns, of as many centres and of the support."""
-        entries = self.sparse.priced(shape)
-        m = self.groups(shape.l)
-        if not m or entries is None:
+        """Return the price of the groups, and of the support, which is taken out of them.
+
+        A group is read as its centre and its state, which has no sums, as the shares of its keys
+        have sum 1. An exact key brings its share.
+        """
+        support = self.sparse.priced(shape)
+        of_row, of_query = (self.sparse.held(mask) for mask in (shape.rows, shape.decoding))
+        m, l = self.groups(shape.l), shape.l
+        if not m or support is None or of_row is None or of_query is None:
             return None
-        return low_rank(m, shape, mapped=m * shape.d) + entries
+        n, _, d, c = shape
+        selection = self.sparse.selection(shape)
+        reads = self._whole(shape.decoding) * (d + c) + of_query * (d + c + 1)
+        work = self._whole(shape.rows) * (d + c) + of_row * (d + 2 * c)
+        stored = low_rank(m, shape) + support
+        found = Price(stored.stored, float(reads.max()), float(work.mean()), stored.bytes)
+        of_keys = Price(0.0, 0.0, (d + c) * l / n, 0.0)
+        return found + of_keys + dataclasses.replace(selection, bytes=0.0)
+
+    def _whole(self, mask: Mask) -> Array:
+        """Return how many groups each query sees whole, or all of them without a mask."""
+        m = self.groups(mask.l)
+        if mask.is_full and not mask.looks_back:
+            return np.full(mask.n, m)
+        size = self.size or -(-mask.l // m)
+        return np.asarray(np.maximum(mask.stop // size - -(-mask.first // size), 0))
+
+    def beside(self, name: str, shape: Shape) -> Price | None:
+        """Return the price of the groups."""
+        return low_rank(self.groups(shape.l), shape)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with entries for ``share`` of the budget, and groups for the rest."""
-        if not self.sparse.is_template:
+        if not (self.sparse.is_template and self._open):
             return super().filled(budget, shape, currency)
         given = {**shape.given, "currency": currency}
-        m = self.groups(shape.l)
-        groups = low_rank(m, shape, mapped=m * shape.d)
-        rest = budget - getattr(groups, currency) if m else self.share * budget
-        entries = self.sparse.within(rest, **given) if rest > 0 else None
+        entries = self.sparse.within(self.share * budget, **given)
         if entries is None:
             return None
         method = dataclasses.replace(self, sparse=entries)

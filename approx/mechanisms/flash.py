@@ -86,6 +86,32 @@ class Flash(Method):
         return Approximation(low, local, space="attention", mask=mask)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of d columns and of the entries of the query's chunk."""
+        """Return the price of d columns and of the entries of the query's chunk.
+
+        Rows are used as they are. Under a mask that looks back the state is that of earlier chunks.
+        """
         local = Chunk(self.size).priced(shape)
-        return None if local is None else low_rank(shape.d, shape) + local
+        if local is None:
+            return None
+        l, n, state = shape.l, shape.n, shape.d * shape.c
+        stored = low_rank(shape.d, shape) + local
+        reads, work = (
+            self._before(mask) * state + self._near(mask) * (shape.d + shape.c)
+            for mask in (shape.decoding, shape.rows)
+        )
+        of_keys = state * l / n
+        return dataclasses.replace(
+            stored, reads=float(reads.max()), multiply_adds=float(work.mean() + of_keys)
+        )
+
+    def _near(self, mask: Mask) -> Array:
+        """Return how many keys of its chunk each query sees."""
+        held = Chunk(self.size).held(mask)
+        assert held is not None
+        return held
+
+    def _before(self, mask: Mask) -> Array:
+        """Return whether each query has a state: of all keys, or of earlier chunks."""
+        if not mask.looks_back:
+            return np.ones(mask.n, bool)
+        return np.asarray(mask.positions // (self.size or 1) * (self.size or 1) > mask.first)

@@ -88,8 +88,13 @@ class Flowformer(Method):
         return Approximation(factors, space="attention")
 
     def priced(self, shape: Shape) -> Price:
-        """Return the price of d columns and of the flows, each of which is a product with sums."""
-        return low_rank(shape.d, shape) + Price(0.0, 2.0 * shape.d, 2.0 * shape.d * shape.both, 0.0)
+        """Return the price of d columns and of two flows, each of which is a product with sums.
+
+        Rows are used as they are, so that the state has no sums of its own.
+        """
+        flows = float(shape.d * (shape.c + 2))
+        price = low_rank(shape.d, shape)
+        return dataclasses.replace(price, reads=flows, multiply_adds=flows * shape.both)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the factors and of their logs."""

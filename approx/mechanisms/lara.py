@@ -73,11 +73,11 @@ class Lara(FeatureMap):
         return self.m
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of m columns, of m directions and of the directions' weights."""
+        """Return the price of m columns and of m directions, whose weights are in the state."""
         if self.m is None:
             return None
-        weights = Price(0.0, self.m, self.m * min(self.m, shape.n, shape.l) * shape.d / shape.n, 0)
-        return low_rank(self.m, shape, mapped=self.m * shape.d) + weights
+        once = self.m * min(self.m, shape.n, shape.l) * shape.d
+        return low_rank(self.m, shape, mapped=self.m * shape.d, once=once)
 
     def log_features(
         self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator

@@ -82,14 +82,14 @@ class Linformer(Method):
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of rank columns: combined keys map a query, combined values are a state.
 
-        Combining keys and values takes d + c multiply-adds for each entry of E that is not 0; there
-        are l of them for means, and rank·l where they are drawn.
+        Drawn combinations take rank·(d + c) multiply-adds for each key and its value; means are
+        sums.
         """
         if self.rank is None:
             return None
         n, l, d, c = shape
         answered = self.rank * (d + c)
-        combined = (self.rank if self.uses_rng else 1) * l * (d + c) / n
+        combined = self.rank * l * (d + c) / n if self.uses_rng else 0.0
         price = low_rank(self.rank, shape)
         return dataclasses.replace(price, reads=float(answered), multiply_adds=answered + combined)
 

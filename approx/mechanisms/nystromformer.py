@@ -76,12 +76,16 @@ class Nystromformer(Method):
         return Approximation(factors, space="attention")
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of rank columns, of the landmarks and of their pseudo-inverse."""
+        """Return the price of rank columns, of the landmarks and of their pseudo-inverse.
+
+        It is multiplied with the state, of rank rows and without sums.
+        """
         if self.rank is None:
             return None
-        n, _, d, _ = shape
-        inverse = Price(0.0, 0.0, self.rank**3 * (1 + 4 * (self.iterations or 0)) / n, 0.0)
-        return low_rank(self.rank, shape, mapped=self.rank * (d + self.rank)) + inverse
+        r, d, c = self.rank, shape.d, shape.c
+        inverse = r**3 * (1 if self.iterations is None else 4 * self.iterations)
+        once = r * r * (d + c) + inverse
+        return low_rank(r, shape, mapped=r * d, once=once, sums=False)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of both factors and of the matrix of the landmarks."""

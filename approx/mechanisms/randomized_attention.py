@@ -97,11 +97,16 @@ class RandomizedAttention(Method):
     def priced(self, shape: Shape) -> Price:
         """Return the price of min(n, l) columns, as nothing is saved.
 
-        A query reads every key for its weights and again for each sample, and every value once.
+        A query reads every key for its weights, those that it draws, every key again for each of
+        them, and every value once.
         """
         n, l, d, c = shape
-        work = float(l * ((1 + self.samples) * d + c))
-        return dataclasses.replace(low_rank(min(n, l), shape), reads=work, multiply_adds=work)
+        each = (1 + self.samples) * d + c
+        return dataclasses.replace(
+            low_rank(min(n, l), shape),
+            reads=float(shape.most * each + self.samples * d),
+            multiply_adds=shape.seen(l) * each,
+        )
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the draws and the rows."""

@@ -18,7 +18,7 @@ from approx.method import Method, Size
 from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.monomials import width
 from approx.polynomials.polynomial import Polynomial
-from approx.prices import Price, Shape, low_rank
+from approx.prices import Price, Shape, entries, low_rank
 
 LEAST_BOUND = 2.0**-20  # the bound of the smallest interval to which a polynomial is fitted
 MOST_BOUND = 2.0**50  # that of the largest; beyond it float64 keeps no digit of e^x
@@ -62,23 +62,29 @@ class PolynomialMethod(Method):
         """Return the price of C(d+degree, degree) monomials.
 
         One query, or all of them, are answered through the monomials or from the logits, whichever
-        is cheaper.
+        is cheaper. Coefficients are part of the state of the monomials, and read beside logits.
         """
         degree = self.highest_power()
         if degree is None:
             return None
-        monomials = width(shape.d, degree)
         try:
-            price = low_rank(monomials, shape, mapped=monomials)
+            price = low_rank(width(shape.d, degree), shape)
         except OverflowError:
             price = Price(math.inf, math.inf, math.inf, math.inf)
-        work = float(shape.l * (shape.d + shape.c + degree))
-        reads = float(shape.l * (shape.d + shape.c) + degree + 1)
+        of_logits, horner = entries(shape.l, shape), degree * shape.seen(shape.l)
+        assert price.reads is not None
+        assert price.multiply_adds is not None
+        assert of_logits.reads is not None
+        assert of_logits.multiply_adds is not None
         return dataclasses.replace(
             price,
-            reads=min(price.reads or 0.0, reads),
-            multiply_adds=min(price.multiply_adds or 0.0, work),
+            reads=min(price.reads, of_logits.reads + degree + 1),
+            multiply_adds=min(price.multiply_adds, of_logits.multiply_adds + horner),
         )
+
+    def entry_work(self, shape: Shape) -> float:
+        """Return 0: p is a function of the logit, which an exact entry needs, too."""
+        return 0.0
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the coefficients and of the arrays that they are computed from."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.fields import one_of
+from approx.prices import Price, Shape, low_rank
 from approx.random_features.features import ExponentialFeatures, Frame
 from approx.random_features.generalized_exponential import optimal_tilt, second_moments
 
@@ -83,6 +84,23 @@ class DenseExponential(ExponentialFeatures):
         if self.form == "saderf":
             moments = np.full_like(moments, moments.mean())
         return optimal_tilt(moments)
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of m columns, and of the matrices.
+
+        Both sides have second moments, and a query's matrix is multiplied with the frequencies. In
+        the form "aderf" a key is mapped for its norm as well; T and A take 19 products and
+        decompositions of d × d matrices.
+        """
+        if self.is_template:
+            return None
+        d, mapped = shape.d, self.count * shape.d
+        if self.form == "saderf":
+            return super().priced(shape)
+        moments = (shape.n + shape.l) * d**2
+        dense = self.form == "aderf"
+        once = moments + self.count * d**2 + (19 * d**3 + 3 * d**2 if dense else d**3 + d**2)
+        return low_rank(self.count, shape, mapped=mapped, keyed=mapped + dense * d**2, once=once)
 
 
 def balance(q: Array, k: Array) -> tuple[Array, Array]:

@@ -76,8 +76,7 @@ class SquaredSketch(Method):
             return None
         columns = self.inner * (self.inner + 1) // 2
         forms = self.degree // 2 * self.inner * (shape.d + 1)
-        products = Price(0.0, 0.0, columns * shape.both, 0.0)
-        return low_rank(columns, shape, mapped=forms) + products
+        return low_rank(columns, shape, mapped=forms)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the factors and their products."""

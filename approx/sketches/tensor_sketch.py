@@ -81,17 +81,15 @@ class TensorSketch(PowerSketch):
         return Approximation(self.features(q, k, self.hashes(q.shape[1], rng), mask))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of m columns, and of a bucket and a sign per degree and coordinate.
+        """Return the price of m columns, of a bucket and a sign per degree and coordinate.
 
-        A product of spectra takes m multiply-adds per degree; transforms take log₂ m times as
-        many.
+        A coordinate is added to its bucket, and p + 1 Fourier transforms take m·log₂ m each.
         """
         if self.m is None:
             return None
-        hashes = 2 * self.degree * (shape.d + 1)
-        transforms = (self.degree + 1) * self.m * math.log2(2 * self.m)
-        price = low_rank(self.m, shape, mapped=hashes)
-        return price + Price(0.0, 0.0, transforms * shape.both, 0.0)
+        signs = self.degree * (shape.d + 1)
+        transforms = (self.degree + 1) * self.m * math.log2(self.m)
+        return low_rank(self.m, shape, mapped=signs + transforms, read=2 * signs)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the spectra and of the factors."""

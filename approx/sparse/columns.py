@@ -15,7 +15,7 @@ from approx.decoding.keys import KeptKeys
 from approx.fields import one_of, whole
 from approx.masks import Mask
 from approx.method import Size
-from approx.prices import Price, Shape, entries
+from approx.prices import NUMBER, Price, Shape
 from approx.sparse import eviction, key_scores, patterns
 from approx.sparse.eviction import Blocks, Limits
 from approx.sparse.patterns import Pattern
@@ -250,38 +250,64 @@ class Columns(SupportMethod):
             kept = eviction.by_scores(blocks, limits, l, scores)
         return blocks.pattern(kept, limits, l)
 
-    def priced(self, shape: Shape) -> Price | None:
-        """Return the price of k entries and of the selection, which is none for an oracle."""
-        if self.k is None:
-            return None
-        n, l, d, _ = shape
-        price = entries(self.k, shape)
-        if not self.evicts:
-            return price + Price(0.0, 0.0, self._work(l, n, d) / n, 0.0)
-        if self.by == "h2o":
-            return price + Price(0.0, float(self.k), float(self.k), 0.0)
-        block = self.block or 1
-        evictions = max(-(-(l - self.k) // block), 0)
-        norms, looked = (1, block) if self.by in ("key_norm", "cur") else (d, self.k)
-        reads = {
-            "mass": 0,
-            "expected": self.k * d + d * d + d,
-            "snapkv": (self.k + self.window) * d,
-        }.get(self.by, self.k * norms)
-        work = self._work(looked, n / max(evictions, 1), d)
-        return price + Price(0.0, reads / block, work * evictions / n, 0.0)
+    def held(self, mask: Mask) -> Array | None:
+        """Return the most keys of each row: k, or those that the cache has at its place."""
+        if self.k is None or not self.evicts:
+            return super().held(mask)
+        return eviction.held(Blocks.of(mask, self._limits(self.k)), self._limits(self.k))
 
-    def _work(self, keys: int, queries: float, d: int) -> float:
-        """Return the multiply-adds of the scores of some keys, after so many new queries."""
-        return float(
-            {
-                "mass": 0,
-                "snapkv": min(self.window, queries) * keys * d,
-                "expected": queries * d * d + keys * (d * d + 2 * d),
-                "key_diff": 3 * keys * d,
-                "leverage": 2 * keys * d * d + d**3 / 3,
-            }.get(self.by, keys * d)
-        )
+    def selection(self, shape: Shape) -> Price:
+        """Return the price of the scores, which is none for an oracle.
+
+        One set is chosen once. In a cache each of `block` queries pays its part of an eviction;
+        h2o reads a sum with each key that it keeps.
+        """
+        n, l, d, _ = shape
+        assert self.k is not None
+        if not self.evicts:
+            return Price(0.0, 0.0, self._one_set_work(shape) / n, 0.0)
+        limits = self._limits(self.k)
+        if self.by == "h2o":
+            of_query = self.held(shape.decoding)
+            assert of_query is not None
+            return Price(0.0, float(of_query.max()), 0.0, NUMBER * min(self.k, l) / n)
+        looked, come = eviction.looked_at(Blocks.of(shape.decoding, limits), limits)
+        reads = float(self._read(looked, come, d).max(initial=0)) / limits.block
+        looked, come = eviction.looked_at(Blocks.of(shape.rows, limits), limits)
+        stored = self.by in ("key_norm", "cur")
+        kept = NUMBER * min(self.k, l) / n if stored else 0.0
+        return Price(0.0, reads, self._work(looked, come, d) / n, kept)
+
+    def _one_set_work(self, shape: Shape) -> float:
+        """Return the multiply-adds of the scores of all keys."""
+        if self.by == "snapkv":
+            return float(shape.rows.counts[-self.window :].sum() * shape.d)
+        keys, queries = np.array([shape.l]), np.array([shape.n])
+        return self._work(keys, queries, shape.d)
+
+    def _read(self, keys: Array, come: Array, d: int) -> Array:
+        """Return the numbers that an eviction among so many keys reads."""
+        if self.by in ("key_norm", "cur"):
+            return keys
+        if self.by == "mass":
+            return np.zeros(len(keys), int)
+        more = {"expected": d * d + d, "snapkv": np.minimum(come, self.window) * d}
+        return np.asarray(keys * d + more.get(self.by, 0))
+
+    def _work(self, keys: Array, come: Array, d: int) -> float:
+        """Return the multiply-adds of the scores of so many keys each time.
+
+        So many queries have come. Norms are not counted, and the mean and the covariance of the
+        queries grow with each of them.
+        """
+        looked = int(keys.sum())
+        if self.by == "leverage":
+            return float(2 * looked * d * d + len(keys) * d**3)
+        if self.by == "snapkv":
+            return float((np.minimum(come, self.window) * keys).sum() * d)
+        if self.by == "expected":
+            return float(come.max(initial=0) * d * d + looked * (d * d + 2 * d))
+        return float(looked * d if self.by == "key_diff" else 0)
 
 
 class _Scores:

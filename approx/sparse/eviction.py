@@ -97,6 +97,31 @@ class Blocks(NamedTuple):
         return patterns.union([columns, patterns.runs(begin[back], self.end[back])], l)
 
 
+def held(blocks: Blocks, limits: Limits) -> Array:
+    """Return how many keys each query reads at most, (n,), in the order of the queries."""
+    block = np.repeat(np.arange(len(blocks.lows)), np.diff(blocks.bounds))
+    starts = np.array([limits.start(b) for b in range(len(blocks.lows))])
+    kept = np.minimum(limits.k - limits.block, np.minimum(limits.k, starts - blocks.lows))
+    kept[0] = 0
+    begin = np.maximum(starts[block], blocks.first)
+    old = np.minimum(kept[block], np.maximum(starts[block] - blocks.first, 0))
+    found = np.empty(len(blocks.order), int)
+    found[blocks.order] = old + blocks.end - begin
+    return found
+
+
+def looked_at(blocks: Blocks, limits: Limits) -> tuple[Array, Array]:
+    """Return the keys that each eviction looks at, at most, and the queries that have come before.
+
+    A cache that has room looks at none, and there is no such eviction.
+    """
+    starts = np.array([limits.start(b) for b in range(len(blocks.lows))])
+    keys = np.minimum(limits.k, starts - blocks.lows)
+    looks = keys > limits.k - limits.block
+    looks[0] = False
+    return keys[looks], blocks.bounds[:-1][looks]
+
+
 def by_scores(
     blocks: Blocks, limits: Limits, l: int, score: Callable[[int, Array, Array], Array]
 ) -> list[Array]:

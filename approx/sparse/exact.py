@@ -11,7 +11,6 @@ from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.keys import KeptKeys
 from approx.masks import Mask
-from approx.prices import Price, Shape, entries
 from approx.sparse.support import ByPlace
 
 
@@ -26,7 +25,7 @@ class Exact(ByPlace):
     The estimate is deterministic and has no error. It stores every entry that is seen, so that it
     has metrics, ranks and products as any other; `approx.exact` streams the same numbers.
     Cost: 2·n·l·d operations and n·l numbers; under a causal mask half of both. A new query reads
-    all keys and values.
+    all keys that it sees, and their values.
     Source: a definition.
 
     Examples
@@ -45,8 +44,3 @@ class Exact(ByPlace):
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
         """Return all keys and values."""
         return KeptKeys(d, c)
-
-    def priced(self, shape: Shape) -> Price:
-        """Return the price of all keys that are seen; the last query reads those that it sees."""
-        mask = shape.mask or Mask.full(shape.n, shape.l)
-        return entries(int(mask.counts[-1]), shape, mean=float(mask.counts.mean()))

@@ -156,9 +156,8 @@ class LSH(SupportMethod):
         if self.entries is None:
             return None
         most = shape.seen(shape.l)  # of all rows together: some may have more than `entries`
-        return prices.entries(
-            min(self.entries, shape.l), shape, mean=min(self.entries, most), selection=None
-        )
+        price = prices.entries(min(self.entries, shape.l), shape, mean=min(self.entries, most))
+        return dataclasses.replace(price, reads=None, multiply_adds=None)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with at most ``budget`` expected entries per row.

@@ -17,7 +17,7 @@ from approx.decoding.pages import KeptPages
 from approx.fields import flag, one_of, whole
 from approx.masks import Mask
 from approx.method import Size
-from approx.prices import Price, Shape, entries
+from approx.prices import NUMBER, Price, Shape, entries
 from approx.sparse import boxes, patterns
 from approx.sparse.patterns import Pattern
 from approx.sparse.support import SupportMethod
@@ -167,14 +167,50 @@ class Pages(SupportMethod):
         """Return how many pages l keys have."""
         return -(-l // self.size)
 
-    def priced(self, shape: Shape) -> Price | None:
-        """Return the price of whole pages, and of what is read of each page to choose them."""
+    def held(self, mask: Mask) -> Array | None:
+        """Return the most keys of ⌊k/size⌋ pages that each row sees."""
         if self.k is None:
             return None
-        scored = self.pages(shape.l) - self.current
-        numbers = {"box": 2 * shape.d, "mean": shape.d, "mass": 0}[self.by]
-        k = min(self.k // self.size * self.size, shape.l)
-        return entries(k, shape, selection=scored * numbers)
+        size, count = self.size, self.k // self.size
+        begin, last = mask.first // size, (mask.stop - 1) // size
+        first_part = np.minimum(mask.stop, (begin + 1) * size) - mask.first
+        last_part = np.where(last > begin, mask.stop - last * size, 0)
+        between = np.maximum(last - begin - 1, 0)
+        own = np.zeros(mask.n, int)
+        if self.current:  # a page at the query's place is one of them, whatever it holds
+            place = mask.positions // size
+            own = np.where(place == begin, first_part, np.where(place == last, last_part, size))
+            inside = (begin < place) & (place < last)
+            first_part = np.where(place == begin, 0, first_part)
+            last_part = np.where(place == last, 0, last_part)
+            between, count = between - inside, count - 1
+        full = np.minimum(between, count)
+        large, small = np.maximum(first_part, last_part), np.minimum(first_part, last_part)
+        left = count - full
+        rest = np.where(left > 0, large, 0) + np.where(left > 1, small, 0)
+        return np.asarray(own + full * size + rest)
+
+    def _scored(self, mask: Mask) -> Array:
+        """Return how many pages each row scores."""
+        seen = (mask.stop - 1) // self.size - mask.first // self.size + 1
+        return np.asarray(seen - self.current)
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of whole pages, and of what is read of each page to choose them."""
+        of_query, of_row = self.held(shape.decoding), self.held(shape.rows)
+        if of_query is None or of_row is None:
+            return None
+        d, width = shape.d, shape.d + shape.c
+        numbers = {"box": 2 * d, "mean": d, "mass": 0}[self.by]
+        kept = NUMBER * numbers * self.pages(shape.l) / shape.n
+        price = entries(shape.l, shape, mean=float(of_row.mean())) + Price(0.0, 0.0, 0.0, kept)
+        reads, work = (
+            held * width + numbers * self._scored(mask)
+            for held, mask in ((of_query, shape.decoding), (of_row, shape.rows))
+        )
+        return dataclasses.replace(
+            price, reads=float(reads.max()), multiply_adds=float(work.mean())
+        )
 
 
 @kernel

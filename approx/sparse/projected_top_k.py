@@ -17,7 +17,7 @@ from approx.compressed_logits.method import CompressedLogits
 from approx.fields import flag, instance, one_of, whole
 from approx.masks import Mask
 from approx.method import Size
-from approx.prices import Price, Shape, entries
+from approx.prices import NUMBER, Price, Shape
 from approx.sparse.patterns import Pattern
 from approx.sparse.support import SupportMethod
 from approx.sparse.top_k import TopK
@@ -127,15 +127,13 @@ class ProjectedTopK(SupportMethod):
         left, right = self.selector(Q.shape[1]).factors(Q, K)
         return TopK(self.k).pattern(left, right, mask, rng)
 
-    def priced(self, shape: Shape) -> Price | None:
-        """Return the price of k entries and of the logits that choose them."""
-        if self.k is None:
-            return None
+    def selection(self, shape: Shape) -> Price:
+        """Return the price of the logits that choose the keys, of which each keeps r numbers."""
         cost = self.selector(shape.d).numbers(shape.d)
-        chosen = Price(
+        kept = 0.0 if self.by == "channels" else NUMBER * cost.key * shape.l / shape.n
+        return Price(
             0.0,
-            float(shape.l * cost.read + cost.mapped),
-            float(shape.seen(shape.l) * cost.read + (cost.mapped + cost.fitted) * shape.both),
-            0.0,
+            float(shape.most * cost.read + cost.mapped),
+            float(shape.seen(shape.l) * cost.read + cost.fitted(shape)),
+            kept,
         )
-        return entries(self.k, shape) + chosen

@@ -11,7 +11,7 @@ from approx.checks import Array
 from approx.fields import one_of, whole
 from approx.masks import Mask
 from approx.method import Size
-from approx.prices import Price, Shape, entries
+from approx.prices import INDEX, Price, Shape
 from approx.sparse import hashing, patterns
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
 
@@ -88,16 +88,15 @@ class Reformer(SupportMethod):
         rounds = (cut(q, k, mask.positions, size) for q, k in zip(*(code.T for code in codes)))
         return patterns.union(rounds, l)
 
-    def priced(self, shape: Shape) -> Price | None:
-        """Return the price of 2·rounds·size entries, as if buckets were wide and rounds disjoint.
+    def held(self, mask: Mask) -> Array | None:
+        """Return 2·rounds·size, as if buckets were wide and rounds disjoint, or what a row sees."""
+        return None if self.size is None else np.minimum(2 * self.rounds * self.size, mask.counts)
 
-        A round reads b/2 directions and the buckets of all keys.
-        """
-        if self.size is None:
-            return None
-        l, d = shape.l, shape.d
-        selection = self.rounds * (self._vertices(l) * d + l)
-        return entries(min(2 * self.rounds * self.size, l), shape, selection=selection)
+    def selection(self, shape: Shape) -> Price:
+        """Return the price of b/2 directions for each round, and of the buckets of all keys."""
+        directions = float(self.rounds * self._vertices(shape.l) * shape.d)
+        buckets = self.rounds * shape.l
+        return Price(0.0, directions + buckets, directions * shape.both, INDEX * buckets / shape.n)
 
     def _vertices(self, l: int) -> int:
         """Return b/2, the number of directions of one hash."""

@@ -31,8 +31,7 @@ class SlidingWindow(ByPlace):
     Notes
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it.
-    Cost: 2·n·width·d operations and at most n·width numbers. Rows at the ends have fewer entries,
-    but without a mask the price counts width for them too.
+    Cost: 2·n·width·d operations and at most n·width numbers. Rows at the ends have fewer entries.
 
     References
     ----------

@@ -11,7 +11,7 @@ from approx.checks import Array
 from approx.fields import whole
 from approx.masks import Mask
 from approx.method import Size
-from approx.prices import Price, Shape, entries
+from approx.prices import NUMBER, Price, Shape
 from approx.sparse import patterns
 from approx.sparse.inner_product import xbox
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
@@ -69,15 +69,15 @@ class Smyrf(SupportMethod):
         rounds = (_clusters(x, y, size) for x, y in zip(omega @ q.T, omega @ k.T))
         return patterns.union(rounds, l)
 
-    def priced(self, shape: Shape) -> Price | None:
-        """Return the price of rounds·size entries, as if no pair were found twice.
+    def held(self, mask: Mask) -> Array | None:
+        """Return rounds·size, as if no pair were found twice, or what a row sees."""
+        return None if self.size is None else np.minimum(self.rounds * self.size, mask.counts)
 
-        A round reads a direction of width d + 2 and the places of all keys along it.
-        """
-        if self.size is None:
-            return None
-        selection = self.rounds * (shape.d + 2 + shape.l)
-        return entries(min(self.rounds * self.size, shape.l), shape, selection=selection)
+    def selection(self, shape: Shape) -> Price:
+        """Return the price of directions of width d + 2, and of all keys' places along them."""
+        directions = float(self.rounds * (shape.d + 2))
+        places = self.rounds * shape.l
+        return Price(0.0, directions + places, directions * shape.both, NUMBER * places / shape.n)
 
 
 def _clusters(queries: Array, keys: Array, size: int) -> patterns.Pattern:

@@ -11,7 +11,7 @@ from approx.checks import Array
 from approx.fields import whole
 from approx.masks import Mask
 from approx.method import Size
-from approx.prices import Price, Shape, entries
+from approx.prices import INDEX, Price, Shape
 from approx.sparse import hashing, patterns
 from approx.sparse.support import SupportMethod
 
@@ -72,11 +72,11 @@ class SortedLSH(SupportMethod):
         indptr, indices = patterns.same_chunk(places, l, self.size or 0)
         return indptr, np.argsort(of_keys, kind="stable")[indices]
 
-    def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the block, of h directions and of the places of all keys."""
-        if self.size is None:
-            return None
-        return entries(self.size, shape, selection=self.hashes * shape.d + shape.l)
+    def selection(self, shape: Shape) -> Price:
+        """Return the price of h directions, and of the places of all keys."""
+        directions = float(self.hashes * shape.d)
+        kept = INDEX * shape.l / shape.n
+        return Price(0.0, directions + shape.l, directions * shape.both, kept)
 
 
 def gray_places(bits: Array) -> Array:

@@ -46,6 +46,28 @@ class SupportMethod(Method):
         low = Factors.empty(len(q), len(k), q.dtype)
         return Approximation(low, exact_on(self.pattern(q, k, mask, rng), q, k, mask), mask=mask)
 
+    def held(self, mask: Mask) -> Array | None:
+        """Return how many keys each row holds at most, (n,); None if that follows from the inputs.
+
+        By default they are as many as its size says, or as the row sees.
+        """
+        size = self.sized_by
+        count = None if size is None else getattr(self, size.field)
+        return None if count is None else np.minimum(count, mask.counts)
+
+    def selection(self, shape: Shape) -> Price:
+        """Return the price of finding the keys, beside that of reading them; by default none."""
+        return Price(0.0, 0.0, 0.0, 0.0)
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of the keys, of which a new query reads those of the longest row."""
+        if self.is_template or (held := self.held(shape.rows)) is None:
+            return None
+        longest = self.held(shape.decoding)
+        assert longest is not None
+        of_keys = entries(float(longest.max()), shape, mean=float(held.mean()))
+        return of_keys + self.selection(shape)
+
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of indices and logits, and of what a round keeps of queries and keys."""
         n, l, d, _ = shape
@@ -107,13 +129,11 @@ class ByPlace(SupportMethod):
         indptr, indices = patterns.runs(first.ravel(), last.ravel(), stride)
         return indptr[:: first.size // mask.n], indices
 
-    def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the size, or of the entries that are left under a mask."""
-        assert self.sized_by is not None
-        size, mask = getattr(self, self.sized_by.field), shape.mask
-        if size is None or mask is None or (mask.is_full and not mask.looks_back):
-            return super().priced(shape)
-        return entries(size, shape, mean=float(patterns.lengths(*self.reach(mask)).sum()) / mask.n)
+    def held(self, mask: Mask) -> Array | None:
+        """Return how many keys the runs of each row hold."""
+        if self.is_template:
+            return None
+        return np.asarray(patterns.lengths(*self.reach(mask)).reshape(mask.n, -1).sum(axis=1))
 
 
 def exact_on(pattern: Pattern, q: Array, k: Array, mask: Mask) -> Support:

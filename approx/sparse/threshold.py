@@ -13,7 +13,7 @@ from approx.checks import Array
 from approx.fields import real
 from approx.masks import Mask
 from approx.method import Size
-from approx.prices import Price, Shape, entries
+from approx.prices import Shape, entries
 from approx.sparse.patterns import Pattern
 from approx.sparse.support import SupportMethod, by_stripes
 
@@ -62,11 +62,11 @@ class Threshold(SupportMethod):
         smallest -= 64 * np.finfo(Q.dtype).eps * np.maximum(1.0, np.abs(smallest))  # keeps ties
         return by_stripes(Q, K, mask, lambda x, rows: x >= smallest[rows, None])
 
-    def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the most entries that a row can have, min(l, ⌊1/level⌋)."""
+    def held(self, mask: Mask) -> Array | None:
+        """Return the most entries that a row can have, min(seen, ⌊1/level⌋)."""
         if self.level is None:
             return None
-        return entries(min(float(shape.l), math.floor(1.0 / self.level + 1e-9)), shape)
+        return np.minimum(mask.counts, math.floor(1.0 / self.level + 1e-9))
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method at the least level whose rows are never longer than the budget."""

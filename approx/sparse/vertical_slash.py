@@ -15,7 +15,7 @@ from approx.checks import Array
 from approx.fields import one_of, real, whole
 from approx.masks import Mask
 from approx.method import Size
-from approx.prices import Price, Shape, entries
+from approx.prices import Price, Shape
 from approx.sparse import patterns
 from approx.sparse.patterns import Pattern
 from approx.sparse.support import SupportMethod
@@ -156,13 +156,10 @@ class VerticalSlash(SupportMethod):
         chosen = np.argsort(-sums, kind="stable")[: (self.k or 0) - self.verticals]
         return np.where(2 * chosen < len(sums), chosen, chosen - len(sums))
 
-    def priced(self, shape: Shape) -> Price | None:
-        """Return the price of k keys per row, and of the last queries' attention."""
-        if self.k is None:
-            return None
-        asked = 0 if self.oracle else min(self.queries, shape.n)
-        search = Price(0.0, 0.0, asked * shape.l * shape.d / shape.n, 0.0)
-        return entries(self.k, shape) + search
+    def selection(self, shape: Shape) -> Price:
+        """Return the price of the attention of the last queries, which is none for an oracle."""
+        asked = 0 if self.oracle else int(shape.rows.counts[-self.queries :].sum())
+        return Price(0.0, 0.0, asked * shape.d / shape.n, 0.0)
 
 
 def sums(Q: Array, K: Array, mask: Mask, keys: Array, distances: Array) -> tuple[Array, Array]:

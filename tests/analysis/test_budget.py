@@ -6,6 +6,7 @@ from each import each
 from analysis.budget import SAID, match, of_keys, said, values_per_row
 from analysis.inputs import gaussian
 from approx import METHODS, parse
+from approx.baselines import Baseline
 from approx.prices import CURRENCIES
 
 SHAPE = (24, 5)  # n = l, d
@@ -26,7 +27,9 @@ def test_what_is_filled_stores_no_more_than_the_budget(name, budget):
     estimate = fitting[0].approximate(x.Q, x.K, rng=0)
     price = fitting[0].price(n=x.n, l=x.l, d=x.d)
     if price is not None:
-        assert values_per_row(estimate) <= price.stored <= budget
+        slack = 1 + 1e-12  # the price may be a sum of floats
+        assert values_per_row(estimate) <= price.stored * slack
+        assert price.stored <= budget * slack or isinstance(fitting[0], Baseline)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,7 @@ def test_what_is_filled_stores_no_more_than_the_budget(name, budget):
         ("positive(projection='iid')", 2, "positive(m=1)"),
         ("top_k", 9.5, "top_k(k=9)"),
         ("top_k", 1000, "top_k(k=24)"),  # no more keys than there are
-        ("sliding_window", 9.5, "sliding_window(width=9)"),
+        ("sliding_window", 9.5, "sliding_window(width=10)"),  # rows at the ends have fewer
         ("truncated_svd", 9, "truncated_svd(rank=4)"),
         ("truncated_svd(space='attention')", 9, "truncated_svd(rank=4, space='attention')"),
         ("taylor", 41.9, "taylor(degree=1)"),  # C(5+1, 1) = 6 and C(5+2, 2) = 21 monomials

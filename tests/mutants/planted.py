@@ -804,8 +804,8 @@ SPARSE = [
     Mutant(
         "supports: the price of rows that see all",
         "approx/sparse/support.py",
-        "if size is None or mask is None or (mask.is_full and not mask.looks_back):",
-        "if True:",
+        "mean=float(held.mean()))",
+        "mean=float(longest.mean()))",
         "tests/approx/sparse/test_masked_supports.py -k 'stored_is_the_price and chunk'",
     ),
     Mutant(
@@ -2354,8 +2354,8 @@ HIERARCHY = [
     Mutant(
         "pages: the metadata of a new query counted once",
         "approx/sparse/pages.py",
-        '"box": 2 * shape.d',
-        '"box": shape.d',
+        '"box": 2 * d',
+        '"box": d',
         "tests/approx/sparse/test_pages.py -k paid",
     ),
     Mutant(
@@ -2436,11 +2436,60 @@ HIERARCHY = [
         "tests/analysis/test_replace_or_weight.py -k have_the_mean",
     ),
     Mutant(
-        "exact: keys of the future",
-        "approx/sparse/exact.py",
-        "mean=float(mask.counts.mean())",
-        "mean=float(shape.l)",
-        "tests/approx/hierarchical -k with_a_price",
+        "prices: keys that a window hides",
+        "approx/prices.py",
+        "int(self.mask.counts.max())",
+        "self.l",
+        "tests/approx/test_counted_prices.py -k 'prices_are_counted and exact'",
+    ),
+    Mutant(
+        "prices: a selection by hashes that reads no places",
+        "approx/sparse/smyrf.py",
+        "Price(0.0, directions + places,",
+        "Price(0.0, directions,",
+        "tests/approx/test_counted_prices.py -k 'prices_are_counted and smyrf'",
+    ),
+    Mutant(
+        "prices: a state without the sums of the features",
+        "approx/prices.py",
+        "state = columns * (c + sums)",
+        "state = columns * c",
+        "tests/approx/test_counted_prices.py -k 'prices_are_counted and positive'",
+    ),
+    Mutant(
+        "prices: sums of features as products of keys",
+        "approx/prices.py",
+        "of_keys = columns * c +",
+        "of_keys = state +",
+        "tests/approx/test_counted_prices.py -k 'prices_are_counted and elu'",
+    ),
+    Mutant(
+        "prices: frequencies that nobody reads",
+        "approx/random_features/features.py",
+        "mapped=self.count * shape.d)",
+        "mapped=self.count * shape.d, read=0.0)",
+        "tests/approx/test_counted_prices.py -k 'prices_are_counted and hyperbolic'",
+    ),
+    Mutant(
+        "prices: low-rank entries that are replaced for nothing",
+        "approx/scatterbrain.py",
+        "self.low_rank.entry_work(shape) * sparse.stored",
+        "0.0",
+        "tests/approx/test_counted_prices.py -k 'prices_are_counted and scatterbrain'",
+    ),
+    Mutant(
+        "prices: boxes of pages without bytes",
+        "approx/sparse/pages.py",
+        "NUMBER * numbers * self.pages(shape.l) / shape.n",
+        "0.0",
+        "tests/approx/test_counted_prices.py -k 'bytes_are and pages'",
+    ),
+    Mutant(
+        "groups: heads that choose keys read those of one",
+        "analysis/groups.py",
+        "min(group * self.chosen, self.most)",
+        "self.chosen",
+        "tests/analysis/test_groups.py -k 'is_counted and top_k'",
     ),
 ]
 

@@ -212,6 +212,7 @@ def test_decoding_token_by_token_is_prefill(basis, sinks):
     assert (sums > 0).all()
     states, d, c = method.cache(d=3, c=3), 3, 3
     width = {"mean": 2 * d, "pivots": d}[basis] + c + 1
+    dearest = 0
     for i in range(n):
         states.append(K[i], V[i])
         terms = np.abs(A.block(slice(i, i + 1))).sum() / sums[i] * np.abs(V).max()
@@ -221,7 +222,8 @@ def test_decoding_token_by_token_is_prefill(basis, sinks):
         assert len(states.states) <= levels
         most = levels * rank * width + (leaf + sinks) * (d + c)
         assert states.reads <= most
-        assert states.reads == method.price(n=seen, l=seen, d=d, mask="causal").reads
+        dearest = max(dearest, states.reads)
+        assert dearest == method.price(n=seen, l=seen, d=d, mask="causal").reads
 
 
 def test_rows_of_softmax_are_refused_where_the_kernel_is_estimated():

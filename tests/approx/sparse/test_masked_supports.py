@@ -293,13 +293,13 @@ def test_what_is_stored_is_the_price(name, problem, data):
     method = filled(name, data.draw(st.integers(1, l)))
     A = method.approximate(Q, K, mask=mask, rng=seed)
     price = method.price(n=n, l=l, d=d, mask=mask)
-    if name in KNOWN and mask.key != "full":
+    if name in KNOWN:
         np.testing.assert_allclose(price.stored, A.parameters / n, rtol=1e-15)
     elif price is not None:
         assert A.parameters / n <= price.stored * (1 + 1e-15)
 
 
-@pytest.mark.parametrize("name", [name for name in KNOWN if name not in EVERY])
+@pytest.mark.parametrize("name", [name for name in KNOWN if name not in (*EVERY, "strided")])
 def test_rows_that_see_less_leave_their_budget_to_others(name):
     """The largest size whose mean row is within the budget, which exceeds it in late rows."""
     template = parse(name)
@@ -427,7 +427,8 @@ def test_covariance_under_a_mask_is_that_off_the_support():
 def test_half_of_a_budget_under_a_mask_goes_to_entries(low, n, l):
     mask, d = Mask.causal(n, l), 3
     for budget in (5, 8, 13):
-        alone = TopK().within(budget / 2, n=n, l=l, d=d, mask=mask)
+        half = budget / 2 if low == "positive()" else budget  # a baseline may cost nothing
+        alone = TopK().within(half, n=n, l=l, d=d, mask=mask)
         method = parse(f"scatterbrain({low}, top_k())").within(budget, n=n, l=l, d=d, mask=mask)
         if method is None:
             assert low == "positive()"  # no feature fits a half

@@ -1,0 +1,1067 @@
+"""Slow twins that answer queries from what they keep, with every read and multiply-add counted.
+
+A twin is made of the keys and values (`Text`), with what is done once, and answers one query that
+sees the keys first, …, stop − 1. It is written from the definitions in the docstrings of the
+methods and shares no code with them. Where inputs or draws decide what is read, it takes what is
+dearest. What the twin of an oracle is told by its search costs nothing.
+"""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+from counting import Counter
+
+
+@dataclasses.dataclass
+class Row:
+    """A query, the keys that it sees, and its place among all keys."""
+
+    q: object
+    first: int
+    stop: int
+    place: int
+    back: bool
+    head: int = 0
+
+    @property
+    def keys(self):
+        return range(self.first, self.stop)
+
+
+class Text:
+    """Queries, keys and values, and the rows that are answered together."""
+
+    def __init__(self, Q, K, V, rows, counter):
+        self.counter = counter
+        self.Q = counter.register(Q)
+        self.K, self.V = counter.memory(K), counter.memory(V)
+        # while a text is read, its keys are at hand one by one
+        self.new_keys, self.new_values = counter.register(K), counter.register(V)
+        self.rows = [Row(self.Q[i], *row) for i, row in enumerate(rows)]
+        (self.l, self.d), self.c, self.n = K.shape, V.shape[1], len(rows)
+
+
+def rows_of(mask, n, l):
+    """Return (first, stop, place, whether it looks back) of n queries; a mask is a word."""
+    if mask == "full":
+        return [(0, l, i * l // n, False) for i in range(n)]
+    width = l if mask == "causal" else int(mask.removeprefix("window "))
+    places = range(l - n, l)
+    return [(max(p + 1 - width, 0), p + 1, p, True) for p in places]
+
+
+def arrays(n, l, d, c, seed=0):
+    """Return Q, K, V."""
+    rng = np.random.default_rng(seed)
+    return [rng.uniform(-1, 1, shape) for shape in ((n, d), (l, d), (l, c))]
+
+
+def count(twin, n, l, d, c, mask):
+    """Return the reads of the dearest query that is decoded, and all multiply-adds of a prefill."""
+    Q, K, V = arrays(l, l, d, c)
+    counter = Counter()
+    text = Text(Q, K, V, rows_of(mask, l, l), counter)
+    answer, reads = twin(text), []
+    for row in text.rows:
+        before = counter.reads
+        more = answer(row)
+        reads.append(counter.reads - before + (more if isinstance(more, float) else 0))
+    counter = Counter()
+    text = Text(Q[:n] if n <= l else arrays(n, l, d, c)[0], K, V, rows_of(mask, n, l), counter)
+    answer = twin(text)
+    for row in text.rows:
+        answer(row)
+    return max(reads), counter.multiply_adds
+
+
+def count_group(twin, group, l, d, c, mask, own=False):
+    """Return what the dearest query of a group of heads reads, per head, if numbers are read once.
+
+    The heads have one twin, or each its own if what is kept is fitted to its queries.
+    """
+    _, K, V = arrays(l, l, d, c)
+    rows, counter = rows_of(mask, l, l), Counter()
+    answers = []
+    for head in range(group):
+        counter.owner = head if own else 0
+        text = Text(arrays(l, l, d, c, seed=head)[0], K, V, rows, counter)
+        answers.append((text, twin(text) if own or not head else answers[0][1]))
+    totals = []
+    for i in range(l):
+        passes = []
+        for head, (text, answer) in enumerate(answers):
+            # what is made for an answer has the same names in every head that shares it
+            counter.passes, counter.owner, counter.made = [], head if own else 0, 10**3
+            answer(dataclasses.replace(text.rows[i], head=head))
+            passes.append(counter.passes)
+        together = itertools.zip_longest(*passes, fillvalue=set())
+        totals.append(sum(len(set.union(*same)) for same in together))
+    return max(totals) / group
+
+
+# What answers from exact keys
+
+
+def attend(text, keys, q):
+    """Return Σ e^{q·k} v and Σ e^{q·k} over some keys."""
+    keys = list(keys)
+    weights = np.exp(text.K[keys] @ q)
+    return weights @ text.V[keys], weights.sum()
+
+
+def some(row, k):
+    """Return k keys that a row sees, or all of them; the heads of a group choose others."""
+    return turned(list(row.keys), row.head * int(k))[: int(k)]
+
+
+def turned(x, by):
+    by %= max(len(x), 1)
+    return x[by:] + x[:by]
+
+
+def told(k):
+    """k keys that an oracle names, or that are drawn."""
+    return lambda text: lambda row: some(row, k)
+
+
+def sliding_window(width):
+    def chosen(text):
+        def keys(row):
+            if row.back:
+                return [j for j in row.keys if -width < j - row.place <= 0]
+            left, right = width // 2, width - width // 2
+            return [j for j in row.keys if -left <= j - row.place < right]
+
+        return keys
+
+    return chosen
+
+
+def sink_window(k, sinks):
+    def chosen(text):
+        near = sliding_window(k - sinks)(text)
+        return lambda row: sorted(
+            set(range(row.first, min(row.first + sinks, row.stop))) | {*near(row)}
+        )
+
+    return chosen
+
+
+def chunk(size):
+    return lambda text: lambda row: [j for j in row.keys if j // size == row.place // size]
+
+
+def strided(k):
+    def chosen(text):
+        def keys(row):
+            stride = math.ceil((row.stop - row.first) / k)
+            return [j for j in row.keys if (j - row.place) % stride == 0]
+
+        return keys
+
+    return chosen
+
+
+def pages(k, size, by, current=False):
+    """The fullest pages, after the summary of every page that is seen was looked at."""
+
+    def chosen(text):
+        starts = range(0, text.l, size)
+        parts = {"box": 2, "mean": 1, "mass": 0}[by]
+        summaries = text.counter.memory(np.zeros((len(starts), parts, text.d)))
+
+        def keys(row):
+            seen = [[j for j in row.keys if j // size == p] for p in range(len(starts))]
+            scored = [p for p, page in enumerate(seen) if page]
+            own = [row.place // size] if current else []
+            for p in scored:
+                if p not in own:
+                    summaries[p] @ row.q
+            others = sorted((p for p in scored if p not in own), key=lambda p: -len(seen[p]))
+            others = turned(others, row.head * (k // size))
+            return [j for p in (own + others)[: k // size] for j in seen[p]]
+
+        return keys
+
+    return chosen
+
+
+def vertical_slash(k, queries, by="last"):
+    def chosen(text):
+        if by == "last":
+            for row in text.rows[-queries:]:
+                text.new_keys[list(row.keys)] @ row.q
+        return lambda row: some(row, k)
+
+    return chosen
+
+
+def columns(k, by, window=32):
+    """One set of keys, chosen once."""
+
+    def chosen(text):
+        scores_of_keys(text, by, list(range(text.l)), text.rows, window)
+        if by == "expected":
+            moments(text, text.rows)
+        alike = by in ("key_norm", "key_diff", "leverage", "cur")  # for all heads of a group
+        return lambda row: some(dataclasses.replace(row, head=0) if alike else row, k)
+
+    return chosen
+
+
+def scores_of_keys(text, by, keys, come, window):
+    K = text.new_keys[keys]
+    if by == "snapkv":
+        for row in come[-window:]:
+            seen = keys if len(keys) < text.l else list(row.keys)
+            text.new_keys[seen] @ row.q
+    elif by == "expected":
+        matrix, mean = text.counter.register(np.eye(text.d)), text.counter.register(np.ones(text.d))
+        for key in K:
+            (matrix @ key) @ key
+            key @ mean
+    elif by == "key_diff":
+        K @ text.counter.register(np.ones(text.d))
+    elif by == "leverage":
+        K.T @ K
+        text.counter.decomposition(text.d)
+        for _ in keys:
+            text.counter.inverse_times(text.d)
+
+
+def moments(text, rows):
+    for row in rows:
+        row.q[:, None] @ row.q[None, :]
+
+
+def evicted(k, by, block=1, window=32):
+    """A cache of k keys that is cut to k − block before a key comes for which it has no room."""
+
+    def chosen(text):
+        caches, cache, looked, fitted = [], [], {}, 0
+        for place in range(max(row.place for row in text.rows) + 1):
+            if place >= k and (place - k) % block == 0:
+                of_block = [r for r in text.rows if place <= r.place < place + block]
+                low = min((r.first for r in of_block), default=0)
+                cache = [j for j in cache if j >= low]
+                if len(cache) > k - block:
+                    come = [r for r in text.rows if r.place < place]
+                    if by == "expected":
+                        moments(text, come[fitted:])
+                        fitted = len(come)
+                    if by != "h2o":
+                        scores_of_keys(text, by, cache, come, window)
+                    looked[place] = numbers_looked_at(by, len(cache), len(come), window, text.d)
+                    cache = cache[len(cache) - (k - block) :]
+            cache = [*cache, place]
+            caches.append(list(cache))
+        sums = text.counter.memory(np.zeros(text.l))
+
+        def keys(row):
+            kept = [j for j in caches[row.place] if j in row.keys]
+            if by == "h2o":
+                sums[kept] + 0.0
+            start = row.place if row.place < k else row.place - (row.place - k) % block
+            return kept, float(looked.get(start, 0)) / block
+
+        return keys
+
+    return chosen
+
+
+def numbers_looked_at(by, keys, come, window, d):
+    if by in ("key_norm", "cur"):
+        return keys  # a norm was kept of each
+    more = {"expected": d * d + d, "snapkv": min(come, window) * d}.get(by, 0)
+    return 0 if by in ("mass", "h2o") else keys * d + more
+
+
+def projected_top_k(k, r, by, given_axes=False):
+    def chosen(text):
+        logits = compressed(by, r, given_axes)(text)
+
+        def keys(row):
+            logits(row)
+            return some(row, k)
+
+        return keys
+
+    return chosen
+
+
+def by_places(kept_keys, directions, rounds=1):
+    """A sorted list or buckets of all keys, and directions of which a query and a key have one."""
+
+    def chosen(text):
+        count, width = directions(text)
+        omega = text.counter.memory(np.ones((rounds * count, width)))
+        places = text.counter.memory(np.zeros((rounds, text.l)))
+        for key in text.new_keys:
+            text.counter.register(omega) @ padded(key, width)
+
+        def keys(row):
+            omega @ padded(row.q, width)
+            np.sort(places, axis=1)
+            return some(row, kept_keys * rounds)
+
+        return keys
+
+    return chosen
+
+
+def padded(x, width):
+    return np.concatenate([x, np.zeros(width - len(x))])
+
+
+def smyrf(size, rounds=1):
+    return by_places(size, lambda text: (1, text.d + 2), rounds)
+
+
+def sorted_lsh(size, hashes):
+    return by_places(size, lambda text: (hashes, text.d))
+
+
+def reformer(size, rounds=1):
+    return by_places(2 * size, lambda text: (max(1, round(text.l / size / 2)), text.d), rounds)
+
+
+def exact_keys(chosen):
+    """Answer from the keys that a selection names."""
+
+    def twin(text):
+        keys = chosen(text)
+
+        def answer(row):
+            found = keys(row)
+            found, more = found if isinstance(found, tuple) else (found, None)
+            if found:
+                row.held = len(found)
+                y, total = attend(text, found, row.q)
+                row.y = np.asarray(y) / float(total)
+            return more
+
+        return answer
+
+    return twin
+
+
+# What answers from the logits of compressed keys
+
+
+def compressed(by, r, given_axes=False):
+    """Logits of a query with all keys that it sees, from r numbers of each."""
+
+    def made(text):
+        K, counter, d = text.new_keys, text.counter, text.d
+        if by == "channels":
+
+            def of_channels(row):
+                largest = np.argsort(-np.abs(np.asarray(row.q)), kind="stable")[:r]
+                return text.K[np.ix_(list(row.keys), largest)] @ row.q[largest]
+
+            return of_channels
+        axes = counter.memory(np.eye(d)[:, :r])
+        if not given_axes:
+            K.T @ K
+            counter.decomposition(d)
+        if by == "svd":
+            text.Q.T @ text.Q
+            counter.decomposition(d)  # the other factor, and the product, and its own
+            counter.register(np.eye(d)) @ counter.register(np.eye(d))
+            counter.decomposition(d)
+            for _ in range(2 * r):
+                counter.inverse_times(d)
+        short = counter.memory(K @ counter.register(axes))
+        return lambda row: short[list(row.keys)] @ (row.q @ axes)
+
+    return made
+
+
+def of_compressed(by, r):
+    def twin(text):
+        logits = compressed(by, r)(text)
+
+        def answer(row):
+            weights = np.exp(logits(row))
+            row.y = np.asarray(weights @ text.V[list(row.keys)]) / float(weights.sum())
+
+        return answer
+
+    return twin
+
+
+def quantised(per, group, recent):
+    """Every key is read, rounded or exact, and min and step of the groups of rounded ones."""
+
+    def twin(text):
+        def answer(row):
+            rounded = list(row.keys)[: max(len(row.keys) - recent, 0)]
+            if per == "token":
+                groups = math.ceil(text.d / (group or text.d)) * len(rounded)
+            else:
+                groups = len({j // (group or text.l) for j in rounded}) * text.d
+            text.counter.memory(np.zeros((groups, 2))) + 0.0
+            attend(text, row.keys, row.q)
+
+        return answer
+
+    return twin
+
+
+# What answers from a state
+
+
+def state(features, of_key=None, *, sums=True, once=None):
+    """Answer from the sums over keys of features times values.
+
+    `features` returns (columns, map of a query); `of_key` is a map of a key, by default the same
+    with parameters that are at hand.
+    """
+
+    def twin(text):
+        if once:
+            once(text)
+        m, mapped = features(text)
+        keyed = of_key(text) if of_key else None
+        products, alone = [], []
+        for key, value in zip(text.new_keys, text.new_values):
+            phi = keyed(key) if keyed else text.counter.register(mapped(key, at_hand=True))
+            products.append(phi[:, None] @ value[None, :])
+            alone.append(phi)
+
+        def answer(row):
+            phi = mapped(row.q)
+            seen = text.counter.memory(sum(np.asarray(products[j]) for j in row.keys))
+            y = phi @ seen
+            if sums:
+                total = phi @ text.counter.memory(sum(np.asarray(alone[j]) for j in row.keys))
+                row.y = np.asarray(y) / float(total)
+            row.phi, row.features = phi, alone
+            assert phi.shape == (m,)
+
+        return answer
+
+    return twin
+
+
+def linear(count, per=1, width=None, function=np.exp):
+    """Features that are functions of ω·x."""
+
+    def features(text):
+        omega = text.counter.memory(np.ones((count, width or text.d)))
+
+        def mapped(x, at_hand=False):
+            x = padded(x, width) if width else x
+            z = (text.counter.register(omega) if at_hand else omega) @ x
+            return np.concatenate([function(z)] * per)
+
+        return count * per, mapped
+
+    return features
+
+
+def coordinates(function, per=1):
+    """Features that are functions of one coordinate each."""
+
+    def features(text):
+        return text.d * per, lambda x, at_hand=False: np.concatenate([function(x)] * per)
+
+    return features
+
+
+def hybrid(pairs, signs):
+    """Columns of P and T, once as they are and once per sign: 2·2·pairs·(1 + signs)."""
+
+    def features(text):
+        omega = text.counter.memory(np.ones((2 * pairs + signs, text.d)))
+
+        def mapped(x, at_hand=False):
+            z = (text.counter.register(omega) if at_hand else omega) @ x
+            waves = np.concatenate([z[: 2 * pairs], -z[: 2 * pairs]])
+            return np.concatenate([waves, *(waves * np.sign(s) for s in z[2 * pairs :])])
+
+        return 4 * pairs * (1 + signs), mapped
+
+    return features
+
+
+def by_search(columns):
+    """A query's features, which an oracle knows, as it does those of the keys."""
+
+    def features(text):
+        return columns, lambda x, at_hand=False: text.counter.register(np.ones(columns))
+
+    return features
+
+
+def products_of_forms(m, degree, width=lambda d: d + 1):
+    """Features that are products of linear forms of (x, 1)."""
+
+    def features(text):
+        wide = width(text.d)
+        forms = text.counter.memory(np.ones((degree, m, wide)))
+
+        def mapped(x, at_hand=False):
+            x, found = padded(x, wide), 1.0
+            for form in text.counter.register(forms) if at_hand else forms:
+                found = found * (form @ x)
+            return found
+
+        return m, mapped
+
+    return features
+
+
+def squared_forms(inner, degree):
+    def features(text):
+        _, mapped = products_of_forms(inner, degree // 2)(text)
+        r, s = np.triu_indices(inner)
+
+        def squares(x, at_hand=False):
+            phi = mapped(x, at_hand)
+            return phi[r] * phi[s]
+
+        return len(r), squares
+
+    return features
+
+
+def maclaurin(m, exact):
+    """Products of h + 1 forms, the mean of the geometric law, and monomials of degree < h."""
+
+    def features(text):
+        fixed = math.comb(text.d + exact - 1, text.d) if exact else 0
+        _, forms = products_of_forms(m - fixed, exact + 1, lambda d: d)(text)
+        rest = text.counter.register(np.ones(fixed))
+        return m, lambda x, at_hand=False: np.concatenate([forms(x, at_hand), rest])
+
+    return features
+
+
+def tensor_sketch(m, degree):
+    def features(text):
+        buckets = text.counter.memory(np.zeros((degree, text.d + 1)))
+        signs = text.counter.memory(np.ones((degree, text.d + 1)))
+
+        def mapped(x, at_hand=False):
+            x, spectrum = padded(x, text.d + 1), 1.0
+            where, sign = (text.counter.register(y) if at_hand else y for y in (buckets, signs))
+            for mode in range(degree):
+                z = np.zeros(m)
+                for c in range(text.d + 1):
+                    bucket = where[mode, c : c + 1] + 0.0
+                    z[int(bucket[0])] += float(sign[mode, c : c + 1] @ x[c : c + 1])
+                spectrum = spectrum * text.counter.transform(z)
+            return text.counter.transform(spectrum)
+
+        return m, mapped
+
+    return features
+
+
+def monomials(degree):
+    """All products of at most so many coordinates, whose coefficients are in the state."""
+
+    def features(text):
+        powers = [
+            p for p in itertools.product(range(degree + 1), repeat=text.d) if sum(p) <= degree
+        ]
+
+        def mapped(x, at_hand=False):
+            return text.counter.register([np.prod(np.asarray(x) ** p) for p in powers])
+
+        return len(powers), mapped
+
+    return features
+
+
+def polynomial_of_logits(degree):
+    def twin(text):
+        coefficients = text.counter.memory(np.ones(degree + 1))
+
+        def answer(row):
+            x = text.K[list(row.keys)] @ row.q
+            given, y = coefficients + 0.0, 0.0
+            for a in given[1:]:
+                y = y + a
+                text.counter.multiply_adds += len(x)
+            (np.exp(x) + y) @ text.V[list(row.keys)]
+
+        return answer
+
+    return twin
+
+
+def dense(m, form):
+    """Second moments and the matrices T and A of FAVOR#, and what a key is mapped by."""
+
+    def once(text):
+        counter, d = text.counter, text.d
+        square, one = counter.register(np.eye(d)), counter.register(np.ones((1, d)))
+        text.Q.T @ text.Q
+        text.new_keys.T @ text.new_keys
+        one.T @ one  # of both means
+        counter.decomposition(d)  # of the mean of (q + k)(q + k)ᵀ
+        if form == "aderf":
+            one @ square, one @ square  # the mean query and key in their frames
+            # M_q; √M_q M_k √M_q; the geometric mean of both; and their powers
+            for products in (2, 2 + 1, 2 + 2):
+                counter.decomposition(d)
+                for _ in range(products):
+                    square @ square
+            for _ in range(4 + 2):  # moments in the new frames, and the map of either side
+                square @ square
+        counter.register(np.ones((m, d))) @ square  # a query's map
+
+    def of_key(text):
+        omega, square = (text.counter.register(np.ones((r, text.d))) for r in (m, text.d))
+        return lambda key: np.exp(omega @ (square @ key if form == "aderf" else key))
+
+    return state(linear(m), of_key, once=once)
+
+
+def points(text):
+    return np.concatenate([np.asarray(text.Q), np.asarray(text.new_keys)])
+
+
+def centroids(rank):
+    """A start of k-means and ten iterations, among queries and keys."""
+
+    def once(text):
+        centres = text.counter.register(np.ones((rank, text.d)))
+        for _ in range(11):
+            text.counter.register(points(text)) @ centres.T
+
+    return once
+
+
+def leverage(among):
+    """Ridge leverage scores of some points, from the decomposition of their kernel matrix."""
+
+    def once(text):
+        x = text.counter.register(among(text))
+        G = x @ x.T
+        text.counter.decomposition(len(x))
+        G**2 @ text.counter.register(np.ones(len(x)))
+
+    return once
+
+
+def halvings(rank):
+    """Kernel thinning to a power of two of keys; the last round has one bucket of 2·rank."""
+
+    def once(text):
+        rounds = int(math.log2(text.l / rank))
+        for left in range(rounds, 0, -1):
+            size = max(2, rank * 2**left // 4 ** (left - 1))
+            for _ in range(rank * 2**left // size):
+                bucket = text.new_keys[:size]
+                bucket @ bucket.T
+
+    return once
+
+
+def in_turn(*steps):
+    def once(text):
+        for step in steps:
+            step(text)
+
+    return once
+
+
+# Landmarks
+
+
+def kernels(rank):
+    """A query's kernels with landmarks; their inverse is in the features of the keys."""
+
+    def features(text):
+        landmarks = text.counter.memory(np.ones((rank, text.d)))
+        return rank, lambda x, at_hand=False: np.exp(landmarks @ x)
+
+    return features
+
+
+def inverse_kernels(rank):
+    def of_key(text):
+        landmarks = text.counter.register(np.ones((rank, text.d)))
+
+        def mapped(key):
+            text.counter.inverse_times(rank)
+            return np.exp(landmarks @ key)
+
+        return mapped
+
+    return of_key
+
+
+def gram(rank):
+    def once(text):
+        landmarks = text.counter.register(np.ones((rank, text.d)))
+        landmarks @ landmarks.T
+        text.counter.decomposition(rank)
+
+    return once
+
+
+def kernels_of_the_past(rank):
+    """A query has its own part of the triangular factor, which it reads."""
+
+    def features(text):
+        landmarks = text.counter.memory(np.ones((rank, text.d)))
+        factor = text.counter.memory(np.ones((rank, rank)))
+
+        def mapped(x, at_hand=False):
+            given = [text.counter.register(y) if at_hand else y for y in (landmarks, factor)]
+            return given[1] @ np.exp(given[0] @ x)
+
+        return rank, mapped
+
+    return features
+
+
+def interpolation(rank, tried=1, probes=0):
+    """Pivots of a Cholesky decomposition and weights of all keys, perhaps at many scales."""
+
+    def once(text):
+        K, counter = text.new_keys, text.counter
+        rows = min(probes, text.l)
+        K[:rows] @ K.T
+        for _ in range(tried):
+            pivots = counter.register(np.ones((rank, text.d)))
+            K @ pivots.T
+            for _ in range(text.l):
+                counter.inverse_times(rank)  # what pivots leave of the key
+                counter.inverse_times(rank)  # its weights
+            if rows:
+                near = K[:rows] @ pivots.T
+                near @ counter.register(np.ones((rank, text.l)))
+
+    return once
+
+
+def at_hand(rank):
+    """The features of a key, which were found before."""
+    return lambda text: lambda key: text.counter.register(np.ones(rank))
+
+
+def few_keys(rank, once=None):
+    """Rank keys with equal weights."""
+
+    def twin(text):
+        if once:
+            once(text)
+        return exact_keys(told(rank))(text)
+
+    return twin
+
+
+# Mechanisms
+
+
+def flowformer(text):
+    """Both flows of a query, whose row is used as it is."""
+    counter, K = text.counter, text.new_keys
+    sums, ratios = counter.memory(np.ones(text.d)), counter.memory(np.ones(text.d))
+    seen = counter.memory(np.ones((text.d, text.c)))
+    for key, value in zip(K, text.new_values):
+        key @ counter.register(np.ones(text.d))  # O
+        key @ counter.register(np.ones(text.d))  # Ô
+        key[:, None] @ value[None, :]
+
+    def answer(row):
+        row.q @ sums
+        row.q @ ratios
+        row.q @ seen
+
+    return answer
+
+
+def linformer(rank, drawn):
+    def twin(text):
+        E = text.counter.register(np.ones((rank, text.l)))
+        if drawn:
+            E @ text.new_keys
+            E @ text.new_values
+        keys, values = (text.counter.memory(np.ones((rank, w))) for w in (text.d, text.c))
+        return lambda row: np.exp(keys @ row.q) @ values
+
+    return twin
+
+
+def nystromformer(rank, iterations):
+    def twin(text):
+        counter = text.counter
+        landmarks = counter.register(np.ones((rank, text.d)))
+        landmarks @ landmarks.T
+        if iterations is None:
+            counter.decomposition(rank)
+        square = counter.register(np.ones((rank, rank)))
+        for _ in range(4 * (iterations or 0)):
+            square @ square
+        seen = (landmarks @ text.new_keys.T) @ text.new_values
+        seen = counter.memory(square @ seen)
+        keys = counter.memory(landmarks)
+        return lambda row: np.exp(keys @ row.q) @ seen
+
+    return twin
+
+
+def flash(size):
+    """The query's chunk, and the state of the other keys, or of earlier chunks."""
+
+    def twin(text):
+        for key, value in zip(text.new_keys, text.new_values):
+            key[:, None] @ value[None, :]
+        seen = text.counter.memory(np.ones((text.d, text.c)))
+
+        def answer(row):
+            attend(text, chunk(size)(text)(row), row.q)
+            if not row.back or any(j // size < row.place // size for j in row.keys):
+                row.q @ seen
+
+        return answer
+
+    return twin
+
+
+def randomized_attention(samples):
+    def twin(text):
+        def answer(row):
+            keys, weights = list(row.keys), 0.0
+            text.K[keys] @ row.q
+            for _ in range(samples):
+                drawn = row.q + text.K[keys[0]]
+                weights = weights + np.exp(text.K[keys] @ drawn)
+            weights @ text.V[keys]
+
+        return answer
+
+    return twin
+
+
+def importance(m):
+    def once(text):
+        means = text.counter.register(np.ones((min(m, text.n, text.l), text.d)))
+        text.counter.register(np.ones((m, text.d))) @ means.T
+
+    return once
+
+
+def eva(m, chosen):
+    """Groups by their centres and states, from which the exact keys are taken."""
+
+    def twin(text):
+        counter, keys = text.counter, chosen(text)
+        for key, value in zip(text.new_keys, text.new_values):
+            counter.register(np.ones(text.d)) @ key  # its share of the group
+            counter.register(np.ones((1, 1))) @ value[None, :]
+        shares = counter.memory(np.ones(text.l))
+        centres, states = (counter.memory(np.ones((m, w))) for w in (text.d, text.c))
+
+        def answer(row):
+            size = math.ceil(text.l / m)
+            groups = [
+                g
+                for g in range(m)
+                if not row.back or all(j in row.keys for j in range(g * size, (g + 1) * size))
+            ]
+            weights = np.exp(centres[groups] @ row.q)
+            weights @ states[groups]
+            exact = list(keys(row))
+            values = text.V[exact] + 0.0
+            np.exp(text.K[exact] @ row.q) @ values
+            (shares[exact] + 0.0) @ values
+
+        return answer
+
+    return twin
+
+
+# Blocks
+
+
+def cover(lo, hi, start, size):
+    """Return the largest blocks (size, start) of leaves, aligned, that make up lo, …, hi − 1."""
+    if lo >= hi or start >= hi or start + size <= lo:
+        return []
+    if lo <= start and start + size <= hi:
+        return [(size, start)]
+    half = size // 2
+    return cover(lo, hi, start, half) + cover(lo, hi, start + half, half)
+
+
+def hierarchical(rank, leaf, basis, sinks=0, space="kernel"):
+    while leaf < 2 * rank:
+        leaf *= 2
+
+    def twin(text):
+        counter, l, d, c = text.counter, text.l, text.d, text.c
+        count = max(math.ceil((l - sinks) / leaf), 0)
+        root = 1 << max(count - 1, 0).bit_length()
+
+        def blocks(row):
+            """The blocks of whole leaves that are seen and are not the query's own."""
+            whole = [
+                b
+                for b in range(count)
+                if all(
+                    j in row.keys for j in range(sinks + b * leaf, min(sinks + (b + 1) * leaf, l))
+                )
+            ]
+            own = (row.place - sinks) // leaf if row.place >= sinks else None
+            parts = [[b for b in whole if own is None or b < own], []]
+            if own in whole:
+                parts[1] = [b for b in whole if b > own]
+            found = [cover(p[0], p[-1] + 1, 0, root) for p in parts if p]
+            return [block for part in found for block in part]
+
+        def of_block(block):
+            size, start = block
+            return range(sinks + start * leaf, min(sinks + (start + size) * leaf, l))
+
+        taken = {block for row in text.rows for block in blocks(row)}
+        if basis == "svd":
+            for block in taken:
+                of_keys = list(of_block(block))
+                counter.register(np.ones((rank, len(of_keys)))) @ text.new_values[of_keys]
+        elif taken:
+            summaries(text, rank, basis, sinks, count, max(size for size, _ in taken))
+        width = {"svd": 0, "mean": 2 * d, "pivots": d}[basis]
+
+        def answer(row):
+            far = blocks(row)
+            near = sorted(set(row.keys) - {j for block in far for j in of_block(block)})
+            if near:
+                attend(text, near, row.q)
+            for _ in far:
+                weights = counter.register(np.ones(rank))
+                if width:
+                    wide = np.concatenate([row.q, row.q**2])[:width]
+                    weights = np.exp(counter.memory(np.ones((rank, width))) @ wide)
+                weights @ counter.memory(np.ones((rank, c)))
+                if space == "kernel":
+                    weights @ counter.memory(np.ones(rank))
+
+        return answer
+
+    return twin
+
+
+def summaries(text, rank, basis, sinks, count, largest):
+    """Summarise every leaf, and merge blocks two by two up to the largest that is taken."""
+    counter, d, c = text.counter, text.d, text.c
+    if basis == "pivots":
+        pivots = counter.register(np.ones((rank, d)))
+        for key, value in zip(text.new_keys[sinks:], text.new_values[sinks:]):
+            interpolate(counter, rank, pivots, key)
+            counter.register(np.ones((rank, 1))) @ value[None, :]
+    size = 1
+    while size < largest:
+        for _ in range(count // 2):
+            if basis == "mean":
+                for _ in range(rank):
+                    shares, two = counter.register(np.ones(2)), counter.register(np.ones((2, d)))
+                    shares @ two  # the mean of two runs
+                    shares @ two  # their variance
+                continue
+            pivots, total = counter.register(np.ones((rank, d))), np.ones((2 * rank, c + 1))
+            for _ in range(2 * rank):
+                interpolate(counter, rank, pivots, counter.register(np.ones(d)))
+            counter.register(np.ones((rank, 2 * rank))) @ counter.register(total)
+        count -= count // 2
+        size *= 2
+
+
+def interpolate(counter, rank, pivots, key):
+    np.exp(pivots @ key)
+    counter.inverse_times(rank)  # what pivots leave of it
+    counter.inverse_times(rank)  # its weights
+
+
+# What is made of parts
+
+
+def running_sum(text):
+    """The sums of all values, and their number."""
+    total, number = text.counter.memory(text.new_values), text.counter.memory(np.ones(1))
+
+    def answer(row):
+        seen = text.counter.memory(np.asarray(total)[list(row.keys)].sum(axis=0))
+        row.y = np.asarray(seen / number) / len(row.keys)
+
+    return answer
+
+
+def nothing(text):
+    return lambda row: None
+
+
+def replaced(low, chosen, entry=True):
+    """Exact keys in place of a low-rank part, whose entries there are taken off.
+
+    In a prefill the features of the keys are at hand. A decoder makes them again, from keys and
+    parameters that it reads anyway.
+    """
+
+    def twin(text):
+        keys, of_low = chosen(text), low(text)
+
+        def answer(row):
+            of_low(row)
+            found = keys(row)
+            if found:
+                attend(text, found, row.q)
+            for j in found if entry else []:
+                row.phi @ row.features[j]
+
+        return answer
+
+    return twin
+
+
+def both(low, chosen):
+    """What adds up: a state and named entries."""
+    return replaced(low, chosen, entry=True)
+
+
+def drawn_beside(chosen, k, sizes=None, shared=False):
+    """The keys of a selection, and k of the others with a weight each."""
+
+    def made(text):
+        keys = chosen(text)
+        given = text.counter.memory(np.ones(text.l))
+        boxes = text.counter.memory(np.ones((math.ceil(text.l / 16), 2, text.d)))
+
+        def found(row):
+            held = keys(row)
+            if sizes == "bound":
+                boxes[sorted({j // 16 for j in row.keys})].reshape(-1, text.d) @ row.q
+            elif sizes and not shared:
+                given[list(row.keys)] + 0.0
+            rest = [j for j in row.keys if j not in held]
+            return held + turned(rest, row.head * k)[:k]
+
+        return found
+
+    return made
+
+
+def centred(twin, queries=True):
+    """A query is shifted by a mean; a key meets that mean for the scale of its column."""
+
+    def made(text):
+        if queries:
+            text.new_keys @ text.counter.register(np.ones(text.d))
+        answer = twin(text)
+
+        def shifted(row):
+            if queries:
+                row.q - text.counter.memory(np.ones(text.d), own=row.head)
+            return answer(row)
+
+        return shifted
+
+    return made
