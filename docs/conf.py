@@ -79,6 +79,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "budgets": (
         "budget",
+        "groups",
         "regimes",
         "operations",
         "candidates",
