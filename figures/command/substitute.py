@@ -21,13 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan", action="append", default=[], type=Path, metavar="FILE", help="one run for each"
     )
-    parser.add_argument("--budget", type=float, help="per query row, which fills open sizes")
-    parser.add_argument(
-        "--currency",
-        choices=["stored", "reads", "multiply_adds", "bytes"],
-        default="stored",
-        help="of the budget [stored]",
-    )
+    options.add_budget(parser)
     kept = parser.add_mutually_exclusive_group()
     kept.add_argument("--heads", type=options.heads, metavar="L.H,…", help="by --method; all")
     kept.add_argument("--layers", type=options.layers, metavar="L,L-L,…", help="by --method; all")
@@ -60,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         heads=arguments.heads,
         layers=arguments.layers,
         budget=arguments.budget,
-        currency=arguments.currency,
+        currency=arguments.currency or "stored",
         max_tokens=arguments.max_tokens,
         skip=arguments.skip,
         errors=not arguments.no_errors,
