@@ -94,7 +94,7 @@ def draw(table: pd.DataFrame) -> Figure:
         ends = [LEAST, 1]
         right.plot(ends, ends, color="black", linewidth=0.9)
         right.set(
-            xscale="log", yscale="log", xlabel=tr("1 − δ quantile of the error of the row sum"),
+            xscale="log", yscale="log", xlabel=tr("1 − δ quantile of the error"),
             title=tr("median bound, δ = {delta:g}", delta=DELTA),
         )  # fmt: skip
         style.legend(figure, [left, right], columns=3)
