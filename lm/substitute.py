@@ -314,8 +314,7 @@ def block(found: dict[str, Any], language: str) -> str:
             lines.append(f"| {name} | 0 | 0 | 0 | {exact:.1f} | 100% | 0 |")
             continue
         label = f"`{template}`, {name}" if not chinese else f"`{template}`，{name}"
-        fixed = of.get((template, 0)) if template == "uniform()" else None
-        by = [fixed or of.get((template, keys)) for keys in KEYS]
+        by = [of.get((template, keys)) for keys in KEYS]
         cells = ["" if row is None else _three(row["kl"]) for row in by]
         if (middle := by[1]) is None:
             cells += ["", "", ""]

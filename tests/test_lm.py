@@ -172,6 +172,7 @@ def replaced_records():
             (0, "uniform()", 4.0), (0, "top_k(k=8)", 1.0),
             (16, "sink_window()", 16.0), (32, "sink_window()", 16.0), (64, "sink_window()", 16.0),
             (32, "top_k()", 3.2), (64, "pages(size=32, current=True)", 64.0),
+            *((keys, "uniform()", 4.0 * keys) for keys in (16, 32, 64)),
         ]
     ]  # fmt: skip
     runs[3] |= {"kl": None, "kl_stderr": None}
@@ -190,7 +191,8 @@ def test_tables_of_a_model_have_a_line_a_method_and_the_least_kl_first():
     ]  # fmt: skip
     assert "| 4.00 ± 0.01 | 40.0 | 50% | 0.250 | 0.300 | 20% |" in text
     assert [line.split("`")[1] for line in keys if "`" in line] == [
-        "top_k() at 32", "sink_window() at 32", "pages(size=32, current=True) at 64",
+        "top_k() at 32", "uniform() at 32", "sink_window() at 32",
+        "pages(size=32, current=True) at 64",
     ]  # fmt: skip
     assert "| 1.00 ± 0.01 | inf | 0.250 ± 0.01 | 40.0 | 50% | 20% |" in text
     for language in ("en", "zh"):
@@ -221,5 +223,4 @@ def test_methods_that_a_model_can_run_fit_what_keys_cost():
         assert str(methods["sink_window()"]) == f"sink_window(k={keys})"
         oracles = {template for template, method in methods.items() if method.oracle}
         assert oracles == set(substitute.ORACLES) & set(methods)
-    assert [t for t in substitute.README if t and t not in found[64]] == ["uniform()"]
-    assert "uniform()" in substitute.TEN
+    assert set(substitute.README) - {None} <= set(found[64])
