@@ -67,7 +67,8 @@ class Head:
     def _balanced(self) -> tuple[Array, Array]:
         q, k = (np.asarray(a, np.float64) * math.sqrt(self.x.d) for a in (self.x.Q, self.x.K))
         tops = [np.abs(a).max(axis=0) for a in (q, k)]
-        both = (tops[0] > 0) & (tops[1] > 0)
+        least = np.finfo(np.float64).tiny
+        both = (tops[0] >= least) & (tops[1] >= least)  # else all logits of the channel are 0
         scale = np.sqrt(np.where(both, tops[1], 1.0) / np.where(both, tops[0], 1.0))
         return q * np.where(both, scale, 0.0), k / np.where(both, scale, np.inf)
 

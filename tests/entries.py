@@ -100,7 +100,7 @@ POINTS = {
         [METHOD.approximate(Q, K, rng=0)], Q, K
     )[0],
     "certificates.of": lambda Q, K: (
-        certificates.of(METHOD.approximate(*points(), rng=0), Q, K, entries=True).tv
+        certificates.of(METHOD.approximate(*points(), rng=0), Q, K, entries=True).attention_tv
     ),
     "dropped.of": lambda Q, K: dropped.of(METHOD.approximate(*points(), rng=0), Q, K).tv,
     "orders.order_errors": lambda Q, K: orders.order_errors(Taylor(2).polynomial(), Q, K),

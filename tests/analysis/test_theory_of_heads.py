@@ -186,7 +186,7 @@ def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys):
 
 @pytest.mark.filterwarnings("error")
 def test_extreme_logits_give_numbers_or_none():
-    for scale in (0.0, 1e-160, 200.0):
+    for scale in (0.0, 5e-324, 1e-160, 200.0):
         x = head(n=12, d=2, scale=scale)
         found = rows(x, keys=4)
         assert found.value.drop("normal logits").notna().all(), scale
