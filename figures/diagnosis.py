@@ -269,7 +269,7 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
 
 def _warnings(table: pd.DataFrame, names: dict[str, str]) -> list[str]:
     """Return each kind of warning with its methods, and how many heads have it for one of them."""
-    rows = table[table.runnable]
+    rows = table[~table.oracle]
     kinds: dict[str, tuple[Sentence, dict[str, set[tuple[Any, ...]]]]] = {}
     heads = zip(rows.input, rows.layer, rows["head"])
     for head, spec, warnings in zip(heads, rows.spec, rows.warnings):
