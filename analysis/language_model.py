@@ -213,6 +213,49 @@ class LanguageModel:
         found = output.logits[0]
         return found if len(found) == len(kept) else found[kept]
 
+    def projection(self, layer: int) -> Array:
+        """Return W_O: what the projection behind the attention of a layer makes of each head.
+
+        Returns
+        -------
+        (heads, c, width) float64
+            The layer's attention adds Σ_h output_h W_O[h], and a constant if it has one, to the
+            state.
+
+        Raises
+        ------
+        ValueError
+            No linear map takes the outputs of all heads.
+        """
+        import torch
+
+        integer("layer", layer, least=0, most=self.layers - 1)
+        found: list[Any] = []
+        handed: list[Any] = []
+
+        def attention(call: Call) -> Any:
+            handed.append(call.output())
+            return handed[-1]
+
+        def before(module: Any, given: tuple[Any, ...]) -> None:
+            wide = handed and given and handed[-1].flatten(2).shape == given[0].shape
+            if not found and wide and torch.equal(handed[-1].flatten(2), given[0]):
+                found.append(module)
+
+        with torch.inference_mode(), ExitStack() as stack:
+            states: dict[int, Any] = {}
+            self.states([0, 1], watch=states.__setitem__)
+            for module in self._blocks[layer].modules():
+                if not any(True for _ in module.children()):
+                    stack.callback(module.register_forward_pre_hook(before).remove)
+            self.states([0, 1], attention, start=layer, state=states[layer])
+            if not found:
+                raise ValueError(f"layer {layer} has no linear map behind its attention")
+            _, _, heads, c = handed[0].shape
+            one = torch.eye(heads * c, dtype=handed[0].dtype)
+            made = found[0](one) - found[0](torch.zeros_like(one))
+        return np.asarray(made.double().numpy().reshape(heads, c, -1))
+
     @contextmanager
     def _skipping(self, start: int, state: Any) -> Iterator[None]:
         """Let the layers before ``start`` return the state that enters it."""

@@ -301,6 +301,14 @@ class Passage:
             loss.backward()
         return [leaf.grad[0].transpose(0, 1).numpy() for leaf in leaves]
 
+    def sampled(self, rng: np.random.Generator) -> Array:
+        """Return a token for each position, drawn from what the model itself expects there."""
+        found = []
+        for rows in self._stripes():
+            x = self._logits[rows].double().numpy()
+            found.append((x + rng.gumbel(size=x.shape)).argmax(axis=1))
+        return np.concatenate(found)
+
     def compare(self, state: Any) -> tuple[Array, Array, Array]:
         """Return kl, same_top and surprisal, as in `Replaced`, of a state behind the last layer.
 
@@ -388,13 +396,14 @@ class Passage:
     ) -> dict[Head, tuple[Array, dict[str, float]]]:
         """Return the output and the errors of heads of one layer, by head."""
         pairs = sorted(heads)
-        work = [_Work(x.at(*pair), heads[pair], self._seed(pair), errors) for pair in pairs]
+        work = [_Work(x.at(*pair), heads[pair], self.draws(*pair), errors) for pair in pairs]
         cells = [_Cell(i) for i in range(len(work))]
         done = engines.threads(_head, cells, work, self.jobs)
         return {pairs[cell.place]: result for cell, result in done}
 
-    def _seed(self, pair: Head) -> np.random.SeedSequence:
-        return seed_sequence(self.seed, "substitute", *pair)
+    def draws(self, layer: int, head: int) -> np.random.SeedSequence:
+        """Return the seed of what a random method draws for a head."""
+        return seed_sequence(self.seed, "substitute", layer, head)
 
     def _stripes(self) -> list[slice]:
         return [slice(i, i + ROWS) for i in range(0, len(self.positions), ROWS)]

@@ -92,6 +92,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "models": (
         "substitute",
         "passage",
+        "damage",
         "plan",
         "language_model",
         "attention_calls",

@@ -2890,6 +2890,20 @@ CERTIFICATES = [
 
 MODELS = [
     Mutant(
+        "damage: the mean square of gradients not halved",
+        "analysis/damage.py",
+        "np.square(products).sum(axis=1).mean()) / 2",
+        "np.square(products).sum(axis=1).mean())",
+        "tests/analysis/test_damage.py -k definitions",
+    ),
+    Mutant(
+        "damage: rows and not heads are drawn again",
+        "analysis/damage.py",
+        "part.groupby(HEAD).indices",
+        "part.groupby([*HEAD, 'method']).indices",
+        "tests/analysis/test_damage.py -k drawn_again",
+    ),
+    Mutant(
         "plan: of a head that is named twice, the last",
         "analysis/plan.py",
         "if len(found) < len(pairs):",

@@ -1,0 +1,83 @@
+"""What a head does to a language model when it alone is replaced, and which number predicts it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.damage import correlations
+from analysis.experiments.damage import compute as compute
+from figures import style
+from figures.language import mark, tr
+
+TITLE = "Which error of a head predicts what it does to the model"
+PANELS = {
+    "attention_tv": mark("total variation of the head's attention"),
+    "fisher": mark("damage predicted by gradients of the loss"),
+}
+NAMES = {
+    "attention_tv": mark("total variation"),
+    "attention_relative_frobenius": mark("relative Frobenius error of attention"),
+    "output_relative_error": mark("relative error of the output"),
+    "output_error": mark("error of the output"),
+    "projected_error": mark("error behind the projection"),
+    "projected_relative_error": mark("that error over the state"),
+    "fisher": mark("error of the output times gradients of the loss"),
+}
+FLOOR = 1e-6  # of both axes: below it nothing matters to a model
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw the damage of each head and method against two numbers that could predict it."""
+    with style.style():
+        figure, axes = style.panels(1, len(PANELS), height=3.0)
+        for ax, (name, label) in zip(axes.flat, PANELS.items()):
+            for spec, part in table.groupby("method", sort=False):
+                look = style.look(str(spec))
+                ax.plot(
+                    part[name].clip(lower=FLOOR), part.kl.clip(lower=FLOOR), "o",
+                    color=look["color"], label=look["label"], markersize=2.5, alpha=0.6, mew=0,
+                )  # fmt: skip
+            ax.set(xscale="log", yscale="log", xlabel=tr(label))
+            ax.set_ylim(FLOOR / 1.5, table.kl.max() * 2)
+        line = np.array([FLOOR, table.kl.max()])
+        axes.flat[-1].plot(line, line, color="0.35", ls="--", lw=0.9, label=tr("equal"))
+        axes.flat[0].set_xlim(1e-3, 1.1)
+        axes.flat[0].set_ylabel(tr("KL(model ‖ with the head replaced)"))
+        style.legend(figure, list(axes.flat), columns=3)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    found = correlations(table)
+    whole = found[found.method == "all"].sort_values("spearman", ascending=False)
+    said = [
+        tr(
+            "{name} {value:.2f} ({low:.2f} to {high:.2f})",
+            name=tr(NAMES[str(row.predictor)]),
+            value=row.spearman,
+            low=row.low,
+            high=row.high,
+        )
+        for row in whole.itertuples()
+    ]
+    worst = table.iloc[int(table.kl.argmax())]
+    off = table.assign(ratio=table.kl / table.fisher)[table.kl > 0.1]
+    most = off.iloc[int(off.ratio.argmax())]
+    return tr(
+        "Each of {heads} heads of SmolLM2-135M replaced alone by each of {methods} methods: how "
+        "far the model's next token moves. Rank correlations with the damage, 95 % intervals over "
+        "heads: {list}. The worst is head {worst} by {method}, a KL of {kl:.2f}. Where the "
+        "prediction fails: it is of second order, and head {most} by {other} does {ratio:.0f} times "
+        "as much.",
+        heads=len(table.drop_duplicates(["layer", "head"])),
+        methods=table.method.nunique(),
+        list=tr("; ").join(said),
+        worst=f"{worst.layer}.{worst['head']}",
+        method=style.label(worst.method),
+        kl=worst.kl,
+        most=f"{most.layer}.{most['head']}",
+        other=style.label(most.method),
+        ratio=most.ratio,
+    )
