@@ -96,7 +96,7 @@ def blocks(repeats: int, longest: int, d: int) -> Iterator[Row]:
         def attend(n: int, method: Any = method) -> Any:
             return method.approximate(Q[:n], K[:n], mask="causal").attend(V[:n])
 
-        cache = method.states(d=d, c=d)
+        cache = method.cache(d=d, c=d)
         for key, value in zip(K[:64], V[:64]):
             cache.append(key, value)
         measure.agree(attend(64)[-1], cache.attend(Q[63]), 1e-9, f"{method}, token by token")
