@@ -69,8 +69,8 @@ def caption(table: pd.DataFrame) -> str:
         "Each of {heads} heads of SmolLM2-135M replaced alone by each of {methods} methods: how "
         "far the model's next token moves. Rank correlations with the damage, 95 % intervals over "
         "heads: {list}. The worst is head {worst} by {method}, a KL of {kl:.2f}. Where the "
-        "prediction fails: it is of second order, and head {most} by {other} does {ratio:.0f} times "
-        "as much.",
+        "prediction fails: it is of second order, and head {most} by {other} does {ratio:.0f} "
+        "times as much.",
         heads=len(table.drop_duplicates(["layer", "head"])),
         methods=table.method.nunique(),
         list=tr("; ").join(said),
