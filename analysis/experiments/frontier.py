@@ -53,12 +53,22 @@ def _sizes(x: Inputs, spec: str, sizes: Sequence[int]) -> dict[str, tuple[Method
     """Return the members of a method, by spec, and how many exact keys store as much as each."""
     template = parse(spec)
     if not template.is_template:
-        return {str(template): (template, -1)}
+        return {str(template): (template, -1)} if _suits(template, x) else {}
     found: dict[str, tuple[Method, int]] = {}
     for keys in sizes[len(sizes) // 2 :][:1] if template.name in SLOW else sizes:
         for method in budget.match([template], budget.of_keys(keys, x), x).fitting:
-            found.setdefault(str(method), (method, keys))
+            if _suits(method, x):
+                found.setdefault(str(method), (method, keys))
     return found
+
+
+def _suits(method: Method, x: Inputs) -> bool:
+    """Return whether a head has as many keys, and is as wide, as the sizes of a method ask."""
+    try:
+        method.checked(x.Q, x.K)
+    except ValueError:
+        return False
+    return all(_suits(part, x) for part in method.parts.values())
 
 
 def _rows(

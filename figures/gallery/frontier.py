@@ -52,11 +52,12 @@ def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
             ax.plot(part[currency], part.tv, **(look | fill | grey), label=label, alpha=0.75)
     on = front(points, currency)
     price, tv = on[currency].tolist(), on.tv.clip(lower=FLOOR).tolist()
-    ax.step([*price, whole], [*tv, tv[-1]], where="post", color="black", lw=1.0)
+    if price:
+        ax.step([*price, whole], [*tv, tv[-1]], where="post", color="black", lw=1.0)
     ax.axhline(uniform, color="0.35", ls="--", lw=0.9, label=tr("uniform attention"))
     ax.axvline(whole, color="0.35", ls=":", lw=1.2, label=tr("price of exact attention"))
     ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.3, CEILING * 1.15))
-    ax.set_xlim(min(price) / ROOM, whole * 2.5)
+    ax.set_xlim(min([*price, whole]) / ROOM, whole * 2.5)
     ax.minorticks_off()
     _names(ax, on.assign(tv=tv), currency)
 
@@ -82,7 +83,7 @@ def caption(table: pd.DataFrame) -> str:
     fronts = {currency: front(points, currency) for currency in NAMES}
     names = {c: list(dict.fromkeys(map(style.label, on.asked))) for c, on in fronts.items()}
     lists = [
-        tr("{currency}: {names}", currency=tr(NAMES[c]), names=tr(", ").join(some))
+        tr("{currency}: {names}", currency=tr(NAMES[c]), names=tr(", ").join(some) or tr("nothing"))
         for c, some in names.items()
     ]
     every = set().union(*names.values())

@@ -1,5 +1,6 @@
 """The figures of causal heads: what state ranks and classes say."""
 
+import dataclasses
 import functools
 import itertools
 
@@ -10,7 +11,7 @@ from drawing import CAUSAL, caption_states_numbers, drawn_from_its_csv, speaks_c
 from analysis import inputs, state_rank
 from analysis.advice import TIE
 from analysis.experiments import frontier
-from analysis.experiments.profile import profile
+from analysis.experiments.profile import Profile, profile
 from approx import METHODS, exact, parse
 from approx.prices import CURRENCIES
 from figures.gallery import FIGURES
@@ -177,3 +178,15 @@ def test_the_front_is_what_nothing_cheaper_beats(currency):
     least = [tv for price, tv in kept if price <= whole / 4]
     assert frontier.nearest(points, currency, 1 / 4).tv == min(least)
     assert frontier.nearest(points, currency, 1e-9) is None
+
+
+def test_the_frontier_of_a_small_head_has_what_suits_it():
+    cold = inputs.gaussian(8, 2, rng=0)
+    x = dataclasses.replace(cold, q=1e4 * cold.q, mask="causal")
+    mine = Profile("quick", (x,), (1.0,), 32.0, trials=1, draws=50)
+    found = FIGURES["frontier"].compute(mine)
+    assert found.value.notna().all()
+    assert not {"channels(r=8)", "flash(size=32)"} & set(found.method)
+    assert {"channels(r=1)", "exact()"} & set(found.method)
+    assert "nan" not in FIGURES["frontier"].caption(found)
+    FIGURES["frontier"].draw(found).draw_without_rendering()
