@@ -1,4 +1,4 @@
-"""Every head of SmolLM2-135M at fixed budgets: ``python -m lm MODEL``, which ``make lm`` runs.
+"""Every head of SmolLM2-135M at fixed budgets: ``python -m lm MODEL``, a part of ``make lm-study``.
 
 The model is captured on the first tokens of the bundled text, ``expqk diagnose --json`` measures
 its heads, and the answers are read by the kind of the head. A table of all heads and methods goes

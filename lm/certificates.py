@@ -1,6 +1,6 @@
 """How much estimates know of their own errors on a language model: ``python -m lm.certificates``.
 
-FILE is what ``expqk capture`` or ``make lm`` wrote. Tables of bounds and true errors go into
+FILE is of ``expqk capture`` or ``python -m lm``. Tables of bounds and true errors go into
 ``--summary``: by method and by what is known of the keys that it does not read, by kind of head,
 and by the size of pages.
 """

@@ -1,6 +1,6 @@
 """How near m states come to causal heads of a language model: ``python -m lm.states FILE``.
 
-FILE is what ``expqk capture`` or ``make lm`` wrote. Two tables go into ``--summary``: errors by the
+FILE is of ``expqk capture`` or ``python -m lm``. Two tables go into ``--summary``: errors by the
 number of states, and methods that a model can run at equal reads of a new token.
 """
 

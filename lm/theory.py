@@ -1,6 +1,6 @@
 """What theory says of every head of a language model: ``python -m lm.theory FILE``.
 
-FILE is what ``expqk capture`` or ``make lm`` wrote. On how many heads each hypothesis is met, and
+FILE is of ``expqk capture`` or ``python -m lm``. On how many heads each hypothesis is met, and
 medians of what is predicted and measured, go into ``--summary``.
 """
 
