@@ -206,7 +206,7 @@ def test_reads_are_a_share_of_those_of_exact_attention_in_every_layer():
     assert module.reads_share(p, {}) == 1
     assert module.reads_share(p, {(0, 0): four}) == pytest.approx((4 + 2 * 40 + 30) / 150)
     assert module.reads_share(p, {(1, i): four for i in range(3)}) == pytest.approx(132 / 150)
-    assert math.isnan(module.reads_share(p, {(1, 2): parse("uniform()")}))
+    assert math.isnan(module.reads_share(p, {(1, 2): parse("top_p(p=0.5)")}))
 
 
 def test_templates_are_filled_and_sized_methods_stay():
