@@ -2546,8 +2546,8 @@ COMPRESSED_LOGITS = [
     Mutant(
         "quantised: exact keys at the place of the query, not the last that it sees",
         "approx/compressed_logits/quantised.py",
-        "np.maximum(mask.stop - self.recent, mask.first)",
-        "np.maximum(mask.positions + 1 - self.recent, mask.first)",
+        "begin = np.maximum(mask.stop - self.recent, mask.first)",
+        "begin = np.maximum(mask.positions + 1 - self.recent, mask.first)",
         "tests/approx/compressed_logits -k recent_keys_are_exact",
     ),
     Mutant(
