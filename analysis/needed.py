@@ -33,6 +33,7 @@ from analysis.trials import (
     stored,
 )
 from approx import Approximation, Method, checks
+from approx.checks import Array
 from approx.prices import CURRENCIES, low_rank
 from approx.sparse.exact import Exact
 from approx.threads import one_thread
@@ -55,7 +56,7 @@ def needed(
     methods: Sequence[Method] | None = None,
     temperature: float = 1.0,
     trials: int = TRIALS,
-    rows: int | None = None,
+    rows: int | Array | None = None,
     seed: int = 0,
     jobs: int = 1,
     progress: bool = False,
@@ -80,8 +81,8 @@ def needed(
         t.
     trials : int
         Draws of a random method at each size, at most 1024.
-    rows : int, optional
-        Queries that are measured, as in `analysis.diagnose.diagnose`.
+    rows : int or index array, optional
+        Queries that are measured: so many, as in `analysis.diagnose.diagnose`, or these.
     seed, jobs, progress
         See `analysis.sweep.sweep`.
 
@@ -333,7 +334,7 @@ class _Asked(NamedTuple):
     methods: tuple[Method, ...] | None
     t: float
     trials: int
-    rows: int | None
+    rows: int | Array | None
     seed: int
 
 
@@ -344,7 +345,7 @@ def _asked(
     methods: Sequence[Method] | None,
     temperature: float,
     trials: int,
-    rows: int | None,
+    rows: int | Array | None,
     seed: int,
 ) -> _Asked:
     """Check the arguments of `needed`."""
@@ -357,7 +358,7 @@ def _asked(
     t = checks.positive("temperature", temperature)
     checks.integer("trials", trials, least=1, most=MOST_TRIALS)
     checks.integer("seed", seed, least=0)
-    if rows is not None:
+    if rows is not None and not isinstance(rows, np.ndarray):
         checks.integer("rows", rows, least=2)
     return _Asked(targets, metric, currency, all_methods(methods), t, trials, rows, seed)
 

@@ -41,8 +41,14 @@ class Sampled(NamedTuple):
     part: Inputs
 
     @classmethod
-    def of(cls, x: Inputs, rows: int | None) -> Sampled:
-        """Return a head with so many queries, evenly spaced; None: all up to 4096, 256 of more."""
+    def of(cls, x: Inputs, rows: int | Array | None) -> Sampled:
+        """Return a head with so many queries, evenly spaced, or with those of an index array.
+
+        None are all up to 4096, and 256 of more.
+        """
+        if isinstance(rows, np.ndarray):
+            picked = np.unique(np.asarray(checks.index("rows", rows, x.n)))
+            return cls(x, picked, dataclasses.replace(x, q=x.q[picked], mask=x.mask.take(picked)))
         if rows is None:
             rows = x.n if x.n <= MOST_QUERIES else SAMPLE
         if rows >= x.n:

@@ -1126,6 +1126,20 @@ MECHANISMS = [
 
 ANALYSIS = [
     Mutant(
+        "scaling: the share of keys below the threshold",
+        "analysis/experiments/scaling.py",
+        "scipy.stats.norm.sf(s + ",
+        "scipy.stats.norm.cdf(s + ",
+        "tests/analysis/test_scaling.py -k hold_the_rest",
+    ),
+    Mutant(
+        "scaling: exponents of heads that need exact attention somewhere",
+        "analysis/experiments/scaling.py",
+        "if part.reached.all() and len(part) > 2:",
+        "if len(part) > 2:",
+        "tests/analysis/test_scaling.py -k means_of_slopes",
+    ),
+    Mutant(
         "needed: halving that stops one size too early",
         "analysis/needed.py",
         "while above - below > 1:",

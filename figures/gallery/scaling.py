@@ -1,0 +1,96 @@
+"""What a target needs against length: on heads of a language model, and of Gaussian logits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.experiments.scaling import (
+    LAW,
+    QUERIES,
+    TARGET,
+    compute as compute,
+    exponents,
+)
+from figures import style
+from figures.language import tr
+
+TITLE = "How the size that a target needs grows with length"
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw sizes against length, as medians over heads, and the share of keys of Gaussian logits.
+
+    Where half of the heads need exact attention there is no point.
+    """
+    heads, made = table[table.sigma < 0], table[table.sigma >= 0]
+    needed = heads.assign(value=heads.value.where(heads.reached, np.inf))
+    with style.style():
+        figure = Figure(figsize=(7.0, 3.3))
+        left, right = figure.subplots(1, 2)
+        for method in style.order(heads.method):
+            looks = style.look(method)
+            middle = needed[needed.method == method].groupby("l").value.median()
+            some = middle[np.isfinite(middle)]
+            if len(some):
+                left.plot(some.index, some, **looks, markersize=4)
+        ends = np.array([heads.l.min(), heads.l.max()])
+        left.plot(ends, ends, color="0.4", lw=0.8, linestyle=":", label=tr("all keys"))
+        for place, (sigma, part) in enumerate(made.groupby("sigma")):
+            colour = style.PALETTE[place % len(style.PALETTE)]
+            top = part[part.method != LAW]
+            law = part[part.method == LAW]
+            right.plot(top.l, top.share, "o", color=colour, markersize=4, label=f"σ = {sigma:g}")
+            right.plot(law.l, law.share, color=colour, lw=0.8)
+        left.set(xlabel=tr("keys"), ylabel=tr("size"), title=tr("heads of a language model"))
+        right.set(xlabel=tr("keys"), ylabel=tr("share of keys"), title=tr("Gaussian logits"))
+        for ax, part in ((left, heads), (right, made)):
+            ax.set(xscale="log", yscale="log")
+            style.ticks(ax, sorted(part.l.unique()))
+        style.legend(figure, [left, right], columns=3)
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    heads, made = table[table.sigma < 0], table[table.sigma >= 0]
+    found = exponents(heads)
+    every = found[(found.kind == "all") & (found.heads > 1)]
+    grown = tr("; ").join(
+        tr(
+            "{method} {exponent:.2f} ± {stderr:.2f} ({heads})",
+            method=style.label(str(row.method)),
+            exponent=row.exponent,
+            stderr=row.stderr,
+            heads=row.heads,
+        )
+        for row in every.itertuples()
+    )
+    shares = made.pivot_table("share", ["sigma", "l"], "method")
+    ratio = shares.drop(columns=LAW).iloc[:, 0] / shares[LAW]
+    longest = int(made.l.max())
+    at, short = (ratio.xs(l, level="l") for l in (longest, int(made.l.min())))
+    steep = made[(made.sigma == made.sigma.max()) & (made.method != LAW)]
+    return tr(
+        "Left: the smallest size whose tv is at most {target:g} on the last {queries} queries of "
+        "a prefix, {count} heads of {name} of five kinds, medians; there is no point where half "
+        "of the heads need exact attention. Exponents d log size/d log l, means over heads that "
+        "reach the target at every length (how many) ± standard errors: {grown}. Right: the share "
+        "of keys that top-k needs, of rows of Gaussian logits of standard deviation σ (points), "
+        "and Φ_c(σ + Φ⁻¹(ε)) (lines), the limit of many keys: k grows in proportion to l. At "
+        "l = {longest} k is {least:.2f} to {most:.2f} times that. At σ = {sigma:g}, where e^(σ²) "
+        "is far more than all keys, it is {fails:.2g} times that at l = {shortest}, and grows as "
+        "l^({slope:.2f}): most rows lack the keys that would hold most of the mean sum.",
+        target=TARGET,
+        queries=QUERIES,
+        count=len(heads.drop_duplicates(["layer", "head"])),
+        name=heads.input.iloc[0],
+        grown=grown,
+        longest=longest,
+        least=at.min(),
+        most=at.max(),
+        shortest=int(made.l.min()),
+        sigma=float(made.sigma.max()),
+        fails=short.iloc[-1],
+        slope=np.polyfit(np.log(steep.l), np.log(steep.value), 1)[0],
+    )
