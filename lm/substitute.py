@@ -73,7 +73,7 @@ README = {  # template, with what the READMEs call it; None is exact attention
     None: ("exact attention", "精确注意力"),
     "top_k()": ("largest entries (oracle)", "最大元素（oracle）"),
     "hierarchical(space='attention')": ("hierarchical (oracle)", "分层（oracle）"),
-    "columns(by='h2o', recent=8)": ("H2O", "H2O"),
+    "columns(by='h2o', recent=16)": ("H2O", "H2O"),
     "hierarchical(basis='mean', sinks=1)": ("means of blocks", "块均值"),
     "sink_window()": ("first key and a window", "首键与窗口"),
     "projected_top_k(r=4, by='channels')": ("SparQ, 4 channels", "SparQ，4 个通道"),
