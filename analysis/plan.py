@@ -1,11 +1,11 @@
-"""A method for every head of a language model: the plan, and the file that holds it."""
+"""A method for every head of a language model: the plan, how it is made, and its file."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -138,6 +138,72 @@ class Plan:
             raise ValueError(f"{one_line(source)} must be a UTF-8 file") from None
         except (ValueError, TypeError) as error:
             raise ValueError(f"{one_line(source)}: {error}") from None
+
+
+def plan(
+    model_dir: str | os.PathLike[str],
+    text: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    budget: float,
+    currency: str = "reads",
+    methods: Sequence[Method] | None = None,
+    held_out: str | os.PathLike[str] | None = None,
+    max_tokens: int = 512,
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: bool = False,
+) -> Plan:
+    """Return the method for every head with the least predicted damage at an average price.
+
+    Parameters
+    ----------
+    model_dir : path
+        See `analysis.language_model.LanguageModel.open`.
+    text : path or sequence of paths
+        What the plan is chosen on: the first tokens of each UTF-8 file.
+    budget : float
+        What a query row of a head may cost on average.
+    currency : {"reads", "stored", "multiply_adds", "bytes"}
+    methods : sequence of Method, optional
+        What a head may have, see `analysis.curves.curves`; exact attention is always a choice.
+    held_out : path, optional
+        A text that chooses nothing, on which the plan is measured; by default the first text, so
+        that the damage measured is too small.
+    max_tokens : int
+        Of each text.
+    seed, jobs, progress
+        As for `analysis.substitute.substitute`.
+
+    Returns
+    -------
+    Plan
+        Heads that stay exact are left out. Its facts: ``budget``, ``currency``; ``price``, the mean
+        over all heads, and ``exact_price``; ``chosen_on``, ``measured_on``, the names of the texts;
+        ``predicted_kl``, the sum over heads of the damages that were predicted, and
+        ``least_predicted_kl``, below which no choice from the same curves is; ``kl``,
+        ``kl_stderr``, ``same_top_1`` and ``perplexity``, measured with all heads replaced at once,
+        beside ``exact_perplexity``; and ``frontier``, price, prediction and measurement of plans at
+        other budgets.
+
+    Raises
+    ------
+    ImportError, ValueError
+        The model or a method cannot be used, or the cheapest choice costs more than the budget.
+
+    Notes
+    -----
+    The damage of a head is predicted to second order from gradients of the model's loss
+    (`analysis.damage`), heads are chosen by one Lagrange multiplier (`analysis.allocation`), and
+    the sum over heads is the prediction. It is an estimate: damages of heads do not add up exactly,
+    and ``kl`` says what becomes of the model itself.
+    """
+    from analysis import planning  # it needs plans itself
+
+    texts = [text] if isinstance(text, str | os.PathLike) else list(text)
+    return planning.made(
+        model_dir, texts, budget=budget, currency=currency, methods=methods, held_out=held_out,
+        max_tokens=max_tokens, seed=seed, jobs=jobs, progress=progress,
+    )  # fmt: skip
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -15,13 +15,14 @@ from figures.command import (
     figures,
     methods,
     options,
+    plan,
     report,
     substitute,
     sweep,
     verify,
 )  # fmt: skip
 
-COMMANDS = (report, figures, diagnose, sweep, verify, methods, claims, capture, substitute)
+COMMANDS = (report, figures, diagnose, sweep, verify, methods, claims, capture, substitute, plan)
 MOST_CHARACTERS = 1500  # of an error: room for the names of all methods, or all figures
 
 

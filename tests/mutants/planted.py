@@ -2904,6 +2904,27 @@ CERTIFICATES = [
 
 MODELS = [
     Mutant(
+        "plan: points above the hull are kept",
+        "analysis/allocation.py",
+        "while len(kept) > 1 and _above(",
+        "while len(kept) > 1 and not _above(",
+        "tests/analysis/test_allocation.py",
+    ),
+    Mutant(
+        "plan: the first step that fits, whatever it saves",
+        "analysis/allocation.py",
+        "for slope, head, i, cost in sorted(steps):",
+        "for slope, head, i, cost in steps:",
+        "tests/analysis/test_allocation.py",
+    ),
+    Mutant(
+        "plan: a lower bound without what the budget pays",
+        "analysis/allocation.py",
+        "relaxed - multiplier * budget * len(hulls),",
+        "relaxed - multiplier * len(hulls),",
+        "tests/analysis/test_allocation.py",
+    ),
+    Mutant(
         "damage: the mean square of gradients not halved",
         "analysis/damage.py",
         "np.square(products).sum(axis=1).mean()) / 2",

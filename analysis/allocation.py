@@ -1,0 +1,146 @@
+"""One choice per head, so that the sum of damages is least at an average price.
+
+A *curve* is what a head can have: some methods at some sizes, each with a price and a damage. Of
+all of them together the best choice at a price is a knapsack problem with one item per head; its
+Lagrange multiplier λ, damage saved per unit of price, solves it up to one head.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from approx import checks
+from approx.checks import Array
+
+HEAD = ["layer", "head"]
+
+
+class Allocation(NamedTuple):
+    """One row of the curves for each head.
+
+    Attributes
+    ----------
+    chosen : DataFrame
+        The rows of the curves that are chosen, one a head, in the order of the heads.
+    price : float
+        Their mean price, ≤ the budget.
+    damage : float
+        The sum of their damages.
+    least : float
+        A lower bound of the sum of damages of every choice at this budget, also of mixtures, by
+        duality: Σ_h min (damage + λ price) − λ·heads·budget.
+    multiplier : float
+        λ, the damage that one more unit of price saves; 0 where each head has its best.
+    """
+
+    chosen: pd.DataFrame
+    price: float
+    damage: float
+    least: float
+    multiplier: float
+
+
+def allocate(curves: pd.DataFrame, budget: float) -> Allocation:
+    """Return the choice of one row per head with the least sum of damages at a mean price.
+
+    min Σ_h damage_h  subject to  Σ_h price_h ≤ budget·heads, one row of its curve for each head h.
+
+    Parameters
+    ----------
+    curves : DataFrame
+        Columns ``layer``, ``head``, ``price``, ``damage`` and any others; finite and ≥ 0.
+    budget : float
+        The mean price per head.
+
+    Raises
+    ------
+    ValueError
+        The table lacks a column or a number, or the cheapest rows cost more than the budget.
+
+    Notes
+    -----
+    Each head begins with its cheapest row and moves along the lower convex hull of its (price,
+    damage). All steps of all hulls are taken in the order of what they save per unit of price, as
+    long as the budget lasts; the first step that does not fit is λ, and later ones that fit are
+    taken too. A choice that is not on a hull is on no solution of the Lagrangian. The sum is within
+    the damage of one step of the least one, and ``least`` says how near.
+    Cost: a sort of the rows.
+
+    References
+    ----------
+    .. [1] H. Everett, "Generalized Lagrange multiplier method for solving problems of optimum
+       allocation of resources", Operations Research 11, 1963, theorem 1.
+
+    Examples
+    --------
+    >>> curves = pd.DataFrame({"layer": 0, "head": [0, 0, 1, 1], "price": [1.0, 3.0, 1.0, 3.0],
+    ...                        "damage": [5.0, 1.0, 2.0, 1.0]})
+    >>> allocate(curves, 2.0).chosen.price.tolist()
+    [3.0, 1.0]
+    """
+    checks.instance("curves", curves, pd.DataFrame, "a table")
+    budget = checks.positive("budget", budget)
+    if missing := {*HEAD, "price", "damage"} - set(curves.columns):
+        raise ValueError(f"curves must have the columns {', '.join(sorted(missing))}")
+    numbers = curves[["price", "damage"]].to_numpy(float)
+    if not len(curves) or not (np.isfinite(numbers) & (numbers >= 0)).all():
+        raise ValueError("curves must have rows, whose price and damage are finite and >= 0")
+    at = [np.asarray(index) for index in curves.groupby(HEAD).indices.values()]
+    hulls = [rows[hull(*numbers[rows].T)] for rows in at]
+    place = np.zeros(len(hulls), int)
+    left = budget * len(hulls) - sum(numbers[rows[0], 0] for rows in hulls)
+    if left < -1e-9 * budget * len(hulls):
+        least = budget - left / len(hulls)
+        raise ValueError(f"the cheapest choice costs {least:g} per head: raise the budget")
+    steps = []
+    for head, rows in enumerate(hulls):
+        price, damage = numbers[rows].T
+        slopes = -np.diff(damage) / np.diff(price)
+        steps += [
+            (-slope, head, i, cost) for i, (slope, cost) in enumerate(zip(slopes, np.diff(price)))
+        ]
+    multiplier = 0.0
+    for slope, head, i, cost in sorted(steps):
+        if place[head] == i and cost <= left * (1 + 1e-12):
+            place[head] += 1
+            left -= cost
+        else:
+            multiplier = multiplier or -slope
+    chosen = np.array([rows[i] for rows, i in zip(hulls, place)])
+    relaxed = sum(float((numbers[rows] @ [multiplier, 1.0]).min()) for rows in hulls)
+    return Allocation(
+        curves.iloc[chosen],
+        float(numbers[chosen, 0].mean()),
+        float(numbers[chosen, 1].sum()),
+        relaxed - multiplier * budget * len(hulls),
+        multiplier,
+    )
+
+
+def hull(price: Array, damage: Array) -> Array:
+    """Return the rows on the lower convex hull, from the cheapest one, as far as damage falls.
+
+    Examples
+    --------
+    >>> hull(np.array([1.0, 2.0, 3.0, 4.0]), np.array([9.0, 8.0, 1.0, 2.0]))
+    array([0, 2])
+    """
+    kept: list[int] = []
+    for i in np.lexsort((damage, price)):
+        if kept and damage[i] >= damage[kept[-1]]:
+            continue
+        while len(kept) > 1 and _above(price, damage, kept[-2], kept[-1], i):
+            kept.pop()
+        kept.append(int(i))
+    return np.array(kept)
+
+
+def _above(price: Array, damage: Array, a: int, b: int, c: int) -> bool:
+    """Return whether point b is on or above the line from a to c."""
+    return bool(
+        (damage[b] - damage[a]) * (price[c] - price[a])
+        >= (damage[c] - damage[a]) * (price[b] - price[a])
+    )

@@ -1,0 +1,138 @@
+"""What each head of a language model could be computed by, at which price, with which damage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from analysis.damage import SAMPLES, fisher, moved
+from analysis.passage import Passage
+from analysis.seeds import seed_sequence
+from approx import Method, checks, parse
+from approx.prices import CURRENCIES, Shape
+
+METHODS = (  # what decoding can run; each at the sizes that shares of the budget buy
+    "sink_window()",
+    "sink_window(sinks=4)",
+    "columns(by='h2o', recent=4)",
+    "columns(by='h2o', recent=8)",
+    "columns(by='h2o', recent=16)",
+    "hierarchical(basis='mean', sinks=1)",
+    "hierarchical(basis='pivots', sinks=1)",
+    "projected_top_k(by='channels', r=2)",
+    "projected_top_k(by='channels', r=4)",
+    "projected_top_k(by='channels', r=8)",
+    "projected_top_k(by='channels', r=16)",
+)
+SHARES = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4, 6, 8)  # of the budget
+EXACT = "exact()"
+
+
+def curves(
+    passages: Sequence[Passage],
+    budget: float,
+    *,
+    currency: str = "reads",
+    methods: Sequence[Method] | None = None,
+    samples: int = SAMPLES,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Return the choices that each head has: prices and predicted damages.
+
+    Parameters
+    ----------
+    passages : sequence of Passage
+        Texts that one model reads; the damage is the mean over them.
+    budget : float
+        What a query row of a head may cost on average.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+    methods : sequence of Method, optional
+        Templates are filled to several shares of the budget, from 1/16 to 8; what has its size
+        stays as it is. The default is `METHODS`. Exact attention is always a choice.
+    samples : int
+        Backward passes per passage.
+    progress : bool
+
+    Returns
+    -------
+    DataFrame
+        One row per head and choice: ``layer``, ``head``, ``method``, ``price`` in the currency and
+        ``damage``, the ``fisher`` of `analysis.damage.singles`: an estimate of KL(model ‖ replaced)
+        with this head alone replaced, to second order in its error. It is 0 of exact attention.
+
+    Raises
+    ------
+    ValueError
+        There is no passage, they have different models, a method reads the future or all logits, or
+        its price is not known.
+
+    Notes
+    -----
+    Cost: one backward pass per sample, and each choice of each head once; no further pass through
+    the model.
+    """
+    if not passages or len({id(passage.model) for passage in passages}) > 1:
+        raise ValueError("curves need one model and at least one passage of it")
+    checks.positive("budget", budget)
+    checks.one_of("currency", currency, CURRENCIES)
+    chosen = [parse(spec) for spec in METHODS] if methods is None else list(methods)
+    for method in chosen:
+        checks.instance("every method", method, Method, "a method")
+        if method.oracle or not method.autoregressive:
+            why = "needs all logits" if method.oracle else "reads later tokens"
+            raise ValueError(f"no model can run {method}, which {why}: leave it out")
+    parts = [
+        _of_passage(passage, chosen, budget, currency, samples, progress) for passage in passages
+    ]
+    found = pd.concat(parts)
+    keys = ["layer", "head", "method"]
+    return found.groupby(keys, sort=False, as_index=False).agg({"price": "mean", "damage": "mean"})
+
+
+def _of_passage(
+    passage: Passage,
+    methods: Sequence[Method],
+    budget: float,
+    currency: str,
+    samples: int,
+    progress: bool,
+) -> pd.DataFrame:
+    model, rows = passage.model, []
+    rng = np.random.default_rng(seed_sequence(passage.seed, "fisher"))
+    gradients = [passage.gradients(passage.sampled(rng)) for _ in range(samples)]
+    for layer in tqdm(range(model.layers), disable=not progress, desc="curves", leave=False):
+        sized = _sized(methods, budget, currency, passage.shapes[layer])
+        x = passage.inputs(layer)
+        for head in range(model.heads):
+            one, mine = x.at(layer, head), [g[layer][head] for g in gradients]
+            for spec, (method, price) in sized.items():
+                damage = 0.0
+                if spec != EXACT:
+                    estimate = one.approximate(method, rng=passage.draws(layer, head))
+                    damage = fisher(moved(one, estimate), mine) / len(passage.positions)
+                rows.append((layer, head, spec, price, damage))
+    return pd.DataFrame(rows, columns=["layer", "head", "method", "price", "damage"])
+
+
+def _sized(
+    methods: Sequence[Method], budget: float, currency: str, shape: Shape
+) -> dict[str, tuple[Method, float]]:
+    """Return {spec: (method, price)} of all sizes, and of exact attention."""
+    found: dict[str, tuple[Method, float]] = {}
+    for method in [*methods, parse(EXACT)]:
+        for share in SHARES:
+            filled = method
+            if method.is_template:
+                within = method.within(share * budget, currency=currency, **shape.given)
+                if within is None:
+                    continue
+                filled = within
+            price = filled.price(**shape.given)
+            cost = None if price is None else getattr(price, currency)
+            if cost is None:
+                raise ValueError(f"{filled} has no price in {currency}: leave it out")
+            found[str(filled)] = filled, float(cost)
+    return found

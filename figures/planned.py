@@ -1,0 +1,59 @@
+"""A plan as text: what its heads are computed by, its price, and what becomes of the model."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from analysis.plan import Plan
+from figures import style
+from figures.columns import pad, width, wrap
+from figures.currency import said
+from figures.language import tr
+
+COLUMNS = 80  # of a terminal
+
+
+def text(plan: Plan) -> str:
+    """Return the methods of a plan, its frontier as a table, and the finding in plain words."""
+    facts = plan.facts
+    used = Counter(style.label(str(method)) for method in plan.heads.values())
+    if facts["exact_heads"]:
+        used[tr("exact attention")] = facts["exact_heads"]
+    kinds = [tr("{count} heads: {name}", count=n, name=name) for name, n in used.most_common()]
+    head = [tr("price"), tr("KL predicted"), tr("KL measured"), tr("same"), tr("perplexity")]
+    rows = [head]
+    for one in facts["frontier"]:
+        error = "" if one["kl_stderr"] is None else f" ±{one['kl_stderr']:.2g}"
+        rows.append([
+            f"{one['price']:.0f}", f"{one['predicted_kl']:.3g}", _shown(one["kl"], ".3g") + error,
+            f"{one['same_top_1']:.0%}", _shown(one["perplexity"], ".4g"),
+        ])  # fmt: skip
+    widths = [max(map(width, column)) for column in zip(*rows)]
+    table = "\n".join("  ".join(map(pad, row, widths)).rstrip() for row in rows)
+    sentence = tr(
+        "The plan costs {price} on average, {share:.1%} of exact attention. On {text} the model "
+        "moves by a KL of {kl} (predicted: {predicted:.3g}), keeps its first choice at "
+        "{same:.0%} of the positions, and its perplexity goes from {before:.4g} to {after}.",
+        price=said(facts["price"], facts["currency"]),
+        share=facts["price"] / facts["exact_price"],
+        text=facts["measured_on"],
+        kl=_shown(facts["kl"], ".3g"),
+        predicted=facts["predicted_kl"],
+        same=facts["same_top_1"],
+        before=facts["exact_perplexity"],
+        after=_shown(facts["perplexity"], ".4g"),
+    )
+    lines = [sentence]
+    if facts["measured_on"] in facts["chosen_on"]:
+        lines.append(
+            tr(
+                "This text chose the plan, so that the damage is understated: give another one as "
+                "--held-out."
+            )
+        )
+    wrapped = "\n".join(line for one in lines for line in wrap(one, COLUMNS))
+    return "\n\n".join(["\n".join(kinds), table, wrapped])
+
+
+def _shown(value: float | None, spec: str) -> str:
+    return "∞" if value is None else format(value, spec)

@@ -1,0 +1,87 @@
+"""A method for every head of SmolLM2-135M against one for all: ``python -m lm.plan MODEL``.
+
+Plans are chosen on a novel and a licence and measured on texts that chose nothing: a constitution,
+and Chinese. Beside them stand the best single methods at the same average reads. The tables, with
+their date, go into ``--summary``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections import Counter
+from pathlib import Path
+
+from analysis import planning
+from analysis.allocation import allocate
+from analysis.curves import METHODS, curves
+from analysis.language_model import LanguageModel
+from analysis.passage import Estimated, Heads, Passage, perplexity
+from approx import parse
+from figures import style
+from lm import sample
+
+CHOSEN_ON = ("persuasion.txt", "LICENSE-APACHE-2.0.txt")
+HELD_OUT = ("gettysburg_constitution.txt", "analects.txt")
+KEYS = (16, 32, 64)  # of exact attention, whose reads are the budget
+TOKENS = 512
+
+
+def cells(passages: list[Passage], heads: Heads) -> list[str]:
+    """Return the KL and the share of equal first choices of each passage."""
+    found = []
+    for passage in passages:
+        done = passage.replace(heads)
+        kl, same = Estimated.of(done.kl), Estimated.of(done.same_top)
+        found += [f"{kl.mean:.3f} ± {kl.stderr:.3f}", f"{same.mean:.2f}"]
+    return found
+
+
+def main() -> None:
+    """Choose, measure, and write the tables."""
+    parser = argparse.ArgumentParser(prog="python -m lm.plan", description=__doc__)
+    parser.add_argument("model", type=Path, help="a folder or a GGUF file")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help=f"[{TOKENS}]")
+    parser.add_argument("--summary", type=Path, required=True, help="a .md file")
+    arguments = parser.parse_args()
+    model = LanguageModel.open(arguments.model)
+    chosen_on, held_out = (
+        [Passage(model, model.tokens(sample.DATA / name, arguments.tokens)) for name in names]
+        for names in (CHOSEN_ON, HELD_OUT)
+    )
+    shape = chosen_on[0].shapes[0]
+    today = datetime.datetime.now(datetime.UTC).date()
+    counts = ", ".join(f"{len(p.ids)} tokens of {n}" for p, n in zip(held_out, HELD_OUT))
+    before = ", ".join(f"{perplexity(p.surprisal):.2f}" for p in held_out)
+    lines = [
+        f"{model.name}, chosen on {arguments.tokens} tokens each of {' and '.join(CHOSEN_ON)}, "
+        f"measured on {counts} (perplexity of the model itself: {before}), on {today}. KL(model ‖ "
+        "replaced) of the next token with all heads replaced, and how often the first choice "
+        "stays. The budget is the reads of so many exact keys, on average over heads.",
+    ]
+    for keys in KEYS:
+        budget = float(keys * (shape.d + shape.c))
+        allocation = allocate(curves(chosen_on, budget, progress=True), budget)
+        heads = planning.heads(allocation.chosen)
+        used = Counter(style.label(str(method)) for method in heads.values())
+        said = ", ".join(f"{count} {name}" for name, count in used.most_common())
+        lines += [
+            "",
+            f"**{keys} keys, {budget:g} reads.** The plan: {said}; predicted KL "
+            f"{allocation.damage:.3f} (no choice from its curves is below {allocation.least:.3f}).",
+            "",
+            "| every head by | constitution | same | Analects | same |",
+            "|---|---|---|---|---|",
+            f"| the plan | {' | '.join(cells(held_out, heads))} |",
+        ]
+        for spec in METHODS:
+            filled = parse(spec).within(budget, currency="reads", **shape.given)
+            if filled is not None:
+                single = cells(held_out, chosen_on[0].everywhere(filled))
+                lines.append(f"| `{filled}` | {' | '.join(single)} |")
+    arguments.summary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(arguments.summary)
+
+
+if __name__ == "__main__":
+    main()
