@@ -164,6 +164,7 @@ def facts(model: Path, passage: Passage, seconds: float) -> dict[str, Any]:
         "skip": passage.skip,
         "seed": passage.seed,
         "heads": passage.model.layers * passage.model.heads,
+        "complete": True,
         "versions": {name: importlib.metadata.version(name) for name in names}
         | {"python": platform.python_version()},
         "seconds": round(seconds),
@@ -213,7 +214,9 @@ def markdown(found: dict[str, Any]) -> str:
         "",
         "Each method has the largest size whose reads for a new query, selection included, are at "
         "most those of so many keys with their values: the spec is that at 32 keys, or at the "
-        "nearest of the others. An empty cell: no size fits. Least KL at 32 keys first.",
+        "nearest of the others. An empty cell: no size fits"
+        + ("" if found["complete"] else ", or it was not measured: this run was stopped early")
+        + ". Least KL at 32 keys first.",
         "",
         f"| method | use | {' | '.join(f'KL, {keys} keys' for keys in KEYS)} | perplexity, 32 "
         "| same, 32 | residual, 32 |",

@@ -179,7 +179,7 @@ def replaced_records():
     return {
         "date": "2026-11-23", "model": "Tiny-Instruct.Q4", "model_sha256": {"a.gguf": "12"},
         "text": "t.txt", "text_sha256": "34", "tokens": 90, "skip": 16, "seed": 0, "heads": 6,
-        "versions": {"numpy": "2"}, "seconds": 3, "runs": runs,
+        "versions": {"numpy": "2"}, "seconds": 3, "complete": True, "runs": runs,
     }  # fmt: skip
 
 
