@@ -1429,8 +1429,8 @@ ANALYSIS = [
     Mutant(
         "diagnose: winners alone have other draws",
         "analysis/diagnose.py",
-        "_asked(inputs, budget, None, t, trials, None, ACCEPT, seed, jobs)",
-        "_asked(inputs, budget, None, t, trials, None, ACCEPT, seed + 1, jobs)",
+        "_asked(inputs, budget, None, t, trials, None, ACCEPT, seed, jobs, currency)",
+        "_asked(inputs, budget, None, t, trials, None, ACCEPT, seed + 1, jobs, currency)",
         "tests/figures/test_report.py::test_the_report_names_the_advisors_winners",
     ),
     Mutant(
@@ -1716,15 +1716,15 @@ ANALYSIS = [
     Mutant(
         "sweep: a key without the mask",
         "analysis/sweep.py",
-        'masked = {} if self.mask == "full" else {"mask": self.mask}',
-        "masked: dict[str, Any] = {}",
+        'added = {} if self.mask == "full" else {"mask": self.mask}',
+        "added: dict[str, Any] = {}",
         "tests/analysis/test_masked_sweeps.py -k key",
     ),
     Mutant(
         "sweep: a key with the full mask",
         "analysis/sweep.py",
-        'masked = {} if self.mask == "full" else {"mask": self.mask}',
-        'masked = {"mask": self.mask}',
+        'added = {} if self.mask == "full" else {"mask": self.mask}',
+        'added = {"mask": self.mask}',
         "tests/analysis/test_masked_sweeps.py -k key",
     ),
     Mutant(
@@ -2340,8 +2340,8 @@ HIERARCHY = [
     Mutant(
         "lines: an entry on both lines counted twice",
         "approx/sparse/vertical_slash.py",
-        "keys = self._best(_sums(Q, K, mask, keys[:0], distances)[0])",
-        "keys = self._best(_sums(Q, K, mask, keys[:0], distances[:0])[0])",
+        "keys = self._best(sums(Q, K, mask, keys[:0], distances)[0])",
+        "keys = self._best(sums(Q, K, mask, keys[:0], distances[:0])[0])",
         "tests/approx/sparse/test_vertical_slash.py -k leave_to_each_other",
     ),
     Mutant(
@@ -2375,8 +2375,8 @@ HIERARCHY = [
     Mutant(
         "state rank: rectangles that share a row of keys",
         "analysis/state_rank.py",
-        "np.flatnonzero((mid < self.stop) & (self.stop <= hi)",
-        "np.flatnonzero((lo < self.stop) & (self.stop <= hi)",
+        "np.flatnonzero((mid < stop) & (stop <= hi)",
+        "np.flatnonzero((lo < stop) & (stop <= hi)",
         "tests/analysis/test_state_rank.py -k 'no_linear or halves'",
     ),
     Mutant(
@@ -2396,8 +2396,8 @@ HIERARCHY = [
     Mutant(
         "state rank: keys that a window hides",
         "analysis/state_rank.py",
-        "begin = max(lo, int(self.first[rows].max()))",
-        "begin = lo",
+        "slice(max(lo, int(first[rows].max())), mid)",
+        "slice(lo, mid)",
         "tests/analysis/test_state_rank.py -k 'within_the_mask'",
     ),
     Mutant(
