@@ -10,10 +10,9 @@ import pandas as pd
 
 from analysis import passage
 from analysis.substitute import summary
-from figures.columns import pad, width, wrap
+from figures.columns import COLUMNS, aligned, wrap
 from figures.language import mark, tr
 
-COLUMNS = 80  # of a terminal
 HEADS = (
     mark("KL"), mark("perplexity"), mark("same"), mark("tv own"), mark("drifted"), mark("reads"),
     mark("use"), mark("method"),
@@ -56,10 +55,8 @@ def text(found: pd.DataFrame) -> str:
     """Return a line a run, what its columns mean, and what follows in plain words."""
     rows = summary(found)
     lines = [tuple(map(tr, HEADS)), *map(_line, _runs(rows))]
-    widths = [max(map(width, column)) for column in zip(*lines)]
-    drawn = "\n".join("  ".join(map(pad, line, widths)).rstrip() for line in lines)
-    said = [*_legend(found, rows), *_results(rows)]
-    return "\n\n".join([drawn, "\n".join(line for one in said for line in wrap(one, COLUMNS))])
+    said = [line for one in (*_legend(found, rows), *_results(rows)) for line in wrap(one, COLUMNS)]
+    return "\n\n".join([aligned(lines), "\n".join(said)])
 
 
 def _runs(rows: pd.DataFrame) -> list[Any]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import pandas as pd
 
 from analysis.doubts import power
-from figures.columns import pad, width, wrap
+from figures.columns import COLUMNS, aligned, wrap
+from figures.diagnosis import mask_name
 from figures.language import mark, tr
 
-COLUMNS = 80  # of a terminal
 SHOWN = 8  # heads that have a table of their own
 HEAD = ["input", "layer", "head"]
 NAMES = (
@@ -44,10 +43,12 @@ def summary(table: pd.DataFrame) -> list[tuple[str, int, float, float, float]]:
 def _head(part: pd.DataFrame) -> str:
     first = part.iloc[0]
     title = tr(
-        "{input} {layer}.{head}: n = {n}, d = {d}, mask {mask}",
-        input=first.input, layer=first.layer, head=first["head"], n=first.n, d=first.d,
-        mask=tr(first["mask"]),
-    )  # fmt: skip
+        "{input}: n = {n}, d = {d}, mask {mask}",
+        input=first.input,
+        n=first.n,
+        d=first.d,
+        mask=mask_name(first["mask"]),
+    )
     rows = [
         (
             tr(row["theory"]), number(row["value"]),
@@ -57,7 +58,7 @@ def _head(part: pd.DataFrame) -> str:
         )
         for row in part.to_dict("records")
     ]  # fmt: skip
-    return "\n".join([title, _columns(NAMES, rows)])
+    return "\n".join([title, aligned([tuple(map(tr, NAMES)), *rows])])
 
 
 def _over_heads(table: pd.DataFrame, count: int) -> str:
@@ -65,7 +66,8 @@ def _over_heads(table: pd.DataFrame, count: int) -> str:
         (tr(name), tr("{met} of {heads}", met=met, heads=count), *map(number, numbers))
         for name, met, *numbers in summary(table)
     ]
-    return "\n".join([tr("Medians over {count} heads:", count=count), _columns(OVER_HEADS, rows)])
+    drawn = aligned([tuple(map(tr, OVER_HEADS)), *rows])
+    return "\n".join([tr("Medians over {count} heads:", count=count), drawn])
 
 
 def _legend(table: pd.DataFrame) -> str:
@@ -101,11 +103,3 @@ def number(value: float) -> str:
     if math.isnan(value):
         return "–"
     return tr("none") if math.isinf(value) else power(value)
-
-
-def _columns(names: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    lines = [tuple(map(tr, names)), *rows]
-    sizes = [max(map(width, column)) for column in zip(*lines)]
-    return "\n".join(
-        "  ".join(pad(cell, size) for cell, size in zip(line, sizes)).rstrip() for line in lines
-    )
