@@ -11,7 +11,7 @@ from tqdm import tqdm
 from analysis.damage import SAMPLES, fisher, moved
 from analysis.passage import Passage
 from analysis.seeds import seed_sequence
-from approx import Method, checks, parse
+from approx import Method, checks, exact, parse
 from approx.prices import CURRENCIES, Shape
 
 METHODS = (  # what decoding can run; each at the sizes that shares of the budget buy
@@ -108,11 +108,14 @@ def _of_passage(
         x = passage.inputs(layer)
         for head in range(model.heads):
             one, mine = x.at(layer, head), [g[layer][head] for g in gradients]
+            assert one.V is not None
+            exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask)
             for spec, (method, price) in sized.items():
                 damage = 0.0
                 if spec != EXACT:
                     estimate = one.approximate(method, rng=passage.draws(layer, head))
-                    damage = fisher(moved(one, estimate), mine) / len(passage.positions)
+                    change = moved(one, estimate, exactly)
+                    damage = fisher(change, mine) / len(passage.positions)
                 rows.append((layer, head, spec, price, damage))
     return pd.DataFrame(rows, columns=["layer", "head", "method", "price", "damage"])
 

@@ -151,8 +151,10 @@ def predictors(
     }
 
 
-def moved(x: Inputs, estimate: Approximation) -> Array:
+def moved(x: Inputs, estimate: Approximation, exactly: Array | None = None) -> Array:
     """Return Δ, the output of a head by an estimate less its exact output, (n, c) float64.
+
+    The exact output may be given, where there are many estimates.
 
     Raises
     ------
@@ -161,7 +163,8 @@ def moved(x: Inputs, estimate: Approximation) -> Array:
     """
     if x.V is None:
         raise ValueError("the errors of outputs need V: give inputs that have it")
-    exactly = exact.attention(x.Q, x.K, x.V, mask=x.mask)
+    if exactly is None:
+        exactly = exact.attention(x.Q, x.K, x.V, mask=x.mask)
     return np.asarray(estimate.attend(x.V) - exactly, np.float64)
 
 
