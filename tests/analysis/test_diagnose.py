@@ -1,6 +1,7 @@
 """Advice: the winner is the method of least measured error, found again by brute force."""
 
 import dataclasses
+import itertools
 import json
 import math
 import pickle
@@ -122,6 +123,11 @@ def test_crossing_is_where_entries_and_factors_do_equally_well():
         return math.log(rest.sum() / np.square(s[4:]).sum())
 
     assert gap(t / 1.3) < 0 < gap(t * 1.3)  # interpolated between the steps of a factor 2
+    steps = [-2, -1, 0, 1, 2, 3]
+    gaps = [gap(2.0**e) for e in steps]
+    i = next(i for i in range(5) if gaps[i] <= 0 < gaps[i + 1])
+    e = np.interp(0, gaps[i : i + 2], steps[i : i + 2])
+    assert t == pytest.approx(2.0**e, rel=1e-9)
 
 
 def test_uniform_attention_may_be_the_best():
@@ -504,6 +510,24 @@ def test_theory_and_operations_are_those_of_what_is_seen():
         pays[name] = first.pays_from, second.pays_from
     # 4nmd < 2n²d, n(n + 1)d or, of w keys each, 2nwd − w(w − 1)d; 2nkd likewise
     assert pays == {"full": (9, 5), "causal": (16, 8), "10": (23, 8)}
+
+
+@pytest.mark.parametrize("mask", [None, "causal"])
+def test_a_method_pays_from_the_least_length_with_fewer_operations(mask):
+    """Every length is tried; of 8 rows with 22 entries, or 21, each counts as one with 3."""
+    x, d = dataclasses.replace(inputs.gaussian(8, 4, rng=0), mask=mask), 4
+    window = "sliding_window(width=3)"
+    sizes = {
+        window: (0, 3),
+        "positive(m=2)": (2, 0),
+        f"scatterbrain(positive(m=2), {window})": (2, 3),
+    }
+    table = diagnose(x, budget=1e3, methods=[parse(spec) for spec in sizes], trials=1)
+    for found, (m, s) in zip(table.pays_from, sizes.values(), strict=True):
+        keys = (lambda n: n) if mask is None else (lambda n: (n + 1) / 2)
+        assert found == next(
+            n for n in itertools.count(1) if 4 * m * d + s * (m + 2 * d) < 2 * keys(n) * d
+        )
 
 
 def test_an_oracle_of_a_large_matrix_is_left_out_by_name(monkeypatch):

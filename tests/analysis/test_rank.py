@@ -243,6 +243,29 @@ def test_estimates_are_within_their_standard_errors(t):
             assert error < 0.1 * expected[name]
 
 
+def test_the_jackknife_is_its_definition():
+    """A dense twin: 60 steps for 28 values beyond the 32 leading ones make a quadrature exact."""
+    probes = 8
+    A = np.random.default_rng(0).standard_normal((80, 60)) * 0.97 ** np.arange(60)
+    found = rank.estimates(A, probes=probes, rng=5)
+    s, Vt = np.linalg.svd(A)[1:]
+    weights = np.ones((60, probes))
+    weights[32:] = (Vt @ np.random.default_rng(5).standard_normal((60, probes)))[32:] ** 2
+
+    def ratio(chosen):
+        return (s @ weights[:, chosen].mean(axis=1)) ** 2 / np.sum(s**2)
+
+    each = np.array([ratio([j for j in range(probes) if j != i]) for i in range(probes)])
+    error = math.sqrt((probes - 1) / probes * np.sum((each - each.mean()) ** 2))
+    assert found["nuclear_ratio"] == pytest.approx(ratio(range(probes)), rel=1e-6)
+    assert found["nuclear_ratio_stderr"] == pytest.approx(error, rel=1e-6)
+    # of a mean the jackknife is the textbook's standard error
+    nuclear = (s / s[0]) @ weights
+    error = nuclear.std(ddof=1) / math.sqrt(probes)
+    assert found["intrinsic_dimension"] == pytest.approx(nuclear.mean(), rel=1e-6)
+    assert found["intrinsic_dimension_stderr"] == pytest.approx(error, rel=1e-6)
+
+
 def test_standard_errors_are_the_spread_of_estimates():
     A = np.random.default_rng(0).standard_normal((80, 60)) * 0.97 ** np.arange(60)
     draws = [rank.estimates(A, probes=8, rng=seed) for seed in range(80)]

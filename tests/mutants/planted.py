@@ -149,6 +149,13 @@ RANDOM_FEATURES = [
         "logsumexp(log_phi, axis=0)",
         "tests/approx/random_features/test_family.py::test_the_leverage_proposal_has_the_least_error_of_all",
     ),
+    Mutant(
+        "leverage: accepted by uniforms of a fixed seed",
+        "approx/random_features/leverage.py",
+        "rng.random(len(accept)) < accept",
+        "np.random.default_rng(0).random(len(accept)) < accept",
+        "tests/approx/random_features/test_family.py -k uniforms_of_rng",
+    ),
 ]
 
 PROJECTIONS = [
@@ -463,6 +470,13 @@ LOW_RANK = [
         "tests/approx/low_rank/test_nystrom.py::test_leverage_scores_are_their_definition",
     ),
     Mutant(
+        "Nyström: scores of the recursion without 3/2",
+        "approx/low_rank/nystrom.py",
+        "1.5 * (1.0 -",
+        "1.0 * (1.0 -",
+        "tests/approx/low_rank/test_nystrom.py -k some_half",
+    ),
+    Mutant(
         "truncated SVD: one rank more than the energy needs",
         "approx/low_rank/truncated_svd.py",
         "int(np.argmax(enough)) + 1",
@@ -639,6 +653,13 @@ SPARSE = [
         "self.rounds * np.log1p(-(collision**hashes))",
         "np.log1p(-(collision**hashes))",
         "tests/approx/sparse/test_hashing.py -k frequencies",
+    ),
+    Mutant(
+        "LSH: the unit of e2 with the other sign of q̄·k̄",
+        "approx/sparse/lsh.py",
+        "squares - 2.0 * q.mean",
+        "squares + 2.0 * q.mean",
+        "tests/approx/sparse/test_hashing.py -k unit_of_an_e2_bucket",
     ),
     Mutant(
         "XBOX: queries and keys fill one place",
@@ -1074,6 +1095,13 @@ MECHANISMS = [
         "tests/approx/mechanisms/test_mechanisms.py -k pseudo_inverse",
     ),
     Mutant(
+        "Nyströmformer: the iteration started at Aᵀ/‖A‖_∞²",
+        "approx/mechanisms/nystromformer.py",
+        "size.sum(axis=0).max() * size",
+        "size.sum(axis=1).max() * size",
+        "tests/approx/mechanisms/test_mechanisms.py -k starts_below",
+    ),
+    Mutant(
         "randomized attention: a key without its query",
         "approx/mechanisms/randomized_attention.py",
         "q[rows].astype(np.float64) + k[chosen]",
@@ -1229,6 +1257,13 @@ ANALYSIS = [
         "np.sqrt(probes - 1) * np.std(others)",
         "np.std(others)",
         "tests/analysis/test_rank.py::test_estimates_are_within_their_standard_errors",
+    ),
+    Mutant(
+        "rank: the jackknife times √probes",
+        "analysis/rank.py",
+        "np.sqrt(probes - 1)",
+        "np.sqrt(probes)",
+        "tests/analysis/test_rank.py -k jackknife_is_its",
     ),
     Mutant(
         "moments: a coefficient of Pébay's fourth moment",
@@ -1411,6 +1446,20 @@ ANALYSIS = [
         "(ratio * ratio)",
         "ratio",
         "tests/analysis/test_diagnose.py::test_expected_error_is_the_mean_of_squares",
+    ),
+    Mutant(
+        "diagnose: a part of an entry is none",
+        "analysis/diagnose.py",
+        "math.ceil(estimate.nnz",
+        "math.floor(estimate.nnz",
+        "tests/analysis/test_diagnose.py -k pays_from_the_least",
+    ),
+    Mutant(
+        "diagnose: the crossing with one rank more",
+        "analysis/diagnose.py",
+        "norm(s[rank:])",
+        "norm(s[rank + 1 :])",
+        "tests/analysis/test_diagnose.py -k crossing_is",
     ),
     Mutant(
         "diagnose: oracles may win",

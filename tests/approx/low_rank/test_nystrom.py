@@ -212,6 +212,22 @@ def test_the_recursion_finds_what_the_exact_scores_find(monkeypatch):
     assert np.linalg.norm(A.to_dense() - D) < 0.1 * np.linalg.norm(D)
 
 
+def test_the_recursion_is_its_formula_for_some_half_of_the_points(monkeypatch):
+    """Every half is tried: all of its points are sampled, 8·k shares among four being above 1."""
+    x = inputs(7, 1, 2)[0]
+    monkeypatch.setattr(nystrom, "EXACT", 4)
+    found = leverage_scores(x, 1, np.random.default_rng(0))
+    G = np.exp(-np.array([[math.dist(a, b) ** 2 for b in x] for a in x]) / 2)
+    misses = []
+    for half in map(list, itertools.combinations(range(7), 4)):
+        GS, middle = G[:, half], G[np.ix_(half, half)]
+        gamma = np.linalg.eigvalsh(middle)[:-1].sum()
+        rest = G - GS @ np.linalg.inv(middle + gamma * np.eye(4)) @ GS.T
+        misses.append(np.abs(np.clip(3 / (2 * gamma) * np.diag(rest), 0, 1) - found).max())
+    assert min(misses) < 1e-12 < sorted(misses)[1]
+    assert (found < 1).sum() >= 4
+
+
 # Extremes and refusals
 
 

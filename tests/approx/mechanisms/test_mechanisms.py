@@ -177,6 +177,22 @@ def test_the_iteration_finds_the_pseudo_inverse():
     np.testing.assert_allclose(pseudo_inverse(A), np.linalg.inv(A), rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("iterations", [0, 1, 6])
+def test_the_iteration_starts_below_the_pseudo_inverse(iterations):
+    """In the singular vectors of A the iteration is one of numbers, z ≤ 1/σ from the start.
+
+    Where all landmarks look at one key, ‖A‖₁ = 5 and ‖A‖_∞ = 1: from Aᵀ/‖A‖_∞² it diverges.
+    """
+    one_key = np.full((5, 5), 1e-3) + np.outer(np.ones(5), np.eye(5)[2])
+    for A in (rows(one_key + np.diag([0.0, 0.1, 0.2, 0.3, 0.4])), rows(one_key)):
+        U, s, Vt = np.linalg.svd(A)
+        z = s / (np.linalg.norm(A, 1) * np.linalg.norm(A, np.inf))
+        for _ in range(iterations):
+            z = z / 4 * (13 - s * z * (15 - s * z * (7 - s * z)))
+        assert (s * z <= 1 + 1e-12).all()
+        np.testing.assert_allclose(pseudo_inverse(A, iterations), Vt.T * z @ U.T, atol=1e-11)
+
+
 # Randomized attention: unbiased after normalisation
 
 

@@ -406,6 +406,26 @@ def test_the_leverage_proposal_has_the_least_error_of_all():
     assert want <= min(plain, shifted)
 
 
+def test_the_leverage_proposal_is_accepted_by_uniforms_of_rng():
+    """Where all uniforms are 0, the proposal is that of the first pair and nothing is rejected.
+
+    The frequencies are then N(q_0 + k_0, 1) = N(0, 1). By other uniforms those near the points at
+    2, of which there are eight on each side, are accepted with a probability of 1/8 or so.
+    """
+
+    class Zeros(np.random.Generator):
+        def random(self, size):
+            return np.zeros(size)
+
+    m, X = 4000, np.array([[0.0], *[[2.0]] * 8])
+    A = parse(f"leverage(m={m})").approximate(X, X, rng=Zeros(np.random.PCG64(0)))
+    left, _, log = A.scaled_factors()
+    log_phi = np.log(left[:2]) + log[:2, None]  # ωx − x²/2 at x = 0 and 2, plus what both share
+    omega = (log_phi[1] - log_phi[0] + 2) / 2
+    assert abs(omega.mean()) * math.sqrt(m) < 5
+    assert abs(np.mean(omega**2) - 1) / math.sqrt(2 / m) < 5
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_query_far_below_the_largest_has_a_row_under_the_leverage_proposal(dtype):
     """Logits are 10⁴ for one query, at most 10 for another: each row has a scale of its own."""

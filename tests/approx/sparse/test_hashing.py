@@ -90,6 +90,19 @@ def test_e2_collision_by_quadrature():
             np.testing.assert_allclose(found, known, rtol=1e-10)
 
 
+def test_the_unit_of_an_e2_bucket_is_the_root_mean_squared_distance():
+    """Every pair one by one, and the probability of [0, width) by quadrature: q̄·k̄ = 3."""
+    Q, K = np.array([[1.0, 2.0], [3.0, 1.0]]), np.array([[0.5, 0.0], [1.0, 3.0], [0.0, 1.0]])
+    distance = np.array([[math.dist(q, k) for k in K] for q in Q])
+    r = 1.5 * math.sqrt(sum(c * c for c in distance.ravel()) / 6)
+    want = [
+        integrate.quad(lambda t, c=c: 2 / c * stats.norm.pdf(t / c) * (1 - t / r), 0, r)[0]
+        for c in distance.ravel()
+    ]
+    found = parse("lsh('e2', hashes=1, width=1.5)").probability(Q, K)
+    np.testing.assert_allclose(found.ravel(), want, rtol=1e-10)
+
+
 # Collision of a support
 
 
