@@ -1,4 +1,4 @@
-"""A method for every head of a language model: the plan, how it is made, and its file."""
+"""A method for every head of a language model, and its file; `analysis.planning` chooses one."""
 
 from __future__ import annotations
 

@@ -166,8 +166,10 @@ def main(arguments: list[str] | None = None) -> None:
         path.write_text(text + "\n", "utf-8")
     print("\n" + markdown(about, rows))
     if options.readme:
-        for readme, headings in zip(READMES, (HEADINGS, BRIEF)):
-            text = insert(readme.read_text("utf-8"), markdown(about, rows, headings))
+        # The first page of the project is long enough: it has what is beside a peer, in float64.
+        beside = [row for row in rows if row.peer and "float32" not in row.work]
+        for readme, headings, shown in zip(READMES, (HEADINGS, BRIEF), (rows, beside)):
+            text = insert(readme.read_text("utf-8"), markdown(about, shown, headings))
             readme.write_text(text, "utf-8")
 
 

@@ -72,7 +72,10 @@ ORACLES = (
 README = {  # template, with what the READMEs call it; None is exact attention
     None: ("exact attention", "精确注意力"),
     "top_k()": ("largest entries (oracle)", "最大元素（oracle）"),
-    "hierarchical(space='attention')": ("hierarchical (oracle)", "分层（oracle）"),
+    "hierarchical(space='attention')": (
+        "hierarchical (oracle that reads later tokens)",
+        "分层（读取之后词元的 oracle）",
+    ),
     "columns(by='h2o', recent=16)": ("H2O", "H2O"),
     "hierarchical(basis='mean', sinks=1)": ("means of blocks", "块均值"),
     "sink_window()": ("first key and a window", "首键与窗口"),
@@ -298,13 +301,15 @@ def block(found: dict[str, Any], language: str) -> str:
             "{model} 的全部 {heads} 个头在 {tokens} 个词元上由一种方法计算（{date}）。"
             "KL：下一词元的 KL(模型 ‖ 替换后)，"
             "方法各填充到每个新查询读取 16、32、64 个键及其值的数；其余各列为 32 个键时。"
+            "空格：没有合适的大小。"
         )
         heads = ("每个头由", "KL，16 键", "KL，32 键", "KL，64 键", "困惑度", "同首选", "头的 tv")
     else:
         first = (
             "All {heads} heads of {model} computed by one method, on {tokens} tokens ({date}). KL: "
             "KL(model ‖ replaced) of the next token, each method filled to what a new query reads "
-            "of 16, 32 and 64 keys with their values; the other columns are at 32 keys."
+            "of 16, 32 and 64 keys with their values; the other columns are at 32 keys. An empty "
+            "cell: no size fits."
         )
         heads = (
             "every head by", "KL, 16 keys", "KL, 32 keys", "KL, 64 keys", "perplexity",

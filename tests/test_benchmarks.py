@@ -86,15 +86,23 @@ def test_the_table_goes_into_both_readmes(monkeypatch, tmp_path, capsys):
     for copy, text in zip(copies, texts):
         copy.write_text(text, "utf-8")
     monkeypatch.setattr(command, "READMES", copies)
-    monkeypatch.setattr("benchmarks.exp.run", lambda repeats: [Row("work", 0.5)])
+    rows = [
+        Row("alone", 0.5),
+        Row("work, float32", 0.5, "peer", 1.0),
+        Row("work", 0.5, "peer", 1.0),
+    ]
+    monkeypatch.setattr("benchmarks.exp.run", lambda repeats: rows)
     monkeypatch.setattr(command, "names", lambda: ["exp"])
     results = ["--json", str(tmp_path / "results.json")]
     with pytest.raises(SystemExit, match="2"):
         command.main(["exp", "--readme", *results])
     command.main(["--readme", *results])
     for copy, text in zip(copies, texts):
-        assert "| work | 500 ms |" in copy.read_text("utf-8")
+        assert "| work | 500 ms | peer |" in copy.read_text("utf-8")
         assert text.split(command.BEGIN)[0] == copy.read_text("utf-8").split(command.BEGIN)[0]
+    for left_out in ("| alone |", "| work, float32 |"):
+        assert left_out in copies[0].read_text("utf-8")
+        assert left_out not in copies[1].read_text("utf-8")
 
 
 def test_some_benchmarks_leave_the_results_of_all(monkeypatch, tmp_path):
