@@ -36,8 +36,8 @@ def draw(table: pd.DataFrame) -> Figure:
             for spec, part in table.groupby("method", sort=False):
                 look = style.look(str(spec))
                 ax.plot(
-                    part[name].clip(lower=FLOOR), part.kl.clip(lower=FLOOR), "o",
-                    color=look["color"], label=look["label"], markersize=2.5, alpha=0.6, mew=0,
+                    part[name].clip(lower=FLOOR), part.kl.clip(lower=FLOOR), label=look["label"],
+                    alpha=0.6, mew=0, **style.dots(look["color"], look["marker"], 3),
                 )  # fmt: skip
             ax.set(xscale="log", yscale="log", xlabel=tr(label))
             ax.set_ylim(FLOOR / 1.5, table.kl.max() * 2)
