@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from analysis.files import one_line, replacing
+from analysis.needed import needed as needed
 from approx import Method, checks, parse
 
 Head = tuple[int, int]
