@@ -45,6 +45,13 @@ RANDOM_FEATURES = [
         "tests/approx/random_features/test_exponentials.py::test_maxima_and_half_squares_are_those_of_numpy",
     ),
     Mutant(
+        "exponentials: |x|²/4 for |x|²/2, where a student reads",
+        "approx/random_features/exponentials.py",
+        "half[i] = total / 2",
+        "half[i] = total / 4",
+        "tests/tutorial_unbiased.py",
+    ),
+    Mutant(
         "exponentials: tiles added at different scales",
         "approx/random_features/exponentials.py",
         "np.exp(key_log - largest)",
