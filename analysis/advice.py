@@ -37,7 +37,7 @@ def verdict(
 
 
 def winner(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the runnable row with the lowest attention_tv, then price; None if no row is runnable.
+    """Return the runnable row with the lowest attention_tv, then stored values, or None.
 
     Examples
     --------

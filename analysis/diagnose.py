@@ -120,7 +120,7 @@ def diagnose(
         attention of what is seen, without those that find a support; ``autoregressive``;
         ``oracle``; ``runnable``, which means that it is not an oracle, and that it is
         autoregressive if the mask looks back; ``winner``, the runnable method with the lowest
-        ``attention_tv``, or the cheaper of equal ones; ``warnings``, a list of
+        ``attention_tv``, or of equal ones what stores less; ``warnings``, a list of
         `analysis.doubts.Sentence`.
 
         Of its head: ``mask``; ``measured``, the number of queries; ``exact_price``, what exact
@@ -181,7 +181,7 @@ def winners(
     DataFrame
         One row per (layer, head, temperature): ``mask``, ``budget``, and ``currency`` where it is
         not stored values; ``winner``, the spec of the runnable candidate with the lowest
-        ``attention_tv``, or the cheaper of equal ones; ``attention_tv`` and ``uniform_tv``;
+        ``attention_tv``, or of equal ones what stores less; ``attention_tv`` and ``uniform_tv``;
         ``verdict``. They are those of `diagnose` to the bit.
 
     Raises
