@@ -63,7 +63,7 @@ def caption(table: pd.DataFrame) -> str:
         for row in whole.itertuples()
     ]
     worst = table.iloc[int(table.kl.argmax())]
-    off = table.assign(ratio=table.kl / table.fisher)[table.kl > 0.1]
+    off = table.assign(ratio=table.kl / table.fisher)[table.kl > table.kl.quantile(0.98)]
     most = off.iloc[int(off.ratio.argmax())]
     return tr(
         "Each of {heads} heads of SmolLM2-135M replaced alone by each of {methods} methods: how "
