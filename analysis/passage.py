@@ -30,6 +30,7 @@ from approx.prices import Shape
 SKIP = 64  # positions before which nothing is counted: there every method sees most of the text
 ROWS = 32  # positions whose logits are in float64 at once
 BLOCK = 32  # positions of a block of which a standard error is made
+FEWEST = 4  # blocks: of fewer, a standard error is itself too uncertain
 ERRORS = ("attention_tv", "output_relative_error")
 
 Heads = Mapping[Head, Method]
@@ -46,16 +47,16 @@ class Estimated(NamedTuple):
         """Return the mean of x, with a standard error from the means of blocks of `BLOCK`.
 
         Neighbouring positions are alike, so their spread would be too small a standard error. It is
-        NaN where there are fewer than two blocks, and inf where the mean is.
+        NaN where there are fewer than four blocks, and inf where the mean is.
 
         Examples
         --------
-        >>> Estimated.of(np.repeat([1.0, 3.0], BLOCK))
-        Estimated(mean=2.0, stderr=1.0)
+        >>> Estimated.of(np.repeat([0.0, 3.0, 0.0, 3.0], BLOCK))
+        Estimated(mean=1.5, stderr=0.8660254037844386)
         """
         mean = float(x.mean())
         count = len(x) // BLOCK
-        if count < 2 or not math.isfinite(mean):
+        if count < FEWEST or not math.isfinite(mean):
             return cls(mean, math.nan if math.isfinite(mean) else math.inf)
         means = np.array([part.mean() for part in np.array_split(x, count)])
         return cls(mean, float(means.std(ddof=1) / math.sqrt(count)))

@@ -189,7 +189,7 @@ def test_standard_error_is_made_of_blocks():
     means = x.reshape(4, -1).mean(axis=1)
     assert found.mean == pytest.approx(means.mean(), rel=1e-12)
     assert found.stderr == pytest.approx(means.std(ddof=1) / 2, rel=1e-12)
-    assert math.isnan(Estimated.of(x[: 2 * BLOCK - 1]).stderr)
+    assert math.isnan(Estimated.of(x[: 4 * BLOCK - 1]).stderr)
     assert Estimated.of(np.array([1.0, np.inf])) == (np.inf, np.inf)
 
 
