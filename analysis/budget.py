@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -51,7 +52,8 @@ def of_keys(keys: float, inputs: Inputs, currency: str = "stored") -> float:
     [32.0, 4096.0, 4096.0, 388.0]
     """
     checks.one_of("currency", currency, CURRENCIES)
-    everything = dataclasses.replace(inputs.shape, mask=None)
+    l = max(inputs.l, math.ceil(keys))
+    everything = dataclasses.replace(inputs.shape, l=l, mask=None)
     return float(getattr(entries(keys, everything), currency))
 
 

@@ -89,8 +89,8 @@ def share(sigma: ArrayLike, epsilon: ArrayLike) -> np.ndarray:
 
     Examples
     --------
-    >>> share([0.0, 1.0, 3.0], 0.1).round(4)
-    array([0.9   , 0.6108, 0.0429])
+    >>> share([0.0, 1.0, 3.0], 0.1).round(3)
+    array([0.9  , 0.611, 0.043])
     """
     s, e = np.asarray(sigma, np.float64), np.asarray(epsilon, np.float64)
     if not (np.isfinite(s) & (s >= 0)).all() or not ((e > 0) & (e < 1)).all():

@@ -120,6 +120,8 @@ class Eva(Method):
         s = support.matrix
         ends = np.concatenate([[0], np.cumsum(group.sum(axis=0))])
         left_out = _left_out(s.indptr, s.indices, shares.max(axis=1), ends) * seen
+        # A smaller share has no scale at which the keys of E in its group are representable too.
+        left_out[left_out < 8 * np.finfo(q.dtype).tiny] = 0.0
         left = a @ centres.T + np.log(group.sum(axis=0))
         with np.errstate(divide="ignore"):
             off = logsumexp(np.log(left_out) + left, axis=1)
