@@ -180,29 +180,29 @@ def fisher(change: Array, gradients: Sequence[Array]) -> float:
     return float(np.square(products).sum(axis=1).mean()) / 2
 
 
-def correlations(table: pd.DataFrame, *, within: str = "method", seed: int = 0) -> pd.DataFrame:
+def correlations(table: pd.DataFrame, *, each: bool = True, seed: int = 0) -> pd.DataFrame:
     """Return the rank correlation of each predictor with the damage, and its interval.
 
     Parameters
     ----------
     table : DataFrame
         From `singles`, its parts concatenated, of two methods or more.
-    within : str
-        The column whose values have a row each; "all" has every row of the table.
+    each : bool
+        Whether each method has rows of its own, beside those of "all".
     seed : int
 
     Returns
     -------
     DataFrame
-        One row per (group, predictor): ``spearman``, and ``low``, ``high``, the bootstrap interval
+        One row per (method, predictor): ``spearman``, and ``low``, ``high``, the bootstrap interval
         of 95 %: heads are drawn again, each with all its methods, because the methods of a head are
         alike.
     """
     rng = np.random.default_rng(seed)
-    names = ["all", *table[within].unique()]
+    names = ["all", *(table.method.unique() if each else ())]
     rows = []
     for group in names:
-        part = table if group == "all" else table[table[within] == group]
+        part = table if group == "all" else table[table.method == group]
         places = [np.asarray(index) for index in part.groupby(HEAD).indices.values()]
         drawn = [
             np.concatenate([places[i] for i in rng.integers(len(places), size=len(places))])
@@ -214,7 +214,7 @@ def correlations(table: pd.DataFrame, *, within: str = "method", seed: int = 0) 
         for name in PREDICTORS:
             x = part[name].to_numpy()
             low, high = np.quantile(spearman(x[again], kl[again]), ENDS)
-            place = {within: group, "predictor": name, "heads": len(places)}
+            place = {"method": group, "predictor": name, "heads": len(places)}
             value = float(spearman(x, kl))
             rows.append(place | {"spearman": value, "low": float(low), "high": float(high)})
     return pd.DataFrame(rows)

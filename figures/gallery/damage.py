@@ -50,8 +50,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    found = correlations(table)
-    whole = found[found.method == "all"].sort_values("spearman", ascending=False)
+    whole = correlations(table, each=False).sort_values("spearman", ascending=False)
     said = [
         tr(
             "{name} {value:.2f} ({low:.2f} to {high:.2f})",
