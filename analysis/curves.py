@@ -66,8 +66,8 @@ def curves(
     Raises
     ------
     ValueError
-        There is no passage, they have different models, a method reads the future or all logits, or
-        its price is not known.
+        There is no passage, they have different models or lengths, a method reads the future or
+        all logits, or its price is not known.
 
     Notes
     -----
@@ -76,6 +76,10 @@ def curves(
     """
     if not passages or len({id(passage.model) for passage in passages}) > 1:
         raise ValueError("curves need one model and at least one passage of it")
+    if len(lengths := {len(passage.ids) for passage in passages}) > 1:
+        raise ValueError(
+            f"the passages must have one length, from which prices follow, got {sorted(lengths)}"
+        )
     checks.positive("budget", budget)
     checks.one_of("currency", currency, CURRENCIES)
     chosen = [parse(spec) for spec in METHODS] if methods is None else list(methods)

@@ -161,7 +161,8 @@ def plan(
     model_dir : path
         See `analysis.language_model.LanguageModel.open`.
     text : path or sequence of paths
-        What the plan is chosen on: the first tokens of each UTF-8 file.
+        What the plan is chosen on: the first tokens of each UTF-8 file, as many as the shortest
+        of all texts has.
     budget : float
         What a query row of a head may cost on average.
     currency : {"reads", "stored", "multiply_adds", "bytes"}

@@ -40,14 +40,12 @@ def made(
     if not texts:
         raise ValueError("a plan needs a text to be chosen on")
     model = LanguageModel.open(model_dir)
-    passages = [
-        Passage(model, model.tokens(text, max_tokens), skip=SKIP, seed=seed, jobs=jobs)
-        for text in texts
-    ]
-    found = curves(passages, budget, currency=currency, methods=methods, progress=progress)
-    at = passages[0]
-    if held_out is not None:
-        at = Passage(model, model.tokens(held_out, max_tokens), skip=SKIP, seed=seed, jobs=jobs)
+    every = [*texts, *([] if held_out is None else [held_out])]
+    tokens = [model.tokens(text, max_tokens) for text in every]
+    shortest = min(map(len, tokens))  # sizes and prices follow from the length
+    passages = [Passage(model, ids[:shortest], skip=SKIP, seed=seed, jobs=jobs) for ids in tokens]
+    chosen_on, at = passages[: len(texts)], passages[0 if held_out is None else -1]
+    found = curves(chosen_on, budget, currency=currency, methods=methods, progress=progress)
     frontier = []
     chosen: Allocation | None = None
     for share in tqdm(FRONTIER, disable=not progress, desc="measured", leave=False):
@@ -71,7 +69,7 @@ def made(
             "exact_price": float(exact),
             "chosen_on": [Path(text).name for text in texts],
             "measured_on": Path(texts[0] if held_out is None else held_out).name,
-            "tokens": max_tokens,
+            "tokens": shortest,
             **facts,
             "exact_perplexity": perplexity(at.surprisal),
             "frontier": frontier,

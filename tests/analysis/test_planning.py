@@ -6,6 +6,7 @@ from test_substitute import build, passage, with_torch
 from analysis import damage, planning
 from analysis.allocation import allocate
 from analysis.curves import curves
+from analysis.passage import Passage
 from analysis.plan import Plan
 from approx import parse
 from figures import planned
@@ -54,6 +55,14 @@ def test_curves_have_the_damage_that_single_heads_predict():
         two.set_index(["layer", "head", "method"]).damage[1, 2, "sink_window(k=4)"]
         == pytest.approx(found.damage[1, 2, "sink_window(k=4)"])
     )
+
+
+@with_torch
+def test_passages_of_one_length_only():
+    p = passage(build())
+    other = Passage(p.model, p.ids[:60], skip=16)
+    with pytest.raises(ValueError, match=r"must have one length.*got \[60, 90\]"):
+        curves([p, other], 64.0, methods=[parse("sink_window()")], samples=1)
 
 
 @with_torch
