@@ -4,6 +4,7 @@
 # make docs     out/docs/index.html
 # make bench    ratios of speed to peers, into both READMEs
 # make lm       what cheaper attention does to a language model, into lm/substitute.md and both READMEs
+# make collection  the numbers of the reference heads, by two routes that must agree
 # make peers    each named system against clones of its authors' code, into lm/peers.md
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test types interpreted in-bounds mutants web-test bench lm lm-study peers docs format study fuzz gallery clean
+.PHONY: report test types interpreted in-bounds mutants web-test bench collection lm lm-study peers docs format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -69,6 +70,10 @@ gallery: .venv/.report
 # In an environment of their own; peers that cannot be installed are skipped and named.
 bench: .bench/.peers
 	.bench/bin/python -m benchmarks $(or $(ARGS),--readme)
+
+# analysis/data/collection.csv, if two independent routes agree in all digits that are stored: minutes.
+collection: .venv/.test
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/collection.py $(ARGS)
 
 # SmolLM2-135M with its heads replaced, and the tests that need torch, in an environment of its own. For
 # a torch without CUDA on Linux set PIP_EXTRA_INDEX_URL to the index of CPU wheels that pytorch.org names.

@@ -44,7 +44,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "approx.mechanisms": (),
     "approx.decoding": (),
     "approx.textbook": (),
-    "inputs": ("inputs", "files", "capture", "describe", "head_kinds"),
+    "inputs": ("inputs", "files", "capture", "describe", "head_kinds", "collection"),
     "errors": (
         "metrics",
         "row_sums",

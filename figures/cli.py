@@ -11,6 +11,7 @@ from typing import Any
 from figures.command import (
     capture,
     claims,
+    collection,
     diagnose,
     figures,
     methods,
@@ -22,7 +23,10 @@ from figures.command import (
     verify,
 )  # fmt: skip
 
-COMMANDS = (report, figures, diagnose, sweep, verify, methods, claims, capture, substitute, plan)
+COMMANDS = (
+    report, figures, diagnose, sweep, verify, methods, collection, claims, capture, substitute,
+    plan,
+)  # fmt: skip
 MOST_CHARACTERS = 1500  # of an error: room for the names of all methods, or all figures
 
 

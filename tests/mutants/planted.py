@@ -3022,6 +3022,34 @@ MODELS = [
         'if use(row) != "future" and',
         "tests/figures/test_substitution.py -k nearest",
     ),
+    Mutant(
+        "collection: the median of shares by the count of all keys",
+        "analysis/collection.py",
+        'of_rows["sparsity"] ** 2 * x.mask.counts',
+        'of_rows["sparsity"] ** 2 * x.l',
+        "tests/analysis/test_collection.py -k 'two_routes or real_head'",
+    ),
+    Mutant(
+        "collection: states by the rank of the whole matrix",
+        "analysis/collection.py",
+        "positions=x.l).epsilon_rank.max()",
+        "positions=2).epsilon_rank.max()",
+        "tests/analysis/test_collection.py -k 'two_routes or real_head'",
+    ),
+    Mutant(
+        "collection: digests of doubles",
+        "analysis/collection.py",
+        'array.astype("<f4")',
+        'array.astype("<f8")',
+        "tests/analysis/test_collection.py -k digests",
+    ),
+    Mutant(
+        "collection: heads exported with their temperature in them",
+        "analysis/collection.py",
+        "getattr(x, name), np.float32",
+        "getattr(x, name.upper()), np.float32",
+        "tests/analysis/test_collection.py -k export",
+    ),
 ]
 
 MUTANTS = [

@@ -1,0 +1,49 @@
+"""``expqk collection``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+HELP = "List the reference collection of attention heads, or export it."
+FORMATS = ("npz", "safetensors")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--export",
+        type=Path,
+        metavar="DIR",
+        help="write the heads, the table of their numbers and what its columns mean",
+    )
+    parser.add_argument("--format", choices=FORMATS, default="npz", help="of the heads [npz]")
+    parser.add_argument("--json", action="store_true", help="the whole table, for machines")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from analysis import collection
+
+    if arguments.export:
+        written = collection.export(arguments.export, format=arguments.format)
+        print(f"{len(collection.NAMES)} heads, {len(written)} files in {arguments.export}")
+        return 0
+    if arguments.json:
+        rows = json.loads(collection.table().to_json(orient="records", double_precision=15))
+        print(json.dumps(rows, ensure_ascii=False, indent=2))
+        return 0
+    table = collection.table()
+    shown = {
+        "head": table["head"],
+        "n": table.n.map(str),
+        "d": table.d.map(str),
+        "mask": table["mask"],
+        "N_eff": table.n_eff.map("{:.3g}".format),
+        "states": table["states_1e-2"].map(lambda x: "" if x != x else f"{x:.0f}"),
+        "tv, 16 keys": table.top_k_tv_16.map("{:.2g}".format),
+        "about": table.about,
+    }
+    widths = {name: max(map(len, [name, *column])) for name, column in shown.items()}
+    for row in [list(shown), *zip(*shown.values())]:
+        print("  ".join(map(str.ljust, row, widths.values())).rstrip())
+    return 0

@@ -1,0 +1,133 @@
+"""Every place in the source where a number becomes text: found in the syntax tree, none by hand.
+
+A number is printed as a value of `tr` or `Sentence`, in an f-string with a format, or by one of the
+functions that write a cell of a table; `diagnose --json` prints what its rows hold.
+"""
+
+import ast
+import functools
+import re
+import string
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+FILES = [
+    *sorted((ROOT / "figures").rglob("*.py")),
+    *(ROOT / "analysis" / f"{name}.py" for name in ("advice", "diagnose", "doubts", "theory")),
+]
+SAYING = {"tr", "Sentence", "_said"}  # of a message with values
+WRITING = {"number", "percent", "power"}  # of one number
+ROWS = {"analysis/diagnose.py": {"_facts", "_row", "_head", "_winner"}}  # of dicts of numbers
+NO_NUMBERS = {"join", "tr", "label", "literal", "str", "budget", "_temperatures", "mask_name"}
+NUMERIC = re.compile(r".*[efgdn%]$")
+
+
+class Place(NamedTuple):
+    """A number that is printed: its file, the function, and its name there."""
+
+    file: str
+    function: str
+    name: str
+    line: int
+    start: int  # of the expression, in characters from the beginning of the file
+    end: int
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.function}"
+
+
+def _called(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _text(node: ast.expr) -> bool:
+    """Whether an expression is text, as far as one can see."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, str)
+        case ast.JoinedStr():
+            return True
+        case ast.Call(func=function):
+            return _called(function) in NO_NUMBERS
+        case ast.BinOp(left=left):
+            return _text(left)
+        case ast.IfExp(body=body):
+            return _text(body)
+    return False
+
+
+def _formats(message: ast.expr) -> dict[str, str]:
+    if isinstance(message, ast.Constant) and isinstance(message.value, str):
+        parts = string.Formatter().parse(message.value)
+        return {name: spec or "" for _, name, spec, _ in parts if name}
+    return {}
+
+
+def _numbers(node: ast.AST, function: str, file: str):
+    """Yield (name, expression) of the numbers that one node prints."""
+    match node:
+        case ast.Call(func=called, args=arguments, keywords=keywords):
+            name = _called(called)
+            if name in SAYING and arguments:
+                formats = _formats(arguments[0])
+                for keyword in keywords:
+                    spec = formats.get(keyword.arg or "", "")
+                    if keyword.arg in formats and (NUMERIC.match(spec) or not _text(keyword.value)):
+                        yield keyword.arg, keyword.value
+            elif name in WRITING and len(arguments) == 1 and not _text(arguments[0]):
+                yield ast.unparse(arguments[0]), arguments[0]
+        case ast.FormattedValue(value=value, format_spec=ast.JoinedStr() as spec):
+            if NUMERIC.match(ast.unparse(spec)[2:-1]):
+                yield ast.unparse(value), value
+        case ast.Dict(keys=keys, values=values) if function in ROWS.get(file, ()):
+            for key, value in zip(keys, values):
+                if isinstance(key, ast.Constant) and not _text(value):
+                    yield str(key.value), value
+
+
+@functools.cache
+def places(path: Path) -> tuple[Place, ...]:
+    """Return the numbers that a file prints, in order; of one name in a function, all."""
+    source = path.read_text("utf-8")
+    lines = [0]
+    for line in source.splitlines(keepends=True):
+        lines.append(lines[-1] + len(line))
+    file = path.relative_to(ROOT).as_posix()
+
+    def offset(line: int, column: int) -> int:
+        start = lines[line - 1]
+        text = source[start : lines[line]].encode()[:column]
+        return start + len(text.decode())
+
+    found = []
+
+    def visit(node: ast.AST, function: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner = child.name if isinstance(child, ast.FunctionDef) and not function else function
+            for name, expression in _numbers(child, inner, file):
+                start = offset(expression.lineno, expression.col_offset)
+                end = offset(expression.end_lineno, expression.end_col_offset)
+                found.append(Place(file, inner, name, expression.lineno, start, end))
+            visit(child, inner)
+
+    visit(ast.parse(source), "")
+    return tuple(found)
+
+
+def every() -> list[Place]:
+    """Return every place where a number is printed."""
+    return [place for path in FILES for place in places(path)]
+
+
+if __name__ == "__main__":
+    import collections
+
+    found = every()
+    by = collections.defaultdict(list)
+    for place in found:
+        by[place.where].append(place.name)
+    for where, names in by.items():
+        print(f"{where}: {', '.join(names)}")
+    print(len(found), "numbers in", len(by), "functions")
