@@ -371,7 +371,7 @@ def _write_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
         from safetensors.numpy import load_file, save_file
     except ImportError as error:
         raise ImportError(
-            "a .safetensors file needs safetensors: pip install safetensors"
+            "a .safetensors file needs safetensors: pip install -e '.[qk]'"
         ) from error
     try:
         save_file(dict(arrays), path)

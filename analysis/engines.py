@@ -295,7 +295,7 @@ def client(scheduler: Any, jobs: int = 1) -> Iterator[Any]:
     try:
         from distributed import Client, LocalCluster
     except ImportError:
-        raise ImportError("a Dask cluster needs: pip install 'expqk[cluster]'") from None
+        raise ImportError("a Dask cluster needs: pip install -e '.[cluster]'") from None
     if isinstance(scheduler, Client):
         yield scheduler
     elif scheduler == "local":

@@ -12,7 +12,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -32,6 +32,11 @@ VALUES: dict[str, tuple[str, Callable[[float], bool]]] = {  # one value for all 
     "scaling": ("finite and > 0", lambda x: 0 < x < math.inf),
     "causal": ("0 or 1", lambda x: x in (0, 1)),
 }
+USUAL = {  # other names of the arrays, as a word in a longer name
+    "q": ("query", "queries", "q"),
+    "k": ("key", "keys", "k"),
+    "v": ("value", "values", "v"),
+}
 INDICES = ("layers", "heads")  # the places of the heads: one integer for each
 MASKS = ("window", "first", "stop")
 NAMES = (*AXES, *VALUES, *INDICES, *MASKS)
@@ -41,6 +46,8 @@ RECIPE = (
     "x = torch.load(path, weights_only=True); "
     "numpy.savez('qk.npz', q=x['q'].numpy(), k=x['k'].numpy())"
 )
+CAPTURED = "`expqk capture MODEL_DIR TEXT --out qk.npz` writes the q and k of one"
+MOST_NAMED = 6  # arrays of a file that lacks q or k
 
 
 class InputFileError(ValueError):
@@ -62,9 +69,6 @@ def read(path: Path) -> dict[str, Array]:
 
 def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:
     """Yield what breaks `AXES`, `VALUES` and `INDICES`; later items may follow from the first."""
-    for name in ("q", "k"):
-        if name not in arrays:
-            yield f"the file has no array {name!r}, it has {', '.join(arrays) or 'nothing'}"
     tensors = {name: arrays[name] for name in AXES if name in arrays}
     got = "got " + ", ".join(f"{name} {x.shape}" for name, x in tensors.items())
     if {x.ndim for x in tensors.values()} not in ({2}, {3}, {4}):
@@ -155,10 +159,12 @@ def _arrays(path: Path) -> dict[str, Array]:
     except Exception as error:  # the parsers of three formats raise anything on odd bytes
         reason = one_line(error, 120) or type(error).__name__
         raise InputFileError(f"{path.name} cannot be read: {reason}") from error
+    if path.suffix.lower() == ".gguf":
+        raise InputFileError(f"{path.name} is a model: {CAPTURED}")
     raise InputFileError(f"{path.name} must be a folder of .npy, an .npz or a .safetensors file")
 
 
-def _wanted(path: Path, names: Iterable[str]) -> dict[str, str]:
+def _wanted(path: Path, names: Sequence[str]) -> dict[str, str]:
     """Return {name in `NAMES`: name in the file} of the arrays that are to be read."""
     pairs: list[tuple[str, str]] = []
     for name in names:
@@ -180,9 +186,46 @@ def _wanted(path: Path, names: Iterable[str]) -> dict[str, str]:
     return wanted
 
 
+def _complete(path: Path, names: Sequence[str], arrays: dict[str, Array]) -> dict[str, Array]:
+    """Return the arrays of a file; raise InputFileError if q or k is not among them."""
+    for name in ("q", "k"):
+        if name not in arrays:
+            raise InputFileError(f"{path.name}: {_without(name, path, names)}")
+    return arrays
+
+
+def _without(name: str, path: Path, names: Sequence[str]) -> str:
+    """Say that a file lacks q or k, what it has, and what to do."""
+    some = ", ".join(one_line(one, 40) for one in sorted(names)[:MOST_NAMED])
+    some += f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    said = f"the file has no array {name!r}, it has {some or 'nothing'}"
+    if any(one.endswith(".weight") for one in names) or (path / "config.json").is_file():
+        return f"{said}; it is a model: {CAPTURED}"
+    likely = [(one, letter) for letter in AXES for one in names if _means(one, letter)]
+    if {name} <= {letter for _, letter in likely}:
+        said += ": rename " + ", ".join(
+            f"{one_line(one, 40)} to {letter}" for one, letter in likely
+        )
+    return said
+
+
+def _means(name: str, letter: str) -> bool:
+    """Return whether a name is a usual one of queries, keys or values, other than their letter.
+
+    Examples
+    --------
+    >>> [_means(name, "q") for name in ("query", "query_states", "blocks.0.hook_q", "key", "q")]
+    [True, True, True, False, False]
+    """
+    words = re.split(r"[^a-z]+", name.lower())
+    return name.lower() != letter and not {*USUAL[letter]}.isdisjoint(words)
+
+
 def _folder(path: Path) -> dict[str, Array]:
-    wanted = _wanted(path, sorted(file.stem for file in path.glob("*.npy")))
-    return {key: _mapped(path / f"{name}.npy") for key, name in wanted.items()}
+    names = sorted(file.stem for file in path.glob("*.npy"))
+    wanted = _wanted(path, names)
+    arrays = {key: _mapped(path / f"{name}.npy") for key, name in wanted.items()}
+    return _complete(path, names, arrays)
 
 
 def _mapped(path: Path) -> Array:
@@ -218,22 +261,25 @@ def _npz(path: Path) -> dict[str, Array]:
         if raw := [m for m in members if m.filename.lower() in NAMES]:
             raise InputFileError(f"{path.name}: {raw[0].filename} is not an array")
         arrays = [m for m in members if m.filename.endswith(".npy")]
-        wanted = _wanted(path, [m.filename.removesuffix(".npy") for m in arrays])
+        names = [m.filename.removesuffix(".npy") for m in arrays]
+        wanted = _wanted(path, names)
         chosen = [m for m in arrays if m.filename.removesuffix(".npy") in wanted.values()]
-        memory.reserve(2 * sum(m.file_size for m in chosen), path.name, "what the file holds")
+        memory.reserve(
+            2 * sum(m.file_size for m in chosen), path.name, "the number of heads or tokens in it"
+        )
         for member in chosen:
             with archive.open(member) as file:
                 _claim(member.filename, file, member.file_size)
     with np.load(path, allow_pickle=False) as loaded:
-        return {key: loaded[name] for key, name in wanted.items()}
+        return _complete(path, names, {key: loaded[name] for key, name in wanted.items()})
 
 
 def _safetensors(path: Path) -> dict[str, Array]:
     try:
         import safetensors
     except ImportError:
-        raise ImportError("reading .safetensors needs: pip install 'expqk[qk]'") from None
-    memory.reserve(3 * path.stat().st_size, path.name, "what the file holds")
+        raise ImportError("reading .safetensors needs: pip install -e '.[qk]'") from None
+    memory.reserve(3 * path.stat().st_size, path.name, "the number of heads or tokens in it")
     content = path.read_bytes()
     try:
         tensors = safetensors.deserialize(content)  # type: ignore[no-untyped-call]
@@ -243,7 +289,9 @@ def _safetensors(path: Path) -> dict[str, Array]:
     # The parser keeps one of two entries with the same name, and not always the same one.
     header = content[8 : 8 + int.from_bytes(content[:8], "little")]
     json.loads(header, object_pairs_hook=lambda pairs: _distinct(path, pairs))
-    return {key: _decode(path, by_name[name]) for key, name in _wanted(path, by_name).items()}
+    wanted = _wanted(path, list(by_name))
+    arrays = {key: _decode(path, by_name[name]) for key, name in wanted.items()}
+    return _complete(path, list(by_name), arrays)
 
 
 def _distinct(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:

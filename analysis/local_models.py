@@ -44,7 +44,7 @@ class Place(NamedTuple):
             raise ValueError(f"{one_line(path)} holds {len(found)} GGUF files: name one of them")
         if not found or found[0].suffix != ".gguf":
             raise ValueError(
-                "model_dir must be a local folder with a config.json or a GGUF file, "
+                "a model is a local folder with a config.json or a GGUF file, "
                 f"or a .gguf file, got {one_line(path)}"
             )
         return cls(found[0].parent, found[0].stem, local | {"gguf_file": found[0].name})
@@ -56,12 +56,12 @@ class Place(NamedTuple):
             from transformers import AttentionInterface, AttentionMaskInterface  # noqa: F401
         except ImportError as error:
             raise ImportError(
-                f"{what} needs torch and transformers >= 4.56: pip install torch transformers"
+                f"{what} needs torch and transformers >= 4.56: pip install -e '.[capture]'"
             ) from error
         for package in ("gguf", "accelerate"):
             if "gguf_file" in self.local and importlib.util.find_spec(package) is None:
                 raise ImportError(
-                    "a GGUF file needs gguf and accelerate: pip install gguf accelerate"
+                    "a GGUF file needs gguf and accelerate: pip install -e '.[capture]'"
                 )
 
     def config(self) -> Any:

@@ -216,7 +216,7 @@ class Store:
     def _from_parquet(self, path: Path, key: str) -> list[Row] | None:
         reader = parquet()
         if reader is None:
-            raise ImportError(f"reading {path.name} needs: pip install 'expqk[parquet]'")
+            raise ImportError(f"reading {path.name} needs: pip install -e '.[parquet]'")
         import pyarrow
 
         try:

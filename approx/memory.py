@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 
 import psutil
 
 from approx import checks
 
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 SMALL = 2**20  # below this, asking the system what is free is not worth its time
 _limit: int | None = None
 
@@ -47,12 +49,39 @@ def reserve(nbytes: int, what: str, lower: str) -> None:
     --------
     >>> reserve(10**18, "the dense estimate", "n or l")
     Traceback (most recent call last):
-    approx.memory.ResourceLimitError: the dense estimate needs 1e+18 bytes, the limit is ...
+    approx.memory.ResourceLimitError: the dense estimate would take 888 PiB, and the limit is ...
     """
     if _limit is None and nbytes < SMALL:
         return
     if nbytes > (most := limit()):
         raise ResourceLimitError(
-            f"{what} needs {Decimal(nbytes).normalize():.4g} bytes, the limit is {most:.4g}: "
-            f"lower {lower}, or raise the limit (--max-memory)"
+            f"{what} would take {size(nbytes)}, and the limit is {size(most)}: lower {lower}"
+            f"{_otherwise(nbytes)}"
         )
+
+
+def _otherwise(nbytes: int) -> str:
+    """Return what else can be done: nothing, where the machine has less memory than is wanted."""
+    if nbytes > (total := psutil.virtual_memory().total):
+        return f"; this machine has {size(total)}"
+    power = _power(nbytes)
+    letter = UNITS[power][0] if power else ""
+    return f", or raise the limit (--max-memory {math.ceil(nbytes / 1024**power)}{letter})"
+
+
+def size(nbytes: int) -> str:
+    """Return a number of bytes in a unit that people read.
+
+    Examples
+    --------
+    >>> size(1000), size(12_800_000_000), size(10**24)
+    ('1000 B', '11.9 GiB', '8.67e+5 EiB')
+    """
+    power = _power(nbytes)
+    count = Decimal(nbytes) / 1024**power
+    return f"{count:.0f} {UNITS[power]}" if 99 < count < 1024 else f"{count:.3g} {UNITS[power]}"
+
+
+def _power(nbytes: int) -> int:
+    """Return which of the units leaves a number below 1024, or the last one."""
+    return min(max(int(nbytes).bit_length() - 1, 0) // 10, len(UNITS) - 1)

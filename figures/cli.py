@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,14 +48,14 @@ def main(argv: list[str] | None = None) -> int:
     except (
         ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError, RuntimeError,
     ) as error:  # fmt: skip
-        return _failed(error)
+        return _failed(error, arguments)
     except KeyboardInterrupt:
         print("expqk: interrupted", file=sys.stderr)
         return 1
 
 
-def _failed(error: Exception) -> int:
-    """Say in one line what failed; return 1."""
+def _failed(error: Exception, arguments: argparse.Namespace) -> int:
+    """Say in one line what failed, in the words of the command; return 1."""
     from analysis.files import one_line
 
     try:
@@ -62,8 +63,29 @@ def _failed(error: Exception) -> int:
     except OSError:  # full, or nobody reads it: what is left must not be tried again at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
-        print(f"expqk: {one_line(error, MOST_CHARACTERS) or type(error).__name__}", file=sys.stderr)
+        said = one_line(_in_flags(str(error), arguments), MOST_CHARACTERS)
+        print(f"expqk: {said or type(error).__name__}", file=sys.stderr)
     return 1
+
+
+def _in_flags(message: str, arguments: argparse.Namespace) -> str:
+    """Return a message of Python in which arguments of two words have the names of their options.
+
+    Lengths that are to be lowered are those of a file, where one was given.
+
+    Examples
+    --------
+    >>> _in_flags("lower max_tokens", argparse.Namespace(max_tokens=512))
+    'lower --max-tokens'
+    """
+    for name in vars(arguments):
+        if "_" in name:
+            flag = f"--{name.replace('_', '-')}"
+            message = re.sub(rf"(?<![\w./-]){name}(?![\w/-]|\.\w)", flag, message)
+    file = getattr(arguments, "file", None) or getattr(arguments, "qk", None)
+    if file is not None and re.search(r": lower (?:\w+, )?[nl](?:,| or)", message):
+        message += f"; n and l are the lengths of q and k in {file.name}: a shorter text has less"
+    return message
 
 
 def parser() -> argparse.ArgumentParser:

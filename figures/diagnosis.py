@@ -142,11 +142,28 @@ def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
             keep=counts[KEEP],
         )
     )
-    if counts[KEEP]:
+    if bought := int((heads.budget >= heads.exact_price).sum()):
+        said.append(
+            tr(
+                "Nothing has to be approximated in {bought} of {heads} heads: the budget pays for "
+                "exact attention, which costs {price}. Ask for less than that.",
+                bought=bought,
+                heads=len(heads),
+                price=currency.said(
+                    "–".join(
+                        dict.fromkeys(
+                            f"{x:.4g}" for x in (heads.exact_price.min(), heads.exact_price.max())
+                        )
+                    ),
+                    currency.of(heads),
+                ),
+            )
+        )
+    if counts[KEEP] > bought:
         said.append(
             tr(
                 "Exact attention is kept where nothing that can be run under the mask is below the "
-                "accepted share of uniform's tv, or the budget buys every entry."
+                "accepted share of uniform's tv."
             )
         )
     return [line for one in said for line in wrap(one, COLUMNS)]

@@ -61,7 +61,7 @@ def _catalogue(language: str) -> dict[str, str]:
     try:
         import polib
     except ImportError:
-        raise ImportError(f"the language {language} needs: pip install 'expqk[report]'") from None
+        raise ImportError(f"the language {language} needs: pip install -e '.[report]'") from None
     files = (Path(__file__).parent / "locale").glob(_CATALOGUES[language])
     return {
         entry.msgid: entry.msgstr for file in sorted(files) for entry in polib.pofile(str(file))

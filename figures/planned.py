@@ -44,6 +44,14 @@ def text(plan: Plan) -> str:
         after=_shown(facts["perplexity"], ".4g"),
     )
     lines = [sentence]
+    if facts["budget"] >= facts["exact_price"]:
+        lines.append(
+            tr(
+                "The budget pays for exact attention in every head, which costs {price}: nothing "
+                "has to be approximated. Ask for less than that.",
+                price=said(facts["exact_price"], facts["currency"]),
+            )
+        )
     if facts["measured_on"] in facts["chosen_on"]:
         lines.append(
             tr(

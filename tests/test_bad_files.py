@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 from entries import clean
 from matplotlib.figure import Figure
+from safetensors.numpy import save_file
 
 from analysis import capture, files
 from analysis.files import InputFileError
@@ -115,7 +116,7 @@ def test_a_zip_bomb(tmp_path):
     np.savez_compressed(path, q=zeros, k=zeros[:1])
     assert path.stat().st_size < 400_000
     memory.set_limit(2**28)
-    with pytest.raises(memory.ResourceLimitError, match=r"bomb\.npz needs .*--max-memory"):
+    with pytest.raises(memory.ResourceLimitError, match=r"bomb\.npz would take .*--max-memory"):
         load(path)
 
 
@@ -134,7 +135,7 @@ def test_a_bomb_that_lies_about_its_size(tmp_path):
     [
         (["q", "q", "k"], "an array twice"),
         (["q", "Q", "k"], "an array twice"),
-        (["../q", "k"], "no array 'q', it has k"),
+        (["../q", "k"], "no array 'q', it has ../q, k: rename ../q to q"),
         (["/elsewhere/q", "a/q", "k"], "no array 'q'"),
         (["q", "k", "scale"], "x.npz: unknown array 'scale', did you mean 'scaling'"),
         (["q", "k", "casual"], "x.npz: unknown array 'casual', did you mean 'causal'"),
@@ -257,6 +258,46 @@ def test_a_link_to_an_input_is_followed(tmp_path, kind):
     link.symlink_to(tmp_path / "gone")
     with pytest.raises(FileNotFoundError, match="no such file"):
         load(link)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ["query", "key", "value"],
+            "no array 'q', it has key, query, value: rename query to q, key to k, value to v",
+        ),
+        (["q", "key_states"], "no array 'k', it has key_states, q: rename key_states to k"),
+        (
+            ["attn.hook_q", "attn.hook_k"],
+            "it has attn.hook_k, attn.hook_q: rename attn.hook_q to q, attn.hook_k to k",
+        ),
+        (list("abcdefgh"), "no array 'q', it has a, b, c, d, e, f and 2 more$"),
+        ([], "no array 'q', it has nothing$"),
+        (["h.0.q_proj.weight", "h.0.k_proj.weight"], "it is a model: `expqk capture MODEL_DIR"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["npz", "safetensors", "folder"])
+def test_a_file_without_q_or_k_says_what_it_has_and_what_to_do(tmp_path, names, message, kind):
+    path = tmp_path / f"x.{kind}"
+    if kind == "npz":
+        np.savez(path, **dict.fromkeys(names, X))
+    elif kind == "safetensors":
+        save_file(dict.fromkeys(names, X), path)
+    else:
+        path.mkdir()
+        for name in names:
+            np.save(path / f"{name}.npy", X)
+    with pytest.raises(InputFileError, match=f"^x.{kind}: the file has .*{message}"):
+        load(path)
+
+
+def test_a_model_is_no_file_of_queries(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    for path in (tmp_path, tmp_path / "x.gguf"):
+        with pytest.raises(InputFileError, match=r"is a model: `expqk capture MODEL_DIR TEXT"):
+            load(path)
 
 
 @pytest.mark.parametrize("name", ["x.npz", "x.safetensors", "x.pt"])

@@ -59,9 +59,14 @@ def _said(captured: Capture, count: int, path: Path) -> str:
     if captured.windows:
         widths = sorted({width for width in captured.windows if width})
         mask += f", windows of {' and '.join(map(str, widths))}"
-    plural = "" if count == 1 else "s"
+    plural, kept = "" if count == 1 else "s", captured.token_ids.size
+    tokens = f"All {kept} tokens of the text"
+    if kept < captured.tokens:
+        tokens = (
+            f"The text is cut to the first {kept} of its {captured.tokens} tokens (--max-tokens)"
+        )
     return (
-        f"{captured.token_ids.size} of {captured.tokens} tokens; {count} head{plural} of width "
+        f"{tokens}; {count} head{plural} of width "
         f"{captured.q.shape[-1]}, {mask}; {captured.q.dtype}, {path.stat().st_size / 1e6:.1f} MB.\n"
         f"Next: expqk diagnose {path}"
     )

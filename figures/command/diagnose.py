@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
     )
-    parser.add_argument("--trials", type=int, default=5, help="draws of a random method [5]")
+    parser.add_argument("--trials", type=int, metavar="N", help="draws of a random method [5]")
     parser.add_argument(
         "--rows", type=int, metavar="N", help="queries to measure [all; 256 of more than 4096]"
     )
@@ -57,12 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis import files
+    from analysis import files, trials
     from analysis.inputs import load
-    from approx import parse
+    from approx import checks, parse
     from figures.language import speaking
 
     _agree(arguments)
+    checks.integer("jobs", arguments.jobs, least=1)
     if arguments.out is not None:
         files.usable(arguments.out)
     whole = load(arguments.file)
@@ -71,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         "currency": arguments.currency or "stored",
         "methods": None if arguments.method is None else [parse(s) for s in arguments.method],
         "temperature": arguments.temperature,
-        "trials": arguments.trials,
+        "trials": trials.TRIALS if arguments.trials is None else arguments.trials,
         "rows": arguments.rows,
         "seed": arguments.seed,
         "jobs": arguments.jobs,
@@ -90,7 +92,8 @@ def _agree(arguments: argparse.Namespace) -> None:
     """Refuse options that contradict each other."""
     if arguments.theory:
         for name in (
-            "budget", "target", "metric", "currency", "method", "rows", "accept", "out", "dry_run",
+            "budget", "target", "metric", "currency", "method", "trials", "rows", "accept", "out",
+            "dry_run",
         ):  # fmt: skip
             if getattr(arguments, name) not in (None, False):
                 raise ValueError(f"--{name.replace('_', '-')} has no meaning with --theory")
@@ -146,16 +149,27 @@ def _of_target(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[
 def _of_theory(arguments: argparse.Namespace, chosen: list[Inputs]) -> None:
     """Print what theory says of each head."""
     import pandas as pd
-    import tqdm
 
-    from analysis import theory
-    from analysis.experiments.profile import KEYS
+    from analysis.parallel import parallel
     from figures import theories
 
     heads = [x.at_temperature(arguments.temperature) for each in chosen for x in each.heads()]
-    shown = tqdm.tqdm(heads, "heads", file=sys.stderr, disable=not sys.stderr.isatty())
-    tables = [theory.of(x, keys=min(KEYS, x.n, x.l), seed=arguments.seed) for x in shown]
+    tables = parallel(
+        functools.partial(_theory, seed=arguments.seed),
+        heads,
+        jobs=arguments.jobs,
+        progress=sys.stderr.isatty(),
+        label="heads",
+    )
     _print(arguments, pd.concat(tables, ignore_index=True), theories.text)
+
+
+def _theory(x: Inputs, seed: int) -> pd.DataFrame:
+    """Return what theory says of one head."""
+    from analysis import theory
+    from analysis.experiments.profile import KEYS
+
+    return theory.of(x, keys=min(KEYS, x.n, x.l), seed=seed)
 
 
 def _print(

@@ -122,7 +122,8 @@ def _describe(store: Store, planned: Plan, *, jobs: int, retry_failed: bool) -> 
     )
     if todo:
         need = max(estimate.working_set(cell, planned.heads[cell.place]) for cell in todo)
-        print(f"memory  about {need / 1e6:.0f} MB a process, the limit is {memory.limit():.3g} B")
+        free = memory.size(memory.limit())
+        print(f"memory  about {memory.size(need)} a process, the limit is {free}")
         time = estimate.seconds(planned, todo)
         print(
             f"time    about {_duration(time.total / jobs)} with --jobs {jobs}, "

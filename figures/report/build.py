@@ -145,7 +145,7 @@ def render(
     try:
         import jinja2
     except ImportError:
-        raise ImportError("the report needs: pip install 'expqk[report]'") from None
+        raise ImportError("the report needs: pip install -e '.[report]'") from None
     source = resources.files("figures.report").joinpath(TEMPLATES[spoken()]).read_text("utf-8")
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,

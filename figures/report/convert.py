@@ -175,7 +175,7 @@ def _typst(build: Path, fonts: Path | None, *, author: str) -> bytes:
     try:
         import typst
     except ImportError as error:
-        raise ImportError("a PDF needs typst: pip install 'expqk[report]'") from error
+        raise ImportError("a PDF needs typst: pip install -e '.[report]'") from error
     source = build / "report.typ"
     text = source.read_text(encoding="utf-8")
     # Where known fonts do, the fonts of the machine could only make two machines differ.

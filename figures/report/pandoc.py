@@ -22,7 +22,7 @@ def executable() -> str:
         own = Path(pypandoc.__file__).parent / "files" / f"pandoc{'.exe' * (os.name == 'nt')}"
         return str(own if own.is_file() else pypandoc.get_pandoc_path())
     except (ImportError, OSError) as error:
-        raise ImportError("a report needs pandoc: pip install 'expqk[report]'") from error
+        raise ImportError("a report needs pandoc: pip install -e '.[report]'") from error
 
 
 def run(pandoc: str, *arguments: str, text: str, folder: Path) -> str:

@@ -174,8 +174,11 @@ def test_refusals_name_the_key(change, message):
 
 def test_what_would_not_fit_is_refused_before_it_is_made():
     for change, message in (
-        (("n = 8", "n = 1000000000000"), r"^inputs\[0\]: 1000000000000 rows of 3 needs"),
-        (("trials = 2", "trials = 1000000000000000"), "^a sweep of 4000000000000000 cells needs"),
+        (("n = 8", "n = 1000000000000"), r"^inputs\[0\]: 1000000000000 rows of 3 would take"),
+        (
+            ("trials = 2", "trials = 1000000000000000"),
+            "^a sweep of 4000000000000000 cells would take",
+        ),
     ):
         with pytest.raises(ResourceLimitError, match=message):
             loads(GOOD.replace(*change)).plan()

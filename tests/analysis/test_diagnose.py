@@ -411,6 +411,10 @@ def test_verdicts():
     rich = diagnose(x, budget=48.5, methods=[parse(s) for s in specs])  # (1 + … + 96)/96
     assert set(rich.verdict) == {KEEP}
     assert "the budget buys every entry" in advice(rich)[0].sentence
+    said = " ".join(diagnosis.text(rich).split())
+    assert "Nothing has to be approximated in 1 of 1 heads: the budget pays for exact" in said
+    assert "which costs 48.5 stored values a query row. Ask for less" in said
+    assert "Exact attention is kept where" not in said
     less = diagnose(x, budget=48.4, methods=[parse(s) for s in specs], accept=1.0)
     assert set(less.verdict) == {USE}
     assert f" ≤ total variation {advice(less)[0].attention_tv:.3f} ≤ " in advice(less)[0].sentence

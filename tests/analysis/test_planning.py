@@ -34,6 +34,9 @@ def test_a_plan_in_words():
     assert "understated" not in said
     again = planned.text(Plan("tiny", heads, plan.facts | {"measured_on": "a.txt"}))
     assert "understated" in again
+    assert "nothing has to be approximated" not in words
+    rich = planned.text(Plan("tiny", heads, plan.facts | {"budget": 240.0}))
+    assert "which costs 240 numbers read per new query: nothing has" in " ".join(rich.split())
     with speaking("zh"):
         assert "moves" not in planned.text(plan)
 

@@ -103,7 +103,7 @@ def test_a_store_half_in_each_format_reads_as_one(tmp_path, monkeypatch):
     assert {p.suffix for p in shards(tmp_path)} == {".parquet", ".csv"}
     assert_frame_equal(read(tmp_path), whole, check_exact=True)
     monkeypatch.setattr(storing, "parquet", lambda: None)
-    with pytest.raises(ImportError, match=r"needs: pip install 'expqk\[parquet\]'"):
+    with pytest.raises(ImportError, match=r"needs: pip install -e '.\[parquet\]'"):
         read(tmp_path)
 
 

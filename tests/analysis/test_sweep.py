@@ -324,7 +324,7 @@ def test_names_that_tell_inputs_apart_are_enough():
 def test_the_memory_limit_goes_with_the_cells():
     memory.set_limit(1000)
     for jobs in (1, 2):
-        with pytest.raises(memory.ResourceLimitError, match="the limit is 1000"):
+        with pytest.raises(memory.ResourceLimitError, match="the limit is 1000 B"):
             run(["truncated_svd(rank=2)", "one"], [small()], [1.0], jobs=jobs)
 
 

@@ -11,7 +11,7 @@ import pytest
 from each import each
 from scipy.stats import norm
 
-from analysis import bounds, inputs, theory
+from analysis import bounds, inputs, parallel, theory
 from analysis.inputs import Inputs
 from analysis.theory import THEORIES
 from approx.low_rank.coreset import Coreset
@@ -161,11 +161,20 @@ def test_every_row_has_its_words_and_a_head_its_rows():
     assert found.value.notna().all()
 
 
-def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys):
+def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys, monkeypatch):
     x = head(n=16)
     file = tmp_path / "qk.npz"
     np.savez(file, q=x.q[None].repeat(2, 0), k=x.k[None].repeat(2, 0), causal=1)
-    assert main(["diagnose", str(file), "--theory"]) == 0
+    asked = []
+    one_by_one = parallel.parallel
+
+    def counted(*arguments, jobs, **options):
+        asked.append(jobs)
+        return one_by_one(*arguments, **options)
+
+    monkeypatch.setattr(parallel, "parallel", counted)
+    assert main(["diagnose", str(file), "--theory", "--jobs", "3"]) == 0
+    assert asked == [3]
     said = capsys.readouterr().out
     assert said.count("bounded entries") == 4  # two heads, both, and what it is
     assert max(map(len, said.splitlines())) <= theories.COLUMNS
@@ -173,8 +182,9 @@ def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert [one["theory"] for one in found] == [str(theory.name) for theory in THEORIES]
     assert [one["met"] for one in found if one["theory"] == "rank"] == [False]
-    assert main(["diagnose", str(file), "--theory", "--dry-run"]) == 1
-    assert "--dry-run has no meaning with --theory" in capsys.readouterr().err
+    for option in ("--dry-run", "--trials=3"):
+        assert main(["diagnose", str(file), "--theory", option]) == 1
+        assert f"{option.partition('=')[0]} has no meaning with --theory" in capsys.readouterr().err
     one = rows(head(n=24)).reset_index()
     table = pd.concat([one.assign(head=i) for i in range(9)])
     assert "Medians over 9 heads:" in theories.text(table)

@@ -334,7 +334,7 @@ def test_sums_of_chunks_that_do_not_fit_is_refused():
     V = np.ones((512, 64))
     A.low.prepare()
     memory.set_limit(10**4)
-    with pytest.raises(ResourceLimitError, match="sums of chunks of keys needs"):
+    with pytest.raises(ResourceLimitError, match="sums of chunks of keys would take"):
         A @ V
 
 

@@ -1,5 +1,6 @@
 """The limit on memory."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +8,7 @@ import psutil
 import pytest
 
 from approx import Approximation, ResourceLimitError, exact, memory, parse
+from figures.command.options import size
 
 
 def test_by_default_half_of_what_is_free(monkeypatch):
@@ -38,13 +40,33 @@ def test_exactly_the_limit_fits():
 
 @pytest.mark.parametrize(
     ("nbytes", "written"),
-    [(1001, r"1001"), (10**18, r"1e\+18"), (2**70, r"1\.181e\+21"), (10**400, r"1e\+400")],
-)
-def test_the_error_says_what_how_much_the_limit_and_what_to_lower(nbytes, written):
+    [
+        (1001, "1001 B"), (12_800_000_000, "11.9 GiB"), (10**18, "888 PiB"), (2**70, "1.02e+3 EiB"),
+        (10**400, "8.67e+381 EiB"),
+    ],
+)  # fmt: skip
+def test_the_error_says_what_how_much_the_limit_and_what_to_lower(nbytes, written, monkeypatch):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=2**34))
     memory.set_limit(1000)
-    message = rf"^the matrix needs {written} bytes, the limit is 1000: lower n, or raise .*max-mem"
-    with pytest.raises(ResourceLimitError, match=message):
+    with pytest.raises(ResourceLimitError) as error:
         memory.reserve(nbytes, "the matrix", "n")
+    said = f"the matrix would take {written}, and the limit is 1000 B: lower n"
+    more = {1001: "1001", 12_800_000_000: "12G"}  # what this machine does not have is not advised
+    assert str(error.value) == said + (
+        f", or raise the limit (--max-memory {more[nbytes]})"
+        if nbytes in more
+        else "; this machine has 16 GiB"
+    )
+
+
+@pytest.mark.parametrize("nbytes", [1, 1023, 1024, 1025, 10**6, 2**20, 3 * 10**9, 2**34])
+def test_the_limit_that_is_advised_is_enough(nbytes, monkeypatch):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=2**40))
+    memory.set_limit(1)
+    with pytest.raises(ResourceLimitError) as error:
+        memory.reserve(2 * nbytes, "it", "n")
+    advised = size(re.search(r"--max-memory (\w+)", str(error.value))[1])
+    assert 2 * nbytes <= advised <= 4 * nbytes
 
 
 def test_it_is_a_memory_error():
@@ -55,9 +77,9 @@ def test_dense_matrices_are_refused_before_they_are_made():
     n = 3 * 10**6  # n² float64 are 72 TB
     x = np.ones((n, 1))
     A = Approximation.from_factors(x, x)
-    with pytest.raises(ResourceLimitError, match=r"the dense estimate needs 7\.2e"):
+    with pytest.raises(ResourceLimitError, match=r"the dense estimate would take 65\.5 TiB"):
         A.to_dense()
-    with pytest.raises(ResourceLimitError, match=r"the logits needs 7\.2e"):
+    with pytest.raises(ResourceLimitError, match=r"the logits would take 65\.5 TiB"):
         exact.kernel(x, x)
     with pytest.raises(ResourceLimitError, match="decomposing a dense"):
         parse("robust_pca").approximate(x, x)  # a truncated SVD would stream it

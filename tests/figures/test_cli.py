@@ -207,7 +207,75 @@ def test_usage_errors_exit_2(arguments, capsys):
 
 def test_max_memory_refuses_before_allocating(capsys):
     assert run("figures", "spectrum", "--profile", "quick", "--max-memory", "10K") == 1
-    assert "bytes, the limit is 1.024e+04" in capsys.readouterr().err
+    assert (
+        "would take 1.13 MiB, and the limit is 10 KiB: lower the number of heads"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (ValueError("the model has 9 positions: lower max_tokens"), "lower --max-tokens"),
+        (ValueError("max_tokens must be >= 2, got 1"), "--max-tokens must be >= 2"),
+        (ValueError("no folder my_max_tokens"), "no folder my_max_tokens"),
+        (OSError("no file max_tokens.npz"), "no file max_tokens.npz"),
+    ],
+)
+def test_messages_name_the_options_of_the_command(raised, said, monkeypatch, tmp_path, capsys):
+    from analysis import capture
+
+    def fails(*_, **__):
+        raise raised
+
+    monkeypatch.setattr(capture, "capture", fails)
+    assert run("capture", tmp_path, "text.txt", "--out", "x.npz") == 1
+    assert capsys.readouterr().err.endswith(f"{said}{', got 1' if 'must' in said else ''}\n")
+
+
+def test_lengths_that_do_not_fit_are_those_of_the_file(tensors, capsys):
+    assert run("diagnose", tensors, "--theory", "--jobs", 1, "--max-memory", "40K") == 1
+    said = capsys.readouterr().err
+    assert (
+        "dense matrices of a head would take 45 KiB, and the limit is 40 KiB: lower n or l" in said
+    )
+    assert said.endswith(
+        "n and l are the lengths of q and k in my heads.npz: a shorter text has less\n"
+    )
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_text_that_is_cut_is_said_to_be(whole, tmp_path, capsys, monkeypatch):
+    from analysis import capture
+
+    q = np.ones((1, 2, 5, 4))
+    found = capture.Capture(q, q, q, 0.5, True, np.arange(5), tokens=5 if whole else 90)
+    monkeypatch.setattr(capture, "capture", lambda *_, **__: found)
+    assert run("capture", tmp_path, "text.txt", "--out", tmp_path / "x.npz") == 0
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "All 5 tokens of the text; 2 heads of width 4, causal"
+        if whole
+        else "The text is cut to the first 5 of its 90 tokens (--max-tokens); 2 heads of width 4"
+    )
+
+
+def test_every_install_line_names_an_extra_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    files = [
+        p for folder in ("approx", "analysis", "figures") for p in (ROOT / folder).rglob("*.py")
+    ]
+    lines = []
+    for path in [
+        *files,
+        ROOT / "README.md",
+        ROOT / "README.zh-CN.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ]:
+        lines += re.findall(r"pip install (.*?)(?:[`\"]|$)", path.read_text("utf-8"), re.MULTILINE)
+    assert len(lines) > 10
+    extras = "|".join(project["optional-dependencies"])
+    assert [line for line in lines if not re.fullmatch(rf"-e '\.\[({extras})\]'", line)] == []
 
 
 def test_module_and_command_are_the_same():

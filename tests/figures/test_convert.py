@@ -279,7 +279,7 @@ def test_brackets_in_code_and_formulas_are_no_links(folder, tmp_path):
 )
 def test_missing_extra_names_the_install_line(convert, module, folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=re.escape("pip install 'expqk[report]'")):
+    with pytest.raises(ImportError, match=re.escape("pip install -e '.[report]'")):
         convert(folder / "report.md", tmp_path / "out")
 
 

@@ -98,7 +98,11 @@ def test_a_dry_run_writes_nothing(here, capsys):
     assert start("--dry-run") == 0
     text = capsys.readouterr().out
     assert re.search(rf"^cells   {CELLS}: 0 done, 0 failed, {CELLS} to do$", text, re.MULTILINE)
-    assert re.search(r"^memory  about \d+ MB a process, the limit is ", text, re.MULTILINE)
+    assert re.search(
+        r"^memory  about [\d.]+ [KMG]iB a process, the limit is [\d.]+ [KMGT]iB$",
+        text,
+        re.MULTILINE,
+    )
     assert re.search(
         r"^time    about \d+ s with --jobs 1, foretold from 8 cells$", text, re.MULTILINE
     )
@@ -278,7 +282,7 @@ def test_usage_errors_exit_2(here, capsys, more):
         (["own.toml", "--jobs", "0"], "jobs must be >= 1"),
         (["own.toml", "--store", "own.toml"], "the store own.toml is not a folder"),
         (["own.toml", "--store", "."], "is not a store, and it is not empty"),
-        (["own.toml", "--max-memory", "4K"], "a sweep of 16 cells needs"),
+        (["own.toml", "--max-memory", "4K"], "a sweep of 16 cells would take"),
         (["bad.toml"], "bad.toml: unknown key 'trails', did you mean 'trials'?"),
     ],
 )

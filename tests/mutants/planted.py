@@ -3050,6 +3050,20 @@ MODELS = [
         "getattr(x, name.upper()), np.float32",
         "tests/analysis/test_collection.py -k export",
     ),
+    Mutant(
+        "memory: a limit advised that is too low",
+        "approx/memory.py",
+        "math.ceil(nbytes",
+        "math.floor(nbytes",
+        "tests/approx/test_memory.py -k advised",
+    ),
+    Mutant(
+        "command: the name of an option put into the name of a file",
+        "figures/cli.py",
+        "(?<![\\w./-])",
+        "",
+        "tests/figures/test_cli.py -k name_the_options",
+    ),
 ]
 
 MUTANTS = [

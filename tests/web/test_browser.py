@@ -41,7 +41,7 @@ def browser():
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        _missing("the page is checked with playwright: pip install 'expqk[web]'")
+        _missing("the page is checked with playwright: pip install -e '.[web]'")
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None or shutil.which(found) is None:
         _missing("no Chromium: install the package chromium, or set CHROMIUM to its path")

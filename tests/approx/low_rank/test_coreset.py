@@ -330,5 +330,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="is a template: give rank"):
         parse("coreset").approximate(x, x)
     memory.set_limit(1000)
-    with pytest.raises(memory.ResourceLimitError, match=r"coreset\(rank=4\) needs .* lower rank"):
+    with pytest.raises(
+        memory.ResourceLimitError, match=r"coreset\(rank=4\) would take .* lower rank"
+    ):
         parse("coreset(4)").approximate(x, x)

@@ -405,7 +405,7 @@ def test_too_wide_is_refused_before_allocation_and_the_rest_works(make):
     def refused():
         for use in (A.factors, A.scaled_factors):
             with pytest.raises(
-                ResourceLimitError, match=r"125970 monomials per row needs 8\.\d+e\+7"
+                ResourceLimitError, match=r"125970 monomials per row would take 7\d.* MiB"
             ):
                 use()
 
@@ -439,7 +439,7 @@ def test_a_width_beyond_any_number_is_refused_in_words(d, n):
     method = TensorPower(n)
     A = method.approximate(x, x)
     memory.set_limit(2**20)
-    with pytest.raises(ResourceLimitError, match="monomials per row needs"):
+    with pytest.raises(ResourceLimitError, match="monomials per row would take"):
         A.factors()
     np.testing.assert_allclose(A @ np.ones(3), 3 * A.to_dense()[:, 0], rtol=8 * EPS)
     memory.set_limit(None)
@@ -448,5 +448,5 @@ def test_a_width_beyond_any_number_is_refused_in_words(d, n):
 
 @pytest.mark.parametrize("method", [Taylor(10**12), TensorPower(10**12)])
 def test_a_degree_whose_coefficients_do_not_fit_is_refused(method):
-    with pytest.raises(ResourceLimitError, match=r"needs .* bytes.*: lower .*, n or l"):
+    with pytest.raises(ResourceLimitError, match=r"would take .*: lower .*, n or l"):
         method.approximate([[1.0]], [[1.0]])

@@ -122,10 +122,10 @@ def test_price_bounds_what_is_stored(name, problem):
 def test_too_many_entries_are_refused(name):
     x = np.ones((1000, 1))
     memory.set_limit(2**16)
-    method, what = filled(name, 500), f"{name}.* needs .* lower .*n or l"
+    method, what = filled(name, 500), f"{name}.* would take .* lower .*n or l"
     if name == "lsh":  # no price: said when the pairs of equal vectors are counted
         method = parse("lsh(hashes=1)")
-        what = "a support of 1000000 entries needs .* lower n or the keys a query meets"
+        what = "a support of 1000000 entries would take .* lower n or the keys a query meets"
     with pytest.raises(ResourceLimitError, match=what):
         method.approximate(x, x)
 
@@ -145,7 +145,9 @@ def test_many_rounds_hold_one_at_a_time(spec):
 def test_a_wide_hash_is_refused():
     x = np.ones((64, 2))
     memory.set_limit(2**20)
-    with pytest.raises(ResourceLimitError, match=r"a cross-polytope hash needs .* lower buckets"):
+    with pytest.raises(
+        ResourceLimitError, match=r"a cross-polytope hash would take .* lower buckets"
+    ):
         parse("lsh('cross_polytope', hashes=1, buckets=4096)").approximate(x, x)
 
 
