@@ -429,7 +429,7 @@ def _save(path: Path, arrays: Mapping[str, Array]) -> None:
     try:
         from safetensors.numpy import save_file
     except ImportError:
-        raise ImportError("writing .safetensors needs: pip install 'expqk[qk]'") from None
+        raise ImportError("writing .safetensors needs: pip install -e '.[qk]'") from None
     with files.replacing(path) as temporary:
         save_file(dict(arrays), temporary)
 

@@ -260,6 +260,7 @@ def test_a_text_that_is_cut_is_said_to_be(whole, tmp_path, capsys, monkeypatch):
     )
 
 
+@pytest.mark.listed
 def test_every_install_line_names_an_extra_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     files = [
