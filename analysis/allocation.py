@@ -1,4 +1,4 @@
-"""One choice per head, so that the sum of damages is least at an average price.
+"""One choice per head: the least sum of damages at an average price, or the least price for it.
 
 A *curve* is what a head can have: some methods at some sizes, each with a price and a damage. Of
 all of them together the best choice at a price is a knapsack problem with one item per head; its
@@ -26,14 +26,16 @@ class Allocation(NamedTuple):
     chosen : DataFrame
         The rows of the curves that are chosen, one a head, in the order of the heads.
     price : float
-        Their mean price, ≤ the budget.
+        Their mean price; of `allocate` ≤ the budget.
     damage : float
-        The sum of their damages.
+        The sum of their damages; of `cheapest` ≤ the damage that is allowed.
     least : float
-        A lower bound of the sum of damages of every choice at this budget, also of mixtures, by
-        duality: Σ_h min (damage + λ price) − λ·heads·budget.
+        A lower bound by duality, also of mixtures. Of `allocate`: of the sum of damages of every
+        choice at this budget, Σ_h min (damage + λ price) − λ·heads·budget. Of `cheapest`: of the
+        mean price of every choice with so little damage.
     multiplier : float
-        λ, the damage that one more unit of price saves; 0 where each head has its best.
+        λ. Of `allocate`: the damage that one more unit of price saves; of `cheapest`: the mean
+        price that one more unit of damage saves. It is 0 where a head can have no more.
     """
 
     chosen: pd.DataFrame
@@ -81,13 +83,8 @@ def allocate(curves: pd.DataFrame, budget: float) -> Allocation:
     >>> allocate(curves, 2.0).chosen.price.tolist()
     [3.0, 1.0]
     """
-    checks.instance("curves", curves, pd.DataFrame, "a table")
     budget = checks.positive("budget", budget)
-    if missing := {*HEAD, "price", "damage"} - set(curves.columns):
-        raise ValueError(f"curves must have the columns {', '.join(sorted(missing))}")
-    numbers = curves[["price", "damage"]].to_numpy(float)
-    if not len(curves) or not (np.isfinite(numbers) & (numbers >= 0)).all():
-        raise ValueError("curves must have rows, whose price and damage are finite and >= 0")
+    numbers = _numbers(curves)
     at = [np.asarray(index) for index in curves.groupby(HEAD).indices.values()]
     hulls = [rows[hull(*numbers[rows].T)] for rows in at]
     place = np.zeros(len(hulls), int)
@@ -120,6 +117,51 @@ def allocate(curves: pd.DataFrame, budget: float) -> Allocation:
     )
 
 
+def cheapest(curves: pd.DataFrame, damage: float) -> Allocation:
+    """Return the choice of one row per head with the least mean price at a sum of damages.
+
+    min Σ_h price_h/heads  subject to  Σ_h damage_h ≤ damage, one row of its curve for each head h.
+
+    Parameters
+    ----------
+    curves : DataFrame
+        As for `allocate`.
+    damage : float
+        What the damages may add up to, > 0.
+
+    Raises
+    ------
+    ValueError
+        The table lacks a column or a number, or no choice does so little damage.
+
+    Notes
+    -----
+    The problem of `allocate` with price and damage exchanged, and solved by it: the mean price is
+    within one step of one head of the least one, and ``least`` says how near.
+
+    Examples
+    --------
+    >>> curves = pd.DataFrame({"layer": 0, "head": [0, 0, 1, 1], "price": [1.0, 3.0, 1.0, 3.0],
+    ...                        "damage": [5.0, 1.0, 2.0, 1.0]})
+    >>> cheapest(curves, 3.0).chosen.price.tolist()
+    [3.0, 1.0]
+    """
+    damage = checks.positive("damage", damage)
+    _numbers(curves)
+    best = curves.groupby(HEAD).damage.min()
+    if best.sum() > damage * (1 + 1e-9):
+        raise ValueError(f"no choice has less damage than {best.sum():g}: allow more")
+    heads, exchanged = len(best), {"price": "damage", "damage": "price"}
+    found = allocate(curves.rename(columns=exchanged), damage / heads)
+    return Allocation(
+        found.chosen.rename(columns=exchanged),
+        found.damage / heads,
+        found.price * heads,
+        found.least / heads,
+        found.multiplier / heads,
+    )
+
+
 def hull(price: Array, damage: Array) -> Array:
     """Return the rows on the lower convex hull, from the cheapest one, as far as damage falls.
 
@@ -136,6 +178,17 @@ def hull(price: Array, damage: Array) -> Array:
             kept.pop()
         kept.append(int(i))
     return np.array(kept)
+
+
+def _numbers(curves: pd.DataFrame) -> Array:
+    """Return the prices and damages, (rows, 2); raise ValueError if they are not such numbers."""
+    checks.instance("curves", curves, pd.DataFrame, "a table")
+    if missing := {*HEAD, "price", "damage"} - set(curves.columns):
+        raise ValueError(f"curves must have the columns {', '.join(sorted(missing))}")
+    numbers = curves[["price", "damage"]].to_numpy(float)
+    if not len(curves) or not (np.isfinite(numbers) & (numbers >= 0)).all():
+        raise ValueError("curves must have rows, whose price and damage are finite and >= 0")
+    return numbers
 
 
 def _above(price: Array, damage: Array, a: int, b: int, c: int) -> bool:

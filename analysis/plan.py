@@ -145,7 +145,8 @@ def plan(
     model_dir: str | os.PathLike[str],
     text: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    budget: float,
+    budget: float | None = None,
+    kl: float | None = None,
     currency: str = "reads",
     methods: Sequence[Method] | None = None,
     held_out: str | os.PathLike[str] | None = None,
@@ -154,7 +155,7 @@ def plan(
     jobs: int | None = None,
     progress: bool = False,
 ) -> Plan:
-    """Return the method for every head with the least predicted damage at an average price.
+    """Return a method for every head: the least damage at an average price, or the cheapest for it.
 
     Parameters
     ----------
@@ -165,6 +166,8 @@ def plan(
         of all texts has.
     budget : float
         What a query row of a head may cost on average.
+    kl : float
+        Instead of a budget: by how much the model may move, KL(model ‖ replaced) of the next token.
     currency : {"reads", "stored", "multiply_adds", "bytes"}
     methods : sequence of Method, optional
         What a head may have, see `analysis.curves.curves`; exact attention is always a choice.
@@ -185,26 +188,31 @@ def plan(
         ``least_predicted_kl``, below which no choice from the same curves is; ``kl``,
         ``kl_stderr``, ``same_top_1`` and ``perplexity``, measured with all heads replaced at once,
         beside ``exact_perplexity``; and ``frontier``, price, prediction and measurement of plans at
-        other budgets.
+        other budgets. Where a KL is asked for: ``target_kl`` instead of ``budget``; ``least_price``
+        instead of ``least_predicted_kl``, below which no choice is that predicts so little; and
+        ``rounds``, those of `analysis.planning.aimed`.
 
     Raises
     ------
     ImportError, ValueError
-        The model or a method cannot be used, or the cheapest choice costs more than the budget.
+        The model or a method cannot be used, the cheapest choice costs more than the budget, or not
+        one of budget and KL is given.
 
     Notes
     -----
     The damage of a head is predicted to second order from gradients of the model's loss
     (`analysis.damage`), heads are chosen by one Lagrange multiplier (`analysis.allocation`), and
     the sum over heads is the prediction. It is an estimate: damages of heads do not add up exactly,
-    and ``kl`` says what becomes of the model itself.
+    and ``kl`` says what becomes of the model itself. For a KL, what the prediction may add up to is
+    corrected by what is measured on the texts that choose (`analysis.planning.aimed`), until these
+    meet it; on ``held_out``, where ``kl`` is measured, the damage differs and can be above it.
     """
     from analysis import planning  # it needs plans itself
 
     texts = [text] if isinstance(text, str | os.PathLike) else list(text)
     return planning.made(
-        model_dir, texts, budget=budget, currency=currency, methods=methods, held_out=held_out,
-        max_tokens=max_tokens, seed=seed, jobs=jobs, progress=progress,
+        model_dir, texts, budget=budget, kl=kl, currency=currency, methods=methods,
+        held_out=held_out, max_tokens=max_tokens, seed=seed, jobs=jobs, progress=progress,
     )  # fmt: skip
 
 

@@ -12,14 +12,18 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from analysis.allocation import Allocation, allocate
-from analysis.curves import EXACT, curves
+from analysis.allocation import Allocation, allocate, cheapest
+from analysis.curves import EXACT, SHARES, curves
 from analysis.language_model import LanguageModel
 from analysis.passage import SKIP, Estimated, Passage, perplexity
 from analysis.plan import Head, Plan
-from approx import Method, parse
+from approx import Method, checks, parse
+from approx.prices import CURRENCIES
 
 FRONTIER = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of the budget at which plans are measured as well
+ROUNDS = 4  # of a target: the first, and three that are corrected
+NEAR = 0.9  # of the target: a measured KL between this share and all of it is good enough
+STEP = 8.0  # a correction changes what is allowed by no more than this factor
 File = str | os.PathLike[str]
 
 
@@ -27,7 +31,8 @@ def made(
     model_dir: File,
     texts: Sequence[File],
     *,
-    budget: float,
+    budget: float | None,
+    kl: float | None,
     currency: str,
     methods: Sequence[Method] | None,
     held_out: File | None,
@@ -37,6 +42,10 @@ def made(
     progress: bool,
 ) -> Plan:
     """Return the plan of `analysis.plan.plan`."""
+    if (budget is None) == (kl is None):
+        raise ValueError("a plan is made for a budget or for a KL: give one of them")
+    if kl is not None:
+        checks.positive("kl", kl)
     if not texts:
         raise ValueError("a plan needs a text to be chosen on")
     model = LanguageModel.open(model_dir)
@@ -45,26 +54,33 @@ def made(
     shortest = min(map(len, tokens))  # sizes and prices follow from the length
     passages = [Passage(model, ids[:shortest], skip=SKIP, seed=seed, jobs=jobs) for ids in tokens]
     chosen_on, at = passages[: len(texts)], passages[0 if held_out is None else -1]
-    found = curves(chosen_on, budget, currency=currency, methods=methods, progress=progress)
+    about = _price_of_exact(at, currency) / max(SHARES) if budget is None else budget
+    found = curves(chosen_on, about, currency=currency, methods=methods, progress=progress)
+    rounds: list[dict[str, Any]] = []
+    if kl is None:
+        chosen = allocate(found, about)
+    else:
+        chosen, rounds = aimed(chosen_on, found, kl, progress=progress)
+    price = chosen.price if budget is None else budget
     frontier = []
-    chosen: Allocation | None = None
     for share in tqdm(FRONTIER, disable=not progress, desc="measured", leave=False):
         try:
-            some = allocate(found, share * budget)
+            some = chosen if share == 1 else allocate(found, share * price)
         except ValueError:
             if share < 1:  # nothing is so cheap
                 continue
             raise
-        frontier.append(measured(at, some))
+        least = "least_price" if share == 1 and budget is None else "least_predicted_kl"
+        frontier.append(measured(at, some, least))
         if share == 1:
-            chosen, facts = some, frontier[-1]
-    assert chosen is not None
+            facts = frontier[-1]
+    asked = {"budget": budget} if kl is None else {"target_kl": kl, "rounds": rounds}
     exact = found[found.method == EXACT].price.mean()
     return Plan(
         model.name,
         heads(chosen.chosen),
         {
-            "budget": budget,
+            **asked,
             "currency": currency,
             "exact_price": float(exact),
             "chosen_on": [Path(text).name for text in texts],
@@ -87,14 +103,73 @@ def heads(chosen: pd.DataFrame) -> dict[Head, Method]:
     }
 
 
-def measured(passage: Passage, some: Allocation) -> dict[str, Any]:
+def aimed(
+    passages: Sequence[Passage], curves: pd.DataFrame, target: float, *, progress: bool = False
+) -> tuple[Allocation, list[dict[str, Any]]]:
+    """Return the cheapest choice that moves the model by at most a KL on the passages themselves.
+
+    Parameters
+    ----------
+    passages : sequence of Passage
+        The texts that the curves are of.
+    curves : DataFrame
+        From `analysis.curves.curves`, with exact attention.
+    target : float
+        KL(model ‖ replaced), the mean over passages.
+
+    Returns
+    -------
+    (Allocation, list of dict)
+        A choice, and one dict a round: ``aim``, the predicted KL that was allowed, ``price``,
+        ``predicted_kl`` and ``kl``, the mean that was measured on the passages, or None where it
+        is infinite.
+
+    Notes
+    -----
+    The first round takes the prediction at its word. Damages of heads do not add up, so each
+    later one allows as much as the last one, times target/measured. At most `ROUNDS`, fewer once
+    the measured KL is between `NEAR` of the target and the target. The choice is the cheapest one
+    whose measured KL is at most the target or, if no round comes there, the one with the least.
+    It is met on the texts that chose; on others the KL differs.
+    """
+    aim = target
+    rounds: list[dict[str, Any]] = []
+    choices: list[Allocation] = []
+    found: list[float] = []
+    for _ in tqdm(range(ROUNDS), disable=not progress, desc="rounds", leave=False):
+        some = cheapest(curves, aim)
+        if choices and some.chosen.index.equals(choices[-1].chosen.index):
+            break  # it would be measured as it was
+        replaced = heads(some.chosen)
+        kl = float(np.mean([passage.replace(replaced).kl.mean() for passage in passages]))
+        known = {"aim": aim, "price": some.price, "predicted_kl": some.damage}
+        rounds.append(known | {"kl": kl if math.isfinite(kl) else None})
+        choices.append(some)
+        found.append(kl)
+        if NEAR * target <= kl <= target:
+            break
+        aim *= max(target / max(kl, target / STEP), 1 / STEP)
+    best = min(range(len(found)), key=lambda i: (max(found[i], target), choices[i].price))
+    return choices[best], rounds
+
+
+def _price_of_exact(passage: Passage, currency: str) -> float:
+    checks.one_of("currency", currency, CURRENCIES)
+    price = parse(EXACT).priced(passage.shapes[0])
+    return float(getattr(price, currency))
+
+
+def measured(
+    passage: Passage, some: Allocation, least: str = "least_predicted_kl"
+) -> dict[str, Any]:
     """Return price and prediction of a choice, and what becomes of a passage with it.
 
     Returns
     -------
     dict
-        ``price``, ``predicted_kl``, ``least_predicted_kl``, ``exact_heads``, ``kl``,
-        ``kl_stderr``, ``same_top_1``, ``perplexity``; what is not finite is None.
+        ``price``, ``predicted_kl``, the bound of the choice under the name ``least``,
+        ``exact_heads``, ``kl``, ``kl_stderr``, ``same_top_1``, ``perplexity``; what is not finite
+        is None.
     """
     replaced = heads(some.chosen)
     done = passage.replace(replaced)
@@ -102,7 +177,7 @@ def measured(passage: Passage, some: Allocation) -> dict[str, Any]:
     numbers = {
         "price": some.price,
         "predicted_kl": some.damage,
-        "least_predicted_kl": max(some.least, 0.0),
+        least: max(some.least, 0.0),
         "exact_heads": len(some.chosen) - len(replaced),
         "kl": kl.mean,
         "kl_stderr": kl.stderr,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from analysis.plan import Plan
 from figures import style
 from figures.columns import pad, width, wrap
 from figures.currency import said
-from figures.language import tr
+from figures.language import mark, tr
 
 COLUMNS = 80  # of a terminal
 
@@ -43,8 +45,8 @@ def text(plan: Plan) -> str:
         before=facts["exact_perplexity"],
         after=_shown(facts["perplexity"], ".4g"),
     )
-    lines = [sentence]
-    if facts["budget"] >= facts["exact_price"]:
+    lines = [sentence, *_target(plan.facts)]
+    if facts.get("budget", 0.0) >= facts["exact_price"]:
         lines.append(
             tr(
                 "The budget pays for exact attention in every head, which costs {price}: nothing "
@@ -61,6 +63,40 @@ def text(plan: Plan) -> str:
         )
     wrapped = "\n".join(line for one in lines for line in wrap(one, COLUMNS))
     return "\n\n".join(["\n".join(kinds), table, wrapped])
+
+
+def _target(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield whether a plan that was made for a KL keeps to it."""
+    if "target_kl" not in facts:
+        return
+    target, count = facts["target_kl"], len(facts["rounds"])
+    mine = next(one for one in facts["rounds"] if one["price"] == facts["price"])
+    known = {"target": target, "kl": _shown(mine["kl"], ".3g")}
+    first = facts["rounds"][0]
+    if mine["kl"] is None or mine["kl"] > target:
+        yield tr(
+            "The texts that chose it do not come to the target, a KL of {target:.3g}, in {count} "
+            "rounds: the nearest is {kl}.",
+            count=count,
+            **known,
+        )
+    else:
+        yield tr(
+            "On the texts that chose it the KL is {kl}, at most the target of {target:.3g}: in "
+            "round {number} of {count} a prediction of {aim:.3g} was allowed. In round 1, where "
+            "the prediction was the target, the KL was {first}.",
+            number=facts["rounds"].index(mine) + 1,
+            count=count,
+            aim=mine["aim"],
+            first=_shown(first["kl"], ".3g"),
+            **known,
+        )
+    if facts["measured_on"] not in facts["chosen_on"]:
+        below = facts["kl"] is not None and facts["kl"] <= target
+        ratio = _shown(None if facts["kl"] is None else facts["kl"] / target, ".2f")
+        met = mark("{text} chose nothing and keeps to the target: {ratio} times it.")
+        missed = mark("{text} chose nothing and misses the target: {ratio} times it.")
+        yield tr(met if below else missed, text=facts["measured_on"], ratio=ratio)
 
 
 def _shown(value: float | None, spec: str) -> str:

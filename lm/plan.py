@@ -12,9 +12,11 @@ import datetime
 from collections import Counter
 from pathlib import Path
 
+import pandas as pd
+
 from analysis import planning
 from analysis.allocation import allocate
-from analysis.curves import METHODS, curves
+from analysis.curves import EXACT, METHODS, curves
 from analysis.language_model import LanguageModel
 from analysis.passage import Estimated, Heads, Passage, perplexity
 from approx import parse
@@ -24,6 +26,7 @@ from lm import sample
 CHOSEN_ON = ("persuasion.txt", "LICENSE-APACHE-2.0.txt")
 HELD_OUT = ("gettysburg_constitution.txt", "analects.txt")
 KEYS = (16, 32, 64)  # of exact attention, whose reads are the budget
+TARGETS = (0.1, 0.3)  # of KL, for which the cheapest plan is sought
 TOKENS = 512
 
 
@@ -35,6 +38,43 @@ def cells(passages: list[Passage], heads: Heads) -> list[str]:
         kl, same = Estimated.of(done.kl), Estimated.of(done.same_top)
         found += [f"{kl.mean:.3f} ± {kl.stderr:.3f}", f"{same.mean:.2f}"]
     return found
+
+
+def for_targets(
+    chosen_on: list[Passage], held_out: list[Passage], table: pd.DataFrame
+) -> list[str]:
+    """Return the cheapest plans for `TARGETS` as lines of Markdown.
+
+    Parameters
+    ----------
+    chosen_on, held_out : list of Passage
+    table : DataFrame
+        From `analysis.curves.curves` of the former.
+    """
+    shape, whole = chosen_on[0].shapes[0], table[table.method == EXACT].price.mean()
+    lines = [
+        "",
+        "**The cheapest plan for a KL** (`expqk plan --kl`). In each round a plan is the cheapest "
+        "one whose predicted KL is allowed, first the target and then what the last round allowed "
+        "times target/measured, on the texts that choose; keys are its mean reads over d + c, and "
+        f"exact attention reads {whole / (shape.d + shape.c):g}.",
+        "",
+        "| target | round | predicted | keys | KL on the texts that choose | constitution | same "
+        "| Analects | same |",
+        "|---" * 9 + "|",
+    ]
+    for target in TARGETS:
+        some, rounds = planning.aimed(chosen_on, table, target, progress=True)
+        mine = cells(held_out, planning.heads(some.chosen))
+        for number, one in enumerate(rounds, 1):
+            last = mine if one["price"] == some.price else [""] * len(mine)
+            kl = "∞" if one["kl"] is None else f"{one['kl']:.3f}"
+            keys = one["price"] / (shape.d + shape.c)
+            lines.append(
+                f"| {target:g} | {number} | {one['predicted_kl']:.3f} | {keys:.1f} | {kl} "
+                f"| {' | '.join(last)} |"
+            )
+    return lines
 
 
 def main() -> None:
@@ -61,7 +101,8 @@ def main() -> None:
     ]
     for keys in KEYS:
         budget = float(keys * (shape.d + shape.c))
-        allocation = allocate(curves(chosen_on, budget, progress=True), budget)
+        table = curves(chosen_on, budget, progress=True)
+        allocation = allocate(table, budget)
         heads = planning.heads(allocation.chosen)
         used = Counter(style.label(str(method)) for method in heads.values())
         said = ", ".join(f"{count} {name}" for name, count in used.most_common())
@@ -79,6 +120,9 @@ def main() -> None:
             if filled is not None:
                 single = cells(held_out, chosen_on[0].everywhere(filled))
                 lines.append(f"| `{filled}` | {' | '.join(single)} |")
+    lines += for_targets(
+        chosen_on, held_out, table
+    )  # of the last budget, the widest range of sizes
     arguments.summary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(arguments.summary)
 

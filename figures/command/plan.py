@@ -8,7 +8,7 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "A method for every head of a local language model, at an average price."
+HELP = "A method for every head of a local language model, at an average price or for a KL."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,12 +16,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "text", type=Path, nargs="+", metavar="TEXT", help="UTF-8 files that the plan is chosen on"
     )
-    parser.add_argument("--budget", type=float, required=True, help="per query row, on average")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--budget", type=float, help="per query row, on average")
+    asked.add_argument(
+        "--kl",
+        type=float,
+        help="instead: the cheapest plan that moves the model by at most so much",
+    )
     parser.add_argument(
         "--currency",
         choices=options.CURRENCIES,
         default="reads",
-        help="of the budget [reads]",
+        help="of prices [reads]",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="plan.json")
     parser.add_argument(
@@ -48,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.model,
         arguments.text,
         budget=arguments.budget,
+        kl=arguments.kl,
         currency=arguments.currency,
         methods=None if arguments.method is None else [parse(s) for s in arguments.method],
         held_out=arguments.held_out,

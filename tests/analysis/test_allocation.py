@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from analysis.allocation import allocate, hull
+from analysis.allocation import allocate, cheapest, hull
 
 
 def curves(seed, heads, sizes):
@@ -32,7 +32,7 @@ def every(table):
         yield price / len(parts), damage
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4), st.integers(2, 32))
 def test_against_every_choice(seed, heads, sizes, quarters):
     table, budget = curves(seed, heads, sizes), quarters / 4
@@ -51,6 +51,28 @@ def test_against_every_choice(seed, heads, sizes, quarters):
     # at most the damage of one step of one hull is lost
     largest = table.groupby(["layer", "head"]).damage.agg(np.ptp).max()
     assert found.damage <= best + largest + 1e-9
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4), st.integers(1, 40))
+def test_the_cheapest_against_every_choice(seed, heads, sizes, quarters):
+    table, damage = curves(seed, heads, sizes), quarters / 4
+    possible = [price for price, harm in every(table) if harm <= damage]
+    if not possible:
+        with pytest.raises(ValueError, match="no choice has less damage than"):
+            cheapest(table, damage)
+        return
+    found = cheapest(table, damage)
+    assert len(found.chosen) == heads == len(found.chosen.groupby(["layer", "head"]))
+    assert list(found.chosen.columns) == list(table.columns)
+    assert found.damage <= damage * (1 + 1e-12)
+    assert found.price == pytest.approx(found.chosen.price.mean())
+    assert found.damage == pytest.approx(found.chosen.damage.sum())
+    best = min(possible)
+    assert found.least <= best + 1e-9 <= found.price + 2e-9
+    # at most one step of one head is lost
+    largest = table.groupby(["layer", "head"]).price.agg(np.ptp).max()
+    assert found.price <= best + largest / heads + 1e-9
 
 
 @pytest.mark.parametrize("multiplier", [0.1, 0.35, 0.7, 1.3])
@@ -87,6 +109,10 @@ def test_what_is_no_curve():
         allocate(table.assign(damage=np.nan), 3.0)
     with pytest.raises(ValueError, match="must have rows"):
         allocate(table[:0], 3.0)
+    with pytest.raises(ValueError, match="must have the columns layer"):
+        cheapest(table.drop(columns="layer"), 3.0)
+    with pytest.raises(ValueError, match="damage must be"):
+        cheapest(table, 0.0)
 
 
 def test_the_steps_that_save_most_come_first_wherever_their_heads_are():

@@ -1,13 +1,18 @@
 """How a plan is made, in a tiny language model; `make lm` runs what needs torch."""
 
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
 import pytest
+from each import each
 from test_substitute import build, passage, with_torch
 
 from analysis import damage, planning
 from analysis.allocation import allocate
 from analysis.curves import curves
 from analysis.passage import Passage
-from analysis.plan import Plan
+from analysis.plan import Plan, plan as plan_of
 from approx import parse
 from figures import planned
 from figures.language import speaking
@@ -39,6 +44,94 @@ def test_a_plan_in_words():
     assert "which costs 240 numbers read per new query: nothing has" in " ".join(rich.split())
     with speaking("zh"):
         assert "moves" not in planned.text(plan)
+
+
+ROUNDS = [
+    {"aim": 0.25, "price": 40.0, "predicted_kl": 0.24, "kl": 0.5},
+    {"aim": 0.125, "price": 60.0, "predicted_kl": 0.125, "kl": 0.23},
+]
+
+
+@each("kl, rounds, said", [
+    (0.25, ROUNDS, "0.23, at most the target of 0.25: in round 2 of 2 a prediction of 0.125"),
+    (0.25, ROUNDS, "b.txt chose nothing and keeps to the target: 1.00 times it"),
+    (0.375, ROUNDS, "b.txt chose nothing and misses the target: 1.50 times it"),
+    (None, ROUNDS, "b.txt chose nothing and misses the target: ∞ times it"),
+    (0.375, [ROUNDS[1] | {"kl": 0.26}], "of 0.25, in 1 rounds: the nearest is 0.26"),
+])  # fmt: skip
+def test_what_is_said_of_a_target(kl, rounds, said):
+    facts = {name: value for name, value in FACTS.items() if name != "budget"}
+    facts |= {"kl": kl, "target_kl": 0.25, "rounds": rounds, "frontier": [FACTS]}
+    plan = Plan("tiny", {(0, 0): parse("sink_window(k=4)")}, facts)
+    assert said in " ".join(planned.text(plan).split())
+    with speaking("zh"):
+        assert "target" not in planned.text(plan)
+
+
+class Doubled:
+    """A passage that is moved by twice, and a bit, what the curves predict, as damages add up."""
+
+    def __init__(self, table, factor):
+        self.table, self.factor, self.runs = table, factor, 0
+
+    def replace(self, heads):
+        self.runs += 1
+        rows = self.table.set_index(["layer", "head", "method"])
+        sum_ = sum(rows.damage[i, j, str(method)] for (i, j), method in heads.items())
+        return SimpleNamespace(kl=np.array([0.0, 2.0]) * self.factor * sum_)
+
+
+def made_up():
+    keys = 2.0 ** np.arange(1, 9)
+    rows = [
+        {"layer": 0, "head": head, "method": f"sink_window(k={k:g})", "price": k,
+         "damage": (head + 1) / k}
+        for head in range(20) for k in keys
+    ]  # fmt: skip
+    exact = [{"layer": 0, "head": h, "method": "exact()", "price": 1e3, "damage": 0.0}
+             for h in range(20)]  # fmt: skip
+    return pd.DataFrame(rows + exact)
+
+
+def test_a_target_is_met_by_what_is_measured():
+    table = made_up()
+    text, other = Doubled(table, 3.0), Doubled(table, 1.0)
+    some, rounds = planning.aimed([text, other], table, 2.0)
+    assert rounds[0]["predicted_kl"] <= rounds[0]["aim"] == 2.0
+    assert rounds[0]["kl"] == pytest.approx(2 * rounds[0]["predicted_kl"])
+    assert rounds[1]["aim"] == pytest.approx(2 * 2 / rounds[0]["kl"])
+    mine = next(one for one in rounds if one["price"] == some.price)
+    assert 0.9 * 2 <= mine["kl"] <= 2
+    assert mine["kl"] == pytest.approx(2 * some.damage)
+    assert text.runs == len(rounds) == 2
+    # a prediction that is right is not corrected, one too large is used up, and none is tried twice
+    assert len(planning.aimed([other], table, 2.0)[1]) == 1
+    some, rounds = planning.aimed([Doubled(table, 0.25)], table, 1.0)
+    assert rounds[-1]["kl"] > 0.9
+    assert some.price < rounds[0]["price"]
+    assert len(planning.aimed([Doubled(table, 1e-9)], table, 1e3)[1]) == 1
+    # what no round meets: the least damage that was measured
+    some, rounds = planning.aimed([Doubled(table, 1e3)], table, 4.0)
+    assert len(rounds) == planning.ROUNDS
+    assert some.price == rounds[-1]["price"] < 1e3
+    assert rounds[-1]["kl"] > 4.0
+    # an early round that meets it stays the choice where no later one does
+    kls = iter([0.5, 1.6, 0.8, 1.5])
+    uneven = SimpleNamespace(replace=lambda heads: SimpleNamespace(kl=np.array([next(kls)])))
+    some, rounds = planning.aimed([uneven], table, 1.0)
+    met = [one["price"] for one in rounds if one["kl"] in (0.5, 0.8)]
+    assert some.price == min(met) < max(met)
+    endless = SimpleNamespace(replace=lambda heads: SimpleNamespace(kl=np.array([1.0, np.inf])))
+    some, rounds = planning.aimed([endless], table, 1.0)
+    assert [one["kl"] for one in rounds] == [None] * planning.ROUNDS
+
+
+def test_a_plan_is_for_a_budget_or_for_a_kl():
+    for asked in ({}, {"budget": 1.0, "kl": 1.0}):
+        with pytest.raises(ValueError, match="for a budget or for a KL: give one of them"):
+            plan_of("model", "text", **asked)
+    with pytest.raises(ValueError, match="kl must be"):
+        plan_of("model", "text", kl=0.0)
 
 
 @with_torch
@@ -81,6 +174,17 @@ def test_more_price_buys_less_damage_and_in_the_end_the_model_itself():
     one = allocate(found, 128.0)
     kl = p.replace(planning.heads(one.chosen)).kl.mean()
     assert measured[1]["kl"] == kl
+
+
+@with_torch
+def test_the_cheapest_plan_for_a_kl():
+    p = passage(build())
+    found = curves([p], 128.0, methods=[parse("sink_window()")], samples=2)
+    some, rounds = planning.aimed([p], found, 0.05)
+    kl = p.replace(planning.heads(some.chosen)).kl.mean()
+    assert kl <= 0.05
+    assert kl in [one["kl"] for one in rounds]
+    assert some.price < 1440
 
 
 @with_torch

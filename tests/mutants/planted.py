@@ -2981,6 +2981,27 @@ MODELS = [
         "tests/analysis/test_allocation.py",
     ),
     Mutant(
+        "plan: the damage that is allowed counts for each head",
+        "analysis/allocation.py",
+        "curves.rename(columns=exchanged), damage / heads)",
+        "curves.rename(columns=exchanged), damage)",
+        "tests/analysis/test_allocation.py -k cheapest",
+    ),
+    Mutant(
+        "plan: a target corrected the wrong way",
+        "analysis/planning.py",
+        "aim *= max(target / max(kl, target / STEP), 1 / STEP)",
+        "aim *= min(max(kl, target / STEP) / target, STEP)",
+        "tests/analysis/test_planning.py -k target_is_met",
+    ),
+    Mutant(
+        "plan: of all rounds the last, though an earlier one meets the target for less",
+        "analysis/planning.py",
+        "best = min(range(len(found)), key=lambda i: (max(found[i], target), choices[i].price))",
+        "best = len(found) - 1",
+        "tests/analysis/test_planning.py -k target_is_met",
+    ),
+    Mutant(
         "damage: the mean square of gradients not halved",
         "analysis/damage.py",
         "np.square(products).sum(axis=1).mean()) / 2",
