@@ -165,7 +165,14 @@ def plain(app: Sphinx, what: str, name: str, thing: object, options: object, lin
         lines[i] = "".join(parts)
 
 
+def outside(app: Sphinx, name: str, text: list[str]) -> None:
+    """Name pages of the repository that are no pages here, instead of linking to them."""
+    link = r"\[([^]]*)\]\(\.\./((?:lm|benchmarks|figures)/[\w./]+\.md)(?:#[\w-]*)?\)"
+    text[0] = re.sub(link, r"\1 (`\2`)", text[0])
+
+
 def setup(app: Sphinx) -> None:
-    """Connect the two hooks; `plain` before numpydoc, which has priority 500."""
+    """Connect the hooks; `plain` before numpydoc, which has priority 500."""
     app.connect("builder-inited", reference)
+    app.connect("source-read", outside)
     app.connect("autodoc-process-docstring", plain, priority=400)

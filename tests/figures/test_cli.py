@@ -14,6 +14,7 @@ import pytest
 
 from approx import ALIASES, METHODS
 from approx.projections import PROJECTIONS
+from figures import listing as listing_of
 from figures.cli import COMMANDS, main
 from figures.gallery import FIGURES, NAMES
 from figures.listing import listing
@@ -313,29 +314,26 @@ def test_both_readmes_have_the_same_code_pictures_numbers_and_methods():
         assert one == other
     headings = [len(re.findall(r"^##", text, re.MULTILINE)) for text in texts]
     assert headings[0] == headings[1]
-    section = re.search(r"^## 方法\n(.*?)^## ", texts[1], re.DOTALL | re.MULTILINE)[1]
-    listed = re.findall(r"`(\w+)`", section[section.index("|") :].rsplit("|", 1)[0])
-    differ = set(listed) ^ set(METHODS)
-    assert not differ, f"add to the table of methods in README.zh-CN.md, or remove there: {differ}"
-    assert len(listed) == len(METHODS)
+    one, other = both(r"^\| `\w+` \| [^|]* \|")
+    assert one == other
+    assert len(one) == len(listing_of.DOZEN)
+    for text in texts:  # what is more goes to a page in docs/
+        assert text.count("\n") <= 200
 
 
 @pytest.mark.listed
-@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
-def test_the_readmes_list_the_familiar_names(name):
-    text = (ROOT / name).read_text("utf-8")
-    missing = [alias for alias in ALIASES if f"`{alias}`" not in text]
-    assert not missing, f"add to the familiar names in {name}: {missing}"
-
-
-@pytest.mark.listed
-def test_the_readme_lists_the_methods(tmp_path):
+def test_the_list_of_methods_is_that_of_the_registry():
+    how = "write it by: python -m figures.listing"
+    assert (ROOT / "docs/methods.md").read_text("utf-8") == listing_of.page(), how
     text = (ROOT / "README.md").read_text("utf-8")
-    rows = [
-        f"| `{r['method']}` | {r['draws']} | {r['use']} | {r['what it is']} |" for r in listing()
-    ]
-    table = "\n".join(["| method | draws | use | what it is |", "|---|---|---|---|", *rows])
-    between = re.search(r"<!-- methods: .*? -->\n(.*?)\n<!-- end of methods -->", text, re.DOTALL)
-    pasted = tmp_path / "methods.md"
-    pasted.write_text(table + "\n", "utf-8")
-    assert between[1] == table, f"put the table in {pasted} between the two comments of README.md"
+    assert listing_of.insert(text, listing_of.dozen()) == text, how
+    with pytest.raises(ValueError, match="a README must have one line"):
+        listing_of.insert("nothing", "table")
+
+
+def test_the_list_of_methods_has_every_method_once_and_every_familiar_name():
+    page = listing_of.page()
+    rows = re.findall(r"^\| `(\w+)\(", page, re.MULTILINE)
+    assert sorted(rows) == sorted(METHODS)
+    assert all(f"| `{name}` | `{spec}` |" in page for name, spec in ALIASES.items())
+    assert set(listing_of.DOZEN) <= set(METHODS)
