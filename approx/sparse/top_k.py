@@ -1,4 +1,4 @@
-"""The largest entries of each row, an oracle: finding them costs what they would save."""
+"""The largest entries of each row or of a head: finding them costs what they would save."""
 
 from __future__ import annotations
 
@@ -9,31 +9,44 @@ import numpy as np
 
 from approx import exact
 from approx.checks import Array
+from approx.fields import one_of
 from approx.masks import Mask
 from approx.method import Size
+from approx.prices import Price, Shape, entries
 from approx.sparse.patterns import Pattern
 from approx.sparse.support import SupportMethod, by_stripes
 
 
 @dataclasses.dataclass(frozen=True)
 class TopK(SupportMethod):
-    """The k largest entries of each row, exact; the best support of its size (an oracle).
+    """The k largest entries of each row, or k per row of a head; exact.
 
-    estimate_ij = exp(q_i·k_j) where q_i·k_j is among the k largest that query i sees, else 0.
+    estimate_ij = exp(q_i·k_j) where q_i·k_j is among the k largest that query i sees, else 0. Per
+    head, it is where softmax_ij is among the Σ_i min(k, keys that i sees) largest of all rows.
 
     Parameters
     ----------
     k : int, optional
         Entries per row, 1 ≤ k ≤ l; None is a template.
+    per : {"row", "head"}
+        Whether each row has k entries, or all rows together as many.
 
     Notes
     -----
-    The estimate is deterministic, exact on the support, and has relative bias −1 off it. It
-    minimises the Frobenius error of each row among supports of k entries, and its total variation
-    from exact attention, which is the attention off the support: among weights on k keys that sum
-    to 1 none is nearer. A row that sees fewer than k keys has all of them. Of equal logits under a
-    mask the first are taken, so that later keys do not matter.
-    Cost: 2·n·l·d operations to find the support, by row stripes; n·k numbers.
+    The estimate is deterministic, exact on the support, and has relative bias −1 off it. A row
+    whose weights sum to 1 differs from exact attention by at least the attention off its support in
+    total variation, and by exactly that if it is softmax on the support. So ``row`` has the least
+    total variation of all supports of k keys in each row, and ``head`` that of all supports of as
+    many entries in all, whoever shares them out: the attention that is lost is a sum over entries,
+    and none is larger than those that are kept. A row without an entry counts as lost. ``row`` also
+    has the least Frobenius error of exp(q·k) in each row; in the Frobenius norm of rows of softmax
+    neither is a bound (`godec` at rank 0 is).
+
+    A row that sees fewer than k keys has all of them, or ``head`` gives what it leaves to none. Of
+    equal logits under a mask, or of equal weights of a head, the first are taken, so that later
+    keys of a row do not matter.
+    Cost: 2·n·l·d operations to find the support, by row stripes, three times that per head; n·k
+    numbers. How many entries of a head a row has follows from the inputs.
 
     References
     ----------
@@ -44,6 +57,13 @@ class TopK(SupportMethod):
     --------
     >>> TopK(k=1).approximate([[1.0]], [[0.0], [2.0]]).to_dense().round(3)
     array([[0.   , 7.389]])
+
+    The first row needs one key, the second three:
+
+    >>> A = TopK(k=2, per="head").approximate([[9.0], [0.1]], [[0.0], [1.0], [2.0]])
+    >>> (A.to_dense() > 0).astype(int)
+    array([[0, 0, 1],
+           [1, 1, 1]])
     """
 
     name: ClassVar[str] = "top_k"
@@ -52,12 +72,23 @@ class TopK(SupportMethod):
 
     k: int | None = None
 
-    autoregressive = True
-    row_local = True
+    per: str = one_of("row", ("row", "head"))
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether a row does not compete with others for its entries."""
+        return self.per == "row"
+
+    @property
+    def row_local(self) -> bool:
+        """Whether a row does not compete with others for its entries."""
+        return self.per == "row"
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the k largest logits of each row."""
+        """Return the k largest logits of each row, or as many weights of the head."""
         n, l, k = len(Q), len(K), self.k or 0
+        if self.per == "head":
+            return _of_head(Q, K, mask, int(np.minimum(mask.counts, k).sum()))
         if mask.looks_back or not mask.is_full:
             return by_stripes(Q, K, mask, lambda x, rows: largest(x, k))
         indices = np.empty((n, k), np.int32)
@@ -65,6 +96,40 @@ class TopK(SupportMethod):
             logits = Q[rows] @ K.T
             indices[rows] = np.argpartition(logits, l - k, axis=1)[:, l - k :]
         return np.arange(0, n * k + 1, k), indices.ravel()
+
+    def held(self, mask: Mask) -> Array | None:
+        """Return k or what a row sees; None where rows share the entries of a head."""
+        return super().held(mask) if self.per == "row" else None
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of the keys; what a query reads follows from the inputs per head."""
+        if self.per == "row" or self.k is None:
+            return super().priced(shape)
+        stored = entries(self.k, shape)
+        return Price(stored.stored, None, None, stored.bytes)
+
+
+def _of_head(Q: Array, K: Array, mask: Mask, count: int) -> Pattern:
+    """Return the entries of most attention of all rows, so many of them, found by stripes."""
+    sums = exact.log_row_sums(Q, K, mask=mask)
+    top = np.zeros(0)
+    for rows in exact.stripes(len(Q), len(K)):
+        x = exact.seen_logits(Q, K, mask, rows) - sums[rows, None]
+        top = np.concatenate([top, x[x > -np.inf]])
+        if (rest := len(top) - count) > 0:
+            top = np.partition(top, rest)[rest:]
+    level = top.min()
+    room = [int(np.count_nonzero(top == level))]  # for what equals it, in the order of rows
+
+    def chosen(x: Array, rows: slice) -> Array:
+        x = x - sums[rows, None]
+        found = np.asarray(x >= level)
+        equal = np.flatnonzero(x == level)
+        found.flat[equal[room[0] :]] = False
+        room[0] -= min(room[0], len(equal))
+        return found
+
+    return by_stripes(Q, K, mask, chosen)
 
 
 def largest(x: Array, k: int) -> Array:

@@ -176,6 +176,7 @@ TWINS["columns(k={h}, by='h2o')"] = lambda x: t.exact_keys(t.evicted(x.h, "h2o")
 UNKNOWN = {
     "lsh(hashes=2)": "pairs share a bucket, or do not",
     "lsh(entries=4.0)": "the number of hashes, though not that of the entries",
+    "top_k(k=3, per='head')": "how rows share the entries of a head",
     "top_p(p=0.6)": "a row has as many keys as hold the share",
     "random_maclaurin(m=5, law='poisson')": "the mean degree",
     "truncated_svd(epsilon=0.01)": "the rank",

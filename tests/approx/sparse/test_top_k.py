@@ -1,0 +1,90 @@
+"""The largest entries of a head: the least total variation of all supports of as many entries."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from approx import Mask, exact, parse
+
+MASKS = {
+    "full": Mask.full(3, 4),
+    "causal": Mask.causal(3, 4),
+    "intervals": Mask([0, 1, 1], [1, 4, 3], l=4),
+}
+
+
+def softmax(Q, K, seen):
+    x = np.where(seen, Q @ K.T, -np.inf)
+    p = np.exp(x - x.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def total_variation(support, p):
+    """Return tv of softmax on a support, row by row; a row without entries counts as lost."""
+    kept = np.where(support, p, 0.0)
+    sums = kept.sum(axis=1, keepdims=True)
+    w = np.divide(kept, sums, out=np.zeros_like(p), where=sums > 0)
+    rows = 0.5 * np.abs(w - p).sum(axis=1)
+    return np.where(sums[:, 0] > 0, rows, 1.0).mean()
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("k", [1, 2])
+def test_no_support_of_as_many_entries_is_nearer(name, k):
+    """All supports are tried; so are the nearest weights on each that need not sum to 1."""
+    mask = MASKS[name]
+    rng = np.random.default_rng(k)
+    Q, K = 3 * rng.standard_normal((3, 2)), rng.standard_normal((4, 2))
+    seen = mask.visible()
+    p = softmax(Q, K, seen)
+    count = int(np.minimum(seen.sum(axis=1), k).sum())
+    found = parse(f"top_k(k={k}, per='head')").approximate(Q, K, mask=mask)
+    support = found.to_dense() != 0
+    assert found.nnz == count
+    places = np.argwhere(seen)
+    tries, lost = [], []
+    for some in itertools.combinations(range(len(places)), count):
+        one = np.zeros((3, 4), bool)
+        one[tuple(places[list(some)].T)] = True
+        tries.append(total_variation(one, p))
+        lost.append(p[~one].sum() / 6)  # of w = p on the support: half of what is off it
+    # sums of at most 12 terms ≤ 1
+    assert total_variation(support, p) <= min(tries) + 1e-14
+    assert p[~support].sum() / 6 <= min(lost) + 1e-14
+    by_row = parse(f"top_k(k={k})").approximate(Q, K, mask=mask).to_dense() != 0
+    assert total_variation(support, p) <= total_variation(by_row, p) + 1e-14
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.data())
+def test_of_equal_weights_the_first_are_taken(n, l, data):
+    k = data.draw(st.integers(1, l))
+    x = np.array(data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), float)
+    K = np.eye(2)[np.array(data.draw(st.lists(st.integers(0, 1), min_size=l, max_size=l)))]
+    Q = 1e4 * np.stack([x, np.zeros(n)], axis=1)  # rows are flat, or see some keys alone
+    method = parse(f"top_k(k={k}, per='head')")
+    indptr, indices = method.pattern(Q, K, Mask.full(n, l), np.random.default_rng(0))
+    p = softmax(Q, K, np.ones((n, l), bool))
+    order = np.lexsort((np.arange(n * l), -p.ravel()))[: n * k]
+    # rounding of log-sums may tell equal weights of unlike rows apart
+    assert len(indices) == n * k
+    chosen = np.zeros(n * l, bool)
+    chosen[np.repeat(np.arange(n), np.diff(indptr)) * l + indices] = True
+    assert np.isclose(p.ravel()[chosen].sum(), p.ravel()[order].sum(), atol=1e-12)
+    for i in range(n):
+        for value in set(p[i]):
+            equal = chosen[i * l : (i + 1) * l][p[i] == value]
+            assert (np.diff(equal.astype(int)) <= 0).all()
+
+
+def test_stripes_do_not_matter(monkeypatch):
+    rng = np.random.default_rng(0)
+    Q, K = (rng.integers(-1, 2, (rows, 2)).astype(float) for rows in (17, 23))  # with ties
+    method = parse("top_k(k=5, per='head')")
+    whole = method.pattern(Q, K, Mask.causal(17, 23), rng)
+    monkeypatch.setattr(exact, "height", lambda l: 3)
+    cut = method.pattern(Q, K, Mask.causal(17, 23), rng)
+    assert len(whole[1]) == sum(min(5, seen) for seen in range(7, 24))
+    for a, b in zip(whole, cut):
+        np.testing.assert_array_equal(a, b)
