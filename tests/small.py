@@ -53,6 +53,8 @@ SIZES = {
 }
 VARIANTS = {
     "attention svd": "truncated_svd(rank=1, space='attention')",
+    "rows near in tv": "truncated_svd(rank=1, space='attention', refine='tv')",
+    "largest of a head": "top_k(k={half}, per='head')",
     "taylor on top_k": "scatterbrain(low_rank=taylor(degree=2), sparse=top_k(k={half}))",
     "waves on window": "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(width=1))",
     "power on window": "scatterbrain(low_rank=tensor_power(n=5), sparse=sliding_window(width=1))",

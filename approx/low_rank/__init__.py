@@ -1,1 +1,1 @@
-"""Low-rank estimates, and the oracles that see the whole matrix."""
+"""Low-rank estimates, and those that see the whole matrix."""

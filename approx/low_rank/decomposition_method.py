@@ -1,4 +1,4 @@
-"""The base class of the oracles that split the whole matrix into low-rank + sparse."""
+"""The base class of what splits the whole matrix into low-rank + sparse."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.subspace import leading, rotate
 from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
+from approx.low_rank.weighted import equations
 from approx.masks import Mask, MaskLike
 from approx.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
 
@@ -32,7 +33,6 @@ STALLED = 1e-4  # relative gain of a sweep at which a descent ends
 COMPLETING = 40  # sweeps that complete a matrix under a mask, from the better one of two starts
 ALTERNATIONS, ALTERNATED = 30, 1e-2  # sweeps of least squares after these, and their least gain
 ALTERNATING = 64  # the largest rank of such sweeps, each of 4·n·l·rank² operations
-RIDGE = 1e-6  # of the trace: it keeps what is free from growing where few keys are seen
 COMPLETED = 2.0**58  # most of an unseen entry over the largest seen: above 1/eps no digit is left
 
 
@@ -164,18 +164,9 @@ def _alternated(D: Matrix, rank: int, state: _State) -> _State:
 
 def _fitted(D: Matrix, weights: Matrix, factor: Matrix) -> Matrix:
     """Return X (n, r) with the least ‖weights · (X factorᵀ − D)‖_F² + ridge·‖X‖², row by row."""
-    (n, l), r = D.shape, factor.shape[1]
-    X, height = D @ factor, max(1, D.size // r**2)  # rows whose Gram matrices take as much as D
-    for i in range(0, n, height):
-        rows = slice(i, min(i + height, n))
-        grams = np.zeros((rows.stop - i, r * r))
-        for j in range(0, l, height):
-            part = factor[j : j + height]
-            squares = part[:, :, None] * part[:, None, :]
-            grams += weights[rows, j : j + height] @ squares.reshape(len(part), r * r)
-        trace = grams[:, :: r + 1].sum(axis=1)
-        grams[:, :: r + 1] += np.where(trace > 0, RIDGE * trace, 1.0)[:, None]
-        X[rows] = np.linalg.solve(grams.reshape(-1, r, r), X[rows, :, None])[:, :, 0]
+    X = np.empty((len(D), factor.shape[1]))
+    for rows, grams, sides in equations(D, weights, factor):
+        X[rows] = np.linalg.solve(grams, sides[:, :, None])[:, :, 0]
     return X
 
 
@@ -407,7 +398,7 @@ def at_budget(
 
 @dataclasses.dataclass(frozen=True)
 class GoDec(DecompositionMethod):
-    """GoDec: the least-squares sparse + low-rank split at a budget (an oracle).
+    """GoDec: the least-squares sparse + low-rank split that is found.
 
     estimate = L + S, min ‖D − L − S‖_F over rank L ≤ rank and k entries per row on average, for
     D = exp(Q Kᵀ) or its row-softmax.

@@ -369,7 +369,7 @@ def _project(D: Matrix, r: int, tolerance: float, max_iterations: int) -> Decomp
 
 @dataclass(frozen=True)
 class RobustPCA(DecompositionMethod):
-    """Robust PCA by principal component pursuit: the exact-recovery oracle.
+    """Robust PCA by principal component pursuit, for exact recovery.
 
     estimate = L + S, argmin ‖L‖_* + λ‖S‖₁ subject to L + S = D = exp(Q Kᵀ), or its row-softmax.
 
@@ -416,7 +416,7 @@ class RobustPCA(DecompositionMethod):
 
 @dataclass(frozen=True)
 class AccAltProj(DecompositionMethod):
-    """Robust PCA by accelerated alternating projections: the exact-recovery oracle at a rank.
+    """Robust PCA by accelerated alternating projections at a rank.
 
     estimate = L + S with rank L ≤ rank and S the entries of D − L above a threshold that falls,
     for D = exp(Q Kᵀ) or its row-softmax.

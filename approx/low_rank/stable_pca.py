@@ -204,7 +204,7 @@ def stable_pca(
 
 @dataclass(frozen=True)
 class StablePCA(DecompositionMethod):
-    """Stable principal component pursuit: low-rank + sparse up to a small rest (an oracle).
+    """Stable principal component pursuit: low-rank + sparse up to a small rest.
 
     estimate = L + S, argmin ‖L‖_* + λ‖S‖₁ subject to ‖D − L − S‖_F ≤ δ‖D‖_F, for D = exp(Q Kᵀ) or
     its row-softmax.

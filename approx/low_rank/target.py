@@ -1,4 +1,4 @@
-"""The matrix that an oracle decomposes: the kernel matrix itself, or its row-softmax."""
+"""The matrix that is decomposed: the kernel matrix itself, or its row-softmax."""
 
 from __future__ import annotations
 

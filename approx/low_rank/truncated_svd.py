@@ -1,4 +1,4 @@
-"""The best approximation of a given rank, an oracle, since it needs the whole matrix."""
+"""The best approximation of a given rank, which needs the whole matrix."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
+from approx import checks
 from approx.approximation import Approximation
 from approx.checks import Array
-from approx.fields import one_of, real
+from approx.fields import one_of, real, ruled
 from approx.low_rank import target
 from approx.low_rank.decomposition import Matrix, filled, seen
 from approx.low_rank.godec import godec
 from approx.low_rank.krylov import ACCURACY, block_krylov
 from approx.low_rank.subspace import leading
 from approx.low_rank.target import SPACES
+from approx.low_rank.total_variation import nearest
 from approx.masks import Mask
 from approx.method import Method, Size
 
@@ -28,7 +30,7 @@ START = 32  # the rank at which a search for epsilon or energy starts, doubled u
 
 @dataclasses.dataclass(frozen=True)
 class TruncatedSVD(Method):
-    """Truncated singular value decomposition, the best estimate of its rank (an oracle).
+    """Truncated singular value decomposition, the best in Frobenius norm.
 
     estimate = Σ_{i ≤ rank} σ_i u_i v_iᵀ of exp(Q Kᵀ), or of its row-softmax.
 
@@ -44,11 +46,19 @@ class TruncatedSVD(Method):
     energy : float, optional
         Given instead, it asks for the least rank with Σ_{i ≤ rank} σ_i² ≥ energy·Σσ²,
         0 < energy ≤ 1.
+    refine : {"tv"}, optional
+        ``tv`` goes on from the decomposition of the row-softmax to rows of the same rank that sum
+        to 1 and are near to it in total variation.
 
     Notes
     -----
     The estimate is deterministic and biased; its Frobenius error √Σ_{i > rank} σ_i² and spectral
-    error σ_{rank+1} are the least of any matrix of that rank. Entries may be negative.
+    error σ_{rank+1} are the least of any matrix of that rank. Entries may be negative. In total
+    variation it bounds nothing: other matrices of the rank may be nearer to rows of softmax, and
+    the rows of this one do not sum to 1. With ``refine`` they do, and the estimate is the best
+    in total variation that is found (see `approx.low_rank.total_variation.nearest`): an upper bound
+    on the least of such matrices, among which is every linear attention of as many features.
+    A matrix whose rows sum to less may have a smaller number yet: that of 0 is ½.
 
     Up to min(n, l) = 2048 LAPACK computes it, accurate to rounding. Beyond, ranks up to min(n, l)/8
     come from `approx.low_rank.krylov.block_krylov`: with high probability, its Frobenius and
@@ -69,6 +79,8 @@ class TruncatedSVD(Method):
     Cost: O(n·l·min(n, l)) operations and the dense matrix in float64; beyond 2048, some ten
     passes of 4·n·l·rank operations. Under a mask always the dense matrix, two Gram matrices,
     some 50 passes of 4·n·l·rank operations, and up to rank 64 at most 30 of rank times as many.
+    With ``refine`` always the dense matrix, and some 40 passes of 4·n·l·rank² operations beside
+    the above.
 
     Raises
     ------
@@ -91,6 +103,9 @@ class TruncatedSVD(Method):
            [1., 1.]])
     >>> TruncatedSVD(energy=0.99).approximate([[0.0], [0.0]], [[1.0], [1.0]]).rank
     1
+    >>> best = TruncatedSVD(rank=1, space="attention", refine="tv")
+    >>> best.approximate(9 * np.eye(3), 9 * np.eye(3)).to_dense().sum(axis=1).round(9)
+    array([1., 1., 1.])
     """
 
     name: ClassVar[str] = "truncated_svd"
@@ -102,6 +117,7 @@ class TruncatedSVD(Method):
     space: str = one_of("kernel", SPACES)
     epsilon: float | None = real(below=1)
     energy: float | None = real(most=1)
+    refine: str | None = ruled(None, lambda name, value: checks.one_of(name, value, ("tv",)))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,6 +125,11 @@ class TruncatedSVD(Method):
         if len(given) > 1:
             raise ValueError(
                 f"rank, epsilon and energy exclude each other, got {' and '.join(given)}: give one"
+            )
+        if self.refine and self.space != "attention":
+            raise ValueError(
+                f"refine={self.refine!r} is of rows of softmax, so space must be 'attention', "
+                f"got {self.space!r}"
             )
 
     @property
@@ -125,7 +146,10 @@ class TruncatedSVD(Method):
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the sum of the leading terms."""
-        if not mask.is_full:
+        if self.refine:
+            D, top = target.matrix(q, k, self.space, mask)
+            left, right, *_ = nearest(D, self._rank(D, mask), mask=mask)
+        elif not mask.is_full:
             left, right, top = self._masked(q, k, mask)
         elif min(len(q), len(k)) <= DENSE:
             left, right, top = self._dense(q, k)
@@ -161,12 +185,15 @@ class TruncatedSVD(Method):
     def _masked(self, q: Array, k: Array, mask: Mask) -> tuple[Matrix, Matrix, float]:
         """Return (left, right, top) with exp(Q Kᵀ) ≈ e^top left rightᵀ where it is seen."""
         D, top = target.matrix(q, k, self.space, mask)
-        rank = self.rank
-        if rank is None:
-            s = scipy.linalg.svdvals(filled(seen(D, mask)), overwrite_a=True, check_finite=False)
-            rank = self.least_rank(s, float(s @ s)) or len(s)
-        best = godec(D, rank, 0, mask=mask)
+        best = godec(D, self._rank(D, mask), 0, mask=mask)
         return best.left, best.right, top
+
+    def _rank(self, D: Matrix, mask: Mask) -> int:
+        """Return the rank that is given, or that D needs with 0 where nothing is seen."""
+        if self.rank is not None:
+            return self.rank
+        s = scipy.linalg.svdvals(filled(seen(D, mask)), check_finite=False)
+        return self.least_rank(s, float(s @ s)) or len(s)
 
     def _dense(self, q: Array, k: Array) -> tuple[Matrix, Matrix, float]:
         """Return (U diag(s), V, top) from LAPACK with exp(Q Kᵀ) ≈ e^top U diag(s) Vᵀ."""

@@ -46,7 +46,7 @@ class Columns(SupportMethod):
     by : {"mass", "h2o", "snapkv", "expected", "key_norm", "key_diff", "leverage", "cur"}
         The score of a key:
 
-        - ``mass``: Σ_i softmax_ij of the queries in whose window it is not (an oracle).
+        - ``mass``: Σ_i softmax_ij of the queries in whose window it is not (needs all logits).
         - ``h2o``: the attention that it got so far, from queries that read kept keys only [1]_.
         - ``snapkv``: the attention of the last `window` queries, pooled over neighbours [2]_.
         - ``expected``: k·μ + ½ kᵀΣk, the log of the mean of exp(q·k) over q ~ N(μ, Σ), which is
@@ -73,8 +73,8 @@ class Columns(SupportMethod):
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Its total
     variation from exact attention is what is off the support. So no other columns beside the same
-    sinks and window are nearer than those of ``mass``, which is an oracle; in the Frobenius norm of
-    the kernel others may be, as Σ_i exp(q_i·k_j)² is what counts there.
+    sinks and window are nearer than those of ``mass``, which need all logits; in the Frobenius norm
+    of the kernel others may be, as Σ_i exp(q_i·k_j)² is what counts there.
 
     *One set.* Scores come from all keys; those of ``mass``, ``snapkv`` and ``expected`` also from
     queries, whereas the others are `row_local`. It is what eviction after a prompt leaves, seen by
@@ -257,7 +257,7 @@ class Columns(SupportMethod):
         return eviction.held(Blocks.of(mask, self._limits(self.k)), self._limits(self.k))
 
     def selection(self, shape: Shape) -> Price:
-        """Return the price of the scores, which is none for an oracle.
+        """Return the price of the scores, which is none by mass.
 
         One set is chosen once. In a cache each of `block` queries pays its part of an eviction;
         h2o reads a sum with each key that it keeps.

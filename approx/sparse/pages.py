@@ -44,8 +44,8 @@ class Pages(SupportMethod):
     size : int
         Keys per page.
     by : {"box", "mean", "mass"}
-        The score. That of the box bounds q·k in the page from above, see `boxes.bounds`; "mass" is
-        an oracle.
+        The score. That of the box bounds q·k in the page from above, see `boxes.bounds`; "mass"
+        needs all logits.
     current : bool
         Whether the page at the query's own position is always one of those chosen.
 
@@ -128,7 +128,7 @@ class Pages(SupportMethod):
         return indptr[np.concatenate([[0], np.cumsum(np.concatenate(counts))])], indices
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return the pages with their boxes or means; None for an oracle."""
+        """Return the pages with their boxes or means; None by mass, which needs all logits."""
         if self.by == "mass":
             return None
         count = (self.k or 0) // self.size

@@ -53,9 +53,9 @@ class ProjectedTopK(SupportMethod):
     Notes
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Its total
-    variation from exact attention is what is off the support, so that `top_k`, its oracle, is never
-    farther; at r = d it is the same. Axes fitted to all keys are not autoregressive; given ones and
-    channels are.
+    variation from exact attention is what is off the support, so that `top_k` of all logits is
+    never farther; at r = d it is the same. Axes fitted to all keys are not autoregressive; given
+    ones and channels are.
     A single key apart from all others, such as an attention sink, has little of the covariance, and
     centred axes may lose it: on the bundled sink head of SmolLM2 the total variation at k = 32 and
     r = 8 is 0.70 with them, 0.056 with those of KᵀK, 0.039 with channels and 0.011 for `top_k`.

@@ -1,4 +1,4 @@
-"""The attention weights above a level, an oracle whose rows are as long as they need to be."""
+"""The attention weights above a level, in rows that are as long as they need to be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from approx.sparse.support import SupportMethod, by_stripes
 
 @dataclasses.dataclass(frozen=True)
 class Threshold(SupportMethod):
-    """The entries whose attention weight reaches a level, exact (an oracle).
+    """The entries whose attention weight reaches a level, exact.
 
     estimate_ij = exp(q_i·k_j) where exp(q_i·k_j) ≥ level·Σ_c exp(q_i·k_c), else 0; the sum is over
     the keys c that query i sees.

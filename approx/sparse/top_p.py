@@ -1,4 +1,4 @@
-"""The fewest keys of each row that hold a given share of its attention, an oracle."""
+"""The fewest keys of each row that hold a given share of its attention."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from approx.sparse.support import SupportMethod, by_stripes
 
 @dataclasses.dataclass(frozen=True)
 class TopP(SupportMethod):
-    """The fewest keys of a row whose attention sums to at least p, exact (an oracle).
+    """The fewest keys of a row whose attention sums to p or more, exact.
 
     estimate_ij = exp(q_i·k_j) where key j is among the m_i largest that query i sees, else 0; m_i
     is the least number of keys whose softmax weights sum to p or more.

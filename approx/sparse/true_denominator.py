@@ -36,7 +36,7 @@ class TrueDenominator(Method):
     The estimate is in attention space: its rows are used as they are, and each sums to the
     attention mass that it holds, at most 1. Such a row loses 1 − mass; renormalisation would
     instead enlarge the entries that it keeps by 1/mass.
-    Cost: that of the support and 2·n·l·d operations for the denominator, which makes it an oracle.
+    Cost: that of the support and 2·n·l·d operations for the denominator, which needs all logits.
     Source: a definition.
 
     Examples

@@ -26,7 +26,7 @@ TURNS = 8  # each is two passes over the logits; both samples of heads settle in
 
 @dataclasses.dataclass(frozen=True)
 class VerticalSlash(SupportMethod):
-    """Some keys for all queries and some diagonals, exact: MInference, or its oracle.
+    """Some keys for all queries and some diagonals, exact: MInference, or from all logits.
 
     estimate_ij = exp(q_i·k_j) where j is one of v keys (a vertical line), or p_i − j one of k − v
     distances (a slash, which is a diagonal), else 0; p_i is the position of query i
@@ -42,7 +42,8 @@ class VerticalSlash(SupportMethod):
     by : {"last", "mass"}
         ``last`` takes the lines with the largest sums of softmax over the last queries, verticals
         and slashes apart. ``mass`` takes the sums over all queries, and lines by turns: the best
-        verticals beside the slashes so far, the best slashes beside these, and so on (an oracle).
+        verticals beside the slashes so far, the best slashes beside these, and so on; it needs all
+        logits.
     queries : int
         Last queries whose attention is looked at, by "last".
     sinks, recent : int
@@ -157,7 +158,7 @@ class VerticalSlash(SupportMethod):
         return np.where(2 * chosen < len(sums), chosen, chosen - len(sums))
 
     def selection(self, shape: Shape) -> Price:
-        """Return the price of the attention of the last queries, which is none for an oracle."""
+        """Return the price of the attention of the last queries, which is none by mass."""
         asked = 0 if self.oracle else int(shape.rows.counts[-self.queries :].sum())
         return Price(0.0, 0.0, asked * shape.d / shape.n, 0.0)
 

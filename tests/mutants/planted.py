@@ -408,7 +408,7 @@ LOW_RANK = [
     ),
     Mutant(
         "godec: least squares of what is not seen, too",
-        "approx/low_rank/godec.py",
+        "approx/low_rank/weighted.py",
         "grams += weights[rows, j : j + height] @",
         "grams += np.ones_like(weights[rows, j : j + height]) @",
         "tests/approx/low_rank/test_free_entries.py -k least_squares",

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from small import few, hiding, very_few
 
 from approx import Mask, exact, parse
-from approx.low_rank import godec as module, robust_pca, thresholding
+from approx.low_rank import godec as module, robust_pca, thresholding, weighted
 from approx.low_rank.godec import at_budget, godec
 from approx.low_rank.robust_pca import acc_alt_proj, inexact_alm
 from approx.low_rank.stable_pca import stable_pca
@@ -233,7 +233,7 @@ def test_factors_follow_each_other_by_least_squares(monkeypatch):
     X = module._fitted(D * weights, weights, factor)
     for x, d, w in zip(X, D, weights):
         A = factor * w[:, None]
-        ridge = module.RIDGE * (A**2).sum()
+        ridge = weighted.RIDGE * (A**2).sum()
         if ridge:  # the minimum of |A x − d|² + ridge |x|², as one least-squares problem
             A, d = (
                 np.vstack([A, math.sqrt(ridge) * np.eye(6)]),
