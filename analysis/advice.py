@@ -55,7 +55,7 @@ def rank(row: dict[str, Any]) -> tuple[float, float]:
 
 
 def gaps(table: pd.DataFrame) -> pd.DataFrame:
-    """Return for each head and class what is best of it: the oracle, and what can be run.
+    """Return for each head and class what is nearest with all logits, and of what can be run.
 
     Parameters
     ----------
@@ -66,34 +66,33 @@ def gaps(table: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         One row per (input, layer, head, class): ``oracle`` and ``best``, specs with the lowest
-        ``attention_tv`` of the oracles and of what a model with this mask can run, "" where there
-        is none; ``oracle_tv``, ``best_tv``, NaN where there is none; ``gap``, their difference;
+        ``attention_tv`` of what needs all logits and of what a model with this mask can run, ""
+        where there is none; ``oracle_tv``, ``best_tv``, NaN where there is none; ``standing`` of
+        the first in this metric (`analysis.standing.standing`); ``gap``, their difference;
         ``bound``, the least of the class, and ``gain``, the difference of ``best_tv`` and that:
         more than this no better way to choose can gain within the class, NaN where no bound is
         known of one of its methods.
 
-    Notes
-    -----
-    An oracle of a class is the best in tv where it takes the entries of most attention (the classes
-    entries and pages); of the others it is the best found.
     """
     rows = []
     for place, part in table.groupby(["input", "layer", "head", "class"], sort=False):
-        oracle, best = (_nearest(part[part[which]]) for which in ("oracle", "runnable"))
+        (oracle, least, says), (best, tv, _) = (
+            _nearest(part[part[which]]) for which in ("oracle", "runnable")
+        )
         bound = float(part.bound.min(skipna=False))
-        rows.append((*place, *oracle, *best, best[1] - oracle[1], bound, best[1] - bound))
+        rows.append((*place, oracle, least, says, best, tv, tv - least, bound, tv - bound))
     names = (
         "input", "layer", "head", "class",
-        "oracle", "oracle_tv", "best", "best_tv", "gap", "bound", "gain",
+        "oracle", "oracle_tv", "standing", "best", "best_tv", "gap", "bound", "gain",
     )  # fmt: skip
     return pd.DataFrame(rows, columns=list(names))
 
 
-def _nearest(part: pd.DataFrame) -> tuple[str, float]:
+def _nearest(part: pd.DataFrame) -> tuple[str, float, str]:
     if not len(part):
-        return "", math.nan
-    place = int(part.attention_tv.argmin())
-    return str(part.spec.iloc[place]), float(part.attention_tv.iloc[place])
+        return "", math.nan, ""
+    row = part.iloc[int(part.attention_tv.argmin())]
+    return str(row.spec), float(row.attention_tv), str(row.standing)
 
 
 class Advice(NamedTuple):

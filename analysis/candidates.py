@@ -1,4 +1,8 @@
-"""The methods that the report and the advisor try by default, and which of them a model can run."""
+"""The methods that the report and the advisor try by default, and which of them a model can run.
+
+Those that need all logits are of total variation, by which the advisor decides: `analysis.standing`
+says which of them are bounds.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +47,9 @@ RUNNABLE = (
     "scatterbrain(low_rank=shifted_positive(), sparse=smyrf())",
 )
 ORACLES = (
-    "truncated_svd(space='attention')",
+    "truncated_svd(space='attention', refine='tv')",
     "top_k()",
+    "top_k(per='head')",
     "columns()",
     "columns(sinks=1, recent=16, block=8)",
     "pages(by='mass')",
@@ -55,7 +60,7 @@ ORACLES = (
 
 
 def methods(mask: Mask) -> list[Method]:
-    """Return the candidates under a mask: what can be run under it, and the oracles.
+    """Return the candidates under a mask: what can be run under it, and what needs all logits.
 
     Examples
     --------
@@ -67,7 +72,7 @@ def methods(mask: Mask) -> list[Method]:
 
 
 def runs(method: Method, mask: Mask) -> bool:
-    """Return whether a model with this mask can run the method, which oracles never are.
+    """Return whether a model with this mask can run the method; none can that needs all logits.
 
     Under a mask that looks back the method must be autoregressive.
     """
@@ -97,7 +102,7 @@ CLASSES: dict[str, type[Method] | tuple[type[Method], ...]] = {
 
 
 def class_of(method: Method) -> str:
-    """Return the class of a method, such as "columns", within which an oracle is the best.
+    """Return the class of a method, such as "columns", of which others may need all logits.
 
     Examples
     --------

@@ -1,9 +1,9 @@
 """Advice for the heads of a model: which approximation at this budget, and whether it will hold.
 
 Every method is run: the winner of a head is the one with the lowest measured error at the budget,
-among those that a model with the head's mask could run. Oracles, which need every logit, stand
-apart, as the best found of their class. Where nothing is much better than the mean of V, or the
-budget buys all that is seen, the advice is to keep exact attention.
+among those that a model with the head's mask could run. What needs every logit stands apart, as a
+bound of its class or the best found (`analysis.standing`). Where nothing is much better than the
+mean of V, or the budget buys all that is seen, the advice is to keep exact attention.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pandas as pd
 import scipy.linalg
 from tqdm import tqdm
 
-from analysis import budget, candidates, doubts, operations
+from analysis import budget, candidates, doubts, operations, standing
 from analysis.advice import rank, verdict, winner
 from analysis.candidates import TRIVIAL
 from analysis.describe import describe
@@ -85,7 +85,7 @@ def diagnose(
         or numbers read to answer one new query.
     methods : sequence of Method, optional
         Templates are filled to the budget; those of which nothing fits are left out. The default
-        is `analysis.candidates.methods`: what can be run under the mask, and the oracles.
+        is `analysis.candidates.methods`: what can be run under the mask, and what needs all logits.
     temperature : float
         t.
     trials : int
@@ -104,7 +104,7 @@ def diagnose(
     DataFrame
         One row per (layer, head, method).
 
-        Of the method: ``spec``; ``class``, within which an oracle is the best found; ``budget``,
+        Of the method: ``spec``; ``class``, such as "columns"; ``budget``,
         ``currency``, ``values_per_row`` stored, and ``reads``, the numbers read to answer one new
         query, NaN where they are not known before; ``attention_tv``, the median
         over trials, its range ``tv_least``, ``tv_most``, and its standard error ``tv_stderr`` from
@@ -118,8 +118,9 @@ def diagnose(
         known; ``features_needed``, how many iid frequencies give a kernel error of 10 %;
         ``pays_from``, the length from which on the method needs fewer operations than exact
         attention of what is seen, without those that find a support; ``autoregressive``;
-        ``oracle``; ``runnable``, which means that it is not an oracle, and that it is
-        autoregressive if the mask looks back; ``winner``, the runnable method with the lowest
+        ``oracle``, which means that it needs all logits, and its ``standing`` in ``attention_tv``,
+        see `analysis.standing.standing`; ``runnable``, which means that it needs them not, and that
+        it is autoregressive if the mask looks back; ``winner``, the runnable method with the lowest
         ``attention_tv``, or of equal ones what stores less; ``warnings``, a list of
         `analysis.doubts.Sentence`.
 
@@ -434,6 +435,7 @@ def _row(head: Sampled, method: Method, about: _Settings, weights: Weights) -> d
         "pays_from": _pays_from(estimate, x),
         "autoregressive": method.autoregressive,
         "oracle": method.oracle,
+        "standing": standing.standing(method, standing.TV, x.mask),
         "runnable": candidates.runs(method, x.mask),
     }
 

@@ -89,7 +89,7 @@ class One(Baseline):
 
 @dataclasses.dataclass(frozen=True)
 class Constant(Baseline):
-    """The mean of all exp(q·k), which is the best constant matrix in Frobenius norm (an oracle).
+    """The mean of all exp(q·k), the best constant matrix in Frobenius norm.
 
     Notes
     -----
@@ -117,7 +117,7 @@ class Uniform(Baseline):
 
     Notes
     -----
-    It is the best matrix with constant rows in Frobenius norm (an oracle in kernel space; in
+    It is the best matrix with constant rows in Frobenius norm (needs all logits in kernel space; in
     attention space it needs nothing). Under a mask each mean is over what the query sees.
     Cost: 2·n·l·d operations, streamed.
     Source: a definition.

@@ -114,8 +114,8 @@ class Method(ABC):
     A subclass writes `evaluate`, the formula on checked arrays. It adds what is known in closed
     form as `entry_moments` and `key_covariance`, and its cost as `priced`. A method whose size
     (``m``, ``rank``, ``k``, …, named by `sized_by`) is None is a *template*, which `within` fills
-    to a budget. A method may have other methods as fields; it is an oracle if one of them is, draws
-    if one of them draws, and is a template if one of them is.
+    to a budget. A method may have other methods as fields; it needs all logits if one of them does,
+    draws if one of them draws, and is a template if one of them is.
     """
 
     name: ClassVar[str]
@@ -184,7 +184,10 @@ class Method(ABC):
 
     @property
     def oracle(self) -> bool:
-        """Whether it needs the whole kernel matrix, so that it is a bound, not a method to run."""
+        """Whether it needs all logits, so that it says what others could reach, and cannot be run.
+
+        In which metric it is a bound, or the best that is found, says `analysis.standing`.
+        """
         return any(part.oracle for part in self.parts.values())
 
     @property

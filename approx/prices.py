@@ -117,8 +117,8 @@ class Price:
 
     Notes
     -----
-    The module says what is counted. The price of an oracle counts the result of its search but not
-    the search, which is what makes it an oracle. Prices can be added.
+    The module says what is counted. The price of what needs all logits counts the result of its
+    search but not the search, so that it cannot be run at that price. Prices can be added.
     """
 
     stored: float

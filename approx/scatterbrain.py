@@ -66,7 +66,7 @@ class Scatterbrain(Method):
 
     @property
     def oracle(self) -> bool:
-        """Whether a part is an oracle; the row means of `uniform` are one in kernel space."""
+        """Whether a part needs all logits, as the row means of `uniform` do in kernel space."""
         return super().oracle or isinstance(self.low_rank, Uniform)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:

@@ -10,6 +10,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+from analysis.standing import NEEDS
 from approx import ALIASES, METHODS, Method, parse
 from approx.projections import PROJECTIONS
 
@@ -57,7 +58,7 @@ def _row(one: Method) -> dict[str, Any]:
     return {
         "method": f"{name}({', '.join(fields)})",
         "draws": _draws(one),
-        "use": "oracle" if one.oracle else "runnable",
+        "use": NEEDS if one.oracle else "runnable",
         "autoregressive": one.autoregressive,
         "row_local": one.row_local,
         "refusal": one.refusal,
@@ -130,13 +131,14 @@ def _takes(method: type[Method], projection: str) -> bool:
 def page() -> str:
     """Return docs/methods.md: every method, by family, and the familiar names."""
     every = listing()
-    oracles = sum(row["use"] == "oracle" for row in every)
+    seeing = sum(row["use"] == NEEDS for row in every)
     lines = [
         "# Methods",
         "",
         MARK,
         "",
-        f"All {len(every)} methods, by family; {oracles} are oracles, which see the whole matrix. "
+        f"All {len(every)} methods, by family; {seeing} need all logits, and say what others "
+        "could reach (`analysis.standing` says in which metric one is a bound). "
         "`expqk methods NAME` has the formula, moments, cost and source of one. A size without a "
         "value is open: a budget fills it. *draws*: whether it is random. *causal*: whether a row "
         "follows from what its query sees, so that a model can run it token by token, by default.",

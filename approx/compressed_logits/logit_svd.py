@@ -29,7 +29,7 @@ class LogitSVD(CompressedLogits):
     The estimate is deterministic, positive and biased, and exact at rank = d. No logits of that
     rank are nearer to Q Kᵀ in Frobenius norm over all entries, those that a mask hides among them:
     among what is seen `key_pca` may be nearer. It says nothing of exp: an error of δ in a logit is
-    a factor e^δ. It needs queries and keys, not the logits, so it is no oracle; but a rank fitted
+    a factor e^δ. It needs queries and keys, not the logits, so it can be run; but a rank fitted
     to all tokens is not autoregressive. The authors fit it to other texts and keep it.
     Cost: (n + l)·d² operations for the factors, then n·l·rank for the logits. A new query reads
     rank numbers of every key, every value, and the map of rank·d numbers.

@@ -63,8 +63,8 @@ class Hierarchical(Method):
     A causal matrix has full rank, and so has this estimate: only its rectangles [mid, hi) × [lo,
     mid) of later queries and earlier keys have small rank. With ``svd`` they are the best of their
     rank, so that the squared Frobenius error is Σ_R Σ_{i > rank} σ_i(R)² over the rectangles R, and
-    no estimate with such rectangles has less. It is an oracle: it needs the logits and the queries
-    that come later. Each level has a state of its own: a recurrence that has one state of this rank
+    no estimate with such rectangles has less. It needs all logits, and those of the queries that
+    come later. Each level has a state of its own: a recurrence that has one state of this rank
     is never nearer on the rectangles (`analysis.state_rank`).
 
     With ``mean`` and ``pivots`` the estimate is autoregressive, and a row needs no other query. A
@@ -147,7 +147,7 @@ class Hierarchical(Method):
         return partition(mask, self.exact_below, self.sinks)
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return the states of complete blocks, and the near keys; None for an oracle."""
+        """Return the states of complete blocks, and the near keys; None if later queries choose."""
         if self.basis == "svd":
             return None
         return States(SUMMARIES[self.basis], self.rank or 0, self.exact_below, self.sinks, d, c)

@@ -39,7 +39,7 @@ class RandomizedAttention(Method):
     Weights lie in [0, 1], hence the variance of an entry is at most π(1 − π)/samples. Under a
     mask π and ξ are of the keys that are seen, and each position has a stream of draws of its own.
     Each query has draws of its own, and drawing them needs its softmax row. So there are no
-    factors, all n·l weights are stored, and nothing is saved (an oracle).
+    factors, all n·l weights are stored, and nothing is saved (it needs all logits).
     Cost: 2·n·l·d operations for π and 2·samples·n·l·d for the rows; samples·n·d numbers of ω. The
     rank that is counted is the trivial one, min(n, l).
 

@@ -23,7 +23,7 @@ PROPOSALS = 4096  # draws from which the normalising constant is estimated
 
 @dataclasses.dataclass(frozen=True)
 class Leverage(Method):
-    """Positive features from the Frobenius-optimal proposal, unbiased for exp(q·k) (an oracle).
+    """Positive features from the Frobenius-optimal proposal, unbiased for exp(q·k).
 
     With φ_w(x) = exp(w·x − |x|²/2) and p the density of N(0, I_d):
     w ~ p̃(w) = p(w) ‖φ_w(Q)‖ ‖φ_w(K)‖ / Z,  φ(q_i)_r = (Ẑ/m)^{1/2} φ_w(q_i)/‖φ_w(Q)‖.

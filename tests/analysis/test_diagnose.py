@@ -19,6 +19,7 @@ from analysis.diagnose import diagnose, dry_run
 from analysis.doubts import Sentence
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
+from analysis.standing import BOUND, FOUND
 from approx import METHODS, Mask, exact, parse
 from figures import diagnosis
 from figures.cli import main
@@ -297,7 +298,7 @@ def test_a_budget_in_reads_is_kept_and_compared_with_exact_attention():
         diagnose(x, budget=1, currency="reads", methods=[parse("sink_window()")])
 
 
-def test_the_gap_of_a_class_is_between_its_oracle_and_what_runs():
+def test_the_gap_of_a_class_is_between_what_needs_all_logits_and_what_runs():
     found = diagnose(causal(), budget=16, trials=1)
     gaps_of = gaps(found).set_index("class")
     for name, part in found.groupby("class"):
@@ -305,7 +306,10 @@ def test_the_gap_of_a_class_is_between_its_oracle_and_what_runs():
             some = part[part[which]].attention_tv
             least = some.min() if len(some) else math.nan
             np.testing.assert_equal(gaps_of.loc[name, tv], least)
-    assert gaps_of.loc["entries", "oracle"] == "top_k(k=17)"
+    assert gaps_of.loc["entries", "oracle"] == "top_k(k=17, per='head')"
+    assert gaps_of.loc["entries", "standing"] == BOUND
+    assert gaps_of.loc["low rank", "standing"] == gaps_of.loc["lines", "standing"] == FOUND
+    assert gaps_of.loc["window", "standing"] == ""
     assert gaps_of.loc["entries", "best"].startswith("projected_top_k")
     both = gaps_of[(gaps_of.oracle != "") & (gaps_of.best != "")]
     assert set(both.index) >= {"entries", "columns", "pages", "low rank", "hierarchical"}

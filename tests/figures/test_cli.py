@@ -96,7 +96,7 @@ def test_a_familiar_name_is_described_with_its_own_fields(capsys):
     assert run("methods", "snapkv", "--json") == 0
     assert json.loads(capsys.readouterr().out)["use"] == "runnable"
     assert run("methods", "columns", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["use"] == "oracle"
+    assert json.loads(capsys.readouterr().out)["use"] == "all logits"
 
 
 def test_figures_of_a_file(tensors, tmp_path, capsys):
