@@ -132,8 +132,8 @@ class LanguageModel:
         start : int
             The layer to begin with; those before it are not run.
         state : tensor (1, n, width), optional
-            What enters that layer, which ``watch`` of an earlier run was given. It is needed where
-            ``start`` is above 0.
+            What enters that layer, such as ``watch`` of an earlier run was given. It is needed
+            where ``start`` is above 0; layer 0 has the embeddings by default.
         watch : callable, optional
             Called as ``watch(layer, state)`` with what enters each layer that is run and, under the
             number `layers`, with what leaves the last one.
@@ -162,13 +162,17 @@ class LanguageModel:
                 raise ValueError(f"layer {call.layer} sees later keys: the model is not causal")
             return attention(call)
 
-        def enters(layer: int, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        def enters(layer: int, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+            if state is not None and layer == start:
+                given, named = (state, *given[1:]), {**named}
+                named.pop("hidden_states", None)
             if watch is not None:
                 watch(layer, given[0] if given else named["hidden_states"])
             if len(calls) != layer - start:
                 raise ValueError(
                     f"layer {layer - 1} has {len(calls) - layer + start + 1} attentions, not one"
                 )
+            return given, named
 
         def leaves(given: Any) -> None:
             nonlocal last
@@ -193,6 +197,29 @@ class LanguageModel:
         if watch is not None:
             watch(self.layers, last)
         return last
+
+    def step(
+        self,
+        ids: Sequence[int] | Array,
+        layer: int,
+        state: Any,
+        attention: Attention = Call.output,
+    ) -> Any:
+        """Return what leaves one layer, a tensor (1, n, width), for the state that enters it.
+
+        The other layers are not run; all else is as for `states`.
+        """
+        integer("layer", layer, least=0, most=self.layers - 1)
+
+        def watch(number: int, after: Any) -> None:
+            if number == layer + 1:
+                raise _Left(after)
+
+        try:
+            self.states(ids, attention, start=layer, state=state, watch=watch)
+        except _Left as left:
+            return left.state
+        raise AssertionError("nothing left a layer")  # states refuses such a model
 
     def logits(self, ids: Sequence[int] | Array, state: Any, rows: Sequence[int] | Array) -> Any:
         """Return the logits of the next token at some positions, a tensor (rows, vocabulary).
@@ -267,3 +294,10 @@ class LanguageModel:
         finally:
             for block in skipped:
                 del block.forward
+
+
+class _Left(Exception):
+    """Ends a pass behind a layer, with the state there."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state

@@ -254,6 +254,22 @@ class Passage:
             kl, same, surprisal = self.compare(state)
         return Replaced(kl, same, surprisal, residual, found)
 
+    def step(self, layer: int, state: Any, heads: Heads | None = None) -> Any:
+        """Return what leaves a layer, a tensor (1, n, width), for the state that enters it.
+
+        Parameters
+        ----------
+        layer : int
+        state : tensor (1, n, width)
+        heads : mapping of (layer, head) to Method, optional
+            Those of this layer are computed by methods, with the draws of `replace`.
+        """
+        mine = {head: method for (place, head), method in (heads or {}).items() if place == layer}
+        with self._computing():
+            return self.model.step(
+                self.ids, layer, state, lambda call: self._output(call, mine, None)
+            )
+
     def own_errors(self, heads: Heads) -> dict[Head, dict[str, float]]:
         """Return the errors of methods at what the heads get in the model itself, by head.
 

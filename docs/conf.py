@@ -93,6 +93,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "substitute",
         "passage",
         "damage",
+        "propagation",
         "plan",
         "planning",
         "curves",

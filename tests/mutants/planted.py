@@ -3002,6 +3002,27 @@ MODELS = [
         "tests/analysis/test_planning.py -k target_is_met",
     ),
     Mutant(
+        "propagation: the bound without what the weights of attention move",
+        "analysis/propagation.py",
+        "theta * (worst.max(axis=1) + 2 * away.max(axis=1))",
+        "theta * worst.max(axis=1)",
+        "tests/analysis/test_propagation.py -k formula",
+    ),
+    Mutant(
+        "propagation: a norm that turns no further than to first order",
+        "analysis/propagation.py",
+        "near = t / np.sqrt((1 + np.sqrt(1 - t**2)) / 2)",
+        "near = t",
+        "tests/analysis/test_propagation.py -k reached",
+    ),
+    Mutant(
+        "propagation: what a layer adds counts as carried",
+        "analysis/propagation.py",
+        '"carried": carried - behind,',
+        '"carried": x - behind,',
+        "tests/analysis/test_propagation.py -k followed",
+    ),
+    Mutant(
         "damage: the mean square of gradients not halved",
         "analysis/damage.py",
         "np.square(products).sum(axis=1).mean()) / 2",
