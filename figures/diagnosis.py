@@ -92,7 +92,7 @@ def text(table: pd.DataFrame) -> str:
     ]
     if classes := _classes(table, names):
         parts.append(aligned([tuple(map(tr, CLASSES)), *classes], cut=-1))
-    parts += ["\n".join(part) for part in (_legend(heads, advised), _specs(advised)) if part]
+    parts += ["\n".join(part) for part in (_legend(table, advised), _specs(advised)) if part]
     if said := left_out(heads):
         parts.append("\n".join([tr("Not measured:"), *said]))
     if warnings := _warnings(table, names):
@@ -100,7 +100,8 @@ def text(table: pd.DataFrame) -> str:
     return "\n\n".join(parts)
 
 
-def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
+def _legend(table: pd.DataFrame, advised: list[Advice]) -> list[str]:
+    heads = table.drop_duplicates(["input", "layer", "head"])
     said = [
         tr(
             "Budget {budget}, t = {t:g}, mask {mask}. tv: total variation of the attention "
@@ -121,7 +122,7 @@ def _legend(heads: pd.DataFrame, advised: list[Advice]) -> list[str]:
         )
     )
     if (sampled := heads[heads.measured < heads.n]).shape[0]:
-        spread = heads.tv_stderr.max()
+        spread = table[table.winner].tv_stderr.max()
         said.append(
             tr(
                 "Heads of which {measured} of {n} queries were measured: {count}; the largest "

@@ -1,10 +1,14 @@
-"""Every place in the source where a number becomes text: found in the syntax tree, none by hand.
+"""Every place where a number becomes text, and the tests that must notice a wrong one.
 
 A number is printed as a value of `tr` or `Sentence`, in an f-string with a format, or by one of the
-functions that write a cell of a table; `diagnose --json` prints what its rows hold.
+functions that write a cell of a table; `diagnose --json` prints what its rows hold. The places are
+found in the syntax tree: ``python tests/printed.py`` lists them.
+``python tests/mutants/too_large.py`` makes each in turn 5 % larger and says which test notices.
 """
 
 import ast
+import collections
+import fnmatch
 import functools
 import re
 import string
@@ -13,13 +17,34 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 FILES = [
-    *sorted((ROOT / "figures").rglob("*.py")),
-    *(ROOT / "analysis" / f"{name}.py" for name in ("advice", "diagnose", "doubts", "theory")),
-]
+    *sorted((ROOT / "figures" / "gallery").glob("*.py")),
+    *sorted((ROOT / "figures" / "report").glob("*.py")),
+    *(ROOT / "figures" / f"{name}.py" for name in (
+        "claims", "currency", "diagnosis", "planned", "substitution", "targets", "theories",
+    )),
+    *(ROOT / "analysis" / f"{name}.py" for name in ("advice", "diagnose", "doubts")),
+]  # fmt: skip
+PICTURES = {"draw", "compute", "build"}  # labels of axes, and a table's own names
 SAYING = {"tr", "Sentence", "_said"}  # of a message with values
 WRITING = {"number", "percent", "power"}  # of one number
 ROWS = {"analysis/diagnose.py": {"_facts", "_row", "_head", "_winner"}}  # of dicts of numbers
 NO_NUMBERS = {"join", "tr", "label", "literal", "str", "budget", "_temperatures", "mask_name"}
+DIAGNOSIS = "tests/figures/test_diagnosis_numbers.py"
+DIAGNOSE = f"{DIAGNOSIS} tests/analysis/test_diagnose.py"
+TESTS = {  # of the places file:function; the first pattern that fits
+    "figures/gallery/*": "tests/figures/test_printed.py",
+    "figures/claims.py:*": "tests/figures/test_printed.py",
+    "figures/report/*": "tests/figures/test_printed.py",
+    "figures/diagnosis.py:*": DIAGNOSIS,
+    "figures/targets.py:*": DIAGNOSIS,
+    "figures/theories.py:*": DIAGNOSIS,
+    "analysis/advice.py:*": DIAGNOSIS,
+    "analysis/doubts.py:*": DIAGNOSIS,
+    "analysis/diagnose.py:*": DIAGNOSE,
+    "figures/planned.py:*": "tests/analysis/test_plan.py",
+    "figures/substitution.py:*": "tests/figures/test_substitution.py",
+    "figures/currency.py:*": "tests/test_currencies.py",
+}
 NUMERIC = re.compile(r".*[efgdn%]$")
 
 
@@ -118,16 +143,24 @@ def places(path: Path) -> tuple[Place, ...]:
 
 def every() -> list[Place]:
     """Return every place where a number is printed."""
-    return [place for path in FILES for place in places(path)]
+    found = (place for path in FILES for place in places(path))
+    return [place for place in found if place.function not in PICTURES]
+
+
+def tests(where: str) -> str | None:
+    """Return the tests of a place, None if nobody named one."""
+    return next((t for pattern, t in TESTS.items() if fnmatch.fnmatch(where, pattern)), None)
+
+
+def main() -> None:
+    """Print every place with its numbers and its tests."""
+    by_place = collections.defaultdict(list)
+    for place in every():
+        by_place[place.where].append(" ".join(place.name.split()))
+    for where, names in by_place.items():
+        print(f"{where} ({tests(where)}): {', '.join(names)}")
+    print(sum(map(len, by_place.values())), "numbers in", len(by_place), "functions")
 
 
 if __name__ == "__main__":
-    import collections
-
-    found = every()
-    by = collections.defaultdict(list)
-    for place in found:
-        by[place.where].append(place.name)
-    for where, names in by.items():
-        print(f"{where}: {', '.join(names)}")
-    print(len(found), "numbers in", len(by), "functions")
+    main()

@@ -3065,6 +3065,20 @@ MODELS = [
         "tests/figures/test_substitution.py -k nearest",
     ),
     Mutant(
+        "diagnosis: the standard error of the first method for that of the winner",
+        "figures/diagnosis.py",
+        "table[table.winner].tv_stderr.max()",
+        "heads.tv_stderr.max()",
+        "tests/figures/test_diagnosis_numbers.py -k text_has",
+    ),
+    Mutant(
+        "caption: shares of draws for shares of rows",
+        "figures/gallery/weights.py",
+        "count=len(bare),",
+        "count=len(found),",
+        "tests/figures/test_printed.py -k weights",
+    ),
+    Mutant(
         "collection: the median of shares by the count of all keys",
         "analysis/collection.py",
         'of_rows["sparsity"] ** 2 * x.mask.counts',

@@ -1,0 +1,35 @@
+"""Captions and the report print the numbers that they printed of the same tables."""
+
+import functools
+
+import as_printed
+import printed as places
+import pytest
+
+from figures.gallery import FIGURES
+
+stored, said = functools.cache(as_printed.tables), functools.cache(as_printed.said)
+
+
+SLOW = ("damage",)  # which draws intervals; tests/figures/test_model_figures.py has its numbers
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[pytest.mark.slow] * (x in SLOW)) for x in [*FIGURES, "report"]],
+)
+def test_what_is_printed_of_a_stored_table(name):
+    assert as_printed.printed(name, stored()) == said()[name], (
+        f"if these numbers are right: python tests/figures/as_printed.py --text {name} "
+        "(without --text where the table has other columns now)"
+    )
+
+
+@pytest.mark.listed
+def test_every_printed_number_has_a_test():
+    missing = {place.where for place in places.every() if places.tests(place.where) is None}
+    assert not missing, f"add to TESTS of tests/printed.py: {sorted(missing)}"
+    for test in {test for tests in places.TESTS.values() for test in tests.split()}:
+        assert (places.ROOT / test).is_file(), test
+    differ = {*FIGURES, "report"} ^ {*said()}
+    assert not differ, f"python tests/figures/as_printed.py NAME, or remove it there: {differ}"
