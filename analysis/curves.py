@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from analysis import engines
 from analysis.damage import SAMPLES, fisher, moved
+from analysis.inputs import Inputs
 from analysis.passage import Passage
 from analysis.seeds import seed_sequence
 from approx import Method, checks, exact, parse
+from approx.checks import Array
 from approx.prices import CURRENCIES, Shape
 
 METHODS = (  # what decoding can run; each at the sizes that shares of the budget buy
@@ -80,6 +84,34 @@ def curves(
         raise ValueError(
             f"the passages must have one length, from which prices follow, got {sorted(lengths)}"
         )
+    asked = choices(budget, currency, methods)
+    drawn = [gradients(passage, samples) for passage in passages]
+    layers = range(passages[0].model.layers)
+    bar = tqdm(layers, disable=not progress, desc="curves", leave=False)
+    return pd.concat([of_layer(passages, drawn, layer, asked) for layer in bar], ignore_index=True)
+
+
+class Choices(NamedTuple):
+    """What the heads may have: templates and methods, the average price, and what it is counted in.
+
+    `choices` makes it.
+    """
+
+    budget: float
+    currency: str
+    methods: tuple[Method, ...]
+
+
+def choices(
+    budget: float, currency: str = "reads", methods: Sequence[Method] | None = None
+) -> Choices:
+    """Return what heads may have, checked, by default `METHODS`.
+
+    Raises
+    ------
+    ValueError
+        The budget is not positive, the currency is unknown, or no model can run a method.
+    """
     checks.positive("budget", budget)
     checks.one_of("currency", currency, CURRENCIES)
     chosen = [parse(spec) for spec in METHODS] if methods is None else list(methods)
@@ -88,46 +120,83 @@ def curves(
         if method.oracle or not method.autoregressive:
             why = "needs all logits" if method.oracle else "reads later tokens"
             raise ValueError(f"no model can run {method}, which {why}: leave it out")
-    parts = [
-        _of_passage(passage, chosen, budget, currency, samples, progress) for passage in passages
-    ]
-    found = pd.concat(parts)
+    return Choices(float(budget), currency, tuple(chosen))
+
+
+Gradients = list[list[Array]]  # a sample, a layer: (heads, n, c)
+
+
+def gradients(passage: Passage, samples: int = SAMPLES) -> Gradients:
+    """Return the gradients of texts that the model itself could have written, by heads' outputs."""
+    rng = np.random.default_rng(seed_sequence(passage.seed, "fisher"))
+    return [passage.gradients(passage.sampled(rng)) for _ in range(samples)]
+
+
+def of_layer(
+    passages: Sequence[Passage],
+    drawn: Sequence[Gradients],
+    layer: int,
+    asked: Choices,
+    heads: Sequence[int] | None = None,
+) -> pd.DataFrame:
+    """Return the curves of the heads of one layer, or of some of them, as `curves` does.
+
+    Parameters
+    ----------
+    passages, drawn
+        The texts, and the `gradients` of each.
+    layer : int
+    asked : Choices
+    heads : sequence of int, optional
+    """
+    parts = []
+    for passage, mine in zip(passages, drawn):
+        sized = _sized(asked, passage.shapes[layer])
+        x = passage.inputs(layer)
+        some = range(passage.model.heads) if heads is None else heads
+        cells = [_Cell(0, layer, head) for head in some]
+        work = _Work(passage, x, sized, [sample[layer] for sample in mine])
+        done = dict(engines.threads(_of_head, cells, [work], passage.jobs))
+        parts += [row for cell in cells for row in done[cell]]
+    found = pd.DataFrame(parts, columns=["layer", "head", "method", "price", "damage"])
     keys = ["layer", "head", "method"]
     return found.groupby(keys, sort=False, as_index=False).agg({"price": "mean", "damage": "mean"})
 
 
-def _of_passage(
-    passage: Passage,
-    methods: Sequence[Method],
-    budget: float,
-    currency: str,
-    samples: int,
-    progress: bool,
-) -> pd.DataFrame:
-    model, rows = passage.model, []
-    rng = np.random.default_rng(seed_sequence(passage.seed, "fisher"))
-    gradients = [passage.gradients(passage.sampled(rng)) for _ in range(samples)]
-    for layer in tqdm(range(model.layers), disable=not progress, desc="curves", leave=False):
-        sized = _sized(methods, budget, currency, passage.shapes[layer])
-        x = passage.inputs(layer)
-        for head in range(model.heads):
-            one, mine = x.at(layer, head), [g[layer][head] for g in gradients]
-            assert one.V is not None
-            exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask)
-            for spec, (method, price) in sized.items():
-                damage = 0.0
-                if spec != EXACT:
-                    estimate = one.approximate(method, rng=passage.draws(layer, head))
-                    change = moved(one, estimate, exactly)
-                    damage = fisher(change, mine) / len(passage.positions)
-                rows.append((layer, head, spec, price, damage))
-    return pd.DataFrame(rows, columns=["layer", "head", "method", "price", "damage"])
+class _Cell(NamedTuple):
+    place: int  # of the shared object, which `engines.threads` wants
+    layer: int
+    head: int
 
 
-def _sized(
-    methods: Sequence[Method], budget: float, currency: str, shape: Shape
-) -> dict[str, tuple[Method, float]]:
+class _Work(NamedTuple):
+    """What the heads of a layer share."""
+
+    passage: Passage
+    x: Inputs
+    sized: dict[str, tuple[Method, float]]
+    gradients: list[Array]
+
+
+def _of_head(cell: _Cell, work: _Work) -> list[tuple[int, int, str, float, float]]:
+    """Return the curve of a head: layer, head, spec, price and damage of each choice."""
+    passage, (_, layer, head) = work.passage, cell
+    one, mine = work.x.at(layer, head), [g[head] for g in work.gradients]
+    assert one.V is not None
+    exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask)
+    rows = []
+    for spec, (method, price) in work.sized.items():
+        damage = 0.0
+        if spec != EXACT:
+            estimate = one.approximate(method, rng=passage.draws(layer, head))
+            damage = fisher(moved(one, estimate, exactly), mine) / len(passage.positions)
+        rows.append((layer, head, spec, price, damage))
+    return rows
+
+
+def _sized(asked: Choices, shape: Shape) -> dict[str, tuple[Method, float]]:
     """Return {spec: (method, price)} of all sizes, and of exact attention."""
+    budget, currency, methods = asked
     found: dict[str, tuple[Method, float]] = {}
     for method in [*methods, parse(EXACT)]:
         for share in SHARES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tqdm import tqdm
 from analysis.allocation import Allocation, allocate, cheapest
 from analysis.curves import EXACT, SHARES, curves
 from analysis.language_model import LanguageModel
-from analysis.passage import SKIP, Estimated, Passage, perplexity
+from analysis.passage import SKIP, Estimated, Passage, Replaced, perplexity
 from analysis.plan import Head, Plan
 from approx import Method, checks, parse
 from approx.prices import CURRENCIES
@@ -61,35 +61,83 @@ def made(
         chosen = allocate(found, about)
     else:
         chosen, rounds = aimed(chosen_on, found, kl, progress=progress)
-    price = chosen.price if budget is None else budget
-    frontier = []
-    for share in tqdm(FRONTIER, disable=not progress, desc="measured", leave=False):
-        try:
-            some = chosen if share == 1 else allocate(found, share * price)
-        except ValueError:
-            if share < 1:  # nothing is so cheap
-                continue
-            raise
+    shares = allocated(found, chosen.price if budget is None else budget, chosen)
+    frontier = {}
+    for share, some in tqdm(shares.items(), disable=not progress, desc="measured", leave=False):
         least = "least_price" if share == 1 and budget is None else "least_predicted_kl"
-        frontier.append(measured(at, some, least))
-        if share == 1:
-            facts = frontier[-1]
+        frontier[share] = some, measured(at, some, least)
     asked = {"budget": budget} if kl is None else {"target_kl": kl, "rounds": rounds}
-    exact = found[found.method == EXACT].price.mean()
-    return Plan(
+    return assembled(
         model.name,
-        heads(chosen.chosen),
+        found,
+        frontier,
         {
             **asked,
             "currency": currency,
-            "exact_price": float(exact),
             "chosen_on": [Path(text).name for text in texts],
             "measured_on": Path(texts[0] if held_out is None else held_out).name,
             "tokens": shortest,
-            **facts,
             "exact_perplexity": perplexity(at.surprisal),
-            "frontier": frontier,
         },
+    )
+
+
+def allocated(
+    found: pd.DataFrame, budget: float, chosen: Allocation | None = None
+) -> dict[float, Allocation]:
+    """Return the choice at each share of a budget in `FRONTIER` that buys one.
+
+    Parameters
+    ----------
+    found : DataFrame
+        The curves.
+    budget : float
+        The mean price per head.
+    chosen : Allocation, optional
+        The choice at the budget itself, if it is known already.
+
+    Raises
+    ------
+    ValueError
+        The cheapest choice costs more than the budget itself.
+    """
+    some = {}
+    for share in FRONTIER:
+        if share == 1 and chosen is not None:
+            some[share] = chosen
+            continue
+        try:
+            some[share] = allocate(found, share * budget)
+        except ValueError:
+            if share >= 1:  # below, nothing is so cheap
+                raise
+    return some
+
+
+def assembled(
+    name: str,
+    found: pd.DataFrame,
+    frontier: Mapping[float, tuple[Allocation, dict[str, Any]]],
+    facts: Mapping[str, Any],
+) -> Plan:
+    """Return the plan of a model from its curves and from what was measured.
+
+    Parameters
+    ----------
+    name : str
+    found : DataFrame
+        The curves.
+    frontier : mapping of a share of the budget to an allocation and what `measured` found of it
+    facts : mapping
+        What was asked.
+    """
+    chosen, measured = frontier[1.0]
+    exact = float(found[found.method == EXACT].price.mean())
+    facts = {**facts, "exact_price": exact, **measured}
+    return Plan(
+        name,
+        heads(chosen.chosen),
+        {**facts, "frontier": [one for _, one in frontier.values()]},
     )
 
 
@@ -171,17 +219,20 @@ def measured(
         ``exact_heads``, ``kl``, ``kl_stderr``, ``same_top_1``, ``perplexity``; what is not finite
         is None.
     """
-    replaced = heads(some.chosen)
-    done = passage.replace(replaced)
+    return numbers(some, passage.replace(heads(some.chosen)), least)
+
+
+def numbers(some: Allocation, done: Replaced, least: str = "least_predicted_kl") -> dict[str, Any]:
+    """Return what `measured` does, of a choice with which a passage was read already."""
     kl = Estimated.of(done.kl)
-    numbers = {
+    found = {
         "price": some.price,
         "predicted_kl": some.damage,
         least: max(some.least, 0.0),
-        "exact_heads": len(some.chosen) - len(replaced),
+        "exact_heads": int((some.chosen.method == EXACT).sum()),
         "kl": kl.mean,
         "kl_stderr": kl.stderr,
         "same_top_1": float(np.mean(done.same_top)),
         "perplexity": done.perplexity,
     }
-    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+    return {name: value if math.isfinite(value) else None for name, value in found.items()}
