@@ -162,6 +162,42 @@ def cheapest(curves: pd.DataFrame, damage: float) -> Allocation:
     )
 
 
+def single(curves: pd.DataFrame, budget: float) -> Allocation | None:
+    """Return the one method for all heads with the least predicted damage at a price.
+
+    Parameters
+    ----------
+    curves : DataFrame
+        As for `allocate`, with a column ``method``.
+    budget : float
+        The mean price per head.
+
+    Returns
+    -------
+    Allocation or None
+        ``least`` and ``multiplier`` are 0. None where nothing that all heads have is so cheap.
+
+    Examples
+    --------
+    >>> curves = pd.DataFrame({"layer": 0, "head": [0, 0, 1, 1], "price": [1.0, 3.0, 1.0, 3.0],
+    ...                        "damage": [5.0, 1.0, 2.0, 1.0], "method": ["a", "b", "a", "b"]})
+    >>> single(curves, 2.0).damage
+    7.0
+    """
+    heads = len(curves.drop_duplicates(HEAD))
+    each = curves.groupby("method", sort=False).agg(
+        heads=("price", "size"), price=("price", "mean"), damage=("damage", "sum")
+    )
+    each = each[(each["heads"] == heads) & (each["price"] <= budget * (1 + 1e-12))]
+    if not len(each):
+        return None
+    best = str(each["damage"].idxmin())
+    chosen = curves[curves.method == best]
+    return Allocation(
+        chosen, float(chosen.price.mean()), float(chosen.damage.sum()), least=0.0, multiplier=0.0
+    )
+
+
 def hull(price: Array, damage: Array) -> Array:
     """Return the rows on the lower convex hull, from the cheapest one, as far as damage falls.
 

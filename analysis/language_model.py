@@ -106,10 +106,12 @@ class LanguageModel:
             There is no such file, it is not UTF-8, or it gives fewer than 2 tokens or more than the
             model has positions.
         """
+        return self.tokens_of(local_models.read(text), max_tokens)
+
+    def tokens_of(self, words: str, max_tokens: int = 512) -> Array:
+        """Return the first tokens of words, as `tokens` does of a file."""
         integer("max_tokens", max_tokens, least=2)
-        found = local_models.token_ids(
-            local_models.read(text), self.tokenizer, self.model.config, max_tokens
-        )
+        found = local_models.token_ids(words, self.tokenizer, self.model.config, max_tokens)
         return np.asarray(found, np.int64)
 
     def states(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 from collections.abc import Mapping
@@ -64,6 +65,12 @@ class Place(NamedTuple):
                     "a GGUF file needs gguf and accelerate: pip install -e '.[capture]'"
                 )
 
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of each file with weights, by its name."""
+        gguf = self.local.get("gguf_file")
+        paths = [self.folder / gguf] if gguf else sorted(self.folder.glob("*.safetensors"))
+        return {path.name: digest(path) for path in paths}
+
     def config(self) -> Any:
         """Return the configuration; raise ValueError if Q, K, V cannot represent the model."""
         from transformers import AutoConfig
@@ -88,6 +95,12 @@ class Place(NamedTuple):
             use_safetensors=True,
             **self.local,
         )
+
+
+def digest(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file, which may be larger than memory."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read(path: str | os.PathLike[str]) -> str:

@@ -80,6 +80,8 @@ class Replaced:
     errors : dict of (layer, head) to dict
         Of each replaced head at what it got here, where they were asked for: ``attention_tv``,
         ``output_relative_error`` of `analysis.metrics.compare`.
+    state : tensor (1, n, width)
+        What leaves the last layer.
     """
 
     kl: Array
@@ -87,6 +89,7 @@ class Replaced:
     surprisal: Array
     residual: Array
     errors: Mapping[Head, Mapping[str, float]]
+    state: Any
 
     @property
     def perplexity(self) -> float:
@@ -252,7 +255,7 @@ class Passage:
                 self.ids, attention, start=start, state=self.states[start], watch=watch
             )
             kl, same, surprisal = self.compare(state)
-        return Replaced(kl, same, surprisal, residual, found)
+        return Replaced(kl, same, surprisal, residual, found, state)
 
     def step(self, layer: int, state: Any, heads: Heads | None = None) -> Any:
         """Return what leaves a layer, a tensor (1, n, width), for the state that enters it.
@@ -354,6 +357,29 @@ class Passage:
         finite = np.isfinite(kl)
         kl[~finite] = np.inf
         return kl, same & finite, np.concatenate(surprisal)
+
+    def likeliest(self, state: Any) -> tuple[Array, Array]:
+        """Return the likeliest next token of each position, and its probability.
+
+        Parameters
+        ----------
+        state : tensor (1, n, width)
+            What leaves the last layer: ``states[-1]`` of the model itself, or that of a `Replaced`.
+
+        Returns
+        -------
+        tokens, probabilities : (positions,)
+            The probability is NaN where the logits overflowed.
+        """
+        tokens = np.empty(len(self.positions), np.int64)
+        shares = np.empty(len(self.positions))
+        with self._computing():
+            for rows in self._stripes():
+                logits = self.model.logits(self.ids, state, self.positions[rows]).double()
+                most, found = logits.max(1)
+                tokens[rows] = found.numpy()
+                shares[rows] = (most - logits.logsumexp(1)).exp().numpy()
+        return tokens, shares
 
     def check(self, heads: Heads) -> None:
         """Raise ValueError or TypeError unless the model has these heads, and these are methods."""

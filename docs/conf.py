@@ -90,8 +90,10 @@ PARTS: dict[str, tuple[str, ...]] = {
         "advice",
     ),
     "models": (
+        "model",
         "substitute",
         "passage",
+        "next_words",
         "damage",
         "propagation",
         "plan",

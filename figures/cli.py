@@ -16,6 +16,7 @@ from figures.command import (
     diagnose,
     figures,
     methods,
+    model,
     options,
     plan,
     report,
@@ -26,7 +27,7 @@ from figures.command import (
 
 COMMANDS = (
     report, figures, diagnose, sweep, verify, methods, collection, claims, capture, substitute,
-    plan,
+    plan, model,
 )  # fmt: skip
 MOST_CHARACTERS = 1500  # of an error: room for the names of all methods, or all figures
 

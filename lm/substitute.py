@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import hashlib
 import importlib.metadata
 import json
 import math
@@ -26,6 +25,7 @@ from tqdm import tqdm
 
 from analysis import candidates, substitute
 from analysis.language_model import LanguageModel
+from analysis.local_models import Place, digest
 from analysis.passage import Passage
 from approx import METHODS, Method, parse
 from approx.prices import Shape
@@ -154,15 +154,13 @@ def _plain(x: Any) -> Any:
 
 def facts(model: Path, passage: Passage, seconds: float) -> dict[str, Any]:
     """Return what was measured, where and when."""
-    weights = [model] if model.is_file() else sorted(model.glob("*.gguf"))
-    weights = weights or sorted(model.glob("*.safetensors"))
     names = ("torch", "transformers", "numpy", "numba")
     return {
         "date": str(datetime.datetime.now(datetime.UTC).date()),
         "model": passage.model.name,
-        "model_sha256": {path.name: _digest(path) for path in weights},
+        "model_sha256": Place.of(model).digests(),
         "text": TEXT.name,
-        "text_sha256": _digest(TEXT),
+        "text_sha256": digest(TEXT),
         "tokens": len(passage.ids),
         "skip": passage.skip,
         "seed": passage.seed,
@@ -172,11 +170,6 @@ def facts(model: Path, passage: Passage, seconds: float) -> dict[str, Any]:
         | {"python": platform.python_version()},
         "seconds": round(seconds),
     }
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # The tables

@@ -229,7 +229,8 @@ def saved(tmp_path, kind="llama", **changes):
         tokenizers.models.WordLevel({f"w{i}": i for i in range(50)}, unk_token="w0")
     )
     inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=128)
+    most = (SIZES | changes)["max_position_embeddings"]
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=most)
     fast.save_pretrained(tmp_path / "model")
     (tmp_path / "text.txt").write_text(" ".join(f"w{i}" for i in IDS), encoding="utf-8")
     return tmp_path / "model", tmp_path / "text.txt"

@@ -1,0 +1,72 @@
+"""``expqk model``."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from figures.command import options
+
+HELP = "All of it for one local language model: advice, a plan, what it does to a text, a page."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL_DIR", help="a folder, or a .gguf file")
+    parser.add_argument(
+        "text", type=Path, metavar="TEXT", help="UTF-8; its first half chooses, the second measures"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="the page; a stopped run goes on"
+    )
+    parser.add_argument(
+        "--held-out", type=Path, metavar="TEXT", help="to measure on, instead of the second half"
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        metavar="B",
+        help="a query row, on average [what 32 exact keys cost]",
+    )
+    parser.add_argument(
+        "--currency", choices=options.CURRENCIES, default="reads", help="of the budget [reads]"
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, default=512, metavar="N", help="of each half or text [512]"
+    )
+    options.add_language(parser)
+    parser.add_argument("--seed", type=int, default=0, help="[0]")
+    parser.add_argument("--jobs", type=int, metavar="N", help="threads and processes [all]")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from analysis.model import Run
+    from figures import model
+    from figures.columns import COLUMNS, wrap
+    from figures.language import speaking
+    from figures.report import of_model
+
+    with speaking(arguments.lang):
+        of_model.usable(arguments.out)
+        over = Run.open(
+            arguments.model,
+            arguments.text,
+            arguments.out / "store",
+            held_out=arguments.held_out,
+            budget=arguments.budget,
+            currency=arguments.currency,
+            max_tokens=arguments.max_tokens,
+            seed=arguments.seed,
+            jobs=arguments.jobs,
+        )
+        if over.left():
+            print(model.beforehand(over), file=sys.stderr)
+            over.fill(progress=sys.stderr.isatty())
+        found = over.found()
+        command = shlex.join(["expqk", *sys.argv[1:]])
+        written = of_model.build(found, arguments.out, command=command)
+        print("\n".join(line for one in model.summary(found) for line in wrap(one, COLUMNS)))
+    for path in written:
+        print(path)
+    return 0

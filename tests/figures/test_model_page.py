@@ -1,0 +1,176 @@
+"""The page of a run over a model: what it says, and that an edited one stays."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+from drawing import english, numbers
+
+from analysis.model import Found
+from analysis.next_words import Change
+from analysis.passage import Estimated
+from analysis.plan import Plan
+from approx import parse
+from figures import cli, model
+from figures.language import speaking
+from figures.report import of_model
+from figures.report.convert import to_html
+
+WINDOW, HITTERS = "sink_window(k=32)", "columns(k=31, by='h2o', recent=16)"
+
+
+def measured(price, kl, **others):
+    return {
+        "price": price, "predicted_kl": kl / 2, "least_predicted_kl": kl / 4, "exact_heads": 1,
+        "kl": kl, "kl_stderr": None if kl is None else kl / 8, "same_top_1": 0.75,
+        "perplexity": 12.5,
+    } | others  # fmt: skip
+
+
+def made_up(single=0.75, changes=None, stderr=0.0625):
+    """Return what a run over four heads of a model with an odd name might find."""
+    verdicts = {(0, 0): "use", (0, 1): "tie", (1, 0): "keep exact", (1, 1): "use"}
+    rows = [
+        {
+            "input": "a*b", "layer": layer, "head": head, "n": 200, "l": 200, "d": 64,
+            "temperature": 1.0, "spec": spec, "budget": 4096.0, "attention_tv": tv,
+            "bound": 0.125, "certificate": float("nan"), "exact_price": 25600.0,
+            "exact_reads": 25600.0, "oracle": False, "reads": 4096.0, "runnable": True,
+            "values_per_row": 32.0, "verdict": verdict, "winner": spec == WINDOW,
+            "currency": "reads",
+        }
+        for (layer, head), verdict in verdicts.items()
+        for spec, tv in ((WINDOW, 0.25), (HITTERS, 0.375), ("uniform()", 0.875))
+    ]  # fmt: skip
+    frontier = [measured(2048.0, 1.5), measured(4000.0, 0.5), measured(8192.0, 0.0625)]
+    heads = {(0, 0): parse(WINDOW), (0, 1): parse(HITTERS), (1, 1): parse(WINDOW)}
+    facts = {
+        "budget": 4096.0, "currency": "reads", "chosen_on": ["t.txt, first half"],
+        "measured_on": "t.txt, second half", "tokens": 200, "exact_perplexity": 10.0,
+        "exact_price": 25600.0, **frontier[1], "frontier": frontier,
+    }  # fmt: skip
+    change = Change(80, "we the *people*", " of", " of", 0.75, " and", 0.5, 1.25)
+    about = {
+        "model": "a*b", "model_sha256": {"a.gguf": "b1" * 32}, "text": "t.txt",
+        "text_sha256": "7" * 64, "held_out": None, "held_out_sha256": None, "tokens": 200,
+        "budget": None, "currency": "reads", "seed": 0, "version": "0", "date": "2026-11-23",
+        "versions": {"torch": "2.13.0"}, "python": "3.11.7",
+    }  # fmt: skip
+    singles = [] if single is None else [measured(4096.0, single, method=WINDOW)]
+    gain = None if single is None else Estimated(single - 0.5, stderr)
+    every = [change] if changes is None else changes
+    return Found(
+        about, pd.DataFrame(rows), Plan("a*b", heads, facts), singles, every, 34, 136, gain
+    )
+
+
+def test_five_sentences_say_what_was_asked_and_found():
+    said = [one.replace("\N{NO-BREAK SPACE}", " ") for one in model.summary(made_up())]
+    asked, alone, together, after, single = said
+    assert "4 attention heads of a*b be computed, at 4096 numbers read per new query" in asked
+    assert "16.0% of what exact attention costs after 200 tokens" in asked
+    assert "on 3 of them" in alone
+    assert "most often sink and window (3); on 1 none is" in alone
+    assert "are sink and window (2), heavy hitters (H2O) (1), exact attention (1)." in together
+    assert "On 136 positions" in after
+    assert "at 75%, moves its next-word distribution by a KL of 0.50 ± 0.06 nats" in after
+    assert "perplexity from 10 to 12.5" in after
+    assert f"worse, by 0.25 ± 0.06: sink and window, {WINDOW} has a KL of 0.75 ± 0.09" in single
+
+
+def test_a_plan_that_loses_or_ties_is_said_to():
+    assert "does better, so use it" in model.summary(made_up(single=0.25))[-1]
+    assert "about as well" in model.summary(made_up(stderr=0.25))[-1]
+    assert "No single method" in model.summary(made_up(single=None))[-1]
+
+
+def test_the_price_of_a_small_damage_is_said():
+    near = model.enough(made_up())
+    assert "the damage is 2 times that. The cheapest" in near
+    assert "costs 8192 numbers read per new query, 32.0% of exact attention" in near
+    far = made_up()
+    far.plan.facts["frontier"].pop()
+    assert "raise the budget" in model.enough(far)
+
+
+def test_tables_have_a_row_a_method_and_a_row_a_price():
+    found = made_up()
+    advised = model.advice_table(found)
+    assert advised.heads.tolist() == [3, 1]
+    assert advised.ties.tolist() == [1, 0]
+    assert advised["tv, median"].tolist() == ["0.25", "0.25"]
+    plan = model.plan_table(found)
+    assert plan.heads.tolist() == [2, 1, 1]
+    assert plan["most often"].tolist() == [f"`{WINDOW}` 2", f"`{HITTERS}` 1", "–"]
+    frontier = model.frontier_table(found)
+    shown = frontier.map(lambda cell: cell.replace("\N{NO-BREAK SPACE}", " "))
+    assert shown["KL, measured"].tolist() == ["1.50 ± 0.19", "0.50 ± 0.06", "0.062 ± 0.008"]
+    assert shown["one method for all: KL"].tolist() == ["–", "0.75 ± 0.09", "0.75 ± 0.09"]
+
+
+def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
+    found = made_up()
+    said = of_model.source(found, tmp_path, "expqk model M T --out DIR")
+    assert r"… we the \*people\* **▁**" in said
+    assert "The model: **of** (75%). The plan: **and** (50%). The text: of. KL 1.25 at" in said
+    assert "a.gguf (SHA-256 b1b1b1b1b1b1b1b1…)" in said.replace("\\", "")
+    with speaking("zh"):
+        chinese = of_model.source(found, tmp_path, "expqk model M T --out DIR")
+        assert not english("\n".join(model.summary(found)[:4]))  # the last has a spec
+    assert numbers(chinese) == numbers(said)
+    assert re.findall(r"[@#](?:fig|tbl):\w+", chinese) == re.findall(r"[@#](?:fig|tbl):\w+", said)
+    (tmp_path / "report.md").write_text(said, encoding="utf-8")
+    for name, draw in (("map", model.draw_map), ("frontier", model.draw_frontier)):
+        of_model.style.save(name, found.advice, draw(found), tmp_path, ("svg",))
+    to_html(tmp_path / "report.md", tmp_path / "index.html")
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert "What cheaper attention does to a*b</h1>" in page
+    assert "we the *people*" in page
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Let a page be made of its source alone."""
+    monkeypatch.setattr(of_model, "to_html", lambda source, out: out.write_text("page"))
+    monkeypatch.setattr(of_model.style, "save", lambda *_: [])
+    for name in ("draw_map", "draw_frontier"):
+        monkeypatch.setattr(model, name, lambda _: None)
+
+
+def test_what_was_edited_is_never_overwritten(tmp_path, quick):
+    found = made_up()
+    for _ in range(2):  # what it wrote itself it may write anew
+        of_model.build(found, tmp_path, command="expqk")
+    assert Plan.read(tmp_path / "plan.json") == found.plan
+    for name in ("report.md", "index.html", "plan.json"):
+        before = (tmp_path / name).read_text("utf-8")
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(FileExistsError, match=f"{name} was edited.* never overwritten"):
+            of_model.build(found, tmp_path, command="expqk")
+        assert (tmp_path / name).read_text() == "mine"
+        (tmp_path / name).write_text(before, "utf-8")
+
+
+def test_a_killed_build_leaves_nothing_that_seems_edited(tmp_path, quick, monkeypatch):
+    of_model.build(made_up(), tmp_path, command="expqk")
+
+    def killed(source, out):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(of_model, "to_html", killed)
+    with pytest.raises(KeyboardInterrupt):
+        of_model.build(made_up(changes=[]), tmp_path, command="expqk")
+    monkeypatch.setattr(of_model, "to_html", lambda source, out: out.write_text("page"))
+    of_model.build(made_up(), tmp_path, command="expqk")
+    written = json.loads((tmp_path / "manifest.json").read_text("utf-8"))["written"]
+    assert [len(digests) for digests in written.values()] == [1, 2, 1]
+
+
+def test_a_file_of_another_command_is_refused_before_anything_runs(tmp_path, capsys):
+    (tmp_path / "report.md").write_text("a report")
+    arguments = ["model", str(tmp_path), str(tmp_path / "t.txt"), "--out", str(tmp_path)]
+    assert cli.main(arguments) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "report.md was edited, or is of another command" in said
