@@ -6,7 +6,7 @@ import ast
 import dataclasses
 from typing import Any
 
-from approx import checks
+from approx import checks, familiar
 from approx.baselines import Constant, One, Uniform, Zero
 from approx.centered import Centered
 from approx.compressed_logits.channels import Channels
@@ -258,5 +258,5 @@ def _named(name: str) -> Method:
     if name in ALIASES:
         return parse(ALIASES[name])
     if name not in METHODS:
-        raise ValueError(checks.unknown("method", name, [*METHODS, *ALIASES]))
+        raise ValueError(familiar.unknown(name, [*METHODS, *ALIASES]))
     return METHODS[name]()

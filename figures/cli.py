@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import re
 import sys
@@ -29,6 +30,13 @@ COMMANDS = (
     report, figures, diagnose, sweep, verify, methods, collection, claims, capture, substitute,
     plan, model,
 )  # fmt: skip
+ABOUT = "How well do cheap attention methods approximate exp(q·k), and which one fits?"
+FIRST = (  # what a student, a researcher with arrays and the owner of a model type first
+    ("expqk report", "figures and numbers, as HTML and PDF"),
+    ("expqk diagnose FILE", "your arrays q and k: which method where?"),
+    ("expqk capture MODEL TEXT --out FILE", "q and k of a model of yours"),
+    ("expqk methods performer", "what a method is, and what it costs"),
+)
 MOST_CHARACTERS = 1500  # of an error: room for the names of all methods, or all figures
 
 
@@ -37,7 +45,18 @@ def main(argv: list[str] | None = None) -> int:
     for name in ("stdout", "stderr"):  # closed by the shell, >&-
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-    arguments = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    if not given or given == ["help"]:
+        print(guide())
+        return 0
+    top = parser()
+    if given[0] == "help":
+        given = [*given[1:], "--help"]
+    if not given[0].startswith("-") and given[0] not in (known := names()):
+        close = difflib.get_close_matches(given[0], known, 1)
+        hint = f", did you mean {close[0]!r}?" if close else ":"
+        top.error(f"there is no command {given[0][:40]!r}{hint} `expqk` alone lists them")
+    arguments = top.parse_args(given)
     if arguments.max_memory is not None:
         from approx import memory
 
@@ -89,17 +108,30 @@ def _in_flags(message: str, arguments: argparse.Namespace) -> str:
     return message
 
 
+def names() -> list[str]:
+    """Return the names of the commands."""
+    return [command.__name__.rpartition(".")[2] for command in COMMANDS]
+
+
+def guide() -> str:
+    """Return what to do first, and every command with a line of its own."""
+    from figures.columns import aligned, indented
+
+    first = [f"  {line}" for line in aligned(list(FIRST)).splitlines()]
+    lines = [ABOUT, "", "Begin with", *first, "", "Commands"]
+    size = max(map(len, names()))
+    for name, command in zip(names(), COMMANDS):
+        lines += indented(command.HELP, f"  {name:<{size}}  ")
+    return "\n".join([*lines, "", "`expqk COMMAND --help` has the options of a command."])
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of every command."""
-    top = argparse.ArgumentParser(
-        prog="expqk",
-        description="How well do cheap attention methods approximate exp(q·k), and which one fits?",
-    )
+    top = argparse.ArgumentParser(prog="expqk", description=ABOUT)
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     added = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2]
-        one = added.add_parser(name, help=command.HELP, description=command.HELP)
+    for name, command in zip(names(), COMMANDS):
+        one = added.add_parser(name, help=command.HELP, description=_description(command))
         one.set_defaults(run=command.run)
         one.add_argument(
             "--max-memory",
@@ -109,6 +141,10 @@ def parser() -> argparse.ArgumentParser:
         )
         command.add_arguments(one)
     return top
+
+
+def _description(command: Any) -> str:
+    return " ".join(filter(None, (command.HELP, getattr(command, "MORE", ""))))
 
 
 class _Version(argparse.Action):

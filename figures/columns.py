@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 import textwrap
 import unicodedata
 
 COLUMNS = 80  # of a terminal
 PIECES = re.compile(r"\s+|([\u2e80-\uffef]|[^\s\u2e80-\uffef]+)[、。，：；）」》？！]*")
+
+
+def terminal() -> int | None:
+    """Return the columns of the terminal that is written to; None elsewhere: a pipe gets all."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def width(text: str) -> int:
@@ -33,11 +40,14 @@ def pad(text: str, size: int) -> str:
 def wrap(text: str, size: int) -> list[str]:
     """Return lines of at most so many columns; Chinese breaks anywhere but before a stop.
 
+    On a narrower terminal they are as long as it is wide.
+
     Examples
     --------
     >>> wrap("秩至多为 rank，而非更多。", 8)
     ['秩至多为', 'rank，而', '非更多。']
     """
+    size = min(size, max(terminal() or size, 20))
     if all(unicodedata.east_asian_width(character) not in "WF" for character in text):
         return textwrap.wrap(text, size)
     lines = [""]
@@ -64,7 +74,7 @@ def indented(text: str, lead: str = "  ") -> list[str]:
 def aligned(rows: list[tuple[str, ...]], cut: int | None = None) -> str:
     """Return rows as a table whose columns are aligned to the left.
 
-    One column is cut where the table would be wider than a terminal, if it is named.
+    One column is cut where the table would be wider than the terminal, if it is named.
 
     Examples
     --------
@@ -73,7 +83,9 @@ def aligned(rows: list[tuple[str, ...]], cut: int | None = None) -> str:
     0.1   0.25
     """
     widths = [max(map(width, column)) for column in zip(*rows)]
-    if cut is not None and (over := sum(widths) + 2 * len(widths) - 2 - COLUMNS) > 0:
+    most = terminal()
+    over = 0 if most is None else sum(widths) + 2 * len(widths) - 2 - most
+    if cut is not None and over > 0:
         column, size = cut % len(widths), max(widths[cut] - over, 1)
         rows = [(*row[:column], short(row[column], size), *row[column + 1 :]) for row in rows]
         widths[column] = size

@@ -29,7 +29,7 @@ HEADS = (
     mark("oracle"),
 )  # fmt: skip
 FAMILIES = (
-    mark("method"), mark("wins"), mark("tv"), mark("reads"), mark("below uniform"),
+    mark("method"), mark("wins"), mark("tv"), mark("reads"), mark("below uniform"), mark("spec"),
 )  # fmt: skip
 CLASSES = (
     mark("class"), mark("bound"), mark("oracle"), mark("can be run"), mark("gap"), mark("nearest"),
@@ -88,7 +88,7 @@ def text(table: pd.DataFrame) -> str:
     lines = [_head(row, one, names) for row, one in zip(heads.itertuples(), advised)]
     parts = [
         aligned([tuple(map(tr, HEADS)), *lines], cut=1),
-        aligned([tuple(map(tr, FAMILIES)), *_families(table, names)]),
+        aligned([tuple(map(tr, FAMILIES)), *_families(table, names)], cut=-1),
     ]
     if classes := _classes(table, names):
         parts.append(aligned([tuple(map(tr, CLASSES)), *classes], cut=-1))
@@ -280,6 +280,7 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
                 tr("not a distribution") if signed else number(middle.attention_tv),
                 percent((part.reads / part.exact_reads).median()),
                 tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),
+                spec,
             )
         )
     return rows

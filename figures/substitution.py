@@ -56,7 +56,7 @@ def text(found: pd.DataFrame) -> str:
     rows = summary(found)
     lines = [tuple(map(tr, HEADS)), *map(_line, _runs(rows))]
     said = [line for one in (*_legend(found, rows), *_results(rows)) for line in wrap(one, COLUMNS)]
-    return "\n\n".join([aligned(lines), "\n".join(said)])
+    return "\n\n".join([aligned(lines, cut=-1), "\n".join(said)])
 
 
 def _runs(rows: pd.DataFrame) -> list[Any]:

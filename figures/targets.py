@@ -18,7 +18,14 @@ HEADS = (
     mark("head"), mark("cheapest"), mark("size"), mark("error"), mark("price"), mark("oracle"),
     mark("price"),
 )  # fmt: skip
-METHODS = mark("method"), mark("cheapest"), mark("reached"), mark("size"), mark("price")
+METHODS = (
+    mark("method"),
+    mark("cheapest"),
+    mark("reached"),
+    mark("size"),
+    mark("price"),
+    mark("spec"),
+)
 NAME = 24  # columns of a method's name
 MOST_SPECS = 12  # heads whose specs are written out, to be pasted
 EXACT = str(Exact())
@@ -40,7 +47,10 @@ def text(table: pd.DataFrame) -> str:
     found = summary(table)
     lines = [_head(row, names) for row in best.itertuples()]
     rows = [_method(row, names) for row in found[found.reached > 0].to_dict("records")]
-    parts = [aligned([tuple(map(tr, HEADS)), *lines]), aligned([tuple(map(tr, METHODS)), *rows])]
+    parts = [
+        aligned([tuple(map(tr, HEADS)), *lines], cut=1),
+        aligned([tuple(map(tr, METHODS)), *rows], cut=-1),
+    ]
     if never := [names[method] for method in found.method[found.reached == 0]]:
         said = tr("On no head: {names}.", names=tr(", ").join(never))
         parts[-1] += "\n" + "\n".join(wrap(said, COLUMNS))
@@ -68,7 +78,8 @@ def _head(row: Any, names: dict[str, str]) -> tuple[str, ...]:
 def _method(row: Mapping[Any, Any], names: dict[str, str]) -> tuple[str, ...]:
     wins = tr("oracle") if row["oracle"] else f"{row['cheapest']}"
     reached = tr("{below} of {heads}", below=row["reached"], heads=row["heads"])
-    return names[row["method"]], wins, reached, _size(row["size"]), percent(row["share"])
+    size, price = _size(row["size"]), percent(row["share"])
+    return names[row["method"]], wins, reached, size, price, row["method"]
 
 
 def _size(value: float) -> str:

@@ -58,7 +58,7 @@ def _head(part: pd.DataFrame) -> str:
         )
         for row in part.to_dict("records")
     ]  # fmt: skip
-    return "\n".join([title, aligned([tuple(map(tr, NAMES)), *rows])])
+    return "\n".join([title, aligned([tuple(map(tr, NAMES)), *rows], cut=0)])
 
 
 def _over_heads(table: pd.DataFrame, count: int) -> str:
@@ -66,7 +66,7 @@ def _over_heads(table: pd.DataFrame, count: int) -> str:
         (tr(name), tr("{met} of {heads}", met=met, heads=count), *map(number, numbers))
         for name, met, *numbers in summary(table)
     ]
-    drawn = aligned([tuple(map(tr, OVER_HEADS)), *rows])
+    drawn = aligned([tuple(map(tr, OVER_HEADS)), *rows], cut=0)
     return "\n".join([tr("Medians over {count} heads:", count=count), drawn])
 
 

@@ -12,7 +12,7 @@ from figures.command import options
 if TYPE_CHECKING:
     from analysis.capture import Capture
 
-HELP = "Q, K, V of a local Hugging Face transformer or GGUF file on a text."
+HELP = "Q, K, V of a local transformer or GGUF file on a text."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ import sys
 
 from figures.command import options
 
-HELP = "Check every claim of the source documents: expected, observed, verdict."
+HELP = "Check what papers and notes say: expected, observed, verdict."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from analysis.inputs import Inputs
 
-HELP = "Advice for every head of a file: which method at this budget, or for this target?"
+HELP = "Advice for every head of a file, at a budget or for a target."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from figures.command import options
 from figures.gallery import FIGURES, NAMES
 
-HELP = (
-    "List the figures; draw those named into OUT/figures, with what each shows in NAME.txt, "
-    "from OUT/data/NAME.csv where that is there and none of --qk, --heads, --profile, --budget, "
-    "--currency and --seed is given."
+HELP = "List the figures, or draw those named."
+MORE = (
+    "They go into OUT/figures, with what each shows in NAME.txt, from OUT/data/NAME.csv where that "
+    "is there and none of --qk, --heads, --profile, --budget, --currency and --seed is given."
 )
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-HELP = "List the methods, or describe one."
+HELP = "List the methods, or describe one by any name it is known by."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,14 +15,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from figures.listing import about, describe, listing
+    from approx import familiar
+    from figures.columns import terminal
+    from figures.listing import about, brief, describe, listing, resolved
 
+    if arguments.name and (reason := familiar.why_none(arguments.name)):
+        raise ValueError(f"no method {arguments.name!r}: {reason}")
+    name = resolved(arguments.name) if arguments.name else None
     if arguments.json:
-        shown = about(arguments.name) if arguments.name else listing()
+        shown = about(name) if name else listing()
         print(json.dumps(shown, ensure_ascii=False, indent=2))
         return 0
-    if arguments.name:
-        print(describe(arguments.name))
+    if name:
+        print(describe(name))
+        return 0
+    if (size := terminal()) is not None:
+        print(brief(size))
         return 0
     rows = [_shown(row) for row in listing()]
     heads = {key: key for key in rows[0]}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "A method for every head of a local language model, at an average price or for a KL."
+HELP = "A method for every head of a model, at a price or for a KL."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

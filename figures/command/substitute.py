@@ -9,7 +9,7 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "What it does to a model: heads of a local language model computed by methods."
+HELP = "What a model becomes whose heads are computed by methods."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import re
+import sys
 
 import naive
 import numpy as np
@@ -551,9 +552,11 @@ def test_an_oracle_of_a_large_matrix_is_left_out_by_name(monkeypatch):
     assert table.crossing.isna().all()
 
 
-def test_the_text_fits_a_terminal(table, capsys):
+def test_the_text_fits_a_terminal(table, capsys, monkeypatch):
     from figures.columns import width
 
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
     lines = [line for line in diagnosis.text(table).splitlines() if "--method" not in line]
     assert max(map(width, lines)) <= 80
     plan = dry_run(inputs.gaussian(16, 4, rng=0), budget=4, methods=[parse(TRIVIAL)])

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -12,10 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from approx import ALIASES, METHODS
+from approx import ALIASES, METHODS, parse
 from approx.projections import PROJECTIONS
 from figures import listing as listing_of
 from figures.cli import COMMANDS, main
+from figures.columns import width
 from figures.gallery import FIGURES, NAMES
 from figures.listing import listing
 
@@ -191,7 +193,6 @@ def test_missing_head_says_what_there_is(tensors, capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["nonsense"],
         ["report", "--heads", "3"],
         ["report", "--profile", "huge"],
@@ -278,6 +279,89 @@ def test_every_install_line_names_an_extra_of_the_project():
     assert len(lines) > 10
     extras = "|".join(project["optional-dependencies"])
     assert [line for line in lines if not re.fullmatch(rf"-e '\.\[({extras})\]'", line)] == []
+
+
+def on_a_terminal(monkeypatch, columns):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+
+def test_the_command_alone_is_a_guide(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["expqk"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("expqk", run_name="__main__")  # python -m expqk
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    for command in COMMANDS:
+        name = command.__name__.rpartition(".")[2]
+        assert re.search(rf"^  {name} +{re.escape(command.HELP)}$", said, re.MULTILINE)
+    for line in re.findall(r"^  expqk (\w+)", said, re.MULTILINE):
+        assert line in {command.__name__.rpartition(".")[2] for command in COMMANDS}
+    assert run("help") == 0
+    assert capsys.readouterr().out == said
+
+
+def test_help_of_a_command_is_its_help(capsys):
+    for arguments in (["help", "methods"], ["methods", "--help"]):
+        with pytest.raises(SystemExit) as end:
+            run(*arguments)
+        assert end.value.code == 0
+    one, other = capsys.readouterr().out.split("usage: ")[1:]
+    assert one == other
+
+
+def test_a_command_that_there_is_not_is_corrected(capsys):
+    for arguments in (["diagnos", "qk.npz"], ["help", "diagnos"]):
+        with pytest.raises(SystemExit) as end:
+            run(*arguments)
+        assert end.value.code == 2
+        said = capsys.readouterr().err
+        assert "there is no command 'diagnos', did you mean 'diagnose'? `expqk` alone" in said
+
+
+@pytest.mark.parametrize("columns", [60, 120])
+def test_methods_fit_a_terminal(columns, capsys, monkeypatch):
+    on_a_terminal(monkeypatch, columns)
+    assert run("methods") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(width, lines)) <= columns
+    assert sorted(re.findall(r"^  (\w+)", "\n".join(lines), re.MULTILINE)) == sorted(METHODS)
+
+
+def test_methods_are_found_by_the_names_that_people_know(capsys):
+    assert run("methods", "StreamingLLM") == 0
+    assert capsys.readouterr().out.startswith("streaming_llm = sink_window(sinks=4)")
+    assert run("methods", "flash") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("FLASH is mixed chunk attention. FlashAttention is exact attention")
+    assert run("methods", "Flash-Attention") == 1
+    assert "FlashAttention computes exact attention" in capsys.readouterr().err
+
+
+def test_a_table_is_cut_on_a_terminal_only(tensors, capsys, monkeypatch):
+    command = "diagnose", tensors, "--heads", "0.0", "--budget", 8, "--jobs", 1, "--trials", 1
+    specs = "scatterbrain(low_rank=positive(m=1), sparse=sink_window(k=6, sinks=1))", "uniform()"
+    command += tuple(part for spec in specs for part in ("--method", spec))
+    assert run(*command) == 0
+    whole = capsys.readouterr().out
+    rows = [line for line in whole.splitlines() if line.startswith(("Scatterbrain", "uniform"))]
+    found = [str(parse(spec)) for spec in specs]
+    assert [any(row.endswith(spec) for row in rows) for spec in found] == [True, True]
+    assert max(map(width, whole.splitlines())) > 80
+    on_a_terminal(monkeypatch, 80)
+    assert run(*command) == 0
+    cut = capsys.readouterr().out.splitlines()
+    assert 75 < max(map(width, cut)) <= 80
+    on_a_terminal(monkeypatch, 50)
+    assert run(*command) == 0
+    prose = (
+        capsys.readouterr()
+        .out.split("Budget 8 stored")[1]
+        .split("Not measured")[0]
+        .split("Warnings")[0]
+    )
+    assert max(map(width, prose.splitlines())) <= 50
 
 
 def test_module_and_command_are_the_same():

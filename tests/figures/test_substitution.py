@@ -81,7 +81,7 @@ def test_json_has_every_layer_and_head_and_no_infinity():
         ([], "give at least one --method SPEC or --plan FILE"),
         (["--method", "exct()"], "did you mean 'exact'"),
         (["--plan", "none.json"], "No such file"),
-        (["--method", "exact()"], "must be a local folder with a config.json or a GGUF file"),
+        (["--method", "exact()"], "a model is a local folder with a config.json or a GGUF file"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(arguments, message, tmp_path, capsys, monkeypatch):

@@ -3142,6 +3142,20 @@ MODELS = [
         "tests/approx/test_memory.py -k advised",
     ),
     Mutant(
+        "familiar: FAVOR++ taken for FAVOR+",
+        "approx/familiar.py",
+        'replace("+", "plus")',
+        'replace("+", "")',
+        "tests/approx/test_familiar.py",
+    ),
+    Mutant(
+        "columns: a table that is piped is cut, too",
+        "figures/columns.py",
+        " if sys.stdout.isatty() else None",
+        "",
+        "tests/figures/test_cli.py -k cut_on_a_terminal",
+    ),
+    Mutant(
         "command: the name of an option put into the name of a file",
         "figures/cli.py",
         "(?<![\\w./-])",
