@@ -121,10 +121,10 @@ def brief(size: int) -> str:
         for row in rows:
             name = row["method"].partition("(")[0]
             also = f" ({', '.join(row['also'])})" if row["also"] else ""
-            star = "*" if row["use"] == "oracle" else ""
+            star = "*" if row["use"] == NEEDS else ""
             lines.append(short(f"  {name + star:<26}{row['what it is']}{also}", size))
     said = (
-        "*: an oracle, which needs every logit. `expqk methods NAME` has the fields, formula, "
+        "*: it needs all logits. `expqk methods NAME` has the fields, formula, "
         "moments, cost and source of one, by any name that people know it by; "
         "`expqk methods | less -S` shows all fields."
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "All of it for one local language model: advice, a plan, what it does to a text, a page."
+HELP = "One model: advice, a plan, what it does to a text, a page."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

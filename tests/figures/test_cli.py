@@ -295,7 +295,8 @@ def test_the_command_alone_is_a_guide(capsys, monkeypatch):
     assert max(map(len, said.splitlines())) <= 80
     for command in COMMANDS:
         name = command.__name__.rpartition(".")[2]
-        assert re.search(rf"^  {name} +{re.escape(command.HELP)}$", said, re.MULTILINE)
+        fits = re.search(rf"^  {name} +{re.escape(command.HELP)}$", said, re.MULTILINE)
+        assert fits, f"the HELP of {name} must fit its line of the guide"
     for line in re.findall(r"^  expqk (\w+)", said, re.MULTILINE):
         assert line in {command.__name__.rpartition(".")[2] for command in COMMANDS}
     assert run("help") == 0
@@ -327,6 +328,8 @@ def test_methods_fit_a_terminal(columns, capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert max(map(width, lines)) <= columns
     assert sorted(re.findall(r"^  (\w+)", "\n".join(lines), re.MULTILINE)) == sorted(METHODS)
+    starred = {line.split("*")[0].strip() for line in lines if re.match(r"  \w+\*", line)}
+    assert starred == {name for name in METHODS if parse(name).oracle}
 
 
 def test_methods_are_found_by_the_names_that_people_know(capsys):
