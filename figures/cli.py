@@ -34,7 +34,7 @@ ABOUT = "How well do cheap attention methods approximate exp(q·k), and which on
 FIRST = (  # what a student, a researcher with arrays and the owner of a model type first
     ("expqk report", "figures and numbers, as HTML and PDF"),
     ("expqk diagnose FILE", "your arrays q and k: which method where?"),
-    ("expqk model MODEL TEXT --out DIR", "a language model of yours: what it would lose"),
+    ("expqk model MODEL TEXT --out DIR", "a model of yours: what it would lose"),
     ("expqk methods performer", "what a method is, and what it costs"),
 )
 MOST_CHARACTERS = 1500  # of an error: room for the names of all methods, or all figures
