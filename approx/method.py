@@ -442,7 +442,7 @@ class Method(ABC):
         --------
         >>> from approx import parse
         >>> parse("top_k").within(32 * 128, n=512, l=512, d=64, currency="reads")
-        TopK(k=32)
+        TopK(k=32, per='row')
         """
         budget, n, l, d = checks.asked(budget, n, l, d)
         width = d if c is None else checks.integer("c", c, least=1)
