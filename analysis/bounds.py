@@ -22,6 +22,7 @@ from approx import checks
 from approx.polynomials.chebyshev import left_out, log_bessel, log_tail
 from approx.polynomials.extrema import peaks
 from approx.polynomials.monomials import width
+from approx.polynomials.powers import log1p_less
 from approx.polynomials.remez import remez
 from approx.polynomials.richardson import WEIGHTS
 
@@ -45,13 +46,18 @@ def lagrange(n: int, B: float, norm: str) -> float:
     For x ≥ 0, e^x − T_n ≤ x^{n+1}/(n+1)!·e^x; for x < 0 the series alternates, and
     |e^x − T_n| ≤ |x|^{n+1}/(n+1)!. So the bound is B^{n+1}/(n+1)! over e^B, and e^B times that
     relative to e^x.
+
+    Accuracy: 40 eps·κ, as docs/accuracy.md defines it.
     """
     log = (n + 1) * math.log(B) - float(gammaln(n + 2.0))
     return _exp(log + (B if norm == "relative" else 0.0))
 
 
 def power(n: int, B: float, norm: str) -> float:
-    """Return a bound for (1 + x/n)^n: e^x (1 − x²/n) ≤ (1 + x/n)^n ≤ e^x for |x| ≤ n."""
+    """Return a bound for (1 + x/n)^n: e^x (1 − x²/n) ≤ (1 + x/n)^n ≤ e^x for |x| ≤ n.
+
+    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
+    """
     return B * B / n if n >= B else math.inf
 
 
@@ -62,6 +68,8 @@ def peano(n: int, B: float, norm: str, points: int = 2) -> float:
     Peano kernel of one sign, h²/4 or h³/48, times a derivative r″ or r‴, where 0 ≤ r ≤ 1 and
     (log r)^{(k)} ≤ k!/(k+1)·|x|^{k+1} q^{k+1}, q = 1/(1 − B/n). The bound holds in the relative
     norm, and therefore in the scaled one.
+
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
     """
     if n <= B:
         return math.inf
@@ -76,17 +84,25 @@ def bessel_tail(n: int, B: float, norm: str) -> float:
     """Return a bound for the Chebyshev truncation: 2 Σ_{k>n} I_k(B), reached at x = B.
 
     Over e^B this is the error itself; relative to e^x the error is at most e^{2B} times as much.
+
+    Accuracy: 20 eps·κ, as docs/accuracy.md defines it.
     """
     return _exp(log_tail(n, B) + (2 * B if norm == "relative" else 0.0))
 
 
 def aliasing(n: int, B: float, norm: str) -> float:
-    """Return a bound for the interpolant at Chebyshev points: twice the Bessel tail."""
+    """Return a bound for the interpolant at Chebyshev points: twice the Bessel tail.
+
+    Accuracy: 20 eps·κ, as docs/accuracy.md defines it.
+    """
     return 2 * bessel_tail(n, B, norm)
 
 
 def level(n: int, B: float, norm: str) -> float:
-    """Return the error of the minimax polynomial in the same norm, by Chebyshev's theorem."""
+    """Return the error of the minimax polynomial in the same norm, by Chebyshev's theorem.
+
+    Accuracy: 8 eps·κ, as docs/accuracy.md defines it.
+    """
     return remez(n, B, "relative" if norm == "relative" else "absolute").level
 
 
@@ -99,6 +115,8 @@ def taylor_error(n: int, B: float, norm: str) -> float:
     T_n e^{−x} = Γ(n+1, x)/n! has the derivative −x^n e^{−x}/n!: its error is largest at −B, where
     it is ∫_0^B v^n e^v dv/n! = B^{n+1}/(n+1)!·e^B M(1, n+2, −B), by Kummer's transformation, with
     0 < M ≤ 1. Over e^B the error is largest at B, where all terms have one sign: P(n+1, B).
+
+    Accuracy: 40 eps·κ, as docs/accuracy.md defines it.
     """
     if norm == "scaled":
         return float(gammainc(n + 1, B))
@@ -111,12 +129,14 @@ def power_error(n: int, B: float, norm: str) -> float:
 
     n log|1 + x/n| − x falls on both sides of 0, to −∞ at −n, and rises below −n: the relative error
     is largest at −B, and at least 1 where B ≥ n. Over e^B it is largest at B, as 0 ≤ a_j ≤ 1/j!.
+
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
     """
+    at_top = -math.expm1(n * float(log1p_less(B / n)))
     if norm == "scaled":
-        return -math.expm1(n * math.log1p(B / n) - B)
-    at_top = -math.expm1(n * math.log1p(B / n) - B)
+        return at_top
     if n > B:
-        return max(at_top, -math.expm1(n * math.log1p(-B / n) + B))
+        return max(at_top, -math.expm1(n * float(log1p_less(-B / n))))
     log = n * math.log(B / n - 1) + B if n < B else -math.inf
     below = _exp(log) if n % 2 == 0 else -_exp(log)
     return max(1.0, at_top, abs(below - 1))
@@ -126,19 +146,26 @@ def richardson_error(n: int, B: float, norm: str, points: int = 2) -> float:
     """Return the largest error of the extrapolated powers, by critical points.
 
     It is right to 10⁻⁶ of itself or, as the powers are float64, to 10⁻¹⁵.
+
+    Accuracy: 4 eps.
     """
 
     def relative(x: np.ndarray) -> np.ndarray:
-        signs, logs = [-np.ones_like(x)], [np.zeros_like(x)]
+        signs, logs, near = [-np.ones_like(x)], [np.zeros_like(x)], np.zeros_like(x)
         for i, w in enumerate(WEIGHTS[points]):
             m = n * 2**i
             base = 1 + x / m
+            less = log1p_less(np.maximum(x / m, -0.9))
             with np.errstate(divide="ignore", invalid="ignore"):
-                log = np.where(np.abs(x) < m / 2, np.log1p(x / m), np.log(np.abs(base)))
+                log = np.where(np.abs(x) < m / 2, m * less, m * np.log(np.abs(base)) - x)
+                near += w * np.expm1(m * less)  # weights sum to 1, which is taken out
             signs.append(w * np.where(base < 0, (-1) ** m, 1))
-            logs.append(m * log - x)
+            logs.append(log)
         top = np.max(logs, axis=0)  # taken out, because inf − inf would be NaN
         total = np.abs(np.sum(signs * np.exp(logs - top), axis=0))
+        total, top = (
+            np.where(np.abs(x) < n / 2, y, z) for y, z in ((np.abs(near), total), (0, top))
+        )
         with np.errstate(over="ignore", divide="ignore"):
             return np.asarray(np.exp(np.log(total) + top + (x - B if norm == "scaled" else 0.0)))
 
@@ -146,7 +173,10 @@ def richardson_error(n: int, B: float, norm: str, points: int = 2) -> float:
 
 
 def truncation_error(n: int, B: float, norm: str) -> float:
-    """Return the largest error of the Chebyshev truncation, to 10⁻⁶ of itself."""
+    """Return the largest error of the Chebyshev truncation, to 10⁻⁶ of itself.
+
+    Accuracy: 8 eps·κ in the scaled norm, as docs/accuracy.md defines it.
+    """
     most = bessel_tail(n, B, norm)
     if norm == "scaled" or most == 0:
         return most
@@ -164,6 +194,8 @@ def interpolation_error(n: int, B: float, norm: str) -> float:
     At the zeros of T_N, N = n + 1, the T_k that is left out, k = 2jN ± r with r ≤ N, is (−1)^j T_r,
     and T_N = 0. As I_k falls with k, no coefficient of the error is negative: over e^B it is
     largest at x = B. Where too many coefficients count, it is computed as 1 − p(B) e^−B there.
+
+    Accuracy: 8 eps·κ in the scaled norm, as docs/accuracy.md defines it.
     """
     if aliasing(n, B, norm) == 0:
         return 0.0
@@ -250,6 +282,8 @@ RAISED = {"richardson": 2, "richardson3": 4}  # the degree over n
 def error_bound(method: str, n: int, bound: float, norm: str = "relative") -> float:
     """Return a bound on the largest error on [−B, B], from n and B alone.
 
+    Accuracy: 40 eps·κ, as docs/accuracy.md defines it.
+
     Parameters
     ----------
     method : str
@@ -281,6 +315,8 @@ def sup_error(method: str, n: int, bound: float, norm: str = "relative") -> floa
     `Polynomial.sup_errors` has that of coefficients as they are stored. For "interpolation", and
     for "chebyshev" in the relative norm, n is at most 2¹⁴ unless the error is below 10⁻³⁰⁸, which
     gives 0 at any n.
+
+    Accuracy: 40 eps·κ, as docs/accuracy.md defines it.
 
     Examples
     --------

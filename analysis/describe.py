@@ -76,7 +76,10 @@ def describe(inputs: Inputs) -> dict[str, float]:
 
 
 def row_entropy(inputs: Inputs) -> float:
-    """Return the mean over rows of exact attention's entropy over its largest value."""
+    """Return the mean over rows of exact attention's entropy over its largest value.
+
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
+    """
     checks.instance("inputs", inputs, Inputs, "an Inputs")
     return _entropy(inputs.Q, inputs.K, inputs.mask)
 
@@ -85,6 +88,8 @@ def temperature_at(inputs: Inputs, entropy: float) -> float:
     """Return the temperature at which exact attention has a given row entropy.
 
     The entropy of a row grows with t: dH/d log t is the variance of its logits under its weights.
+
+    Accuracy: 1e4 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------
@@ -133,12 +138,23 @@ def _entropy(Q: Array, K: Array, mask: Mask) -> float:
     entropy, keys = np.empty(len(Q)), mask.counts
     for rows, cols, x in _stripes(Q, K, mask):
         mask.hide(x, rows, cols, fill=-np.inf)
-        weights = np.exp(x - x.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
-        entropy[rows] = -(weights * logs).sum(axis=1)
+        entropy[rows] = _entropies(x)
     several = keys > 1
     return float(np.mean(entropy[several] / np.log(keys[several]))) if several.any() else 0.0
+
+
+def _entropies(x: Array) -> Array:
+    """Return log Σ e^x − Σ p x of rows of logits, without cancellation where one key holds all.
+
+    With the largest logit at 0 it is log(1 + Σ of the others) and terms p·|x|, all ≥ 0.
+    """
+    below = x - x.max(axis=-1, keepdims=True)
+    weights = np.exp(below)
+    depth = np.where(weights > 0, -below, 0.0)
+    at = below.argmax(axis=-1)[..., None]
+    np.put_along_axis(weights, at, 0.0, axis=-1)
+    others = weights.sum(axis=-1)
+    return np.asarray(np.log1p(others) + (weights * depth).sum(axis=-1) / (1 + others))
 
 
 def _median(parts: Callable[[], Iterable[Array]], count: int) -> float:
@@ -186,6 +202,8 @@ def _ordered(y: Array) -> Array:
 def norm(x: ArrayLike, p: float) -> Array:
     """Return l_p(x) = (Σ|x_i|^p)^{1/p} over the last axis; 0 counts x ≠ 0, inf takes the largest.
 
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
+
     Examples
     --------
     >>> [float(norm([3.0, 0.0, 4.0], p)) for p in (0, 1, 2, math.inf)]
@@ -216,6 +234,8 @@ def _order(name: str, p: float) -> float:
 
 def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
     """Return S*_{q,p}(x) = n^{1/p − 1/q} l_q(x)/l_p(x) over the last axis: 1 if dense.
+
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------
@@ -248,6 +268,8 @@ def weight_statistics(logits: ArrayLike) -> dict[str, Array]:
 
     A logit of −inf is that of a key which is not seen, and does not count.
 
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
+
     Returns
     -------
     dict
@@ -265,9 +287,8 @@ def weight_statistics(logits: ArrayLike) -> dict[str, Array]:
     if not (x.max(axis=-1) < math.inf).all() or not (x.max(axis=-1) > -math.inf).all():
         raise ValueError("logits must be finite, or -inf beside one that is finite in its row")
     p = attention.softmax(x)
-    logs = np.log(p, out=np.zeros_like(p), where=p > 0)
     return {
-        "entropy": np.asarray(-np.sum(p * logs, axis=-1)),
+        "entropy": _entropies(x),
         "largest_weight": np.asarray(p.max(axis=-1)),
         "sparsity": sparsity(p) * np.sqrt(x.shape[-1] / np.isfinite(x).sum(axis=-1)),
         "jacobian_norm": attention.jacobian_norm(p),
@@ -294,7 +315,10 @@ def gaussian_logits(n: int, beta: float, *, rows: int, rng: Rng) -> dict[str, tu
 
 
 def gaussian_entropy(n: int, beta: float) -> float:
-    """Return log n − β²/2 for β < √(2 log n), and NaN beyond, where it does not hold."""
+    """Return log n − β²/2 for β < √(2 log n), and NaN beyond, where it does not hold.
+
+    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
+    """
     n, beta = checks.integer("n", n, least=1), abs(checks.number("beta", beta))
     return math.log(n) - beta**2 / 2 if beta < math.sqrt(2 * math.log(n)) else math.nan
 
@@ -304,6 +328,8 @@ def dot_product_variance(d: int, correlation: float = 0.0) -> float:
 
     It is d + d(d − 1)ρ²: d for uncorrelated components, which the scale 1/√d suits, and d² for
     equal ones.
+
+    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
     Examples
     --------

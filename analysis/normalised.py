@@ -41,6 +41,8 @@ def normalised_moments(
 
     A ratio is biased even where the estimate of exp(q·k) is not.
 
+    Accuracy: 100 eps·κ, as docs/accuracy.md defines it.
+
     Parameters
     ----------
     method : Method
@@ -84,10 +86,17 @@ def normalised_moments(
             if R is None:
                 return None
             R = R / np.outer(scale[i], scale[i])
-            Ra = R @ a
-            row_variance[i] = a @ Ra
-            bias[i] = a * (row_variance[i] - Ra) + a - attention[i]
-            variance[i] = a**2 * np.maximum(np.diag(R) - 2 * Ra + row_variance[i], 0.0)
+            row_variance[i] = a @ R @ a
+            # Σ_l (δ_jl − a_l) = 0: what all of a row or column of R share drops out. With that of
+            # the largest weight taken out, nothing cancels where this weight is almost 1.
+            m = int(a.argmax())
+            y = R[:, m] - R[m, m]
+            D = R - R[m] - y[:, None]
+            Da = D @ a
+            common = a @ Da
+            # the last difference is often 0, and then exactly so
+            bias[i] = a * (common - Da + a @ y - y) + (a - attention[i])
+            variance[i] = a**2 * np.maximum(np.diag(D) - 2 * Da + common, 0.0)
     lost = ~(np.isfinite(bias) & np.isfinite(variance)).all(axis=1)
     bias[lost] = variance[lost] = row_variance[lost] = np.inf
     for x in (bias, variance):

@@ -110,19 +110,26 @@ def fill(
         for j in range(w if attention and smallest >= SURELY_NORMAL else 0):
             pj, qj = p[j] * inverse_total, s[j] * inverse
             t = qj - pj
-            ratio = x[j] - log_sum - log_of_normal(qj)
-            kl += pj * ratio + t
-            reverse -= qj * ratio + t
+            # near 1 the ratio is taken by itself: of two logarithms no digit of it would be left
+            quotient = pj / qj
+            near = abs(quotient - 1.0) < 0.5
+            of = log_of_normal(quotient if near else qj)
+            ratio, less = (of, qj * (1.0 - quotient)) if near else (x[j] - log_sum - of, t)
+            kl += pj * ratio + less
+            reverse -= qj * ratio + less
             f2 += t * t
             tv += abs(t)
         for j in range(w if attention and not smallest >= SURELY_NORMAL else 0):
             pj, qj = p[j] * inverse_total, s[j] * inverse
             t = qj - pj
             above = qj > 0.0
-            ratio = x[j] - log_sum - log(qj if above else 1.0)
+            quotient = pj / qj if qj >= SURELY_NORMAL else 0.0
+            near = abs(quotient - 1.0) < 0.5
+            of = log(quotient if near else qj if above else 1.0)
+            ratio, less = (of, qj * (1.0 - quotient)) if near else (x[j] - log_sum - of, t)
             infinite = qj < 0.0 or (pj > 0.0 and not above)
-            kl += pj * ratio + t if above else (np.inf if infinite else 0.0)
-            reverse -= qj * ratio + t if above else (-np.inf if qj < 0.0 else -pj)
+            kl += pj * ratio + less if above else (np.inf if infinite else 0.0)
+            reverse -= qj * ratio + less if above else (-np.inf if qj < 0.0 else -pj)
             f2 += t * t
             tv += abs(t)
         for j in range(w if weights else 0):

@@ -25,7 +25,8 @@ from approx.random_features.trigonometric import Trigonometric
 from approx.scatterbrain import Scatterbrain
 from approx.sparse.support import SupportMethod
 
-CANCELLED = 1e-9  # a fourth moment below this share of E ρ⁴ has lost its digits
+# A fourth moment below such a share of E ρ⁴ has lost its digits; fewer where ρ is one exponential.
+CANCELLED, CANCELLED_ALONE = 1e-9, 1e-14
 FEATURES = (Positive, Hyperbolic, GeneralizedExponential, Trigonometric)
 
 
@@ -69,6 +70,9 @@ def squared_error(
     probability is known, and for Scatterbrain of the two, whose error is that of the features off
     the support: E e^{2r} is 1 − p times that of the features.
 
+    Accuracy: 1e10 eps·κ, where the limit is taken; 1e6 at |q + k|² > 1e-3, as docs/accuracy.md
+    defines it.
+
     Parameters
     ----------
     method : Method
@@ -79,8 +83,8 @@ def squared_error(
     Notes
     -----
     The mean of N terms ρ of variance v and fourth central moment μ has the fourth central moment
-    (μ + 3(N − 1)v²)/N³. Where rounding loses μ, with v below 1e-5 or so, the limit of μ/v² at v = 0
-    is taken.
+    (μ + 3(N − 1)v²)/N³. Where rounding loses μ, with v below 1e-7 or so, or 1e-5
+    for pairs and tilts, the limit of μ/v² at v = 0 is taken.
 
     Examples
     --------
@@ -126,6 +130,8 @@ def frobenius_error(
     by Minkowski's inequality it is at most Σ exact²·sd(e²), with equality if the entries that count
     err together. Sums are over what the queries see.
 
+    Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
+
     Examples
     --------
     >>> error = frobenius_error(Positive(m=100), [[0.5]], [[0.5]])
@@ -163,14 +169,22 @@ def _relative_variance(rho: Summand, log_variance: Array, count: int) -> Array:
     """Return log(E e⁴/(E e²)² − 1), where e is the mean of count terms ρ − 1."""
     L2, L3, L4 = (_log_power(rho, p) for p in (2, 3, 4))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        rest = 1 - 4 * np.exp(L3 - L4) + 6 * np.exp(L2 - L4) - 3 * np.exp(-L4)
+        # E(ρ − 1)⁴/E ρ⁴ by E ρ^p − 1, of which less is lost where all are small
+        rest = -np.expm1(-L4) - 4 * _above_one(L3, L4) + 6 * _above_one(L2, L4)
         log_fourth = L4 + np.log(rest)
         per_term = log_fourth - 2 * (log_variance + math.log(count))
-        per_term = np.where(rest > CANCELLED, per_term, _small_kurtosis(rho))
+        least = CANCELLED if rho.paired or rho.A.any() else CANCELLED_ALONE
+        per_term = np.where(rest > least, per_term, _small_kurtosis(rho))
         kurtosis = np.logaddexp(per_term, math.log(3 * (count - 1)) if count > 1 else -np.inf)
         log = np.maximum(kurtosis - math.log(count), 0.0)  # it is ≥ 1 but for rounding
         excess = log + np.log(-np.expm1(-log))
     return np.where(log_variance > -np.inf, excess, -np.inf)
+
+
+def _above_one(log: Array, log_unit: Array) -> Array:
+    """Return (e^log − 1)/e^log_unit, log ≤ log_unit."""
+    small = np.exp(-log_unit) * np.expm1(np.minimum(log, 1.0))
+    return np.where(log < 1, small, np.exp(log - log_unit) - np.exp(-log_unit))
 
 
 def _small_kurtosis(rho: Summand) -> float:

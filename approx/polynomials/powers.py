@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from approx._elementary import exp_rows
 from approx.checks import Array
@@ -80,3 +81,24 @@ def powers(weights: list[float], sizes: list[int], bound: float = math.inf) -> P
     m, e = np.frexp(series.mantissas * (np.array(weights) @ np.exp(logs - twos * math.log(2))))
     exponents = series.exponents + e + twos.astype(np.int64)
     return Powers(m, exponents, "monomial", bound, tuple(weights), tuple(sizes))
+
+
+def log1p_less(x: ArrayLike) -> Array:
+    """Return log(1 + x) − x, x > −1, the log of (1 + x/n)^n e^{−x} over n at x/n.
+
+    With s = x/(2 + x) it is s·(2(s²/3 + s⁴/5 + …) − x), which does not cancel near 0.
+
+    Examples
+    --------
+    >>> log1p_less([1e-9, 1.0])
+    array([-5.00000000e-19, -3.06852819e-01])
+    """
+    y = np.asarray(x, np.float64)
+    small = np.abs(y) <= 0.5
+    near = np.where(small, y, 0.0)
+    s = near / (2 + near)
+    square, tail = s * s, np.zeros_like(s)
+    for k in range(37, 1, -2):
+        tail = square * (1 / k + tail)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(small, s * (2 * tail - near), np.log1p(y) - y))

@@ -71,14 +71,19 @@ class GeneralizedExponential(ExponentialFeatures):
 
 
 def second_moments(frame: Frame) -> Array:
-    """Return the mean of (a_ic + b_jc)² over all pairs, (d,) float64, in O((n + l)·d)."""
+    """Return the mean of (a_ic + b_jc)² over all pairs, (d,) float64, in O((n + l)·d).
+
+    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
+    """
     a, b = frame.a.astype(np.float64), frame.b.astype(np.float64)
-    squares = np.square(a).mean(axis=0) + np.square(b).mean(axis=0)
-    return np.asarray(np.maximum(squares + 2 * a.mean(axis=0) * b.mean(axis=0), 0.0))
+    together = a.mean(axis=0) + b.mean(axis=0)  # variances add, and nothing cancels
+    return np.asarray(a.var(axis=0) + b.var(axis=0) + np.square(together))
 
 
 def optimal_tilt(phi: Array | float) -> Array:
     """Return A* for φ ≥ 0, the mean of u² in a coordinate; it is 0 at φ = 0.
+
+    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
     Examples
     --------
@@ -86,4 +91,6 @@ def optimal_tilt(phi: Array | float) -> Array:
     -0.169963829849
     """
     phi = np.asarray(phi)
-    return np.asarray((1 - 2 * phi - np.hypot(2 * phi + 1, np.sqrt(8 * phi))) / 16)
+    root = np.hypot(2 * phi + 1, np.sqrt(8 * phi))
+    below = -phi / np.maximum(1 - 2 * phi + root, 1.0)  # for φ < ½, where 1 − 2φ − root cancels
+    return np.where(phi < 0.5, below, (1 - 2 * phi - root) / 16)
