@@ -2,6 +2,7 @@
 # make test     everything CI runs
 # make mutants  each planted bug, and the test that notices it
 # make docs     out/docs/index.html
+# make accuracy  the largest errors of every function, into docs/accuracy.md
 # make bench    ratios of speed to peers, into both READMEs
 # make lm       what cheaper attention does to a language model, into lm/substitute.md and both READMEs
 # make collection  the numbers of the reference heads, by two routes that must agree
@@ -17,7 +18,7 @@ QUICKLY := --quiet --no-compile
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test types interpreted in-bounds mutants web-test bench collection lm lm-study peers docs format study fuzz gallery clean
+.PHONY: report test types interpreted in-bounds mutants accuracy web-test bench collection lm lm-study peers docs format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -68,6 +69,10 @@ fuzz: .venv/.test
 gallery: .venv/.report
 	$(BIN)/expqk figures all --out out/gallery --format png $(ARGS)
 	$(BIN)/python -m figures.album out/gallery
+
+# Every public function against fifty digits, into docs/accuracy.md; an error beyond its promise fails.
+accuracy: .venv/.test
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m accuracy $(ARGS)
 
 # In an environment of their own; peers that cannot be installed are skipped and named.
 bench: .bench/.peers

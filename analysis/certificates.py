@@ -37,6 +37,8 @@ def of(
 ) -> pd.DataFrame:
     """Return bounds on the errors of attention in every row, by what the estimate knows.
 
+    Accuracy: 1e6 eps·κ above what is unread, with pages of one key, as docs/accuracy.md defines it.
+
     Parameters
     ----------
     estimate : Approximation

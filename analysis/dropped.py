@@ -37,6 +37,8 @@ def of(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> Dropped:
     It stands for what whoever makes a decomposition knows when it is made: the norms of dropped
     rows, and the row sums. The blocks are those of a hierarchical estimate, else a whole row.
 
+    Accuracy: 1e5 eps·κ above its formula, as docs/accuracy.md defines it.
+
     Notes
     -----
     ‖row of exact − estimate‖₁ ≤ Δ = Σ_B √|B|·‖row in block B‖₂ by the Cauchy–Schwarz inequality,

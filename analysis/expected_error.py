@@ -19,6 +19,8 @@ def expected_error(
     E‖·‖² = Σ exp(2 q·k)·(bias² + variance), relative to exp(q·k): exact, with no covariance needed.
     May be inf.
 
+    Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
+
     Parameters
     ----------
     method : Method

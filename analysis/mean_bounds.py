@@ -52,6 +52,8 @@ def upper(
 ) -> Array:
     """Return a number that the mean is above with probability at most δ, for each sample.
 
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
+
     Parameters
     ----------
     x : (…, b)

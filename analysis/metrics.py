@@ -54,6 +54,8 @@ def compare(
 ) -> dict[str, float]:
     """Return every error of an approximation, by name.
 
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it, of every error.
+
     Parameters
     ----------
     approximation : Approximation

@@ -71,6 +71,8 @@ class Errors(NamedTuple):
 def effective_number(p: ArrayLike) -> float:
     """Return (Σp)²/Σp², how many equal shares would be as broad.
 
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
+
     Parameters
     ----------
     p : (N,)
@@ -90,6 +92,8 @@ def threshold(
     pi: float, *, bias: float = -1.0, variance: float = 0.0, keys: int | None = None
 ) -> float:
     """Return 1 + (1 + v/b²)/π, the effective number of keys above which weighing is nearer.
+
+    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------

@@ -15,7 +15,10 @@ from approx.parts import rescale
 
 
 def kernel_relative_spectral(approximation: Approximation, q: Array, k: Array) -> float:
-    """Return ‖estimate − exact‖₂/‖exact‖₂ of what is seen, each at its own scale."""
+    """Return ‖estimate − exact‖₂/‖exact‖₂ of what is seen, each at its own scale.
+
+    Accuracy: 10 eps·κ, as docs/accuracy.md defines it.
+    """
     n, l = approximation.shape
 
     def stripe(rows: slice) -> tuple[Array, Array, Array]:

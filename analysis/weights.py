@@ -123,5 +123,8 @@ class Weights:
         return float(self._held[min(count, len(self._held) - 1)])
 
     def lost(self, held: float) -> float:
-        """Return what is lost on average where rows hold so much in total, rounded down."""
+        """Return what is lost on average where rows hold so much in total, rounded down.
+
+        Accuracy: 5000 eps·κ below what is lost, as docs/accuracy.md defines it.
+        """
         return max(1.0 - held / self.mask.n - self.slack, 0.0)

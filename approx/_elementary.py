@@ -117,13 +117,19 @@ def _exp32(x: Any) -> Any:
 
 @by_precision(double=_exp64, single=_exp32)
 def exp(x: Any) -> Any:
-    """Return e^x in the precision of the scalar x; callable from kernels."""
+    """Return e^x in the precision of the scalar x; callable from kernels.
+
+    Accuracy: 2 ulp.
+    """
     return _exp32(x) if isinstance(x, np.float32) else _exp64(x)
 
 
 @kernel
 def exp_rows(values: Any, shift: Any) -> None:
-    """Replace values[i, j] by exp(values[i, j] − shift[i]), in place; C-contiguous."""
+    """Replace values[i, j] by exp(values[i, j] − shift[i]), in place; C-contiguous.
+
+    Accuracy: 2 ulp.
+    """
     for i in range(values.shape[0]):
         row = values[i]
         c = shift[i]
@@ -133,7 +139,10 @@ def exp_rows(values: Any, shift: Any) -> None:
 
 @kernel
 def log_of_normal(x: float) -> Any:
-    """Return log x of a normal float64 x > 0."""
+    """Return log x of a normal float64 x > 0.
+
+    Accuracy: 1 ulp.
+    """
     bits = np.float64(x).view(np.int64)
     e = (bits - _ROOT_HALF) >> 52
     f = np.int64(bits - (e << 52)).view(np.float64) - 1.0
@@ -151,7 +160,10 @@ def log_of_normal(x: float) -> Any:
 
 @kernel
 def log(x: float) -> Any:
-    """Return log x of a float64 x > 0."""
+    """Return log x of a float64 x > 0.
+
+    Accuracy: 2 ulp.
+    """
     tiny = x < SURELY_NORMAL
     of_normal = log_of_normal(x * _LIFT if tiny else x)
     return of_normal - _LOG_LIFT if tiny else of_normal

@@ -34,7 +34,10 @@ def height(l: int) -> int:
 
 
 def logits(Q: ArrayLike, K: ArrayLike) -> Array:
-    """Return Q Kᵀ, (n, l)."""
+    """Return Q Kᵀ, (n, l).
+
+    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
+    """
     q, k = checks.queries_keys(Q, K)
     memory.reserve(len(q) * len(k) * q.itemsize, "the logits", "n or l")
     return q @ k.T
@@ -42,6 +45,8 @@ def logits(Q: ArrayLike, K: ArrayLike) -> Array:
 
 def kernel(Q: ArrayLike, K: ArrayLike) -> Array:
     """Return exp(Q Kᵀ), (n, l).
+
+    Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
 
     Raises
     ------
@@ -64,7 +69,10 @@ def kernel(Q: ArrayLike, K: ArrayLike) -> Array:
 
 
 def scaled_kernel(Q: Array, K: Array, mask: MaskLike = None) -> tuple[Array, float]:
-    """Return D, in float64, and top, where e^top D is exp(Q Kᵀ), 0 if unseen, and max D = 1."""
+    """Return D, in float64, and top, where e^top D is exp(Q Kᵀ), 0 if unseen, and max D = 1.
+
+    Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
+    """
     x = np.asarray(logits(Q, K), np.float64)
     masks.of(mask, *x.shape).hide(x, fill=-np.inf)
     top = float(x.max())
@@ -73,7 +81,10 @@ def scaled_kernel(Q: Array, K: Array, mask: MaskLike = None) -> tuple[Array, flo
 
 
 def softmax(Q: Array, K: Array, mask: MaskLike = None) -> Array:
-    """Return the kernel normalised by the sum of what each query sees, (n, l), in float64."""
+    """Return the kernel normalised by the sum of what each query sees, (n, l), in float64.
+
+    Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
+    """
     x = np.asarray(logits(Q, K), np.float64)
     masks.of(mask, *x.shape).hide(x, fill=-np.inf)
     exp_rows(x, x.max(axis=1))
@@ -83,6 +94,8 @@ def softmax(Q: Array, K: Array, mask: MaskLike = None) -> Array:
 
 def log_row_sums(Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Array:
     """Return log Σ_j exp(q_i·k_j) over the keys that are seen, (n,), float64, streamed.
+
+    Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
 
     Examples
     --------
@@ -102,6 +115,8 @@ def log_row_sums(Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Array:
 
 def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, mask: MaskLike = None) -> Array:
     """Return softmax(Q Kᵀ) V, (n, c), streamed: nothing of size n×l is allocated.
+
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------
@@ -128,7 +143,10 @@ def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, mask: MaskLike = None
 
 
 def seen_logits(q: Array, k: Array, mask: Mask, rows: slice) -> Array:
-    """Return q·k of some rows and of the keys in `Mask.span` of them; −inf where it is unseen."""
+    """Return q·k of some rows and of the keys in `Mask.span` of them; −inf where it is unseen.
+
+    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
+    """
     cols = mask.span(rows)
     x = q[rows] @ k[cols].T
     mask.hide(x, rows, cols, fill=-np.inf)

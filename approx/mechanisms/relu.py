@@ -53,6 +53,9 @@ class Relu(FeatureMap):
 
 
 def log_relu(X: Array) -> Array:
-    """Return log max(x, 0), which is −inf where x is below the least normal number of float32."""
+    """Return log max(x, 0), which is −inf where x is below the least normal number of float32.
+
+    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
+    """
     least = float(np.finfo(np.float32).tiny)  # in float64 too: a smaller number counts as 0
     return np.log(X, out=np.full(X.shape, -np.inf), where=least <= X)

@@ -77,7 +77,10 @@ class Chebyshev(IntervalMethod):
 
 
 def bessel(k: Array, bound: float) -> Array:
-    """Return I_k(B) e^−B, for B > 10⁸ by its limit e^{−k²/2B}/√(2πB), right to 10⁻⁹ there."""
+    """Return I_k(B) e^−B, for B > 10⁸ by its limit e^{−k²/2B}/√(2πB), right to 10⁻⁹ there.
+
+    Accuracy: 16 eps·κ, as docs/accuracy.md defines it.
+    """
     if bound > 1e8:
         return np.asarray(np.exp(-(k**2) / (2 * bound)) / math.sqrt(2 * math.pi * bound))
     return np.asarray(ive(k, bound))
@@ -88,6 +91,8 @@ def log_bessel(k: Array, bound: float) -> Array:
 
     The expansion is that of Abramowitz and Stegun, 9.7.7, with three terms, right to 10⁻⁹ beyond
     k = 30.
+
+    Accuracy: 500 eps·κ, as docs/accuracy.md defines it.
     """
     value = bessel(k, bound)
     far = ~(value >= 1e-290)  # also the NaN that SciPy gives beyond its range
@@ -115,6 +120,8 @@ def log_tail(degree: int, bound: float) -> float:
     """Return log(2 Σ_{k > degree} I_k(B)) − B, the error of the truncation over e^B.
 
     For B > 10⁸ the sum is that of `bessel`'s limit, erfc((degree + ½)/√(2B)).
+
+    Accuracy: 500 eps·κ, as docs/accuracy.md defines it.
 
     Examples
     --------

@@ -50,6 +50,8 @@ class Minimax(NamedTuple):
 def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
     """Return the polynomial p of that degree whose largest error on [−B, B] is least.
 
+    Accuracy: 8 eps·κ, as docs/accuracy.md defines it.
+
     Parameters
     ----------
     degree : int

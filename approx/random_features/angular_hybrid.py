@@ -162,7 +162,10 @@ def _weighted(weight: Array, x: Array) -> Array:
 
 
 def angles(Q: Array, K: Array) -> Array:
-    """Return the angle of every pair, (n, l); for a zero vector, which has no angle, it is π/2."""
+    """Return the angle of every pair, (n, l); for a zero vector, which has no angle, it is π/2.
+
+    Accuracy: 500 eps·κ, as docs/accuracy.md defines it.
+    """
     unit_q, unit_k = (
         np.divide(x, length, out=np.zeros_like(x), where=length > 0)
         for x in (Q, K)

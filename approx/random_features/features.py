@@ -175,6 +175,8 @@ class RandomFeatures(Method):
 
         With count frequencies in blocks of b, the relative variance v of one frequency and the
         relative covariance c of two in a block, the variance is (v + c·Σ b(b−1)/count)/count.
+
+        Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
         """
         rho, projection, count = self.entries(q, k), named(self.projection), self.count
         bias = projection.bias(rho, count)
@@ -196,6 +198,8 @@ class RandomFeatures(Method):
         Keys share their frequencies: at A = 0 and for iid frequencies it is (e^{u_j·u_l} − 1)/m for
         exponentials and 2(cosh(u_j·u_l) − 1)/m for pairs. It is None where a coupling has no
         closed form.
+
+        Accuracy: 8 eps·κ, as docs/accuracy.md defines it.
         """
         entries, projection, count = self.entries(Q, K), named(self.projection), self.count
         rho = Keys(entries.A, entries.paired, entries.imaginary, entries.a[i] + entries.b)

@@ -93,4 +93,4 @@ def optimal_tilt(phi: Array | float) -> Array:
     phi = np.asarray(phi)
     root = np.hypot(2 * phi + 1, np.sqrt(8 * phi))
     below = -phi / np.maximum(1 - 2 * phi + root, 1.0)  # for φ < ½, where 1 − 2φ − root cancels
-    return np.where(phi < 0.5, below, (1 - 2 * phi - root) / 16)
+    return np.asarray(np.where(phi < 0.5, below, (1 - 2 * phi - root) / 16))

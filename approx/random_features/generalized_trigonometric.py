@@ -85,9 +85,11 @@ def optimal_wave_tilt(square: float, d: int) -> float:
         falls = rho * square / (1 + math.exp(min(square * (1 + rho), 700.0)))
         return d / 2 * math.tanh(log_rho / 2) - falls
 
+    if square < 1e-17:
+        return square / (4 * d)  # its limit
     if slope(0.0) >= 0:
         return 0.0
-    top = 1.0
+    top = min(4 * square / d, 1.0)  # near twice the root, where that is small
     while slope(top) < 0:
         top *= 2
-    return -math.expm1(-brentq(slope, 0.0, top, xtol=1e-300, rtol=1e-15)) / 8
+    return -math.expm1(-brentq(slope, 0.0, top, xtol=1e-16 * top, rtol=1e-15)) / 8

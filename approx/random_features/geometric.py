@@ -82,6 +82,8 @@ class Geometric(DiscreteFeatures):
 def optimal_rate(r: float) -> float:
     """Return the p that minimises log I₀(2r/√(1−p)) − log p; it is 1 at r = 0.
 
+    Accuracy: 60 eps·κ, as docs/accuracy.md defines it.
+
     Examples
     --------
     >>> optimal_rate(0.0)

@@ -30,6 +30,8 @@ def highest(Q: Array, lo: Array, hi: Array) -> Array:
     """Return Σ_c max(q_c lo_c, q_c hi_c) of each query and box, (n, boxes), as it rounds.
 
     It is the maximum of q·x over the box; that of −Q is minus the minimum.
+
+    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
     """
     return np.asarray(np.maximum(Q, 0) @ hi.T + np.minimum(Q, 0) @ lo.T)
 

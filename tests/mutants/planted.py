@@ -131,8 +131,8 @@ RANDOM_FEATURES = [
     Mutant(
         "generalized exponential: not the best tilt",
         "approx/random_features/generalized_exponential.py",
-        ")) / 16",
-        ")) / 8",
+        "-phi / np.maximum(",
+        "-2 * phi / np.maximum(",
         "tests/approx/random_features/test_family.py::test_golden_variances",
     ),
     Mutant(
@@ -1153,8 +1153,8 @@ MECHANISMS = [
     Mutant(
         "attention: the Jacobian's off-diagonal left out",
         "approx/textbook/attention.py",
-        "np.maximum(others, 0.0)",
-        "np.maximum(others, 0.0) / 2",
+        "np.sqrt(own + largest",
+        "np.sqrt(own + 0.5 * largest",
         "tests/approx/textbook/test_attention.py",
     ),
 ]
@@ -1212,8 +1212,8 @@ ANALYSIS = [
     Mutant(
         "metrics: KL upside down",
         "analysis/row_sums.py",
-        "kl += pj * ratio + t\n            reverse",
-        "kl += qj * ratio + t\n            reverse",
+        "kl += pj * ratio + less\n            reverse",
+        "kl += qj * ratio + less\n            reverse",
         "tests/analysis/test_metrics.py::test_compare_is_its_definition",
     ),
     Mutant(
@@ -1289,15 +1289,15 @@ ANALYSIS = [
     Mutant(
         "moments: the delta method with a wrong sign",
         "analysis/normalised.py",
-        "(row_variance[i] - Ra)",
-        "(row_variance[i] + Ra)",
+        "(common - Da + a @ y - y)",
+        "(common + Da + a @ y - y)",
         "tests/analysis/test_normalised.py::test_the_delta_method",
     ),
     Mutant(
         "fourth moments: a coefficient of the binomial",
         "analysis/squared_error.py",
-        "1 - 4 * np.exp(L3 - L4)",
-        "1 - 3 * np.exp(L3 - L4)",
+        "4 * _above_one(L3, L4)",
+        "3 * _above_one(L3, L4)",
         "tests/analysis/test_squared_error.py::test_fourth_moments_at_quadrature_nodes",
     ),
     Mutant(
@@ -3164,6 +3164,37 @@ MODELS = [
     ),
 ]
 
+ACCURACY = [
+    Mutant(
+        "accuracy: KL of close rows by two logarithms",
+        "analysis/row_sums.py",
+        "near = abs(quotient - 1.0) < 0.5\n            of = log_of_normal(",
+        "near = abs(quotient - 1.0) < 0.0\n            of = log_of_normal(",
+        "tests/test_accuracy.py::test_no_promise_is_broken",
+    ),
+    Mutant(
+        "accuracy: a collision probability by 1 − 2Φ",
+        "approx/sparse/hashing.py",
+        "erf(ratio / math.sqrt(2.0)) - tail",
+        "1.0 - (1.0 - erf(ratio / math.sqrt(2.0))) - tail",
+        "tests/test_accuracy.py::test_no_promise_is_broken",
+    ),
+    Mutant(
+        "accuracy: an entropy by p log p",
+        "analysis/describe.py",
+        "np.log1p(others)",
+        "np.log(1.0 + others)",
+        "tests/test_accuracy.py::test_no_promise_is_broken",
+    ),
+    Mutant(
+        "accuracy: κ without the condition of the problem",
+        "accuracy/measure.py",
+        "max(abs(point.truth) + point.reach, least)",
+        "max(abs(point.truth), least)",
+        "tests/test_accuracy.py::test_units_by_hand",
+    ),
+]
+
 MUTANTS = [
     *RANDOM_FEATURES,
     *PROJECTIONS,
@@ -3182,6 +3213,7 @@ MUTANTS = [
     *CACHES,
     *HIERARCHY,
     *ANALYSIS,
+    *ACCURACY,
     *MODELS,
     *FIGURES,
 ]
