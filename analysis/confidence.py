@@ -42,6 +42,7 @@ from scipy.special import logsumexp, ndtri
 
 from analysis import drawn, mean_bounds
 from analysis.drawn import Draws
+from analysis.page_boxes import SIZE
 from approx import Approximation, checks, exact
 from approx.checks import Array
 from approx.sparse import boxes
@@ -49,7 +50,6 @@ from approx.sparse.top_k import TopK
 from approx.weighted import Sampled
 
 LARGEST = ("boxes", "held", "read")
-PAGE = 16  # keys in a box
 SLACK = 1e-12  # by which logs of sums are rounded outwards, above all roundings of a row
 WORDS = {
     "boxes": "none: the boxes of the pages hold the keys",
@@ -70,7 +70,7 @@ def of(
     delta: float = 0.05,
     kind: str = "empirical_bernstein",
     largest: str | ArrayLike = "boxes",
-    size: int = PAGE,
+    size: int = SIZE,
 ) -> pd.DataFrame:
     """Return upper bounds of the errors of each row, each with probability at least 1 − δ.
 

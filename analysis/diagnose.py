@@ -33,7 +33,6 @@ from analysis.rank import measures
 from analysis.regimes import crossing
 from analysis.table import with_currency
 from analysis.trials import (
-    MOST_ENTRIES,
     MOST_TRIALS,
     TRIALS,
     Measured,
@@ -45,7 +44,7 @@ from analysis.trials import (
     measure,
     reads,
 )
-from analysis.weights import Weights
+from analysis.weights import MOST_ENTRIES, Weights
 from approx import Approximation, Method, checks
 from approx.prices import CURRENCIES, entries
 from approx.random_features.features import RandomFeatures

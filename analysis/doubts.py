@@ -122,7 +122,10 @@ def _runs_by_blocks(method: Method) -> bool:
         return False
     size = method.sized_by
     opened = {} if size is None else {size.field: None}
-    given: Method = dataclasses.replace(method, block=1, **opened)  # type: ignore[type-var]
+    try:
+        given: Method = dataclasses.replace(method, block=1, **opened)  # type: ignore[type-var]
+    except ValueError:  # another of its fields sees all keys
+        return False
     return given.autoregressive
 
 

@@ -77,14 +77,10 @@ def needed(
         Templates are sized; a sized method stays as it is. The default is
         `analysis.candidates.methods`: what can be run under the mask, and the oracles. Exact
         attention is always added.
-    temperature : float
-        t.
-    trials : int
-        Draws of a random method at each size, at most 1024.
     rows : int or index array, optional
         Queries that are measured: so many, as in `analysis.diagnose.diagnose`, or these.
-    seed, jobs, progress
-        See `analysis.sweep.sweep`.
+    temperature, trials, seed, jobs, progress
+        As in `analysis.diagnose.diagnose`; the draws are those of a random method at each size.
 
     Returns
     -------

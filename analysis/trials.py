@@ -14,6 +14,7 @@ from analysis import candidates, certificates, metrics
 from analysis.doubts import Sentence
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
+from analysis.weights import MOST_ENTRIES
 from approx import Approximation, Method, checks, memory
 from approx.checks import Array
 
@@ -21,7 +22,6 @@ TRIALS = 5
 MOST_TRIALS = 1024  # more draws would not improve medians and ranges, and would take hours
 SAMPLE = 256  # queries that are measured where there are more than MOST_QUERIES
 MOST_QUERIES = 4096
-MOST_ENTRIES = 2**22  # of a matrix that is decomposed; oracles of larger ones are left out
 SHARE = 8  # an 8th of the memory limit holds the estimates that are compared together
 
 

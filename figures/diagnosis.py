@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from analysis.advice import KEEP, TIED, USE, VERDICTS, Advice, advice, gaps
@@ -24,6 +26,7 @@ from figures.columns import COLUMNS, aligned, ends, indented, short, width, wrap
 from figures.language import mark, tr
 
 NAME = 25  # columns of a method's name in a table
+WIDE = 40  # beside the map
 HEADS = (
     mark("head"), mark("use"), mark("bound ≤ tv ≤ proven"), mark("uniform"), mark("margin"),
     mark("oracle"),
@@ -321,9 +324,10 @@ def draw(table: pd.DataFrame) -> Figure:
     advised = advice(table)
     layers = sorted({one.layer for one in advised})
     heads = sorted({one.head for one in advised})
-    specs = style.order([one.winner for one in advised if one.verdict != KEEP])
-    names = names_of(specs)
-    letters = dict(zip(specs, string.ascii_uppercase))
+    wins = Counter(one.winner for one in advised if one.verdict != KEEP)
+    specs = sorted(style.order(list(wins)), key=lambda spec: -wins[spec])
+    names = names_of(specs, WIDE)
+    letters = dict(zip(specs, string.ascii_letters))
     with style.style():
         figure = Figure(figsize=(max(4.4, 0.52 * len(heads) + 1.9), 0.42 * len(layers) + 1.9))
         ax = figure.subplots()
@@ -346,11 +350,15 @@ def draw(table: pd.DataFrame) -> Figure:
         for side in ("left", "bottom"):
             ax.spines[side].set_visible(False)
         figure.colorbar(shades, ax=ax, label=tr("total variation"))
-        named = [(f"{letters[spec]}  {names[spec]}", "white") for spec in specs]
-        if any(one.verdict == KEEP for one in advised):
-            named.append((tr("keep exact"), GREY))
-        handles = [Patch(facecolor=c, edgecolor="0.6", lw=0.4, label=name) for name, c in named]
-        figure.legend(handles=handles, loc="outside lower center", ncols=2)
+        said = {spec: tr("{name} {count}", name=names[spec], count=wins[spec]) for spec in specs}
+        handles: list[Artist] = [
+            Line2D([], [], ls="", marker=f"${letters[spec]}$", ms=7, c="0.1", label=said[spec])
+            for spec in specs
+        ]
+        if grey := len(advised) - wins.total():
+            label = tr("{name} {count}", name=tr("keep exact"), count=grey)
+            handles.append(Patch(facecolor=GREY, label=label))
+        figure.legend(handles=handles, loc="outside lower center", ncols=1 + (len(heads) > 6))
     return figure
 
 

@@ -7,6 +7,7 @@ import math
 import pickle
 import re
 import sys
+from collections import Counter
 
 import naive
 import numpy as np
@@ -22,7 +23,7 @@ from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
 from analysis.standing import BOUND, FOUND
 from approx import METHODS, Mask, exact, parse
-from figures import diagnosis
+from figures import diagnosis, style
 from figures.cli import main
 
 SPECS = (TRIVIAL, "positive()", "nystrom()", "sliding_window()", "top_k()", "taylor(degree=1)")
@@ -247,7 +248,15 @@ def test_text_json_and_map(table, tmp_path):
     )
     assert objects[2]["expected"] is None  # Nyström: none known
     assert "nan" not in diagnosis.caption(table)
-    assert len(diagnosis.draw(table).axes) == 2  # the map and its colours
+    drawn = diagnosis.draw(table)
+    assert len(drawn.axes) == 2  # the map and its colours
+    said = [text.get_text() for text in drawn.legends[0].get_texts()]
+    advised = advice(table)
+    assert sum(int(line.split()[-1]) for line in said) == len(advised)
+    winners = Counter(style.label(one.winner) for one in advised if one.verdict != KEEP)
+    assert set(said[: len(winners)]) == {f"{name} {n}" for name, n in winners.items()}
+    counts = [int(line.split()[-1]) for line in said[: len(winners)]]
+    assert counts == sorted(counts, reverse=True)
 
 
 def test_the_command(tmp_path, capsys):
@@ -381,6 +390,8 @@ def test_what_reads_the_future_never_wins_under_a_causal_mask():
         assert found.runnable.tolist() == [not needed]
         said = " ".join(diagnosis.text(found).split())
         assert ("a causal model can run it token by token only if block is given" in said) == needed
+    found = diagnose(x, budget=BUDGET, methods=[parse("coreset()")], trials=1)
+    assert "a causal model cannot run it token by token" in " ".join(found.warnings[0])
     full = dataclasses.replace(x, mask=None)
     found = diagnose(full, budget=BUDGET, methods=[reads[1]], trials=1)
     assert found.runnable.all()
