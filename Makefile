@@ -24,14 +24,14 @@ report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
 	@echo "Open $(REPORT)/index.html or $(REPORT)/report.pdf"
 
-# Two at a time of what runs on one core.
+# Two at a time of what runs on one core, the longest first.
 BESIDE := $(MAKE) --no-print-directory --jobs 2
 KERNEL_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.kernel' tests)
 
 test: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BESIDE) docs types interpreted in-bounds
+	$(BESIDE) in-bounds types docs interpreted
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 
 types: .venv/.test
