@@ -258,7 +258,6 @@ class Run:
         """
         if left := self.left():
             raise ValueError(f"{len(left)} of {len(self.cells())} pieces are not done")
-        priced = self._all("curves")
         chosen = self._allocated
         numbers = {share: _numbers(self._rows("plan", share)) for share in chosen}
         plan = planning.assembled(
@@ -266,7 +265,7 @@ class Run:
             self._choices,
             {share: (some, numbers[share]) for share, some in chosen.items()},
             {
-                "budget": float(priced.budget.iloc[0]),
+                "budget": float(self._kept.budget.iloc[0]),
                 "currency": self.asked["currency"],
                 "chosen_on": [self._named(self.asked["text"], "first half")],
                 "measured_on": self.asked["held_out"]
@@ -397,13 +396,16 @@ class Run:
         return _wide(pd.concat(parts, ignore_index=True))
 
     @functools.cached_property
+    def _kept(self) -> pd.DataFrame:
+        return self._all("curves")
+
+    @property
     def _choices(self) -> pd.DataFrame:
-        return self._all("curves")[[*HEAD, "method", "price", "damage"]]
+        return self._kept[[*HEAD, "method", "price", "damage"]]
 
     @functools.cached_property
     def _allocated(self) -> dict[float, Allocation]:
-        budget = float(self._all("curves").budget.iloc[0])
-        return planning.allocated(self._choices, budget)
+        return planning.allocated(self._choices, float(self._kept.budget.iloc[0]))
 
     @property
     def _told(self) -> pd.DataFrame:

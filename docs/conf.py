@@ -88,6 +88,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "trials",
         "doubts",
         "advice",
+        "standing",
     ),
     "models": (
         "model",

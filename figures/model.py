@@ -85,7 +85,7 @@ def _against_single(found: Found) -> str:
         return tr("No single method for all heads is so cheap.")
     one = max(at, key=lambda single: float(single["price"]))
     known = {
-        "name": f"{style.label(one['method'])}, {one['method']}",
+        "name": tr(", ").join([style.label(one["method"]), one["method"]]),
         "kl": _kl(one),
         "gain": f"{found.gain.mean:.2f} ± {found.gain.stderr:.2f}",
     }
@@ -354,28 +354,24 @@ def frame(found: Found) -> pd.DataFrame:
 
 
 def beforehand(run: Run) -> str:
-    """Return what will be done, and about how long it takes."""
+    """Return what will be done."""
     left, every = len(run.left()), len(run.cells())
-    said = [
-        tr(
-            "{model}: {layers} layers of {heads} heads; {tokens} tokens to choose on, {tokens} to "
-            "measure on.",
-            model=run.model.name,
-            layers=run.model.layers,
-            heads=run.model.heads,
-            tokens=run.asked["tokens"],
-        )
-    ]
-    if left < every:
-        said.append(tr("{done} of {every} pieces are done.", done=every - left, every=every))
-    said.append(
-        tr(
-            "About {minutes:.0f} minutes; stopped at any time, the same command goes on where it "
-            "was.",
-            minutes=math.ceil(run.seconds() / 60),
-        )
+    sentence = tr(
+        "{model}: {layers} layers of {heads} heads; {tokens} tokens to choose on, {tokens} to "
+        "measure on. Stopped at any time, the same command goes on where it was.",
+        model=run.model.name,
+        layers=run.model.layers,
+        heads=run.model.heads,
+        tokens=run.asked["tokens"],
     )
-    return "\n".join(said)
+    if left == every:
+        return sentence
+    return f"{sentence} {tr('{done} of {every} pieces are done.', done=every - left, every=every)}"
+
+
+def how_long(run: Run) -> str:
+    """Return about how long it takes, from one head; to say it takes some seconds itself."""
+    return tr("About {minutes} minutes.", minutes=max(1, math.ceil(run.seconds() / 60)))
 
 
 def _named(found: Found) -> Counter[str]:

@@ -20,7 +20,8 @@ FILES = [
     *sorted((ROOT / "figures" / "gallery").glob("*.py")),
     *sorted((ROOT / "figures" / "report").glob("*.py")),
     *(ROOT / "figures" / f"{name}.py" for name in (
-        "claims", "currency", "diagnosis", "planned", "substitution", "targets", "theories",
+        "claims", "currency", "diagnosis", "model", "planned", "substitution", "targets",
+        "theories",
     )),
     *(ROOT / "analysis" / f"{name}.py" for name in ("advice", "diagnose", "doubts")),
 ]  # fmt: skip
@@ -34,7 +35,9 @@ DIAGNOSE = f"{DIAGNOSIS} tests/analysis/test_diagnose.py"
 TESTS = {  # of the places file:function; the first pattern that fits
     "figures/gallery/*": "tests/figures/test_printed.py",
     "figures/claims.py:*": "tests/figures/test_printed.py",
+    "figures/report/of_model.py:*": "tests/figures/test_model_page.py",
     "figures/report/*": "tests/figures/test_printed.py",
+    "figures/model.py:*": "tests/figures/test_model_page.py",
     "figures/diagnosis.py:*": DIAGNOSIS,
     "figures/targets.py:*": DIAGNOSIS,
     "figures/theories.py:*": DIAGNOSIS,

@@ -61,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
             jobs=arguments.jobs,
         )
         if over.left():
-            print(model.beforehand(over), file=sys.stderr)
+            print("\n".join(wrap(model.beforehand(over), COLUMNS)), file=sys.stderr)
+            print(model.how_long(over), file=sys.stderr)
             over.fill(progress=sys.stderr.isatty())
         found = over.found()
         command = shlex.join(["expqk", *sys.argv[1:]])

@@ -100,9 +100,15 @@ class MadeUp(Run):
         }  # fmt: skip
 
 
-def test_a_stopped_run_goes_on_where_it_was_and_finds_the_same(tmp_path):
-    whole = MadeUp(tmp_path / "whole")
-    whole.fill()
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return what a run finds that nothing stopped."""
+    run = MadeUp(tmp_path_factory.mktemp("whole"))
+    run.fill()
+    return run.found()
+
+
+def test_a_stopped_run_goes_on_where_it_was_and_finds_the_same(tmp_path, whole):
     stopped = MadeUp(tmp_path / "stopped")
     stopped.most = 1  # layers
     with pytest.raises(KeyboardInterrupt):
@@ -114,15 +120,13 @@ def test_a_stopped_run_goes_on_where_it_was_and_finds_the_same(tmp_path):
     again.fill()
     assert (0, "damage") not in again.made  # layer 0 was not done again
     assert not MadeUp(tmp_path / "stopped").left()
-    found, expected = again.found(), whole.found()
-    pd.testing.assert_frame_equal(found.advice, expected.advice)
-    assert found[2:] == expected[2:]
+    found = again.found()
+    pd.testing.assert_frame_equal(found.advice, whole.advice)
+    assert found[2:] == whole[2:]
 
 
-def test_what_was_kept_reads_back(tmp_path):
-    run = MadeUp(tmp_path)
-    run.fill()
-    found = run.found()
+def test_what_was_kept_reads_back(whole):
+    found = whole
     advised = advice(found.advice)
     assert [(one.layer, one.head, one.verdict) for one in advised] == [
         (0, 0, KEEP), (0, 1, KEEP), (1, 0, "use"), (1, 1, "use"),
