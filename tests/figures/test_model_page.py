@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -88,10 +89,10 @@ def test_a_plan_that_loses_or_ties_is_said_to():
 def test_the_price_of_a_small_damage_is_said():
     near = model.enough(made_up())
     assert "the damage is 2 times that. The cheapest" in near
-    assert "costs 8192 numbers read per new query, 32.0% of exact attention" in near
+    assert "below 0.1 costs 8192 numbers read per new query, 32.0% of exact attention" in near
     far = made_up()
     far.plan.facts["frontier"].pop()
-    assert "raise the budget" in model.enough(far)
+    assert "below 0.1: raise the budget" in model.enough(far)
 
 
 def test_tables_have_a_row_a_method_and_a_row_a_price():
@@ -100,13 +101,42 @@ def test_tables_have_a_row_a_method_and_a_row_a_price():
     assert advised.heads.tolist() == [3, 1]
     assert advised.ties.tolist() == [1, 0]
     assert advised["tv, median"].tolist() == ["0.25", "0.25"]
+    assert advised["tv of uniform"].tolist() == ["0.88", "0.88"]
     plan = model.plan_table(found)
     assert plan.heads.tolist() == [2, 1, 1]
     assert plan["most often"].tolist() == [f"`{WINDOW}` 2", f"`{HITTERS}` 1", "–"]
     frontier = model.frontier_table(found)
+    assert frontier.price.tolist() == ["2048", "4000", "8192"]
+    assert frontier["of exact"].tolist() == ["8.0%", "15.6%", "32.0%"]
+    assert frontier["KL, predicted"].tolist() == ["0.750", "0.250", "0.031"]
+    assert frontier["same first choice"].tolist() == ["75%"] * 3
     shown = frontier.map(lambda cell: cell.replace("\N{NO-BREAK SPACE}", " "))
     assert shown["KL, measured"].tolist() == ["1.50 ± 0.19", "0.50 ± 0.06", "0.062 ± 0.008"]
     assert shown["one method for all: KL"].tolist() == ["–", "0.75 ± 0.09", "0.75 ± 0.09"]
+
+
+def test_captions_have_the_numbers_of_the_run():
+    found = made_up()
+    said = model.caption_map(found)
+    assert "heads of a*b. Above" in said
+    assert "nearest at 4096 numbers read per new query" in said
+    assert "stays exact (1 heads)" in said
+    assert "over 136 positions of text" in model.caption_frontier(found)
+
+
+def test_what_will_be_done_is_said_before_it_is():
+    tiny = SimpleNamespace(name="tiny", layers=30, heads=9)
+    left = [0] * 41
+    run = SimpleNamespace(
+        left=lambda: left, cells=lambda: [0] * 70, model=tiny, asked={"tokens": 400},
+        seconds=lambda: 119.0,
+    )  # fmt: skip
+    said = model.beforehand(run)
+    assert "tiny: 30 layers of 9 heads; 400 tokens to choose on, 400 to measure on." in said
+    assert "29 of 70 pieces are done" in said
+    assert model.how_long(run) == "About 2 minutes."
+    left += [0] * 29
+    assert "pieces" not in model.beforehand(run)
 
 
 def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
@@ -114,7 +144,15 @@ def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
     said = of_model.source(found, tmp_path, "expqk model M T --out DIR")
     assert r"… we the \*people\* **▁**" in said
     assert "The model: **of** (75%). The plan: **and** (50%). The text: of. KL 1.25 at" in said
-    assert "a.gguf (SHA-256 b1b1b1b1b1b1b1b1…)" in said.replace("\\", "")
+    assert "At 34 of 136 positions the plan" in said
+    assert "At 34 of 136 positions the plan" in of_model.source(made_up(changes=[]), tmp_path, "")
+    assert "expqk plan MODEL_DIR TEXT --budget 8192 --out" in said
+    plain = said.replace("\\", "")
+    assert (
+        "a*b: a.gguf (SHA-256 b1b1b1b1b1b1b1b1…); text: t.txt (SHA-256 7777777777777777…)" in plain
+    )
+    assert "), 200 tokens to choose on and as many to measure on; seed 0; 2026-11-23;" in plain
+    assert "Python 3.11.7, torch 2.13.0." in plain
     with speaking("zh"):
         chinese = of_model.source(found, tmp_path, "expqk model M T --out DIR")
         assert not english("\n".join(model.summary(found)[:4]))  # the last has a spec
