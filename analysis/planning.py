@@ -175,7 +175,8 @@ def aimed(
     Notes
     -----
     The first round takes the prediction at its word. Damages of heads do not add up, so each
-    later one allows as much as the last one, times target/measured. At most `ROUNDS`, fewer once
+    later one allows what the last one predicted or, where that was too little, what it allowed,
+    times target/measured. At most `ROUNDS`, fewer once
     the measured KL is between `NEAR` of the target and the target. The choice is the cheapest one
     whose measured KL is at most the target or, if no round comes there, the one with the least.
     It is met on the texts that chose; on others the KL differs.
@@ -196,6 +197,8 @@ def aimed(
         found.append(kl)
         if NEAR * target <= kl <= target:
             break
+        # What fits below the predicted damage, but not below the aim, would be measured again.
+        aim = some.damage if kl > target else aim
         aim *= max(target / max(kl, target / STEP), 1 / STEP)
     best = min(range(len(found)), key=lambda i: (max(found[i], target), choices[i].price))
     return choices[best], rounds
