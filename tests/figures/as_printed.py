@@ -18,7 +18,7 @@ import pandas as pd
 
 FOLDER = Path(__file__).parent
 TABLES, SAID = FOLDER / "as_printed.zip", FOLDER / "as_printed.json"
-STORED = ("damage", "scaling")  # whose tables are files of the package
+STORED = ("damage", "propagation", "scaling")  # whose tables are files of the package
 PARTS = ("decomposition", "winners", "claims")  # of the report, beside figures
 NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 

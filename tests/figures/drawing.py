@@ -24,7 +24,7 @@ REGIMES = ("regime_map", "crossings", "entropy", "oracle_gap", "budget_table", "
 POLYNOMIALS = ("minimum_degree", "polynomial_error", "polynomial_rank", "rounding")
 SHOWN = REPORTED["quick"]  # in test_report
 CAUSAL = ("before_exp", "certificates", "classes", "frontier", "state_rank", "today")
-MODELS = ("damage",)  # from stored tables, in test_model_figures
+MODELS = ("damage", "propagation")  # from stored tables, in test_model_figures
 ELSEWHERE = {*MODELS, *THEORY, *THEOREM, *REGIMES, *POLYNOMIALS, *CAUSAL, "sketches", *SHOWN}
 REST = sorted(set(FIGURES) - ELSEWHERE)  # in test_gallery
 
