@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from analysis.candidates import TRIVIAL
+from approx import checks, notebook
 
 VERDICTS = USE, TIED, KEEP = "use", "tie", "keep exact"
 TIE = 1.05  # the least ratio of the runner-up's error to the winner's that is no tie
@@ -119,9 +120,31 @@ class Advice(NamedTuple):
     sentence: str
 
 
-def advice(table: pd.DataFrame) -> list[Advice]:
+class Advised(list[Advice]):
+    """Advice for heads, one each, which shows itself as a table in a notebook."""
+
+    def __repr__(self) -> str:
+        said = ", ".join(
+            f"{verdict} {sum(one.verdict == verdict for one in self)}" for verdict in VERDICTS
+        )
+        return f"<Advice for {checks.counted(len(self), 'head')}: {said}>"
+
+    def _repr_html_(self) -> str:
+        names = ["head", "verdict", "winner", "bound", "tv", "proven", "reads", "uniform", "oracle"]
+        rows = [
+            (
+                f"{one.layer}.{one.head}", one.verdict, one.winner, one.bound, one.attention_tv,
+                one.certificate, one.reads, one.uniform_tv, one.oracle_tv,
+            )
+            for one in self
+        ]  # fmt: skip
+        return notebook.table("bound ≤ tv ≤ proven; reads as a share of exact", names, rows)
+
+
+def advice(table: pd.DataFrame) -> Advised:
     """Return one piece of advice per head, from the table of `diagnose`."""
-    return [_advice(part) for _, part in table.groupby(["input", "layer", "head"], sort=False)]
+    groups = table.groupby(["input", "layer", "head"], sort=False)
+    return Advised(_advice(part) for _, part in groups)
 
 
 def _advice(part: pd.DataFrame) -> Advice:

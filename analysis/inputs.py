@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 
 from analysis import files
-from approx import Approximation, Mask, checks, exact, masks, memory
+from approx import Approximation, Mask, checks, exact, masks, memory, notebook
 from approx.checks import Array
 from approx.masks import MaskLike
 from approx.method import Method, Rng, generator
@@ -34,7 +35,7 @@ SAMPLES = {  # the bundled files, with the name of the model and of its heads
 }
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Inputs:
     """Queries, keys and values of one head or of many, at a temperature.
 
@@ -100,6 +101,41 @@ class Inputs:
             object.__setattr__(self, "mask", tuple(known.setdefault(m, m) for m in each))
         else:
             object.__setattr__(self, "mask", self._fitted(self.mask))
+
+    def __repr__(self) -> str:
+        heads = f"{len(self.q)} heads, " if self.q.ndim == 3 else ""
+        values = "" if self.v is None else f", c = {self.v.shape[-1]}"
+        return (
+            f"<Inputs {self.name!r}: {heads}{self.n} queries, {self.l} keys, d = {self.d}{values}, "
+            f"{self._masks}, t = {self.temperature:g}>"
+        )
+
+    def _repr_html_(self) -> str:
+        if self.q.ndim == 3:
+            rows: list[tuple[Any, ...]] = [
+                (f"{x.layer}.{x.head}", x.name, x.n, x.l, x.d, x.mask)
+                for x in itertools.islice(self.heads(), notebook.MOST_ROWS)
+            ]
+            rows += [()] * (len(self.q) - len(rows))  # which are counted, not shown
+            head = ["head", "name", "queries", "keys", "d", "mask"]
+            return notebook.table(f"{self.name}, t = {self.temperature:g}", head, rows)
+        return notebook.facts(
+            self.name,
+            [
+                ("queries", self.n),
+                ("keys", self.l),
+                ("d", self.d),
+                ("values", "none" if self.v is None else f"c = {self.v.shape[-1]}"),
+                ("mask", self._masks),
+                ("temperature", f"{self.temperature:g}"),
+            ],
+        )
+
+    @property
+    def _masks(self) -> str:
+        if isinstance(self.mask, tuple):
+            return ", ".join(sorted({str(mask) for mask in self.mask}))
+        return str(self.mask)
 
     def _fitted(self, mask: MaskLike) -> Mask:
         # a full mask is full for any part of the inputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import Any, Self
 
 from analysis.files import one_line, replacing
 from analysis.needed import needed as needed
-from approx import Method, checks, parse
+from approx import Method, checks, notebook, parse
 
 Head = tuple[int, int]
+HEADINGS = "method", "heads"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """Which method computes which head of which model; all other heads stay exact.
 
@@ -73,6 +75,16 @@ class Plan:
                 raise ValueError(f"head {pair[0]}.{pair[1]}: {method} is a template: give its size")
         if clash := {"model", "heads"} & set(self.facts):
             raise ValueError(f"facts must have other names than {', '.join(sorted(clash))}")
+
+    def __repr__(self) -> str:
+        heads = checks.counted(len(self.heads), "head")
+        methods = checks.counted(len(set(map(str, self.heads.values()))), "method")
+        return f"<Plan of {self.model!r}: {heads} by {methods}>"
+
+    def _repr_html_(self) -> str:
+        used = Counter(map(str, self.heads.values())).most_common()
+        rows = [(spec, heads) for spec, heads in used]
+        return notebook.table(f"Plan of {self.model}: all other heads stay exact", HEADINGS, rows)
 
     def text(self) -> str:
         """Return the plan as JSON, heads in order of layer and head.

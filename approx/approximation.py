@@ -19,6 +19,7 @@ from scipy.sparse.linalg import LinearOperator
 from approx import checks, exact, masked, masks, memory, pattern_products
 from approx.checks import Array
 from approx.masks import ALL, MaskLike
+from approx.notebook import facts, number
 from approx.parts import (
     Correction,
     Factors,
@@ -30,6 +31,8 @@ from approx.parts import (
     divide_by_last,
     rescale,
 )
+
+OF = {"kernel": "exp(q·k)", "attention": "softmax rows"}
 
 
 class _Operator(LinearOperator):
@@ -115,6 +118,27 @@ class Approximation(_Operator):
         self.maskable = low if self.mask.is_full else self.low
         self.correction = correction and correction.under(self.mask)
         self.space = checks.one_of("space", space, ("kernel", "attention"))
+
+    def __repr__(self) -> str:
+        n, l = self.shape
+        return (
+            f"<Approximation {n}×{l} of {OF[self.space]}, mask {self.mask}: rank "
+            f"{number(self.rank)}, {number(self.nnz)} entries, {self.dtype}>"
+        )
+
+    def _repr_html_(self) -> str:
+        n, l = self.shape
+        return facts(
+            f"Approximation of {OF[self.space]}",
+            [
+                ("queries × keys", f"{n} × {l}"),
+                ("mask", self.mask),
+                ("rank of the low-rank part", self.rank),
+                ("entries of the sparse part", self.nnz),
+                ("stored values", self.parameters),
+                ("dtype", self.dtype),
+            ],
+        )
 
     @classmethod
     def from_factors(

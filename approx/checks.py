@@ -318,6 +318,17 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     return value
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number of things in words.
+
+    Examples
+    --------
+    >>> counted(1, "head"), counted(3, "head")
+    ('1 head', '3 heads')
+    """
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def unknown(what: str, name: str, known: Sequence[str]) -> str:
     """Return the message about an unknown name: the nearest known name, and all of them.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
@@ -16,10 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks, exact, masks, memory, prices
-from approx.approximation import Approximation
+from approx.approximation import OF, Approximation
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.masks import ALL, Mask, MaskLike
+from approx.notebook import facts, number, table
 from approx.prices import Price, Shape
 
 SLACK = 1e-12  # by which a sum of prices may be off, relative
@@ -45,6 +47,21 @@ class Moments(NamedTuple):
 
     relative_bias: Array
     log_relative_variance: Array
+
+    def __repr__(self) -> str:
+        n, l = self.relative_bias.shape
+        said = ", ".join(f"{name} {low} to {high}" for name, low, high in self._ranges())
+        return f"<Moments of {n}×{l} entries: {said}>"
+
+    def _repr_html_(self) -> str:
+        n, l = self.relative_bias.shape
+        return table(f"Moments of {n} × {l} entries", ["", "least", "largest"], self._ranges())
+
+    def _ranges(self) -> list[tuple[str, str, str]]:
+        return [
+            (name.replace("_", " "), number(float(x.min())), number(float(x.max())))
+            for name, x in self._asdict().items()
+        ]
 
     def seen(self, mask: Mask) -> Moments:
         """Return these moments, with 0 and −inf where a query does not see a key."""
@@ -563,6 +580,25 @@ class Method(ABC):
             size = self.sized_by
             field = size.field if self._open and size is not None else "every size"
             raise ValueError(f"{self} is a template: give {field}, or use within(budget, ...)")
+
+    def _repr_html_(self) -> str:
+        return facts(
+            str(self),
+            [
+                ("what it is", (inspect.getdoc(type(self)) or "").splitlines()[0]),
+                ("size", "open: a budget fills it" if self.is_template else "given"),
+                ("estimates", OF[self.space]),
+                ("draws", "random" if self.uses_rng else "none"),
+                ("needs all logits", "yes" if self.oracle else "no"),
+                ("under a causal mask", self._under_causal),
+            ],
+        )
+
+    @property
+    def _under_causal(self) -> str:
+        if self.refusal is not None:
+            return f"refused: {self.refusal}"
+        return "a row follows from its past" if self.autoregressive else "a row reads the future"
 
     def __str__(self) -> str:
         """Write the spec that `approx.parse` reads, without defaults.

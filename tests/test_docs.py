@@ -1,7 +1,9 @@
-"""The tutorials: their code runs, from top to bottom, and prints what they say it prints."""
+"""The tutorials: their code runs, from top to bottom, and shows what they say it shows."""
 
+import ast
 import contextlib
 import io
+import json
 import math
 import re
 import shlex
@@ -77,6 +79,49 @@ def test_the_code_of_a_tutorial_prints_what_it_says(path, tmp_path, monkeypatch)
     finally:
         for name in set(METHODS) - set(known):
             del METHODS[name]
+
+
+def shown(source, names):
+    """Run a cell of a notebook; return what it prints, and what its last expression shows."""
+    printed = io.StringIO()
+    tree = ast.parse(source)
+    last = tree.body.pop().value if isinstance(tree.body[-1], ast.Expr) else None
+    with contextlib.redirect_stdout(printed):
+        exec(compile(tree, "cell", "exec"), names)
+        value = None if last is None else eval(compile(ast.Expression(last), "cell", "eval"), names)
+    found = []
+    if printed.getvalue():
+        found.append({"name": "stdout", "output_type": "stream", "text": printed.getvalue()})
+    if value is not None:
+        data = {"text/plain": repr(value)}
+        if hasattr(value, "_repr_html_"):
+            data["text/html"] = value._repr_html_()
+        found.append({"data": data, "metadata": {}, "output_type": "execute_result"})
+    return found
+
+
+def executed(notebook):
+    """Run the cells of a notebook from top to bottom, and put what they show into it."""
+    names, count = {"__name__": "__main__"}, 0
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            count += 1
+            cell["outputs"] = shown(cell["source"], names)
+            cell["execution_count"] = count
+            for output in cell["outputs"]:
+                if output["output_type"] == "execute_result":
+                    output["execution_count"] = count
+    return notebook
+
+
+@pytest.mark.parametrize("path", sorted(TUTORIALS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_shows_what_it_says(path, tmp_path):
+    text = path.read_text("utf-8")
+    anew = json.dumps(executed(json.loads(text)), ensure_ascii=False, indent=1) + "\n"
+    written = tmp_path / path.name
+    written.write_text(anew, "utf-8")
+    assert len(anew.splitlines()) == len(text.splitlines()), f"copy {written} to {path}"
+    assert not differences(text, anew), f"copy {written} to {path}"
 
 
 @pytest.mark.parametrize(

@@ -55,18 +55,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _said(captured: Capture, count: int, path: Path) -> str:
     """Return what a file holds, and what to do with it."""
+    from approx import checks
+
     mask = "causal" if captured.causal else "no mask"
     if captured.windows:
         widths = sorted({width for width in captured.windows if width})
         mask += f", windows of {' and '.join(map(str, widths))}"
-    plural, kept = "" if count == 1 else "s", captured.token_ids.size
+    kept = captured.token_ids.size
     tokens = f"All {kept} tokens of the text"
     if kept < captured.tokens:
         tokens = (
             f"The text is cut to the first {kept} of its {captured.tokens} tokens (--max-tokens)"
         )
     return (
-        f"{tokens}; {count} head{plural} of width "
+        f"{tokens}; {checks.counted(count, 'head')} of width "
         f"{captured.q.shape[-1]}, {mask}; {captured.q.dtype}, {path.stat().st_size / 1e6:.1f} MB.\n"
         f"Next: expqk diagnose {path}"
     )

@@ -3149,6 +3149,13 @@ MODELS = [
         "tests/approx/test_familiar.py",
     ),
     Mutant(
+        "notebook: the title of a table is not escaped",
+        "approx/notebook.py",
+        "{escape(title)}</caption>{''",
+        "{title}</caption>{''",
+        "tests/test_objects.py",
+    ),
+    Mutant(
         "columns: a table that is piped is cut, too",
         "figures/columns.py",
         " if sys.stdout.isatty() else None",

@@ -1,0 +1,53 @@
+"""Tables by which objects show themselves in a notebook: plain HTML, with everything escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from html import escape
+
+MOST_ROWS = 24  # of a table; of more, it says how many are left out
+
+
+def facts(title: str, pairs: Iterable[tuple[str, object]]) -> str:
+    """Return a table of names and values under a title.
+
+    Examples
+    --------
+    >>> facts("a < b", [("n", 3)])
+    '<table><caption>a &lt; b</caption><tr><th>n</th><td>3</td></tr></table>'
+    """
+    rows = "".join(f"<tr><th>{escape(name)}</th>{_cell(value)}</tr>" for name, value in pairs)
+    return f"<table><caption>{escape(title)}</caption>{rows}</table>"
+
+
+def table(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table with a line of headings, and no more than `MOST_ROWS` rows.
+
+    Examples
+    --------
+    >>> table("heads", ["n"], [[3]])
+    '<table><caption>heads</caption><tr><th>n</th></tr><tr><td>3</td></tr></table>'
+    """
+    lines = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>"]
+    lines += [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows[:MOST_ROWS]]
+    if (more := len(rows) - MOST_ROWS) > 0:
+        lines.append(f'<tr><td colspan="{len(head)}">and {more} more</td></tr>')
+    return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
+
+
+def _cell(value: object) -> str:
+    return f"<td>{escape(number(value) if isinstance(value, int | float) else str(value))}</td>"
+
+
+def number(value: float) -> str:
+    """Return a number to three digits, a whole one to all of them, or a dash for NaN.
+
+    Examples
+    --------
+    >>> number(0.12345), number(8192), number(float("nan")), number(10**5000)
+    ('0.123', '8192', '–', '1.00e+5000')
+    """
+    if isinstance(value, int):
+        return str(value) if abs(value) < 10**15 else f"{Decimal(value):.2e}"
+    return "–" if value != value else f"{value:.3g}"
