@@ -6,6 +6,7 @@
 # make bench    ratios of speed to peers, into both READMEs
 # make lm       what cheaper attention does to a language model, into lm/substitute.md and both READMEs
 # make collection  the numbers of the reference heads, by two routes that must agree
+# make versions the fast part of the suite on the lowest versions and other Pythons; a wheel, used
 # make peers    each named system against clones of its authors' code, into lm/peers.md
 PYTHON ?= python3
 BIN := .venv/bin
@@ -18,7 +19,7 @@ QUICKLY := --quiet --no-compile
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test types interpreted in-bounds mutants accuracy web-test bench collection lm lm-study peers docs format study fuzz gallery clean
+.PHONY: report test types interpreted in-bounds mutants accuracy web-test bench collection versions lm lm-study peers docs format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -78,6 +79,10 @@ accuracy: .venv/.test
 bench: .bench/.peers
 	.bench/bin/python -m benchmarks $(or $(ARGS),--readme)
 
+# PYTHONS: paths of Pythons that are not on the PATH as python3.12, …; ARGS: least, 3.13, package, …
+versions: .venv/.test
+	$(BIN)/python tests/versions.py $(ARGS)
+
 # analysis/data/collection.csv, if two independent routes agree in all digits that are stored: minutes.
 collection: .venv/.test
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/collection.py $(ARGS)
@@ -115,7 +120,7 @@ format: .venv/.test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .bench .lm .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api
+	rm -rf .venv .bench .lm .versions .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expqk needs Python 3.11 or newer, got " + sys.version.split()[0])'

@@ -53,6 +53,9 @@ _READER = (
     "-latex_macros+east_asian_line_breaks"
 )
 _MOST_BRACKETS = 6  # pandoc takes seconds for 8 and minutes for 12
+_MARGIN = re.compile(r"(?:[ \t>]|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))*")  # of a line: what it is in
+_WIDEST_MARGIN = 200  # a hundred lists, for which pandoc takes a second
+TOO_DEEP = "lists or quotes nest too deeply in the document: flatten them"
 _MOST_LEVELS = 256  # of pandoc's tree, some four for each list in a list
 _LITERAL = re.compile(r"```.*?```|~~~.*?~~~|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$", re.DOTALL)
 _METADATA = ("title", "subtitle", "author", "date", "lang", "abstract")
@@ -237,6 +240,7 @@ def _prepared(
     """
     text = markdown.read_text(encoding="utf-8-sig")
     _refuse_nested_brackets(text)
+    _refuse_deep_margins(text)
     arguments = (f"--from={_READER}", "--to=json", "--sandbox")
     written = run(pandoc, *arguments, text=text, folder=build)
     try:
@@ -244,7 +248,7 @@ def _prepared(
     except RecursionError:
         tree = None
     if tree is None or deeper(tree, _MOST_LEVELS):
-        raise ValueError("lists or quotes nest too deeply in the document: flatten them")
+        raise ValueError(TOO_DEEP)
     meta = {key: tree["meta"][key] for key in _METADATA if key in tree["meta"]}
     tag = language(meta)
     meta["lang"] = {"t": "MetaString", "c": tag}
@@ -261,6 +265,14 @@ def _prepared(
     document = walk(document, numbers)
     document = walk(document, Links(set(identifiers(document)), numbers.labels))
     return document, words, figures
+
+
+def _refuse_deep_margins(text: str) -> None:
+    """Raise ValueError before pandoc takes minutes for the lists and quotes that a line is in."""
+    for line in _LITERAL.sub("", text).splitlines():
+        margin = _MARGIN.match(line)
+        if margin and len(margin[0]) > _WIDEST_MARGIN and re.search(r"[-+*>.)]", margin[0]):
+            raise ValueError(TOO_DEEP)
 
 
 def _refuse_nested_brackets(text: str) -> None:

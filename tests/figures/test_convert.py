@@ -253,6 +253,7 @@ def test_figure_outside_the_folder_is_refused(convert, target, folder, tmp_path)
         ("[x](error.csv)", ValueError, "a link must be one of http"),
         (">" * 400 + " x", ValueError, "lists or quotes nest too deeply"),
         ("- " * 300 + "x", ValueError, "lists or quotes nest too deeply"),
+        ("\n".join("  " * i + "- x" for i in range(3000)), ValueError, "nest too deeply"),
         ("see [" + "[" * 10 + "x" + "]" * 11, ValueError, r"brackets nest more than 6 deep at '"),
         ("![x](figures/broken.svg)", ValueError, "figure 'figures/broken.svg' is no SVG: syntax"),
         ("![x](figures/cut.png)", ValueError, "figure 'figures/cut.png' is no PNG: "),

@@ -1,0 +1,192 @@
+"""The fast part of the suite on other versions, and the built package used outside this repository.
+
+``make versions``, or ``python tests/versions.py [NAME …]`` with some of: least, the lowest versions
+that pyproject.toml declares; 3.12, 3.13, …, a Python of that version, found on the PATH as
+python3.12 or named by $PYTHONS, with the newest packages; package, a wheel and an sdist.
+Environments are made in .versions, and kept. What cannot be had is said, and is no failure.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ENVIRONMENTS = ROOT / ".versions"
+PYTHONS = ("3.12", "3.13", "3.14")
+EXTRAS = ("report", "qk", "cluster", "parquet", "sklearn")
+TESTS = ("pytest", "hypothesis", "mpmath", "pytest-xdist")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+QUICK = "-q", "-n", "0", "-p", "no:cacheprovider"
+
+
+def requirements() -> list[str]:
+    """Return what the package and its tests ask for."""
+    extras = PROJECT["optional-dependencies"]
+    asked = [line for line in extras["test"] if re.match(r"[\w-]+", line)[0] in TESTS]
+    return [*PROJECT["dependencies"], *(line for name in EXTRAS for line in extras[name]), *asked]
+
+
+def least() -> list[str]:
+    """Return the same with each lower bound as the version: numpy>=2.1 as numpy==2.1.*."""
+    found = []
+    for line in requirements():
+        name, version = re.match(r"([\w.-]+)>=([\d.]+)", line).groups()
+        found.append(f"{name}=={version}" + ".*" * (version.count(".") < 2))
+    return found
+
+
+def interpreter(version: str) -> str | None:
+    """Return a Python of a version, such as 3.12."""
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    named = os.environ.get("PYTHONS", "").split()
+    for path in [*named, shutil.which(f"python{version}") or ""]:
+        if path:
+            done = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False)
+            if done.stdout.strip() == version:
+                return path
+    return None
+
+
+def call(*command: str | Path, **options) -> subprocess.CompletedProcess:
+    """Run a command; what it printed is shown where it fails."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options,
+    )  # fmt: skip
+    if done.returncode:
+        print(done.stdout[-4000:])
+        raise SystemExit(f"failed: {' '.join(map(str, command))}")
+    return done
+
+
+def environment(name: str, python: str, packages: list[str]) -> Path:
+    """Return the Python of an environment with these packages; it is made where it is not there."""
+    folder = ENVIRONMENTS / name
+    own = folder / "bin" / "python"
+    call(python, "-m", "venv", "--without-pip", folder)  # the pip of this Python serves them all
+    call(sys.executable, "-m", "pip", "--python", own, "install", "--quiet", *packages)
+    call(
+        sys.executable, "-m", "pip", "--python", own, "install", "--quiet",
+        "--no-deps", "--editable", ROOT,
+    )  # fmt: skip
+    return own
+
+
+def fast(name: str, python: Path) -> None:
+    """Run every doctest, and the small tests that reach every line of every kernel, compiled."""
+    kernels = [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if "mark.kernel" in path.read_text("utf-8")
+    ]
+    own = os.environ | {
+        "OPENBLAS_NUM_THREADS": "1",
+        "NUMBA_CACHE_DIR": str(ENVIRONMENTS / name / "numba"),
+    }
+    said = []
+    for tests in (["approx", "analysis", "figures"], ["-m", "kernel", *kernels]):
+        done = call(python, "-m", "pytest", *QUICK, *tests, cwd=ROOT, env=own)
+        said.append(re.search(r"\d+ passed", done.stdout)[0])
+    code = (
+        "import platform; from importlib.metadata import version as v; print(platform."
+        "python_version(), *(f'{n} {v(n)}' for n in ('numpy', 'scipy', 'numba', 'pandas', "
+        "'matplotlib')), sep=', ')"
+    )
+    versions = call(python, "-c", code).stdout.strip()
+    print(f"{name}: Python {versions}: doctests {said[0]}; kernels {said[1]}", flush=True)
+
+
+def files_of(path: Path) -> set[str]:
+    """Return the files of a wheel, those of its own about the build apart."""
+    with zipfile.ZipFile(path) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def package(python: str) -> None:
+    """Build a wheel and an sdist, install each into a bare environment elsewhere, and use it."""
+    with tempfile.TemporaryDirectory(prefix="expqk-") as name:
+        folder = Path(name)
+        build, tree = folder / "build", folder / "tree"
+        call(python, "-m", "venv", "--without-pip", build)
+        pip = (sys.executable, "-m", "pip")
+        call(*pip, "--python", build / "bin/python", "install", "--quiet", "hatchling")
+        listed = call("git", "ls-files", "-z", cwd=ROOT).stdout.split("\0")
+        for file in filter(None, listed):  # what is committed or staged, as anyone clones it
+            (tree / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / file, tree / file)
+        call(build / "bin/python", "-m", "hatchling", "build", "-d", folder / "dist", cwd=tree)
+        (wheel,), (sdist,) = (sorted((folder / "dist").glob(x)) for x in ("*.whl", "*.tar.gz"))
+        with tarfile.open(sdist) as archive:
+            archive.extractall(folder / "unpacked", filter="data")
+        (source,) = (folder / "unpacked").iterdir()
+        call(build / "bin/python", "-m", "hatchling", "build", "-t", "wheel", "-d",
+             folder / "again", cwd=source)  # fmt: skip
+        (again,) = (folder / "again").glob("*.whl")
+        differ = files_of(wheel) ^ files_of(again)
+        assert not differ, f"the wheel of the sdist has other files: {sorted(differ)}"
+        code = {file for file in listed if file.split("/")[0] in ("approx", "analysis", "figures")}
+        assert code <= files_of(wheel), sorted(code - files_of(wheel))
+        for kind, built in (("wheel", wheel), ("sdist", sdist)):
+            call(python, "-m", "venv", "--without-pip", folder / kind)
+            own = folder / kind / "bin"
+            call(*pip, "--python", own / "python", "install", "--quiet", f"{built}[report,qk]")
+            used(own, folder / f"used-{kind}", report=kind == "wheel")
+            print(f"{kind}: {built.name}, {built.stat().st_size / 1e6:.1f} MB: used", flush=True)
+
+
+def used(binaries: Path, folder: Path, *, report: bool) -> None:
+    """Use an installed package in an empty folder: entry point, data, locale, fonts, templates."""
+    folder.mkdir()
+    clean = {"PATH": os.environ["PATH"], "HOME": str(folder), "OPENBLAS_NUM_THREADS": "1"}
+
+    def run(*arguments: str) -> str:
+        return call(binaries / "expqk", *arguments, cwd=folder, env=clean).stdout
+
+    assert run("--version").strip() == f"expqk {PROJECT['version']}"
+    assert "positive(m" in run("methods")
+    assert "24 heads" in run("collection", "--export", "heads")
+    assert '"attention_tv"' in run(
+        "diagnose", "heads/decode.npz", "--budget", "8", "--json", "--method", "top_k()",
+        "--method", "uniform()", "--jobs", "1",
+    )  # fmt: skip
+    run("figures", "break_even", "--profile", "quick", "--lang", "zh", "--format", "pdf",
+        "--jobs", "1", "--out", "drawn")  # fmt: skip
+    assert "盈亏平衡" in (folder / "drawn/figures/break_even.txt").read_text("utf-8")
+    assert b"ExpqkSansSC" in (folder / "drawn/figures/break_even.pdf").read_bytes()
+    where = "import approx, analysis, figures; print(approx.__file__)"
+    found = call(binaries / "python", "-c", where, cwd=folder, env=clean).stdout
+    assert Path(found.strip()).is_relative_to(binaries.parent), found
+    if report:
+        run("report", "--profile", "quick", "--out", "report", "--jobs", "1")
+        assert (folder / "report/report.pdf").read_bytes().startswith(b"%PDF")
+        assert "<math" in (folder / "report/index.html").read_text("utf-8")
+
+
+def main(names: list[str]) -> int:
+    """Check the versions that are named, or all; return 1 if any fails."""
+    failed = []
+    for name in names or ["least", *PYTHONS, "package"]:
+        try:
+            if name == "package":
+                package(sys.executable)
+            elif name == "least":
+                fast(name, environment(name, sys.executable, least()))
+            elif python := interpreter(name):
+                fast(name, environment(name, python, requirements()))
+            else:
+                print(f"{name}: no python{name} on the PATH or in $PYTHONS: not checked")
+        except (SystemExit, AssertionError) as error:
+            print(f"{name}: {error}", flush=True)
+            failed.append(name)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
