@@ -43,6 +43,9 @@ class Decomposition:
     residual : float
         What is reached: ‖D − L − S‖_F / ‖D‖_F, under a mask over what is seen; NaN if nobody
         measured it.
+    spread : float
+        How far above the objective the worst other start was when it dropped out, relative to it;
+        0 where there was one start.
 
     Examples
     --------
@@ -61,6 +64,7 @@ class Decomposition:
     objective: float
     iterations: int
     residual: float = math.nan
+    spread: float = 0.0
 
     @property
     def rank(self) -> int:

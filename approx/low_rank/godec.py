@@ -26,10 +26,10 @@ from approx.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
 FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, in `at_budget`
 MARGIN = 4  # columns of the subspace beyond the rank
 AHEAD = 0.9  # share of the last change of L that is added to it: this halves the sweeps
-WIDER = 4  # one start sets aside this many times the entries
-SWEEPS, ROUND = 20, 4  # in all, and per round of a race, after which the last start drops out
+WIDER = 4, 16  # two starts set aside these many times the entries
+SWEEPS, ROUND = 120, 4  # in all, and per round of a race, after which half of the starts drop out
 FINALISTS = 2  # ranks that `at_budget` follows to the end
-STALLED = 1e-4  # relative gain of a sweep at which a descent ends
+STALLED = 1e-5  # relative gain of a sweep at which a descent ends
 COMPLETING = 40  # sweeps that complete a matrix under a mask, from the better one of two starts
 ALTERNATIONS, ALTERNATED = 30, 1e-2  # sweeps of least squares after these, and their least gain
 ALTERNATING = 64  # the largest rank of such sweeps, each of 4·n·l·rank² operations
@@ -46,6 +46,12 @@ class _State(NamedTuple):
     excess: int
     error: float
     sweeps: int = 0
+    worst: float = 0.0  # the largest error at which another start dropped out
+
+    @property
+    def spread(self) -> float:
+        """How far above this one the worst start was when it dropped out, relative."""
+        return max(self.worst / self.error - 1.0, 0.0) if self.error > 0 else 0.0
 
 
 def _descend(D: Matrix, rank: int, count: int, state: _State, sweeps: int) -> _State:
@@ -66,7 +72,7 @@ def _descend(D: Matrix, rank: int, count: int, state: _State, sweeps: int) -> _S
         error = math.sqrt(separate(D, new, L, threshold, excess, AHEAD, T))
         if error < state.error:
             gain = state.error - error
-            state = _State(left, right, V, threshold, excess, error, state.sweeps + 1)
+            state = _State(left, right, V, threshold, excess, error, state.sweeps + 1, state.worst)
             L, new, further = new, L, True
             if gain < STALLED * error:
                 break
@@ -96,23 +102,28 @@ def _starts(
 ) -> list[_State]:
     """Return the splits from which to start.
 
-    They have S = 0, which is best where low rank does most; S = the largest entries of D, which is
-    best where entries do; more of them, which keeps large entries out of L; and the largest entries
-    of D − each guess of L. V (l, rank + MARGIN) holds the leading right singular vectors of D, with
-    0 where nothing is seen.
+    They have S = 0, low rank first, which is best where that does most; S = the largest entries of
+    D, which is best where entries do; more of them, which keeps large entries out of L; and the
+    largest entries of D − each guess of L. V (l, rank + MARGIN) holds the leading right singular
+    vectors of D, with 0 where nothing is seen.
     """
     zero = np.zeros_like(D)
-    starts = [(zero, 0), (zero, count), (zero, min(WIDER * count, decomposition.entries(D)))]
+    starts = [(zero, min(w * count, decomposition.entries(D))) for w in (0, 1, *WIDER)]
     starts += [(guess, count) for guess in guesses]
     return [_begin(D, rank, count, L, entries, V) for L, entries in starts]
 
 
 def _race(D: Matrix, rank: int, count: int, states: list[_State], sweeps: int) -> list[_State]:
-    """Return the splits after some sweeps, best first; after every ROUND sweeps one drops out."""
+    """Return the splits after some sweeps, best first; after every ROUND sweeps half drop out."""
     while sweeps > 0:
         step = min(ROUND, sweeps) if len(states) > 1 else sweeps
-        states = [_descend(D, rank, count, state, step) for state in states]
-        states = sorted(states, key=attrgetter("error"))[: max(1, len(states) - 1)]
+        states = sorted(
+            (_descend(D, rank, count, state, step) for state in states), key=attrgetter("error")
+        )
+        worst = max(state.worst for state in states)
+        if len(states) > 1:
+            worst = max(worst, states[-1].error)
+        states = [state._replace(worst=worst) for state in states[: -(-len(states) // 2)]]
         sweeps -= step
     return states
 
@@ -176,7 +187,8 @@ def _finished(D: Matrix, count: int, state: _State) -> Decomposition:
     threshold, excess = kth_largest(D, L, count, state.threshold, np.empty(D.size + 1))
     error = math.sqrt(separate(D, L, L, threshold, excess, 0.0, np.empty_like(D)))
     S = large_entries(D, L, threshold, excess)
-    return Decomposition(state.left, state.right, S, math.nan, error, state.sweeps)
+    spread = state._replace(error=error).spread
+    return Decomposition(state.left, state.right, S, math.nan, error, state.sweeps, spread=spread)
 
 
 def _alone(D: Matrix, rank: int, count: int, whole: Matrix) -> Decomposition:
@@ -212,7 +224,7 @@ def godec(
         What is seen of D. The norm is over these entries and S has no others, in all
         ⌊Σ_i min(k, keys that i sees)⌋. What D has elsewhere is one of the starts.
     iterations : int
-        The most sweeps, ≥ 1; after every four of them the worst start drops out.
+        The most sweeps, ≥ 1; after every four of them half of the starts drop out.
     starts : iterable of (n, l)
         Guesses of L from which to start, beside the built-in ones, such as the low-rank part of
         `inexact_alm`: S begins as the largest entries of D − guess.
@@ -220,7 +232,9 @@ def godec(
     Returns
     -------
     Decomposition
-        ``objective`` is ‖D − L − S‖_F, a local optimum; ``gap`` is NaN, as there is no lower bound.
+        ``objective`` is ‖D − L − S‖_F, a local optimum, the best found; ``spread`` says how far
+        above it the worst start was when it dropped out; ``gap`` is NaN, as there is no lower
+        bound.
 
     Raises
     ------
@@ -234,6 +248,9 @@ def godec(
     entries and k = 0 the truncated SVD, and both are exact. Exactly ⌊k·n⌋ entries are kept, the
     first ones in row order among equal ones; those that are zero are not stored.
 
+    It starts from both sides: from the truncated SVD, and from the 1, 4 and 16 times as many
+    largest entries set aside. The best of them goes on until a sweep gains less than 10⁻⁵.
+
     In each sweep, L follows D − S by one warm-started step of subspace iteration, and the last
     change of L is added again on S, which halves the sweeps; a step that would raise the error is
     taken back.
@@ -241,12 +258,12 @@ def godec(
     Under a mask, unseen entries are on S all the time, for nothing: there L is whatever it likes.
     Then k = 0 has only local optima, too. Its error is never above that of the truncated SVDs of D
     and of D with 0 where nothing is seen; the better one after four sweeps goes on for at most 36
-    more, until one gains less than 10⁻⁴ of the error. Up to rank 64 at most 30 sweeps of
+    more, until one gains less than 10⁻⁵ of the error. Up to rank 64 at most 30 sweeps of
     alternating least squares follow, each of 4·nl·rank² operations, until one gains less than
     1 %. With k > 0 this L is one more start.
 
-    Cost: O(nl·rank) per sweep, some 32 sweeps, and one Gram matrix O(nl·min(n, l)). For n below
-    1500 or so, limit BLAS to one thread around it (threadpoolctl).
+    Cost: O(nl·rank) per sweep, at most 136 sweeps of all starts, and one Gram matrix
+    O(nl·min(n, l)). For n below 1500 or so, limit BLAS to one thread around it (threadpoolctl).
 
     References
     ----------
@@ -339,7 +356,8 @@ def at_budget(
     -------
     Decomposition
         ``objective`` is ‖D − L − S‖_F; by default at most that of the largest entries, or of the
-        truncated SVD, at the same budget. ``gap`` is NaN.
+        truncated SVD, at the same budget. ``gap`` is NaN, ``spread`` that of the starts at its
+        rank.
 
     Raises
     ------
@@ -416,9 +434,11 @@ class GoDec(DecompositionMethod):
 
     Notes
     -----
-    The estimate is deterministic, the best of several starts. It is a local optimum without a lower
-    bound, but never worse than the truncated SVD or the largest entries at the same budget. Under a
-    mask, only what is seen counts, and L is free elsewhere.
+    The estimate is deterministic, the best in Frobenius norm that is found from several starts. It
+    is a local optimum without a lower bound, but never worse than the truncated SVD or the largest
+    entries at the same budget; with rank 0 it is these entries, which no other matrix of as many is
+    nearer than. Total variation is not what it minimises, and rows of its softmax need not sum to
+    1. Under a mask, only what is seen counts, and L is free elsewhere.
     Cost: O(n·l·rank) operations per iteration, on the dense matrix.
 
     References
