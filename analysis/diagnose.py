@@ -191,7 +191,8 @@ def winners(
 
     Notes
     -----
-    Cost: that of `diagnose` without its oracles, expected errors, ranks and crossings; a third.
+    Cost: that of `diagnose` without what needs all logits, expected errors, ranks and crossings: a
+    third.
     """
     places = []
     for t in temperatures:

@@ -15,11 +15,11 @@ from analysis.inputs import Inputs
 from analysis.sweep import HELD, Cell, Plan
 from approx import exact, memory
 
-HANDFUL = 6  # stripes that `analysis.metrics.compare` holds at once; also copies by an oracle
+HANDFUL = 6  # stripes that `analysis.metrics.compare` holds at once; also copies in a decomposition
 
 
 def working_set(cell: Cell, x: Inputs) -> int:
-    """Return about how many bytes a cell needs: inputs, factors, stripes; matrices of an oracle.
+    """Return about how many bytes a cell needs: inputs, factors, stripes; whole matrices.
 
     Factors of several temperatures count as far as a cell holds them together.
     """

@@ -22,6 +22,7 @@ from analysis.candidates import class_of, runs
 from analysis.doubts import Sentence
 from analysis.inputs import Inputs
 from analysis.parallel import parallel
+from analysis.standing import standing
 from analysis.trials import (
     MOST_TRIALS,
     TRIALS,
@@ -75,8 +76,8 @@ def needed(
         What is to be cheap, and in what a size must cost less than exact attention.
     methods : sequence of Method, optional
         Templates are sized; a sized method stays as it is. The default is
-        `analysis.candidates.methods`: what can be run under the mask, and the oracles. Exact
-        attention is always added.
+        `analysis.candidates.methods`: what can be run under the mask, and what needs all logits.
+        Exact attention is always added.
     rows : int or index array, optional
         Queries that are measured: so many, as in `analysis.diagnose.diagnose`, or these.
     temperature, trials, seed, jobs, progress
@@ -92,7 +93,8 @@ def needed(
         target, or, where none does, that of the least error that was measured; ``size``, the number
         in its size field, or, of a method whose parts share a budget, that budget in exact keys,
         NaN if it has no size; ``class``, ``oracle``, ``runnable``, as in
-        `analysis.diagnose.diagnose`; ``reached``; ``error``, the mean over draws, and ``stderr``,
+        `analysis.diagnose.diagnose`; ``standing`` in the metric, see `analysis.standing.standing`;
+        ``reached``; ``error``, the mean over draws, and ``stderr``,
         its standard error over draws and over queries if not all were measured; ``sure``, whether
         the error is at most the target with a confidence of 95 % (one-sided; Student's t for
         draws); ``stored``, ``reads``, ``multiply_adds`` and ``bytes``, see `approx.Price`, NaN
@@ -218,7 +220,7 @@ def cheapest(table: pd.DataFrame) -> pd.DataFrame:
         One row per (input, layer, head, target): ``method``, ``spec``, ``size``, ``error``,
         ``sure``, ``price`` and ``share`` of what can be run, which is exact attention where nothing
         that costs less reaches the target; ``oracle``, ``oracle_spec`` and ``oracle_share``, the
-        same of the cheapest oracle, "" and NaN where there is none.
+        same of the cheapest that needs all logits, "" and NaN where there is none.
 
     Examples
     --------
@@ -250,11 +252,11 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per method: ``oracle``; ``cheapest``, on how many heads it is the cheapest that can
-        be run; ``heads`` where it was measured; ``reached``, on how many of them, and ``sure``;
-        over those that it reaches, the median of ``size`` and the quartiles ``lower``, ``share``
-        and ``upper`` of its price as a share of exact attention's. What is cheapest most often
-        comes first, and oracles last.
+        One row per method: ``oracle``, ``standing``; ``cheapest``, on how many heads it is the
+        cheapest that can be run; ``heads`` where it was measured; ``reached``, on how many of them,
+        and ``sure``; over those that it reaches, the median of ``size`` and the quartiles
+        ``lower``, ``share`` and ``upper`` of its price as a share of exact attention's. What is
+        cheapest most often comes first, and what needs all logits last.
     """
     best = cheapest(table).method.value_counts()
     rows = []
@@ -262,8 +264,9 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         found = part[part.reached]
         counts = int(best.get(name, 0)), len(part), len(found), int(found.sure.sum())
         share = found.share.quantile([0.25, 0.5, 0.75])
-        rows.append((name, bool(part.oracle.all()), *counts, found["size"].median(), *share))
-    names = ("method", "oracle", "cheapest", "heads", "reached", "sure", "size")
+        what = bool(part.oracle.all()), str(part.standing.iloc[0])
+        rows.append((name, *what, *counts, found["size"].median(), *share))
+    names = ("method", "oracle", "standing", "cheapest", "heads", "reached", "sure", "size")
     made = pd.DataFrame(rows, columns=[*names, "lower", "share", "upper"])
     by, rising = ["oracle", "cheapest", "reached", "share"], [True, False, False, True]
     return made.sort_values(by, ascending=rising, kind="stable", ignore_index=True)
@@ -426,6 +429,7 @@ def _found(head: Sampled, method: Method, asked: _Asked) -> Iterator[dict[str, A
             "target": target, "method": str(method), "spec": str(one.method),
             "size": float(size) if method.is_template else math.nan,
             "class": class_of(method), "oracle": method.oracle,
+            "standing": standing(method, asked.metric, x.mask),
             "runnable": runs(method, x.mask),
             "reached": reached, "error": one.error, "stderr": one.stderr,
             "sure": reached and one.most <= target,

@@ -162,7 +162,8 @@ class Passage:
 
     A method that is not autoregressive under the mask reads the future when all positions are
     computed at once, as they are here: what it gives is no model that could be run, and its KL says
-    how near an oracle comes. `analysis.candidates.runs` says which methods a model can run.
+    how near its class comes with all logits. `analysis.candidates.runs` says which methods a model
+    can run.
     """
 
     def __init__(

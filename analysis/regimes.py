@@ -122,7 +122,7 @@ def oracles(
     jobs: int = 1,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Return the least errors of entries, of factors and of both at equal budgets.
+    """Return the least Frobenius errors that are found of entries, factors and both at a budget.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def crossings(table: pd.DataFrame, inputs: Sequence[Inputs], metric: str) -> pd.
         The columns of `regimes`, ``budget``, and ``entropy``: the mean row entropy of exact
         attention at the crossing over its largest value; NaN where there is no crossing.
     """
-    checks.instance("table", table, pd.DataFrame, "a table of oracles")
+    checks.instance("table", table, pd.DataFrame, "a table of `oracles`")
     if "budget" not in table.columns or not len(table):
         raise ValueError(f"table must have rows of a column budget, got shape {table.shape}")
     checks.instance("inputs", inputs, Sequence, "a sequence of Inputs")

@@ -21,7 +21,7 @@ from analysis.advice import KEEP, TIED, USE, VERDICTS, Advice, advice, gaps
 from analysis.candidates import TRIVIAL
 from analysis.diagnose import DryRun
 from analysis.doubts import Sentence
-from figures import currency, style
+from figures import currency, standings, style
 from figures.columns import COLUMNS, aligned, ends, indented, short, width, wrap
 from figures.language import mark, tr
 
@@ -29,13 +29,14 @@ NAME = 25  # columns of a method's name in a table
 WIDE = 40  # beside the map
 HEADS = (
     mark("head"), mark("use"), mark("bound ≤ tv ≤ proven"), mark("uniform"), mark("margin"),
-    mark("oracle"),
+    mark("all logits"),
 )  # fmt: skip
 FAMILIES = (
     mark("method"), mark("wins"), mark("tv"), mark("reads"), mark("below uniform"), mark("spec"),
 )  # fmt: skip
 CLASSES = (
-    mark("class"), mark("bound"), mark("oracle"), mark("can be run"), mark("gap"), mark("nearest"),
+    mark("class"), mark("bound"), mark("all logits"), mark("can be run"), mark("gap"),
+    mark("nearest"),
 )  # fmt: skip
 OF_CLASSES = (  # as `analysis.candidates` names them
     mark("columns"), mark("pages"), mark("lines"), mark("window"), mark("entries"),
@@ -44,6 +45,7 @@ OF_CLASSES = (  # as `analysis.candidates` names them
 )  # fmt: skip
 MASKS = mark("full"), mark("causal"), mark("intervals")  # as `Mask` names itself
 LEAST_SHOWN, MOST_MARGIN = 1e-3, 99
+SLACK = 1e-6  # relative, within which an error is the bound, which is rounded down
 GREY = "0.75"  # of heads that keep exact attention
 
 
@@ -111,17 +113,18 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> list[str]:
             "weights, median over draws. bound: what no method of its class is below that stores "
             "as much. proven: what an estimate proves of itself by what it read. reads: to answer "
             "one new query, as a share of what exact attention reads. margin: the runner-up's tv "
-            "over the winner's. oracle: the tv of the best method that needs every logit.",
+            "over the winner's. all logits: the tv of the nearest method that needs them all.",
             budget=currency.budget(heads),
             t=heads.temperature.iloc[0],
             mask=tr(", ").join(sorted(map(mask_name, set(heads["mask"])))),
         )
     ]
+    said.append(standings.words())
     said.append(
         tr(
-            "Classes: medians over heads of the bound of all of them, of the nearest oracle and of "
-            "the nearest method that can be run, and of the gap between these, which a better "
-            "choice could still close."
+            "Classes: medians over heads of the bound of all of them, of the nearest that needs "
+            "all logits (=: a bound; ≤: nothing nearer was found), of the nearest that can be run, "
+            "and of the gap between these, which a better choice could still close."
         )
     )
     if (sampled := heads[heads.measured < heads.n]).shape[0]:
@@ -174,19 +177,24 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> list[str]:
 
 
 def _classes(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
-    """Return a row a class with an oracle or a bound, the least error of what can be run first."""
+    """Return a row a class that has a bound or needs all logits, the nearest to run first."""
     found = gaps(table)
     found = found[(found.oracle != "") | found.bound.notna()]
     rows = []
     for name, part in found.groupby("class", sort=False):
         runs = part[part.best != ""]
         label = names[runs.best.mode().iloc[0]] if len(runs) else "–"
-        rows.append((str(name), part.median(numeric_only=True), label))
+        sign = "= " if (part.oracle_tv <= part.bound * (1 + SLACK)).all() else "≤ "
+        rows.append((str(name), part.median(numeric_only=True), sign, label))
     rows.sort(key=lambda row: (math.isnan(row[1].best_tv), row[1].best_tv))
-    numbers = "bound", "oracle_tv", "best_tv", "gap"
     return [
-        (tr(name), *(number(middle[one]) for one in numbers), label) for name, middle, label in rows
-    ]
+        (
+            tr(name), number(middle.bound),
+            sign + number(middle.oracle_tv) if middle.oracle_tv >= 0 else "–",
+            number(middle.best_tv), number(middle.gap), label,
+        )
+        for name, middle, sign, label in rows
+    ]  # fmt: skip
 
 
 def percent(value: float) -> str:
@@ -274,7 +282,7 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
         part = table[table.spec == spec].set_index(["input", "layer", "head"])
         below = part.attention_tv < uniform.reindex(part.index)
         middle = part.median(numeric_only=True)
-        wins = tr("oracle") if part.oracle.all() else f"{int(part.winner.sum())}"
+        wins = tr(part.standing.iloc[0]) if part.oracle.all() else f"{int(part.winner.sum())}"
         signed = middle.attention_tv > 1 and middle.negative_fraction > 0
         rows.append(
             (
@@ -388,5 +396,7 @@ def caption(table: pd.DataFrame) -> str:
             times=np.nanmedian(gains),
         )
     if gaps := [one.attention_tv / one.oracle_tv for one in used if one.oracle_tv > 0]:
-        text += tr(" The best oracle is {times:.2g} times nearer.", times=np.median(gaps))
+        text += tr(
+            " The nearest that needs all logits is {times:.2g} times nearer.", times=np.median(gaps)
+        )
     return text

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import passage
+from analysis.standing import NEEDS
 from analysis.substitute import summary
 from figures.columns import COLUMNS, aligned, wrap
 from figures.language import mark, tr
@@ -17,7 +18,7 @@ HEADS = (
     mark("KL"), mark("perplexity"), mark("same"), mark("tv own"), mark("drifted"), mark("reads"),
     mark("use"), mark("method"),
 )  # fmt: skip
-USES = mark("runnable"), mark("oracle"), mark("future")
+USES = mark("runnable"), mark("all logits"), mark("future")
 
 
 def objects(found: pd.DataFrame) -> list[dict[str, Any]]:
@@ -66,9 +67,9 @@ def _runs(rows: pd.DataFrame) -> list[Any]:
 def use(row: Any) -> str:
     """Return whether a model can run what a row of the summary is made by.
 
-    It is "future" where a method reads later tokens, and "oracle" where one needs all logits.
+    It is "future" where a method reads later tokens, and "all logits" where one needs them.
     """
-    return "future" if row.future_heads else "oracle" if row.oracle_heads else "runnable"
+    return "future" if row.future_heads else NEEDS if row.oracle_heads else "runnable"
 
 
 def _line(row: Any) -> tuple[str, ...]:
@@ -105,8 +106,13 @@ def _legend(found: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
         ),
     ]
     uses = {use(row) for row in _runs(rows)}
-    if "oracle" in uses:
-        said.append(tr("oracle: it needs all logits, so it says what such a method could reach."))
+    if NEEDS in uses:
+        said.append(
+            tr(
+                "all logits: it needs them all, so that no model can run it; it bounds what others "
+                "of its class lose of attention, and no KL."
+            )
+        )
     if "future" in uses:
         said.append(
             tr(

@@ -9,13 +9,14 @@ import pandas as pd
 
 from analysis.needed import cheapest, summary
 from approx.sparse.exact import Exact
+from figures import standings
 from figures.columns import COLUMNS, aligned, wrap
 from figures.currency import UNITS
 from figures.diagnosis import head_name, left_out, mask_name, names_of, number, percent
 from figures.language import mark, tr
 
 HEADS = (
-    mark("head"), mark("cheapest"), mark("size"), mark("error"), mark("price"), mark("oracle"),
+    mark("head"), mark("cheapest"), mark("size"), mark("error"), mark("price"), mark("all logits"),
     mark("price"),
 )  # fmt: skip
 METHODS = (
@@ -76,7 +77,7 @@ def _head(row: Any, names: dict[str, str]) -> tuple[str, ...]:
 
 
 def _method(row: Mapping[Any, Any], names: dict[str, str]) -> tuple[str, ...]:
-    wins = tr("oracle") if row["oracle"] else f"{row['cheapest']}"
+    wins = tr(row["standing"]) if row["oracle"] else f"{row['cheapest']}"
     reached = tr("{below} of {heads}", below=row["reached"], heads=row["heads"])
     size, price = _size(row["size"]), percent(row["share"])
     return names[row["method"]], wins, reached, size, price, row["method"]
@@ -102,13 +103,15 @@ def _legend(best: pd.DataFrame, heads: pd.DataFrame) -> list[str]:
         ),
         tr(
             "Not with less than exact attention: {kept} of {heads} heads. The cheapest that can be "
-            "run costs a median of {share} of exact attention, the cheapest oracle {oracle}.",
+            "run costs a median of {share} of exact attention, the cheapest that needs all logits "
+            "{oracle}.",
             kept=kept,
             heads=len(best),
             share=percent(best.share.median()),
             oracle=percent(best.oracle_share.median()),
         ),
     ]
+    said.append(standings.words())
     if not best.sure.all():
         said.append(
             tr(

@@ -43,12 +43,13 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     table : DataFrame
-        Columns layer, head, spec, attention_tv, reads, exact_reads, runnable, winner and kind.
+        Columns layer, head, spec, standing, attention_tv, reads, exact_reads, runnable, winner and
+        kind.
 
     Returns
     -------
     DataFrame
-        Lowest median first. ``wins`` and the counts by kind are NaN for oracles.
+        Lowest median first. ``wins`` and the counts by kind are NaN of what needs all logits.
     """
     tv = table.groupby("spec").attention_tv
     rows = pd.DataFrame(
@@ -60,6 +61,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
             "reads": (table.reads / table.exact_reads).groupby(table.spec).median(),
         }
     )
+    rows["standing"] = table.groupby("spec").standing.first()
     won = table[table.winner.astype(bool)]
     runnable = table.groupby("spec").runnable.all()
     rows["wins"] = won.groupby("spec").size().reindex(rows.index, fill_value=0)
@@ -82,7 +84,7 @@ def markdown(rows: pd.DataFrame, kinds: pd.Series, title: str) -> str:
     ]
     for row in rows.to_dict("records"):
         wins = [row["wins"], *(row[kind] for kind in counts.index)]
-        said = ["oracle" if pd.isna(row["wins"]) else f"{wins[0]:.0f}"]
+        said = [row["standing"] if pd.isna(row["wins"]) else f"{wins[0]:.0f}"]
         said += ["" if pd.isna(count) else f"{count:.0f}" for count in wins[1:]]
         lines.append(
             f"| `{row['spec']}` | {row['median_tv']:.3f} | {row['lower_quartile']:.3f}–"

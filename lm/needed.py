@@ -2,7 +2,7 @@
 
 FILE is what ``expqk capture`` or ``make lm`` wrote. For each target a table goes into
 ``--summary``: what can be run, how often it is the cheapest, its size and its price; and what
-oracles need. Rows of all heads and methods go into ``--out``, if it is given.
+what needs all logits would. Rows of all heads and methods go into ``--out``, if it is given.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from analysis.needed import cheapest, needed, summary
 from approx import Method
 from approx.prices import CURRENCIES
 
-SLOW = ("godec", "truncated_svd")  # oracles that decompose the matrix anew at each size
+SLOW = ("godec", "truncated_svd")  # they decompose the matrix anew at each size
 HEAD = ["layer", "head"]
 
 
 def methods(x: inputs.Inputs) -> list[Method]:
-    """Return the candidates under the mask, without the slow oracles."""
+    """Return the candidates under the mask, without those that are slow."""
     return [m for m in candidates.methods(x.mask) if m.name not in SLOW]
 
 
@@ -38,7 +38,7 @@ def markdown(table: pd.DataFrame, kinds: pd.Series | None, title: str) -> str:
     words = [
         f"Not with less than exact attention: {(best.spec == 'exact()').sum()} of {heads} heads. "
         f"The cheapest that can be run costs a median of {middle:.1%} of exact attention "
-        f"(quartiles {lower:.1%} and {upper:.1%}), the cheapest oracle "
+        f"(quartiles {lower:.1%} and {upper:.1%}), the cheapest that needs all logits "
         f"{best.oracle_share.median():.1%}."
     ]
     if kinds is not None:
@@ -53,7 +53,7 @@ def markdown(table: pd.DataFrame, kinds: pd.Series | None, title: str) -> str:
     for row in summary(table).to_dict("records"):
         cells = [
             f"`{row['method']}`",
-            "oracle" if row["oracle"] else row["cheapest"],
+            row["standing"] if row["oracle"] else row["cheapest"],
             row["reached"],
             row["sure"],
             *(["–"] * 3 if not row["reached"] else [

@@ -116,8 +116,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"Medians over {where}: relative Frobenius error of attention by m.\n\n"
         f"{markdown(by_states.rename_axis('').reset_index())}\n\n"
         f"Medians over the same heads: methods that read at most {arguments.keys} keys with their "
-        "values, or as many numbers, to answer the last token; top_k is an oracle. Reads are in "
-        f"keys, stored values per query row.\n\n{markdown(methods)}\n",
+        "values, or as many numbers, to answer the last token; top_k needs all logits. Reads are "
+        f"in keys, stored values per query row.\n\n{markdown(methods)}\n",
         encoding="utf-8",
     )
     print(arguments.summary)

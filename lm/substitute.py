@@ -1,9 +1,9 @@
 """What cheaper attention does to SmolLM2: ``python -m lm.substitute MODEL``, run by ``make lm``.
 
 All heads are computed by one method at a time: ten that say what matters, then every method that
-the model can run, filled to what 16, 32 and 64 keys cost a new query, and the oracles that are
-quick enough. The numbers go into substitute.json in this folder; ``substitute.md`` and the first
-table of both READMEs are made from it, and a test holds them to it.
+the model can run, filled to what 16, 32 and 64 keys cost a new query, and those that need all
+logits and are quick enough. The numbers go into substitute.json in this folder; ``substitute.md``
+and the first table of both READMEs are made from it, and a test holds them to it.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ ORACLES = (
 )
 README = {  # template, with what the READMEs call it; None is exact attention
     None: ("exact attention", "精确注意力"),
-    "top_k()": ("largest entries (oracle)", "最大元素（oracle）"),
+    "top_k()": ("largest entries (needs all logits)", "最大元素（需要全部 logit）"),
     "hierarchical(space='attention')": (
-        "hierarchical (oracle that reads later tokens)",
-        "分层（读取之后词元的 oracle）",
+        "hierarchical (needs all logits, of later tokens, too)",
+        "分层（需要全部 logit，包括之后词元的）",
     ),
     "columns(by='h2o', recent=16)": ("H2O", "H2O"),
     "hierarchical(basis='mean', sinks=1)": ("means of blocks", "块均值"),
@@ -195,8 +195,8 @@ def markdown(found: dict[str, Any]) -> str:
         "blocks of positions. *Same* is how often both think the same token the likeliest. tv is "
         "the total variation of the attention weights, a mean over heads: *own* at what a head "
         "gets in the model itself, *drifted* at what it gets when all others are replaced. "
-        "*Residual* is the relative error of the state behind the last layer. Oracles need all "
-        "logits; *future* means that a row reads later tokens, so that no model could run it.",
+        "*Residual* is the relative error of the state behind the last layer. No model could run "
+        "what needs *all logits*, or where a row reads later tokens (*future*).",
         "",
         f"SHA-256: {digests}; text {found['text_sha256']}. {versions}.",
         "",

@@ -17,7 +17,7 @@ from lm.peers import comparison
 
 
 def answer():
-    """Return the tables of three heads and three methods, one of them an oracle."""
+    """Return the tables of three heads and three methods, one of them with all logits."""
     tv = {"uniform()": (0.5, 0.6, 0.9), "top_k(k=2)": (0.0, 0.1, 0.2), "nystrom()": (0.4, 0.7, 0.1)}
     reads = {"uniform()": np.nan, "top_k(k=2)": 16.0, "nystrom()": 8.0}
     won = {"uniform()": (False, True, False), "nystrom()": (True, False, True)}
@@ -25,6 +25,7 @@ def answer():
         {
             "layer": 3, "head": head, "n": 8, "spec": spec, "attention_tv": values[head],
             "runnable": spec in won, "winner": won.get(spec, (False,) * 3)[head],
+            "standing": "" if spec in won else "bound",
             "kind": ("sink", "broad", "sink")[head], "warnings": [],
             "reads": reads[spec], "exact_reads": 64.0,
         }
@@ -49,7 +50,7 @@ def test_markdown_is_one_table():
         "| method | median tv | quartiles | reads | wins (3) | sink (2) | local (0) "
         "| retrieval (0) | broad (1) | mixed (0) |"
     )
-    assert lines[4] == "| `top_k(k=2)` | 0.100 | 0.050–0.150 | 25.0% | oracle |  |  |  |  |  |"
+    assert lines[4] == "| `top_k(k=2)` | 0.100 | 0.050–0.150 | 25.0% | bound |  |  |  |  |  |"
     assert "| `uniform()` | 0.600 | 0.550–0.750 |  | 1 | 0 |" in lines[6]
     assert {line.count("|") for line in lines[2:]} == {11}
 

@@ -29,7 +29,7 @@ def test_what_a_target_needs_is_summarised_over_heads():
     found = table[(table.method == "sink_window()") & table.reached]
     assert int(rows["sink_window()"][1]) == len(found)
     assert float(rows["sink_window()"][3]) == found["size"].median()
-    assert rows["top_k()"][0].strip() == "oracle"
+    assert rows["top_k()"][0].strip() == "bound"
 
 
 def test_heads_and_text_for_lengths(tmp_path):

@@ -19,7 +19,7 @@ SPECS = {
     "positive": "Performer",
     "top_k": "top-k",
     "scatterbrain(low_rank=positive(), sparse=top_k())": "both together",
-    "truncated_svd(space='attention')": "low-rank oracle",
+    "truncated_svd(space='attention')": "truncated SVD",
     "uniform": "uniform",
 }
 ERRORS = ("attention_tv", "attention_relative_frobenius")

@@ -28,7 +28,7 @@ PARTS = 4  # of the methods of a head, run side by side
 ROWS = {"quick": 96, "default": 256}
 HEADS = {"quick": 2, "default": None}
 KEYS = {"quick": (3, 16), "default": (4, 8, 16, 32)}  # what as many exact keys store
-# An oracle that decomposes a matrix has one size; pursuit, of seconds a head, is left out.
+# What decomposes a matrix has one size; pursuit, of seconds a head, is left out.
 SLOW = {"truncated_svd", "godec", "leverage"}
 LEFT_OUT = {"robust_pca", "stable_pca"}
 # Sizes of what no such budget fills, and what chooses its own.

@@ -11,18 +11,24 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
+from analysis import sweep
 from analysis.experiments.profile import Profile
+from analysis.standing import BOUND, FOUND, standing
+from approx import Mask, parse
 from figures import style
 from figures.gallery.entropy import ERROR, TV, errors
 from figures.language import mark, tr
 
 TITLE = "Errors at 1/32, 1/16 and 1/8 of the memory"
+COLUMNS = (*sweep.COLUMNS, "masked")
 SHARES = (Fraction(1, 32), Fraction(1, 16), Fraction(1, 8))  # of exact attention's values
 METRICS = {ERROR: mark("relative Frobenius error"), TV: mark("total variation")}
 WINDOW = "scatterbrain(low_rank=positive(), sparse=sliding_window())"
 TOP_K = "scatterbrain(low_rank=positive(), sparse=top_k())"
 SPLIT = "godec(space='attention')"
 LARGEST, SVD = "godec(rank=0, space='attention')", "truncated_svd(space='attention')"
+PER_HEAD, REFINED = "top_k(per='head')", "truncated_svd(space='attention', refine='tv')"
+SIGNS = {BOUND: "= ", FOUND: "≤ "}
 PARTS = {  # combination -> sparse part alone, low-rank part alone
     WINDOW: ("sliding_window", "positive"),
     TOP_K: ("top_k", "positive"),
@@ -33,11 +39,13 @@ ROWS = {
     "positive": "Performer",
     "sliding_window": mark("sliding window"),
     WINDOW: mark("Scatterbrain, window"),
-    "top_k": mark("top-k (oracle)"),
+    "top_k": mark("top-k of each row"),
+    PER_HEAD: mark("top-k per head"),
     TOP_K: mark("Scatterbrain, top-k"),
-    LARGEST: mark("largest entries (oracle)"),
-    SVD: mark("SVD (oracle)"),
-    SPLIT: mark("sparse + low-rank (oracle)"),
+    LARGEST: mark("largest entries of the matrix"),
+    SVD: mark("truncated SVD"),
+    REFINED: mark("low rank refined for tv"),
+    SPLIT: mark("sparse + low rank (GoDec)"),
 }
 
 
@@ -55,9 +63,9 @@ def compute(profile: Profile) -> pd.DataFrame:
             label = f"{x.name}, {share} of the memory"
             for spec in ROWS:
                 swept = at_one.sweep([spec], budget=budget, measure=errors, label=label)
-                parts.append(swept.assign(method=spec))
+                parts.append(swept.assign(method=spec, masked=not x.mask.is_full))
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
-    index = ["input", "layer", "head", "n", "l", "d", "temperature", "budget", "metric"]
+    index = ["input", "layer", "head", "n", "l", "d", "temperature", "budget", "metric", "masked"]
     wide = table.groupby([*index, "method"], sort=False).value.median().unstack()
     gains = [
         (wide.reindex(columns=alone).min(axis=1, skipna=False) / wide[both])
@@ -102,8 +110,10 @@ def _cells(ax: Axes, part: pd.DataFrame, metric: str) -> None:
     )
     colours = np.clip(wide, 1e-3, None)
     ax.imshow(colours, cmap="RdYlBu_r", norm=LogNorm(1e-2, 1e2), aspect="auto", alpha=0.55)
+    mask = Mask.causal(2, 2) if part.masked.any() else None
+    signs = [SIGNS.get(standing(parse(spec), metric, mask), "") for spec in ROWS]
     for (i, j), value in np.ndenumerate(wide):
-        text = "–" if np.isnan(value) else f"{value:.3g}"
+        text = "–" if np.isnan(value) else f"{signs[i]}{value:.3g}"
         if gains[i, j] > 0:
             text += f"  ({gains[i, j]:.2f}×)"
         ax.text(j, i, text, ha="center", va="center", fontsize=6.5)
@@ -140,7 +150,10 @@ def caption(table: pd.DataFrame) -> str:
         "parentheses: how many times a combination is below the better of its two parts alone at "
         "the same budget; in relative Frobenius error: {parts}. Of what runs without seeing "
         "the whole matrix, Performer, window and both, the best is below uniform attention "
-        "in {wins} of {places} places. A dash: nothing of that kind fits.",
+        "in {wins} of {places} places. =: nothing of its class has less of the column's error; ≤: "
+        "the best that was found. Rows of the matrix's largest entries, the truncated SVD and "
+        "GoDec need not sum to 1, and a row of zeros has a total variation of ½. A dash: nothing "
+        "of that kind fits.",
         l=int(table.l.max()),
         parts=tr("; ").join(parts),
         wins=wins,

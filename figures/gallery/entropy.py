@@ -13,7 +13,7 @@ from analysis.experiments.profile import Profile, varied
 from analysis.inputs import Inputs
 from approx import Approximation
 from approx.low_rank.godec import GoDec
-from figures import style
+from figures import standings, style
 from figures.language import tr
 
 TITLE = "Error against the entropy of attention at equal budget"
@@ -82,7 +82,8 @@ def draw(table: pd.DataFrame) -> Figure:
             one = part[part.input == name]
             for spec in style.order(one.method):
                 middle = one[one.method == spec].groupby("entropy").value.median()
-                ax.plot(middle.index, middle.clip(upper=1e300), **style.look(spec))
+                look = style.look(spec) | {"label": standings.label(spec, ERROR)}
+                ax.plot(middle.index, middle.clip(upper=1e300), **look)
             ax.set(xscale="logit", yscale="log", ylim=(FLOOR, CEILING), title=name)
             style.ticks(ax, TICKS)
         for ax in axes.flat[len(names) :]:
@@ -93,7 +94,7 @@ def draw(table: pd.DataFrame) -> Figure:
             axes.flat[last].tick_params(labelbottom=True)
         for ax in axes[:, 0]:
             ax.set_ylabel(tr("relative error"))
-        style.legend(figure, list(axes.flat))
+        style.legend(figure, list(axes.flat), columns=2)
     return figure
 
 
@@ -148,7 +149,8 @@ def caption(table: pd.DataFrame) -> str:
         "truncated SVD, and the largest gain of both together over the better of the two: "
         "{parts}. The Performer is above uniform attention in {lost} of {places} places "
         "(median ratio {ratio:.3g}). Scatterbrain is below the better of Performer and top-k at "
-        "the same budget in {better}, below the better oracle of a single class in {wins}.",
+        "the same budget in {better}, below the better of the largest entries and the truncated "
+        "SVD in {wins}. {words}",
         share=SHARE,
         l=int(table.l.max()),
         parts=tr("; ").join(parts),
@@ -157,4 +159,5 @@ def caption(table: pd.DataFrame) -> str:
         ratio=ratio,
         better=better,
         wins=wins,
+        words=standings.words(),
     )

@@ -10,7 +10,7 @@ from analysis.experiments.profile import Profile
 from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.godec import GoDec
 from approx.low_rank.truncated_svd import TruncatedSVD
-from figures import currency, style
+from figures import currency, standings, style
 from figures.language import mark, tr
 
 TITLE = "Error against temperature at equal budget"
@@ -26,11 +26,11 @@ BESIDE = (  # what the text explains them by
     "scatterbrain(low_rank=positive(), sparse=sliding_window())",
     "top_k",
 )
-ORACLES = (  # once for each space
+DECOMPOSED = (  # once for each space
     "godec(rank=0)", "truncated_svd()", "godec()", "godec(rank=0, space='attention')",
     "truncated_svd(space='attention')", "godec(space='attention')",
 )  # fmt: skip
-SPECS = (*CANDIDATES, *BESIDE, *ORACLES)
+SPECS = (*CANDIDATES, *BESIDE, *DECOMPOSED)
 
 
 def compute(profile: Profile) -> pd.DataFrame:
@@ -39,30 +39,30 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 
 def shown(table: pd.DataFrame, space: str) -> list[str]:
-    """Return the methods of one panel: oracles of the other space are left out."""
+    """Return the methods of one panel: decompositions of the other space are left out."""
     return [s for s in style.order(table.method.unique().tolist()) if in_space(s, space)]
 
 
 def in_space(spec: str, space: str) -> bool:
-    """Return whether a method is compared in a space: an oracle only where it is optimal."""
+    """Return whether a method is compared in a space: a decomposition only in its own."""
     method = style.method_of(spec)
     if isinstance(method, (DecompositionMethod, TruncatedSVD)):
         return method.space == space
     return True
 
 
-def oracle_specs(table: pd.DataFrame, space: str) -> dict[str, str]:
-    """Return the specs of the sparse, the low-rank and the combined oracle in one space."""
-    oracles = {}
+def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
+    """Return the specs of the largest entries, the truncated SVD and both in one space."""
+    found = {}
     for spec in shown(table, space):
         match style.method_of(spec):
             case GoDec(rank=0):
-                oracles["sparse"] = spec
+                found["sparse"] = spec
             case GoDec():
-                oracles["both"] = spec
+                found["both"] = spec
             case TruncatedSVD():
-                oracles["low_rank"] = spec
-    return oracles
+                found["low_rank"] = spec
+    return found
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -79,7 +79,8 @@ def draw(table: pd.DataFrame) -> Figure:
                     if not len(values):
                         continue
                     middle = values.median()
-                    ax.plot(middle.index, middle.clip(upper=1e300), **style.look(spec))
+                    look = style.look(spec) | {"label": standings.label(spec, metric)}
+                    ax.plot(middle.index, middle.clip(upper=1e300), **look)
                     if values.size().max() > 1:
                         ax.fill_between(
                             middle.index, values.min(), values.max().clip(upper=1e300),
@@ -96,12 +97,12 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
-    """Return where the oracles' regimes cross, for each input."""
+    """Return where the largest entries and the truncated SVD cross, for each input."""
     parts = []
     for _, part in table.groupby(
         "input", sort=False
     ):  # a budget buys other ranks where l/n differs
-        specs = oracle_specs(part, space)
+        specs = decompositions(part, space)
         if len(specs) == 3:
             parts.append(regimes.regimes(part, SPACES[space], **specs))
     if not parts:
@@ -120,8 +121,8 @@ def caption(table: pd.DataFrame) -> str:
         )
         parts.append(
             tr(
-                "{input}: sparse and low-rank oracles {where}, both together are up to {gain:.2f}× "
-                "below the better of the two (t = {gain_temperature:g})",
+                "{input}: the largest entries and the truncated SVD {where}, both together are up "
+                "to {gain:.2f}× below the better of the two (t = {gain_temperature:g})",
                 input=row["input"],
                 where=where,
                 gain=row["gain"],
@@ -138,13 +139,14 @@ def caption(table: pd.DataFrame) -> str:
     none = (
         tr("no low-rank matrix fits the budget")
         if currency.of(table) == "stored"
-        else tr("the oracles of both are matched by stored values only")
+        else tr("largest entries and truncated SVD are matched by stored values only")
     )
     return tr(
         "Relative Frobenius error at {budget}; medians over "
         "trials, bands from least to greatest; a support alone is normalised over itself. "
-        "Row-normalised: {parts}.{above}",
+        "Row-normalised: {parts}.{above} {words}",
         budget=currency.budget(table),
         parts=tr("; ").join(parts) or none,
         above=above,
+        words=standings.words(),
     )

@@ -25,10 +25,10 @@ from figures.language import mark, tr
 TITLE = "Attention rows and their estimates at equal budget"
 FLOOR = 1e-3
 WIDTH = 0.93  # of a picture in its column
-ASIDE = ["low-rank oracle", "uniform"]  # what the others are beside, and no choice among them
+ASIDE = ["truncated SVD", "uniform"]  # what the others are beside, and no choice among them
 ERROR_NAMES = dict(zip(ERRORS, (mark("TV"), mark("error"))))
 # what else the table says, translated where it is drawn
-WORDS = (mark("exact"), mark("both together"), mark("low-rank oracle"), mark("uniform"))
+WORDS = (mark("exact"), mark("both together"), mark("truncated SVD"), mark("uniform"))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -133,7 +133,7 @@ def caption(table: pd.DataFrame) -> str:
         "one draw. A picture shows {queries} evenly spaced queries; a pixel is the "
         "sum over neighbouring keys ({groups}). TV is the mean total-variation distance, "
         "error the relative Frobenius error, both of all rows and keys. Nearest to softmax "
-        "by TV, oracle and uniform aside: {sentences}.",
+        "by TV, truncated SVD and uniform aside: {sentences}.",
         budget=currency.budget(table),
         queries=queries.max(),
         groups=tr(", ").join(groups),

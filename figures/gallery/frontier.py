@@ -20,7 +20,7 @@ APART = 0.055  # of the height of a panel, between names
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw a panel per currency: medians over heads, oracles hollow, the front as a line.
+    """Draw a panel per currency: medians over heads, hollow with all logits, and the front.
 
     A dot is a method at a size, in the colour of its class.
     """
@@ -47,7 +47,7 @@ def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
         for oracle, part in of_kind.groupby("oracle"):
             look = style.dots(colour, "o" if oracle else marker, 3.2)
             fill = {"markerfacecolor": "none", "markeredgewidth": 0.7} if oracle else {}
-            label = tr("oracles") if oracle else tr(kind)
+            label = tr("all logits") if oracle else tr(kind)
             grey = {"color": "0.6"} if oracle else {}
             ax.plot(part[currency], part.tv, **(look | fill | grey), label=label, alpha=0.75)
     on = front(points, currency)
@@ -104,8 +104,9 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Total variation of attention at t = 1 against price, medians over {heads} causal heads of "
         "{n} tokens ({inputs}); {methods} methods, each at the sizes that a budget buys or at a "
-        "price of its own. Hollow: oracles. Line: what can be run and is nearer than all that "
-        "costs no more, from uniform attention, which is free, to exact attention. On it, cheapest "
+        "price of its own. Hollow: needs all logits. Line: what can be run and is nearer than all "
+        "that costs no more, from uniform attention, which is free, to exact attention. On it, "
+        "cheapest "
         "first, by {lists}. Of these {every} methods the line has in every currency: {always}. At "
         "1/{share} of what exact attention costs the nearest is, by "
         "{best}; on {changing} of {heads} heads it is not the same in every currency.",

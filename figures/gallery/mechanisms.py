@@ -181,7 +181,7 @@ def caption(table: pd.DataFrame) -> str:
         "the edge. Rows that do not sum to 1 (FLASH, Flowformer, Gaussian Linformer, the "
         "iterated Nyströmformer) are used as they are. Nothing is trained: what a paper "
         "learns is a fixed or random choice here, so this is the distance that training "
-        "has to make up, or does without. Oracles, which need the whole exact matrix: "
+        "has to make up, or does without. These need the whole exact matrix: "
         "{unique}. The best of the others: {best}. No better than uniform attention on "
         "every input: {lost}. Hollow: does not fit the budget, drawn at its least price "
         "(values a row: {hollow}).",

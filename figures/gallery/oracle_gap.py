@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.oracle_gap import CUT, ERROR, PURSUIT, SHARE, compute as compute
-from figures import style
+from figures import standings, style
 from figures.gallery.entropy import medians
 from figures.language import mark, tr
 
@@ -19,16 +19,16 @@ FLOOR, CEILING = 1e-3, 5.0
 
 
 def _look(spec: str) -> dict[str, Any]:
-    return (
-        LOOK | {"label": tr(LOOK["label"]), "linestyle": "--"} if spec == CUT else style.look(spec)
-    )
+    if spec == CUT:
+        return LOOK | {"label": tr(LOOK["label"]), "linestyle": "--"}
+    return style.look(spec) | {"label": standings.label(spec, ERROR)}
 
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one column of panels an input: error at the budget; stored values of Robust PCA."""
     names = table.input.unique().tolist()
     with style.style():
-        figure = Figure(figsize=(7.0, 4.3))
+        figure = Figure(figsize=(7.0, 4.7))
         axes = figure.subplots(2, len(names), sharex=True, sharey="row", height_ratios=[1.6, 1])
         for (above, below), name in zip(axes.T, names):
             part = table[table.input == name]
@@ -42,11 +42,12 @@ def draw(table: pd.DataFrame) -> Figure:
             below.axhline(1.0, color="black", linewidth=0.8)
             below.axhline(1 / SHARE, color="0.5", linewidth=0.8)
             above.set(yscale="log", ylim=(FLOOR, CEILING), title=name)
-            below.set(xscale="logit", ylim=(0.0, None), xlabel=tr("row entropy / its largest"))
+            below.set(xscale="logit", ylim=(0.0, None))
+            below.set_xlabel(tr("row entropy / its largest"), fontsize=6.5)
             style.ticks(below, TICKS)
         axes[0, 0].set_ylabel(tr("relative error"))
-        axes[1, 0].set_ylabel(tr("stored values / those of exact"))
-        style.legend(figure, list(axes.flat))
+        axes[1, 0].set_ylabel(tr("stored / exact"))
+        style.legend(figure, list(axes.flat), columns=2)
     return figure
 
 
@@ -71,7 +72,7 @@ def caption(table: pd.DataFrame) -> str:
         "{places} places, at rank {rank:.0f} to {most_rank:.0f}. Its error is then at most "
         "{high:.1g}. Cut to the budget, its low-rank part and the largest entries beside "
         "it are from {least_ratio:.2f} to {most_ratio:.2f} times the error of the split: "
-        "better in {better} of {cells} places. Grey line: the budget.",
+        "better in {better} of {cells} places. Grey line: the budget. {words}",
         part=SHARE,
         l=int(table.l.max()),
         times=times,
@@ -86,4 +87,5 @@ def caption(table: pd.DataFrame) -> str:
         most_ratio=ratio.max(),
         better=int((ratio < 1).sum()),
         cells=len(ratio),
+        words=standings.words(),
     )

@@ -99,7 +99,7 @@ def caption(table: pd.DataFrame) -> str:
         "own sizes, and hashes are few). Left: the share of the attention weights that the "
         "support holds. Right: the share of each query's k largest keys that it finds, "
         "which no temperature changes. Means over queries and draws. Best finder of the "
-        "{k} largest beside the oracle (chance: as many random keys): {winners}.{hashes}",
+        "{k} largest beside top-k itself (chance: as many random keys): {winners}.{hashes}",
         budget=currency.budget(table),
         sizes=sizes,
         k=eight.removeprefix("recall_"),

@@ -44,7 +44,7 @@ def adaptive(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw a panel per currency: medians over heads of the best of each class, oracles dashed.
+    """Draw a panel per currency: medians of the best of each class, dashed with all logits.
 
     What chooses its own number of keys is a point where it stores so many values.
     """
@@ -89,8 +89,9 @@ def caption(table: pd.DataFrame) -> str:
     heads = len(table.drop_duplicates(["input", "layer", "head"]))
     return tr(
         "Total variation of attention, medians over {heads} causal heads of n ≤ {n} tokens, of the "
-        "best method of each class that can be run; dashed: oracles; points: methods that choose "
-        "their own number of keys. Nearest at the price of {keys} exact keys, by {lists}. What is "
+        "best method of each class that can be run; dashed: of those that need all logits; points: "
+        "methods that choose their own number of keys. Nearest at the price of {keys} exact keys, "
+        "by {lists}. What is "
         "nearest depends on who pays: stored values do not count the search for keys, reads do.",
         heads=heads,
         n=int(table.n.max()),

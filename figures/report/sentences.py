@@ -21,9 +21,9 @@ from figures.gallery import error
 from figures.language import mark, tr
 from figures.report import tables
 
-NO_ORACLES = mark(
-    "The sparse, low-rank and combined oracles are matched by stored values only: in this currency "
-    "they are not compared."
+NOT_MATCHED = mark(
+    "The largest entries, the truncated SVD and both together are matched by stored values only: "
+    "in this currency they are not compared."
 )
 
 
@@ -56,7 +56,7 @@ def _seen(x: Inputs) -> str:
 
 
 def regimes(errors: pd.DataFrame, space: str) -> str:
-    """Return which oracle wins at the coldest and at the hottest temperature, in one space."""
+    """Return which class wins at the coldest and at the hottest temperature, in one space."""
     cold, hot = errors.temperature.min(), errors.temperature.max()
     parts = []
     crossings = error.crossings(errors, space)
@@ -87,7 +87,7 @@ def regimes(errors: pd.DataFrame, space: str) -> str:
 def crossing(errors: pd.DataFrame) -> str:
     """Return which class wins at the coldest and the hottest temperature, in both spaces."""
     if error.crossings(errors, "attention").empty:
-        return tr(NO_ORACLES)
+        return tr(NOT_MATCHED)
     kernel, attention = (
         tr("For {space}: {regimes}.", space=tr(label), regimes=regimes(errors, space))
         for space, label in error.NAMES.items()
@@ -99,7 +99,7 @@ def summary(errors: pd.DataFrame, best: pd.DataFrame) -> list[str]:
     """Return the sentences of the abstract."""
     crossings = error.crossings(errors, "attention")
     if crossings.empty:
-        return [tr(NO_ORACLES), uniform_wins(best)]
+        return [tr(NOT_MATCHED), uniform_wins(best)]
     crossing = crossings[crossings.crossing > 0]
     where = tr(", ").join(
         tr("{input} at t ≈ {t:.2f}", input=a, t=b)
@@ -108,7 +108,7 @@ def summary(errors: pd.DataFrame, best: pd.DataFrame) -> list[str]:
     top = crossings.to_dict("records")[int(crossings.gain.argmax())]
     return [
         tr(
-            "Row-normalised, by the oracles of each class: {regimes}.",
+            "Row-normalised, by the least Frobenius error that is found of each class: {regimes}.",
             regimes=regimes(errors, "attention"),
         ),
         tr("The two cross on {where}.", where=where)
@@ -297,7 +297,7 @@ def conclusions(computed: dict[str, pd.DataFrame], profile: Profile, d: int) -> 
     """
     errors, m = computed["error"], tables.features(profile, d)
     return [
-        oracle_conclusion(errors),
+        class_conclusion(errors),
         runnable_conclusion(computed["winners"]),
         scatterbrain_conclusion(errors),
         variance_conclusion(computed["moments"]),
@@ -309,11 +309,11 @@ def conclusions(computed: dict[str, pd.DataFrame], profile: Profile, d: int) -> 
     ]
 
 
-def oracle_conclusion(errors: pd.DataFrame) -> str:
+def class_conclusion(errors: pd.DataFrame) -> str:
     """Return whether sparse or low-rank is the right class, by temperature."""
     crossings = error.crossings(errors, "attention")
     if crossings.empty:
-        return tr(NO_ORACLES)
+        return tr(NOT_MATCHED)
     usual = crossings[(crossings.coldest == "sparse") & (crossings.hottest == "low-rank")]
     gains = tr(
         "{least:.2f}× to {most:.2f}×",

@@ -465,7 +465,7 @@ def test_the_report_names_the_advisors_winners(small, found):
     [
         ("error", sentences.crossing),
         ("winners", sentences.uniform_wins),
-        ("error", sentences.oracle_conclusion),
+        ("error", sentences.class_conclusion),
         ("winners", sentences.runnable_conclusion),
         ("error", sentences.scatterbrain_conclusion),
         ("price", lambda table: sentences.pursuit(table, {"gaussian": 40, "MiniLM easy": 20.5})),

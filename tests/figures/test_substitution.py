@@ -59,7 +59,7 @@ def test_text_names_the_nearest_that_can_be_run():
     assert "tiny, 90 tokens; its own perplexity is 30. Heads that were replaced: 3." in whole
     assert "Of what can be run, nearer() is nearest: the likeliest next token stays at 75%" in whole
     assert "Within two standard errors of it: near()." in whole
-    assert "oracle: it needs all logits" in whole
+    assert "all logits: it needs them all" in whole
     assert "future: it reads later tokens" in whole
     with speaking("zh"):
         assert "在可运行的方法中" in substitution.text(made_up())

@@ -1,0 +1,36 @@
+"""What figures and tables say of methods that need all logits: a bound, the best found, or neither.
+
+`analysis.standing` decides it; here are its words.
+"""
+
+from __future__ import annotations
+
+from analysis.standing import standing
+from approx import Mask, parse
+from figures import style
+from figures.language import mark, tr
+
+WORDS = mark("bound"), mark("best found"), mark("all logits")  # as `standing` says them
+
+
+def label(spec: str, metric: str, mask: Mask | None = None) -> str:
+    """Return the name of a spec, and what its error in a metric says of its class.
+
+    Examples
+    --------
+    >>> label("godec(space='attention')", "attention_relative_frobenius")
+    'sparse + low rank (GoDec): best found'
+    >>> label("uniform()", "attention_tv")
+    'uniform attention'
+    """
+    says = standing(parse(spec), metric, mask)
+    name = style.label(spec)
+    return tr("{name}: {standing}", name=name, standing=tr(says)) if says else name
+
+
+def words() -> str:
+    """Return what the words mean."""
+    return tr(
+        "What needs all logits is a bound if nothing of its class has less of this error at its "
+        "price, the best found if it looks for the least, and looks for something else otherwise."
+    )
