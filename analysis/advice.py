@@ -130,7 +130,17 @@ class Advised(list[Advice]):
         return f"<Advice for {checks.counted(len(self), 'head')}: {said}>"
 
     def _repr_html_(self) -> str:
-        names = ["head", "verdict", "winner", "bound", "tv", "proven", "reads", "uniform", "oracle"]
+        names = [
+            "head",
+            "verdict",
+            "winner",
+            "bound",
+            "tv",
+            "proven",
+            "reads",
+            "uniform",
+            "all logits",
+        ]
         rows = [
             (
                 f"{one.layer}.{one.head}", one.verdict, one.winner, one.bound, one.attention_tv,
