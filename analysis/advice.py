@@ -15,6 +15,17 @@ VERDICTS = USE, TIED, KEEP = "use", "tie", "keep exact"
 TIE = 1.05  # the least ratio of the runner-up's error to the winner's that is no tie
 
 
+def thousandths(x: float) -> str:
+    """Return a number to three decimals, or to one digit where these would be 0 and it is not.
+
+    Examples
+    --------
+    >>> thousandths(0.0), thousandths(0.12345), thousandths(0.00002)
+    ('0.000', '0.123', '2e-05')
+    """
+    return f"{x:.0e}" if 0 < abs(x) < 5e-4 else f"{x:.3f}"
+
+
 def verdict(
     rows: Sequence[dict[str, Any]], *, affordable: bool, accept: float, uniform: float
 ) -> str:
@@ -206,8 +217,9 @@ def _sentence(
         if uniform > 0:
             text += f": the best, {spec}, has {tv / uniform:.2f} of uniform's total variation"
         return text
-    text = f"{spec}: " + ("" if math.isnan(bound) else f"{bound:.3f} ≤ ")
-    text += f"total variation {tv:.3f}" + ("" if math.isnan(proven) else f" ≤ {proven:.3f}")
+    text = f"{spec}: " + ("" if math.isnan(bound) else f"{thousandths(bound)} ≤ ")
+    text += f"total variation {thousandths(tv)}"
+    text += "" if math.isnan(proven) else f" ≤ {thousandths(proven)}"
     if math.isfinite(reads):
         text += f" at {reads:.1%} of the reads of exact attention"
     if uniform > 0 and tv > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -30,12 +31,20 @@ class Precision(NamedTuple):
         The error of the method in a format: at most the sum of the two.
     floor : float
         The error of exact attention in that format: no method can promise less.
+    ratio : float
+        total/floor: how many times exact attention in the format the method in the format is off.
+        Near 1 the format decides, and a better method would gain nothing.
     """
 
     approximation: float
     rounding: float
     total: float
     floor: float
+
+    @property
+    def ratio(self) -> float:
+        """The error of the method in the format over that of exact attention in it."""
+        return self.total / self.floor if self.floor else math.inf
 
 
 def bfloat16(x: ArrayLike) -> Array:

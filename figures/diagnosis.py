@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from analysis.advice import KEEP, TIED, USE, VERDICTS, Advice, advice, gaps
+from analysis.advice import KEEP, TIED, USE, VERDICTS, Advice, advice, gaps, thousandths
 from analysis.candidates import TRIVIAL
 from analysis.diagnose import DryRun
 from analysis.doubts import Sentence
@@ -238,7 +238,7 @@ def _head(row: Any, one: Advice, names: dict[str, str]) -> tuple[str, ...]:
 def _between(one: Advice) -> str:
     """Return bound ≤ tv ≤ certificate of a winner."""
     three = one.bound, one.attention_tv, one.certificate
-    return " ≤ ".join(f"{x:.3f}" if math.isfinite(x) else "–" for x in three)
+    return " ≤ ".join(thousandths(x) if math.isfinite(x) else "–" for x in three)
 
 
 def head_name(row: Any) -> str:

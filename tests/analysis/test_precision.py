@@ -62,6 +62,7 @@ def test_total_is_at_most_the_sum(form, mask):
     for spec in ("positive(m=16)", "top_k(k=5)", "taylor(degree=2)", "truncated_svd(rank=4)"):
         found = precision(parse(spec), x, form, rng=3)
         assert found.total <= (found.approximation + found.rounding) * (1 + 1e-12)
+        assert found.ratio == found.total / found.floor
         assert abs(found.approximation - found.rounding) <= found.total * (1 + 1e-12)
 
 
@@ -90,3 +91,11 @@ def test_inputs_are_float64_with_values():
         precision(parse("one()"), dataclasses.replace(x, v=None), "float32")
     with pytest.raises(ValueError, match="form must be one of float32, bfloat16, got 'half'"):
         precision(parse("one()"), x, "half")
+
+
+def test_a_method_is_as_far_off_as_exact_attention_where_the_format_decides():
+    x = inputs.gaussian(64, 16, rng=1)
+    assert abs(precision(parse("top_k(k=64)"), x, "bfloat16").ratio - 1) < 1e-3
+    poor = precision(parse("top_k(k=1)"), x, "bfloat16")
+    assert poor.ratio > 10
+    assert poor.ratio == pytest.approx(poor.approximation / poor.floor, rel=0.1)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from analysis import doubts, inputs
-from analysis.advice import advice, gaps
+from analysis.advice import advice, gaps, thousandths
 from analysis.diagnose import diagnose, winners
 from analysis.doubts import Sentence
 from approx import parse
@@ -248,3 +248,9 @@ def test_a_budget_that_buys_everything_says_what_that_costs(table):
     assert "in 2 of 2 heads: the budget pays for exact attention, which costs 64 stored val" in rich
     apart = table.assign(exact_price=table["head"] * 8.0 + 48.0, budget=56.0)
     assert "which costs 48–56 stored values" in re.sub(r"\s+", " ", diagnosis.text(apart))
+
+
+def test_a_bound_that_is_not_0_is_not_printed_as_0():
+    assert [thousandths(x) for x in (0.0, 3e-7, 4.9e-4, 5e-4, 0.0996)] == [
+        "0.000", "3e-07", "5e-04", "0.001", "0.100",
+    ]  # fmt: skip
