@@ -22,7 +22,7 @@ NAMES = (  # in the order of the list and of the gallery's page
     "classes", "today", "frontier", "combinations", "entry_error", "collision", "predicted_error",
     "ratio_bias", "weights", "certificates", "coverage", "sketches",
     "minimum_degree", "polynomial_error", "polynomial_rank", "rounding",
-    "precision",
+    "precision", "ulp",
     "mechanisms", "position_rank", "before_exp", "damage", "propagation", "state_rank", "length",
     "scaling", "jacobian", "break_even", "explore",
 )  # fmt: skip
