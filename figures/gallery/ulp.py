@@ -79,9 +79,10 @@ def caption(table: pd.DataFrame) -> str:
         "condition of the problem. exp is within {exp:.2f} ulp of e^x (float32: {exp32:.2f}), log "
         "within {log:.2f} ulp. {under:.0%} of all points are under the line, and none is above "
         "{most:.1f} times the line. An estimate within {distance:.0e} of exact attention has a "
-        "total variation with κ = {tv:.0e} and a KL divergence with κ = {kl:.0e}: so many ulp of them "
-        "mean nothing, however they are computed. The variance is that of 8 positive features, "
-        "the bound is that of degree {degree}. The documentation has a table of every function.",
+        "total variation with κ = {tv:.0e} and a KL divergence with κ = {kl:.0e}: so many ulp of "
+        "them mean nothing, however they are computed. The variance is that of 8 positive "
+        "features, the bound is that of degree {degree}. The documentation has a table of "
+        "every function.",
         exp=of["exp"].value.max(),
         exp32=single.value.max(),
         log=of["log"].value.max(),
