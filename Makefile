@@ -19,7 +19,7 @@ QUICKLY := --quiet --no-compile
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test types interpreted in-bounds mutants accuracy web-test bench collection versions lm lm-study peers docs format study fuzz gallery clean
+.PHONY: report test types interpreted in-bounds mutants accuracy digits web-test bench collection versions lm lm-study peers docs format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -74,6 +74,10 @@ gallery: .venv/.report
 # Every public function against fifty digits, into docs/accuracy.md; an error beyond its promise fails.
 accuracy: .venv/.test
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m accuracy $(ARGS)
+
+# How many printed numbers change with other roundings. ARGS: names of texts, as accuracy/digits.py has them.
+digits: .venv/.test
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m accuracy.digits $(ARGS)
 
 # In an environment of their own; peers that cannot be installed are skipped and named.
 bench: .bench/.peers

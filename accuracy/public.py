@@ -29,6 +29,7 @@ WHY = {
     "approx.fields.*": PLUMBING,
     "approx.memory.*": PLUMBING,
     "approx.method.generator": PLUMBING,
+    "approx.notebook.*": PLUMBING,
     "approx.registry.parse": PLUMBING,
     "approx.threads.*": PLUMBING,
     "approx.exact.stripes": PLACES,

@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from accuracy import __main__ as command, factorisations, measure, public
+from accuracy import __main__ as command, digits, factorisations, measure, public
 from accuracy.measure import CASES, Case, Point, error_of, promise
 
 QUICK = 6  # points of a case
@@ -87,3 +87,11 @@ def test_the_page_has_every_function_and_what_it_promises():
             lines = [x for x in text.splitlines() if x.startswith(f"| `{name}`")]
             assert lines, f"{name} is not in {command.PAGE.name}: run make accuracy"
             assert all(f"| {command.number(bound)} {unit} |" in x for x in lines), name
+
+
+def test_a_printed_number_that_changes_is_counted():
+    same = digits.compare("a 0.123 b −4e-05\nin 3 s", "a 0.123 b −4e-05\nin 5 s")
+    assert (same.numbers, same.changed, same.worst) == (2, 0, "")
+    moved = digits.compare("a 0.123 b 7", "a 0.124 b 7")
+    assert (moved.numbers, moved.changed, moved.worst) == (2, 1, "0.123 and 0.124")
+    assert digits.compare("use x, 1", "use y, 1").changed == 1

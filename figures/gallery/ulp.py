@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -35,7 +34,7 @@ LEAST = 1e-2  # ulp; smaller errors are drawn there
 
 def allowed(part: pd.DataFrame) -> pd.Series:
     """Return max(½, κ/2): what the rounding of the arguments or of the result does anyway."""
-    return np.maximum(0.5, part.condition / 2)
+    return (part.condition / 2).clip(lower=0.5)
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -72,7 +71,7 @@ def caption(table: pd.DataFrame) -> str:
     single = table[(table.function == "exp") & (table.dtype == "float32")]
     under = float((table.value <= allowed(table)).mean())
     over = {name: float((part.value / allowed(part)).max()) for name, part in of.items()}
-    tv, kl = (of[name].loc[of[name].x.idxmin()] for name in ("tv", "kl"))
+    tv, kl = (of[name].iloc[int(of[name].x.argmin())] for name in ("tv", "kl"))
     return tr(
         "Errors against 50-digit arithmetic in units of the last place, and max(½, κ/2), which the "
         "rounding of the arguments and of the result does to any algorithm; κ is the relative "
