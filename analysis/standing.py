@@ -14,7 +14,6 @@ from approx.baselines import Constant
 from approx.hierarchical.hierarchical import Hierarchical
 from approx.low_rank.godec import GoDec
 from approx.low_rank.truncated_svd import TruncatedSVD
-from approx.sparse.columns import Columns
 from approx.sparse.pages import Pages
 from approx.sparse.threshold import Threshold
 from approx.sparse.top_k import TopK
@@ -39,12 +38,12 @@ def standing(method: Method, metric: str, mask: Mask | None = None) -> str:
     Returns
     -------
     str
-        "bound": no estimate of its class has a smaller error; "best found": the method looks for
-        the least error of its class, and nothing says that it is that; "all logits": that is what
-        it needs, and it is no attempt at this metric. Classes, and where they are so:
+        "bound": no estimate of its form has a smaller error; "best found": the method looks for
+        the least error of its form, and nothing says that it is that; "all logits": that is what
+        it needs, and it is no attempt at this metric. Forms, and where they are so:
 
         =================================  ==================================  ====================
-        method                             class                               bound
+        method                             form                                bound
         =================================  ==================================  ====================
         top_k, top_p                       supports with as many keys in each  tv, kernel Frobenius
                                            row
@@ -57,8 +56,7 @@ def standing(method: Method, metric: str, mask: Mask | None = None) -> str:
         godec                              rank and entries together           none; Frobenius:
                                                                                found
         hierarchical by svd                terms of the rank in each block     Frobenius
-        columns by mass                    one set of keys, or one a block,    tv
-                                           beside its sinks and window
+        columns by mass                    caches of as many keys              none
         pages by mass                      as many pages in each row           tv
         vertical_slash by mass             as many lines of both kinds         none; tv: found
         constant                           constant matrices                   kernel Frobenius
@@ -88,7 +86,7 @@ def _metrics(method: Method, masked: bool) -> tuple[set[str], set[str]]:
     match method:
         case TopK(per="row") | TopP():
             return {TV, KERNEL}, nothing
-        case TopK() | Threshold() | Columns() | Pages():
+        case TopK() | Threshold() | Pages():
             return {TV}, nothing
         case VerticalSlash():
             return nothing, {TV}

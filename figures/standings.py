@@ -31,6 +31,6 @@ def label(spec: str, metric: str, mask: Mask | None = None) -> str:
 def words() -> str:
     """Return what the words mean."""
     return tr(
-        "What needs all logits is a bound if nothing of its class has less of this error at its "
+        "What needs all logits is a bound if nothing of its form has less of this error at its "
         "price, the best found if it looks for the least, and looks for something else otherwise."
     )

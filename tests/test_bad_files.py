@@ -434,6 +434,7 @@ import numpy as np, pandas as pd
 from matplotlib.figure import Figure
 from analysis import capture
 from figures import style
+sys.dont_write_bytecode = True  # half of it would be read by later imports
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 q = np.random.default_rng(0).standard_normal((1, 1, 50, 50))
 found = capture.Capture(q, q, q, 0.5, False, np.arange(50))

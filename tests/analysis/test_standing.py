@@ -16,7 +16,7 @@ WANT = {
     "top_k(k=3, per='head')": (BOUND, NEEDS, NEEDS),
     "threshold(level=0.1)": (BOUND, NEEDS, NEEDS),
     "top_p()": (BOUND, BOUND, NEEDS),
-    "columns(k=3)": (BOUND, NEEDS, NEEDS),
+    "columns(k=3)": (NEEDS, NEEDS, NEEDS),
     "pages(k=4, size=2, by='mass')": (BOUND, NEEDS, NEEDS),
     "vertical_slash(k=3, by='mass')": (FOUND, NEEDS, NEEDS),
     "godec(rank=0, k=3)": (NEEDS, BOUND, NEEDS),

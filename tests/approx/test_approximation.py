@@ -42,7 +42,7 @@ RANDOM = [name for name in NAMES if name not in DETERMINISTIC]
 # Decompositions: a row depends on all rows, as far as the gaps of the spectrum let it.
 DECOMPOSITIONS = {
     "truncated_svd", "attention svd", "svd on top_k", "godec", "robust_pca", "dense_exponential",
-    "nystromformer",
+    "nystromformer", "rows near in tv",
 }  # fmt: skip
 NOT_OF_LOGITS = {"elu", "relu", "cosformer", "flowformer"}  # functions of q and k, not of q·k
 # What a row holds depends on its place, not on the values of its query alone.
