@@ -395,13 +395,36 @@ def of_model(passage: Passage, layer: int, sizes: Array) -> Array:
         The layer is not of Llama's kind, or has its weights and computes something else.
     """
     x, behind = (_array(passage.states[i]) for i in (layer, layer + 1))
-    found = bound(Block.of(passage.model, layer), passage.inputs(layer), x, sizes)
-    if np.linalg.norm(found.output - behind) > ALIKE * np.linalg.norm(behind):
+    block, inputs = Block.of(passage.model, layer), passage.inputs(layer)
+    found = bound(block, inputs, x, sizes)
+    if not _rotated(passage.model, layer, block, inputs, x) or (
+        np.linalg.norm(found.output - behind) > ALIKE * np.linalg.norm(behind)
+    ):
         raise ValueError(
             f"layer {layer} of {passage.model.name} has weights of Llama's kind and computes "
             "something else, of which there is no bound"
         )
     return found.sizes
+
+
+def _rotated(model: LanguageModel, layer: int, block: Block, inputs: Inputs, x: Array) -> bool:
+    """Return whether queries and keys are as long as what the weights make of N(x).
+
+    The output of a layer does not tell, as it is recomputed from these queries and keys: norms of
+    their own, or rotations that scale as well, would let them move by more than the bound allows.
+    """
+    y = x / _rho(x, block.eps)[:, None]
+    inside = model._blocks[layer].self_attn
+    for name, weights, own in (("q", block.q, inputs.q), ("k", block.k, inputs.k)):
+        made = y @ weights.swapaxes(1, 2)
+        if (bias := getattr(inside, f"{name}_proj").bias) is not None:
+            made += np.asarray(bias.detach().double().numpy()).reshape(len(weights), 1, -1)
+        lengths, other = (np.linalg.norm(z, axis=2) for z in (made, own))
+        if lengths.shape != other.shape:
+            return False
+        if np.linalg.norm(lengths - other) > ALIKE * np.linalg.norm(other):
+            return False
+    return True
 
 
 def _array(state: Any) -> Array:

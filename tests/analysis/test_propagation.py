@@ -260,3 +260,27 @@ def test_layers_that_have_no_bound_or_one_under_a_window(kind):
     else:
         found = propagation.trace(p, heads)
         assert (found.carried <= found.bound).all()
+
+
+@with_torch
+@each("kind", ["qwen2", "qwen3", "yarn"])
+def test_queries_that_are_not_rotated_projections_have_no_bound(kind):
+    """Qwen3 divides them by their own length, YaRN makes them longer; biases move nothing."""
+    torch = pytest.importorskip("torch")
+
+    if kind == "yarn":
+        rope = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4,
+                "original_max_position_embeddings": 16}  # fmt: skip
+        model = build("llama", rope_parameters=rope)
+    else:
+        model = build(kind)
+    if kind == "qwen2":
+        for one in model.model.layers:
+            torch.nn.init.normal_(one.self_attn.q_proj.bias)
+    heads = {(0, 1): parse("sliding_window(width=3)")}
+    if kind == "qwen2":
+        found = propagation.trace(passage(model), heads)
+        assert (found.carried <= found.bound).all()
+    else:
+        with pytest.raises(ValueError, match="layer 0 of tiny has weights of Llama's kind and co"):
+            propagation.trace(passage(model), heads)
