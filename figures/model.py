@@ -59,6 +59,12 @@ def summary(found: Found) -> list[str]:
         best=_counted(used, 2) if used else tr("none"),
         kept=kept,
     )
+    if facts["budget"] >= facts["exact_price"]:  # then the advice is to keep exact what is near
+        alone = tr(
+            "The budget pays for exact attention in every head, which costs {price}: nothing "
+            "has to be approximated. Ask for less than that.",
+            price=said(facts["exact_price"], facts["currency"]),
+        )
     together = tr(
         "All heads together: the plan pays more where the model is sensitive, and less elsewhere; "
         "its methods are {methods}.",
@@ -370,8 +376,16 @@ def beforehand(run: Run) -> str:
 
 
 def how_long(run: Run) -> str:
-    """Return about how long it takes, from one head; to say it takes some seconds itself."""
-    return tr("About {minutes} minutes.", minutes=max(1, math.ceil(run.seconds() / 60)))
+    """Return about how long the layers take, from one head, or "" if none of them is left.
+
+    To say it takes some seconds itself.
+    """
+    if not (seconds := run.seconds()):
+        return ""
+    return tr(
+        "The layers that are left take about {minutes} min; measuring comes after them.",
+        minutes=math.ceil(seconds / 60),
+    )
 
 
 def _named(found: Found) -> Counter[str]:

@@ -62,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         if over.left():
             print("\n".join(wrap(model.beforehand(over), COLUMNS)), file=sys.stderr)
-            print(model.how_long(over), file=sys.stderr)
+            if time := model.how_long(over):
+                print(time, file=sys.stderr)
             over.fill(progress=sys.stderr.isatty())
         found = over.found()
         command = shlex.join(["expqk", *sys.argv[1:]])

@@ -80,6 +80,13 @@ def test_five_sentences_say_what_was_asked_and_found():
     assert f"worse, by 0.25 ± 0.06: sink and window, {WINDOW} has a KL of 0.75 ± 0.09" in single
 
 
+def test_a_budget_that_pays_for_exact_attention_is_said_to():
+    found = made_up()
+    found.plan.facts["budget"] = 25600.0
+    alone = model.summary(found)[1]
+    assert "pays for exact attention in every head, which costs 25600 numbers read" in alone
+
+
 def test_a_plan_that_loses_or_ties_is_said_to():
     assert "does better, so use it" in model.summary(made_up(single=0.25))[-1]
     assert "about as well" in model.summary(made_up(stderr=0.25))[-1]
@@ -134,7 +141,9 @@ def test_what_will_be_done_is_said_before_it_is():
     said = model.beforehand(run)
     assert "tiny: 30 layers of 9 heads; 400 tokens to choose on, 400 to measure on." in said
     assert "29 of 70 pieces are done" in said
-    assert model.how_long(run) == "About 2 minutes."
+    assert "left take about 2 min;" in model.how_long(run)
+    run.seconds = lambda: 0.0  # only measurements are left
+    assert model.how_long(run) == ""
     left += [0] * 29
     assert "pieces" not in model.beforehand(run)
 
