@@ -59,6 +59,8 @@ def summary(table: pd.DataFrame, name: str, tokens: int) -> str:
     today = datetime.datetime.now(datetime.UTC).date()
     said, single = findings(table), table[table.replaced != EVERY]
     behind = single[single.layer > single.replaced]
+    wrong = table[table.error > 0]
+    above = int((wrong[["carried", "noise"]].max(axis=1) > wrong.bound).sum())
     lines = [
         f"{name}, {tokens} tokens of {TEXT.name}, measured on {today}: all heads of one layer "
         "replaced, and the error of the residual stream followed through the layers behind it, in "
@@ -72,8 +74,8 @@ def summary(table: pd.DataFrame, name: str, tokens: int) -> str:
         "layer's Jacobian (estimated from below by Lanczos, no bound "
         f"of errors of finite size), {said['jacobian']:.3g} in the median layer. A bound by norms "
         "of the weights at what the model computes (`analysis.propagation.bound`: of each "
-        f"position, for errors of any size) allows {said['bound']:.2g}: no error here exceeds "
-        "it, and it says nothing of what happens.",
+        f"position, for errors of any size) allows {said['bound']:.2g}: {above} of "
+        f"{len(wrong)} errors here exceed it, and it says nothing of what happens.",
         "",
         "Factors of single layers, means over what was replaced before them:",
         "",
