@@ -118,7 +118,7 @@ def compare(one: str, other: str) -> Held:
             if x != y:
                 changed += 1
                 u, v = (float(z.replace("−", "-")) for z in (x, y))
-                gap = abs(u - v) / max(abs(u), abs(v))
+                gap = abs(u - v) / (max(abs(u), abs(v)) or 1.0)  # 0 and −0
                 if gap > widest:
                     widest, worst = gap, f"{x} and {y}"
     return Held(total, changed, worst)

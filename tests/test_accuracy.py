@@ -95,3 +95,4 @@ def test_a_printed_number_that_changes_is_counted():
     moved = digits.compare("a 0.123 b 7", "a 0.124 b 7")
     assert (moved.numbers, moved.changed, moved.worst) == (2, 1, "0.123 and 0.124")
     assert digits.compare("use x, 1", "use y, 1").changed == 1
+    assert digits.compare("a 0.000", "a -0.000").changed == 1
