@@ -34,8 +34,10 @@ class Planted:
     def __init__(self) -> None:
         self.place, self.factor = -1, 1.05
         self.hits: set[int] = set()
+        self.called: set[int] = set()  # with anything, text as well
 
     def __call__(self, place: int, value: object) -> object:
+        self.called.add(place)
         more = _more(value, self.factor)
         if more is not value:
             self.hits.add(place)
@@ -148,9 +150,13 @@ def main() -> int:
             f"only twice the number: {rounded[i]}" if i in rounded else "NOT NOTICED"
         )
         print(f"{places[i].where} {name:<40} {said}")
+    never = [i for i in chosen if i not in planted.called]
+    for i in never:
+        print(f"{places[i].where} {' '.join(places[i].name.split())[:40]:<40} NOT REACHED")
     print(
-        f"{len(chosen)} places, where {len(numbers)} numbers were printed: {len(again.noticed)} "
-        f"noticed 5 % too large, {len(rounded)} only twice as large, {len(lost)} not"
+        f"{len(chosen)} places, {len(never)} of which no test reaches, and {len(numbers)} where "
+        f"numbers were printed: {len(again.noticed)} noticed 5 % too large, {len(rounded)} only "
+        f"twice as large, {len(lost)} not"
     )
     return 1 if lost else 0
 
