@@ -1,7 +1,7 @@
 """The methods that the report and the advisor try by default, and which of them a model can run.
 
-Those that need all logits are of total variation, by which the advisor decides: `analysis.standing`
-says which of them are bounds.
+Of those that need all logits, all but `godec` and `hierarchical` look for the least total
+variation, by which the advisor decides: `analysis.standing` says which of them are bounds.
 """
 
 from __future__ import annotations

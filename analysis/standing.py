@@ -62,7 +62,8 @@ def standing(method: Method, metric: str, mask: Mask | None = None) -> str:
         constant                           constant matrices                   kernel Frobenius
         =================================  ==================================  ====================
 
-        Frobenius is that of the space which the method decomposes.
+        Frobenius is that of the space which the method decomposes. Above min(n, l) = 2048 a
+        `truncated_svd` of small rank is a bound to the accuracy of its iteration only.
 
     Examples
     --------
