@@ -133,6 +133,7 @@ WHY = {
     "analysis.planning.*": MADE_OF,
     "analysis.positions.*": PLACES,
     "analysis.precision.*": "rounds on purpose: it measures what formats do",
+    "analysis.propagation.bound": "a bound in exact arithmetic: loops over its formula hold it",
     "analysis.propagation.*": MODEL,
     "analysis.rank.*": MADE_OF,
     "analysis.recall.*": MADE_OF,
