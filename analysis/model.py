@@ -282,7 +282,7 @@ class Run:
             if len(rows := self._rows("single", share))
         ]
         read, alone = (self._by_position(kind) for kind in ("plan", "single"))
-        gain = None if alone.empty else Estimated.of((alone.kl - read.kl).to_numpy())
+        gain = None if alone.empty else _gain(alone.kl, read.kl)
         ids = self.measured_on
         changes = changed(ids, read, self.model.tokenizer.decode)
         differing = int((read.own_token != read.plan_token).sum())
@@ -441,6 +441,17 @@ def halves(words: str) -> tuple[str, str]:
     near = range(middle, min(middle + NEAR, len(words)))
     at = next((i for i in near if words[i].isspace()), middle)
     return words[:at], words[at:].lstrip()
+
+
+def _gain(alone: pd.Series, plan: pd.Series) -> Estimated:
+    """Return the mean of a difference, which is 0 where both are infinite.
+
+    Examples
+    --------
+    >>> _gain(pd.Series([math.inf, 2.0]), pd.Series([math.inf, 1.0])).mean
+    0.5
+    """
+    return Estimated.of((alone - plan).where(alone != plan, 0.0).to_numpy())
 
 
 def _tokens(model: LanguageModel, words: str, max_tokens: int) -> Array:

@@ -101,7 +101,7 @@ def _against_single(found: Found) -> str:
             "worse, by {gain}: {name} has a KL of {kl}.",
             **known,
         )
-    if found.gain.mean < -2 * found.gain.stderr:
+    if found.gain.mean == -math.inf or found.gain.mean < -2 * found.gain.stderr:
         return tr(
             "The single method that is predicted to be best for all heads at that price does "
             "better, so use it and not the plan: {name} has a KL of {kl}.",

@@ -1,6 +1,7 @@
 """The page of a run over a model: what it says, and that an edited one stays."""
 
 import json
+import math
 import re
 from types import SimpleNamespace
 
@@ -91,6 +92,8 @@ def test_a_plan_that_loses_or_ties_is_said_to():
     assert "does better, so use it" in model.summary(made_up(single=0.25))[-1]
     assert "about as well" in model.summary(made_up(stderr=0.25))[-1]
     assert "No single method" in model.summary(made_up(single=None))[-1]
+    infinite = made_up()._replace(gain=Estimated(-math.inf, math.inf))
+    assert "does better, so use it" in model.summary(infinite)[-1]
 
 
 def test_the_price_of_a_small_damage_is_said():
