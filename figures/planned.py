@@ -8,11 +8,9 @@ from typing import Any
 
 from analysis.plan import Plan
 from figures import style
-from figures.columns import pad, width, wrap
+from figures.columns import COLUMNS, aligned, wrap
 from figures.currency import said
 from figures.language import mark, tr
-
-COLUMNS = 80  # of a terminal
 
 
 def text(plan: Plan) -> str:
@@ -23,15 +21,14 @@ def text(plan: Plan) -> str:
         used[tr("exact attention")] = facts["exact_heads"]
     kinds = [tr("{count} heads: {name}", count=n, name=name) for name, n in used.most_common()]
     head = [tr("price"), tr("KL predicted"), tr("KL measured"), tr("same"), tr("perplexity")]
-    rows = [head]
+    rows = [tuple(head)]
     for one in facts["frontier"]:
         error = "" if one["kl_stderr"] is None else f" ±{one['kl_stderr']:.2g}"
-        rows.append([
+        rows.append((
             f"{one['price']:.0f}", f"{one['predicted_kl']:.3g}", _shown(one["kl"], ".3g") + error,
             f"{one['same_top_1']:.0%}", _shown(one["perplexity"], ".4g"),
-        ])  # fmt: skip
-    widths = [max(map(width, column)) for column in zip(*rows)]
-    table = "\n".join("  ".join(map(pad, row, widths)).rstrip() for row in rows)
+        ))  # fmt: skip
+    table = aligned(rows)
     sentence = tr(
         "The plan costs {price} on average, {share:.1%} of exact attention. On {text} the model "
         "moves by a KL of {kl} (predicted: {predicted:.3g}), keeps its first choice at "

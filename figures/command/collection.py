@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from analysis import collection
+    from figures.columns import aligned
 
     if arguments.export:
         written = collection.export(arguments.export, format=arguments.format)
@@ -43,7 +44,5 @@ def run(arguments: argparse.Namespace) -> int:
         "tv, 16 keys": table.top_k_tv_16.map("{:.2g}".format),
         "about": table.about,
     }
-    widths = {name: max(map(len, [name, *column])) for name, column in shown.items()}
-    for row in [list(shown), *zip(*shown.values())]:
-        print("  ".join(map(str.ljust, row, widths.values())).rstrip())
+    print(aligned([tuple(shown), *zip(*shown.values())], cut=-1))
     return 0
