@@ -171,7 +171,7 @@ def plain(app: Sphinx, what: str, name: str, thing: object, options: object, lin
 
 def outside(app: Sphinx, name: str, text: list[str]) -> None:
     """Name pages of the repository that are no pages here, instead of linking to them."""
-    link = r"\[([^]]*)\]\(\.\./((?:lm|benchmarks|figures)/[\w./]+\.md)(?:#[\w-]*)?\)"
+    link = r"\[([^]]*)\]\(\.\./((?:lm|benchmarks|figures)/[\w./-]+\.md)(?:#[\w-]*)?\)"
     text[0] = re.sub(link, r"\1 (`\2`)", text[0])
 
 
