@@ -32,7 +32,7 @@ KERNEL_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.kernel' tests)
 test: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BESIDE) in-bounds types docs interpreted
+	$(BESIDE) docs in-bounds types interpreted
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 
 types: .venv/.test
