@@ -378,7 +378,7 @@ def test_module_and_command_are_the_same():
 def test_the_python_example_of_the_readme_runs(capsys):
     text = (ROOT / "README.md").read_text("utf-8")
     example = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
-    assert example.count("\n") == 10
+    assert example.count("\n") == 11
     exec(compile(example, "README.md", "exec"), {})
     assert capsys.readouterr().out.startswith("(512, 32) 0.4")
 
