@@ -8,12 +8,12 @@ from pathlib import Path
 
 from accuracy import attention, elements, errors, factorisations, moments, public, scalars
 from accuracy.measure import CASES, Found, worst
+from figures.marked import insert
 
 PAGE = Path(__file__).parent.parent / "docs" / "accuracy.md"
 PARTS = attention, elements, errors, moments, scalars  # importing them enters their cases
 POINTS = 400  # of each case; `make test` takes a few
 ROWS = 96  # of the matrices that are factorised
-BEGIN, END = "<!-- {} begin -->", "<!-- {} end -->"
 
 
 def measure(size: int, *, quick: bool = False) -> list[Found]:
@@ -71,13 +71,9 @@ def of_reasons() -> str:
     return "\n".join(parts)
 
 
-def insert(page: str, mark: str, block: str) -> str:
-    """Return the page with a block between the two lines of its mark."""
-    begin, end = BEGIN.format(mark), END.format(mark)
-    if page.count(begin) != 1 or page.count(end) != 1:
-        raise ValueError(f"{PAGE.name} must have one line {begin} and one {end}")
-    head, rest = page.split(begin)
-    return f"{head}{begin}\n{block}\n{end}{rest.split(end)[1]}"
+def marks(name: str) -> tuple[str, str]:
+    """Return the lines around a block of the page."""
+    return f"<!-- {name} begin -->", f"<!-- {name} end -->"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -86,9 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     size = parser.parse_args(arguments).points
     found = measure(size)
     page = PAGE.read_text("utf-8")
-    page = insert(page, "table", of_cases(found))
-    page = insert(page, "residuals", of_residuals(ROWS))
-    page = insert(page, "reasons", of_reasons())
+    page = insert(page, *marks("table"), of_cases(found))
+    page = insert(page, *marks("residuals"), of_residuals(ROWS))
+    page = insert(page, *marks("reasons"), of_reasons())
     PAGE.write_text(page, encoding="utf-8")
     broken = [row for row in found if not row.kept]
     for row in broken:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from accuracy import __main__ as command
+from figures.marked import insert
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "analysis" / "data"
@@ -167,5 +168,5 @@ if __name__ == "__main__":
     else:
         page = command.PAGE.read_text("utf-8")
         command.PAGE.write_text(
-            command.insert(page, "digits", table(texts(sys.argv[1:] or [*TEXTS]))), "utf-8"
+            insert(page, *command.marks("digits"), table(texts(sys.argv[1:] or [*TEXTS]))), "utf-8"
         )

@@ -23,6 +23,7 @@ from numba import set_num_threads
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from benchmarks.measure import AT_LEAST, Row
+from figures.marked import insert
 
 HERE = Path(__file__).parent
 READMES = (HERE / "README.md", HERE.parent / "README.md")
@@ -132,14 +133,6 @@ def markdown(
     return "\n".join(lines)
 
 
-def insert(text: str, block: str) -> str:
-    """Return text with what stands between the two marks replaced."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"a README must have one line {BEGIN!r} and one line {END!r}")
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{block}\n{END}{rest.split(END)[1]}"
-
-
 def on_front(row: Row) -> bool:
     """Return whether the first page of the project shows a row, in float64."""
     beside = any(row.work.startswith(work) and row.peer == peer for work, peer in FRONT)
@@ -184,7 +177,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.readme:
         first = [row for row in rows if on_front(row)]
         for readme, headings, shown in zip(READMES, (HEADINGS, BRIEF), (rows, first)):
-            text = insert(readme.read_text("utf-8"), markdown(about, shown, headings))
+            text = insert(readme.read_text("utf-8"), BEGIN, END, markdown(about, shown, headings))
             readme.write_text(text, "utf-8")
 
 

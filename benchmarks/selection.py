@@ -29,6 +29,7 @@ from approx.registry import ALIASES
 from approx.threads import one_thread
 from benchmarks import measure
 from benchmarks.__main__ import HERE, machine
+from figures.marked import insert
 
 KEYS = 32  # of the budget, in reads: each is a key and a value
 PATIENCE = 6.0  # seconds of a method after which it takes no more turns, but for the two it needs
@@ -263,12 +264,6 @@ def markdown(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def insert(text: str, block: str) -> str:
-    """Return the README with what stands between the marks of this table replaced."""
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{block}\n{END}{rest.split(END)[1]}"
-
-
 def main() -> None:
     """Measure, print the table, and write it where every method was measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.selection", description=__doc__)
@@ -284,7 +279,7 @@ def main() -> None:
     (HERE / "selection.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     if options.readme:
         readme = HERE / "README.md"
-        readme.write_text(insert(readme.read_text("utf-8"), markdown(found)), "utf-8")
+        readme.write_text(insert(readme.read_text("utf-8"), BEGIN, END, markdown(found)), "utf-8")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from analysis.passage import Passage
 from approx import METHODS, Method, parse
 from approx.prices import Shape
 from figures import substitution
+from figures.marked import insert
 from lm.sample import DATA
 
 HERE = Path(__file__).parent
@@ -326,25 +327,12 @@ def block(found: dict[str, Any], language: str) -> str:
     return "\n".join(lines)
 
 
-def insert(text: str, table: str) -> str:
-    """Return a README with what stands between the two marks replaced.
-
-    Raises
-    ------
-    ValueError
-        It has not both marks once.
-    """
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"a README must have one line {BEGIN!r} and one line {END!r}")
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}"
-
-
 def write(found: dict[str, Any]) -> None:
     """Write substitute.md and the tables of both READMEs."""
     (HERE / "substitute.md").write_text(markdown(found), encoding="utf-8")
     for language, path in READMES.items():
-        path.write_text(insert(path.read_text("utf-8"), block(found, language)), "utf-8")
+        text = insert(path.read_text("utf-8"), BEGIN, END, block(found, language))
+        path.write_text(text, "utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

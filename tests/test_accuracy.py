@@ -80,7 +80,7 @@ def test_every_public_function_is_measured_or_has_a_reason():
 
 @pytest.mark.listed
 def test_the_page_has_every_function_and_what_it_promises():
-    text = command.PAGE.read_text("utf-8").split(command.END.format("table"))[0]
+    text = command.PAGE.read_text("utf-8").split(command.marks("table")[1])[0]
     for case in CASES:
         for name in case.names:
             bound, unit = promise(name)

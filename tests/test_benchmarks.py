@@ -14,6 +14,7 @@ from approx.prices import Shape
 from approx.registry import ALIASES
 from benchmarks import __main__ as command, growth, measure, robust_pca, selection
 from benchmarks.measure import Row
+from figures.marked import insert
 
 
 @pytest.mark.parametrize("name", command.names())
@@ -66,12 +67,13 @@ def test_the_table_goes_between_the_marks():
     about = {"date": "1900-01-01", "processor": "p", "cores": 2, "blas": "b", "python": "3"}
     block = command.markdown(about | {"versions": {}}, [Row("work", 0.5)])
     text = f"before\n{command.BEGIN}\nold\n{command.END}\nafter\n"
-    new = command.insert(text, block)
+    marks = command.BEGIN, command.END
+    new = insert(text, *marks, block)
     assert new == f"before\n{command.BEGIN}\n{block}\n{command.END}\nafter\n"
-    assert command.insert(new, block) == new
+    assert insert(new, *marks, block) == new
     assert "| work | 500 ms |" in block
-    with pytest.raises(ValueError, match="a README must have one line"):
-        command.insert("nothing", block)
+    with pytest.raises(ValueError, match="the page must have one line"):
+        insert("nothing", *marks, block)
 
 
 def test_an_unknown_name_is_a_usage_error(capsys):
@@ -239,4 +241,4 @@ def test_selection_is_what_answering_leaves(monkeypatch, capsys):
 def test_the_readme_has_the_selection_that_was_measured():
     found = json.loads((command.HERE / "selection.json").read_text("utf-8"))
     readme = (command.HERE / "README.md").read_text("utf-8")
-    assert selection.insert(readme, selection.markdown(found)) == readme
+    assert insert(readme, selection.BEGIN, selection.END, selection.markdown(found)) == readme

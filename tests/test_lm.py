@@ -12,6 +12,7 @@ from analysis.capture import Capture
 from analysis.head_kinds import KINDS
 from approx import Mask, exact
 from approx.prices import Shape
+from figures.marked import insert
 from lm import __main__ as command, certificates, sample, states, substitute
 from lm.peers import comparison
 
@@ -207,13 +208,14 @@ def test_tables_of_a_model_have_a_line_a_method_and_the_least_kl_first():
 def test_readmes_show_the_numbers_that_were_measured():
     found = json.loads((substitute.HERE / "substitute.json").read_text("utf-8"))
     assert (substitute.HERE / "substitute.md").read_text("utf-8") == substitute.markdown(found)
+    marks = substitute.BEGIN, substitute.END
     for language, path in substitute.READMES.items():
         text = path.read_text("utf-8")
-        assert substitute.insert(text, substitute.block(found, language)) == text
+        assert insert(text, *marks, substitute.block(found, language)) == text
     text = substitute.TEXT.read_bytes()
     assert found["text_sha256"] == hashlib.sha256(text).hexdigest()
     with pytest.raises(ValueError, match="must have one line"):
-        substitute.insert("no marks", "table")
+        insert("no marks", *marks, "table")
 
 
 def test_methods_that_a_model_can_run_fit_what_keys_cost():
