@@ -23,6 +23,7 @@ from figures import style
 from figures.currency import said
 from figures.diagnosis import GREY
 from figures.language import tr
+from figures.planned import shown
 
 WIDTH = 7.0  # inches
 COLOURS = [colour for colour in style.PALETTE if colour not in ("#94a4a2", "#717581")]  # no greys
@@ -78,7 +79,7 @@ def summary(found: Found) -> list[str]:
         same=facts["same_top_1"],
         kl=_kl(facts),
         before=facts["exact_perplexity"],
-        perplexity=_shown(facts["perplexity"], ".3g"),
+        perplexity=shown(facts["perplexity"], ".3g"),
     )
     return [asked, alone, together, after, _against_single(found)]
 
@@ -169,10 +170,10 @@ def frontier_table(found: Found) -> pd.DataFrame:
         rows.append({
             tr("price"): f"{one['price']:.0f}",
             tr("of exact"): f"{one['price'] / exact:.1%}",
-            tr("KL, predicted"): _shown(one["predicted_kl"], ".3f"),
+            tr("KL, predicted"): shown(one["predicted_kl"], ".3f"),
             tr("KL, measured"): _kl(one),
             tr("same first choice"): f"{one['same_top_1']:.0%}",
-            tr("perplexity"): _shown(one["perplexity"], ".3g"),
+            tr("perplexity"): shown(one["perplexity"], ".3g"),
             tr("one method for all: KL"): "–" if single is None else _kl(single),
             tr("which"): "–" if single is None else style.label(single["method"]),
         })  # fmt: skip
@@ -406,10 +407,6 @@ def _counted(names: Counter[str], most: int) -> str:
 def _kl(one: Mapping[str, Any]) -> str:
     """Return a KL and its standard error, which a line does not part."""
     digits = ".3f" if (one["kl"] or 1.0) < 0.1 else ".2f"
-    kl = _shown(one["kl"], digits)
+    kl = shown(one["kl"], digits)
     error = one["kl_stderr"]
     return kl if error is None else f"{kl} ± {error:{digits}}".replace(" ", "\N{NO-BREAK SPACE}")
-
-
-def _shown(value: float | None, spec: str) -> str:
-    return "∞" if value is None else format(value, spec)

@@ -25,8 +25,8 @@ def text(plan: Plan) -> str:
     for one in facts["frontier"]:
         error = "" if one["kl_stderr"] is None else f" ±{one['kl_stderr']:.2g}"
         rows.append((
-            f"{one['price']:.0f}", f"{one['predicted_kl']:.3g}", _shown(one["kl"], ".3g") + error,
-            f"{one['same_top_1']:.0%}", _shown(one["perplexity"], ".4g"),
+            f"{one['price']:.0f}", f"{one['predicted_kl']:.3g}", shown(one["kl"], ".3g") + error,
+            f"{one['same_top_1']:.0%}", shown(one["perplexity"], ".4g"),
         ))  # fmt: skip
     table = aligned(rows)
     sentence = tr(
@@ -36,11 +36,11 @@ def text(plan: Plan) -> str:
         price=said(facts["price"], facts["currency"]),
         share=facts["price"] / facts["exact_price"],
         text=facts["measured_on"],
-        kl=_shown(facts["kl"], ".3g"),
+        kl=shown(facts["kl"], ".3g"),
         predicted=facts["predicted_kl"],
         same=facts["same_top_1"],
         before=facts["exact_perplexity"],
-        after=_shown(facts["perplexity"], ".4g"),
+        after=shown(facts["perplexity"], ".4g"),
     )
     lines = [sentence, *_target(plan.facts)]
     if facts.get("budget", 0.0) >= facts["exact_price"]:
@@ -68,7 +68,7 @@ def _target(facts: Mapping[str, Any]) -> Iterator[str]:
         return
     target, count = facts["target_kl"], len(facts["rounds"])
     mine = next(one for one in facts["rounds"] if one["price"] == facts["price"])
-    known = {"target": target, "kl": _shown(mine["kl"], ".3g")}
+    known = {"target": target, "kl": shown(mine["kl"], ".3g")}
     first = facts["rounds"][0]
     if mine["kl"] is None or mine["kl"] > target:
         yield tr(
@@ -85,16 +85,17 @@ def _target(facts: Mapping[str, Any]) -> Iterator[str]:
             number=facts["rounds"].index(mine) + 1,
             count=count,
             aim=mine["aim"],
-            first=_shown(first["kl"], ".3g"),
+            first=shown(first["kl"], ".3g"),
             **known,
         )
     if facts["measured_on"] not in facts["chosen_on"]:
         below = facts["kl"] is not None and facts["kl"] <= target
-        ratio = _shown(None if facts["kl"] is None else facts["kl"] / target, ".2f")
+        ratio = shown(None if facts["kl"] is None else facts["kl"] / target, ".2f")
         met = mark("{text} chose nothing and keeps to the target: {ratio} times it.")
         missed = mark("{text} chose nothing and misses the target: {ratio} times it.")
         yield tr(met if below else missed, text=facts["measured_on"], ratio=ratio)
 
 
-def _shown(value: float | None, spec: str) -> str:
+def shown(value: float | None, spec: str) -> str:
+    """Return a number as a spec formats it, ∞ where JSON has none."""
     return "∞" if value is None else format(value, spec)
