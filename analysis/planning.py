@@ -176,8 +176,8 @@ def aimed(
     -----
     The first round takes the prediction at its word. Damages of heads do not add up, so each
     later one allows what the last one predicted or, where that was too little, what it allowed,
-    times target/measured. At most `ROUNDS`, fewer once
-    the measured KL is between `NEAR` of the target and the target. The choice is the cheapest one
+    times target/measured. At most `ROUNDS`, fewer once the measured KL is between `NEAR` of the
+    target and the target, or nothing is predicted and it is above. The choice is the cheapest one
     whose measured KL is at most the target or, if no round comes there, the one with the least.
     It is met on the texts that chose; on others the KL differs.
     """
@@ -195,8 +195,8 @@ def aimed(
         rounds.append(known | {"kl": kl if math.isfinite(kl) else None})
         choices.append(some)
         found.append(kl)
-        if NEAR * target <= kl <= target:
-            break
+        if NEAR * target <= kl <= target or (kl > target and not some.damage):
+            break  # it is near, or no choice is predicted to do less
         # What fits below the predicted damage, but not below the aim, would be measured again.
         aim = some.damage if kl > target else aim
         aim *= max(target / max(kl, target / STEP), 1 / STEP)

@@ -121,6 +121,8 @@ def test_a_target_is_met_by_what_is_measured():
     some, rounds = planning.aimed([uneven], table, 1.0)
     met = [one["price"] for one in rounds if one["kl"] in (0.5, 0.8)]
     assert some.price == min(met) < max(met)
+    more = SimpleNamespace(replace=lambda heads: SimpleNamespace(kl=np.array([2.0])))
+    assert len(planning.aimed([more], table.assign(damage=0.0), 1.0)[1]) == 1  # predicted: none
     endless = SimpleNamespace(replace=lambda heads: SimpleNamespace(kl=np.array([1.0, np.inf])))
     some, rounds = planning.aimed([endless], table, 1.0)
     assert [one["kl"] for one in rounds] == [None] * planning.ROUNDS
