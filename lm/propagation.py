@@ -54,6 +54,13 @@ def measured(passage: Passage) -> pd.DataFrame:
     return table.assign(jacobian=table.layer.map(norms))[list(COLUMNS)]
 
 
+def trend(factor: float, stderr: float) -> str:
+    """Return what a factor with its standard error says of the error over the stream."""
+    if abs(factor - 1) <= 2 * stderr:
+        return "is no change beyond twice its standard error"
+    return f"is {'growth' if factor > 1 else 'healing'}"
+
+
 def summary(table: pd.DataFrame, name: str, tokens: int) -> str:
     """Return the finding and its tables as Markdown."""
     today = datetime.datetime.now(datetime.UTC).date()
@@ -69,9 +76,9 @@ def summary(table: pd.DataFrame, name: str, tokens: int) -> str:
         f"**An error grows by {said['growth']:.3f} ± {said['stderr']:.3f} a layer**, the geometric "
         f"mean over layers with its standard error; noise of the same size at every position by "
         f"{said['noise']:.3f}. The stream grows as well: over it the error changes by "
-        f"{said['relative']:.3f} ± {said['relative_stderr']:.3f} a layer: on "
-        "average it does not heal. To first order an error could grow by the norm of the "
-        "layer's Jacobian (estimated from below by Lanczos, no bound "
+        f"{said['relative']:.3f} ± {said['relative_stderr']:.3f} a layer, which "
+        f"{trend(said['relative'], said['relative_stderr'])}. To first order an error "
+        "could grow by the norm of the layer's Jacobian (estimated from below by Lanczos, no bound "
         f"of errors of finite size), {said['jacobian']:.3g} in the median layer. A bound by norms "
         "of the weights at what the model computes (`analysis.propagation.bound`: of each "
         f"position, for errors of any size) allows {said['bound']:.2g}: {above} of "
