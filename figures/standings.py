@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from analysis.standing import standing
 from approx import Mask, parse
 from figures import style
@@ -26,6 +28,20 @@ def label(spec: str, metric: str, mask: Mask | None = None) -> str:
     says = standing(parse(spec), metric, mask)
     name = style.label(spec)
     return tr("{name}: {standing}", name=name, standing=tr(says)) if says else name
+
+
+def mask(table: pd.DataFrame) -> Mask | None:
+    """Return a mask if a row of a table has one, by its column ``masked``, or if it has no such.
+
+    What is a bound without a mask need not be one under it, so less is said where nothing is known.
+
+    Examples
+    --------
+    >>> mask(pd.DataFrame({"masked": [False]})) is None, str(mask(pd.DataFrame({"value": [1.0]})))
+    (True, 'causal')
+    """
+    known = "masked" in table and not table.masked.any()
+    return None if known else Mask.causal(2, 2)
 
 
 def words() -> str:

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from analysis import sweep
 from analysis.experiments.profile import Profile
 from analysis.standing import BOUND, FOUND, standing
-from approx import Mask, parse
-from figures import style
+from approx import parse
+from figures import standings, style
 from figures.gallery.entropy import ERROR, TV, errors
 from figures.language import mark, tr
 
@@ -110,7 +110,7 @@ def _cells(ax: Axes, part: pd.DataFrame, metric: str) -> None:
     )
     colours = np.clip(wide, 1e-3, None)
     ax.imshow(colours, cmap="RdYlBu_r", norm=LogNorm(1e-2, 1e2), aspect="auto", alpha=0.55)
-    mask = Mask.causal(2, 2) if part.masked.any() else None
+    mask = standings.mask(part)
     signs = [SIGNS.get(standing(parse(spec), metric, mask), "") for spec in ROWS]
     for (i, j), value in np.ndenumerate(wide):
         text = "–" if np.isnan(value) else f"{signs[i]}{value:.3g}"

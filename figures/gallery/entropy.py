@@ -17,7 +17,7 @@ from figures import standings, style
 from figures.language import tr
 
 TITLE = "Error against the entropy of attention at equal budget"
-COLUMNS = (*sweep.COLUMNS, "entropy")
+COLUMNS = (*sweep.COLUMNS, "entropy", "masked")
 COUNT, SHARE = 256, 8  # rows at most; the budget is 1/8 of the values that exact attention stores
 DELTA = 0.3
 GRIDS = {
@@ -66,7 +66,8 @@ def compute(profile: Profile) -> pd.DataFrame:
             measure=errors,
             label=x.name,
         )
-        parts.append(swept.assign(entropy=swept.temperature.map(at)))
+        masked = not x.mask.is_full
+        parts.append(swept.assign(entropy=swept.temperature.map(at), masked=masked))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -75,14 +76,14 @@ def draw(table: pd.DataFrame) -> Figure:
     names = table.input.unique().tolist()
     columns = 3
     rows = -(-len(names) // columns)
-    part = table[table.metric == ERROR]
+    part, mask = table[table.metric == ERROR], standings.mask(table)
     with style.style():
         figure, axes = style.panels(rows, columns)
         for ax, name in zip(axes.flat, names):
             one = part[part.input == name]
             for spec in style.order(one.method):
                 middle = one[one.method == spec].groupby("entropy").value.median()
-                look = style.look(spec) | {"label": standings.label(spec, ERROR)}
+                look = style.look(spec) | {"label": standings.label(spec, ERROR, mask)}
                 ax.plot(middle.index, middle.clip(upper=1e300), **look)
             ax.set(xscale="logit", yscale="log", ylim=(FLOOR, CEILING), title=name)
             style.ticks(ax, TICKS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import regimes
+from analysis import regimes, sweep
 from analysis.experiments.profile import Profile
 from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.godec import GoDec
@@ -14,6 +14,7 @@ from figures import currency, standings, style
 from figures.language import mark, tr
 
 TITLE = "Error against temperature at equal budget"
+COLUMNS = (*sweep.COLUMNS, "masked")
 SPACES = {"kernel": "kernel_relative_frobenius", "attention": "attention_relative_frobenius"}
 NAMES = {"kernel": "exp(q·k)", "attention": mark("row-normalised attention")}
 FLOOR, CEILING = 1e-4, 10.0
@@ -35,7 +36,9 @@ SPECS = (*CANDIDATES, *BESIDE, *DECOMPOSED)
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return every error of every method that fits the budget, at every temperature."""
-    return profile.sweep(SPECS, budget=profile.budget, currency=profile.currency, label="errors")
+    table = profile.sweep(SPECS, budget=profile.budget, currency=profile.currency, label="errors")
+    masked = {x.name: not x.mask.is_full for x in profile.inputs}
+    return table.assign(masked=table.input.map(masked))
 
 
 def shown(table: pd.DataFrame, space: str) -> list[str]:
@@ -67,7 +70,7 @@ def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one row of panels an input, one column a space."""
-    inputs = table.input.unique().tolist()
+    inputs, mask = table.input.unique().tolist(), standings.mask(table)
     with style.style():
         figure, axes = style.panels(len(inputs), 2)
         for row, name in enumerate(inputs):
@@ -79,7 +82,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     if not len(values):
                         continue
                     middle = values.median()
-                    look = style.look(spec) | {"label": standings.label(spec, metric)}
+                    look = style.look(spec) | {"label": standings.label(spec, metric, mask)}
                     ax.plot(middle.index, middle.clip(upper=1e300), **look)
                     if values.size().max() > 1:
                         ax.fill_between(

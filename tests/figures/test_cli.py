@@ -20,6 +20,7 @@ from figures.cli import COMMANDS, main
 from figures.columns import width
 from figures.gallery import FIGURES, NAMES
 from figures.listing import listing
+from figures.marked import insert
 
 ROOT = Path(__file__).parents[2]
 
@@ -413,9 +414,10 @@ def test_the_list_of_methods_is_that_of_the_registry():
     how = "write it by: python -m figures.listing"
     assert (ROOT / "docs/methods.md").read_text("utf-8") == listing_of.page(), how
     text = (ROOT / "README.md").read_text("utf-8")
-    assert listing_of.insert(text, listing_of.dozen()) == text, how
-    with pytest.raises(ValueError, match="a README must have one line"):
-        listing_of.insert("nothing", "table")
+    marks = listing_of.MARK, listing_of.END
+    assert insert(text, *marks, listing_of.dozen()) == text, how
+    with pytest.raises(ValueError, match="the page must have one line"):
+        insert("nothing", *marks, "table")
 
 
 def test_the_list_of_methods_has_every_method_once_and_every_familiar_name():
