@@ -87,7 +87,7 @@ def to_html(markdown: Path, out: Path) -> None:
     pandoc = executable()
     with tempfile.TemporaryDirectory(prefix="expqk-") as name:
         build = Path(name)
-        document, words, figures = _prepared(pandoc, markdown, build)
+        document, words, figures = _prepared(pandoc, markdown, build, pdf=False)
         page = Page(words, figures.titles, figures.panels)
         document = walk(walk(document, html_formula), page)
         style = (_HERE / "style.css").read_text("utf-8")
@@ -148,7 +148,7 @@ def to_pdf(markdown: Path, out: Path, *, fonts: Path | None = None) -> None:
         raise FileNotFoundError(f"fonts must be a font file or a folder of them, got {fonts}")
     with tempfile.TemporaryDirectory(prefix="expqk-") as name:
         build = Path(name)
-        document, words, _ = _prepared(pandoc, markdown, build)
+        document, words, _ = _prepared(pandoc, markdown, build, pdf=True)
         source = run(
             pandoc,
             "--from=json",
@@ -232,7 +232,7 @@ def _write(out: Path, content: bytes) -> None:
 
 
 def _prepared(
-    pandoc: str, markdown: Path, build: Path
+    pandoc: str, markdown: Path, build: Path, *, pdf: bool
 ) -> tuple[dict[str, Node], dict[str, str], FigureCopies]:
     """Return the tree of `markdown`, harmless and numbered, the words of its language, its figures.
 
@@ -263,7 +263,7 @@ def _prepared(
     document = walk(document, figures)
     numbers = Numbers(words, figures.titles)
     document = walk(document, numbers)
-    document = walk(document, Links(set(identifiers(document)), numbers.labels))
+    document = walk(document, Links(set(identifiers(document)), numbers.labels, pdf=pdf))
     return document, words, figures
 
 

@@ -20,8 +20,10 @@ from PIL import Image
 from analysis.files import one_line
 
 _TEX_LABEL = re.compile(r"\\(?:label|tag)\*?\s*\{[^{}]*\}")
-_CLASSES = ("unnumbered", "unlisted")
+_CLASSES = ("unnumbered", "unlisted", "appendix")
 _SCHEMES = ("http", "https", "mailto")
+# What lies beside a page of ours, and what says the same beside its PDF: the only files to link to.
+SIBLINGS = {"index.html": "report.pdf", "claims.html": "claims.pdf"}
 # The title of a drawing, and not one of its parts; the name of a panel.
 _SVG_TITLE = re.compile(r"<svg\b[^>]*>\s*<title>([^<]*)</title>")
 _PANEL = re.compile(r"t=(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\.svg")
@@ -278,10 +280,13 @@ def _described(caption: Node, titles: dict[str, str], label: str) -> Callable[[N
 
 
 class Links:
-    """Turns @fig:x and @tbl:x into links, and refuses links that lead nowhere or run code."""
+    """Turns @fig:x and @tbl:x into links, and refuses links that lead nowhere or run code.
 
-    def __init__(self, identifiers: set[str], labels: dict[str, str]) -> None:
-        self.identifiers, self.labels = identifiers, labels
+    In a PDF, a link to one of `SIBLINGS` leads to the PDF beside it.
+    """
+
+    def __init__(self, identifiers: set[str], labels: dict[str, str], *, pdf: bool) -> None:
+        self.identifiers, self.labels, self.pdf = identifiers, labels, pdf
 
     def __call__(self, node: Node) -> Node:
         """Turn a reference into a link, and check every link."""
@@ -310,7 +315,13 @@ class Links:
             if unquote(target[1:]) not in self.identifiers:
                 raise ValueError(f"a link must lead to a place in the document, got {target!r}")
             return unquote(target)
+        page, _, place = target.partition("#")
+        if page in SIBLINGS and re.fullmatch(r"[\w.-]*", place):
+            return SIBLINGS[page] if self.pdf else target
         scheme = re.match(r"([^/?#]*?):", unquote(target))
         if not scheme or scheme[1].lower() not in _SCHEMES:  # a file is not there for other readers
-            raise ValueError(f"a link must be one of {', '.join(_SCHEMES)} or #, got {target!r}")
+            raise ValueError(
+                f"a link must be one of {', '.join(_SCHEMES)} or #, or lead to "
+                f"{' or '.join(SIBLINGS)}, got {target!r}"
+            )
         return target

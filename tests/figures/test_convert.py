@@ -248,7 +248,10 @@ def test_figure_outside_the_folder_is_refused(convert, target, folder, tmp_path)
         ("[x](#nowhere)", ValueError, "#nowhere"),
         ("[x](javascript:alert(1))", ValueError, "a link must be one of http"),
         ("[x](java&#9;script:alert(1))", ValueError, "a link must be one of http"),
-        ("[x](/etc/passwd)", ValueError, "a link must be one of http.* or #, got '/etc/passwd'"),
+        ("[x](/etc/passwd)", ValueError, "a link must be one of http.*, got '/etc/passwd'"),
+        ("[x](claims.html#a:b)", ValueError, "or #, or lead to index.html or claims.html, got"),
+        ("[x](./claims.html)", ValueError, "a link must be one of http"),
+        ("[x](claims.pdf)", ValueError, "a link must be one of http"),
         ("[x](//host/x)", ValueError, "a link must be one of http"),
         ("[x](error.csv)", ValueError, "a link must be one of http"),
         (">" * 400 + " x", ValueError, "lists or quotes nest too deeply"),
@@ -267,6 +270,16 @@ def test_errors_say_what_is_wrong(convert, markdown, error, message, folder, tmp
     with pytest.raises(error, match=message):
         convert(written(folder, markdown), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_page_links_to_the_claims_beside_it_and_a_pdf_to_theirs(folder, tmp_path):
+    source = written(folder, "[x](claims.html#FL-7), [y](index.html)")
+    to_html(source, tmp_path / "x")
+    page = (tmp_path / "x").read_text("utf-8")
+    assert re.findall('href="([^"#]+[^"]*)"', page) == ["claims.html#FL-7", "index.html"]
+    to_pdf(source, tmp_path / "x")
+    found = re.findall(rb"/URI\(([^)]*)\)", (tmp_path / "x").read_bytes())
+    assert found == [b"claims.pdf", b"report.pdf"]
 
 
 def test_brackets_in_code_and_formulas_are_no_links(folder, tmp_path):
