@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from analysis import regimes, sweep
 from analysis.experiments.profile import Profile
+from approx import Mask
 from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.godec import GoDec
 from approx.low_rank.truncated_svd import TruncatedSVD
@@ -82,7 +83,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     if not len(values):
                         continue
                     middle = values.median()
-                    look = style.look(spec) | {"label": standings.label(spec, metric, mask)}
+                    look = style.look(spec) | {"label": _label(spec, mask)}
                     ax.plot(middle.index, middle.clip(upper=1e300), **look)
                     if values.size().max() > 1:
                         ax.fill_between(
@@ -97,6 +98,12 @@ def draw(table: pd.DataFrame) -> Figure:
             axes[row, 0].set_ylabel(tr("relative Frobenius error"))
         style.legend(figure, list(axes.flat), columns=2)
     return figure
+
+
+def _label(spec: str, mask: Mask | None) -> str:
+    """Return the one name of a method in the legend, true in every panel that shows it."""
+    metrics = [metric for space, metric in SPACES.items() if in_space(spec, space)]
+    return standings.label(spec, metrics, mask)
 
 
 def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:

@@ -27,6 +27,14 @@ def test_a_truncated_svd_is_a_bound_without_a_mask_only(name):
         assert "truncated SVD: best found" in legend(name, other)
 
 
+def test_a_legend_names_a_method_once_and_claims_no_more_than_every_panel():
+    figure = FIGURES["error"].draw(computed("error", inputs.gaussian(32, 2, rng=0)))
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len({name.partition(":")[0] for name in names}) == len(names)
+    assert "top-k of each row: all logits" in names  # of exp(q·k) alone it is a bound
+    assert "largest entries of the matrix: bound" in names
+
+
 def test_the_table_says_that_there_is_a_mask():
     x = dataclasses.replace(inputs.gaussian(32, 2, rng=0), mask=Mask.causal(32, 32))
     assert computed("error", x).masked.all()
