@@ -113,14 +113,22 @@ def _cells(ax: Axes, part: pd.DataFrame, metric: str) -> None:
     mask = standings.mask(part)
     signs = [SIGNS.get(standing(parse(spec), metric, mask), "") for spec in ROWS]
     for (i, j), value in np.ndenumerate(wide):
-        text = "–" if np.isnan(value) else f"{signs[i]}{value:.3g}"
+        text = "–" if np.isnan(value) else f"{signs[i]}{_short(value)}"
         if gains[i, j] > 0:
-            text += f"  ({gains[i, j]:.2f}×)"
+            text += f" ({gains[i, j]:.2f}×)"
         ax.text(j, i, text, ha="center", va="center", fontsize=6.5)
     ax.set_xticks(range(len(budgets)), [str(share) for share in SHARES[: len(budgets)]])
     ax.set_yticks(range(len(ROWS)), [tr(name) for name in ROWS.values()], fontsize=7)
     ax.tick_params(length=0)
     ax.grid(False)
+
+
+def _short(value: float) -> str:
+    """Return three digits of a number, or two in as little room where it has an exponent."""
+    if value == 0 or 1e-3 <= value < 1000:
+        return f"{value:.3g}"
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"{digits}e{int(exponent)}"
 
 
 def caption(table: pd.DataFrame) -> str:
