@@ -160,7 +160,11 @@ def plan_table(found: Found) -> pd.DataFrame:
 
 
 def frontier_table(found: Found) -> pd.DataFrame:
-    """Return a row per budget: its price, what the plan does, what one method for all does."""
+    """Return a row per budget: its price, what the plan does, what one method for all does.
+
+    That method is the dearest of those measured that costs at most 5 % more than the plan; its own
+    price stands beside it, since sizes are whole numbers and neither spends its budget entirely.
+    """
     exact = found.plan.facts["exact_price"]
     singles = {round(float(one["price"]), 6): one for one in found.singles}
     rows = []
@@ -175,7 +179,11 @@ def frontier_table(found: Found) -> pd.DataFrame:
             tr("same first choice"): f"{one['same_top_1']:.0%}",
             tr("perplexity"): shown(one["perplexity"], ".3g"),
             tr("one method for all: KL"): "–" if single is None else _kl(single),
-            tr("which"): "–" if single is None else style.label(single["method"]),
+            tr("which (of exact)"): "–" if single is None else tr(
+                "{name} ({count})",
+                name=style.label(single["method"]),
+                count=f"{single['price'] / exact:.1%}",
+            ),
         })  # fmt: skip
     return pd.DataFrame(rows)
 

@@ -123,6 +123,8 @@ def test_tables_have_a_row_a_method_and_a_row_a_price():
     shown = frontier.map(lambda cell: cell.replace("\N{NO-BREAK SPACE}", " "))
     assert shown["KL, measured"].tolist() == ["1.50 ± 0.19", "0.50 ± 0.06", "0.062 ± 0.008"]
     assert shown["one method for all: KL"].tolist() == ["–", "0.75 ± 0.09", "0.75 ± 0.09"]
+    # 2 % dearer than the plan beside it, and half as dear
+    assert shown["which (of exact)"].tolist() == ["–", *["sink and window (16.0%)"] * 2]
 
 
 def test_captions_have_the_numbers_of_the_run():
