@@ -446,16 +446,21 @@ def growth(table: pd.DataFrame, after: str = "carried", before: str = "error") -
     DataFrame
         One row per ``layer``, and one of layer −1 for all: ``growth``, e to the mean of
         log(after/before) over runs, for −1 over the layers; ``stderr``, its standard error to first
-        order, from how the runs differ, for −1 from how the layers do; ``runs`` or layers.
+        order, from how the runs differ, for −1 from how the layers do; ``runs`` or layers. Rows
+        where nothing enters are left out. A layer that heals an error entirely, after = 0, has the
+        growth 0 and makes that of all 0, whatever the others do; such a mean has no standard error,
+        NaN.
     """
-    some = table[table.error > 0]
-    log = (some[after] / some[before]).map(math.log)
-    each = log.groupby(some.layer).agg(["mean", "sem", "size"])
-    whole = pd.DataFrame(
-        {"mean": each["mean"].mean(), "sem": each["mean"].sem(), "size": len(each)}, index=[-1]
-    )
-    both = pd.concat([each, whole])
-    scale = np.exp(both["mean"])
+    some = table[table[before] > 0]
+    with np.errstate(divide="ignore", invalid="ignore"):  # the logarithm of 0, and its deviation
+        log = pd.Series(np.log(some[after] / some[before]))
+        each = log.groupby(some.layer).agg(["mean", "sem", "size"])
+        whole = pd.DataFrame(
+            {"mean": each["mean"].mean(), "sem": each["mean"].sem(), "size": len(each)}, index=[-1]
+        )
+        both = pd.concat([each, whole])
+        scale = np.exp(both["mean"])
+        stderr = scale * both["sem"]
     return pd.DataFrame({
-        "layer": both.index, "growth": scale, "stderr": scale * both["sem"], "runs": both["size"],
+        "layer": both.index, "growth": scale, "stderr": stderr, "runs": both["size"],
     }).reset_index(drop=True)  # fmt: skip

@@ -199,6 +199,18 @@ def test_growth_of_layers_and_its_standard_errors():
     assert found.runs.tolist() == [2, 2, 2]
 
 
+def test_a_layer_that_heals_an_error_has_growth_zero():
+    table = pd.DataFrame({
+        "layer": [0, 0, 1, 1, 2], "error": [1.0, 1.0, 2.0, 2.0, 0.0],
+        "carried": [0.0, 3.0, 4.0, 4.0, 0.0], "relative": [1.0, 1.0, 2.0, 0.0, 0.0],
+    })  # fmt: skip
+    found = growth(table).set_index("layer")
+    assert found.growth.to_dict() == {0: 0.0, 1: 2.0, -1: 0.0}
+    assert found.stderr.isna().to_dict() == {0: True, 1: False, -1: True}
+    other = growth(table, before="relative")  # the positions that count may have no error at first
+    assert other.set_index("layer").runs.to_dict() == {0: 2, 1: 1, -1: 2}
+
+
 def test_what_has_no_bound():
     x = STATES[1]
     with pytest.raises(ValueError, match="same positions and heads"):
