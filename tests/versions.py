@@ -149,7 +149,8 @@ def used(binaries: Path, folder: Path, *, report: bool) -> None:
     def run(*arguments: str) -> str:
         return call(binaries / "expqk", *arguments, cwd=folder, env=clean).stdout
 
-    assert run("--version").strip() == f"expqk {PROJECT['version']}"
+    module = call(binaries / "python", "-m", "expqk", "--version", cwd=folder, env=clean).stdout
+    assert module.strip() == run("--version").strip() == f"expqk {PROJECT['version']}"
     assert "positive(m" in run("methods")
     assert "24 heads" in run("collection", "--export", "heads")
     assert '"attention_tv"' in run(
