@@ -106,7 +106,7 @@ WHY = {
     "analysis.describe.gaussian_logits": DRAWN,
     "analysis.diagnose.*": MADE_OF,
     "analysis.doubts.*": MADE_OF,
-    "analysis.drawn.*": DRAWN,
+    "analysis.drawn_keys.*": DRAWN,
     "analysis.draws.*": DRAWN,
     "analysis.engines.*": PLUMBING,
     "analysis.estimate.*": "an estimate of seconds and bytes, to two digits at best",

@@ -40,8 +40,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, ndtri
 
-from analysis import drawn, mean_bounds
-from analysis.drawn import Draws
+from analysis import drawn_keys, mean_bounds
+from analysis.drawn_keys import DrawnKeys
 from analysis.page_boxes import SIZE
 from approx import Approximation, checks, exact
 from approx.checks import Array
@@ -158,7 +158,7 @@ def of(
     values = None
     if V is not None:
         values = checks.values(V, len(k)).reshape(len(k), -1).astype(np.float64)
-    draws = drawn.of(estimate, q, k, method)
+    draws = drawn_keys.of(estimate, q, k, method)
     caps, assumed = _caps(largest, method, draws)
     question = _Question(draws, q.astype(np.float64), k.astype(np.float64), caps, page, kind)
     low, high = question.totals(failure / 2)
@@ -173,7 +173,7 @@ def of(
     return pd.DataFrame(found).assign(kind=kind, delta=failure, assumes=assumed)
 
 
-def _caps(largest: str | ArrayLike, method: Sampled, draws: Draws) -> tuple[Array, str]:
+def _caps(largest: str | ArrayLike, method: Sampled, draws: DrawnKeys) -> tuple[Array, str]:
     """Return what no q·k of the rest is above in each row, and what that assumes."""
     n = draws.mask.n
     if not isinstance(largest, str):
@@ -217,7 +217,7 @@ class _Unread(NamedTuple):
 class _Question:
     """What was drawn, what may lie beyond it, and the kind of bound that is asked for."""
 
-    draws: Draws
+    draws: DrawnKeys
     q: Array
     k: Array
     caps: Array
@@ -403,7 +403,7 @@ def _relative(estimate: Array, low: Array, high: Array) -> Array:
         return np.asarray(np.maximum(np.expm1(estimate - low), -np.expm1(estimate - high)))
 
 
-def _variation(draws: Draws, estimate: Array, high: Array) -> Array:
+def _variation(draws: DrawnKeys, estimate: Array, high: Array) -> Array:
     """Return the total variation where the row sum is the largest possible."""
     own = np.exp(draws.logits + draws.log_weights - estimate[draws.rows])
     least = np.exp(draws.logits - high[draws.rows])

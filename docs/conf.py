@@ -72,7 +72,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "normalised",
         "replace_or_weight",
         "mean_bounds",
-        "drawn",
+        "drawn_keys",
         "confidence",
         "pitfalls",
         "dependent_supports",

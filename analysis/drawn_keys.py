@@ -24,7 +24,7 @@ ROUNDING = 1e-9  # of weights that are compared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Draws:
+class DrawnKeys:
     """What the rows of an estimate read, entry by entry.
 
     Parameters
@@ -78,7 +78,7 @@ class Draws:
         return np.asarray(matrix @ values - matrix.sum(axis=1)[:, None] * centre)
 
 
-def of(estimate: Approximation, q: Array, k: Array, method: Sampled) -> Draws:
+def of(estimate: Approximation, q: Array, k: Array, method: Sampled) -> DrawnKeys:
     """Return what was held and drawn, from the estimate and how the method draws.
 
     Raises
@@ -132,7 +132,7 @@ def of(estimate: Approximation, q: Array, k: Array, method: Sampled) -> Draws:
         if (np.abs(exact_times - times) > ROUNDING * (1 + times)).any() or not complete.all():
             raise wrong
         population = np.full(mask.n, np.inf)
-    return Draws(mask, s.indptr, s.indices, s.data.astype(np.float64), np.log(w), times, log_p,
+    return DrawnKeys(mask, s.indptr, s.indices, s.data.astype(np.float64), np.log(w), times, log_p,
                   count, population, shares)  # fmt: skip
 
 
