@@ -194,10 +194,12 @@ class Run:
             "seed": seed,
             "version": metadata.version("expqk"),
         }
+        every = os.cpu_count() or 1
+        jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
         usable(Path(folder))
         store = Store(Path(folder))
         refuse_another(store, asked)
-        run = cls(model, first, second, store, asked, jobs or os.cpu_count() or 1)
+        run = cls(model, first, second, store, asked, jobs)
         date = str(datetime.datetime.now(datetime.UTC).date())
         store.open([run.key(cell) for cell in run.cells()], asked=asked, date=date, **_versions())
         return run

@@ -181,7 +181,8 @@ class Passage:
         n = len(self.ids)
         self.skip = checks.integer("skip", skip, least=0, most=n - 2)
         self.seed = checks.integer("seed", seed, least=0)
-        self.jobs = checks.integer("jobs", jobs or os.cpu_count() or 1, least=1)
+        every = os.cpu_count() or 1
+        self.jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
         self.positions = np.arange(self.skip, n)
         self.states: list[Any] = []
         self.shapes: list[Shape] = []

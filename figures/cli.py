@@ -62,6 +62,10 @@ def main(argv: list[str] | None = None) -> int:
 
         memory.set_limit(arguments.max_memory)
     try:
+        if hasattr(arguments, "jobs"):
+            from approx import checks
+
+            checks.integer("jobs", arguments.jobs, least=1)
         status: int = arguments.run(arguments)
         sys.stdout.flush()
         return status

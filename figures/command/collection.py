@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write the heads, the table of their numbers and what its columns mean",
     )
-    parser.add_argument("--format", choices=FORMATS, default="npz", help="of the heads [npz]")
+    parser.add_argument("--format", choices=FORMATS, help="of the heads in DIR [npz]")
     parser.add_argument("--json", action="store_true", help="the whole table, for machines")
 
 
@@ -25,8 +25,10 @@ def run(arguments: argparse.Namespace) -> int:
     from analysis import collection
     from figures.columns import aligned
 
+    if arguments.format and not arguments.export:
+        raise ValueError("--format is that of exported heads: add --export DIR")
     if arguments.export:
-        written = collection.export(arguments.export, format=arguments.format)
+        written = collection.export(arguments.export, format=arguments.format or FORMATS[0])
         print(f"{len(collection.NAMES)} heads, {len(written)} files in {arguments.export}")
         return 0
     if arguments.json:

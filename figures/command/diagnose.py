@@ -60,11 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from analysis import files, trials
     from analysis.inputs import load
-    from approx import checks, parse
+    from approx import parse
     from figures.language import speaking
 
     _agree(arguments)
-    checks.integer("jobs", arguments.jobs, least=1)
     if arguments.out is not None:
         files.usable(arguments.out)
     whole = load(arguments.file)

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add_language(parser)
     parser.add_argument("--seed", type=int, default=0, help="[0]")
-    parser.add_argument("--jobs", type=int, metavar="N", help="threads and processes [all]")
+    options.add_jobs(parser, "threads and processes")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -57,10 +57,14 @@ def add_language(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lang", choices=LANGUAGES, default="en", help="English or Chinese [en]")
 
 
-def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Add the number of processes."""
+def add_jobs(parser: argparse.ArgumentParser, what: str = "processes") -> None:
+    """Add the number of processes or threads: at least one, by default one for each processor."""
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes [all]"
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help=f"{what}, at least 1 [one for each processor]",
     )
 
 

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-tokens", type=int, default=512, metavar="N", help="a text [512]")
     options.add_language(parser)
     parser.add_argument("--seed", type=int, default=0, help="[0]")
-    parser.add_argument("--jobs", type=int, metavar="N", help="threads [all]")
+    options.add_jobs(parser, "threads")
 
 
 def run(arguments: argparse.Namespace) -> int:

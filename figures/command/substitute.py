@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     options.add_language(parser)
     parser.add_argument("--seed", type=int, default=0, help="[0]")
-    parser.add_argument("--jobs", type=int, metavar="N", help="threads [all]")
+    options.add_jobs(parser, "threads")
     parser.add_argument("--json", action="store_true", help="one object per run")
 
 

@@ -58,9 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run, resume or only describe a sweep; return 1 if a cell failed."""
     from analysis import config, sweep as sweeping
     from analysis.store import Store
-    from approx import checks
 
-    checks.integer("jobs", arguments.jobs, least=1)
     text, folder = _text(arguments.config)
     whole = config.loads(text, arguments.config.name).plan(folder)
     planned = whole.shard(*arguments.shard) if arguments.shard else whole

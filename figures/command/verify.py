@@ -29,9 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     from analysis import config
     from analysis.store import StoreError, existing
     from analysis.sweep import outcomes, verify
-    from approx import checks
 
-    checks.integer("jobs", arguments.jobs, least=1)
     store = existing(arguments.store)
     manifest = store.manifest
     text, folder = manifest.get("config"), manifest.get("folder")

@@ -1,6 +1,8 @@
 """The command line: exit codes, messages, files; every README command that is quick enough."""
 
+import argparse
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -16,7 +18,7 @@ import pytest
 from approx import ALIASES, METHODS, parse
 from approx.projections import PROJECTIONS
 from figures import listing as listing_of
-from figures.cli import COMMANDS, main
+from figures.cli import COMMANDS, main, parser
 from figures.columns import width
 from figures.gallery import FIGURES, NAMES
 from figures.listing import listing
@@ -234,6 +236,27 @@ def test_messages_name_the_options_of_the_command(raised, said, monkeypatch, tmp
     monkeypatch.setattr(capture, "capture", fails)
     assert run("capture", tmp_path, "text.txt", "--out", "x.npz") == 1
     assert capsys.readouterr().err.endswith(f"{said}{', got 1' if 'must' in said else ''}\n")
+
+
+def test_every_command_wants_one_job_or_more_and_takes_all_processors_by_default(capsys):
+    two = ["model", "text"]
+    given = {
+        "report": [], "figures": [], "diagnose": ["x.npz"], "sweep": ["x.toml", "--store", "x"],
+        "verify": ["x"], "claims": [], "substitute": [*two, "--method", "exact()"],
+        "plan": [*two, "--budget", "9", "--out", "x.json"], "model": [*two, "--out", "x"],
+    }  # fmt: skip
+    (added,) = (a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
+    have = {name for name, one in added.choices.items() if "--jobs" in one._option_string_actions}
+    assert have == {*given}
+    for name, required in given.items():
+        assert parser().parse_args([name, *required]).jobs == (os.cpu_count() or 1)
+        assert run(name, *required, "--jobs", 0) == 1
+        assert capsys.readouterr().err == "expqk: jobs must be >= 1, got 0\n"
+
+
+def test_the_format_of_an_export_that_is_not_asked_for_is_refused(capsys):
+    assert run("collection", "--format", "npz") == 1
+    assert "add --export DIR" in capsys.readouterr().err
 
 
 def test_lengths_that_do_not_fit_are_those_of_the_file(tensors, capsys):

@@ -1203,6 +1203,13 @@ MECHANISMS = [
 
 ANALYSIS = [
     Mutant(
+        "growth: a layer that heals an error is left out",
+        "analysis/propagation.py",
+        "some = table[table[before] > 0]",
+        "some = table[(table[before] > 0) & (table[after] > 0)]",
+        "tests/analysis/test_propagation.py -k heals",
+    ),
+    Mutant(
         "scaling: the share of keys below the threshold",
         "analysis/experiments/scaling.py",
         "scipy.stats.norm.sf(s + ",
@@ -1856,6 +1863,20 @@ ANALYSIS = [
 ]
 
 FIGURES = [
+    Mutant(
+        "standings: a legend claims what is so in one panel",
+        "figures/standings.py",
+        "max(said, key=",
+        "min(said, key=",
+        "tests/figures/test_standings.py -k names_a_method_once",
+    ),
+    Mutant(
+        "cli: no job is all processors in some commands",
+        "figures/cli.py",
+        'checks.integer("jobs", arguments.jobs, least=1)',
+        'checks.integer("jobs", arguments.jobs, least=0)',
+        "tests/figures/test_cli.py -k one_job_or_more",
+    ),
     Mutant(
         "command: a size in thousands",
         "figures/command/options.py",
