@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from figures.command import options
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rebuild",
         action="store_true",
-        help="only turn OUT/report.md, as edited, into HTML and PDF",
+        help="only turn OUT/report.md, as edited, and OUT/notes.md into HTML and PDF",
     )
 
 
@@ -33,7 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         with speaking(arguments.lang):
             title, authors = arguments.title or tr(TITLE), arguments.author or ()
-            build(options.profile(arguments), arguments.out, title=title, authors=authors)
+            edited = build(options.profile(arguments), arguments.out, title=title, authors=authors)
+        if edited:
+            print(f"expqk: report.md was edited: it is kept as {edited}", file=sys.stderr)
     for name in ("index.html", "report.pdf", "report.md"):
         print(arguments.out / name)
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import platform
 import re
 import shlex
@@ -28,11 +27,13 @@ from approx.prices import low_rank
 from figures import album, claims, currency, style
 from figures.gallery import FIGURES, reported
 from figures.language import mark, speaking, spoken, tr
-from figures.report import sentences, tables
+from figures.report import kept, sentences, tables
 from figures.report.convert import to_html, to_pdf
+from figures.report.notes import NAME as NOTES
 from figures.report.references import REFERENCES
 
 T = TypeVar("T")
+SOURCE = "report.md"
 TITLE = mark("Cheaper attention, measured")
 TEMPLATES = {"en": "report.md.j2", "zh": "report.zh.md.j2"}
 PACKAGES = (
@@ -47,8 +48,11 @@ def build(
     command: str | None = None,
     title: str = TITLE,
     authors: Iterable[str] = (),
-) -> None:
+) -> Path | None:
     """Compute everything and write the report.
+
+    A report.md that was edited since it was written is never overwritten: it gets another name.
+    What notes.md holds is merged into the pages, as `figures.report.notes` says.
 
     Parameters
     ----------
@@ -61,6 +65,11 @@ def build(
         Plain text: nothing in it is markup.
     authors : iterable of str
         The same.
+
+    Returns
+    -------
+    Path, optional
+        Where a report.md that had been edited is now.
     """
     least = max(getattr(low_rank(1, x.shape), profile.currency) for x in profile.inputs)
     if profile.budget < least:
@@ -100,12 +109,10 @@ def build(
         computed[name] = timed(name, make)
         style.save_table(name, computed[name], out)
     text = render(profile, computed, command, title=title, authors=authors)
-    with files.replacing(out / "report.md") as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    edited = kept.put(out, SOURCE, text)
     timed("html and pdf", rebuild, out)
-    manifest = {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()}
-    with files.replacing(out / "manifest.json") as temporary:
-        temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    kept.describe(out, {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()})
+    return edited
 
 
 def _draw(out: Path, language: str, named: tuple[str, pd.DataFrame]) -> float:
@@ -116,12 +123,12 @@ def _draw(out: Path, language: str, named: tuple[str, pd.DataFrame]) -> float:
 
 
 def rebuild(out: Path) -> None:
-    """Turn report.md, perhaps edited, into index.html and report.pdf."""
-    source = out / "report.md"
+    """Turn report.md, perhaps edited, and notes.md into index.html and report.pdf."""
+    source = out / SOURCE
     if not source.exists():
         raise FileNotFoundError(f"there is no {source}: run expqk report --out {out} first")
-    to_html(source, out / "index.html")
-    to_pdf(source, out / "report.pdf")
+    to_html(source, out / "index.html", notes=out / NOTES)
+    to_pdf(source, out / "report.pdf", notes=out / NOTES)
 
 
 def render(

@@ -44,6 +44,7 @@ from figures.report.document import (
     walk,
 )
 from figures.report.formulas import html_formula, polished, with_typst_formulas
+from figures.report.notes import merged, notes as own_notes
 from figures.report.page import SCRIPT, Page, script_hash
 from figures.report.pandoc import executable, first_useful_line, run
 
@@ -63,7 +64,7 @@ _METADATA = ("title", "subtitle", "author", "date", "lang", "abstract")
 _SHORTHAND = re.compile(r"--|-\?|\.\.\.")
 
 
-def to_html(markdown: Path, out: Path) -> None:
+def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
     """Write `markdown` as one HTML page that asks the network for nothing.
 
     Parameters
@@ -72,6 +73,8 @@ def to_html(markdown: Path, out: Path) -> None:
         The document; its figures lie in its own folder or below.
     out : Path
         The page to write; an existing file is replaced.
+    notes : Path, optional
+        Text to merge into the document, as `figures.report.notes` has it; it need not be there.
 
     Raises
     ------
@@ -87,7 +90,7 @@ def to_html(markdown: Path, out: Path) -> None:
     pandoc = executable()
     with tempfile.TemporaryDirectory(prefix="expqk-") as name:
         build = Path(name)
-        document, words, figures = _prepared(pandoc, markdown, build, pdf=False)
+        document, words, figures = _prepared(pandoc, markdown, build, notes, pdf=False)
         page = Page(words, figures.titles, figures.panels)
         document = walk(walk(document, html_formula), page)
         style = (_HERE / "style.css").read_text("utf-8")
@@ -118,7 +121,13 @@ def to_html(markdown: Path, out: Path) -> None:
     _write(out, polished(written).encode())
 
 
-def to_pdf(markdown: Path, out: Path, *, fonts: Path | None = None) -> None:
+def to_pdf(
+    markdown: Path,
+    out: Path,
+    *,
+    notes: Path | None = None,
+    fonts: Path | None = None,
+) -> None:
     """Write `markdown` as a PDF of A4 pages, without a date: the same input gives the same bytes.
 
     Parameters
@@ -127,6 +136,8 @@ def to_pdf(markdown: Path, out: Path, *, fonts: Path | None = None) -> None:
         The document; its figures lie in its own folder or below.
     out : Path
         The PDF to write; an existing file is replaced.
+    notes : Path, optional
+        As in `to_html`.
     fonts : Path, optional
         A font file, or a folder of them, for the characters that typst's own fonts lack. With
         none, Chinese is shown in the font of this project, and a document with characters that
@@ -148,7 +159,7 @@ def to_pdf(markdown: Path, out: Path, *, fonts: Path | None = None) -> None:
         raise FileNotFoundError(f"fonts must be a font file or a folder of them, got {fonts}")
     with tempfile.TemporaryDirectory(prefix="expqk-") as name:
         build = Path(name)
-        document, words, _ = _prepared(pandoc, markdown, build, pdf=True)
+        document, words, _ = _prepared(pandoc, markdown, build, notes, pdf=True)
         source = run(
             pandoc,
             "--from=json",
@@ -232,23 +243,18 @@ def _write(out: Path, content: bytes) -> None:
 
 
 def _prepared(
-    pandoc: str, markdown: Path, build: Path, *, pdf: bool
+    pandoc: str, markdown: Path, build: Path, notes: Path | None, *, pdf: bool
 ) -> tuple[dict[str, Node], dict[str, str], FigureCopies]:
     """Return the tree of `markdown`, harmless and numbered, the words of its language, its figures.
 
     Figures are copied into `build`, under names of our own.
     """
-    text = markdown.read_text(encoding="utf-8-sig")
-    _refuse_nested_brackets(text)
-    _refuse_deep_margins(text)
-    arguments = (f"--from={_READER}", "--to=json", "--sandbox")
-    written = run(pandoc, *arguments, text=text, folder=build)
-    try:
-        tree = json.loads(written)
-    except RecursionError:
-        tree = None
-    if tree is None or deeper(tree, _MOST_LEVELS):
-        raise ValueError(TOO_DEEP)
+    tree = _tree(pandoc, markdown.read_text(encoding="utf-8-sig"), build)
+    if notes is not None and notes.exists():
+        own = own_notes(notes.read_text(encoding="utf-8-sig"))
+        tree["blocks"] = merged(
+            tree["blocks"], own, lambda text: _tree(pandoc, text, build)["blocks"]
+        )
     meta = {key: tree["meta"][key] for key in _METADATA if key in tree["meta"]}
     tag = language(meta)
     meta["lang"] = {"t": "MetaString", "c": tag}
@@ -265,6 +271,21 @@ def _prepared(
     document = walk(document, numbers)
     document = walk(document, Links(set(identifiers(document)), numbers.labels, pdf=pdf))
     return document, words, figures
+
+
+def _tree(pandoc: str, text: str, build: Path) -> dict[str, Node]:
+    """Return pandoc's tree of a document."""
+    _refuse_nested_brackets(text)
+    _refuse_deep_margins(text)
+    arguments = (f"--from={_READER}", "--to=json", "--sandbox")
+    written = run(pandoc, *arguments, text=text, folder=build)
+    try:
+        tree: dict[str, Node] | None = json.loads(written)
+    except RecursionError:
+        tree = None
+    if tree is None or deeper(tree, _MOST_LEVELS):
+        raise ValueError(TOO_DEEP)
+    return tree
 
 
 def _refuse_deep_margins(text: str) -> None:

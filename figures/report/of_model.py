@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from analysis import files
-from analysis.local_models import digest
 from analysis.model import Found
 from analysis.next_words import Change
 from figures import model, style
 from figures.language import spoken, tr
+from figures.report import kept
 from figures.report.convert import to_html
+from figures.report.notes import NAME as NOTES
 from figures.report.pandoc import executable
 from figures.report.tables import literal, markdown
 
 SOURCE, PAGE, PLAN = "report.md", "index.html", "plan.json"
-MANIFEST = "manifest.json"
 
 
 def usable(out: Path) -> None:
@@ -37,39 +34,12 @@ def usable(out: Path) -> None:
     """
     executable()
     files.usable(out)
-    known = _written(out)
     for name in (SOURCE, PAGE, PLAN):
-        path = out / name
-        if path.exists() and digest(path) not in known.get(name, ()):
+        if kept.edited(out / name):
             raise FileExistsError(
-                f"{files.one_line(path)} was edited, or is of another command, and is never "
+                f"{files.one_line(out / name)} was edited, or is of another command, and is never "
                 "overwritten: move it, or give another --out"
             )
-
-
-def _written(out: Path) -> dict[str, list[str]]:
-    """Return the digests of what this command ever wrote here, by the names of the files."""
-    try:
-        found = json.loads((out / MANIFEST).read_text("utf-8"))["written"]
-        return {str(name): list(map(str, digests)) for name, digests in found.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
-
-
-@contextlib.contextmanager
-def _recorded(out: Path, name: str, about: dict[str, Any]) -> Iterator[Path]:
-    """Give a name beside a file; what is written there is recorded, and then takes its place.
-
-    In this order, whoever is killed in between finds nothing that seems to be edited.
-    """
-    with files.replacing(out / name) as temporary:
-        yield temporary
-        known = _written(out)
-        every = dict.fromkeys([*known.get(name, []), digest(temporary)])
-        written = known | {name: list(every)}
-        text = json.dumps({**about, "written": written}, ensure_ascii=False, indent=2)
-        with files.replacing(out / MANIFEST) as manifest:
-            manifest.write_text(text + "\n", encoding="utf-8")
 
 
 def build(found: Found, out: Path, *, command: str) -> list[Path]:
@@ -96,13 +66,13 @@ def build(found: Found, out: Path, *, command: str) -> list[Path]:
         ),
     ):  # fmt: skip
         style.save(name, table, drawn, out, ("svg", "png"), said, said)
-    about = {"command": command, **found.about}
-    with _recorded(out, PLAN, about) as path:
+    kept.describe(out, {"command": command, **found.about})
+    with kept.recorded(out, PLAN) as path:
         found.plan.write(path)
-    with _recorded(out, SOURCE, about) as path:
+    with kept.recorded(out, SOURCE) as path:
         path.write_text(source(found, out, command), encoding="utf-8")
-    with _recorded(out, PAGE, about) as path:
-        to_html(out / SOURCE, path)
+    with kept.recorded(out, PAGE) as path:
+        to_html(out / SOURCE, path, notes=out / NOTES)
     return [out / PAGE, out / SOURCE, out / PLAN]
 
 

@@ -184,7 +184,7 @@ def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """Let a page be made of its source alone."""
-    monkeypatch.setattr(of_model, "to_html", lambda source, out: out.write_text("page"))
+    monkeypatch.setattr(of_model, "to_html", lambda source, out, **_: out.write_text("page"))
     monkeypatch.setattr(of_model.style, "save", lambda *_: [])
     for name in ("draw_map", "draw_frontier"):
         monkeypatch.setattr(model, name, lambda _: None)
@@ -207,13 +207,13 @@ def test_what_was_edited_is_never_overwritten(tmp_path, quick):
 def test_a_killed_build_leaves_nothing_that_seems_edited(tmp_path, quick, monkeypatch):
     of_model.build(made_up(), tmp_path, command="expqk")
 
-    def killed(source, out):
+    def killed(source, out, **_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(of_model, "to_html", killed)
     with pytest.raises(KeyboardInterrupt):
         of_model.build(made_up(changes=[]), tmp_path, command="expqk")
-    monkeypatch.setattr(of_model, "to_html", lambda source, out: out.write_text("page"))
+    monkeypatch.setattr(of_model, "to_html", lambda source, out, **_: out.write_text("page"))
     of_model.build(made_up(), tmp_path, command="expqk")
     written = json.loads((tmp_path / "manifest.json").read_text("utf-8"))["written"]
     assert [len(digests) for digests in written.values()] == [1, 2, 1]
