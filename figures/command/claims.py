@@ -6,6 +6,7 @@ import argparse
 import json
 import shutil
 import sys
+from pathlib import Path
 
 from figures.command import options
 
@@ -15,18 +16,30 @@ HELP = "Check what papers and notes say: expected, observed, verdict."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="FL-7, or a beginning: FL, FL-E; all")
     parser.add_argument("--json", action="store_true", help="for machines, in English")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write claims.html and claims.pdf")
     options.add_language(parser)
     options.add_jobs(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from analysis import files
     from analysis.claims import check
     from analysis.claims.evidence import FAILS
-    from figures.claims import rows, table
+    from figures.claims import frame, rows, table
     from figures.language import speaking
+    from figures.report import of_claims, pandoc
 
+    if arguments.out:
+        if arguments.json:
+            raise ValueError("--json prints the claims and --out writes them: give one of the two")
+        files.usable(arguments.out)  # before anything is computed
+        pandoc.executable()
     claims = check(*arguments.ids, jobs=arguments.jobs, progress=sys.stderr.isatty())
-    if arguments.json:
+    if arguments.out:
+        with speaking(arguments.lang):
+            for path in of_claims.write(frame(claims), arguments.out, report=False):
+                print(path)
+    elif arguments.json:
         print(json.dumps(rows(claims), ensure_ascii=False, indent=2))
     else:
         with speaking(arguments.lang):

@@ -27,6 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     from figures.language import speaking, tr
     from figures.report.build import TITLE, build, rebuild
 
+    written = ["index.html", "report.pdf", "report.md"]
     if arguments.rebuild:
         if arguments.title or arguments.author:
             raise ValueError("--rebuild takes title and authors from report.md: edit them there")
@@ -37,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
             edited = build(options.profile(arguments), arguments.out, title=title, authors=authors)
         if edited:
             print(f"expqk: report.md was edited: it is kept as {edited}", file=sys.stderr)
-    for name in ("index.html", "report.pdf", "report.md"):
+        written += ["claims.html", "claims.pdf"]
+    for name in written:
         print(arguments.out / name)
     return 0

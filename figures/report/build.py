@@ -27,7 +27,7 @@ from approx.prices import low_rank
 from figures import album, claims, currency, style
 from figures.gallery import FIGURES, reported
 from figures.language import mark, speaking, spoken, tr
-from figures.report import kept, sentences, tables
+from figures.report import kept, of_claims, sentences, tables
 from figures.report.convert import to_html, to_pdf
 from figures.report.notes import NAME as NOTES
 from figures.report.references import REFERENCES
@@ -58,7 +58,8 @@ def build(
     ----------
     profile : Profile
     out : Path
-        Folder: report.md, index.html, report.pdf, manifest.json, figures/, data/.
+        Folder: report.md, index.html, report.pdf, claims.html, claims.pdf, manifest.json, figures/,
+        data/.
     command : str, optional
         As it was given; sys.argv by default.
     title : str
@@ -110,6 +111,7 @@ def build(
         style.save_table(name, computed[name], out)
     text = render(profile, computed, command, title=title, authors=authors)
     edited = kept.put(out, SOURCE, text)
+    timed("pages of the claims", of_claims.write, computed["claims"], out)
     timed("html and pdf", rebuild, out)
     kept.describe(out, {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()})
     return edited

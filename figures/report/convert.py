@@ -127,6 +127,7 @@ def to_pdf(
     *,
     notes: Path | None = None,
     fonts: Path | None = None,
+    landscape: bool = False,
 ) -> None:
     """Write `markdown` as a PDF of A4 pages, without a date: the same input gives the same bytes.
 
@@ -142,6 +143,8 @@ def to_pdf(
         A font file, or a folder of them, for the characters that typst's own fonts lack. With
         none, Chinese is shown in the font of this project, and a document with characters that
         it lacks as well, Korean or rare ones, uses the fonts of the machine.
+    landscape : bool
+        Whether the pages are wider than high, for wide tables.
 
     Raises
     ------
@@ -168,6 +171,7 @@ def to_pdf(
             "--wrap=none",
             f"--template={_HERE / 'template.typ'}",
             f"--variable=abstract-title:{words['abstract']}",
+            *(["--variable=landscape"] if landscape else []),
             text=json.dumps(walk(with_typst_formulas(pandoc, document, build), _without_shorthand)),
             folder=build,
         )

@@ -90,6 +90,7 @@ def test_a_report_keeps_an_edited_one_and_says_so(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(report, "check", lambda **_: ())
     monkeypatch.setattr(report.style, "save_table", lambda *_: None)
     monkeypatch.setattr(report, "render", lambda *_, **__: "generated")
+    monkeypatch.setattr(report.of_claims, "write", lambda *_: None)
     monkeypatch.setattr(report, "rebuild", lambda _: None)
     command = ["report", "--profile", "quick", "--out", str(tmp_path)]
     for _ in range(2):

@@ -94,6 +94,7 @@ def edited(made, tmp_path):
 def test_all_parts_are_there(made):
     names = {str(p.relative_to(made)) for p in made.rglob("*") if p.is_file()}
     assert {"report.md", "index.html", "report.pdf", "manifest.json"} <= names
+    assert {"claims.html", "claims.pdf"} <= names
     for name in REPORTED["quick"]:
         assert {
             f"data/{name}.csv",
@@ -132,6 +133,7 @@ def test_times_are_in_the_manifest_only(made):
         "decomposition",
         "winners",
         "claims",
+        "pages of the claims",
         "html and pdf",
     }
     assert "seconds" not in (made / "report.md").read_text("utf-8")
