@@ -21,6 +21,7 @@ from approx.projections.summand import Entries, Keys, Summand, times
 GAMMA = 160.0  # an argument of Γ that does not overflow yet
 FAR = 300.0  # |u|² at which u is cut: there a covariance is at most |u|, the variance e^{|u|²}
 NODES = 24
+STRETCH = 512  # numbers of a polynomial that are computed together
 
 
 def haar(d: int, rng: np.random.Generator) -> Array:
@@ -81,17 +82,38 @@ class Orthogonal(Projection):
             return None if rho.imaginary else _orthogonal_keys(rho.U)
         # Kummer: e^{−x} ₁F₁(d; d/2; x/2) = e^{−x/2} ₁F₁(−d/2; d/2; −x/2)
         x, c = np.clip(rho.dot, -FAR, FAR), rho.d / 2
-        value = np.exp(-x / 2) * hyp1f1(-c, c, -x / 2) - 1.0
+        value = np.exp(-x / 2) * _hypergeometric(c, x / 2) - 1.0
         # ₁F₁ has the terms r_k y^k/k!, y = x/2, r_k = Π_{i<k} (c − i)/(c + i), and e^y has r_k = 1
         small = np.abs(x) < 1
-        y = np.where(small, x / 2, 0.0)
+        y = x[small] / 2
         term, lacks, series = y, 0.0, np.zeros_like(y)
-        for k in range(1, 20):
+        for k in range(1, 20 if len(y) else 1):
             lacks = (2 * k + lacks * (c - k)) / (c + k)  # 1 − r_{k+1}
             term = term * y / (k + 1)
             series -= lacks * term
-        value = np.where(small, np.exp(-y) * series, value)
+        value[small] = np.exp(-y) * series
         return times(value, -np.asarray(log_unit))
+
+
+def _hypergeometric(c: float, y: Array) -> Array:
+    """Return ₁F₁(−c; c; −y): a polynomial with terms ≥ 0 if c is whole and no y is negative."""
+    if c != int(c) or (y < 0).any():
+        return np.asarray(hyp1f1(-c, c, -y))
+    k = np.arange(int(c))
+    out = np.ones(y.size)
+    _nested(np.ravel(y), (c - k) / ((c + k) * (k + 1)), out)
+    return out.reshape(y.shape)
+
+
+@kernel
+def _nested(y: Any, ratios: Any, out: Any) -> None:
+    """Turn ones into 1 + y·ratio₀(1 + y·ratio₁(1 + …)), by stretches that stay in the cache."""
+    for start in range(0, len(y), STRETCH):
+        x, p = y[start : start + STRETCH], out[start : start + STRETCH]
+        for k in range(len(ratios)):
+            ratio = ratios[len(ratios) - 1 - k]
+            for j in range(len(x)):
+                p[j] = 1.0 + ratio * x[j] * p[j]
 
 
 def _orthogonal_keys(U: Array) -> Array:

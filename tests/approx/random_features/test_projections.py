@@ -23,7 +23,7 @@ from approx.projections import (
     Sobol,
     ZeroMean,
 )
-from approx.projections.rotated import haar, log_hyp0f1
+from approx.projections.rotated import STRETCH, _hypergeometric, haar, log_hyp0f1
 from approx.projections.summand import Entries, Keys, log_cosh
 
 
@@ -227,6 +227,17 @@ def test_matching_moments_of_all_directions_is_a_simplex_of_one_length():
 
 
 # Keys
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("c", [1.0, 1.5, 2.0, 32.0, 512.0])
+@pytest.mark.parametrize("least", [0.0, -2.0])
+def test_the_hypergeometric_function_of_two_orthogonal_frequencies(c, least):
+    y = np.linspace(least, 150.0, STRETCH + 2).reshape(2, -1)  # of two stretches
+    found, picked = _hypergeometric(c, y), ([0, 0, 1, 1], [0, 9, 8, -1])
+    want = [float(mpmath.hyp1f1(-c, c, -mpmath.mpf(x))) for x in y[picked]]
+    # every term of the polynomial is ≥ 0; SciPy's function promises less
+    np.testing.assert_allclose(found[picked], want, rtol=1e-14 if c % 1 == 0 <= least else 1e-12)
 
 
 @pytest.mark.kernel
