@@ -34,7 +34,7 @@ def equations(
 
     Notes
     -----
-    Cost: 2·n·l·r² operations.
+    Cost: n·l·r² operations.
 
     Examples
     --------
@@ -44,13 +44,16 @@ def equations(
     """
     (n, l), r = D.shape, factor.shape[1]
     height = max(1, D.size // r**2)
+    upper = np.triu_indices(r)  # a Gram matrix is symmetric: half of it is computed
+    place = np.empty((r, r), np.intp)
+    place[upper] = place.T[upper] = np.arange(len(upper[0]))
     for i in range(0, n, height):
         rows = slice(i, min(i + height, n))
-        grams = np.zeros((rows.stop - i, r * r))
+        half = np.zeros((rows.stop - i, len(upper[0])))
         for j in range(0, l, height):
             part = factor[j : j + height]
-            squares = part[:, :, None] * part[:, None, :]
-            grams += weights[rows, j : j + height] @ squares.reshape(len(part), r * r)
+            half += weights[rows, j : j + height] @ (part[:, upper[0]] * part[:, upper[1]])
+        grams = half[:, place.ravel()]
         trace = grams[:, :: r + 1].sum(axis=1)
         grams[:, :: r + 1] += np.where(trace > 0, ridge * trace, 1.0)[:, None]
         yield rows, grams.reshape(-1, r, r), (weights[rows] * D[rows]) @ factor
