@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from analysis.candidates import why_not
 from analysis.inputs import Inputs
 from approx import Approximation, Method, checks
-from approx.prices import CURRENCIES, entries
+from approx.prices import CURRENCIES, Shape, entries
 
 # What an amount buys. Every table, figure and message says it so; `figures.currency` translates.
 SAID = {
@@ -102,9 +103,15 @@ def match(
         checks.instance("every method", method, Method, "a method")
         filled = None
         if why_not(method, inputs.mask) is None:
-            filled = method.within(budget, currency=currency, **inputs.shape.given)
+            filled = _filled(method, budget, inputs.shape, currency)
         (absent if filled is None else fitting).append(method if filled is None else filled)
     return Matched(fitting, absent)
+
+
+@functools.lru_cache(maxsize=256)  # heads of a model have one shape, and so the same sizes
+def _filled(method: Method, budget: float, shape: Shape, currency: str) -> Method | None:
+    """Return the method with its size filled to a budget; None if no size fits."""
+    return method.within(budget, currency=currency, **shape.given)
 
 
 def values_per_row(approximation: Approximation) -> float:

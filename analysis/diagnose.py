@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy.linalg
 from tqdm import tqdm
 
 from analysis import budget, candidates, doubts, operations, standing
@@ -25,9 +24,9 @@ from analysis.advice import rank, verdict, winner
 from analysis.candidates import TRIVIAL
 from analysis.describe import describe
 from analysis.doubts import Sentence
+from analysis.expected_error import Expectation
 from analysis.inputs import Inputs
 from analysis.least_error import bound
-from analysis.moments import expected_error
 from analysis.parallel import parallel
 from analysis.rank import measures
 from analysis.regimes import crossing
@@ -46,6 +45,7 @@ from analysis.trials import (
 )
 from analysis.weights import MOST_ENTRIES, Weights
 from approx import Approximation, Method, checks
+from approx.low_rank.subspace import tail
 from approx.prices import CURRENCIES, entries
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
@@ -344,9 +344,10 @@ def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, An
     weights = Weights.of(head.part)
     with one_thread():
         fitting, left_out = _fitting(head, about)
-        facts = _facts(head.part, about.keys(x))
+        facts = _facts(head.part, about.keys(x), weights)
         bar = tqdm(fitting, disable=not progress, desc="methods", leave=False)
-        rows = [_row(head, method, about, weights) for method in bar]
+        truth = Expectation(x.Q, x.K, x.mask)
+        rows = [_row(head, method, about, weights, truth) for method in bar]
         eps = doubts.collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None
         best = winner(rows)
         for method, row in zip(fitting, rows):
@@ -394,39 +395,46 @@ def _uniform(rows: Sequence[dict[str, Any]]) -> float:
     return next((row["attention_tv"] for row in rows if row["spec"] == TRIVIAL), math.nan)
 
 
-def _facts(x: Inputs, budget: float) -> dict[str, float]:
+def _facts(x: Inputs, budget: float, weights: Weights) -> dict[str, float]:
     """Return the facts that make a head easy or hard, whatever the method."""
-    entries = int(min(budget * x.n, x.mask.entries))  # a budget may exceed all entries
-    rank = int(min(budget * x.n / (x.n + x.l), x.n, x.l))
-    sparse, low_rank, ranks = [], [], dict[str, float]()
-    for step in LADDER if x.n * x.l <= MOST_ENTRIES else ():
-        weights = softmax(x.at_temperature(step * x.temperature).logits())
-        s = scipy.linalg.svdvals(weights, check_finite=False)
-        if step == 1:
-            ranks = measures(s, weights.shape)
-        squares = np.square(weights).ravel()
-        rest = max(squares.size - entries, 0)
-        sparse.append(math.sqrt(np.partition(squares, max(rest - 1, 0))[:rest].sum()))
-        low_rank.append(float(np.linalg.norm(s[rank:])))
-    at = math.nan
-    if sparse:
-        at = crossing(x.temperature * np.array(LADDER), sparse, low_rank)
+    ranks = measures(weights.singular_values, weights.mask.shape) if weights.kept else {}
     return describe(x) | {
         "query_norm": float(np.median(np.linalg.norm(x.Q, axis=1))),
         "key_norm": float(np.median(np.linalg.norm(x.K, axis=1))),
         "epsilon_rank": ranks.get("epsilon_rank", math.nan),
         "stable_rank": ranks.get("stable_rank", math.nan),
         "effective_rank": ranks.get("effective_rank", math.nan),
-        "crossing": at,
+        "crossing": _crossing(x, budget) if weights.kept else math.nan,
     }
 
 
-def _row(head: Sampled, method: Method, about: _Settings, weights: Weights) -> dict[str, Any]:
+def _crossing(x: Inputs, budget: float) -> float:
+    """Return the first temperature from which on the truncated SVD beats the largest entries."""
+    entries = int(min(budget * x.n, x.mask.entries))  # a budget may exceed all entries
+    rank = int(min(budget * x.n / (x.n + x.l), x.n, x.l))
+    sparse, low_rank, at = [], [], math.nan
+    for step in LADDER:
+        P = softmax(x.at_temperature(step * x.temperature).logits())
+        squares = np.square(P).ravel()
+        rest = max(squares.size - entries, 0)
+        sparse.append(math.sqrt(np.partition(squares, max(rest - 1, 0))[:rest].sum()))
+        low_rank.append(tail(P, rank))
+        at = crossing(x.temperature * np.array(LADDER[: len(sparse)]), sparse, low_rank)
+        if not math.isnan(at):
+            break  # hotter ones do not change it
+    return at
+
+
+def _row(
+    head: Sampled, method: Method, about: _Settings, weights: Weights, truth: Expectation
+) -> dict[str, Any]:
     """Return the errors and the price of one method on one head, and what theory says of them."""
     x = head.whole
     measured, estimate, stored = about.measure(head, method)
-    in_kernel = estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES
-    expected = expected_error(method, x.Q, x.K, mask=x.mask) if in_kernel else None
+    expected: float | None = None
+    if estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES:
+        drawn = method.uses_rng or method.parts or len(head.picked) < x.n
+        expected = truth.error(method) if drawn else measured["kernel_error"]
     known = math.nan if expected is None else expected
     return measured | {
         "bound": bound(method, estimate, weights, stored=stored),

@@ -457,9 +457,10 @@ def _measured(head: Sampled, method: Method, asked: _Asked, *, again: bool = Fal
     """Return the mean error over draws; over other draws if it is measured again."""
     trials = asked.trials
     count = 2 * trials if again else trials
-    table, estimate, _ = draws(head, method, trials=count, seed=asked.seed)
-    values = table[asked.metric].to_numpy()[trials if again else 0 :]
-    by_rows = table.get(f"{asked.metric}_stderr", pd.Series(0.0)).mean()
+    errors, estimate, _ = draws(head, method, trials=count, seed=asked.seed)
+    values = np.array([of_draw[asked.metric] for of_draw in errors[trials if again else 0 :]])
+    name = f"{asked.metric}_stderr"
+    by_rows = float(np.mean([of_draw[name] for of_draw in errors if name in of_draw] or [0.0]))
     by_draws, quantile = 0.0, float(scipy.stats.norm.ppf(SURE))
     if method.uses_rng:
         finite = trials > 1 and np.isfinite(values).all()

@@ -206,8 +206,12 @@ def _tails(block: Array, several: list[int]) -> Array:
 
 def singular_values(block: Array) -> Array:
     """Return the singular values, lowered by max(shape)·eps·σ₁, which LAPACK's errors are below."""
-    s = scipy.linalg.svdvals(block, check_finite=False)
-    return np.asarray(np.maximum(s - max(block.shape) * np.finfo(float).eps * s[0], 0.0))
+    return lowered(scipy.linalg.svdvals(block, check_finite=False), block.shape)
+
+
+def lowered(s: Array, shape: tuple[int, ...]) -> Array:
+    """Return singular values of a matrix, less what LAPACK's errors are below."""
+    return np.asarray(np.maximum(s - max(shape) * np.finfo(float).eps * s[0], 0.0))
 
 
 def rectangles(mask: Mask, least: int = 1) -> list[tuple[Array, slice]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from analysis import candidates, certificates, metrics
 from analysis.doubts import Sentence
@@ -95,19 +95,24 @@ def measure(head: Sampled, method: Method, *, trials: int, seed: int) -> Measure
         Draws of a random method.
     seed : int
     """
-    table, estimate, entries = draws(head, method, trials=trials, seed=seed)
-    middle, tv = table.median(), table.attention_tv
+    errors, estimate, entries = draws(head, method, trials=trials, seed=seed)
+
+    def middle(name: str, otherwise: float = math.nan) -> float:
+        known = [of_draw[name] for of_draw in errors if name in of_draw]
+        return statistics.median(known) if known else otherwise
+
+    tv = [of_draw["attention_tv"] for of_draw in errors]
     row = {
         "values_per_row": stored(estimate, head.whole),
         "reads": reads(method, head.whole),
-        "attention_tv": float(middle.attention_tv),
-        "tv_least": float(tv.min()),
-        "tv_most": float(tv.max()),
-        "tv_stderr": float(middle.get("attention_tv_stderr", 0.0)),
-        "negative_fraction": float(middle.negative_fraction),
-        "kernel_error": float(middle.get("kernel_relative_frobenius", math.nan)),
-        "output_error": float(middle.get("output_relative_error", math.nan)),
-        "nonpositive_rows": float(middle.nonpositive_rows),
+        "attention_tv": middle("attention_tv"),
+        "tv_least": min(tv),
+        "tv_most": max(tv),
+        "tv_stderr": middle("attention_tv_stderr", 0.0),
+        "negative_fraction": middle("negative_fraction"),
+        "kernel_error": middle("kernel_relative_frobenius"),
+        "output_error": middle("output_relative_error"),
+        "nonpositive_rows": middle("nonpositive_rows"),
     }
     return Measured(row, estimate, entries)
 
@@ -117,14 +122,14 @@ class Draws(NamedTuple):
 
     Attributes
     ----------
-    errors : DataFrame
-        One row of `metrics.compare` a draw; of a method that draws nothing there is one. Of more
-        trials the first ones are the same.
+    errors : list of dict
+        What `metrics.compare` says of each draw; of a method that draws nothing there is one. Of
+        more trials the first ones are the same.
     estimate, entries
         As in `Measured`.
     """
 
-    errors: pd.DataFrame
+    errors: list[dict[str, float]]
     estimate: Approximation
     entries: int
 
@@ -143,7 +148,7 @@ def draws(head: Sampled, method: Method, *, trials: int, seed: int) -> Draws:
             errors += _compared(at, held, head)
             held = []
     errors += _compared(at, held, head)
-    return Draws(pd.DataFrame(errors), estimate, entries)
+    return Draws(errors, estimate, entries)
 
 
 def certificate(head: Sampled, method: Method, *, trials: int, seed: int) -> float:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike
 
 from analysis import state_rank
@@ -38,7 +39,7 @@ class Weights:
         self.Q, self.K = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
         self.mask = masks.of(mask, len(self.Q), len(self.K))
         self._held = np.zeros(1)
-        self._spectra: dict[Partition | int | None, list[Array]] = {}
+        self._spectra: dict[Partition | int, list[Array]] = {}
 
     @classmethod
     def of(cls, x: Inputs) -> Weights:
@@ -54,6 +55,11 @@ class Weights:
     def whole(self) -> Array:
         """The matrix, (n, l)."""
         return exact.softmax(self.Q, self.K, self.mask)
+
+    @functools.cached_property
+    def singular_values(self) -> Array:
+        """Those of the matrix, descending."""
+        return np.asarray(scipy.linalg.svdvals(self.whole, check_finite=False))
 
     def stripes(self) -> Iterator[tuple[slice, Array]]:
         """Yield rows, and their weights for all keys."""
@@ -81,15 +87,15 @@ class Weights:
         cut : Partition, int or None
             The blocks of a hierarchy, dyadic rectangles of more keys than that, or the matrix.
         """
+        if cut is None:
+            return [state_rank.lowered(self.singular_values, self.mask.shape)]
         if cut not in self._spectra:
             self._spectra[cut] = [
                 state_rank.singular_values(self.whole[block]) for block in self._blocks(cut)
             ]
         return self._spectra[cut]
 
-    def _blocks(self, cut: Partition | int | None) -> list[tuple[Array | slice, slice]]:
-        if cut is None:
-            return [(slice(None), slice(None))]
+    def _blocks(self, cut: Partition | int) -> list[tuple[Array | slice, slice]]:
         if isinstance(cut, int):
             return [*state_rank.rectangles(self.mask, cut)]
         return [

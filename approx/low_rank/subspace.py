@@ -11,7 +11,7 @@ import math
 from typing import cast
 
 import numpy as np
-from scipy.linalg import eigh, eigh_tridiagonal, qr, svd
+from scipy.linalg import eigh, eigh_tridiagonal, qr, svd, svdvals
 
 from approx.low_rank.decomposition import Matrix
 
@@ -81,6 +81,29 @@ def leading(T: Matrix, count: int) -> tuple[Matrix, Matrix, Matrix]:
         return rotate(T, V[:, ::-1])
     U, s, Vt = svd(T, full_matrices=False, check_finite=False)
     return U[:, :count], s[:count], Vt[:count].T
+
+
+def tail(T: Matrix, count: int) -> float:
+    """Return √Σ_{i > count} σ_i², the Frobenius error of the truncated SVD of T (n, l).
+
+    It is what the leading eigenvalues of the smaller Gram matrix leave of its trace, without any
+    eigenvector, or comes from LAPACK's singular values if the trace would hide it: a few
+    eps/GRAM_REMAINDER of it, some 10⁻⁹, are lost at most.
+
+    Examples
+    --------
+    >>> tail(np.diag([1.0, 3.0, 2.0, 2.0]), 1)
+    3.0
+    """
+    T = T if T.shape[0] >= T.shape[1] else T.T
+    l = T.shape[1]
+    if 0 < count < l:
+        gram = T.T @ T
+        w = eigh(gram, eigvals_only=True, subset_by_index=[l - count, l - 1], check_finite=False)
+        total = float(np.trace(gram))
+        if (rest := total - float(w.sum())) > GRAM_REMAINDER * total:
+            return math.sqrt(rest)
+    return float(np.linalg.norm(svdvals(T, check_finite=False)[count:]))
 
 
 def spectral_norm(A: Matrix, tolerance: float = 1e-5) -> float:

@@ -19,6 +19,7 @@ from analysis.advice import KEEP, TIED, USE, advice, gaps
 from analysis.candidates import ORACLES, RUNNABLE, TRIVIAL
 from analysis.diagnose import diagnose, dry_run
 from analysis.doubts import Sentence
+from analysis.expected_error import expected_error
 from analysis.inputs import Inputs
 from analysis.seeds import seed_sequence
 from analysis.standing import BOUND, FOUND
@@ -484,6 +485,9 @@ def test_a_sample_of_queries_is_measured_as_those_rows_are(mask, specs):
         assert table.attention_tv[spec] == pytest.approx(tv.mean(), rel=1e-9)
         stderr = tv.std(ddof=1) / math.sqrt(10) * math.sqrt(1 - 10 / 40)
         assert table.tv_stderr[spec] == pytest.approx(stderr, rel=1e-9)
+        known = expected_error(method, x.Q, x.K, mask=mask)  # of all queries
+        want = math.nan if known is None or estimate.space != "kernel" else known
+        assert table.expected[spec] == pytest.approx(want, rel=1e-9, nan_ok=True)
 
 
 def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():

@@ -216,6 +216,13 @@ PROJECTIONS = [
         "tests/approx/random_features/test_projections.py::test_two_keys_under_orthogonal_frequencies",
     ),
     Mutant(
+        "orthogonal: one term of the polynomial is missing",
+        "approx/projections/rotated.py",
+        "k = np.arange(int(c))",
+        "k = np.arange(int(c) - 1)",
+        "tests/approx/random_features/test_projections.py -k hypergeometric",
+    ),
+    Mutant(
         "sobol: no scrambling",
         "approx/projections/sequences.py",
         "qmc.Sobol(d, scramble=True",
@@ -400,6 +407,13 @@ LOW_RANK = [
         "tests/approx/low_rank/test_godec.py::test_error_is_at_most_that_of_either_part_and_of_the_plain_solver",
     ),
     Mutant(
+        "tail: a cancelled trace is believed",
+        "approx/low_rank/subspace.py",
+        "(rest := total - float(w.sum())) > GRAM_REMAINDER * total",
+        "(rest := total - float(w.sum())) > 0",
+        "tests/approx/low_rank/test_subspace.py -k tail",
+    ),
+    Mutant(
         "thresholding: a guess too high is believed",
         "approx/low_rank/thresholding.py",
         "_gather(D, L, 0.0, work)",
@@ -409,8 +423,8 @@ LOW_RANK = [
     Mutant(
         "godec: least squares of what is not seen, too",
         "approx/low_rank/weighted.py",
-        "grams += weights[rows, j : j + height] @",
-        "grams += np.ones_like(weights[rows, j : j + height]) @",
+        "half += weights[rows, j : j + height] @",
+        "half += np.ones_like(weights[rows, j : j + height]) @",
         "tests/approx/low_rank/test_free_entries.py -k least_squares",
     ),
     Mutant(
@@ -1481,6 +1495,13 @@ ANALYSIS = [
         "astype(np.uint32) << 16",
         "astype(np.uint32) << 15",
         "tests/analysis/test_inputs.py::test_bfloat16_is_decoded_exactly",
+    ),
+    Mutant(
+        "diagnose: the error of some queries for the expected error of all",
+        "analysis/diagnose.py",
+        "or len(head.picked) < x.n",
+        "or False",
+        "tests/analysis/test_diagnose.py -k sample_of_queries",
     ),
     Mutant(
         "diagnose: exact attention of what is not seen, too",

@@ -3,7 +3,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from approx.low_rank.shrinkage import shrink_singular_values
-from approx.low_rank.subspace import leading, rotate, spectral_norm
+from approx.low_rank.subspace import leading, rotate, spectral_norm, tail
 
 EPS = np.finfo(float).eps
 
@@ -28,6 +28,16 @@ def test_leading_equals_the_svd(shape, ratio):
         rest = np.linalg.norm(s[count:])
         assert np.linalg.norm(T - (U * values) @ V.T) <= rest * (1 + 1e-9) + 1e-13
     assert (kept == T).all()
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1e-2, 1e-9])  # 1e-9: beyond a Gram matrix
+def test_tail_is_what_the_leading_singular_values_leave(ratio):
+    s = np.concatenate([np.linspace(3, 2, 6), ratio * np.linspace(1, 0.1, 14)])
+    T = spectrum(30, 20, s)
+    for count in (0, 1, 6, 10, 20):
+        rest = np.linalg.norm(s[count:])
+        # eigenvalues of the Gram matrix are off by some eps·s₁² each, 20 of them
+        assert_allclose([tail(T, count), tail(T.T, count)], rest, rtol=1e-8, atol=200 * EPS * s[0])
 
 
 def test_rotate_is_no_farther_than_any_matrix_with_rows_in_the_span():
