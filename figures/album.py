@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import io
 import re
 import sys
 from pathlib import Path
 
 import pandas as pd
-from PIL import Image
 
 from analysis import files
 from figures import style
@@ -133,12 +131,8 @@ def github(caption: str) -> str:
 
 def picture(table: pd.DataFrame, name: str) -> bytes:
     """Return a figure as a small PNG: few dots, 256 colours."""
-    content, small = io.BytesIO(), io.BytesIO()
     with style.style():
-        FIGURES[name].draw(table).savefig(content, format="png", dpi=DPI)
-    image = Image.open(content).convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    image.save(small, format="PNG", optimize=True)
-    return small.getvalue()
+        return style.small(FIGURES[name].draw(table), DPI)
 
 
 def write(folder: Path, root: Path = ROOT) -> list[Path]:

@@ -8,7 +8,7 @@ import hashlib
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image, PngImagePlugin
 
 from analysis import files
 from approx import Method, parse
@@ -378,6 +379,18 @@ def plain(caption: str) -> str:
     """
     text = re.sub(r"\$([^$]*)\$", lambda m: re.sub(r"\^\{([^}]*)\}", r"^\1", m[1]), caption)
     return re.sub(r"\^([^\s^()]+)\^", r"^\1", text)
+
+
+def small(figure: Figure, dpi: int, texts: Mapping[str, str] | None = None) -> bytes:
+    """Return a figure as a PNG of 256 colours, for a page in git, with texts that it carries."""
+    content, few = io.BytesIO(), io.BytesIO()
+    figure.savefig(content, format="png", dpi=dpi)
+    carried = PngImagePlugin.PngInfo()
+    for key, text in (texts or {}).items():
+        carried.add_text(key, text)
+    image = Image.open(content).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    image.save(few, format="PNG", optimize=True, pnginfo=carried)
+    return few.getvalue()
 
 
 def drawing(figure: Figure, kind: str, title: str | None = None) -> bytes:
