@@ -128,7 +128,7 @@ format: .venv/.test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .bench .lm .versions .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api
+	rm -rf .venv .bench .lm .versions .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api docs/figures
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expqk needs Python 3.11 or newer, got " + sys.version.split()[0])'

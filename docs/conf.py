@@ -10,6 +10,8 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
+from figures import sheets
+
 project = "expqk"
 author = "The expqk developers"
 copyright = author
@@ -152,6 +154,19 @@ def reference(app: Sphinx) -> None:
     write(folder / "index.md", "\n".join([*lines, "```", ""]))
 
 
+def gallery(app: Sphinx) -> None:
+    """Write a page and a notebook for each figure."""
+    folder = Path(app.srcdir) / "figures"
+    folder.mkdir(exist_ok=True)
+    text = (Path(app.srcdir).parent / "figures/README.md").read_text("utf-8")
+    pages = sheets.files(text)
+    for old in folder.iterdir():  # of a figure that has another name now
+        if old.name not in pages:
+            old.unlink()
+    for name, page in pages.items():
+        write(folder / name, page)
+
+
 def write(path: Path, text: str) -> None:
     """Write a page if it changed, so that Sphinx reads only those again."""
     if not path.exists() or path.read_text("utf-8") != text:
@@ -170,7 +185,8 @@ def plain(app: Sphinx, what: str, name: str, thing: object, options: object, lin
 
 
 def outside(app: Sphinx, name: str, text: list[str]) -> None:
-    """Name pages of the repository that are no pages here, instead of linking to them."""
+    """Link to the page of a figure; name pages of the repository that are no pages here."""
+    text[0] = re.sub(r"\(\.\./((?:\.\./)*figures/)README\.md#(\w+)\)", r"(\1\2.md)", text[0])
     link = r"\[([^]]*)\]\(\.\./((?:lm|benchmarks|figures)/[\w./-]+\.md)(?:#[\w-]*)?\)"
     text[0] = re.sub(link, r"\1 (`\2`)", text[0])
 
@@ -178,5 +194,6 @@ def outside(app: Sphinx, name: str, text: list[str]) -> None:
 def setup(app: Sphinx) -> None:
     """Connect the hooks; `plain` before numpydoc, which has priority 500."""
     app.connect("builder-inited", reference)
+    app.connect("builder-inited", gallery)
     app.connect("source-read", outside)
     app.connect("autodoc-process-docstring", plain, priority=400)

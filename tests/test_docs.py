@@ -137,3 +137,9 @@ def test_a_notebook_shows_what_it_says(path, tmp_path):
 )
 def test_what_counts_as_the_same(said, found, is_same):
     assert same(said, found) == is_same
+
+
+def test_the_first_page_runs_and_prints_what_it_says():
+    found = dict(blocks((TUTORIALS.parent / "index.md").read_text("utf-8")))
+    assert found["python"].count("\n") == 6  # five lines, and an empty one
+    assert not differences(found["text"], printed("python", found["python"], {}, "index.md"))

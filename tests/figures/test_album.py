@@ -1,5 +1,6 @@
 """The gallery's page: every figure in order, its picture, its sentence, its command."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from PIL import Image
 
 from analysis.experiments.profile import profile
-from figures import album
+from figures import album, sheets
 from figures.gallery import FIGURES
 
 ROOT = Path(__file__).parents[2]
@@ -62,3 +63,27 @@ def test_a_missing_table_is_named(tmp_path, capsys):
     assert album.main([str(tmp_path)]) == 1
     assert capsys.readouterr().err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_each_figure_has_a_page_and_a_notebook_whose_five_lines_make_it(
+    tmp_path, monkeypatch, capsys
+):
+    pages = sheets.files((ROOT / album.PAGE).read_text("utf-8"))
+    assert {*pages} == {f"{name}.{kind}" for name in FIGURES for kind in ("md", "ipynb")} | {
+        "index.md"
+    }
+    page = pages["break_even.md"]
+    assert page.startswith(f"# {FIGURES['break_even'].TITLE}\n\n")
+    assert "](../gallery/break_even.png)\n\n## In numbers\n\n" in page
+    code = re.search("```python\n(.*?)```", page, re.DOTALL)[1]
+    assert code.count("\n") == 5
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "break_even.md", "exec"), {})
+    said = capsys.readouterr().out
+    assert album.github(said.strip()) in (ROOT / album.PAGE).read_text("utf-8")
+    with Image.open("break_even.png") as image:
+        assert image.width > 600
+    cells = [cell["source"] for cell in json.loads(pages["break_even.ipynb"])["cells"][1:]]
+    lines = "\n".join(cells).splitlines()
+    assert lines[0] == "%matplotlib inline"
+    assert lines[1:] == re.sub(r"\.savefig\(.*?\)", "", code).splitlines()
