@@ -100,7 +100,7 @@ def notebook(title: str, body: str, code: str) -> str:
     """Return a notebook with the same lines, which shows the figure instead of saving it."""
     shown = re.sub(r"\.savefig\(.*\)", "", code).splitlines(keepends=True)
     sentence = re.sub(r"\n.*", "", body, flags=re.DOTALL)
-    code_cell = {"cell_type": "code", "execution_count": None, "outputs": []}
+    code_cell: dict[str, object] = {"cell_type": "code", "execution_count": None, "outputs": []}
     cells: list[dict[str, object]] = [
         {"cell_type": "markdown", "source": f"# {title}\n\n{sentence}"}
     ]
