@@ -297,16 +297,18 @@ def test_a_budget_in_reads_is_kept_and_compared_with_exact_attention():
     assert (priced.reads <= exact / 4).all()
     assert (found.exact_reads == exact).all()
     assert (found.exact_price == exact).all()
-    windows = priced[priced.spec.str.startswith("sink_window")]
-    assert windows.spec.tolist() == ["sink_window(k=24)"]
+    window = priced[priced.spec.str.startswith("sink_window")]
+    assert window.spec.tolist() == ["sink_window(k=24)"]
     # a quarter of what exact attention reads is not all of it; all of it is
-    assert (diagnose(x, budget=exact, currency="reads", trials=1).verdict == "keep exact").all()
+    windows = [parse("sink_window()")]
+    bought = diagnose(x, budget=exact, currency="reads", methods=windows, trials=1)
+    assert (bought.verdict == "keep exact").all()
     with pytest.raises(ValueError, match="currency must be"):
         diagnose(x, budget=8, currency="keys")
     with pytest.raises(
         ValueError, match=r"no method fits 1 numbers read per new .*raise the budget"
     ):
-        diagnose(x, budget=1, currency="reads", methods=[parse("sink_window()")])
+        diagnose(x, budget=1, currency="reads", methods=windows)
 
 
 def test_the_gap_of_a_class_is_between_what_needs_all_logits_and_what_runs():
