@@ -179,7 +179,7 @@ def monte_carlo(
 def _update(ratios: Any, count: int, mean: Any, m2: Any, m3: Any, m4: Any) -> None:
     # Welford's and Pébay's updates, draw after draw; lanes are pairs.
     for i in range(ratios.shape[0]):
-        n = float(count + i + 1)
+        n = 1.0 * (count + i + 1)
         for p in range(mean.size):
             x = ratios[i, p]
             delta = x - mean[p]

@@ -74,31 +74,34 @@ def fill(
             p[j] = exp(x[j] - top)
             total += p[j]
             square += p[j] * p[j]
-            longest = max(longest, np.float64(abs(e[j])).view(np.int64))
-            least = min(least, np.float64(e[j]).view(np.int64))
+            size, bits = np.float64(abs(e[j])).view(np.int64), np.float64(e[j]).view(np.int64)
+            longest = size if size > longest else longest
+            least = bits if bits < least else least
         negative = 0.0
         for j in range(w if least < 0 else 0):
             negative += 1.0 if e[j] < 0.0 else 0.0
         peak = np.int64(longest).view(np.float64)
         # the row's own scale: row_log may be far above every entry
-        unit = max(peak, SURELY_NORMAL) if peak > 0.0 else 1.0
+        unit = (peak if peak > SURELY_NORMAL else SURELY_NORMAL) if peak > 0.0 else 1.0
         inverse_unit = 1.0 / unit
         log_unit = row_log[i] + np.log(unit)
-        scale = max(top, log_unit) if peak > 0.0 else top
-        a, b = exp(top - scale), exp(min(log_unit - scale, 0.0))
+        scale = log_unit if peak > 0.0 and log_unit > top else top
+        a, b = exp(top - scale), exp(log_unit - scale if log_unit < scale else 0.0)
         mass, difference, furthest = 0.0, 0.0, np.int64(0)
         for j in range(w):
             s[j] = e[j] * inverse_unit  # stored: sums, and so products, may be reordered
             mass += s[j]
             t = b * s[j] - a * p[j]
             difference += t * t
-            furthest = max(furthest, np.float64(abs(t)).view(np.int64))
+            size = np.float64(abs(t)).view(np.int64)
+            furthest = size if size > furthest else furthest
 
         # a row of zeros has a scale below every other
         out[i, UNIT] = log_unit if peak > 0.0 else -_LARGEST_FLOAT
         out[i, MASS] = mass
         if not normalise and peak > 0.0:  # as it is; of a row of zeros the sum is 0 in any case
-            mass = max(exp(-log_unit), _LEAST_INVERTIBLE / 2)
+            mass = exp(-log_unit)
+            mass = mass if mass > _LEAST_INVERTIBLE / 2 else _LEAST_INVERTIBLE / 2
         positive = mass > 0.0
         # a share may be beyond the largest float, too: every error of the row is inf
         beyond = positive and mass < _LEAST_INVERTIBLE

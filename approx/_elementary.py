@@ -184,7 +184,8 @@ def _ordered_32(bits: Any) -> Any:
 def _largest64(x: Any) -> Any:
     most = _ordered(np.float64(x[0]).view(np.int64))
     for j in range(x.size):
-        most = max(most, _ordered(np.float64(x[j]).view(np.int64)))
+        bits = _ordered(np.float64(x[j]).view(np.int64))
+        most = bits if bits > most else most
     return np.int64(_ordered(most)).view(np.float64)
 
 
@@ -192,7 +193,8 @@ def _largest64(x: Any) -> Any:
 def _largest32(x: Any) -> Any:
     most = _ordered_32(np.float32(x[0]).view(np.int32))
     for j in range(x.size):
-        most = max(most, _ordered_32(np.float32(x[j]).view(np.int32)))
+        bits = _ordered_32(np.float32(x[j]).view(np.int32))
+        most = bits if bits > most else most
     return np.int32(_ordered_32(most)).view(np.float32)
 
 

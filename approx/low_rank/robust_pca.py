@@ -71,7 +71,10 @@ def _augmented_step(D: Matrix, L: Matrix, state: Matrix, weights: Matrix, lam: f
             state[0, i, j] = 0.0 if free else Y
             state[1, i, j] = relaxed if free else d - S + Y * inverse_next
             squares[j] += 0.0 if free else (rest - S) * (rest - S)
-    return float(squares.sum())
+    total = 0.0
+    for j in range(l):
+        total += squares[j]
+    return total
 
 
 @dataclass(frozen=True)

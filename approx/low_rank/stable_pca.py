@@ -45,7 +45,10 @@ def _clipped_square(W: Matrix, kappa: float) -> float:
         for j in range(l):
             size = min(abs(W[i, j]), kappa)
             squares[j] += size * size
-    return float(squares.sum())
+    total = 0.0
+    for j in range(l):
+        total += squares[j]
+    return total
 
 
 def _multiplier(W: Matrix, mu: float, lam: float, delta: float) -> tuple[Matrix, Matrix]:

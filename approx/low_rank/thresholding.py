@@ -36,7 +36,10 @@ def _separate(
             large = not abs(difference) < threshold  # and so is NaN
             out[i, j] = low + ahead * (low - P[i, j]) if large else D[i, j]
             squares[j] += 0.0 if large else difference * difference
-    return float(squares.sum())
+    total = 0.0
+    for j in range(l):
+        total += squares[j]
+    return total
 
 
 @kernel
