@@ -310,8 +310,10 @@ class Comparison:
         rows = exact.height(l)
         if not self.is_ahead:
             return rows, l, rows
-        # BLAS packs the factor of the keys anew for each stripe; logits stay near the cache
-        return max(ahead() // l, 1), l, min(max(3 * rows // 10, LEAST_HEIGHT), rows)
+        # BLAS packs the factor of the keys anew for each stripe; logits stay near the cache, and
+        # have the memory that an estimate in float32 leaves
+        tenths = 7 if self.estimates[0][0].dtype == np.float32 else 3
+        return max(ahead() // l, 1), l, min(max(tenths * rows // 10, LEAST_HEIGHT), rows)
 
     def tables(self, jobs: int, scheduler: Any) -> list[Array]:
         """Return the table of each estimate: a row per picked query, and COLUMNS."""
@@ -381,8 +383,8 @@ def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
                         estimate, shift = estimates[rows], shifts[rows]
                     else:
                         estimate, shift = block(approximation, rows, cols, logits)
-                    if estimate.dtype != np.float64:
-                        single, estimate = estimate, array("double", shape)
+                    if whole.v is not None and estimate.dtype != np.float64:
+                        single, estimate = estimate, array("double", shape)  # overwritten
                         estimate[...] = single
                     table = tiles[-1][rows]
                     fill(

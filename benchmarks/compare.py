@@ -14,13 +14,23 @@ from approx import Approximation, parse
 from benchmarks import measure
 from benchmarks.measure import Row
 
-TINY: dict[str, int] = {"n": 40, "d": 4, "m": 8, "length": 0}
+TINY: dict[str, int] = {"n": 40, "d": 4, "m": 8, "length": 0, "small": 16}
 
 
 def run(
-    repeats: int = 5, *, n: int = 8192, d: int = 64, m: int = 256, length: int = 65536
+    repeats: int = 5,
+    *,
+    n: int = 8192,
+    d: int = 64,
+    m: int = 256,
+    length: int = 65536,
+    small: int = 512,
 ) -> Iterator[Row]:
-    """Yield n × n on one thread, float64 and float32, and one long float32 pass on two."""
+    """Yield n × n on one thread, float64 and float32, a small one, and a long one on two threads.
+
+    The truth is made in float64 whatever the estimate is made in, so a row of float32 has its
+    products q·k and exponentials in float64 in the limit.
+    """
     for name in ("float64", "float32"):
         Q, K = inputs(n, d, name)
         estimate = parse(f"positive(m={m})").approximate(Q, K, rng=0)
@@ -48,6 +58,8 @@ def run(
             "dense": dense,
             "limit": measure.limit(*products, exponentials=n * n, dtype=dtype),
             "stripes": measure.limit(*stripes, exponentials=n * n, dtype=dtype),
+            "truth": measure.limit(products[0], exponentials=n * n, dtype=np.float64),
+            "estimate": measure.limit(products[1], exponentials=0, dtype=dtype),
         }
         seconds = measure.medians(sides, repeats)
         yield Row(
@@ -73,8 +85,40 @@ def run(
             seconds["ours"],
             limit_seconds=seconds["stripes"],
         )
+        if name == "float32":
+            yield Row(
+                f"compare, kernel errors, n = l = {n}, {name}; the limit with q·k and its "
+                "exponential in float64",
+                seconds["kernel"],
+                limit_seconds=seconds["estimate"] + seconds["truth"],
+            )
+            yield Row(
+                f"compare, every error, n = l = {n}, {name}; the limit with q·k and its "
+                "exponential in float64",
+                seconds["ours"],
+                limit_seconds=seconds["estimate"] + seconds["truth"],
+            )
+    yield one_of_many(repeats, small, d)
     if length:
         yield long(length, d, m)
+
+
+def one_of_many(repeats: int, n: int, d: int, m: int = 16) -> Row:
+    """Return the comparison that a sweep makes thousands of times, with all that Python adds."""
+    Q, K = inputs(n, d, "float64")
+    estimate = parse(f"positive(m={m})").approximate(Q, K, rng=0)
+    products = (((n, d, n), 1), ((n, m, n), 1))
+    sides = {
+        "ours": lambda: compare(estimate, Q, K),
+        "limit": measure.limit(*products, exponentials=n * n, dtype=np.dtype("float64")),
+    }
+    seconds = measure.medians(sides, 20 * repeats)  # of some milliseconds
+    return Row(
+        f"compare, every error, n = l = {n}, d = {d}, rank {m}, float64",
+        seconds["ours"],
+        limit_seconds=seconds["limit"],
+        must={"share": (0.5, 0.6)},
+    )
 
 
 def long(n: int, d: int, m: int) -> Row:
