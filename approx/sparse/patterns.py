@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from approx import memory
 from approx.checks import Array
 
 Pattern = tuple[Array, Array]
+
+BATCH = 2**17  # pairs: so many, of several patterns, are sorted together
 
 
 def aligned(n: int, l: int) -> Array:
@@ -99,7 +97,10 @@ def same_bucket(queries: Array, keys: Array) -> Pattern:
 
 
 def union(patterns: Iterable[Pattern], l: int) -> Pattern:
-    """Return the pairs that are in any of the patterns, each once; one pattern is held at a time.
+    """Return the pairs that are in any of the patterns, each once, row by row and in order.
+
+    A single pattern is returned as it is. Of several, no more pairs are held at once than those of
+    one pattern, and twice those of their union or 2¹⁷.
 
     Examples
     --------
@@ -108,11 +109,27 @@ def union(patterns: Iterable[Pattern], l: int) -> Pattern:
     >>> [x.tolist() for x in union([one, two], l=3)]
     [[0, 3], [0, 1, 2]]
     """
-    every = functools.reduce(operator.add, (_counted(pattern, l) for pattern in patterns))
-    return every.indptr, every.indices
+    places: list[Array] = []  # of pairs in the matrix, counted row by row
+    count = held = whole = 0
+    for indptr, indices in patterns:
+        count += 1
+        first = np.arange(len(indptr)) * l  # the place where each row begins
+        places.append(np.repeat(first[:-1], np.diff(indptr)) + indices)
+        held += len(indices)
+        if held > 2 * max(whole, BATCH):
+            places = [_each_once(places)]
+            held = whole = len(places[0])
+    if count == 1:
+        return indptr, indices
+    pairs = _each_once(places)
+    indptr = np.searchsorted(pairs, first)
+    return indptr, pairs - np.repeat(first[:-1], np.diff(indptr))
 
 
-def _counted(pattern: Pattern, l: int) -> Any:
-    indptr, indices = pattern
-    ones = np.ones(len(indices), np.int32)
-    return scipy.sparse.csr_array((ones, indices, indptr), shape=(len(indptr) - 1, l))
+def _each_once(parts: list[Array]) -> Array:
+    # Sorting is several times faster than adding sparse matrices, or than a set.
+    x = np.concatenate(parts)
+    x.sort()
+    new = np.ones(len(x), bool)
+    np.not_equal(x[1:], x[:-1], out=new[1:])
+    return x[new]

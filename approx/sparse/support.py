@@ -142,11 +142,12 @@ def exact_on(pattern: Pattern, q: Array, k: Array, mask: Mask) -> Support:
     n, l = len(q), len(k)
     index = scipy.sparse.get_index_dtype(maxval=max(len(indices), l))
     indptr, indices = (x.astype(index, copy=False) for x in (indptr, indices))
-    asked = scipy.sparse.csr_array((np.zeros(len(indices)), indices, indptr), shape=(n, l))
+    logits = np.zeros(len(indices), q.dtype)
+    asked = scipy.sparse.csr_array((logits, indices, indptr), shape=(n, l))
     asked.sort_indices()
     asked = masks.cut(asked, mask)
-    logits = pattern_products.product(q, k, asked)
-    return Support(scipy.sparse.csr_array((logits, asked.indices, asked.indptr), shape=(n, l)))
+    asked.data = pattern_products.product(q, k, asked)
+    return Support(asked)
 
 
 def by_stripes(Q: Array, K: Array, mask: Mask, chosen: Callable[[Array, slice], Array]) -> Pattern:
