@@ -173,8 +173,6 @@ def compare_all(
         in_kernel = approximation.space == "kernel"
         with np.errstate(over="ignore", divide="ignore"):  # errors may be inf, and their squares
             errors = dict(_errors(table, comparison, in_kernel))
-        if not comparison.sampled:
-            errors = {name: x for name, x in errors.items() if not name.endswith("_stderr")}
         if spectral and in_kernel:
             points = comparison.q, comparison.kt.T
             q, k = (x.astype(np.float64, order="C") / math.sqrt(t) for x in points)
@@ -185,7 +183,8 @@ def compare_all(
 
 
 def _errors(table: Array, comparison: Comparison, in_kernel: bool) -> Iterator[tuple[str, float]]:
-    n, entries, column = comparison.population, comparison.visible(), table.T
+    column, entries = table.T, comparison.visible()
+    n = comparison.population if comparison.sampled else None  # without standard errors
     if in_kernel:
         over, most = _unscaled(column[DIFFERENCE], 2 * column[SCALE])
         under, top = _unscaled(column[SQUARE], 2 * column[TOP])
@@ -200,17 +199,18 @@ def _errors(table: Array, comparison: Comparison, in_kernel: bool) -> Iterator[t
         yield from _mean("attention_kl_reverse", column[REVERSE], n)
     negative = column[NEGATIVE].sum() / entries.sum()
     yield "negative_fraction", float(negative)
-    spread = _standard_error(column[NEGATIVE] - negative * entries, n)
-    yield "negative_fraction_stderr", spread / float(entries.mean())
-    yield "nonpositive_rows", float(np.mean(~(column[MASS] > 0)) * n)
+    if n is not None:
+        spread = _standard_error(column[NEGATIVE] - negative * entries, n)
+        yield "negative_fraction_stderr", spread / float(entries.mean())
+    yield "nonpositive_rows", float(np.mean(~(column[MASS] > 0)) * comparison.population)
     if comparison.v is not None:
         yield from _ratio("output_relative_error", column[OUTPUT], column[TRUTH], n)
 
 
-def _mean(name: str, x: Array, n: int) -> Iterator[tuple[str, float]]:
+def _mean(name: str, x: Array, n: int | None) -> Iterator[tuple[str, float]]:
     mean = float(x.mean())
     yield name, mean
-    if math.isfinite(mean):
+    if n is not None and math.isfinite(mean):
         yield f"{name}_stderr", _standard_error(x, n)
 
 
@@ -222,12 +222,12 @@ def _unscaled(x: Array, log: Array) -> tuple[Array, float]:
 
 
 def _ratio(
-    name: str, over: Array, under: Array, n: int, unit: float = 1.0
+    name: str, over: Array, under: Array, n: int | None, unit: float = 1.0
 ) -> Iterator[tuple[str, float]]:
     """Yield unit·√(Σ over/Σ under) and its standard error by the delta method."""
     ratio = float(over.sum() / under.sum()) if over.any() else 0.0
     yield name, unit * math.sqrt(ratio)
-    if 0 < ratio < math.inf and unit < math.inf:
+    if n is not None and 0 < ratio < math.inf and unit < math.inf:
         spread = _standard_error(over - ratio * under, n) / under.mean()
         yield f"{name}_stderr", float(unit * spread / (2 * math.sqrt(ratio)))
 

@@ -182,10 +182,10 @@ _kept = threading.local()
 def _workspace() -> Iterator[Callable[..., Array]]:
     # A thread keeps the arrays of a stripe for its next one: new pages cost as much as what fills
     # them. They are out of reach while in use, as an estimate's own `block` may compare others.
-    kept: dict[str, Array] = vars(_kept).pop("arrays", {})
+    kept: dict[Any, Array] = vars(_kept).pop("arrays", {})
 
     def array(name: str, shape: tuple[int, int], dtype: Any = np.float64) -> Array:
-        size, key = math.prod(shape), f"{name}, {np.dtype(dtype)}"
+        size, key = math.prod(shape), (name, np.dtype(dtype))
         if size > ahead():  # one row of very many keys
             return np.empty(shape, dtype)
         if key not in kept or kept[key].size < size:
@@ -258,10 +258,10 @@ class Comparison:
                     f"the approximation has shape {approximation.shape}, Q and K give {(n, l)}"
                 )
         seen = _common_mask(approximations, mask, n, l)
-        if temperatures is None:
-            temperatures = [1.0] * len(approximations)
-        given = checks.array("temperatures", temperatures, ndim=1)
-        ts = [checks.positive("temperatures", t) for t in given]
+        ts = [1.0] * len(approximations)
+        if temperatures is not None:
+            given = checks.array("temperatures", temperatures, ndim=1)
+            ts = [checks.positive("temperatures", t) for t in given]
         if len(ts) != len(approximations):
             raise ValueError(
                 f"{len(approximations)} approximations need as many temperatures, got {len(ts)}"
@@ -362,10 +362,13 @@ def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
             cols = slice(start, min(start + width, l))
             if not whole.mask.is_full:
                 cols = whole.mask.span(index)
-            first, stop = (
-                np.clip(x[index] - cols.start, 0, cols.stop - cols.start)
-                for x in (whole.mask.first, whole.mask.stop)
-            )
+            if whole.mask.is_full:
+                first, stop = np.zeros(count, np.intp), np.full(count, cols.stop - cols.start)
+            else:
+                first, stop = (
+                    np.clip(x[index] - cols.start, 0, cols.stop - cols.start)
+                    for x in (whole.mask.first, whole.mask.stop)
+                )
             if whole.is_ahead:
                 estimates, shifts = block(whole.estimates[0][0], slice(0, count), cols)
             for tiles in tables:

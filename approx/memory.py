@@ -10,7 +10,7 @@ import psutil
 from approx import checks
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-SMALL = 2**20  # below this, asking the system what is free is not worth its time
+SMALL = 2**24  # below this, asking the system what is free is not worth its time
 _limit: int | None = None
 
 
@@ -42,8 +42,10 @@ def explicit_limit() -> int | None:
     return _limit
 
 
-def reserve(nbytes: int, what: str, lower: str) -> None:
+def reserve(nbytes: int, what: object, lower: str) -> None:
     """Raise ResourceLimitError if ``nbytes``, a Python int so that it cannot wrap, do not fit.
+
+    The text of ``what`` is made only for the message.
 
     Examples
     --------

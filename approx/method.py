@@ -263,7 +263,7 @@ class Method(ABC):
         size = self.sized_by
         lower = "n or l" if size is None else f"{size.field}, n or l"
         seen = self.masked(mask, n, l)
-        memory.reserve(self.workspace(Shape(n, l, d, d, seen)), f"{self}", lower)
+        memory.reserve(self.workspace(Shape(n, l, d, d, seen)), self, lower)
         estimate = self.evaluate(q, k, seen, generator(rng))
         plain = seen.is_full and not seen.looks_back and seen.places is None
         return estimate if plain else estimate.seen(seen)

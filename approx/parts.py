@@ -638,7 +638,11 @@ class Addition(Correction):
 
 
 def _slice(s: Any, rows: Rows, cols: Rows) -> scipy.sparse.csr_array:
-    every = isinstance(cols, slice) and cols.indices(s.shape[1]) == (0, s.shape[1], 1)
+    whole: scipy.sparse.csr_array = s
+    n, l = whole.shape
+    every = isinstance(cols, slice) and cols.indices(l) == (0, l, 1)
+    if every and isinstance(rows, slice) and rows.indices(n) == (0, n, 1):
+        return whole
     if not every and all(isinstance(x, slice) and x.step in (None, 1) for x in (rows, cols)):
         return scipy.sparse.csr_array(s[rows, cols])  # one pass; SciPy fails for other steps
     entries: scipy.sparse.csr_array = s[rows] if every else s[rows][:, cols]

@@ -16,7 +16,7 @@ _lock = threading.Lock()
 _inside = threading.local()
 _running = 0
 _outer: Any = None
-_known: tuple[int, Any] = 0, None
+_known: tuple[int, Any, Any] = 0, None, None
 
 
 @contextlib.contextmanager
@@ -32,11 +32,11 @@ def one_thread() -> Iterator[None]:
         return
     with contextlib.ExitStack() as mine:
         mine.enter_context(one_numba_thread())  # first, because it may load a library
-        libraries = _libraries()
-        mine.enter_context(libraries.select(user_api="openmp").limit(limits=1))
+        openmp, blas = _libraries()
+        mine.enter_context(openmp.limit(limits=1))
         with _lock:
             _control()
-            limits = libraries.select(user_api="blas").limit(limits=1)
+            limits = blas.limit(limits=1)
             if _running == 0:
                 _outer = limits
             _running += 1
@@ -53,12 +53,13 @@ def one_thread() -> Iterator[None]:
                     _control()
 
 
-def _libraries() -> Any:
-    """Return the libraries that have threads; a search takes 1 ms, after every import."""
+def _libraries() -> tuple[Any, Any]:
+    """Return those of OpenMP and BLAS; a search takes 1 ms, after every import."""
     global _known
     if _known[0] != (modules := len(sys.modules)):
-        _known = modules, threadpoolctl.ThreadpoolController()
-    return _known[1]
+        found = threadpoolctl.ThreadpoolController()
+        _known = modules, *(found.select(user_api=api) for api in ("openmp", "blas"))
+    return _known[1:]
 
 
 def _control() -> None:

@@ -85,7 +85,7 @@ class Lara(FeatureMap):
         """Return log(ξ(q, ω_r) e^{−s_r}) and log ξ(k, ω_r), unbiased before normalisation."""
         m = self.m or 0
         count = min(m, len(Q), len(K))
-        memory.reserve(16 * m * count, f"{self}", "m")
+        memory.reserve(16 * m * count, self, "m")
         mu = segments.means(Q, count) + segments.means(K, count)
         chosen = np.arange(m) % count
         omega = mu[chosen] + rng.standard_normal((m, Q.shape[1]))

@@ -111,7 +111,7 @@ class LSH(SupportMethod):
         hashes = self.hashes or self.fitted(Q, K, mask=mask)
         q, k = self._hashed(Q, K)
         drawn = hashes * (len(q) + len(k) + self._buckets(q.shape[1]) * q.shape[1])
-        memory.reserve(32 * drawn, f"{self}", "hashes, n or l")
+        memory.reserve(32 * drawn, self, "hashes, n or l")
         rounds = (
             patterns.same_bucket(*_labels(*self._codes(q, k, hashes, rng)))
             for _ in range(self.rounds)
