@@ -20,7 +20,7 @@ from PIL import Image, PngImagePlugin
 
 from analysis import files
 from approx import Method, parse
-from figures import fonts
+from figures import curves, fonts
 from figures.language import spoken, tr
 
 FORMATS = ("pdf", "svg", "png")
@@ -394,10 +394,18 @@ def small(figure: Figure, dpi: int, texts: Mapping[str, str] | None = None) -> b
 
 
 def drawing(figure: Figure, kind: str, title: str | None = None) -> bytes:
-    """Return a figure as a file of that format; the same bytes each time."""
+    """Return a figure as a file of that format; the same bytes each time.
+
+    An SVG says of its curves what `figures.curves` has.
+    """
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
     titled = {} if title is None else {"Title": title}
     content = io.BytesIO()  # zlib, not the system, would say that a disk is full
     with style(), mpl.rc_context(ARRANGED):
+        if kind == "svg" and figure.get_layout_engine() is not None:
+            figure.draw_without_rendering()
+        said = curves.marked(figure) if kind == "svg" else {}
         figure.savefig(content, format=kind, metadata={**undated[kind], **titled})
-    return content.getvalue()
+    if kind != "svg":
+        return content.getvalue()
+    return curves.written(content.getvalue().decode(), said).encode()
