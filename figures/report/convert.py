@@ -45,7 +45,7 @@ from figures.report.document import (
 )
 from figures.report.formulas import html_formula, polished, with_typst_formulas
 from figures.report.notes import merged, notes as own_notes
-from figures.report.page import SCRIPT, Page, script_hash
+from figures.report.page import SCRIPT, Page, script_hash, with_appendices
 from figures.report.pandoc import executable, first_useful_line, run
 
 _HERE = Path(__file__).parent
@@ -91,12 +91,12 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="expqk-") as name:
         build = Path(name)
         document, words, figures = _prepared(pandoc, markdown, build, notes, pdf=False)
-        page = Page(words, figures.titles, figures.panels)
+        page = Page(build, words, figures.titles, figures.panels)
         document = walk(walk(document, html_formula), page)
-        style = (_HERE / "style.css").read_text("utf-8")
+        document["blocks"] = with_appendices(document["blocks"])
+        style = (_HERE / "style.css").read_text("utf-8") + page.drawings.rules()
         face = shipped.face(json.dumps([document, words], ensure_ascii=False))
         (build / "style.css").write_text(style + face, encoding="utf-8")
-        script = [f"--variable=script:{SCRIPT}", f"--variable=script-hash:{script_hash()}"]
         titled = "title" in document["meta"]
         written = run(
             pandoc,
@@ -112,13 +112,17 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
             f"--template={_HERE / 'template.html'}",
             f"--variable=toc-title:{words['contents']}",
             f"--variable=abstract-title:{words['abstract']}",
-            f"--variable=skip:{words['skip']}",
-            *(script if page.sliders else []),
+            *(
+                f"--variable={word}:{words[word]}"
+                for word in ("skip", "search", "found", "nothing")
+            ),
+            f"--variable=script:{SCRIPT}",
+            f"--variable=script-hash:{script_hash()}",
             *(["--variable=font"] if face else []),
             text=json.dumps(document),
             folder=build,
         )
-    _write(out, polished(written).encode())
+    _write(out, page.filled(polished(written)).encode())
 
 
 def to_pdf(

@@ -20,7 +20,8 @@ from PIL import Image
 from analysis.files import one_line
 
 _TEX_LABEL = re.compile(r"\\(?:label|tag)\*?\s*\{[^{}]*\}")
-_CLASSES = ("unnumbered", "unlisted", "appendix")
+APPENDIX = "appendix"  # the class of a heading whose section a page closes
+_CLASSES = ("unnumbered", "unlisted", APPENDIX)
 _SCHEMES = ("http", "https", "mailto")
 # What lies beside a page of ours, and what says the same beside its PDF: the only files to link to.
 SIBLINGS = {"index.html": "report.pdf", "claims.html": "claims.pdf"}
@@ -38,6 +39,9 @@ WORDS = {
         "skip": "Skip to the text",
         "formula": "Formula",
         "temperature": "temperature",
+        "search": "Search",
+        "found": "# places",
+        "nothing": "Nothing found",
     },
     "zh": {
         "Figure": "图",
@@ -48,6 +52,9 @@ WORDS = {
         "skip": "跳到正文",
         "formula": "公式",
         "temperature": "温度",
+        "search": "搜索",
+        "found": "共 # 处",
+        "nothing": "没有找到",
     },
 }
 Node = Any  # one node of pandoc's JSON tree: dict, list, str, number or None
