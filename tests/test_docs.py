@@ -54,7 +54,13 @@ def same(said, found):
     )
 
 
-@pytest.mark.parametrize("path", sorted(TUTORIALS.glob("*.md")), ids=lambda path: path.stem)
+PAGES, NOTEBOOKS = (
+    [path for path in sorted(TUTORIALS.glob(f"*.{kind}")) if ".zh-CN" not in path.name]
+    for kind in ("md", "ipynb")
+)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_code_of_a_tutorial_prints_what_it_says(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     known = dict(METHODS)
@@ -114,7 +120,7 @@ def executed(notebook):
     return notebook
 
 
-@pytest.mark.parametrize("path", sorted(TUTORIALS.glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_shows_what_it_says(path, tmp_path):
     text = path.read_text("utf-8")
     anew = json.dumps(executed(json.loads(text)), ensure_ascii=False, indent=1) + "\n"
@@ -122,6 +128,40 @@ def test_a_notebook_shows_what_it_says(path, tmp_path):
     written.write_text(anew, "utf-8")
     assert len(anew.splitlines()) == len(text.splitlines()), f"copy {written} to {path}"
     assert not differences(text, anew), f"copy {written} to {path}"
+
+
+def chinese(path):
+    return path.with_suffix(f".zh-CN{path.suffix}")
+
+
+@pytest.mark.listed
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_tutorial_in_chinese_has_the_code_numbers_and_parts_of_the_english_one(path, tmp_path):
+    """What the code prints is checked in English; here it must be the same."""
+    english, other = (p.read_text("utf-8") for p in (path, chinese(path)))
+    block = re.compile(r"^```\w+\n.*?^```$", re.DOTALL | re.MULTILINE)
+    parts, between = block.findall(english), block.split(other)
+    assert len(between) == len(parts) + 1
+    written = tmp_path / chinese(path).name
+    written.write_text("".join(text + (part or "") for text, part in zip(between, [*parts, ""])))
+    assert other == written.read_text("utf-8"), f"copy {written} to {chinese(path)}"
+    for pattern in (r"^#+ ", r"^\|", r"^(?:-|\d\.) "):  # headings, rows of tables, items of lists
+        one, same = (
+            len(re.findall(pattern, block.sub("", text), re.MULTILINE)) for text in (english, other)
+        )
+        assert one == same, pattern
+    assert f"[中文]({chinese(path).name})" in english
+    assert f"[English]({path.name})" in other
+
+
+@pytest.mark.listed
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_in_chinese_has_the_cells_of_the_english_one(path):
+    english, other = (json.loads(p.read_text("utf-8"))["cells"] for p in (path, chinese(path)))
+    assert [c["cell_type"] for c in english] == [c["cell_type"] for c in other]
+    for one, same in zip(english, other):
+        assert one == same or one["cell_type"] == "markdown"
+        assert one["source"].count("`") == same["source"].count("`")
 
 
 @pytest.mark.parametrize(

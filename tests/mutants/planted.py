@@ -1885,6 +1885,27 @@ ANALYSIS = [
 
 FIGURES = [
     Mutant(
+        "two lines: a number that the code does not print",
+        "docs/two_lines.md",
+        "equal at t = 0.59\n```",
+        "equal at t = 0.63\n```",
+        "tests/figures/test_two_lines.py",
+    ),
+    Mutant(
+        "two lines: a picture of other code",
+        "docs/two_lines.md",
+        "sliding_window(width=32)",
+        "sliding_window(width=31)",
+        "tests/figures/test_two_lines.py",
+    ),
+    Mutant(
+        "tutorials: another number in Chinese",
+        "docs/tutorials/statistics.zh-CN.md",
+        "p_value      0.5\n",
+        "p_value      0.6\n",
+        "tests/test_docs.py -k in_chinese",
+    ),
+    Mutant(
         "standings: a legend claims what is so in one panel",
         "figures/standings.py",
         "max(said, key=",
