@@ -52,7 +52,7 @@ def listing() -> str:
     Examples
     --------
     >>> listing().splitlines()[0]
-    'error                Error against temperature at equal budget'
+    'summary              What is nearest to softmax attention, and what of it can be run'
     """
     width = max(map(len, FIGURES))
     return "\n".join(f"{name:{width}}  {module.TITLE}" for name, module in FIGURES.items())
@@ -68,7 +68,9 @@ def save(
     """Draw a figure and write it as `style.save` does; its panels, if any, as NAME/t=….svg."""
     module = FIGURES[name]
     title = tr(module.TITLE)
-    written = style.save(name, table, module.draw(table), folder, formats, caption, title)
+    finding = getattr(module, "finding", None)
+    said = style.plain(finding(table)) if finding else title
+    written = style.save(name, table, module.draw(table), folder, formats, caption, said)
     if panels := getattr(module, "panels", None):
         place = files.inside(folder, folder / "figures" / name / "t=….svg").parent
         for old in place.glob("t=*.svg"):  # of a run at other temperatures
@@ -80,6 +82,12 @@ def save(
                     style.drawing(panel, "svg", tr("{title}, t = {t:g}", title=title, t=t))
                 )
     return written
+
+
+def told(name: str, table: pd.DataFrame) -> str:
+    """Return all that a figure says of its table: the finding, what is drawn, and its numbers."""
+    parts = (getattr(FIGURES[name], part, None) for part in ("finding", "caption", "details"))
+    return " ".join(part(table) for part in parts if part)
 
 
 def saved(name: str, folder: Path) -> pd.DataFrame | None:
@@ -95,7 +103,7 @@ def saved(name: str, folder: Path) -> pd.DataFrame | None:
         return None
     try:
         table = pd.read_csv(path)
-        FIGURES[name].caption(table)  # cheap, and needs the columns and rows that drawing does
+        told(name, table)  # cheap, and needs the columns and rows that drawing does
     except Exception as error:  # whatever a parser or a figure raises on an edited file
         raise ValueError(
             f"{files.one_line(path)} is no table of the figure {name} "
@@ -147,7 +155,7 @@ def write(folder: Path, root: Path = ROOT) -> list[Path]:
         written.append(files.inside(root, root / PICTURES / f"{name}.png"))
         with files.replacing(written[-1]) as temporary:
             temporary.write_bytes(picture(table, name))
-    texts = {name: FIGURES[name].caption(table) for name, table in present.items()}
+    texts = {name: told(name, table) for name, table in present.items()}
     written.append(files.inside(root, root / PAGE))
     with files.replacing(written[-1]) as temporary:
         temporary.write_text(page(texts), encoding="utf-8")

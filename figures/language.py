@@ -56,6 +56,44 @@ def mark(message: str) -> str:
     return message
 
 
+_WORDS = (
+    mark("none"), mark("one"), mark("two"), mark("three"), mark("four"), mark("five"), mark("six"),
+    mark("seven"), mark("eight"), mark("nine"), mark("ten"), mark("eleven"), mark("twelve"),
+)  # fmt: skip
+
+
+def in_words(count: int) -> str:
+    """Return a count as English writes it: up to twelve in words.
+
+    Examples
+    --------
+    >>> in_words(3), in_words(13)
+    ('three', '13')
+    """
+    return tr(_WORDS[count]) if count < len(_WORDS) else str(count)
+
+
+def share(count: int, total: int, of: str = mark("inputs")) -> str:
+    """Return how many of some things, which `mark` has translated.
+
+    Examples
+    --------
+    >>> share(0, 4), share(4, 4), share(3, 4), share(3, 24, "places")
+    ('none of the four inputs', 'all four inputs', 'three of the four inputs', '3 of the 24 places')
+    """
+    few = total < len(_WORDS)
+    number, every = (in_words(x) if few else str(x) for x in (count, total))
+    if total == 1:
+        return tr("the one input") if count else tr("no input")
+    if count == 0:
+        return tr("none of the {total} {of}", total=every, of=tr(of))
+    if count == total == 2:
+        return tr("both {of}", of=tr(of))
+    if count == total:
+        return tr("all {total} {of}", total=every, of=tr(of))
+    return tr("{count} of the {total} {of}", count=number, total=every, of=tr(of))
+
+
 @functools.cache
 def _catalogue(language: str) -> dict[str, str]:
     try:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -36,6 +37,18 @@ def label(spec: str, metric: str | Sequence[str], mask: Mask | None = None) -> s
     says = max(said, key=("", *STANDINGS).index)
     name = style.label(spec)
     return tr("{name}: {standing}", name=name, standing=tr(says)) if says else name
+
+
+def look(spec: str, metric: str, mask: Mask | None = None) -> dict[str, Any]:
+    """Return how a line of a spec is drawn: broad and pale without marks if it needs all logits.
+
+    Examples
+    --------
+    >>> [look(spec, "attention_tv")["marker"] for spec in ("top_k(k=4)", "positive(m=4)")]
+    ['', 'o']
+    """
+    own = style.look(spec) | {"label": label(spec, metric, mask)}
+    return own | style.PALE if parse(spec).oracle else own
 
 
 def mask(table: pd.DataFrame) -> Mask | None:

@@ -44,6 +44,11 @@ RC: dict[str, Any] = {
     "pdf.fonttype": 42,
     "figure.constrained_layout.use": True,
 }
+SMALL = 7.9  # points in a figure 7 inches wide: 7 on paper, where it is 160 mm wide
+PALE: dict[str, Any] = {  # of what needs all logits: no method
+    "linewidth": 4.0, "alpha": 0.35, "marker": "",
+    "solid_capstyle": "butt", "dash_capstyle": "butt",
+}  # fmt: skip
 ARRANGED: dict[Any, Any] = {"figure.constrained_layout.use": False}  # None, then, is no engine
 # petroff10, safe for colour-blind readers; line styles and markers carry the same information.
 PALETTE = (
@@ -296,6 +301,55 @@ def panels(
     return figure, figure.subplots(rows, columns, sharex="col", sharey="col", squeeze=False)
 
 
+def tiles(count: int, *, width: float = 7.0, height: float = 2.1) -> tuple[Figure, list[Axes]]:
+    """Return (figure, axes), two panels beside each other, one a row if there is one, all alike."""
+    columns = min(count, 2)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(width, height * rows + 0.7))
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for ax in axes.flat[count:]:
+        ax.set_visible(False)
+    for ax in axes.flat[:count]:
+        ax.xaxis.set_tick_params(labelbottom=True)
+    return figure, list(axes.flat[:count])
+
+
+def direct(ax: Axes, lines: Sequence[tuple[str, float, Any]], *, apart: float = 0.085) -> None:
+    """Write the names of lines right of a panel, each at its end or as near as others allow.
+
+    Parameters
+    ----------
+    ax : Axes
+        Whose limits are set.
+    lines : sequence of (name, last value, colour)
+    apart : float
+        Least distance of two names, in heights of the panel.
+    """
+    transform = ax.transScale + ax.transLimits
+    right = ax.get_xlim()[1]
+    ends = [float(transform.transform((right, value))[1]) for _, value, _ in lines]
+    order = sorted(range(len(lines)), key=lambda i: ends[i])
+    places = dict(zip(order, _spread([ends[i] for i in order], apart)))
+    for i, (name, value, colour) in enumerate(lines):
+        ax.annotate(
+            name, (right, value), (1.05, places[i]), textcoords="axes fraction", va="center",
+            fontsize=SMALL, color=colour, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "lw": 0.5, "color": colour, "shrinkA": 1, "shrinkB": 0},
+        )  # fmt: skip
+
+
+def _spread(places: list[float], apart: float) -> list[float]:
+    """Return rising places at least so far apart within [0, 1] if that can be, near these."""
+    spread: list[float] = []
+    for place in places:
+        spread.append(max([place, *(x + apart for x in spread[-1:])]))
+    over = max(0.0, spread[-1] - 1.0) if spread else 0.0
+    for i in range(len(spread) - 1, -1, -1):
+        limit = spread[i] - over if i == len(spread) - 1 else min(spread[i], spread[i + 1] - apart)
+        spread[i] = limit
+    return spread
+
+
 def ticks(ax: Axes, places: Sequence[float]) -> None:
     """Draw ticks with numbers at these places of the x axis, and no minor ones on either axis."""
     ax.set_xticks(places, [f"{place:g}" for place in places])
@@ -324,6 +378,17 @@ def span(sizes: Iterable[int]) -> str:
     """
     distinct = sorted(set(sizes))
     return f"{distinct[0]}" if len(distinct) == 1 else f"{distinct[0]}–{distinct[-1]}"
+
+
+def range_of(least: float, most: float) -> str:
+    """Return two numbers to two digits as a range, one number where they agree.
+
+    Examples
+    --------
+    >>> range_of(0.453, 0.964), range_of(1.13, 1.13)
+    ('0.45–0.96', '1.13')
+    """
+    return "–".join(dict.fromkeys(f"{x:.2f}" for x in (least, most)))
 
 
 def save_table(name: str, table: pd.DataFrame, folder: Path) -> Path:

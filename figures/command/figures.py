@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
                     "--recompute computes it anew",
                     file=sys.stderr,
                 )
-            caption = f"{tr(module.TITLE)}\n\n{module.caption(table)}"
+            caption = f"{tr(module.TITLE)}\n\n{album.told(name, table)}"
             for path in album.save(name, table, arguments.out, arguments.format, caption):
                 print(path)
     return 0

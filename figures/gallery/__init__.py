@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the parser of the command needs the names alone, at once
     from analysis.experiments.profile import Profile
 
 NAMES = (  # in the order of the list and of the gallery's page
-    "error", "price", "moments", "rank", "spectrum", "recall",
+    "summary", "error", "price", "moments", "rank", "spectrum", "recall",
     "performer_ratio", "coupling_gain", "log_variance", "inverse_temperature", "performer_error",
     "eps_collapse", "raw_qr", "regime_map", "crossings", "entropy", "oracle_gap", "budget_table",
     "classes", "today", "frontier", "combinations", "entry_error", "collision", "predicted_error",
@@ -28,13 +28,12 @@ NAMES = (  # in the order of the list and of the gallery's page
 )  # fmt: skip
 
 # What a report shows. The five that its tables are made of are in every one; a profile adds what
-# its time allows, the full one everything.
+# its pages allow, the full one everything.
 CORE = NAMES[:5]
 REPORTED: dict[str, tuple[str, ...]] = {
-    "quick": (*CORE, "explore", "performer_ratio", "break_even"),
+    "quick": (*CORE, "explore"),
     "default": (
-        *CORE, "frontier", "explore", "performer_ratio", "log_variance", "polynomial_rank",
-        "jacobian", "position_rank", "state_rank", "rounding", "break_even",
+        *CORE, "frontier", "explore", "performer_ratio", "log_variance", "state_rank", "break_even",
     ),
     "full": NAMES,
 }  # fmt: skip
@@ -44,7 +43,8 @@ class FigureModule(Protocol):
     """What a figure module offers.
 
     One that also has ``panels(table)``, a figure a temperature, is moved through on the page of a
-    report.
+    report. Those of short reports have ``finding(table)``, the title, a sentence that the table
+    decides, and ``details(table)``, the numbers that are too many for the caption.
     """
 
     TITLE: str

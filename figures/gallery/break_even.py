@@ -69,7 +69,26 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    lengths = table[table.metric == "break_even"].value
+    return tr(
+        "With m = {m} features linear attention is cheaper from n = {linear:.0f} on, Scatterbrain "
+        "from n = {both:.0f}.",
+        m=M,
+        linear=lengths.iloc[0],
+        both=lengths.iloc[1],
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Left: cost over that of what is replaced, in multiply-adds (the last in numbers held), "
+        "d = {d}. Right: the length of equal cost.",
+        d=D,
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     lengths = table[table.metric == "break_even"]
     named = tr("; ").join(
         tr("{name}: {what}", name=tr(kind, m=M, s=S, c=C), what=f"{n:.0f}")

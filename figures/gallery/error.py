@@ -7,18 +7,17 @@ from matplotlib.figure import Figure
 
 from analysis import regimes, sweep
 from analysis.experiments.profile import Profile
-from approx import Mask
 from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.godec import GoDec
 from approx.low_rank.truncated_svd import TruncatedSVD
 from figures import currency, standings, style
-from figures.language import mark, tr
+from figures.language import mark, share, tr
 
 TITLE = "Error against temperature at equal budget"
 COLUMNS = (*sweep.COLUMNS, "masked")
 SPACES = {"kernel": "kernel_relative_frobenius", "attention": "attention_relative_frobenius"}
 NAMES = {"kernel": "exp(q·k)", "attention": mark("row-normalised attention")}
-FLOOR, CEILING = 1e-4, 10.0
+FLOOR, CEILING = 1e-3, 10.0
 
 CANDIDATES = ("uniform", "positive", "sliding_window", "sink_window")  # some of the advisor's
 BESIDE = (  # what the text explains them by
@@ -70,40 +69,33 @@ def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw one row of panels an input, one column a space."""
+    """Draw one panel an input: errors of row-normalised attention, at the edge if beyond it."""
     inputs, mask = table.input.unique().tolist(), standings.mask(table)
+    metric = SPACES["attention"]
     with style.style():
-        figure, axes = style.panels(len(inputs), 2)
-        for row, name in enumerate(inputs):
-            for column, (space, metric) in enumerate(SPACES.items()):
-                ax = axes[row, column]
-                part = table[(table.input == name) & (table.metric == metric)]
-                for spec in shown(table, space):
-                    values = part[part.method == spec].groupby("temperature").value
-                    if not len(values):
-                        continue
-                    middle = values.median()
-                    look = style.look(spec) | {"label": _label(spec, mask)}
-                    ax.plot(middle.index, middle.clip(upper=1e300), **look)
-                    if values.size().max() > 1:
-                        ax.fill_between(
-                            middle.index, values.min(), values.max().clip(upper=1e300),
-                            color=style.look(spec)["color"], alpha=0.15, linewidth=0,
-                        )  # fmt: skip
-                ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
-                style.ticks(ax, sorted(table.temperature.unique()))
-                ax.set_title(tr("{name}: {space}", name=name, space=tr(NAMES[space])))
-                if row == len(inputs) - 1:
-                    ax.set_xlabel(tr("temperature t"))
-            axes[row, 0].set_ylabel(tr("relative Frobenius error"))
-        style.legend(figure, list(axes.flat), columns=2)
+        figure, axes = style.tiles(len(inputs))
+        for ax, name in zip(axes, inputs):
+            part = table[(table.input == name) & (table.metric == metric)]
+            for spec in shown(table, "attention"):
+                values = part[part.method == spec].groupby("temperature").value
+                if not len(values):
+                    continue
+                middle, look = values.median(), standings.look(spec, metric, mask)
+                ax.plot(middle.index, middle.clip(FLOOR, CEILING), **look)
+                if values.size().max() > 1:
+                    ax.fill_between(
+                        middle.index, values.min().clip(FLOOR, CEILING),
+                        values.max().clip(FLOOR, CEILING),
+                        color=look["color"], alpha=0.15, linewidth=0,
+                    )  # fmt: skip
+            ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
+            style.ticks(ax, sorted(table.temperature.unique()))
+        for ax in axes[-2:]:
+            ax.set_xlabel(tr("temperature t"))
+        for ax in axes[::2]:
+            ax.set_ylabel(tr("relative Frobenius error"))
+        style.legend(figure, axes, columns=2)
     return figure
-
-
-def _label(spec: str, mask: Mask | None) -> str:
-    """Return the one name of a method in the legend, true in every panel that shows it."""
-    metrics = [metric for space, metric in SPACES.items() if in_space(spec, space)]
-    return standings.label(spec, metrics, mask)
 
 
 def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
@@ -120,7 +112,29 @@ def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def finding(table: pd.DataFrame) -> str:
+    crossed = crossings(table, "attention")
+    turning = crossed[crossed.crossing > 0]
+    if crossed.empty:
+        return tr("Nothing here sees the whole matrix: methods that can be run, at one price.")
+    if turning.empty:
+        return tr("Entries and low rank change places on no input in this norm.")
+    return tr(
+        "In Frobenius norm entries and low rank change places at t ≈ {span}, on {share}.",
+        span=style.range_of(turning.crossing.min(), turning.crossing.max()),
+        share=share(len(turning), len(crossed)),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Row-normalised attention at {budget}; medians over trials, bands from least to greatest. "
+        "Pale: needs all logits. Errors beyond an edge are drawn there.",
+        budget=currency.budget(table),
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     crossed = crossings(table, "attention")
     parts = []
     for row in crossed.to_dict("records"):

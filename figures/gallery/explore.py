@@ -20,7 +20,7 @@ from analysis.experiments.explore import (
 )
 from approx.checks import Array
 from figures import currency, style
-from figures.language import mark, tr
+from figures.language import mark, share, tr
 
 TITLE = "Attention rows and their estimates at equal budget"
 FLOOR = 1e-3
@@ -32,10 +32,14 @@ WORDS = (mark("exact"), mark("both together"), mark("truncated SVD"), mark("unif
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the pictures at three temperatures: the lowest, the one nearest 1, the highest."""
-    grid = sorted(table.temperature.unique().tolist())
-    some = {grid[0], min(grid, key=lambda t: abs(np.log(t))), grid[-1]}
-    return _grid(table[table.temperature.isin(some)])
+    """Draw the pictures at the temperature nearest 1."""
+    return _grid(_at_one(table))
+
+
+def _at_one(table: pd.DataFrame) -> pd.DataFrame:
+    nearest_to_one = min(table.temperature.unique().tolist(), key=lambda t: abs(np.log(t)))
+    here: pd.DataFrame = table[table.temperature == nearest_to_one]
+    return here
 
 
 def panels(table: pd.DataFrame) -> dict[float, Figure]:
@@ -51,12 +55,12 @@ def _grid(table: pd.DataFrame) -> Figure:
     places = [(t, name) for t in grid for name in table.input.unique().tolist()]
     colours = colormaps["magma_r"].with_extremes(under=style.PALETTE[0])
     norm = LogNorm(FLOOR, 1)
-    height = 1.3 * len(places) + 0.9
-    place = {"left": 0.06, "right": 1.0, "top": 1 - 0.32 / height, "bottom": 0.55 / height}
+    height = 1.4 * len(places) + 1.1
+    place = {"left": 0.06, "right": 1.0, "top": 1 - 0.5 / height, "bottom": 0.55 / height}
     with style.style():
         figure = Figure(figsize=(7.0, height))
         figure.set_layout_engine("none")
-        axes = figure.subplots(len(places), 1, squeeze=False, gridspec_kw=place | {"hspace": 0.2})
+        axes = figure.subplots(len(places), 1, squeeze=False, gridspec_kw=place | {"hspace": 0.32})
         for row, (ax, (t, name)) in enumerate(zip(axes[:, 0], places)):
             part = table[(table.temperature == t) & (table.input == name)]
             for column, method in enumerate(names):
@@ -65,19 +69,21 @@ def _grid(table: pd.DataFrame) -> Figure:
                     _shown(rows), cmap=colours, norm=norm, extent=extent, interpolation="none"
                 )
                 heading = "" if row else f"{tr(method)}\n"
-                ax.text(column + WIDTH / 2, 1.03, heading + _errors(rows), size=6.2, ha="center")
+                ax.text(
+                    column + WIDTH / 2, 1.03, heading + _errors(rows), size=style.SMALL, ha="center"
+                )
             ax.set(xlim=(0, len(names)), ylim=(0, 1), xticks=[], yticks=[], aspect="auto")
             ax.spines[:].set_visible(False)
-            ax.set_ylabel(f"{name}\nt = {t:g}", size=7.5)
+            ax.set_ylabel(f"{name}\nt = {t:g}", size=style.SMALL)
         bar = figure.colorbar(
             ScalarMappable(norm, colours), orientation="horizontal", extend="min",
             cax=figure.add_axes((0.3, 0.4 / height, 0.4, 0.1 / height)),
         )  # fmt: skip
-        bar.ax.tick_params(labelsize=6.5)
+        bar.ax.tick_params(labelsize=style.SMALL)
         bar.ax.grid(False)
         bar.set_label(
             tr("share of a query's attention (left end: below −{floor:g})", floor=FLOOR),
-            size=7,
+            size=style.SMALL,
             labelpad=1,
         )
     return figure
@@ -91,7 +97,7 @@ def _shown(rows: pd.DataFrame) -> Array:
 
 def _errors(rows: pd.DataFrame) -> str:
     values = rows.set_index("metric").value
-    return tr(", ").join(
+    return "\n".join(
         f"{tr(name)} {_short(values[key])}" for key, name in ERROR_NAMES.items() if key in values
     )
 
@@ -100,7 +106,36 @@ def _short(value: float) -> str:
     return f"{value:#.2g}" if value >= 1e-2 else f"{value:.1g}"
 
 
+def nearest(table: pd.DataFrame) -> pd.Series:
+    """Return which method is nearest by TV at t = 1, oracle and uniform aside, by input."""
+    tv = table[(table.metric == "attention_tv") & ~table.name.isin([EXACT, *ASIDE])]
+    if tv.empty:
+        return pd.Series(dtype=str)
+    tv = _at_one(tv)
+    return tv.loc[tv.groupby("input", sort=False).value.idxmin()].set_index("input").name
+
+
+def finding(table: pd.DataFrame) -> str:
+    names = nearest(table).value_counts()
+    if names.empty:
+        return tr("Nothing here fits the budget.")
+    return tr(
+        "At t = {t:g} {method} looks nearest to softmax attention on {share}.",
+        t=_at_one(table).temperature.iloc[0],
+        method=tr(str(names.index[0])),
+        share=share(int(names.iloc[0]), int(names.sum())),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Queries down, keys across; first what is exact, then estimates at {budget}. Above each: "
+        "mean total variation, and relative Frobenius error.",
+        budget=currency.budget(table),
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     tv = table[table.metric == "attention_tv"]
     queries = table[table.metric == WEIGHTS].groupby(["input", "temperature", "method"]).size()
     sentences = []

@@ -8,10 +8,11 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.log_variance import M, compute as compute
 from figures import style
-from figures.language import tr
+from figures.language import mark, share, tr
 
 TITLE = "Log variance of random features against the norm of q and k"
 BASE = "positive"
+LIMITS = -15.0, 30.0  # of the axis
 NEAR = 0.5  # of a mean logarithm: curves that are one to the eye
 
 
@@ -26,10 +27,10 @@ def draw(table: pd.DataFrame) -> Figure:
             for place, spec in enumerate(style.order(part.method.tolist())):
                 line = part[part.method == spec]
                 look = style.look(spec) | {"markevery": (place % 4, 4), "markersize": 3.5}
-                ax.plot(line.norm, line.value, **look)
+                ax.plot(line.norm, line.value.clip(*LIMITS), **look)
             ax.axvline(table.d.iloc[0] ** 0.25, color="0.5", linewidth=0.8)
             ax.axhline(0.0, color="0.5", linewidth=0.8)
-            ax.set(xscale="log", ylim=(-15, 30), title=name, xlabel=tr("norm of q and of k"))
+            ax.set(xscale="log", ylim=LIMITS, title=name, xlabel=tr("norm of q and of k"))
             ax.set_xticks([0.25, 0.5, 1, 2, 4], ["¼", "½", "1", "2", "4"])
             ax.minorticks_off()
         axes[0].set_ylabel(tr("mean ln relative variance"))
@@ -37,16 +38,41 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def caption(table: pd.DataFrame) -> str:
-    d = int(table.d.iloc[0])
-    typical = d**0.25  # |q|² = √d at t = 1 for entries of variance 1
+def _typical(table: pd.DataFrame) -> tuple[float, float]:
+    """Return the norm of scaled attention on entries of variance 1, and the nearest there is."""
+    typical = float(table.d.iloc[0]) ** 0.25  # |q|² = √d at t = 1
     norms = table.norm.unique()
-    at = norms[np.argmin(np.abs(np.log(norms / typical)))]
+    return typical, float(norms[np.argmin(np.abs(np.log(norms / typical)))])
+
+
+def finding(table: pd.DataFrame) -> str:
+    here = table[table.norm == _typical(table)[1]]
+    least = here.groupby("input", sort=False).value.min()
+    useful = int((least < 0).sum())
+    return tr(
+        "At the norm of scaled attention some family has a deviation below 100 % on {share}.",
+        share=share(useful, len(least), mark("kinds of input")),
+    )
+
+
+def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Mean ln(relative variance), closed form, {m} columns, d = {d}. Vertical: that norm, "
+        "d^¼^; horizontal: 100 %.",
+        m=M,
+        d=int(table.d.iloc[0]),
+    )
+
+
+def details(table: pd.DataFrame) -> str:
+    d = int(table.d.iloc[0])
+    typical, at = _typical(table)
+    norms = table.norm.unique()
     here = table[table.norm == at]
     low = table[table.norm == norms.min()]
     sentences = []
     for name, part in here.groupby("input", sort=False):
-        best = part.loc[part.value.idxmin()]
+        best = part.iloc[int(part.value.argmin())]
         positive = part[part.method.str.startswith(BASE)].value.iloc[0]
         near = part[(part.value - positive).abs() < NEAR].method
         others = [style.label(s) for s in style.order(near.tolist()) if not s.startswith(BASE)]

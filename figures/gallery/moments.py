@@ -13,58 +13,90 @@ from figures import style
 from figures.language import tr
 
 TITLE = "Bias and variance against temperature"
+FLOOR, CEILING = 1e-3, 1e8  # of the axis
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw one row of panels an input: bias on the left, standard deviation on the right."""
+    """Draw one panel an input: the standard deviation, at the edge where it is beyond it."""
     inputs, temperatures = table.input.unique().tolist(), sorted(table.temperature.unique())
     with style.style():
-        figure, axes = style.panels(len(inputs), 2)
-        for row, name in enumerate(inputs):
-            bias, spread = axes[row]
+        figure, axes = style.tiles(len(inputs), height=1.9)
+        for ax, name in zip(axes, inputs):
             for spec in style.order(table.method.unique().tolist()):
                 part = table[(table.input == name) & (table.method == spec)]
-                if part.empty:  # it fits the budget on other inputs only
-                    continue
                 at = {m: p.set_index("temperature") for m, p in part.groupby("metric")}
-                look = style.look(spec) | {"marker": ""}
-                closed = at["relative_bias"].value
-                bias.plot(closed.index, closed.clip(-1e300, 1e300), **look)
+                if part.empty or not np.isfinite(at["log_relative_variance"].value).any():
+                    continue  # it fits the budget on other inputs only, or has no variance
                 variance = at["log_relative_variance"].value
-                if np.isfinite(variance).any():
-                    deviation = np.exp(np.minimum(variance / 2, 690))
-                    spread.plot(variance.index, deviation, **look)
+                deviation = np.exp(np.clip(variance / 2, *np.log((FLOOR, CEILING))))
+                ax.plot(variance.index, deviation, **(style.look(spec) | {"marker": ""}))
                 if "believable" not in at:
                     continue
                 for t, believable in at["believable"].value.items():
+                    v = at["sampled_variance"].loc[t]
+                    deviation = np.sqrt(v.value)
+                    error = v.stderr / deviation if believable and deviation > 0 else 0.0
                     dot = style.look(spec) | {
                         "linestyle": "", "label": None, "linewidth": 0.9,
                         "markerfacecolor": style.look(spec)["color"] if believable else "white",
                     }  # fmt: skip
-                    b, v = at["sampled_bias"].loc[t], at["sampled_variance"].loc[t]
-                    if believable:
-                        bias.errorbar([t], [b.value], [2 * b.stderr], capsize=2, **dot)
-                    deviation = np.sqrt(v.value)
-                    error = v.stderr / deviation if believable and deviation > 0 else 0.0
-                    spread.errorbar([t], [deviation], [error], capsize=2, **dot)
-            bias.set_yscale("symlog", linthresh=0.01)
-            bias.set_ylim(-2, 2)
-            spread.set(yscale="log", ylim=(1e-3, 1e6))
-            for ax, what in ((bias, tr("bias")), (spread, tr("standard deviation"))):
-                ax.set(xscale="log", title=tr("{name}: {what}", name=name, what=what))
-                style.ticks(ax, temperatures)
-            bias.set_ylabel(tr("relative to exp(q·k)"))
-        for ax in axes[-1]:
+                    deviation = np.clip(deviation, FLOOR, CEILING)
+                    ax.errorbar([t], [deviation], [error], capsize=2, **dot)
+            ax.set(xscale="log", yscale="log", ylim=(FLOOR / 2, CEILING * 2), title=name)
+            style.ticks(ax, temperatures)
+        for ax in axes[-2:]:
             ax.set_xlabel(tr("temperature t"))
-        style.legend(figure, list(axes.flat))
+        for ax in axes[::2]:
+            ax.set_ylabel(tr("deviation over exp(q·k)"))
+        style.legend(figure, axes, columns=2)
     return figure
 
 
+def hidden(table: pd.DataFrame) -> pd.Series | None:
+    """Return the place at which draws show least of the deviation of positive features.
+
+    It has input, temperature, and the logarithms of the closed-form and the sampled deviation;
+    None where no positive feature fits the budget.
+    """
+    part = table[table.method.str.startswith("positive")]
+    if "sampled_variance" not in set(part.metric):
+        return None
+    keys = ["input", "temperature"]
+    wide = part.pivot_table(index=keys, columns="metric", values="value", sort=False).reset_index()
+    with np.errstate(divide="ignore"):
+        wide = wide.assign(
+            closed=wide.log_relative_variance / 2, sampled=np.log(wide.sampled_variance) / 2
+        )
+    wide = wide[np.isfinite(wide.closed) & np.isfinite(wide.sampled)]
+    return None if wide.empty else wide.loc[(wide.closed - wide.sampled).idxmax()]
+
+
+def finding(table: pd.DataFrame) -> str:
+    worst = hidden(table)
+    if worst is None:
+        return tr("Nothing random fits this budget.")
+    return tr(
+        "Draws hide the variance: {name} at t = {t:g} has deviation {closed}, its draws show "
+        "{sampled}.",
+        name=worst.input,
+        t=worst.temperature,
+        closed=power(worst.closed),
+        sampled=power(worst.sampled),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Relative deviation of one estimate of exp(q·k). Lines: closed form. Markers: Monte Carlo, "
+        "hollow where not to be believed. Beyond an edge: drawn there."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     part = table[(table.metric == "log_relative_variance") & (table.temperature == 1.0)]
     features = part[part.method.str.startswith("positive")]
     sizes = [
-        tr("{name}: {what}", name=name, what=_power(value / 2))
+        tr("{name}: {what}", name=name, what=power(value / 2))
         for name, value in zip(features.input, features.value)
     ]
     parts = [
@@ -83,7 +115,7 @@ def caption(table: pd.DataFrame) -> str:
                 sizes=tr("; ").join(sizes),
             )
         )
-    if len(z := _z_scores(table)):
+    if len(z := z_scores(table)):
         parts.append(
             tr(
                 "Largest $|z|$ of a believable Monte Carlo bias: {z:.1f} of {count}.",
@@ -96,11 +128,12 @@ def caption(table: pd.DataFrame) -> str:
     )
 
 
-def _power(log: float) -> str:
-    return f"{np.exp(log):.2g}" if log < 4 else f"10^{log / np.log(10):.1f}^"
+def power(log: float) -> str:
+    """Return exp(log), a large or tiny one as a power of ten."""
+    return f"{np.exp(log):.2g}" if -7 < log < 4 else f"10^{log / np.log(10):.1f}^"
 
 
-def _z_scores(table: pd.DataFrame) -> pd.Series:
+def z_scores(table: pd.DataFrame) -> pd.Series:
     """Return |sampled − closed-form bias| in standard errors, where Monte Carlo is believable."""
     keys = ["input", "method", "temperature"]
     if "believable" not in set(table.metric):  # nothing random fits the budget

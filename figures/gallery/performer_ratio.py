@@ -48,7 +48,11 @@ def draw(table: pd.DataFrame) -> Figure:
         for (length, part), shade in zip(table[table.metric == "ratio"].groupby("length"), shades):
             width = 2.2 if length == 1.0 else 1.2
             right.plot(
-                part.angle, part.value, color=shade, linewidth=width, label=f"|q| = {length:g}"
+                part.angle,
+                part.value.clip(1e-5, 1e5),
+                color=shade,
+                linewidth=width,
+                label=f"|q| = {length:g}",
             )
         right.axhline(1.0, color="black", linewidth=0.8)
         right.axhspan(1e-5, 1.0, color=style.PALETTE[0], alpha=0.08, linewidth=0)
@@ -67,7 +71,20 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    wins = table[table.metric == "map_log10"].value < 0
+    return tr(
+        "Sines and cosines beat positive features where q and k point the same way: on {share:.0%} "
+        "of this map.",
+        share=wins.mean(),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr("Ratio of their mean squared errors in closed form, one frequency each, |q| = |k|.")
+
+
+def details(table: pd.DataFrame) -> str:
     quoted = table[table.metric == "quoted"]
     sentences = []
     for length, part in quoted.groupby("length"):

@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
-from figures import style
-from figures.gallery.error import NAMES, SPACES, in_space
-from figures.language import tr
+from figures import standings, style
+from figures.gallery.error import SPACES, in_space
+from figures.language import share, tr
 
 TITLE = "Error against stored values a query row"
 BUDGETS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
@@ -24,7 +24,7 @@ TEMPLATES = (
 )
 POLYNOMIALS = ("taylor", "tensor_power")
 DEGREES = (1, 2, 3)
-FLOOR = 1e-4
+FLOOR, CEILING = 1e-4, 100.0
 
 
 def own_price() -> list[str]:
@@ -44,31 +44,32 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw one row of panels an input, one column a space; a dot a member of a method."""
-    inputs = table.input.unique().tolist()
+    """Draw one panel an input, of row-normalised attention; a dot a member of a method."""
+    inputs, metric = table.input.unique().tolist(), SPACES["attention"]
     with style.style():
-        figure, axes = style.panels(len(inputs), 2)
-        for row, name in enumerate(inputs):
+        figure, axes = style.tiles(len(inputs))
+        for ax, name in zip(axes, inputs):
             part = table[table.input == name]
             wide = part.pivot_table("value", "method", "metric", aggfunc="median").reset_index()
-            for column, (space, metric) in enumerate(SPACES.items()):
-                ax = axes[row, column]
-                points = wide.assign(price=wide.values_per_row, error=wide[metric]).dropna(
-                    subset=["error"]
-                )
-                for label, members in _families(points, space):
-                    look = style.look(members.method.iloc[0]) | {"label": label}
-                    members = members.sort_values("price")
-                    if len(members) == 1 and not look["marker"]:
-                        ax.axhline(members.error.iloc[0], **look)
-                    else:
-                        ax.plot(members.price, members.error.clip(lower=FLOOR), **look)
-                ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, 100))
-                ax.set_title(tr("{name}: {space}", name=name, space=tr(NAMES[space])))
-                if row == len(inputs) - 1:
-                    ax.set_xlabel(tr("stored values a query row"))
-            axes[row, 0].set_ylabel(tr("relative Frobenius error"))
-        style.legend(figure, list(axes.flat))
+            points = wide.assign(price=wide.values_per_row, error=wide[metric])
+            for label, members in _families(points.dropna(subset=["error"]), "attention"):
+                look = standings.look(members.method.iloc[0], metric) | {"label": label}
+                members = members.sort_values("price")
+                errors = members.error.clip(FLOOR, CEILING)
+                if len(members) == 1 and not style.look(members.method.iloc[0])["marker"]:
+                    ax.axhline(errors.iloc[0], **look)
+                else:
+                    if len(members) == 1:
+                        look |= {"marker": style.look(members.method.iloc[0])["marker"]}
+                    ax.plot(members.price, errors, **look)
+            exact = float(part.l.iloc[0])
+            ax.axvline(exact, color="0.35", linestyle=":", linewidth=1.2, label=tr("every entry"))
+            ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, CEILING * 1.5), title=name)
+        for ax in axes[-2:]:
+            ax.set_xlabel(tr("stored values a query row"))
+        for ax in axes[::2]:
+            ax.set_ylabel(tr("relative Frobenius error"))
+        style.legend(figure, axes)
     return figure
 
 
@@ -85,10 +86,30 @@ def _family(spec: str) -> str:
     return re.split("[,，]", style.label(spec))[0]
 
 
-def caption(table: pd.DataFrame) -> str:
-    wide = table[table.method == "taylor(degree=2)"].pivot_table(
+def _taylor(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table.method == "taylor(degree=2)"].pivot_table(
         index="input", columns="metric", values="value", sort=False
     )
+
+
+def finding(table: pd.DataFrame) -> str:
+    stored = _taylor(table).values_per_row
+    exact = table.drop_duplicates("input").set_index("input").l.reindex(stored.index)
+    return tr(
+        "A polynomial of degree 2 stores more than every entry on {share}.",
+        share=share(int((stored > exact).sum()), len(stored)),
+    )
+
+
+def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Row-normalised attention at t = 1; random features by their median. Pale: needs all "
+        "logits. Errors beyond an edge are drawn there."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
+    wide = _taylor(table)
     sentences = [
         tr(
             "{name}: {values_per_row:.0f} values and error {attention_relative_frobenius:.2g}",

@@ -14,7 +14,7 @@ from analysis.inputs import Inputs
 from analysis.table import Row, head
 from approx import Approximation
 from figures import style
-from figures.language import mark, tr
+from figures.language import mark, share, tr
 
 TITLE = "Rank against temperature"
 MEASURES = {
@@ -23,6 +23,7 @@ MEASURES = {
     "energy_rank_90": mark("rank of 90 % energy"),
     "stable_rank": mark("stable rank"),
 }
+MEASURE = "effective_rank"  # which is drawn
 SPACES = ("kernel", "attention")
 MATCHED = ("positive", "scatterbrain(low_rank=positive(), sparse=top_k())", "top_k")
 OWN_PRICE = ("taylor(degree=2)",)
@@ -68,36 +69,59 @@ def look(spec: str) -> dict[str, Any]:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw one row of panels a measure, one column an input."""
+    """Draw one panel an input: the effective rank, whatever the table also holds."""
     inputs = table.input.unique().tolist()
-    temperatures = sorted(table.temperature.unique())
     with style.style():
-        figure = Figure(figsize=(7.0, 1.55 * len(MEASURES) + 0.9))
-        axes = figure.subplots(len(MEASURES), len(inputs), sharex=True, sharey="row", squeeze=False)
-        for row, (measure, label) in enumerate(MEASURES.items()):
-            for column, name in enumerate(inputs):
-                ax = axes[row, column]
-                part = table[(table.input == name) & (table.metric == measure)]
-                for spec in [*EXACT, *style.order(table.method[~table.method.isin(EXACT)])]:
-                    line = part[part.method == spec].sort_values("temperature")
-                    ax.plot(line.temperature, line.value, **look(spec))
-                ax.set(xscale="log", yscale="log")
-                ax.set_xticks(temperatures, [_short(t) for t in temperatures])
-                ax.minorticks_off()
-                if row == 0:
-                    ax.set_title(name)
-                if row == len(MEASURES) - 1:
-                    ax.set_xlabel(tr("temperature t"))
-            axes[row, 0].set_ylabel(tr(label))
-        style.legend(figure, list(axes.flat))
+        figure, axes = style.tiles(len(inputs), height=1.9)
+        for ax, name in zip(axes, inputs):
+            part = table[(table.input == name) & (table.metric == MEASURE)]
+            for spec in [*EXACT, *style.order(table.method[~table.method.isin(EXACT)])]:
+                line = part[part.method == spec].sort_values("temperature")
+                ax.plot(line.temperature, line.value, **look(spec))
+            ax.set(xscale="log", yscale="log", title=name)
+            style.ticks(ax, sorted(table.temperature.unique()))
+        for ax in axes[-2:]:
+            ax.set_xlabel(tr("temperature t"))
+        for ax in axes[::2]:
+            ax.set_ylabel(tr(MEASURES[MEASURE]))
+        style.legend(figure, axes)
     return figure
 
 
-def _short(t: float) -> str:
-    return {0.25: "¼", 0.5: "½"}.get(t, f"{t:g}")
+def moves(table: pd.DataFrame) -> tuple[int, int, int]:
+    """Return on how many inputs the kernel's effective rank peaks inside, and softmax falls."""
+    part = table[table.metric == MEASURE]
+    inside = falls = 0
+    for name in part.input.unique():
+        kernel, rows = (
+            part[(part.input == name) & (part.method == f"exact {space}")]
+            .sort_values("temperature")
+            .value.to_numpy()
+            for space in SPACES
+        )
+        inside += int(0 < kernel.argmax() < len(kernel) - 1)
+        falls += int(rows[-1] < rows[0])
+    return inside, falls, part.input.nunique()
+
+
+def finding(table: pd.DataFrame) -> str:
+    inside, falls, inputs = moves(table)
+    return tr(
+        "The effective rank of exp(q·k) peaks at a middle temperature on {inside}; that of softmax "
+        "rows ends lower than it begins on {falls}.",
+        inside=share(inside, inputs),
+        falls=share(falls, inputs),
+    )
 
 
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Effective rank of {n} queries and keys: of both exact matrices, and of estimates.",
+        n=style.span([*table.n, *table.l]),
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     part = table[(table.metric == "effective_rank")]
     sentences = []
     for name in table.input.unique():

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.state_rank import EPSILON, WINDOW, compute as compute
 from figures import style
-from figures.language import mark, tr
+from figures.language import in_words, mark, tr
 
 TITLE = "Why the rank of a causal matrix is the wrong question"
 LOOKS = {
@@ -19,53 +19,80 @@ LOOKS = {
         mark("the same beside {width} exact keys"), "black", ":", "",
     ),
 }  # fmt: skip
+BOUNDS = "eckart_young", "lower_bound", "lower_bound_beside_a_window"
 FLOOR = 1e-4
+KEYS = ["input", "layer", "head"]
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw one column per head: ranks before and after positions, errors against states."""
-    groups = list(table.groupby(["input", "layer", "head"], sort=False))
+    """Draw the ranks of every head against position, and the median errors against states."""
+    groups = list(table.groupby(KEYS, sort=False))
     with style.style():
-        figure = Figure(figsize=(7.0, 4.4))
-        axes = figure.subplots(2, len(groups), sharey="row", squeeze=False)
-        for (above, below), ((name, *_), part) in zip(axes.T, groups):
+        figure = Figure(figsize=(7.0, 3.3))
+        left, right = figure.subplots(1, 2)
+        for (_, part), colour in zip(groups, style.PALETTE * len(groups)):
             ranks = part[part.metric == "epsilon_rank"]
             whole, blocks = ranks[ranks.position < 0].value.iloc[0], ranks[ranks.position > 0]
-            above.axhline(whole, color=style.PALETTE[2], linestyle="--", label=tr("whole matrix"))
-            above.plot(
-                blocks.position, blocks.value, color=style.PALETTE[0],
-                label=tr("later queries × earlier keys"),
-            )  # fmt: skip
-            above.set(title=name, yscale="log", xlabel=tr("position"))
-            for metric, (label, colour, line, marker) in LOOKS.items():
-                errors = part[part.metric == metric]
-                below.plot(
-                    errors.states, errors.value.clip(FLOOR), label=tr(label, width=WINDOW),
-                    color=colour, linestyle=line, marker=marker, markersize=4,
-                )  # fmt: skip
-            below.set(xscale="log", yscale="log", xlabel=tr("m"))
-            style.ticks(below, sorted(part.states[part.states > 0].unique()))
-        axes[0, 0].set_ylabel(tr("{epsilon:g}-rank", epsilon=EPSILON))
-        axes[1, 0].set_ylabel(tr("relative Frobenius error"))
-        style.legend(figure, list(axes.flat), columns=2)
+            left.axhline(whole, color=colour, linestyle="--", linewidth=1)
+            left.plot(blocks.position, blocks.value, color=colour)
+        for line, what in (("--", tr("whole matrix")), ("-", tr("later queries × earlier keys"))):
+            left.plot([], [], color="0.3", linestyle=line, label=what)
+        left.set(yscale="log", xlabel=tr("position"))
+        left.set_ylabel(tr("{epsilon:g}-rank", epsilon=EPSILON))
+        left.set_title(tr("each of {heads} heads", heads=in_words(len(groups))))
+        for metric, (label, colour, line, marker) in LOOKS.items():
+            errors = table[table.metric == metric].groupby("states").value.median()
+            look = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4}
+            pale = style.PALE if metric in BOUNDS else {}
+            right.plot(
+                errors.index, errors.clip(FLOOR), label=tr(label, width=WINDOW), **(look | pale)
+            )
+        right.set(xscale="log", yscale="log", xlabel=tr("m"))
+        right.set_ylabel(tr("relative Frobenius error"))
+        right.set_title(tr("medians over heads"))
+        style.ticks(right, sorted(table.states[table.states > 0].unique()))
+        style.legend(figure, [left, right], columns=2)
     return figure
 
 
-def caption(table: pd.DataFrame) -> str:
-    keys = ["input", "layer", "head"]
+def _ranks(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Return the ε-rank of each head's matrix, and the largest of its blocks."""
     ranks = table[table.metric == "epsilon_rank"]
-    whole = ranks[ranks.position < 0].set_index(keys).value
-    most = ranks[ranks.position > 0].groupby(keys, sort=False).value.max()
+    whole = ranks[ranks.position < 0].set_index(KEYS).value
+    return whole, ranks[ranks.position > 0].groupby(KEYS, sort=False).value.max()
+
+
+def finding(table: pd.DataFrame) -> str:
+    whole, most = _ranks(table)
+    return tr(
+        "A causal matrix of ε-rank {whole:.0f} asks a recurrence for no more than {most:.0f} "
+        "states (medians).",
+        whole=whole.median(),
+        most=most.median(),
+    )
+
+
+def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Left: singular values over {epsilon:g} of the largest. Right: errors against the number "
+        "m of states; pale: bounds.",
+        epsilon=EPSILON,
+    )
+
+
+def details(table: pd.DataFrame) -> str:
+    keys = KEYS
+    whole, most = _ranks(table)
     errors = table[table.states > 0].pivot_table("value", [*keys, "states"], "metric")
     ratio = errors.recurrence / errors.lower_bound
     features = errors.ungated / errors.lower_bound
     m = int(table.states[table.states <= 16].max())
     at = errors[errors.index.get_level_values("states") == m].median()
     return tr(
-        "Attention of causal heads ({names}), n = {n}. Above: singular values over {epsilon:g} of "
+        "Attention of causal heads ({names}), n = {n}. Left: singular values over {epsilon:g} of "
         "the largest, of the whole triangular matrix (median {whole:.0f}) and of the blocks of "
         "queries after a position and keys before it (at most {most:.0f}, median over heads). Only "
-        "what passes through such a block must fit into a recurrence's state. Below, medians at "
+        "what passes through such a block must fit into a recurrence's state. Right, medians at "
         "m = {m}: error {eckart:.2g} of rank m, at least {bound:.2g} with m states of any linear "
         "attention or state-space model. Fitted to each head with hindsight, a recurrence "
         "comes within {least:.2g} to {largest:.2g} times the bound, and linear attention without "

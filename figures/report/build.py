@@ -17,6 +17,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis import files, trials
+from analysis.advice import TIE
 from analysis.budget import said
 from analysis.claims import check
 from analysis.experiments import decomposition, moments
@@ -25,15 +26,16 @@ from analysis.parallel import parallel
 from approx.polynomials.monomials import width
 from approx.prices import low_rank
 from figures import album, claims, currency, style
-from figures.gallery import FIGURES, reported
-from figures.language import mark, speaking, spoken, tr
-from figures.report import kept, of_claims, sentences, tables
+from figures.gallery import FIGURES, FigureModule, rank, reported, summary
+from figures.language import in_words, mark, speaking, spoken, tr
+from figures.report import front, kept, of_claims, sentences, tables
 from figures.report.convert import to_html, to_pdf
 from figures.report.notes import NAME as NOTES
 from figures.report.references import REFERENCES
 
 T = TypeVar("T")
 SOURCE = "report.md"
+SUMMARY = "summary"
 TITLE = mark("Cheaper attention, measured")
 TEMPLATES = {"en": "report.md.j2", "zh": "report.zh.md.j2"}
 PACKAGES = (
@@ -89,10 +91,15 @@ def build(
         return made
 
     computed: dict[str, pd.DataFrame] = {}
-    bar = tqdm(reported(profile), disable=not profile.progress, desc="report", unit="figure")
+    asked = reported(profile)
+    bar = tqdm(asked, disable=not profile.progress, desc="report", unit="figure")
     for name in bar:
         bar.set_postfix_str(FIGURES[name].TITLE)
-        computed[name] = timed(name, FIGURES[name].compute, profile)
+        if name != SUMMARY:  # which is made of two others
+            computed[name] = timed(name, FIGURES[name].compute, profile)
+    best = timed("winners", tables.winners, profile)
+    if SUMMARY in asked:
+        computed = {SUMMARY: timed(SUMMARY, summary.compose, computed["error"], best), **computed}
     drawn = parallel(
         functools.partial(_draw, out.absolute(), spoken()),  # a worker keeps the folder it began in
         list(computed.items()),
@@ -102,9 +109,11 @@ def build(
     )
     for name, taken in zip(computed, drawn):
         seconds[name] += taken
+    computed["winners"] = best
+    style.save_table("winners", best, out)
     for name, make in (
         ("decomposition", lambda: decomposition.compute(profile)),
-        ("winners", lambda: tables.winners(profile)),
+        ("advice", lambda: front.advised(profile)),
         ("claims", lambda: claims.frame(check(jobs=profile.jobs, progress=profile.progress))),
     ):
         computed[name] = timed(name, make)
@@ -183,10 +192,10 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
     }
     named = [(x, {tr("input"): names[x.name]}) for x in profile.inputs]
     errors, price, ledger = computed["error"], computed["price"], computed["claims"]
-    best, crossings = computed["winners"], tables.crossing_table(errors)
+    best, crossings, advice = computed["winners"], tables.crossing_table(errors), computed["advice"]
     d = max(x.d for x in profile.inputs)
     m = tables.features(profile, d)
-    at = decomposition.temperatures(profile)
+    shown = {name: (FIGURES[name], computed[name]) for name in FIGURES if name in computed}
     return {
         "inputs": list(names.values()),
         "temperatures": [f"{t:g}" for t in profile.temperatures],
@@ -202,45 +211,66 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "causal_cost": sentences.causal_cost(d, m),
         "d": d,
         "width2": width(d, 2),
-        "captions": {
-            name: tables.raised(FIGURES[name].caption(computed[name]))
-            for name in FIGURES
-            if name in computed
+        "captions": {name: tables.raised(_said(*one)) for name, one in shown.items()},
+        "details": {
+            name: tables.raised(module.details(table))
+            for name, (module, table) in shown.items()
+            if hasattr(module, "details")
         },
+        "summary_sentence": front.found(computed["summary"], advice),
+        "answers_table": tables.markdown(front.answers(computed, profile, d)),
+        "to_use": front.to_use(advice),
+        "advice_table": tables.markdown(front.advice_table(advice)),
+        "tie": f"{TIE:g}×",
         "input_table": tables.markdown(pd.DataFrame([tables.facts(x) | n for x, n in named])),
         "content_table": tables.markdown(pd.DataFrame([tables.contents(x) | n for x, n in named])),
-        "summary": sentences.summary(errors, best),
         "crossing_table": "" if crossings.empty else tables.markdown(crossings),
-        "crossing_sentence": sentences.crossing(errors),
+        "class_sentence": sentences.class_conclusion(errors),
+        "scatterbrain_sentence": sentences.scatterbrain_conclusion(errors),
+        "normalisation_sentence": sentences.normalisation_conclusion(errors),
         "best_table": tables.markdown(tables.best_table(best)),
         "best_sentence": sentences.uniform_wins(best),
-        "candidates": sentences.candidates(),
-        "advised_trials": trials.TRIALS,
+        "runnable_sentence": sentences.runnable_conclusion(best),
+        "advised_trials": in_words(trials.TRIALS),
+        "polynomial_sentence": sentences.polynomial_conclusion(price, profile),
         "pursuit_sentence": sentences.pursuit(
             price, {names[x.name]: x.mask.entries / x.n for x in profile.inputs}
         ),
+        "lies_sentence": sentences.lies(computed["moments"]),
+        "lies_table": tables.markdown(tables.lies_table(computed["moments"])),
+        "variance_sentence": sentences.variance_conclusion(computed["moments"]),
         "needed_table": tables.markdown(tables.needed_table(computed["moments"])),
-        "target": sentences.percent(moments.TARGET),
+        "target": tables.percent(moments.TARGET),
         "decomposition_tables": {
             f"{t:g}": tables.markdown(tables.decomposition_table(computed["decomposition"], t))
-            for t in at
+            for t in decomposition.temperatures(profile)[: 1 + (profile.grid != "quick")]
         },
         "decomposed": min(decomposition.COUNT, max(x.n for x in profile.inputs)),
         "samples": decomposition.SAMPLES,
         "decomposition_sentence": sentences.parts_of_error(computed["decomposition"]),
         "rank_table": tables.markdown(tables.rank_table(computed["rank"])),
-        "rank_sentence": sentences.humps(computed["rank"]),
+        "rank_sentence": rank.finding(computed["rank"]),
         "length": tables.LENGTH,
+        "cost_sentence": sentences.cost_conclusion(d, m),
         "complexity_table": tables.markdown(tables.complexity_table(d, m, m)),
         "claims_sentence": sentences.verdicts(ledger),
-        "claims_table": tables.markdown(claims.in_markdown(ledger, errata=False)),
-        "errata_table": tables.markdown(claims.in_markdown(ledger, errata=True)),
-        "conclusions": sentences.conclusions(computed, profile, d),
+        "errata_table": tables.markdown(tables.corrected_table(ledger)),
         "references": REFERENCES,
-        "version_table": tables.markdown(
-            tables.versions_table({"Python": platform.python_version(), **versions()})
+        "versions": tr(", ").join(
+            f"{tables.literal(name)} {version}"
+            for name, version in ({"Python": platform.python_version()} | versions()).items()
         ),
+        "own": "",
+        "rows_sentence": "",
+        "synthetic_table": "",
     }
+
+
+def _said(module: FigureModule, table: pd.DataFrame) -> str:
+    """Return what a figure found, in bold, and what it shows."""
+    found = getattr(module, "finding", None)
+    caption = module.caption(table)
+    return caption if found is None else f"**{found(table)}** {caption}"
 
 
 def versions() -> dict[str, str]:

@@ -9,7 +9,9 @@ Notes
 The Markdown is pandoc's: YAML metadata (``title``, ``subtitle``, ``author``, ``date``, ``lang``,
 ``abstract``; anything else is dropped), ``$...$`` and ``$$...$$``, pipe tables with a caption
 ``: text {#tbl:x}``, figures ``![caption](figures/x.svg){#fig:x width=100%}``, footnotes, code.
-``@fig:x`` and ``@tbl:x`` become links "Figure 1", "Table 1". Raw HTML, TeX and typst stay plain
+``@fig:x`` and ``@tbl:x`` become links "Figure 1", "Table 1". A paragraph ``[TOC]`` is where the
+PDF has its contents, with page numbers, which a page has beside it; from the first heading that is
+an ``{.appendix}`` on it is set smaller. Raw HTML, TeX and typst stay plain
 text; ``\label`` and ``\tag`` of a formula, and attributes other than an identifier, a width and a
 height, are dropped.
 
@@ -30,12 +32,15 @@ from pathlib import Path
 from analysis.files import one_line
 from figures import fonts as shipped
 from figures.report.document import (
+    CONTENTS,
     WORDS,
     FigureCopies,
     Links,
     Node,
     Numbers,
+    at_mark,
     authors,
+    before_appendix,
     deeper,
     harmless,
     identifiers,
@@ -91,6 +96,7 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="expqk-") as name:
         build = Path(name)
         document, words, figures = _prepared(pandoc, markdown, build, notes, pdf=False)
+        document["blocks"] = at_mark(document["blocks"], CONTENTS, None)
         page = Page(build, words, figures.titles, figures.panels)
         document = walk(walk(document, html_formula), page)
         document["blocks"] = with_appendices(document["blocks"])
@@ -167,6 +173,9 @@ def to_pdf(
     with tempfile.TemporaryDirectory(prefix="expqk-") as name:
         build = Path(name)
         document, words, _ = _prepared(pandoc, markdown, build, notes, pdf=True)
+        contents = f"#contents[{words['contents']}]\n#show: floating\n"
+        document["blocks"] = at_mark(document["blocks"], CONTENTS, _typst_block(contents))
+        document["blocks"] = before_appendix(document["blocks"], _typst_block("#show: smaller\n"))
         source = run(
             pandoc,
             "--from=json",
@@ -182,6 +191,10 @@ def to_pdf(
         (build / "report.typ").write_text(source, encoding="utf-8")
         pdf = _typst(build, fonts, author=", ".join(authors(document["meta"])))
     _write(out, pdf)
+
+
+def _typst_block(markup: str) -> Node:
+    return {"t": "RawBlock", "c": ["typst", markup]}
 
 
 def _without_shorthand(node: Node) -> Node:

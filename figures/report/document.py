@@ -57,6 +57,7 @@ WORDS = {
         "nothing": "没有找到",
     },
 }
+CONTENTS = "[TOC]"  # a paragraph of its own, where a PDF has its contents
 Node = Any  # one node of pandoc's JSON tree: dict, list, str, number or None
 
 
@@ -89,6 +90,27 @@ def plain(node: Node) -> str:
     if node["t"] in ("Str", "MetaString"):
         return str(node["c"])
     return " " if node["t"] in ("Space", "SoftBreak", "LineBreak") else plain(node.get("c"))
+
+
+def at_mark(blocks: list[Node], mark: str, block: Node | None) -> list[Node]:
+    """Return the blocks with this one in place of each paragraph that is the mark, or without it.
+
+    Examples
+    --------
+    >>> at_mark([{"t": "Para", "c": [{"t": "Str", "c": "[TOC]"}]}], "[TOC]", None)
+    []
+    """
+    found = [b["t"] == "Para" and plain(b["c"]) == mark for b in blocks]
+    placed = [] if block is None else [block]
+    return [x for b, here in zip(blocks, found) for x in (placed if here else [b])]
+
+
+def before_appendix(blocks: list[Node], block: Node) -> list[Node]:
+    """Return the blocks with this one before the first heading that is an appendix, if there is."""
+    for i, one in enumerate(blocks):
+        if one["t"] == "Header" and "appendix" in one["c"][1][1]:
+            return [*blocks[:i], block, *blocks[i:]]
+    return blocks
 
 
 def walk(node: Node, change: Callable[[Node], Node]) -> Node:

@@ -9,7 +9,6 @@ import pandas as pd
 
 from analysis import advice, diagnose, operations
 from analysis.candidates import RUNNABLE, TRIVIAL
-from analysis.claims import DOCUMENTS
 from analysis.experiments import moments
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
@@ -17,8 +16,8 @@ from approx import parse
 from approx.random_features.features import RandomFeatures
 from approx.sparse.exact import Exact
 from figures import claims, currency, style
-from figures.gallery import error
-from figures.language import mark, tr
+from figures.gallery import error, moments as moments_figure
+from figures.language import mark, share, tr
 from figures.report import tables
 
 NOT_MATCHED = mark(
@@ -95,49 +94,22 @@ def crossing(errors: pd.DataFrame) -> str:
     return tr("{first} {second}", first=kernel, second=attention)
 
 
-def summary(errors: pd.DataFrame, best: pd.DataFrame) -> list[str]:
-    """Return the sentences of the abstract."""
-    crossings = error.crossings(errors, "attention")
-    if crossings.empty:
-        return [tr(NOT_MATCHED), uniform_wins(best)]
-    crossing = crossings[crossings.crossing > 0]
-    where = tr(", ").join(
-        tr("{input} at t ≈ {t:.2f}", input=a, t=b)
-        for a, b in zip(crossing.input, crossing.crossing)
-    )
-    top = crossings.to_dict("records")[int(crossings.gain.argmax())]
-    return [
-        tr(
-            "Row-normalised, by the least Frobenius error that is found of each class: {regimes}.",
-            regimes=regimes(errors, "attention"),
-        ),
-        tr("The two cross on {where}.", where=where)
-        if where
-        else tr("The two cross nowhere on this grid."),
-        tr(
-            "The better of the two has at most {gain:.2f} times the error of both together "
-            "({input}, t = {gain_temperature:g}).",
-            gain=top["gain"],
-            input=top["input"],
-            gain_temperature=top["gain_temperature"],
-        ),
-        uniform_wins(best),
-    ]
-
-
 def uniform_wins(best: pd.DataFrame) -> str:
     """Return in how many places no candidate beats uniform attention, or is worth its price."""
     return tr(
-        "Uniform attention, which costs nothing, is the best candidate that can be run in {count} "
-        "of {places} places; a method with random features in {random}. `expqk diagnose` advises "
-        "to keep exact attention in {kept}, as no candidate is below {share} of uniform "
-        "attention's total variation there, or the budget buys every entry.",
-        count=int((best.winner == TRIVIAL).sum()),
-        places=len(best),
-        random=int(best.winner.map(_has_random_features).sum()),
-        kept=int((best.verdict == advice.KEEP).sum()),
-        share=percent(diagnose.ACCEPT),
+        "Uniform attention, which costs nothing, is the best candidate that can be run in {count}; "
+        "a method with random features in {random}. `expqk diagnose` advises to keep exact "
+        "attention in {kept}, as no candidate is below {share} of uniform attention's total "
+        "variation there, or the budget buys every entry.",
+        count=_places(best.winner == TRIVIAL),
+        random=_places(best.winner.map(_has_random_features)),
+        kept=_places(best.verdict == advice.KEEP),
+        share=tables.percent(diagnose.ACCEPT),
     )
+
+
+def _places(where: pd.Series) -> str:
+    return share(int(where.sum()), len(where), mark("places"))
 
 
 def _has_random_features(spec: str) -> bool:
@@ -182,29 +154,25 @@ def pursuit(price: pd.DataFrame, stored: dict[str, float]) -> str:
     dearer = int((wide.values_per_row > wide.stored).sum())
     return tr(
         "Principal component pursuit recovers a matrix that *is* low-rank plus sparse, "
-        "whatever that costs. Of the softmax rows at t = 1 it makes ({found}), on {dearer} "
-        "of {inputs} inputs more than the {l} values of the exact row. At a "
-        "budget, GoDec takes its place.",
+        "whatever that costs. Of the softmax rows at t = 1 it makes ({found}), more than "
+        "the {l} values of the exact row on {dearer}. At a budget, GoDec takes its place.",
         found=tr("; ").join(made),
-        dearer=dearer,
-        inputs=len(wide),
+        dearer=share(dearer, len(wide)),
         l=style.span(round(count) for count in wide.stored),
     )
 
 
 def verdicts(ledger: pd.DataFrame) -> str:
-    """Return how many claims there are of each verdict, and what their ids begin with."""
+    """Return how many claims there are of each verdict."""
     each = ledger.drop_duplicates("id")
     errata = each.id.str.contains("-E")
-    names = tr(", ").join(f"{key} *{title}*" for key, title in DOCUMENTS.items())
     return tr(
-        "The ids name the documents: {names}. Verdicts of {claims} claims: {counts}; "
-        "of {errata} errata: {errata_counts}.",
-        names=names,
+        "Of {claims} statements of {documents} notes and papers that a machine can check: "
+        "{counts}. Besides, {errata} errors of print or code were put right.",
+        documents=each.id.str.split("-").str[0].nunique(),
         claims=int((~errata).sum()),
         counts=claims.counts(each.verdict[~errata]),
         errata=int(errata.sum()),
-        errata_counts=claims.counts(each.verdict[errata]),
     )
 
 
@@ -226,13 +194,11 @@ def parts_of_error(table: pd.DataFrame) -> str:
     worse = int((_total(wide)[_unbiased(wide)] > 0).sum())
     count = int(_unbiased(wide).sum())
     return tr(
-        "Least expected squared error at t = {t:g}: {sentences}. Of the {count} "
-        "unbiased entries of both temperatures {worse} have one above that of the zero "
-        "matrix, 1.",
+        "Least expected squared error at t = {t:g}: {sentences}. That of the zero matrix, 1, is "
+        "exceeded by {worse} at both temperatures.",
         t=t,
         sentences=tr("; ").join(sentences),
-        count=count,
-        worse=worse,
+        worse=share(worse, count, mark("unbiased estimates")),
     )
 
 
@@ -254,61 +220,6 @@ def _named(total: pd.Series) -> str:
     )
 
 
-def humps(ranks: pd.DataFrame) -> str:
-    """Return on how many inputs the rank of exp(q·k) is a hump in t, and how softmax moves."""
-    part = ranks[ranks.metric == "effective_rank"]
-    hump, moves = 0, {"falls": 0, "rises": 0}
-    for name in part.input.unique():
-        kernel, rows = (
-            part[(part.input == name) & (part.method == f"exact {space}")]
-            .sort_values("temperature")
-            .value.to_numpy()
-            for space in ("kernel", "attention")
-        )
-        hump += int(0 < kernel.argmax() < len(kernel) - 1)
-        moves["falls" if rows[-1] < rows[0] else "rises"] += 1
-    count = part.input.nunique()
-    return tr(
-        "The effective rank of exp(q·k) has its maximum inside the grid of temperatures on "
-        "{hump} of {inputs} inputs, at an end of it on {ends}; that of the "
-        "softmax rows falls from the coldest to the hottest temperature on {falls} and "
-        "rises on {rises}.",
-        hump=hump,
-        inputs=count,
-        ends=count - hump,
-        falls=moves["falls"],
-        rises=moves["rises"],
-    )
-
-
-# Conclusions
-
-
-def conclusions(computed: dict[str, pd.DataFrame], profile: Profile, d: int) -> list[str]:
-    """Return what the tables say in the end, one statement an item.
-
-    Parameters
-    ----------
-    computed : dict of DataFrame
-        error, price, moments, rank, decomposition, winners, claims.
-    profile : Profile
-    d : int
-        Head width of the operation counts.
-    """
-    errors, m = computed["error"], tables.features(profile, d)
-    return [
-        class_conclusion(errors),
-        runnable_conclusion(computed["winners"]),
-        scatterbrain_conclusion(errors),
-        variance_conclusion(computed["moments"]),
-        polynomial_conclusion(computed["price"], profile),
-        humps(computed["rank"]),
-        normalisation_conclusion(errors),
-        cost_conclusion(d, m),
-        claims_conclusion(computed["claims"]),
-    ]
-
-
 def class_conclusion(errors: pd.DataFrame) -> str:
     """Return whether sparse or low-rank is the right class, by temperature."""
     crossings = error.crossings(errors, "attention")
@@ -322,10 +233,9 @@ def class_conclusion(errors: pd.DataFrame) -> str:
     )
     if len(usual):
         regime = tr(
-            "Sparse wins cold and low-rank wins hot on {usual} of {inputs} inputs: there the "
-            "temperature decides which class of approximation is right.",
-            usual=len(usual),
-            inputs=len(crossings),
+            "Sparse wins cold and low-rank wins hot on {usual}: there the temperature decides "
+            "which class of approximation is right.",
+            usual=share(len(usual), len(crossings)),
         )
     else:
         regime = tr("On no input does sparse win cold and low-rank hot.")
@@ -352,9 +262,8 @@ def runnable_conclusion(best: pd.DataFrame) -> str:
     )
     return tr(
         "Of the candidates that can be run at this budget, something beats uniform attention in "
-        "{beaten} of {places} places, there by a factor of {ratio:.2f} in the median: {winners}.",
-        beaten=len(beaten),
-        places=len(best),
+        "{beaten}, there by a factor of {ratio:.2f} in the median: {winners}.",
+        beaten=share(len(beaten), len(best), mark("places")),
         ratio=ratio,
         winners=winners,
     )
@@ -374,12 +283,11 @@ def scatterbrain_conclusion(errors: pd.DataFrame) -> str:
             flat = middle[both] < middle["uniform"]
             counts.append(
                 tr(
-                    "with {support} it is below both parts in {wins} of {places} places and "
-                    "below uniform attention in {flat}",
+                    "with {support} it is below both parts in {wins}, and below uniform attention "
+                    "in {flat}",
                     support=tr(support),
-                    wins=int(wins.sum()),
-                    places=len(wins),
-                    flat=int(flat.sum()),
+                    wins=_places(wins),
+                    flat=_places(flat),
                 )
             )
     if not counts:
@@ -405,7 +313,7 @@ def variance_conclusion(table: pd.DataFrame) -> str:
         return tr("No positive feature fits this budget.")
     t = min(part.temperature.unique(), key=lambda x: abs(np.log(x)))
     at = part[part.temperature == t]
-    counts = [_tens(v) for v in at.value]
+    counts = [tables.count(v) for v in at.value]
     named = tr(", ").join(
         tr("{number} on {name}", number=count, name=name) for count, name in zip(counts, at.input)
     )
@@ -413,25 +321,41 @@ def variance_conclusion(table: pd.DataFrame) -> str:
     enough = int((at.value <= held).sum())
     return tr(
         "Positive features at t = {t:g} need, for an expected kernel error of {error}, "
-        "{named}; the budget buys {held}, enough on {enough} of {inputs} inputs. The "
+        "{named}; the budget buys {held}, enough on {enough}. The "
         r"relative variance of one is $e^{{\lVert q+k\rVert^2}}-1$: tilts and shifts lower the "
         "exponent, couplings take a bounded part away.",
         t=t,
-        error=percent(moments.TARGET),
+        error=tables.percent(moments.TARGET),
         named=named,
         held=style.span(held),
-        enough=enough,
-        inputs=len(at),
+        enough=share(enough, len(at)),
     )
 
 
-def _tens(value: float) -> str:
-    return f"{value:.0f}" if value < 1e4 else f"$10^{{{min(np.log10(value), 300):.1f}}}$"
-
-
-def percent(value: float) -> str:
-    """Return a share in whole per cent, with the blank that does not break."""
-    return f"{value:.0%}".replace("%", "\N{NO-BREAK SPACE}%")
+def lies(table: pd.DataFrame) -> str:
+    """Return how many samples of positive features can be believed, and how one misleads."""
+    part = table[table.method.str.startswith("positive")]
+    worst = moments_figure.hidden(table)
+    if worst is None:
+        return tr("No positive feature fits this budget.")
+    believed = part[part.metric == "believable"].value
+    z = moments_figure.z_scores(part)
+    said = tr(
+        "{share} can be believed: on {name} at t = {t:g} the deviation is {closed}, and the draws "
+        "show {sampled}.",
+        share=share(int(believed.sum()), len(believed), mark("samples")).capitalize(),
+        name=worst.input,
+        t=worst.temperature,
+        closed=moments_figure.power(worst.closed),
+        sampled=moments_figure.power(worst.sampled),
+    )
+    if not len(z):
+        return said
+    return tr(
+        "{said} Where they can, closed form and draws agree: the largest |z| of a mean is {z:.1f}.",
+        said=said,
+        z=z.max(),
+    )
 
 
 def polynomial_conclusion(price: pd.DataFrame, profile: Profile) -> str:
@@ -444,14 +368,13 @@ def polynomial_conclusion(price: pd.DataFrame, profile: Profile) -> str:
     return tr(
         "Taylor of degree 2 costs {price}, {least_budgets:.3g} to {most_budgets:.3g} times the "
         "budget, for row-normalised errors of {least_errors:.2g} to {most_errors:.2g} at t = 1; it "
-        "fits the budget on {fitting} of {inputs} inputs.",
+        "fits the budget on {fitting}.",
         price=currency.said(style.span(map(round, paid)), profile.currency),
         least_budgets=min(paid) / profile.budget,
         most_budgets=max(paid) / profile.budget,
         least_errors=errors.min(),
         most_errors=errors.max(),
-        fitting=sum(price <= profile.budget for price in paid),
-        inputs=len(paid),
+        fitting=share(sum(price <= profile.budget for price in paid), len(paid)),
     )
 
 
@@ -466,10 +389,8 @@ def normalisation_conclusion(errors: pd.DataFrame) -> str:
     differ = int((winners["kernel"] != winners["attention"]).sum())
     return tr(
         "The space of the error has to be named: of the methods of @fig:error that can be run, "
-        "the best for exp(q·k) is not the best after rows are normalised in {differ} of "
-        "{places} places.",
-        differ=differ,
-        places=len(winners["kernel"]),
+        "the best for exp(q·k) is not the best after rows are normalised in {differ}.",
+        differ=share(differ, len(winners["kernel"]), mark("places")),
     )
 
 
@@ -509,17 +430,4 @@ def causal_cost(d: int, m: int, length: int = tables.LENGTH) -> str:
         linear=linear,
         s=m,
         both=both,
-    )
-
-
-def claims_conclusion(ledger: pd.DataFrame) -> str:
-    """Return what became of the claims."""
-    each = ledger.drop_duplicates("id")
-    own = each[~each.id.str.contains("-E")]
-    return tr(
-        "Verdicts of {claims} published statements: {counts}; {errata} errors of print or "
-        "code have been put right by number.",
-        claims=len(own),
-        counts=claims.counts(own.verdict),
-        errata=len(each) - len(own),
     )

@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 
 from analysis import diagnose, operations
+from analysis.claims import DOCUMENTS
 from analysis.describe import describe
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from approx.random_features.positive import Positive
-from figures import style
+from figures import claims, style
+from figures.diagnosis import LEAST_SHOWN as LEAST_SHOWN
 from figures.gallery import break_even, error, rank
 from figures.language import mark, tr
 
@@ -93,6 +95,19 @@ def power(value: float, log: float | None = None) -> str:
     return f"{value:.2g}" if tens < 2 else f"{value:.0f}"
 
 
+def tv_of(value: float) -> str:
+    """Return a total variation to three decimals, or that it is less.
+
+    Examples
+    --------
+    >>> tv_of(0.12345), tv_of(2e-5), tv_of(0.0)
+    ('0.123', '< 0.001', '0')
+    """
+    if 0 < value < LEAST_SHOWN:
+        return f"< {LEAST_SHOWN:g}"
+    return "0" if value == 0 else f"{value:.3f}"
+
+
 def facts(x: Inputs) -> dict[str, str]:
     """Return what decides how hard an input is, at t = 1, formatted."""
     facts = describe(x.at_temperature(1.0))
@@ -164,7 +179,7 @@ def best_table(best: pd.DataFrame) -> pd.DataFrame:
 
     def cell(row: dict[Any, Any]) -> str:
         name = style.label(row["winner"])
-        return f"{name} {row['attention_tv']:.2g} ({row['uniform_tv']:.2g})"
+        return f"{name} {tv_of(row['attention_tv'])} ({tv_of(row['uniform_tv'])})"
 
     cells = best.assign(cell=[cell(row) for row in best.to_dict("records")])
     wide = cells.pivot(index="temperature", columns="input", values="cell")
@@ -177,15 +192,62 @@ def needed_table(table: pd.DataFrame) -> pd.DataFrame:
     part = table[table.metric == "features_needed"]
     rows = []
     for (name, spec), group in part.groupby(["input", "method"], sort=False):
-        cells = {f"t = {t:g}": _count(v) for t, v in zip(group.temperature, group.value)}
+        cells = {f"t = {t:g}": count(v) for t, v in zip(group.temperature, group.value)}
         rows.append({tr("input"): name, tr("features"): style.look(str(spec))["label"], **cells})
     return pd.DataFrame(rows)
 
 
-def _count(value: float) -> str:
+def count(value: float) -> str:
+    """Return a count in digits, a large one as a power of ten."""
     if value == np.inf:
         return tr("over $10^{300}$")
     return f"{value:.0f}" if value < 1e4 else f"$10^{{{np.log10(value):.1f}}}$"
+
+
+def percent(value: float) -> str:
+    """Return a share in whole per cent, with the blank that does not break."""
+    return f"{value:.0%}".replace("%", "\N{NO-BREAK SPACE}%")
+
+
+def lies_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what draws of positive features say of their deviation, and what is so, formatted."""
+    part = table[table.method.str.startswith("positive")]
+    temperatures = [t for t in _ends(table.temperature) if t >= 1] or _ends(table.temperature)
+    rows = []
+    for (name, t), group in part.groupby(["input", "temperature"], sort=False):
+        at = group.set_index("metric")
+        if t not in temperatures or "believable" not in at.index:
+            continue
+        log = float(at.value["log_relative_variance"]) / 2
+        mean, stderr = 1 + at.value["sampled_bias"], float(at.stderr["sampled_bias"])
+        rows.append(
+            {
+                tr("input"): name,
+                "t": f"{t:g}",
+                tr("deviation"): power(float(np.exp(min(log, 700))), log),
+                tr("of the draws"): power(float(np.sqrt(at.value["sampled_variance"]))),
+                tr("mean of the draws"): f"{power(mean)} ± {power(stderr)}",
+                tr("to be believed"): tr("yes") if at.value["believable"] else tr("no"),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def corrected_table(ledger: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a document: what it prints or its code does wrong, as it is right."""
+    each = ledger.drop_duplicates("id")
+    wrong = each[each.id.str.contains("-E") | ~each.verdict.str.startswith("holds")]
+    rows = []
+    for key, title in DOCUMENTS.items():
+        own = wrong[wrong.id.str.startswith(f"{key}-")]
+        said = [
+            f"[{name.split('-', 1)[1]}](claims.html#{name}) {claims.typeset(tr(statement))}"
+            for name, statement in zip(own.id, own.statement)
+        ]
+        if said:
+            text = tr("*{title}*: {said}", title=title, said=" ".join(said))
+            rows.append({tr("id"): key, tr("as it is right"): text})
+    return pd.DataFrame(rows)
 
 
 def decomposed(table: pd.DataFrame) -> pd.DataFrame:
@@ -275,8 +337,3 @@ def features(profile: Profile, d: int) -> int:
     n = max(max(x.n, x.l) for x in profile.inputs)
     filled = Positive().within(profile.budget, n=n, l=n, d=d, currency=profile.currency)
     return 1 if filled is None or filled.m is None else filled.m
-
-
-def versions_table(versions: dict[str, str]) -> pd.DataFrame:
-    """Return one row a package."""
-    return pd.DataFrame({tr("package"): versions.keys(), tr("version"): versions.values()})

@@ -19,7 +19,7 @@ import pandas as pd
 FOLDER = Path(__file__).parent
 TABLES, SAID = FOLDER / "as_printed.zip", FOLDER / "as_printed.json"
 STORED = ("damage", "propagation", "scaling")  # whose tables are files of the package
-PARTS = ("decomposition", "winners", "claims")  # of the report, beside figures
+PARTS = ("decomposition", "winners", "advice", "claims")  # of the report, beside figures
 NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
@@ -58,7 +58,7 @@ def report(stored):
 
     computed = {name: stored[name] for name in (*REPORTED["quick"], *PARTS)}
     text = build.render(cut(), computed, "expqk report")
-    return text[: text.index("# References")]
+    return text[: text.index("# Appendix: how this was made")]
 
 
 def printed(name, stored):
@@ -67,7 +67,9 @@ def printed(name, stored):
 
     if name == "report":
         return numbers(report(stored))
-    return numbers(FIGURES[name].caption(table_of(name, stored)))
+    module, table = FIGURES[name], table_of(name, stored)
+    said = (getattr(module, part, None) for part in ("finding", "caption", "details"))
+    return numbers(" ".join(part(table) for part in said if part))
 
 
 def write(stored, found):

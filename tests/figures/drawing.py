@@ -15,6 +15,7 @@ from figures import fonts, style
 from figures.gallery import FIGURES, REPORTED
 from figures.language import speaking
 
+PRINTED = 160 / 25.4  # inches: the width of a figure in the PDF
 THEORY = (
     "coupling_gain", "eps_collapse", "inverse_temperature", "log_variance", "performer_error",
     "ratio_bias", "raw_qr", "recall",
@@ -48,18 +49,24 @@ def has_the_columns(name, table):
 
 def caption_states_numbers(name, table):
     """Check that no number is missing, and that others stand in the caption of another table."""
-    before = FIGURES[name].caption(table)
+    before = in_full(FIGURES[name], table)
     assert "nan" not in before
     assert "none of these" not in before
     other = table.copy()
     other["value"] = np.sign(other.value) * other.value.abs() ** 1.3  # ratios change too
-    assert FIGURES[name].caption(other) != before
+    assert in_full(FIGURES[name], other) != before
+
+
+def in_full(module, table):
+    """Return all that a figure says of its table."""
+    parts = (getattr(module, part, None) for part in ("finding", "caption", "details"))
+    return " ".join(part(table) for part in parts if part)
 
 
 # what stays as it is in Chinese: names of inputs, of methods in part, and of formats
 KEPT = {
-    "gaussian", "sphere", "clustered", "generative", "centre", "easy", "middling", "hard", "oracle",
-    "softmax", "logit", "logits", "float", "bfloat", "delta", "cross", "polytope", "antithetic",
+    "gaussian", "sphere", "clustered", "generative", "centre", "easy", "middling", "hard",
+    "softmax", "float", "bfloat", "delta", "cross", "polytope", "antithetic",
     "relu", "mformer", "diag", "sink", "local", "broad", "retrieval",
 }  # fmt: skip
 
@@ -68,16 +75,27 @@ def speaks_chinese(name, table):
     """Check that labels and caption are Chinese, have their glyphs, and the English numbers."""
     module = FIGURES[name]
     with speaking("zh"):
-        said, figure = module.caption(table), module.draw(table)
-    assert numbers(said) == numbers(module.caption(table))
+        chinese, figure = in_full(module, table), module.draw(table)
+    assert numbers(chinese) == numbers(in_full(module, table))
     axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
     texts = [text.get_text() for text in figure.findobj(Text)]
     texts += [tick.get_text() for axis in axes for tick in axis.get_ticklabels()]
     assert english(" ".join(texts)) == set()
     if name != "combinations":  # whose caption has specs of methods
-        assert english(said) == set()
+        assert english(chinese) == set()
     for text in set(texts):
         assert without_glyph(text) == set(), text
+    if name in REPORTED["default"]:
+        fits_the_page(figure)
+
+
+def fits_the_page(figure):
+    """Check that a figure of a short report has four panels and text of 7 points on paper."""
+    panels = [ax for ax in figure.axes if ax.get_visible() and ax.get_label() != "<colorbar>"]
+    assert len(panels) <= 4
+    shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    smallest = min(text.get_fontsize() for text in shown)
+    assert smallest * PRINTED / figure.get_figwidth() >= 7
 
 
 def numbers(text):

@@ -58,7 +58,7 @@ def test_a_picture_is_the_figure():
 
 
 def test_a_missing_table_is_named(tmp_path, capsys):
-    with pytest.raises(ValueError, match="has no table of error, price"):
+    with pytest.raises(ValueError, match="has no table of summary, error"):
         album.write(tmp_path, tmp_path)
     assert album.main([str(tmp_path)]) == 1
     assert capsys.readouterr().err.count("\n") == 1

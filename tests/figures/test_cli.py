@@ -167,7 +167,7 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, capsys
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["figures", "eror"], "unknown figure 'eror', did you mean 'error'? Known: error, price"),
+        (["figures", "eror"], "unknown figure 'eror', did you mean 'error'? Known: summary, error"),
         (["figures", "eror"], f"{', '.join(NAMES)}, all\n"),
         (["methods", "none"], f"Known: {', '.join([*METHODS, *ALIASES])}\n"),
         (["figures", "--seed", "1"], "which figures? Names of them, or all"),

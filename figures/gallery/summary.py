@@ -1,0 +1,228 @@
+"""The report in one figure: which class is nearest at which temperature, and what can be run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis import diagnose, regimes
+from analysis.advice import KEEP
+from analysis.candidates import TRIVIAL, class_of
+from analysis.experiments.profile import Profile
+from analysis.sweep import COLUMNS as SWEPT
+from approx import parse
+from figures import currency, standings, style
+from figures.gallery import error
+from figures.language import mark, share, tr
+
+TITLE = "What is nearest to softmax attention, and what of it can be run"
+COLUMNS = (*SWEPT, "masked", "role", "verdict")
+METRIC = "attention_tv"
+FLOOR = 1e-3  # of the axis
+BEST = "runnable"  # roles: this, uniform, and those of the three classes
+NAMES = {
+    "sparse": mark("largest entries"),
+    "low_rank": mark("truncated SVD"),
+    "both": mark("both together"),
+}
+COLOURS = {"sparse": style.PALETTE[6], "low_rank": style.PALETTE[0], "both": "0.35"}
+SPARSE = ("entries", "compressed logits", "columns", "pages", "lines", "window", "sampled")
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return the total variation of each class's oracle and of the advisor's winner."""
+    return compose(
+        error.compute(profile),
+        diagnose.winners(
+            profile.inputs, budget=profile.budget, currency=profile.currency,
+            temperatures=profile.temperatures, seed=profile.seed, jobs=profile.jobs,
+            progress=profile.progress,
+        ),
+    )  # fmt: skip
+
+
+def compose(errors: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFrame:
+    """Return the table from that of the errors and that of the advisor's winners."""
+    part = errors[(errors.metric == METRIC) & (errors.trial <= 0)]
+    roles = [part[part.method == TRIVIAL].assign(role="uniform")]
+    for _, own in part.groupby("input", sort=False):
+        specs = error.decompositions(own, "attention")
+        if len(specs) == len(NAMES):
+            roles += [own[own.method == spec].assign(role=role) for role, spec in specs.items()]
+    masked = errors.drop_duplicates("input").set_index("input").masked
+    best = winners.rename(columns={"winner": "method", "attention_tv": "value"}).assign(
+        trial=-1, metric=METRIC, stderr=np.nan, role=BEST, masked=winners.input.map(masked)
+    )
+    every = pd.concat([*(p.assign(verdict="") for p in roles), best], ignore_index=True)
+    columns = [*COLUMNS, *(["currency"] if "currency" in every else [])]
+    return every.reindex(columns=columns)
+
+
+def at_one(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the temperature nearest 1."""
+    t = min(table.temperature.unique(), key=lambda x: (abs(np.log(x)), x))
+    here: pd.DataFrame = table[table.temperature == t]
+    return here
+
+
+def crossings(table: pd.DataFrame) -> pd.Series:
+    """Return where entries and low rank change places, by input; NaN where they do not."""
+    found = {}
+    for name, part in table.groupby("input", sort=False):
+        specs = part.drop_duplicates("role").set_index("role").method
+        if set(NAMES) <= set(specs.index):
+            roles = part[part.role.isin(NAMES)].assign(method=lambda rows: rows.role)
+            row = regimes.regimes(roles, METRIC, sparse="sparse", low_rank="low_rank", both="both")
+            found[name] = float(row.crossing.iloc[0])
+    return pd.Series(found, dtype=float)
+
+
+def example(table: pd.DataFrame) -> str:
+    """Return the input of the left panel: a head of a model that crosses, if there is one."""
+    crossed = crossings(table)
+    real = list(table.input[table.layer >= 0].unique())
+    turning = [name for name in crossed.index if crossed[name] > 0]
+    wanted = [name for name in real if name in turning]
+    return str([*wanted[len(wanted) // 2 :], *turning, *real, *table.input.unique()][0])
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw one input against temperature, and every input at t = 1."""
+    with style.style():
+        count = table.input.nunique()
+        figure = Figure(figsize=(7.0, max(3.3, 0.62 * count + 1.2)))
+        left, right = figure.subplots(1, 2, width_ratios=[1.0, 1.05])
+        _temperatures(left, table[table.input == example(table)])
+        _inputs(right, at_one(table))
+    return figure
+
+
+def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
+    name = str(table.input.iloc[0])
+    grid = sorted(table.temperature.unique())
+    ax.set(
+        xscale="log", yscale="log", ylim=(FLOOR / 1.3, 1.3), xlim=(grid[0] / 1.12, grid[-1] * 1.12)
+    )
+    ends: list[tuple[str, float, Any]] = []
+    for role, colour in COLOURS.items():
+        line = table[table.role == role].sort_values("temperature")
+        if len(line):
+            values = line.value.clip(FLOOR)
+            ax.plot(line.temperature, values, **(style.PALE | {"color": colour}))
+            ends.append((tr(NAMES[role]), float(values.iloc[-1]), colour))
+    flat = table[table.role == "uniform"].sort_values("temperature")
+    ax.plot(flat.temperature, flat.value.clip(FLOOR), color="0.35", linestyle="--")
+    ends.append((tr("uniform attention"), float(flat.value.iloc[-1]), "0.35"))
+    best = table[table.role == BEST].sort_values("temperature")
+    ax.plot(best.temperature, best.value.clip(FLOOR), color="black")
+    for _, row in best.iterrows():
+        ax.plot(row.temperature, max(row.value, FLOOR), **_dot(str(row.method)))
+    ends.append((tr("can be run"), max(float(best.value.iloc[-1]), FLOOR), "black"))
+    style.direct(ax, ends)
+    crossing = crossings(table).get(name, np.nan)
+    if crossing > 0:
+        ax.axvline(crossing, color="0.2", linewidth=0.8, linestyle=":")
+        ax.text(crossing, FLOOR, tr(" t ≈ {t:.2f}", t=crossing), fontsize=style.SMALL, va="bottom")
+    ax.set_title(name)
+    ax.set(xlabel=tr("temperature t"), ylabel=tr("total variation"))
+    style.ticks(ax, grid)
+    ax.set_xticklabels([{0.25: "¼", 0.5: "½"}.get(t, f"{t:g}") for t in grid])
+
+
+def _dot(spec: str) -> dict[str, Any]:
+    """Return the marker of a method: a square where it keeps entries, a disc where it does not."""
+    sparse = class_of(parse(spec)) in SPARSE
+    return style.dots("black", "s" if sparse else "o", 5)
+
+
+def _inputs(ax: Axes, table: pd.DataFrame) -> None:
+    names = table.input.unique().tolist()
+    for row, name in enumerate(names):
+        part = table[table.input == name].set_index("role")
+        tv = part.value
+        ax.plot([tv[BEST], tv["uniform"]], [row, row], color="0.85", linewidth=1.0, zorder=1)
+        for role, colour in COLOURS.items():
+            if role in tv:
+                ax.plot(
+                    [tv[role]] * 2, [row - 0.17, row + 0.17], **(style.PALE | {"color": colour})
+                )
+        for value, height, width in ((tv["uniform"], 0.2, 1.4), (tv["uniform"] / 2, 0.1, 0.8)):
+            ax.plot([value] * 2, [row - height, row + height], color="0.35", linewidth=width)
+        spec = str(part.method[BEST])
+        ax.plot(tv[BEST], row, **_dot(spec), zorder=3)
+        kept = part.verdict[BEST] == KEEP
+        said = tr("{name}: keep exact") if kept else tr("{name}: use it")
+        ax.text(
+            0.0, row - 0.26, said.format(name=style.label(spec)), fontsize=style.SMALL, va="bottom",
+            color="0.35" if kept else "black",
+        )  # fmt: skip
+    ax.set_yticks(range(len(names)), names)
+    ax.set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.6, -0.75), xlabel=tr("total variation"))
+    ax.set_title(tr("every input at t = {t:g}", t=table.temperature.iloc[0]))
+    ax.grid(axis="y", visible=False)
+
+
+def finding(table: pd.DataFrame) -> str:
+    crossed = crossings(table)
+    turning = crossed[crossed > 0]
+    if crossed.empty:
+        kept = table[(table.role == BEST) & (table.verdict == KEEP)]
+        return tr(
+            "A method is worth its price in {share}.",
+            share=share(
+                int((table.role == BEST).sum()) - len(kept), int((table.role == BEST).sum()),
+                mark("places"),
+            ),
+        )  # fmt: skip
+    if turning.empty:
+        return tr("Entries and low rank change places on no input.")
+    return tr(
+        "Below t ≈ {span} a few exact entries are nearest, above it a low rank, on {share}.",
+        span=style.range_of(turning.min(), turning.max()),
+        share=share(len(turning), len(crossed)),
+    )
+
+
+def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "At {budget}. Pale: needs all logits. Square, disc: nearest that keeps entries, or not. "
+        "Ticks: uniform attention, and half.",
+        budget=currency.budget(table),
+    )
+
+
+def details(table: pd.DataFrame) -> str:
+    here = at_one(table).set_index(["input", "role"])
+    parts = []
+    for name in table.input.unique():
+        at = here.loc[name]
+        bounds = tr(", ").join(
+            tr("{what} {tv:.2g}", what=tr(words), tv=at.value[role])
+            for role, words in NAMES.items()
+            if role in at.index
+        )
+        parts.append(
+            tr(
+                "{name}: {method} {tv:.2g}, uniform attention {uniform:.2g}{bounds}",
+                name=name,
+                method=style.label(str(at.method[BEST])),
+                tv=at.value[BEST],
+                uniform=at.value["uniform"],
+                bounds=bounds and tr("; {bounds}", bounds=bounds),
+            )
+        )
+    crossed = crossings(table)
+    where = tr(", ").join(
+        tr("{input} at t ≈ {t:.2f}", input=name, t=t) for name, t in crossed.items() if t > 0
+    )
+    return tr(
+        "At t = {t:g}: {parts}. Largest entries and truncated SVD cross on {where}. {words}",
+        t=at_one(table).temperature.iloc[0],
+        parts=tr(". ").join(parts),
+        where=where or tr("no input"),
+        words=standings.words(),
+    )

@@ -1,0 +1,269 @@
+"""The first two pages of the report: what was asked and found, what to use, how sure it is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import operations, trials
+from analysis.advice import KEEP, TIED, Advice, advice
+from analysis.diagnose import diagnose
+from analysis.experiments import moments
+from analysis.experiments.profile import Profile
+from approx import parse
+from figures import style
+from figures.diagnosis import MOST_MARGIN
+from figures.gallery import summary
+from figures.language import in_words, mark, share, tr
+from figures.report import tables
+
+PLACE = ["input", "layer", "head"]
+LISTS = ["warnings", "left_out"]  # of sentences, which no CSV holds
+MOST = 12  # heads of a table; more are counted by method
+
+
+def advised(profile: Profile) -> pd.DataFrame:
+    """Return what the advisor measures at the temperature nearest 1, without its warnings."""
+    return diagnose(
+        profile.inputs,
+        budget=profile.budget,
+        currency=profile.currency,
+        temperature=min(profile.temperatures, key=lambda t: (abs(np.log(t)), t)),
+        seed=profile.seed,
+        jobs=profile.jobs,
+        progress=profile.progress,
+    ).drop(columns=LISTS)
+
+
+def _groups(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame, Advice]]:
+    """Return (name, rows, advice) of every head."""
+    groups = table.groupby(PLACE, sort=False)
+    return [(str(key[0]), part, one) for (key, part), one in zip(groups, advice(table))]
+
+
+def found(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
+    """Return the finding: which class at which temperature, and on how much something helps."""
+    groups = _groups(advice_of)
+    worth = sum(one.verdict != KEEP for _, _, one in groups)
+    return tr(
+        "**{classes}** At t = {t:g} a method that can be run is worth using on {share}.",
+        classes=summary.finding(table),
+        t=advice_of.temperature.iloc[0],
+        share=share(worth, len(groups), mark("heads")),
+    )
+
+
+def to_use(table: pd.DataFrame) -> str:
+    """Return what to use where, and where to keep exact attention."""
+    by_method: dict[str, list[str]] = {}
+    kept = []
+    for name, _, one in _groups(table):
+        if one.verdict == KEEP:
+            kept.append(name)
+        else:
+            by_method.setdefault(style.label(one.winner), []).append(name)
+    parts = [
+        tr("use {method} on {inputs}", method=method, inputs=_listed(names))
+        for method, names in by_method.items()
+    ]
+    if kept:
+        parts.append(
+            tr(
+                "keep exact attention on {inputs}, where nothing that can be run comes below half "
+                "of uniform attention's error or the budget buys every entry",
+                inputs=_listed(kept),
+            )
+        )
+    said = tr("; ").join(parts)
+    return tr("At this budget and t = {t:g}: {parts}.", t=table.temperature.iloc[0], parts=said)
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) > MOST:
+        return tr("{count} heads", count=len(names))
+    *first, last = names
+    return tr("{first} and {last}", first=tr(", ").join(first), last=last) if first else last
+
+
+def advice_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a head: what to use, its bound, its error over draws, and the next best."""
+    groups = _groups(table)
+    if len(groups) > MOST:
+        return _counted(groups)
+    return pd.DataFrame([_row(*group) for group in groups])
+
+
+def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
+    best = part[part.winner].iloc[0] if one.winner else None
+    kept = one.verdict == KEEP
+    nearest = style.label(one.winner) if one.winner else "–"
+    use = tr("keep exact (nearest: {name})", name=nearest) if kept else nearest
+    runner = "–" if math.isnan(one.margin) else f"{min(one.margin, MOST_MARGIN):.2f}×"
+    runner = f"> {MOST_MARGIN}×" if one.margin > MOST_MARGIN else runner
+    return {
+        tr("input"): name,
+        tr("use"): use,
+        tr("bound ≤"): tables.tv_of(one.bound) if np.isfinite(one.bound) else "–",
+        tr("total variation"): _drawn(best),
+        tr("uniform"): tables.tv_of(one.uniform_tv),
+        tr("next best"): tr("tie") if one.verdict == TIED else runner,
+    }
+
+
+def _drawn(best: Any) -> str:
+    """Return a median with the range over draws, or with the standard error of sampled rows."""
+    if best is None:
+        return "–"
+    middle = tables.tv_of(best.attention_tv)
+    if best.tv_most - best.tv_least > tables.LEAST_SHOWN:
+        middle = tr(
+            "{middle} ({least} to {most})",
+            middle=middle,
+            least=tables.tv_of(best.tv_least),
+            most=tables.tv_of(best.tv_most),
+        )
+    return f"{middle} ± {best.tv_stderr:.1g}" if best.tv_stderr > 0 else middle
+
+
+def _counted(groups: list[tuple[str, pd.DataFrame, Advice]]) -> pd.DataFrame:
+    """Return one row a method, with the heads that are to use it, most first."""
+    named = [
+        (tr("keep exact") if one.verdict == KEEP else style.label(one.winner), one)
+        for _, _, one in groups
+    ]
+    order = pd.Series([name for name, _ in named]).value_counts().index
+    rows = []
+    for name in order:
+        own = [one for label, one in named if label == name]
+        rows.append(
+            {
+                tr("use"): name,
+                tr("heads"): str(len(own)),
+                tr("median total variation"): tables.tv_of(
+                    float(np.median([one.attention_tv for one in own]))
+                ),
+                tr("uniform"): tables.tv_of(float(np.median([one.uniform_tv for one in own]))),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def answers(computed: dict[str, pd.DataFrame], profile: Profile, d: int) -> pd.DataFrame:
+    """Return the table of the first pages: four questions, their answers, and how sure these are.
+
+    Parameters
+    ----------
+    computed : dict of DataFrame
+        summary, advice, moments.
+    profile : Profile
+    d : int
+        Head width of the operation counts.
+    """
+    rows = [
+        (tr("Entries or low rank?"), *_class(computed["summary"])),
+        (tr("What of it can be run?"), *_runnable(computed["advice"])),
+        (tr("Are random features enough?"), *_random(computed["moments"])),
+        (tr("From which length on is it cheaper?"), *_length(profile, d)),
+    ]
+    return pd.DataFrame(rows, columns=[tr("question"), tr("answer"), tr("how sure")])
+
+
+def _class(table: pd.DataFrame) -> tuple[str, str]:
+    grid = table.temperature.nunique()
+    crossed = summary.crossings(table)
+    sure = tr(
+        "No draws: the least errors that are found, at {grid} temperatures; a crossing is "
+        "interpolated between two of them.",
+        grid=in_words(grid),
+    )
+    if crossed.empty:
+        return tr("Matched by stored values only: in this currency they are not compared."), sure
+    said = summary.finding(table)
+    if len(never := crossed[~(crossed > 0)]) and len(never) < len(crossed):
+        said = tr(
+            "{said} On {inputs} they do not change places.",
+            said=said,
+            inputs=_listed([str(name) for name in never.index]),
+        )
+    return said, sure
+
+
+def _runnable(table: pd.DataFrame) -> tuple[str, str]:
+    groups = _groups(table)
+    names = pd.Series([style.label(one.winner) for _, _, one in groups if one.winner], dtype=str)
+    tv = np.array([one.attention_tv for _, _, one in groups])
+    uniform = np.array([one.uniform_tv for _, _, one in groups])
+    winners = tr(", ").join(
+        tr("{name} on {count}", name=name, count=in_words(int(count)))
+        for name, count in names.value_counts().items()
+    )
+    best = table[table.winner]
+    spread = ((best.tv_most - best.tv_least) / 2).max()
+    worth = sum(one.verdict != KEEP for _, _, one in groups)
+    return (
+        tr(
+            "Nearest at t = {t:g}: {winners}; total variation {least} to {most}, uniform attention "
+            "{low} to {high}. Worth using on {share}.",
+            t=table.temperature.iloc[0],
+            winners=winners,
+            least=tables.tv_of(float(np.nanmin(tv))),
+            most=tables.tv_of(float(np.nanmax(tv))),
+            low=tables.tv_of(float(np.nanmin(uniform))),
+            high=tables.tv_of(float(np.nanmax(uniform))),
+            share=share(worth, len(groups), mark("heads")),
+        ),
+        tr(
+            "Medians of {draws} draws, which differ by ±{spread:.2g} at most; {measured}.",
+            draws=in_words(trials.TRIALS),
+            spread=spread,
+            measured=tr("every query is measured")
+            if (table.measured == table.n).all()
+            else tr(
+                "standard error of the sampled queries ≤ {stderr:.1g}", stderr=best.tv_stderr.max()
+            ),
+        ),
+    )
+
+
+def _random(table: pd.DataFrame) -> tuple[str, str]:
+    sure = tr("Closed form, no draws: a sample would not show it (@fig:moments).")
+    part = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
+    if part.empty:
+        return tr("No positive feature fits this budget."), sure
+    t = min(part.temperature.unique(), key=lambda x: abs(np.log(x)))
+    at = part[part.temperature == t]
+    held = at.method.map(lambda spec: vars(parse(spec))["m"])
+    enough = int((at.value <= held).sum())
+    return (
+        tr(
+            "For a kernel error of {error} at t = {t:g} positive features need {least} to {most}; "
+            "the budget buys {held}, enough on {share}.",
+            error=tables.percent(moments.TARGET),
+            t=t,
+            least=tables.count(at.value.min()),
+            most=tables.count(at.value.max()),
+            held=style.span(held),
+            share=share(enough, len(at)),
+        ),
+        sure,
+    )
+
+
+def _length(profile: Profile, d: int) -> tuple[str, str]:
+    m = tables.features(profile, d)
+    linear, both = (
+        operations.break_even(kind.cost, kind.exact) for kind in operations.kinds(d, m, m, 256)[:2]
+    )
+    return (
+        tr(
+            "With {m} features from n = {linear} on; with {m} exact entries a row beside them from "
+            "n = {both} on.",
+            m=m,
+            linear=linear,
+            both=both,
+        ),
+        tr("Exact counts of multiply-adds; seconds depend on the machine."),
+    )
