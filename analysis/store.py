@@ -5,10 +5,11 @@
     DIR/cells/KEY.error.json   how a cell failed
     DIR/cells/.tmp-…           a file that is being written; those of dead processes are removed
 
-A key is a hash of everything that decides a cell's numbers. Files are written under another name,
-synced and renamed, so that a file under its own name is whole. Each holds a hash of its key and its
-rows, so that a file that was altered is noticed and its cell computed again. Processes do not need
-a lock: the same key always means the same bits.
+A key is a hash of everything that decides a cell's numbers. Files are written under another name
+and renamed, so that a process that dies leaves none that is half written. The file of a cell holds
+a hash of its key and its rows, so that one that was altered, or cut when the machine stopped, is
+noticed and its cell computed again: only the manifest waits for the disk, which a cell would do for
+as long as it is computed. Processes do not need a lock: the same key always means the same bits.
 """
 
 from __future__ import annotations
@@ -151,15 +152,16 @@ class Store:
             if (mine and parts[3] != TOKEN) or (not mine and not psutil.pid_exists(pid)):
                 path.unlink(missing_ok=True)
 
-    def put(self, path: Path, content: bytes) -> None:
-        """Write a file whole or not at all, even if the machine stops."""
+    def put(self, path: Path, content: bytes, *, lasting: bool = True) -> None:
+        """Write a file whole or not at all; if it is ``lasting``, even if the machine stops."""
         mine = f"{_host()}-{os.getpid()}-{TOKEN}-{threading.get_ident()}"  # two threads differ, too
         temporary = path.with_name(f".tmp-{mine}.{path.name}")
         try:
             with temporary.open("wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                if lasting:
+                    os.fsync(file.fileno())
             os.replace(temporary, path)
         except BaseException as error:
             with contextlib.suppress(OSError):
@@ -167,7 +169,8 @@ class Store:
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = str(path)  # a full disk gives no name
             raise
-        _sync(path.parent)
+        if lasting:
+            _sync(path.parent)
 
     # Cells
 
@@ -194,9 +197,10 @@ class Store:
         typed = [table.typed(row) for row in rows]
         if parquet() is None:
             line = f"# sha256 {checksum(key, typed)}\n{','.join(KINDS)}\n"
-            self.put(self.cells / f"{key}.csv", (line + table.text(typed)).encode())
+            suffix, content = "csv", (line + table.text(typed)).encode()
         else:
-            self.put(self.cells / f"{key}.parquet", _to_parquet(typed, checksum(key, typed)))
+            suffix, content = "parquet", _to_parquet(typed, checksum(key, typed))
+        self.put(self.cells / f"{key}.{suffix}", content, lasting=False)
         self._whole.add(key)
         self._error(key).unlink(missing_ok=True)
 

@@ -149,7 +149,6 @@ def test_an_altered_cell_is_computed_again(tmp_path, suffix):
 
 def test_a_file_is_synced_before_and_after_it_gets_its_name(tmp_path, monkeypatch):
     kept, calls = Store(tmp_path), []
-    kept.open([KEY])
     sync, replace = os.fsync, os.replace
 
     def synced(descriptor):
@@ -164,12 +163,16 @@ def test_a_file_is_synced_before_and_after_it_gets_its_name(tmp_path, monkeypatc
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", replaced)
-    kept.write(KEY, [row(1.0)])
+    kept.open([KEY])
     assert calls == ["sync file", "replace", "sync folder"]
+    calls.clear()
+    kept.write(KEY, [row(1.0)])
+    assert calls == ["replace"]
+    shards(tmp_path)[0].write_bytes(b"")  # what the machine may leave of it
+    assert Store(tmp_path).rows(KEY) is None
 
 
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, step):
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
     kept = Store(tmp_path)
     kept.open([KEY])
     kept.write(KEY, [row(1.0)])
@@ -178,10 +181,15 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, step):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, step, full)
+        patch.setattr(os, "replace", full)
         with pytest.raises(OSError, match=rf"No space left on device: '.*{KEY}\."):
             kept.write(KEY, [row(2.0)])
-    assert not list((tmp_path / "cells").glob(".tmp-*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=r"No space left on device: '.*manifest\."):
+            kept.open([KEY, OTHER])
+    assert kept.manifest["cells"] == [KEY]
+    assert not list(tmp_path.glob("**/.tmp-*"))
     assert Store(tmp_path).rows(KEY)[0][-2] == 1.0
 
 
