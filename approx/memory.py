@@ -10,7 +10,7 @@ import psutil
 from approx import checks
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-SMALL = 2**24  # below this, asking the system what is free is not worth its time
+SMALL = 2**26  # below this, asking the system what is free is not worth its time
 _limit: int | None = None
 
 
