@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
-from scipy.special import ndtri
 
 from approx import checks
 from approx.approximation import Approximation
@@ -314,7 +313,7 @@ class Sampled(Method):
         mean = np.bincount(rows, x, rest.mask.n) / size
         square = np.bincount(rows, (x - mean[rows]) ** 2, rest.mask.n)
         deviation = np.sqrt(square / np.maximum(size - 1, 1))
-        z = ndtri(1.0 - self.delta / 2.0)
+        z = scipy.special.ndtri(1.0 - self.delta / 2.0)
         needed = np.ceil((z * rest.counts * deviation / (self.epsilon * total)) ** 2)
         return np.asarray(np.clip(needed, self.k or 0, rest.mask.l).astype(np.intp))
 

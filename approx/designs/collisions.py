@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from scipy.special import betainc
 
 from approx import memory
 from approx._jit import kernel, summing_kernel
@@ -154,7 +153,9 @@ class Collisions(Design):
 
     def _at_least(self, same_side: Array) -> Array:
         # P[X ≥ c] of X binomial is a regularised incomplete beta function, and exact where tiny
-        return np.asarray(betainc(self.least, self.tables - self.least + 1, same_side**self.hashes))
+        return np.asarray(
+            scipy.special.betainc(self.least, self.tables - self.least + 1, same_side**self.hashes)
+        )
 
     def _angles(self, rows: Array, keys: Array) -> Array:
         """Return the angle of each pair over π."""

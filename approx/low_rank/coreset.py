@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
-from scipy.special import lambertw
 
 from approx import checks, exact
 from approx.approximation import Approximation
@@ -37,7 +36,7 @@ WEIGHTS = ("interpolated", "equal")
 RULES = ("keys", "queries", "radii")
 TRIED = tuple(2.0 ** (i / 2) for i in range(-2, 7))  # τ from ½ to 8, so that τ² doubles
 PROBES = 32  # rows of which the error is measured
-RHO = math.sqrt(1 + math.exp(2 + lambertw(2 / math.e**2).real))
+RHO = 3.1916010253237044  # √(1 + e^(2 + W(2/e²))), with Lambert's W
 
 
 def _temperature(name: str, value: Any) -> Any:
@@ -378,4 +377,4 @@ def radii(q: Array, k: Array) -> float:
     b = math.log(len(k)) / (r_q * r_k) + 2 if r_q * r_k > 0 else math.inf
     if b == math.inf:  # no logit differs from another
         return 1.0
-    return math.sqrt(r_k / r_q * b / (2 * lambertw(b / (2 * RHO)).real))
+    return math.sqrt(r_k / r_q * b / (2 * scipy.special.lambertw(b / (2 * RHO)).real))

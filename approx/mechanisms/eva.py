@@ -7,7 +7,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 import scipy.sparse
-from scipy.special import logsumexp
 
 from approx._jit import kernel
 from approx.approximation import Approximation
@@ -124,7 +123,7 @@ class Eva(Method):
         left_out[left_out < 8 * np.finfo(q.dtype).tiny] = 0.0
         left = a @ centres.T + np.log(group.sum(axis=0))
         with np.errstate(divide="ignore"):
-            off = logsumexp(np.log(left_out) + left, axis=1)
+            off = scipy.special.logsumexp(np.log(left_out) + left, axis=1)
         on = _row_logsumexp(s)
         log_z = np.logaddexp(off, on)
         left = np.where(left_out > 0, left - log_z[:, None], -np.inf)

@@ -7,7 +7,7 @@ import math
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import log_expit, log_softmax, logsumexp
+import scipy
 
 from approx import masked
 from approx.approximation import Approximation
@@ -66,6 +66,8 @@ class Flowformer(Method):
     row_local = False  # keys compete by what earlier queries ask for
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+        from scipy.special import log_expit, log_softmax, logsumexp  # slow to import
+
         log_q, log_k = log_expit(q.astype(np.float64)), log_expit(k.astype(np.float64))
         if mask.looks_back or not mask.is_full:
             factors = cumulative(log_q, log_k, mask, q.dtype)
@@ -139,7 +141,7 @@ def cumulative(log_q: Array, log_k: Array, mask: Mask, dtype: Any) -> Factors:
         sink = np.exp(mean_of_keys(-outgoing, some.astype(np.float64)))
         source = np.minimum(np.exp(mean_of_queries(-incoming)), MOST_FLOW) * some
     competition = source - np.logaddexp.accumulate(source) + np.log(np.arange(1, l + 1))
-    row_logs = q_log - incoming - np.log(mask.counts) + log_expit(sink)
+    row_logs = q_log - incoming - np.log(mask.counts) + scipy.special.log_expit(sink)
     return Factors.by_key(phi_q, phi_k, row_logs, k_log + competition, dtype).astype(dtype)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from approx import memory
 from approx.checks import Array
@@ -90,7 +90,7 @@ class Lara(FeatureMap):
         chosen = np.arange(m) % count
         omega = mu[chosen] + rng.standard_normal((m, Q.shape[1]))
         times = np.bincount(chosen, minlength=count)
-        s = logsumexp(omega @ mu.T - half_square(mu), axis=1, b=times)
+        s = scipy.special.logsumexp(omega @ mu.T - half_square(mu), axis=1, b=times)
         return log_xi(Q, omega) - s, log_xi(K, omega)
 
 

@@ -7,7 +7,7 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import ive, log_ndtr, logsumexp
+import scipy
 
 from approx.checks import Array
 from approx.fields import one_of
@@ -83,7 +83,7 @@ def bessel(k: Array, bound: float) -> Array:
     """
     if bound > 1e8:
         return np.asarray(np.exp(-(k**2) / (2 * bound)) / math.sqrt(2 * math.pi * bound))
-    return np.asarray(ive(k, bound))
+    return np.asarray(scipy.special.ive(k, bound))
 
 
 def log_bessel(k: Array, bound: float) -> Array:
@@ -129,8 +129,10 @@ def log_tail(degree: int, bound: float) -> float:
     0.00059...
     """
     if bound > 1e8:
-        return float(log_ndtr(-(degree + 0.5) / math.sqrt(bound))) + math.log(2)
+        return float(scipy.special.log_ndtr(-(degree + 0.5) / math.sqrt(bound))) + math.log(2)
     k = left_out(degree, bound)
     with np.errstate(under="ignore"):
-        tail = 2 * math.fsum(ive(k, bound).tolist())
-    return math.log(tail) if tail > 1e-280 else math.log(2) + logsumexp(log_bessel(k, bound))
+        tail = 2 * math.fsum(scipy.special.ive(k, bound).tolist())
+    if tail > 1e-280:
+        return math.log(tail)
+    return math.log(2) + float(scipy.special.logsumexp(log_bessel(k, bound)))

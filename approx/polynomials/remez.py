@@ -8,7 +8,7 @@ from decimal import Decimal, localcontext
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
+import scipy
 
 from approx import checks, memory
 from approx.checks import Array
@@ -110,7 +110,7 @@ def _remez(degree: int, bound: float, weight: str) -> Minimax:
             return _extended(near, bound)
     # e^x spans a factor e^{2B}; the level is near (B/2)^{n+1}/(n+1)!
     span = 2 * bound if weight == "relative" else bound
-    depth = float(gammaln(degree + 2.0)) - (degree + 1) * math.log(bound / 2)
+    depth = float(scipy.special.gammaln(degree + 2.0)) - (degree + 1) * math.log(bound / 2)
     # at a greater depth float64 would end in its rounding
     best = _exchange(degree, bound, weight, FLOAT64) if depth < 36 + bound else None
     if best is None:

@@ -7,7 +7,7 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import gammaln
+import scipy
 
 from approx.method import Size
 from approx.polynomials.method import PolynomialMethod
@@ -56,6 +56,6 @@ class Taylor(PolynomialMethod):
         """Return a_j = 1/j!, correctly rounded for each j ≤ 170."""
         j = np.arange((self.degree or 0) + 1)
         near = np.array([1 / math.factorial(i) for i in j[:FACTORIALS].tolist()])
-        far = np.where(j < FACTORIALS, 0.0, -gammaln(j + 1.0))
+        far = np.where(j < FACTORIALS, 0.0, -scipy.special.gammaln(j + 1.0))
         coefficients = np.concatenate([near, np.ones(len(j) - len(near))])
         return Polynomial.of(coefficients, bound=bound, log_scale=far)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.special import gammaln, hyp0f1, hyp1f1, ive, jv, roots_jacobi
 
 from approx import checks
 from approx._jit import kernel
@@ -98,7 +97,7 @@ class Orthogonal(Projection):
 def _hypergeometric(c: float, y: Array) -> Array:
     """Return ₁F₁(−c; c; −y): a polynomial with terms ≥ 0 if c is whole and no y is negative."""
     if c != int(c) or (y < 0).any():
-        return np.asarray(hyp1f1(-c, c, -y))
+        return np.asarray(scipy.special.hyp1f1(-c, c, -y))
     k = np.arange(int(c))
     out = np.ones(y.size)
     _nested(np.ravel(y), (c - k) / ((c + k) * (k + 1)), out)
@@ -196,14 +195,14 @@ class Simplex(Projection):
         d, cosine = rho.d, -1.0 / (size - 1)
         x = np.clip(rho.dot, -FAR, FAR)
         # s = sin φ ∈ (0, 1), density ∝ s^{d−1} (1−s²)^{−1/2}: Jacobi's weight and (1+s)^{−1/2}
-        nodes, weights = roots_jacobi(NODES, -0.5, d - 1.0)
+        nodes, weights = scipy.special.roots_jacobi(NODES, -0.5, d - 1.0)
         s = (1 + nodes) / 2
         weights = weights / np.sqrt(1 + s)
         total = np.zeros_like(x)
         for sine, weight in zip(s, weights / weights.sum()):
             for sign in (1, -1) if rho.paired else (1,):
                 y = (1 + sign * cosine * sine) * x / 2
-                value = np.exp(y - x) * hyp1f1(-d / 2, d / 2, -y)  # Kummer
+                value = np.exp(y - x) * scipy.special.hyp1f1(-d / 2, d / 2, -y)  # Kummer
                 total += weight / (2 if rho.paired else 1) * value
         return times(total - 1.0, -np.asarray(log_unit))
 
@@ -295,24 +294,26 @@ def log_hyp0f1(b: float, z: Array) -> tuple[Array, Array]:
     """
     far = z > 1e3 * b
     falling = (z < 0) & (b > GAMMA)
-    value = hyp0f1(b, np.where(far | falling, 0.0, z))
+    value = scipy.special.hyp0f1(b, np.where(far | falling, 0.0, z))
     value[falling] = _falling(b, z[falling])
     with np.errstate(divide="ignore"):
         log = np.log(np.abs(value))
     small = np.abs(z) < b
     log[small] = np.log1p(_series(b, z[small]))  # the value has lost what it is above 1
     y = np.sqrt(z[far])
-    bessel = np.where(y < 1e8, ive(b - 1, 2 * np.minimum(y, 1e8)), (4 * np.pi * y) ** -0.5)
-    log[far] = 2 * y + np.log(bessel) + gammaln(b) + (1 - b) * np.log(y)
+    bessel = np.where(
+        y < 1e8, scipy.special.ive(b - 1, 2 * np.minimum(y, 1e8)), (4 * np.pi * y) ** -0.5
+    )
+    log[far] = 2 * y + np.log(bessel) + scipy.special.gammaln(b) + (1 - b) * np.log(y)
     return np.sign(value), log
 
 
 def _falling(b: float, z: Array) -> Array:
     """Return ₀F₁(; b; z), z ≤ 0, b large, by its series or Γ(b) y^{1−b} J_{b−1}(2y), y = √−z."""
     y = np.sqrt(np.maximum(-z, b))
-    bessel = jv(b - 1, 2 * y)
+    bessel = scipy.special.jv(b - 1, 2 * y)
     with np.errstate(divide="ignore"):
-        log = np.log(np.abs(bessel)) + gammaln(b) + (1 - b) * np.log(y)
+        log = np.log(np.abs(bessel)) + scipy.special.gammaln(b) + (1 - b) * np.log(y)
     series = 1 + _series(b, np.maximum(z, -4 * b))
     return np.where(z >= -4 * b, series, np.sign(bessel) * np.exp(log))
 

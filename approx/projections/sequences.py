@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from approx.checks import Array
 from approx.projections.base import Projection
@@ -37,7 +37,7 @@ class Sobol(Projection):
 
         sampler = qmc.Sobol(d, scramble=True, bits=52, rng=rng)
         points = sampler.random_base2(max(count - 1, 0).bit_length())[:count]
-        return ndtri(points + 2.0**-53), np.full(count, 1.0 / count)
+        return scipy.special.ndtri(points + 2.0**-53), np.full(count, 1.0 / count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Halton(Projection):
         from scipy.stats import qmc  # slow to import, so only where it is used
 
         points = qmc.Halton(d, scramble=True, rng=rng).random(count)
-        return ndtri(np.clip(points, 2.0**-53, 1 - 2.0**-53)), np.full(count, 1.0 / count)
+        omega = scipy.special.ndtri(np.clip(points, 2.0**-53, 1 - 2.0**-53))
+        return omega, np.full(count, 1.0 / count)
 
 
 def _refuse_unscrambled(scramble: bool) -> None:

@@ -7,7 +7,7 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import gammaln, i0e, i1e, j0, log_ndtr
+import scipy
 
 from approx.checks import Array
 from approx.random_features.discrete import DiscreteFeatures, Signed
@@ -59,13 +59,13 @@ class Geometric(DiscreteFeatures):
     def counts(self, omega: Array, parameter: Array) -> Array:
         """Return ⌊log(1 − Φ(ω))/log(1 − p)⌋, which keeps the tail exact."""
         with np.errstate(divide="ignore"):
-            return np.floor(log_ndtr(-omega) / np.log1p(-parameter))
+            return np.floor(scipy.special.log_ndtr(-omega) / np.log1p(-parameter))
 
     def log_factor(self, N: Array, parameter: Array) -> Array:
         """Return −½ Σ_c log N_c! + log p_c + N_c log(1−p_c)."""
         with np.errstate(divide="ignore"):
             tail = np.where(parameter < 1, np.log1p(-parameter), 0.0)
-        each = gammaln(N + 1) + np.log(parameter) + N * tail
+        each = scipy.special.gammaln(N + 1) + np.log(parameter) + N * tail
         return np.asarray(-0.5 * each.sum(axis=1))
 
     def log_product(self, square: Array, u: Array, v: Array, parameter: Array) -> Signed:
@@ -73,7 +73,7 @@ class Geometric(DiscreteFeatures):
         rest = 1 - parameter
         z = np.divide(square * u * v, rest, out=np.zeros(np.shape(u * v)), where=rest > 0)
         y = 2 * np.sqrt(np.abs(z))
-        value = np.where(z < 0, j0(y), i0e(y))
+        value = np.where(z < 0, scipy.special.j0(y), scipy.special.i0e(y))
         with np.errstate(divide="ignore"):
             log = (np.log(np.abs(value)) + np.where(z < 0, 0.0, y)).sum(axis=-1)
         return np.sign(value).prod(axis=-1), log - np.log(parameter).sum()
@@ -99,7 +99,7 @@ def optimal_rate(r: float) -> float:
     def slope(log_odds: float) -> float:
         p, rest = 1 / (1 + math.exp(-log_odds)), 1 / (1 + math.exp(log_odds))
         y = 2 * r / math.sqrt(rest)
-        return float(r * rest**-1.5 * i1e(y) / i0e(y) - 1 / p)
+        return float(r * rest**-1.5 * scipy.special.i1e(y) / scipy.special.i0e(y) - 1 / p)
 
     low, high = -1.0, 1.0
     while slope(low) > 0:

@@ -7,7 +7,7 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from approx import exact
 from approx.approximation import Approximation
@@ -89,8 +89,8 @@ class Leverage(Method):
             sides, log_accept = [], np.zeros(count)
             for x in (a, b):
                 log_phi = x @ w.T - half_square(x)[:, None]
-                norm = logsumexp(2 * log_phi, axis=0) / 2
-                log_accept += norm - logsumexp(log_phi, axis=0)
+                norm = scipy.special.logsumexp(2 * log_phi, axis=0) / 2
+                log_accept += norm - scipy.special.logsumexp(log_phi, axis=0)
                 sides.append(log_phi - norm)
             return sides[0], sides[1], np.exp(np.minimum(log_accept, 0.0))
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import ndtr, xlogy
+import scipy
 
 from approx.checks import Array
 from approx.random_features.discrete import DiscreteFeatures, Signed
@@ -67,11 +67,13 @@ class Poisson(DiscreteFeatures):
                 f"Poisson counts need λ = |q_c k_c| <= {MOST_RATE:.0e}, got {top:.3g}: "
                 "scale the inputs down"
             )
-        return np.asarray(poisson.ppf(np.minimum(ndtr(omega), 1 - 2.0**-53), parameter))
+        return np.asarray(
+            poisson.ppf(np.minimum(scipy.special.ndtr(omega), 1 - 2.0**-53), parameter)
+        )
 
     def log_factor(self, N: Array, parameter: Array) -> Array:
         """Return Σ_c λ_c/2 − N_c log(λ_c)/2."""
-        return np.asarray(parameter.sum() / 2 - xlogy(N, parameter).sum(axis=1) / 2)
+        return np.asarray(parameter.sum() / 2 - scipy.special.xlogy(N, parameter).sum(axis=1) / 2)
 
     def log_product(self, square: Array, u: Array, v: Array, parameter: Array) -> Signed:
         """Return the sign and log of exp(Σ_c λ_c + q_c² u_c v_c/λ_c)."""

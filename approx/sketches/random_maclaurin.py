@@ -9,7 +9,7 @@ from itertools import combinations_with_replacement
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import gammaln
+import scipy
 
 from approx import exact
 from approx.approximation import Approximation
@@ -126,7 +126,11 @@ class RandomMaclaurin(Method):
         """Return log P(N)."""
         if self.law == "geometric":
             return -(N - self.exact + 1) * math.log(2)
-        return N * math.log(rate) - gammaln(N + 1.0) - tail(signed(rate), self.exact, 1).log
+        return (
+            N * math.log(rate)
+            - scipy.special.gammaln(N + 1.0)
+            - tail(signed(rate), self.exact, 1).log
+        )
 
     def degrees(self, count: int, rate: float, rng: np.random.Generator) -> Array:
         """Return independent degrees, descending; those of Poisson are cut 40 deviations out."""
@@ -156,7 +160,7 @@ class RandomMaclaurin(Method):
         mask: Mask | None = None,
     ) -> Factors:
         """Return the factors for given descending degrees and given w of each level."""
-        weight = -0.5 * (gammaln(N + 1.0) + self.log_law(N, rate) + math.log(len(N)))
+        weight = -0.5 * (scipy.special.gammaln(N + 1.0) + self.log_law(N, rate) + math.log(len(N)))
         parts = [products(q, k, levels, weight, np.float64, mask)]
         if self.exact:
             parts.append(monomials(q, k, self.exact - 1, mask))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import gammaln, i0e, j0, logsumexp
 
 from approx.checks import Array
 
@@ -47,7 +47,7 @@ def total(*terms: Signed) -> Signed:
     """
     sign, log = (np.stack(np.broadcast_arrays(*part)) for part in zip(*terms))
     with np.errstate(divide="ignore", invalid="ignore"):
-        log, s = logsumexp(log, axis=0, b=sign, return_sign=True)
+        log, s = scipy.special.logsumexp(log, axis=0, b=sign, return_sign=True)
     return Signed(s, log)
 
 
@@ -97,15 +97,15 @@ def tail(y: Signed, first: int, factorials: int) -> Signed:
     """
 
     def term(j: int) -> Signed:
-        return scaled(power(y, j), -factorials * gammaln(j + 1.0))
+        return scaled(power(y, j), -factorials * scipy.special.gammaln(j + 1.0))
 
     x = value(y)
     root = np.exp(y.log / 2)
     if factorials == 1:
         size, whole = np.abs(x), Signed(np.ones_like(x), x)
     else:
-        falling = signed(j0(2 * root))
-        size, log = root, np.log(i0e(2 * root)) + 2 * root
+        falling = signed(scipy.special.j0(2 * root))
+        size, log = root, np.log(scipy.special.i0e(2 * root)) + 2 * root
         rising = y.sign >= 0
         whole = Signed(np.where(rising, 1.0, falling.sign), np.where(rising, log, falling.log))
     if first == 0:

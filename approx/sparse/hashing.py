@@ -17,9 +17,9 @@ import functools
 import math
 
 import numpy as np
+import scipy
 from numpy.polynomial import chebyshev
 from numpy.polynomial.legendre import leggauss
-from scipy.special import erf, owens_t
 
 from approx import memory
 from approx.checks import Array
@@ -95,7 +95,7 @@ def e2_collision(distance: Array, width: float) -> Array:
     with np.errstate(divide="ignore"):
         ratio = width / np.asarray(distance, np.float64)
     tail = 2.0 / math.sqrt(2.0 * np.pi) * -np.expm1(-(ratio**2) / 2.0) / ratio
-    return np.asarray(erf(ratio / math.sqrt(2.0)) - tail)
+    return np.asarray(scipy.special.erf(ratio / math.sqrt(2.0)) - tail)
 
 
 def cross_polytope_collision(theta: Array, buckets: int) -> Array:
@@ -168,10 +168,10 @@ def _rectangle(x: Array, y: Array, rho: float, s: float) -> Array:
         1.0
         - 2.0
         * (
-            owens_t(x, (y - rho * x) / (x * s))
-            + owens_t(y, (x - rho * y) / (y * s))
-            + owens_t(x, (y + rho * x) / (x * s))
-            + owens_t(y, (x + rho * y) / (y * s))
+            scipy.special.owens_t(x, (y - rho * x) / (x * s))
+            + scipy.special.owens_t(y, (x - rho * y) / (y * s))
+            + scipy.special.owens_t(x, (y + rho * x) / (x * s))
+            + scipy.special.owens_t(y, (x + rho * y) / (y * s))
         )
     )
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
-from scipy.special import expit
 
 from approx import checks, memory, pattern_products
 from approx.approximation import Approximation
@@ -115,7 +114,7 @@ def swish(x: ArrayLike) -> Array:
     array([0.    , 0.7311])
     """
     values = checks.array("x", x)
-    return np.asarray(values * expit(values))
+    return np.asarray(values * scipy.special.expit(values))
 
 
 def normalisers(n: int, size: int, *, causal: bool = False, normaliser: str | None = None) -> Array:

@@ -270,8 +270,8 @@ SKETCHES = [
     Mutant(
         "random Maclaurin: (N + 1)! for N!",
         "approx/sketches/random_maclaurin.py",
-        "-0.5 * (gammaln(N + 1.0)",
-        "-0.5 * (gammaln(N + 2.0)",
+        "-0.5 * (scipy.special.gammaln(N + 1.0)",
+        "-0.5 * (scipy.special.gammaln(N + 2.0)",
         "tests/approx/sketches/test_enumeration.py -k random_maclaurin_over",
     ),
     Mutant(
@@ -371,8 +371,8 @@ POLYNOMIALS = [
     Mutant(
         "Taylor: (j + 1)! beyond 171",
         "approx/polynomials/taylor.py",
-        "-gammaln(j + 1.0)",
-        "-gammaln(j + 2.0)",
+        "-scipy.special.gammaln(j + 1.0)",
+        "-scipy.special.gammaln(j + 2.0)",
         "tests/approx/polynomials/test_polynomial.py::test_taylor_coefficients_against_mpmath",
     ),
     Mutant(
@@ -1034,6 +1034,20 @@ RESULT = [
         "if product >= (most := 1 / float(np.finfo(dtype).eps)):",
         "if product >= (most := 1 / float(np.finfo(dtype).eps) ** 2):",
         "tests/test_bad_input.py -k without_a_digit",
+    ),
+    Mutant(
+        "checks: sums of squares pass what has no digit",
+        "approx/checks.py",
+        "math.prod(sums) < float(limits.eps) ** -2",
+        "math.prod(sums) < float(limits.eps) ** -4",
+        "tests/test_bad_input.py -k without_a_digit",
+    ),
+    Mutant(
+        "supports: a pair of two rounds counts twice",
+        "approx/sparse/patterns.py",
+        "np.not_equal(x[1:], x[:-1], out=new[1:])",
+        "pass",
+        "tests/approx/sparse/test_supports.py -k rounds",
     ),
     Mutant(
         "checks: True is an integer",
