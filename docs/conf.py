@@ -186,7 +186,8 @@ def plain(app: Sphinx, what: str, name: str, thing: object, options: object, lin
 
 def outside(app: Sphinx, name: str, text: list[str]) -> None:
     """Link to the page of a figure; name pages of the repository that are no pages here."""
-    text[0] = re.sub(r"\(\.\./((?:\.\./)*figures/)README\.md#(\w+)\)", r"(\1\2.md)", text[0])
+    figure = r"\(\.\./((?:\.\./)*figures/)README\.md(?:#(\w+))?\)"
+    text[0] = re.sub(figure, lambda m: f"({m[1]}{m[2] or 'index'}.md)", text[0])
     link = r"\[([^]]*)\]\(\.\./((?:lm|benchmarks|figures)/[\w./-]+\.md)(?:#[\w-]*)?\)"
     text[0] = re.sub(link, r"\1 (`\2`)", text[0])
 
