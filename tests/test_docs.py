@@ -135,7 +135,9 @@ def chinese(path):
 
 
 @pytest.mark.listed
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [*PAGES, TUTORIALS.parent / "two_lines.md"], ids=lambda path: path.stem
+)
 def test_a_tutorial_in_chinese_has_the_code_numbers_and_parts_of_the_english_one(path, tmp_path):
     """What the code prints is checked in English; here it must be the same."""
     english, other = (p.read_text("utf-8") for p in (path, chinese(path)))
@@ -145,11 +147,16 @@ def test_a_tutorial_in_chinese_has_the_code_numbers_and_parts_of_the_english_one
     written = tmp_path / chinese(path).name
     written.write_text("".join(text + (part or "") for text, part in zip(between, [*parts, ""])))
     assert other == written.read_text("utf-8"), f"copy {written} to {chinese(path)}"
-    for pattern in (r"^#+ ", r"^\|", r"^(?:-|\d\.) "):  # headings, rows of tables, items of lists
+    for pattern in (r"^#+ ", r"^\|", r"^(?:-|\d\.) ", r"^!\["):  # headings, tables, lists, pictures
         one, same = (
             len(re.findall(pattern, block.sub("", text), re.MULTILINE)) for text in (english, other)
         )
         assert one == same, pattern
+    one, same = (
+        [sorted(NUMBER.findall(line)) for line in re.findall(r"^#+ .*", block.sub("", text), re.M)]
+        for text in (english, other)
+    )
+    assert one == same
     assert f"[中文]({chinese(path).name})" in english
     assert f"[English]({path.name})" in other
 
