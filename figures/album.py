@@ -10,6 +10,7 @@ import argparse
 import inspect
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -22,6 +23,7 @@ from figures.language import tr
 ROOT = Path(__file__).parents[1]
 PAGE = Path("figures/README.md")
 PICTURES = Path("docs/gallery")
+PARTS = "finding", "caption", "details"  # what it found, what is drawn, its numbers
 DPI = 100  # of a picture on the page: all of them are to stay small in git
 HEAD = """\
 # Gallery
@@ -84,10 +86,10 @@ def save(
     return written
 
 
-def told(name: str, table: pd.DataFrame) -> str:
-    """Return all that a figure says of its table: the finding, what is drawn, and its numbers."""
-    parts = (getattr(FIGURES[name], part, None) for part in ("finding", "caption", "details"))
-    return " ".join(part(table) for part in parts if part)
+def told(name: str, table: pd.DataFrame, parts: Sequence[str] = PARTS) -> str:
+    """Return all that a figure says of its table, or some parts of it, "" if it has none."""
+    said = (getattr(FIGURES[name], part, None) for part in parts)
+    return " ".join(part(table) for part in said if part)
 
 
 def saved(name: str, folder: Path) -> pd.DataFrame | None:
@@ -112,14 +114,18 @@ def saved(name: str, folder: Path) -> pd.DataFrame | None:
     return table
 
 
-def page(texts: dict[str, str]) -> str:
-    """Return the page in Markdown, given what each figure says in numbers."""
+def page(tables: Mapping[str, pd.DataFrame]) -> str:
+    """Return the page in Markdown, given the table of each figure."""
     parts = [HEAD.format(count=len(FIGURES))]
     for name, module in FIGURES.items():
+        found, *rest = PARTS
+        finding = github(told(name, tables[name], [found]))
         parts.append(
             f"## {name}\n\n{sentence(name)} `expqk figures {name}`\n\n"
+            f"{f'**{finding}**' + chr(10) * 2 if finding else ''}"
             f"![{module.TITLE}](../{(PICTURES / name).as_posix()}.png)\n\n"
-            f"<details><summary>In numbers</summary>\n\n{github(texts[name])}\n\n</details>\n"
+            "<details><summary>In numbers</summary>\n\n"
+            f"{github(told(name, tables[name], rest))}\n\n</details>\n"
         )
     return "\n".join(parts)
 
@@ -155,10 +161,9 @@ def write(folder: Path, root: Path = ROOT) -> list[Path]:
         written.append(files.inside(root, root / PICTURES / f"{name}.png"))
         with files.replacing(written[-1]) as temporary:
             temporary.write_bytes(picture(table, name))
-    texts = {name: told(name, table) for name, table in present.items()}
     written.append(files.inside(root, root / PAGE))
     with files.replacing(written[-1]) as temporary:
-        temporary.write_text(page(texts), encoding="utf-8")
+        temporary.write_text(page(present), encoding="utf-8")
     return written
 
 

@@ -11,10 +11,10 @@ import re
 
 CODE = """\
 from analysis.experiments.profile import profile
-from figures.gallery import FIGURES
+from figures.album import FIGURES, told
 table = FIGURES["{name}"].compute(profile("default"))  # "quick": smaller inputs, sooner
 FIGURES["{name}"].draw(table).savefig("{name}.png")
-print(FIGURES["{name}"].caption(table))
+print(told("{name}", table))
 """
 FOLDED = r"<details><summary>(.*?)</summary>\n\n(.*?)\n\n</details>"
 PAGE = """\

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from analysis.standing import STANDINGS, standing
+from analysis.standing import standing
 from approx import Mask, parse
 from figures import style
 from figures.language import mark, tr
@@ -18,10 +17,8 @@ from figures.language import mark, tr
 WORDS = mark("bound"), mark("best found"), mark("all logits")  # as `standing` says them
 
 
-def label(spec: str, metric: str | Sequence[str], mask: Mask | None = None) -> str:
+def label(spec: str, metric: str, mask: Mask | None = None) -> str:
     """Return the name of a spec, and what its error in a metric says of its class.
-
-    A legend of several metrics has one name for each method: with the least that is so in all.
 
     Examples
     --------
@@ -29,12 +26,8 @@ def label(spec: str, metric: str | Sequence[str], mask: Mask | None = None) -> s
     'sparse + low rank (GoDec): best found'
     >>> label("uniform()", "attention_tv")
     'uniform attention'
-    >>> label("top_k(k=4)", ("kernel_relative_frobenius", "attention_relative_frobenius"))
-    'top-k of each row: all logits'
     """
-    metrics = (metric,) if isinstance(metric, str) else metric
-    said = {standing(parse(spec), one, mask) for one in metrics}
-    says = max(said, key=("", *STANDINGS).index)
+    says = standing(parse(spec), metric, mask)
     name = style.label(spec)
     return tr("{name}: {standing}", name=name, standing=tr(says)) if says else name
 

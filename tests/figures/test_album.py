@@ -25,6 +25,7 @@ def test_the_page_shows_every_figure_in_order():
         picture = re.search(r"!\[.*\]\((.*)\)", part)[1]
         assert (ROOT / album.PAGE.parent / picture).resolve() == ROOT / f"docs/gallery/{name}.png"
         assert f"{album.sentence(name)} `expqk figures {name}`" in part
+        assert ("\n\n**" in part) == hasattr(FIGURES[name], "finding"), "run make gallery"
         assert len(re.search("<details>.*?\n\n(.*)\n\n</details>", part)[1]) > 100
 
 
@@ -80,7 +81,9 @@ def test_each_figure_has_a_page_and_a_notebook_whose_five_lines_make_it(
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "break_even.md", "exec"), {})
     said = capsys.readouterr().out
-    assert album.github(said.strip()) in (ROOT / album.PAGE).read_text("utf-8")
+    finding, _, _ = said.partition(". ")
+    assert f"**{finding}.**\n\n![" in page
+    assert album.github(said.removeprefix(f"{finding}. ").strip()) in page
     with Image.open("break_even.png") as image:
         assert image.width > 600
     cells = [cell["source"] for cell in json.loads(pages["break_even.ipynb"])["cells"][1:]]

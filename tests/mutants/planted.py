@@ -1920,13 +1920,6 @@ FIGURES = [
         "tests/test_docs.py -k in_chinese",
     ),
     Mutant(
-        "standings: a legend claims what is so in one panel",
-        "figures/standings.py",
-        "max(said, key=",
-        "min(said, key=",
-        "tests/figures/test_standings.py -k names_a_method_once",
-    ),
-    Mutant(
         "cli: no job is all processors in some commands",
         "figures/cli.py",
         'checks.integer("jobs", arguments.jobs, least=1)',
