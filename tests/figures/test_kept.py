@@ -22,6 +22,7 @@ def test_what_was_edited_gets_another_name_each_time(tmp_path):
     assert kept.put(tmp_path, NAME, "two") is None  # untouched
     (tmp_path / NAME).write_text("mine")
     assert kept.put(tmp_path, NAME, "three") == tmp_path / "report.md.1"
+    (tmp_path / NAME).write_text("two")
     assert kept.put(tmp_path, NAME, "one") is None  # what was written long ago is ours, too
     (tmp_path / NAME).write_text("mine again")
     assert kept.put(tmp_path, NAME, "four") == tmp_path / "report.md.2"

@@ -156,6 +156,19 @@ def test_words_are_of_the_language(tmp_path):
     assert 'data-none="没有找到"' in page
 
 
+def test_sections_marked_as_appendices_are_boxes_that_scripts_close(tmp_path):
+    text = "# A {.appendix}\n\none\n\n## B\n\ntwo\n\n# C {.appendix}\n\n# D\n\nthree"
+    document(tmp_path, text)
+    page = page_of(tmp_path)
+    main = page[page.index("<main") : page.index("</main>")]
+    parts = re.findall(r'<(details class="appendix" open|/details|h1|h2)|>(one|two|three)<', main)
+    begins = 'details class="appendix" open'
+    assert ["".join(part) for part in parts] == [
+        begins, "h1", "one", "h2", "two", "/details", begins, "h1", "/details", "h1", "three",
+    ]  # fmt: skip
+    assert re.search(r"<summary>\s*<h1[^>]* id=\"a\"", main)
+
+
 def test_a_panel_behind_a_link_is_refused(tmp_path):
     document(tmp_path)
     (tmp_path / "figures" / "x" / "t=2.svg").symlink_to(tmp_path / "figures" / "y.svg")

@@ -3283,6 +3283,51 @@ MODELS = [
     ),
 ]
 
+PAGE = [
+    Mutant(
+        "kept: without a record nothing counts as edited",
+        "figures/report/kept.py",
+        "return path.exists() and _digest(path) not in",
+        "return path.exists() and bool(written(path.parent)) and _digest(path) not in",
+        "tests/figures/test_kept.py -k without_a_record",
+    ),
+    Mutant(
+        "kept: only what was written last is ours",
+        "figures/report/kept.py",
+        "[*known.get(name, []), _digest(temporary)]",
+        "[_digest(temporary)]",
+        "tests/figures/test_kept.py -k gets_another_name",
+    ),
+    Mutant(
+        "notes: a section ends with the document",
+        "figures/report/notes.py",
+        'other["c"][0] <= level',
+        'other["c"][0] < level',
+        "tests/figures/test_kept.py -k stand_behind",
+    ),
+    Mutant(
+        "drawing: any attribute gets into the page",
+        "figures/report/drawing.py",
+        "            raise _UnknownError(key)",
+        "            pass",
+        "tests/figures/test_drawing.py -k unknown_part",
+    ),
+    Mutant(
+        "curves: a scale upside down",
+        "figures/curves.py",
+        "(height * (1 - box.y0), height * (1 - box.y1))",
+        "(height * box.y0, height * box.y1)",
+        "tests/figures/test_drawing.py -k scales",
+    ),
+    Mutant(
+        "page: an appendix ends at its own subsection",
+        "figures/report/page.py",
+        "level is not None and level <= ends",
+        "level is not None",
+        "tests/figures/test_page.py -k appendices",
+    ),
+]
+
 ACCURACY = [
     Mutant(
         "accuracy: KL of close rows by two logarithms",
@@ -3335,4 +3380,5 @@ MUTANTS = [
     *ACCURACY,
     *MODELS,
     *FIGURES,
+    *PAGE,
 ]

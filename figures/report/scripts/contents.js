@@ -37,6 +37,9 @@
   nav.addEventListener("click", (event) => {
     if (narrow.matches && event.target.closest("a")) contents.open = false;
   });
+  nav.addEventListener("keydown", (event) => {
+    if (narrow.matches && event.key === "Escape") contents.open = false;
+  });
   document.documentElement.classList.add("scripted");
   fit();
   follow();
