@@ -101,7 +101,8 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
         document = walk(walk(document, html_formula), page)
         document["blocks"] = with_appendices(document["blocks"])
         style = (_HERE / "style.css").read_text("utf-8") + page.drawings.rules()
-        face = shipped.face(json.dumps([document, words], ensure_ascii=False))
+        said = json.dumps([document, words, page.drawn()], ensure_ascii=False)
+        face = shipped.face(said)
         (build / "style.css").write_text(style + face, encoding="utf-8")
         titled = "title" in document["meta"]
         written = run(

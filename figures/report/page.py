@@ -70,6 +70,10 @@ class Page:
             return {"t": "Span", "c": [_scrolling(self.words["formula"]), [node]]}
         return node
 
+    def drawn(self) -> list[str]:
+        """Return the drawings, whose names of curves are text of the page."""
+        return list(self._inline.values())
+
     def filled(self, page: str) -> str:
         """Return the page with the drawings, which pandoc need not read, in their places."""
         for place, drawing in self._inline.items():

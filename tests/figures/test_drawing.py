@@ -1,11 +1,13 @@
 """Drawings: what they say of their curves, and how they get into a page without being code."""
 
 import base64
+import io
 import re
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from fontTools.ttLib import TTFont
 from matplotlib.figure import Figure
 
 from figures import curves, style
@@ -143,6 +145,16 @@ def test_a_drawing_with_an_unknown_part_stays_a_picture(part, tmp_path):
     assert base64.b64decode(source).decode() == text.format(part)
     assert '<circle r="1" data-curve="&lt;b&gt;" />' in page
     assert page.count("<script") == 1
+
+
+def test_the_font_of_a_page_has_the_names_of_its_curves(tmp_path):
+    svg = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 9 9'>"
+    text = f"{svg}<circle data-curve='秩'/></svg>"
+    (tmp_path / "x.svg").write_text(text, "utf-8")
+    (tmp_path / "report.md").write_text("---\nlang: zh\n---\n\n![](x.svg)", "utf-8")
+    to_html(tmp_path / "report.md", tmp_path / "page")
+    font = re.search(r"data:font/woff;base64,([\w+/=]+)", (tmp_path / "page").read_text("utf-8"))
+    assert ord("秩") in TTFont(io.BytesIO(base64.b64decode(font[1]))).getBestCmap()
 
 
 def test_attributes_are_text():
