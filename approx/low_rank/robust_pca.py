@@ -39,7 +39,9 @@ from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import large_entries, separate
 from approx.masks import Mask, MaskLike
 
-CAREFUL_RHO, RELAXATION = 1.03, 1.6
+CAREFUL_RHO, RELAXATION = 1.04, 1.6
+PROVING, PROVING_MU = 30, 8.0  # iterations for a bound alone, and μ in units of ‖Y‖/‖D‖
+NEARLY = 1e-5  # of ‖D‖_F: from this residual on the fast schedule goes to its end
 CHECK_EVERY = 5
 WARM, DECAY = 3, 0.7
 LEAST_DIVISOR = 1e-300
@@ -79,32 +81,46 @@ def _augmented_step(D: Matrix, L: Matrix, state: Matrix, weights: Matrix, lam: f
 
 @dataclass(frozen=True)
 class _Penalty:
-    """μ, its growth ρ up to a limit, and the relaxation α."""
+    """μ, its growth ρ up to a limit, the relaxation α, and how many iterations are left."""
 
     mu: float
     rho: float
     limit: float
     alpha: float
-    careful: bool
+    slow: bool = True
+    left: float = math.inf
+
+    @property
+    def proves(self) -> bool:
+        """Whether a bound is sought, and no other L and S."""
+        return self.left < math.inf
 
     def grown(self) -> _Penalty:
         """Return the penalty of the next iteration."""
-        return replace(self, mu=min(self.rho * self.mu, self.limit))
+        return replace(self, mu=min(self.rho * self.mu, self.limit), left=self.left - 1)
 
-    def doubted(self, D: Matrix) -> _Penalty:
+    def doubted(self, D: Matrix, Y: Matrix) -> _Penalty:
         """Return the penalty with which to go on if the gap does not confirm the result."""
-        return _careful(D, math.sqrt(self.rho) if self.careful else CAREFUL_RHO)
+        if not self.slow:
+            return _proving(D, Y)
+        return self if self.proves else _careful(D, math.sqrt(self.rho))
 
 
 def _fast(top: float, rho: float) -> _Penalty:
     """Return the schedule of Lin, Chen and Ma, which is exact where recovery is."""
-    return _Penalty(1.25 / top, rho, 1e7 * 1.25 / top, 1.0, careful=False)
+    return _Penalty(1.25 / top, rho, 1e7 * 1.25 / top, 1.0, slow=False)
 
 
 def _careful(D: Matrix, rho: float = CAREFUL_RHO) -> _Penalty:
     """Return a slow, over-relaxed schedule that starts at a quarter of the μ of Candès et al."""
     mu = decomposition.entries(D) / (16 * float(np.abs(filled(D)).sum()))
-    return _Penalty(mu, rho, math.inf, RELAXATION, careful=True)
+    return _Penalty(mu, rho, math.inf, RELAXATION)
+
+
+def _proving(D: Matrix, Y: Matrix) -> _Penalty:
+    """Return one μ at which Y soon is a bound: that of the sizes of Y and of D."""
+    mu = PROVING_MU * float(np.linalg.norm(Y) / np.linalg.norm(filled(D)))
+    return _Penalty(mu, 1.0, math.inf, RELAXATION, left=PROVING)
 
 
 class _Primal(NamedTuple):
@@ -138,34 +154,40 @@ def _pursue(
     n, l = D.shape
     known = filled(D)
     rng = np.random.default_rng(0)
-    _, s, basis = rotate(known, rng.standard_normal((l, min(l, BLOCK_START))))
+    _, s, start = rotate(known, rng.standard_normal((l, min(l, BLOCK_START))))
+    basis: Matrix | None = start
     penalty = _fast(float(s[0]), rho)
     state, L = np.empty((2, n, l)), np.empty((n, l))
     state[0] = known / max(float(s[0]), float(np.abs(known).max()) / lam)
     state[1] = known + state[0] / penalty.mu
-    enough = tolerance * float(np.linalg.norm(known))
+    size = float(np.linalg.norm(known))
+    enough = tolerance * size
     wide = BLOCK_SHARE * l if gap_tolerance < math.inf else l
     primal: _Primal | None = None
     bound, gap, next_check = -math.inf, math.inf, 0
     for iteration in range(1, max_iterations + 1):
         low = shrink_singular_values(state[1], 1.0 / penalty.mu, basis, rng)
-        basis = low.basis
+        basis = None if penalty.proves else low.basis
         np.matmul(low.left, low.right.T, out=L)
         following = penalty.grown()
         weights = np.array([penalty.mu, 1.0 / penalty.mu, 1.0 / following.mu, penalty.alpha])
-        converged = math.sqrt(_augmented_step(D, L, state, weights, lam)) <= enough
+        residual = math.sqrt(_augmented_step(D, L, state, weights, lam))
+        converged, nearly = residual <= enough, residual <= NEARLY * size
         penalty, mu = following, following.mu
         last = iteration == max_iterations
         if last or ((converged or primal) and iteration >= next_check):
             if converged or primal is None:
-                primal = _primal(D, low, state, mu, lam)
+                found = _primal(D, low, state, mu, lam)
+                primal = found if primal is None else min(primal, found, key=lambda x: x.objective)
             bound = max(bound, _dual_bound(known, state[0]))
             gap = (primal.objective - bound) / max(primal.objective, LEAST_DIVISOR)
             if last or abs(gap) <= gap_tolerance:
                 break
             next_check = iteration + CHECK_EVERY
-            penalty = penalty.doubted(D) if converged else penalty
-        elif not penalty.careful and low.left.shape[1] > wide:
+            penalty = penalty.doubted(D, state[0]) if converged else penalty
+        elif not (penalty.slow or nearly) and low.left.shape[1] > wide:
+            penalty = _careful(D)
+        if penalty.left <= 0:
             penalty = _careful(D)
         if penalty.mu != mu:
             state[1] += state[0] * (1.0 / penalty.mu - 1.0 / mu)
@@ -226,10 +248,13 @@ def inexact_alm(
     to the tolerance.
 
     "‖D − L − S‖ is small" says nothing about optimality: a μ that grows fast stops anywhere. Where
-    D is low-rank + sparse, and only there, the gap is small nevertheless. Elsewhere (attention
-    matrices) the fast schedule is left as soon as the rank exceeds 0.3·min(n, l), or when it has
-    ended with too large a gap. A slow over-relaxed schedule then goes on from its Y; if the gap is
-    still too large at the end, μ falls again and grows more slowly.
+    D is low-rank + sparse, and only there, the gap is small nevertheless. Where it ends with too
+    large a gap, L and S may be all but optimal, and Y alone far from a bound, as in attention
+    matrices in which a few entries are most of all. So 30 iterations at μ = 8‖Y‖_F/‖D‖_F, with
+    exact shrinkage, look for a bound of what is there. If they find none, or if the rank of the
+    fast schedule exceeds 0.3·min(n, l) while the residual is above 10⁻⁵, a slow over-relaxed
+    schedule goes on from its Y; if the gap is still too large at the end, μ falls again and grows
+    more slowly. The best of the results is returned.
 
     Under a mask, L is free where nothing is seen: λ is 0 for these entries, and so is Y. The
     default λ is then that of theorem 1.2 of [1]_, for a share of the entries.

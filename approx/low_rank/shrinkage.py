@@ -23,15 +23,16 @@ class Shrunk(NamedTuple):
 
 
 def shrink_singular_values(
-    T: Matrix, threshold: float, basis: Matrix, rng: np.random.Generator
+    T: Matrix, threshold: float, basis: Matrix | None, rng: np.random.Generator
 ) -> Shrunk:
     """Return U max(s − t, 0) Vᵀ of T (n, l), n ≥ l, in factors, its nuclear norm, a next basis.
 
-    It comes from a block subspace that starts from `basis`, while this is narrow (it is doubled
-    until it holds a singular value ≤ t), else from the Gram matrix, or from LAPACK if t/s₁ is
-    beyond the accuracy of a Gram matrix.
+    It comes from a block subspace that starts from `basis`, if there is one and while this is
+    narrow (it is doubled until it holds a singular value ≤ t), else from the Gram matrix, or from
+    LAPACK if t/s₁ is beyond the accuracy of a Gram matrix. One step from a basis misses values
+    where many are near t, as those of a dual certificate are.
     """
-    while basis.shape[1] <= BLOCK_SHARE * T.shape[1]:
+    while basis is not None and basis.shape[1] <= BLOCK_SHARE * T.shape[1]:
         U, s, V = rotate(T, basis)
         if s[-1] <= threshold:
             return _cut(U, s, V, threshold)

@@ -491,6 +491,13 @@ LOW_RANK = [
         "tests/approx/low_rank/test_robust_pca.py::test_exact_recovery_is_not_run_again",
     ),
     Mutant(
+        "pursuit: a bound is sought by one step from a narrow basis",
+        "approx/low_rank/robust_pca.py",
+        "basis = None if penalty.proves else low.basis",
+        "basis = low.basis",
+        "tests/approx/low_rank/test_robust_pca.py -k proven_and_not",
+    ),
+    Mutant(
         "projections: no threshold that falls",
         "approx/low_rank/robust_pca.py",
         "DECAY**iteration * s[0]",
