@@ -47,6 +47,12 @@ class Profile:
         Bars on stderr.
     currency : {"stored", "reads", "multiply_adds", "bytes"}
         What the budget is counted in, by default stored values per query row.
+    synthetic : tuple of Inputs
+        What a report has beside the user's own heads.
+    advised : tuple of Inputs
+        The user's heads on which the advisor is asked, more than are in ``inputs``.
+    given : tuple of int
+        How many heads there are, and how many queries one has, where some may be left out.
     """
 
     name: str
@@ -59,6 +65,9 @@ class Profile:
     jobs: int = 1
     progress: bool = False
     currency: str = "stored"
+    synthetic: tuple[Inputs, ...] = ()
+    advised: tuple[Inputs, ...] = ()
+    given: tuple[int, int] = (0, 0)
 
     @property
     def grid(self) -> str:
@@ -114,6 +123,7 @@ SIZES = {  # n, temperatures, trials, draws
     "full": (512, tuple(float(t) for t in 2.0 ** np.arange(-3, 4.5, 0.5)), 20, 10_000),
 }
 KEYS = 32  # exact keys that cost as much as the budget
+ADVISED = 8  # heads of a file on which the advisor is asked, at most, unless more are chosen
 MOST_JOBS = 1024  # processes, each of which is started
 
 
@@ -128,7 +138,7 @@ def profile(
     jobs: int = 1,
     progress: bool = False,
 ) -> Profile:
-    """Return a profile on real heads and synthetic inputs.
+    """Return a profile on real heads and synthetic inputs; on the user's heads alone, if given.
 
     Parameters
     ----------
@@ -164,9 +174,11 @@ def profile(
             data.clustered(n, 64, shared=True, rng=seed),
         ]
     paid = of_keys(KEYS, chosen[0], currency)
+    own = path is not None
+    cut = [x.first(n) for x in chosen]
     return Profile(
         name,
-        tuple(synthetic + [x.first(n) for x in chosen]),
+        tuple(cut if own else synthetic + cut),
         temperatures,
         paid if budget is None else checks.positive("budget", budget),
         trials,
@@ -175,7 +187,19 @@ def profile(
         jobs,
         progress,
         currency,
+        synthetic=tuple(synthetic[:1]) if own else (),
+        advised=tuple(x.first(n) for x in _some(real, chosen)) if own else (),
+        given=(len(real.ids) or 1, max(x.n for x in chosen)),
     )
+
+
+def _some(inputs: Inputs, chosen: list[Inputs]) -> list[Inputs]:
+    """Return the chosen heads with others evenly spaced among all, at most `ADVISED`, in order."""
+    heads = list(inputs.heads())
+    count = min(len(heads), max(ADVISED - len(chosen), 0))
+    spaced = np.linspace(0, len(heads) - 1, count).round().astype(int)
+    wanted = {(x.layer, x.head) for x in [*chosen, *(heads[i] for i in spaced)]}
+    return [x for x in heads if (x.layer, x.head) in wanted]
 
 
 def quartiles(inputs: Inputs) -> list[Inputs]:

@@ -1,4 +1,7 @@
-"""A font with Chinese characters, so that every machine shows them; see README.md and OFL.txt."""
+"""Two fonts with Chinese characters, so that every machine shows them; see README.md and OFL.txt.
+
+One without serifs is for figures, one with serifs for pages, beside their mathematics.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import re
 from pathlib import Path
 
 FONT = Path(__file__).parent / "ExpqkSansSC-Regular.ttf"
-FAMILY = "Expqk Sans SC"
+SERIF = Path(__file__).parent / "ExpqkSerifSC-Regular.ttf"  # with the same characters
+FAMILY, SERIF_FAMILY = "Expqk Sans SC", "Expqk Serif SC"
 # Han, kana and hangul, with their punctuation and full-width forms: what Latin fonts lack.
 EAST_ASIAN = re.compile(
     "[\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
@@ -30,14 +34,14 @@ def in_figures() -> list[str]:
 
 @functools.cache
 def characters() -> frozenset[str]:
-    """Return what the font can show."""
+    """Return what the fonts can show."""
     from matplotlib import font_manager
 
     return frozenset(map(chr, font_manager.get_font(FONT).get_charmap()))
 
 
 def lacks(text: str) -> set[str]:
-    """Return the East Asian characters of a text that the font cannot show.
+    """Return the East Asian characters of a text that the fonts cannot show.
 
     Examples
     --------
@@ -58,7 +62,7 @@ def face(text: str) -> str:
     from fontTools.subset import Options, Subsetter
     from fontTools.ttLib import TTFont
 
-    font = TTFont(FONT, recalcTimestamp=False)
+    font = TTFont(SERIF, recalcTimestamp=False)
     subsetter = Subsetter(Options())
     subsetter.populate(unicodes=[ord(character) for character in wanted])
     subsetter.subset(font)
@@ -67,4 +71,4 @@ def face(text: str) -> str:
     font.save(content)
     data = base64.b64encode(content.getvalue()).decode()
     source = f'url("data:font/woff;base64,{data}") format("woff")'
-    return f'@font-face {{ font-family: "{FAMILY}"; src: {source}; font-display: block; }}\n'
+    return f'@font-face {{ font-family: "{SERIF_FAMILY}"; src: {source}; font-display: block; }}\n'

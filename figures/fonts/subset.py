@@ -1,4 +1,4 @@
-"""Make the font of this folder: see README.md."""
+"""Make the fonts of this folder: see README.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 from fontTools.subset import Options, Subsetter
 from fontTools.ttLib import TTFont
 
-FAMILY = "Expqk Sans SC"  # of its own: the machine may have Noto Sans SC in another version
+FAMILIES = {  # names of their own: the machine may have these in another version
+    "Noto Sans SC": "Expqk Sans SC",
+    "Noto Serif SC": "Expqk Serif SC",
+}
 
 
 def characters() -> set[int]:
@@ -40,11 +43,12 @@ def subset(source: Path, out: Path) -> None:
     subsetter = Subsetter(options)
     subsetter.populate(unicodes=characters())
     subsetter.subset(font)
-    style = font["name"].getDebugName(2)
+    family, style = (font["name"].getDebugName(place) for place in (1, 2))
+    family = FAMILIES[family]
     _narrow(font, "·")
-    plain = FAMILY.replace(" ", "")
+    plain = family.replace(" ", "")
     for place, text in {
-        1: FAMILY, 3: f"{plain}-{style}", 4: f"{FAMILY} {style}", 6: f"{plain}-{style}"
+        1: family, 3: f"{plain}-{style}", 4: f"{family} {style}", 6: f"{plain}-{style}"
     }.items():  # fmt: skip
         font["name"].setName(text, place, 3, 1, 0x409)
     font["name"].names = [n for n in font["name"].names if n.platformID == 3 and n.langID == 0x409]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import platform
 import re
@@ -25,7 +26,7 @@ from analysis.experiments.profile import Profile
 from analysis.parallel import parallel
 from approx.polynomials.monomials import width
 from approx.prices import low_rank
-from figures import album, claims, currency, style
+from figures import album, claims, currency, diagnosis, style
 from figures.gallery import FIGURES, FigureModule, rank, reported, summary
 from figures.language import in_words, mark, speaking, spoken, tr
 from figures.report import front, kept, of_claims, sentences, tables
@@ -35,7 +36,7 @@ from figures.report.references import REFERENCES
 
 T = TypeVar("T")
 SOURCE = "report.md"
-SUMMARY = "summary"
+SUMMARY, ADVICE = "summary", "advice"
 TITLE = mark("Cheaper attention, measured")
 TEMPLATES = {"en": "report.md.j2", "zh": "report.zh.md.j2"}
 PACKAGES = (
@@ -111,9 +112,16 @@ def build(
         seconds[name] += taken
     computed["winners"] = best
     style.save_table("winners", best, out)
+    computed[ADVICE] = timed(ADVICE, front.advised, profile)
+    if len(profile.advised) > 1:
+        title_of_map = front.worth(computed[ADVICE])
+        drawn_map = diagnosis.draw(computed[ADVICE])
+        style.save(ADVICE, computed[ADVICE], drawn_map, out, title=title_of_map)
+    else:
+        style.save_table(ADVICE, computed[ADVICE], out)
     for name, make in (
         ("decomposition", lambda: decomposition.compute(profile)),
-        ("advice", lambda: front.advised(profile)),
+        *([("synthetic", lambda: tables.winners(_synthetic(profile)))] * bool(profile.synthetic)),
         ("claims", lambda: claims.frame(check(jobs=profile.jobs, progress=profile.progress))),
     ):
         computed[name] = timed(name, make)
@@ -195,6 +203,11 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
     best, crossings, advice = computed["winners"], tables.crossing_table(errors), computed["advice"]
     d = max(x.d for x in profile.inputs)
     m = tables.features(profile, d)
+    map_of_heads = tr(
+        "Layers and heads of the file, at {budget}. Letter, number and colour: the method and its "
+        "total variation. Grey: keep exact attention.",
+        budget=currency.said(profile.budget, profile.currency),
+    )
     shown = {name: (FIGURES[name], computed[name]) for name in FIGURES if name in computed}
     return {
         "inputs": list(names.values()),
@@ -211,7 +224,12 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "causal_cost": sentences.causal_cost(d, m),
         "d": d,
         "width2": width(d, 2),
-        "captions": {name: tables.raised(_said(*one)) for name, one in shown.items()},
+        "captions": {name: tables.raised(_said(*one)) for name, one in shown.items()}
+        | (
+            {ADVICE: f"**{front.worth(advice)}** {map_of_heads}"}
+            if len(profile.advised) > 1
+            else {}
+        ),
         "details": {
             name: tables.raised(module.details(table))
             for name, (module, table) in shown.items()
@@ -260,10 +278,19 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
             f"{tables.literal(name)} {version}"
             for name, version in ({"Python": platform.python_version()} | versions()).items()
         ),
-        "own": "",
-        "rows_sentence": "",
-        "synthetic_table": "",
+        "rows_sentence": front.rows_taken(profile),
+        "own": bool(profile.synthetic),
+        "synthetic_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.synthetic)))
+        if profile.synthetic
+        else "",
+        "synthetic_best": tables.markdown(tables.best_table(computed["synthetic"]))
+        if profile.synthetic
+        else "",
     }
+
+
+def _synthetic(profile: Profile) -> Profile:
+    return dataclasses.replace(profile, inputs=profile.synthetic)
 
 
 def _said(module: FigureModule, table: pd.DataFrame) -> str:

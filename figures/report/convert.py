@@ -217,7 +217,7 @@ def _typst(build: Path, fonts: Path | None, *, author: str) -> bytes:
     # Where known fonts do, the fonts of the machine could only make two machines differ.
     known_fonts_do = fonts is not None or not shipped.lacks(text)
     if fonts is None and shipped.EAST_ASIAN.search(text):
-        fonts = shipped.FONT
+        fonts = shipped.SERIF
     folders = [] if fonts is None else [_font_folder(fonts, build)]
     given = typst.Fonts(
         include_system_fonts=False, include_embedded_fonts=False, font_paths=folders

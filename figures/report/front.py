@@ -28,7 +28,7 @@ MOST = 12  # heads of a table; more are counted by method
 def advised(profile: Profile) -> pd.DataFrame:
     """Return what the advisor measures at the temperature nearest 1, without its warnings."""
     return diagnose(
-        profile.inputs,
+        profile.advised or profile.inputs,
         budget=profile.budget,
         currency=profile.currency,
         temperature=min(profile.temperatures, key=lambda t: (abs(np.log(t)), t)),
@@ -52,7 +52,7 @@ def found(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
         "**{classes}** At t = {t:g} a method that can be run is worth using on {share}.",
         classes=summary.finding(table),
         t=advice_of.temperature.iloc[0],
-        share=share(worth, len(groups), mark("heads")),
+        share=share(worth, len(groups), mark("attention heads")),
     )
 
 
@@ -60,6 +60,7 @@ def to_use(table: pd.DataFrame) -> str:
     """Return what to use where, and where to keep exact attention."""
     by_method: dict[str, list[str]] = {}
     kept = []
+    affordable = set(table[table.budget >= table.exact_price].input)
     for name, _, one in _groups(table):
         if one.verdict == KEEP:
             kept.append(name)
@@ -69,16 +70,62 @@ def to_use(table: pd.DataFrame) -> str:
         tr("use {method} on {inputs}", method=method, inputs=_listed(names))
         for method, names in by_method.items()
     ]
-    if kept:
+    bought = [name for name in kept if name in affordable]
+    if bought:
+        parts.append(
+            tr(
+                "keep exact attention on {inputs}, where the budget buys every entry",
+                inputs=_listed(bought),
+            )
+        )
+    if left := [name for name in kept if name not in affordable]:
         parts.append(
             tr(
                 "keep exact attention on {inputs}, where nothing that can be run comes below half "
-                "of uniform attention's error or the budget buys every entry",
-                inputs=_listed(kept),
+                "of uniform attention's error",
+                inputs=_listed(left),
             )
         )
     said = tr("; ").join(parts)
     return tr("At this budget and t = {t:g}: {parts}.", t=table.temperature.iloc[0], parts=said)
+
+
+def rows_taken(profile: Profile) -> str:
+    """Return which heads and how many of their queries are measured, where some are left out."""
+    heads, queries = profile.given
+    n = max(x.n for x in profile.inputs)
+    said = []
+    if profile.synthetic and heads > len(profile.inputs):
+        said.append(
+            tr(
+                "Of the {heads} heads of the file this report shows {names}; the advisor is asked "
+                "on {advised}.",
+                heads=heads,
+                names=_listed([tables.literal(x.name) for x in profile.inputs]),
+                advised=in_words(len(profile.advised)),
+            )
+        )
+    if queries > n:
+        said.append(
+            tr(
+                "Of the {queries} queries of a head the first {n} are measured, with the keys that "
+                "they see; nothing is said of the others.",
+                queries=queries,
+                n=n,
+            )
+        )
+    return " ".join(said)
+
+
+def worth(table: pd.DataFrame) -> str:
+    """Return on how many heads a method is worth using, the finding of the map."""
+    groups = _groups(table)
+    return tr(
+        "A method that can be run is worth using on {share}.",
+        share=share(
+            sum(one.verdict != KEEP for _, _, one in groups), len(groups), mark("attention heads")
+        ),
+    )
 
 
 def _listed(names: list[str]) -> str:
@@ -213,12 +260,14 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
             most=tables.tv_of(float(np.nanmax(tv))),
             low=tables.tv_of(float(np.nanmin(uniform))),
             high=tables.tv_of(float(np.nanmax(uniform))),
-            share=share(worth, len(groups), mark("heads")),
+            share=share(worth, len(groups), mark("attention heads")),
         ),
         tr(
-            "Medians of {draws} draws, which differ by ±{spread:.2g} at most; {measured}.",
+            "Medians of {draws} draws, which {spread}; {measured}.",
             draws=in_words(trials.TRIALS),
-            spread=spread,
+            spread=tr("differ by ±{spread:.2g} at most", spread=spread)
+            if spread >= tables.LEAST_SHOWN
+            else tr("agree to three decimals"),
             measured=tr("every query is measured")
             if (table.measured == table.n).all()
             else tr(

@@ -20,12 +20,20 @@ FOLDER = Path(__file__).parent
 TABLES, SAID = FOLDER / "as_printed.zip", FOLDER / "as_printed.json"
 STORED = ("damage", "propagation", "scaling")  # whose tables are files of the package
 PARTS = ("decomposition", "winners", "advice", "claims")  # of the report, beside figures
+WORDS = re.compile(  # of counts, which `share` and `in_words` write
+    r"\b(?:none of|one of the|both|all|two|three|four|five|six|seven|eight|nine|ten|eleven"
+    r"|twelve)\b"
+)
 NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def numbers(text):
     """Return the numbers of a text, in order."""
     return [number.replace("−", "-") for number in NUMBER.findall(text)]
+
+
+def _words(text):
+    return [word.replace(" ", "-") for word in WORDS.findall(text)]
 
 
 def tables():
@@ -66,10 +74,13 @@ def printed(name, stored):
     from figures.gallery import FIGURES
 
     if name == "report":
-        return numbers(report(stored))
+        text = report(stored)
+        return numbers(text) + _words(text)
     module, table = FIGURES[name], table_of(name, stored)
     said = (getattr(module, part, None) for part in ("finding", "caption", "details"))
-    return numbers(" ".join(part(table) for part in said if part))
+    text = " ".join(part(table) for part in said if part)
+    found = module.finding(table) if hasattr(module, "finding") else ""
+    return numbers(text) + _words(found)
 
 
 def write(stored, found):

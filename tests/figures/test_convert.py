@@ -365,7 +365,7 @@ def test_chinese_uses_the_given_font(font, folder, tmp_path):
 def test_chinese_needs_no_font_of_the_machine(folder, tmp_path):
     source = written(folder, CHINESE)
     to_pdf(source, tmp_path / "x.pdf")
-    assert b"ExpqkSansSC" in (tmp_path / "x.pdf").read_bytes()
+    assert b"ExpqkSerifSC" in (tmp_path / "x.pdf").read_bytes()
     to_html(source, tmp_path / "x.html")
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     font = re.search(r"data:font/woff;base64,([\w+/=]+)", page)

@@ -31,10 +31,10 @@ from analysis.advice import KEEP
 from analysis.candidates import TRIVIAL
 from analysis.diagnose import diagnose
 from analysis.experiments import decomposition
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import ADVISED, Profile, profile
 from approx import Mask, parse
 from figures import album, style
-from figures.fonts import FONT, lacks
+from figures.fonts import SERIF, lacks
 from figures.gallery import CORE, FIGURES, REPORTED, summary
 from figures.language import share, speaking, tr
 from figures.report import build as report, front, sentences, tables
@@ -413,7 +413,7 @@ def test_pages_in_chinese_have_headings_and_the_font(chinese, made, edited):
     assert 'lang="zh-CN"' in page
     assert "data:font/woff;base64," in page
     assert "data:font/woff" not in (made / "index.html").read_text("utf-8")
-    assert FONT.stem.encode() in (edited / "report.pdf").read_bytes()
+    assert SERIF.stem.encode() in (edited / "report.pdf").read_bytes()
     if shutil.which("pdftotext"):
         command = ["pdftotext", "-enc", "UTF-8", edited / "report.pdf", "-"]
         seen = subprocess.run(command, capture_output=True, check=True).stdout.decode()
@@ -587,6 +587,29 @@ def test_a_report_says_its_currency_and_not_the_default(small, found):
     assert f"Taylor of degree 2 costs {least}–" in text
     with speaking("zh"):
         assert report.render(other, named, "x").count("每个新查询读 1024 个数") >= 3
+
+
+def test_a_file_has_its_heads_first_and_says_what_is_left_out(small, found, tmp_path):
+    many = np.random.default_rng(0).normal(size=(2, 12, 150, 8))
+    np.savez(tmp_path / "mine.npz", q=many[0], k=many[1])
+    own = profile("quick", path=tmp_path / "mine.npz", heads=[(0, 3)])
+    assert [x.name for x in own.inputs] == ["mine 0.3"]
+    assert [x.name for x in own.synthetic] == ["gaussian"]
+    assert 1 < len(own.advised) <= ADVISED
+    assert "mine 0.3" in [x.name for x in own.advised]
+    assert {x.n for x in (*own.inputs, *own.advised)} == {128}
+    said = front.rows_taken(own)
+    assert "Of the 12 heads of the file this report shows mine 0\\.3;" in said
+    assert "Of the 150 queries of a head the first 128 are measured" in said
+    assert front.rows_taken(small) == ""  # which is made by hand, of all there is
+    mine = dataclasses.replace(
+        small, synthetic=small.inputs[:1], advised=small.inputs, given=(9, 40)
+    )
+    text = report.render(mine, found | {"synthetic": found["winners"][:3]}, "expqk report")
+    assert "Of the 9 heads of the file this report shows gaussian and MiniLM easy;" in text
+    assert _unnamed(text) == []
+    assert text.index("{#fig:advice") < text.index("[TOC]")
+    assert text.index("# Appendix: a synthetic input") < text.index("{#tbl:synthetic}")
 
 
 def test_a_mask_is_spoken_of_where_there_is_one(small, made, found):
