@@ -5,8 +5,11 @@ A drawing holds it as ``data-`` attributes of its groups, which other readers of
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from itertools import chain
+from weakref import WeakKeyDictionary
 from xml.sax.saxutils import quoteattr
 
 from matplotlib.artist import Artist
@@ -18,9 +21,16 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter
 
 POINTS = 72  # an inch, in which SVG places everything
+_EDGES: WeakKeyDictionary[Axes, tuple[float, float]] = WeakKeyDictionary()
 CAPS = ("_", "|")  # markers at the ends of error bars
+
+
+def edges(ax: Axes, least: float, most: float = math.inf) -> None:
+    """Say that what is below one value or above the other is drawn there, so that a page does."""
+    _EDGES[ax] = least, most
 
 
 def marked(figure: Figure) -> dict[str, dict[str, str]]:
@@ -156,11 +166,18 @@ def _scales(ax: Axes) -> dict[str, str]:
         ends = (*places[name], *axis.get_view_interval())
         scales[name] = " ".join([_kind(axis), *(f"{end:.8g}" for end in ends)])
         scales[f"{name}-name"] = _plain(_of_axis(ax, name))
+    if ax in _EDGES:
+        scales["edges"] = "{:g} {:g}".format(*_EDGES[ax])
     return scales
 
 
 def _kind(axis: Axis) -> str:
     """Return the kind of scale, with the level up to which a symmetric logarithm is linear."""
+    words = isinstance(axis.get_major_formatter(), FixedFormatter) and any(
+        re.search(r"[^\W\d_]{2}", label.get_text()) for label in axis.get_ticklabels()
+    )
+    if words:  # places have names, no values
+        return "none"
     level = getattr(axis.get_transform(), "linthresh", None)
     return axis.get_scale() if level is None else f"{axis.get_scale()}:{level:g}"
 

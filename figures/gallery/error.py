@@ -10,7 +10,7 @@ from analysis.experiments.profile import Profile
 from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.godec import GoDec
 from approx.low_rank.truncated_svd import TruncatedSVD
-from figures import currency, standings, style
+from figures import currency, curves, standings, style
 from figures.language import mark, share, tr
 
 TITLE = "Error against temperature at equal budget"
@@ -89,6 +89,7 @@ def draw(table: pd.DataFrame) -> Figure:
                         color=look["color"], alpha=0.15, linewidth=0,
                     )  # fmt: skip
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
+            curves.edges(ax, FLOOR, CEILING)
             style.ticks(ax, sorted(table.temperature.unique()))
         for ax in axes[-2:]:
             ax.set_xlabel(tr("temperature t"))

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.experiments.frontier import compute as compute, front, medians, nearest
-from figures import style
+from figures import curves, style
 from figures.currency import NAMES, UNITS
 from figures.gallery.today import LINES
 from figures.language import in_words, mark, share, tr
@@ -57,6 +57,7 @@ def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
     ax.axhline(uniform, color="0.35", ls="--", lw=0.9, label=tr("uniform attention"))
     ax.axvline(whole, color="0.35", ls=":", lw=1.2, label=tr("price of exact attention"))
     ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.3, CEILING * 1.15))
+    curves.edges(ax, FLOOR, CEILING)
     ax.set_xlim(min([*price, whole]) / ROOM, whole * 2.5)
     ax.minorticks_off()
     _names(ax, on.assign(tv=tv), currency)

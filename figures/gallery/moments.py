@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.moments import QUANTILE, compute as compute
-from figures import style
+from figures import curves, style
 from figures.language import tr
 
 TITLE = "Bias and variance against temperature"
@@ -43,6 +43,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     deviation = np.clip(deviation, FLOOR, CEILING)
                     ax.errorbar([t], [deviation], [error], capsize=2, **dot)
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 2, CEILING * 2), title=name)
+            curves.edges(ax, FLOOR, CEILING)
             style.ticks(ax, temperatures)
         for ax in axes[-2:]:
             ax.set_xlabel(tr("temperature t"))

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
-from figures import standings, style
+from figures import curves, standings, style
 from figures.gallery.error import SPACES, in_space
 from figures.language import share, tr
 
@@ -65,6 +65,7 @@ def draw(table: pd.DataFrame) -> Figure:
             exact = float(part.l.iloc[0])
             ax.axvline(exact, color="0.35", linestyle=":", linewidth=1.2, label=tr("every entry"))
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, CEILING * 1.5), title=name)
+            curves.edges(ax, FLOOR, CEILING)
         for ax in axes[-2:]:
             ax.set_xlabel(tr("stored values a query row"))
         for ax in axes[::2]:

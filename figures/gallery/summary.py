@@ -15,7 +15,7 @@ from analysis.candidates import TRIVIAL, class_of
 from analysis.experiments.profile import Profile
 from analysis.sweep import COLUMNS as SWEPT
 from approx import parse
-from figures import currency, standings, style
+from figures import currency, curves, standings, style
 from figures.gallery import error
 from figures.language import mark, share, tr
 
@@ -112,17 +112,20 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
         line = table[table.role == role].sort_values("temperature")
         if len(line):
             values = line.value.clip(FLOOR)
-            ax.plot(line.temperature, values, **(style.PALE | {"color": colour}))
-            ends.append((tr(NAMES[role]), float(values.iloc[-1]), colour))
+            label = tr(NAMES[role])
+            ax.plot(line.temperature, values, **(style.PALE | {"color": colour}), label=label)
+            ends.append((label, float(values.iloc[-1]), colour))
     flat = table[table.role == "uniform"].sort_values("temperature")
-    ax.plot(flat.temperature, flat.value.clip(FLOOR), color="0.35", linestyle="--")
-    ends.append((tr("uniform attention"), float(flat.value.iloc[-1]), "0.35"))
+    label = tr("uniform attention")
+    ax.plot(flat.temperature, flat.value.clip(FLOOR), color="0.35", linestyle="--", label=label)
+    ends.append((label, float(flat.value.iloc[-1]), "0.35"))
     best = table[table.role == BEST].sort_values("temperature")
-    ax.plot(best.temperature, best.value.clip(FLOOR), color="black")
+    ax.plot(best.temperature, best.value.clip(FLOOR), color="black", label=tr("can be run"))
     for _, row in best.iterrows():
         ax.plot(row.temperature, max(row.value, FLOOR), **_dot(str(row.method)))
     ends.append((tr("can be run"), max(float(best.value.iloc[-1]), FLOOR), "black"))
     style.direct(ax, ends)
+    curves.edges(ax, FLOOR)
     crossing = crossings(table).get(name, np.nan)
     if crossing > 0:
         ax.axvline(crossing, color="0.2", linewidth=0.8, linestyle=":")
@@ -136,7 +139,7 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
 def _dot(spec: str) -> dict[str, Any]:
     """Return the marker of a method: a square where it keeps entries, a disc where it does not."""
     sparse = class_of(parse(spec)) in SPARSE
-    return style.dots("black", "s" if sparse else "o", 5)
+    return style.dots("black", "s" if sparse else "o", 5) | {"label": style.label(spec)}
 
 
 def _inputs(ax: Axes, table: pd.DataFrame) -> None:
@@ -147,9 +150,8 @@ def _inputs(ax: Axes, table: pd.DataFrame) -> None:
         ax.plot([tv[BEST], tv["uniform"]], [row, row], color="0.85", linewidth=1.0, zorder=1)
         for role, colour in COLOURS.items():
             if role in tv:
-                ax.plot(
-                    [tv[role]] * 2, [row - 0.17, row + 0.17], **(style.PALE | {"color": colour})
-                )
+                look = style.PALE | {"color": colour, "label": tr(NAMES[role])}
+                ax.plot([tv[role]] * 2, [row - 0.17, row + 0.17], **look)
         for value, height, width in ((tv["uniform"], 0.2, 1.4), (tv["uniform"] / 2, 0.1, 0.8)):
             ax.plot([value] * 2, [row - height, row + height], color="0.35", linewidth=width)
         spec = str(part.method[BEST])

@@ -73,9 +73,20 @@ def test_an_axis_has_the_label_of_its_own_kind_only():
     right.plot([1, 2], [-1, 2], label="b")
     right.set_yscale("symlog", linthresh=0.01)
     right.set_title("bias")
+    right.set_xticks([1, 2], ["head one", "½"])
     said = curves.marked(figure).values()
+    assert [x["data-x"].split()[0] for x in said if "data-x" in x] == ["linear", "none"]
     assert [x["data-y-name"] for x in said if "data-y-name" in x] == ["rank", "bias"]
     assert [x["data-y"].split()[0] for x in said if "data-y" in x] == ["linear", "symlog:0.01"]
+
+
+def test_what_is_drawn_at_an_edge_is_said_to_be():
+    figure = Figure()
+    for ax in figure.subplots(1, 2):
+        ax.plot([1, 2], label="a")
+    curves.edges(figure.axes[0], 1e-3)
+    said = [x.get("data-edges") for x in curves.marked(figure).values() if "data-x" in x]
+    assert said == ["0.001 inf", None]
 
 
 def test_what_two_curves_share_names_nothing():

@@ -20,7 +20,7 @@
   };
 
   // "log 43 255 0.1 10": place 43 has the value 0.1, and place 255 the value 10
-  const scale = (text) => {
+  const scale = (text, edges = "-inf inf") => {
     const [kind, ...numbers] = text.split(" ");
     const [from, to, least, most] = numbers.map(Number);
     const [name, linear] = kind.split(":");
@@ -33,6 +33,9 @@
       const short = [0, ...[1, 2, 3].map((digits) => Number(value(place).toPrecision(digits)))];
       const exact = short.find((number) => Math.min(...ends) <= number && number <= Math.max(...ends));
       const number = exact ?? short[3];
+      const [lowest, highest] = edges.split(" ").map((edge) => Number(edge.replace("inf", "Infinity")));
+      if (Math.min(...ends) <= lowest) return `≤ ${lowest}`; // what is beyond is drawn there
+      if (Math.max(...ends) >= highest) return `≥ ${highest}`;
       return number && Math.abs(number) < 1e-3 ? number.toExponential() : String(number);
     };
     return { inside: (place) => share(place) > -0.005 && share(place) < 1.005, written: back && written };
@@ -60,8 +63,8 @@
       this.svg = svg;
       this.off = new Set();
       this.axes = [...svg.querySelectorAll("[data-x]")].map((group) => {
-        const { x, y, xName, yName } = group.dataset;
-        const axes = { x: scale(x), y: scale(y), names: [xName, yName] };
+        const { x, y, xName, yName, edges } = group.dataset;
+        const axes = { x: scale(x), y: scale(y, edges), names: [xName, yName] };
         axes.curves = [...group.querySelectorAll("[data-curve]")].map((curve) => ({
           name: curve.dataset.curve,
           joined: curve.querySelector("path") !== null,
@@ -81,7 +84,7 @@
       const curves = (axes?.curves ?? []).filter(({ name, points }) => points.length && !this.off.has(name));
       const [away, curve] = curves.reduce((best, curve) => {
         const far = toCurve(place, curve);
-        return far < best[0] ? [far, curve] : best;
+        return far <= best[0] ? [far, curve] : best; // the later is on top
       }, [NEAR, null]);
       return curve && this.seen(curve).reduce((best, point) =>
         Math.hypot(point[0] - place[0], point[1] - place[1]) < Math.hypot(best[0] - place[0], best[1] - place[1]) ? point : best,
