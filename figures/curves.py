@@ -21,7 +21,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter
+from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 POINTS = 72  # an inch, in which SVG places everything
 _EDGES: WeakKeyDictionary[Axes, tuple[float, float]] = WeakKeyDictionary()
@@ -173,7 +173,8 @@ def _scales(ax: Axes) -> dict[str, str]:
 
 def _kind(axis: Axis) -> str:
     """Return the kind of scale, with the level up to which a symmetric logarithm is linear."""
-    words = isinstance(axis.get_major_formatter(), FixedFormatter) and any(
+    given = isinstance(axis.get_major_formatter(), (FixedFormatter, FuncFormatter))
+    words = given and any(
         re.search(r"[^\W\d_]{2}", label.get_text()) for label in axis.get_ticklabels()
     )
     if words:  # places have names, no values
