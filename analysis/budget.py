@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from analysis.candidates import why_not
 from analysis.inputs import Inputs
 from approx import Approximation, Method, checks
@@ -98,6 +100,7 @@ def match(
     fitting: list[Method] = []
     absent: list[Method] = []
     checks.positive("budget", budget)
+    budget = np.asarray(budget).item()  # an array is no key of a cache
     checks.instance("inputs", inputs, Inputs, "an Inputs")
     for method in methods:
         checks.instance("every method", method, Method, "a method")
