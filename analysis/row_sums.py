@@ -379,6 +379,7 @@ def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
                 shape = len(queries), cols.stop - cols.start
                 product = np.matmul(queries, whole.kt[:, cols], out=array("product", shape))
                 logits = product if alone else array("logits", shape)  # overwritten
+                outputs: dict[float, Array] = {}  # of exact attention at each temperature
                 for (approximation, t), tiles in zip(whole.estimates, tables):
                     if t != 1.0 or not alone:
                         np.divide(product, t, out=logits)
@@ -405,7 +406,9 @@ def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
                         with np.errstate(over="ignore", invalid="ignore"):
                             square = np.square(estimate @ whole.v[cols]).sum(axis=1)
                         table[:, OUTPUT] = np.where(np.isnan(square), np.inf, square)  # inf − inf
-                        table[:, TRUTH] = np.square(logits @ whole.v[cols]).sum(axis=1)
+                        if t not in outputs:
+                            outputs[t] = np.square(logits @ whole.v[cols]).sum(axis=1)
+                        table[:, TRUTH] = outputs[t]
     return [_joined(tiles) for tiles in tables]
 
 

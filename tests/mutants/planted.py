@@ -1043,6 +1043,13 @@ RESULT = [
         "tests/test_bad_input.py -k without_a_digit",
     ),
     Mutant(
+        "row sums: one output of exact attention for all temperatures",
+        "analysis/row_sums.py",
+        "if t not in outputs:",
+        "if not outputs:",
+        "tests/analysis/test_metrics.py -k compare_all_is",
+    ),
+    Mutant(
         "checks: sums of squares pass what has no digit",
         "approx/checks.py",
         "math.prod(sums) < float(limits.eps) ** -2",
