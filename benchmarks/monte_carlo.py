@@ -31,8 +31,9 @@ def run(
 
     The ratio estimate/exact of a pair depends on q + k alone, so pairs are asked for as the query
     0 with the keys q_i + k_i; the loop builds features of both. Of a square the factors are so
-    small that random numbers are most of a draw; they bound what one temperature can gain. The
-    loop is in float64 throughout.
+    small that random numbers, and the products of the factors, are most of a draw: they bound what
+    one temperature can gain, and squares have a row with both in the limit. The loop is in float64
+    throughout.
     """
     side, ladder = math.isqrt(pairs), np.geomspace(0.5, 4.0, temperatures)
     for name, n, ts, must in (
@@ -77,6 +78,14 @@ def _rows(
         dtype=dtype,
     )
     sides = {"ours": ours, "loop": loop, "estimates": estimates, "limit": limit}
+    if not matched:
+
+        def numbers() -> None:
+            for rng in np.random.default_rng(0).spawn(draws):
+                rng.standard_normal((m, d))
+
+        sides["numbers"] = numbers
+        sides["products"] = measure.limit(((n, m, n), draws * len(ts)), exponentials=0, dtype=dtype)
     seconds = measure.medians(sides, repeats)
     memory = measure.traced(ours)
     for peer, key, musts in (
@@ -92,6 +101,14 @@ def _rows(
             seconds["limit"],
             memory,
             must=musts,
+        )
+
+    if not matched:
+        yield Row(
+            f"Monte Carlo, {n} × {n} pairs, t: {len(ts)}, {name}; the limit with random numbers "
+            "and the products of the factors",
+            seconds["ours"],
+            limit_seconds=seconds["limit"] + seconds["numbers"] + seconds["products"],
         )
 
 

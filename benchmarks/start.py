@@ -1,4 +1,4 @@
-"""Seconds from nothing: the command, and the kernels of a quick report, cold and cached."""
+"""Seconds from nothing: the command, first calls cold and cached, a small sweep, a report."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from benchmarks.measure import Row
 TINY: dict[str, tuple[str, ...]] = {
     "commands": ("--help",),
     "kernels": (),
+    "sweeps": (),
     "reports": (),
 }
-COMMANDS = {"--help": 0.3, "methods": 0.6}
+COMMANDS = {"--help": (0.3, 0.1), "methods": (0.6, 0.4)}
 USED: dict[str, str] = {
     "exp_rows": "approx.parse('positive(m=4)').approximate(Q, K, rng=0)",
     "compare": "metrics.compare(approx.parse('positive(m=4)').approximate(Q, K, rng=0), Q, K)",
@@ -42,20 +43,27 @@ def run(
     *,
     commands: Sequence[str] = tuple(COMMANDS),
     kernels: Sequence[str] = tuple(USED),
+    sweeps: Sequence[str] = ("quick.toml",),
     reports: Sequence[str] = ("default",),
 ) -> Iterator[Row]:
-    """Yield the command's start, then first calls, then whole reports on all cores."""
+    """Yield starts, then first calls, then sweeps in one process, then reports on all cores."""
     command = [sys.executable, "-m", "figures"]
     for argument in commands:
         seconds = min(_seconds([*command, argument]) for _ in range(repeats))
-        most = COMMANDS[argument]
-        yield Row(f"expqk {argument}", seconds, must={"seconds": (most, None)})
+        yield Row(f"expqk {argument}", seconds, must={"seconds": COMMANDS[argument]})
+    imported = [sys.executable, "-c", "import approx"]
+    seconds = min(_seconds(imported) for _ in range(repeats))
+    yield Row("import approx", seconds, must={"seconds": (0.5, 0.15)})
     script = SCRIPT.format(lines="\n".join(USED[name] for name in kernels))
     with tempfile.TemporaryDirectory() as cache:
-        for state, most in (("cold", 6.0), ("cached", 1.0)):
+        for state, bars in (("cold", (6.0, 4.0)), ("cached", (1.0, None))):
             output = _run([sys.executable, "-c", script], NUMBA_CACHE_DIR=cache)
             work = f"first calls of {len(kernels)} kinds of estimates, {state}"
-            yield Row(work, float(output), must={"seconds": (most, None)})
+            yield Row(work, float(output), must={"seconds": bars})
+    for config in sweeps:
+        with tempfile.TemporaryDirectory() as store:
+            seconds = _seconds([*command, "sweep", config, "--store", store, "--jobs", "1"])
+            yield Row(f"expqk sweep {config} --jobs 1", seconds, must={"seconds": (20.0, 6.0)})
     for profile in reports:
         with tempfile.TemporaryDirectory() as out:
             seconds = _seconds(
@@ -72,7 +80,7 @@ def _seconds(command: Sequence[str]) -> float:
 
 
 def _run(command: Sequence[str], **variables: str) -> str:
-    root = Path(__file__).parent.parent
+    root, variables = Path(__file__).parent.parent, {"PYTHONDONTWRITEBYTECODE": ""} | variables
     done = subprocess.run(
         command, cwd=root, env=os.environ | variables, capture_output=True, text=True, check=False
     )
