@@ -6,6 +6,9 @@ cache=True
     and conftest name NUMBA_CACHE_DIR by the hash of this file, ``_elementary`` and ``_numba``.
 nogil=True
     Threads may run kernels side by side.
+no_cfunc_wrapper=True
+    No way in from C is compiled, and none from Python for a kernel that another one calls: a tenth
+    of the seconds of first calls.
 error_model="numpy"
     Division by zero gives inf or NaN as in NumPy, without a branch a loop cannot vectorise.
 fastmath={"contract", "nsz"}
@@ -29,7 +32,12 @@ from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+OPTIONS: dict[str, Any] = {
+    "cache": True,
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+}
 SAFE = {"contract", "nsz"}
 
 
@@ -56,10 +64,18 @@ class Kernel:
     def __call__(self, *arguments: Any) -> Any:
         return self.compiled(*arguments)
 
+    @functools.cached_property
+    def called(self) -> Any:
+        """Numba's own object for kernels that call this one, which needs no way in from Python."""
+        from approx import _numba
+
+        options = self.options | {"cache": False, "no_cpython_wrapper": True}
+        return vars(self).setdefault("called", _numba.dispatcher(self.function, options))
+
     @property
     def _numba_type_(self) -> Any:
         # Numba asks for it: what a kernel is to the compiled function that calls it.
-        return self.compiled._numba_type_
+        return self.called._numba_type_
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         module, name = self.function.__module__, self.function.__qualname__
