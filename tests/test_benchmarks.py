@@ -12,7 +12,7 @@ from approx import METHODS, Mask, parse
 from approx.low_rank.robust_pca import inexact_alm
 from approx.prices import Shape
 from approx.registry import ALIASES
-from benchmarks import __main__ as command, growth, measure, robust_pca, selection
+from benchmarks import __main__ as command, exponents, growth, measure, robust_pca, selection
 from benchmarks.measure import Row
 from figures.marked import insert
 
@@ -197,6 +197,20 @@ def test_growth_is_measured(monkeypatch):
     assert table.columns.tolist() == growth.COLUMNS
     assert len(table) == 3
     assert (table[["seconds", "bytes"]] > 0).all(axis=None)
+
+
+def test_exponents_above_those_of_their_formulas_are_bold(monkeypatch):
+    sizes = (1, 2, 4, 8)
+    assert exponents.slope(sizes, [9.0, 4.0, 16.0, 64.0]) == pytest.approx(2.0)  # the last three
+    case = exponents.Case("work", "n", sizes, lambda n: lambda: bytearray(10**6 * n), 1, 1, "n")
+    assert exponents.row(case, (1.16, 1.1)) == "| work | n = 2 … 8 | **1.16** | 1 | 1.10 | 1 | n |"
+    monkeypatch.setattr(exponents, "seconds", lambda side: len(side()) ** 1.5)
+    time, memory = exponents.measured(case)
+    assert (time, memory) == (pytest.approx(1.5), pytest.approx(1.0, abs=0.1))
+    assert exponents.seconds(lambda: [0]) == 1.0
+    every = list(exponents.cases())
+    assert len({(case.work, case.axis) for case in every}) == len(every)
+    assert all(len(case.sizes) >= 3 and min(case.time, case.memory) >= 0 for case in every)
 
 
 SHAPE = Shape(8192, 8192, 64, 64, Mask.causal(8192, 8192))
