@@ -373,12 +373,13 @@ def test_without_scripts_and_on_paper_the_figure_is_static(browser, report):
             whole(opened)
             assert opened.page.locator("#TOC .toc a").first.is_visible()
             silent(opened)
-    with Opened(browser, report, color_scheme="dark") as opened:
+    with Opened(browser, report, **MODES["dark-375"]) as opened:
         entry = opened.page.locator("[id='fig:error'] [data-entry]").first
         entry.click()
         opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
         opened.page.emulate_media(media="print")
         whole(opened)
+        assert opened.page.locator("#TOC .toc a").first.is_visible()
         hidden = "[...document.querySelectorAll('.off')].map(x => getComputedStyle(x).display)"
         assert "none" not in opened.page.evaluate(hidden)
         colour = "getComputedStyle(document.documentElement).backgroundColor"

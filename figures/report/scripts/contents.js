@@ -23,7 +23,7 @@
   };
 
   const fit = () => {
-    contents.open = !narrow.matches;
+    contents.open = !narrow.matches || matchMedia("print").matches;
   };
 
   let waiting = false;
@@ -34,6 +34,8 @@
   addEventListener("scroll", soon, { passive: true });
   addEventListener("resize", soon);
   narrow.addEventListener("change", fit);
+  addEventListener("beforeprint", () => { contents.open = true; });
+  addEventListener("afterprint", fit);
   nav.addEventListener("click", (event) => {
     if (narrow.matches && event.target.closest("a")) contents.open = false;
   });
