@@ -30,6 +30,7 @@ NAMES = {
     "both": mark("both together"),
 }
 COLOURS = {"sparse": style.PALETTE[6], "low_rank": style.PALETTE[0], "both": "0.35"}
+NAMED = 4  # inputs of a title at most
 SPARSE = ("entries", "compressed logits", "columns", "pages", "lines", "window", "sampled")
 
 
@@ -81,6 +82,14 @@ def crossings(table: pd.DataFrame) -> pd.Series:
     return pd.Series(found, dtype=float)
 
 
+def together(table: pd.DataFrame) -> tuple[int, int]:
+    """Return in how many places entries and low rank together are nearest, and of how many."""
+    keys = ["input", "temperature"]
+    tv = table[table.role.isin(NAMES)].pivot_table(index=keys, columns="role", values="value")
+    tv = tv.dropna()
+    return int((tv.both <= tv[["sparse", "low_rank"]].min(axis=1)).sum()), len(tv)
+
+
 def example(table: pd.DataFrame) -> str:
     """Return the input of the left panel: a head of a model that crosses, if there is one."""
     crossed = crossings(table)
@@ -94,7 +103,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw one input against temperature, and every input at t = 1."""
     with style.style():
         count = table.input.nunique()
-        figure = Figure(figsize=(7.0, max(3.3, 0.62 * count + 1.2)))
+        figure = Figure(figsize=(7.0, max(3.1, 0.5 * count + 1.2)))
         left, right = figure.subplots(1, 2, width_ratios=[1.0, 1.05])
         _temperatures(left, table[table.input == example(table)])
         _inputs(right, at_one(table))
@@ -113,7 +122,10 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
         if len(line):
             values = line.value.clip(FLOOR)
             label = tr(NAMES[role])
-            ax.plot(line.temperature, values, **(style.PALE | {"color": colour}), label=label)
+            # that of both together lies on others, which stay to be seen
+            narrow = {"linewidth": 1.5, "alpha": 0.8} if role == "both" else {}
+            look = style.PALE | {"color": colour} | narrow
+            ax.plot(line.temperature, values, **look, label=label)
             ends.append((label, float(values.iloc[-1]), colour))
     flat = table[table.role == "uniform"].sort_values("temperature")
     label = tr("uniform attention")
@@ -123,13 +135,22 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
     ax.plot(best.temperature, best.value.clip(FLOOR), color="black", label=tr("can be run"))
     for _, row in best.iterrows():
         ax.plot(row.temperature, max(row.value, FLOOR), **_dot(str(row.method)))
+    shown = best.method.map(style.label)
+    for _, row in best[shown != shown.shift()].iterrows():  # where another method is the nearest
+        ax.annotate(
+            style.label(str(row.method)), (row.temperature, max(row.value, FLOOR)), xytext=(3, 5),
+            textcoords="offset points", fontsize=style.SMALL, va="bottom",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
+        )  # fmt: skip
     ends.append((tr("can be run"), max(float(best.value.iloc[-1]), FLOOR), "black"))
     style.direct(ax, ends)
     curves.edges(ax, FLOOR)
     crossing = crossings(table).get(name, np.nan)
     if crossing > 0:
         ax.axvline(crossing, color="0.2", linewidth=0.8, linestyle=":")
-        ax.text(crossing, FLOOR, tr(" t ≈ {t:.2f}", t=crossing), fontsize=style.SMALL, va="bottom")
+        ax.text(
+            crossing, 1.25, tr(" equal at t ≈ {t:.2f}", t=crossing), fontsize=style.SMALL, va="top"
+        )  # fmt: skip
     ax.set_title(name)
     ax.set(xlabel=tr("temperature t"), ylabel=tr("total variation"))
     style.ticks(ax, grid)
@@ -157,13 +178,17 @@ def _inputs(ax: Axes, table: pd.DataFrame) -> None:
         spec = str(part.method[BEST])
         ax.plot(tv[BEST], row, **_dot(spec), zorder=3)
         kept = part.verdict[BEST] == KEEP
-        said = tr("{name}: keep exact") if kept else tr("{name}: use it")
+        said = tr("exact; nearest: {name}") if kept else tr("use {name}")
         ax.text(
             0.0, row - 0.26, said.format(name=style.label(spec)), fontsize=style.SMALL, va="bottom",
             color="0.35" if kept else "black",
         )  # fmt: skip
+    row = int(np.argmax([table[table.input == name].value.max() for name in names]))
+    most = float(table[(table.input == names[row]) & (table.role == "uniform")].value.iloc[0])
+    for value, words in ((most, tr("uniform")), (most / 2, tr("half of it"))):
+        ax.text(value, row + 0.22, words, fontsize=style.SMALL, ha="center", va="top", color="0.35")
     ax.set_yticks(range(len(names)), names)
-    ax.set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.6, -0.75), xlabel=tr("total variation"))
+    ax.set(xlim=(-0.02, 1.06), ylim=(len(names) - 0.6, -0.75), xlabel=tr("total variation"))
     ax.set_title(tr("every input at t = {t:g}", t=table.temperature.iloc[0]))
     ax.grid(axis="y", visible=False)
 
@@ -182,17 +207,25 @@ def finding(table: pd.DataFrame) -> str:
         )  # fmt: skip
     if turning.empty:
         return tr("Entries and low rank change places on no input.")
+    if len(turning) > NAMED:
+        return tr(
+            "The largest entries win below a temperature of each input, t ≈ {span} on {share}, a "
+            "low rank above.",
+            span=style.range_of(turning.min(), turning.max()),
+            share=share(len(turning), len(crossed)),
+        )
     return tr(
-        "Below t ≈ {span} a few exact entries are nearest, above it a low rank, on {share}.",
-        span=style.range_of(turning.min(), turning.max()),
-        share=share(len(turning), len(crossed)),
+        "The largest entries win below t ≈ {places}, a low rank above.",
+        places=tr(", ").join(
+            tr("{t:.2f} ({input})", t=t, input=name) for name, t in turning.items()
+        ),
     )
 
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "At {budget}. Pale: needs all logits. Square, disc: nearest that keeps entries, or not. "
-        "Ticks: uniform attention, and half.",
+        "At {budget}. Pale: sees all logits first. Black: the nearest that can be run, a square "
+        "where it keeps entries.",
         budget=currency.budget(table),
     )
 

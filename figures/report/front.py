@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import operations, trials
-from analysis.advice import KEEP, TIED, Advice, advice
+from analysis.advice import KEEP, TIE, Advice, advice
 from analysis.diagnose import diagnose
 from analysis.experiments import moments
 from analysis.experiments.profile import Profile
@@ -46,14 +46,22 @@ def _groups(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame, Advice]]:
 
 def found(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
     """Return the finding: which class at which temperature, and on how much something helps."""
-    groups = _groups(advice_of)
-    worth = sum(one.verdict != KEEP for _, _, one in groups)
     return tr(
-        "**{classes}** At t = {t:g} a method that can be run is worth using on {share}.",
+        "**{classes}** Both see all logits first, so they say what a class can hope for. Of what "
+        "can be run, something is worth using at t = {t:g} on {share}.",
         classes=summary.finding(table),
         t=advice_of.temperature.iloc[0],
-        share=share(worth, len(groups), mark("attention heads")),
+        share=_worth(advice_of),
     )
+
+
+def _worth(table: pd.DataFrame) -> str:
+    """Return on how many heads or inputs some method is worth using."""
+    groups = _groups(table)
+    count = sum(one.verdict != KEEP for _, _, one in groups)
+    if (table["layer"] >= 0).all():
+        return share(count, len(groups), mark("attention heads"))
+    return share(count, len(groups))
 
 
 def to_use(table: pd.DataFrame) -> str:
@@ -119,13 +127,7 @@ def rows_taken(profile: Profile) -> str:
 
 def worth(table: pd.DataFrame) -> str:
     """Return on how many heads a method is worth using, the finding of the map."""
-    groups = _groups(table)
-    return tr(
-        "A method that can be run is worth using on {share}.",
-        share=share(
-            sum(one.verdict != KEEP for _, _, one in groups), len(groups), mark("attention heads")
-        ),
-    )
+    return tr("A method that can be run is worth using on {share}.", share=_worth(table))
 
 
 def _listed(names: list[str]) -> str:
@@ -150,13 +152,14 @@ def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
     use = tr("keep exact (nearest: {name})", name=nearest) if kept else nearest
     runner = "–" if math.isnan(one.margin) else f"{min(one.margin, MOST_MARGIN):.2f}×"
     runner = f"> {MOST_MARGIN}×" if one.margin > MOST_MARGIN else runner
+    runner = tr("{ratio}, a tie", ratio=runner) if one.margin < TIE else runner
     return {
         tr("input"): name,
         tr("use"): use,
-        tr("bound ≤"): tables.tv_of(one.bound) if np.isfinite(one.bound) else "–",
+        tr("lower bound"): tables.tv_of(one.bound) if np.isfinite(one.bound) else "–",
         tr("total variation"): _drawn(best),
         tr("uniform"): tables.tv_of(one.uniform_tv),
-        tr("next best"): tr("tie") if one.verdict == TIED else runner,
+        tr("next best"): runner,
     }
 
 
@@ -213,7 +216,7 @@ def answers(computed: dict[str, pd.DataFrame], profile: Profile, d: int) -> pd.D
         (tr("Entries or low rank?"), *_class(computed["summary"])),
         (tr("What of it can be run?"), *_runnable(computed["advice"])),
         (tr("Are random features enough?"), *_random(computed["moments"])),
-        (tr("From which length on is it cheaper?"), *_length(profile, d)),
+        (tr("From which length on do features cost less?"), *_length(profile, d)),
     ]
     return pd.DataFrame(rows, columns=[tr("question"), tr("answer"), tr("how sure")])
 
@@ -228,10 +231,14 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
     )
     if crossed.empty:
         return tr("Matched by stored values only: in this currency they are not compared."), sure
-    said = summary.finding(table)
-    if len(never := crossed[~(crossed > 0)]) and len(never) < len(crossed):
+    said = tr(
+        "Entries when attention is cold, a low rank when it is hot; both together are nearest in "
+        "{share}.",
+        share=share(*summary.together(table), mark("places")),
+    )
+    if len(never := crossed[~(crossed > 0)]):
         said = tr(
-            "{said} On {inputs} they do not change places.",
+            "{said} On {inputs} the first two do not change places.",
             said=said,
             inputs=_listed([str(name) for name in never.index]),
         )
@@ -248,24 +255,23 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
         for name, count in names.value_counts().items()
     )
     best = table[table.winner]
-    spread = ((best.tv_most - best.tv_least) / 2).max()
-    worth = sum(one.verdict != KEEP for _, _, one in groups)
+    spread = np.maximum(best.tv_most - best.attention_tv, best.attention_tv - best.tv_least).max()
     return (
         tr(
-            "Nearest at t = {t:g}: {winners}; total variation {least} to {most}, uniform attention "
-            "{low} to {high}. Worth using on {share}.",
+            "Nearest at t = {t:g}: {winners}. Their total variation is {least} to {most}, that of "
+            "uniform attention {low} to {high}. Worth using on {share}.",
             t=table.temperature.iloc[0],
             winners=winners,
             least=tables.tv_of(float(np.nanmin(tv))),
             most=tables.tv_of(float(np.nanmax(tv))),
             low=tables.tv_of(float(np.nanmin(uniform))),
             high=tables.tv_of(float(np.nanmax(uniform))),
-            share=share(worth, len(groups), mark("attention heads")),
+            share=_worth(table),
         ),
         tr(
             "Medians of {draws} draws, which {spread}; {measured}.",
             draws=in_words(trials.TRIALS),
-            spread=tr("differ by ±{spread:.2g} at most", spread=spread)
+            spread=tr("are within {spread:.2g} of them", spread=spread)
             if spread >= tables.LEAST_SHOWN
             else tr("agree to three decimals"),
             measured=tr("every query is measured")
@@ -278,7 +284,7 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
 
 
 def _random(table: pd.DataFrame) -> tuple[str, str]:
-    sure = tr("Closed form, no draws: a sample would not show it (@fig:moments).")
+    sure = tr("Closed form: a sample of draws would not show it (@fig:moments).")
     part = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
     if part.empty:
         return tr("No positive feature fits this budget."), sure
@@ -288,8 +294,9 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
     enough = int((at.value <= held).sum())
     return (
         tr(
-            "For a kernel error of {error} at t = {t:g} positive features need {least} to {most}; "
-            "the budget buys {held}, enough on {share}.",
+            "An expected kernel error of {error} at t = {t:g} takes {least} to {most} positive "
+            "features, as the pairs with the longest q + k decide. The budget buys {held}, enough "
+            "on {share}.",
             error=tables.percent(moments.TARGET),
             t=t,
             least=tables.count(at.value.min()),
@@ -308,11 +315,11 @@ def _length(profile: Profile, d: int) -> tuple[str, str]:
     )
     return (
         tr(
-            "With {m} features from n = {linear} on; with {m} exact entries a row beside them from "
-            "n = {both} on.",
+            "Than exact attention, in multiply-adds: {m} features from n = {linear} queries on, "
+            "with {m} exact entries a row beside them from n = {both} on.",
             m=m,
             linear=linear,
             both=both,
         ),
-        tr("Exact counts of multiply-adds; seconds depend on the machine."),
+        tr("Exact counts, at whatever error; seconds depend on the machine."),
     )
