@@ -1917,14 +1917,14 @@ FIGURES = [
         "docs/two_lines.md",
         "equal at t = 0.59\n```",
         "equal at t = 0.63\n```",
-        "tests/figures/test_two_lines.py",
+        "tests/test_two_lines.py",
     ),
     Mutant(
         "two lines: a picture of other code",
         "docs/two_lines.md",
         "sliding_window(width=32)",
         "sliding_window(width=31)",
-        "tests/figures/test_two_lines.py",
+        "tests/test_two_lines.py",
     ),
     Mutant(
         "tutorials: another number in Chinese",

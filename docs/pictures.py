@@ -1,6 +1,6 @@
 """The pictures of docs/two_lines.md, drawn from what the code of that page computes.
 
-``python -m figures.two_lines`` runs the page from top to bottom, and draws after each block of code
+``python docs/pictures.py`` runs the page from top to bottom, and draws after each block of code
 the picture below it from the names that the code has made. Each file says which section it shows,
 so that a test notices a picture of another text.
 """
@@ -24,7 +24,7 @@ from analysis import files
 from approx import exact
 from figures import style
 
-PAGE = Path(__file__).parents[1] / "docs/two_lines.md"
+PAGE = Path(__file__).with_name("two_lines.md")
 PICTURES = PAGE.parent / "two_lines"
 DPI, WIDTH, HEIGHT = 110, 5.0, 2.3  # inches
 SHOWS = "Shows"  # the entry of a picture that has the digest of its section

@@ -1,17 +1,23 @@
 """The page of ten results: its code, what it prints, its sentences, and its pictures."""
 
 import contextlib
+import importlib.util
 import io
 import re
+import sys
+from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 from test_docs import differences
 
-from figures import two_lines
+FILE = Path(__file__).parents[1] / "docs" / "pictures.py"
+spec = importlib.util.spec_from_file_location(FILE.stem, FILE)
+pictures = sys.modules["pictures"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(pictures)
 
-FIRST, SECTIONS = two_lines.sections(two_lines.PAGE.read_text("utf-8"))
+FIRST, SECTIONS = pictures.sections(pictures.PAGE.read_text("utf-8"))
 
 
 def test_every_result_prints_what_it_says_and_is_drawn():
@@ -24,7 +30,7 @@ def test_every_result_prints_what_it_says_and_is_drawn():
         assert section.printed.count("\n") == found.getvalue().count("\n")
         assert not differences(section.printed, found.getvalue()), found.getvalue()
         ax = Figure().subplots()
-        two_lines.DRAWN[section.picture](ax, names)
+        pictures.DRAWN[section.picture](ax, names)
         assert ax.has_data()
         assert ax.get_xlabel()
 
@@ -32,15 +38,15 @@ def test_every_result_prints_what_it_says_and_is_drawn():
 @pytest.mark.listed
 def test_ten_results_of_three_lines_at_most_with_pictures_of_what_they_print():
     assert len(SECTIONS) == 10
-    assert [section.picture for section in SECTIONS] == list(two_lines.DRAWN)
-    files = {path.stem: path for path in two_lines.PICTURES.iterdir()}
-    assert {*files} == {*two_lines.DRAWN}
+    assert [section.picture for section in SECTIONS] == list(pictures.DRAWN)
+    files = {path.stem: path for path in pictures.PICTURES.iterdir()}
+    assert {*files} == {*pictures.DRAWN}
     for section in SECTIONS:
         assert section.code.count("\n") <= 3
         assert max(map(len, section.code.splitlines())) <= 100
         with Image.open(files[section.picture]) as image:
-            shows = image.text[two_lines.SHOWS]
-        assert shows == section.digest, "python -m figures.two_lines draws them anew"
+            shows = image.text[pictures.SHOWS]
+        assert shows == section.digest, "python docs/pictures.py draws them anew"
     assert sum(path.stat().st_size for path in files.values()) < 1.5e5
 
 
