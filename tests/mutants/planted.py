@@ -3240,10 +3240,10 @@ MODELS = [
         "tests/figures/test_printed.py -k summary",
     ),
     Mutant(
-        "report: heads that keep exact attention are served",
+        "report: the fewest features that any input needs for the most",
         "figures/report/front.py",
-        "    worth = sum(one.verdict != KEEP for _, _, one in groups)\n    return tr(",
-        "    worth = sum(one.verdict == KEEP for _, _, one in groups)\n    return tr(",
+        "most=tables.count(at.value.max()),",
+        "most=tables.count(at.value.min()),",
         "tests/figures/test_printed.py -k report",
     ),
     Mutant(
