@@ -129,8 +129,8 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Row-normalised attention at {budget}; medians over trials, bands from least to greatest. "
-        "Pale: needs all logits. Errors beyond an edge are drawn there.",
+        "Normalised rows at {budget}; medians over trials, bands their range. Pale: needs all "
+        "logits. Beyond an edge: drawn there.",
         budget=currency.budget(table),
     )
 

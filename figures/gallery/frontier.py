@@ -97,8 +97,8 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Median total variation over {heads} causal heads at t = 1. Line: what can be run and is "
-        "nearer than all that costs no more. Hollow: needs all logits.",
+        "Medians over {heads} causal heads at t = 1. Line: what can be run and is nearer than all "
+        "that is cheaper. Hollow: needs all logits.",
         heads=in_words(len(table.groupby(["input", "layer", "head"]))),
     )
 

@@ -57,6 +57,17 @@ def caption_states_numbers(name, table):
     assert in_full(FIGURES[name], other) != before
 
 
+def long(text):
+    """Return the words of a caption in English, or its characters in Chinese, and other words."""
+    plain = re.sub(r"[*^]|\$[^$]*\$", "", text)
+    han = len(re.findall("[一-鿿]", plain))
+    return (
+        han + len(re.findall(r"[A-Za-z0-9][^\s一-鿿，。：；、（）]*", plain))
+        if han
+        else len(plain.split())
+    )
+
+
 def in_full(module, table):
     """Return all that a figure says of its table."""
     parts = (getattr(module, part, None) for part in ("finding", "caption", "details"))

@@ -5,8 +5,10 @@ import functools
 import as_printed
 import printed as places
 import pytest
+from drawing import long
 
-from figures.gallery import FIGURES
+from figures.gallery import FIGURES, REPORTED
+from figures.language import speaking
 
 stored, said = functools.cache(as_printed.tables), functools.cache(as_printed.said)
 
@@ -23,6 +25,16 @@ def test_what_is_printed_of_a_stored_table(name):
         f"if these numbers are right: python tests/figures/as_printed.py --text {name} "
         "(without --text where the table has other columns now)"
     )
+
+
+def test_captions_of_short_reports_are_short():
+    """Of stored tables, in both languages, with the finding before them."""
+    for language, most in (("en", 45), ("zh", 90)):
+        with speaking(language):
+            for name in REPORTED["default"]:
+                module, table = FIGURES[name], stored()[name]
+                said = f"{module.finding(table)} {module.caption(table)}"
+                assert long(said) <= most, said
 
 
 @pytest.mark.listed

@@ -22,6 +22,7 @@ from drawing import (
     english,
     has_the_columns,
     in_full,
+    long,
     numbers,
     speaks_chinese,
 )  # fmt: skip
@@ -274,17 +275,6 @@ def _captions(text):
     )
 
 
-def _long(text):
-    """Return the words of a caption in English, or its characters in Chinese, and other words."""
-    plain = re.sub(r"[*^]|\$[^$]*\$", "", text)
-    han = len(re.findall("[一-鿿]", plain))
-    return (
-        han + len(re.findall(r"[A-Za-z0-9][^\s一-鿿，。：；、（）]*", plain))
-        if han
-        else len(plain.split())
-    )
-
-
 def _unnamed(text):
     """Return the figures and tables to which the text does not refer before they appear."""
     places = [(m[1], m.start()) for m in re.finditer(r"\{#((?:fig|tbl):\w+)", text)]
@@ -302,10 +292,10 @@ def test_captions_begin_with_a_finding_and_are_short(made, chinese):
     english = _captions((made / "report.md").read_text("utf-8"))
     assert set(english) == set(_captions(chinese)) == set(REPORTED["quick"])
     assert all(caption.startswith("**") for caption in english.values())
-    assert {name: _long(x) for name, x in english.items() if _long(x) > 45} == {}
+    assert {name: long(x) for name, x in english.items() if long(x) > 45} == {}
     translated = _captions(chinese)
-    assert {name: _long(x) for name, x in translated.items() if _long(x) > 90} == {}
-    assert _long("**Three words here.** And three^2^ more.") == 6
+    assert {name: long(x) for name, x in translated.items() if long(x) > 90} == {}
+    assert long("**Three words here.** And three^2^ more.") == 6
 
 
 @pytest.mark.listed
