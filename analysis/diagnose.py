@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +40,7 @@ from analysis.trials import (
     certificate,
     each_head,
     measurable,
-    measure,
+    measure_all,
     reads,
 )
 from analysis.weights import MOST_ENTRIES, Weights
@@ -211,7 +211,7 @@ def _winner(task: tuple[int, Inputs, _Settings]) -> dict[str, Any]:
     head, about = Sampled.of(x, about.rows), about._replace(methods=runnable)
     with one_thread():
         fitting, _ = _fitting(head, about)
-        rows = [about.measure(head, method).row | {"runnable": True} for method in fitting]
+        rows = [found.row | {"runnable": True} for found in about.measure_all(head, fitting)]
     best, uniform = min(rows, key=rank), _uniform(rows)
     return {
         "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
@@ -297,14 +297,15 @@ class _Settings(NamedTuple):
         affordable = self.budget >= self.exact_price(x)
         return verdict(rows, affordable=affordable, accept=self.accept, uniform=uniform)
 
-    def measure(self, head: Sampled, method: Method) -> Measured:
-        """Return the errors and the price of one method on one head."""
-        named = {
-            "spec": str(method), "class": candidates.class_of(method),
-            "budget": self.budget, "currency": self.currency,
-        }  # fmt: skip
-        found = measure(head, method, trials=self.trials, seed=self.seed)
-        return found._replace(row=named | found.row)
+    def measure_all(self, head: Sampled, methods: Sequence[Method]) -> Iterator[Measured]:
+        """Yield the errors and the price of each method on one head."""
+        every = measure_all(head, methods, trials=self.trials, seed=self.seed)
+        for method, found in zip(methods, every):
+            named = {
+                "spec": str(method), "class": candidates.class_of(method),
+                "budget": self.budget, "currency": self.currency,
+            }  # fmt: skip
+            yield found._replace(row=named | found.row)
 
     def certificate(self, head: Sampled, method: Method) -> float:
         """Return what the estimates of one method on one head prove of their error."""
@@ -345,9 +346,16 @@ def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, An
     with one_thread():
         fitting, left_out = _fitting(head, about)
         facts = _facts(head.part, about.keys(x), weights)
-        bar = tqdm(fitting, disable=not progress, desc="methods", leave=False)
+        every = about.measure_all(head, fitting)
+        bar = tqdm(
+            zip(fitting, every),
+            total=len(fitting),
+            disable=not progress,
+            desc="methods",
+            leave=False,
+        )
         truth = Expectation(x.Q, x.K, x.mask)
-        rows = [_row(head, method, about, weights, truth) for method in bar]
+        rows = [_row(head, method, found, weights, truth) for method, found in bar]
         eps = doubts.collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None
         best = winner(rows)
         for method, row in zip(fitting, rows):
@@ -426,11 +434,11 @@ def _crossing(x: Inputs, budget: float) -> float:
 
 
 def _row(
-    head: Sampled, method: Method, about: _Settings, weights: Weights, truth: Expectation
+    head: Sampled, method: Method, found: Measured, weights: Weights, truth: Expectation
 ) -> dict[str, Any]:
     """Return the errors and the price of one method on one head, and what theory says of them."""
     x = head.whole
-    measured, estimate, stored = about.measure(head, method)
+    measured, estimate, stored = found
     expected: float | None = None
     if estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES:
         drawn = method.uses_rng or method.parts or len(head.picked) < x.n

@@ -84,18 +84,32 @@ class Measured(NamedTuple):
     entries: int
 
 
-def measure(head: Sampled, method: Method, *, trials: int, seed: int) -> Measured:
-    """Return the errors and the price of a method on a head.
+def measure_all(
+    head: Sampled, methods: Sequence[Method], *, trials: int, seed: int
+) -> Iterator[Measured]:
+    """Yield the errors and the price of each method on a head.
 
     Parameters
     ----------
     head : Sampled
-    method : Method
+    methods : sequence of Method
     trials : int
         Draws of a random method.
     seed : int
     """
-    errors, estimate, entries = draws(head, method, trials=trials, seed=seed)
+    found = all_draws(head, methods, trials=trials, seed=seed)
+    for method, drawn in zip(methods, found):
+        yield _measured(head, method, *drawn)
+
+
+def _measured(
+    head: Sampled,
+    method: Method,
+    errors: list[dict[str, float]],
+    estimate: Approximation,
+    entries: int,
+) -> Measured:
+    """Return the medians over the draws, and the price."""
 
     def middle(name: str, otherwise: float = math.nan) -> float:
         known = [of_draw[name] for of_draw in errors if name in of_draw]
@@ -136,23 +150,55 @@ class Draws(NamedTuple):
 
 def draws(head: Sampled, method: Method, *, trials: int, seed: int) -> Draws:
     """Return the errors of each draw of a method on a head."""
-    at, rows = head.inputs(method), head.rows(method)
-    errors: list[dict[str, float]] = []
-    held: list[Approximation] = []
-    entries = 0
-    for estimate in _estimates(head, method, trials, seed):
-        held.append(estimate)
-        estimate.low.prepare()  # what a comparison would build, so that it is counted
-        entries = max(entries, _entries(estimate, rows))
-        if sum(one.nbytes for one in held) > memory.limit() // SHARE:
-            errors += _compared(at, held, head)
-            held = []
-    errors += _compared(at, held, head)
-    return Draws(errors, estimate, entries)
+    return next(all_draws(head, [method], trials=trials, seed=seed))
+
+
+def all_draws(
+    head: Sampled, methods: Sequence[Method], *, trials: int, seed: int
+) -> Iterator[Draws]:
+    """Yield the errors of each draw of each method on a head.
+
+    Estimates of several methods are compared in one pass, which has the same bits as one for each
+    of them, as long as together they fit an eighth of the memory limit.
+    """
+    complete: list[Draws] = []  # but for the errors of what is held
+    held: list[tuple[Approximation, list[dict[str, float]]]] = []
+    size = 0
+
+    def compare(at: Inputs) -> None:
+        nonlocal size
+        found = _compared(at, [estimate for estimate, _ in held], head)
+        for (_, errors), row in zip(held, found):
+            errors.append(row)
+        held.clear()
+        size = 0
+
+    before: Inputs | None = None
+    for method in methods:
+        at, rows = head.inputs(method), head.rows(method)
+        if before is not None and at is not before:
+            compare(before)
+            yield from complete
+            complete = []
+        errors: list[dict[str, float]] = []
+        entries, before = 0, at
+        for estimate in _estimates(head, method, trials, seed):
+            held.append((estimate, errors))
+            estimate.low.prepare()  # what a comparison would build, so that it is counted
+            entries = max(entries, _entries(estimate, rows))
+            size += estimate.nbytes
+            if size > memory.limit() // SHARE:
+                compare(at)
+                yield from complete
+                complete = []
+        complete.append(Draws(errors, estimate, entries))
+    if before is not None:
+        compare(before)
+    yield from complete
 
 
 def certificate(head: Sampled, method: Method, *, trials: int, seed: int) -> float:
-    """Return what the estimates that `measure` compared prove of their total variation.
+    """Return what the estimates that `measure_all` compared prove of their total variation.
 
     It is the mean over the measured queries of `analysis.certificates.of`, in the median over the
     same draws, and so never below their ``attention_tv``; NaN where nothing is proven.
@@ -240,7 +286,7 @@ def all_methods(methods: Sequence[Method] | None) -> tuple[Method, ...] | None:
 def _compared(
     x: Inputs, estimates: Sequence[Approximation], head: Sampled
 ) -> list[dict[str, float]]:
-    """Return the errors of estimates of one method, on the queries that are measured."""
+    """Return the errors of estimates, on the queries that are measured."""
     if not estimates:
         return []
     if x is head.part:

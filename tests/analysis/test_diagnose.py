@@ -492,6 +492,15 @@ def test_a_sample_of_queries_is_measured_as_those_rows_are(mask, specs):
         assert table.expected[spec] == pytest.approx(want, rel=1e-9, nan_ok=True)
 
 
+def test_methods_that_are_compared_together_have_the_bits_of_each_alone(monkeypatch):
+    x = causal(n=40, l=64)
+    specs = TRIVIAL, "positive(m=4)", "columns(k=6)", "top_k(k=6)", "random(k=6)"
+    asked = {"budget": 1e3, "methods": [parse(s) for s in specs], "rows": 10, "trials": 3}
+    together = diagnose(x, **asked)
+    monkeypatch.setattr(trials, "SHARE", 10**15)  # nothing fits: each estimate has its own pass
+    pd.testing.assert_frame_equal(diagnose(x, **asked), together, check_exact=True)
+
+
 def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():
     x = causal(n=40, l=64)
     specs = [TRIVIAL, "top_k(k=6)", "random(k=6)", "columns(k=6, by='h2o')", "positive(m=2)",

@@ -1525,6 +1525,13 @@ ANALYSIS = [
         "tests/analysis/test_inputs.py::test_bfloat16_is_decoded_exactly",
     ),
     Mutant(
+        "diagnose: what is held is lost where another head's part follows",
+        "analysis/trials.py",
+        "            compare(before)\n            yield",
+        "            held.clear()\n            yield",
+        "tests/analysis/test_diagnose.py -k sample_of_queries",
+    ),
+    Mutant(
         "diagnose: the error of some queries for the expected error of all",
         "analysis/diagnose.py",
         "or len(head.picked) < x.n",
