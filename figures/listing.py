@@ -32,7 +32,7 @@ FAMILIES = {  # packages of approx, in English and in Chinese
     "polynomials": ("Polynomials", "多项式"),
     "sketches": ("Sketches", "草图"),
     "low_rank": ("Low rank, and low rank + sparse", "低秩，低秩 + 稀疏"),
-    "compressed_logits": ("Compressed logits", "压缩的 logit"),
+    "compressed_logits": ("Compressed logits", "压缩的得分"),
     "sparse": ("Supports (sparse)", "支撑集（稀疏）"),
     "hierarchical": ("Hierarchical low rank", "分层低秩"),
     "combinations": ("Combinations of methods", "方法的组合"),
