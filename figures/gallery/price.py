@@ -18,7 +18,6 @@ TEMPLATES = (
     "positive",
     "trigonometric",
     "top_k",
-    "truncated_svd",
     "truncated_svd(space='attention')",
     "scatterbrain(low_rank=positive(), sparse=top_k())",
 )
@@ -30,7 +29,7 @@ FLOOR, CEILING = 1e-4, 100.0
 def own_price() -> list[str]:
     """Return the polynomials and pursuits, which choose their own price."""
     polynomials = [f"{name}({degree})" for name in POLYNOMIALS for degree in DEGREES]
-    return ["uniform()", *polynomials, "robust_pca()", "robust_pca(space='attention')"]
+    return ["uniform()", *polynomials, "robust_pca(space='attention')"]
 
 
 def compute(profile: Profile) -> pd.DataFrame:

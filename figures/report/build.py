@@ -101,15 +101,26 @@ def build(
     best = timed("winners", tables.winners, profile)
     if SUMMARY in asked:
         computed = {SUMMARY: timed(SUMMARY, summary.compose, computed["error"], best), **computed}
-    drawn = parallel(
-        functools.partial(_draw, out.absolute(), spoken()),  # a worker keeps the folder it began in
-        list(computed.items()),
-        jobs=profile.jobs,
-        progress=profile.progress,
-        label="drawing",
+    folder = out.absolute()  # a worker keeps the folder it began in
+
+    def beside(label: str, jobs: dict[str, Callable[[], object]]) -> None:
+        taken = parallel(
+            functools.partial(_made, spoken()),
+            [*jobs.values()],
+            jobs=profile.jobs,
+            progress=profile.progress,
+            label=label,
+        )
+        for name, passed in zip(jobs, taken):
+            seconds[name] = seconds.get(name, 0.0) + passed
+
+    beside(
+        "drawing",
+        {
+            name: functools.partial(album.save, name, table, folder)
+            for name, table in computed.items()
+        },
     )
-    for name, taken in zip(computed, drawn):
-        seconds[name] += taken
     computed["winners"] = best
     style.save_table("winners", best, out)
     computed[ADVICE] = timed(ADVICE, front.advised, profile)
@@ -128,16 +139,22 @@ def build(
         style.save_table(name, computed[name], out)
     text = render(profile, computed, command, title=title, authors=authors)
     edited = kept.put(out, SOURCE, text)
-    timed("pages of the claims", of_claims.write, computed["claims"], out)
-    timed("html and pdf", rebuild, out)
+    beside(
+        "pages",
+        {
+            "pages of the claims": functools.partial(of_claims.write, computed["claims"], folder),
+            "html and pdf": functools.partial(rebuild, folder),
+        },
+    )
     kept.describe(out, {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()})
     return edited
 
 
-def _draw(out: Path, language: str, named: tuple[str, pd.DataFrame]) -> float:
+def _made(language: str, make: Callable[[], object]) -> float:
+    """Return how many seconds it took to make something in a language."""
     start = time.perf_counter()
     with speaking(language):
-        album.save(*named, out)
+        make()
     return time.perf_counter() - start
 
 
