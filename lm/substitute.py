@@ -72,10 +72,10 @@ ORACLES = (
 )
 README = {  # template, with what the READMEs call it; None is exact attention
     None: ("exact attention", "精确注意力"),
-    "top_k()": ("largest entries (needs all logits)", "最大元素（需要全部 logit）"),
+    "top_k()": ("largest entries (needs all logits)", "最大元素（需要全部得分）"),
     "hierarchical(space='attention')": (
         "hierarchical (needs all logits, of later tokens, too)",
-        "分层（需要全部 logit，包括之后词元的）",
+        "分层（需要全部得分，包括之后词元的）",
     ),
     "columns(by='h2o', recent=16)": ("H2O", "H2O"),
     "hierarchical(basis='mean', sinks=1)": ("means of blocks", "块均值"),
