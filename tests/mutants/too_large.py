@@ -76,6 +76,9 @@ def instrument(tree: Path, places: list[printed.Place]) -> None:
         cuts = [0, *sorted(marks), len(source)]
         text = "".join(source[a:b] + marks.get(b, "") for a, b in itertools.pairwise(cuts))
         (tree / file).write_text(text, "utf-8")
+    # In the processes that a test starts nothing is planted.
+    without = "import builtins\n\nbuiltins.__planted__ = lambda place, value: value\n"
+    (tree / "sitecustomize.py").write_text(without, "utf-8")
 
 
 class Again:
