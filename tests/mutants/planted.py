@@ -1548,8 +1548,8 @@ ANALYSIS = [
     Mutant(
         "diagnose: the expected error of what is not seen, too",
         "analysis/diagnose.py",
-        "expected_error(method, x.Q, x.K, mask=x.mask)",
-        "expected_error(method, x.Q, x.K)",
+        "Expectation(x.Q, x.K, x.mask)",
+        "Expectation(x.Q, x.K, type(x.mask).full(x.n, x.l))",
         "tests/analysis/test_diagnose.py -k what_is_seen",
     ),
     Mutant(
@@ -1569,8 +1569,8 @@ ANALYSIS = [
     Mutant(
         "diagnose: the crossing with one rank more",
         "analysis/diagnose.py",
-        "norm(s[rank:])",
-        "norm(s[rank + 1 :])",
+        "tail(P, rank)",
+        "tail(P, rank + 1)",
         "tests/analysis/test_diagnose.py -k crossing_is",
     ),
     Mutant(
@@ -3179,8 +3179,8 @@ MODELS = [
     Mutant(
         "model: an edited page is overwritten",
         "figures/report/of_model.py",
-        "if path.exists() and digest(path) not in known.get(name, ()):",
-        "if path.exists() and name not in known:",
+        "if kept.edited(out / name):",
+        "if False:",
         "tests/figures/test_model_page.py -k edited_is_never",
     ),
     Mutant(
