@@ -43,7 +43,7 @@ def sentence(name: str) -> str:
     Examples
     --------
     >>> sentence("error")
-    'Error against temperature at equal budget, in both error spaces.'
+    'Error of row-normalised attention against temperature, at equal budget.'
     """
     return (inspect.getdoc(FIGURES[name]) or "").splitlines()[0]
 

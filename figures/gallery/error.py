@@ -1,4 +1,4 @@
-"""Error against temperature at equal budget, in both error spaces."""
+"""Error of row-normalised attention against temperature, at equal budget."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw one input against temperature, and every input at t = 1."""
     with style.style():
         count = table.input.nunique()
-        figure = Figure(figsize=(7.0, max(3.1, 0.5 * count + 1.2)))
+        figure = Figure(figsize=(7.0, max(2.9, 0.45 * count + 1.1)))
         left, right = figure.subplots(1, 2, width_ratios=[1.0, 1.05])
         _temperatures(left, table[table.input == example(table)])
         _inputs(right, at_one(table))

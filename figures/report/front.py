@@ -232,8 +232,7 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
     if crossed.empty:
         return tr("Matched by stored values only: in this currency they are not compared."), sure
     said = tr(
-        "Entries when attention is cold, a low rank when it is hot; both together are nearest in "
-        "{share}.",
+        "Entries when cold, a low rank when hot; both together are nearest in {share}.",
         share=share(*summary.together(table), mark("places")),
     )
     if len(never := crossed[~(crossed > 0)]):
@@ -295,8 +294,7 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
     return (
         tr(
             "An expected kernel error of {error} at t = {t:g} takes {least} to {most} positive "
-            "features, as the pairs with the longest q + k decide. The budget buys {held}, enough "
-            "on {share}.",
+            "features, as the longest q + k decide; the budget buys {held}, enough on {share}.",
             error=tables.percent(moments.TARGET),
             t=t,
             least=tables.count(at.value.min()),
