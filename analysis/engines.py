@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeVar
 
 import joblib
 
+from approx import memory
 from approx.threads import one_thread
 
 ATTEMPTS = 3  # pools lost in a row, with no cell done, before cells run alone
@@ -160,13 +161,14 @@ def threads(
 def pool(jobs: int, return_as: str) -> Any:
     """Return a joblib pool of processes that run BLAS and Numba on one thread each."""
     with joblib.parallel_config(
-        backend="loky", inner_max_num_threads=1, initializer=_follow, initargs=(os.getpid(),)
+        backend="loky", inner_max_num_threads=1, initializer=_begin, initargs=(os.getpid(),)
     ):
         return joblib.Parallel(n_jobs=jobs, return_as=return_as, max_nbytes=MAPPED)
 
 
-def _follow(parent: int) -> None:
-    """End this process once its parent is gone, because loky's workers outlive a killed parent."""
+def _begin(parent: int) -> None:
+    """Keep what this process frees, and end it once its parent is gone: loky's outlive it."""
+    memory.keep()
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -9,6 +9,7 @@ import joblib
 from tqdm import tqdm
 
 from analysis import engines
+from approx import memory
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -23,6 +24,7 @@ def parallel(
     label: str = "cells",
 ) -> list[R]:
     """Return function(argument) for each, in order; in processes of one thread each if jobs > 1."""
+    memory.keep()
     results: Iterable[R] = engines.pool(max(1, min(jobs, len(arguments))), "generator")(
         joblib.delayed(function)(argument) for argument in arguments
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
+import numpy as np
 import psutil
 
 from approx import checks
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+KEPT = 2**25 - 2**13  # glibc's own limit is 2^25, of which it needs some bytes itself
 SMALL = 2**26  # below this, asking the system what is free is not worth its time
 _limit: int | None = None
 
@@ -40,6 +42,16 @@ def limit() -> int:
 def explicit_limit() -> int | None:
     """Return the limit as it was set, to be handed to a worker process."""
     return _limit
+
+
+def keep() -> None:
+    """Let this process keep the memory of the arrays that it frees, for those that follow.
+
+    glibc gives it back to the system, so that the pages of each new array are faulted in and
+    filled with zeros again, until an array as large as the most it keeps was freed once. None of
+    the pages of this one is used.
+    """
+    np.empty(KEPT, np.uint8)
 
 
 def reserve(nbytes: int, what: object, lower: str) -> None:

@@ -63,9 +63,10 @@ def main(argv: list[str] | None = None) -> int:
         memory.set_limit(arguments.max_memory)
     try:
         if hasattr(arguments, "jobs"):
-            from approx import checks
+            from approx import checks, memory
 
             checks.integer("jobs", arguments.jobs, least=1)
+            memory.keep()  # a command that may use processes computes for more than a moment
         status: int = arguments.run(arguments)
         sys.stdout.flush()
         return status

@@ -1,6 +1,9 @@
 """The limit on memory."""
 
+import platform
 import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -91,3 +94,22 @@ def test_dense_matrices_are_refused_before_they_are_made():
 def test_features_are_refused_before_they_are_drawn(spec):
     with pytest.raises(ResourceLimitError, match="lower m, n or l"):
         parse(spec).approximate([[1.0]], [[1.0]])
+
+
+FREED = """
+import resource
+import numpy as np
+from approx import memory
+memory.keep()
+for _ in range(9):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    [np.ones(2**18) for _ in range(6)]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="how glibc frees")
+def test_what_is_freed_is_used_again():
+    """Six arrays of 512 pages each would fault in nearly all of them again."""
+    out = subprocess.run([sys.executable, "-c", FREED], check=True, capture_output=True).stdout
+    assert int(out) < 512

@@ -1071,6 +1071,13 @@ RESULT = [
         "tests/test_bad_input.py -k no_integer",
     ),
     Mutant(
+        "memory: what is freed goes back",
+        "approx/memory.py",
+        "np.empty(KEPT, np.uint8)",
+        "np.empty(2, np.uint8)",
+        "tests/approx/test_memory.py -k freed",
+    ),
+    Mutant(
         "memory: exactly the limit is refused",
         "approx/memory.py",
         "nbytes > (most := limit())",
