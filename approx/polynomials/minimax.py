@@ -33,13 +33,13 @@ class Minimax(IntervalMethod):
     to e^{−B}. For the relative weight all a_j > 0 in every tested case up to B = 8, but not at
     B = 16; for the absolute weight some a_j < 0 from B ≳ 4 on, and the kernel is indefinite.
     Rank: min(n, l, C(d+degree, degree)) for generic Q, K.
-    Cost: elementwise 2d + 4 degree operations per entry. The exchange takes 5 ms, or up to seconds
-    in decimal arithmetic where B > 8 or the level is tiny.
+    Cost: elementwise 2d + 4 degree operations per entry. The exchange takes 5 ms, or up to seven
+    seconds in decimal arithmetic where B > 8 or the level is tiny.
 
     Raises
     ------
     ArithmeticError
-        The exchange did not level the peaks, or would need more than 500 digits or minutes.
+        The exchange did not level the peaks, or would need more than 500 digits or ten seconds.
 
     References
     ----------

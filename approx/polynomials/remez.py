@@ -18,7 +18,7 @@ from approx.polynomials.polynomial import Polynomial
 FLOAT64 = 15  # digits of float64
 LEVELLED = 1e-6  # largest spread of the peaks, over the level, that is accepted
 MOST_DIGITS = 500
-MOST_WORK = 2**20  # (degree + 2)²·digits, of 12 to 30 µs each: about half a minute
+MOST_WORK = 2**18  # (degree + 2)²·digits, of 9 to 28 µs each: at most some 7 s
 NOISE = 1e-6  # largest rounding, over the level, up to which float64 is trusted
 EPS = float(np.finfo(float).eps)
 
@@ -78,8 +78,8 @@ def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
     ------
     ArithmeticError
         The peaks did not level; such a result is never returned as if they had. Or the polynomial
-        needs more than 500 digits, or so many at its degree that it would take minutes, which is
-        said before the work begins.
+        needs more than 500 digits, or so many at its degree that it would take ten seconds or more,
+        which is said before the work begins.
     ResourceLimitError
         The products of differences would not fit into memory.
 
@@ -124,8 +124,8 @@ def _remez(degree: int, bound: float, weight: str) -> Minimax:
         if (degree + 2) ** 2 * digits > MOST_WORK:
             raise ArithmeticError(
                 f"the best polynomial of degree {degree} on [−{bound:g}, {bound:g}], weight "
-                f"{weight}, needs {digits} digits, with which it would take minutes: give a lower "
-                "degree or a smaller bound"
+                f"{weight}, needs {digits} digits, with which it would take ten seconds or more: "
+                "give a lower degree or a smaller bound"
             )
         with localcontext(prec=digits):
             best = _exchange(degree, bound, weight, digits)
