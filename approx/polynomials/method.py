@@ -103,6 +103,8 @@ class IntervalMethod(PolynomialMethod):
         super().__post_init__()
         if self.bound is not None:
             bound = checks.positive("bound", self.bound, most=checks.MOST_LOGIT)
+            if bound < LEAST_BOUND:
+                raise ValueError(f"bound must be >= {LEAST_BOUND:.3g}, got {checks.shown(bound)}")
             object.__setattr__(self, "bound", bound)
 
     @property

@@ -184,7 +184,7 @@ class Polynomial:
         if self.basis == "monomial":
             return size
         s = np.maximum(size / self.bound, 1.0)
-        return np.asarray(s + np.sqrt((s - 1) * (s + 1)))
+        return np.asarray(s + np.sqrt(s - 1) * np.sqrt(s + 1))  # the product could overflow
 
     def log_terms(self, size: Array) -> Array:
         """Return log(|c_k| r^k), which bounds each term where |x| ≤ size, (rows, n + 1)."""

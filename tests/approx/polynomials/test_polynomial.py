@@ -283,6 +283,12 @@ def test_a_largest_error_between_the_points_of_the_grid():
     assert found.relative == pytest.approx((error / np.exp(x)).max(), rel=1e-8)
 
 
+def test_an_interval_too_short_for_any_logit_is_refused():
+    with pytest.raises(ValueError, match=r"bound must be >= 9\.54e-07, got 1e-300"):
+        parse("chebyshev(degree=1, bound=1e-300)")
+    assert math.isfinite(Polynomial.of([1.0, 1.0], basis="chebyshev", bound=1e-160)(1.0))
+
+
 def test_a_bound_is_needed_for_an_error():
     with pytest.raises(ValueError, match="bound must be finite"):
         Taylor(3).polynomial().sup_errors()
@@ -345,8 +351,10 @@ def test_remez_takes_more_digits_where_float64_is_not_enough():
 
 
 def test_remez_never_fails_silently():
-    with pytest.raises(ArithmeticError, match=r"take minutes.*\[−700, 700\] is made"):
+    with pytest.raises(ArithmeticError, match=r"ten seconds.*\[−700, 700\] is made"):
         remez(80, 700.0)
+    with pytest.raises(ArithmeticError, match="would take ten seconds or more: give a lower"):
+        remez(60, 300.0)  # half a minute, of which nobody had been told
     with pytest.raises(ArithmeticError, match=r"absolute, needs \d+ digits, more than 500"):
         remez(300, 1.0, "absolute")
     with pytest.raises(ArithmeticError, match="give a lower degree"):  # for a level of 10^−700
