@@ -213,6 +213,7 @@ class _Sample:
         self.log_unit = np.zeros(logits.shape)  # a standard deviation above 1: x⁴ stays finite
         if self.known is not None:
             self.log_unit = np.clip(self.known.log_relative_variance / 2, 0.0, None)
+            self.log_unit[self.log_unit == np.inf] = 0.0  # of ratios that are beyond floats, too
         elif space == "attention":
             self.log_unit = -self.truth  # what is averaged is the estimate's share, not its ratio
         self._count = 0
@@ -226,12 +227,15 @@ class _Sample:
     def tested(self, draws: int) -> MonteCarlo:
         """Return the moments; a sample of one stands for any number of the same."""
         mean, m2, _, m4 = self._sums.reshape(4, *self.truth.shape)
-        mean, m2, m4 = (np.where(np.isnan(x), np.inf, x) for x in (mean, m2, m4))  # inf − inf
+        sign = 1.0 if self.known is None else 1.0 + self.known.relative_bias
+        mean = np.where(np.isnan(mean), np.copysign(np.inf, sign), mean)  # inf − inf
+        m2, m4 = (np.where(np.isnan(x), np.inf, x) for x in (m2, m4))
         for x in (m2, m4):
             self.mask.hide(x)
         variance = m2 / (draws - 1)
         with np.errstate(over="ignore", invalid="ignore"):
             fourth = np.fmax(m4 / draws - variance**2 * (draws - 3) / (draws - 1), 0.0)
+        fourth[np.isinf(variance)] = np.inf
         log = self.log_unit
         spread = times(np.sqrt(fourth / draws), 2 * log)
         lengths = np.linalg.norm(self.q, axis=1)[:, None] * np.linalg.norm(self.k, axis=1)

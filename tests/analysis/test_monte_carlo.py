@@ -220,6 +220,15 @@ def test_a_bias_whose_square_is_not_representable_is_no_warning():
     assert found.believable.all()
 
 
+def test_a_bias_beyond_floats_is_no_warning():
+    """1 + x over e^x at x = −1000: the mean of draws with and without it is inf, not NaN."""
+    method = parse("scatterbrain(low_rank=taylor(degree=1), sparse=lsh(hashes=1))")
+    found = monte_carlo(method, [[10.0, 0.0]], [[-100.0, 1.0]], draws=4, rng=0)
+    assert found.mean[0, 0] == -np.inf
+    assert found.variance[0, 0] == found.variance_stderr[0, 0] == np.inf
+    assert not found.believable[0, 0]
+
+
 def test_rounding_is_not_taken_for_bias():
     """No variance, and differences in the last digits: of float32, of logits of order 10⁴."""
     x = np.array([[0.3, 0.4], [5.0, -3.0]], np.float32)
