@@ -155,6 +155,7 @@ METHODS: dict[str, type[Method]] = {
 
 # Names that people know. Each stands for a spec, whose other fields can be given with the name:
 # `performer(m=8)` is `positive(m=8, projection='orthogonal')`.
+MOST_LEVELS = 24  # of a spec's syntax tree, two for each method in a method: costs may double there
 ALIASES: dict[str, str] = {
     "performer": "positive(projection='orthogonal')",
     "rff": "trigonometric()",
@@ -217,11 +218,21 @@ def parse(spec: str) -> Method:
     except SyntaxError:
         raise ValueError(f"{checks.shown(spec)} is not a spec such as positive(m=128)") from None
     except (MemoryError, RecursionError):
-        raise ValueError("the spec is nested too deeply to be read: simplify it") from None
+        tree = None
+    if tree is None or _deeper(tree, MOST_LEVELS):
+        raise ValueError("the spec is nested too deeply to be read: simplify it")
     method = _value(tree, spec)
     if not isinstance(method, Method):
         raise ValueError(f"{checks.shown(spec)} is not a spec such as positive(m=128)")
     return method
+
+
+def _deeper(tree: ast.AST, levels: int) -> bool:
+    """Return whether a tree has more levels than so many."""
+    level = [tree]
+    for _ in range(levels):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return bool(level)
 
 
 def _value(node: ast.expr, spec: str) -> Any:

@@ -154,6 +154,8 @@ def test_frequencies_have_a_name_but_no_spec():
         ("positive(m=m)", "unknown method 'm'"),
         ("(" * 300 + "3" + ")" * 300, "is not a spec such as"),
         ("positive(m=" + "-" * 10**5 + "3)", "nested too deeply"),
+        ("positive(m=" + "1+" * 2000 + "1)", "nested too deeply"),
+        ("scatterbrain(low_rank=" * 13 + "zero()" + ")" * 13, "nested too deeply"),
     ],
 )
 def test_errors_name_the_rule_and_what_was_given(spec, message):
