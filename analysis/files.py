@@ -284,7 +284,8 @@ def _safetensors(path: Path) -> dict[str, Array]:
     try:
         tensors = safetensors.deserialize(content)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
-        raise InputFileError(f"{path.name} cannot be read: {error}") from error
+        reason = one_line(error, 120)
+        raise InputFileError(f"{path.name} cannot be read: {reason}") from error
     by_name = dict(tensors)
     # The parser keeps one of two entries with the same name, and not always the same one.
     header = content[8 : 8 + int.from_bytes(content[:8], "little")]
