@@ -22,13 +22,14 @@ from analysis.plan import Head
 from figures import style
 from figures.currency import said
 from figures.diagnosis import GREY
-from figures.language import tr
+from figures.language import mark, share, tr
 from figures.planned import shown
 
 WIDTH = 7.0  # inches
 COLOURS = [colour for colour in style.PALETTE if colour not in ("#94a4a2", "#717581")]  # no greys
 LETTERED = 40  # layers: of more, a head has no room for a letter
 MOST_NAMED = 3  # methods of a plan that a sentence names
+PLANNED = "plan"  # instead of a method, in the table of prices
 ENOUGH = 0.1  # nats: the KL below which a plan is looked for
 
 
@@ -77,7 +78,7 @@ def summary(found: Found) -> list[str]:
         "its perplexity from {before:.3g} to {perplexity}.",
         positions=found.positions,
         same=facts["same_top_1"],
-        kl=_kl(facts),
+        kl=kl_of(facts),
         before=facts["exact_perplexity"],
         perplexity=shown(facts["perplexity"], ".3g"),
     )
@@ -86,14 +87,12 @@ def summary(found: Found) -> list[str]:
 
 def _against_single(found: Found) -> str:
     """Return how the plan compares with the best single method at its budget."""
-    facts = found.plan.facts
-    at = [one for one in found.singles if one["price"] <= facts["budget"] * (1 + 1e-9)]
-    if found.gain is None or not at:
+    one = _beside(found)
+    if found.gain is None or one is None:
         return tr("No single method for all heads is so cheap.")
-    one = max(at, key=lambda single: float(single["price"]))
     known = {
         "name": tr(", ").join([style.label(one["method"]), one["method"]]),
-        "kl": _kl(one),
+        "kl": kl_of(one),
         "gain": f"{found.gain.mean:.2f} ± {found.gain.stderr:.2f}",
     }
     if found.gain.mean == math.inf or found.gain.mean > 2 * found.gain.stderr:
@@ -113,6 +112,13 @@ def _against_single(found: Found) -> str:
         "well: {name} has a KL of {kl}, and {gain} more than the plan.",
         **known,
     )
+
+
+def _beside(found: Found) -> dict[str, Any] | None:
+    """Return the dearest single method within the budget, or None."""
+    most = found.plan.facts["budget"] * (1 + 1e-9)
+    at = [one for one in found.singles if one["price"] <= most]
+    return max(at, key=lambda single: float(single["price"]), default=None)
 
 
 def advice_table(found: Found) -> pd.DataFrame:
@@ -175,10 +181,10 @@ def frontier_table(found: Found) -> pd.DataFrame:
             tr("price"): f"{one['price']:.0f}",
             tr("of exact"): f"{one['price'] / exact:.1%}",
             tr("KL, predicted"): shown(one["predicted_kl"], ".3f"),
-            tr("KL, measured"): _kl(one),
+            tr("KL, measured"): kl_of(one),
             tr("same first choice"): f"{one['same_top_1']:.0%}",
             tr("perplexity"): shown(one["perplexity"], ".3g"),
-            tr("one method for all: KL"): "–" if single is None else _kl(single),
+            tr("one method for all: KL"): "–" if single is None else kl_of(single),
             tr("which (of exact)"): "–" if single is None else tr(
                 "{name} ({count})",
                 name=style.label(single["method"]),
@@ -279,7 +285,7 @@ def _cells(
             word = letter.lower() if (layer, head) in tied else letter
             dark = float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) < 0.4
             ax.text(
-                layer, head, word, ha="center", va="center", fontsize=6.5,
+                layer, head, word, ha="center", va="center", fontsize=style.SMALL,
                 color="white" if dark else "black",
             )  # fmt: skip
     ax.set(xlim=(-0.5, layers - 0.5), ylim=(heads - 0.5, -0.5), ylabel=tr("head"), aspect="equal")
@@ -290,16 +296,23 @@ def _cells(
         ax.spines[side].set_visible(False)
 
 
+def finding_map(found: Found) -> str:
+    """Return on how many heads a method is worth using, and how many the plan keeps exact."""
+    advised = advice(found.advice)
+    used = sum(one.verdict != KEEP for one in advised)
+    return tr(
+        "A method is worth using on {share}; the plan keeps {exact} exact.",
+        share=share(used, len(advised), mark("attention heads")),
+        exact=len(advised) - len(found.plan.heads),
+    )
+
+
 def caption_map(found: Found) -> str:
     """Return what the map shows."""
-    advised = advice(found.advice)
     return tr(
-        "Layers × heads of {model}. Above, the runnable method whose attention is nearest at "
-        "{budget}; a small letter is a tie, grey a head that nothing serves. Below, the plan at "
-        "the same average price; grey stays exact ({exact} heads).",
-        model=found.about["model"],
+        "Above: the nearest method at {budget}, a small letter where it ties, grey where none "
+        "serves. Below: the plan, grey where exact.",
         budget=said(found.plan.facts["budget"], found.plan.facts["currency"]),
-        exact=len(advised) - len(found.plan.heads),
     )
 
 
@@ -326,7 +339,7 @@ def draw_frontier(found: Found) -> Figure:
         for name, share, kl in zip(singles.method, singles.share, singles.kl):
             ax.annotate(
                 style.label(name), (share, kl), (4, 4),
-                textcoords="offset points", fontsize=6.5, color="0.3",
+                textcoords="offset points", fontsize=style.SMALL, color="0.3",
             )  # fmt: skip
         ax.set(xscale="log", yscale="log", xlabel=tr("price, share of exact attention"))
         ax.set_ylabel(tr("KL(model ‖ replaced), nats"))
@@ -352,19 +365,35 @@ def _points(ones: list[dict[str, Any]], exact: float) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names).sort_values("share")
 
 
+def finding_frontier(found: Found) -> str:
+    """Return what the plan and one method for all do to the next word at the budget."""
+    facts, one = found.plan.facts, _beside(found)
+    known = {
+        "share": facts["price"] / facts["exact_price"],
+        "kl": shown(facts["kl"], _digits(facts)),
+    }
+    if one is None:
+        return tr("At {share:.1%} of exact attention's price the plan has a KL of {kl}.", **known)
+    return tr(
+        "At {share:.1%} of exact attention's price the plan has a KL of {kl}, one method for all "
+        "heads {single}.",
+        **known,
+        single=shown(one["kl"], _digits(one)),
+    )
+
+
 def caption_frontier(found: Found) -> str:
     """Return what the frontier shows."""
     return tr(
-        "KL of the next word against price, with standard errors over {positions} positions of "
-        "text that chose nothing. Predicted: the sum of what each head does alone. Squares: the "
-        "one method for all heads that is predicted to be best at that price.",
+        "KL of the next word over {positions} positions that chose nothing, with standard errors. "
+        "Predicted: the sum over heads replaced alone.",
         positions=found.positions,
     )
 
 
 def frame(found: Found) -> pd.DataFrame:
     """Return the numbers of the frontier, a row a measurement."""
-    plans = [{"method": "plan", **one} for one in found.plan.facts["frontier"]]
+    plans = [{"method": PLANNED, **one} for one in found.plan.facts["frontier"]]
     return pd.DataFrame([*plans, *found.singles])
 
 
@@ -412,9 +441,14 @@ def _counted(names: Counter[str], most: int) -> str:
     )
 
 
-def _kl(one: Mapping[str, Any]) -> str:
+def kl_of(one: Mapping[str, Any]) -> str:
     """Return a KL and its standard error, which a line does not part."""
-    digits = ".3f" if (one["kl"] or 1.0) < 0.1 else ".2f"
+    digits = _digits(one)
     kl = shown(one["kl"], digits)
     error = one["kl_stderr"]
     return kl if error is None else f"{kl} ± {error:{digits}}".replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _digits(one: Mapping[str, Any]) -> str:
+    """Return the format of a KL."""
+    return ".3f" if (one["kl"] or 1.0) < 0.1 else ".2f"

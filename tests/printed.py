@@ -36,6 +36,7 @@ TESTS = {  # of the places file:function; the first pattern that fits
     "figures/gallery/*": "tests/figures/test_printed.py",
     "figures/claims.py:*": "tests/figures/test_printed.py",
     "figures/report/of_model.py:*": "tests/figures/test_model_page.py",
+    "figures/report/replaced.py:*": "tests/figures/test_model_page.py",
     "figures/report/of_claims.py:*": "tests/figures/test_claims_document.py",
     "figures/report/*": "tests/figures/test_printed.py",
     "figures/model.py:*": "tests/figures/test_model_page.py",

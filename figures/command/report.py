@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from figures.command import options
+
+if TYPE_CHECKING:
+    from analysis.model import Found
 
 HELP = "From Q, K to a report: HTML, PDF, figures, tables."
 
@@ -14,6 +18,12 @@ HELP = "From Q, K to a report: HTML, PDF, figures, tables."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_profile(parser)
     parser.add_argument("--out", type=Path, default=Path("report"), help="folder [report]")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        metavar="DIR",
+        help="of expqk model: what happens to the model whose heads FILE has",
+    )
     parser.add_argument("--title", metavar="TEXT", help="as it is: nothing in it is markup")
     parser.add_argument("--author", action="append", metavar="NAME", help="repeatable")
     parser.add_argument(
@@ -29,16 +39,34 @@ def run(arguments: argparse.Namespace) -> int:
 
     written = ["index.html", "report.pdf", "report.md"]
     if arguments.rebuild:
-        if arguments.title or arguments.author:
-            raise ValueError("--rebuild takes title and authors from report.md: edit them there")
+        if arguments.title or arguments.author or arguments.model:
+            raise ValueError("--rebuild takes all but notes.md from report.md: edit it there")
         rebuild(arguments.out)
     else:
+        model = _found(arguments)  # a folder without a run is said before tensors are read
         with speaking(arguments.lang):
             title, authors = arguments.title or tr(TITLE), arguments.author or ()
-            edited = build(options.profile(arguments), arguments.out, title=title, authors=authors)
+            edited = build(
+                options.profile(arguments),
+                arguments.out,
+                title=title,
+                authors=authors,
+                model=model,
+            )
         if edited:
             print(f"expqk: report.md was edited: it is kept as {edited}", file=sys.stderr)
         written += ["claims.html", "claims.pdf"]
     for name in written:
         print(arguments.out / name)
     return 0
+
+
+def _found(arguments: argparse.Namespace) -> Found | None:
+    """Return what `expqk model` found, if it is asked for."""
+    from figures.report import replaced
+
+    if arguments.model is None:
+        return None
+    if arguments.qk is None:
+        raise ValueError("--model goes with --qk: give the heads of that model, too")
+    return replaced.read(arguments.model)

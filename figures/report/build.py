@@ -23,13 +23,14 @@ from analysis.budget import said
 from analysis.claims import check
 from analysis.experiments import decomposition, moments
 from analysis.experiments.profile import Profile
+from analysis.model import Found
 from analysis.parallel import parallel
 from approx.polynomials.monomials import width
 from approx.prices import low_rank
 from figures import album, claims, currency, diagnosis, style
 from figures.gallery import FIGURES, FigureModule, rank, reported, summary
 from figures.language import in_words, mark, speaking, spoken, tr
-from figures.report import front, kept, of_claims, sentences, tables
+from figures.report import front, kept, of_claims, replaced, sentences, tables
 from figures.report.convert import to_html, to_pdf
 from figures.report.notes import NAME as NOTES
 from figures.report.references import REFERENCES
@@ -51,6 +52,7 @@ def build(
     command: str | None = None,
     title: str = TITLE,
     authors: Iterable[str] = (),
+    model: Found | None = None,
 ) -> Path | None:
     """Compute everything and write the report.
 
@@ -69,6 +71,8 @@ def build(
         Plain text: nothing in it is markup.
     authors : iterable of str
         The same.
+    model : Found, optional
+        What `expqk model` found about the model whose heads these are: a section of its own.
 
     Returns
     -------
@@ -76,6 +80,8 @@ def build(
         Where a report.md that had been edited is now.
     """
     least = max(getattr(low_rank(1, x.shape), profile.currency) for x in profile.inputs)
+    if model is not None:
+        replaced.refuse_other(model, profile)
     if profile.budget < least:
         raise ValueError(
             f"budget must be at least {said(least, profile.currency)}, the price of rank 1, "
@@ -130,6 +136,8 @@ def build(
         style.save(ADVICE, computed[ADVICE], drawn_map, out, title=title_of_map)
     else:
         style.save_table(ADVICE, computed[ADVICE], out)
+    if model is not None:
+        replaced.draw(model, out)
     for name, make in (
         ("decomposition", lambda: decomposition.compute(profile)),
         *([("synthetic", lambda: tables.winners(_synthetic(profile)))] * bool(profile.synthetic)),
@@ -137,7 +145,7 @@ def build(
     ):
         computed[name] = timed(name, make)
         style.save_table(name, computed[name], out)
-    text = render(profile, computed, command, title=title, authors=authors)
+    text = render(profile, computed, command, title=title, authors=authors, model=model)
     edited = kept.put(out, SOURCE, text)
     beside(
         "pages",
@@ -174,6 +182,7 @@ def render(
     *,
     title: str = TITLE,
     authors: Iterable[str] = (),
+    model: Found | None = None,
 ) -> str:
     """Fill the Markdown template; every number in it comes from a table.
 
@@ -182,7 +191,7 @@ def render(
     profile : Profile
     computed : dict of DataFrame
         The table of every figure that the profile asks for, decomposition, winners and claims.
-    command, title, authors
+    command, title, authors, model
         As in `build`: text, not markup.
     """
     try:
@@ -201,6 +210,8 @@ def render(
         "title": tables.literal(title),
         "authors": [tables.literal(author) for author in authors],
         "command": command.encode(errors="replace").decode(),  # what is no UTF-8 becomes "?"
+        "model_sentence": "" if model is None else replaced.briefly(model),
+        "model": "" if model is None else replaced.section(model),
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0)),
     }
     return (

@@ -16,9 +16,18 @@ from analysis import files
 MANIFEST = "manifest.json"
 
 
+def manifest(out: Path) -> dict[str, Any]:
+    """Return what the manifest of a folder says, nothing where there is none."""
+    try:
+        found = json.loads((out / MANIFEST).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def written(out: Path) -> dict[str, list[str]]:
     """Return the digests of all that was ever written here, by the names of the files."""
-    found = _manifest(out).get("written", {})
+    found = manifest(out).get("written", {})
     try:
         return {str(name): list(map(str, digests)) for name, digests in found.items()}
     except (TypeError, AttributeError):
@@ -45,7 +54,7 @@ def recorded(out: Path, name: str) -> Iterator[Path]:
         yield temporary
         known = written(out)
         every = dict.fromkeys([*known.get(name, []), _digest(temporary)])
-        _write(out, {**_manifest(out), "written": known | {name: list(every)}})
+        _write(out, {**manifest(out), "written": known | {name: list(every)}})
 
 
 def put(out: Path, name: str, text: str) -> Path | None:
@@ -70,14 +79,6 @@ def aside(path: Path) -> Path | None:
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _manifest(out: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((out / MANIFEST).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _write(out: Path, manifest: dict[str, Any]) -> None:

@@ -3,11 +3,12 @@
 import json
 import math
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from drawing import english, numbers
+from drawing import english, long, numbers
 
 from analysis.model import Found
 from analysis.next_words import Change
@@ -16,7 +17,7 @@ from analysis.plan import Plan
 from approx import parse
 from figures import cli, model
 from figures.language import speaking
-from figures.report import of_model
+from figures.report import kept, of_model, replaced
 from figures.report.convert import to_html
 
 WINDOW, HITTERS = "sink_window(k=32)", "columns(k=31, by='h2o', recent=16)"
@@ -129,11 +130,22 @@ def test_tables_have_a_row_a_method_and_a_row_a_price():
 
 def test_captions_have_the_numbers_of_the_run():
     found = made_up()
-    said = model.caption_map(found)
-    assert "heads of a*b. Above" in said
-    assert "nearest at 4096 numbers read per new query" in said
-    assert "stays exact (1 heads)" in said
-    assert "over 136 positions of text" in model.caption_frontier(found)
+    assert model.finding_map(found) == (
+        "A method is worth using on three of the four attention heads; the plan keeps 1 exact."
+    )
+    assert "nearest method at 4096 numbers read per new query" in model.caption_map(found)
+    assert "over 136 positions that" in model.caption_frontier(found)
+    assert model.finding_frontier(found) == (
+        "At 15.6% of exact attention's price the plan has a KL of 0.50, one method for all heads "
+        "0.75."
+    )
+    assert model.finding_frontier(made_up(single=None)).endswith(" a KL of 0.50.")
+    for language, most in (("en", 47), ("zh", 90)):  # 45 words, and two of markup
+        with speaking(language):
+            parts = replaced.sections(found, "##")
+            drawn = [part for part in parts if part.startswith("![")]
+            assert len(drawn) == 2
+            assert max(map(long, drawn)) <= most
 
 
 def test_what_will_be_done_is_said_before_it_is():
@@ -173,8 +185,7 @@ def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
     assert numbers(chinese) == numbers(said)
     assert re.findall(r"[@#](?:fig|tbl):\w+", chinese) == re.findall(r"[@#](?:fig|tbl):\w+", said)
     (tmp_path / "report.md").write_text(said, encoding="utf-8")
-    for name, draw in (("map", model.draw_map), ("frontier", model.draw_frontier)):
-        of_model.style.save(name, found.advice, draw(found), tmp_path, ("svg",))
+    replaced.draw(found, tmp_path, ("svg",))
     to_html(tmp_path / "report.md", tmp_path / "index.html")
     page = (tmp_path / "index.html").read_text("utf-8")
     assert "What cheaper attention does to a*b</h1>" in page
@@ -185,9 +196,13 @@ def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
 def quick(monkeypatch):
     """Let a page be made of its source alone."""
     monkeypatch.setattr(of_model, "to_html", lambda source, out, **_: out.write_text("page"))
-    monkeypatch.setattr(of_model.style, "save", lambda *_: [])
+    monkeypatch.setattr(replaced.style, "save", _only_table)
     for name in ("draw_map", "draw_frontier"):
         monkeypatch.setattr(model, name, lambda _: None)
+
+
+def _only_table(name, table, drawn, out, *_):
+    return [replaced.style.save_table(name, table, out)]
 
 
 def test_what_was_edited_is_never_overwritten(tmp_path, quick):
@@ -226,3 +241,61 @@ def test_a_file_of_another_command_is_refused_before_anything_runs(tmp_path, cap
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "report.md was edited, or is of another command" in said
+
+
+# In a report of the same heads
+
+
+@pytest.mark.parametrize("stderr", [0.0625, math.inf])
+def test_what_was_found_is_read_back(stderr, tmp_path, quick):
+    found = made_up(stderr=stderr)
+    found.singles.append(measured(9000.0, 2.0, method=HITTERS) | {"kl": None})  # beyond every float
+    of_model.build(found, tmp_path, command="expqk")
+    again = replaced.read(tmp_path)
+    pd.testing.assert_frame_equal(again.advice, found.advice, check_exact=True)
+    assert again._replace(advice=0) == found._replace(advice=0)
+
+
+def test_a_folder_without_a_run_is_said_to_have_none(tmp_path, quick, capsys):
+    for folder in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(ValueError, match="holds nothing that `expqk model` of this version"):
+            replaced.read(folder)
+    kept.describe(tmp_path, {"command": "expqk report", "seed": 0})
+    arguments = ["report", "--out", str(tmp_path), "--model", str(tmp_path)]
+    assert cli.main([*arguments, "--qk", str(tmp_path / "qk.npz")]) == 1
+    assert "holds nothing that `expqk model`" in capsys.readouterr().err
+    assert cli.main(arguments) == 1
+    assert "--model goes with --qk: give the heads of that model" in capsys.readouterr().err
+    assert cli.main([*arguments, "--rebuild"]) == 1
+    assert "--rebuild takes all but notes.md from report.md" in capsys.readouterr().err
+
+
+def test_heads_of_another_model_are_refused():
+    heads = [SimpleNamespace(layer=a, head=b, d=64) for a in (0, 1) for b in (0, 1)]
+    asked = SimpleNamespace(inputs=heads[:1], advised=heads, given=(4, 200))
+    replaced.refuse_other(made_up(), asked)
+    asked.given = (6, 200)
+    with pytest.raises(ValueError, match="2 layers of 2 heads, and the file has 6 heads: give"):
+        replaced.refuse_other(made_up(), asked)
+    asked.given = (4, 200)
+    for change in ({"layer": 2}, {"d": 32}):
+        vars(heads[3]).update(change)
+        what = f"has a head {heads[3].layer}.1 of width {heads[3].d}: give heads"
+        with pytest.raises(ValueError, match=what):
+            replaced.refuse_other(made_up(), asked)
+        heads[3].layer = 1
+
+
+def test_a_report_says_what_the_page_says():
+    found = made_up()
+    said = replaced.section(found)
+    page = of_model.source(found, Path("mine"), "expqk")
+    for part in replaced.sections(found, "##"):
+        assert part in said
+        assert part.removeprefix("#") in page
+    for sentence in replaced.summary(found):
+        assert sentence in said
+        assert sentence in page
+    first = replaced.briefly(found).replace("\N{NO-BREAK SPACE}", " ")
+    assert r"each of the 4 heads of a\*b, for 15.6% of the price of exact attention" in first
+    assert "stays at 75% of 136 positions, and its distribution moves by a KL of 0.50 ± 0" in first

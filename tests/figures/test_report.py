@@ -26,6 +26,7 @@ from drawing import (
     numbers,
     speaks_chinese,
 )  # fmt: skip
+from test_model_page import made_up
 
 from analysis import claims, inputs, moments
 from analysis.advice import KEEP
@@ -241,14 +242,14 @@ def test_title_and_authors_of_the_command_reach_the_report(tmp_path, monkeypatch
     monkeypatch.setattr(report, "build", lambda profile, out, **about: given.update(about))
     options = ["--title", HOSTILE, "--author", "A", "--author", "B"]
     assert main(["report", "--profile", "quick", "--out", str(tmp_path), *options]) == 0
-    assert given == {"title": HOSTILE, "authors": ["A", "B"]}
+    assert given == {"title": HOSTILE, "authors": ["A", "B"], "model": None}
 
 
 def test_the_title_is_the_usual_one_and_rebuild_takes_none(made, capsys):
     from figures.cli import main
 
     assert main(["report", "--rebuild", "--out", str(made), "--title", "x"]) == 1
-    assert "--rebuild takes title and authors from report.md" in capsys.readouterr().err
+    assert "--rebuild takes all but notes.md from report.md" in capsys.readouterr().err
     assert f'title: "{report.TITLE}"'.replace(",", "\\\\,") in (made / "report.md").read_text(
         "utf-8"
     )
@@ -598,6 +599,19 @@ def test_a_file_has_its_heads_first_and_says_what_is_left_out(small, found, tmp_
     text = report.render(mine, found | {"synthetic": found["winners"][:3]}, "expqk report")
     assert "Of the 9 heads of the file this report shows gaussian and MiniLM easy;" in text
     assert _unnamed(text) == []
+    model = made_up()
+    with_model = report.render(mine, found | {"synthetic": found["winners"][:3]}, "", model=model)
+    assert _unnamed(with_model) == []
+    places = [
+        "**What happens to the model:**",
+        "{#tbl:answers",
+        "{#tbl:best",
+        "{#fig:model_price",
+        "# Appendix: a synth",
+    ]
+    assert (at := [with_model.index(place) for place in places]) == sorted(at)
+    assert "--model DIR" in text
+    assert "--model DIR" not in with_model
     assert text.index("{#fig:advice") < text.index("[TOC]")
     assert text.index("# Appendix: a synthetic input") < text.index("{#tbl:synthetic}")
 

@@ -3191,6 +3191,27 @@ MODELS = [
         "tests/figures/test_model_page.py -k edited_is_never",
     ),
     Mutant(
+        "model in a report: heads of another width pass for its own",
+        "figures/report/replaced.py",
+        "known.get((x.layer, x.head)) != x.d",
+        "(x.layer, x.head) not in known",
+        "tests/figures/test_model_page.py -k another_model",
+    ),
+    Mutant(
+        "model in a report: the plan is read back as a single method",
+        "figures/report/replaced.py",
+        "price[price.method != model.PLANNED]",
+        "price",
+        "tests/figures/test_model_page.py -k read_back",
+    ),
+    Mutant(
+        "model in a report: a measurement without a number is read as NaN",
+        "figures/report/replaced.py",
+        "return None if isinstance(value, float) and math.isnan(value) else value",
+        "return value",
+        "tests/figures/test_model_page.py -k read_back",
+    ),
+    Mutant(
         "damage: the mean square of gradients not halved",
         "analysis/damage.py",
         "np.square(products).sum(axis=1).mean()) / 2",
