@@ -23,6 +23,8 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FuncFormatter
 
+from figures import cells
+
 POINTS = 72  # an inch, in which SVG places everything
 _EDGES: WeakKeyDictionary[Axes, tuple[float, float]] = WeakKeyDictionary()
 CAPS = ("_", "|")  # markers at the ends of error bars
@@ -39,7 +41,8 @@ def marked(figure: Figure) -> dict[str, dict[str, str]]:
     ``curve`` is the name of a curve, ``band`` that of the curve which a band or a bar is around,
     ``entry`` that of the curve which a text of a legend or beside a curve names, ``handle`` that of
     the sample beside it. Axes say how a place is read: scale, two places, the values there; and
-    what both axes are.
+    what both axes are, and ``cells`` what `figures.cells` says of a heat map, of which a
+    ``picture`` is an image.
 
     The figure is laid out.
     """
@@ -47,8 +50,10 @@ def marked(figure: Figure) -> dict[str, dict[str, str]]:
     names = _names(figure)
     for ax in figure.axes:
         parts = [part for part in (*ax.lines, *ax.collections) if part in names]
-        if parts:
-            found.append((ax, _scales(ax)))
+        mapped = cells.said(ax)
+        if parts or mapped:
+            found.append((ax, _scales(ax) | ({"cells": mapped} if mapped else {})))
+        found += [(image, {"picture": name}) for image, name in cells.pictures(ax).items()]
         for part in parts:
             curve = isinstance(part, Line2D) and part.get_marker() not in CAPS
             found.append((part, {"curve" if curve else "band": names[part]}))
@@ -77,7 +82,7 @@ def written(svg: str, attributes: dict[str, dict[str, str]]) -> str:
     """
     for identifier, about in attributes.items():
         said = "".join(f" {key}={quoteattr(value)}" for key, value in about.items())
-        svg = svg.replace(f'<g id="{identifier}">', f'<g id="{identifier}"{said}>')
+        svg = svg.replace(f' id="{identifier}"', f' id="{identifier}"{said}', 1)
     return svg
 
 

@@ -21,7 +21,7 @@ from analysis.advice import KEEP, TIED, USE, VERDICTS, Advice, advice, gaps, tho
 from analysis.candidates import TRIVIAL
 from analysis.diagnose import DryRun
 from analysis.doubts import Sentence
-from figures import currency, standings, style
+from figures import cells, currency, standings, style
 from figures.columns import COLUMNS, aligned, ends, indented, short, width, wrap
 from figures.language import mark, tr
 
@@ -340,16 +340,22 @@ def draw(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(max(4.4, 0.52 * len(heads) + 1.9), 0.42 * len(layers) + 1.9))
         ax = figure.subplots()
         shades = ScalarMappable(Normalize(0.0, 1.0), "viridis_r")
+        said = np.full((len(layers), len(heads)), "–", dtype=object)
         for one in advised:
             x, y = heads.index(one.head), layers.index(one.layer)
             kept = one.verdict == KEEP
             colour = GREY if kept else shades.to_rgba(np.array(one.attention_tv))
             ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
             words = "" if kept else f"{letters[one.winner]}\n{one.attention_tv:.2f}"
+            said[y, x] = (
+                tr("keep exact") if kept else f"{names[one.winner]}, {one.attention_tv:.2f}"
+            )
             light = not kept and one.attention_tv > 0.5
             ax.text(
                 x, y, words, ha="center", va="center", fontsize=7, color="white" if light else "0.1"
             )
+        what = (tr("head"), tr("layer"), tr("total variation"))
+        cells.named(ax, what, heads, layers, said)
         ax.set(xlabel=tr("head"), ylabel=tr("layer"), xlim=(-0.5, len(heads) - 0.5))
         ax.set_ylim(len(layers) - 0.5, -0.5)
         ax.set_xticks(range(len(heads)), [str(h) for h in heads])
@@ -358,9 +364,9 @@ def draw(table: pd.DataFrame) -> Figure:
         for side in ("left", "bottom"):
             ax.spines[side].set_visible(False)
         figure.colorbar(shades, ax=ax, label=tr("total variation"))
-        said = {spec: tr("{name} {count}", name=names[spec], count=wins[spec]) for spec in specs}
+        counted = {spec: tr("{name} {count}", name=names[spec], count=wins[spec]) for spec in specs}
         handles: list[Artist] = [
-            Line2D([], [], ls="", marker=f"${letters[spec]}$", ms=7, c="0.1", label=said[spec])
+            Line2D([], [], ls="", marker=f"${letters[spec]}$", ms=7, c="0.1", label=counted[spec])
             for spec in specs
         ]
         if grey := len(advised) - wins.total():

@@ -19,7 +19,7 @@ from matplotlib.ticker import PercentFormatter
 from analysis.advice import KEEP, TIED, Advice, advice
 from analysis.model import Found, Run
 from analysis.plan import Head
-from figures import style
+from figures import cells, style
 from figures.currency import said
 from figures.diagnosis import GREY
 from figures.language import mark, share, tr
@@ -276,7 +276,9 @@ def _cells(
     tied: set[Head],
 ) -> None:
     """Draw a cell for each head, in the colour of its method, with its letter, small if tied."""
+    said = np.full((heads, layers), "–", dtype=object)
     for (layer, head), name in names.items():
+        said[head, layer] = name or tr("exact")
         colour, letter = looks.get(name, (GREY, ""))
         ax.add_patch(
             Rectangle((layer - 0.5, head - 0.5), 1, 1, facecolor=colour, edgecolor="white", lw=0.5)
@@ -288,6 +290,7 @@ def _cells(
                 layer, head, word, ha="center", va="center", fontsize=style.SMALL,
                 color="white" if dark else "black",
             )  # fmt: skip
+    cells.named(ax, (tr("layer"), tr("head"), tr("method")), range(layers), range(heads), said)
     ax.set(xlim=(-0.5, layers - 0.5), ylim=(heads - 0.5, -0.5), ylabel=tr("head"), aspect="equal")
     ax.set_yticks(range(0, heads, max(1, heads // 8)))
     ax.set_xticks(range(0, layers, max(1, layers // 15)))

@@ -15,7 +15,7 @@ from analysis import sweep
 from analysis.experiments.profile import Profile
 from analysis.standing import BOUND, FOUND, standing
 from approx import parse
-from figures import standings, style
+from figures import cells, standings, style
 from figures.gallery.entropy import ERROR, TV, errors
 from figures.language import mark, tr
 
@@ -88,7 +88,7 @@ def draw(table: pd.DataFrame) -> Figure:
         axes = figure.subplots(len(names), len(METRICS), squeeze=False)
         for line, name in zip(axes, names):
             for ax, (metric, label) in zip(line, METRICS.items()):
-                _cells(ax, table[table.input == name], metric)
+                _cells(ax, table[table.input == name], metric, tr(label))
                 ax.set_title(tr("{name}: {label}", name=name, label=tr(label)))
             line[1].set_yticklabels([])
         for line in axes[:-1]:
@@ -99,7 +99,7 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _cells(ax: Axes, part: pd.DataFrame, metric: str) -> None:
+def _cells(ax: Axes, part: pd.DataFrame, metric: str, label: str) -> None:
     budgets = sorted(part.budget.unique())
     wide, gains = (
         part[part.metric == name]
@@ -112,13 +112,19 @@ def _cells(ax: Axes, part: pd.DataFrame, metric: str) -> None:
     ax.imshow(colours, cmap="RdYlBu_r", norm=LogNorm(1e-2, 1e2), aspect="auto", alpha=0.55)
     mask = standings.mask(part)
     signs = [SIGNS.get(standing(parse(spec), metric, mask), "") for spec in ROWS]
+    said = np.empty(wide.shape, dtype=object)
     for (i, j), value in np.ndenumerate(wide):
         text = "–" if np.isnan(value) else f"{signs[i]}{_short(value)}"
         if gains[i, j] > 0:
             text += f" ({gains[i, j]:.2f}×)"
         ax.text(j, i, text, ha="center", va="center", fontsize=6.5)
-    ax.set_xticks(range(len(budgets)), [str(share) for share in SHARES[: len(budgets)]])
-    ax.set_yticks(range(len(ROWS)), [tr(name) for name in ROWS.values()], fontsize=7)
+        said[i, j] = text
+    shares = [str(share) for share in SHARES[: len(budgets)]]
+    rows = [tr(name) for name in ROWS.values()]
+    what = (tr("stored values / those of exact"), tr("method"), label)
+    cells.named(ax, what, shares, rows, said)
+    ax.set_xticks(range(len(budgets)), shares)
+    ax.set_yticks(range(len(ROWS)), rows, fontsize=7)
     ax.tick_params(length=0)
     ax.grid(False)
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis import sweep
 from analysis.experiments.profile import Profile, varied
-from figures import currency, style
+from figures import cells, currency, style
 from figures.gallery.entropy import ERROR, errors
 from figures.language import mark, tr
 
@@ -102,6 +102,7 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax in list(axes.flat)[len(names) :]:
             ax.set_visible(False)
         norm = TwoSlopeNorm(1.0, 0.5, 2.0)
+        label = tr("× below the better part alone, at its best temperature")
         for ax, name in zip(axes.flat, names):
             best = _best(gains[gains.input == name])
             for _, row in best.iterrows():
@@ -112,20 +113,19 @@ def draw(table: pd.DataFrame) -> Figure:
                         color="white" if dark else "black")  # fmt: skip
             wide = best.pivot(index="support", columns="low_rank", values="value")
             wide = wide.reindex(index=list(SUPPORTS), columns=list(MAPS))
+            maps, supports = ([tr(x) for x in of.values()] for of in (MAPS, SUPPORTS))
+            what = (tr("low rank"), tr("sparse"), label)
+            cells.named(ax, what, maps, supports, wide)
             image = ax.imshow(wide, cmap="RdBu", norm=norm, aspect="auto", alpha=0.75)
             ax.set_title(name)
-            ax.set_xticks(
-                range(len(MAPS)), [tr(name) for name in MAPS.values()], fontsize=6.5, rotation=20
-            )
-            ax.set_yticks(
-                range(len(SUPPORTS)), [tr(name) for name in SUPPORTS.values()], fontsize=6.5
-            )
+            ax.set_xticks(range(len(MAPS)), maps, fontsize=6.5, rotation=20)
+            ax.set_yticks(range(len(SUPPORTS)), supports, fontsize=6.5)
             ax.tick_params(length=0, labelbottom=ax in axes[-1] or ax in axes[-2])
             ax.grid(False)
         bar = figure.colorbar(
             image, ax=axes, location="bottom", fraction=0.02, aspect=50, extend="both"
         )
-        bar.set_label(tr("× below the better part alone, at its best temperature"))
+        bar.set_label(label)
     return figure
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.eps_collapse import COUNT, D, M, compute as compute
 from approx.checks import Array
-from figures import style
+from figures import cells, style
 from figures.language import tr
 
 TITLE = "Where eps makes attention uniform"
@@ -28,8 +28,13 @@ def draw(table: pd.DataFrame) -> Figure:
     with style.style():
         figure = Figure(figsize=(7.0, 3.3))
         left, right = figure.subplots(1, 2, width_ratios=[1.15, 1])
+        edges = (_edges(wide.columns), _edges(wide.index))
+        title = tr("concentration over that of exact attention")
+        cells.named(
+            left, (tr("temperature t"), "eps", title), wide.columns, wide.index, wide, edges
+        )
         mesh = left.pcolormesh(
-            _edges(wide.columns), _edges(wide.index), wide.clip(0, LIMIT), cmap="RdBu",
+            *edges, wide.clip(0, LIMIT), cmap="RdBu",
             vmin=0.0, vmax=LIMIT, rasterized=True,
         )  # fmt: skip
         predicted = table[table.metric == "predicted"]
@@ -39,8 +44,7 @@ def draw(table: pd.DataFrame) -> Figure:
         )  # fmt: skip
         left.grid(False)
         left.set(
-            xscale="log", yscale="log", ylim=_edges(wide.index)[[0, -1]], ylabel="eps",
-            title=tr("concentration over that of exact attention"),
+            xscale="log", yscale="log", ylim=edges[1][[0, -1]], ylabel="eps", title=title,
         )  # fmt: skip
         figure.colorbar(mesh, ax=left, extend="max")
         exactly = values[values.method == "exact"]

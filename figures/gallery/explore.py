@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
@@ -19,7 +21,7 @@ from analysis.experiments.explore import (
     compute as compute,
 )
 from approx.checks import Array
-from figures import currency, style
+from figures import cells, currency, style
 from figures.language import mark, share, tr
 
 TITLE = "Attention rows and their estimates at equal budget"
@@ -66,8 +68,9 @@ def _grid(table: pd.DataFrame) -> Figure:
             for column, method in enumerate(names):
                 rows, extent = part[part.name == method], (column, column + WIDTH, 0, 1)
                 ax.imshow(
-                    _shown(rows), cmap=colours, norm=norm, extent=extent, interpolation="none"
-                )
+                    _shown(rows), cmap=colours, norm=norm, extent=extent, interpolation="none",
+                    label=tr(method),
+                )  # fmt: skip
                 heading = "" if row else f"{tr(method)}\n"
                 ax.text(
                     column + WIDTH / 2, 1.03, heading + _errors(rows), size=style.SMALL, ha="center"
@@ -75,6 +78,12 @@ def _grid(table: pd.DataFrame) -> Figure:
             ax.set(xlim=(0, len(names)), ylim=(0, 1), xticks=[], yticks=[], aspect="auto")
             ax.spines[:].set_visible(False)
             ax.set_ylabel(f"{name}\nt = {t:g}", size=style.SMALL)
+            exact = part[(part.name == EXACT) & (part.metric == WEIGHTS)]
+            what = (tr("key"), tr("query"), tr("share of the query's attention"))
+            cells.named(
+                ax, what, _keys(int(exact.l.iloc[0])), exact["query"].tolist(),
+                beyond=(FLOOR, math.inf), below=f"< −{FLOOR:g}",
+            )  # fmt: skip
         bar = figure.colorbar(
             ScalarMappable(norm, colours), orientation="horizontal", extend="min",
             cax=figure.add_axes((0.3, 0.4 / height, 0.4, 0.1 / height)),
@@ -87,6 +96,13 @@ def _grid(table: pd.DataFrame) -> Figure:
             labelpad=1,
         )
     return figure
+
+
+def _keys(l: int) -> list[str]:
+    """Return the keys of each pixel of a row."""
+    size = -(-l // SIDE)
+    groups = [(first, min(first + size, l) - 1) for first in range(0, l, size)]
+    return ["–".join(dict.fromkeys(map(str, group))) for group in groups]
 
 
 def _shown(rows: pd.DataFrame) -> Array:

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
-from matplotlib.colors import TwoSlopeNorm
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from analysis.experiments.performer_ratio import ANGLES, SLICES, compute as compute
-from figures import style
+from figures import cells, style
 from figures.language import tr
 
 TITLE = "Sines and cosines against positive features"
@@ -26,9 +26,13 @@ def draw(table: pd.DataFrame) -> Figure:
     with style.style():
         figure = Figure(figsize=(7.0, 3.1))
         left, right = figure.subplots(1, 2, width_ratios=[1.1, 1])
-        mesh = left.pcolormesh(
-            wide.columns, wide.index, wide.clip(-LIMIT, LIMIT), cmap="RdBu_r", shading="nearest",
-            norm=TwoSlopeNorm(0.0, -LIMIT, LIMIT), rasterized=True,
+        angles, lengths = (places.to_numpy(float) for places in (wide.columns, wide.index))
+        a, b = angles[1] - angles[0], lengths[1] - lengths[0]
+        extent = angles[0] - a / 2, angles[-1] + a / 2, lengths[0] - b / 2, lengths[-1] + b / 2
+        least, most = 10.0**-LIMIT, 10.0**LIMIT
+        mesh = left.imshow(
+            (10.0**wide).clip(least, most), cmap="RdBu_r", norm=LogNorm(least, most),
+            extent=extent, origin="lower", aspect="auto", interpolation="none",
         )  # fmt: skip
         for columns, line in ((1, "-"), (2, ":")):
             part = table[(table.metric == "crossover") & (table["columns"] == columns)]
@@ -40,10 +44,12 @@ def draw(table: pd.DataFrame) -> Figure:
                     left.plot(sign * part.value, other * part.length, **at)
         left.grid(False)
         title = tr("r = error of sin/cos over error of positive")
+        named = (tr("angle φ of q and k"), "|q| = |k|", "r")
+        cells.named(left, named, angles, abs(lengths), beyond=(least, most))
         left.set(xlabel=tr("angle φ of q and k"), ylabel=tr("|q| = |k|, mirrored"), title=title)
-        ticks = np.arange(-LIMIT, LIMIT + 1, 2)
+        ticks = 10.0 ** np.arange(-LIMIT, LIMIT + 1, 2)
         bar = figure.colorbar(mesh, ax=left, extend="both", ticks=ticks)
-        bar.ax.set_yticklabels([f"$10^{{{t:.0f}}}$" for t in ticks])
+        bar.ax.minorticks_off()
         shades = colormaps["viridis"](np.linspace(0, 0.85, len(SLICES)))
         for (length, part), shade in zip(table[table.metric == "ratio"].groupby("length"), shades):
             width = 2.2 if length == 1.0 else 1.2

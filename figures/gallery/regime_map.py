@@ -15,7 +15,7 @@ from analysis import inputs as data
 from analysis.experiments.profile import Profile
 from analysis.regimes import oracles
 from approx.checks import Array
-from figures import style
+from figures import cells, style
 from figures.language import mark, tr
 
 TITLE = "Regimes of clustered sequences"
@@ -90,6 +90,7 @@ def draw(table: pd.DataFrame) -> Figure:
     with style.style():
         figure = Figure(figsize=(7.0, 3.6))
         axes = list(figure.subplots(1, len(KINDS), sharey=True))
+        bar_label = tr("× below the better single one")
         for ax, name in zip(axes, KINDS):
             wide = _wide(gains, name)
             mesh = ax.pcolormesh(
@@ -97,13 +98,16 @@ def draw(table: pd.DataFrame) -> Figure:
                 rasterized=True,
             )  # fmt: skip
             _borders(ax, table, name)
+            mesh_edges = mesh.get_coordinates()
+            what = (tr("inverse temperature β"), tr("spread Δ within a cluster"), bar_label)
+            cells.named(
+                ax, what, wide.columns, wide.index, wide, (mesh_edges[0, :, 0], mesh_edges[:, 0, 1])
+            )
             ax.set(xlabel=tr("inverse temperature β"), title=NAMES[name])
             ax.set_xticks(range(2, int(table.beta.max()) + 1, 2))
             ax.grid(False)
         axes[0].set_ylabel(tr("spread Δ within a cluster"))
-        bar = figure.colorbar(
-            mesh, ax=axes, label=tr("× below the better single one"), fraction=0.05
-        )
+        bar = figure.colorbar(mesh, ax=axes, label=bar_label, fraction=0.05)
         ticks = [t for t in (1, 1.5, 2, 3, 4, 6, 8) if t <= top]
         bar.set_ticks(ticks, labels=[f"{t:g}" for t in ticks])
         bar.ax.minorticks_off()

@@ -17,7 +17,7 @@ from figures.report.document import APPENDIX, Node, plain
 from figures.report.drawing import Drawings, pairs
 
 # The first has what the others use.
-SCRIPTS = ("appendices", "contents", "search", "curves", "slider")
+SCRIPTS = ("appendices", "contents", "search", "slider", "curves")
 SCRIPT = "\n".join(
     (Path(__file__).parent / "scripts" / f"{name}.js").read_text(encoding="utf-8").strip()
     for name in SCRIPTS

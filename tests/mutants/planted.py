@@ -3397,6 +3397,20 @@ PAGE = [
         "tests/figures/test_drawing.py -k scales",
     ),
     Mutant(
+        "cells: the rows of a picture upside down",
+        "figures/cells.py",
+        'box[2:] if x.origin == "lower" else box[:1:-1]',
+        'box[2:] if x.origin == "upper" else box[:1:-1]',
+        "tests/figures/test_drawing.py::test_a_drawing_says_the_cells_of_its_heat_maps",
+    ),
+    Mutant(
+        "cells: colours of another rounding",
+        "figures/cells.py",
+        "bytes(first.cmap(np.arange(LEVELS), bytes=True)[:, :3]).hex()",
+        "bytes(first.cmap(np.arange(LEVELS) - 1, bytes=True)[:, :3]).hex()",
+        "tests/figures/test_drawing.py::test_a_drawing_says_the_cells_of_its_heat_maps",
+    ),
+    Mutant(
         "page: an appendix ends at its own subsection",
         "figures/report/page.py",
         "level is not None and level <= ends",

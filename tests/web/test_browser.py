@@ -25,7 +25,11 @@ QUIET = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 MODES = {
-    f"{scheme}-{width}": {"color_scheme": scheme, "viewport": {"width": width, "height": height}}
+    f"{scheme}-{width}": {
+        "color_scheme": scheme,
+        "viewport": {"width": width, "height": height},
+        "has_touch": width < 500,
+    }
     for scheme in ("light", "dark")
     for width, height in ((1280, 900), (375, 667))
 }
@@ -246,6 +250,59 @@ def curves_named(opened):
     page.locator(".tip").wait_for(state="hidden", timeout=2000)
 
 
+CELLS = """svg => [...svg.querySelectorAll("[data-cells]")].map(axes => {
+  const map = JSON.parse(axes.dataset.cells), cell = [31, 12];
+  const [columns, rows] = [map.columns.split("\\t"), map.rows.split("\\t")];
+  return map.parts.map(({ name, x, y }) => {
+    const [at, up] = [[x, columns], [y, rows]].map(
+      ([[a, b], { length }], i) => a + (b - a) * (cell[i] + 0.5) / length);
+    const place = new DOMPoint(at, up).matrixTransform(svg.getScreenCTM());
+    return { name, place: [place.x, place.y], cell: [columns[cell[0]], rows[cell[1]]] };
+  });
+}).flat()"""
+
+
+def cells_named(opened):
+    """A mouse, a finger or a key on a cell of a heat map is told its row, column and value."""
+    page = opened.page
+    table = pd.read_csv(opened.folder / "data" / "explore.csv")
+    table = table[(table.metric == "weights") & (table.temperature == 1) & (table["query"] == 24)]
+    svg = page.locator("[id='fig:explore'] .panels .drawing").filter(visible=True)
+    svg.evaluate("svg => { svg.scrollIntoView(); scrollBy(0, -120); }")
+    cells = svg.evaluate(CELLS)
+    assert len(cells) == len(table) > 5
+    narrow, tip, seen = page.viewport_size["width"] < 500, page.locator(".tip"), 0
+    point = page.touchscreen.tap if narrow else page.mouse.move
+    page.wait_for_timeout(200)  # until pictures are read
+    for cell, weight in zip(cells, table.pixel_31):
+        x, y = cell["place"]
+        if not (0 < x < page.viewport_size["width"] - 20 and 50 < y < page.viewport_size["height"]):
+            continue
+        point(x, y)
+        page.wait_for_timeout(50)  # fingers are slower than mice
+        assert tip.is_visible()
+        name, *lines = tip.inner_text().split("\n")
+        assert name == cell["name"]
+        assert [line.split(" ")[-1] for line in lines[:2]] == cell["cell"]
+        said = lines[2].split(" ")[-1]
+        assert abs(float(said) / weight - 1) < 0.02 if weight > 1e-3 else "0.001" in said
+        seen += 1
+    assert seen >= 3
+    point(2, page.viewport_size["height"] - 2)
+    tip.wait_for(state="hidden", timeout=2000)
+    svg.locator(".map").first.focus()
+    said = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "ArrowDown", "ArrowDown"):
+        page.keyboard.press(key)
+        said.append(tip.inner_text().split("\n")[1:3])
+    assert all(len(one) == 2 for one in said)
+    places = [tuple(int(re.search(r" (\d+)", line)[1]) for line in one) for one in said]
+    step = places[0][0]
+    assert places == [(step * i, 2 * j) for i, j in ((1, 0), (2, 0), (1, 0), (1, 1), (1, 2))]
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
+
+
 EDGES = (1e-4, 1e-3, 10.0)  # where a figure draws what is beyond
 
 
@@ -320,12 +377,14 @@ def fits(opened):
 
 
 def accessible(opened):
-    """No rule of axe is broken."""
+    """No rule of axe is broken, and what it would let pass without a name has one."""
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(opened.page).response
     assert [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in found["violations"]] == []
     assert len(found["passes"]) > 20
+    unnamed = ".drawing:not([aria-label], [aria-hidden]), .map:not([aria-label])"
+    assert opened.page.locator(unnamed).count() == 0
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -340,6 +399,7 @@ def test_the_page_can_be_explored_by_everyone(browser, language, mode, request):
         contents_follow(opened)
         curves_named(opened)
         entries_switch(opened)
+        cells_named(opened)
         search_finds(opened)
         silent(opened)
     with Opened(browser, page, **MODES[mode]) as opened:
@@ -439,6 +499,11 @@ FAULTS = {
         "[data-band].off { display: none",
         "[data-band].off { --x: none",
     ),
+    "cell beside": (cells_named, "found.at = (column, row)", "found.at = (row, column)"),
+    "cells unnamed": (cells_named, "drawing.showCell(cell);", ";"),
+    "finger lifted": (cells_named, 'event.pointerType === "touch" || ', ""),
+    "cells of mice": (cells_named, "event.key in steps) this.showCell", "false) this.showCell"),
+    "map without a name": (accessible, '"aria-label": label', '"data-label": label'),
     "entry without a name": (accessible, '"aria-label": name', '"data-label": name'),
     "paper stays white": (dark_is_dark, "filter: invert", "x: invert"),
     "fonts of another language": (
