@@ -103,6 +103,8 @@ class Store:
             The manifest is damaged, or of a later format.
         """
         path = self.folder / "manifest.json"
+        if path.exists() and not path.is_file():  # a pipe, which would never end
+            raise StoreError(f"{path} is not a file")
         try:
             manifest = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
@@ -178,7 +180,7 @@ class Store:
         """Return the rows of a cell; None if it is not done, or its file was altered."""
         for read, suffix in ((self._from_parquet, "parquet"), (self._from_csv, "csv")):
             path = self.cells / f"{key}.{suffix}"
-            if path.exists() and (rows := read(path, key)) is not None:
+            if path.is_file() and (rows := read(path, key)) is not None:  # a pipe would never end
                 self._whole.add(key)
                 return rows
         return None

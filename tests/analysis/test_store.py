@@ -320,6 +320,19 @@ def test_a_damaged_manifest_is_one_error(tmp_path, text):
         sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
 
 
+def test_a_pipe_in_a_store_is_no_file(tmp_path):
+    """Opened, it would wait for ever; a cell that is one was altered."""
+    store, key = Store(tmp_path), "0" * 64
+    store.cells.mkdir()
+    for suffix in ("parquet", "csv"):
+        os.mkfifo(store.cells / f"{key}.{suffix}")
+    assert store.rows(key) is None
+    assert store.altered(key)
+    os.mkfifo(tmp_path / "manifest.json")
+    with pytest.raises(StoreError, match=r"manifest\.json is not a file"):
+        read(tmp_path)
+
+
 def test_a_folder_of_other_things_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(StoreError, match="is not a store, and it is not empty"):
