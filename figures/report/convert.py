@@ -59,9 +59,10 @@ _READER = (
     "-latex_macros+east_asian_line_breaks"
 )
 _MOST_BRACKETS = 6  # pandoc takes seconds for 8 and minutes for 12
-_MARGIN = re.compile(r"(?:[ \t>]|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))*")  # of a line: what it is in
+_MARGIN = re.compile(r"(?:[ \t>]|[-+*:~](?=[ \t])|\d{1,9}[.)](?=[ \t]))*")  # what a line is in
 _WIDEST_MARGIN = 200  # a hundred lists, for which pandoc takes a second
-TOO_DEEP = "lists or quotes nest too deeply in the document: flatten them"
+_MOST_BRACES = 12  # of a formula: pandoc takes seconds for 18 subscripts of subscripts
+TOO_DEEP = "lists, quotes or emphasis nest too deeply in the document: flatten them"
 _MOST_LEVELS = 256  # of pandoc's tree, some four for each list in a list
 _LITERAL = re.compile(r"```.*?```|~~~.*?~~~|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$", re.DOTALL)
 _METADATA = ("title", "subtitle", "author", "date", "lang", "abstract")
@@ -237,6 +238,8 @@ def _typst(build: Path, fonts: Path | None, *, author: str) -> bytes:
             timestamp=0,
         )
     except RuntimeError as error:
+        if "depth exceeded" in str(error):
+            raise ValueError(TOO_DEEP) from error
         raise RuntimeError(f"typst: {first_useful_line(str(error))}") from error
     return pdf
 
@@ -298,6 +301,7 @@ def _prepared(
 def _tree(pandoc: str, text: str, build: Path) -> dict[str, Node]:
     """Return pandoc's tree of a document."""
     _refuse_nested_brackets(text)
+    _refuse_nested_braces(text)
     _refuse_deep_margins(text)
     arguments = (f"--from={_READER}", "--to=json", "--sandbox")
     written = run(pandoc, *arguments, text=text, folder=build)
@@ -314,8 +318,24 @@ def _refuse_deep_margins(text: str) -> None:
     """Raise ValueError before pandoc takes minutes for the lists and quotes that a line is in."""
     for line in _LITERAL.sub("", text).splitlines():
         margin = _MARGIN.match(line)
-        if margin and len(margin[0]) > _WIDEST_MARGIN and re.search(r"[-+*>.)]", margin[0]):
+        if margin and len(margin[0]) > _WIDEST_MARGIN and re.search(r"[-+*:~>.)]", margin[0]):
             raise ValueError(TOO_DEEP)
+
+
+def _refuse_nested_braces(text: str) -> None:
+    """Raise ValueError before pandoc takes minutes for the braces of a formula."""
+    for literal in _LITERAL.finditer(text):
+        if literal[0][0] == "$" and _depth(literal[0], "{}") > _MOST_BRACES:
+            near = one_line(literal[0], 40)
+            raise ValueError(f"braces nest more than {_MOST_BRACES} deep in the formula {near!r}")
+
+
+def _depth(text: str, pair: str) -> int:
+    depth = deepest = 0
+    for one in re.finditer(rf"\\.|[{re.escape(pair)}]", text):
+        depth = max(0, depth + {pair[0]: 1, pair[1]: -1}.get(one[0], 0))
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _refuse_nested_brackets(text: str) -> None:

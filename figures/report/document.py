@@ -342,7 +342,8 @@ class Links:
     def _checked(self, target: str) -> str:
         if target.startswith("#"):
             if unquote(target[1:]) not in self.identifiers:
-                raise ValueError(f"a link must lead to a place in the document, got {target!r}")
+                near = one_line(target, 120)
+                raise ValueError(f"a link must lead to a place in the document, got {near!r}")
             return unquote(target)
         page, _, place = target.partition("#")
         if page in SIBLINGS and re.fullmatch(r"[\w.-]*", place):
@@ -351,6 +352,6 @@ class Links:
         if not scheme or scheme[1].lower() not in _SCHEMES:  # a file is not there for other readers
             raise ValueError(
                 f"a link must be one of {', '.join(_SCHEMES)} or #, or lead to "
-                f"{' or '.join(SIBLINGS)}, got {target!r}"
+                f"{' or '.join(SIBLINGS)}, got {one_line(target, 120)!r}"
             )
         return target

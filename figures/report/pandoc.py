@@ -7,7 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-_PATIENCE = 120
+_PATIENCE = 60
+_MEMORY = "2g"  # aliases of YAML can stand for more than any machine holds
 # pandoc calls these warnings; a report without its formula or its figure is worse than none
 _LOST = re.compile(
     r"\[WARNING\] (Could not (?:convert TeX math|fetch resource).*?)(?:, rendering|$)", re.MULTILINE
@@ -29,14 +30,17 @@ def run(pandoc: str, *arguments: str, text: str, folder: Path) -> str:
     """Return what pandoc makes of `text`, working in `folder` and with no settings of the user."""
     try:
         process = subprocess.run(
-            [pandoc, f"--data-dir={folder}", *arguments],
+            [pandoc, "+RTS", f"-M{_MEMORY}", "-RTS", f"--data-dir={folder}", *arguments],
             input=text.encode(),
             capture_output=True,
             cwd=folder,
             timeout=_PATIENCE,
         )
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"pandoc: no answer within {_PATIENCE} s") from None
+        raise RuntimeError(
+            f"pandoc: no answer within {_PATIENCE} s: something in the document is repeated or "
+            "nested too often"
+        ) from None
     messages = process.stderr.decode(errors="replace")
     if lost := _LOST.search(messages):
         raise RuntimeError(f"pandoc: {lost[1]}")

@@ -256,9 +256,11 @@ def test_figure_outside_the_folder_is_refused(convert, target, folder, tmp_path)
         ("[x](claims.pdf)", ValueError, "a link must be one of http"),
         ("[x](//host/x)", ValueError, "a link must be one of http"),
         ("[x](error.csv)", ValueError, "a link must be one of http"),
-        (">" * 400 + " x", ValueError, "lists or quotes nest too deeply"),
-        ("- " * 300 + "x", ValueError, "lists or quotes nest too deeply"),
+        (">" * 400 + " x", ValueError, "lists, quotes or emphasis nest too"),
+        ("- " * 300 + "x", ValueError, "lists, quotes or emphasis nest too"),
         ("\n".join("  " * i + "- x" for i in range(3000)), ValueError, "nest too deeply"),
+        ("t\n" + "\n".join("    " * i + ":   t" for i in range(60)), ValueError, "nest too deeply"),
+        ("$" + "x_{" * 13 + "}" * 13 + "$", ValueError, "braces nest more than 12 deep in the"),
         ("see [" + "[" * 10 + "x" + "]" * 11, ValueError, r"brackets nest more than 6 deep at '"),
         ("![x](figures/broken.svg)", ValueError, "figure 'figures/broken.svg' is no SVG: syntax"),
         ("![x](figures/cut.png)", ValueError, "figure 'figures/cut.png' is no PNG: "),
@@ -430,3 +432,17 @@ def test_two_hyphens_stay_two_hyphens_in_the_pdf():
     code = r'#text(ligatures: false, "a--\"\\");'
     assert _without_shorthand(word) == {"t": "RawInline", "c": ["typst", code]}
     assert _without_shorthand({"t": "Str", "c": "a-b."}) == {"t": "Str", "c": "a-b."}
+
+
+def test_what_typst_cannot_nest_is_refused_in_the_same_words(folder, tmp_path):
+    source = written(folder, "> " * 90 + "x")
+    to_html(source, tmp_path / "out")
+    with pytest.raises(ValueError, match="nest too deeply"):
+        to_pdf(source, tmp_path / "out")
+
+
+def test_pandoc_has_a_limit_of_memory(folder, tmp_path, monkeypatch):
+    """Seven lines of YAML, aliases of aliases, took 1 GB in a minute, and would have gone on."""
+    monkeypatch.setattr("figures.report.pandoc._MEMORY", "16m")
+    with pytest.raises(RuntimeError, match=r"pandoc: .*[Hh]eap"):
+        to_html(written(folder, "many *words* " * 20_000), tmp_path / "out")
