@@ -174,7 +174,7 @@ def to_pdf(
         raise FileNotFoundError(f"fonts must be a font file or a folder of them, got {fonts}")
     with tempfile.TemporaryDirectory(prefix="expqk-") as name:
         build = Path(name)
-        document, words, _ = _prepared(pandoc, markdown, build, notes, pdf=True)
+        document, words, figures = _prepared(pandoc, markdown, build, notes, pdf=True)
         contents = f"#contents[{words['contents']}]\n#show: floating\n"
         document["blocks"] = at_mark(document["blocks"], CONTENTS, _typst_block(contents))
         document["blocks"] = before_appendix(document["blocks"], _typst_block("#show: smaller\n"))
@@ -191,7 +191,10 @@ def to_pdf(
             folder=build,
         )
         (build / "report.typ").write_text(source, encoding="utf-8")
-        pdf = _typst(build, fonts, author=", ".join(authors(document["meta"])))
+        try:
+            pdf = _typst(build, fonts, author=", ".join(authors(document["meta"])))
+        except RuntimeError as error:
+            raise RuntimeError(figures.in_words(str(error))) from error
     _write(out, pdf)
 
 

@@ -28,6 +28,8 @@ SIBLINGS = {"index.html": "report.pdf", "claims.html": "claims.pdf"}
 # The title of a drawing, and not one of its parts; the name of a panel.
 _SVG_TITLE = re.compile(r"<svg\b[^>]*>\s*<title>([^<]*)</title>")
 _PANEL = re.compile(r"t=(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\.svg")
+_SVG = "{http://www.w3.org/2000/svg}"
+_DEEPEST_DRAWING = 200
 _FIGURE_TYPES = (".svg", ".png", ".jpg", ".jpeg")
 WORDS = {
     "en": {
@@ -221,6 +223,17 @@ class FigureCopies:
             attributes = [*attributes[:2], [*attributes[2], *([] if text else [["alt", ""]])]]
         return {"t": "Image", "c": [attributes, description, [copy, title]]}
 
+    def in_words(self, message: str) -> str:
+        """Return a message about a copy, or about what a copy shows, with the figure's name."""
+        linked = re.search(r"linked image (\S+)", message)
+        for source, copy in self.copies.items():
+            name = source.relative_to(self.folder).as_posix()
+            if copy in message:
+                return message.replace(copy, name)
+            if linked and linked[1] in source.read_text("utf-8", "replace"):
+                return f"{message}: figure {name!r}"
+        return message
+
     def _copy(self, name: str) -> str:
         source = _figure(self.folder, name)
         if source not in self.copies:
@@ -256,14 +269,24 @@ def _check(file: Path, name: str) -> None:
     kind = file.suffix.lower().removeprefix(".")
     try:
         if kind == "svg":
-            if not ElementTree.parse(file).getroot().tag.endswith("svg"):
-                raise ValueError("its root is not <svg>")
+            _check_drawing(ElementTree.fromstring(file.read_text(encoding="utf-8")))
         else:
             with Image.open(file, formats=["PNG" if kind == "png" else "JPEG"]) as image:
                 image.load()
-    except (ElementTree.ParseError, OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         reason = one_line(str(error).replace(str(file), name), 120)
         raise ValueError(f"figure {name!r} is no {kind.upper()}: {reason}") from None
+
+
+def _check_drawing(root: ElementTree.Element) -> None:
+    """Raise ValueError for a drawing that typst would refuse without saying which it is."""
+    if root.tag != f"{_SVG}svg":
+        raise ValueError("its root is not <svg> of http://www.w3.org/2000/svg")
+    level = [root]
+    for _ in range(_DEEPEST_DRAWING):
+        level = [child for element in level for child in element]
+    if level:
+        raise ValueError(f"its elements nest more than {_DEEPEST_DRAWING} deep")
 
 
 class Numbers:

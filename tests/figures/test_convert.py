@@ -3,8 +3,10 @@ import html
 import io
 import re
 import shutil
+import struct
 import subprocess
 import sys
+import zlib
 
 import matplotlib
 import pytest
@@ -69,6 +71,15 @@ def folder(tmp_path_factory):
             figure.savefig(folder / "figures" / f"{name}.svg", metadata={"Date": None})
     (folder / "figures" / "broken.svg").write_text("no picture")
     (folder / "figures" / "page.svg").write_text("<html/>")
+    (folder / "figures" / "other.svg").write_text('<svg xmlns="urn:x"/>')
+    for name, inner in (("deep", "<g>" * 300 + "</g>" * 300), ("shows", "<image href='/etc/x'/>")):
+        drawing = f'<svg xmlns="http://www.w3.org/2000/svg">{inner}</svg>'
+        (folder / "figures" / f"{name}.svg").write_text(drawing)
+    size = struct.pack(">II5B", 60_000, 60_000, 8, 2, 0, 0, 0)
+    header = b"IHDR" + size + struct.pack(">I", zlib.crc32(b"IHDR" + size))
+    data = struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
+    bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + data
+    (folder / "figures" / "bomb.png").write_bytes(bomb)
     (folder / "figures" / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     (folder / "report.md").write_text(MARKDOWN, encoding="utf-8")
     return folder
@@ -265,6 +276,9 @@ def test_figure_outside_the_folder_is_refused(convert, target, folder, tmp_path)
         ("![x](figures/broken.svg)", ValueError, "figure 'figures/broken.svg' is no SVG: syntax"),
         ("![x](figures/cut.png)", ValueError, "figure 'figures/cut.png' is no PNG: "),
         ("![x](figures/page.svg)", ValueError, "is no SVG: its root is not <svg>"),
+        ("![x](figures/other.svg)", ValueError, "'figures/other.svg' is no SVG: its root is not"),
+        ("![x](figures/deep.svg)", ValueError, "'figures/deep.svg' .*: its elements nest more"),
+        ("![x](figures/bomb.png)", ValueError, "figure 'figures/bomb.png' is no PNG: Image size"),
         ("---\nlang: 'en\" onload=x'\n---", ValueError, "lang must be a language tag"),
         (r"$\nonsense{x}$", RuntimeError, r"Could not convert TeX math \\nonsense{x}$"),
         ("---\ntitle: [\n---", RuntimeError, "pandoc: .*YAML"),
@@ -432,6 +446,11 @@ def test_two_hyphens_stay_two_hyphens_in_the_pdf():
     code = r'#text(ligatures: false, "a--\"\\");'
     assert _without_shorthand(word) == {"t": "RawInline", "c": ["typst", code]}
     assert _without_shorthand({"t": "Str", "c": "a-b."}) == {"t": "Str", "c": "a-b."}
+
+
+def test_what_typst_says_of_a_figure_has_its_name(folder, tmp_path):
+    with pytest.raises(RuntimeError, match=r"linked image /etc/x.*: figure 'figures/shows\.svg'"):
+        to_pdf(written(folder, "![x](figures/shows.svg)"), tmp_path / "out")
 
 
 def test_what_typst_cannot_nest_is_refused_in_the_same_words(folder, tmp_path):
