@@ -19,7 +19,8 @@ MANIFEST = "manifest.json"
 def manifest(out: Path) -> dict[str, Any]:
     """Return what the manifest of a folder says, nothing where there is none."""
     try:
-        found = json.loads((out / MANIFEST).read_text("utf-8"))
+        path = out / MANIFEST
+        found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -36,6 +37,8 @@ def written(out: Path) -> dict[str, list[str]]:
 
 def edited(path: Path) -> bool:
     """Return whether a file is there that is not, byte for byte, what was written."""
+    if path.exists() and not path.is_file():  # a pipe, which would never end
+        return True
     return path.exists() and _digest(path) not in written(path.parent).get(path.name, ())
 
 

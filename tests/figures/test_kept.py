@@ -1,6 +1,7 @@
 """What a reader edited in a folder of ours is never lost, and notes beside a report join it."""
 
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +28,13 @@ def test_what_was_edited_gets_another_name_each_time(tmp_path):
     (tmp_path / NAME).write_text("mine again")
     assert kept.put(tmp_path, NAME, "four") == tmp_path / "report.md.2"
     assert files(tmp_path) == {NAME: "four", f"{NAME}.1": "mine", f"{NAME}.2": "mine again"}
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    for name in (NAME, kept.MANIFEST):
+        os.mkfifo(tmp_path / name)
+    assert kept.put(tmp_path, NAME, "one") == tmp_path / "report.md.1"
+    assert (tmp_path / NAME).read_text() == "one"
 
 
 @pytest.mark.parametrize("record", [None, "", "[]", '{"written": 3}', '{"written": {"x": 1}}'])
