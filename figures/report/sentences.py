@@ -54,46 +54,6 @@ def _seen(x: Inputs) -> str:
     )
 
 
-def regimes(errors: pd.DataFrame, space: str) -> str:
-    """Return which class wins at the coldest and at the hottest temperature, in one space."""
-    cold, hot = errors.temperature.min(), errors.temperature.max()
-    parts = []
-    crossings = error.crossings(errors, space)
-    for (first, last), group in crossings.groupby(["coldest", "hottest"], sort=False):
-        both = tr(
-            "{first} wins at t = {cold:g} and {last} at t = {hot:g}",
-            first=tr(str(first)),
-            cold=cold,
-            last=tr(str(last)),
-            hot=hot,
-        )
-        one = tr(
-            "{first} wins both at t = {cold:g} and at t = {hot:g}",
-            first=tr(str(first)),
-            cold=cold,
-            hot=hot,
-        )
-        parts.append(
-            tr(
-                "{regime} on {inputs}",
-                regime=one if first == last else both,
-                inputs=tr(", ").join(group.input),
-            )
-        )
-    return tr("; ").join(parts)
-
-
-def crossing(errors: pd.DataFrame) -> str:
-    """Return which class wins at the coldest and the hottest temperature, in both spaces."""
-    if error.crossings(errors, "attention").empty:
-        return tr(NOT_MATCHED)
-    kernel, attention = (
-        tr("For {space}: {regimes}.", space=tr(label), regimes=regimes(errors, space))
-        for space, label in error.NAMES.items()
-    )
-    return tr("{first} {second}", first=kernel, second=attention)
-
-
 def uniform_wins(best: pd.DataFrame) -> str:
     """Return in how many places no candidate beats uniform attention, or is worth its price."""
     return tr(

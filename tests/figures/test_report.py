@@ -512,7 +512,6 @@ def test_the_report_names_the_advisors_winners(small, found):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("error", sentences.crossing),
         ("winners", sentences.uniform_wins),
         ("error", sentences.class_conclusion),
         ("winners", sentences.runnable_conclusion),
