@@ -22,7 +22,7 @@ from analysis.candidates import class_of, runs
 from analysis.doubts import Sentence
 from analysis.inputs import Inputs
 from analysis.parallel import parallel
-from analysis.standing import standing
+from analysis.standing import BOUND, FOUND, standing
 from analysis.trials import (
     MOST_TRIALS,
     TRIALS,
@@ -138,7 +138,9 @@ def needed(
     return pd.DataFrame([row for every in per_head for row in every])
 
 
-def smallest(error: Callable[[int], float], target: float, most: int) -> int | None:
+def smallest(
+    error: Callable[[int], float], target: float, most: int, *, falls: bool = False
+) -> int | None:
     """Return the smallest size found, of 1, 2, …, whose error is at most a target; None if none is.
 
     Parameters
@@ -148,6 +150,9 @@ def smallest(error: Callable[[int], float], target: float, most: int) -> int | N
     target : float
     most : int
         The largest size.
+    falls : bool
+        Whether no larger size has a larger error: then the first gap that reaches the target is
+        the only one that is halved.
 
     Notes
     -----
@@ -186,7 +191,7 @@ def smallest(error: Callable[[int], float], target: float, most: int) -> int | N
         below, above = above, min(2 * above, most)
     else:
         above = halved(below, above)
-    looks = 0
+    looks = LOOKS if falls else 0
     while looks < LOOKS and (gap := _nearest(known, above, NEAR * target)):
         looks, (below, middle) = looks + 1, (gap[0], sum(gap) // 2)
         if not fails(middle):
@@ -400,6 +405,8 @@ def _found(head: Sampled, method: Method, asked: _Asked) -> Iterator[dict[str, A
     ceiling = _cost(Exact(), x, currency)
     sizes, make = Family.of(method, x, currency)
     measured: dict[int, _Measured] = {}
+    # The least error of a form falls as the form grows, since a larger one holds the smaller.
+    falls = standing(method, asked.metric, x.mask) in (BOUND, FOUND)
 
     def error(number: int) -> float:
         size = sizes[number - 1]
@@ -416,7 +423,7 @@ def _found(head: Sampled, method: Method, asked: _Asked) -> Iterator[dict[str, A
         return one
 
     for target in asked.targets:
-        while (number := smallest(error, target, len(sizes))) is not None:
+        while (number := smallest(error, target, len(sizes), falls=falls)) is not None:
             if confirmed(sizes[number - 1]).error <= target:
                 break
         if not measured:

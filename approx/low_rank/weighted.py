@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from approx.low_rank.decomposition import Matrix
 
 RIDGE = 1e-6  # of the trace: it keeps what is free from growing where few keys are seen
+BATCHED = 24  # rank up to which one product makes the Gram matrices of many rows
 
 
 def equations(
@@ -34,7 +35,7 @@ def equations(
 
     Notes
     -----
-    Cost: n·l·r² operations.
+    Cost: n·l·r² operations, for r > 24 only over the keys from the first to the last with a weight.
 
     Examples
     --------
@@ -42,18 +43,38 @@ def equations(
     >>> grams.ravel(), sides.ravel()
     (array([4.]), array([12.]))
     """
-    (n, l), r = D.shape, factor.shape[1]
+    n, r = len(D), factor.shape[1]
     height = max(1, D.size // r**2)
+    of_rows = _of_many_rows(factor) if r <= BATCHED else _of_each_row(factor)
+    for i in range(0, n, height):
+        rows = slice(i, min(i + height, n))
+        grams = of_rows(weights[rows])
+        trace = grams.trace(axis1=1, axis2=2)
+        grams[:, range(r), range(r)] += np.where(trace > 0, ridge * trace, 1.0)[:, None]
+        yield rows, grams, (weights[rows] * D[rows]) @ factor
+
+
+def _of_many_rows(factor: Matrix) -> Callable[[Matrix], Matrix]:
+    """Return weights (h, l) → Gram matrices (h, r, r), by one product of h·l·r²/2 operations."""
+    r = factor.shape[1]
     upper = np.triu_indices(r)  # a Gram matrix is symmetric: half of it is computed
     place = np.empty((r, r), np.intp)
     place[upper] = place.T[upper] = np.arange(len(upper[0]))
-    for i in range(0, n, height):
-        rows = slice(i, min(i + height, n))
-        half = np.zeros((rows.stop - i, len(upper[0])))
-        for j in range(0, l, height):
-            part = factor[j : j + height]
-            half += weights[rows, j : j + height] @ (part[:, upper[0]] * part[:, upper[1]])
-        grams = half[:, place.ravel()]
-        trace = grams[:, :: r + 1].sum(axis=1)
-        grams[:, :: r + 1] += np.where(trace > 0, ridge * trace, 1.0)[:, None]
-        yield rows, grams.reshape(-1, r, r), (weights[rows] * D[rows]) @ factor
+    pairs = factor[:, upper[0]] * factor[:, upper[1]]
+    return lambda weights: (weights @ pairs)[:, place]
+
+
+def _of_each_row(factor: Matrix) -> Callable[[Matrix], Matrix]:
+    """Return the same row by row: where r is large, a row is work enough for BLAS."""
+    r = factor.shape[1]
+
+    def grams(weights: Matrix) -> Matrix:
+        found = np.zeros((len(weights), r, r))
+        for gram, root in zip(found, np.sqrt(weights)):
+            used = np.flatnonzero(root)[[0, -1]] if root.any() else (0, -1)
+            keys = slice(used[0], used[1] + 1)
+            part = factor[keys] * root[keys, None]
+            np.dot(part.T, part, out=gram)
+        return found
+
+    return grams

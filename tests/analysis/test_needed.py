@@ -98,8 +98,8 @@ def test_sizes_are_those_of_brute_force_on_twelve_heads():
     assert never + found == 12 * len(FIELDS) * 4
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=70), st.floats(0, 1))
-def test_the_smallest_size_of_falling_errors_is_the_first(errors, target):
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=70), st.floats(0, 1), st.booleans())
+def test_the_smallest_size_of_falling_errors_is_the_first(errors, target, falls):
     falling = sorted(errors, reverse=True)
     asked = []
 
@@ -108,8 +108,8 @@ def test_the_smallest_size_of_falling_errors_is_the_first(errors, target):
         return falling[size - 1]
 
     first = next((i for i, e in enumerate(falling, 1) if e <= target), None)
-    assert smallest(error, target, len(falling)) == first
-    assert len(asked) <= 2 * math.log2(len(falling)) + 2 + asking.LOOKS
+    assert smallest(error, target, len(falling), falls=falls) == first
+    assert len(asked) <= 2 * math.log2(len(falling)) + 2 + (0 if falls else asking.LOOKS)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.floats(0, 1))

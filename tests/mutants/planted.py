@@ -423,9 +423,23 @@ LOW_RANK = [
     Mutant(
         "godec: least squares of what is not seen, too",
         "approx/low_rank/weighted.py",
-        "half += weights[rows, j : j + height] @",
-        "half += np.ones_like(weights[rows, j : j + height]) @",
+        "return lambda weights: (weights @ pairs)[:, place]",
+        "return lambda weights: (np.ones_like(weights) @ pairs)[:, place]",
         "tests/approx/low_rank/test_free_entries.py -k least_squares",
+    ),
+    Mutant(
+        "least squares row by row: each weight twice",
+        "approx/low_rank/weighted.py",
+        "zip(found, np.sqrt(weights))",
+        "zip(found, weights)",
+        "tests/approx/low_rank/test_free_entries.py -k weighted_least_squares",
+    ),
+    Mutant(
+        "needed: a form that cannot get worse is looked into again",
+        "analysis/needed.py",
+        "looks = LOOKS if falls else 0",
+        "looks = 0",
+        "tests/analysis/test_needed.py -k falling_errors",
     ),
     Mutant(
         "GoDec: no start with many more entries set aside",
