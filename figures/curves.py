@@ -24,6 +24,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 from figures import cells
+from figures.beside import Names
 
 POINTS = 72  # an inch, in which SVG places everything
 _EDGES: WeakKeyDictionary[Axes, tuple[float, float]] = WeakKeyDictionary()
@@ -58,8 +59,10 @@ def marked(figure: Figure) -> dict[str, dict[str, str]]:
             curve = isinstance(part, Line2D) and part.get_marker() not in CAPS
             found.append((part, {"curve" if curve else "band": names[part]}))
     drawn = set(names.values())
-    for handle, text in _entries(figure):
-        name = _plain(text.get_text())
+    for names_beside in figure.findobj(Names):
+        found += [(x, {"band": _plain(n)}) for x, n in zip(names_beside.leads, names_beside.names)]
+    for handle, text, said in _entries(figure):
+        name = _plain(said)
         if name in drawn:
             found.append((text, {"entry": name}))
             if handle is not None:
@@ -148,14 +151,16 @@ def _colour(part: Artist) -> str:
     return to_hex(colours[0][:3]) if colours else ""
 
 
-def _entries(figure: Figure) -> Iterator[tuple[Artist | None, Text]]:
-    """Yield every text that may name a curve, with the sample of it in a legend."""
+def _entries(figure: Figure) -> Iterator[tuple[Artist | None, Text, str]]:
+    """Yield every text that may name a curve, with the sample of it in a legend, and the name."""
     for ax in figure.axes:
-        yield from ((None, text) for text in ax.texts)
+        yield from ((None, text, text.get_text()) for text in ax.texts)
+    for beside in figure.findobj(Names):
+        yield from zip(beside.samples, beside.texts, beside.names)
     own = (legend for ax in figure.axes if (legend := ax.get_legend()))
     for legend in chain(figure.legends, own):
         for handle, text in zip(legend.legend_handles, legend.get_texts()):
-            yield handle if isinstance(handle, Artist) else None, text
+            yield handle if isinstance(handle, Artist) else None, text, text.get_text()
 
 
 def _scales(ax: Axes) -> dict[str, str]:

@@ -21,6 +21,8 @@ from PIL import Image, PngImagePlugin
 from analysis import files
 from approx import Method, parse
 from figures import curves, fonts
+from figures.beside import Names
+from figures.columns import wrap
 from figures.language import spoken, tr
 
 FORMATS = ("pdf", "svg", "png")
@@ -44,6 +46,7 @@ RC: dict[str, Any] = {
     "pdf.fonttype": 42,
     "figure.constrained_layout.use": True,
 }
+MOST = 6  # entries of a legend: more are names beside the panels
 SMALL = 7.9  # points in a figure 7 inches wide: 7 on paper, where it is 160 mm wide
 PALE: dict[str, Any] = {  # of what needs all logits: no method
     "linewidth": 4.0, "alpha": 0.35, "marker": "",
@@ -350,6 +353,17 @@ def _spread(places: list[float], apart: float) -> list[float]:
     return spread
 
 
+def lines(label: str, size: int) -> str:
+    r"""Return a label in lines of at most so many columns.
+
+    Examples
+    --------
+    >>> lines("stored values a query row", 14)
+    'stored values\na query row'
+    """
+    return "\n".join(wrap(label, size))
+
+
 def ticks(ax: Axes, places: Sequence[float]) -> None:
     """Draw ticks with numbers at these places of the x axis, and no minor ones on either axis."""
     ax.set_xticks(places, [f"{place:g}" for place in places])
@@ -357,11 +371,15 @@ def ticks(ax: Axes, places: Sequence[float]) -> None:
 
 
 def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
-    """Put one legend for all panels below them."""
+    """Name all curves: in one legend below the panels, or beside them if they are many."""
     handles: dict[str, Any] = {}
-    for ax in axes if isinstance(axes, list) else [axes]:
+    panels = axes if isinstance(axes, list) else [axes]
+    for ax in panels:
         for handle, label in zip(*ax.get_legend_handles_labels()):
             handles.setdefault(label, handle)
+    size = SMALL * figure.get_figwidth() / 7
+    if len(handles) > MOST and Names(figure, panels, handles, size).added():
+        return
     figure.legend(
         list(handles.values()), list(handles), loc="outside lower center", ncols=columns,
         handlelength=2.6, columnspacing=1.4,

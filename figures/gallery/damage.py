@@ -39,7 +39,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     part[name].clip(lower=FLOOR), part.kl.clip(lower=FLOOR), label=look["label"],
                     alpha=0.6, mew=0, **style.dots(look["color"], look["marker"], 3),
                 )  # fmt: skip
-            ax.set(xscale="log", yscale="log", xlabel=tr(label))
+            ax.set(xscale="log", yscale="log", xlabel=style.lines(tr(label), 28))
             ax.set_ylim(FLOOR / 1.5, table.kl.max() * 2)
         line = np.array([FLOOR, table.kl.max()])
         axes.flat[-1].plot(line, line, color="0.35", ls="--", lw=0.9, label=tr("equal"))

@@ -15,7 +15,7 @@ from figures.language import in_words, mark, share, tr
 TITLE = "Error against what is paid, in four currencies"
 SHARE = 16  # winners are compared at 1/16 of what exact attention costs
 FLOOR, CEILING = 1e-3, 1.1  # of the axis
-ROOM = 1500  # times the cheapest price is left of it, for names
+ROOM = 1.5e5  # times the cheapest price is left of it, for names
 APART = 0.065  # of the height of a panel, between names
 
 

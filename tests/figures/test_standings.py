@@ -7,12 +7,14 @@ import pytest
 from analysis import inputs
 from analysis.experiments.profile import Profile
 from approx import Mask
+from figures.beside import Names
 from figures.gallery import FIGURES
 
 
 def legend(name, table):
     figure = FIGURES[name].draw(table)
-    return {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+    (*few,) = (text.get_text() for legend in figure.legends for text in legend.get_texts())
+    return few + [name for beside in figure.findobj(Names) for name in beside.names]
 
 
 def computed(name, x):
@@ -28,8 +30,7 @@ def test_a_truncated_svd_is_a_bound_without_a_mask_only(name):
 
 
 def test_a_legend_names_a_method_once_and_claims_no_more_than_every_panel():
-    figure = FIGURES["error"].draw(computed("error", inputs.gaussian(32, 2, rng=0)))
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    names = legend("error", computed("error", inputs.gaussian(32, 2, rng=0)))
     assert len({name.partition(":")[0] for name in names}) == len(names)
     assert "top-k of each row: all logits" in names  # of exp(q·k) alone it is a bound
     assert "largest entries of the matrix: bound" in names

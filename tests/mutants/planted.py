@@ -3411,6 +3411,27 @@ PAGE = [
         "tests/figures/test_drawing.py -k scales",
     ),
     Mutant(
+        "beside: names pushed up only",
+        "figures/beside.py",
+        "blocks[-1][0] += total",
+        "blocks[-1][0] = total",
+        "tests/figures/test_beside.py",
+    ),
+    Mutant(
+        "beside: the first place of a curve",
+        "figures/beside.py",
+        "np.argmax(places[seen][:, 0])",
+        "np.argmin(places[seen][:, 0])",
+        "tests/figures/test_beside.py",
+    ),
+    Mutant(
+        "beside: names that switch nothing",
+        "figures/curves.py",
+        "yield from zip(beside.samples, beside.texts, beside.names)",
+        "yield from ()",
+        "tests/figures/test_beside.py",
+    ),
+    Mutant(
         "cells: the rows of a picture upside down",
         "figures/cells.py",
         'box[2:] if x.origin == "lower" else box[:1:-1]',
