@@ -21,6 +21,12 @@ HEADS = (
     mark("id"), mark("verdict"), mark("statement"), mark("quantity"), mark("expected"),
     mark("observed"),
 )  # fmt: skip
+SEVERAL = {  # a verdict, of more than one claim
+    "holds": mark("hold"),
+    "holds with a condition": mark("hold with a condition"),
+    "corrected": "corrected",
+    "fails": mark("fail"),
+}
 NARROWEST = 80
 UNBROKEN = "\N{NO-BREAK SPACE}"
 SCRIPT = re.compile(
@@ -125,14 +131,18 @@ def counts(verdicts: Iterable[str]) -> str:
 
     Examples
     --------
-    >>> counts(["holds", "corrected", "holds"])
-    '2 holds, 1 corrected'
+    >>> counts(["holds", "corrected", "holds", "fails"])
+    '2 hold, 1 corrected, 1 fails'
     """
     numbers = Counter(verdicts)
     return tr(", ").join(
-        tr("{count} {verdict}", count=numbers[verdict], verdict=tr(verdict))
+        tr(
+            "{count} {verdict}",
+            count=count,
+            verdict=tr(verdict if count == 1 else SEVERAL[verdict]),
+        )
         for verdict in VERDICTS
-        if numbers[verdict]
+        if (count := numbers[verdict])
     )
 
 

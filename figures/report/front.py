@@ -10,10 +10,13 @@ import pandas as pd
 
 from analysis import operations, trials
 from analysis.advice import KEEP, TIE, Advice, advice
+from analysis.describe import row_entropy
 from analysis.diagnose import diagnose
 from analysis.experiments import moments
 from analysis.experiments.profile import Profile
 from approx import parse
+from approx.prices import Shape
+from approx.sparse.exact import Exact
 from figures import style
 from figures.diagnosis import MOST_MARGIN
 from figures.gallery import summary
@@ -22,6 +25,7 @@ from figures.report import tables
 
 PLACE = ["input", "layer", "head"]
 LISTS = ["warnings", "left_out"]  # of sentences, which no CSV holds
+RULES = 0.9  # share of the places in which a rule of thumb must be right to be one
 MOST = 12  # heads of a table; more are counted by method
 
 
@@ -125,6 +129,52 @@ def rows_taken(profile: Profile) -> str:
     return " ".join(said)
 
 
+def rule(table: pd.DataFrame, profile: Profile) -> str:
+    """Return the row entropy that parts the places of entries from those of a low rank.
+
+    It is the mean of those at the crossings; how often it is right is counted at every input and
+    temperature of the table, which made it: so it is the rule of these inputs, and no test of it.
+    """
+    inputs = {tables.literal(x.name): x for x in profile.inputs}
+    at = {
+        name: row_entropy(inputs[str(name)].at_temperature(t))
+        for name, t in summary.crossings(table).items()
+        if t > 0
+    }
+    if len(at) < 2:
+        return ""
+    border = float(np.mean([*at.values()]))
+    tv = table[table.role.isin(summary.NAMES)].pivot_table(
+        "value", ["input", "temperature"], "role"
+    )
+    tv = tv.reset_index()
+    cold = [
+        row_entropy(inputs[name].at_temperature(t)) < border
+        for name, t in zip(tv.input, tv.temperature)
+    ]
+    right = int(((tv["sparse"] < tv["low_rank"]) == cold).sum())
+    seen = max(x.mask.entries / x.n for x in profile.inputs)
+    said = {
+        "border": border,
+        "span": style.range_of(min(at.values()), max(at.values())),
+        "number": round(seen**border),
+        "keys": round(seen),
+        "right": share(right, len(tv), mark("places")),
+    }
+    if right < RULES * len(tv):
+        return tr(
+            "No rule of thumb follows: the classes change places at row entropies of {span} of the "
+            "largest, and their mean names the better one in only {right}.",
+            **said,
+        )
+    return tr(
+        "Rule of thumb: entries below a row entropy of {border:.2f} of the largest (crossings: "
+        "{span}), where a query in effect sees {number} of {keys} keys, a low rank above; so it is "
+        "in {right}.",
+        **said,
+    )
+
+
 def worth(table: pd.DataFrame) -> str:
     """Return on how many heads a method is worth using, the finding of the map."""
     return tr("A method that can be run is worth using on {share}.", share=_worth(table))
@@ -137,15 +187,29 @@ def _listed(names: list[str]) -> str:
     return tr("{first} and {last}", first=tr(", ").join(first), last=last) if first else last
 
 
-def advice_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a head: what to use, its bound, its error over draws, and the next best."""
+def advice_table(table: pd.DataFrame, profile: Profile) -> pd.DataFrame:
+    """Return one row a head: what to use, its bound, its error over draws, price, the next best."""
     groups = _groups(table)
     if len(groups) > MOST:
         return _counted(groups)
-    return pd.DataFrame([_row(*group) for group in groups])
+    every = (*profile.inputs, *profile.advised)
+    shapes = {(tables.literal(x.name), x.layer, x.head): x.shape for x in every}
+    return pd.DataFrame(
+        [_row(*group, shapes[group[0], group[2].layer, group[2].head]) for group in groups]
+    )
 
 
-def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
+def _adds(one: Advice, shape: Shape) -> str:
+    """Return the multiply-adds of a query row, and the share of those of exact attention."""
+    price = parse(one.winner).price(**shape.given) if one.winner else None
+    exact = Exact().price(**shape.given)
+    if price is None or exact is None:
+        return "–"
+    paid, full = (float(x.multiply_adds or math.nan) for x in (price, exact))
+    return tables.unbroken(f"{paid:.0f} ({tables.percent(paid / full)})")
+
+
+def _row(name: str, part: pd.DataFrame, one: Advice, shape: Shape) -> dict[str, str]:
     best = part[part.winner].iloc[0] if one.winner else None
     kept = one.verdict == KEEP
     nearest = style.label(one.winner) if one.winner else "–"
@@ -159,6 +223,7 @@ def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
         tr("lower bound"): tables.tv_of(one.bound) if np.isfinite(one.bound) else "–",
         tr("total variation"): _drawn(best),
         tr("uniform"): tables.tv_of(one.uniform_tv),
+        tr("multiply-adds (of exact)"): _adds(one, shape),
         tr("next best"): runner,
     }
 

@@ -108,6 +108,11 @@ def tv_of(value: float) -> str:
     return "0" if value == 0 else f"{value:.3f}"
 
 
+def unbroken(text: str) -> str:
+    """Return a text that no line of a cell parts."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def facts(x: Inputs) -> dict[str, str]:
     """Return what decides how hard an input is, at t = 1, formatted."""
     facts = describe(x.at_temperature(1.0))
@@ -179,7 +184,8 @@ def best_table(best: pd.DataFrame) -> pd.DataFrame:
 
     def cell(row: dict[Any, Any]) -> str:
         name = style.label(row["winner"])
-        return f"{name} {tv_of(row['attention_tv'])} ({tv_of(row['uniform_tv'])})"
+        both = f"{tv_of(row['attention_tv'])} ({tv_of(row['uniform_tv'])})"
+        return f"{name} {unbroken(both)}"
 
     cells = best.assign(cell=[cell(row) for row in best.to_dict("records")])
     wide = cells.pivot(index="temperature", columns="input", values="cell")

@@ -533,6 +533,48 @@ def test_a_sentence_says_another_thing_of_another_table(name, sentence, found):
     assert sentence(_other(found[name])) != said
 
 
+def test_a_rule_of_thumb_is_one_where_it_is_right(small, found, monkeypatch):
+    """The row entropies at two crossings, and how many places their mean parts, by hand."""
+    table = found["summary"]
+    rows = table[table.role.isin(("sparse", "low_rank"))]
+    crossed = summary.crossings(table)
+    assert (crossed > 0).all()
+
+    def entropy(x, t):  # the mean over rows that see more than one key
+        P = np.exp((x.q @ x.k.T) / (t * math.sqrt(x.d)))
+        P = P * (np.ones_like(P) if x.mask.is_full else np.tri(x.n))
+        P, seen = P / P.sum(axis=1, keepdims=True), (P > 0).sum(axis=1)
+        H = -np.sum(P * np.log(np.where(P > 0, P, 1)), axis=1)
+        return np.mean(H[seen > 1] / np.log(seen[seen > 1]))
+
+    at = [entropy(x, crossed[x.name]) for x in small.inputs]
+    wide = rows.pivot_table("value", ["input", "temperature"], "role")
+    inputs_of = {x.name: x for x in small.inputs}
+    right = sum(
+        (entropy(inputs_of[name], t) < np.mean(at)) == (row["sparse"] < row["low_rank"])
+        for (name, t), row in wide.iterrows()
+    )
+    assert right == 6
+    said = front.rule(table, small)
+    assert f"a row entropy of {np.mean(at):.2f} of the largest (crossings: {min(at):.2f}" in said
+    assert f"in effect sees {40 ** np.mean(at):.0f} of 40 keys" in said
+    assert "so it is in all six places." in said
+    turned = table.assign(role=table.role.replace({"sparse": "low_rank", "low_rank": "sparse"}))
+    assert front.rule(turned[turned.input == "gaussian"], small) == ""  # one crossing is no rule
+    monkeypatch.setattr(front, "RULES", 1.1)  # nothing is right so often
+    assert f"row entropies of {min(at):.2f}" in front.rule(table, small)
+
+
+def test_the_advice_says_what_it_costs_in_multiply_adds(small, found):
+    said = front.advice_table(found["advice"], small)["multiply-adds (of exact)"]
+    for x, spec, cell in zip(small.inputs, found["advice"].spec[found["advice"].winner], said):
+        paid = parse(spec).price(**x.shape.given).multiply_adds
+        full = (x.d + x.v.shape[1]) * x.mask.entries / x.n  # two products over what is seen
+        assert cell.replace("\N{NO-BREAK SPACE}", " ") == f"{paid:.0f} ({paid / full:.0%})".replace(
+            "%", " %"
+        )
+
+
 def test_where_spaces_agree_normalisation_changes_nothing(found):
     errors = found["error"]
     kernel = errors[errors.metric == "kernel_relative_frobenius"]
