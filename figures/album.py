@@ -70,8 +70,7 @@ def save(
     """Draw a figure and write it as `style.save` does; its panels, if any, as NAME/t=….svg."""
     module = FIGURES[name]
     title = tr(module.TITLE)
-    finding = getattr(module, "finding", None)
-    said = style.plain(finding(table)) if finding else title
+    said = style.plain(module.finding(table))
     written = style.save(name, table, module.draw(table), folder, formats, caption, said)
     if panels := getattr(module, "panels", None):
         place = files.inside(folder, folder / "figures" / name / "t=….svg").parent
@@ -87,9 +86,8 @@ def save(
 
 
 def told(name: str, table: pd.DataFrame, parts: Sequence[str] = PARTS) -> str:
-    """Return all that a figure says of its table, or some parts of it, "" if it has none."""
-    said = (getattr(FIGURES[name], part, None) for part in parts)
-    return " ".join(part(table) for part in said if part)
+    """Return all that a figure says of its table, or some parts of it."""
+    return " ".join(getattr(FIGURES[name], part)(table) for part in parts)
 
 
 def saved(name: str, folder: Path) -> pd.DataFrame | None:
@@ -122,7 +120,7 @@ def page(tables: Mapping[str, pd.DataFrame]) -> str:
         finding = github(told(name, tables[name], [found]))
         parts.append(
             f"## {name}\n\n{sentence(name)} `expqk figures {name}`\n\n"
-            f"{f'**{finding}**' + chr(10) * 2 if finding else ''}"
+            f"**{finding}**\n\n"
             f"![{module.TITLE}](../{(PICTURES / name).as_posix()}.png)\n\n"
             "<details><summary>In numbers</summary>\n\n"
             f"{github(told(name, tables[name], rest))}\n\n</details>\n"

@@ -1,4 +1,4 @@
-"""Every figure: one module each, with TITLE, compute(profile), draw(table) and caption(table).
+"""Every figure: one module each, with TITLE, compute(profile), draw(table) and what it says.
 
 What is more than a sweep is computed in `analysis.experiments`, in a module of the same name.
 """
@@ -43,8 +43,7 @@ class FigureModule(Protocol):
     """What a figure module offers.
 
     One that also has ``panels(table)``, a figure a temperature, is moved through on the page of a
-    report. Those of short reports have ``finding(table)``, the title, a sentence that the table
-    decides, and ``details(table)``, the numbers that are too many for the caption.
+    report.
     """
 
     TITLE: str
@@ -55,8 +54,14 @@ class FigureModule(Protocol):
     def draw(self, table: pd.DataFrame) -> Figure:
         """Draw the table; no arithmetic beyond grouping."""
 
+    def finding(self, table: pd.DataFrame) -> str:
+        """Return the title in a report: a sentence with the numbers of its table."""
+
     def caption(self, table: pd.DataFrame) -> str:
-        """Return what the figure shows, with the numbers of its table."""
+        """Return what the figure shows, at most 45 words with the finding."""
+
+    def details(self, table: pd.DataFrame) -> str:
+        """Return the numbers that are too many for the caption."""
 
 
 class _Gallery(Mapping[str, FigureModule]):

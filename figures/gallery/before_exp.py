@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from analysis import inputs as data, sweep
 from analysis.experiments.profile import Profile
 from figures import style
-from figures.language import tr
+from figures.language import share, tr
 
 TITLE = "Rank before exp against rank after exp"
 COLUMNS = (*sweep.COLUMNS, "numbers", "spec", "causal")
@@ -76,7 +76,25 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    errors = by_spec(table, METRIC)
+    r = max(r for r in table.numbers.unique() if r <= 16)
+    at = errors.xs(r, level="numbers")
+    return tr(
+        "With {r} numbers a key, exp of the best logits is nearer than the best matrix on {share}.",
+        r=int(r),
+        share=share(int((at[BEST] < at[ORACLE]).sum()), len(at)),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Row-normalised attention at t = 1. Solid: exp of logits of rank r. Dashed: factors of "
+        "rank r after exp."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     errors, tv = (by_spec(table, metric) for metric in (METRIC, TV))
     r = max(r for r in table.numbers.unique() if r <= 16)
     at, tv_at = (x.xs(r, level="numbers") for x in (errors, tv))

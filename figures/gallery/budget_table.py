@@ -17,7 +17,7 @@ from analysis.standing import BOUND, FOUND, standing
 from approx import parse
 from figures import cells, standings, style
 from figures.gallery.entropy import ERROR, TV, errors
-from figures.language import mark, tr
+from figures.language import mark, share, tr
 
 TITLE = "Errors at 1/32, 1/16 and 1/8 of the memory"
 COLUMNS = (*sweep.COLUMNS, "masked")
@@ -58,9 +58,9 @@ def compute(profile: Profile) -> pd.DataFrame:
     parts = []
     for x in profile.inputs:
         at_one = dataclasses.replace(profile, inputs=(x,), temperatures=(1.0,))
-        for share in SHARES:
-            budget = x.mask.entries / x.n * float(share)
-            label = f"{x.name}, {share} of the memory"
+        for part in SHARES:
+            budget = x.mask.entries / x.n * float(part)
+            label = f"{x.name}, {part} of the memory"
             for spec in ROWS:
                 swept = at_one.sweep([spec], budget=budget, measure=errors, label=label)
                 parts.append(swept.assign(method=spec, masked=not x.mask.is_full))
@@ -137,7 +137,31 @@ def _short(value: float) -> str:
     return f"{digits}e{int(exponent)}"
 
 
+def _runnable_wins(table: pd.DataFrame) -> tuple[int, int]:
+    """Return in how many places something without all logits is below uniform, and of how many."""
+    medians = (
+        table[table.metric == ERROR].groupby(["input", "budget", "method"]).value.median().unstack()
+    )
+    runnable = medians[[s for s in ("positive", "sliding_window", WINDOW) if s in medians]]
+    return int((runnable.min(axis=1) < medians["uniform"]).sum()), len(medians)
+
+
+def finding(table: pd.DataFrame) -> str:
+    wins, places = _runnable_wins(table)
+    return tr(
+        "Of what runs without all logits, the best is below uniform attention in {share}.",
+        share=share(wins, places, mark("places")),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "At t = 1; in parentheses: times below the better part alone. =: nothing of its class "
+        "is nearer; ≤: the best found; dash: nothing fits."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     gains = table[table.metric == f"{ERROR}_gain"]
     parts = []
     for spec in PARTS:
@@ -153,11 +177,7 @@ def caption(table: pd.DataFrame) -> str:
                     places=len(values),
                 )
             )
-    medians = (
-        table[table.metric == ERROR].groupby(["input", "budget", "method"]).value.median().unstack()
-    )
-    runnable = medians[[s for s in ("positive", "sliding_window", WINDOW) if s in medians]]
-    wins = int((runnable.min(axis=1) < medians["uniform"]).sum())
+    wins, places = _runnable_wins(table)
     return tr(
         "Row-normalised attention at t = 1, l = {l}: errors at 1/32, 1/16 and 1/8 of the values "
         "that exact attention stores, entries + 2·rank a query row; medians over trials. In "
@@ -171,5 +191,5 @@ def caption(table: pd.DataFrame) -> str:
         l=int(table.l.max()),
         parts=tr("; ").join(parts),
         wins=wins,
-        places=len(medians),
+        places=places,
     )

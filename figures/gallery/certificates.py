@@ -54,7 +54,28 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    some = of_metric(table)
+    rows = some[(some.truth > LEAST) & (some.source == BOXES.name)]
+    ratio = (rows.value / rows.truth).groupby(rows.bits).median()
+    bits = int(ratio.index.max())
+    return tr(
+        "Boxes of pages bound a row's error {boxes:.0f} times too high, with {bits} bits a "
+        "coordinate of each key {coded:.2g} times.",
+        boxes=ratio[0],
+        bits=bits,
+        coded=ratio[bits],
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Total variation of rows, and upper bounds that need no logit of an unread key; on the "
+        "line, the error itself."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     some = of_metric(table)
     rows = some[some.truth > LEAST]
     said = []

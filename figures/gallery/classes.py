@@ -12,7 +12,7 @@ from analysis.experiments.profile import Profile
 from analysis.standing import BOUND, standing
 from approx import Mask, parse
 from figures import style
-from figures.language import mark, tr
+from figures.language import mark, share, tr
 
 TITLE = "The best of each class at equal price"
 COLUMNS = (*sweep.COLUMNS, "kind", "causal")
@@ -121,7 +121,29 @@ def _bounds(mask: Mask | None) -> str:
     )
 
 
+def finding(table: pd.DataFrame) -> str:
+    budget = max(b for b in table.budget.unique() if b <= 32)
+    at = best(table).xs(budget, level="budget")
+    causal = at[at.index.get_level_values("causal")]
+    return tr(
+        "At {budget:g} values hierarchical low rank is nearer than low rank on {share}.",
+        budget=budget,
+        share=share(
+            int((causal[HIERARCHICAL.label] < causal[LOW_RANK.label]).sum()),
+            len(causal),
+            mark("causal heads"),
+        ),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Relative Frobenius error of row-normalised attention at t = 1; of each class the best "
+        "of its members. Dashed: needs all logits."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     budget = max(b for b in table.budget.unique() if b <= 32)
     at = best(table).xs(budget, level="budget")
     parts = [

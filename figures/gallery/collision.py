@@ -121,7 +121,24 @@ def _draw_dependence(ax: Axes, table: pd.DataFrame) -> None:
     )  # fmt: skip
 
 
+def finding(table: pd.DataFrame) -> str:
+    scores = theorem_scores(table)
+    return tr(
+        "Scatterbrain leaves 1 − p of its features' error, whatever the support: in {cases} cases "
+        "within {z:.1f} standard errors.",
+        cases=len(scores),
+        z=scores.max(),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Above: probabilities of a collision, closed form and frequency; pairs that a support "
+        "holds. Below: errors against 1 − p; biases. Bars: two standard errors."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     shares = table[table.part == "clusters"].sort_values("logit").groupby("case").value
     first, last = shares.first(), shares.last()
     smyrf, random = "smyrf(size=8)", "random(k=8)"

@@ -134,7 +134,25 @@ def _best(gains: pd.DataFrame) -> pd.DataFrame:
     return gains.loc[gains.groupby(["support", "low_rank"], sort=False).value.idxmax()]
 
 
+def finding(table: pd.DataFrame) -> str:
+    gains = table[table.metric == "gain"]
+    runnable = gains[_runnable(gains)]
+    return tr(
+        "{share:.0%} of the pairs of support and map gain over both parts; of those without all "
+        "logits {runnable:.0%}.",
+        share=(gains.value > 1).mean(),
+        runnable=(runnable.value > 1).mean(),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Times below the better part alone at the whole budget, at the temperature (@) where "
+        "that is most. Asterisk: needs all logits."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     gains = table[table.metric == "gain"]
     runnable = gains[_runnable(gains)]
     top, practical = (g.sort_values("value", kind="stable").iloc[-1] for g in (gains, runnable))

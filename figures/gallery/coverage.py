@@ -16,7 +16,7 @@ from analysis.experiments.coverage import (
 )
 from analysis.mean_bounds import PROVED
 from figures import style
-from figures.language import mark, tr
+from figures.language import mark, share, tr
 
 TITLE = "Whether bounds of sampled rows hold"
 COLOURS = {HEAVY: style.PALETTE[0], PLACES: style.PALETTE[1]}
@@ -101,7 +101,27 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    normal = failures(table, next(iter(PROMISES)))
+    normal = normal[normal.delta == DELTA]
+    proved = table[table.kind.isin(PROVED) & table.metric.isin(("failure", "tv_failure"))]
+    return tr(
+        "The normal interval fails in more than {delta:.0%} of draws on {share}, proved bounds "
+        "in {most:.1%} at most.",
+        delta=DELTA,
+        share=share(_certain(normal), len(normal), mark("rows")),
+        most=proved.value.max(),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Left and middle: failures for sums of drawn keys, with 95 % intervals. Right: proved "
+        "bounds beside errors."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     rows = table[table.kind == ITSELF].groupby(ROW).ngroups
     proved = table[table.kind.isin(PROVED) & table.metric.isin(("failure", "tv_failure"))]
     normal, rule = (failures(table, kind) for kind in PROMISES)

@@ -130,7 +130,26 @@ def _parts(ax: Axes, table: pd.DataFrame) -> None:
     ax.legend(loc="center left", fontsize=6.5, handlelength=1.8, borderaxespad=0.1)
 
 
+def finding(table: pd.DataFrame) -> str:
+    low, high = (_gain(table, norm) for norm in (min(NORMS), max(NORMS)))
+    return tr(
+        "Features beat hashes alone on {low:.0%} of the range of q·k at |q| = |k| = {short:g}, on "
+        "{high:.0%} at {long:g}.",
+        low=low,
+        short=min(NORMS),
+        high=high,
+        long=max(NORMS),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Mean squared error of one estimate. Lines: closed form; markers: Monte Carlo, hollow "
+        "where not to be believed. Last row: as published."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     at = table.set_index(["metric", "curve", "norm", "hashes", "logit"]).value.sort_index()
     factors = tr(", ").join(
         f"{at['factor', 'hyperbolic', UNIT, 0, x]:.3f}" for x in (-1.0, 0.0, 1.0)

@@ -79,7 +79,30 @@ def _edges(places: pd.Index) -> Array:
     return np.append(places / root, places[-1] * root)
 
 
+def finding(table: pd.DataFrame) -> str:
+    eps = max(SHOWN)
+    part = table[(table.metric == "ratio") & (table.eps == eps)]
+    gone = part.temperature[part.value < COLLAPSED]
+    if gone.empty:
+        return tr("Added eps = {eps} leaves the concentration.", eps=style.power(eps))
+    exactly = table[table.method == "exact"].set_index("temperature").value
+    return tr(
+        "Added eps = {eps} makes attention uniform up to t = {t:.2g}, where exact rows have a "
+        "concentration of {exactly:.2f}.",
+        eps=style.power(eps),
+        t=gone.max(),
+        exactly=exactly[gone.max()],
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Concentration, 1 − entropy/ln l, over that of exact rows; positive features with only "
+        "max(ω·x) subtracted. Dashed: the largest feature is at eps."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     wide = table[(table.metric == "ratio") & table.eps.isin((0.0, *SHOWN))].pivot(
         index="temperature", columns="eps", values="value"
     )

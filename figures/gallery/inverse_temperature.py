@@ -50,7 +50,31 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    line = table[table.metric == "log_relative_variance"].set_index(["method", "temperature"]).value
+    part = table[table.method == SPECS[0]]
+    sure = part[(part.metric == "believable") & (part.value == 1.0)].temperature
+    slope = _slope(line[SPECS[0]])
+    if sure.empty:
+        return tr(
+            "Cold, the log variance of positive features grows as {slope:.2g}/t.", slope=slope
+        )
+    return tr(
+        "Cold, the log variance of positive features grows as {slope:.2g}/t; draws show it down to "
+        "t = {t:.2g} only.",
+        slope=slope,
+        t=sure.min(),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "ln of the relative variance of one estimate. Lines: closed form; bands: Monte Carlo, two "
+        "standard errors; hollow: not to be believed."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     wide = table[table.metric != "log_relative_variance"].pivot_table(
         index=["method", "temperature"], columns="metric", values="value"
     )

@@ -49,7 +49,28 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    at = table.set_index(["metric", "input", "scaled", "d", "temperature"]).value.sort_index()
+    typical = at["jacobian_median", "gaussian", False]
+    small, large = min(WIDTHS), max(WIDTHS)
+    return tr(
+        "Without √d the median gradient at t = 1 falls from {first:.3f} at d = {small} to "
+        "{last:.3f} at d = {large}.",
+        first=typical[small, 1.0],
+        small=small,
+        last=typical[large, 1.0],
+        large=large,
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Mean over queries of the Frobenius norm of diag(p) − p pᵀ, at most ½. Solid: logits over "
+        "√d; dashed: without."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     at = table.set_index(["metric", "input", "scaled", "d", "temperature"]).value.sort_index()
     norm, typical = at["jacobian_norm", "gaussian"], at["jacobian_median", "gaussian"]
     small, large = min(WIDTHS), max(WIDTHS)

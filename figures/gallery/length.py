@@ -67,7 +67,32 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    at = table[table.scale == "constant"].set_index(["metric", "n"]).value.sort_index()
+    n = sorted(table.n[table.scale == "constant"].unique())
+    dense, weight = (
+        [at[metric, k] for k in (n[0], n[-1])] for metric in ("sparsity", "largest_weight")
+    )
+    return tr(
+        "From n = {first} to {last} Gaussian rows keep their sparsity, {dense:.2f} to {then:.2f}, "
+        "as the largest weight falls from {weight:.2g} to {less:.2g}.",
+        first=int(n[0]),
+        last=int(n[-1]),
+        dense=dense[0],
+        then=dense[1],
+        weight=weight[0],
+        less=weight[1],
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Above: rows of n iid Gaussian logits of standard deviation β; thin: β²/2. Below: exact "
+        "attention of the inputs."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     made = table[table.scale != "temperature"]
     at = made.set_index(["scale", "metric", "n"]).value.sort_index()
     n = sorted(made.n.unique())

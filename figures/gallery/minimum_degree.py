@@ -52,7 +52,28 @@ def _dash(epsilon: object) -> str:
     return "-" if epsilon == min(EPSILONS) else "--"
 
 
+def finding(table: pd.DataFrame) -> str:
+    at = table.set_index(["method", "norm", "bound", "epsilon"]).value
+    B, epsilon = max(BOUNDS), max(EPSILONS)
+    return tr(
+        "On [−{b:g}, {b:g}] an error of {epsilon:g} asks for degree {relative:.0f} relative to "
+        "each entry, {scaled:.0f} relative to the largest.",
+        b=B,
+        epsilon=epsilon,
+        relative=at["minimax", "relative", B, epsilon],
+        scaled=at["minimax", "scaled", B, epsilon],
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Smallest degree with error {fine:g} (solid) and {coarse:g} (dashed) on [−B, B].",
+        fine=min(EPSILONS),
+        coarse=max(EPSILONS),
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     at = table.set_index(["method", "norm", "bound", "epsilon"]).value
     B, epsilon = max(BOUNDS), max(EPSILONS)
     relative = {m: at[m, "relative", B, epsilon] for m in LOOKS}

@@ -15,7 +15,7 @@ from analysis.experiments.polynomial_error import (
     compute as compute,
 )
 from figures import style
-from figures.language import mark, tr
+from figures.language import mark, share, tr
 
 TITLE = "Polynomials at equal width"
 LOOKS = {  # colour, line style, marker
@@ -55,7 +55,27 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    wide = table[table.metric == "attention_tv"].pivot_table(
+        "value", ["temperature", "degree"], "polynomial"
+    )
+    best = "relative minimax on ±max"
+    both = wide[[TAYLOR, best]].dropna()
+    return tr(
+        "The best polynomial in the worst case is nearer than Taylor's in {share}.",
+        share=share(int((both[best] < both[TAYLOR]).sum()), len(both), mark("places")),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Total variation of attention at equal degree n, so at equal width C({d} + n, n); Gaussian "
+        "queries and keys.",
+        d=table.d.iloc[0],
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     tv = table[table.metric == "attention_tv"]
     at = tv.set_index(["temperature", "degree", "polynomial"]).value
     wins: dict[str, int] = {}

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.polynomial_rank import BOUNDS, EPSILON, compute as compute
 from figures import style
-from figures.language import mark, tr
+from figures.language import mark, share, tr
 
 TITLE = "Rank of polynomials, and of exp(q·k)"
 BOUND_NAMES = dict(zip(BOUNDS, ("Taylor", "Chebyshev", mark("minimax"))))
@@ -55,7 +55,30 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    from_here = []
+    bounds = table[table.method == "minimax"]
+    for _, part in bounds.groupby("input", sort=False):
+        bound = part.set_index("temperature").value.sort_index()
+        useful = (bound < part.n.iloc[0])[::-1].cummin()
+        from_here += [float(useful.index[useful].min())] if useful.any() else []
+    return tr(
+        "A polynomial bounds the rank of exp(q·k) below n on {share}, and there from t = {t} on at "
+        "the earliest.",
+        share=share(len(from_here), bounds.input.nunique()),
+        t=f"{min(from_here):g}" if from_here else "∞",
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "First: ranks of Taylor kernels. Others: the ε-rank of exp(q·k) and its bound by "
+        "polynomials, ε = {epsilon:g}.",
+        epsilon=EPSILON,
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     ranks = _ranks(table).pivot_table(
         index=["input", "d", "degree"], columns="metric", values="value"
     )

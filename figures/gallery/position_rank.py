@@ -54,7 +54,29 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    one = table[table.metric.isin(["logits", "exp"])]
+    at = one.set_index(["where", "metric", "d_p"]).value.sort_index()
+    return tr(
+        "Positions at the input leave logits of rank {first:g}, at the logits {last:g} (d_p = "
+        "{d_p}); after exp no rank is below {after:g} of {n}.",
+        first=at["input", "logits"].max(),
+        last=at["logits", "logits", D_P],
+        d_p=D_P,
+        after=one.value[one.metric == "exp"].min(),
+        n=N,
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Numerical ranks of Gaussian inputs, d = {d}, head size {d_h}. Right: sums over heads.",
+        d=D,
+        d_h=D_H,
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     one = table[table.metric.isin(["logits", "exp", "construction", "bound"])]
     at = one.set_index(["where", "metric", "d_p"]).value.sort_index()
     sums = table[table.metric == "sum"].set_index(["where", "heads"]).value

@@ -8,7 +8,7 @@ from matplotlib.ticker import NullLocator
 
 from analysis.experiments.precision import EXACT, compute as compute
 from figures import style
-from figures.language import mark, tr
+from figures.language import mark, share, tr
 
 TITLE = "Rounding against approximation"
 LABELS = {
@@ -61,7 +61,28 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    wide = medians(table)
+    run = wide[wide.method != EXACT]
+    single, short = (
+        share(int((run[form] > run.approximation).sum()), len(run), mark("places"))
+        for form in ("float32", "bfloat16")
+    )
+    return tr(
+        "Rounding exceeds approximation in {single} in float32, and in {short} in bfloat16.",
+        single=single,
+        short=short,
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Relative error of the output by rounding and by approximation, against float64 with "
+        "the same draws; medians over trials."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     wide = medians(table)
     floor, run = wide[wide.method == EXACT], wide[wide.method != EXACT]
     runs = len(run)

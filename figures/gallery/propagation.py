@@ -53,7 +53,22 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    return tr(
+        "An error grows by {growth:.3f} ± {stderr:.3f} a layer, as noise does by {noise:.3f}; the "
+        "bound by norms is {bound:.2g}.",
+        **findings(table),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "SmolLM2-135M with one layer replaced (thin) or every layer (thick). Middle: what a "
+        "layer makes of an error. Right: what it adds."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     said = findings(table)
     return tr(
         "The error of the residual stream of SmolLM2-135M, with all heads of one layer replaced "

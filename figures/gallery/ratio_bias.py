@@ -55,7 +55,25 @@ def _biases(ax: Axes, wide: pd.DataFrame, look: dict[str, Any]) -> None:
     ax.plot(known.index, known.delta_bias, **look | {"marker": "", "label": None})
 
 
+def finding(table: pd.DataFrame) -> str:
+    wide = _wide(table, ["input", "temperature", "method"]).reset_index()
+    bias = wide[(wide.method != "uniform()") & (wide.temperature == 1.0)].sampled_bias
+    return tr(
+        "Unbiased estimates of exp(q·k), normalised, have a bias of {least:.2g} to {most:.2g} of "
+        "attention at t = 1.",
+        least=bias.min(),
+        most=bias.max(),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Above: error of the output. Below: bias of the weights over their norm; markers above "
+        "twice their noise, lines by the delta method."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     keys = ["input", "temperature", "method"]
     wide = _wide(table, keys).reset_index()
     drawn = wide[wide.method != "uniform()"]

@@ -68,7 +68,29 @@ def _recalls(part: pd.DataFrame) -> pd.Series:
     return recalls.groupby(k).value.mean()
 
 
+def finding(table: pd.DataFrame) -> str:
+    mean = table.pivot_table(index=["input", "method"], columns="metric", values="value")
+    eight = f"recall_{max(k for k in _recalls(table).index if k <= 8)}"
+    found = mean[~mean.index.get_level_values("method").str.startswith("top_k")][eight]
+    best = found.groupby("input").max()
+    return tr(
+        "Beside top-k itself, the best support finds {least:.0%} to {most:.0%} of the {k} largest "
+        "keys.",
+        least=best.min(),
+        most=best.max(),
+        k=eight.removeprefix("recall_"),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "At {budget}. Left: the share of attention that is held. Right: the share found of each "
+        "query's k largest keys.",
+        budget=currency.budget(table),
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     mean = table.pivot_table(index=["input", "method"], columns="metric", values="value")
     eight = f"recall_{max(k for k in _recalls(table).index if k <= 8)}"
     supports = mean.assign(share=mean[eight], gain=mean[eight] / mean.chance).reset_index()

@@ -151,7 +151,29 @@ def border(table: pd.DataFrame, name: str, delta: float) -> float:
     return float(beta[i] + ratio[i] / (ratio[i] - ratio[i + 1]) * (beta[i + 1] - beta[i]))
 
 
+def finding(table: pd.DataFrame) -> str:
+    gains = table[(table.metric == "gain") & table.input.isin(KINDS)]
+    best = gains.sort_values("value", kind="stable").iloc[-1]
+    return tr(
+        "On clusters, both together are up to {gain:.2f}× below the better of sparse and low-rank "
+        "(β = {beta:g}, Δ = {delta:g}).",
+        gain=best.value,
+        beta=best.beta,
+        delta=best.delta,
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Colour: how many times, for exp(β·q·k) of {n} points in clusters of {size}, at {budget:g} "
+        "stored values a query row.",
+        n=int(table.n.iloc[0]),
+        size=int(table["size"].iloc[0]),
+        budget=float(table.budget.iloc[0]),
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     n, budget = int(table.n.iloc[0]), float(table.budget.iloc[0])
     gains = table[table.metric == "gain"]
     parts = []

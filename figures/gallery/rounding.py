@@ -55,7 +55,26 @@ def crossing(table: pd.DataFrame, degree: int, dtype: str) -> float:
     return float(-wide.index[above].max()) if above.any() else math.nan
 
 
+def finding(table: pd.DataFrame) -> str:
+    at = table.set_index(["degree", "dtype", "x"]).value
+    top = max(DEGREES)
+    return tr(
+        "At x = −16 Taylor's polynomial of degree {top} is right to {exact:.1e}, float64 is off by "
+        "{float64:.1e}.",
+        top=top,
+        exact=at[top, "exact", -16.0],
+        float64=at[top, "float64", -16.0],
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Relative to e^x: the error of the exact polynomial (thick), and what rounding adds "
+        "(thin). Dashed: eps·e^{2|x|}."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     at = table.set_index(["degree", "dtype", "x"]).value
     top = max(DEGREES)
     cross = [

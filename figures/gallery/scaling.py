@@ -52,7 +52,30 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    found = exponents(table[table.sigma < 0])
+    every = found[(found.kind == "all") & (found.heads > 1)].sort_values("exponent")
+    low, high = every.iloc[0], every.iloc[-1]
+    return tr(
+        "For a tv of {target:g} the size grows with length as l^({least:.2f}) ({method}) to "
+        "l^({most:.2f}) ({other}).",
+        target=TARGET,
+        least=low.exponent,
+        method=style.label(str(low.method)),
+        most=high.exponent,
+        other=style.label(str(high.method)),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Left: medians over heads of {name}. Right: keys that top-k needs of Gaussian logits; "
+        "lines: the limit of many keys.",
+        name=table.input[table.sigma < 0].iloc[0],
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     heads, made = table[table.sigma < 0], table[table.sigma >= 0]
     found = exponents(heads)
     every = found[(found.kind == "all") & (found.heads > 1)]

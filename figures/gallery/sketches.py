@@ -85,7 +85,28 @@ def _line(ax: Axes, part: pd.DataFrame, key: str, metric: str, line: str) -> Non
         )  # fmt: skip
 
 
+def finding(table: pd.DataFrame) -> str:
+    at = table[(table.temperature == TEMPERATURE) & (table.budget == 2 * M)]
+    tv = at[at.metric == TV].set_index("method").value
+    return tr(
+        "At t = {temperature:g} and width {m} {method} is nearest, with a total variation of "
+        "{tv:.2g}.",
+        temperature=TEMPERATURE,
+        m=M,
+        method=style.look(str(tv.idxmin()))["label"],
+        tv=tv.min(),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Gaussian q, k at d = {d}. Above: expected error of exp(q·k) in closed form; markers: "
+        "draws, hollow where not to be believed. Below: total variation.",
+        d=D,
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     at = table[(table.temperature == TEMPERATURE) & (table.budget == 2 * M)]
     errors, tv, below = (
         at[at.metric == name].set_index("method").value

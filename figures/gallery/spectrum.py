@@ -56,7 +56,27 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    above = table[(table.value > 1e-2) & (table.method == "exact attention")]
+    counts = above.groupby(["temperature", "input"]).size()
+    cold, hot = (counts[t] for t in (table.temperature.min(), table.temperature.max()))
+    return tr(
+        "Above 1 % of the largest are {least} to {most} singular values of softmax rows at t = "
+        "{coldest:g}, {low} to {high} at t = {hottest:g}.",
+        least=cold.min(),
+        most=cold.max(),
+        coldest=table.temperature.min(),
+        low=hot.min(),
+        high=hot.max(),
+        hottest=table.temperature.max(),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr("Singular values relative to the largest, of exp(q·k) and of the softmax rows.")
+
+
+def details(table: pd.DataFrame) -> str:
     above = table[table.value > 1e-2].groupby(["input", "method", "temperature"]).size()
     sentences = []
     for name in table.input.unique():

@@ -75,7 +75,32 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    runs = best(table, "runnable")
+    keys = min(runs["keys"], key=lambda k: abs(k - 32))
+    at = runs[runs["keys"] == keys]
+    nearest = [
+        at[at.currency == currency].sort_values("tv").iloc[0] for currency in ("stored", "reads")
+    ]
+    return tr(
+        "At the price of {keys} keys {stored} is nearest by stored values (tv {tv:.2g}), {reads} "
+        "by reads ({other:.2g}).",
+        keys=keys,
+        stored=style.label(nearest[0].asked),
+        tv=nearest[0].tv,
+        reads=style.label(nearest[1].asked),
+        other=nearest[1].tv,
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Medians over causal heads, the best of each class; dashed: needs all logits; points: "
+        "methods with their own number of keys."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     runs = best(table, "runnable")
     keys = min(runs["keys"], key=lambda k: abs(k - 32))
     said = []

@@ -79,7 +79,26 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(table: pd.DataFrame) -> str:
+    found = wide(table)
+    bare = found[found.low_rank == NOTHING]
+    return tr(
+        "Weighing drawn keys is nearer than replacing in {sums:.0%} of {count} rows; the rule says "
+        "which in {right:.0%}.",
+        sums=_nearer(bare.row_sum),
+        count=bare.row_sum.size,
+        right=_agree(bare.rule, bare.row_sum),
+    )
+
+
 def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Mean squared error of a row with weights 1/π over that without. Across: N_eff of the rest "
+        "over 1 + (1 + v/b²)/π, the rule."
+    )
+
+
+def details(table: pd.DataFrame) -> str:
     found = wide(table)
     bare, taylor, features = (
         found[found.low_rank == spec] for spec in (NOTHING, POLYNOMIAL, FEATURES)

@@ -259,9 +259,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
             else {}
         ),
         "details": {
-            name: tables.raised(module.details(table))
-            for name, (module, table) in shown.items()
-            if hasattr(module, "details")
+            name: tables.raised(module.details(table)) for name, (module, table) in shown.items()
         },
         "summary_sentence": front.found(computed["summary"], advice),
         "answers_table": tables.markdown(front.answers(computed, profile, d)),
@@ -324,9 +322,7 @@ def _synthetic(profile: Profile) -> Profile:
 
 def _said(module: FigureModule, table: pd.DataFrame) -> str:
     """Return what a figure found, in bold, and what it shows."""
-    found = getattr(module, "finding", None)
-    caption = module.caption(table)
-    return caption if found is None else f"**{found(table)}** {caption}"
+    return f"**{module.finding(table)}** {module.caption(table)}"
 
 
 def versions() -> dict[str, str]:

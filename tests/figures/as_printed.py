@@ -77,10 +77,8 @@ def printed(name, stored):
         text = report(stored)
         return numbers(text) + _words(text)
     module, table = FIGURES[name], table_of(name, stored)
-    said = (getattr(module, part, None) for part in ("finding", "caption", "details"))
-    text = " ".join(part(table) for part in said if part)
-    found = module.finding(table) if hasattr(module, "finding") else ""
-    return numbers(text) + _words(found)
+    said = [getattr(module, part)(table) for part in ("finding", "caption", "details")]
+    return numbers(" ".join(said)) + _words(said[0])
 
 
 def write(stored, found):

@@ -70,8 +70,7 @@ def long(text):
 
 def in_full(module, table):
     """Return all that a figure says of its table."""
-    parts = (getattr(module, part, None) for part in ("finding", "caption", "details"))
-    return " ".join(part(table) for part in parts if part)
+    return " ".join(getattr(module, part)(table) for part in ("finding", "caption", "details"))
 
 
 # what stays as it is in Chinese: names of inputs, of methods in part, and of formats

@@ -17,7 +17,7 @@ import pytest
 
 from approx import ALIASES, METHODS, parse
 from approx.projections import PROJECTIONS
-from figures import listing as listing_of
+from figures import album, listing as listing_of
 from figures.cli import COMMANDS, main, parser
 from figures.columns import width
 from figures.gallery import FIGURES, NAMES
@@ -115,7 +115,7 @@ def test_figures_of_a_file(tensors, tmp_path, capsys):
     files = "data/spectrum.csv", "figures/spectrum.txt", "figures/spectrum.png"
     assert written == [str(out / name) for name in files]
     table = pd.read_csv(out / files[0])
-    text = f"{FIGURES['spectrum'].TITLE}\n\n{FIGURES['spectrum'].caption(table)}\n"
+    text = f"{FIGURES['spectrum'].TITLE}\n\n{album.told('spectrum', table)}\n"
     assert (out / files[1]).read_text("utf-8") == text
     assert "my heads 1.2" in (out / "data/spectrum.csv").read_text("utf-8")
 

@@ -36,7 +36,7 @@ def test_the_same_seed_gives_the_same_table_on_two_processes(tables, small):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_captions_have_no_missing_number(name, tables):
-    assert "nan" not in FIGURES[name].caption(tables[name])
+    assert "nan" not in FIGURES[name].details(tables[name])
 
 
 def test_every_named_method_is_drawn_once_an_input(tables):
@@ -65,13 +65,13 @@ def test_what_no_causal_model_can_run_is_named_and_not_the_best(small):
     wide = mechanisms.medians(table)
     budgets = wide[wide.fits].groupby("input").budget.max() * mechanisms.SHARE
     assert dict(budgets) == {"causal": (24 + 1) / 2, small.inputs[0].name: 24.0}
-    text = mechanisms.caption(table)
+    text = mechanisms.details(table)
     assert f"Without a meaning under a mask: {style.label('linformer()')}" in text
     best = mechanisms.medians(table).sort_values(mechanisms.ERROR)
     best = best[(best.input == "causal") & best.fits & (best.method != "uniform()")]
     runs = best[~best.ahead & ~best.method.map(lambda spec: parse(spec).oracle)]
     assert f"; causal {runs.name.iloc[0]}, {runs[mechanisms.ERROR].iloc[0]:.2g} (uniform" in text
-    assert "mask" not in mechanisms.caption(table[table.input != "causal"])
+    assert "mask" not in mechanisms.details(table[table.input != "causal"])
     mechanisms.draw(table)
 
 

@@ -26,7 +26,7 @@ def test_the_figure_is_that_of_its_csv_and_caption(name, tmp_path):
 def test_the_caption_of_damage_has_the_numbers_of_its_table():
     table = FIGURES["damage"].compute(profile("quick"))
     assert len(table) == table.groupby(["layer", "head"]).ngroups * table.method.nunique() == 1620
-    said = numbers(FIGURES["damage"].caption(table))
+    said = numbers(FIGURES["damage"].details(table))
     for name in ("fisher", "attention_tv", "projected_error"):
         assert said[f"{damage.spearman(table[name].to_numpy(), table.kl.to_numpy()):.2f}"]
     assert said[f"{table.kl.max():.2f}"]
@@ -43,7 +43,7 @@ def test_the_table_of_propagation_is_of_chains_of_layers_below_their_bound():
         assert (run.made > 0).sum() == (30 if replaced < 0 else 1)
     behind = table[(table.replaced >= 0) & (table.layer > table.replaced)]
     logs = np.log(behind.carried / behind.error).groupby(behind.layer).mean()
-    said = numbers(FIGURES["propagation"].caption(table))
+    said = numbers(FIGURES["propagation"].details(table))
     assert said[f"{np.exp(logs.mean()):.3f}"]
     whole = table[table.replaced < 0].set_index("layer")
     last = whole[whole.index == 29].set_index("method").left_relative

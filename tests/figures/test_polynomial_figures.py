@@ -75,7 +75,7 @@ def test_every_cell_of_the_published_table_is_drawn(
     wide = at.unstack("method")
     assert (wide.minimax <= wide.chebyshev).all()
     assert (wide.chebyshev <= wide.taylor).all()
-    assert f"degree {minimax}" in FIGURES["minimum_degree"].caption(table)
+    assert f"degree {minimax}" in FIGURES["minimum_degree"].details(table)
 
 
 def test_the_legend_says_which_error_is_dashed(tables):
@@ -119,7 +119,7 @@ def test_signs_are_counted(tables):
     assert indefinite.value.max() > 0.3
     lost = table[table.metric == "nonpositive_rows"]
     assert lost.value.max() > 0
-    assert "Rows without" in FIGURES["polynomial_error"].caption(table)
+    assert "Rows without" in FIGURES["polynomial_error"].details(table)
 
 
 def test_absolute_least_squares_is_the_best_polynomial_in_frobenius_norm():

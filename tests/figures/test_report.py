@@ -256,7 +256,7 @@ def test_the_title_is_the_usual_one_and_rebuild_takes_none(made, capsys):
 
 
 def test_every_figure_of_the_gallery_has_one_place(small, found, monkeypatch):
-    caption = SimpleNamespace(caption=lambda table: "what it shows")
+    caption = SimpleNamespace(**dict.fromkeys(album.PARTS, lambda table: "what it shows"))
     monkeypatch.setattr(report, "FIGURES", dict.fromkeys(FIGURES, caption))
     everything = dict.fromkeys(FIGURES, found["error"]) | found
     text = report.render(small, everything, "expqk report")
@@ -300,10 +300,10 @@ def test_captions_begin_with_a_finding_and_are_short(made, chinese):
 
 
 @pytest.mark.listed
-def test_every_figure_of_a_short_report_has_a_finding():
-    without = [name for name in REPORTED["default"] if not hasattr(FIGURES[name], "finding")]
-    assert not without, f"finding(table), a sentence, is missing in {without}"
-    assert not hasattr(FIGURES["ulp"], "finding")  # one of the full report has none
+def test_every_figure_has_a_finding_and_details():
+    for part in ("finding", "details"):
+        without = [name for name, module in FIGURES.items() if not hasattr(module, part)]
+        assert not without, f"{part}(table), text that the table decides, is missing in {without}"
 
 
 def test_bars_within_the_cells_of_a_table_do_not_end_them():
@@ -349,7 +349,7 @@ def test_both_languages_have_the_same_numbers_formulas_and_places(made, chinese)
 
 
 def test_every_place_of_the_template_is_in_both(small, found, monkeypatch):
-    caption = SimpleNamespace(caption=lambda table: "what it shows")
+    caption = SimpleNamespace(**dict.fromkeys(album.PARTS, lambda table: "what it shows"))
     monkeypatch.setattr(report, "FIGURES", dict.fromkeys(FIGURES, caption))
     everything = dict.fromkeys(FIGURES, found["error"]) | found
     text = report.render(small, everything, "expqk report")

@@ -38,7 +38,7 @@ def test_the_figure_is_that_of_its_csv_and_caption(table, tmp_path):
     drawn_from_its_csv("sketches", table, tmp_path)
     caption_states_numbers("sketches", table)
     speaks_chinese("sketches", table)
-    assert "inf" not in FIGURES["sketches"].caption(table)
+    assert "inf" not in FIGURES["sketches"].details(table)
 
 
 def test_all_have_the_same_width(wide):
