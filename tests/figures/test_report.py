@@ -578,7 +578,7 @@ def test_the_advice_says_what_it_costs_in_multiply_adds(small, found):
 def test_where_spaces_agree_normalisation_changes_nothing(found):
     errors = found["error"]
     kernel = errors[errors.metric == "kernel_relative_frobenius"]
-    turned = kernel.assign(metric="attention_relative_frobenius", value=-kernel.value)
+    turned = kernel.assign(metric="attention_relative_frobenius", value=1.0 / kernel.value)
     assert "in all six places" in sentences.normalisation_conclusion(pd.concat([kernel, turned]))
     both = [kernel, kernel.assign(metric="attention_relative_frobenius")]
     assert "in none of the six places" in sentences.normalisation_conclusion(pd.concat(both))
