@@ -149,7 +149,7 @@ def smallest(
         The error at a size. It may be asked for again.
     target : float
     most : int
-        The largest size.
+        The largest size; of none, 0, nothing is asked.
     falls : bool
         Whether no larger size has a larger error: then the first gap that reaches the target is
         the only one that is halved.
@@ -170,6 +170,8 @@ def smallest(
     >>> smallest([1, 0.5, 0.11, 0.1, 0.12, 0.11, 0.1, 0.1].__getitem__, 0.1, 7)
     3
     """
+    if most < 1:
+        return None
     known: dict[int, float] = {}
 
     def fails(size: int) -> bool:

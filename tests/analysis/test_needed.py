@@ -199,6 +199,14 @@ def test_several_targets_are_those_of_one_at_a_time():
         pd.testing.assert_frame_equal(part.reset_index(drop=True), one)
 
 
+def test_a_method_without_a_size_on_so_few_keys_is_left_out():
+    assert smallest(lambda number: [0.0][number - 1], 0.1, 0) is None
+    methods = [parse("columns(by='h2o', recent=16)"), parse("top_k")]
+    table = needed(inputs.gaussian(12, 2, rng=0), 0.1, methods=methods)
+    assert len(table) == 2  # top_k and exact attention
+    assert table.left_out[0] == [f"{methods[0]}: no size costs less than exact attention"]
+
+
 def test_what_cannot_be_asked_is_refused():
     x = inputs.gaussian(8, 2, rng=0)
     with pytest.raises(ValueError, match="target must be finite and > 0, got 0"):
@@ -237,6 +245,7 @@ def test_command_says_what_a_target_needs(tmp_path, capsys):
     wrong = {
         ("--budget", "3"): "--budget asks for the least error at a price, --target for the least",
         ("--dry-run",): "--dry-run has no meaning with --target",
+        ("--accept", "0"): "--accept has no meaning with --target",
     }
     for options, message in wrong.items():
         assert main([*given, *options]) == 1
