@@ -94,7 +94,7 @@ def _agree(arguments: argparse.Namespace) -> None:
             "budget", "target", "metric", "currency", "method", "trials", "rows", "accept", "out",
             "dry_run",
         ):  # fmt: skip
-            if getattr(arguments, name) not in (None, False):
+            if _given(arguments, name):
                 raise ValueError(f"--{name.replace('_', '-')} has no meaning with --theory")
     if arguments.target is None:
         if arguments.metric is not None:
@@ -106,8 +106,14 @@ def _agree(arguments: argparse.Namespace) -> None:
             "error: give one of them"
         )
     for name in ("dry_run", "accept"):
-        if getattr(arguments, name):
+        if _given(arguments, name):
             raise ValueError(f"--{name.replace('_', '-')} has no meaning with --target")
+
+
+def _given(arguments: argparse.Namespace, name: str) -> bool:
+    """Return whether an option was given, be it as 0."""
+    value = getattr(arguments, name)
+    return value is not None and value is not False
 
 
 def _of_budget(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[str, Any]) -> None:

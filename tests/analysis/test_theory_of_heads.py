@@ -182,7 +182,7 @@ def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys, monkeypatc
     found = json.loads(capsys.readouterr().out)
     assert [one["theory"] for one in found] == [str(theory.name) for theory in THEORIES]
     assert [one["met"] for one in found if one["theory"] == "rank"] == [False]
-    for option in ("--dry-run", "--trials=3"):
+    for option in ("--dry-run", "--trials=3", "--budget=0"):
         assert main(["diagnose", str(file), "--theory", option]) == 1
         assert f"{option.partition('=')[0]} has no meaning with --theory" in capsys.readouterr().err
     one = rows(head(n=24)).reset_index()
