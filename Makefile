@@ -32,17 +32,18 @@ KERNEL_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.kernel' tests)
 test: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BESIDE) docs-read in-bounds types interpreted
+	$(BESIDE) docs-read types interpreted
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 
 types: .venv/.test
 	$(BIN)/mypy
 
-# Every line of every kernel, by Python itself; and compiled so that an index out of bounds is an error.
+# Every line of every kernel, by Python itself, where an index out of bounds is an error.
 interpreted: .venv/.test
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernel $(KERNEL_TESTS)
 	$(BIN)/python tests/kernel_coverage.py
 
+# The same tests of kernels that are compiled with checks of indices: part of the study.
 in-bounds: .venv/.test
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(NUMBA_CACHE_DIR)-bounds $(BIN)/pytest -m kernel $(KERNEL_TESTS)
 
@@ -61,6 +62,7 @@ docs-read: .venv/.test
 study: .venv/.test
 	$(BIN)/pytest -m slow --override-ini 'addopts=--strict-markers --strict-config -ra'
 	HYPOTHESIS_PROFILE=study OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/approx/test_approximation.py --numprocesses 2
+	$(MAKE) in-bounds
 
 # The page of a quick report in headless Chromium, from the PATH or $CHROMIUM.
 web-test: .venv/.web
