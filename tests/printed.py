@@ -31,14 +31,16 @@ WRITING = {"number", "percent", "power"}  # of one number
 ROWS = {"analysis/diagnose.py": {"_facts", "_row", "_head", "_winner"}}  # of dicts of numbers
 NO_NUMBERS = {"join", "tr", "label", "literal", "str", "budget", "_temperatures", "mask_name"}
 DIAGNOSIS = "tests/figures/test_diagnosis_numbers.py"
+PRINTED = "tests/figures/test_printed.py tests/figures/test_printed_elsewhere.py"
 DIAGNOSE = f"{DIAGNOSIS} tests/analysis/test_diagnose.py"
 TESTS = {  # of the places file:function; the first pattern that fits
-    "figures/gallery/*": "tests/figures/test_printed.py",
+    "figures/gallery/*": PRINTED,
     "figures/claims.py:*": "tests/figures/test_printed.py",
     "figures/report/of_model.py:*": "tests/figures/test_model_page.py",
     "figures/report/replaced.py:*": "tests/figures/test_model_page.py",
     "figures/report/of_claims.py:*": "tests/figures/test_claims_document.py",
-    "figures/report/*": "tests/figures/test_printed.py",
+    "figures/report/drawing.py:*": "tests/figures/test_drawing.py",
+    "figures/report/*": PRINTED,
     "figures/model.py:*": "tests/figures/test_model_page.py",
     "figures/diagnosis.py:*": DIAGNOSIS,
     "figures/targets.py:*": DIAGNOSIS,
