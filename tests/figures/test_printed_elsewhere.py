@@ -113,11 +113,11 @@ PRINTED = {
         "A method is worth its price in",
     ),
     "bias that is seen": (
-        lambda: FIGURES["ratio_bias"].caption(seen_bias()),
+        lambda: FIGURES["ratio_bias"].details(seen_bias()),
         "the sampled bias is 0.74 to 0.74 times the line",
     ),
     "bounds that say nothing": (
-        lambda: FIGURES["polynomial_rank"].caption(useless_bounds()),
+        lambda: FIGURES["polynomial_rank"].details(useless_bounds()),
         "gaussian (d = 4) nowhere up to t = 1024, where the ε-rank is 14;",
     ),
     "a cell with an exponent": (lambda: budget_table._short(14_444.0), "1.4e4"),
