@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Iterable
 from operator import attrgetter
@@ -26,12 +27,14 @@ from approx.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
 FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, in `at_budget`
 MARGIN = 4  # columns of the subspace beyond the rank
 AHEAD = 0.9  # share of the last change of L that is added to it: this halves the sweeps
-WIDER = 4, 16  # two starts set aside these many times the entries
+ASIDE = 0, 1, 4, 16  # starts set aside these many times the entries
 SWEEPS, ROUND = 120, 4  # in all, and per round of a race, after which half of the starts drop out
 FINALISTS = 2  # ranks that `at_budget` follows to the end
+PROMISING = 1.25  # a rank has every start if the largest entries lead it within this of the best
 STALLED = 1e-5  # relative gain of a sweep at which a descent ends
 COMPLETING = 40  # sweeps that complete a matrix under a mask, from the better one of two starts
 ALTERNATIONS, ALTERNATED = 30, 1e-2  # sweeps of least squares after these, and their least gain
+FITS, FITTED = 40, 1e-4  # the same where entries are kept, too
 ALTERNATING = 64  # the largest rank of such sweeps, each of 4·n·l·rank² operations
 COMPLETED = 2.0**58  # most of an unseen entry over the largest seen: above 1/eps no digit is left
 
@@ -98,34 +101,34 @@ def _begin(D: Matrix, rank: int, count: int, L: Matrix, entries: int, basis: Mat
 
 
 def _starts(
-    D: Matrix, rank: int, count: int, V: Matrix, guesses: Iterable[Matrix] = ()
+    D: Matrix, rank: int, count: int, V: Matrix, aside: Iterable[int] = ASIDE
 ) -> list[_State]:
-    """Return the splits from which to start.
+    """Return the splits from which to start, where so many times the entries are set aside.
 
-    They have S = 0, low rank first, which is best where that does most; S = the largest entries of
-    D, which is best where entries do; more of them, which keeps large entries out of L; and the
-    largest entries of D − each guess of L. V (l, rank + MARGIN) holds the leading right singular
-    vectors of D, with 0 where nothing is seen.
+    With none, low rank comes first, which is best where that does most; once the entries, the
+    largest of D, which is best where they do; more of them keep large entries out of L. V
+    (l, rank + MARGIN) holds the leading right singular vectors of D, with 0 where nothing is seen.
     """
-    zero = np.zeros_like(D)
-    starts = [(zero, min(w * count, decomposition.entries(D))) for w in (0, 1, *WIDER)]
-    starts += [(guess, count) for guess in guesses]
-    return [_begin(D, rank, count, L, entries, V) for L, entries in starts]
+    zero, seen = np.zeros_like(D), decomposition.entries(D)
+    return [_begin(D, rank, count, zero, min(times * count, seen), V) for times in aside]
 
 
 def _race(D: Matrix, rank: int, count: int, states: list[_State], sweeps: int) -> list[_State]:
     """Return the splits after some sweeps, best first; after every ROUND sweeps half drop out."""
     while sweeps > 0:
         step = min(ROUND, sweeps) if len(states) > 1 else sweeps
-        states = sorted(
-            (_descend(D, rank, count, state, step) for state in states), key=attrgetter("error")
-        )
-        worst = max(state.worst for state in states)
-        if len(states) > 1:
-            worst = max(worst, states[-1].error)
-        states = [state._replace(worst=worst) for state in states[: -(-len(states) // 2)]]
+        states = _better_half([_descend(D, rank, count, state, step) for state in states])
         sweeps -= step
     return states
+
+
+def _better_half(states: list[_State]) -> list[_State]:
+    """Return the better half of some splits, best first, which know the worst of all."""
+    states = sorted(states, key=attrgetter("error"))
+    worst = max(state.worst for state in states)
+    if len(states) > 1:
+        worst = max(worst, states[-1].error)
+    return [state._replace(worst=worst) for state in states[: -(-len(states) // 2)]]
 
 
 def _subspace(D: Matrix, rank: int) -> Matrix:
@@ -142,35 +145,66 @@ def _truncated(D: Matrix, rank: int, whole: Matrix) -> _State:
     return _State(left, right, V, np.inf, 0, error)
 
 
+_latest: tuple[object, _State] | None = None  # what was completed, and how
+
+
 def _completed(D: Matrix, rank: int, whole: Matrix) -> _State:
     """Return the best matrix of a rank that is found for what is seen of D.
 
     What is not seen is filled in by the estimate itself, again and again. It starts from the
     truncated SVDs of D with 0 there, and of the whole matrix as it was before the mask. Then the
     factors follow each other by least squares.
+
+    The last one is kept, as several methods of one head complete the same matrix.
     """
-    states = [_truncated(D, rank, start) for start in (filled(D), whole)]
-    return _alternated(D, rank, _race(D, rank, 0, states, COMPLETING)[0])
+    global _latest
+    key = (
+        rank,
+        D.shape,
+        *(hashlib.blake2b(np.ascontiguousarray(A).data).digest() for A in (D, whole)),
+    )
+    if (kept := _latest) is None or kept[0] != key:
+        states = [_truncated(D, rank, start) for start in (filled(D), whole)]
+        best = _race(D, rank, 0, states, COMPLETING)[0]
+        _latest = kept = key, _alternated(D, 0, best, ALTERNATIONS, ALTERNATED)
+    return kept[1]
 
 
-def _alternated(D: Matrix, rank: int, state: _State) -> _State:
-    """Return a split without entries after sweeps of alternating least squares.
+def _alternated(D: Matrix, count: int, state: _State, most: int, least: float) -> _State:
+    """Return a split after sweeps of alternating least squares, each followed by the entries.
 
-    Each row of a factor becomes the best one for what is seen of its row or column of D, beside the
-    other factor. Where little is seen, this goes on long after subspace iteration has stalled.
+    Each row of a factor becomes the best one for what is seen of its row or column of D − S, beside
+    the other factor. Where little is seen, this goes on long after subspace iteration has stalled.
     """
-    known, weights = filled(D), (~np.isnan(D)).astype(np.float64)
-    for _ in range(ALTERNATIONS if rank <= ALTERNATING else 0):
+    known, T, work = filled(D), np.empty_like(D), np.empty(D.size + 1)
+    L = state.left @ state.right.T
+    for _ in range(most if state.left.shape[1] <= ALTERNATING else 0):
+        weights = (np.abs(D - L) < state.threshold).astype(np.float64)  # 0 where D is NaN
         right = _fitted(known.T, weights.T, state.left)
         left = _fitted(known, weights, right)
-        difference = left @ right.T
-        difference -= known
-        difference *= weights
-        error = float(np.linalg.norm(difference))
-        if error > (1 - ALTERNATED) * state.error:
+        L = left @ right.T
+        threshold, excess = kth_largest(D, L, count, state.threshold, work)
+        error = math.sqrt(separate(D, L, L, threshold, excess, 0.0, T))
+        if error > (1 - least) * state.error:
             break
-        state = state._replace(left=left, right=right, error=error, sweeps=state.sweeps + 1)
+        state = state._replace(
+            left=left, right=right, threshold=threshold, excess=excess, error=error,
+            sweeps=state.sweeps + 1,
+        )  # fmt: skip
     return state
+
+
+def _ended(D: Matrix, rank: int, count: int, states: list[_State], sweeps: int) -> _State:
+    """Return the best split, followed until it stalls or has had its sweeps.
+
+    Under a mask subspace iteration is far from its end after all of them, so that it goes on only
+    until one start is left; least squares follow, a sweep of which does what some ten of it do.
+    """
+    if rank > ALTERNATING or not np.isnan(D).any():
+        return _race(D, rank, count, states, sweeps)[0]
+    raced = min(sweeps, ROUND * (len(states) - 1).bit_length())
+    best = _race(D, rank, count, states, raced)[0]
+    return _alternated(D, count, best, min(sweeps - raced, FITS), FITTED)
 
 
 def _fitted(D: Matrix, weights: Matrix, factor: Matrix) -> Matrix:
@@ -260,7 +294,8 @@ def godec(
     and of D with 0 where nothing is seen; the better one after four sweeps goes on for at most 36
     more, until one gains less than 10⁻⁵ of the error. Up to rank 64 at most 30 sweeps of
     alternating least squares follow, each of 4·nl·rank² operations, until one gains less than
-    1 %. With k > 0 this L is one more start.
+    1 %. With k > 0 this L is one more start; once one start is left, such sweeps follow here, too,
+    with the entries chosen anew after each, at most 40 and until one gains less than 10⁻⁴.
 
     Cost: O(nl·rank) per sweep, at most 136 sweeps of all starts, and one Gram matrix
     O(nl·min(n, l)). For n below 1500 or so, limit BLAS to one thread around it (threadpoolctl).
@@ -288,10 +323,13 @@ def godec(
     count = _whole(math.fsum(np.minimum(masks.of(mask, n, l).counts, k)))
     if r == 0 or count == 0:
         return _alone(matrix, r, count, whole).measured(matrix).rescaled(exponent)
-    guesses = [_guess(start, (n, l), exponent) for start in starts]
-    states = _starts(matrix, r, count, _subspace(matrix, r), guesses)
+    V = _subspace(matrix, r)
+    states = _starts(matrix, r, count, V)
+    for start in starts:
+        guess = _guess(start, (n, l), exponent)
+        states.append(_begin(matrix, r, count, guess, count, V))
     states += _from_completed(matrix, r, count, whole)
-    best = _race(matrix, r, count, states, iterations)[0]
+    best = _ended(matrix, r, count, states, iterations)
     return _finished(matrix, count, best).measured(matrix).rescaled(exponent)
 
 
@@ -368,8 +406,9 @@ def at_budget(
     -----
     The result is deterministic. Each rank gives a local optimum, and ranks between the tried ones
     are left out: the error is an upper bound on what a division of the budget can reach.
-    Cost: four sweeps of `godec` from each start for each rank, and all sweeps for the best two;
-    under a mask, also the 70 that complete the matrix, for the largest rank only.
+    Cost: four sweeps of `godec` for each rank from its largest entries; as many from each of the
+    other starts for the ranks that are within a quarter of the best after these; and all sweeps for
+    the best two. Under a mask, also the 70 that complete the matrix, for the largest rank only.
 
     Examples
     --------
@@ -402,14 +441,22 @@ def at_budget(
         _alone(matrix, r, count, whole) for r, count in counts.items() if r == 0 or count == 0
     ]
     races = {}
-    for r, count in counts.items():
-        if r and count:
-            states = _starts(matrix, r, count, V[:, : r + MARGIN])
-            if r == max(counts):  # elsewhere it costs more than all the rest, and gains little
-                states += _from_completed(matrix, r, count, whole)
-            races[r] = _race(matrix, r, count, states, ROUND)
+    led = {
+        r: _race(matrix, r, count, _starts(matrix, r, count, V[:, : r + MARGIN], [1]), ROUND)[0]
+        for r, count in counts.items()
+        if r and count
+    }
+    errors = sorted(state.error for state in led.values())
+    for r, state in led.items():
+        if state.error > max(PROMISING * errors[0], *errors[:FINALISTS]):
+            continue
+        starts = _starts(matrix, r, counts[r], V[:, : r + MARGIN], [w for w in ASIDE if w != 1])
+        if r == max(counts):  # elsewhere it costs more than all the rest, and gains little
+            starts += _from_completed(matrix, r, counts[r], whole)
+        others = [_descend(matrix, r, counts[r], start, ROUND) for start in starts]
+        races[r] = _better_half([state, *others])
     for r in sorted(races, key=lambda r: races[r][0].error)[:FINALISTS]:
-        best = _race(matrix, r, counts[r], races[r], SWEEPS - ROUND)[0]
+        best = _ended(matrix, r, counts[r], races[r], SWEEPS - ROUND)
         candidates.append(_finished(matrix, counts[r], best))
     return min(candidates, key=attrgetter("objective")).measured(matrix).rescaled(exponent)
 

@@ -444,8 +444,8 @@ LOW_RANK = [
     Mutant(
         "GoDec: no start with many more entries set aside",
         "approx/low_rank/godec.py",
-        "for w in (0, 1, *WIDER)]",
-        "for w in (0, 1, WIDER[0])]",
+        "ASIDE = 0, 1, 4, 16",
+        "ASIDE = 0, 1, 4",
         "tests/approx/low_rank/test_godec.py -k set_aside",
     ),
     Mutant(
@@ -482,6 +482,20 @@ LOW_RANK = [
         "case TruncatedSVD() if not masked:",
         "case TruncatedSVD():",
         "tests/analysis/test_standing.py -k mask",
+    ),
+    Mutant(
+        "GoDec: fits that include the entries",
+        "approx/low_rank/godec.py",
+        "(np.abs(D - L) < state.threshold)",
+        "(np.abs(D - L) < np.inf)",
+        "tests/approx/low_rank/test_free_entries.py -k fits_go_further",
+    ),
+    Mutant(
+        "GoDec: the rank that leads alone",
+        "approx/low_rank/godec.py",
+        "max(PROMISING * errors[0], *errors[:FINALISTS])",
+        "errors[0]",
+        "tests/approx/low_rank/test_godec.py -k ranks_that_are_left_out",
     ),
     Mutant(
         "GoDec: a sweep may make it worse",

@@ -254,6 +254,7 @@ def test_factors_follow_each_other_by_least_squares(monkeypatch):
     found = godec(D, 3, 0, mask=mask)
     assert math.isclose(found.objective, np.linalg.norm(rest(D, found, mask.visible())))
     monkeypatch.setattr(module, "ALTERNATIONS", 0)
+    monkeypatch.setattr(module, "_latest", None)
     assert found.objective < 0.5 * godec(D, 3, 0, mask=mask).objective
 
 
@@ -282,6 +283,14 @@ def test_errors_of_a_head_never_rise_with_the_sweeps():
     errors = [godec(D, 4, 4, mask="causal", iterations=i).objective for i in range(1, 13)]
     assert (np.diff(errors) <= 0).all()
     assert errors[-1] < errors[0]
+
+
+def test_fits_go_further_than_subspace_iteration(monkeypatch):
+    D = exact.softmax(*heads(64, 64), "causal")
+    fitted = godec(D, 4, 4, mask="causal").objective
+    monkeypatch.setattr(module, "ALTERNATING", 0)
+    monkeypatch.setattr(module, "_latest", None)
+    assert fitted < 0.99 * godec(D, 4, 4, mask="causal").objective
 
 
 @pytest.mark.parametrize("budget", [2, 7.3, 20])
