@@ -34,6 +34,7 @@ DIAGNOSIS = "tests/figures/test_diagnosis_numbers.py"
 PRINTED = "tests/figures/test_printed.py tests/figures/test_printed_elsewhere.py"
 DIAGNOSE = f"{DIAGNOSIS} tests/analysis/test_diagnose.py"
 TESTS = {  # of the places file:function; the first pattern that fits
+    "figures/gallery/damage.py:*": "tests/figures/test_model_figures.py",
     "figures/gallery/*": PRINTED,
     "figures/claims.py:*": "tests/figures/test_printed.py",
     "figures/report/of_model.py:*": "tests/figures/test_model_page.py",

@@ -114,7 +114,11 @@ PRINTED = {
     ),
     "bias that is seen": (
         lambda: FIGURES["ratio_bias"].details(seen_bias()),
-        "the sampled bias is 0.74 to 0.74 times the line",
+        "where both are seen, in 8 places, the sampled bias is 0.74 to 0.74 times the line",
+    ),
+    "bias that is seen where it is hot": (
+        lambda: FIGURES["ratio_bias"].details(seen_bias()),
+        "the bias is 0.74 to 0.74 of the attention itself, at t = 64 0.74 to 0.74,",
     ),
     "bounds that say nothing": (
         lambda: FIGURES["polynomial_rank"].details(useless_bounds()),
