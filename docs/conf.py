@@ -158,8 +158,10 @@ def gallery(app: Sphinx) -> None:
     """Write a page and a notebook for each figure."""
     folder = Path(app.srcdir) / "figures"
     folder.mkdir(exist_ok=True)
-    text = (Path(app.srcdir).parent / "figures/README.md").read_text("utf-8")
-    pages = sheets.files(text)
+    pages = {}
+    for language, suffix in sheets.SUFFIX.items():
+        text = (Path(app.srcdir).parent / f"figures/README{suffix}.md").read_text("utf-8")
+        pages |= sheets.files(text, language)
     for old in folder.iterdir():  # of a figure that has another name now
         if old.name not in pages:
             old.unlink()
@@ -186,8 +188,8 @@ def plain(app: Sphinx, what: str, name: str, thing: object, options: object, lin
 
 def outside(app: Sphinx, name: str, text: list[str]) -> None:
     """Link to the page of a figure; name pages of the repository that are no pages here."""
-    figure = r"\(\.\./((?:\.\./)*figures/)README\.md(?:#(\w+))?\)"
-    text[0] = re.sub(figure, lambda m: f"({m[1]}{m[2] or 'index'}.md)", text[0])
+    figure = r"\(\.\./((?:\.\./)*figures/)README((?:\.zh-CN)?)\.md(?:#(\w+))?\)"
+    text[0] = re.sub(figure, lambda m: f"({m[1]}{m[3] or 'index'}{m[2]}.md)", text[0])
     link = r"\[([^]]*)\]\(\.\./((?:lm|benchmarks|figures)/[\w./-]+\.md)(?:#[\w-]*)?\)"
     text[0] = re.sub(link, r"\1 (`\2`)", text[0])
 

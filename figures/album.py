@@ -1,7 +1,8 @@
 """The figures as a collection: their list, one from its CSV, and the page that shows them all.
 
-``python -m figures.album FOLDER`` writes figures/README.md and docs/gallery/NAME.png from the
-tables in FOLDER/data; `make gallery` computes those that are missing first.
+``python -m figures.album FOLDER`` writes figures/README.md, its Chinese twin and
+docs/gallery/NAME.png from the tables in FOLDER/data; `make gallery` computes those that are
+missing first.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import pandas as pd
 from analysis import files
 from figures import style
 from figures.gallery import FIGURES
-from figures.language import tr
+from figures.language import speaking, spoken, tr
 
 ROOT = Path(__file__).parents[1]
 PAGE = Path("figures/README.md")
+PAGES = {"en": PAGE, "zh": Path("figures/README.zh-CN.md")}
 PICTURES = Path("docs/gallery")
 PARTS = "finding", "caption", "details"  # what it found, what is drawn, its numbers
 DPI = 100  # of a picture on the page: all of them are to stay small in git
@@ -33,7 +35,17 @@ HEAD = """\
 The {count} figures at the command's defaults: the bundled sample and Gaussian inputs, profile
 `default`. Each is one module in `gallery/`. `expqk figures` lists them; `expqk figures NAME`
 writes one as PDF, SVG and PNG, its table as CSV, and what it says in numbers as text;
-`expqk figures all` writes every one.
+`expqk figures all` writes every one. [中文](README.zh-CN.md)
+"""
+HEAD_ZH = """\
+# 图库
+
+<!-- Written by `make gallery`; edit figures/album.py instead. -->
+
+按命令默认设置画出的 {count} 张图：自带的样本与 Gaussian 输入，profile 为 `default`。
+每张图是 `gallery/` 中的一个模块。`expqk figures` 列出全部；
+`expqk figures NAME --lang zh` 把一张图写成 PDF、SVG 和 PNG，数据写成 CSV，数字写成文字；
+`expqk figures all --lang zh` 写出全部。[English](README.md)
 """
 
 
@@ -113,16 +125,18 @@ def saved(name: str, folder: Path) -> pd.DataFrame | None:
 
 
 def page(tables: Mapping[str, pd.DataFrame]) -> str:
-    """Return the page in Markdown, given the table of each figure."""
-    parts = [HEAD.format(count=len(FIGURES))]
+    """Return the page in Markdown, in the language in force, given the table of each figure."""
+    chinese = spoken() == "zh"
+    parts = [(HEAD_ZH if chinese else HEAD).format(count=len(FIGURES))]
     for name, module in FIGURES.items():
         found, *rest = PARTS
+        how = f"`expqk figures {name}{' --lang zh' if chinese else ''}`"
         finding = github(told(name, tables[name], [found]))
         parts.append(
-            f"## {name}\n\n{sentence(name)} `expqk figures {name}`\n\n"
+            f"## {name}\n\n{how if chinese else f'{sentence(name)} {how}'}\n\n"
             f"**{finding}**\n\n"
-            f"![{module.TITLE}](../{(PICTURES / name).as_posix()}.png)\n\n"
-            "<details><summary>In numbers</summary>\n\n"
+            f"![{tr(module.TITLE)}](../{(PICTURES / name).as_posix()}.png)\n\n"
+            f"<details><summary>{tr('In numbers')}</summary>\n\n"
             f"{github(told(name, tables[name], rest))}\n\n</details>\n"
         )
     return "\n".join(parts)
@@ -148,7 +162,7 @@ def picture(table: pd.DataFrame, name: str) -> bytes:
 
 
 def write(folder: Path, root: Path = ROOT) -> list[Path]:
-    """Write the page and its pictures from the tables in FOLDER/data; return what was written."""
+    """Write pages and pictures from the tables in FOLDER/data; return what was written."""
     tables = {name: saved(name, folder) for name in FIGURES}
     missing = [name for name, table in tables.items() if table is None]
     if missing:
@@ -159,9 +173,10 @@ def write(folder: Path, root: Path = ROOT) -> list[Path]:
         written.append(files.inside(root, root / PICTURES / f"{name}.png"))
         with files.replacing(written[-1]) as temporary:
             temporary.write_bytes(picture(table, name))
-    written.append(files.inside(root, root / PAGE))
-    with files.replacing(written[-1]) as temporary:
-        temporary.write_text(page(present), encoding="utf-8")
+    for language, path in PAGES.items():
+        written.append(files.inside(root, root / path))
+        with files.replacing(written[-1]) as temporary, speaking(language):
+            temporary.write_text(page(present), encoding="utf-8")
     return written
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 from analysis.experiments.profile import profile
 from figures import album, sheets
 from figures.gallery import FIGURES
+from figures.language import speaking, tr
 
 ROOT = Path(__file__).parents[2]
 MOST = 2.5e6  # bytes of all pictures: they are in git
@@ -27,6 +29,26 @@ def test_the_page_shows_every_figure_in_order():
         assert f"{album.sentence(name)} `expqk figures {name}`" in part
         assert "\n\n**" in part, "run make gallery"
         assert len(re.search("<details>.*?\n\n(.*)\n\n</details>", part)[1]) > 100
+
+
+@pytest.mark.listed
+def test_the_chinese_page_says_the_same():
+    """The same figures, pictures and numbers; titles and what is folded are Chinese."""
+    english, chinese = (
+        sheets.sections((ROOT / path).read_text("utf-8")) for path in album.PAGES.values()
+    )
+    assert list(chinese) == list(english), "run make gallery"
+    for name, (title, body) in chinese.items():
+        with speaking("zh"):
+            assert title == tr(FIGURES[name].TITLE)
+        assert f"](../gallery/{name}.png)" in body
+        assert "## 数字\n\n" in body
+        assert numbers(body) == numbers(english[name][1].partition(f"`expqk figures {name}`")[2])
+
+
+def numbers(text):
+    """How often each number with a point stands in a text."""
+    return Counter(re.findall(r"[0-9]+\.[0-9]+", text))
 
 
 @pytest.mark.listed
@@ -90,3 +112,30 @@ def test_each_figure_has_a_page_and_a_notebook_whose_five_lines_make_it(
     lines = "\n".join(cells).splitlines()
     assert lines[0] == "%matplotlib inline"
     assert lines[1:] == re.sub(r"\.savefig\(.*?\)", "", code).splitlines()
+
+
+def test_the_chinese_pages_have_the_same_code():
+    english, chinese = (
+        sheets.files((ROOT / path).read_text("utf-8"), language)
+        for language, path in album.PAGES.items()
+    )
+    assert {name.replace(".zh-CN", "") for name in chinese} == {*english}
+    assert not {*english} & {*chinese}
+    for name, page in english.items():
+        stem, kind = name.split(".")
+        twin = chinese[f"{stem}.zh-CN.{kind}"]
+        if kind == "ipynb":
+            assert code_of(twin) == code_of(page)
+        elif stem != "index":
+            blocks = [
+                re.findall("```(?:python|sh)\n(.*?)```", text, re.DOTALL) for text in (page, twin)
+            ]
+            assert blocks[1] == [blocks[0][0], blocks[0][1].replace("\n", " --lang zh\n")]
+            assert f"]({stem}.zh-CN.md)" in page
+            assert f"]({stem}.md)" in twin
+            assert f"<{stem}.zh-CN.ipynb>" in twin
+    assert all(f"]({name}.zh-CN.md)" in chinese["index.zh-CN.md"] for name in FIGURES)
+
+
+def code_of(notebook):
+    return [cell["source"] for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]

@@ -3425,6 +3425,13 @@ PAGE = [
         "tests/figures/test_drawing.py -k scales",
     ),
     Mutant(
+        "sheets: the Chinese pages in English",
+        "figures/sheets.py",
+        "PAGES[language].format(**said)",
+        'PAGES["en"].format(**said)',
+        "tests/figures/test_album.py::test_the_chinese_pages_have_the_same_code",
+    ),
+    Mutant(
         "beside: names pushed up only",
         "figures/beside.py",
         "blocks[-1][0] += total",

@@ -266,7 +266,8 @@ def cells_named(opened):
     """A mouse, a finger or a key on a cell of a heat map is told its row, column and value."""
     page = opened.page
     table = pd.read_csv(opened.folder / "data" / "explore.csv")
-    table = table[(table.metric == "weights") & (table.temperature == 1) & (table["query"] == 24)]
+    t = float(page.locator(".panels output").inner_text())
+    table = table[(table.metric == "weights") & (table.temperature == t) & (table["query"] == 24)]
     svg = page.locator("[id='fig:explore'] .panels .drawing").filter(visible=True)
     svg.evaluate("svg => { svg.scrollIntoView(); scrollBy(0, -120); }")
     cells = svg.evaluate(CELLS)
