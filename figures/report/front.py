@@ -156,21 +156,19 @@ def rule(table: pd.DataFrame, profile: Profile) -> str:
     seen = max(x.mask.entries / x.n for x in profile.inputs)
     said = {
         "border": border,
-        "span": style.range_of(min(at.values()), max(at.values())),
         "number": round(seen**border),
         "keys": round(seen),
         "right": share(right, len(tv), mark("places")),
     }
     if right < RULES * len(tv):
         return tr(
-            "No rule of thumb follows: the classes change places at row entropies of {span} of the "
-            "largest, and their mean names the better one in only {right}.",
+            "No rule of thumb by entropy follows: a border of {border:.2f} is right in only "
+            "{right}.",
             **said,
         )
     return tr(
-        "Rule of thumb: entries below a row entropy of {border:.2f} of the largest (crossings: "
-        "{span}), where a query in effect sees {number} of {keys} keys, a low rank above; so it is "
-        "in {right}.",
+        "Rule of thumb: entries below a row entropy of {border:.2f}, {number} of {keys} keys in "
+        "effect, a low rank above; it is right in {right}.",
         **said,
     )
 
@@ -223,7 +221,7 @@ def _row(name: str, part: pd.DataFrame, one: Advice, shape: Shape) -> dict[str, 
         tr("lower bound"): tables.tv_of(one.bound) if np.isfinite(one.bound) else "–",
         tr("total variation"): _drawn(best),
         tr("uniform"): tables.tv_of(one.uniform_tv),
-        tr("multiply-adds (of exact)"): _adds(one, shape),
+        tr("multiply-adds"): _adds(one, shape),
         tr("next best"): runner,
     }
 
