@@ -274,6 +274,9 @@ def cells_named(opened):
     assert len(cells) == len(table) > 5
     narrow, tip, seen = page.viewport_size["width"] < 500, page.locator(".tip"), 0
     point = page.touchscreen.tap if narrow else page.mouse.move
+    page.locator("[id='fig:error'] [data-entry]").first.focus()
+    svg.evaluate("svg => { svg.scrollIntoView(); scrollBy(0, -120); }")
+    cells = svg.evaluate(CELLS)
     page.wait_for_timeout(200)  # until pictures are read
     for cell, weight in zip(cells, table.pixel_31):
         x, y = cell["place"]
@@ -502,6 +505,7 @@ FAULTS = {
     ),
     "cell beside": (cells_named, "found.at = (column, row)", "found.at = (row, column)"),
     "cells unnamed": (cells_named, "drawing.showCell(cell);", ";"),
+    "focus that was elsewhere": (cells_named, "document.activeElement?.blur();", ""),
     "finger lifted": (cells_named, 'event.pointerType === "touch" || ', ""),
     "cells of mice": (cells_named, "event.key in steps) this.showCell", "false) this.showCell"),
     "map without a name": (accessible, '"aria-label": label', '"data-label": label'),

@@ -303,7 +303,10 @@
         else drawing.hide();
       };
       svg.addEventListener("pointermove", point);
-      svg.addEventListener("pointerdown", point);
+      svg.addEventListener("pointerdown", (event) => {
+        document.activeElement?.blur(); // which hides what it showed, before and not after
+        point(event);
+      });
       svg.addEventListener("pointerleave", (event) => event.pointerType === "touch" || drawing.hide());
     }
   };
