@@ -185,7 +185,7 @@ def _inputs(ax: Axes, table: pd.DataFrame) -> None:
         )  # fmt: skip
     row = int(np.argmax([table[table.input == name].value.max() for name in names]))
     most = float(table[(table.input == names[row]) & (table.role == "uniform")].value.iloc[0])
-    for value, words in ((most, tr("uniform")), (most / 2, tr("half of it"))):
+    for value, words in ((most, tr("uniform")), (most / 2, tr("half of uniform"))):
         ax.text(value, row + 0.22, words, fontsize=style.SMALL, ha="center", va="top", color="0.35")
     ax.set_yticks(range(len(names)), names)
     ax.set(xlim=(-0.02, 1.06), ylim=(len(names) - 0.6, -0.75), xlabel=tr("total variation"))

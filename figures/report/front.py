@@ -51,7 +51,7 @@ def _groups(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame, Advice]]:
 def found(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
     """Return the finding: which class at which temperature, and on how much something helps."""
     return tr(
-        "**{classes}** Both see all logits first, so they say what a class can hope for. Of what "
+        "**{classes}** Both see all logits first: they are references, and cannot be run. Of what "
         "can be run, something is worth using at t = {t:g} on {share}.",
         classes=summary.finding(table),
         t=advice_of.temperature.iloc[0],
@@ -156,7 +156,7 @@ def rule(table: pd.DataFrame, profile: Profile) -> str:
     seen = max(x.mask.entries / x.n for x in profile.inputs)
     said = {
         "border": border,
-        "number": round(seen**border),
+        "number": round(seen ** round(border, 2)),
         "keys": round(seen),
         "right": share(right, len(tv), mark("places")),
     }
@@ -168,7 +168,7 @@ def rule(table: pd.DataFrame, profile: Profile) -> str:
         )
     return tr(
         "Rule of thumb: entries below a row entropy of {border:.2f}, {number} of {keys} keys in "
-        "effect, a low rank above; it is right in {right}.",
+        "effect, a low rank above; it is right in {right} that gave it.",
         **said,
     )
 
@@ -298,12 +298,15 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
         "Entries when cold, a low rank when hot; both together are nearest in {share}.",
         share=share(*summary.together(table), mark("places")),
     )
-    if len(never := crossed[~(crossed > 0)]):
-        said = tr(
-            "{said} On {inputs} the first two do not change places.",
-            said=said,
-            inputs=_listed([str(name) for name in never.index]),
-        )
+    tv = table[table.role.isin(summary.NAMES)].pivot_table("value", "input", "role", sort=False)
+    never = tv.loc[crossed.index[~(crossed > 0)]]
+    entries = never["sparse"] < never["low_rank"]
+    for part, sentence in (
+        (never[entries], mark("{said} On {inputs} entries are nearer than a low rank everywhere.")),
+        (never[~entries], mark("{said} On {inputs} a low rank is nearer than entries everywhere.")),
+    ):
+        if len(part):
+            said = tr(sentence, said=said, inputs=_listed([str(name) for name in part.index]))
     return said, sure
 
 
@@ -331,12 +334,13 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
             share=_worth(table),
         ),
         tr(
-            "Medians of {draws} draws, which {spread}; {measured}.",
+            "Medians of {draws} draws, which {spread}; {measured}. Other heads and texts may "
+            "differ.",
             draws=in_words(trials.TRIALS),
             spread=tr("are within {spread:.2g} of them", spread=spread)
             if spread >= tables.LEAST_SHOWN
             else tr("agree to three decimals"),
-            measured=tr("every query is measured")
+            measured=tr("all {n} queries count", n=style.span(sorted({*table.n})))
             if (table.measured == table.n).all()
             else tr(
                 "standard error of the sampled queries ≤ {stderr:.1g}", stderr=best.tv_stderr.max()
@@ -357,7 +361,7 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
     return (
         tr(
             "An expected kernel error of {error} at t = {t:g} takes {least} to {most} positive "
-            "features, as the longest q + k decide; the budget buys {held}, enough on {share}.",
+            "features, since the longest q + k decide; the budget buys {held}, enough on {share}.",
             error=tables.percent(moments.TARGET),
             t=t,
             least=tables.count(at.value.min()),
@@ -376,8 +380,8 @@ def _length(profile: Profile, d: int) -> tuple[str, str]:
     )
     return (
         tr(
-            "Than exact attention, in multiply-adds: {m} features from n = {linear} queries on, "
-            "with {m} exact entries a row beside them from n = {both} on.",
+            "{m} features take fewer multiply-adds than exact attention from n = {linear} queries "
+            "on, with {m} exact entries a row beside them from n = {both} on.",
             m=m,
             linear=linear,
             both=both,

@@ -90,7 +90,7 @@ PRINTED = {
     "nothing left out": (lambda: taken(2, 8), ""),
     "never crossing": (
         lambda: front._class(never(stored()["summary"]))[0],
-        "On gaussian the first two do not change places.",
+        "On gaussian entries are nearer than a low rank everywhere.",
     ),
     "a window": (lambda: sentences._seen(of_mask(Mask.window(9, 9, 5))), "the last 5 keys,"),
     "an interval": (
