@@ -1,5 +1,6 @@
 """The limit on memory."""
 
+import functools
 import platform
 import re
 import subprocess
@@ -111,5 +112,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="how glibc frees")
 def test_what_is_freed_is_used_again():
     """Six arrays of 512 pages each would fault in nearly all of them again."""
-    out = subprocess.run([sys.executable, "-c", FREED], check=True, capture_output=True).stdout
-    assert int(out) < 512
+    # one process in some dozens was seen to fault whatever it keeps; without `keep` all do
+    run = functools.partial(subprocess.check_output, [sys.executable, "-c", FREED])
+    assert any(int(run()) < 512 for _ in range(3))
