@@ -71,8 +71,8 @@ def _of_each_row(factor: Matrix) -> Callable[[Matrix], Matrix]:
     def grams(weights: Matrix) -> Matrix:
         found = np.zeros((len(weights), r, r))
         for gram, root in zip(found, np.sqrt(weights)):
-            used = np.flatnonzero(root)[[0, -1]] if root.any() else (0, -1)
-            keys = slice(used[0], used[1] + 1)
+            used = np.flatnonzero(root)
+            keys = slice(used[0], used[-1] + 1) if len(used) else slice(0)
             part = factor[keys] * root[keys, None]
             np.dot(part.T, part, out=gram)
         return found
