@@ -105,7 +105,7 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax in axes.flat[len(heads) :]:
             ax.set_visible(False)
         for ax in axes[-1]:
-            ax.set_xlabel(tr("stored values per query row"), fontsize=8)
+            ax.set_xlabel(style.lines(tr("stored values per query row"), 14), fontsize=8)
         for ax in axes[:, 0]:
             ax.set_ylabel(tr("relative Frobenius error"))
         style.legend(figure, list(axes.flat), columns=3)

@@ -68,7 +68,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(xscale="log", yscale="log", title=tr(name))
             style.ticks(ax, sorted(k for k in table["keys"].unique() if k > 0))
         for ax in axes[-1]:
-            ax.set_xlabel(tr("price of so many exact keys per query row"))
+            ax.set_xlabel(style.lines(tr("price of so many exact keys per query row"), 24))
         for ax in axes[:, 0]:
             ax.set_ylabel(tr("total variation"))
         style.legend(figure, list(axes.flat), columns=4)

@@ -39,7 +39,29 @@ def drawn_from_its_csv(name, table, folder):
     has_the_columns(name, table)
     again = pd.read_csv(style.save_table(name, table, folder))
     pd.testing.assert_frame_equal(again, table, check_exact=True)
-    style.save(name, again, module.draw(again), folder, ())
+    figure = module.draw(again)
+    style.save(name, again, figure, folder, ())
+    nothing_overlaps(figure)
+
+
+def nothing_overlaps(figure):
+    """Check that titles, labels and ticks of a figure which is laid out are whole and apart."""
+    texts = []
+    for ax in filter(lambda ax: ax.get_visible() and ax.axison, figure.axes):
+        texts += [ax.title, ax.xaxis.label, ax.yaxis.label]
+        for axis in (ax.xaxis, ax.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            texts += [text for tick in ticks for text in (tick.label1, tick.label2)]
+    boxes = [(x, x.get_window_extent()) for x in texts if x.get_visible() and x.get_text()]
+    (left, bottom), (right, top) = figure.bbox.min - 1, figure.bbox.max + 1
+    for i, (text, box) in enumerate(boxes):
+        whole = left < box.x0 and box.x1 < right and bottom < box.y0 and box.y1 < top
+        assert whole, f"{text.get_text()!r} is cut"
+        for other, its in boxes[i + 1 :]:
+            wide = min(box.x1, its.x1) - max(box.x0, its.x0)
+            high = min(box.y1, its.y1) - max(box.y0, its.y0)
+            assert min(wide, high) < 0.5, f"{text.get_text()!r} is over {other.get_text()!r}"
 
 
 def has_the_columns(name, table):

@@ -428,6 +428,20 @@ LOW_RANK = [
         "tests/approx/low_rank/test_free_entries.py -k least_squares",
     ),
     Mutant(
+        "today: labels of two panels on top of each other",
+        "figures/gallery/today.py",
+        'style.lines(tr("price of so many exact keys per query row"), 24)',
+        'tr("price of so many exact keys per query row")',
+        "tests/figures/test_state_figures.py -k today",
+    ),
+    Mutant(
+        "entropy: ticks on top of each other",
+        "figures/gallery/entropy.py",
+        "TICKS = (0.1, 0.9, 0.999)",
+        "TICKS = (0.1, 0.12, 0.9, 0.999)",
+        "tests/figures/test_regime_figures.py -k entropy",
+    ),
+    Mutant(
         "least squares row by row: each weight twice",
         "approx/low_rank/weighted.py",
         "zip(found, np.sqrt(weights))",
