@@ -1,1 +1,8 @@
 """Low rank block by block off the diagonal, exact near it."""
+
+from typing import TYPE_CHECKING
+
+if not TYPE_CHECKING:  # a checker would let every name pass
+    from approx import _lazy
+
+    __getattr__ = _lazy.attribute(__name__)

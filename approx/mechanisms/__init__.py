@@ -1,1 +1,8 @@
 """Efficient attention by name: methods that give softmax rows, or rows in their stead."""
+
+from typing import TYPE_CHECKING
+
+if not TYPE_CHECKING:  # a checker would let every name pass
+    from approx import _lazy
+
+    __getattr__ = _lazy.attribute(__name__)

@@ -1,1 +1,8 @@
 """Attention and FLASH as the source documents write them: references for claims, not methods."""
+
+from typing import TYPE_CHECKING
+
+if not TYPE_CHECKING:  # a checker would let every name pass
+    from approx import _lazy
+
+    __getattr__ = _lazy.attribute(__name__)

@@ -959,6 +959,20 @@ SPARSE = [
 
 RESULT = [
     Mutant(
+        "package: what is no name is looked for as a module",
+        "approx/_lazy.py",
+        "name.isidentifier() and ",
+        "",
+        "tests/approx/test_lazy.py",
+    ),
+    Mutant(
+        "package: a name forgotten once it was found",
+        "approx/_lazy.py",
+        "setattr(sys.modules[package], name, value)",
+        "pass",
+        "tests/approx/test_lazy.py",
+    ),
+    Mutant(
         "scatterbrain: support and features from one seed",
         "approx/scatterbrain.py",
         "np.random.default_rng(support), np.random.default_rng(low)",
