@@ -8,6 +8,7 @@ is as good once the solver is near its end.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -20,6 +21,12 @@ from approx.low_rank.decomposition import Matrix
 GRAM_SHARE = 1e-7
 GRAM_REMAINDER = 1e-6
 LANCZOS_SIZE, LANCZOS_STEPS, LANCZOS_CHECK = 128, 100, 5
+# From this size on a block Lanczos space, of at most that share of it and at least so many blocks,
+# comes before all eigenvectors.
+BLOCK_SIZE, BLOCK_SHARE, BLOCKS, BLOCK_CHECK = 1536, 0.22, 16, 2
+LEAST_WIDTH, STRIPE = 16, 128  # columns of a block; rows of T whose products with one stay in cache
+OF_TAIL, OF_TRIPLETS = 1e-9, 1e-13  # of the remainder's squares: the most that a space may miss
+LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
 def orthonormal(A: Matrix) -> tuple[Matrix, Matrix]:
@@ -61,7 +68,9 @@ def leading(T: Matrix, count: int) -> tuple[Matrix, Matrix, Matrix]:
 
     They come from eigenvectors of the smaller Gram matrix, which is 3–5 times faster than the SVD,
     or from LAPACK's SVD if the rounding of the Gram matrix would show in ‖T − U diag(s) Vᵀ‖_F. Both
-    are accurate.
+    are accurate. From min(n, l) = 1536 on, few triplets come from a block Lanczos space, if it gets
+    them soon: then the square of that norm is at most 1 + 10⁻¹³ times the least one, by the
+    residuals and with high probability, and values are accurate to rounding.
 
     Examples
     --------
@@ -74,11 +83,15 @@ def leading(T: Matrix, count: int) -> tuple[Matrix, Matrix, Matrix]:
     l = T.shape[1]
     if count == 0:
         return T[:, :0], np.zeros(0), np.zeros((l, 0))
-    gram = T.T @ T
-    w, V = eigh(gram, subset_by_index=[l - count, l - 1], check_finite=False)
-    total = float(np.trace(gram))
-    if total - float(w.sum()) > GRAM_REMAINDER * total:
-        return rotate(T, V[:, ::-1])
+    if (found := _block_lanczos(T, count, OF_TRIPLETS)) is not None:
+        rest, total, V = found
+    else:
+        gram = T.T @ T
+        w, V = eigh(gram, subset_by_index=[l - count, l - 1], check_finite=False)
+        total = float(np.trace(gram))
+        rest, V = total - float(w.sum()), V[:, ::-1]
+    if rest > GRAM_REMAINDER * total:
+        return rotate(T, V)
     U, s, Vt = svd(T, full_matrices=False, check_finite=False)
     return U[:, :count], s[:count], Vt[:count].T
 
@@ -88,7 +101,10 @@ def tail(T: Matrix, count: int) -> float:
 
     It is what the leading eigenvalues of the smaller Gram matrix leave of its trace, without any
     eigenvector, or comes from LAPACK's singular values if the trace would hide it: a few
-    eps/GRAM_REMAINDER of it, some 10⁻⁹, are lost at most.
+    eps/GRAM_REMAINDER of it, some 10⁻⁹, are lost at most. From min(n, l) = 1536 on, a block Lanczos
+    space gives the first few eigenvalues where it gets them sooner than all of them come: the tail
+    is then never below the true one, and above it by at most 5·10⁻¹⁰ of it, by the residuals and
+    with high probability.
 
     Examples
     --------
@@ -98,12 +114,92 @@ def tail(T: Matrix, count: int) -> float:
     T = T if T.shape[0] >= T.shape[1] else T.T
     l = T.shape[1]
     if 0 < count < l:
-        gram = T.T @ T
-        w = eigh(gram, eigvals_only=True, subset_by_index=[l - count, l - 1], check_finite=False)
-        total = float(np.trace(gram))
-        if (rest := total - float(w.sum())) > GRAM_REMAINDER * total:
+        if (found := _block_lanczos(T, count, OF_TAIL)) is not None:
+            rest, total, _ = found
+        else:
+            gram = T.T @ T
+            w = eigh(
+                gram, eigvals_only=True, subset_by_index=[l - count, l - 1], check_finite=False
+            )
+            total = float(np.trace(gram))
+            rest = total - float(w.sum())
+        if rest > GRAM_REMAINDER * total:
             return math.sqrt(rest)
     return float(np.linalg.norm(svdvals(T, check_finite=False)[count:]))
+
+
+def _block_lanczos(T: Matrix, count: int, tolerance: float) -> tuple[float, float, Matrix] | None:
+    """Return ‖T‖_F² − Σθ, ‖T‖_F² and V (l, count), Ritz pairs of TᵀT; None if they come too late.
+
+    The space is that of X, TᵀT X, (TᵀT)² X, …, with X Gaussian from a fixed seed and wider than
+    `count`, so that it holds as many copies of an equal eigenvalue as are wanted. Let θ₁ ≥ … be
+    the Ritz values and ρ the residuals |TᵀT v − θ v|. No Σθ is above that of the eigenvalues λ, and
+    for any c ≥ count with θ_c above μ, the largest eigenvalue on the complement of the first c,
+
+        Σ_{i ≤ count} (λ_i − θ_i) ≤ Σ_{i ≤ c} ρ_i²/(θ_c − μ),
+
+    as TᵀT is below diag(Θ + Rᵀ(θ_c − B)⁻¹R, θ_c) with R the residuals and B what TᵀT is on the
+    complement. It ends once that is below the tolerance times ‖T‖_F² − Σθ, with θ_{c+1} + ρ_{c+1}
+    in the place of μ, which only the chance of X, that no direction is missed, makes certain [1]_.
+
+    Cost: 4·n·l operations a column, half of them where T is triangular, and 8·l·k² for k columns.
+    On causal attention of 2048 keys, 16 eigenvalues take 70 to 170 ms and all of them 550.
+
+    References
+    ----------
+    .. [1] C. Musco, C. Musco, "Randomized block Krylov methods for stronger and faster approximate
+       singular value decomposition", NIPS 2015, theorem 1.
+    """
+    l = T.shape[1]
+    width, most = max(count + 1, LEAST_WIDTH), int(BLOCK_SHARE * l)
+    if l < BLOCK_SIZE or BLOCKS * width > most:
+        return None
+    if not 0 < (total := float(np.vdot(T, T))) < math.inf:
+        return None
+    times_gram = _times_gram(T)
+    X, H = np.empty((l, most + width), order="F"), np.zeros((most, most))
+    X[:, :width], _ = orthonormal(np.random.default_rng(0).standard_normal((width, l)).T)
+    for step, k in enumerate(range(width, most + 1, width)):
+        new = slice(k - width, k)
+        G = times_gram(X[:, new])
+        H[:k, new] = X[:, :k].T @ G
+        H[new, :k] = H[:k, new].T
+        G -= X[:, :k] @ H[:k, new]
+        G -= X[:, :k] @ (X[:, :k].T @ G)
+        Q, R = orthonormal(G)
+        Q -= X[:, :k] @ (X[:, :k].T @ Q)  # columns that are left of nothing
+        X[:, k : k + width], again = orthonormal(Q)
+        if step % BLOCK_CHECK != BLOCK_CHECK - 1:
+            continue
+        shown = min(k, 2 * width)
+        theta, S = eigh(H[:k, :k], subset_by_index=[k - shown, k - 1], check_finite=False)
+        theta, S = theta[::-1] / total, S[:, ::-1]
+        residual = np.linalg.norm(again @ (R / total) @ S[new], axis=0)
+        rest = 1.0 - float(theta[:count].sum())
+        gaps = np.maximum(theta[:-1] - theta[1:] - residual[1:], LEAST_NORMAL)
+        with np.errstate(over="ignore"):
+            missed = np.cumsum(residual[:-1] ** 2) / gaps
+        if rest <= GRAM_REMAINDER or missed[count - 1 :].min() <= tolerance * rest:
+            return rest * total, total, X[:, :k] @ S[:, :count]
+    return None
+
+
+def _times_gram(T: Matrix) -> Callable[[Matrix], Matrix]:
+    """Return X ↦ TᵀT X, by stripes of rows from their first to their last column that is not 0."""
+    stripes = []
+    for i in range(0, len(T), STRIPE):
+        used = np.flatnonzero(T[i : i + STRIPE].any(axis=0))
+        if len(used):
+            columns = slice(used[0], used[-1] + 1)
+            stripes.append((columns, T[i : i + STRIPE, columns]))
+
+    def times(X: Matrix) -> Matrix:
+        G = np.zeros(X.shape)
+        for columns, stripe in stripes:
+            G[columns] += stripe.T @ (stripe @ X[columns])
+        return np.asfortranarray(G)
+
+    return times
 
 
 def spectral_norm(A: Matrix, tolerance: float = 1e-5) -> float:

@@ -409,9 +409,23 @@ LOW_RANK = [
     Mutant(
         "tail: a cancelled trace is believed",
         "approx/low_rank/subspace.py",
-        "(rest := total - float(w.sum())) > GRAM_REMAINDER * total",
-        "(rest := total - float(w.sum())) > 0",
+        "if rest > GRAM_REMAINDER * total:\n            return math.sqrt(rest)",
+        "if rest > 0:\n            return math.sqrt(rest)",
         "tests/approx/low_rank/test_subspace.py -k tail",
+    ),
+    Mutant(
+        "block Lanczos: residuals are not squared over the gap",
+        "approx/low_rank/subspace.py",
+        "np.cumsum(residual[:-1] ** 2) / gaps",
+        "np.cumsum(residual[:-1] ** 2) * gaps",
+        "tests/approx/low_rank/test_subspace.py -k block_lanczos",
+    ),
+    Mutant(
+        "block Lanczos: the last column of a stripe is not read",
+        "approx/low_rank/subspace.py",
+        "slice(used[0], used[-1] + 1)",
+        "slice(used[0], used[-1])",
+        "tests/approx/low_rank/test_subspace.py -k block_lanczos",
     ),
     Mutant(
         "thresholding: a guess too high is believed",

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from approx.low_rank import subspace
 from approx.low_rank.shrinkage import shrink_singular_values
 from approx.low_rank.subspace import leading, rotate, spectral_norm, tail
 
@@ -38,6 +39,56 @@ def test_tail_is_what_the_leading_singular_values_leave(ratio):
         rest = np.linalg.norm(s[count:])
         # eigenvalues of the Gram matrix are off by some eps·s₁² each, 20 of them
         assert_allclose([tail(T, count), tail(T.T, count)], rest, rtol=1e-8, atol=200 * EPS * s[0])
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Let the block Lanczos space serve small matrices."""
+    sizes = {"BLOCK_SIZE": 60, "BLOCK_SHARE": 0.75, "BLOCKS": 4, "LEAST_WIDTH": 4, "STRIPE": 16}
+    for name, value in sizes.items():
+        monkeypatch.setattr(subspace, name, value)
+
+
+@pytest.mark.parametrize(
+    "s",
+    [
+        np.geomspace(3, 0.01, 100),
+        np.concatenate([np.linspace(5, 3, 3), np.full(4, 2.0), np.linspace(1, 0.5, 60)]),
+        np.concatenate([np.full(3, 3.0), np.full(9, 2.0), np.full(60, 1.0)]),
+        1e-150 * np.geomspace(3, 0.01, 100),
+    ],
+    ids=["decays", "ties at the cut", "many ties", "tiny"],
+)
+def test_block_lanczos_gives_what_the_svd_gives(small_blocks, s):
+    T = spectrum(120, 100, s)
+    for count in (1, 6):
+        for A in (T, T[:, ::-1].T):
+            tall = A if len(A) >= A.shape[1] else A.T
+            rest, total, V = subspace._block_lanczos(tall, count, subspace.OF_TAIL)
+            least = s[count:] @ s[count:]
+            # it is never below, but for rounding of the trace
+            assert -100 * EPS * total <= rest - least <= subspace.OF_TAIL * least
+            assert_allclose(V.T @ V, np.eye(count), atol=1e-13)
+            assert tail(A, count) == pytest.approx(np.sqrt(least), rel=subspace.OF_TAIL)
+            U, values, V = leading(A, count)
+            assert_allclose(values, s[:count], rtol=1e-12)
+            assert np.linalg.norm(A - (U * values) @ V.T) <= np.sqrt(least) * (1 + 1e-12)
+
+
+def test_block_lanczos_reads_all_of_a_matrix_with_empty_parts(small_blocks):
+    T = np.tril(np.random.default_rng(0).standard_normal((90, 70))) * 0.9 ** np.arange(70)
+    T[16:48, :20] = T[64:80] = 0
+    s = np.linalg.svd(T, compute_uv=False)
+    assert subspace._block_lanczos(T, 3, 1e-9)[0] == pytest.approx(s[3:] @ s[3:], rel=1e-9)
+
+
+def test_block_lanczos_leaves_what_is_flat_or_nothing_to_lapack(small_blocks):
+    T = np.random.default_rng(0).standard_normal((70, 70))
+    s = np.linalg.svd(T, compute_uv=False)
+    assert subspace._block_lanczos(T, 9, 1e-9) is None
+    assert tail(T, 9) == pytest.approx(np.linalg.norm(s[9:]), rel=1e-12)
+    assert tail(np.zeros((70, 70)), 3) == 0
+    assert_allclose(leading(spectrum(80, 70, [3.0, 2.0]), 3)[1], [3, 2, 0], atol=1e-14)
 
 
 def test_rotate_is_no_farther_than_any_matrix_with_rows_in_the_span():
