@@ -46,6 +46,7 @@ from analysis.trials import (
 from analysis.weights import MOST_ENTRIES, Weights
 from approx import Approximation, Method, checks
 from approx.low_rank.subspace import tail
+from approx.low_rank.thresholding import without_largest
 from approx.prices import CURRENCIES, entries
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
@@ -423,9 +424,7 @@ def _crossing(x: Inputs, budget: float) -> float:
     sparse, low_rank, at = [], [], math.nan
     for step in LADDER:
         P = softmax(x.at_temperature(step * x.temperature).logits())
-        squares = np.square(P).ravel()
-        rest = max(squares.size - entries, 0)
-        sparse.append(math.sqrt(np.partition(squares, max(rest - 1, 0))[:rest].sum()))
+        sparse.append(without_largest(P, entries))
         low_rank.append(tail(P, rank))
         at = crossing(x.temperature * np.array(LADDER[: len(sparse)]), sparse, low_rank)
         if not math.isnan(at):

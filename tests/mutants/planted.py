@@ -435,6 +435,13 @@ LOW_RANK = [
         "tests/approx/low_rank/test_godec.py::test_error_is_at_most_that_of_either_part_and_of_the_plain_solver",
     ),
     Mutant(
+        "largest entries: one too many where some are equal",
+        "approx/low_rank/thresholding.py",
+        "rest += excess * threshold**2",
+        "rest += max(excess - 1, 0) * threshold**2",
+        "tests/approx/low_rank/test_godec.py -k without_the_largest",
+    ),
+    Mutant(
         "godec: least squares of what is not seen, too",
         "approx/low_rank/weighted.py",
         "return lambda weights: (weights @ pairs)[:, place]",

@@ -10,7 +10,12 @@ from numpy.testing import assert_allclose
 from approx.low_rank import decomposition, godec as module, thresholding
 from approx.low_rank.godec import at_budget, godec
 from approx.low_rank.robust_pca import inexact_alm
-from approx.low_rank.thresholding import kth_largest, large_entries, separate
+from approx.low_rank.thresholding import (
+    kth_largest,
+    large_entries,
+    separate,
+    without_largest,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 # Small integers: many ties, zeros and repeated rows.
@@ -299,3 +304,22 @@ def test_gather_finds_the_large_differences_in_order():
     for floor in (0.0, 0.8, 100.0):
         found = thresholding._gather(D, L, floor, work)
         assert work[:found].tolist() == sizes[sizes >= floor].tolist()
+
+
+@pytest.mark.parametrize("kind", ["signs", "ties", "sorted", "zeros", "sparse"])
+def test_the_error_without_the_largest_entries_is_that_of_a_sort(kind):
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal((40, 30))
+    if kind == "ties":
+        A = A.round()
+    elif kind == "sorted":
+        A = np.sort(A.ravel() ** 5).reshape(A.shape)
+    elif kind == "zeros":
+        A[:] = 0
+    elif kind == "sparse":  # every 61st entry is 0
+        A *= rng.random(A.shape) < 0.01
+        A.ravel()[::61] = 0
+    for count in (0, 1, 17, 900, 1199, 1200, 5000):
+        sizes = np.sort(np.abs(A).ravel())
+        rest = np.linalg.norm(sizes[: max(A.size - count, 0)])
+        assert without_largest(A, count) == pytest.approx(rest, rel=1e-13, abs=0)
