@@ -23,6 +23,7 @@ MODEL = "runs a language model, in whose float32 it is as exact as that"
 WHY = {
     "approx._elementary.largest": PLACES,
     "approx._jit.*": PLUMBING,
+    "approx._lazy.*": PLUMBING,
     "approx._numba.*": PLUMBING,
     "approx.checks.*": PLUMBING,
     "approx.familiar.*": PLUMBING,
