@@ -9,13 +9,12 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-from tqdm import tqdm
 
 from analysis import files, trials
 from analysis.advice import TIE
@@ -37,7 +36,8 @@ from figures.report.references import REFERENCES
 
 T = TypeVar("T")
 SOURCE = "report.md"
-SUMMARY, ADVICE = "summary", "advice"
+SUMMARY, ADVICE, CLAIMS = "summary", "advice", "pages of the claims"
+BY_CELL = ("price", "error")  # studies long enough for every process; any other has one
 TITLE = mark("Cheaper attention, measured")
 TEMPLATES = {"en": "report.md.j2", "zh": "report.zh.md.j2"}
 PACKAGES = (
@@ -91,45 +91,47 @@ def build(
     command = command or shlex.join(["expqk", *sys.argv[1:]])
     seconds: dict[str, float] = {}
 
-    def timed(name: str, make: Callable[..., T], *arguments: Any) -> T:
-        start = time.perf_counter()
-        made = make(*arguments)
-        seconds[name] = time.perf_counter() - start
-        return made
-
-    computed: dict[str, pd.DataFrame] = {}
-    asked = reported(profile)
-    bar = tqdm(asked, disable=not profile.progress, desc="report", unit="figure")
-    for name in bar:
-        bar.set_postfix_str(FIGURES[name].TITLE)
-        if name != SUMMARY:  # which is made of two others
-            computed[name] = timed(name, FIGURES[name].compute, profile)
-    best = timed("winners", tables.winners, profile)
-    if SUMMARY in asked:
-        computed = {SUMMARY: timed(SUMMARY, summary.compose, computed["error"], best), **computed}
-    folder = out.absolute()  # a worker keeps the folder it began in
-
-    def beside(label: str, jobs: dict[str, Callable[[], object]]) -> None:
+    def together(label: str, jobs: Mapping[str, Callable[[], T]]) -> dict[str, T]:
         taken = parallel(
-            functools.partial(_made, spoken()),
+            functools.partial(_timed, spoken()),
             [*jobs.values()],
             jobs=profile.jobs,
             progress=profile.progress,
             label=label,
         )
-        for name, passed in zip(jobs, taken):
+        for name, (passed, _) in zip(jobs, taken):
             seconds[name] = seconds.get(name, 0.0) + passed
+        return {name: made for name, (_, made) in zip(jobs, taken)}
 
-    beside(
-        "drawing",
-        {
-            name: functools.partial(album.save, name, table, folder)
-            for name, table in computed.items()
-        },
-    )
-    computed["winners"] = best
-    style.save_table("winners", best, out)
-    computed[ADVICE] = timed(ADVICE, front.advised, profile)
+    computed: dict[str, pd.DataFrame] = {}
+    for name in BY_CELL:
+        start = time.perf_counter()
+        computed[name] = FIGURES[name].compute(profile)
+        seconds[name] = time.perf_counter() - start
+    shown, single = reported(profile), dataclasses.replace(profile, jobs=1, progress=False)
+    studies: dict[str, Callable[[], pd.DataFrame]] = {  # long ones first
+        "claims": _ledger,
+        "winners": functools.partial(tables.winners, single),
+        ADVICE: functools.partial(front.advised, single),
+    }
+    for name in shown:
+        if name not in (SUMMARY, *BY_CELL):
+            studies[name] = functools.partial(FIGURES[name].compute, single)
+    studies["decomposition"] = functools.partial(decomposition.compute, single)
+    if profile.synthetic:
+        studies["synthetic"] = functools.partial(tables.winners, _synthetic(single))
+    computed |= together("studies", studies)
+    if SUMMARY in shown:
+        computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
+    folder = out.absolute()  # a worker keeps the folder it began in
+    files_of: dict[str, Callable[[], object]] = {
+        CLAIMS: functools.partial(of_claims.write, computed["claims"], folder)
+    }
+    for name in shown:
+        files_of[name] = functools.partial(album.save, name, computed[name], folder)
+    together("drawing", files_of)
+    for name in sorted(computed.keys() - {*shown, ADVICE}):
+        style.save_table(name, computed[name], out)
     if len(profile.advised) > 1:
         title_of_map = front.worth(computed[ADVICE])
         drawn_map = diagnosis.draw(computed[ADVICE])
@@ -138,41 +140,42 @@ def build(
         style.save_table(ADVICE, computed[ADVICE], out)
     if model is not None:
         replaced.draw(model, out)
-    for name, make in (
-        ("decomposition", lambda: decomposition.compute(profile)),
-        *([("synthetic", lambda: tables.winners(_synthetic(profile)))] * bool(profile.synthetic)),
-        ("claims", lambda: claims.frame(check(jobs=profile.jobs, progress=profile.progress))),
-    ):
-        computed[name] = timed(name, make)
-        style.save_table(name, computed[name], out)
     text = render(profile, computed, command, title=title, authors=authors, model=model)
     edited = kept.put(out, SOURCE, text)
-    beside(
-        "pages",
-        {
-            "pages of the claims": functools.partial(of_claims.write, computed["claims"], folder),
-            "html and pdf": functools.partial(rebuild, folder),
-        },
-    )
+    together("pages", {form: functools.partial(make, folder) for form, make in PAGES.items()})
     kept.describe(out, {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()})
     return edited
 
 
-def _made(language: str, make: Callable[[], object]) -> float:
-    """Return how many seconds it took to make something in a language."""
+def _timed(language: str, make: Callable[[], T]) -> tuple[float, T]:
+    """Return how many seconds it took to make something in a language, and what was made."""
     start = time.perf_counter()
     with speaking(language):
-        make()
-    return time.perf_counter() - start
+        made = make()
+    return time.perf_counter() - start, made
+
+
+def _ledger() -> pd.DataFrame:
+    return claims.frame(check())
 
 
 def rebuild(out: Path) -> None:
     """Turn report.md, perhaps edited, and notes.md into index.html and report.pdf."""
-    source = out / SOURCE
-    if not source.exists():
-        raise FileNotFoundError(f"there is no {source}: run expqk report --out {out} first")
-    to_html(source, out / "index.html", notes=out / NOTES)
-    to_pdf(source, out / "report.pdf", notes=out / NOTES)
+    if not (out / SOURCE).exists():
+        raise FileNotFoundError(f"there is no {out / SOURCE}: run expqk report --out {out} first")
+    for make in PAGES.values():
+        make(out)
+
+
+def _html(out: Path) -> None:
+    to_html(out / SOURCE, out / "index.html", notes=out / NOTES)
+
+
+def _pdf(out: Path) -> None:
+    to_pdf(out / SOURCE, out / "report.pdf", notes=out / NOTES)
+
+
+PAGES: dict[str, Callable[[Path], None]] = {"html": _html, "pdf": _pdf}
 
 
 def render(

@@ -94,14 +94,15 @@ def test_the_manifest_keeps_what_was_written(tmp_path):
 def test_a_report_keeps_an_edited_one_and_says_so(tmp_path, monkeypatch, capsys):
     """The command, with nothing to compute."""
     monkeypatch.setattr(report, "reported", lambda profile: ())
+    monkeypatch.setattr(report, "BY_CELL", ())
     monkeypatch.setattr(report, "decomposition", SimpleNamespace(compute=lambda profile: 0))
     monkeypatch.setattr(report.tables, "winners", lambda profile: 0)
     monkeypatch.setattr(report.front, "advised", lambda profile: 0)
-    monkeypatch.setattr(report, "check", lambda **_: ())
+    monkeypatch.setattr(report, "check", tuple)
     monkeypatch.setattr(report.style, "save_table", lambda *_: None)
     monkeypatch.setattr(report, "render", lambda *_, **__: "generated")
     monkeypatch.setattr(report.of_claims, "write", lambda *_: None)
-    monkeypatch.setattr(report, "rebuild", lambda _: None)
+    monkeypatch.setattr(report, "PAGES", {})
     command = ["report", "--profile", "quick", "--out", str(tmp_path)]
     for _ in range(2):
         assert main(command) == 0
