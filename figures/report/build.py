@@ -37,7 +37,13 @@ from figures.report.references import REFERENCES
 T = TypeVar("T")
 SOURCE = "report.md"
 SUMMARY, ADVICE, CLAIMS = "summary", "advice", "pages of the claims"
-BY_CELL = ("price", "error")  # studies long enough for every process; any other has one
+BY_CELL = ("error",)  # a study of many short cells, shared by all processes; any other has one
+LONG = (
+    "price",
+    "claims",
+    "winners",
+    "frontier",
+)  # begun first, as a long one at the end runs alone
 TITLE = mark("Cheaper attention, measured")
 TEMPLATES = {"en": "report.md.j2", "zh": "report.zh.md.j2"}
 PACKAGES = (
@@ -109,18 +115,19 @@ def build(
         computed[name] = FIGURES[name].compute(profile)
         seconds[name] = time.perf_counter() - start
     shown, single = reported(profile), dataclasses.replace(profile, jobs=1, progress=False)
-    studies: dict[str, Callable[[], pd.DataFrame]] = {  # long ones first
-        "claims": _ledger,
-        "winners": functools.partial(tables.winners, single),
-        ADVICE: functools.partial(front.advised, single),
+    studies: dict[str, Callable[[], pd.DataFrame]] = {
+        name: functools.partial(FIGURES[name].compute, single)
+        for name in shown
+        if name not in (SUMMARY, *BY_CELL)
     }
-    for name in shown:
-        if name not in (SUMMARY, *BY_CELL):
-            studies[name] = functools.partial(FIGURES[name].compute, single)
+    studies["winners"] = functools.partial(tables.winners, single)
+    studies[ADVICE] = functools.partial(front.advised, single)
     studies["decomposition"] = functools.partial(decomposition.compute, single)
+    studies["claims"] = _ledger
     if profile.synthetic:
         studies["synthetic"] = functools.partial(tables.winners, _synthetic(single))
-    computed |= together("studies", studies)
+    begun = sorted(studies, key=lambda name: name not in LONG)
+    computed |= together("studies", {name: studies[name] for name in begun})
     if SUMMARY in shown:
         computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
     folder = out.absolute()  # a worker keeps the folder it began in
