@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
@@ -39,6 +40,21 @@ OPTIONS: dict[str, Any] = {
     "no_cfunc_wrapper": True,
 }
 SAFE = {"contract", "nsz"}
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Do without Python's search for cycles, for something that allocates much and keeps it.
+
+    Importing Numba and compiling do, and every search goes through all objects of the process.
+    """
+    searches = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if searches:
+            gc.enable()
 
 
 class Kernel:
@@ -56,7 +72,8 @@ class Kernel:
     @functools.cached_property
     def compiled(self) -> Any:
         """Numba's own object, which compiles for each new set of dtypes."""
-        from approx import _numba
+        with uncollected():
+            from approx import _numba
 
         # From Python 3.12 on cached_property has no lock: setdefault gives all threads one object.
         return vars(self).setdefault("compiled", _numba.dispatcher(self.function, self.options))

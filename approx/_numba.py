@@ -14,6 +14,8 @@ from numba.core.registry import cpu_target
 from numba.core.typed_passes import BaseNativeLowering, NativeLowering
 from numba.extending import overload
 
+from approx._jit import uncollected
+
 
 class _WideFunction(Lower):  # type: ignore[misc]
     """Translate a function to LLVM, with the wish for whole vector registers."""
@@ -40,6 +42,11 @@ class WideCompiler(CompilerBase):  # type: ignore[misc]
         passes.passes = [p for p in passes.passes if p[0] is not NativeLowering]
         passes.finalize()
         return [passes]
+
+    def compile_extra(self, func: Any) -> Any:
+        """Compile without a search for garbage in between."""
+        with uncollected():
+            return super().compile_extra(func)
 
 
 def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:

@@ -32,6 +32,7 @@ USED: dict[str, str] = {
 SCRIPT = """
 import numpy as np, approx, sys, time
 from analysis import metrics, moments
+from approx import METHODS
 Q, K = np.random.default_rng(0).standard_normal((2, 24, 4)) / 4
 start = time.perf_counter()
 {lines}

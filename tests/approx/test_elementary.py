@@ -1,5 +1,6 @@
 """The shared exponential, logarithm and maximum against mpmath and NumPy."""
 
+import gc
 import itertools
 import math
 import pickle
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 from numba import njit
 from numba.core.caching import NullCache
+from numba.core.compiler import CompilerBase
 
+from approx import _numba
 from approx._elementary import exp, exp_rows, largest, log
 from approx._jit import Kernel, kernel, summing_kernel
 
@@ -273,3 +276,23 @@ print(all(np.allclose(x, np.exp(i), rtol=1e-15) for i, x in enumerate(arrays)))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["True"]
+
+
+@pytest.mark.parametrize("searches", [True, False])
+def test_garbage_is_searched_for_after_a_compilation_as_before(searches, monkeypatch):
+    during = []
+
+    def failing(*_):
+        during.append(gc.isenabled())
+        raise ValueError("of the compiler")
+
+    monkeypatch.setattr(CompilerBase, "compile_extra", failing)
+    before = gc.isenabled()
+    try:
+        (gc.enable if searches else gc.disable)()
+        with pytest.raises(ValueError, match="of the compiler"):
+            _numba.WideCompiler.compile_extra(object.__new__(_numba.WideCompiler), None)
+        assert during == [False]
+        assert gc.isenabled() is searches
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -980,6 +980,13 @@ SPARSE = [
 
 RESULT = [
     Mutant(
+        "kernels: garbage never searched for again",
+        "approx/_jit.py",
+        "        if searches:\n",
+        "        if not searches:\n",
+        "tests/approx/test_elementary.py::test_garbage_is_searched_for_after_a_compilation_as_before",
+    ),
+    Mutant(
         "package: what is no name is looked for as a module",
         "approx/_lazy.py",
         "name.isidentifier() and ",
