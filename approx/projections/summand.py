@@ -13,6 +13,7 @@ of a block are coupled; E ρ_u(ω) ρ_v(ω′) follows.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from abc import ABC, abstractmethod
 
 import numpy as np
@@ -76,10 +77,15 @@ class Entries(Summand):
         weights = alpha + beta
         sign = -1.0 if self.imaginary else 1.0
         if (weights == weights[0]).all():
-            return np.asarray(sign * weights[0] * squared_distances(self.a, -self.b))
+            return np.asarray(sign * weights[0] * self._squares)
         parts = [np.sqrt(np.maximum(w, 0.0)) for w in (weights, -weights)]
         up, down = (squared_distances(self.a * root, -self.b * root) for root in parts)
         return np.asarray(sign * (up - down))
+
+    @functools.cached_property
+    def _squares(self) -> Array:
+        """|a_i + b_j|², of which most forms of these entries are multiples."""
+        return squared_distances(self.a, -self.b)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
