@@ -7,8 +7,10 @@ is found here is a local optimum, an upper bound of the least.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,13 +20,13 @@ from approx.low_rank import decomposition
 from approx.low_rank.decomposition import Matrix, filled
 from approx.low_rank.godec import godec
 from approx.low_rank.subspace import leading
-from approx.low_rank.weighted import equations
+from approx.low_rank.weighted import equations, solve
 from approx.masks import Mask, MaskLike
 
 RACE, SWEEPS = 8, 24  # sweeps from each start, and in all from the best of them
 SHARPER, FLOOR = 0.65, 1e-3  # of the absolute differences below which a weight grows no more
 ENOUGH = 1e-3  # relative gain of two sweeps at which the descent ends
-RIDGE = 1e-9
+RIDGE = {np.float32: 1e-7, np.float64: 1e-9}  # by the precision of the Gram matrices
 
 
 class Nearest(NamedTuple):
@@ -56,7 +58,8 @@ def nearest(
 
     min Σ_i ½ Σ_j |W_ij − P_ij| over rank W ≤ rank with Σ_j W_ij = 1, by weighted least squares:
     |x| ≤ (x²/|x₀| + |x₀|)/2, with equality at x = x₀ = ±|x₀|, so that factors that are fitted in
-    turn with weights 1/|W − P| of the last W bring it down.
+    turn with weights 1/|W − P| of the last W bring it down. What is solved for is the step from the
+    last factor, so that rounding and a ridge shorten steps and move no optimum.
 
     Parameters
     ----------
@@ -89,6 +92,9 @@ def nearest(
     fitted, and without a mask rank more for the sum of the factor of the keys. Under a mask this
     factor is fitted without regard to the sums.
 
+    Without a mask the Gram matrices of weights are made in single precision, up to rank 24.
+    Residuals, gradients and total variations always are double.
+
     Cost: 4·n·l·rank² operations a sweep, some 40 sweeps, and two singular value decompositions.
 
     References
@@ -112,10 +118,13 @@ def nearest(
     shown = None if seen.is_full else (~np.isnan(known)).astype(np.float64)
     known = filled(known)
     guesses = [_least_squares(matrix, r, seen), *_starts(known, r), *starts]
-    runs = [_descended(known, shown, *guess, RACE) for guess in guesses]
-    tvs = [run[2] for run in runs]
-    left, right, tv = runs[int(np.argmin(tvs))]
-    left, right, tv = _descended(known, shown, left, right, SWEEPS - RACE, after=RACE)
+    runs = [_Run.of(known, shown, *guess) for guess in guesses]
+    for run in runs:
+        run.descend(RACE)
+    tvs = [run.best.tv for run in runs]
+    first = runs[int(np.argmin(tvs))]
+    first.descend(SWEEPS, enough=ENOUGH)
+    left, right, tv = first.best
     return Nearest(left, right, tv, (max(tvs) - tv) / tv if max(tvs) > tv > 0 else 0.0)
 
 
@@ -138,46 +147,83 @@ def _starts(P: Matrix, rank: int) -> list[tuple[Matrix, Matrix]]:
     return [(np.eye(rank)[which], means.T), (P[:, most], np.eye(l)[:, most])]
 
 
-def _descended(
-    P: Matrix, shown: Matrix | None, left: Matrix, right: Matrix, sweeps: int, after: int = 0
-) -> tuple[Matrix, Matrix, float]:
-    """Return the best factors of some sweeps, and their total variation.
+class _Best(NamedTuple):
+    """The best factors of a run, and their total variation."""
 
-    shown (n, l) is 1 where a query sees a key, else 0; None if all is seen.
+    left: Matrix
+    right: Matrix
+    tv: float
+
+
+@dataclasses.dataclass(eq=False)
+class _Run:
+    """A descent from one start.
+
+    Attributes
+    ----------
+    shown : (n, l) or None
+        1 where a query sees a key, else 0; None if all is seen.
+    left, right, rest : (n, r), (l, r), (n, l)
+        Factors, and P − left rightᵀ where it is seen.
+    best : _Best
+    reached : list of float
+        The best total variation so far, at the start and after each sweep.
     """
-    left = _summing_to_one(left, _sums(shown, right, len(P)))
-    rest, tv = _differences(P, shown, left, right)
-    best, before = (left, right, tv), [tv]
-    for sweep in range(after, after + sweeps):
-        least = 8 * max(best[2], 1e-300) * 2 / P.shape[1] * max(SHARPER**sweep, FLOOR)
-        right = _keys(P, _weights(rest, shown, least), left, right, shown is None)
-        rest, _ = _differences(P, shown, left, right)
-        left = _queries(P, _weights(rest, shown, least), right, _sums(shown, right, len(P)))
+
+    P: Matrix
+    shown: Matrix | None
+    left: Matrix
+    right: Matrix
+    rest: Matrix
+    best: _Best
+    reached: list[float]
+
+    @classmethod
+    def of(cls, P: Matrix, shown: Matrix | None, left: Matrix, right: Matrix) -> Self:
+        """Return a start, with rows scaled to sum to 1."""
+        left = _summing_to_one(left, _sums(shown, right, len(P)))
         rest, tv = _differences(P, shown, left, right)
-        if tv < best[2]:
-            best = left, right, tv
-        before.append(best[2])
-        if sweep > RACE and before[-3:][0] - best[2] < ENOUGH * best[2]:
-            break
-    return best
+        return cls(P, shown, left, right, rest, _Best(left, right, tv), [tv])
+
+    def descend(self, sweeps: int, enough: float = -math.inf) -> None:
+        """Go on to so many sweeps in all, or until two of them gain a share less than `enough`."""
+        P, shown = self.P, self.shown
+        for sweep in range(len(self.reached) - 1, sweeps):
+            least = 8 * max(self.best.tv, 1e-300) * 2 / P.shape[1] * max(SHARPER**sweep, FLOOR)
+            weights = _weights(self.rest, shown, least)
+            self.right = _keys(self.rest, weights, self.left, self.right, shown is None)
+            self.rest, _ = _differences(P, shown, self.left, self.right)
+            weights, sums = _weights(self.rest, shown, least), _sums(shown, self.right, len(P))
+            self.left = _queries(self.rest, weights, self.left, self.right, sums)
+            self.rest, tv = _differences(P, shown, self.left, self.right)
+            if tv < self.best.tv:
+                self.best = _Best(self.left, self.right, tv)
+            self.reached.append(self.best.tv)
+            if sweep > RACE and self.reached[-3] - self.best.tv < enough * self.best.tv:
+                break
 
 
 def _differences(
     P: Matrix, shown: Matrix | None, left: Matrix, right: Matrix
 ) -> tuple[Matrix, float]:
-    """Return |left rightᵀ − P| where it is seen, and the total variation."""
+    """Return P − left rightᵀ where it is seen, and the total variation."""
     rest = left @ right.T
-    rest -= P
-    np.abs(rest, out=rest)
+    np.subtract(P, rest, out=rest)
     if shown is not None:
         rest *= shown
-    return rest, 0.5 * float(rest.sum()) / len(P)
+    return rest, 0.5 * float(np.abs(rest).sum()) / len(P)
 
 
 def _weights(rest: Matrix, shown: Matrix | None, least: float) -> Matrix:
-    """Return 1/difference, limited, and 0 where nothing is seen; in units that cancel."""
-    weights = least / np.maximum(rest, least)
-    return weights if shown is None else weights * shown
+    """Return 1/|difference|, limited, and 0 where nothing is seen; in units that cancel.
+
+    Under a mask a key that few queries see has Gram matrices of which single precision leaves
+    nothing.
+    """
+    weights = np.abs(rest)
+    np.maximum(weights, least, out=weights)
+    np.divide(least, weights, out=weights)
+    return weights.astype(np.float32) if shown is None else weights * shown
 
 
 def _sums(shown: Matrix | None, right: Matrix, n: int) -> Matrix:
@@ -193,32 +239,33 @@ def _summing_to_one(left: Matrix, sums: Matrix) -> Matrix:
     return np.asarray(np.divide(left, total, out=shortest, where=total > 0))
 
 
-def _queries(P: Matrix, weights: Matrix, right: Matrix, sums: Matrix) -> Matrix:
+def _queries(rest: Matrix, weights: Matrix, left: Matrix, right: Matrix, sums: Matrix) -> Matrix:
     """Return the factor of the queries, fitted with a·sums = 1 in each row."""
-    left = np.empty((len(P), right.shape[1]))
-    for rows, grams, sides in equations(P, weights, right, RIDGE):
-        both = np.linalg.solve(grams, np.stack([sides, sums[rows]], axis=2))
-        free, way = both[:, :, 0], both[:, :, 1]
+    fitted = np.empty_like(left)
+    for rows, grams, sides in equations(rest, weights, right, RIDGE[weights.dtype.type]):
+        both = np.stack([sides, sums[rows]], axis=2)
+        solve(grams, both)
+        free, way = left[rows] + both[:, :, 0], both[:, :, 1]
         short = 1.0 - (sums[rows] * free).sum(axis=1)
         size = (sums[rows] * way).sum(axis=1)
         step = np.divide(short, size, out=np.zeros_like(size), where=size > 0)
-        left[rows] = free + way * step[:, None]
-    return left
+        fitted[rows] = free + way * step[:, None]
+    return fitted
 
 
-def _keys(P: Matrix, weights: Matrix, left: Matrix, right: Matrix, keep: bool) -> Matrix:
+def _keys(rest: Matrix, weights: Matrix, left: Matrix, right: Matrix, keep: bool) -> Matrix:
     """Return the factor of the keys, fitted; if asked, with the sum that it had."""
     parts = []
-    fitted = np.empty_like(right)
-    for rows, grams, sides in equations(P.T, weights.T, left, RIDGE):
-        if keep:
-            parts.append((rows, np.linalg.inv(grams)))
-            fitted[rows] = (parts[-1][1] @ sides[:, :, None])[:, :, 0]
-        else:
-            fitted[rows] = np.linalg.solve(grams, sides[:, :, None])[:, :, 0]
+    steps = np.empty_like(right)
+    units = np.eye(right.shape[1])[None, :, : right.shape[1] if keep else 0]
+    for rows, grams, sides in equations(rest.T, weights.T, left, RIDGE[weights.dtype.type]):
+        solved = np.concatenate([sides[:, :, None], np.tile(units, (len(sides), 1, 1))], axis=2)
+        solve(grams, solved)
+        steps[rows] = solved[:, :, 0]
+        parts.append((rows, solved[:, :, 1:]))
     if keep:
-        over = fitted.sum(axis=0) - right.sum(axis=0)
-        price = np.linalg.solve(sum(inverse.sum(axis=0) for _, inverse in parts), over)
+        total = sum(inverse.sum(axis=0) for _, inverse in parts)
+        price = np.linalg.solve(total, steps.sum(axis=0))
         for rows, inverse in parts:
-            fitted[rows] -= inverse @ price
-    return fitted
+            steps[rows] -= inverse @ price
+    return right + steps

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
+from approx._jit import kernel
 from approx.low_rank.decomposition import Matrix
 
 RIDGE = 1e-6  # of the trace: it keeps what is free from growing where few keys are seen
 BATCHED = 24  # rank up to which one product makes the Gram matrices of many rows
+LANES = 16  # systems that are solved side by side
 
 
 def equations(
@@ -20,6 +23,7 @@ def equations(
     Parameters
     ----------
     D, weights : (n, l)
+        Weights in float32 give Gram matrices in float32 up to rank 24.
     factor : (l, r)
     ridge : float
         Its share of the trace of each Gram matrix.
@@ -45,7 +49,7 @@ def equations(
     """
     n, r = len(D), factor.shape[1]
     height = max(1, D.size // r**2)
-    of_rows = _of_many_rows(factor) if r <= BATCHED else _of_each_row(factor)
+    of_rows = _of_many_rows(factor, weights.dtype) if r <= BATCHED else _of_each_row(factor)
     for i in range(0, n, height):
         rows = slice(i, min(i + height, n))
         grams = of_rows(weights[rows])
@@ -54,13 +58,13 @@ def equations(
         yield rows, grams, (weights[rows] * D[rows]) @ factor
 
 
-def _of_many_rows(factor: Matrix) -> Callable[[Matrix], Matrix]:
+def _of_many_rows(factor: Matrix, dtype: np.dtype[Any]) -> Callable[[Matrix], Matrix]:
     """Return weights (h, l) → Gram matrices (h, r, r), by one product of h·l·r²/2 operations."""
     r = factor.shape[1]
     upper = np.triu_indices(r)  # a Gram matrix is symmetric: half of it is computed
     place = np.empty((r, r), np.intp)
     place[upper] = place.T[upper] = np.arange(len(upper[0]))
-    pairs = factor[:, upper[0]] * factor[:, upper[1]]
+    pairs = (factor[:, upper[0]] * factor[:, upper[1]]).astype(dtype, copy=False)
     return lambda weights: (weights @ pairs)[:, place]
 
 
@@ -78,3 +82,62 @@ def _of_each_row(factor: Matrix) -> Callable[[Matrix], Matrix]:
         return found
 
     return grams
+
+
+@kernel
+def solve(grams: Any, sides: Any) -> None:
+    """Replace right-hand sides by solutions of positive definite systems, by Cholesky.
+
+    Parameters
+    ----------
+    grams : (count, r, r)
+        Of which the lower triangles are read.
+    sides : (count, r, k)
+        Overwritten: grams_i⁻¹ sides_i, with 0 for an unknown of which rounding leaves no pivot.
+    """
+    # The same step of sixteen systems is one loop: a small system alone has no loop for vectors.
+    count, r = grams.shape[0], grams.shape[1]
+    A, B = np.empty((r, r, LANES)), np.empty((r, LANES))
+    for start in range(0, count, LANES):
+        for h in range(LANES):
+            i = min(start + h, count - 1)
+            for a in range(r):
+                for b in range(a + 1):
+                    A[a, b, h] = grams[i, a, b]
+        for b in range(r):
+            for a in range(b, r):
+                y = A[a, b]
+                for c in range(b):
+                    u, v = A[a, c], A[b, c]
+                    for h in range(LANES):
+                        y[h] -= u[h] * v[h]
+                v = A[b, b]
+                for h in range(LANES):
+                    if a > b:
+                        y[h] *= v[h]
+                    else:  # its inverse
+                        y[h] = 1.0 / np.sqrt(y[h]) if y[h] > 0.0 else 0.0
+        for k in range(sides.shape[2]):
+            for h in range(LANES):
+                i = min(start + h, count - 1)
+                for a in range(r):
+                    B[a, h] = sides[i, a, k]
+            for a in range(r):
+                y, v = B[a], A[a, a]
+                for c in range(a):
+                    u, w = A[a, c], B[c]
+                    for h in range(LANES):
+                        y[h] -= u[h] * w[h]
+                for h in range(LANES):
+                    y[h] *= v[h]
+            for a in range(r - 1, -1, -1):
+                y, v = B[a], A[a, a]
+                for c in range(a + 1, r):
+                    u, w = A[c, a], B[c]
+                    for h in range(LANES):
+                        y[h] -= u[h] * w[h]
+                for h in range(LANES):
+                    y[h] *= v[h]
+            for h in range(min(LANES, count - start)):
+                for a in range(r):
+                    sides[start + h, a, k] = B[a, h]

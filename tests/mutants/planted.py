@@ -470,6 +470,20 @@ LOW_RANK = [
         "tests/approx/low_rank/test_free_entries.py -k weighted_least_squares",
     ),
     Mutant(
+        "systems side by side: one square is left out of the pivot",
+        "approx/low_rank/weighted.py",
+        "                for c in range(b):\n                    u, v = A[a, c], A[b, c]",
+        "                for c in range(1, b):\n                    u, v = A[a, c], A[b, c]",
+        "tests/approx/low_rank/test_total_variation.py -k side_by_side",
+    ),
+    Mutant(
+        "total variation: a step of the keys that changes their sum",
+        "approx/low_rank/total_variation.py",
+        "steps[rows] -= inverse @ price",
+        "steps[rows] += inverse @ price",
+        "tests/approx/low_rank/test_total_variation.py -k each_factor",
+    ),
+    Mutant(
         "needed: a form that cannot get worse is looked into again",
         "analysis/needed.py",
         "looks = LOOKS if falls else 0",

@@ -9,6 +9,7 @@ from analysis.metrics import compare
 from approx import Mask, exact, masks, parse
 from approx.low_rank import total_variation
 from approx.low_rank.total_variation import nearest
+from approx.low_rank.weighted import solve
 
 MASKS = {"full": None, "causal": "causal"}
 
@@ -90,6 +91,25 @@ def test_what_has_the_rank_is_found_whatever_is_not_seen():
     P = np.tril(A @ B)
     P /= P.sum(axis=1, keepdims=True)
     assert nearest(P, 3, mask=mask).tv < 0.5 * tv(np.tril(1 / np.arange(1, 21)[:, None] + 0 * P), P)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_systems_are_solved_side_by_side(dtype):
+    factors = np.random.default_rng(0).standard_normal((18, 5, 3))  # one group and two more
+    grams = (factors.transpose(0, 2, 1) @ factors).astype(dtype)
+    sides = factors[:, :2].transpose(0, 2, 1).copy()
+    solved = sides.copy()
+    solve(np.tril(grams) + np.triu(np.full((3, 3), np.nan), 1), solved)
+    # the condition is below 1e4, and both solvers round at 1e-16 some ten times
+    assert_allclose(solved, np.linalg.solve(grams.astype(np.float64), sides), atol=1e-10)
+
+
+@pytest.mark.kernel
+def test_an_unknown_without_a_pivot_stays():
+    sides = np.ones((1, 2, 1))
+    solve(np.array([[[4.0, 0.0], [0.0, -1e-9]]]), sides)
+    assert sides.ravel().tolist() == [0.25, 0.0]
 
 
 def test_a_matrix_of_equal_rows_and_all_ranks():
