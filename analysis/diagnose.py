@@ -472,14 +472,19 @@ def _pays_from(estimate: Approximation, x: Inputs) -> float:
 
     Exact attention skips what a causal query does not see.
     """
-    d, entries = x.d, math.ceil(estimate.nnz / estimate.shape[0])
+    entries = math.ceil(estimate.nnz / estimate.shape[0])
     window = int(x.mask.counts.max()) if x.mask.first.any() else None
+    return _length(x.d, estimate.rank, entries, x.mask.looks_back, window)
 
+
+@functools.lru_cache(maxsize=4096)
+def _length(d: int, rank: int, entries: int, looks_back: bool, window: int | None) -> float:
+    # The heads of a model share most of these: a search asks for a hundred prices.
     def cost(n: int) -> int:
-        return operations.scatterbrain(n, d, estimate.rank, entries).total
+        return operations.scatterbrain(n, d, rank, entries).total
 
     def whole(n: int) -> int:
-        if x.mask.looks_back:
+        if looks_back:
             return operations.causal_attention(n, d, window).total
         return operations.exact_attention(n, d).total
 
