@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import eigh
 
 from approx.low_rank.decomposition import Matrix
 from approx.low_rank.subspace import GRAM_SHARE, rotate
@@ -37,7 +38,7 @@ def shrink_singular_values(
         if s[-1] <= threshold:
             return _cut(U, s, V, threshold)
         basis = np.hstack([V, rng.standard_normal(V.shape)])
-    w, V = np.linalg.eigh(T.T @ T)
+    w, V = eigh(T.T @ T, driver="evd", overwrite_a=True, check_finite=False)
     s, V = np.sqrt(np.maximum(w[::-1], 0.0)), V[:, ::-1]
     if threshold < GRAM_SHARE * s[0]:
         U, s, Vt = np.linalg.svd(T, full_matrices=False)
