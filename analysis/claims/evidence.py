@@ -68,6 +68,20 @@ def text(value: Value) -> str:
     return str(int(value)) if whole else f"{value:.4g}"
 
 
+def plain(value: Value) -> Value:
+    """Return a number or a shape as Python's own, which JSON can write, not NumPy's.
+
+    Examples
+    --------
+    >>> plain(np.int64(3)), plain((np.int64(3), 2))
+    (3, (3, 2))
+    """
+    if isinstance(value, tuple):
+        return tuple(map(int, value))
+    number: float = np.asarray(value).item()
+    return number
+
+
 def equal(what: str, expected: Value, observed: Value) -> Check:
     """Require exactly this number, for integers and shapes."""
     return Check(what, text(expected), observed, observed == expected)
@@ -225,7 +239,7 @@ class Entry:
         expected = {check.what: check.expected for check in checks}
         if len(expected) < len(checks):
             raise ValueError(f"{self.id}: two checks have one name")
-        observed = {check.what: check.observed for check in checks}
+        observed = {check.what: plain(check.observed) for check in checks}
         document = self.id.partition("-")[0]
         return Claim(
             self.id, document, self.statement, self.source, expected, observed, verdict(checks)

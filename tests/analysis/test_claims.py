@@ -53,7 +53,7 @@ from approx.sparse.vertical_slash import VerticalSlash
 from approx.textbook import attention, flash
 from approx.textbook.flash import GatedUnit
 from approx.weighted import Sampled
-from figures import columns, language
+from figures import claims as shown, columns, language
 from figures.cli import main
 
 FOLDER = Path(claims.__file__).parent
@@ -185,6 +185,11 @@ def test_json_is_for_machines(capsys):
         assert row["expected"].keys() == row["observed"].keys()
         assert all(isinstance(x, str) for x in row["expected"].values())
         assert all(isinstance(x, int | float | list) for x in row["observed"].values())
+
+
+def test_every_number_of_the_ledger_is_one_that_json_can_write(ledger):
+    written = json.dumps(shown.rows(ledger), allow_nan=False)
+    assert [row["id"] for row in json.loads(written)] == claims.ids()
 
 
 def test_the_table_is_as_wide_as_the_terminal(capsys, monkeypatch):
