@@ -230,13 +230,12 @@ def render(
 
 
 def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    """Return what the template speaks of; names of inputs are the user's, and text."""
-    names = {x.name: tables.literal(x.name) for x in profile.inputs}
-    computed = {
-        key: table.assign(input=table.input.replace(names)) if "input" in table else table
-        for key, table in computed.items()
-    }
-    named = [(x, {tr("input"): names[x.name]}) for x in profile.inputs]
+    """Return what the template speaks of.
+
+    Names of inputs are the user's, and text: here they are Markdown, in the profile as in the
+    tables, so that a name from either finds its rows in the other.
+    """
+    profile, computed = _in_markdown(profile, computed)
     errors, price, ledger = computed["error"], computed["price"], computed["claims"]
     best, crossings, advice = computed["winners"], tables.crossing_table(errors), computed["advice"]
     d = max(x.d for x in profile.inputs)
@@ -248,7 +247,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
     )
     shown = {name: (FIGURES[name], computed[name]) for name in FIGURES if name in computed}
     return {
-        "inputs": list(names.values()),
+        "inputs": [x.name for x in profile.inputs],
         "temperatures": [f"{t:g}" for t in profile.temperatures],
         "budget": currency.said(profile.budget, profile.currency),
         "counted": profile.currency,
@@ -258,7 +257,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "n": max(max(x.n, x.l) for x in profile.inputs),
         "exact_cost": sentences.exact_cost(profile),
         "stored": style.span(round(x.mask.entries / x.n) for x in profile.inputs),
-        "masks": sentences.masks((x, names[x.name]) for x in profile.inputs),
+        "masks": sentences.masks(profile.inputs),
         "causal_cost": sentences.causal_cost(d, m),
         "d": d,
         "width2": width(d, 2),
@@ -277,8 +276,8 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "advice_table": tables.markdown(front.advice_table(advice, profile)),
         "rule_sentence": front.rule(computed["summary"], profile),
         "tie": f"{TIE:g}×",
-        "input_table": tables.markdown(pd.DataFrame([tables.facts(x) | n for x, n in named])),
-        "content_table": tables.markdown(pd.DataFrame([tables.contents(x) | n for x, n in named])),
+        "input_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.inputs))),
+        "content_table": tables.markdown(pd.DataFrame(map(tables.contents, profile.inputs))),
         "crossing_table": "" if crossings.empty else tables.markdown(crossings),
         "class_sentence": sentences.class_conclusion(errors),
         "scatterbrain_sentence": sentences.scatterbrain_conclusion(errors),
@@ -289,7 +288,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "advised_trials": in_words(trials.TRIALS),
         "polynomial_sentence": sentences.polynomial_conclusion(price, profile),
         "pursuit_sentence": sentences.pursuit(
-            price, {names[x.name]: x.mask.entries / x.n for x in profile.inputs}
+            price, {x.name: x.mask.entries / x.n for x in profile.inputs}
         ),
         "lies_sentence": sentences.lies(computed["moments"]),
         "lies_table": tables.markdown(tables.lies_table(computed["moments"])),
@@ -323,6 +322,22 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "synthetic_best": tables.markdown(tables.best_table(computed["synthetic"]))
         if profile.synthetic
         else "",
+    }
+
+
+def _in_markdown(
+    profile: Profile, computed: dict[str, pd.DataFrame]
+) -> tuple[Profile, dict[str, pd.DataFrame]]:
+    """Return both with the names of all inputs as pandoc's Markdown."""
+    groups = {group: getattr(profile, group) for group in ("inputs", "advised", "synthetic")}
+    names = {x.name: tables.literal(x.name) for group in groups.values() for x in group}
+    renamed: dict[str, Any] = {
+        group: tuple(dataclasses.replace(x, name=names[x.name]) for x in own)
+        for group, own in groups.items()
+    }
+    return dataclasses.replace(profile, **renamed), {
+        key: table.assign(input=table.input.replace(names)) if "input" in table else table
+        for key, table in computed.items()
     }
 
 

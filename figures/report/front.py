@@ -113,7 +113,7 @@ def rows_taken(profile: Profile) -> str:
                 "Of the {heads} heads of the file this report shows {names}; the advisor is asked "
                 "on {advised}.",
                 heads=heads,
-                names=_listed([tables.literal(x.name) for x in profile.inputs]),
+                names=_listed([x.name for x in profile.inputs]),
                 advised=in_words(len(profile.advised)),
             )
         )
@@ -135,7 +135,7 @@ def rule(table: pd.DataFrame, profile: Profile) -> str:
     It is the mean of those at the crossings; how often it is right is counted at every input and
     temperature of the table, which made it: so it is the rule of these inputs, and no test of it.
     """
-    inputs = {tables.literal(x.name): x for x in profile.inputs}
+    inputs = {x.name: x for x in profile.inputs}
     at = {
         name: row_entropy(inputs[str(name)].at_temperature(t))
         for name, t in summary.crossings(table).items()
@@ -191,7 +191,7 @@ def advice_table(table: pd.DataFrame, profile: Profile) -> pd.DataFrame:
     if len(groups) > MOST:
         return _counted(groups)
     every = (*profile.inputs, *profile.advised)
-    shapes = {(tables.literal(x.name), x.layer, x.head): x.shape for x in every}
+    shapes = {(x.name, x.layer, x.head): x.shape for x in every}
     return pd.DataFrame(
         [_row(*group, shapes[group[0], group[2].layer, group[2].head]) for group in groups]
     )

@@ -26,12 +26,12 @@ NOT_MATCHED = mark(
 )
 
 
-def masks(inputs: Iterable[tuple[Inputs, str]]) -> str:
-    """Return what queries see, for inputs with a mask and their names; "" if there is none."""
+def masks(inputs: Iterable[Inputs]) -> str:
+    """Return what queries see, by the names of the inputs with a mask; "" if there is none."""
     named: dict[str, list[str]] = {}
-    for x, name in inputs:
+    for x in inputs:
         if not x.mask.is_full:
-            named.setdefault(_seen(x), []).append(name)
+            named.setdefault(_seen(x), []).append(x.name)
     parts = [
         tr("on {inputs} it sees {what}", inputs=tr(", ").join(names), what=what)
         for what, names in named.items()

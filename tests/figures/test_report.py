@@ -633,7 +633,7 @@ def test_a_file_has_its_heads_first_and_says_what_is_left_out(small, found, tmp_
     assert "mine 0.3" in [x.name for x in own.advised]
     assert {x.n for x in (*own.inputs, *own.advised)} == {128}
     said = front.rows_taken(own)
-    assert "Of the 12 heads of the file this report shows mine 0\\.3;" in said
+    assert "Of the 12 heads of the file this report shows mine 0.3;" in said
     assert "Of the 150 queries of a head the first 128 are measured" in said
     assert front.rows_taken(small) == ""  # which is made by hand, of all there is
     mine = dataclasses.replace(
@@ -659,6 +659,26 @@ def test_a_file_has_its_heads_first_and_says_what_is_left_out(small, found, tmp_
     assert text.index("# Appendix: a synthetic input") < text.index("{#tbl:synthetic}")
 
 
+def test_a_name_with_marks_finds_its_rows(small, found):
+    """Only the advised heads have the second name, as most heads of a file."""
+    awkward = {"gaussian": "my *heads*_v1.2 0.3", "MiniLM easy": "my *heads*_v1.2 $x$ 0.4"}
+    shown, more = (dataclasses.replace(x, name=awkward[x.name]) for x in small.inputs)
+    own = dataclasses.replace(small, inputs=(shown,), advised=(shown, more), synthetic=(shown,))
+    named = {
+        key: table.assign(input=table.input.replace(awkward)) if "input" in table else table
+        for key, table in found.items()
+    }
+    first = {  # what only the shown head is in
+        key: table[table.input == shown.name] if "input" in table and key != "advice" else table
+        for key, table in named.items()
+    }
+    text = report.render(own, first | {"synthetic": first["winners"]}, "expqk report")
+    assert "my *heads*_v1.2" not in text
+    advised = text[text.index("| input | use |") :].split("\n\n")[0]
+    assert "| my \\*heads\\*\\_v1\\.2 0\\.3 |" in advised
+    assert "| my \\*heads\\*\\_v1\\.2 \\$x\\$ 0\\.4 |" in advised
+
+
 def test_a_mask_is_spoken_of_where_there_is_one(small, made, found):
     text = (made / "report.md").read_text("utf-8")
     assert "on MiniLM easy it sees its own and earlier keys." in text
@@ -675,9 +695,9 @@ def test_a_mask_is_spoken_of_where_there_is_one(small, made, found):
 def test_what_the_queries_see_is_said_of_every_mask():
     x = inputs.gaussian(6, 2, rng=0)
     masks = None, "causal", Mask.window(6, 6, 2), Mask([0] * 6, [1, 2, 2, 5, 3, 4], 6)
-    each = [(dataclasses.replace(x, mask=mask), f"head {i}") for i, mask in enumerate(masks)]
+    each = [dataclasses.replace(x, mask=mask, name=f"head {i}") for i, mask in enumerate(masks)]
     assert sentences.masks(each[:1]) == ""
-    assert sentences.masks([*each, (each[1][0], "head 4")]) == (
+    assert sentences.masks([*each, dataclasses.replace(each[1], name="head 4")]) == (
         "A query does not see every key: on head 1, head 4 it sees its own and earlier keys; on "
         "head 2 it sees the last 2 keys, its own included; on head 3 it sees an interval of 1 to 5 "
         "keys."
