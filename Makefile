@@ -1,5 +1,5 @@
 # make report   from a bare python3 to report/index.html and report/report.pdf
-# make test     everything CI runs
+# make test     everything CI runs, first what the pages print (make acceptance)
 # make mutants  each planted bug, and the test that notices it
 # make docs     out/docs/index.html
 # make accuracy  the largest errors of every function, into docs/accuracy.md
@@ -19,7 +19,7 @@ QUICKLY := --quiet --no-compile
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test types interpreted in-bounds mutants accuracy digits web-test bench collection versions lm lm-study peers docs docs-read format study fuzz gallery clean
+.PHONY: report test acceptance types interpreted in-bounds mutants accuracy digits web-test bench collection versions lm lm-study peers docs docs-read format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -29,11 +29,15 @@ report: .venv/.report
 BESIDE := $(MAKE) --no-print-directory --jobs 2
 KERNEL_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.kernel' tests)
 
-test: .venv/.test
+test: .venv/.test acceptance
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BESIDE) docs-read types interpreted
-	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
+	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --ignore tests/acceptance
+
+# Every command and snippet of the pages, as a user runs them: from a wheel, on files with odd names.
+acceptance: .venv/.test
+	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/acceptance --numprocesses 2 --dist worksteal
 
 types: .venv/.test
 	$(BIN)/mypy

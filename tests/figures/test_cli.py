@@ -399,14 +399,6 @@ def test_module_and_command_are_the_same():
     assert json.loads(done.stdout) == listing()
 
 
-def test_the_python_example_of_the_readme_runs(capsys):
-    text = (ROOT / "README.md").read_text("utf-8")
-    example = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
-    assert example.count("\n") == 11
-    exec(compile(example, "README.md", "exec"), {})
-    assert capsys.readouterr().out.startswith("(512, 32) 0.4")
-
-
 @pytest.mark.listed
 def test_both_readmes_have_the_same_code_pictures_numbers_and_methods():
     texts = [(ROOT / name).read_text("utf-8") for name in ("README.md", "README.zh-CN.md")]

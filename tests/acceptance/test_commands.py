@@ -1,0 +1,195 @@
+"""Every command that a page prints is run as a user would: from a wheel, on files with blanks."""
+
+import json
+import re
+import shlex
+import tomllib
+
+import pages
+import pytest
+from pages import FOLDER, HEADS, ROOT, TENSORS, UNMASKED
+
+from figures.cli import guide, names, parser
+
+OUT = "out dir (最终)"
+NAMES = {  # what stands on a page for something of the reader's
+    "FILE": UNMASKED,
+    "qk.npz": HEADS,
+    "qk.safetensors": TENSORS,
+    "figures/configs/quick.toml": "my sweep (最终).toml",
+    "DIR": OUT,
+    "NAME": "top_k",
+    "名字": "top_k",
+}
+SMALLER = {  # what is too slow for each run of the tests: options that make it smaller
+    "expqk report": ("--profile", "quick", "--qk", FOLDER, "--out", OUT),
+    "expqk report --qk qk.safetensors": ("--profile", "quick"),
+    'expqk report --profile full --lang zh --title "My title" --author "My Name"': (
+        "--profile", "quick", "--qk", HEADS,
+    ),
+    "expqk figures error --qk qk.npz": ("--profile", "quick", "--heads", "0.3"),
+    "expqk figures performer_error": ("--profile", "quick", "--format", "svg"),
+    "expqk figures weights": ("--profile", "quick", "--format", "svg"),
+    "expqk diagnose analysis/data/minilm.npz": ("--heads", "4.4", "--trials", "1"),
+}  # fmt: skip
+MORE = {"expqk diagnose --currency reads": (FOLDER,)}  # a page leaves out what comes last
+BEFORE = {  # what a reader has done before
+    "expqk report --rebuild --out mine": (
+        "mkdir mine && printf '# 最终\\n\\n$e^{q\\\\cdot k}$\\n' > mine/report.md"
+    ),
+    "expqk verify quick": "expqk sweep 'my sweep (最终).toml' --store quick",
+}
+REPORT = ("index.html", "report.pdf", "report.md", "claims.html", "claims.pdf", "manifest.json")
+JSON = (  # what pages do not print one by one: every --json is for machines
+    f"expqk diagnose {shlex.quote(UNMASKED)} --json",
+    f"expqk diagnose {shlex.quote(HEADS)} --heads 0.1 --target 0.1 --trials 1 --json",
+    f"expqk diagnose {shlex.quote(HEADS)} --heads 1.5 --theory --json",
+    "expqk claims --json",
+    "expqk collection --json",
+    "expqk methods --json",
+    "expqk methods positive --json",
+)
+WITH_TORCH = {  # `make lm` runs them
+    "expqk model MODEL_DIR TEXT --out mine",
+    "expqk model MODEL TEXT --out DIR",
+    "expqk capture MODEL_DIR TEXT --out qk.npz",
+    "expqk capture MODEL_DIR TEXT --out qk.safetensors",
+    'expqk substitute MODEL_DIR TEXT --method "sink_window(k=32)"',
+    "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json",
+    "expqk report --qk qk.npz --model mine",
+    "expqk report --qk qk.safetensors --model mine",
+}
+# `make report` and `make test` do the same from a bare clone.
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+INSTALL = re.compile(r"python3 -m venv \.venv|pip install -e '\.\[(\w+)\]'")
+
+
+def helps():
+    """Return what `expqk` and every ``--help`` print, by name."""
+    commands = parser()._subparsers._group_actions[0].choices
+    return {"expqk": guide()} | {name: commands[name].format_help() for name in names()}
+
+
+def printed():
+    """Return every command of a page or a help text."""
+    helped = [
+        pages.Printed(f"{name} --help", each)
+        for name, text in helps().items()
+        for each in pages.examples(text)
+    ]
+    return [*pages.printed(), *helped]
+
+
+def runs(printed):
+    """Return the commands that are run here: those that need neither torch nor a clone."""
+    own = {each.command for each in printed if each.command.startswith("expqk ")}
+    return sorted(own - WITH_TORCH, key=lambda command: (command not in SMALLER, command))
+
+
+def unrun(printed):
+    """Return what neither is run nor is a target of make, a module or an extra of the tree."""
+    run = {*runs(printed), *WITH_TORCH}
+    return [each for each in printed if each.command not in run and not _of_tree(each.command)]
+
+
+def _of_tree(command):
+    if install := INSTALL.fullmatch(command):
+        return install[1] is None or install[1] in PROJECT["optional-dependencies"]
+    if target := re.match(r"make ([\w-]+)", command):
+        rule = rf"^{target[1]}:"
+        return re.search(rule, (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE) is not None
+    if module := re.match(r"python -m ([\w.]+)", command):
+        path = ROOT.joinpath(*module[1].split("."))
+        return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+    return False
+
+
+def as_typed(command, smaller=True):
+    """Return a printed command with the names of the reader's files, and the options that it has.
+
+    Examples
+    --------
+    >>> as_typed("expqk diagnose qk.safetensors --budget 24")
+    "expqk diagnose 'my heads (最终).safetensors' --budget 24"
+    """
+    words = [NAMES.get(word, word) for word in shlex.split(command)]
+    words += (*MORE.get(command, ()), *(SMALLER.get(command, ()) if smaller else ()))
+    return shlex.join(words)
+
+
+def settled(done):
+    assert (done.status, done.stderr) == (0, "")
+    assert done.stdout.strip()
+
+
+def settled_with_files(command, shell):
+    """Run a command; what it writes must be there, and nothing of it empty."""
+    before = set(shell.folder.rglob("*"))
+    settled(shell(command))
+    files = [path for path in set(shell.folder.rglob("*")) - before if path.is_file()]
+    assert [str(path) for path in files if not path.stat().st_size] == []
+    words = shlex.split(command)
+    writes = words[1] in ("report", "figures") or {"--out", "--export", "--store"} & {*words}
+    assert bool(files) == (bool(writes) and "--dry-run" not in words)
+    if words[1] == "report" and "--rebuild" not in words:
+        out = words[words.index("--out") + 1] if "--out" in words else "report"
+        assert {*REPORT} <= {path.name for path in (shell.folder / out).iterdir()}
+
+
+COMMANDS = runs(printed())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_does_what_the_page_says(command, shell):
+    if command in BEFORE:
+        assert shell(BEFORE[command]).status == 0
+    settled_with_files(as_typed(command), shell)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", SMALLER)
+def test_a_command_does_it_at_its_full_size(command, shell):
+    settled_with_files(as_typed(command, smaller=False), shell)
+
+
+def test_every_command_of_a_page_is_run():
+    assert unrun(printed()) == []
+    assert {*SMALLER, *MORE, *BEFORE} <= {*COMMANDS}
+    assert {each.command for each in printed()} >= WITH_TORCH
+    assert len(COMMANDS) > 20
+
+
+def test_a_command_that_nothing_runs_is_noticed(shell):
+    text = (
+        "```sh\n.venv/bin/expqk report --qk my.npz  # new\n```\n`python -m new` and `make nothing`"
+    )
+    found = [pages.Printed("page", each) for each in pages.commands(text)]
+    assert [each.command for each in unrun(found)] == ["python -m new", "make nothing"]
+    assert runs(found) == ["expqk report --qk my.npz"]
+    assert shell(as_typed("expqk report --qk my.npz")).status == 1
+
+
+def test_every_command_that_a_text_speaks_of_exists():
+    for page, text in pages.pages().items():
+        assert set(re.findall(r"`expqk (\w+)", text)) <= set(names()), page
+
+
+def test_make_report_is_the_report():
+    rule = re.search(r"^report:.*\n\t(.*)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert rule[1] == "$(BIN)/expqk report --out $(REPORT) $(ARGS)"
+
+
+def _refused(token):
+    raise AssertionError(f"{token} is no JSON")
+
+
+@pytest.mark.parametrize("command", JSON)
+def test_what_is_for_machines_can_be_read_by_them(command, shell):
+    done = shell(command)
+    settled(done)
+    assert json.loads(done.stdout, parse_constant=_refused)
+
+
+@pytest.mark.parametrize("name", ["", *names()])
+def test_help_is_help(name, shell):
+    settled(shell(f"expqk {name} --help"))
