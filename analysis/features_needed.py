@@ -23,8 +23,7 @@ def features_needed(
     K: ArrayLike,
     *,
     mask: MaskLike = None,
-    most: int = 2**60,
-) -> int | None:
+) -> float:
     """Return the least m for which the expected relative Frobenius error is at most ``error``.
 
     Parameters
@@ -37,13 +36,16 @@ def features_needed(
     Q, K : (n, d), (l, d)
     mask : None, "causal" or Mask
         What each query sees; None is every key.
-    most : int
-        The largest m that is tried.
 
     Returns
     -------
-    int or None
-        None where no variance is known in closed form, or ``most`` features are not enough.
+    float
+        A whole number, rounded above 2^53; inf above 2^1000 (1e301), the most that a method takes.
+
+    Raises
+    ------
+    ValueError
+        The method has no size m, or no variance that is known in closed form.
 
     Notes
     -----
@@ -59,10 +61,10 @@ def features_needed(
 
     >>> from approx import parse
     >>> features_needed(parse("positive"), 0.1, [[0.5]], [[0.5]])
-    172
+    172.0
     """
     checks.instance("method", method, Method, "a method")
-    error, most = checks.positive("error", error), checks.integer("most", most, least=1)
+    error = checks.positive("error", error)
     Q, K = checks.queries_keys(Q, K)
     part = _features(method)
     if part is None:
@@ -72,29 +74,35 @@ def features_needed(
     block = 1 if projection is None else named(projection).block(d) or 1
     expectation = Expectation(Q, K, mask)
 
+    def reached(count: int) -> float:
+        known = expectation.error(_resized(method, count * step))
+        if known is None:
+            raise ValueError(
+                f"no variance of {method} is known in closed form, so the features that it needs "
+                "are not known: give an m, and measure the error by moments.monte_carlo"
+            )
+        return known
+
     def fits(count: int) -> bool:
-        reached = expectation.error(_resized(method, count * step))
-        return reached is not None and reached <= error
+        return reached(count) <= error
 
     fewest = -(-part.fewest(d) // step)
     whole = -(-fewest // block) * block
-    first = expectation.error(_resized(method, whole * step))
-    if first is None:
-        return None
     if fits(fewest):
-        return fewest * step if fewest * step <= most else None
+        return float(fewest * step)
+    first = reached(whole)
     guess = whole / block * (first / error) * (first / error)  # may be inf; exact if unbiased
-    if not guess * block * step <= most:
-        return None
+    if guess * block * step == math.inf:
+        return math.inf
     low, high = (fewest - 1) // block, max(whole // block, math.ceil(guess * (1 - 1e-12)))
     stride = max(1, int(high * RESOLUTION))
-    while not fits(high * block):
-        if high * block * step > most:
-            return None
+    while high * block * step <= checks.MOST_INTEGER and not fits(high * block):
         low, high, stride = high, high + stride, 2 * stride
+    if high * block * step > checks.MOST_INTEGER:
+        return math.inf
     low, high = _bisected(lambda blocks: fits(blocks * block), low, high)
     low, high = _bisected(fits, max(low * block, fewest - 1), high * block)
-    return high * step if high * step <= most else None
+    return float(high * step)
 
 
 def _bisected(fits: Callable[[int], bool], low: int, high: int) -> tuple[int, int]:

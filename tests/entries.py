@@ -226,7 +226,6 @@ INTEGERS = {
     "d of within": (lambda n: parse("positive").within(4, n=4, l=4, d=n), 1),
     "rows": (lambda n: metrics.compare(METHOD.approximate(*points()), *points(), rows=n), 2),
     "draws": (lambda n: moments.monte_carlo(METHOD, *points(), draws=n, rng=0), 2),
-    "most": (lambda n: moments.features_needed(METHOD, 0.5, *points(), most=n), 1),
     "keys of threshold": (lambda n: replace_or_weight.threshold(0.5, keys=n), 2),
     "probes": (lambda n: rank.estimates(D, probes=n, rng=0), 2),
     "steps": (lambda n: rank.estimates(D, steps=n, rng=0), 1),

@@ -280,13 +280,12 @@ def features_on_realcausal_heads() -> Iterator[Check]:
     q, k = np.random.default_rng(0).standard_normal((2, 128, d))
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (q, k)]
     needed = features_needed.features_needed(method, 0.1, *unit)
-    assert needed is not None
     yield at_most("features for 10 %, norm 1", limit, needed)
     found = [
-        features_needed.features_needed(method, 0.1, x.Q, x.K, mask=x.mask, most=2**1000)
+        features_needed.features_needed(method, 0.1, x.Q, x.K, mask=x.mask)
         for x in causal_heads(128)
     ]
-    yield without(at_most("features for 10 %, SmolLM2's easiest head", limit, float(min(found))))  # type: ignore[type-var,arg-type]
+    yield without(at_most("features for 10 %, SmolLM2's easiest head", limit, min(found)))
 
 
 @claim(
@@ -303,13 +302,9 @@ def positive_or_trigonometric() -> Iterator[Check]:
         for name in ("positive", "trigonometric"):
             estimate = parse(f"{name}(m=64)").approximate(x.Q, x.K, mask=x.mask, rng=0)
             tv.append(metrics.compare(estimate, x.Q, x.K, mask=x.mask)["attention_tv"])
-            needed.append(
-                features_needed.features_needed(
-                    parse(name), 0.1, x.Q, x.K, mask=x.mask, most=2**1000
-                )
-            )
+            needed.append(features_needed.features_needed(parse(name), 0.1, x.Q, x.K, mask=x.mask))
         near_attention += tv[0] < tv[1]
-        near_kernel += needed[0] < needed[1]  # type: ignore[operator]
+        near_kernel += needed[0] < needed[1]
     yield equal("heads of 4 where they have less tv, m = 64", 4, near_attention)
     yield without(above("heads of 4 where they need fewer features for 10 %", 0, near_kernel))
 

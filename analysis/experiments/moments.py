@@ -64,8 +64,8 @@ def _study(
         log_variance = known.log_relative_variance[0, j]
         rows.append((*place, "log_relative_variance", log_variance, np.nan))
         if unbiased:
-            needed = features_needed(method, TARGET, at.Q, at.K, mask=at.mask, most=10**300)
-            rows.append((*place, "features_needed", float(needed or np.inf), np.nan))
+            needed = features_needed(method, TARGET, at.Q, at.K, mask=at.mask)
+            rows.append((*place, "features_needed", needed, np.nan))
         if sample is None or np.isneginf(log_variance):
             continue
         entry = 0, (j if sample.mean.size > 1 else 0)

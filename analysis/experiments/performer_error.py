@@ -106,9 +106,8 @@ def _asked(seed: int) -> list[Row]:
 
 
 def _needed(x: Inputs, family: str) -> Row:
-    needed = features_needed(parse(family), TARGET, x.Q, x.K, most=10**300)
-    value = float(needed) if needed is not None else np.inf
-    return (*_head(x, str(sized(family, M)), -1, -1), "features_needed", value, np.nan)
+    needed = features_needed(parse(family), TARGET, x.Q, x.K)
+    return (*_head(x, str(sized(family, M)), -1, -1), "features_needed", needed, np.nan)
 
 
 def compute(profile: Profile) -> pd.DataFrame:

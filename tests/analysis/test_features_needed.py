@@ -18,7 +18,7 @@ def test_features_needed_are_enough_and_no_more(spec):
     rng = np.random.default_rng(3)
     Q, K = rng.standard_normal((4, 3)) * 0.4, rng.standard_normal((5, 3)) * 0.4
     method = parse(spec)
-    m = features_needed(method, 0.07, Q, K)
+    m = int(features_needed(method, 0.07, Q, K))
     assert expected_error(dataclasses.replace(method, m=m), Q, K) <= 0.07
     fewer = dataclasses.replace(method, m=m - method.sized_by.step)
     assert expected_error(fewer, Q, K) > 0.07
@@ -55,27 +55,39 @@ def test_features_needed_of_a_method_with_a_part():
     Q, K = rng.standard_normal((4, 3)) * 0.4 + 0.3, rng.standard_normal((5, 3)) * 0.4
     centred = Q - Q.mean(axis=0), K - K.mean(axis=0)
     alone = features_needed(parse("hyperbolic"), 0.03, *centred)
-    found = features_needed(parse("centered(hyperbolic)"), 0.03, Q, K)
+    found = int(features_needed(parse("centered(hyperbolic)"), 0.03, Q, K))
     filled = (
         expected_error(parse(f"centered(hyperbolic(m={m}))"), Q, K) for m in (found, found - 2)
     )
     assert next(filled) <= 0.03 < next(filled)
     assert found != alone  # the error is relative to another matrix
     spec = "scatterbrain(positive{}, top_k(k=2))"
-    found = features_needed(parse(spec.format("")), 0.03, Q, K)
+    found = int(features_needed(parse(spec.format("")), 0.03, Q, K))
     assert expected_error(parse(spec.format(f"(m={found})")), Q, K) <= 0.03
     assert expected_error(parse(spec.format(f"(m={found - 1})")), Q, K) > 0.03
     with pytest.raises(ValueError, match="has no size m"):
         features_needed(parse("centered(taylor(degree=1))"), 0.1, Q, K)
 
 
-def test_features_needed_gives_up_where_nothing_is_known_or_enough():
-    far = [[5.0]], [[5.0]]
-    assert features_needed(parse("positive"), 0.1, *far, most=1000) is None
-    farther = [[20.0]], [[20.0]]  # e^{1600/2}: the error itself is not representable
-    assert features_needed(parse("positive"), 0.1, *farther, most=10**300) is None
-    near = features_needed(parse("positive"), 0.1, [[8.0]], [[8.0]], most=10**300)
-    assert near == pytest.approx(math.exp(256) / 0.01, rel=1e-11 + 256 * 1e-15)
-    assert features_needed(parse("positive(projection='sobol')"), 0.1, [[0.1]], [[0.1]]) is None
+@pytest.mark.parametrize("length", [16.0, 26.2])  # 26.2: 1.4e300 features, nearly 2^1000
+def test_features_needed_are_a_float_as_far_as_floats_go(length):
+    found = features_needed(parse("positive"), 0.1, [[length / 2]], [[length / 2]])
+    assert isinstance(found, float)
+    assert found == pytest.approx(math.exp(length**2) / 0.01, rel=1e-11 + length**2 * 1e-15)
+
+
+@pytest.mark.parametrize(
+    ("length", "error"),
+    [(26.3, 0.1), (26.6, 0.1), (40.0, 0.1)],  # 3e302, 2e309; e^{1600/2}: no error is a float
+)
+def test_features_needed_are_inf_beyond_floats(length, error):
+    near = [[length / 2]], [[length / 2]]
+    for spec in ("positive", "positive(projection='orthogonal')"):
+        assert features_needed(parse(spec), error, *near) == math.inf
+
+
+def test_features_needed_are_refused_where_no_variance_is_known():
+    with pytest.raises(ValueError, match=r"known in closed form.* give an m, .*monte_carlo"):
+        features_needed(parse("positive(projection='sobol')"), 0.1, [[0.1]], [[0.1]])
     with pytest.raises(ValueError, match="has no size m"):
         features_needed(parse("taylor(degree=1)"), 0.1, [[0.1]], [[0.1]])

@@ -126,7 +126,7 @@ def test_normalised_moments_are_those_of_the_rows(spec, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_features_needed_is_the_least_number_under_the_mask(seed):
     (Q, K), mask, method = inputs(seed), hiding(N, L, seed), parse("positive")
-    m = features_needed(method, 0.25, Q, K, mask=mask)
+    m = int(features_needed(method, 0.25, Q, K, mask=mask))
     errors = [expected_error(parse(f"positive(m={c})"), Q, K, mask=mask) for c in (m - 1, m)]
     assert errors[1] <= 0.25 < errors[0]
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import re
 import runpy
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis import inputs
 from approx import ALIASES, METHODS, parse
 from approx.projections import PROJECTIONS
 from figures import album, listing as listing_of
@@ -397,6 +399,22 @@ def test_module_and_command_are_the_same():
         capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
     assert json.loads(done.stdout) == listing()
+
+
+@pytest.mark.parametrize("name", inputs.SAMPLES)
+def test_the_python_example_of_the_readme_runs_on_every_head(name, capsys):
+    text = (ROOT / "README.md").read_text("utf-8")
+    example = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
+    head = "inputs.sample().at(4, 4).at_temperature(1.0)"
+    assert example.count(head) == 1
+    for layer, number, _ in inputs.sample(name).ids:
+        for t in (0.25, 1.0, 4.0):
+            other = f"inputs.sample({name!r}).at({layer}, {number}).at_temperature({t})"
+            exec(compile(example.replace(head, other), "README.md", "exec"), {})
+            *_, tv, off, needed = capsys.readouterr().out.split()
+            assert 0 <= float(tv) <= 1
+            assert 0 <= float(off) < math.inf
+            assert 1 <= float(needed) <= math.inf
 
 
 @pytest.mark.listed
