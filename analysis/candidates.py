@@ -74,11 +74,9 @@ def methods(mask: Mask) -> list[Method]:
 def runs(method: Method, mask: Mask) -> bool:
     """Return whether a model with this mask can run the method; none can that needs all logits.
 
-    Under a mask that looks back the method must be autoregressive.
+    `Method.obstacle` says why not.
     """
-    if method.oracle or why_not(method, mask) is not None:
-        return False
-    return method.autoregressive or not mask.looks_back
+    return not method.obstacle(mask)
 
 
 def why_not(method: Method, mask: Mask) -> str | None:

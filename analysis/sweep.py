@@ -101,7 +101,7 @@ class Cell:
                     (*head, t, self.label, self.budget, self.trial, name, value,
                      measured.get(f"{name}_stderr", np.nan))
                     for name, value in measured.items()
-                    if not name.endswith("_stderr")
+                    if not name.endswith("_stderr") and name != "runnable"  # which is no error
                 ]  # fmt: skip
         return [table.typed(row) for row in rows]
 

@@ -95,6 +95,12 @@ class Approximation(_Operator):
     mask : Mask, optional
         What each query sees, by default every key. All other entries are 0.
 
+    Attributes
+    ----------
+    obstacle : str or None
+        Why no model can run the method under this mask, "" if one can; None where it is not known,
+        because the estimate was not made by `Method.approximate`.
+
     Notes
     -----
     Entries below e^−745 (float32: e^−103) of their row's scale are 0.
@@ -118,16 +124,19 @@ class Approximation(_Operator):
         self.maskable = low if self.mask.is_full else self.low
         self.correction = correction and correction.under(self.mask)
         self.space = checks.one_of("space", space, ("kernel", "attention"))
+        self.obstacle: str | None = None
 
     def __repr__(self) -> str:
         n, l = self.shape
         return (
             f"<Approximation {n}×{l} of {OF[self.space]}, mask {self.mask}: rank "
-            f"{number(self.rank)}, {number(self.nnz)} entries, {self.dtype}>"
+            f"{number(self.rank)}, {number(self.nnz)} entries, {self.dtype}"
+            f"{f'; not runnable: {self.obstacle}' if self.obstacle else ''}>"
         )
 
     def _repr_html_(self) -> str:
         n, l = self.shape
+        runnable = {None: "not known", "": "yes"}.get(self.obstacle, f"no: {self.obstacle}")
         return facts(
             f"Approximation of {OF[self.space]}",
             [
@@ -137,6 +146,7 @@ class Approximation(_Operator):
                 ("entries of the sparse part", self.nnz),
                 ("stored values", self.parameters),
                 ("dtype", self.dtype),
+                ("runnable", runnable),
             ],
         )
 
@@ -171,6 +181,11 @@ class Approximation(_Operator):
         logs = np.broadcast_to(checks.array("row_log", row_log), len(phi)).astype(phi.dtype)
         factors = Factors(phi, psi.astype(phi.dtype, copy=False), logs)
         return cls(factors, space=space, mask=mask)
+
+    @property
+    def runnable(self) -> bool | None:
+        """Whether a model with this mask can run the method; None where it is not known."""
+        return None if self.obstacle is None else not self.obstacle
 
     @property
     def rank(self) -> int:

@@ -266,7 +266,22 @@ class Method(ABC):
         memory.reserve(self.workspace(Shape(n, l, d, d, seen)), self, lower)
         estimate = self.evaluate(q, k, seen, generator(rng))
         plain = seen.is_full and not seen.looks_back and seen.places is None
-        return estimate if plain else estimate.seen(seen)
+        estimate = estimate if plain else estimate.seen(seen)
+        estimate.obstacle = self.obstacle(seen)
+        return estimate
+
+    def obstacle(self, mask: Mask) -> str:
+        """Return why no model with this mask can run the method; "" if one can.
+
+        Under a mask that looks back the method must be autoregressive.
+        """
+        if not mask.is_full and (reason := self.refusal) is not None:
+            return reason
+        if self.oracle:
+            return "needs all logits"
+        if mask.looks_back and not self.autoregressive:
+            return "reads tokens that the mask hides"
+        return ""
 
     def masked(self, mask: MaskLike, n: int, l: int) -> Mask:
         """Return the mask that was asked for; raise ValueError if the method has none."""

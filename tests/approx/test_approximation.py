@@ -830,6 +830,39 @@ def test_shapes_of_products_are_checked():
         A @ np.ones(2, complex)
 
 
+# Whether a model can run it
+
+
+@pytest.mark.parametrize("mask", [None, "causal", Mask([0, 0, 1, 2], [4, 2, 4, 3], 4)])
+def test_an_estimate_knows_whether_a_model_can_run_its_method(mask):
+    Q, K = np.random.default_rng(0).standard_normal((2, 4, 3))
+    seen = set()
+    for name in NAMES:
+        method = small(name, 4, 4, 3)
+        if mask is not None and method.refusal is not None:
+            continue
+        A = method.approximate(Q, K, mask=mask, rng=0)
+        hidden = mask is not None and not method.autoregressive
+        why = "needs all logits" if method.oracle else "reads tokens that the mask hides" * hidden
+        assert (A.obstacle, A.runnable) == (why, why == "")
+        assert repr(A).endswith(f"; not runnable: {why}>") == (why != "")
+        assert f"no: {why}" in A._repr_html_() or A.runnable
+        assert metrics.compare(A, Q, K)["runnable"] is A.runnable
+        seen.add(why)
+    assert len(seen) == (2 if mask is None else 3)
+
+
+def test_an_estimate_that_no_method_made_does_not_know_whether_it_can_be_run():
+    Q = np.random.default_rng(0).standard_normal((4, 3))
+    by_hand = Approximation.from_factors(Q, Q)
+    masked_later = parse("nystrom(rank=2)").approximate(Q, Q).seen("causal")
+    for A in (by_hand, masked_later):
+        assert A.runnable is A.obstacle is None
+        assert "runnable" not in repr(A)
+        assert "not known" in A._repr_html_()
+        assert "runnable" not in metrics.compare(A, Q, Q)
+
+
 # Moments of what is not random
 
 

@@ -1680,10 +1680,25 @@ ANALYSIS = [
     ),
     Mutant(
         "diagnose: oracles may win",
-        "analysis/candidates.py",
-        "if method.oracle or why_not(method, mask) is not None:",
-        "if why_not(method, mask) is not None:",
+        "approx/method.py",
+        '        if self.oracle:\n            return "needs all logits"\n',
+        "",
         "tests/analysis/test_diagnose.py::test_winners_are_those_of_brute_force",
+    ),
+    Mutant(
+        "estimates: one that is masked later keeps what its method said",
+        "approx/approximation.py",
+        "return Approximation(self.maskable, self.correction, space=self.space, mask=given)",
+        "A = Approximation(self.maskable, self.correction, space=self.space, mask=given)\n"
+        "        A.obstacle = self.obstacle\n        return A",
+        "tests/approx/test_approximation.py -k no_method_made",
+    ),
+    Mutant(
+        "sweeps: whether a method can be run is an error of it",
+        "analysis/sweep.py",
+        ' and name != "runnable"',
+        "",
+        "tests/analysis/test_sweep.py::test_values_are_those_of_compare",
     ),
     Mutant(
         "diagnose: winners alone may be oracles",
