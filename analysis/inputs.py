@@ -498,7 +498,7 @@ def load(
         v = None if v is None else v.reshape(-1, *v.shape[-2:])
     scaling = arrays.get("scaling")
     whole = Inputs(
-        re.sub(r"[^\w.\- ]", "_", path.stem),
+        re.sub(r"[^\w.\- ]", "_", path.name if path.is_dir() else path.stem),
         q,
         k,
         v,

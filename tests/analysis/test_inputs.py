@@ -742,6 +742,15 @@ def test_a_header_that_claims_petabytes(tmp_path):
         load(path)
 
 
+def test_the_name_of_a_folder_is_all_of_its_name(tmp_path):
+    for name in ("my heads v1.2", "plain", "a.npz"):
+        folder = tmp_path / name
+        folder.mkdir()
+        for array in "qk":
+            np.save(folder / f"{array}.npy", np.ones((2, 2)))
+        assert load(folder).name == name
+
+
 @pytest.mark.parametrize("stem", ["a b-c.d_e", "../x", "<script>", "名前"])
 def test_names_are_safe(tmp_path, stem):
     (tmp_path / "in").mkdir()
