@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -54,17 +55,44 @@ class InputFileError(ValueError):
     """The file does not hold queries and keys; the message says which rule it breaks."""
 
 
+class InputFileWarning(UserWarning):
+    """The axes of a file may be in another order than they are read in."""
+
+
 def read(path: Path) -> dict[str, Array]:
     """Return the arrays of a file whose names are in `NAMES`, in any case, if they fit together.
 
     Raises
     ------
     FileNotFoundError, InputFileError, ResourceLimitError
+
+    Warns
+    -----
+    InputFileWarning
+        For the caller of `analysis.inputs.load`.
     """
     arrays = _arrays(path)
     for broken in _broken_rules(arrays):
         raise InputFileError(f"{path.name}: {broken}")
+    if doubt := _transposed(arrays):
+        warnings.warn(f"{path.name}: {doubt}", InputFileWarning, stacklevel=3)
     return arrays
+
+
+def _transposed(arrays: dict[str, Array]) -> str:
+    """Say how to transpose what has more heads than tokens, unless another array counts either."""
+    q, k = arrays["q"], arrays["k"]
+    if q.ndim == 2 or not {*INDICES, "stop"}.isdisjoint(arrays):
+        return ""
+    *layers, heads, n, _ = q.shape
+    if heads <= max(n, k.shape[-2]):
+        return ""
+    order = (1, 0, 2) if q.ndim == 3 else (0, 2, 1, 3)
+    layered = f"{layers[0]} layers of " if layers else ""
+    return (
+        f"q {q.shape} is read as {layered}{heads} heads of {n} queries; if it is {n} heads of "
+        f"{heads} queries, save q.transpose{order}, and k and v likewise"
+    )
 
 
 def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:

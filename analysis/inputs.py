@@ -486,6 +486,12 @@ def load(
         The file is not of these formats, or its arrays do not fit together.
     ResourceLimitError
         The file would not fit in memory; this is raised before it is read.
+
+    Warns
+    -----
+    InputFileWarning
+        There are more heads than queries and than keys, as if the file were (n, heads, d). It is
+        read as it is.
     """
     path = Path(path)
     checks.one_of("dtype", dtype, ("float64", "float32"))

@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,9 @@ def main(argv: list[str] | None = None) -> int:
 
             checks.integer("jobs", arguments.jobs, least=1)
             memory.keep()  # a command that may use processes computes for more than a moment
-        status: int = arguments.run(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warned
+            status: int = arguments.run(arguments)
         sys.stdout.flush()
         return status
     except (
@@ -91,6 +94,16 @@ def _failed(error: Exception, arguments: argparse.Namespace) -> int:
         said = one_line(_in_flags(str(error), arguments), MOST_CHARACTERS)
         print(f"expqk: {said or type(error).__name__}", file=sys.stderr)
     return 1
+
+
+def _warned(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Say in one line what is doubtful about a file; show another warning as Python does."""
+    from analysis.files import InputFileWarning, one_line
+
+    if issubclass(category, InputFileWarning):
+        print(f"expqk: {one_line(message, MOST_CHARACTERS)}", file=sys.stderr)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
 
 
 def _in_flags(message: str, arguments: argparse.Namespace) -> str:

@@ -8,22 +8,25 @@ file is followed.
 import io
 import json
 import os
+import re
 import resource
 import struct
 import subprocess
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from each import each
 from entries import clean
 from matplotlib.figure import Figure
 from safetensors.numpy import save_file
 
 from analysis import capture, files
-from analysis.files import InputFileError
+from analysis.files import InputFileError, InputFileWarning
 from analysis.inputs import load
 from approx import memory
 from figures import cli, style
@@ -359,6 +362,69 @@ def test_facts_of_a_file(tmp_path, change, message):
 
 
 # Output
+
+
+@each(
+    ("shape", "keys", "also", "read", "transpose"),  # of q, of k; arrays beside; None: no doubt
+    [
+        ((64, 4, 8), (64, 4, 8), (), "64 heads of 4 queries; if it is 4 heads of 64", (1, 0, 2)),
+        ((64, 4, 8), (64, 2, 8), (), "64 heads of 4 queries; if it is 4 heads of 64", (1, 0, 2)),
+        ((2, 9, 4, 8), (2, 9, 4, 8), (), "2 layers of 9 heads of 4 queries;", (0, 2, 1, 3)),
+        ((4, 64, 8), (4, 64, 8), (), None, None),
+        ((4, 4, 8), (4, 4, 8), (), None, None),
+        ((64, 4, 8), (64, 70, 8), (), None, None),  # decoding: few queries after a long text
+        ((64, 4, 8), (64, 4, 8), ("layers", "heads"), None, None),  # which count the heads
+        ((64, 4, 8), (64, 4, 8), ("stop",), None, None),  # which counts the queries
+        ((4, 8), (4, 8), (), None, None),
+    ],
+)
+def test_axes_that_may_be_in_another_order(tmp_path, shape, keys, also, read, transpose):
+    beside = {"layers": np.zeros(64, int), "heads": np.arange(64), "stop": np.full(4, 4)}
+    path = tmp_path / "heads.npz"
+    np.savez(path, q=np.ones(shape), k=np.ones(keys), **{name: beside[name] for name in also})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        whole = load(path)
+    assert whole.q.shape == (shape if len(shape) < 4 else (18, *shape[2:]))  # as given
+    if read is None:
+        assert caught == []
+        return
+    (one,) = caught
+    assert (one.category, one.filename) == (InputFileWarning, __file__)
+    assert str(one.message).startswith(f"heads.npz: q {shape} is read as {read}")
+    assert f"save q.transpose{transpose}," in str(one.message)
+    q, k = (np.ones(x).transpose(transpose) for x in (shape, keys))
+    np.savez(path, q=q, k=k)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(path)  # what it says to do leaves no doubt
+
+
+@pytest.mark.filterwarnings("default::analysis.files.InputFileWarning")
+def test_axes_that_may_be_in_another_order_are_one_line_of_the_command(tmp_path, capsys):
+    path = tmp_path / "heads.npz"
+    np.savez(path, q=np.ones((9, 4, 2)), k=np.ones((9, 4, 2)))
+    command = "diagnose", str(path), "--heads", "0.0", "--method", "uniform()", "--jobs", "1"
+    shown = warnings.showwarning
+    assert main([*command]) == 0
+    assert capsys.readouterr().err == (
+        "expqk: heads.npz: q (9, 4, 2) is read as 9 heads of 4 queries; if it is 4 heads of 9 "
+        "queries, save q.transpose(1, 0, 2), and k and v likewise\n"
+    )
+    assert warnings.showwarning is shown
+
+
+@pytest.mark.filterwarnings("default::RuntimeWarning")
+def test_another_warning_of_the_command_is_that_of_python(monkeypatch, capsys):
+    def warns(arguments):
+        warnings.warn("odd", RuntimeWarning, stacklevel=1)
+        return 0
+
+    monkeypatch.setattr("figures.command.methods.run", warns)
+    assert main(["methods"]) == 0
+    assert re.fullmatch(
+        rf"{re.escape(__file__)}:\d+: RuntimeWarning: odd\n.*\n", capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("ending", ["npz", "safetensors"])

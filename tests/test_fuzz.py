@@ -348,6 +348,7 @@ def place(kind, folder, raw):
 
 @pytest.mark.parametrize("kind", ["npz", "compressed", "npy", "safetensors"])
 @pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.filterwarnings("ignore::analysis.files.InputFileWarning")
 @cases(12, 250)
 @given(st.data())
 def test_files(kind, data):

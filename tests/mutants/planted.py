@@ -1694,6 +1694,13 @@ ANALYSIS = [
         "tests/approx/test_approximation.py -k no_method_made",
     ),
     Mutant(
+        "files: decoding by many heads is taken for transposed axes",
+        "analysis/files.py",
+        "heads <= max(n, k.shape[-2])",
+        "heads <= n",
+        "tests/test_bad_files.py -k axes",
+    ),
+    Mutant(
         "sweeps: whether a method can be run is an error of it",
         "analysis/sweep.py",
         ' and name != "runnable"',
