@@ -105,7 +105,8 @@ def match(
     for method in methods:
         checks.instance("every method", method, Method, "a method")
         filled = None
-        if why_not(method, inputs.mask) is None:
+        fillable = method.fillable or not method.is_template
+        if fillable and why_not(method, inputs.mask) is None:
             filled = _filled(method, budget, inputs.shape, currency)
         (absent if filled is None else fitting).append(method if filled is None else filled)
     return Matched(fitting, absent)

@@ -391,9 +391,17 @@ def _fitting(head: Sampled, about: _Settings) -> tuple[list[Method], list[Senten
 
 def _absent(method: Method) -> Sentence:
     """Return why nothing of a method fits a budget."""
+    if method.is_template and not method.fillable:
+        return Sentence(
+            "{spec}: what it reads follows from the inputs, so that no budget fills it: give its "
+            "sizes, such as {sized}, and measure it by a sweep without budgets",
+            spec=str(method),
+            sized=str(method.with_sizes()),
+        )
     if method.adaptive:
         return Sentence(
-            "{spec}: what it reads follows from the inputs, so that no budget buys it",
+            "{spec}: what it reads follows from the inputs, so that no budget buys it: measure it "
+            "by a sweep without budgets",
             spec=str(method),
         )
     return Sentence("{spec}: no size fits the budget", spec=str(method))

@@ -263,7 +263,8 @@ def plan(
         checks.instance("every input", x, Inputs, "an Inputs")
     at = tuple(checks.positive("temperature", t) for t in temperatures)
     sizes = [None if b is None else checks.positive("budget", b) for b in budgets]
-    if sizes == [None] and (open_ := [str(m) for m in methods if m.is_template]):
+    if sizes == [None] and (open_ := [m for m in methods if m.is_template]):
+        open_[0].require_fillable()
         raise ValueError(f"{open_[0]} is a template: give its size, or a budget")
     labels = [str(method) for method in methods]
     for name, values, given in (

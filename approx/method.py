@@ -235,6 +235,27 @@ class Method(ABC):
         """
         return any(part.adaptive for part in self.parts.values())
 
+    @property
+    def fillable(self) -> bool:
+        """Whether a budget fills the sizes that are open."""
+        return not self.adaptive
+
+    def require_fillable(self) -> None:
+        """Raise ValueError, which says what to give, if this is a template that no budget fills."""
+        if self.is_template and not self.fillable:
+            raise ValueError(
+                f"{self} is a template that no budget fills, as what it reads follows from the "
+                f"inputs: give its sizes, such as {self.with_sizes()}"
+            )
+
+    def with_sizes(self) -> Self:
+        """Return this method with sizes of about 16 in place of those that are open."""
+        size = self.sized_by
+        given = {x: part.with_sizes() for x, part in self.parts.items() if part.is_template}
+        if self._open and size is not None:
+            given[size.field] = size.at(max(1, (16 - size.least) // size.step + 1))
+        return dataclasses.replace(self, **given)  # type: ignore[type-var]
+
     def approximate(
         self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None, rng: Rng = None
     ) -> Approximation:
@@ -463,7 +484,8 @@ class Method(ABC):
         Raises
         ------
         TypeError, ValueError
-            An argument cannot be used.
+            An argument cannot be used, or the method is a template and adaptive: no budget fills
+            it.
 
         Notes
         -----
@@ -480,6 +502,7 @@ class Method(ABC):
         width = d if c is None else checks.integer("c", c, least=1)
         shape = Shape(n, l, d, width, masks.of(mask, n, l))
         checks.one_of("currency", currency, prices.CURRENCIES)
+        self.require_fillable()
         if self.is_template:
             return self.filled(budget, shape, currency)
         return self if self.affordable(budget, shape, currency) else None
@@ -591,17 +614,19 @@ class Method(ABC):
         return q, k
 
     def _sized(self) -> None:
+        self.require_fillable()
         if self.is_template:
             size = self.sized_by
             field = size.field if self._open and size is not None else "every size"
             raise ValueError(f"{self} is a template: give {field}, or use within(budget, ...)")
 
     def _repr_html_(self) -> str:
+        fills = "a" if self.fillable else "no"
         return facts(
             str(self),
             [
                 ("what it is", (inspect.getdoc(type(self)) or "").splitlines()[0]),
-                ("size", "open: a budget fills it" if self.is_template else "given"),
+                ("size", f"open: {fills} budget fills it" if self.is_template else "given"),
                 ("estimates", OF[self.space]),
                 ("draws", "random" if self.uses_rng else "none"),
                 ("needs all logits", "yes" if self.oracle else "no"),

@@ -502,6 +502,8 @@ class GoDec(DecompositionMethod):
 
     name: ClassVar[str] = "godec"
 
+    fillable = True  # by what it may store, however that is divided
+
     rank: int | None = whole(least=0)
     k: float | None = real(zero=True)
     budget: float | None = real()

@@ -339,6 +339,8 @@ def test_no_budget_is_asked_for_what_none_buys():
         diagnose(causal(), budget=BUDGET, methods=[parse(adaptive)])
     table = diagnose(causal(), budget=BUDGET, methods=[parse(adaptive), parse(TRIVIAL)])
     assert re.match(said, table.left_out[0][0])
+    with pytest.raises(ValueError, match=r"no budget fills it: give its sizes, such as sampled\("):
+        diagnose(causal(), budget=BUDGET, methods=[parse("vattention")])
 
 
 def test_methods_have_names_that_tell_them_apart():

@@ -292,6 +292,7 @@ def test_standard_errors_have_their_column():
         ({"temperatures": [math.nan]}, ValueError, "temperature must be finite and > 0"),
         ({"methods": methods("one", "one")}, ValueError, r"method one\(\) is given twice"),
         ({"methods": methods("positive")}, ValueError, "is a template"),
+        ({"methods": methods("vattention")}, ValueError, "no budget fills.* such as sampled"),
         (
             {"methods": methods("positive", "positive(m=4)"), "budget": 8.0},
             ValueError,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from small import SIZED, few
 
-from approx import METHODS, parse
+from approx import ALIASES, METHODS, parse
 from approx.baselines import Baseline
 from approx.compressed_logits.method import CompressedLogits
 from approx.projections import Fixed
@@ -117,7 +117,6 @@ def test_means_that_are_subtracted_count(currency):
     "spec",
     [
         "scatterbrain(sparse=top_p(), low_rank=positive(m=4))",
-        "scatterbrain(sparse=top_p(), low_rank=positive())",
         "true_denominator(sparse=top_p())",
         "sampled(sparse=top_p(), k=4)",
         "centered(magicpig(sparse=sink_window(k=4)))",
@@ -283,6 +282,43 @@ def test_a_template_says_what_is_missing(name):
 def test_a_template_inside_another_method(spec):
     with pytest.raises(ValueError, match="is a template"):
         parse(spec).approximate(np.ones((4, 2)), np.ones((4, 2)))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *METHODS,
+        *ALIASES,
+        "sampled(epsilon=0.5, delta=0.1)",
+        "scatterbrain(sparse=top_p(), low_rank=trigonometric())",
+        "sampled(sparse=pages(), design='lsh', hashes=2, tables=3)",
+    ],
+)
+def test_a_budget_fills_every_template_that_does_not_say_what_to_give_instead(spec):
+    method = parse(spec)
+    if not method.is_template:
+        return
+    x = np.random.default_rng(0).standard_normal((32, 4))
+    if method.fillable:
+        assert not method.within(2.0**20, n=32, l=32, d=4).is_template
+        return
+    said = r"is a template that no budget fills, .*: give its sizes, such as (.*)$"
+    for use in (lambda: method.within(8, n=32, l=32, d=4), lambda: method.approximate(x, x)):
+        with pytest.raises(ValueError, match=said) as found:
+            use()
+        instead = parse(re.search(said, str(found.value))[1])
+        assert type(instead) is type(method)
+        assert instead.approximate(x, x, rng=0).shape == (32, 32)
+    assert spec not in METHODS
+    assert "no budget fills it" in method._repr_html_()
+
+
+def test_the_sizes_that_a_template_is_told_are_those_that_are_open():
+    found = parse("vattention(sparse=sink_window(k=3))").with_sizes()
+    assert str(found.sparse) == "sink_window(k=3)"
+    assert found.k == 16
+    assert str(parse("trigonometric").with_sizes()) == "trigonometric(m=16)"
+    assert str(parse("pages(size=8)").with_sizes()) == "pages(k=16, size=8)"
 
 
 # Budgets that are none

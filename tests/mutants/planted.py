@@ -3022,6 +3022,13 @@ SAMPLING = [
         "tests/approx/test_within.py -k adaptive_part",
     ),
     Mutant(
+        "method: a template that no budget fills is told to ask for one",
+        "approx/method.py",
+        "if self.is_template and not self.fillable:",
+        "if False:",
+        "tests/approx/test_within.py -k does_not_say",
+    ),
+    Mutant(
         "sampled: an open part may cost the whole budget",
         "approx/weighted.py",
         "dataclasses.replace(self, **{name: nothing[name]}).priced(shape)",
