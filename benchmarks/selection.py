@@ -146,6 +146,8 @@ def filled(method: Method, shape: Shape) -> Method | None:
     Where no size reads so little, because to choose among l keys takes more, it stores 32 values a
     query, such as 32 entries.
     """
+    if not method.fillable:
+        return None
     reads = KEYS * (shape.d + shape.c)
     sized = method.within(reads, **shape.given, currency="reads")
     return sized or method.within(KEYS, **shape.given)
