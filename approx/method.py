@@ -251,7 +251,9 @@ class Method(ABC):
     def with_sizes(self) -> Self:
         """Return this method with sizes of about 16 in place of those that are open."""
         size = self.sized_by
-        given = {x: part.with_sizes() for x, part in self.parts.items() if part.is_template}
+        given: dict[str, Any] = {
+            x: part.with_sizes() for x, part in self.parts.items() if part.is_template
+        }
         if self._open and size is not None:
             given[size.field] = size.at(max(1, (16 - size.least) // size.step + 1))
         return dataclasses.replace(self, **given)  # type: ignore[type-var]

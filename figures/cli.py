@@ -9,7 +9,7 @@ import re
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from figures.command import (
     capture,
@@ -96,14 +96,21 @@ def _failed(error: Exception, arguments: argparse.Namespace) -> int:
     return 1
 
 
-def _warned(message: Warning | str, category: type[Warning], *place: Any) -> None:
+def _warned(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """Say in one line what is doubtful about a file; show another warning as Python does."""
     from analysis.files import InputFileWarning, one_line
 
     if issubclass(category, InputFileWarning):
         print(f"expqk: {one_line(message, MOST_CHARACTERS)}", file=sys.stderr)
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
 def _in_flags(message: str, arguments: argparse.Namespace) -> str:
