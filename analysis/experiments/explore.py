@@ -18,7 +18,7 @@ EXACT, WEIGHTS = "exact", "weights"
 SPECS = {
     "positive": "Performer",
     "top_k": "top-k",
-    "scatterbrain(low_rank=positive(), sparse=top_k())": "both together",
+    "scatterbrain(low_rank=positive(), sparse=top_k())": "Scatterbrain",
     "truncated_svd(space='attention')": "truncated SVD",
     "uniform": "uniform",
 }

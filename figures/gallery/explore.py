@@ -20,17 +20,17 @@ from analysis.experiments.explore import (
     WEIGHTS,
     compute as compute,
 )
+from approx import parse
 from approx.checks import Array
 from figures import cells, currency, style
-from figures.language import mark, share, tr
+from figures.language import mark, tr
 
 TITLE = "Attention rows and their estimates at equal budget"
 FLOOR = 1e-3
 WIDTH = 0.93  # of a picture in its column
-ASIDE = ["truncated SVD", "uniform"]  # what the others are beside, and no choice among them
 ERROR_NAMES = dict(zip(ERRORS, (mark("TV"), mark("error"))))
 # what else the table says, translated where it is drawn
-WORDS = (mark("exact"), mark("both together"), mark("truncated SVD"), mark("uniform"))
+WORDS = (mark("exact"), mark("truncated SVD"), mark("uniform"))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -122,57 +122,65 @@ def _short(value: float) -> str:
     return f"{value:#.2g}" if value >= 1e-2 else f"{value:.1g}"
 
 
-def nearest(table: pd.DataFrame) -> pd.Series:
-    """Return which method is nearest by TV at t = 1, oracle and uniform aside, by input."""
-    tv = table[(table.metric == "attention_tv") & ~table.name.isin([EXACT, *ASIDE])]
-    if tv.empty:
-        return pd.Series(dtype=str)
-    tv = _at_one(tv)
-    return tv.loc[tv.groupby("input", sort=False).value.idxmin()].set_index("input").name
+def nearest(table: pd.DataFrame) -> pd.DataFrame:
+    """Return which estimate has the least tv, of all and of those that can be run.
+
+    A row an input and temperature, with columns ``every`` and ``runnable`` of names.
+    """
+    tv = table[table.metric == "attention_tv"]
+    keys = ["input", "temperature"]
+    some = {"every": tv, "runnable": tv[[not parse(spec).oracle for spec in tv.method]]}
+    return pd.DataFrame(
+        {
+            of: part.loc[part.groupby(keys, sort=False).value.idxmin()].set_index(keys).name
+            for of, part in some.items()
+        }
+    )
 
 
 def finding(table: pd.DataFrame) -> str:
-    names = nearest(table).value_counts()
-    if names.empty:
-        return tr("Nothing here fits the budget.")
+    here = nearest(_at_one(table))
     return tr(
-        "At t = {t:g} {method} looks nearest to softmax attention on {share}.",
+        "Here total variation at t = {t:g} is least for {every}; of the runnable, for {runnable}.",
         t=_at_one(table).temperature.iloc[0],
-        method=tr(str(names.index[0])),
-        share=share(int(names.iloc[0]), int(names.sum())),
+        **{of: _listed(here[of].droplevel("temperature")) for of in here},
+    )
+
+
+def _listed(names: pd.Series) -> str:
+    """Return each method with the inputs on which it is nearest."""
+    groups = names.groupby(names, sort=False).groups.items()
+    return tr(", ").join(
+        tr("{method} ({inputs})", method=tr(str(name)), inputs=tr(", ").join(inputs))
+        for name, inputs in groups
     )
 
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Queries down, keys across; first what is exact, then estimates at {budget}. Above each: "
-        "mean total variation, and relative Frobenius error.",
+        "Queries down, keys across; exact, then estimates at {budget}. Above: total variation, "
+        "relative Frobenius error.",
         budget=currency.budget(table),
     )
 
 
 def details(table: pd.DataFrame) -> str:
-    tv = table[table.metric == "attention_tv"]
     queries = table[table.metric == WEIGHTS].groupby(["input", "temperature", "method"]).size()
-    sentences = []
-    for (name, t), part in tv.groupby(["input", "temperature"], sort=False):
-        if t in (tv.temperature.min(), tv.temperature.max()):
-            values = part.set_index("name").value
-            others = values.drop(ASIDE, errors="ignore")
-            sentences += (
-                []
-                if others.empty
-                else [
-                    tr(
-                        "{name} at t = {t:g} {method}, {least:.2g} (uniform {uniform:.2g})",
-                        name=name,
-                        t=t,
-                        method=tr(str(others.idxmin())),
-                        least=others.min(),
-                        uniform=values["uniform"],
-                    )
-                ]
-            )
+    tv = table[table.metric == "attention_tv"].set_index(["input", "temperature", "name"]).value
+    ends = table.temperature.min(), table.temperature.max()
+    sentences = [
+        tr(
+            "{name} at t = {t:g}: {method} {least:.2g} (runnable: {run} {value:.2g})",
+            name=name,
+            t=t,
+            method=tr(row.every),
+            least=tv[name, t, row.every],
+            run=tr(row.runnable),
+            value=tv[name, t, row.runnable],
+        )
+        for (name, t), row in nearest(table).iterrows()
+        if t in ends
+    ]
     sizes = table.drop_duplicates("input")
     groups = [
         tr("{name} {keys} of {l}", name=name, keys=-(-l // SIDE), l=l)
@@ -180,11 +188,11 @@ def details(table: pd.DataFrame) -> str:
     ]
     return tr(
         "Rows of softmax attention (queries down, keys across, first to last) and what "
-        "methods at {budget} make of them; of random features "
-        "one draw. A picture shows {queries} evenly spaced queries; a pixel is the "
+        "methods at {budget} make of them; Scatterbrain is a Performer with top-k; of random "
+        "features one draw. A picture shows {queries} evenly spaced queries; a pixel is the "
         "sum over neighbouring keys ({groups}). TV is the mean total-variation distance, "
-        "error the relative Frobenius error, both of all rows and keys. Nearest to softmax "
-        "by TV, truncated SVD and uniform aside: {sentences}.",
+        "error the relative Frobenius error, both of all rows and keys. The least TV: "
+        "{sentences}.",
         budget=currency.budget(table),
         queries=queries.max(),
         groups=tr(", ").join(groups),
