@@ -1,4 +1,4 @@
-"""Where sparse beats low-rank, where low-rank beats sparse, and what both together gain."""
+"""Where sparse beats low-rank, where low-rank beats sparse, and what GoDec, their sum, gains."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def two_objectives() -> Iterator[Check]:
 @claim(
     "SB-3",
     "Sparse and low-rank complement each other across temperatures: sparse is better at low, "
-    "low-rank at high ones, and both together are nowhere worse than either at equal budget.",
+    "low-rank at high ones, and their sum is nowhere worse than either at equal budget.",
     SOURCE + ", figure",
 )
 def complementarity() -> Iterator[Check]:

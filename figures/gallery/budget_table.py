@@ -150,7 +150,7 @@ def finding(table: pd.DataFrame) -> str:
     wins, places = _runnable_wins(table)
     return tr(
         "Of what runs without all logits, the best is below uniform attention in {share}.",
-        share=share(wins, places, mark("places")),
+        share=share(wins, places, mark("cases")),
     )
 
 
@@ -183,11 +183,11 @@ def details(table: pd.DataFrame) -> str:
         "that exact attention stores, entries + 2·rank a query row; medians over trials. In "
         "parentheses: how many times a combination is below the better of its two parts alone at "
         "the same budget; in relative Frobenius error: {parts}. Of what runs without seeing "
-        "the whole matrix, Performer, window and both, the best is below uniform attention "
-        "in {wins} of {places} places. =: nothing of its class has less of the column's error; ≤: "
-        "the best that was found. Rows of the matrix's largest entries, the truncated SVD and "
-        "GoDec need not sum to 1, and a row of zeros has a total variation of ½. A dash: nothing "
-        "of that kind fits.",
+        "the whole matrix, Performer, window and Scatterbrain (window), the best is below uniform "
+        "attention in {wins} of {places} cases. =: nothing of its class has less of the column's "
+        "error; ≤: the best that was found. Rows of the matrix's largest entries, the truncated "
+        "SVD and GoDec need not sum to 1, and a row of zeros has a total variation of ½. A dash: "
+        "nothing of that kind fits.",
         l=int(table.l.max()),
         parts=tr("; ").join(parts),
         wins=wins,

@@ -102,8 +102,8 @@ def finding(table: pd.DataFrame) -> str:
     gains = table[(table.method == "crossing") & (table.metric == "largest_gain")]
     best = gains.sort_values("value", kind="stable").iloc[-1]
     return tr(
-        "Both together are up to {gain:.2f}× below the better of sparse and low-rank, on {name} at "
-        "{budget:g} values a query row.",
+        "GoDec's relative Frobenius error is up to {gain:.2f}× below the better of sparse and "
+        "low-rank, on {name} at {budget:g} values a query row.",
         gain=best.value,
         name=best.input,
         budget=best.budget,
@@ -112,8 +112,8 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Relative Frobenius error of row-normalised attention, the best found of each class, "
-        "against temperature. Ticks below: where the two single classes cross."
+        "Gain in that error of normalised rows, the best found of each class, against temperature. "
+        "Ticks: where the single classes cross."
     )
 
 
@@ -137,7 +137,7 @@ def details(table: pd.DataFrame) -> str:
         parts.append(tr("{name}: {what}", name=name, what=tr(", ").join(each)))
     budgets = tr(", ").join(f"{b:g}" for b in sorted(crossed.budget.unique()))
     return tr(
-        "How many times the error of the best found sparse + low-rank matrix is below the "
+        "How many times the error of the best found sparse + low-rank matrix (GoDec) is below the "
         "better of the best sparse and the best low-rank one (under a mask, the best found), "
         "at equal stored values a "
         "query row; relative Frobenius error of row-normalised attention, l = {l}. Ticks "

@@ -126,9 +126,12 @@ def finding(table: pd.DataFrame) -> str:
     cold = wide[wide["largest"] < wide["truncated_svd"]].reset_index()
     last = cold.groupby("input").entropy.max()
     if last.empty:
-        return tr("The truncated SVD is nearer than the largest entries at every entropy.")
+        return tr(
+            "In relative Frobenius error truncated SVD beats the largest entries at every entropy."
+        )
     return tr(
-        "Entries are nearer than a truncated SVD up to a row entropy of {span} of the largest.",
+        "In relative Frobenius error the largest entries beat truncated SVD up to a row entropy of "
+        "{span} of the largest.",
         span=style.range_of(last.min(), last.max()),
     )
 
@@ -167,8 +170,8 @@ def details(table: pd.DataFrame) -> str:
         "exact attention stores, l = {l}, against the mean row entropy over its largest value; the "
         "temperature is what it takes. Medians over trials; top-k and the window are "
         "normalised over what they keep. Where the largest entries are better than the "
-        "truncated SVD, and the largest gain of both together over the better of the two: "
-        "{parts}. The Performer is above uniform attention in {lost} of {places} places "
+        "truncated SVD, and the largest gain of GoDec over the better of the two: "
+        "{parts}. The Performer is above uniform attention in {lost} of {places} cases "
         "(median ratio {ratio:.3g}). Scatterbrain is below the better of Performer and top-k at "
         "the same budget in {better}, below the better of the largest entries and the truncated "
         "SVD in {wins}. {words}",

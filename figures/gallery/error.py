@@ -55,7 +55,7 @@ def in_space(spec: str, space: str) -> bool:
 
 
 def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
-    """Return the specs of the largest entries, the truncated SVD and both in one space."""
+    """Return the specs of the largest entries, the truncated SVD and GoDec in one space."""
     found = {}
     for spec in shown(table, space):
         match style.method_of(spec):
@@ -119,9 +119,9 @@ def finding(table: pd.DataFrame) -> str:
     if crossed.empty:
         return tr("Nothing here sees the whole matrix: methods that can be run, at one price.")
     if turning.empty:
-        return tr("Entries and low rank change places on no input in this norm.")
+        return tr("In relative Frobenius error entries and low rank cross on no input.")
     return tr(
-        "In Frobenius norm entries and low rank change places at t ≈ {span}, on {share}.",
+        "In relative Frobenius error entries and low rank cross at t ≈ {span}, on {share}.",
         span=style.range_of(turning.crossing.min(), turning.crossing.max()),
         share=share(len(turning), len(crossed)),
     )
@@ -146,15 +146,15 @@ def details(table: pd.DataFrame) -> str:
         )
         parts.append(
             tr(
-                "{input}: the largest entries and the truncated SVD {where}, both together are up "
-                "to {gain:.2f}× below the better of the two (t = {gain_temperature:g})",
+                "{input}: the largest entries and the truncated SVD {where}, GoDec is up to "
+                "{gain:.2f}× below the better of the two (t = {gain_temperature:g})",
                 input=row["input"],
                 where=where,
                 gain=row["gain"],
                 gain_temperature=row["gain_temperature"],
             )
         )
-    off = table[(table.metric == SPACES["kernel"])].groupby(["method"]).value.max()
+    off = table[table.metric == SPACES["attention"]].groupby("method").value.max()
     beyond = dict.fromkeys(
         style.look(s)["label"] for s in style.order(off[off > CEILING].index.tolist())
     )  # a budget buys other sizes under a mask
@@ -167,9 +167,9 @@ def details(table: pd.DataFrame) -> str:
         else tr("largest entries and truncated SVD are matched by stored values only")
     )
     return tr(
-        "Relative Frobenius error at {budget}; medians over "
-        "trials, bands from least to greatest; a support alone is normalised over itself. "
-        "Row-normalised: {parts}.{above} {words}",
+        "Relative Frobenius error of normalised rows at {budget}; medians over trials, bands from "
+        "least to greatest; a support alone is normalised over itself. In this error: {parts}."
+        "{above} {words}",
         budget=currency.budget(table),
         parts=tr("; ").join(parts) or none,
         above=above,

@@ -155,8 +155,8 @@ def finding(table: pd.DataFrame) -> str:
     gains = table[(table.metric == "gain") & table.input.isin(KINDS)]
     best = gains.sort_values("value", kind="stable").iloc[-1]
     return tr(
-        "On clusters, both together are up to {gain:.2f}× below the better of sparse and low-rank "
-        "(β = {beta:g}, Δ = {delta:g}).",
+        "On clusters, GoDec is up to {gain:.2f}× below the better of sparse and low-rank in "
+        "relative Frobenius error (β = {beta:g}, Δ = {delta:g}).",
         gain=best.value,
         beta=best.beta,
         delta=best.delta,
@@ -190,9 +190,9 @@ def details(table: pd.DataFrame) -> str:
             tr(
                 "{kind}: up to {best:.2f}× (β = {beta:g}, Δ = {delta:g}); at Δ = {shown:g} "
                 "most at β = {peak_beta:g}, where sparse is at {sparse:.3g}, low-rank at "
-                "{low_rank:.3g}, both at {both:.3g}, and {cold:.2f}× at β = {cold_beta:g}; "
-                "sides change at β = {border:.2f} for Δ = {least_delta:g}, {border_wide:.2f} "
-                "for Δ = {most_delta:g}",
+                "{low_rank:.3g}, GoDec at {both:.3g}, and {cold:.2f}× at β = {cold_beta:g}; "
+                "the first two cross at β = {border:.2f} for Δ = {least_delta:g}, "
+                "{border_wide:.2f} for Δ = {most_delta:g}",
                 kind=NAMES[name],
                 best=best.value,
                 beta=best.beta,
@@ -212,12 +212,12 @@ def details(table: pd.DataFrame) -> str:
         )
     return tr(
         "exp(β·q·k) for {n} points in clusters of {size}, d = {d}: relative Frobenius "
-        "error of the best sparse, the best low-rank and the best found sparse + low-rank "
-        "matrix at {budget:g} stored values a query row; colour: how many times the last "
+        "error of the best sparse, the best low-rank and the best found sparse + low-rank matrix "
+        "(GoDec) at {budget:g} stored values a query row; colour: how many times the last "
         "is below the better of the first two. {parts}. Within and between clusters the "
         "squares of the entries weigh the same at β = ½ log(n/cluster size) = {within:.2f} "
         "for small Δ, row sums near log n = {rows:.2f}; a wide cluster has larger entries "
-        "on the diagonal of Q = K, and sides change before.",
+        "on the diagonal of Q = K, and they cross before.",
         n=n,
         size=int(table["size"].iloc[0]),
         d=D,

@@ -27,7 +27,7 @@ BEST = "runnable"  # roles: this, uniform, and those of the three classes
 NAMES = {
     "sparse": mark("largest entries"),
     "low_rank": mark("truncated SVD"),
-    "both": mark("both together"),
+    "both": "GoDec",
 }
 COLOURS = {"sparse": style.PALETTE[6], "low_rank": style.PALETTE[0], "both": "0.35"}
 NAMED = 4  # inputs of a title at most
@@ -71,7 +71,7 @@ def at_one(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def crossings(table: pd.DataFrame) -> pd.Series:
-    """Return where entries and low rank change places, by input; NaN where they do not."""
+    """Return where entries and low rank have equal tv, by input; NaN where they do not."""
     found = {}
     for name, part in table.groupby("input", sort=False):
         specs = part.drop_duplicates("role").set_index("role").method
@@ -83,7 +83,7 @@ def crossings(table: pd.DataFrame) -> pd.Series:
 
 
 def together(table: pd.DataFrame) -> tuple[int, int]:
-    """Return in how many places entries and low rank together are nearest, and of how many."""
+    """Return in how many cases GoDec has the least tv of the three, and of how many."""
     keys = ["input", "temperature"]
     tv = table[table.role.isin(NAMES)].pivot_table(index=keys, columns="role", values="value")
     tv = tv.dropna()
@@ -122,7 +122,7 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
         if len(line):
             values = line.value.clip(FLOOR)
             label = tr(NAMES[role])
-            # that of both together lies on others, which stay to be seen
+            # that of GoDec lies on others, which stay to be seen
             narrow = {"linewidth": 1.5, "alpha": 0.8} if role == "both" else {}
             look = style.PALE | {"color": colour} | narrow
             ax.plot(line.temperature, values, **look, label=label)
@@ -149,7 +149,8 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
     if crossing > 0:
         ax.axvline(crossing, color="0.2", linewidth=0.8, linestyle=":")
         ax.text(
-            crossing, 1.25, tr(" equal at t ≈ {t:.2f}", t=crossing), fontsize=style.SMALL, va="top"
+            crossing, 1.25, tr(" equal tv at t ≈ {t:.2f}", t=crossing), fontsize=style.SMALL,
+            va="top",
         )  # fmt: skip
     ax.set_title(name)
     ax.set(xlabel=tr("temperature t"), ylabel=tr("total variation"))
@@ -202,20 +203,21 @@ def finding(table: pd.DataFrame) -> str:
             "A method is worth its price in {share}.",
             share=share(
                 int((table.role == BEST).sum()) - len(kept), int((table.role == BEST).sum()),
-                mark("places"),
+                mark("cases"),
             ),
         )  # fmt: skip
     if turning.empty:
-        return tr("Entries and low rank change places on no input.")
+        return tr("The total variations of entries and low rank cross on no input.")
     if len(turning) > NAMED:
         return tr(
-            "The largest entries win below a temperature of each input, t ≈ {span} on {share}, a "
-            "low rank above.",
+            "In total variation the largest entries beat low rank below a temperature of each "
+            "input, t ≈ {span} on {share}; above, low rank wins.",
             span=style.range_of(turning.min(), turning.max()),
             share=share(len(turning), len(crossed)),
         )
     return tr(
-        "The largest entries win below t ≈ {places}, a low rank above.",
+        "In total variation the largest entries beat low rank below t ≈ {places}; above, low rank "
+        "wins.",
         places=tr(", ").join(
             tr("{t:.2f} ({input})", t=t, input=name) for name, t in turning.items()
         ),
@@ -224,8 +226,7 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "At {budget}. Pale: sees all logits first. Black: the nearest that can be run, a square "
-        "where it keeps entries.",
+        "At {budget}. Pale: sees all logits. Black: nearest that can be run; squares keep entries.",
         budget=currency.budget(table),
     )
 
@@ -255,7 +256,9 @@ def details(table: pd.DataFrame) -> str:
         tr("{input} at t ≈ {t:.2f}", input=name, t=t) for name, t in crossed.items() if t > 0
     )
     return tr(
-        "At t = {t:g}: {parts}. Largest entries and truncated SVD cross on {where}. {words}",
+        "Total variation at t = {t:g}: {parts}. It is equal for the largest entries and the "
+        "truncated SVD on {where}. GoDec is the best sparse + low-rank split that was found. "
+        "{words}",
         t=at_one(table).temperature.iloc[0],
         parts=tr(". ").join(parts),
         where=where or tr("no input"),

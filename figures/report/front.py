@@ -295,8 +295,9 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
     if crossed.empty:
         return tr("Matched by stored values only: in this currency they are not compared."), sure
     said = tr(
-        "Entries when cold, a low rank when hot; both together are nearest in {share}.",
-        share=share(*summary.together(table), mark("places")),
+        "In total variation entries when cold, low rank when hot; the best sparse + low-rank split "
+        "found (GoDec) is least in {share}.",
+        share=share(*summary.together(table), mark("cases")),
     )
     tv = table[table.role.isin(summary.NAMES)].pivot_table("value", "input", "role", sort=False)
     never = tv.loc[crossed.index[~(crossed > 0)]]

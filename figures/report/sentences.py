@@ -21,8 +21,8 @@ from figures.language import mark, share, tr
 from figures.report import tables
 
 NOT_MATCHED = mark(
-    "The largest entries, the truncated SVD and both together are matched by stored values only: "
-    "in this currency they are not compared."
+    "The largest entries, the truncated SVD and GoDec are matched by stored values only: in this "
+    "currency they are not compared."
 )
 
 
@@ -193,15 +193,15 @@ def class_conclusion(errors: pd.DataFrame) -> str:
     )
     if len(usual):
         regime = tr(
-            "Sparse wins cold and low-rank wins hot on {usual}: there the temperature decides "
-            "which class of approximation is right.",
+            "In relative Frobenius error of normalised rows sparse wins cold and low-rank wins hot "
+            "on {usual}: there the temperature decides which class of approximation is right.",
             usual=share(len(usual), len(crossings)),
         )
     else:
-        regime = tr("On no input does sparse win cold and low-rank hot.")
+        regime = tr("On no input does sparse win cold and low-rank hot in this error.")
     return tr(
-        "{regime} The error of the better class is {gains} that of the best combination "
-        "found, at the temperature where that is most.",
+        "{regime} The error of the better class is {gains} that of the best sparse + low-rank "
+        "split found (GoDec), at the temperature where that is most.",
         regime=regime,
         gains=gains,
     )
@@ -223,7 +223,7 @@ def runnable_conclusion(best: pd.DataFrame) -> str:
     return tr(
         "Of the candidates that can be run at this budget, something beats uniform attention in "
         "{beaten}, there by a factor of {ratio:.2f} in the median: {winners}.",
-        beaten=share(len(beaten), len(best), mark("places")),
+        beaten=share(len(beaten), len(best), mark("cases")),
         ratio=ratio,
         winners=winners,
     )
@@ -352,7 +352,7 @@ def normalisation_conclusion(errors: pd.DataFrame) -> str:
         "none is within {tie:g} times the least error of both spaces, of exp(q·k) and of "
         "normalised rows, in {differ}.",
         tie=advice.TIE,
-        differ=share(int(differ.sum()), len(differ), mark("places")),
+        differ=share(int(differ.sum()), len(differ), mark("cases")),
     )
 
 

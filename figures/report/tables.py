@@ -142,7 +142,7 @@ def contents(x: Inputs) -> dict[str, str]:
 
 
 def crossing_table(errors: pd.DataFrame) -> pd.DataFrame:
-    """Return crossings and gains in both spaces, formatted."""
+    """Return crossovers and gains in relative Frobenius error of both spaces, formatted."""
     rows = []
     for space, label in error.NAMES.items():
         for row in error.crossings(errors, space).to_dict("records"):
@@ -150,14 +150,14 @@ def crossing_table(errors: pd.DataFrame) -> pd.DataFrame:
             rows.append(
                 {
                     tr("input"): row["input"],
-                    tr("space"): tr(label),
+                    tr("relative Frobenius error of"): tr(label),
                     tr("coldest"): tr(row["coldest"]),
                     tr("hottest"): tr(row["hottest"]),
-                    tr("crossing t"): f"{row['crossing']:.2f}" if crosses else tr("none"),
+                    tr("crossover t"): f"{row['crossing']:.2f}" if crosses else tr("none"),
                     tr("largest gain"): tr(
                         "{gain:.2f}× at t = {t:g}", gain=row["gain"], t=row["gain_temperature"]
                     ),
-                    tr("gain at crossing"): f"{row['gain_at_crossing']:.2f}×" if crosses else "–",
+                    tr("gain at crossover"): f"{row['gain_at_crossing']:.2f}×" if crosses else "–",
                 }
             )
     return pd.DataFrame(rows)

@@ -39,6 +39,18 @@ def test_captions_are_short():
                 assert module.finding(table).endswith("。" if language == "zh" else "."), name
 
 
+@pytest.mark.parametrize("name", ["summary", "error", "entropy", "crossings", "regime_map"])
+def test_a_crossover_comes_with_the_name_of_its_error(name):
+    table = as_printed.table_of(name, stored())
+    for language, error in (
+        ("en", "otal variation" if name == "summary" else "elative Frobenius error"),
+        ("zh", "总变差" if name == "summary" else "相对 Frobenius 误差"),
+    ):
+        with speaking(language):
+            assert error in FIGURES[name].finding(table)
+            assert error in FIGURES[name].details(table)
+
+
 @pytest.mark.listed
 def test_every_printed_number_has_a_test():
     missing = {place.where for place in places.every() if places.tests(place.where) is None}

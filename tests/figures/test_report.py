@@ -507,7 +507,7 @@ def test_the_report_names_the_advisors_winners(small, found):
         assert named.uniform_tv.tolist() == uniform.attention_tv.tolist()
     said = sentences.uniform_wins(found["winners"])
     kept = (found["winners"].verdict == KEEP).sum()
-    assert f"to keep exact attention in {share(kept, len(found['winners']), 'places')}," in said
+    assert f"to keep exact attention in {share(kept, len(found['winners']), 'cases')}," in said
 
 
 @pytest.mark.parametrize(
@@ -581,9 +581,9 @@ def test_where_spaces_agree_normalisation_changes_nothing(found):
     errors = found["error"]
     kernel = errors[errors.metric == "kernel_relative_frobenius"]
     turned = kernel.assign(metric="attention_relative_frobenius", value=1.0 / kernel.value)
-    assert "in all six places" in sentences.normalisation_conclusion(pd.concat([kernel, turned]))
+    assert "in all six cases" in sentences.normalisation_conclusion(pd.concat([kernel, turned]))
     both = [kernel, kernel.assign(metric="attention_relative_frobenius")]
-    assert "in none of the six places" in sentences.normalisation_conclusion(pd.concat(both))
+    assert "in none of the six cases" in sentences.normalisation_conclusion(pd.concat(both))
 
 
 def test_costs_are_those_of_the_width_and_the_features():
