@@ -24,6 +24,10 @@ from approx.method import Rng, generator
 from approx.projections.summand import times
 from approx.threads import one_thread
 
+# where a sample is reliable: at most so large squared relative standard errors of its mean and of
+# its variance, and standard errors between the latter and its closed form
+MEAN, VARIANCE, DISTANCE = 0.01, 0.1, 3.0
+
 
 class MonteCarlo(NamedTuple):
     """Sample moments of estimate/exact over independent draws, entry by entry, (n, l).
@@ -279,9 +283,9 @@ def _tested(
         z = np.where(alike | (stderr == np.inf), 0.0, difference / stderr)
         z[np.isinf(mean) & np.isinf(expected)] = 0.0
         relative = np.where((variance > 0) & (spread > 0), variance_stderr / variance, 0.0)
-        agrees = np.abs(variance - spread) <= 3 * variance_stderr + rounding**2
-        believable = spread <= 0.01 * draws * np.maximum(expected, 1.0) ** 2
+        agrees = np.abs(variance - spread) <= DISTANCE * variance_stderr + rounding**2
+        believable = spread <= MEAN * draws * np.maximum(expected, 1.0) ** 2
     largest = float(np.abs(z).max())
     p_value = min(1.0, 2.0 * float(ndtr(-largest)) * entries)
-    believable &= agrees & (relative**2 <= 0.1)
+    believable &= agrees & (relative**2 <= VARIANCE)
     return MonteCarlo(mean, variance, stderr, variance_stderr, z, p_value, believable)

@@ -145,7 +145,7 @@ def finding(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     return tr(
         "Mean squared error of one estimate. Lines: closed form; markers: Monte Carlo, hollow "
-        "where not to be believed. Last row: as published."
+        "where not reliable. Last row: as published."
     )
 
 
@@ -209,7 +209,7 @@ def _gain(table: pd.DataFrame, norm: float) -> float:
 
 
 def z_scores(table: pd.DataFrame) -> Array:
-    """Return |sampled − closed| in standard errors of the closed form, where to be believed."""
+    """Return |sampled − closed| in standard errors of the closed form, where reliable."""
     keys = ["norm", "hashes", "curve", "logit"]
     dots = table[table.metric == "sampled_mse"].assign(logit=lambda t: t.logit.round(9))
     full = table[table.metric == "believable"].value.to_numpy() == 1.0

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.inverse_temperature import SPECS, D, M, compute as compute
 from figures import style
+from figures.gallery.moments import criterion
 from figures.language import tr
 
 TITLE = "Log variance against inverse temperature"
@@ -70,7 +71,7 @@ def finding(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     return tr(
         "ln of the relative variance of one estimate. Lines: closed form; bands: Monte Carlo, two "
-        "standard errors; hollow: not to be believed."
+        "standard errors; hollow: not reliable."
     )
 
 
@@ -93,12 +94,13 @@ def details(table: pd.DataFrame) -> str:
         "ln of the relative variance of one estimate against 1/t, for a pair of Gaussian "
         "q, k at d = {d} with median $|q+k|^2$ = {per:.2g}/t, m = {m} columns. Lines: "
         "closed form; bands: Monte Carlo, two standard errors of the sample variance; "
-        "hollow markers: not to be believed. Positive features end as a straight line of "
+        "hollow markers: not reliable. {criterion} Positive features end as a straight line of "
         "slope {slope:.2g}. At t = {cold:g}: {values}. A sample of positive features is "
-        "believable down to t = {coldest:.2g}; at t = {t:g} it gives "
+        "reliable down to t = {coldest:.2g}; at t = {t:g} it gives "
         "{sampled_log_variance:.1f}.",
         d=D,
         per=per,
+        criterion=criterion(),
         m=M,
         slope=slope,
         cold=cold,

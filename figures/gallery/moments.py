@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.moments import QUANTILE, compute as compute
+from analysis.monte_carlo import DISTANCE, MEAN, VARIANCE
 from figures import curves, style
 from figures.language import tr
 
@@ -89,7 +91,7 @@ def finding(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     return tr(
         "Relative deviation of one estimate of exp(q·k). Lines: closed form. Markers: Monte Carlo, "
-        "hollow where not to be believed. Beyond an edge: drawn there."
+        "hollow where not reliable. Beyond an edge: drawn there."
     )
 
 
@@ -104,9 +106,10 @@ def details(table: pd.DataFrame) -> str:
         tr(
             "Relative bias and standard deviation of one estimate exp(q·k), for the pair at "
             "the {quantile:.0%} quantile of q·k. Lines: closed form; markers: Monte Carlo with "
-            "two standard errors (bias) and one (deviation), hollow where the draws are too "
-            "heavy-tailed to be believed.",
+            "two standard errors (bias) and one (deviation), hollow where the draws are not "
+            "reliable. {criterion}",
             quantile=QUANTILE,
+            criterion=criterion(),
         )
     ]
     if sizes:
@@ -119,7 +122,7 @@ def details(table: pd.DataFrame) -> str:
     if len(z := z_scores(table)):
         parts.append(
             tr(
-                "Largest $|z|$ of a believable Monte Carlo bias: {z:.1f} of {count}.",
+                "Largest $|z|$ of a reliable Monte Carlo bias: {z:.1f} of {count}.",
                 z=z.max(),
                 count=len(z),
             )
@@ -129,13 +132,26 @@ def details(table: pd.DataFrame) -> str:
     )
 
 
+def criterion() -> str:
+    """Return what a sample must satisfy to be called reliable."""
+    return tr(
+        "Reliable: in closed form the standard error of the mean is at most {mean:.0%} of exp(q·k),"
+        " or of the expectation if that is larger; that of the sample variance is at most "
+        "{variance:.0%} of it; and the sample variance is within {distance:g} standard errors of "
+        "its closed form.",
+        mean=math.sqrt(MEAN),
+        variance=math.sqrt(VARIANCE),
+        distance=DISTANCE,
+    )
+
+
 def power(log: float) -> str:
     """Return exp(log), a large or tiny one as a power of ten."""
     return f"{np.exp(log):.2g}" if -7 < log < 4 else f"10^{log / np.log(10):.1f}^"
 
 
 def z_scores(table: pd.DataFrame) -> pd.Series:
-    """Return |sampled − closed-form bias| in standard errors, where Monte Carlo is believable."""
+    """Return |sampled − closed-form bias| in standard errors, where Monte Carlo is reliable."""
     keys = ["input", "method", "temperature"]
     if "believable" not in set(table.metric):  # nothing random fits the budget
         return pd.Series(dtype=float)

@@ -59,7 +59,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 sure = ratio[full]
                 bar: dict[str, Any] = {"color": colour, "linestyle": "", "elinewidth": 0.8}
                 column[1].errorbar(aside * sure.index, sure.value, 2 * sure.stderr, **bar)
-            hollow = {"markerfacecolor": "white", "label": tr("too heavy-tailed to be believed")}
+            hollow = {"markerfacecolor": "white", "label": tr("not reliable")}
             column[0].plot([], [], color="black", linestyle="", marker="o", **hollow)
             column[0].set(xscale="log", yscale="log", ylim=(1e-3, 1e6), title=name)
             column[1].axhline(1.0, color="0.4", linewidth=0.9)
@@ -82,9 +82,9 @@ def finding(table: pd.DataFrame) -> str:
     sure, rest = wide[wide.believable == 1.0], wide[wide.believable == 0.0]
     said = share(len(sure), len(wide), mark("cells"))
     if rest.empty:
-        return tr("Draws can be believed in {share}, and agree with the closed form.", share=said)
+        return tr("Draws are reliable in {share}, and agree with the closed form.", share=said)
     return tr(
-        "Draws can be believed in {share}; elsewhere they show as little as {number} of the "
+        "Draws are reliable in {share}; elsewhere they show as little as {number} of the "
         "predicted squared error.",
         share=said,
         number=_number(rest.square_ratio.min()),
@@ -94,7 +94,7 @@ def finding(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     return tr(
         "Relative Frobenius error of exp(q·k). Lines: closed form; markers: draws, hollow where "
-        "not to be believed. Below: ratios of squares."
+        "not reliable. Below: ratios of squares."
     )
 
 
@@ -121,7 +121,7 @@ def details(table: pd.DataFrame) -> str:
         "row (LSH: about as many). Lines: √(Σ (1 − p)·MSE of the features)/‖exact‖, in "
         "closed form, with no covariance needed; markers: the root mean square over "
         "independent draws; below, the ratio of the squares with two standard errors. Of "
-        "{cells} cells {believed_cells} are to be believed: in closed form the relative "
+        "{cells} cells {believed_cells} are reliable: in closed form the relative "
         "standard error of their mean is at most {believed:.0%}, by the bound Σ "
         "exact²·sd(e²) on the deviation of a square, which ignores that entries err apart. "
         "There the ratio is {agree}, in standard errors of the sample itself, which few "
@@ -158,7 +158,7 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def z_scores(table: pd.DataFrame) -> pd.Series:
-    """Return |ratio − 1| in standard errors of the sample, where to be believed."""
+    """Return |ratio − 1| in standard errors of the sample, where reliable."""
     keys = ["input", "method", "temperature"]
     ratio = table[table.metric == "square_ratio"].set_index(keys)
     ratio = ratio[_wide(table).believable.reindex(ratio.index) == 1.0]

@@ -25,6 +25,7 @@ from analysis.experiments.sketches import (
 )  # fmt: skip
 from approx import parse
 from figures import style
+from figures.gallery.moments import criterion
 from figures.language import tr
 
 TITLE = "Sketches beside positive features"
@@ -70,7 +71,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _line(ax: Axes, part: pd.DataFrame, key: str, metric: str, line: str) -> None:
-    """Draw a line, and markers of what was measured: hollow where a sample is not believable."""
+    """Draw a line, and markers of what was measured: hollow where a sample is not reliable."""
     look = style.look(part.method.iloc[0])
     marker = look.pop("marker")
     scale = 2.0 if key == "budget" else 1.0
@@ -101,7 +102,7 @@ def finding(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     return tr(
         "Gaussian q, k at d = {d}. Above: expected error of exp(q·k) in closed form; markers: "
-        "draws, hollow where not to be believed. Below: total variation.",
+        "draws, hollow where not reliable. Below: total variation.",
         d=D,
     )
 
@@ -138,9 +139,9 @@ def details(table: pd.DataFrame) -> str:
     return tr(
         "Gaussian q, k, d = {d}, n = l = {n}, logits q·k/(t√d). Lines of the upper panels "
         "are closed forms, markers means of draws; hollow where fewer than half of the "
-        "entries have a sample variance to be believed ({hollow} of {cells} "
+        "entries have a reliable sample variance ({hollow} of {cells} "
         "cells): there a sample misses the tail, and lies up to {short:.2g} times below "
-        "the truth. Expected kernel error and measured total variation at t = "
+        "the truth. {criterion} Expected kernel error and measured total variation at t = "
         "{temperature:g}, width {m}: {named}. Sketches of (1 + x/{degree})^{degree} end at "
         "{ends:.2g} and {end_tv:.2g}, its own errors. In total variation at this width "
         "positive features lose to TensorSketch {ahead}, and to random Maclaurin with "
@@ -155,6 +156,7 @@ def details(table: pd.DataFrame) -> str:
         hollow=(believed.value < 0.5).sum(),
         cells=len(believed),
         short=short,
+        criterion=criterion(),
         temperature=TEMPERATURE,
         m=M,
         named=named,

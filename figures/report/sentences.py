@@ -293,26 +293,27 @@ def variance_conclusion(table: pd.DataFrame) -> str:
 
 
 def lies(table: pd.DataFrame) -> str:
-    """Return how many samples of positive features can be believed, and how one misleads."""
+    """Return how many samples of positive features are reliable, and how one misleads."""
     part = table[table.method.str.startswith("positive")]
     worst = moments_figure.hidden(table)
     if worst is None:
         return tr("No positive feature fits this budget.")
-    believed = part[part.metric == "believable"].value
+    reliable = part[part.metric == "believable"].value
     z = moments_figure.z_scores(part)
     said = tr(
-        "{share} can be believed: on {name} at t = {t:g} the deviation is {closed}, and the draws "
-        "show {sampled}.",
-        share=share(int(believed.sum()), len(believed), mark("samples")).capitalize(),
+        "{share} are reliable: on {name} at t = {t:g} the deviation is {closed}, and the draws "
+        "show {sampled}. {criterion}",
+        share=share(int(reliable.sum()), len(reliable), mark("samples")).capitalize(),
         name=worst.input,
         t=worst.temperature,
         closed=moments_figure.power(worst.closed),
         sampled=moments_figure.power(worst.sampled),
+        criterion=moments_figure.criterion(),
     )
     if not len(z):
         return said
     return tr(
-        "{said} Where they can, closed form and draws agree: the largest |z| of a mean is {z:.1f}.",
+        "{said} Where they are, closed form and draws agree: the largest |z| of a mean is {z:.1f}.",
         said=said,
         z=z.max(),
     )

@@ -233,7 +233,7 @@ def lies_table(table: pd.DataFrame) -> pd.DataFrame:
                 tr("deviation"): power(float(np.exp(min(log, 700))), log),
                 tr("of the draws"): power(float(np.sqrt(at.value["sampled_variance"]))),
                 tr("mean of the draws"): f"{power(mean)} ± {power(stderr)}",
-                tr("to be believed"): tr("yes") if at.value["believable"] else tr("no"),
+                tr("reliable"): tr("yes") if at.value["believable"] else tr("no"),
             }
         )
     return pd.DataFrame(rows)
