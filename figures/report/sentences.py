@@ -69,7 +69,7 @@ def uniform_wins(best: pd.DataFrame) -> str:
 
 
 def _places(where: pd.Series) -> str:
-    return share(int(where.sum()), len(where), mark("places"))
+    return share(int(where.sum()), len(where), mark("cases"))
 
 
 def _has_random_features(spec: str) -> bool:
@@ -141,7 +141,8 @@ def parts_of_error(table: pd.DataFrame) -> str:
     wide = tables.decomposed(table)
     t = float(wide.temperature.min())
     sentences = []
-    for name, part in wide[wide.temperature == t].groupby("input", sort=False):
+    here = wide[(wide.temperature == t) & (wide.budget > 0)]  # nothing above the budget
+    for name, part in here.groupby("input", sort=False):
         part = part.set_index("method")
         total = _total(part)
         drawn, fixed = total[_unbiased(part)], total[np.isneginf(part.log_variance)]
@@ -154,8 +155,8 @@ def parts_of_error(table: pd.DataFrame) -> str:
     worse = int((_total(wide)[_unbiased(wide)] > 0).sum())
     count = int(_unbiased(wide).sum())
     return tr(
-        "Least expected squared error at t = {t:g}: {sentences}. That of the zero matrix, 1, is "
-        "exceeded by {worse} at both temperatures.",
+        "Least expected squared error at this budget and t = {t:g}: {sentences}. The zero matrix "
+        "has error 1, less than {worse} at both temperatures.",
         t=t,
         sentences=tr("; ").join(sentences),
         worse=share(worse, count, mark("unbiased estimates")),
