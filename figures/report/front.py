@@ -25,7 +25,8 @@ from figures.report import tables
 
 PLACE = ["input", "layer", "head"]
 LISTS = ["warnings", "left_out"]  # of sentences, which no CSV holds
-RULES = 0.9  # share of the places in which a rule of thumb must be right to be one
+RULES = 0.9  # share of the cases in which a rule of thumb must be right to be one
+LEAST = 3  # inputs that test it
 MOST = 12  # heads of a table; more are counted by method
 
 
@@ -130,47 +131,67 @@ def rows_taken(profile: Profile) -> str:
 
 
 def rule(table: pd.DataFrame, profile: Profile) -> str:
-    """Return the row entropy that parts the places of entries from those of a low rank.
+    """Return the row entropy that parts the cases of entries from those of a low rank, by tv.
 
-    It is the mean of those at the crossings; how often it is right is counted at every input and
-    temperature of the table, which made it: so it is the rule of these inputs, and no test of it.
+    It is the mean of those at the crossovers of all inputs, and `left_out` decides whether it is a
+    rule: no input tests what it made.
     """
     inputs = {x.name: x for x in profile.inputs}
-    at = {
-        name: row_entropy(inputs[str(name)].at_temperature(t))
-        for name, t in summary.crossings(table).items()
-        if t > 0
-    }
+    crossed = summary.crossings(table)
+    at = pd.Series(
+        {x: row_entropy(inputs[x].at_temperature(t)) for x, t in crossed[crossed > 0].items()}
+    )
     if len(at) < 2:
         return ""
-    border = float(np.mean([*at.values()]))
+    if len(crossed) < LEAST:
+        return tr(
+            "A rule of thumb by entropy cannot be tested on fewer than {least} inputs.", least=LEAST
+        )
     tv = table[table.role.isin(summary.NAMES)].pivot_table(
         "value", ["input", "temperature"], "role"
     )
     tv = tv.reset_index()
-    cold = [
-        row_entropy(inputs[name].at_temperature(t)) < border
-        for name, t in zip(tv.input, tv.temperature)
-    ]
-    right = int(((tv["sparse"] < tv["low_rank"]) == cold).sum())
+    cases = tv.assign(
+        entries=tv["sparse"] < tv["low_rank"],
+        entropy=[
+            row_entropy(inputs[name].at_temperature(t)) for name, t in zip(tv.input, tv.temperature)
+        ],
+    )
+    right = left_out(cases, at)
     seen = max(x.mask.entries / x.n for x in profile.inputs)
     said = {
-        "border": border,
-        "number": round(seen ** round(border, 2)),
+        "border": at.mean(),
+        "number": round(seen ** round(at.mean(), 2)),
         "keys": round(seen),
-        "right": share(right, len(tv), mark("places")),
+        "right": right,
+        "count": len(cases),
     }
-    if right < RULES * len(tv):
+    if right < RULES * len(cases):
         return tr(
-            "No rule of thumb by entropy follows: a border of {border:.2f} is right in only "
-            "{right}.",
+            "No rule of thumb by entropy follows: with the input left out that it is tested on, a "
+            "border near {border:.2f} is right in only {right} of {count} cases.",
             **said,
         )
     return tr(
-        "Rule of thumb: entries below a row entropy of {border:.2f}, {number} of {keys} keys in "
-        "effect, a low rank above; it is right in {right} that gave it.",
+        "Rule of thumb, by total variation: entries below a row entropy of {border:.2f}, {number} "
+        "of {keys} keys in effect, low rank above. With the input left out that it is tested on, "
+        "it is right in {right} of {count} cases.",
         **said,
     )
+
+
+def left_out(cases: pd.DataFrame, crossovers: pd.Series) -> int:
+    """Return in how many cases the mean crossover of the other inputs says which class is better.
+
+    Parameters
+    ----------
+    cases : DataFrame
+        ``input``, ``entropy``, and ``entries``, whether entries beat low rank there.
+    crossovers : Series
+        The entropy at the crossover of each input that has one.
+    """
+    borders = {x: crossovers.drop(x, errors="ignore").mean() for x in cases.input.unique()}
+    return int(((cases.entropy < cases.input.map(borders)) == cases.entries).sum())
 
 
 def worth(table: pd.DataFrame) -> str:

@@ -139,3 +139,27 @@ PRINTED = {
 def test_what_is_printed_elsewhere(name):
     said, expected = PRINTED[name]
     assert expected in said() if expected else said() == ""
+
+
+def test_an_input_does_not_test_its_own_border():
+    """With all crossovers, of mean 0.5, the first, third and fourth case would be right."""
+    crossovers = pd.Series({"a": 0.2, "b": 0.4, "c": 0.9})
+    cases = pd.DataFrame(
+        [
+            ("a", 0.5, False),  # below (0.4 + 0.9)/2: wrong
+            ("b", 0.52, True),  # below (0.2 + 0.9)/2: right
+            ("c", 0.45, True),  # above (0.2 + 0.4)/2: wrong
+            ("never", 0.4, True),  # below the mean of all: right
+        ],
+        columns=["input", "entropy", "entries"],
+    )
+    assert front.left_out(cases, crossovers) == 2
+
+
+def test_what_costs_more_than_the_budget_is_not_called_the_least():
+    table = stored()["decomposition"]
+    dear = table.budget < 0
+    assert "richardson(n=2)" in {*table[dear].method}
+    exact = table.assign(value=table.value.mask(dear & (table.metric == "log_squared_bias"), -50.0))
+    assert sentences.parts_of_error(exact) == sentences.parts_of_error(table)
+    assert "at this budget" in sentences.parts_of_error(table)

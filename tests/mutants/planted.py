@@ -3402,6 +3402,27 @@ MODELS = [
         "tests/figures/test_printed.py -k summary",
     ),
     Mutant(
+        "explore: what can be run is not compared with uniform attention",
+        "figures/gallery/explore.py",
+        "not parse(spec).oracle",
+        "spec == 'uniform()'",
+        "tests/figures/test_gallery.py -k calls_nearest",
+    ),
+    Mutant(
+        "report: an input tests the border that it made",
+        "figures/report/front.py",
+        'crossovers.drop(x, errors="ignore").mean()',
+        "crossovers.mean()",
+        "tests/figures/test_printed_elsewhere.py -k own_border",
+    ),
+    Mutant(
+        "report: the least of what costs more than the budget",
+        "figures/report/sentences.py",
+        "(wide.temperature == t) & (wide.budget > 0)",
+        "(wide.temperature == t) & (wide.budget != 0)",
+        "tests/figures/test_printed_elsewhere.py -k more_than_the_budget",
+    ),
+    Mutant(
         "report: the fewest features that any input needs for the most",
         "figures/report/front.py",
         "most=tables.count(at.value.max()),",
