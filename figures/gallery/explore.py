@@ -139,11 +139,12 @@ def nearest(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def finding(table: pd.DataFrame) -> str:
-    here = nearest(_at_one(table))
+    here = nearest(_at_one(table)).droplevel("temperature")
     return tr(
         "Here total variation at t = {t:g} is least for {every}; of the runnable, for {runnable}.",
         t=_at_one(table).temperature.iloc[0],
-        **{of: _listed(here[of].droplevel("temperature")) for of in here},
+        every=_listed(here.every),
+        runnable=_listed(here.runnable),
     )
 
 
@@ -171,15 +172,15 @@ def details(table: pd.DataFrame) -> str:
     sentences = [
         tr(
             "{name} at t = {t:g}: {method} {least:.2g} (runnable: {run} {value:.2g})",
-            name=name,
-            t=t,
-            method=tr(row.every),
-            least=tv[name, t, row.every],
-            run=tr(row.runnable),
-            value=tv[name, t, row.runnable],
+            name=row["input"],
+            t=row["temperature"],
+            method=tr(row["every"]),
+            least=tv[row["input"], row["temperature"], row["every"]],
+            run=tr(row["runnable"]),
+            value=tv[row["input"], row["temperature"], row["runnable"]],
         )
-        for (name, t), row in nearest(table).iterrows()
-        if t in ends
+        for row in nearest(table).reset_index().to_dict("records")
+        if row["temperature"] in ends
     ]
     sizes = table.drop_duplicates("input")
     groups = [

@@ -138,8 +138,11 @@ def rule(table: pd.DataFrame, profile: Profile) -> str:
     """
     inputs = {x.name: x for x in profile.inputs}
     crossed = summary.crossings(table)
+    turning = crossed[crossed > 0]
     at = pd.Series(
-        {x: row_entropy(inputs[x].at_temperature(t)) for x, t in crossed[crossed > 0].items()}
+        [row_entropy(inputs[x].at_temperature(t)) for x, t in zip(turning.index, turning)],
+        turning.index,
+        dtype=float,
     )
     if len(at) < 2:
         return ""
