@@ -251,5 +251,5 @@ def test_a_profile_too_small_says_so(small):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(predicted_error, "TEMPERATURES", (1.0,))
         table = predicted_error.compute(dataclasses.replace(small, draws=10))
-    assert "0 are to be believed" in FIGURES["predicted_error"].details(table)
+    assert "0 are reliable" in FIGURES["predicted_error"].details(table)
     assert "nan" not in FIGURES["predicted_error"].details(table)
