@@ -141,7 +141,7 @@ def nearest(table: pd.DataFrame) -> pd.DataFrame:
 def finding(table: pd.DataFrame) -> str:
     here = nearest(_at_one(table)).droplevel("temperature")
     return tr(
-        "Here total variation at t = {t:g} is least for {every}; of the runnable, for {runnable}.",
+        "At t = {t:g} {every} has the least total variation; among runnable methods, {runnable}.",
         t=_at_one(table).temperature.iloc[0],
         every=_listed(here.every),
         runnable=_listed(here.runnable),

@@ -208,7 +208,7 @@ def test_no_sentence_calls_nearest_what_another_picture_is_nearer_than(best, tab
     table = table.assign(value=table.value.where(~(tv & (table.name == best)), 1e-9))
     runnable = best if best in ("Performer", "uniform") else None
     said = [module.finding(table), module.details(table)]
-    assert f"is least for {best} (gaussian, MiniLM easy); of the runnable, for" in said[0]
+    assert f"{best} (gaussian, MiniLM easy) has the least total variation; among" in said[0]
     assert said[1].count(f": {best} 1e-09 (runnable: {runnable or ''}") == 4  # both ends of both
     for (name, t), part in table[tv].groupby(["input", "temperature"], sort=False):
         runs = part[part.name.isin(["Performer", "uniform"])].set_index("name").value
