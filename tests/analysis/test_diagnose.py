@@ -248,6 +248,8 @@ def test_text_json_and_map(table, tmp_path):
         objects[0]
     )
     assert objects[2]["expected"] is None  # Nyström: none known
+    single = pd.DataFrame({"a": np.array([0.5, np.nan], np.float32)})
+    assert diagnosis.objects(single) == [{"a": 0.5}, {"a": None}]
     assert "nan" not in diagnosis.caption(table)
     drawn = diagnosis.draw(table)
     assert len(drawn.axes) == 2  # the map and its colours
