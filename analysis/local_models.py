@@ -39,7 +39,7 @@ class Place(NamedTuple):
         # Without trust_remote_code=False transformers asks at the terminal.
         local = {"local_files_only": True, "trust_remote_code": False}
         if (path / "config.json").is_file():
-            return cls(path, path.resolve().name, local)
+            return cls(path, one_line(path.resolve().name), local)
         found = [path] if path.is_file() else sorted(path.glob("*.gguf"))
         if len(found) > 1:
             raise ValueError(f"{one_line(path)} holds {len(found)} GGUF files: name one of them")
@@ -48,7 +48,7 @@ class Place(NamedTuple):
                 "a model is a local folder with a config.json or a GGUF file, "
                 f"or a .gguf file, got {one_line(path)}"
             )
-        return cls(found[0].parent, found[0].stem, local | {"gguf_file": found[0].name})
+        return cls(found[0].parent, one_line(found[0].stem), local | {"gguf_file": found[0].name})
 
     def require(self, what: str) -> None:
         """Raise ImportError with the install line unless there is what reads the model."""

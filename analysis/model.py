@@ -184,9 +184,9 @@ class Run:
         asked = {
             "model": model.name,
             "model_sha256": Place.of(model_dir).digests(),
-            "text": Path(text).name,
+            "text": one_line(Path(text).name),
             "text_sha256": local_models.digest(text),
-            "held_out": None if held_out is None else Path(held_out).name,
+            "held_out": None if held_out is None else one_line(Path(held_out).name),
             "held_out_sha256": None if held_out is None else local_models.digest(held_out),
             "tokens": len(shortest),
             "budget": budget,

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from analysis.allocation import Allocation, allocate, cheapest
 from analysis.curves import EXACT, SHARES, curves
+from analysis.files import one_line
 from analysis.language_model import LanguageModel
 from analysis.passage import SKIP, Estimated, Passage, Replaced, perplexity
 from analysis.plan import Head, Plan
@@ -74,8 +75,8 @@ def made(
         {
             **asked,
             "currency": currency,
-            "chosen_on": [Path(text).name for text in texts],
-            "measured_on": Path(texts[0] if held_out is None else held_out).name,
+            "chosen_on": [one_line(Path(text).name) for text in texts],
+            "measured_on": one_line(Path(texts[0] if held_out is None else held_out).name),
             "tokens": shortest,
             "exact_perplexity": perplexity(at.surprisal),
         },

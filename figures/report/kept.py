@@ -87,4 +87,4 @@ def _digest(path: Path) -> str:
 def _write(out: Path, manifest: dict[str, Any]) -> None:
     with files.replacing(out / MANIFEST) as temporary:
         text = json.dumps(manifest, ensure_ascii=False, indent=2)
-        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.write_text(text + "\n", encoding="utf-8", errors="replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def build(found: Found, out: Path, *, command: str) -> list[Path]:
     replaced.write(found, out, command)
     replaced.draw(found, out, ("svg", "png"))
     with kept.recorded(out, SOURCE) as path:
-        path.write_text(source(found, out, command), encoding="utf-8")
+        path.write_text(source(found, out, command), encoding="utf-8", errors="replace")
     with kept.recorded(out, PAGE) as path:
         to_html(out / SOURCE, path, notes=out / NOTES)
     return [out / PAGE, out / SOURCE, out / PLAN]
@@ -81,7 +82,7 @@ def source(found: Found, out: Path, command: str) -> str:
         *_advised(found, out),
         f"# {tr('Where the numbers come from')}",
         replaced.provenance(found),
-        f"    {command}",
+        textwrap.indent(command, "    "),  # a file's name may have several lines
     ]
     return "\n\n".join(parts).rstrip() + "\n"
 
@@ -93,19 +94,21 @@ def _advised(found: Found, out: Path) -> Iterable[str]:
         "`plan.json` beside this page has a method for every head, and says what it costs and "
         "does. To measure it on another text, or to choose one at another price:"
     )
-    yield (
-        f"    expqk substitute MODEL_DIR TEXT --plan {plan}\n"
-        f"    expqk plan MODEL_DIR TEXT --budget {2 * found.plan.facts['budget']:g}"
-        f"{_currency(found)} --out plan.json"
+    yield textwrap.indent(
+        f"expqk substitute MODEL_DIR TEXT --plan {plan}\n"
+        f"expqk plan MODEL_DIR TEXT --budget {2 * found.plan.facts['budget']:g}"
+        f"{_currency(found)} --out plan.json",
+        "    ",
     )
     layer, head = min(found.plan.heads, default=(0, 0))
     yield tr(
         "To look at one head more closely, and to make this page anew after editing its source:"
     )
-    yield (
-        f"    expqk capture MODEL_DIR TEXT --heads {layer}.{head} --out head.npz\n"
-        "    expqk diagnose head.npz\n"
-        f"    expqk report --rebuild --out {shlex.quote(str(out))}"
+    yield textwrap.indent(
+        f"expqk capture MODEL_DIR TEXT --heads {layer}.{head} --out head.npz\n"
+        "expqk diagnose head.npz\n"
+        f"expqk report --rebuild --out {shlex.quote(str(out))}",
+        "    ",
     )
 
 

@@ -243,6 +243,14 @@ def test_a_file_of_another_command_is_refused_before_anything_runs(tmp_path, cap
     assert "report.md was edited, or is of another command" in said
 
 
+def test_a_command_of_several_lines_stays_code(tmp_path, quick):
+    out = tmp_path / "a\n# b"
+    written = of_model.build(made_up(), out, command="expqk 'x\n\n# y' z\udcff")
+    text = written[1].read_text("utf-8")
+    assert "\n    expqk 'x\n\n    # y' z?\n" in text
+    assert f"--out '{tmp_path}/a\n    # b'\n" in text
+
+
 # In a report of the same heads
 
 
