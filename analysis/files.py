@@ -350,14 +350,14 @@ def _decode(path: Path, tensor: dict[str, object]) -> Array:
 
 
 def one_line(text: object, most: int = 240) -> str:
-    r"""Return a text without line breaks and control characters; a long one is cut in its middle.
+    r"""Return a text whose characters can be printed, in one line; a long one is cut in its middle.
 
     Examples
     --------
     >>> one_line("a\nb"), len(one_line("x" * 1000))
     ('a b', 240)
     """
-    line = " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(text)).split())
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
     half = (most - 3) // 2
     return line if len(line) <= most else f"{line[: most - 3 - half]}...{line[-half:]}"
 

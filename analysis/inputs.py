@@ -12,7 +12,6 @@ import functools
 import hashlib
 import itertools
 import math
-import re
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -28,6 +27,7 @@ from approx.method import Method, Rng, generator
 from approx.prices import Shape
 
 _NAMES = {"full": False, "causal": True}  # of masks in a digest; others have their own key
+LONGEST = 40  # characters of a name that a file gives its heads: a title beside another has room
 
 SAMPLES = {  # the bundled files, with the name of the model and of its heads
     "minilm": ("MiniLM", ("easy", "middling", "hard")),
@@ -472,7 +472,8 @@ def load(
         n queries are the last of l positions); ``window``, the keys that a query of a
         sliding-window layer sees, one for all or one per layer or head, 0 for none; or ``first``
         and ``stop`` (n,), the keys first ≤ j < stop that a query of any head sees; and ``layers``
-        and ``heads``, the original indices of (heads, n, d).
+        and ``heads``, the original indices of (heads, n, d). The heads have the name of the file, a
+        long one cut in its middle, with a blank for what cannot be printed.
     layer, head : int, optional
         The one head to read; for a file with one layer ``head`` alone is enough.
     dtype : {"float64", "float32"}
@@ -494,6 +495,7 @@ def load(
         read as it is.
     """
     path = Path(path)
+    path = path if path.name else path.absolute()  # of "." the folder's own name
     checks.one_of("dtype", dtype, ("float64", "float32"))
     arrays = files.read(path)
     q, k, v = arrays["q"], arrays["k"], arrays.get("v")
@@ -504,7 +506,7 @@ def load(
         v = None if v is None else v.reshape(-1, *v.shape[-2:])
     scaling = arrays.get("scaling")
     whole = Inputs(
-        re.sub(r"[^\w.\- ]", "_", path.name if path.is_dir() else path.stem),
+        files.one_line(path.name if path.is_dir() else path.stem, LONGEST),
         q,
         k,
         v,

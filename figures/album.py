@@ -81,14 +81,14 @@ def save(
 ) -> list[Path]:
     """Draw a figure and write it as `style.save` does; its panels, if any, as NAME/t=….svg."""
     module = FIGURES[name]
-    title = tr(module.TITLE)
-    said = style.plain(module.finding(table))
-    written = style.save(name, table, module.draw(table), folder, formats, caption, said)
+    title, shown = tr(module.TITLE), style.drawable(table, style.NAME)
+    said = style.plain(told(name, table, PARTS[:1]))
+    written = style.save(name, table, module.draw(shown), folder, formats, caption, said)
     if panels := getattr(module, "panels", None):
         place = files.inside(folder, folder / "figures" / name / "t=….svg").parent
         for old in place.glob("t=*.svg"):  # of a run at other temperatures
             old.unlink()
-        for t, panel in panels(table).items():
+        for t, panel in panels(shown).items():
             written.append(place / f"t={t:g}.svg")
             with files.replacing(written[-1]) as temporary:
                 temporary.write_bytes(
@@ -99,7 +99,7 @@ def save(
 
 def told(name: str, table: pd.DataFrame, parts: Sequence[str] = PARTS) -> str:
     """Return all that a figure says of its table, or some parts of it."""
-    return " ".join(getattr(FIGURES[name], part)(table) for part in parts)
+    return " ".join(getattr(FIGURES[name], part)(style.drawable(table)) for part in parts)
 
 
 def saved(name: str, folder: Path) -> pd.DataFrame | None:
@@ -114,7 +114,7 @@ def saved(name: str, folder: Path) -> pd.DataFrame | None:
     if not path.exists():
         return None
     try:
-        table = pd.read_csv(path)
+        table = pd.read_csv(path, dtype={"input": str})  # be it 1.10
         told(name, table)  # cheap, and needs the columns and rows that drawing does
     except Exception as error:  # whatever a parser or a figure raises on an edited file
         raise ValueError(

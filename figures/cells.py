@@ -77,7 +77,7 @@ def said(ax: Axes) -> str | None:
     """
     if ax not in _SAID:
         return None
-    about = dict(_SAID[ax], title=str(ax.get_title()))
+    about = dict(_SAID[ax], title=str(ax.get_title()).replace(r"\$", "$"))
     given, below = about.pop("edges"), about.pop("below")
     if images := pictures(ax):
         first = next(iter(images))

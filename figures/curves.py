@@ -28,6 +28,7 @@ from figures.beside import Names
 
 POINTS = 72  # an inch, in which SVG places everything
 _EDGES: WeakKeyDictionary[Axes, tuple[float, float]] = WeakKeyDictionary()
+FORMULA = re.compile(r"(?<!\\)\$(.*?)(?<!\\)\$", re.DOTALL)  # a dollar of a name is escaped
 CAPS = ("_", "|")  # markers at the ends of error bars
 
 
@@ -127,10 +128,11 @@ def _plain(text: str) -> str:
     --------
     >>> _plain("rank $r = 10^{-2}$\nof all")
     'rank r = 10^-2 of all'
+    >>> _plain(r"a \$x\$ {b}")
+    'a $x$ {b}'
     """
-    for mark in ("$", "\\mathrm", "{", "}"):
-        text = text.replace(mark, "")
-    return " ".join(text.split())
+    text = FORMULA.sub(lambda m: re.sub(r"\\mathrm|[{}]", "", m[1]), text)
+    return " ".join(text.replace(r"\$", "$").split())
 
 
 def _look(part: Artist) -> object:

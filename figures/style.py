@@ -8,6 +8,7 @@ import hashlib
 import io
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from analysis import files
 from approx import Method, parse
 from figures import curves, fonts
 from figures.beside import Names
-from figures.columns import wrap
+from figures.columns import ends, wrap
 from figures.language import spoken, tr
 
 FORMATS = ("pdf", "svg", "png")
@@ -47,6 +48,7 @@ RC: dict[str, Any] = {
     "figure.constrained_layout.use": True,
 }
 MOST = 6  # entries of a legend: more are names beside the panels
+NAME = 24  # columns of an input's name in a figure
 SMALL = 7.9  # points in a figure 7 inches wide: 7 on paper, where it is 160 mm wide
 PALE: dict[str, Any] = {  # of what needs all logits: no method
     "linewidth": 4.0, "alpha": 0.35, "marker": "",
@@ -285,14 +287,37 @@ def order(methods: Iterator[str] | pd.Series | list[str]) -> list[str]:
     return sorted(dict.fromkeys(methods), key=place)
 
 
+def drawable(table: pd.DataFrame, size: int | None = None) -> pd.DataFrame:
+    r"""Return a table whose names of inputs are drawn as they are: dollars begin no formula.
+
+    Names of more columns than ``size`` are cut in the middle, if no two are alike then.
+
+    Examples
+    --------
+    >>> drawable(pd.DataFrame({"input": ["a $x$"]})).input[0]
+    'a \\$x\\$'
+    >>> drawable(pd.DataFrame({"input": ["a long name 0.1"]}), 8).input[0]
+    'a l… 0.1'
+    """
+    if "input" not in table:
+        return table
+    names = {name: name for name in table.input.unique()}
+    cut = {name: name if size is None else ends(name, size) for name in names}
+    known = cut if len(set(cut.values())) == len(names) else names
+    return table.assign(input=[known[name].replace("$", r"\$") for name in table.input])
+
+
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """Draw within the project's style and language, whatever the user's own settings are."""
-    with mpl.rc_context():
+    """Draw within the project's style and language, whatever the user's own settings are.
+
+    A character that no font has, such as an emoji in the name of a file, is an empty box.
+    """
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         mpl.rcdefaults()
         mpl.rcParams.update(RC)  # type: ignore[arg-type]
-        if spoken() == "zh":
-            mpl.rcParams["font.family"] = fonts.in_figures()
+        mpl.rcParams["font.family"] = fonts.in_figures(spoken())
         yield
 
 
@@ -457,11 +482,11 @@ def plain(caption: str) -> str:
 
     Examples
     --------
-    >>> plain("2.1·10^-4.5^ at eps = $10^{-6}$, B^0.79 and B^0.50")
-    '2.1·10^-4.5 at eps = 10^-6, B^0.79 and B^0.50'
+    >>> plain(r"2.1·10^-4.5^ at eps = $10^{-6}$, B^0.79 and \$5")
+    '2.1·10^-4.5 at eps = 10^-6, B^0.79 and $5'
     """
-    text = re.sub(r"\$([^$]*)\$", lambda m: re.sub(r"\^\{([^}]*)\}", r"^\1", m[1]), caption)
-    return re.sub(r"\^([^\s^()]+)\^", r"^\1", text)
+    text = curves.FORMULA.sub(lambda m: re.sub(r"\^\{([^}]*)\}", r"^\1", m[1]), caption)
+    return re.sub(r"\^([^\s^()]+)\^", r"^\1", text).replace(r"\$", "$")
 
 
 def small(figure: Figure, dpi: int, texts: Mapping[str, str] | None = None) -> bytes:

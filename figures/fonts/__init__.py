@@ -21,15 +21,16 @@ EAST_ASIAN = re.compile(
 
 
 @functools.cache
-def in_figures() -> list[str]:
-    """Return the font families of figures, after telling matplotlib where the first one is.
+def in_figures(language: str) -> list[str]:
+    """Return the font families of figures, after telling matplotlib where the Chinese one is.
 
-    The Chinese one comes first: beside a formula matplotlib takes no other for plain text.
+    In Chinese it comes first: beside a formula matplotlib takes no other for plain text. Elsewhere
+    it has the characters of a name, as a user's file has it, that the other lacks.
     """
     from matplotlib import font_manager
 
     font_manager.fontManager.addfont(FONT)
-    return [FAMILY, "DejaVu Sans"]
+    return [FAMILY, "DejaVu Sans"] if language == "zh" else ["DejaVu Sans", FAMILY]
 
 
 @functools.cache

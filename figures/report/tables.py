@@ -21,9 +21,10 @@ from figures.gallery import break_even, error, rank
 from figures.language import mark, tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
+_BAR = re.compile(r"(\\.)|\|")
 _FORMULA = re.compile(r"(\$[^$]*\$)")
 _SCRIPT = re.compile(
-    r"\^(?:\{([^{}]*)\}|\(([^()]*)\)|([-−]?(?:\d+(?:\.\d+)?|\|\w+\||[a-z]))(?![\w.]*\^))"
+    r"(?<!\\)\^(?:\{([^{}]*)\}|\(([^()]*)\)|([-−]?(?:\d+(?:\.\d+)?|\|\w+\||[a-z]))(?![\w.]*\^))"
     r"|\b([A-Za-z])_([A-Za-z0-9])\b"
 )
 LENGTH, CHUNK = 4096, 256  # of the worked example of operation counts
@@ -32,9 +33,15 @@ MASKS = (mark("full"), mark("causal"), mark("intervals"))  # as approx.masks nam
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Return a pipe table."""
+    r"""Return a pipe table of cells in Markdown, where a bar may be escaped or not.
+
+    Examples
+    --------
+    >>> print(markdown(pd.DataFrame({"a": [r"b|c \| \\|"]})).splitlines()[-1])
+    | b\|c \| \\\| |
+    """
     lines = [[str(c) for c in table.columns], ["---"] * len(table.columns)]
-    lines += [[str(v).replace("|", "\\|") for v in row] for row in table.to_numpy()]
+    lines += [[_BAR.sub(lambda m: m[1] or r"\|", str(v)) for v in row] for row in table.to_numpy()]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

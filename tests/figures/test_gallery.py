@@ -21,7 +21,9 @@ from analysis.experiments.profile import Profile, profile, quartiles
 from analysis.mean_bounds import PROVED
 from approx import Mask, parse
 from figures import style
-from figures.album import save
+from figures.album import save, saved, told
+from figures.columns import ends
+from figures.fonts import FAMILY
 from figures.gallery import CORE, FIGURES, error, price, weights
 
 
@@ -191,13 +193,40 @@ def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
     assert (place / "t=1.svg").read_bytes() == first
 
 
+@pytest.mark.filterwarnings("error")
+def test_names_of_inputs_are_drawn_as_they_are(tables, tmp_path):
+    """Chinese in the font of this project, an emoji as a box; without them the same bytes."""
+    table = tables["moments"]
+    name = "最终 \N{PILL} {b} $e^x$ "
+    named = table.assign(input=name + table.input.astype(str))
+    pdf, _ = (path.read_bytes() for path in save("moments", named, tmp_path, ("pdf", "svg"))[1:])
+    assert FAMILY.replace(" ", "").encode() in pdf
+    drawn = FIGURES["moments"].draw(style.drawable(named, style.NAME))
+    titles = [ax.get_title() for ax in drawn.axes[: named.input.nunique()]]
+    assert titles == [ends(one, style.NAME).replace("$", r"\$") for one in named.input.unique()]
+    assert f"{name}gaussian" in told("moments", named).replace(r"\$", "$")
+    plain = save("moments", table, tmp_path / "plain", ("pdf",))[1].read_bytes()
+    assert FAMILY.replace(" ", "").encode() not in plain
+
+
+def test_names_alike_when_they_are_cut_are_not_cut():
+    table = pd.DataFrame({"input": ["the first half 1 of it", "the first half 2 of it"]})
+    assert style.drawable(table, 12).equals(table)
+
+
+def test_the_name_of_an_input_may_be_a_number(tables, tmp_path):
+    table = tables["moments"]
+    save("moments", table[table.input == "gaussian"].assign(input="1.10"), tmp_path, ())
+    assert set(saved("moments", tmp_path).input) == {"1.10"}
+
+
 def test_what_a_figure_shows_is_written_as_plain_text(tmp_path):
     """Captions are pandoc's Markdown, for the report; a .txt is read as it is."""
     figure, _ = style.panels(1, 1)
-    said = "above 10^4.5^, at $|z|$ ≤ $10^{-2}$"
+    said = r"above 10^4.5^, at $|z|$ ≤ $10^{-2}$ on \$x\$"
     written = style.save("x", pd.DataFrame({"a": [1]}), figure, tmp_path, ("svg",), said)
     text = next(path for path in written if path.suffix == ".txt").read_text("utf-8")
-    assert text == "above 10^4.5, at |z| ≤ 10^-2\n"
+    assert text == "above 10^4.5, at |z| ≤ 10^-2 on $x$\n"
 
 
 @pytest.mark.parametrize("best", explore.SPECS.values())
@@ -213,6 +242,6 @@ def test_no_sentence_calls_nearest_what_another_picture_is_nearer_than(best, tab
     for (name, t), part in table[tv].groupby(["input", "temperature"], sort=False):
         runs = part[part.name.isin(["Performer", "uniform"])].set_index("name").value
         if t == 1:
-            assert re.search(rf"runnable, for .*{runs.idxmin()} \([^)]*{name}", said[0])
+            assert re.search(rf"runnable methods, .*{runs.idxmin()} \([^)]*{name}", said[0])
         else:
             assert f"{name} at t = {t:g}: {best} 1e-09 (runnable: {runs.idxmin()} " in said[1]
