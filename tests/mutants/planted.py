@@ -507,15 +507,15 @@ LOW_RANK = [
     Mutant(
         "total variation: rows need not sum to 1",
         "approx/low_rank/total_variation.py",
-        "left[rows] = free + way * step[:, None]",
-        "left[rows] = free",
+        "fitted[rows] = free + way * step[:, None]",
+        "fitted[rows] = free",
         "tests/approx/low_rank/test_total_variation.py -k sum_to_one",
     ),
     Mutant(
         "total variation: least squares, not least differences",
         "approx/low_rank/total_variation.py",
-        "weights = least / np.maximum(rest, least)",
-        "weights = np.ones_like(rest)",
+        "np.divide(least, weights, out=weights)",
+        "weights.fill(1.0)",
         "tests/approx/low_rank/test_total_variation.py -k 'best_that or beside'",
     ),
     Mutant(
