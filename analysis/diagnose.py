@@ -3,7 +3,8 @@
 Every method is run: the winner of a head is the one with the lowest measured error at the budget,
 among those that a model with the head's mask could run. What needs every logit stands apart, as a
 bound of its class or the best found (`analysis.standing`). Where nothing is much better than the
-mean of V, or the budget buys all that is seen, the advice is to keep exact attention.
+mean of V, the winner saves nothing but stored values, or the budget buys all that is seen, the
+advice is to keep exact attention.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis import budget, candidates, doubts, operations, standing
-from analysis.advice import rank, verdict, winner
+from analysis.advice import COLUMNS, TV, rank, verdict, winner
 from analysis.candidates import TRIVIAL
 from analysis.describe import describe
 from analysis.doubts import Sentence
@@ -41,12 +42,14 @@ from analysis.trials import (
     each_head,
     measurable,
     measure_all,
-    reads,
+    prices,
+    with_values,
 )
 from analysis.weights import MOST_ENTRIES, Weights
 from approx import Approximation, Method, checks
 from approx.low_rank.subspace import tail
 from approx.low_rank.thresholding import without_largest
+from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.prices import CURRENCIES, entries
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
@@ -68,6 +71,7 @@ def diagnose(
     trials: int = TRIALS,
     rows: int | None = None,
     accept: float = ACCEPT,
+    metric: str = TV,
     seed: int = 0,
     jobs: int = 1,
     progress: bool = False,
@@ -79,7 +83,8 @@ def diagnose(
     inputs : Inputs or sequence of Inputs
         One head or many.
     budget : float
-        What a query row may cost.
+        What a query row may cost. Of what exact attention costs more buys nothing, so that
+        templates are filled to that at most.
     currency : {"stored", "reads", "multiply_adds", "bytes"}
         What the budget is counted in, see `approx.Price`: by default stored values per query row,
         or numbers read to answer one new query.
@@ -96,6 +101,10 @@ def diagnose(
         256 of more.
     accept : float
         The largest share of uniform attention's error at which a method is advised, 0 < accept ≤ 1.
+    metric : {"attention_tv", "output_relative_error"}
+        The error that ranks methods and decides the verdict: the total variation of the attention
+        weights, or the error of the output P V, which depends on the values too and need not rank
+        methods alike.
     seed, jobs, progress
         See `analysis.sweep.sweep`.
 
@@ -104,44 +113,51 @@ def diagnose(
     DataFrame
         One row per (layer, head, method).
 
-        Of the method: ``spec``; ``class``, such as "columns"; ``budget``,
-        ``currency``, ``values_per_row`` stored, and ``reads``, the numbers read to answer one new
-        query, NaN where they are not known before; ``attention_tv``, the median
-        over trials, its range ``tv_least``, ``tv_most``, and its standard error ``tv_stderr`` from
-        the queries that were measured (0 if all were); ``bound``, the ``attention_tv`` that no
-        estimate of its class is below which stores as much, NaN where none is known, see
+        Of the method: ``spec``; ``class``, such as "columns"; ``budget``, ``currency``;
+        ``values_per_row`` stored, ``reads``, the numbers read to answer one new query,
+        ``multiply_adds`` and ``bytes`` per query row, see `approx.Price`, NaN where they are not
+        known before; ``attention_tv``, the median over trials, its range ``tv_least``,
+        ``tv_most``, and its standard error ``tv_stderr`` from the queries that were measured (0 if
+        all were); ``bound``, a lower bound on the ``attention_tv`` of every estimate of its class
+        that stores as much as this one, whatever the currency, NaN where none is known, see
         `analysis.least_error.bound`; ``certificate``, of the winner, the ``attention_tv`` that its
         estimates prove of themselves (`analysis.certificates`), NaN where they prove nothing;
         ``negative_fraction`` of the entries;
-        ``kernel_error`` (relative Frobenius) and ``output_error``, medians, NaN where there is
-        none; ``nonpositive_rows``; ``expected``, the kernel error in closed form, NaN where none is
-        known; ``features_needed``, how many iid frequencies give a kernel error of 10 %;
-        ``pays_from``, the length from which on the method needs fewer operations than exact
-        attention of what is seen, without those that find a support; ``autoregressive``;
-        ``oracle``, which means that it needs all logits, and its ``standing`` in ``attention_tv``,
+        ``kernel_error`` (relative Frobenius) and ``output_error`` (relative, with V), medians, NaN
+        where there is none; ``nonpositive_rows``; ``expected``, the kernel error in closed form,
+        NaN where none is known; ``features_needed``, how many iid frequencies give a kernel error
+        of 10 %; ``pays_from``, the length from which on the method needs fewer operations than
+        exact attention of what is seen, without those that find a support; ``autoregressive``;
+        ``oracle``, which means that it needs all logits, and its ``standing`` in the metric,
         see `analysis.standing.standing`; ``runnable``, which means that it needs them not, and that
         it is autoregressive if the mask looks back; ``winner``, the runnable method with the lowest
-        ``attention_tv``, or of equal ones what stores less; ``warnings``, a list of
+        error in the metric, or of equal ones what stores less; ``warnings``, a list of
         `analysis.doubts.Sentence`.
 
-        Of its head: ``mask``; ``measured``, the number of queries; ``exact_price``, what exact
-        attention costs in the currency, and ``exact_reads``, what it reads; ``verdict``, which is
-        "use" the winner, "tie" with the runner-up (a ratio below 1.05), or "keep exact", because no
-        method has less than ``accept`` of uniform
-        attention's error, or the budget buys every entry that is seen; ``left_out``, sentences that
+        Of its head: ``metric``; ``mask``; ``measured``, the number of queries; ``exact_price``,
+        what exact attention costs in the currency, ``exact_reads``, ``exact_multiply_adds`` and
+        ``exact_bytes``; ``verdict``, which is "use" the winner, "tie" with the runner-up (a ratio
+        below 1.05), or "keep exact", because no method has less than ``accept`` of uniform
+        attention's error, the budget buys every entry that is seen, or the winner saves nothing but
+        stored values: its reads, multiply-adds and bytes, as far as they are known, are at least
+        those of exact attention; ``left_out``, sentences that
         say which methods were not measured, and why; ``logit_min``, ``logit_max``, ``logit_std``,
         ``query_norm`` and ``key_norm`` (medians of the scaled rows), ``row_entropy``,
         ``median_squared_sum``, ``epsilon_rank``, ``stable_rank`` and ``effective_rank`` of softmax
         attention, and ``crossing``, the temperature at which the largest entries and the truncated
-        SVD do equally well at the budget (NaN if there is none from t/4 to 8t). Under a mask the
+        SVD that the budget pays for in its currency have equal Frobenius errors (NaN if there is
+        none from t/4 to 8t). Under a mask the
         SVD is that of the matrix with 0 where nothing is seen: a triangular matrix has full rank,
         so these say little. Ranks and crossing are NaN where the matrix has more than 2^22 entries.
+
+        Bounds and certificates are those of ``attention_tv``: by ``output_relative_error`` nothing
+        of the kind is known, and both are NaN.
 
     Raises
     ------
     ValueError
-        A budget, a temperature or accept is out of range, the currency is unknown, or no method
-        fits.
+        A budget, a temperature or accept is out of range, the currency or the metric is unknown,
+        the metric is that of the output and a head has no values, or no method fits.
 
     Notes
     -----
@@ -150,7 +166,7 @@ def diagnose(
     decompositions of an (n, l) matrix.
     """
     heads, about = _asked(
-        inputs, budget, methods, temperature, trials, rows, accept, seed, jobs, currency
+        inputs, budget, methods, temperature, trials, rows, accept, seed, jobs, currency, metric
     )
     alone = progress and min(jobs, len(heads)) == 1
     head = functools.partial(_head, about=about, progress=alone)
@@ -213,7 +229,7 @@ def _winner(task: tuple[int, Inputs, _Settings]) -> dict[str, Any]:
     with one_thread():
         fitting, _ = _fitting(head, about)
         rows = [found.row | {"runnable": True} for found in about.measure_all(head, fitting)]
-    best, uniform = min(rows, key=rank), _uniform(rows)
+    best, uniform = min(rows, key=rank), _uniform(rows, TV)
     return {
         "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
         "temperature": x.temperature, "mask": str(x.mask), "budget": about.budget,
@@ -253,12 +269,13 @@ def dry_run(
     trials: int = TRIALS,
     rows: int | None = None,
     accept: float = ACCEPT,
+    metric: str = TV,
     seed: int = 0,
     jobs: int = 1,
 ) -> DryRun:
     """Return what `diagnose` would measure with these arguments, and about how long it takes."""
     heads, about = _asked(
-        inputs, budget, methods, temperature, trials, rows, accept, seed, jobs, currency
+        inputs, budget, methods, temperature, trials, rows, accept, seed, jobs, currency, metric
     )
     middle = heads[len(heads) // 2]
     _head(middle, about._replace(trials=1), progress=False)
@@ -281,6 +298,7 @@ class _Settings(NamedTuple):
     accept: float
     seed: int
     currency: str
+    metric: str
 
     def keys(self, x: Inputs) -> float:
         """Return how many exact keys per row cost as much as the budget."""
@@ -288,15 +306,23 @@ class _Settings(NamedTuple):
         none, one = (getattr(entries(k, shape), self.currency) for k in (0, 1))
         return float((self.budget - none) / (one - none))
 
+    def rank(self, x: Inputs) -> int:
+        """Return the rank of the truncated SVD that the budget pays for."""
+        method = TruncatedSVD(space="attention")
+        filled = method.within(self.budget, currency=self.currency, **x.shape.given)
+        return 0 if filled is None else int(filled.rank or 0)
+
     def exact_price(self, x: Inputs) -> float:
         """Return what exact attention costs in the currency of the budget."""
-        price = Exact().price(**x.shape.given)
-        return float(getattr(price, self.currency))
+        return float(getattr(Exact().price(**x.shape.given), self.currency))
 
     def verdict(self, rows: Sequence[dict[str, Any]], x: Inputs, uniform: float) -> str:
         """Return what to do with a head."""
         affordable = self.budget >= self.exact_price(x)
-        return verdict(rows, affordable=affordable, accept=self.accept, uniform=uniform)
+        return verdict(
+            rows, affordable=affordable, accept=self.accept, uniform=uniform,
+            exact=exact_prices(x), metric=self.metric,
+        )  # fmt: skip
 
     def measure_all(self, head: Sampled, methods: Sequence[Method]) -> Iterator[Measured]:
         """Yield the errors and the price of each method on one head."""
@@ -324,10 +350,12 @@ def _asked(
     seed: int,
     jobs: int,
     currency: str = "stored",
+    metric: str = TV,
 ) -> tuple[list[Inputs], _Settings]:
     """Check the arguments of `diagnose`."""
     checks.positive("budget", budget)
     checks.one_of("currency", currency, CURRENCIES)
+    checks.one_of("metric", metric, tuple(COLUMNS))
     at = checks.positive("temperature", temperature)
     checks.integer("trials", trials, least=1, most=MOST_TRIALS)
     checks.integer("seed", seed, least=0)
@@ -336,8 +364,9 @@ def _asked(
     if rows is not None:
         checks.integer("rows", rows, least=2)
     heads = each_head(inputs)
+    with_values(metric, heads)
     chosen = all_methods(methods)
-    return heads, _Settings(at, chosen, float(budget), trials, rows, share, seed, currency)
+    return heads, _Settings(at, chosen, float(budget), trials, rows, share, seed, currency, metric)
 
 
 def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, Any]]:
@@ -346,7 +375,7 @@ def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, An
     weights = Weights.of(head.part)
     with one_thread():
         fitting, left_out = _fitting(head, about)
-        facts = _facts(head.part, about.keys(x), weights)
+        facts = _facts(head.part, about.keys(x), about.rank(x), weights)
         every = about.measure_all(head, fitting)
         bar = tqdm(
             zip(fitting, every),
@@ -356,22 +385,23 @@ def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, An
             leave=False,
         )
         truth = Expectation(x.Q, x.K, x.mask)
-        rows = [_row(head, method, found, weights, truth) for method, found in bar]
+        rows = [_row(head, method, found, weights, truth, about.metric) for method, found in bar]
         eps = doubts.collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None
-        best = winner(rows)
+        best = winner(rows, about.metric)
         for method, row in zip(fitting, rows):
-            row["certificate"] = about.certificate(head, method) if row is best else math.nan
-    uniform = _uniform(rows)
+            proven = row is best and about.metric == TV
+            row["certificate"] = about.certificate(head, method) if proven else math.nan
+    uniform = _uniform(rows, COLUMNS[about.metric])
     place = {
         "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
         "temperature": x.temperature, "mask": str(x.mask), "measured": len(head.picked),
-        "exact_price": about.exact_price(x),
-        "exact_reads": reads(Exact(), x),
+        "metric": about.metric, "exact_price": about.exact_price(x), **exact_prices(x),
         "verdict": about.verdict(rows, x, uniform), "left_out": left_out,
     }  # fmt: skip
     for method, row in zip(fitting, rows):
         row["winner"] = row is best
-        row["warnings"] = list(doubts.warnings(x, method, row, uniform, eps))
+        column = COLUMNS[about.metric]
+        row["warnings"] = list(doubts.warnings(x, method, place | row, uniform, eps, column))
     return [place | row | facts for row in rows]
 
 
@@ -379,14 +409,20 @@ def _fitting(head: Sampled, about: _Settings) -> tuple[list[Method], list[Senten
     """Return the methods that are measured, filled to the budget, and why others are not."""
     x = head.whole
     possible, left_out = measurable(head, about.methods)
-    matched = budget.match(possible, about.budget, x, about.currency)
-    absent = [_absent(method) for method in matched.absent]
-    if not matched.fitting:
+    fitting: list[Method] = []
+    lacking: list[Method] = []
+    for method in possible:
+        most = min(about.budget, about.exact_price(x)) if method.is_template else about.budget
+        matched = budget.match([method], most, x, about.currency)
+        fitting += matched.fitting
+        lacking += matched.absent
+    absent = [_absent(method) for method in lacking]
+    if not fitting:
         amount = budget.said(about.budget, about.currency)
-        never = all(method.adaptive for method in matched.absent)
+        never = all(method.adaptive for method in lacking)
         why = "; ".join([*left_out, *absent]) if never else "raise the budget"
         raise ValueError(f"no method fits {amount} of {x.name}: {why}")
-    return matched.fitting, left_out + absent
+    return fitting, left_out + absent
 
 
 def _absent(method: Method) -> Sentence:
@@ -407,12 +443,17 @@ def _absent(method: Method) -> Sentence:
     return Sentence("{spec}: no size fits the budget", spec=str(method))
 
 
-def _uniform(rows: Sequence[dict[str, Any]]) -> float:
+def _uniform(rows: Sequence[dict[str, Any]], column: str) -> float:
     """Return the error of uniform attention, NaN if it was not measured."""
-    return next((row["attention_tv"] for row in rows if row["spec"] == TRIVIAL), math.nan)
+    return next((row[column] for row in rows if row["spec"] == TRIVIAL), math.nan)
 
 
-def _facts(x: Inputs, budget: float, weights: Weights) -> dict[str, float]:
+def exact_prices(x: Inputs) -> dict[str, float]:
+    """Return what exact attention reads, multiplies and keeps in bytes."""
+    return {f"exact_{name}": price for name, price in prices(Exact(), x).items()}
+
+
+def _facts(x: Inputs, keys: float, rank: int, weights: Weights) -> dict[str, float]:
     """Return the facts that make a head easy or hard, whatever the method."""
     ranks = measures(weights.singular_values, weights.mask.shape) if weights.kept else {}
     return describe(x) | {
@@ -421,14 +462,14 @@ def _facts(x: Inputs, budget: float, weights: Weights) -> dict[str, float]:
         "epsilon_rank": ranks.get("epsilon_rank", math.nan),
         "stable_rank": ranks.get("stable_rank", math.nan),
         "effective_rank": ranks.get("effective_rank", math.nan),
-        "crossing": _crossing(x, budget) if weights.kept else math.nan,
+        "crossing": _crossing(x, keys, rank) if weights.kept else math.nan,
     }
 
 
-def _crossing(x: Inputs, budget: float) -> float:
+def _crossing(x: Inputs, keys: float, rank: int) -> float:
     """Return the first temperature from which on the truncated SVD beats the largest entries."""
-    entries = int(min(budget * x.n, x.mask.entries))  # a budget may exceed all entries
-    rank = int(min(budget * x.n / (x.n + x.l), x.n, x.l))
+    entries = int(min(max(keys, 0) * x.n, x.mask.entries))  # a budget may exceed all entries
+    rank = min(rank, x.n, x.l)
     sparse, low_rank, at = [], [], math.nan
     for step in LADDER:
         P = softmax(x.at_temperature(step * x.temperature).logits())
@@ -441,7 +482,12 @@ def _crossing(x: Inputs, budget: float) -> float:
 
 
 def _row(
-    head: Sampled, method: Method, found: Measured, weights: Weights, truth: Expectation
+    head: Sampled,
+    method: Method,
+    found: Measured,
+    weights: Weights,
+    truth: Expectation,
+    metric: str,
 ) -> dict[str, Any]:
     """Return the errors and the price of one method on one head, and what theory says of them."""
     x = head.whole
@@ -451,14 +497,15 @@ def _row(
         drawn = method.uses_rng or method.parts or len(head.picked) < x.n
         expected = truth.error(method) if drawn else measured["kernel_error"]
     known = math.nan if expected is None else expected
+    least = bound(method, estimate, weights, stored=stored) if metric == TV else math.nan
     return measured | {
-        "bound": bound(method, estimate, weights, stored=stored),
+        "bound": least,
         "expected": known,
         "features_needed": _needed(method, known),
         "pays_from": _pays_from(estimate, x),
         "autoregressive": method.autoregressive,
         "oracle": method.oracle,
-        "standing": standing.standing(method, standing.TV, x.mask),
+        "standing": standing.standing(method, metric, x.mask),
         "runnable": candidates.runs(method, x.mask),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from analysis.candidates import TRIVIAL
@@ -51,6 +51,13 @@ class Sentence(str):
         return (self.message,), self.values
 
 
+PRICES = {  # beside what is stored, and what is said where exact attention costs less
+    "reads": Sentence("costs {times:.3g} times exact attention's reads"),
+    "multiply_adds": Sentence("costs {times:.3g} times exact attention's multiply-adds"),
+    "bytes": Sentence("costs {times:.3g} times exact attention's bytes"),
+}
+
+
 def collapsing_eps(x: Inputs, entropy: float) -> float | None:
     """Return the least eps of public code that makes peaked attention uniform, or None."""
     if not x.mask.is_full or 1 - entropy < PEAKED:
@@ -61,11 +68,40 @@ def collapsing_eps(x: Inputs, entropy: float) -> float | None:
     return None
 
 
+def times(row: Mapping[Any, Any]) -> dict[str, float]:
+    """Return the known prices of a method but for storage, as multiples of exact attention's.
+
+    Examples
+    --------
+    >>> times({"reads": 8.0, "exact_reads": 64.0, "bytes": math.nan, "exact_bytes": 388.0})
+    {'reads': 0.125}
+    """
+    known = [name for name in PRICES if name in row and not math.isnan(row[name])]
+    return {name: float(row[name] / row[f"exact_{name}"]) for name in known}
+
+
+def costs(row: Mapping[Any, Any]) -> list[Sentence]:
+    """Return in which currencies a method costs more than exact attention, storage apart."""
+    return [
+        Sentence(PRICES[name].message, times=many)
+        for name, many in times(row).items()
+        if round(many, 2) > 1
+    ]
+
+
 def warnings(
-    x: Inputs, method: Method, row: dict[str, Any], uniform: float, eps: float | None
+    x: Inputs,
+    method: Method,
+    row: dict[str, Any],
+    uniform: float,
+    eps: float | None,
+    column: str = "attention_tv",
 ) -> Iterator[Sentence]:
-    """Yield, in plain words, why a number is not to be trusted or a method not to be used."""
-    loses = row["attention_tv"] >= uniform and row["spec"] != TRIVIAL
+    """Yield, in plain words, why a number is not to be trusted or a method not to be used.
+
+    The column has the error by which methods are ranked, of which uniform attention has so much.
+    """
+    loses = row[column] >= uniform and row["spec"] != TRIVIAL
     if not row["runnable"]:
         if method.oracle:
             yield Sentence("needs every logit: the best found of its class, not a method to run")
@@ -104,12 +140,15 @@ def warnings(
             least=row["tv_least"],
             most=row["tv_most"],
         )
-    if x.n < row["pays_from"] and row["runnable"]:
+    dear = times(row).get("multiply_adds", 1.0) >= 1
+    if x.n < row["pays_from"] and row["runnable"] and dear:
         yield (
             Sentence("exact attention needs fewer operations up to n = {n:.0f}", n=last)
             if (last := row["pays_from"] - 1) < math.inf
             else Sentence("exact attention needs fewer operations always")
         )
+    if row["runnable"]:
+        yield from costs(row)
     if eps is not None and isinstance(method, Positive):
         yield Sentence(
             "eps = {eps:g} after the shift would turn this head into the mean of V", eps=eps

@@ -32,6 +32,7 @@ from analysis.trials import (
     each_head,
     measurable,
     stored,
+    with_values,
 )
 from approx import Approximation, Method, checks
 from approx.checks import Array
@@ -130,8 +131,7 @@ def needed(
     asked = _asked(target, metric, currency, methods, temperature, trials, rows, seed)
     checks.integer("jobs", jobs, least=1)
     heads = each_head(inputs)
-    if metric.startswith("output") and any(x.V is None for x in heads):
-        raise ValueError("the error of the output needs values: the inputs have no v")
+    with_values(metric, heads)
     alone = progress and min(jobs, len(heads)) == 1
     head = functools.partial(_head, asked=asked, progress=alone)
     per_head = parallel(head, heads, jobs=jobs, progress=progress, label="heads")

@@ -17,6 +17,7 @@ from analysis.seeds import seed_sequence
 from analysis.weights import MOST_ENTRIES
 from approx import Approximation, Method, checks, memory
 from approx.checks import Array
+from approx.prices import CURRENCIES
 
 TRIALS = 5
 MOST_TRIALS = 1024  # more draws would not improve medians and ranges, and would take hours
@@ -118,7 +119,7 @@ def _measured(
     tv = [of_draw["attention_tv"] for of_draw in errors]
     row = {
         "values_per_row": stored(estimate, head.whole),
-        "reads": reads(method, head.whole),
+        **prices(method, head.whole),
         "attention_tv": middle("attention_tv"),
         "tv_least": min(tv),
         "tv_most": max(tv),
@@ -267,6 +268,20 @@ def each_head(inputs: Inputs | Sequence[Inputs]) -> list[Inputs]:
     return heads
 
 
+def with_values(metric: str, heads: Sequence[Inputs]) -> None:
+    """Refuse an error of the output where a head has no values.
+
+    Raises
+    ------
+    ValueError
+    """
+    if metric.startswith("output") and (lacking := [x.name for x in heads if x.V is None]):
+        raise ValueError(
+            f"the error of the output needs values, and {lacking[0]} has no v: save v beside q and "
+            "k, or ask for attention_tv (--metric tv)"
+        )
+
+
 def all_methods(methods: Sequence[Method] | None) -> tuple[Method, ...] | None:
     """Return the methods that `analysis.diagnose.diagnose` was asked about; None: the candidates.
 
@@ -305,7 +320,8 @@ def stored(estimate: Approximation, x: Inputs) -> float:
     return factors + estimate.nnz / rows
 
 
-def reads(method: Method, x: Inputs) -> float:
-    """Return the numbers that are read to answer one new query, NaN where that is not known."""
+def prices(method: Method, x: Inputs) -> dict[str, float]:
+    """Return what a method reads, multiplies and keeps in bytes, NaN where it is not known."""
     price = method.price(**x.shape.given)
-    return math.nan if price is None or price.reads is None else float(price.reads)
+    known = {name: getattr(price, name, None) for name in CURRENCIES if name != "stored"}
+    return {name: math.nan if cost is None else float(cost) for name, cost in known.items()}

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import sys
 import textwrap
 import unicodedata
+from collections.abc import Mapping
 
 COLUMNS = 80  # of a terminal
+LEAST = 12  # columns that a name has at least where others leave so few
+# where a name goes on in the next line: behind a blank, the opening of a spec, a Chinese character
+BREAKS = re.compile(
+    r"(?<=[\s,])|(?<=\w[(=])|(?<=[\u2e80-\u9fff])(?![、。，：；）」》？！)])|(?<=）)(?![、。，：；」》？！])"
+)
 PIECES = re.compile(r"\s+|([\u2e80-\uffef]|[^\s\u2e80-\uffef]+)[、。，：；）」》？！]*")
 
 
@@ -71,25 +78,64 @@ def indented(text: str, lead: str = "  ") -> list[str]:
     return [lead + first, *(" " * len(lead) + line for line in rest)]
 
 
-def aligned(rows: list[tuple[str, ...]], cut: int | None = None) -> str:
+def aligned(
+    rows: list[tuple[str, ...]], cut: int | None = None, wrapped: Mapping[int, int] | None = None
+) -> str:
     """Return rows as a table whose columns are aligned to the left.
 
-    One column is cut where the table would be wider than the terminal, if it is named.
+    Parameters
+    ----------
+    rows : list of tuple of str
+        Cells, which may have several lines.
+    cut : int, optional
+        The column that is cut where the table would be wider than the terminal.
+    wrapped : mapping of int to int, optional
+        Columns of names, which go on in the next line behind so many columns of text; behind fewer
+        where no column is cut and the table would be wider than the terminal, or than 80 elsewhere.
 
     Examples
     --------
     >>> print(aligned([("head", "tv"), ("0.1", "0.25")]))
     head  tv
     0.1   0.25
+    >>> print(aligned([("Linformer, means", "0.25")], wrapped={0: 10}))
+    Linformer,  0.25
+    means
     """
-    widths = [max(map(width, column)) for column in zip(*rows)]
-    most = terminal()
-    over = 0 if most is None else sum(widths) + 2 * len(widths) - 2 - most
-    if cut is not None and over > 0:
-        column, size = cut % len(widths), max(widths[cut] - over, 1)
-        rows = [(*row[:column], short(row[column], size), *row[column + 1 :]) for row in rows]
-        widths[column] = size
-    return "\n".join("  ".join(map(pad, row, widths)).rstrip() for row in rows)
+    sizes, most = dict(wrapped or {}), terminal()
+    while True:
+        cells = [[_lines(cell, sizes.get(i)) for i, cell in enumerate(row)] for row in rows]
+        widths = [max(width(line) for cell in column for line in cell) for column in zip(*cells)]
+        over = sum(widths) + 2 * len(widths) - 2 - (COLUMNS if most is None else most)
+        wide = [i for i, size in sizes.items() if size > LEAST]
+        if cut is not None or over <= 0 or not wide:
+            break
+        sizes[max(wide, key=sizes.__getitem__)] -= 1
+    if cut is not None and most is not None and over > 0:
+        i = cut % len(widths)
+        size = max(widths[i] - over, 1)
+        cells = [[*row[:i], [short(line, size) for line in row[i]], *row[i + 1 :]] for row in cells]
+        widths[i] = size
+    return "\n".join(
+        "  ".join(map(pad, line, widths)).rstrip()
+        for row in cells
+        for line in itertools.zip_longest(*row, fillvalue="")
+    )
+
+
+def _lines(text: str, size: int | None) -> list[str]:
+    """Return the lines of a text, of at most so many columns as far as its words are no longer."""
+    lines = text.split("\n")
+    if size is None:
+        return lines
+    wrapped = []
+    for line in lines:
+        wrapped.append("")
+        for piece in BREAKS.split(line):
+            if wrapped[-1] and width(wrapped[-1] + piece.rstrip()) > size:
+                wrapped.append("")
+            wrapped[-1] += piece
+    return [line.rstrip() for line in wrapped]
 
 
 def short(name: str, size: int) -> str:
@@ -99,22 +145,3 @@ def short(name: str, size: int) -> str:
     while width(name) > size - 1:
         name = name[:-1]
     return name + "…"
-
-
-def ends(name: str, size: int) -> str:
-    """Return a name of at most so many columns, cut in the middle.
-
-    Examples
-    --------
-    >>> ends("columns(k=32, recent=16)", 15)
-    'columns…ent=16)'
-    """
-    if width(name) <= size:
-        return name
-    first, last = name[: len(name) // 2], name[len(name) // 2 :]
-    while width(first) + width(last) > size - 1:
-        if width(first) >= width(last):
-            first = first[:-1]
-        else:
-            last = last[1:]
-    return f"{first}…{last}"

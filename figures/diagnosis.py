@@ -6,6 +6,7 @@ import math
 import re
 import string
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,26 +18,45 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from analysis.advice import KEEP, TIED, USE, VERDICTS, Advice, advice, gaps, thousandths
+from analysis.advice import (
+    COLUMNS as ERRORS,
+    KEEP,
+    OUTPUT,
+    SHORT,
+    TIED,
+    TV,
+    USE,
+    VERDICTS,
+    Advice,
+    advice,
+    gaps,
+    metric_of,
+    saves,
+    thousandths,
+)
 from analysis.candidates import TRIVIAL
 from analysis.diagnose import DryRun
 from analysis.doubts import Sentence
 from figures import cells, currency, standings, style
-from figures.columns import COLUMNS, aligned, ends, indented, short, width, wrap
+from figures.columns import COLUMNS, aligned, indented, short, wrap
 from figures.language import mark, tr
 
 NAME = 25  # columns of a method's name in a table
 WIDE = 40  # beside the map
+MOST_OTHERS = 12  # heads of which it is said that another method has less of the other error
+ABOUT = {TV: mark("total variation"), OUTPUT: mark("relative output error")}
 HEADS = (
-    mark("head"), mark("use"), mark("bound ≤ tv ≤ proven"), mark("uniform"), mark("margin"),
-    mark("all logits"),
+    mark("head"), mark("use"), mark("bound ≤ tv ≤ proven"), mark("output"), mark("uniform"),
+    mark("margin"), mark("all logits"),
 )  # fmt: skip
+BY_OUTPUT = mark("head"), mark("use"), mark("output"), mark("tv"), *HEADS[4:]
 FAMILIES = (
-    mark("method"), mark("wins"), mark("tv"), mark("reads"), mark("below uniform"), mark("spec"),
+    mark("method"), mark("wins"), mark("tv"), mark("output"), mark("reads"), mark("below uniform"),
+    mark("spec"),
 )  # fmt: skip
 CLASSES = (
     mark("class"), mark("bound"), mark("all logits"), mark("can be run"), mark("gap"),
-    mark("nearest"),
+    mark("best to run"),
 )  # fmt: skip
 OF_CLASSES = (  # as `analysis.candidates` names them
     mark("columns"), mark("pages"), mark("lines"), mark("window"), mark("entries"),
@@ -91,13 +111,17 @@ def text(table: pd.DataFrame) -> str:
     heads = table.drop_duplicates(["input", "layer", "head"])
     names = names_of(list(dict.fromkeys(table.spec)))
     lines = [_head(row, one, names) for row, one in zip(heads.itertuples(), advised)]
+    titles = HEADS if metric_of(table) == TV else BY_OUTPUT
     parts = [
-        aligned([tuple(map(tr, HEADS)), *lines], cut=1),
-        aligned([tuple(map(tr, FAMILIES)), *_families(table, names)], cut=-1),
+        aligned(_known([_titles(titles), *lines]), wrapped={1: NAME}),
+        aligned(_known([_titles(FAMILIES), *_families(table, names)]), cut=-1, wrapped={0: NAME}),
     ]
     if classes := _classes(table, names):
-        parts.append(aligned([tuple(map(tr, CLASSES)), *classes], cut=-1))
-    parts += ["\n".join(part) for part in (_legend(table, advised), _specs(advised)) if part]
+        parts.append(aligned([tuple(map(tr, CLASSES)), *classes], wrapped={5: NAME}))
+    others = _others(heads, advised, names)
+    for part in (_legend(table, advised), others, _specs(advised)):
+        if part:
+            parts.append("\n".join(part))
     if said := left_out(heads):
         parts.append("\n".join([tr("Not measured:"), *said]))
     if warnings := _warnings(table, names):
@@ -105,28 +129,76 @@ def text(table: pd.DataFrame) -> str:
     return "\n\n".join(parts)
 
 
+def _titles(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the titles of columns; long ones of two words have two lines."""
+    return tuple(
+        tr(name).replace(" ", "\n") if name in ("all logits", "below uniform") else tr(name)
+        for name in names
+    )
+
+
+def _known(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return a table without the errors of the output, where there are none."""
+    columns = list(zip(*rows))
+    kept = [one for one in columns if one[0] != tr("output") or set(one[1:]) != {"–"}]
+    return list(zip(*kept))
+
+
 def _legend(table: pd.DataFrame, advised: list[Advice]) -> list[str]:
     heads = table.drop_duplicates(["input", "layer", "head"])
-    said = [
-        tr(
-            "Budget {budget}, t = {t:g}, mask {mask}. tv: total variation of the attention "
-            "weights, median over draws. bound: what no method of its class is below that stores "
-            "as much. proven: what an estimate proves of itself by what it read. reads: to answer "
-            "one new query, as a share of what exact attention reads. margin: the runner-up's tv "
-            "over the winner's. all logits: the tv of the nearest method that needs them all.",
-            budget=currency.budget(heads),
-            t=heads.temperature.iloc[0],
-            mask=tr(", ").join(sorted(map(mask_name, set(heads["mask"])))),
+    metric, known = metric_of(table), table.get("output_error", pd.Series(math.nan)).notna().any()
+    asked = {
+        "budget": currency.budget(heads),
+        "t": heads.temperature.iloc[0],
+        "mask": tr(", ").join(sorted(map(mask_name, set(heads["mask"])))),
+    }
+    said = [tr("Budget {budget}, t = {t:g}, mask {mask}.", **asked)]
+    if metric == OUTPUT:
+        said.append(
+            tr(
+                "Ranked by output, the relative error of the output P V; so are uniform, margin "
+                "and all logits. tv: total variation of the attention weights. Both are medians "
+                "over draws. Lower bounds and proofs are of tv only: by output there are none."
+            )
         )
-    ]
-    said.append(standings.words())
+    else:
+        said.append(
+            tr(
+                "tv: total variation of the attention weights, median over draws. bound: a lower "
+                "bound on the tv of every estimate of its class with equal storage. proven: an "
+                "upper bound that an estimate proves of itself by what it read."
+            )
+        )
+        if known:
+            said.append(
+                tr(
+                    "output: the relative error of the output P V, median over draws. tv need not "
+                    "rank methods by it; --metric output does."
+                )
+            )
     said.append(
         tr(
-            "Classes: medians over heads of the bound of all of them, of the nearest that needs "
-            "all logits (=: a bound; ≤: nothing nearer was found), of the nearest that can be run, "
-            "and of the gap between these, which a better choice could still close."
+            "reads: to answer one new query, as a share of what exact attention reads. margin: the "
+            "runner-up's error over the winner's. all logits: the error of the best method that "
+            "sees them all."
         )
     )
+    said.append(standings.words())
+    if metric == OUTPUT:
+        said.append(
+            tr(
+                "Classes: medians over heads of the best that sees all logits, of the best that "
+                "can be run, and of the gap between these."
+            )
+        )
+    else:
+        said.append(
+            tr(
+                "Classes: medians over heads of the bound of all of them, of the best that "
+                "sees all logits (=: a bound; ≤: none better was found), of the best that can be "
+                "run, and of the gap between these, which a better choice could still close."
+            )
+        )
     if (sampled := heads[heads.measured < heads.n]).shape[0]:
         spread = table[table.winner].tv_stderr.max()
         said.append(
@@ -166,32 +238,72 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> list[str]:
                 ),
             )
         )
-    if counts[KEEP] > bought:
+    best = table[table.winner & (table.budget < table.exact_price)].to_dict("records")
+    if dear := sum(not saves(row) for row in best):
+        said.append(
+            tr(
+                "Exact attention is kept in {dear} of {heads} heads because the best method costs "
+                "at least as much in reads, multiply-adds and bytes: it saves nothing but stored "
+                "values.",
+                dear=dear,
+                heads=len(heads),
+            )
+        )
+    if counts[KEEP] > bought + dear:
         said.append(
             tr(
                 "Exact attention is kept where nothing that can be run under the mask is below the "
-                "accepted share of uniform's tv."
+                "accepted share of uniform attention's error."
             )
         )
     return [line for one in said for line in wrap(one, COLUMNS)]
 
 
+def _others(heads: pd.DataFrame, advised: list[Advice], names: dict[str, str]) -> list[str]:
+    """Return the heads on which the other error has another winner, and both errors of both."""
+    apart = [(row, one) for row, one in zip(heads.itertuples(), advised) if one.other]
+    if not apart:
+        return []
+    said = {
+        TV: mark("By output another method than the winner is best on {count} of {heads} heads:"),
+        OUTPUT: mark("By tv another method than the winner is best on {count} of {heads} heads:"),
+    }[advised[0].metric]
+    lines = wrap(tr(said, count=len(apart), heads=len(advised)), COLUMNS)
+    for row, one in apart[:MOST_OTHERS]:
+        said = tr(
+            "{other}: output {other_output}, tv {other_tv}; {winner}: output {output}, tv {tv}",
+            other=names[one.other],
+            other_output=number(one.other_output),
+            other_tv=number(one.other_tv),
+            winner=names[one.winner],
+            output=number(one.output_error),
+            tv=number(one.attention_tv),
+        )
+        lines += indented(said, f"  {head_name(row)}  ")
+    if (more := len(apart) - MOST_OTHERS) > 0:
+        lines += wrap(tr("And {more} more: --json has every error.", more=more), COLUMNS)
+    return lines
+
+
 def _classes(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
     """Return a row a class that has a bound or needs all logits, the nearest to run first."""
-    found = gaps(table)
+    found, metric = gaps(table), metric_of(table)
+    short = SHORT[metric]
+    found = found.rename(columns={f"oracle_{short}": "oracle_error", f"best_{short}": "best_error"})
     found = found[(found.oracle != "") | found.bound.notna()]
     rows = []
     for name, part in found.groupby("class", sort=False):
         runs = part[part.best != ""]
         label = names[runs.best.mode().iloc[0]] if len(runs) else "–"
-        sign = "= " if (part.oracle_tv <= part.bound * (1 + SLACK)).all() else "≤ "
+        sign = "= " if (part.oracle_error <= part.bound * (1 + SLACK)).all() else "≤ "
+        sign = sign if metric == TV else ""
         rows.append((str(name), part.median(numeric_only=True), sign, label))
-    rows.sort(key=lambda row: (math.isnan(row[1].best_tv), row[1].best_tv))
+    rows.sort(key=lambda row: (math.isnan(row[1].best_error), row[1].best_error))
     return [
         (
             tr(name), number(middle.bound),
-            sign + number(middle.oracle_tv) if middle.oracle_tv >= 0 else "–",
-            number(middle.best_tv), number(middle.gap), label,
+            sign + number(middle.oracle_error) if middle.oracle_error >= 0 else "–",
+            number(middle.best_error), number(middle.gap), label,
         )
         for name, middle, sign, label in rows
     ]  # fmt: skip
@@ -229,9 +341,11 @@ def left_out(heads: pd.DataFrame) -> list[str]:
 def _head(row: Any, one: Advice, names: dict[str, str]) -> tuple[str, ...]:
     margin = "–" if one.margin != one.margin else f"{one.margin:.2f}×"
     margin = margin if not one.margin > MOST_MARGIN else f"> {MOST_MARGIN}×"
+    output = number(one.output_error)
+    errors = (_between(one), output) if one.metric == TV else (output, number(one.attention_tv))
     return (
-        head_name(row), _use(one, names), _between(one), number(one.uniform_tv),
-        tr("tie") if one.verdict == TIED else margin, number(one.oracle_tv),
+        head_name(row), _use(one, names), *errors, number(one.uniform),
+        tr("tie") if one.verdict == TIED else margin, number(one.limit),
     )  # fmt: skip
 
 
@@ -249,21 +363,13 @@ def head_name(row: Any) -> str:
 def _use(one: Advice, names: dict[str, str]) -> str:
     if one.verdict != KEEP:
         return names[one.winner]
-    nearest = short(style.label(one.winner), NAME - width(tr("keep exact ({name})", name="")))
-    return tr("keep exact ({name})", name=nearest) if one.winner else tr("keep exact")
+    return tr("keep exact ({name})", name=names[one.winner]) if one.winner else tr("keep exact")
 
 
-def names_of(specs: list[str], size: int = NAME) -> dict[str, str]:
-    """Return a name of at most so many columns for each spec, no two alike if that can be.
-
-    It is the label, cut at its end; where others have the same, cut in the middle; where that does
-    not help, the spec.
-    """
-    names = {spec: short(style.label(spec), size) for spec in specs}
-    for whole in (style.label, str):
-        count = Counter(names.values())
-        names |= {spec: ends(whole(spec), size) for spec in specs if count[names[spec]] > 1}
-    return names
+def names_of(specs: Sequence[str]) -> dict[str, str]:
+    """Return the label of each spec; of those that share one, the spec."""
+    count = Counter(map(style.label, specs))
+    return {spec: style.label(spec) if count[style.label(spec)] == 1 else spec for spec in specs}
 
 
 def number(value: float) -> str:
@@ -275,12 +381,13 @@ def number(value: float) -> str:
 
 def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
     """Return a row a method: heads it wins, median errors, heads where it is below uniform."""
-    uniform = table[table.spec == TRIVIAL].set_index(["input", "layer", "head"]).attention_tv
+    column = ERRORS[metric_of(table)]
+    uniform = table[table.spec == TRIVIAL].set_index(["input", "layer", "head"])[column]
     rows: list[tuple[str, ...]] = []
-    middles = table.groupby("spec").attention_tv.median().sort_values(kind="stable")
+    middles = table.groupby("spec")[column].median().sort_values(kind="stable")
     for spec in map(str, middles.index):
         part = table[table.spec == spec].set_index(["input", "layer", "head"])
-        below = part.attention_tv < uniform.reindex(part.index)
+        below = part[column] < uniform.reindex(part.index)
         middle = part.median(numeric_only=True)
         wins = tr(part.standing.iloc[0]) if part.oracle.all() else f"{int(part.winner.sum())}"
         signed = middle.attention_tv > 1 and middle.negative_fraction > 0
@@ -289,6 +396,7 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
                 names[spec],
                 wins if part.runnable.any() or part.oracle.all() else tr("not causal"),
                 tr("not a distribution") if signed else number(middle.attention_tv),
+                number(middle.get("output_error", math.nan)),
                 percent((part.reads / part.exact_reads).median()),
                 tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),
                 spec,
@@ -325,16 +433,16 @@ def _kind(sentence: Sentence) -> str:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the heads of each layer, coloured by tv, with the letter of the method to use.
+    """Draw the heads of each layer, coloured by error, with the letter of the method to use.
 
     Heads that keep exact attention are grey.
     """
-    advised = advice(table)
+    advised, about = advice(table), tr(ABOUT[metric_of(table)])
     layers = sorted({one.layer for one in advised})
     heads = sorted({one.head for one in advised})
     wins = Counter(one.winner for one in advised if one.verdict != KEEP)
     specs = sorted(style.order(list(wins)), key=lambda spec: -wins[spec])
-    names = names_of(specs, WIDE)
+    names = names_of(specs)
     letters = dict(zip(specs, string.ascii_letters))
     with style.style():
         figure = Figure(figsize=(max(4.4, 0.52 * len(heads) + 1.9), 0.42 * len(layers) + 1.9))
@@ -344,17 +452,15 @@ def draw(table: pd.DataFrame) -> Figure:
         for one in advised:
             x, y = heads.index(one.head), layers.index(one.layer)
             kept = one.verdict == KEEP
-            colour = GREY if kept else shades.to_rgba(np.array(one.attention_tv))
+            colour = GREY if kept else shades.to_rgba(np.array(one.error))
             ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
-            words = "" if kept else f"{letters[one.winner]}\n{one.attention_tv:.2f}"
-            said[y, x] = (
-                tr("keep exact") if kept else f"{names[one.winner]}, {one.attention_tv:.2f}"
-            )
-            light = not kept and one.attention_tv > 0.5
+            words = "" if kept else f"{letters[one.winner]}\n{one.error:.2f}"
+            said[y, x] = tr("keep exact") if kept else f"{names[one.winner]}, {one.error:.2f}"
+            light = not kept and one.error > 0.5
             ax.text(
                 x, y, words, ha="center", va="center", fontsize=7, color="white" if light else "0.1"
             )
-        what = (tr("head"), tr("layer"), tr("total variation"))
+        what = (tr("head"), tr("layer"), about)
         cells.named(ax, what, heads, layers, said)
         ax.set(xlabel=tr("head"), ylabel=tr("layer"), xlim=(-0.5, len(heads) - 0.5))
         ax.set_ylim(len(layers) - 0.5, -0.5)
@@ -363,8 +469,11 @@ def draw(table: pd.DataFrame) -> Figure:
         ax.grid(False)
         for side in ("left", "bottom"):
             ax.spines[side].set_visible(False)
-        figure.colorbar(shades, ax=ax, label=tr("total variation"))
-        counted = {spec: tr("{name} {count}", name=names[spec], count=wins[spec]) for spec in specs}
+        figure.colorbar(shades, ax=ax, label=about)
+        counted = {
+            spec: "\n".join(wrap(tr("{name} {count}", name=names[spec], count=wins[spec]), WIDE))
+            for spec in specs
+        }
         handles: list[Artist] = [
             Line2D([], [], ls="", marker=f"${letters[spec]}$", ms=7, c="0.1", label=counted[spec])
             for spec in specs
@@ -382,9 +491,10 @@ def caption(table: pd.DataFrame) -> str:
     used = [one for one in advised if one.verdict != KEEP]
     wins = pd.Series([style.label(one.winner) for one in used], dtype=str).value_counts()
     text = tr(
-        "The method with the lowest total variation (median over draws, below its letter and in "
+        "The method with the lowest {error} (median over draws, below its letter and in "
         "colour) of those that can be run under the mask at a budget of {budget}, "
         "t = {t:g}; grey: {kept} of {heads} heads keep exact attention.",
+        error=tr(ABOUT[metric_of(table)]),
         budget=currency.budget(table),
         t=table.temperature.iloc[0],
         kept=len(advised) - len(used),
@@ -395,14 +505,15 @@ def caption(table: pd.DataFrame) -> str:
             " To use: {names}.",
             names=tr(", ").join(f"{name} {count}" for name, count in wins.items()),
         )
-    gains = [one.uniform_tv / one.attention_tv for one in used if one.attention_tv > 0]
+    gains = [one.uniform / one.error for one in used if one.error > 0]
     if np.isfinite(gains).any():
         text += tr(
-            " Uniform attention is {times:.2g} times as far off as these, in the median.",
+            " The error of uniform attention is {times:.2g} times theirs, in the median.",
             times=np.nanmedian(gains),
         )
-    if gaps := [one.attention_tv / one.oracle_tv for one in used if one.oracle_tv > 0]:
+    if gaps := [one.error / one.limit for one in used if one.limit > 0]:
         text += tr(
-            " The nearest that needs all logits is {times:.2g} times nearer.", times=np.median(gaps)
+            " Theirs is {times:.2g} times that of the best that sees all logits.",
+            times=np.median(gaps),
         )
     return text

@@ -43,14 +43,14 @@ def text(table: pd.DataFrame) -> str:
     best = cheapest(table)
     heads = table.drop_duplicates(["input", "layer", "head"])
     some = table.drop_duplicates("method")  # a label needs a size
-    labels = names_of(list(some.spec), NAME)
+    labels = names_of(list(some.spec))
     names = {method: labels[spec] for method, spec in zip(some.method, some.spec)}
     found = summary(table)
     lines = [_head(row, names) for row in best.itertuples()]
     rows = [_method(row, names) for row in found[found.reached > 0].to_dict("records")]
     parts = [
-        aligned([tuple(map(tr, HEADS)), *lines], cut=1),
-        aligned([tuple(map(tr, METHODS)), *rows], cut=-1),
+        aligned([tuple(map(tr, HEADS)), *lines], wrapped={1: NAME, 5: NAME}),
+        aligned([tuple(map(tr, METHODS)), *rows], cut=-1, wrapped={0: NAME}),
     ]
     if never := [names[method] for method in found.method[found.reached == 0]]:
         said = tr("On no head: {names}.", names=tr(", ").join(never))

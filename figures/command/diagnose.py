@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from analysis.inputs import Inputs
 
+METRICS = {None: "attention_tv", "tv": "attention_tv", "output": "output_relative_error"}
 HELP = "Advice for every head of a file, at a budget or for a target."
 
 
@@ -27,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", type=float, metavar="E", help="an error: say what it needs, instead of a budget"
     )
-    parser.add_argument("--metric", help="of the target [attention_tv]")
+    parser.add_argument(
+        "--metric", help="tv or output, the error that ranks methods; of a target others, too [tv]"
+    )
     parser.add_argument("--temperature", type=float, default=1.0, metavar="t", help="[1]")
     parser.add_argument(
         "--method", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
@@ -70,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = [whole] if arguments.heads is None else [whole.at(*one) for one in arguments.heads]
     asked = {
         "currency": arguments.currency or "stored",
+        "metric": METRICS.get(arguments.metric, arguments.metric),
         "methods": None if arguments.method is None else [parse(s) for s in arguments.method],
         "temperature": arguments.temperature,
         "trials": trials.TRIALS if arguments.trials is None else arguments.trials,
@@ -97,8 +101,6 @@ def _agree(arguments: argparse.Namespace) -> None:
             if _given(arguments, name):
                 raise ValueError(f"--{name.replace('_', '-')} has no meaning with --theory")
     if arguments.target is None:
-        if arguments.metric is not None:
-            raise ValueError("--metric is that of a target: give --target")
         return
     if arguments.budget is not None:
         raise ValueError(
@@ -143,8 +145,6 @@ def _of_target(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[
     from analysis.needed import needed
     from figures import style, targets
 
-    if arguments.metric is not None:
-        asked |= {"metric": arguments.metric}
     table = needed(chosen, arguments.target, **asked, progress=sys.stderr.isatty())
     _print(arguments, table, targets.text)
     if arguments.out is not None:

@@ -273,7 +273,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "summary_sentence": front.found(computed["summary"], advice),
         "answers_table": tables.markdown(front.answers(computed, profile, d)),
         "to_use": front.to_use(advice),
-        "advice_table": tables.markdown(front.advice_table(advice, profile)),
+        "advice_table": tables.markdown(front.advice_table(advice)),
         "rule_sentence": front.rule(computed["summary"], profile),
         "tie": f"{TIE:g}×",
         "input_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.inputs))),

@@ -9,14 +9,13 @@ import numpy as np
 import pandas as pd
 
 from analysis import operations, trials
-from analysis.advice import KEEP, TIE, Advice, advice
+from analysis.advice import KEEP, TIE, Advice, advice, saves
 from analysis.describe import row_entropy
 from analysis.diagnose import diagnose
+from analysis.doubts import costs
 from analysis.experiments import moments
 from analysis.experiments.profile import Profile
 from approx import parse
-from approx.prices import Shape
-from approx.sparse.exact import Exact
 from figures import style
 from figures.diagnosis import MOST_MARGIN
 from figures.gallery import summary
@@ -72,13 +71,19 @@ def _worth(table: pd.DataFrame) -> str:
 def to_use(table: pd.DataFrame) -> str:
     """Return what to use where, and where to keep exact attention."""
     by_method: dict[str, list[str]] = {}
-    kept = []
+    kept, dear = [], []
     affordable = set(table[table.budget >= table.exact_price].input)
-    for name, _, one in _groups(table):
-        if one.verdict == KEEP:
-            kept.append(name)
+    for name, part, one in _groups(table):
+        best = part[part.winner].to_dict("records")
+        if one.verdict != KEEP:
+            use = style.label(one.winner)
+            if more := [tr(each.message, **each.values) for each in costs(best[0])]:
+                use = tr("{method} ({costs})", method=use, costs=tr(", ").join(more))
+            by_method.setdefault(use, []).append(name)
+        elif name not in affordable and best and not saves(best[0]):
+            dear.append(name)
         else:
-            by_method.setdefault(style.label(one.winner), []).append(name)
+            kept.append(name)
     parts = [
         tr("use {method} on {inputs}", method=method, inputs=_listed(names))
         for method, names in by_method.items()
@@ -89,6 +94,14 @@ def to_use(table: pd.DataFrame) -> str:
             tr(
                 "keep exact attention on {inputs}, where the budget buys every entry",
                 inputs=_listed(bought),
+            )
+        )
+    if dear:
+        parts.append(
+            tr(
+                "keep exact attention on {inputs}, where the best method costs at least as much in "
+                "reads, multiply-adds and bytes",
+                inputs=_listed(dear),
             )
         )
     if left := [name for name in kept if name not in affordable]:
@@ -209,29 +222,23 @@ def _listed(names: list[str]) -> str:
     return tr("{first} and {last}", first=tr(", ").join(first), last=last) if first else last
 
 
-def advice_table(table: pd.DataFrame, profile: Profile) -> pd.DataFrame:
+def advice_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return one row a head: what to use, its bound, its error over draws, price, the next best."""
     groups = _groups(table)
     if len(groups) > MOST:
         return _counted(groups)
-    every = (*profile.inputs, *profile.advised)
-    shapes = {(x.name, x.layer, x.head): x.shape for x in every}
-    return pd.DataFrame(
-        [_row(*group, shapes[group[0], group[2].layer, group[2].head]) for group in groups]
-    )
+    return pd.DataFrame([_row(*group) for group in groups])
 
 
-def _adds(one: Advice, shape: Shape) -> str:
+def _adds(best: Any) -> str:
     """Return the multiply-adds of a query row, and the share of those of exact attention."""
-    price = parse(one.winner).price(**shape.given) if one.winner else None
-    exact = Exact().price(**shape.given)
-    if price is None or exact is None:
+    if best is None or math.isnan(best.multiply_adds):
         return "–"
-    paid, full = (float(x.multiply_adds or math.nan) for x in (price, exact))
-    return tables.unbroken(f"{paid:.0f} ({tables.percent(paid / full)})")
+    share = tables.percent(best.multiply_adds / best.exact_multiply_adds)
+    return tables.unbroken(f"{best.multiply_adds:.0f} ({share})")
 
 
-def _row(name: str, part: pd.DataFrame, one: Advice, shape: Shape) -> dict[str, str]:
+def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
     best = part[part.winner].iloc[0] if one.winner else None
     kept = one.verdict == KEEP
     nearest = style.label(one.winner) if one.winner else "–"
@@ -245,7 +252,7 @@ def _row(name: str, part: pd.DataFrame, one: Advice, shape: Shape) -> dict[str, 
         tr("lower bound"): tables.tv_of(one.bound) if np.isfinite(one.bound) else "–",
         tr("total variation"): _drawn(best),
         tr("uniform"): tables.tv_of(one.uniform_tv),
-        tr("multiply-adds"): _adds(one, shape),
+        tr("multiply-adds"): _adds(best),
         tr("next best"): runner,
     }
 

@@ -26,6 +26,7 @@ from analysis.standing import BOUND, FOUND
 from approx import METHODS, Mask, exact, parse
 from figures import diagnosis, style
 from figures.cli import main
+from figures.language import speaking
 
 SPECS = (TRIVIAL, "positive()", "nystrom()", "sliding_window()", "top_k()", "taylor(degree=1)")
 BUDGET = 12.0
@@ -353,10 +354,10 @@ def test_methods_have_names_that_tell_them_apart():
     ]  # fmt: skip
     table = diagnose(causal(), budget=BUDGET, methods=[parse(s) for s in specs], trials=1)
     text = diagnosis.text(table)
-    for name in (
-        *specs[:2], "top-k of each row", "Scatterbrain…er + window)", "Scatterbrain…rmer + sink)"
-    ):  # fmt: skip
-        assert text.count(f"\n{name} ") == 1, name
+    _, methods, *_ = text.split("\n\n")
+    for name in (*specs[:2], "top-k of each row", "window)", "sink)"):
+        assert len(re.findall(rf"\n{re.escape(name)}( |\n|$)", methods)) == 1, name
+    assert methods.count("\nScatterbrain (Performer +  ") == 2
     two = table[table.spec.isin(specs[:2])].assign(
         warnings=[[Sentence("slow")] for _ in specs[:2]], runnable=True
     )
@@ -587,9 +588,129 @@ def test_the_text_fits_a_terminal(table, capsys, monkeypatch):
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
-    lines = [line for line in diagnosis.text(table).splitlines() if "--method" not in line]
-    assert max(map(width, lines)) <= 80
+    for language in ("en", "zh"):
+        with speaking(language):
+            text = diagnosis.text(table)
+        lines = [line for line in text.splitlines() if "--method" not in line]
+        assert max(map(width, lines)) <= 80
     plan = dry_run(inputs.gaussian(16, 4, rng=0), budget=4, methods=[parse(TRIVIAL)])
     assert plan.heads == 1
     assert plan.methods == [TRIVIAL]
     assert plan.seconds > 0
+
+
+def test_methods_are_ranked_by_the_error_that_is_asked_for():
+    """The values of the first keys are 20 times the others, which a window forgets."""
+    x = inputs.gaussian(32, 8, rng=0)
+    v = np.ones_like(x.q)
+    v[:8] = 20.0
+    x = dataclasses.replace(x, q=3 * x.q, v=v, mask="causal")
+    specs = TRIVIAL, "sliding_window(width=8)", "sink_window(k=8)", "positive(m=4)", "top_k(k=4)"
+    methods = [parse(s) for s in specs]
+    by_tv = diagnose(x, budget=12, methods=methods, trials=2)
+    by = diagnose(x, budget=12, methods=methods, trials=2, metric="output_relative_error")
+    for name in ("attention_tv", "output_error", "reads", "expected"):
+        np.testing.assert_array_equal(by[name], by_tv[name])  # the same draws
+    runs = by[by.runnable]
+    assert by.spec[by.winner].tolist() == [runs.spec[runs.output_error.idxmin()]]
+    assert by_tv.spec[by_tv.winner].tolist() == [specs[2]] != by.spec[by.winner].tolist()
+    assert advice(by_tv)[0].other == advice(by)[0].winner
+    assert by.bound.isna().all()
+    assert by.certificate.isna().all()
+    assert by_tv.bound.notna().any()
+    assert set(by.standing) == {"", "all logits"}
+    uniform = float(by.output_error[by.spec == TRIVIAL].iloc[0])
+    share = float(runs.output_error.min()) / uniform
+    for accept, verdict in ((share * 1.001, TIED), (share * 0.999, KEEP)):
+        found = diagnose(
+            x, budget=12, methods=methods, trials=2, metric="output_relative_error", accept=accept
+        )
+        assert set(found.verdict) == {verdict}
+        assert advice(found)[0].uniform == uniform
+    losing = set(by.spec[(by.output_error >= uniform) & (by.spec != TRIVIAL) & by.runnable])
+    said = "no better than uniform attention, the mean of V"
+    assert {r.spec for r in by.itertuples() if said in r.warnings and r.runnable} == losing
+    with pytest.raises(ValueError, match=r"the error of the output needs values, and a has no v: "):
+        diagnose(Inputs("a", x.q, x.k), budget=12, metric="output_relative_error")
+    with pytest.raises(ValueError, match="metric must be one of attention_tv, output_relative_err"):
+        diagnose(x, budget=12, metric="output")
+
+
+def test_the_command_takes_short_names_of_metrics(tmp_path, capsys):
+    x = inputs.gaussian(24, 4, rng=0)
+    np.savez(tmp_path / "a.npz", q=x.q, k=x.k, v=x.v)
+    np.savez(tmp_path / "b.npz", q=x.q, k=x.k)
+    given = ["--budget", "8", "--method", TRIVIAL, "--method", "sink_window()", "--jobs", "1"]
+    for name in ("output", "output_relative_error"):
+        assert main(["diagnose", str(tmp_path / "a.npz"), *given, "--metric", name, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert {row["metric"] for row in found} == {"output_relative_error"}
+    assert main(["diagnose", str(tmp_path / "b.npz"), *given, "--metric", "output"]) == 1
+    assert "needs values, and b has no v" in capsys.readouterr().err
+
+
+def test_what_saves_nothing_but_stored_values_is_not_advised():
+    """24 keys of width 32: boxes of two keys are read, multiplied and kept, and 20 of 24 keys."""
+    x = inputs.gaussian(24, 32, rng=0)
+    specs = [TRIVIAL, "pages(k=20, size=2)"]
+    found = diagnose(x, budget=20, methods=[parse(s) for s in specs], accept=1.0)
+    dear = found[found.winner].iloc[0]
+    assert dear.spec == specs[1]
+    assert dear.budget < dear.exact_price == 24
+    # as many numbers in boxes as keys have, and 20 keys with their values
+    assert dear.reads == 24 * 32 + 20 * 64 > dear.exact_reads == 24 * 64
+    assert dear.multiply_adds > dear.exact_multiply_adds
+    assert dear.bytes > dear.exact_bytes == 12 * 24 + 4
+    assert dear.verdict == KEEP
+    assert "saves nothing but stored values" in advice(found)[0].sentence
+    # a state of 8 features keeps less, so that it is advised, with a warning
+    specs = [TRIVIAL, "coreset(rank=8, tau='queries')"]
+    found = diagnose(x, budget=20, methods=[parse(s) for s in specs], accept=1.0)
+    best = found[found.winner].iloc[0]
+    assert best.verdict == USE
+    many = best.multiply_adds / best.exact_multiply_adds
+    assert many > 2
+    assert best.reads < best.exact_reads
+    warning = f"costs {many:.3g} times exact attention's multiply-adds"
+    assert warning in best.warnings
+    assert advice(found)[0].sentence.endswith(warning) or warning in advice(found)[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("currency", "none"), [("stored", 0), ("reads", 0), ("multiply_adds", 0), ("bytes", 4)]
+)
+def test_budgets_of_every_currency_are_kept(currency, none):
+    x = causal()
+    exact = getattr(parse("exact()").price(**x.shape.given), currency)
+    column = {"stored": "values_per_row"}.get(currency, currency)
+    specs = [
+        TRIVIAL,
+        "sink_window()",
+        "top_k()",
+        "nystrom(block=8)",
+        "truncated_svd(space='attention')",
+    ]
+    for share in (0.3, 0.51234):
+        found = diagnose(
+            x, budget=share * exact, currency=currency, methods=[parse(s) for s in specs], trials=1
+        )
+        assert len(found) >= 4
+        assert (found[column].dropna() <= share * exact * (1 + 1e-12)).all()
+        assert (found.exact_price == exact).all()
+        assert set(found.currency) == {currency}
+        # the truncated SVD of the crossing is that of the table
+        keys = (share * exact - none) / (
+            (12 if currency == "bytes" else 1)
+            * (16 if currency in ("reads", "multiply_adds") else 1)
+        )
+        svd = parse(next(spec for spec in found.spec if spec.startswith("truncated")))
+        assert found.crossing.iloc[0] == pytest.approx(
+            advising._crossing(x, keys, svd.rank), nan_ok=True
+        )
+    with pytest.raises(ValueError, match="no method fits"):
+        diagnose(x, budget=1e-9, currency=currency, methods=[parse("sink_window()")])
+    # what exact attention costs is enough, however much is offered
+    huge = diagnose(x, budget=1e15, currency=currency, methods=[parse(s) for s in specs], trials=1)
+    assert (huge[column].dropna() <= exact).all()
+    assert set(huge.verdict) == {KEEP}
+    assert set(huge.budget) == {1e15}

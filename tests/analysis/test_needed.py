@@ -216,7 +216,7 @@ def test_what_cannot_be_asked_is_refused():
     with pytest.raises(ValueError, match="metric must be one of attention_tv, "):
         needed(x, 0.1, metric="tv")
     blind = Inputs("blind", x.q, x.k)
-    with pytest.raises(ValueError, match="needs values: the inputs have no v"):
+    with pytest.raises(ValueError, match="needs values, and blind has no v"):
         needed(blind, 0.1, metric="output_relative_error")
     rows = [parse("nystromformer()")]
     assert needed(x, 0.1, metric="kernel_relative_max", methods=rows).left_out[0] == [
@@ -251,4 +251,6 @@ def test_command_says_what_a_target_needs(tmp_path, capsys):
         assert main([*given, *options]) == 1
         assert message in capsys.readouterr().err
     assert main(["diagnose", str(path), "--metric", "attention_kl"]) == 1
-    assert "--metric is that of a target" in capsys.readouterr().err
+    assert "metric must be one of attention_tv, output_relative_er" in capsys.readouterr().err
+    assert main([*given, "--metric", "output"]) == 0
+    assert "Target output_relative_error ≤ 0.1" in capsys.readouterr().out

@@ -54,7 +54,7 @@ def test_the_text_has_the_numbers_of_its_table(table):
     for line in (
         # one head: bound, tv, what is proved, uniform, the runner-up over the winner, the oracle
         "2.0 sliding window 0.100 ≤ 0.200 ≤ 0.300 0.8 1.50× 0.05",
-        "2.1 keep exact (sink and wi…) 0.200 ≤ 0.400 ≤ 0.600 0.6 1.10× 0.15",
+        "2.1 keep exact (sink and 0.200 ≤ 0.400 ≤ 0.600 0.6 1.10× 0.15 window)",
         # methods: heads won, median tv, median share of 1000 reads, heads below uniform
         "top-k of each row bound 0.1 10% 2 of 2 top_k(k=4)",
         "sliding window 1 0.32 8% 2 of 2",
@@ -79,12 +79,12 @@ def test_the_caption_of_the_map_has_the_numbers_of_its_table(table):
     assert "a budget of 4 stored values a query row, t = 1.5; grey: 1 of 2 heads keep" in said
     assert "To use: sliding window 1." in said
     # of head 0 alone, which is used: .8/.2 and .2/.05
-    assert "Uniform attention is 4 times as far off as these, in the median." in said
-    assert "The nearest that needs all logits is 4 times nearer." in said
+    assert "The error of uniform attention is 4 times theirs, in the median." in said
+    assert "Theirs is 4 times that of the best that sees all logits." in said
     other = table.assign(attention_tv=table.attention_tv.mask(table.spec == "uniform()", 0.86))
-    assert "Uniform attention is 4.3 times" in diagnosis.caption(other)
+    assert "uniform attention is 4.3 times" in diagnosis.caption(other)
     other = table.assign(attention_tv=table.attention_tv.mask(table.oracle, 0.04))
-    assert "The nearest that needs all logits is 5 times nearer." in diagnosis.caption(other)
+    assert "Theirs is 5 times that of" in diagnosis.caption(other)
 
 
 def test_advice_has_the_numbers_of_its_table(table):
@@ -104,6 +104,87 @@ def test_advice_has_the_numbers_of_its_table(table):
     assert of_class.gain[1, "low rank"] == pytest.approx(0.3)
     both = table.assign(**{"class": table["class"].replace("entries", "window")})
     assert gaps(both).set_index(["head", "class"]).gap[1, "window"] == pytest.approx(0.25)
+
+
+BY_OUTPUT = {0: (0.9, 0.5, 0.25, 0.05), 1: (0.8, 0.72, 0.5, 0.1)}  # in the order of SPECS
+
+
+def with_output(table, metric="attention_tv"):
+    """The table with errors of the output, ranked by a metric."""
+    output = [error for errors in BY_OUTPUT.values() for error in errors]
+    table = table.assign(output_error=output, metric=metric)
+    if metric == "output_relative_error":
+        wins = table.spec == "sink_window(k=4)"
+        table = table.assign(winner=wins, bound=math.nan, certificate=math.nan)
+    return table
+
+
+def test_the_error_of_the_output_stands_beside_tv(table):
+    said = re.sub(r"\s+", " ", diagnosis.text(with_output(table)))
+    for line in (
+        "bound ≤ tv ≤ proven output uniform margin all logits",
+        "2.0 sliding window 0.100 ≤ 0.200 ≤ 0.300 0.5 0.8 1.50× 0.05",
+        "top-k of each row bound 0.1 0.075 10% 2 of 2",  # medians of .05 and .1
+        "By output another method than the winner is best on 1 of 2 heads:",
+        "2.0 sink and window: output 0.25, tv 0.3; sliding window: output 0.5, tv 0.2 ",
+    ):
+        assert line in said, line
+    first, second = advice(with_output(table))
+    assert "0.300, output error 0.500 at 6.4%" in first.sentence
+    assert first.sentence.endswith("; by output error sink_window(k=4) is better, 0.250 < 0.500")
+    assert (first.other, first.other_output, first.other_tv) == ("sink_window(k=4)", 0.25, 0.3)
+    assert second.other == ""
+    many = pd.concat([with_output(table).assign(layer=i) for i in range(14)])
+    assert "And 2 more: --json has every error." in diagnosis.text(many)
+    assert "output" not in diagnosis.text(table).split("Budget")[0]  # without V
+
+
+def test_everything_follows_the_error_of_the_output_where_it_ranks(table):
+    by = with_output(table, "output_relative_error")
+    said = re.sub(r"\s+", " ", diagnosis.text(by))
+    for line in (
+        "head use output tv uniform margin all logits",
+        "2.0 sink and window 0.25 0.3 0.9 2.00× 0.05",
+        "2.1 keep exact (sink and 0.5 0.4 0.8 1.44× 0.1 window)",
+        "sliding window 0 0.32 0.61 8% 2 of 2",
+        "entries – 0.075 – – –",
+        "Ranked by output, the relative error of the output P V",
+        "by output there are none",
+        "By tv another method than the winner is best on 1 of 2 heads:",
+        "2.0 sliding window: output 0.5, tv 0.2; sink and window: output 0.25, tv 0.3",
+    ):
+        assert line in said, line
+    assert "≤" not in said
+    first, second = advice(by)
+    assert (first.margin, first.error, first.uniform, first.limit) == (2.0, 0.25, 0.9, 0.05)
+    assert first.sentence.endswith("; by total variation sliding_window(width=4) is better, 0.200 "
+                                   "< 0.300")  # fmt: skip
+    assert second.sentence.endswith("has 0.62 of uniform's output error")
+    caption = diagnosis.caption(by)
+    assert "The method with the lowest relative output error" in caption
+    assert "uniform attention is 3.6 times theirs" in caption  # .9/.25
+    assert "Theirs is 5 times that of" in caption
+    drawn = diagnosis.draw(by)
+    assert drawn.axes[1].get_ylabel() == "relative output error"
+
+
+def test_a_price_above_exact_attentions_is_said(table):
+    prices = {"multiply_adds": 2136.4, "exact_multiply_adds": 1000.0, "bytes": 80.0,
+              "exact_bytes": 100.0}  # fmt: skip
+    first, _ = advice(table.assign(**prices))
+    assert first.sentence.endswith("sink_window(k=4); costs 2.14 times exact attention's multiply-"
+                                   "adds")  # fmt: skip
+    assert (first.multiply_adds, first.bytes) == (2.1364, 0.8)
+    dear = table.assign(**prices | {"bytes": 100.0}, exact_reads=64.0, verdict="keep exact")
+    first = advice(dear)[0]
+    assert first.sentence == (
+        "keep exact attention: the best, sliding_window(width=4), saves nothing but stored values; "
+        "it costs as much or more in reads, multiply-adds, bytes"
+    )
+    said = " ".join(diagnosis.text(dear).split())
+    assert "Exact attention is kept in 2 of 2 heads because the best method costs" in said
+    assert "accepted share" not in said
+    assert "kept in 2 of 2" not in diagnosis.text(dear.assign(budget=64.0))  # which buys exact
 
 
 def row(**changes):
@@ -131,6 +212,26 @@ def row(**changes):
         ({"tv_most": 0.31}, "draws differ: total variation 0.19 to 0.31"),
         ({"pays_from": 85.0}, "exact attention needs fewer operations up to n = 84"),
         ({"pays_from": math.inf}, "exact attention needs fewer operations always"),
+        (
+            {"pays_from": math.inf, "multiply_adds": 9.0, "exact_multiply_adds": 10.0},
+            None,  # by its price, which knows of blocks and selections, it needs fewer
+        ),
+        (
+            {"multiply_adds": 21.364, "exact_multiply_adds": 10.0},
+            "costs 2.14 times exact attention's multiply-adds",
+        ),
+        ({"reads": 15.0, "exact_reads": 10.0}, "costs 1.5 times exact attention's reads"),
+        ({"bytes": 14.0, "exact_bytes": 10.0}, "costs 1.4 times exact attention's bytes"),
+        (
+            {
+                "bytes": 14.0,
+                "exact_bytes": 10.0,
+                "runnable": True,
+                "reads": math.nan,
+                "exact_reads": 1.0,
+            },
+            "costs 1.4 times exact attention's bytes",
+        ),
     ],
 )
 def test_warnings_have_the_numbers_of_their_row(changes, said):

@@ -23,6 +23,11 @@ def advice(**changed):
     return stored()["advice"].assign(**changed)
 
 
+def as_dear_as_exact():
+    same = {name: stored()["advice"][f"exact_{name}"] for name in ("reads", "multiply_adds")}
+    return advice(**same, bytes=stored()["advice"].exact_bytes, verdict="keep exact")
+
+
 def of_mask(mask):
     return SimpleNamespace(mask=mask)
 
@@ -68,6 +73,15 @@ PRINTED = {
     "bought": (
         lambda: front.to_use(advice(budget=stored()["advice"].exact_price)),
         "keep exact attention on gaussian, where the budget buys every entry.",
+    ),
+    "dearer than exact": (
+        lambda: front.to_use(advice(multiply_adds=2.1364 * stored()["advice"].exact_multiply_adds)),
+        "use hierarchical, pivot keys (costs 2.14 times exact attention's multiply-adds) on MiniLM",
+    ),
+    "saves stored values only": (
+        lambda: front.to_use(as_dear_as_exact()),
+        "keep exact attention on gaussian and MiniLM easy, where the best method costs at least as "
+        "much in reads, multiply-adds and bytes.",
     ),
     "sampled queries": (
         lambda: front._runnable(advice(measured=2, tv_stderr=0.0148))[1],

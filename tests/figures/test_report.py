@@ -594,7 +594,7 @@ def test_reliable_samples_come_with_the_criterion_of_the_code(found, monkeypatch
 
 
 def test_the_advice_says_what_it_costs_in_multiply_adds(small, found):
-    said = front.advice_table(found["advice"], small)["multiply-adds"]
+    said = front.advice_table(found["advice"])["multiply-adds"]
     for x, spec, cell in zip(small.inputs, found["advice"].spec[found["advice"].winner], said):
         paid = parse(spec).price(**x.shape.given).multiply_adds
         full = (x.d + x.v.shape[1]) * x.mask.entries / x.n  # two products over what is seen
