@@ -145,3 +145,22 @@ def short(name: str, size: int) -> str:
     while width(name) > size - 1:
         name = name[:-1]
     return name + "…"
+
+
+def ends(name: str, size: int) -> str:
+    """Return the name of a file's head in at most so many columns, cut in the middle.
+
+    Examples
+    --------
+    >>> ends("my heads_v1.2 17.3", 12)
+    'my he…2 17.3'
+    """
+    if width(name) <= size:
+        return name
+    first, last = name[: len(name) // 2], name[len(name) // 2 :]
+    while width(first) + width(last) > size - 1:
+        if width(first) >= width(last):
+            first = first[:-1]
+        else:
+            last = last[1:]
+    return f"{first}…{last}"
