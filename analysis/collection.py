@@ -222,7 +222,8 @@ def head(name: str) -> Inputs:
     ('window', (128, 16), 'window(16)')
     """
     if name not in NAMES:
-        raise ValueError(checks.unknown("head", name, NAMES))
+        listed = f"`expqk collection` lists all {len(NAMES)}"
+        raise ValueError(checks.unknown("head", name, NAMES, listed))
     if name in MADE:
         q, k, mask = MADE[name][0](name)
         return Inputs(name, q, k, _normal(f"{name} v", SIZE), mask=mask)

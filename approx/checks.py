@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[Any]
 
 MOST_INTEGER = 2**1000  # a float still holds it
+MOST_NAMES = 11  # that a message lists; of more it says where they are listed
 MOST_LOGIT = 2.0**52  # 1/eps: a larger logit is rounded by more than 1
 
 
@@ -341,14 +342,33 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def unknown(what: str, name: str, known: Sequence[str]) -> str:
-    """Return the message about an unknown name: the nearest known name, and all of them.
+def unknown(what: str, name: str, known: Sequence[str], listed: str = "", meant: str = "") -> str:
+    """Return the message about an unknown name: the nearest of the known names, and where all are.
+
+    Parameters
+    ----------
+    what, name : str
+        What it would be the name of, and the name.
+    known : sequence of str
+        The message lists them. Of more than `MOST_NAMES` it gives the three nearest.
+    listed : str, optional
+        What lists them then, and how many they are.
+    meant : str, optional
+        The one that is meant, where that is known.
 
     Examples
     --------
     >>> unknown("figure", "eror", ["error", "rank"])
     "unknown figure 'eror', did you mean 'error'? Known: error, rank"
+    >>> unknown("letter", "alhpa", ["alpha", "phi", *"abcdefghij"], "`letters` lists all 12")
+    "unknown letter 'alhpa', did you mean 'alpha'? `letters` lists all 12"
     """
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f", did you mean {close[0]!r}?" if close else "."
-    return f"unknown {what} {shown(name)}{hint} Known: {', '.join(known) or 'none'}"
+    many = len(known) > MOST_NAMES
+    close = [meant] if meant else difflib.get_close_matches(name, known, 3 if many else 1)
+    *others, last = map(repr, close or [""])
+    either = f"{', '.join(others)} or {last}" if others else last
+    hint = f", did you mean {either}?" if close else "."
+    every = listed or f"There are {len(known)}"
+    if not many:
+        every = f"Known: {', '.join(known) or 'none'}"
+    return f"unknown {what} {shown(name)}{hint} {every}"

@@ -132,12 +132,8 @@ def why_none(name: str) -> str | None:
     return None if one is None else NONE_HERE[one].format(name=one)
 
 
-def unknown(name: str, known: Sequence[str]) -> str:
-    """Return the message about a name that is none of the known ones."""
+def unknown(name: str, known: Sequence[str], listed: str) -> str:
+    """Return the message about a name that is none of the known ones, see `checks.unknown`."""
     if (reason := why_none(name)) is not None:
         return f"no method {checks.shown(name)}: {reason}"
-    if (one := meant(name, known)) is not None:
-        return (
-            f"unknown method {checks.shown(name)}, did you mean {one!r}? Known: {', '.join(known)}"
-        )
-    return checks.unknown("method", name, known)
+    return checks.unknown("method", name, known, listed, meant(name, known) or "")

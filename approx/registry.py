@@ -209,7 +209,7 @@ def parse(spec: str) -> Method:
     "positive(m=64, projection='orthogonal')"
     >>> parse("postive(m=8)")
     Traceback (most recent call last):
-    ValueError: unknown method 'postive', did you mean 'positive'? Known: zero, one, ...
+    ValueError: unknown method 'postive', did you mean 'positive' or 'shifted_positive'? ...
     """
     if not isinstance(spec, str):
         raise TypeError(f"a spec is text such as positive(m=128), got {checks.shown(spec)}")
@@ -248,8 +248,9 @@ def _value(node: ast.expr, spec: str) -> Any:
         given = dict(zip(names, (_value(a, spec) for a in node.args)))
         for keyword in node.keywords:
             if keyword.arg not in names:
+                listed = f"`expqk methods {node.func.id}` lists all {len(names)}"
                 raise ValueError(
-                    checks.unknown(f"field of {node.func.id}", str(keyword.arg), names)
+                    checks.unknown(f"field of {node.func.id}", str(keyword.arg), names, listed)
                 )
             if keyword.arg in given:
                 raise ValueError(f"{keyword.arg} is given twice in {checks.shown(spec)}: give one")
@@ -269,5 +270,6 @@ def _named(name: str) -> Method:
     if name in ALIASES:
         return parse(ALIASES[name])
     if name not in METHODS:
-        raise ValueError(familiar.unknown(name, [*METHODS, *ALIASES]))
+        listed = f"`expqk methods` lists all {len(METHODS)}"
+        raise ValueError(familiar.unknown(name, [*METHODS, *ALIASES], listed))
     return METHODS[name]()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 import sys
 import warnings
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from figures.command import (
     capture,
@@ -38,7 +37,7 @@ FIRST = (  # what a student, a researcher with arrays and the owner of a model t
     ("expqk model MODEL TEXT --out DIR", "a model of yours: what it would lose"),
     ("expqk methods performer", "what a method is, and what it costs"),
 )
-MOST_CHARACTERS = 1500  # of an error: room for the names of all methods, or all figures
+MOST_CHARACTERS = 800  # of an error
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,9 +53,10 @@ def main(argv: list[str] | None = None) -> int:
     if given[0] == "help":
         given = [*given[1:], "--help"]
     if not given[0].startswith("-") and given[0] not in (known := names()):
-        close = difflib.get_close_matches(given[0], known, 1)
-        hint = f", did you mean {close[0]!r}?" if close else ":"
-        top.error(f"there is no command {given[0][:40]!r}{hint} `expqk` alone lists them")
+        from approx import checks
+
+        listed = f"`expqk` lists all {len(known)}"
+        top.exit(2, f"expqk: {checks.unknown('command', given[0], known, listed)}\n")
     arguments = top.parse_args(given)
     if arguments.max_memory is not None:
         from approx import memory
@@ -152,7 +152,7 @@ def guide() -> str:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of every command."""
-    top = argparse.ArgumentParser(prog="expqk", description=ABOUT)
+    top = _Parser(prog="expqk", description=ABOUT)
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     added = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command in zip(names(), COMMANDS):
@@ -170,6 +170,14 @@ def parser() -> argparse.ArgumentParser:
 
 def _description(command: Any) -> str:
     return " ".join(filter(None, (command.HELP, getattr(command, "MORE", ""))))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, and not every option that there is."""
+
+    def error(self, message: str) -> NoReturn:
+        said = " ".join(message.split())[:MOST_CHARACTERS]
+        self.exit(2, f"{self.prog}: {said}; `{self.prog} --help` has the options\n")
 
 
 class _Version(argparse.Action):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from types import ModuleType
 
 from analysis.claims import (
@@ -117,6 +116,5 @@ def _named(given: str) -> list[str]:
         return [known[wanted]]
     if matching:
         return matching
-    close = difflib.get_close_matches(given, [*DOCUMENTS, *ids()], 1)
-    hint = f", did you mean {close[0]}?" if close else "."
-    raise ValueError(f"unknown claim {given!r}{hint} Known: {', '.join(DOCUMENTS)}, or ids as FL-7")
+    listed = f"`expqk claims` lists all {len(known)}"
+    raise ValueError(checks.unknown("claim", given, [*DOCUMENTS, *known.values()], listed))

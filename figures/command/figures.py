@@ -51,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for name in arguments.names:
         if name not in (known := [*NAMES, "all"]):
-            raise ValueError(checks.unknown("figure", name, known))
+            listed = f"`expqk figures` lists all {len(NAMES)}"
+            raise ValueError(checks.unknown("figure", name, known, listed))
     names = NAMES if "all" in arguments.names else tuple(dict.fromkeys(arguments.names))
     files.usable(arguments.out)
     profile = options.profile(arguments)

@@ -59,7 +59,7 @@ def test_a_name_is_known_as_people_write_it(name, method):
         ("GQA(k=3)", "no method 'GQA': GQA is how heads of a model share"),
         ("H2O(k=32)", "unknown method 'H2O', did you mean 'h2o'?"),
         ("linear_attention", "unknown method 'linear_attention', did you mean 'elu'?"),
-        ("postive", "unknown method 'postive', did you mean 'positive'?"),
+        ("postive", "unknown method 'postive', did you mean 'positive' or "),
     ],
 )
 def test_a_spec_of_a_name_that_is_no_method_says_why(spec, message):

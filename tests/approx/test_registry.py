@@ -121,9 +121,14 @@ def test_frequencies_have_a_name_but_no_spec():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("postive(m=3)", r"unknown method 'postive', did you mean 'positive'\? Known: zero, one"),
-        ("topk", r"unknown method 'topk', did you mean 'top_k'\?"),
-        ("qqq(m=3)", r"unknown method 'qqq'\. Known: zero, one"),
+        (
+            "postive(m=3)",
+            "unknown method 'postive', did you mean 'positive' or 'shifted_positive'\\? "
+            f"`expqk methods` lists all {len(METHODS)}$",
+        ),
+        ("topk", r"unknown method 'topk', did you mean 'top_k'\? `"),
+        ("qqq(m=3)", r"unknown method 'qqq'\. `expqk methods` lists all \d+$"),
+        ("sampled(desing='lsh')", "did you mean 'design' .* `expqk methods sampled` lists all 14"),
         ("positive(n=3)", r"unknown field of positive 'n'.* Known: m, projection"),
         ("positive(projektion='iid')", "did you mean 'projection'"),
         ("zero(m=3)", "unknown field of zero 'm'.* Known: none"),
