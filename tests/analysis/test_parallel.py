@@ -1,8 +1,29 @@
 """One function of many arguments, in this process and in others."""
 
+import os
+import time
+
+import numpy as np
+import pytest
+
 from analysis.parallel import parallel
+
+KEPT = []
+
+
+def grow(megabytes):
+    """Hold more memory from now on, as compiled kernels do; return which process does."""
+    time.sleep(1.1)  # loky looks at the memory of a process once a second, between two calls
+    KEPT.append(np.ones(megabytes * 2**17))
+    return os.getpid()
 
 
 def test_results_are_in_the_order_of_the_arguments():
     assert parallel(abs, [-3, 2, -1], jobs=2) == [3, 2, 1]
     assert parallel(abs, []) == []
+
+
+@pytest.mark.filterwarnings("default:A worker stopped")  # an error would stop loky's own thread
+def test_a_process_that_grows_goes_on():
+    # loky calls 300 MB more than after the first call a leak, ends the process, and warns
+    assert len(set(parallel(grow, [0, 0, 350, 350, 0, 0, 0, 0], jobs=2))) == 2
