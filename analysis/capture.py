@@ -120,8 +120,8 @@ def capture(
             raise ValueError("layers follow from heads: leave them out")
         layers = [layer for layer, _ in heads]
     kept = None if layers is None else _in_order(layers)
+    [words] = local_models.texts(model_dir, text)
     place = Place.of(model_dir)
-    words = local_models.read(text)
     place.require("capture")
 
     import torch

@@ -103,11 +103,25 @@ def digest(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def texts(model_dir: str | os.PathLike[str], *paths: str | os.PathLike[str] | None) -> list[str]:
+    """Return the texts that a model is to read, without None; of all errors the model's is first.
+
+    Raises
+    ------
+    OSError, ValueError
+        There is no model, or no such file, or it is not UTF-8.
+    """
+    Place.of(model_dir)
+    return [read(path) for path in paths if path is not None]
+
+
 def read(path: str | os.PathLike[str]) -> str:
     """Return a text; raise ValueError if the file is not UTF-8."""
     try:
         # editors on Windows write a mark first
         return Path(path).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no text {one_line(path)}") from None
     except UnicodeDecodeError:
         raise ValueError(f"text must be a UTF-8 file, got {path}") from None
 

@@ -171,8 +171,8 @@ class Run:
         checks.integer("seed", seed, least=0)
         if budget is not None:
             budget = checks.positive("budget", budget)
-        words = local_models.read(text)
-        parts = halves(words) if held_out is None else (words, local_models.read(held_out))
+        words = local_models.texts(model_dir, text, held_out)
+        parts = halves(words[0]) if held_out is None else words
         model = LanguageModel.open(model_dir)
         tokens = [_tokens(model, part, max_tokens) for part in parts]
         if len(shortest := min(tokens, key=len)) < LEAST:

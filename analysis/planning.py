@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from analysis import local_models
 from analysis.allocation import Allocation, allocate, cheapest
 from analysis.curves import EXACT, SHARES, curves
 from analysis.files import one_line
@@ -49,9 +50,9 @@ def made(
         checks.positive("kl", kl)
     if not texts:
         raise ValueError("a plan needs a text to be chosen on")
+    every = local_models.texts(model_dir, *texts, held_out)
     model = LanguageModel.open(model_dir)
-    every = [*texts, *([] if held_out is None else [held_out])]
-    tokens = [model.tokens(text, max_tokens) for text in every]
+    tokens = [model.tokens_of(words, max_tokens) for words in every]
     shortest = min(map(len, tokens))  # sizes and prices follow from the length
     passages = [Passage(model, ids[:shortest], skip=SKIP, seed=seed, jobs=jobs) for ids in tokens]
     chosen_on, at = passages[: len(texts)], passages[0 if held_out is None else -1]

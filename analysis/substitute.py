@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from analysis import table
+from analysis import local_models, table
 from analysis.budget import of_keys, said
 from analysis.experiments.profile import KEYS
 from analysis.language_model import LanguageModel
@@ -94,10 +94,11 @@ def substitute(
         checks.instance("every choice", choice, (Method, Plan), "a method or a plan")  # type: ignore[arg-type]
     if heads is not None and layers is not None:
         raise ValueError("layers follow from heads: leave them out")
+    [words] = local_models.texts(model_dir, text)
     model = LanguageModel.open(model_dir, dtype=dtype)
     if layers is not None:
         heads = [(layer, head) for layer in layers for head in range(model.heads)]
-    ids = model.tokens(text, max_tokens)
+    ids = model.tokens_of(words, max_tokens)
     passage = Passage(model, ids, skip=skip, seed=seed, jobs=jobs)
     runs = {}
     if budget is None and any(isinstance(x, Method) and x.is_template for x in named.values()):

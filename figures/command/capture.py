@@ -32,8 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from analysis import local_models
     from analysis.capture import capture, save
 
+    local_models.texts(arguments.model, arguments.text)
     if arguments.out.suffix not in (".npz", ".safetensors"):
         raise ValueError(f"--out must end in .npz or .safetensors, got {arguments.out}")
     heads = arguments.heads

@@ -41,12 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from analysis import local_models
     from analysis.model import Run
     from figures import model
     from figures.columns import COLUMNS, wrap
     from figures.language import speaking
     from figures.report import of_model
 
+    local_models.texts(arguments.model, arguments.text, arguments.held_out)
     with speaking(arguments.lang):
         of_model.usable(arguments.out)
         over = Run.open(

@@ -43,11 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from analysis import local_models
     from analysis.plan import plan
     from approx import parse
     from figures import planned
     from figures.language import speaking
 
+    local_models.texts(arguments.model, *arguments.text, arguments.held_out)
     if arguments.out.is_dir():
         raise IsADirectoryError(f"--out must be a file, got the folder {arguments.out}")
     found = plan(

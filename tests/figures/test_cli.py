@@ -169,15 +169,22 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, capsys
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["figures", "eror"], "unknown figure 'eror', did you mean 'error'? Known: summary, error"),
-        (["figures", "eror"], f"{', '.join(NAMES)}, all\n"),
-        (["methods", "none"], f"Known: {', '.join([*METHODS, *ALIASES])}\n"),
+        (["figures", "eror"], f"did you mean 'error'? `expqk figures` lists all {len(NAMES)}\n"),
+        (["figures", "xyz"], f"unknown figure 'xyz'. `expqk figures` lists all {len(NAMES)}\n"),
+        (
+            ["methods", "postive"],
+            "unknown method 'postive', did you mean 'positive' or 'shifted_positive'? "
+            f"`expqk methods` lists all {len(METHODS)}\n",
+        ),
+        (
+            ["claims", "FL-Z"],
+            "unknown claim 'FL-Z', did you mean 'FL-9', 'FL-8' or 'FL-7'? `expqk claims` lists",
+        ),
         (["figures", "--seed", "1"], "which figures? Names of them, or all"),
         (["figures", "all", "--qk", "nowhere.npz"], "no such file"),
         (["figures", "all", "--budget", "nan"], "budget must be finite and > 0"),
         (["figures", "all", "--seed", "-1"], "seed must be >= 0"),
         (["report", "--rebuild", "--out", "nowhere"], "there is no nowhere"),
-        (["capture", "nowhere", "text.txt", "--out", "x.pt"], "must end in .npz or .safetensors"),
     ],
 )
 def test_errors_are_one_line_and_exit_1(arguments, message, capsys, tmp_path, monkeypatch):
@@ -188,6 +195,37 @@ def test_errors_are_one_line_and_exit_1(arguments, message, capsys, tmp_path, mo
     assert captured.err.startswith("expqk: ")
     assert captured.err.count("\n") == 1
     assert not captured.out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "model MODEL TEXT --out out --budget -1",
+        "model MODEL TEXT --held-out TEXT --out out",
+        "capture MODEL TEXT --out x.pt",
+        "capture MODEL TEXT --out x.npz --max-tokens 1",
+        "substitute MODEL TEXT",
+        "substitute MODEL TEXT --method postive",
+        "substitute MODEL TEXT --plan nowhere.json",
+        "plan MODEL TEXT --budget 64 --out .",
+        "plan MODEL TEXT TEXT --budget -1 --method postive --out plan.json",
+    ],
+)
+def test_the_first_that_is_wrong_is_said_the_model_before_the_text(
+    line, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "short.txt").write_text("a")
+    for text in ("nowhere.txt", "short.txt"):
+        assert run(*line.replace("MODEL", "nowhere").replace("TEXT", text).split()) == 1
+        said = capsys.readouterr().err
+        assert said.startswith("expqk: a model is a local folder with a config.json or a GGUF file")
+        assert said.endswith("got nowhere\n")
+    (tmp_path / "model/config.json").write_text("{}")
+    assert run(*line.replace("MODEL", "model").replace("TEXT", "nowhere.txt").split()) == 1
+    assert capsys.readouterr().err == "expqk: there is no text nowhere.txt\n"
+    assert not (tmp_path / "out").exists()
 
 
 def test_missing_head_says_what_there_is(tensors, capsys):
@@ -209,7 +247,9 @@ def test_usage_errors_exit_2(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         run(*arguments)
     assert stop.value.code == 2
-    assert "usage: expqk" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(f"expqk {arguments[0]}: " if arguments[1:] else "expqk: ")
+    assert said.count("\n") == 1
 
 
 def test_max_memory_refuses_before_allocating(capsys):
@@ -230,12 +270,13 @@ def test_max_memory_refuses_before_allocating(capsys):
     ],
 )
 def test_messages_name_the_options_of_the_command(raised, said, monkeypatch, tmp_path, capsys):
-    from analysis import capture
+    from analysis import capture, local_models
 
     def fails(*_, **__):
         raise raised
 
     monkeypatch.setattr(capture, "capture", fails)
+    monkeypatch.setattr(local_models, "texts", lambda *_: [])
     assert run("capture", tmp_path, "text.txt", "--out", "x.npz") == 1
     assert capsys.readouterr().err.endswith(f"{said}{', got 1' if 'must' in said else ''}\n")
 
@@ -274,11 +315,12 @@ def test_lengths_that_do_not_fit_are_those_of_the_file(tensors, capsys):
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_text_that_is_cut_is_said_to_be(whole, tmp_path, capsys, monkeypatch):
-    from analysis import capture
+    from analysis import capture, local_models
 
     q = np.ones((1, 2, 5, 4))
     found = capture.Capture(q, q, q, 0.5, True, np.arange(5), tokens=5 if whole else 90)
     monkeypatch.setattr(capture, "capture", lambda *_, **__: found)
+    monkeypatch.setattr(local_models, "texts", lambda *_: [])
     assert run("capture", tmp_path, "text.txt", "--out", tmp_path / "x.npz") == 0
     said = capsys.readouterr().err
     assert said.startswith(
@@ -344,7 +386,10 @@ def test_a_command_that_there_is_not_is_corrected(capsys):
             run(*arguments)
         assert end.value.code == 2
         said = capsys.readouterr().err
-        assert "there is no command 'diagnos', did you mean 'diagnose'? `expqk` alone" in said
+        assert (
+            said
+            == "expqk: unknown command 'diagnos', did you mean 'diagnose'? `expqk` lists all 12\n"
+        )
 
 
 @pytest.mark.parametrize("columns", [60, 120])
