@@ -72,11 +72,15 @@ def summary(found: Found) -> list[str]:
         "its methods are {methods}.",
         methods=_counted(_named(found), MOST_NAMED),
     )
+    text = found.about["held_out"] or tr("the second half of {text}", text=found.about["text"])
     after = tr(
-        "On {positions} positions of text that chose nothing, the plan keeps the model's likeliest "
-        "next word at {same:.0%}, moves its next-word distribution by a KL of {kl} nats, and takes "
-        "its perplexity from {before:.3g} to {perplexity}.",
+        "On {positions} positions of {text}, which chose nothing, the plan keeps the model's "
+        "likeliest next word at {same:.0%} and moves its next-word distribution by a KL of {kl} "
+        "nats. Its perplexity on tokens {first}…{last} goes from {before:.3g} to {perplexity}.",
         positions=found.positions,
+        text=text,
+        first=facts["tokens"] - found.positions + 2,
+        last=facts["tokens"],
         same=facts["same_top_1"],
         kl=kl_of(facts),
         before=facts["exact_perplexity"],

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from analysis.passage import SKIP
 from analysis.plan import Plan
 from figures import style
 from figures.columns import COLUMNS, aligned, wrap
@@ -32,13 +33,16 @@ def text(plan: Plan) -> str:
     sentence = tr(
         "The plan costs {price} on average, {share:.1%} of exact attention. On {text} the model "
         "moves by a KL of {kl} (predicted: {predicted:.3g}), keeps its first choice at "
-        "{same:.0%} of the positions, and its perplexity goes from {before:.4g} to {after}.",
+        "{same:.0%} of the positions, and its perplexity on tokens {first}…{last} goes from "
+        "{before:.4g} to {after}.",
         price=said(facts["price"], facts["currency"]),
         share=facts["price"] / facts["exact_price"],
         text=facts["measured_on"],
         kl=shown(facts["kl"], ".3g"),
         predicted=facts["predicted_kl"],
         same=facts["same_top_1"],
+        first=SKIP + 2,
+        last=facts["tokens"],
         before=facts["exact_perplexity"],
         after=shown(facts["perplexity"], ".4g"),
     )

@@ -52,11 +52,20 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def text(found: pd.DataFrame) -> str:
-    """Return a line a run, what its columns mean, and what follows in plain words."""
+def text(found: pd.DataFrame, name: str, skip: int = passage.SKIP) -> str:
+    """Return a line a run, what its columns mean, and what follows in plain words.
+
+    Parameters
+    ----------
+    found : DataFrame
+    name : str
+        Of the text.
+    skip : int
+        Positions of it that are not counted.
+    """
     rows = summary(found)
     lines = [tuple(map(tr, HEADS)), *map(_line, _runs(rows))]
-    said = [line for one in (*_legend(found, rows), *_results(rows)) for line in wrap(one, COLUMNS)]
+    said = [line for one in (*_legend(found, rows, name, skip), *_results(rows)) for line in wrap(one, COLUMNS)]
     return "\n\n".join([aligned(lines, cut=-1), "\n".join(said)])
 
 
@@ -86,13 +95,15 @@ def _line(row: Any) -> tuple[str, ...]:
     )
 
 
-def _legend(found: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
+def _legend(found: pd.DataFrame, rows: pd.DataFrame, name: str, skip: int) -> list[str]:
     said = [
         tr(
-            "{model}, {n} tokens; its own perplexity is {perplexity:.4g}. Heads that were "
-            "replaced: {heads}.",
+            "{model} reads the first {n} tokens of {text}. Perplexity is that of tokens "
+            "{first}…{n}, its own {perplexity:.4g}. Heads that were replaced: {heads}.",
             model=found.input.iloc[0],
             n=found.n.iloc[0],
+            text=name,
+            first=skip + 2,
             perplexity=rows.exact_perplexity.iloc[0],
             heads=tr(", ").join(f"{count:g}" for count in dict.fromkeys(rows.heads)),
         ),

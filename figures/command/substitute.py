@@ -69,5 +69,5 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(json.dumps(substitution.objects(found), ensure_ascii=False, indent=2))
         else:
-            print(substitution.text(found))
+            print(substitution.text(found, arguments.text.name, arguments.skip))
     return 0

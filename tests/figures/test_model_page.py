@@ -76,9 +76,9 @@ def test_five_sentences_say_what_was_asked_and_found():
     assert "on 3 of them" in alone
     assert "most often sink and window (3); on 1 none is" in alone
     assert "are sink and window (2), heavy hitters (H2O) (1), exact attention (1)." in together
-    assert "On 136 positions" in after
-    assert "at 75%, moves its next-word distribution by a KL of 0.50 ± 0.06 nats" in after
-    assert "perplexity from 10 to 12.5" in after
+    assert "On 136 positions of the second half of t.txt, which chose nothing" in after
+    assert "at 75% and moves its next-word distribution by a KL of 0.50 ± 0.06 nats" in after
+    assert "Its perplexity on tokens 66…200 goes from 10 to 12.5" in after
     assert f"worse, by 0.25 ± 0.06: sink and window, {WINDOW} has a KL of 0.75 ± 0.09" in single
 
 
@@ -236,6 +236,8 @@ def test_a_killed_build_leaves_nothing_that_seems_edited(tmp_path, quick, monkey
 
 def test_a_file_of_another_command_is_refused_before_anything_runs(tmp_path, capsys):
     (tmp_path / "report.md").write_text("a report")
+    for name in ("config.json", "t.txt"):
+        (tmp_path / name).write_text("{}")
     arguments = ["model", str(tmp_path), str(tmp_path / "t.txt"), "--out", str(tmp_path)]
     assert cli.main(arguments) == 1
     said = capsys.readouterr().err

@@ -48,7 +48,7 @@ def test_summary_has_a_row_a_run_in_order():
 
 
 def test_text_names_the_nearest_that_can_be_run():
-    said = substitution.text(made_up())
+    said = substitution.text(made_up(), "t.txt", 16)
     lines = said.splitlines()
     assert lines[1].split() == (
         ["0.5", "±0.1", "40", "75%", "0.100", "0.200", "6%", "runnable", "near()"]
@@ -56,13 +56,14 @@ def test_text_names_the_nearest_that_can_be_run():
     assert lines[4].split()[-3:] == ["0.200", "future", "later()"]
     assert max(map(len, lines)) <= substitution.COLUMNS
     whole = " ".join(lines)
-    assert "tiny, 90 tokens; its own perplexity is 30. Heads that were replaced: 3." in whole
+    assert "tiny reads the first 90 tokens of t.txt. Perplexity is that of tokens 18…90" in whole
+    assert ", its own 30. Heads that were replaced: 3." in whole
     assert "Of what can be run, nearer() is nearest: the likeliest next token stays at 75%" in whole
     assert "Within two standard errors of it: near()." in whole
     assert "all logits: it needs them all" in whole
     assert "future: it reads later tokens" in whole
     with speaking("zh"):
-        assert "在可运行的方法中" in substitution.text(made_up())
+        assert "在可运行的方法中" in substitution.text(made_up(), "t.txt")
 
 
 def test_json_has_every_layer_and_head_and_no_infinity():
@@ -81,13 +82,13 @@ def test_json_has_every_layer_and_head_and_no_infinity():
         ([], "give at least one --method SPEC or --plan FILE"),
         (["--method", "exct()"], "did you mean 'exact'"),
         (["--plan", "none.json"], "No such file"),
-        (["--method", "exact()"], "a model is a local folder with a config.json or a GGUF file"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(arguments, message, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.gguf").touch()
     (tmp_path / "text.txt").write_text("we the people", "utf-8")
-    assert main(["substitute", "model", "text.txt", *arguments]) == 1
+    assert main(["substitute", "model.gguf", "text.txt", *arguments]) == 1
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
