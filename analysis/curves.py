@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -84,7 +85,8 @@ def curves(
         raise ValueError(
             f"the passages must have one length, from which prices follow, got {sorted(lengths)}"
         )
-    asked = choices(budget, currency, methods)
+    width = min(shape.d for shape in passages[0].shapes)
+    asked = choices(budget, currency, methods, width=width)
     drawn = [gradients(passage, samples) for passage in passages]
     layers = range(passages[0].model.layers)
     bar = tqdm(layers, disable=not progress, desc="curves", leave=False)
@@ -103,9 +105,13 @@ class Choices(NamedTuple):
 
 
 def choices(
-    budget: float, currency: str = "reads", methods: Sequence[Method] | None = None
+    budget: float,
+    currency: str = "reads",
+    methods: Sequence[Method] | None = None,
+    *,
+    width: float = math.inf,
 ) -> Choices:
-    """Return what heads may have, checked, by default `METHODS`.
+    """Return what heads of a width may have, checked, by default those of `METHODS` that can.
 
     Raises
     ------
@@ -114,7 +120,9 @@ def choices(
     """
     checks.positive("budget", budget)
     checks.one_of("currency", currency, CURRENCIES)
-    chosen = [parse(spec) for spec in METHODS] if methods is None else list(methods)
+    chosen = list(map(parse, METHODS)) if methods is None else list(methods)
+    if methods is None:  # r channels of a key need so many
+        chosen = [method for method in chosen if (getattr(method, "r", None) or 0) <= width]
     for method in chosen:
         checks.instance("every method", method, Method, "a method")
         if method.oracle or not method.autoregressive:

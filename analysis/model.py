@@ -327,7 +327,8 @@ class Run:
         )
 
     def _curves(self, layer: int, heads: Sequence[int] | None = None) -> pd.DataFrame:
-        asked = curves.choices(self._budget, self.asked["currency"])
+        width = self._passage.shapes[layer].d
+        asked = curves.choices(self._budget, self.asked["currency"], width=width)
         return curves.of_layer([self._passage], [self._gradients], layer, asked, heads)
 
     def _row(

@@ -10,7 +10,7 @@ from test_substitute import build, passage, with_torch
 
 from analysis import damage, planning
 from analysis.allocation import allocate
-from analysis.curves import curves
+from analysis.curves import choices, curves
 from analysis.passage import Passage
 from analysis.plan import Plan, plan as plan_of
 from approx import parse
@@ -21,7 +21,7 @@ FACTS = {
     "budget": 64.0, "currency": "reads", "price": 60.0, "exact_price": 240.0, "exact_heads": 1,
     "chosen_on": ["a.txt"], "measured_on": "b.txt", "predicted_kl": 0.125,
     "least_predicted_kl": 0.1, "kl": 0.25, "kl_stderr": 0.03125, "same_top_1": 0.75,
-    "perplexity": 12.5, "exact_perplexity": 10.0,
+    "perplexity": 12.5, "exact_perplexity": 10.0, "tokens": 200,
 }  # fmt: skip
 
 
@@ -36,6 +36,7 @@ def test_a_plan_in_words():
     assert "60     0.125         0.25 ±0.031  75%   12.5" in said
     words = " ".join(said.split())
     assert "25.0% of exact attention. On b.txt the model moves by a KL of 0.25" in words
+    assert "its perplexity on tokens 66…200 goes from 10 to 12.5." in words
     assert "understated" not in said
     again = planned.text(Plan("tiny", heads, plan.facts | {"measured_on": "a.txt"}))
     assert "understated" in again
@@ -194,3 +195,11 @@ def test_the_cheapest_plan_for_a_kl():
 def test_what_no_model_can_run_is_refused(spec):
     with pytest.raises(ValueError, match=r"no model can run .*: leave it out"):
         curves([passage(build())], 64.0, methods=[parse(spec)])
+
+
+def test_no_head_reads_more_channels_than_it_has():
+    def channels(width):
+        return [m.r for m in choices(64.0, width=width).methods if hasattr(m, "r")]
+
+    assert channels(16) == [2, 4, 8, 16]
+    assert channels(8) == [2, 4, 8]
