@@ -158,12 +158,7 @@ def parser() -> argparse.ArgumentParser:
     for name, command in zip(names(), COMMANDS):
         one = added.add_parser(name, help=command.HELP, description=_description(command))
         one.set_defaults(run=command.run)
-        one.add_argument(
-            "--max-memory",
-            type=options.size,
-            metavar="SIZE",
-            help="such as 4G; half of what is free",
-        )
+        options.add_memory(one)
         command.add_arguments(one)
     return top
 

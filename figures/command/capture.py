@@ -20,11 +20,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", type=Path, metavar="TEXT", help="a UTF-8 text file")
     parser.add_argument("--out", type=Path, required=True, help=".npz or .safetensors")
     kept = parser.add_mutually_exclusive_group()
-    kept.add_argument("--layers", type=options.layers, metavar="L,L-L,…", help="keep these only")
-    kept.add_argument("--heads", type=options.heads, metavar="L.H,…", help="keep these only")
-    parser.add_argument("--max-tokens", type=int, default=512, metavar="N", help="[512]")
+    kept.add_argument(
+        "--layers", type=options.layers, metavar="L,L-L,…", help="keep these only [all]"
+    )
+    kept.add_argument("--heads", type=options.heads, metavar="L.H,…", help="keep these only [all]")
+    options.add_tokens(parser, "of the text that are read")
     parser.add_argument(
-        "--dtype", choices=("float16", "float32", "float64"), default="float16", help="[float16]"
+        "--dtype",
+        choices=("float16", "float32", "float64"),
+        default="float16",
+        help="of the file [float16]",
     )
     parser.add_argument(
         "--check", action="store_true", help="run again by the model's own attention and compare"

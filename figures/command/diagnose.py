@@ -23,27 +23,36 @@ HELP = "Advice for every head of a file, at a budget or for a target."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help=".npz, .safetensors, folder")
-    parser.add_argument("--heads", type=options.heads, metavar="L.H,…", help="of FILE; all")
+    parser.add_argument("--heads", type=options.heads, metavar="L.H,…", help="of FILE [all]")
     options.add_budget(parser)
     parser.add_argument(
-        "--target", type=float, metavar="E", help="an error: say what it needs, instead of a budget"
+        "--target",
+        type=float,
+        metavar="E",
+        help="instead of a budget: what an error of at most E, such as 0.1, costs",
     )
     parser.add_argument(
         "--metric", help="tv or output, the error that ranks methods; of a target others, too [tv]"
     )
-    parser.add_argument("--temperature", type=float, default=1.0, metavar="t", help="[1]")
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="t",
+        help="relative: 1 is the file's own scaling [1]",
+    )
     parser.add_argument(
         "--method", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
     )
     parser.add_argument("--trials", type=int, metavar="N", help="draws of a random method [5]")
     parser.add_argument(
-        "--rows", type=int, metavar="N", help="queries to measure [all; 256 of more than 4096]"
+        "--rows", type=int, metavar="N", help="query rows to measure [all; 256 of more than 4096]"
     )
     parser.add_argument(
         "--accept",
         type=float,
         metavar="SHARE",
-        help="of uniform's error, above which exact attention is kept [0.5]",
+        help="share, 0 to 1, of uniform attention's error, above which exact attention is kept [0.5]",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would be measured, and about how long"
@@ -54,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what theory says of each head instead: bounds, their hypotheses, what is measured",
     )
     options.add_language(parser)
-    parser.add_argument("--seed", type=int, default=0, help="[0]")
+    options.add_seed(parser)
     options.add_jobs(parser)
     parser.add_argument("--json", action="store_true", help="one object per (layer, head, method)")
     parser.add_argument("--out", type=Path, help="folder for the table and a map of the winners")

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder [out]")
     parser.add_argument(
-        "--format", type=_formats, default=("pdf", "svg", "png"), help="pdf,svg,png"
+        "--format", type=_formats, default=("pdf", "svg", "png"), help="[pdf,svg,png]"
     )
 
 

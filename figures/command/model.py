@@ -27,16 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget",
         type=float,
         metavar="B",
-        help="a query row, on average [what 32 exact keys cost]",
+        help="what a query row of a head may cost on average, in the unit of --currency [as much "
+        "as 32 exact keys]",
     )
     parser.add_argument(
-        "--currency", choices=options.CURRENCIES, default="reads", help="of the budget [reads]"
+        "--currency",
+        choices=options.CURRENCIES,
+        default="reads",
+        help="unit of the budget: values stored per query row, numbers read per new query, "
+        "multiply-adds or bytes per query row [reads]",
     )
-    parser.add_argument(
-        "--max-tokens", type=int, default=512, metavar="N", help="of each half or text [512]"
-    )
+    options.add_tokens(parser, "of each half, or of each text, that are read")
     options.add_language(parser)
-    parser.add_argument("--seed", type=int, default=0, help="[0]")
+    options.add_seed(parser)
     options.add_jobs(parser, "threads and processes")
 
 

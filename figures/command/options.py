@@ -20,7 +20,10 @@ CURRENCIES = ("stored", "reads", "multiply_adds", "bytes")
 def add_memory(parser: argparse.ArgumentParser) -> None:
     """Add the limit of memory, which every command has."""
     parser.add_argument(
-        "--max-memory", type=size, metavar="SIZE", help="such as 4G; half of what is free"
+        "--max-memory",
+        type=size,
+        metavar="SIZE",
+        help="bytes that arrays may take, such as 500M or 4G [half of what is free]",
     )
 
 
@@ -30,31 +33,51 @@ def add_profile(parser: argparse.ArgumentParser) -> None:
         "--qk", type=Path, metavar="FILE", help="your tensors: .npz, .safetensors, folder"
     )
     parser.add_argument(
-        "--heads", type=heads, metavar="L.H,…", help="of FILE; three by range of logits"
+        "--heads", type=heads, metavar="L.H,…", help="of FILE [three, by range of logits]"
     )
-    parser.add_argument("--profile", choices=PROFILES, help="[default]")
+    parser.add_argument(
+        "--profile", choices=PROFILES, help="how many inputs, sizes and draws [default]"
+    )
     add_budget(parser)
     add_language(parser)
-    parser.add_argument("--seed", type=int, help="[0]")
+    add_seed(parser, None)
     add_jobs(parser)
 
 
 def add_budget(parser: argparse.ArgumentParser) -> None:
     """Add a budget and what it is counted in."""
     parser.add_argument(
-        "--budget", type=float, metavar="B", help="[what 32 exact keys cost: 32 stored values]"
+        "--budget",
+        type=float,
+        metavar="B",
+        help="what a query row may cost, in the unit of --currency [as much as 32 exact keys: 32 "
+        "stored values]",
     )
     parser.add_argument(
         "--currency",
         choices=CURRENCIES,
-        help="of the budget: values stored a query row, numbers read per new query, multiply-adds "
-        "or bytes a query row [stored]",
+        help="unit of the budget: values stored per query row, numbers read per new query, "
+        "multiply-adds or bytes per query row [stored]",
     )
 
 
 def add_language(parser: argparse.ArgumentParser) -> None:
     """Add the language of what is said."""
     parser.add_argument("--lang", choices=LANGUAGES, default="en", help="English or Chinese [en]")
+
+
+def add_seed(parser: argparse.ArgumentParser, default: int | None = 0) -> None:
+    """Add the seed."""
+    parser.add_argument(
+        "--seed", type=int, default=default, metavar="N", help="of every random draw, >= 0 [0]"
+    )
+
+
+def add_tokens(parser: argparse.ArgumentParser, which: str) -> None:
+    """Add the length of a text."""
+    parser.add_argument(
+        "--max-tokens", type=int, default=512, metavar="N", help=f"first tokens {which} [512]"
+    )
 
 
 def add_jobs(parser: argparse.ArgumentParser, what: str = "processes") -> None:

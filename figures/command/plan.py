@@ -17,17 +17,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "text", type=Path, nargs="+", metavar="TEXT", help="UTF-8 files that the plan is chosen on"
     )
     asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--budget", type=float, help="per query row, on average")
+    asked.add_argument(
+        "--budget",
+        type=float,
+        metavar="B",
+        help="what a query row of a head may cost on average, in the unit of --currency",
+    )
     asked.add_argument(
         "--kl",
         type=float,
-        help="instead: the cheapest plan that moves the model by at most so much",
+        metavar="NATS",
+        help="instead: the cheapest plan whose KL(model ‖ replaced) per token is at most so much",
     )
     parser.add_argument(
         "--currency",
         choices=options.CURRENCIES,
         default="reads",
-        help="of prices [reads]",
+        help="unit of prices: values stored per query row, numbers read per new query, "
+        "multiply-adds or bytes per query row [reads]",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="plan.json")
     parser.add_argument(
@@ -36,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
     )
-    parser.add_argument("--max-tokens", type=int, default=512, metavar="N", help="a text [512]")
+    options.add_tokens(parser, "of each text that are read")
     options.add_language(parser)
-    parser.add_argument("--seed", type=int, default=0, help="[0]")
+    options.add_seed(parser)
     options.add_jobs(parser, "threads")
 
 

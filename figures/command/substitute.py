@@ -23,16 +23,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add_budget(parser)
     kept = parser.add_mutually_exclusive_group()
-    kept.add_argument("--heads", type=options.heads, metavar="L.H,…", help="by --method; all")
-    kept.add_argument("--layers", type=options.layers, metavar="L,L-L,…", help="by --method; all")
-    parser.add_argument("--max-tokens", type=int, default=512, metavar="N", help="[512]")
-    parser.add_argument(
-        "--skip", type=int, default=64, metavar="N", help="positions that are not counted [64]"
+    kept.add_argument(
+        "--heads", type=options.heads, metavar="L.H,…", help="computed by --method [all]"
     )
-    parser.add_argument("--no-errors", action="store_true", help="of heads, half of the time")
-    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    kept.add_argument(
+        "--layers", type=options.layers, metavar="L,L-L,…", help="computed by --method [all]"
+    )
+    options.add_tokens(parser, "of the text that are read")
+    parser.add_argument(
+        "--skip",
+        type=int,
+        default=64,
+        metavar="N",
+        help="first positions that are read and not measured [64]",
+    )
+    parser.add_argument(
+        "--no-errors", action="store_true", help="leave out the errors of heads: half the time"
+    )
+    parser.add_argument(
+        "--dtype", choices=("float32", "float64"), default="float32", help="of the model [float32]"
+    )
     options.add_language(parser)
-    parser.add_argument("--seed", type=int, default=0, help="[0]")
+    options.add_seed(parser)
     options.add_jobs(parser, "threads")
     parser.add_argument("--json", action="store_true", help="one object per run")
 

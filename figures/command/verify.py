@@ -19,8 +19,14 @@ SHOWN = 5  # cells named where there are many
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", type=Path, metavar="STORE")
-    parser.add_argument("--part", type=float, default=0.05, help="of the cells [0.05]")
-    parser.add_argument("--seed", type=int, default=0, help="of the choice [0]")
+    parser.add_argument(
+        "--part",
+        type=float,
+        default=0.05,
+        metavar="SHARE",
+        help="share of the cells, 0 to 1 [0.05]",
+    )
+    options.add_seed(parser)
     options.add_jobs(parser)
 
 

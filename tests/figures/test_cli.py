@@ -504,3 +504,22 @@ def test_the_list_of_methods_has_every_method_once_and_every_familiar_name():
     assert sorted(rows) == sorted(METHODS)
     assert all(f"| `{name}` | `{spec}` |" in page for name, spec in ALIASES.items())
     assert set(listing_of.DOZEN) <= set(METHODS)
+
+
+@pytest.mark.parametrize("command", [command.__name__.split(".")[-1] for command in COMMANDS])
+def test_an_option_with_a_value_says_its_unit_and_its_default(command):
+    one = parser()._subparsers._group_actions[0].choices[command]
+    for action in one._actions:
+        if not action.option_strings or action.nargs == 0:
+            continue
+        said = re.sub(r"\[.*?\]", "", action.help or "").strip()
+        if action.type in (int, float) or action.choices:
+            assert len(said) > 3, (command, action.option_strings)
+        if action.type in (int, float) and action.default is not None:
+            assert "[" in action.help, (command, action.option_strings)
+        if (
+            isinstance(action.default, int | str)
+            and action.type is not Path
+            and action.dest != "jobs"
+        ):
+            assert f"[{action.default}]" in action.help, (command, action.option_strings)
