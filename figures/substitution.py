@@ -65,7 +65,8 @@ def text(found: pd.DataFrame, name: str, skip: int = passage.SKIP) -> str:
     """
     rows = summary(found)
     lines = [tuple(map(tr, HEADS)), *map(_line, _runs(rows))]
-    said = [line for one in (*_legend(found, rows, name, skip), *_results(rows)) for line in wrap(one, COLUMNS)]
+    told = (*_legend(found, rows, name, skip), *_results(rows))
+    said = [line for one in told for line in wrap(one, COLUMNS)]
     return "\n\n".join([aligned(lines, cut=-1), "\n".join(said)])
 
 

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--accept",
         type=float,
         metavar="SHARE",
-        help="share, 0 to 1, of uniform attention's error, above which exact attention is kept [0.5]",
+        help="share of uniform attention's error, above which exact attention is kept [0.5]",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would be measured, and about how long"
