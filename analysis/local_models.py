@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,7 +40,7 @@ class Place(NamedTuple):
         # Without trust_remote_code=False transformers asks at the terminal.
         local = {"local_files_only": True, "trust_remote_code": False}
         if (path / "config.json").is_file():
-            return cls(path, one_line(path.resolve().name), local)
+            return cls(path, one_line(_name(path.resolve())), local)
         found = [path] if path.is_file() else sorted(path.glob("*.gguf"))
         if len(found) > 1:
             raise ValueError(f"{one_line(path)} holds {len(found)} GGUF files: name one of them")
@@ -87,14 +88,40 @@ class Place(NamedTuple):
 
     def weights(self, kind: Any, config: Any, dtype: Any) -> Any:
         """Return the model, an instance of what ``kind`` makes, with its own eager attention."""
-        return kind.from_pretrained(
-            self.folder,
-            config=config,
-            attn_implementation="eager",
-            dtype=dtype,
-            use_safetensors=True,
-            **self.local,
-        )
+        logger = logging.getLogger("transformers.modeling_utils")
+        logger.addFilter(_serious)
+        try:
+            return kind.from_pretrained(
+                self.folder,
+                config=config,
+                attn_implementation="eager",
+                dtype=dtype,
+                use_safetensors=True,
+                **self.local,
+            )
+        finally:
+            logger.removeFilter(_serious)
+
+
+def _name(folder: Path) -> str:
+    """Return the name of a folder or, in a cache of the Hub, of the repository: not of a commit.
+
+    What a configuration calls itself is often the model that it was made from, or "/tmp/x".
+
+    Examples
+    --------
+    >>> _name(Path("/hub/models--org--SmolLM2-135M/snapshots/93efa2f0")), _name(Path("/my model"))
+    ('SmolLM2-135M', 'my model')
+    """
+    if folder.parent.name == "snapshots":
+        return folder.parents[1].name.rpartition("--")[2]
+    return folder.name
+
+
+def _serious(record: logging.LogRecord) -> bool:
+    """Return whether a report of weights says more than that a head is there and is not read."""
+    said = record.getMessage()
+    return "UNEXPECTED" not in said or "MISSING" in said
 
 
 def digest(path: str | os.PathLike[str]) -> str:

@@ -246,6 +246,25 @@ def test_model_may_be_one_gguf_file(tmp_path):
     assert "gguf_file" not in Place.of(tmp_path)[2]
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (".", "my model (最终)"),
+        ("../my model (最终)/", "my model (最终)"),
+        ("../link", "my model (最终)"),
+        ("../models--org--SmolLM2-135M/snapshots/93efa2f097d5", "SmolLM2-135M"),
+    ],
+)
+def test_a_model_has_the_name_of_its_folder_or_repository(given, name, tmp_path, monkeypatch):
+    own = tmp_path / "my model (最终)"
+    for folder in (own, tmp_path / "models--org--SmolLM2-135M/snapshots/93efa2f097d5"):
+        folder.mkdir(parents=True)
+        (folder / "config.json").touch()
+    (tmp_path / "link").symlink_to(own)
+    monkeypatch.chdir(own)
+    assert Place.of(given).name == name
+
+
 def test_text_must_be_a_utf8_file(folder):
     with pytest.raises(FileNotFoundError):
         capture(folder, folder / "none.txt")
