@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import glob
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+import psutil
 
 from approx import checks, memory
 from approx.checks import Array
@@ -387,8 +389,13 @@ def replacing(path: Path) -> Iterator[Path]:
     """Give a name beside ``path``; the file written there then replaces ``path``.
 
     After an error the file at ``path`` stays as it was. A link there is replaced, not followed.
+    What killed processes were writing is removed.
     """
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    for left in path.parent.glob(f".{glob.escape(path.name)}.tmp-*"):
+        process = left.name.rpartition("-")[2]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            left.unlink(missing_ok=True)
     try:
         yield temporary
         os.replace(temporary, path)
