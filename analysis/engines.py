@@ -14,10 +14,11 @@ import contextlib
 import dataclasses
 import math
 import os
+import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol, TypeVar
@@ -160,12 +161,26 @@ def threads(
             stop.set()
 
 
-def pool(jobs: int, return_as: str) -> Any:
-    """Return a joblib pool of processes that run BLAS and Numba on one thread each."""
+def pool(jobs: int, return_as: str) -> Callable[[Iterable[Any]], Any]:
+    """Return what runs joblib's tasks in processes, with BLAS and Numba on one thread in each.
+
+    Ctrl-C is for this process alone, which then ends the others.
+    """
     with joblib.parallel_config(
         backend="loky", inner_max_num_threads=1, initializer=_begin, initargs=(os.getpid(),)
     ):
-        return joblib.Parallel(n_jobs=jobs, return_as=return_as, max_nbytes=MAPPED)
+        processes = joblib.Parallel(n_jobs=jobs, return_as=return_as, max_nbytes=MAPPED)
+
+    def start(tasks: Iterable[Any]) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return processes(tasks)
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return processes(tasks)  # those that start here inherit that they ignore it
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    return start
 
 
 def _begin(parent: int) -> None:

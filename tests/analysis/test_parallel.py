@@ -1,6 +1,7 @@
 """One function of many arguments, in this process and in others."""
 
 import os
+import signal
 import time
 
 import numpy as np
@@ -27,3 +28,13 @@ def test_results_are_in_the_order_of_the_arguments():
 def test_a_process_that_grows_goes_on():
     # loky calls 300 MB more than after the first call a leak, ends the process, and warns
     assert len(set(parallel(grow, [0, 0, 350, 350, 0, 0, 0, 0], jobs=2))) == 2
+
+
+def ignored(_):
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_control_c_is_for_the_process_that_was_started():
+    # a shell sends it to all of them, and each would print where it was
+    assert parallel(ignored, range(4), jobs=2) == [True] * 4
+    assert not ignored(0)
