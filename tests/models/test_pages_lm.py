@@ -1,0 +1,192 @@
+"""Every command of the pages that needs torch, as a user runs it; `make lm` runs them.
+
+A tiny random model and, where ``EXPQK_LM`` names its folder, SmolLM2-135M. The folders and the text
+have names with blanks and Chinese characters.
+"""
+
+import functools
+import json
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LM = os.environ.get("EXPQK_LM")
+MODEL, TEXT = "my model v1.2 (最终)", "my text, v1.2 (最终).txt"
+SUBSTITUTE = 'expqk substitute MODEL_DIR TEXT --method "sink_window(k=32)"'
+PLAN = "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json"
+PAGE = ("index.html", "report.md", "plan.json", "manifest.json")
+REPORT = ("index.html", "report.pdf", "report.md", "claims.html", "claims.pdf", "manifest.json")
+PROGRESS = re.compile(r".*\d+/\d+ \[.*\]\s*")
+CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+HEADS = " --heads 0.1,1.2"  # of 8, or of the 270 of SmolLM2
+FEW = " --max-tokens 192"
+
+
+class Run(NamedTuple):
+    """How a printed command is run: what makes it smaller, what it writes, says and needs."""
+
+    more: str = ""
+    files: tuple[str, ...] = ()
+    says: str = ""  # all of stderr but progress
+    after: tuple[str, ...] = ()
+
+
+CAPTURED = (
+    r"The text is cut to the first 192 of its \d+ tokens \(--max-tokens\); 2 heads of width \d+, "
+    r"causal; float16, 0\.\d MB\. Next: expqk diagnose qk\.\w+"
+)
+MODELLED = (
+    r".*: \d+ layers of \d heads; 192 tokens to choose on, 192 to measure on\. Stopped at any "
+    r"time, the same command goes on where it was\. The layers that are left take about \d+ min; "
+    r"measuring comes after them\."
+)
+OWN = "expqk model MODEL_DIR TEXT --out mine"
+NPZ, TENSORS = (f"expqk capture MODEL_DIR TEXT --out qk.{kind}" for kind in ("npz", "safetensors"))
+WITH_TORCH = {  # what a page prints: how it is run
+    OWN: Run(FEW, tuple(f"mine/{name}" for name in PAGE), MODELLED),
+    "expqk model MODEL TEXT --out DIR": Run(
+        f"{FEW} --lang zh", tuple(f"out dir (最终)/{name}" for name in PAGE), ".*"
+    ),
+    NPZ: Run(FEW + HEADS, ("qk.npz",), CAPTURED),
+    TENSORS: Run(FEW + HEADS, ("qk.safetensors",), CAPTURED),
+    SUBSTITUTE: Run(FEW),
+    PLAN: Run(FEW, ("plan.json",), r"plan\.json"),
+    "expqk report --qk qk.npz --model mine": Run(
+        " --profile quick --out 'report a'", tuple(f"report a/{name}" for name in REPORT), "",
+        (OWN, NPZ),
+    ),
+    "expqk report --qk qk.safetensors --model mine": Run(
+        " --profile quick --out report", tuple(f"report/{name}" for name in REPORT), "",
+        (OWN, TENSORS),
+    ),
+}  # fmt: skip
+LONG = {"expqk model MODEL TEXT --out DIR", "expqk report --qk qk.safetensors --model mine"}
+
+
+def tiny(folder):
+    """Save a random model of Llama's kind and its tokenizer of 50 words; return a text of them."""
+    import tokenizers
+    import torch
+    import transformers
+
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=64, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, initializer_range=0.4, pad_token_id=0,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    words = tokenizers.models.WordLevel({f"w{i}": i for i in range(50)}, unk_token="w0")
+    inner = tokenizers.Tokenizer(words)
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=inner).save_pretrained(folder)
+    drawn = np.random.default_rng(1).integers(1, 50, 500)
+    return " ".join(f"w{i}" for i in drawn) + " 最终。"
+
+
+@pytest.fixture(scope="module", params=["tiny", "smollm2"])
+def shell(request, tmp_path_factory):
+    """Return what runs a printed command once, in an empty folder, and that folder."""
+    for package in ("torch", "transformers"):
+        pytest.importorskip(package)
+    if request.param == "smollm2" and LM is None:
+        pytest.skip("EXPQK_LM names no folder with SmolLM2-135M")
+    folder = tmp_path_factory.mktemp("pages") / "my work (最终)"
+    model = tmp_path_factory.mktemp("models") / MODEL
+    folder.mkdir()
+    if request.param == "tiny":
+        words = tiny(model)
+    else:
+        model.symlink_to(Path(LM).resolve())
+        words = (ROOT / "analysis/data/persuasion.txt").read_text("utf-8")
+    (folder / TEXT).write_text(words, "utf-8")
+    names = {"MODEL_DIR": model, "MODEL": model, "TEXT": TEXT, "DIR": "out dir (最终)"}
+
+    @functools.cache
+    def run(printed):
+        """Return status, stdout, and stderr without progress."""
+        todo = WITH_TORCH.get(printed, Run())
+        for other in todo.after:
+            assert run(other)[0] == 0
+        command = printed + todo.more
+        for name, ours in names.items():
+            command = re.sub(rf"\b{name}\b", lambda _, ours=ours: shlex.quote(str(ours)), command)
+        command = re.sub("^expqk", f"{shlex.quote(sys.executable)} -P -m expqk", command)
+        ours, theirs = pty.openpty()  # a terminal: there is progress, and warnings of it
+        with (folder.parent / "stdout").open("wb") as out:
+            process = subprocess.Popen(
+                ["bash", "-c", command], cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL, stdout=out, stderr=theirs,
+            )  # fmt: skip
+        os.close(theirs)
+        said = b"".join(iter(lambda: read(ours), b""))
+        os.close(ours)
+        lines = re.split(r"[\r\n]+", CONTROL.sub("", said.decode("utf-8", "replace")))
+        other = [line for line in lines if line.strip() and not PROGRESS.fullmatch(line)]
+        return (
+            process.wait(),
+            (folder.parent / "stdout").read_text("utf-8"),
+            " ".join("\n".join(other).split()),
+        )
+
+    run.folder, run.model = folder, request.param
+    return run
+
+
+def read(terminal):
+    try:
+        return os.read(terminal, 2**16)
+    except OSError:  # Linux says so that nobody writes any more
+        return b""
+
+
+def settled(shell, printed, says=""):
+    status, stdout, stderr = shell(printed)
+    assert status == 0, stderr
+    assert re.fullmatch(says, stderr), stderr
+    assert stdout.strip()
+    return stdout
+
+
+@pytest.mark.parametrize("printed", WITH_TORCH)
+def test_a_command_does_what_the_page_says(printed, shell):
+    if shell.model != "tiny" and printed in LONG:
+        pytest.skip("it differs from another by a name")
+    settled(shell, printed, WITH_TORCH[printed].says)
+    for name in WITH_TORCH[printed].files:
+        assert (shell.folder / name).stat().st_size > 0, name
+
+
+def refused(token):
+    raise AssertionError(f"{token} is no JSON")
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        f"{SUBSTITUTE}{FEW} --json",
+        f"expqk substitute MODEL_DIR TEXT --plan plan.json{FEW} --json",
+        "expqk diagnose qk.npz --trials 1 --json",
+    ],
+)
+def test_what_is_for_machines_can_be_read_by_them(printed, shell):
+    settled(shell, PLAN, WITH_TORCH[PLAN].says)
+    settled(shell, NPZ, WITH_TORCH[NPZ].says)
+    found = json.loads(settled(shell, printed), parse_constant=refused)
+    assert found
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_what_is_captured_is_diagnosed(kind, shell):
+    settled(shell, {"npz": NPZ, "safetensors": TENSORS}[kind], CAPTURED)
+    said = settled(shell, f"expqk diagnose qk.{kind} --trials 1")
+    assert "1.2" in said
