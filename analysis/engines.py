@@ -24,7 +24,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol, TypeVar
 
 import joblib
-from joblib.externals.loky import process_executor
+from joblib.externals.loky import process_executor  # type: ignore[import-untyped]
 
 from approx import memory
 from approx.threads import one_thread
