@@ -25,6 +25,7 @@ from typing import Any, Protocol, TypeVar
 
 import joblib
 from joblib.externals.loky import process_executor  # type: ignore[import-untyped]
+from tqdm import tqdm
 
 from approx import memory
 from approx.threads import one_thread
@@ -191,6 +192,7 @@ def _begin(parent: int) -> None:
     """
     memory.keep()
     process_executor._MAX_MEMORY_LEAK_SIZE = math.inf
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore, left behind when this is killed
 
     def watch() -> None:
         while os.getppid() == parent:

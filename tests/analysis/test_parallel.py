@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 from analysis.parallel import parallel
 
@@ -38,3 +39,12 @@ def test_control_c_is_for_the_process_that_was_started():
     # a shell sends it to all of them, and each would print where it was
     assert parallel(ignored, range(4), jobs=2) == [True] * 4
     assert not ignored(0)
+
+
+def locked(_):
+    tqdm(disable=True)
+    return type(tqdm.get_lock()).__module__
+
+
+def test_a_process_that_is_killed_leaves_no_semaphore():
+    assert set(parallel(locked, range(4), jobs=2)) == {"_thread"}
