@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from analysis.inputs import Inputs
 
+OWN_PROCESS = 2**20  # entries of heads; fewer are measured before another process has begun
 METRICS = {None: "attention_tv", "tv": "attention_tv", "output": "output_relative_error"}
 HELP = "Advice for every head of a file, at a budget or for a target."
 
@@ -80,6 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
         files.usable(arguments.out)
     whole = load(arguments.file)
     chosen = [whole] if arguments.heads is None else [whole.at(*one) for one in arguments.heads]
+    entries = sum(x.n * x.l for each in chosen for x in each.heads())
+    jobs = min(arguments.jobs, 1 + entries // OWN_PROCESS)
     asked = {
         "currency": arguments.currency or "stored",
         "metric": METRICS.get(arguments.metric, arguments.metric),
@@ -88,11 +91,11 @@ def run(arguments: argparse.Namespace) -> int:
         "trials": trials.TRIALS if arguments.trials is None else arguments.trials,
         "rows": arguments.rows,
         "seed": arguments.seed,
-        "jobs": arguments.jobs,
+        "jobs": jobs,
     }
     with speaking(arguments.lang):
         if arguments.theory:
-            _of_theory(arguments, chosen)
+            _of_theory(arguments, chosen, jobs)
         elif arguments.target is None:
             _of_budget(arguments, chosen, asked)
         else:
@@ -160,7 +163,7 @@ def _of_target(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[
         print(style.save_table("needed", table, arguments.out), file=sys.stderr)
 
 
-def _of_theory(arguments: argparse.Namespace, chosen: list[Inputs]) -> None:
+def _of_theory(arguments: argparse.Namespace, chosen: list[Inputs], jobs: int) -> None:
     """Print what theory says of each head."""
     import pandas as pd
 
@@ -171,7 +174,7 @@ def _of_theory(arguments: argparse.Namespace, chosen: list[Inputs]) -> None:
     tables = parallel(
         functools.partial(_theory, seed=arguments.seed),
         heads,
-        jobs=arguments.jobs,
+        jobs=jobs,
         progress=sys.stderr.isatty(),
         label="heads",
     )

@@ -1,17 +1,16 @@
 """An installed wheel, files as users name them, and commands as a shell runs them."""
 
 import fcntl
+import functools
 import os
-import pty
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
+import terminal
 from numba.core.caching import _CacheLocator
 from pages import FOLDER, HEADS, ROOT, TENSORS, UNMASKED
 
@@ -26,17 +25,6 @@ kind = "file"
 path = "{HEADS}"
 heads = ["0.3"]
 """
-COUNT = r"\d+(?:\.\d+)?[kM]?"
-PROGRESS = re.compile(rf".*{COUNT}/{COUNT} \[.*\]\s*|.*: \d+it \[.*\]\s*")
-CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-
-
-class Done(NamedTuple):
-    """What a command left."""
-
-    status: int
-    stdout: str
-    stderr: str  # without bars of progress
 
 
 @pytest.fixture(scope="session")
@@ -113,35 +101,11 @@ def shell(site, shared, files, tmp_path):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).symlink_to(ROOT / name)
     (folder / "my sweep (最终).toml").write_text(SWEEP, "utf-8")
-    env = os.environ | {
+    env = {
         "PYTHONPATH": os.pathsep.join([str(site), str(HERE / "judged")]),
         "PATH": os.pathsep.join([str(site / "bin"), str(PYTHON), os.environ["PATH"]]),
         "EXPQK_LEDGER": str(shared / "ledger"),  # of all processes
     }
-
-    def run(command):
-        ours, theirs = pty.openpty()  # a terminal: there is progress, and warnings of it
-        with (tmp_path / "stdout").open("wb") as out:
-            process = subprocess.Popen(
-                ["bash", "-c", command], cwd=folder, env=env,
-                stdin=subprocess.DEVNULL, stdout=out, stderr=theirs,
-            )  # fmt: skip
-        os.close(theirs)
-        said = b""
-        while part := _read(ours):
-            said += part
-        os.close(ours)
-        lines = re.split(r"[\r\n]+", CONTROL.sub("", said.decode("utf-8", "replace")))
-        other = [line for line in lines if line.strip() and not PROGRESS.fullmatch(line)]
-        stdout = (tmp_path / "stdout").read_text("utf-8")
-        return Done(process.wait(), stdout, "\n".join(other))
-
+    run = functools.partial(terminal.run, folder=folder, env=env)
     run.folder = folder
     return run
-
-
-def _read(terminal):
-    try:
-        return os.read(terminal, 2**16)
-    except OSError:  # Linux says so that nobody writes any more
-        return b""

@@ -7,16 +7,15 @@ have names with blanks and Chinese characters.
 import functools
 import json
 import os
-import pty
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+import terminal
 
 ROOT = Path(__file__).parents[2]
 LM = os.environ.get("EXPQK_LM")
@@ -25,8 +24,6 @@ SUBSTITUTE = 'expqk substitute MODEL_DIR TEXT --method "sink_window(k=32)"'
 PLAN = "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json"
 PAGE = ("index.html", "report.md", "plan.json", "manifest.json")
 REPORT = ("index.html", "report.pdf", "report.md", "claims.html", "claims.pdf", "manifest.json")
-PROGRESS = re.compile(r".*\d+/\d+ \[.*\]\s*")
-CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 HEADS = " --heads 0.1,1.2"  # of 8, or of the 270 of SmolLM2
 FEW = " --max-tokens 192"
 
@@ -113,40 +110,19 @@ def shell(request, tmp_path_factory):
 
     @functools.cache
     def run(printed):
-        """Return status, stdout, and stderr without progress."""
+        """Return what it left, stderr in one line."""
         todo = WITH_TORCH.get(printed, Run())
         for other in todo.after:
-            assert run(other)[0] == 0
+            assert run(other).status == 0
         command = printed + todo.more
         for name, ours in names.items():
             command = re.sub(rf"\b{name}\b", lambda _, ours=ours: shlex.quote(str(ours)), command)
         command = re.sub("^expqk", f"{shlex.quote(sys.executable)} -P -m expqk", command)
-        ours, theirs = pty.openpty()  # a terminal: there is progress, and warnings of it
-        with (folder.parent / "stdout").open("wb") as out:
-            process = subprocess.Popen(
-                ["bash", "-c", command], cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)},
-                stdin=subprocess.DEVNULL, stdout=out, stderr=theirs,
-            )  # fmt: skip
-        os.close(theirs)
-        said = b"".join(iter(lambda: read(ours), b""))
-        os.close(ours)
-        lines = re.split(r"[\r\n]+", CONTROL.sub("", said.decode("utf-8", "replace")))
-        other = [line for line in lines if line.strip() and not PROGRESS.fullmatch(line)]
-        return (
-            process.wait(),
-            (folder.parent / "stdout").read_text("utf-8"),
-            " ".join("\n".join(other).split()),
-        )
+        done = terminal.run(command, folder, {"PYTHONPATH": str(ROOT)})
+        return done._replace(stderr=" ".join(done.stderr.split()))
 
     run.folder, run.model = folder, request.param
     return run
-
-
-def read(terminal):
-    try:
-        return os.read(terminal, 2**16)
-    except OSError:  # Linux says so that nobody writes any more
-        return b""
 
 
 def settled(shell, printed, says=""):
@@ -166,10 +142,6 @@ def test_a_command_does_what_the_page_says(printed, shell):
         assert (shell.folder / name).stat().st_size > 0, name
 
 
-def refused(token):
-    raise AssertionError(f"{token} is no JSON")
-
-
 @pytest.mark.parametrize(
     "printed",
     [
@@ -181,7 +153,7 @@ def refused(token):
 def test_what_is_for_machines_can_be_read_by_them(printed, shell):
     settled(shell, PLAN, WITH_TORCH[PLAN].says)
     settled(shell, NPZ, WITH_TORCH[NPZ].says)
-    found = json.loads(settled(shell, printed), parse_constant=refused)
+    found = json.loads(settled(shell, printed), parse_constant=terminal.constant)
     assert found
 
 
