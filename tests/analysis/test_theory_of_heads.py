@@ -17,6 +17,7 @@ from analysis.theory import THEORIES
 from approx.low_rank.coreset import Coreset
 from figures import theories
 from figures.cli import main
+from figures.command import diagnose
 from lm.theory import page as page_of_model
 
 TIGHT = 1e-9  # decompositions of 40 × 40, and sums of some 10³ terms
@@ -174,7 +175,11 @@ def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys, monkeypatc
 
     monkeypatch.setattr(parallel, "parallel", counted)
     assert main(["diagnose", str(file), "--theory", "--jobs", "3"]) == 0
-    assert asked == [3]
+    assert asked == [1]  # for so few entries no process is begun
+    assert capsys.readouterr().out
+    monkeypatch.setattr(diagnose, "OWN_PROCESS", 256)
+    assert main(["diagnose", str(file), "--theory", "--jobs", "3"]) == 0
+    assert asked == [1, 3]
     said = capsys.readouterr().out
     assert said.count("bounded entries") == 4  # two heads, both, and what it is
     assert max(map(len, said.splitlines())) <= theories.COLUMNS
