@@ -93,8 +93,8 @@ def compare(
         - ``negative_fraction``: of the entries
         - ``nonpositive_rows``: number of rows whose sum is ≤ 0; such a row counts as zero
           (tv 1, |exact row|² in the Frobenius sum, output 0, kl inf)
-        - ``runnable``, which is no error: whether a model with this mask can run the method.
-          ``approximation.obstacle`` says why not. Absent where it is not known.
+        - ``runnable``, which is no error: whether (1 or 0) a model with this mask can run the
+          method; ``approximation.obstacle`` says why not. Absent where it is not known.
 
         An approximation of softmax rows has no kernel errors, and its rows are used as they are:
         of those whose sum is ≤ 0 only rows of zeros count as zero.
@@ -181,7 +181,7 @@ def compare_all(
             norm = kernel_relative_spectral(approximation, q, k)
             errors["kernel_relative_spectral"] = norm
         if approximation.runnable is not None:
-            errors["runnable"] = approximation.runnable
+            errors["runnable"] = float(approximation.runnable)
         every.append(errors)
     return every
 

@@ -49,8 +49,9 @@ class MonteCarlo(NamedTuple):
     p_value : float
         Of the largest |z|, corrected for the number of entries that are seen (Bonferroni).
     believable
-        The relative variance, known or sampled, over the number of draws is at most 0.01, and the
-        squared relative standard error of the sample variance at most 0.1. A heavy tail that was
+        The standard error of the mean, from the known variance or else the sampled one, is at most
+        10 % of exact, or of the expectation if that is larger; that of the sample variance is at
+        most 32 % (√0.1) of it. A heavy tail that was
         never drawn cannot be seen in a sample: so where the closed form is known, the sample
         variance must also be within three of its standard errors of it.
     """

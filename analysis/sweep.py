@@ -41,11 +41,13 @@ Measure = Callable[[Approximation, Inputs], dict[str, float]]
 
 def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
     """Return every error of an approximation, its rank, entries and price; the default measure."""
-    return inputs.compare(approximation) | _size(approximation)
+    return _in_table(inputs.compare(approximation), approximation)
 
 
-def _size(approximation: Approximation) -> dict[str, float]:
-    return {
+def _in_table(measured: dict[str, float], approximation: Approximation) -> dict[str, float]:
+    """Return errors, without whether the method can be run, which is no error, and sizes."""
+    errors = {name: value for name, value in measured.items() if name != "runnable"}
+    return errors | {
         "rank": float(approximation.rank),
         "nnz": float(approximation.nnz),
         "values_per_row": values_per_row(approximation),
@@ -101,7 +103,7 @@ class Cell:
                     (*head, t, self.label, self.budget, self.trial, name, value,
                      measured.get(f"{name}_stderr", np.nan))
                     for name, value in measured.items()
-                    if not name.endswith("_stderr") and name != "runnable"  # which is no error
+                    if not name.endswith("_stderr")
                 ]  # fmt: skip
         return [table.typed(row) for row in rows]
 
@@ -116,7 +118,7 @@ class Cell:
             compared = metrics.compare_all(
                 estimates, whole.Q, whole.K, whole.V, temperatures=ts, mask=x.mask
             )
-            yield from (some | _size(e) for some, e in zip(compared, estimates))
+            yield from map(_in_table, compared, estimates)
 
         group: list[tuple[float, Approximation]] = []
         held = 0

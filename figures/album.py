@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis import files
 from figures import style
@@ -81,20 +82,26 @@ def save(
 ) -> list[Path]:
     """Draw a figure and write it as `style.save` does; its panels, if any, as NAME/t=….svg."""
     module = FIGURES[name]
-    title, shown = tr(module.TITLE), style.drawable(table, style.NAME)
+    title = tr(module.TITLE)
     said = style.plain(told(name, table, PARTS[:1]))
-    written = style.save(name, table, module.draw(shown), folder, formats, caption, said)
+    written = style.save(name, table, draw(name, table), folder, formats, caption, said)
     if panels := getattr(module, "panels", None):
         place = files.inside(folder, folder / "figures" / name / "t=….svg").parent
         for old in place.glob("t=*.svg"):  # of a run at other temperatures
             old.unlink()
-        for t, panel in panels(shown).items():
+        for t, panel in panels(style.drawable(table, style.NAME)).items():
             written.append(place / f"t={t:g}.svg")
             with files.replacing(written[-1]) as temporary:
                 temporary.write_bytes(
                     style.drawing(panel, "svg", tr("{title}, t = {t:g}", title=title, t=t))
                 )
     return written
+
+
+def draw(name: str, table: pd.DataFrame) -> Figure:
+    """Draw a figure; the names of its inputs may have any characters and length."""
+    figure: Figure = FIGURES[name].draw(style.drawable(table, style.NAME))
+    return figure
 
 
 def told(name: str, table: pd.DataFrame, parts: Sequence[str] = PARTS) -> str:
@@ -114,7 +121,9 @@ def saved(name: str, folder: Path) -> pd.DataFrame | None:
     if not path.exists():
         return None
     try:
-        table = pd.read_csv(path, dtype={"input": str})  # be it 1.10
+        table = pd.read_csv(  # an input may be called 1.10 or NA
+            path, dtype={"input": str}, keep_default_na=False, na_values=[""]
+        )
         told(name, table)  # cheap, and needs the columns and rows that drawing does
     except Exception as error:  # whatever a parser or a figure raises on an edited file
         raise ValueError(

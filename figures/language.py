@@ -78,8 +78,8 @@ def share(count: int, total: int, of: str = mark("inputs")) -> str:
 
     Examples
     --------
-    >>> share(0, 4), share(4, 4), share(3, 4), share(3, 24, "places")
-    ('none of the four inputs', 'all four inputs', 'three of the four inputs', '3 of the 24 places')
+    >>> share(0, 4), share(4, 4), share(3, 4), share(3, 24, "cases")
+    ('none of the four inputs', 'all four inputs', 'three of the four inputs', '3 of the 24 cases')
     """
     few = total < len(_WORDS)
     number, every = (in_words(x) if few else str(x) for x in (count, total))

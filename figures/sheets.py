@@ -11,9 +11,9 @@ import re
 
 CODE = """\
 from analysis.experiments.profile import profile
-from figures.album import FIGURES, told
+from figures.album import FIGURES, draw, told
 table = FIGURES["{name}"].compute(profile("default"))  # "quick": smaller inputs, sooner
-FIGURES["{name}"].draw(table).savefig("{name}.png")
+draw("{name}", table).savefig("{name}.png")
 print(told("{name}", table))
 """
 SUFFIX = {"en": "", "zh": ".zh-CN"}

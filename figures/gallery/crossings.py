@@ -112,8 +112,8 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Gain in that error of normalised rows, the best found of each class, against temperature. "
-        "Ticks: where the single classes cross."
+        "Gain in relative Frobenius error of normalised rows against temperature, best found of "
+        "each class. Ticks: where the single classes cross."
     )
 
 

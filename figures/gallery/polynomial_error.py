@@ -63,7 +63,7 @@ def finding(table: pd.DataFrame) -> str:
     both = wide[[TAYLOR, best]].dropna()
     return tr(
         "The best polynomial in the worst case is nearer than Taylor's in {share}.",
-        share=share(int((both[best] < both[TAYLOR]).sum()), len(both), mark("places")),
+        share=share(int((both[best] < both[TAYLOR]).sum()), len(both), mark("cases")),
     )
 
 

@@ -65,7 +65,7 @@ def finding(table: pd.DataFrame) -> str:
     wide = medians(table)
     run = wide[wide.method != EXACT]
     single, short = (
-        share(int((run[form] > run.approximation).sum()), len(run), mark("places"))
+        share(int((run[form] > run.approximation).sum()), len(run), mark("cases"))
         for form in ("float32", "bfloat16")
     )
     return tr(

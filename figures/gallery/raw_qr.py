@@ -47,7 +47,7 @@ def draw(table: pd.DataFrame) -> Figure:
 def finding(table: pd.DataFrame) -> str:
     off = {
         name: share(
-            int((((part.value - 1) / part.stderr).abs() > 5).sum()), len(part), mark("places")
+            int((((part.value - 1) / part.stderr).abs() > 5).sum()), len(part), mark("cases")
         )
         for name, part in table.groupby("projection")
     }

@@ -146,8 +146,8 @@ def rows_taken(profile: Profile) -> str:
 def rule(table: pd.DataFrame, profile: Profile) -> str:
     """Return the row entropy that parts the cases of entries from those of a low rank, by tv.
 
-    It is the mean of those at the crossovers of all inputs, and `left_out` decides whether it is a
-    rule: no input tests what it made.
+    It is the mean of those at the crossovers of all inputs, and `count_right` decides whether it is
+    a rule: no input tests what it made.
     """
     inputs = {x.name: x for x in profile.inputs}
     crossed = summary.crossings(table)
@@ -173,7 +173,7 @@ def rule(table: pd.DataFrame, profile: Profile) -> str:
             row_entropy(inputs[name].at_temperature(t)) for name, t in zip(tv.input, tv.temperature)
         ],
     )
-    right = left_out(cases, at)
+    right = count_right(cases, at)
     seen = max(x.mask.entries / x.n for x in profile.inputs)
     said = {
         "border": at.mean(),
@@ -184,19 +184,20 @@ def rule(table: pd.DataFrame, profile: Profile) -> str:
     }
     if right < RULES * len(cases):
         return tr(
-            "No rule of thumb by entropy follows: with the input left out that it is tested on, a "
-            "border near {border:.2f} is right in only {right} of {count} cases.",
+            "No rule of thumb by entropy follows: tested on each input with a border from the "
+            "other inputs only, a border near {border:.2f} is right in only {right} of {count} "
+            "cases.",
             **said,
         )
     return tr(
         "Rule of thumb, by total variation: entries below a row entropy of {border:.2f}, {number} "
-        "of {keys} keys in effect, low rank above. With the input left out that it is tested on, "
-        "it is right in {right} of {count} cases.",
+        "of {keys} keys in effect, low rank above. Tested on each input with a border from the "
+        "other inputs only, it is right in {right} of {count} cases.",
         **said,
     )
 
 
-def left_out(cases: pd.DataFrame, crossovers: pd.Series) -> int:
+def count_right(cases: pd.DataFrame, crossovers: pd.Series) -> int:
     """Return in how many cases the mean crossover of the other inputs says which class is better.
 
     Parameters

@@ -156,7 +156,7 @@ def parts_of_error(table: pd.DataFrame) -> str:
     count = int(_unbiased(wide).sum())
     return tr(
         "Least expected squared error at this budget and t = {t:g}: {sentences}. The zero matrix "
-        "has error 1, less than {worse} at both temperatures.",
+        "has error 1; {worse} exceed it (both temperatures counted).",
         t=t,
         sentences=tr("; ").join(sentences),
         worse=share(worse, count, mark("unbiased estimates")),

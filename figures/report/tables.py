@@ -22,7 +22,7 @@ from figures.language import mark, tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
 _BAR = re.compile(r"(\\.)|\|")
-_FORMULA = re.compile(r"(\$[^$]*\$)")
+_FORMULA = re.compile(r"((?<!\\)\$.*?(?<!\\)\$)", re.DOTALL)  # a dollar of a name is escaped
 _SCRIPT = re.compile(
     r"(?<!\\)\^(?:\{([^{}]*)\}|\(([^()]*)\)|([-−]?(?:\d+(?:\.\d+)?|\|\w+\||[a-z]))(?![\w.]*\^))"
     r"|\b([A-Za-z])_([A-Za-z0-9])\b"

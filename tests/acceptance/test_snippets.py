@@ -20,7 +20,7 @@ def test_a_page_prints_what_it_says(page, shell):
     assert (done.status, done.stderr) == (0, "")
     for code, said, found in pages.outputs(blocks, done.stdout):
         if page == "README.md":  # which does not say what it prints
-            assert found == "" or found.startswith("(512, 32) 0.4")
+            assert found.startswith("(512, 32) 0.4") or (not found and "print(" not in code)
             continue
         assert len(said.splitlines()) == len(found.splitlines()), f"{code}\nprints\n{found}"
         assert not differences(said, found), found

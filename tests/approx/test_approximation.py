@@ -847,7 +847,7 @@ def test_an_estimate_knows_whether_a_model_can_run_its_method(mask):
         assert (A.obstacle, A.runnable) == (why, why == "")
         assert repr(A).endswith(f"; not runnable: {why}>") == (why != "")
         assert f"no: {why}" in A._repr_html_() or A.runnable
-        assert metrics.compare(A, Q, K)["runnable"] is A.runnable
+        assert metrics.compare(A, Q, K)["runnable"] == A.runnable
         seen.add(why)
     assert len(seen) == (2 if mask is None else 3)
 

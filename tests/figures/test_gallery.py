@@ -216,8 +216,9 @@ def test_names_alike_when_they_are_cut_are_not_cut():
 
 def test_the_name_of_an_input_may_be_a_number(tables, tmp_path):
     table = tables["moments"]
-    save("moments", table[table.input == "gaussian"].assign(input="1.10"), tmp_path, ())
-    assert set(saved("moments", tmp_path).input) == {"1.10"}
+    for name in ("1.10", "NA", "nan"):
+        save("moments", table[table.input == "gaussian"].assign(input=name), tmp_path, ())
+        assert set(saved("moments", tmp_path).input) == {name}
 
 
 def test_what_a_figure_shows_is_written_as_plain_text(tmp_path):

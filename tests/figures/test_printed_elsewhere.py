@@ -167,7 +167,7 @@ def test_an_input_does_not_test_its_own_border():
         ],
         columns=["input", "entropy", "entries"],
     )
-    assert front.left_out(cases, crossovers) == 2
+    assert front.count_right(cases, crossovers) == 2
 
 
 def test_what_costs_more_than_the_budget_is_not_called_the_least():

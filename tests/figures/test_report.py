@@ -687,7 +687,7 @@ def test_a_file_has_its_heads_first_and_says_what_is_left_out(small, found, tmp_
 
 def test_a_name_with_marks_finds_its_rows(small, found):
     """Only the advised heads have the second name, as most heads of a file."""
-    awkward = {"gaussian": "my *heads*_v1.2 a|b^2 0.3", "MiniLM easy": "my *heads*_v1.2 $x$ 0.4"}
+    awkward = {"gaussian": "my *heads*_v1.2 a|b^2 0.3", "MiniLM easy": "`<script>[l](u) $x$ 0.4"}
     shown, more = (dataclasses.replace(x, name=awkward[x.name]) for x in small.inputs)
     own = dataclasses.replace(small, inputs=(shown,), advised=(shown, more), synthetic=(shown,))
     named = {
@@ -700,10 +700,12 @@ def test_a_name_with_marks_finds_its_rows(small, found):
     }
     text = report.render(own, first | {"synthetic": first["winners"]}, "expqk report")
     assert "my *heads*_v1.2" not in text
+    assert "<script>" not in text
+    assert "[l](u)" not in text
     advised = text[text.index("| input | use |") :].split("\n\n")[0]
     assert "| my \\*heads\\*\\_v1\\.2 a\\|b\\^2 0\\.3 |" in advised
     assert text.count("a\\|b\\^2 0\\.3") == text.count("a\\|b")  # neither cut nor raised
-    assert "| my \\*heads\\*\\_v1\\.2 \\$x\\$ 0\\.4 |" in advised
+    assert "| \\`\\<script\\>\\[l\\]\\(u\\) \\$x\\$ 0\\.4 |" in advised
 
 
 def test_a_mask_is_spoken_of_where_there_is_one(small, made, found):

@@ -2083,6 +2083,20 @@ ANALYSIS = [
 
 FIGURES = [
     Mutant(
+        "report: tables and profile have other names of inputs",
+        "figures/report/build.py",
+        "    profile, computed = _in_markdown(profile, computed)",
+        "    _, computed = _in_markdown(profile, computed)",
+        "tests/acceptance/test_commands.py -k report",
+    ),
+    Mutant(
+        "claims: numbers of NumPy in JSON",
+        "analysis/claims/evidence.py",
+        "plain(check.observed) for",
+        "check.observed for",
+        "tests/acceptance/test_commands.py -k claims",
+    ),
+    Mutant(
         "two lines: a number that the code does not print",
         "docs/two_lines.md",
         "equal at t = 0.59\n```",
