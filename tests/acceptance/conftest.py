@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import terminal
 from numba.core.caching import _CacheLocator
-from pages import FOLDER, HEADS, ROOT, TENSORS, UNMASKED
+
+from acceptance.pages import FOLDER, HEADS, ROOT, TENSORS, UNMASKED
 
 HERE, PYTHON = Path(__file__).parent, Path(sys.executable).parent
 SWEEP = f"""

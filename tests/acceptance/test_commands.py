@@ -5,12 +5,12 @@ import re
 import shlex
 import tomllib
 
-import pages
 import pytest
 import terminal
-from pages import FOLDER, HEADS, ROOT, TENSORS, UNMASKED
 from test_pages_lm import WITH_TORCH  # `make lm` runs them
 
+from acceptance import pages
+from acceptance.pages import FOLDER, HEADS, ROOT, TENSORS, UNMASKED
 from figures.cli import guide, names, parser
 
 OUT = "out dir (最终)"

@@ -1,8 +1,9 @@
 """Every Python snippet that a page prints runs, and prints what the page says, from a wheel."""
 
-import pages
 import pytest
 from test_docs import differences
+
+from acceptance import pages
 
 BLOCKS = {page: pages.blocks(text) for page, text in pages.pages().items()}
 RUN = [
