@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from analysis.candidates import TRIVIAL
-from analysis.doubts import costs, times
+from analysis.doubts import price_ratios, price_warnings
 from approx import checks, notebook
 
 VERDICTS = USE, TIED, KEEP = "use", "tie", "keep exact"
@@ -66,14 +66,14 @@ def verdict(
         best is None
         or affordable
         or best[column] > accept * uniform
-        or not saves({**best, **exact})
+        or not is_cheaper({**best, **exact})
     ):
         return KEEP
     errors = sorted(row[column] for row in rows if row["runnable"])
     return TIED if len(errors) > 1 and errors[1] < TIE * errors[0] else USE
 
 
-def saves(row: Mapping[Any, Any]) -> bool:
+def is_cheaper(row: Mapping[Any, Any]) -> bool:
     """Return whether a method costs less than exact attention in something but stored values.
 
     It also does if nothing is known but what it stores.
@@ -81,10 +81,12 @@ def saves(row: Mapping[Any, Any]) -> bool:
     Examples
     --------
     >>> exact = {"exact_reads": 64.0, "exact_multiply_adds": 64.0}
-    >>> saves({"reads": 64.0, "multiply_adds": 90.0} | exact), saves({"reads": 60.0} | exact)
-    (False, True)
+    >>> is_cheaper({"reads": 64.0, "multiply_adds": 90.0} | exact)
+    False
+    >>> is_cheaper({"reads": 60.0} | exact)
+    True
     """
-    known = times(row).values()
+    known = price_ratios(row).values()
     return not known or min(known) < 1
 
 
@@ -250,7 +252,7 @@ def _advice(part: pd.DataFrame) -> Advice:
     rival = _first(others.sort_values(other, kind="stable"))
     if not rival.get(other, math.nan) < first.get(other, math.nan):
         rival = {}
-    share = times(first)
+    share = price_ratios(first)
 
     def of(row: Mapping[str, Any], name: str) -> float:
         return float(row.get(name, math.nan))
@@ -282,17 +284,15 @@ def _sentence(one: Advice, best: Mapping[str, Any], affordable: bool) -> str:
     if one.verdict == KEEP:
         if affordable:
             return "keep exact attention: the budget buys every entry that is seen"
-        if not saves(best):
-            return (
-                f"keep exact attention: the best, {spec}, saves nothing but stored values; it "
-                "costs as much or more in " + ", ".join(times(best)).replace("_", "-")
-            )
-        if spec == TRIVIAL:
-            return "keep exact attention: nothing at this budget beats uniform"
         text = "keep exact attention"
-        if one.uniform > 0:
+        if not is_cheaper(best):
+            text += f": the best, {spec}, saves nothing but stored values; it costs as much or more"
+            text += " in " + ", ".join(price_ratios(best)).replace("_", "-")
+        elif spec == TRIVIAL:
+            text += f": nothing at this budget beats uniform in {name}"
+        elif one.uniform > 0:
             text += f": the best, {spec}, has {one.error / one.uniform:.2f} of uniform's {name}"
-        return text
+        return text + _rival(one)
     text = f"{spec}: " + ("" if math.isnan(one.bound) else f"{thousandths(one.bound)} ≤ ")
     text += f"total variation {thousandths(one.attention_tv)}"
     text += "" if math.isnan(one.certificate) else f" ≤ {thousandths(one.certificate)}"
@@ -301,15 +301,19 @@ def _sentence(one: Advice, best: Mapping[str, Any], affordable: bool) -> str:
     if math.isfinite(one.reads):
         text += f" at {one.reads:.1%} of the reads of exact attention"
     if one.uniform > 0 and one.error > 0:
-        text += f", {one.uniform / one.error:.2f}× below uniform"
+        text += f", {name} {one.uniform / one.error:.2f}× below uniform"
     if one.verdict == TIED:
         text += f", a tie with {one.runner_up}"
     elif one.runner_up:
         text += f", {one.margin:.2f}× below {one.runner_up}"
-    text = "; ".join([text, *costs(best)])
-    if one.other:
-        by, own, less = NAMES[OUTPUT], one.output_error, one.other_output
-        if one.metric == OUTPUT:
-            by, own, less = NAMES[TV], one.attention_tv, one.other_tv
-        text += f"; by {by} {one.other} is better, {thousandths(less)} < {thousandths(own)}"
-    return text
+    return "; ".join([text, *price_warnings(best)]) + _rival(one)
+
+
+def _rival(one: Advice) -> str:
+    """Return what has less of the other error than the winner, "" if nothing has."""
+    if not one.other:
+        return ""
+    by, own, less = NAMES[OUTPUT], one.output_error, one.other_output
+    if one.metric == OUTPUT:
+        by, own, less = NAMES[TV], one.attention_tv, one.other_tv
+    return f"; by {by} {one.other} is better, {thousandths(less)} < {thousandths(own)}"

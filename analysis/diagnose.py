@@ -43,7 +43,7 @@ from analysis.trials import (
     measurable,
     measure_all,
     prices,
-    with_values,
+    require_values,
 )
 from analysis.weights import MOST_ENTRIES, Weights
 from approx import Approximation, Method, checks
@@ -122,8 +122,8 @@ def diagnose(
         that stores as much as this one, whatever the currency, NaN where none is known, see
         `analysis.least_error.bound`; ``certificate``, of the winner, the ``attention_tv`` that its
         estimates prove of themselves (`analysis.certificates`), NaN where they prove nothing;
-        ``negative_fraction`` of the entries;
-        ``kernel_error`` (relative Frobenius) and ``output_error`` (relative, with V), medians, NaN
+        ``negative_fraction`` of the entries; ``kernel_error`` (relative Frobenius),
+        ``output_error`` (relative, with V) and its standard error ``output_stderr``, medians, NaN
         where there is none; ``nonpositive_rows``; ``expected``, the kernel error in closed form,
         NaN where none is known; ``features_needed``, how many iid frequencies give a kernel error
         of 10 %; ``pays_from``, the length from which on the method needs fewer operations than
@@ -364,7 +364,7 @@ def _asked(
     if rows is not None:
         checks.integer("rows", rows, least=2)
     heads = each_head(inputs)
-    with_values(metric, heads)
+    require_values(metric, heads)
     chosen = all_methods(methods)
     return heads, _Settings(at, chosen, float(budget), trials, rows, share, seed, currency, metric)
 
@@ -409,6 +409,7 @@ def _fitting(head: Sampled, about: _Settings) -> tuple[list[Method], list[Senten
     """Return the methods that are measured, filled to the budget, and why others are not."""
     x = head.whole
     possible, left_out = measurable(head, about.methods)
+    capped = about.budget >= about.exact_price(x)  # more would not buy more of a template
     fitting: list[Method] = []
     lacking: list[Method] = []
     for method in possible:
@@ -416,17 +417,17 @@ def _fitting(head: Sampled, about: _Settings) -> tuple[list[Method], list[Senten
         matched = budget.match([method], most, x, about.currency)
         fitting += matched.fitting
         lacking += matched.absent
-    absent = [_absent(method) for method in lacking]
+    absent = [_absent(method, capped) for method in lacking]
     if not fitting:
         amount = budget.said(about.budget, about.currency)
-        never = all(method.adaptive for method in lacking)
+        never = all(one.adaptive or (capped and one.is_template) for one in lacking)
         why = "; ".join([*left_out, *absent]) if never else "raise the budget"
         raise ValueError(f"no method fits {amount} of {x.name}: {why}")
     return fitting, left_out + absent
 
 
-def _absent(method: Method) -> Sentence:
-    """Return why nothing of a method fits a budget."""
+def _absent(method: Method, capped: bool) -> Sentence:
+    """Return why nothing of a method fits a budget, which may buy exact attention."""
     if method.is_template and not method.fillable:
         return Sentence(
             "{spec}: what it reads follows from the inputs, so that no budget fills it: give its "
@@ -440,6 +441,8 @@ def _absent(method: Method) -> Sentence:
             "by a sweep without budgets",
             spec=str(method),
         )
+    if method.is_template and capped:
+        return Sentence("{spec}: every size costs more than exact attention", spec=str(method))
     return Sentence("{spec}: no size fits the budget", spec=str(method))
 
 

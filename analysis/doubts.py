@@ -57,6 +57,11 @@ PRICES = {  # beside what is stored, and what is said where exact attention cost
     "bytes": Sentence("costs {times:.3g} times exact attention's bytes"),
 }
 
+LOSES = {  # by the column that ranks
+    "attention_tv": Sentence("total variation no better than uniform attention's"),
+    "output_error": Sentence("output error no better than uniform attention's"),
+}
+
 
 def collapsing_eps(x: Inputs, entropy: float) -> float | None:
     """Return the least eps of public code that makes peaked attention uniform, or None."""
@@ -68,23 +73,23 @@ def collapsing_eps(x: Inputs, entropy: float) -> float | None:
     return None
 
 
-def times(row: Mapping[Any, Any]) -> dict[str, float]:
+def price_ratios(row: Mapping[Any, Any]) -> dict[str, float]:
     """Return the known prices of a method but for storage, as multiples of exact attention's.
 
     Examples
     --------
-    >>> times({"reads": 8.0, "exact_reads": 64.0, "bytes": math.nan, "exact_bytes": 388.0})
+    >>> price_ratios({"reads": 8.0, "exact_reads": 64.0, "bytes": math.nan, "exact_bytes": 388.0})
     {'reads': 0.125}
     """
     known = [name for name in PRICES if name in row and not math.isnan(row[name])]
     return {name: float(row[name] / row[f"exact_{name}"]) for name in known}
 
 
-def costs(row: Mapping[Any, Any]) -> list[Sentence]:
+def price_warnings(row: Mapping[Any, Any]) -> list[Sentence]:
     """Return in which currencies a method costs more than exact attention, storage apart."""
     return [
         Sentence(PRICES[name].message, times=many)
-        for name, many in times(row).items()
+        for name, many in price_ratios(row).items()
         if round(many, 2) > 1
     ]
 
@@ -127,7 +132,7 @@ def warnings(
             )
         )
     elif loses:
-        yield Sentence("no better than uniform attention, the mean of V")
+        yield LOSES[column]
     if (rows := row["nonpositive_rows"]) >= 1:
         yield Sentence(
             "{rows:.0f} of {n} rows have no positive sum: their output is 0", rows=rows, n=x.n
@@ -140,7 +145,7 @@ def warnings(
             least=row["tv_least"],
             most=row["tv_most"],
         )
-    dear = times(row).get("multiply_adds", 1.0) >= 1
+    dear = price_ratios(row).get("multiply_adds", 1.0) >= 1
     if x.n < row["pays_from"] and row["runnable"] and dear:
         yield (
             Sentence("exact attention needs fewer operations up to n = {n:.0f}", n=last)
@@ -148,7 +153,7 @@ def warnings(
             else Sentence("exact attention needs fewer operations always")
         )
     if row["runnable"]:
-        yield from costs(row)
+        yield from price_warnings(row)
     if eps is not None and isinstance(method, Positive):
         yield Sentence(
             "eps = {eps:g} after the shift would turn this head into the mean of V", eps=eps

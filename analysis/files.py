@@ -82,7 +82,10 @@ def read(path: Path) -> dict[str, Array]:
 
 
 def _transposed(arrays: dict[str, Array]) -> str:
-    """Say how to transpose what has more heads than tokens, unless another array counts either."""
+    """Say how to transpose what has more heads than tokens.
+
+    Nothing is said where another array gives the number of heads or of tokens.
+    """
     q, k = arrays["q"], arrays["k"]
     if q.ndim == 2 or not {*INDICES, "stop"}.isdisjoint(arrays):
         return ""
@@ -90,10 +93,11 @@ def _transposed(arrays: dict[str, Array]) -> str:
     if heads <= max(n, k.shape[-2]):
         return ""
     order = (1, 0, 2) if q.ndim == 3 else (0, 2, 1, 3)
-    layered = f"{layers[0]} layers of " if layers else ""
+    layered = f"{checks.counted(layers[0], 'layer')} of " if layers else ""
     return (
-        f"q {q.shape} is read as {layered}{heads} heads of {n} queries; if it is {n} heads of "
-        f"{heads} queries, save q.transpose{order}, and k and v likewise"
+        f"q {q.shape} is read as {layered}{heads} heads of {n} queries; if it is "
+        f"{checks.counted(n, 'head')} of {heads} queries, save q.transpose{order}, and k and v "
+        "likewise"
     )
 
 

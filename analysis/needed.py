@@ -31,8 +31,8 @@ from analysis.trials import (
     draws,
     each_head,
     measurable,
+    require_values,
     stored,
-    with_values,
 )
 from approx import Approximation, Method, checks
 from approx.checks import Array
@@ -131,7 +131,7 @@ def needed(
     asked = _asked(target, metric, currency, methods, temperature, trials, rows, seed)
     checks.integer("jobs", jobs, least=1)
     heads = each_head(inputs)
-    with_values(metric, heads)
+    require_values(metric, heads)
     alone = progress and min(jobs, len(heads)) == 1
     head = functools.partial(_head, asked=asked, progress=alone)
     per_head = parallel(head, heads, jobs=jobs, progress=progress, label="heads")

@@ -117,6 +117,7 @@ def _measured(
         return statistics.median(known) if known else otherwise
 
     tv = [of_draw["attention_tv"] for of_draw in errors]
+    output = middle("output_relative_error")
     row = {
         "values_per_row": stored(estimate, head.whole),
         **prices(method, head.whole),
@@ -126,7 +127,8 @@ def _measured(
         "tv_stderr": middle("attention_tv_stderr", 0.0),
         "negative_fraction": middle("negative_fraction"),
         "kernel_error": middle("kernel_relative_frobenius"),
-        "output_error": middle("output_relative_error"),
+        "output_error": output,
+        "output_stderr": middle("output_relative_error_stderr", 0 * output),  # NaN without V
         "nonpositive_rows": middle("nonpositive_rows"),
     }
     return Measured(row, estimate, entries)
@@ -268,7 +270,7 @@ def each_head(inputs: Inputs | Sequence[Inputs]) -> list[Inputs]:
     return heads
 
 
-def with_values(metric: str, heads: Sequence[Inputs]) -> None:
+def require_values(metric: str, heads: Sequence[Inputs]) -> None:
     """Refuse an error of the output where a head has no values.
 
     Raises

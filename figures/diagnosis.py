@@ -30,8 +30,8 @@ from analysis.advice import (
     Advice,
     advice,
     gaps,
+    is_cheaper,
     metric_of,
-    saves,
     thousandths,
 )
 from analysis.candidates import TRIVIAL
@@ -117,7 +117,8 @@ def text(table: pd.DataFrame) -> str:
         aligned(_known([_titles(FAMILIES), *_families(table, names)]), cut=-1, wrapped={0: NAME}),
     ]
     if classes := _classes(table, names):
-        parts.append(aligned([tuple(map(tr, CLASSES)), *classes], wrapped={5: NAME}))
+        shown = _known([tuple(map(tr, CLASSES)), *classes])
+        parts.append(aligned(shown, wrapped={len(shown[0]) - 1: NAME}))
     others = _others(heads, advised, names)
     for part in (_legend(table, advised), others, _specs(advised)):
         if part:
@@ -138,9 +139,9 @@ def _titles(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _known(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return a table without the errors of the output, where there are none."""
-    columns = list(zip(*rows))
-    kept = [one for one in columns if one[0] != tr("output") or set(one[1:]) != {"–"}]
+    """Return a table without errors of the output and bounds, where there are none."""
+    columns, optional = list(zip(*rows)), {tr("output"), tr("bound")}
+    kept = [one for one in columns if one[0] not in optional or set(one[1:]) != {"–"}]
     return list(zip(*kept))
 
 
@@ -158,7 +159,7 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> list[str]:
             tr(
                 "Ranked by output, the relative error of the output P V; so are uniform, margin "
                 "and all logits. tv: total variation of the attention weights. Both are medians "
-                "over draws. Lower bounds and proofs are of tv only: by output there are none."
+                "over draws. Lower bounds and proofs are known for tv only."
             )
         )
     else:
@@ -172,8 +173,8 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> list[str]:
         if known:
             said.append(
                 tr(
-                    "output: the relative error of the output P V, median over draws. tv need not "
-                    "rank methods by it; --metric output does."
+                    "output: the relative error of the output P V, median over draws. Methods can "
+                    "rank differently by output and by tv; --metric output ranks by output."
                 )
             )
     said.append(
@@ -200,11 +201,12 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> list[str]:
             )
         )
     if (sampled := heads[heads.measured < heads.n]).shape[0]:
-        spread = table[table.winner].tv_stderr.max()
+        spread = table[table.winner][f"{SHORT[metric]}_stderr"].max()
         said.append(
             tr(
                 "Heads of which {measured} of {n} queries were measured: {count}; the largest "
-                "standard error of a winner's tv is {stderr:.2g}.",
+                "standard error of a winner's {error} is {stderr:.2g}.",
+                error=tr(ABOUT[metric]),
                 measured=sampled.measured.iloc[0],
                 n=sampled.n.iloc[0],
                 count=len(sampled),
@@ -239,12 +241,11 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> list[str]:
             )
         )
     best = table[table.winner & (table.budget < table.exact_price)].to_dict("records")
-    if dear := sum(not saves(row) for row in best):
+    if dear := sum(not is_cheaper(row) for row in best):
         said.append(
             tr(
-                "Exact attention is kept in {dear} of {heads} heads because the best method costs "
-                "at least as much in reads, multiply-adds and bytes: it saves nothing but stored "
-                "values.",
+                "Exact attention is kept in {dear} of {heads} heads because the best method saves "
+                "nothing but stored values, in every cost that is known.",
                 dear=dear,
                 heads=len(heads),
             )
@@ -265,8 +266,12 @@ def _others(heads: pd.DataFrame, advised: list[Advice], names: dict[str, str]) -
     if not apart:
         return []
     said = {
-        TV: mark("By output another method than the winner is best on {count} of {heads} heads:"),
-        OUTPUT: mark("By tv another method than the winner is best on {count} of {heads} heads:"),
+        TV: mark(
+            "On {count} of {heads} heads another method has a smaller output error than the winner:"
+        ),
+        OUTPUT: mark(
+            "On {count} of {heads} heads another method has a smaller tv than the winner:"
+        ),
     }[advised[0].metric]
     lines = wrap(tr(said, count=len(apart), heads=len(advised)), COLUMNS)
     for row, one in apart[:MOST_OTHERS]:
@@ -508,12 +513,14 @@ def caption(table: pd.DataFrame) -> str:
     gains = [one.uniform / one.error for one in used if one.error > 0]
     if np.isfinite(gains).any():
         text += tr(
-            " The error of uniform attention is {times:.2g} times theirs, in the median.",
+            " Uniform attention has {times:.2g} times the error of these methods (median over "
+            "heads).",
             times=np.nanmedian(gains),
         )
     if gaps := [one.error / one.limit for one in used if one.limit > 0]:
         text += tr(
-            " Theirs is {times:.2g} times that of the best that sees all logits.",
+            " These methods have {times:.2g} times the error of the best method that sees all "
+            "logits (median over heads).",
             times=np.median(gaps),
         )
     return text

@@ -55,8 +55,8 @@ def summary(found: Found) -> list[str]:
         tokens=facts["tokens"],
     )
     alone = tr(
-        "Each head by itself: on {used} of them a method is less than half as far from exact "
-        "attention as uniform attention is, most often {best}; on {kept} none is.",
+        "Each head by itself: on {used} of them a method is cheaper than exact attention and less "
+        "than half as far from it as uniform attention is, most often {best}; on {kept} none is.",
         used=len(advised) - kept,
         best=_counted(used, 2) if used else tr("none"),
         kept=kept,

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from analysis import operations, trials
-from analysis.advice import KEEP, TIE, Advice, advice, saves
+from analysis.advice import KEEP, TIE, Advice, advice, is_cheaper
 from analysis.describe import row_entropy
 from analysis.diagnose import diagnose
-from analysis.doubts import costs
+from analysis.doubts import price_warnings
 from analysis.experiments import moments
 from analysis.experiments.profile import Profile
 from approx import parse
@@ -77,10 +77,10 @@ def to_use(table: pd.DataFrame) -> str:
         best = part[part.winner].to_dict("records")
         if one.verdict != KEEP:
             use = style.label(one.winner)
-            if more := [tr(each.message, **each.values) for each in costs(best[0])]:
+            if more := [tr(each.message, **each.values) for each in price_warnings(best[0])]:
                 use = tr("{method} ({costs})", method=use, costs=tr(", ").join(more))
             by_method.setdefault(use, []).append(name)
-        elif name not in affordable and best and not saves(best[0]):
+        elif name not in affordable and best and not is_cheaper(best[0]):
             dear.append(name)
         else:
             kept.append(name)
@@ -99,8 +99,8 @@ def to_use(table: pd.DataFrame) -> str:
     if dear:
         parts.append(
             tr(
-                "keep exact attention on {inputs}, where the best method costs at least as much in "
-                "reads, multiply-adds and bytes",
+                "keep exact attention on {inputs}, where the best method saves nothing but stored "
+                "values, in every cost that is known",
                 inputs=_listed(dear),
             )
         )

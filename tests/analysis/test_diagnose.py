@@ -141,7 +141,10 @@ def test_uniform_attention_may_be_the_best():
     found = advice(diagnose(x, budget=8.0, methods=methods, temperature=1e6))[0]
     assert found.winner == TRIVIAL
     assert found.verdict == KEEP
-    assert found.sentence == "keep exact attention: nothing at this budget beats uniform"
+    assert (
+        found.sentence
+        == "keep exact attention: nothing at this budget beats uniform in total variation"
+    )
     alone = advice(diagnose(x, budget=8.0, methods=[parse("top_k(k=2)")]))[0]
     assert alone.winner == ""
     assert alone.sentence == "keep exact attention: none of these methods can be run"
@@ -492,6 +495,11 @@ def test_a_sample_of_queries_is_measured_as_those_rows_are(mask, specs):
         assert table.attention_tv[spec] == pytest.approx(tv.mean(), rel=1e-9)
         stderr = tv.std(ddof=1) / math.sqrt(10) * math.sqrt(1 - 10 / 40)
         assert table.tv_stderr[spec] == pytest.approx(stderr, rel=1e-9)
+        over, under = (((a @ x.V)[picked] ** 2).sum(axis=1) for a in (dense - weights, weights))
+        ratio = over.sum() / under.sum()  # its square root is the error: the delta method
+        spread = (over - ratio * under).std(ddof=1) / math.sqrt(10) * math.sqrt(1 - 10 / 40)
+        stderr = spread / under.mean() / (2 * math.sqrt(ratio))
+        assert table.output_stderr[spec] == pytest.approx(stderr, rel=1e-6)
         known = expected_error(method, x.Q, x.K, mask=mask)  # of all queries
         want = math.nan if known is None or estimate.space != "kernel" else known
         assert table.expected[spec] == pytest.approx(want, rel=1e-9, nan_ok=True)
@@ -599,6 +607,20 @@ def test_the_text_fits_a_terminal(table, capsys, monkeypatch):
     assert plan.seconds > 0
 
 
+def test_no_budget_is_asked_for_where_every_size_costs_more_than_exact_attention():
+    x, taylor = inputs.gaussian(8, 8, rng=0), parse("taylor")
+    said = r"taylor\(\): every size costs more than exact attention"
+    for budget in (8, 100000):  # exact attention costs 8
+        with pytest.raises(ValueError, match=rf"no method fits {budget} stored .*: {said}"):
+            diagnose(x, budget=budget, methods=[taylor])
+        table = diagnose(x, budget=budget, methods=[taylor, parse(TRIVIAL)])
+        assert re.fullmatch(said, table.left_out[0][0])
+    with pytest.raises(ValueError, match="raise the budget"):  # a size that is given is not capped
+        diagnose(x, budget=8, methods=[parse("taylor(degree=2)")])
+    table = diagnose(x, budget=7, methods=[taylor, parse(TRIVIAL)])
+    assert table.left_out[0] == ["taylor(): no size fits the budget"]
+
+
 def test_methods_are_ranked_by_the_error_that_is_asked_for():
     """The values of the first keys are 20 times the others, which a window forgets."""
     x = inputs.gaussian(32, 8, rng=0)
@@ -628,7 +650,7 @@ def test_methods_are_ranked_by_the_error_that_is_asked_for():
         assert set(found.verdict) == {verdict}
         assert advice(found)[0].uniform == uniform
     losing = set(by.spec[(by.output_error >= uniform) & (by.spec != TRIVIAL) & by.runnable])
-    said = "no better than uniform attention, the mean of V"
+    said = "output error no better than uniform attention's"
     assert {r.spec for r in by.itertuples() if said in r.warnings and r.runnable} == losing
     with pytest.raises(ValueError, match=r"the error of the output needs values, and a has no v: "):
         diagnose(Inputs("a", x.q, x.k), budget=12, metric="output_relative_error")

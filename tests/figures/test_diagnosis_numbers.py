@@ -40,7 +40,8 @@ def table():
                 "exact_reads": 1000.0, "verdict": "use" if head == 0 else "keep exact",
                 "left_out": [], "spec": spec, "class": kind, "budget": 4.0, "currency": "stored",
                 "values_per_row": stored, "reads": reads[head], "attention_tv": tv,
-                "tv_stderr": 0.011 * (head + 1) if wins else 0.5, "bound": tv / 2,
+                "tv_stderr": 0.011 * (head + 1) if wins else 0.5,
+                "output_stderr": 0.022 * (head + 1) if "sink" in spec else 0.5, "bound": tv / 2,
                 "certificate": 1.5 * tv if wins else math.nan, "negative_fraction": 0.0,
                 "oracle": oracle, "standing": "bound" * oracle,
                 "runnable": not oracle, "winner": wins,
@@ -66,7 +67,8 @@ def test_the_text_has_the_numbers_of_its_table(table):
         "entries 0.05 ≤ 0.1 – – –",
         "Budget 4 stored values a query row, t = 1.5, mask causal.",
         # the winners', not those of all methods
-        "16 of 64 queries were measured: 2; the largest standard error of a winner's tv is 0.022.",
+        "16 of 64 queries were measured: 2; the largest standard error of a winner's total "
+        "variation is 0.022.",
         "Heads with a method to use: 1; with a tie between two: 0; that keep exact attention: 1.",
         '--method "sliding_window(width=4)" (heads: 1)',
         "2 3 of 64 rows have no positive sum: their output is 0: sink and window 2",
@@ -79,19 +81,21 @@ def test_the_caption_of_the_map_has_the_numbers_of_its_table(table):
     assert "a budget of 4 stored values a query row, t = 1.5; grey: 1 of 2 heads keep" in said
     assert "To use: sliding window 1." in said
     # of head 0 alone, which is used: .8/.2 and .2/.05
-    assert "The error of uniform attention is 4 times theirs, in the median." in said
-    assert "Theirs is 4 times that of the best that sees all logits." in said
+    median = "(median over heads)."
+    assert f"Uniform attention has 4 times the error of these methods {median}" in said
+    these = "These methods have {times} times the error of the best method that sees all logits"
+    assert f"{these.format(times=4)} {median}" in said
     other = table.assign(attention_tv=table.attention_tv.mask(table.spec == "uniform()", 0.86))
-    assert "uniform attention is 4.3 times" in diagnosis.caption(other)
+    assert "Uniform attention has 4.3 times" in diagnosis.caption(other)
     other = table.assign(attention_tv=table.attention_tv.mask(table.oracle, 0.04))
-    assert "Theirs is 5 times that of" in diagnosis.caption(other)
+    assert these.format(times=5) in diagnosis.caption(other)
 
 
 def test_advice_has_the_numbers_of_its_table(table):
     first, second = advice(table)
     assert first.sentence == (
         "sliding_window(width=4): 0.100 ≤ total variation 0.200 ≤ 0.300 at 6.4% of the reads of "
-        "exact attention, 4.00× below uniform, 1.50× below sink_window(k=4)"
+        "exact attention, total variation 4.00× below uniform, 1.50× below sink_window(k=4)"
     )
     assert second.sentence == (
         "keep exact attention: the best, sink_window(k=4), has 0.67 of uniform's total variation"
@@ -125,7 +129,7 @@ def test_the_error_of_the_output_stands_beside_tv(table):
         "bound ≤ tv ≤ proven output uniform margin all logits",
         "2.0 sliding window 0.100 ≤ 0.200 ≤ 0.300 0.5 0.8 1.50× 0.05",
         "top-k of each row bound 0.1 0.075 10% 2 of 2",  # medians of .05 and .1
-        "By output another method than the winner is best on 1 of 2 heads:",
+        "On 1 of 2 heads another method has a smaller output error than the winner:",
         "2.0 sink and window: output 0.25, tv 0.3; sliding window: output 0.5, tv 0.2 ",
     ):
         assert line in said, line
@@ -139,6 +143,23 @@ def test_the_error_of_the_output_stands_beside_tv(table):
     assert "output" not in diagnosis.text(table).split("Budget")[0]  # without V
 
 
+def test_the_other_winner_is_named_where_exact_attention_is_kept(table):
+    kept = with_output(table).assign(verdict="keep exact")
+    better = "; by output error sink_window(k=4) is better, 0.250 < 0.500"
+    share = "has 0.25 of uniform's total variation"
+    assert advice(kept)[0].sentence.endswith(share + better)
+    dear = kept.assign(exact_reads=64.0)
+    assert advice(dear)[0].sentence.endswith("it costs as much or more in reads" + better)
+    flat = kept.assign(attention_tv=kept.attention_tv.mask(kept.spec == "uniform()", 0.1))
+    flat = flat.assign(winner=kept.spec == "uniform()")
+    assert advice(flat)[0].sentence == (
+        "keep exact attention: nothing at this budget beats uniform in total variation; by output "
+        "error sink_window(k=4) is better, 0.250 < 0.900"
+    )
+    bought = advice(kept.assign(budget=64.0))[0].sentence
+    assert bought == "keep exact attention: the budget buys every entry that is seen"
+
+
 def test_everything_follows_the_error_of_the_output_where_it_ranks(table):
     by = with_output(table, "output_relative_error")
     said = re.sub(r"\s+", " ", diagnosis.text(by))
@@ -147,10 +168,12 @@ def test_everything_follows_the_error_of_the_output_where_it_ranks(table):
         "2.0 sink and window 0.25 0.3 0.9 2.00× 0.05",
         "2.1 keep exact (sink and 0.5 0.4 0.8 1.44× 0.1 window)",
         "sliding window 0 0.32 0.61 8% 2 of 2",
-        "entries – 0.075 – – –",
+        "entries 0.075 – – –",
         "Ranked by output, the relative error of the output P V",
-        "by output there are none",
-        "By tv another method than the winner is best on 1 of 2 heads:",
+        "Lower bounds and proofs are known for tv only.",
+        "2; the largest standard error of a winner's relative output error is 0.044.",
+        "class all logits can be run gap best to run",  # no bound
+        "On 1 of 2 heads another method has a smaller tv than the winner:",
         "2.0 sliding window: output 0.5, tv 0.2; sink and window: output 0.25, tv 0.3",
     ):
         assert line in said, line
@@ -162,8 +185,8 @@ def test_everything_follows_the_error_of_the_output_where_it_ranks(table):
     assert second.sentence.endswith("has 0.62 of uniform's output error")
     caption = diagnosis.caption(by)
     assert "The method with the lowest relative output error" in caption
-    assert "uniform attention is 3.6 times theirs" in caption  # .9/.25
-    assert "Theirs is 5 times that of" in caption
+    assert "Uniform attention has 3.6 times" in caption  # .9/.25
+    assert "These methods have 5 times" in caption
     drawn = diagnosis.draw(by)
     assert drawn.axes[1].get_ylabel() == "relative output error"
 
@@ -182,7 +205,9 @@ def test_a_price_above_exact_attentions_is_said(table):
         "it costs as much or more in reads, multiply-adds, bytes"
     )
     said = " ".join(diagnosis.text(dear).split())
-    assert "Exact attention is kept in 2 of 2 heads because the best method costs" in said
+    assert (
+        "Exact attention is kept in 2 of 2 heads because the best method saves nothing but" in said
+    )
     assert "accepted share" not in said
     assert "kept in 2 of 2" not in diagnosis.text(dear.assign(budget=64.0))  # which buys exact
 

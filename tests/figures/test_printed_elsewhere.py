@@ -80,8 +80,8 @@ PRINTED = {
     ),
     "saves stored values only": (
         lambda: front.to_use(as_dear_as_exact()),
-        "keep exact attention on gaussian and MiniLM easy, where the best method costs at least as "
-        "much in reads, multiply-adds and bytes.",
+        "keep exact attention on gaussian and MiniLM easy, where the best method saves "
+        "nothing but stored values, in every cost that is known.",
     ),
     "sampled queries": (
         lambda: front._runnable(advice(measured=2, tv_stderr=0.0148))[1],

@@ -1694,6 +1694,27 @@ ANALYSIS = [
         "tests/analysis/test_diagnose.py -k every_currency",
     ),
     Mutant(
+        "diagnose: more is asked for where exact attention is paid already",
+        "analysis/diagnose.py",
+        "capped = about.budget >= about.exact_price(x)",
+        "capped = False",
+        "tests/analysis/test_diagnose.py -k every_size_costs_more",
+    ),
+    Mutant(
+        "trials: the standard error of tv for that of the output",
+        "analysis/trials.py",
+        'middle("output_relative_error_stderr", 0 * output)',
+        'middle("attention_tv_stderr", 0 * output)',
+        "tests/analysis/test_diagnose.py -k sample_of_queries",
+    ),
+    Mutant(
+        "advice: nothing is said of the other error where exact attention is kept",
+        "analysis/advice.py",
+        "return text + _rival(one)",
+        "return text",
+        "tests/figures/test_diagnosis_numbers.py -k other_winner",
+    ),
+    Mutant(
         "advice: the winner by tv, whatever ranks",
         "analysis/advice.py",
         'return row[COLUMNS[metric]], row["values_per_row"]',
@@ -3461,8 +3482,8 @@ MODELS = [
     Mutant(
         "diagnosis: the standard error of the first method for that of the winner",
         "figures/diagnosis.py",
-        "table[table.winner].tv_stderr.max()",
-        "heads.tv_stderr.max()",
+        'table[table.winner][f"{SHORT[metric]}_stderr"].max()',
+        'heads[f"{SHORT[metric]}_stderr"].max()',
         "tests/figures/test_diagnosis_numbers.py -k text_has",
     ),
     Mutant(
