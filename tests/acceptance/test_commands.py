@@ -24,12 +24,12 @@ NAMES = {  # what stands on a page for something of the reader's
     "名字": "top_k",
 }
 SMALLER = {  # what is too slow for each run of the tests: options that make it smaller
-    "expqk report": ("--profile", "quick", "--qk", FOLDER, "--out", OUT, "--jobs", "1"),
-    "expqk report --qk qk.safetensors": ("--profile", "quick"),
+    "expqk report": ("--profile", "quick", "--qk", FOLDER, "--out", OUT),
+    "expqk report --qk qk.safetensors": ("--profile", "quick", "--jobs", "1"),
     'expqk report --profile full --lang zh --title "My title" --author "My Name"': (
         "--profile", "quick", "--qk", HEADS, "--jobs", "1",
     ),
-    "expqk figures error --qk qk.npz": ("--profile", "quick", "--heads", "0.3"),
+    "expqk figures error --qk qk.npz": ("--profile", "quick", "--heads", "0.3", "--jobs", "1"),
     "expqk figures performer_error": ("--profile", "quick", "--format", "svg", "--jobs", "1"),
     "expqk figures weights": ("--profile", "quick", "--format", "svg", "--jobs", "1"),
     "expqk diagnose analysis/data/minilm.npz": ("--heads", "4.4", "--trials", "1"),

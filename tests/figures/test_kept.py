@@ -92,7 +92,7 @@ def test_the_manifest_keeps_what_was_written(tmp_path):
 
 
 def test_a_report_keeps_an_edited_one_and_says_so(tmp_path, monkeypatch, capsys):
-    """The command, with nothing to compute."""
+    """The command, with nothing to compute, in this process: another one has no patches."""
     monkeypatch.setattr(report, "reported", lambda profile: ())
     monkeypatch.setattr(report, "BY_CELL", ())
     monkeypatch.setattr(report, "decomposition", SimpleNamespace(compute=lambda profile: 0))
@@ -103,7 +103,7 @@ def test_a_report_keeps_an_edited_one_and_says_so(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(report, "render", lambda *_, **__: "generated")
     monkeypatch.setattr(report.of_claims, "write", lambda *_: None)
     monkeypatch.setattr(report, "PAGES", {})
-    command = ["report", "--profile", "quick", "--out", str(tmp_path)]
+    command = ["report", "--profile", "quick", "--out", str(tmp_path), "--jobs", "1"]
     for _ in range(2):
         assert main(command) == 0
     assert capsys.readouterr().err == ""
