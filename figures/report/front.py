@@ -383,7 +383,7 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
 
 
 def _random(table: pd.DataFrame) -> tuple[str, str]:
-    sure = tr("Closed form: a sample of draws would not show it (@fig:moments).")
+    sure = tr("Computed exactly, in closed form; a simulation would miss it (@fig:moments).")
     part = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
     if part.empty:
         return tr("No positive feature fits this budget."), sure
@@ -394,7 +394,8 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
     return (
         tr(
             "An expected kernel error of {error} at t = {t:g} takes {least} to {most} positive "
-            "features, since the longest q + k decide; the budget buys {held}, enough on {share}.",
+            "features, since the longest q + k decide; the budget pays for {held}, enough on "
+            "{share}.",
             error=tables.percent(moments.TARGET),
             t=t,
             least=tables.count(at.value.min()),

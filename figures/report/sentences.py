@@ -16,6 +16,7 @@ from approx import parse
 from approx.random_features.features import RandomFeatures
 from approx.sparse.exact import Exact
 from figures import claims, currency, style
+from figures.diagnosis import MOST_MARGIN
 from figures.gallery import error, moments as moments_figure
 from figures.language import mark, share, tr
 from figures.report import tables
@@ -223,9 +224,9 @@ def runnable_conclusion(best: pd.DataFrame) -> str:
     )
     return tr(
         "Of the candidates that can be run at this budget, something beats uniform attention in "
-        "{beaten}, there by a factor of {ratio:.2f} in the median: {winners}.",
+        "{beaten}, there by a factor of {ratio} in the median: {winners}.",
         beaten=share(len(beaten), len(best), mark("cases")),
-        ratio=ratio,
+        ratio=f"> {MOST_MARGIN}" if ratio > MOST_MARGIN else f"{ratio:.2f}",
         winners=winners,
     )
 
@@ -282,9 +283,9 @@ def variance_conclusion(table: pd.DataFrame) -> str:
     enough = int((at.value <= held).sum())
     return tr(
         "Positive features at t = {t:g} need, for an expected kernel error of {error}, "
-        "{named}; the budget buys {held}, enough on {enough}. The "
-        r"relative variance of one is $e^{{\lVert q+k\rVert^2}}-1$: tilts and shifts lower the "
-        "exponent, couplings take a bounded part away.",
+        "{named}; the budget pays for {held}, enough on {enough}. The "
+        r"relative variance of one is $e^{{\lVert q+k\rVert^2}}-1$: FAVOR++ and FAVOR# lower "
+        "the exponent; orthogonal features only remove a bounded part of the variance.",
         t=t,
         error=tables.percent(moments.TARGET),
         named=named,

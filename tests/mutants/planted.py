@@ -1760,8 +1760,8 @@ ANALYSIS = [
     Mutant(
         "sweeps: whether a method can be run is an error of it",
         "analysis/sweep.py",
-        ' and name != "runnable"',
-        "",
+        ' if name != "runnable"}',
+        "}",
         "tests/analysis/test_sweep.py::test_values_are_those_of_compare",
     ),
     Mutant(
@@ -2075,8 +2075,8 @@ ANALYSIS = [
     Mutant(
         "budget: a method that refuses the mask fits",
         "analysis/budget.py",
-        "if why_not(method, inputs.mask) is None:",
-        "if True:",
+        "if fillable and why_not(method, inputs.mask) is None:",
+        "if fillable:",
         "tests/analysis/test_masked_sweeps.py -k refuses",
     ),
     Mutant(
