@@ -106,7 +106,7 @@ class Place(NamedTuple):
 def _name(folder: Path) -> str:
     """Return the name of a folder or, in a cache of the Hub, of the repository: not of a commit.
 
-    What a configuration calls itself is often the model that it was made from, or "/tmp/x".
+    What a configuration calls itself is often the model that it was made from, or a path.
 
     Examples
     --------
