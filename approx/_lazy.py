@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 NONE: Mapping[str, str] = MappingProxyType({})
@@ -37,3 +39,38 @@ def attribute(package: str, homes: Mapping[str, str] = NONE) -> Callable[[str], 
         )
 
     return found
+
+
+class Shortcuts(MetaPathFinder, Loader):
+    """Import modules of rooms by shorter public paths, too: they are the same objects.
+
+    Parameters
+    ----------
+    package : str
+        ``import package.name`` gives the module that `rooms` has for the name.
+    rooms : dict
+        name → module, without the package.
+    """
+
+    def __init__(self, package: str, rooms: Mapping[str, str]) -> None:
+        self.rooms = {f"{package}.{name}": f"{package}.{room}" for name, room in rooms.items()}
+        self.specs: dict[str, ModuleSpec | None] = {}
+        sys.meta_path.append(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where a short path leads, None for any other."""
+        return ModuleSpec(fullname, self) if fullname in self.rooms else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the module itself."""
+        module = importlib.import_module(self.rooms[spec.name])
+        self.specs[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module its own spec back: it was run where it stands."""
+        spec = module.__spec__
+        assert spec is not None
+        module.__spec__ = self.specs.pop(spec.name)

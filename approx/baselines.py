@@ -8,13 +8,13 @@ from typing import ClassVar
 import numpy as np
 import scipy
 
-from approx import exact
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.masks import Mask
+from approx.estimate import exact
+from approx.estimate.approximation import Approximation
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
 from approx.method import Method
-from approx.parts import Factors
-from approx.prices import Price, Shape, low_rank
+from approx.method.prices import Price, Shape, low_rank
 
 
 class Baseline(Method):

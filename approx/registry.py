@@ -6,9 +6,11 @@ import ast
 import dataclasses
 from typing import Any
 
-from approx import checks, familiar
+from approx import checks
 from approx.baselines import Constant, One, Uniform, Zero
-from approx.centered import Centered
+from approx.combinations.centred import Centered
+from approx.combinations.sampled import Sampled
+from approx.combinations.scatterbrain import Scatterbrain
 from approx.compressed_logits.channels import Channels
 from approx.compressed_logits.key_pca import KeyPCA
 from approx.compressed_logits.logit_svd import LogitSVD
@@ -31,7 +33,7 @@ from approx.mechanisms.nystromformer import Nystromformer
 from approx.mechanisms.randomized_attention import RandomizedAttention
 from approx.mechanisms.relu import Relu
 from approx.mechanisms.rfa import Rfa
-from approx.method import Method
+from approx.method import Method, name_hints
 from approx.polynomials.chebyshev import Chebyshev
 from approx.polynomials.least_squares import LeastSquares
 from approx.polynomials.minimax import Minimax
@@ -51,7 +53,6 @@ from approx.random_features.random_phase import RandomPhase
 from approx.random_features.regularized import RegularizedPositive
 from approx.random_features.shifted_positive import ShiftedPositive
 from approx.random_features.trigonometric import Trigonometric
-from approx.scatterbrain import Scatterbrain
 from approx.sketches.product_sketch import ProductSketch
 from approx.sketches.random_maclaurin import RandomMaclaurin
 from approx.sketches.squared_sketch import SquaredSketch
@@ -74,7 +75,6 @@ from approx.sparse.top_k import TopK
 from approx.sparse.top_p import TopP
 from approx.sparse.true_denominator import TrueDenominator
 from approx.sparse.vertical_slash import VerticalSlash
-from approx.weighted import Sampled
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -271,5 +271,5 @@ def _named(name: str) -> Method:
         return parse(ALIASES[name])
     if name not in METHODS:
         listed = f"`expqk methods` lists all {len(METHODS)}"
-        raise ValueError(familiar.unknown(name, [*METHODS, *ALIASES], listed))
+        raise ValueError(name_hints.unknown(name, [*METHODS, *ALIASES], listed))
     return METHODS[name]()

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from approx import checks
 from approx.checks import Array
-from approx.distances import half_square
+from approx.estimate.distances import half_square
 from approx.projections import named
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from figures import sheets
+from figures.document import figure_pages
 
 project = "expqk"
 author = "The expqk developers"
@@ -31,127 +32,38 @@ add_module_names = False
 numpydoc_show_class_members = False
 default_role = "code"  # `name` in docstrings is code
 
-# The reference: one page a part. A part without modules is a package, page for page as it is.
-PARTS: dict[str, tuple[str, ...]] = {
-    "approx": (),
-    "approx.projections": (),
-    "approx.random_features": (),
-    "approx.polynomials": (),
-    "approx.sketches": (),
-    "approx.low_rank": (),
-    "approx.compressed_logits": (),
-    "approx.sparse": (),
-    "approx.designs": (),
-    "approx.hierarchical": (),
-    "approx.mechanisms": (),
-    "approx.decoding": (),
-    "approx.textbook": (),
-    "inputs": ("inputs", "files", "capture", "describe", "head_kinds", "collection"),
-    "errors": (
-        "metrics",
-        "row_sums",
-        "spectral",
-        "orders",
-        "squared_error",
-        "bounds",
-        "theory",
-        "weights",
-        "least_loss",
-        "least_error",
-        "precision",
-        "recall",
-        "certificates",
-        "page_boxes",
-        "dropped",
-    ),
-    "rank": ("rank", "state_rank", "recurrence", "modular", "estimate", "positions"),
-    "statistics": (
-        "moments",
-        "monte_carlo",
-        "draws",
-        "expected_error",
-        "features_needed",
-        "normalised",
-        "replace_or_weight",
-        "mean_bounds",
-        "drawn_keys",
-        "confidence",
-        "pitfalls",
-        "dependent_supports",
-    ),
-    "budgets": (
-        "budget",
-        "groups",
-        "regimes",
-        "operations",
-        "candidates",
-        "diagnose",
-        "needed",
-        "trials",
-        "doubts",
-        "advice",
-        "standing",
-    ),
-    "models": (
-        "model",
-        "substitute",
-        "passage",
-        "next_words",
-        "damage",
-        "propagation",
-        "plan",
-        "planning",
-        "curves",
-        "allocation",
-        "language_model",
-        "attention_calls",
-        "local_models",
-    ),
-    "sweeps": ("sweep", "seeds", "config", "store", "engines", "parallel", "table"),
-    "analysis.experiments": (),
-    "analysis.claims": (),
-}
-TITLES = {
-    "inputs": "Inputs and files",
-    "errors": "Errors of an estimate",
-    "rank": "Ranks and spectra",
-    "statistics": "Bias and variance",
-    "budgets": "Budgets, regimes, advice",
-    "models": "What it does to a model",
-    "sweeps": "Sweeps and stores",
-}
 
-
-def modules(part: str) -> list[str]:
-    """Return the public modules of a part of the reference."""
-    if PARTS[part]:
-        return [f"analysis.{name}" for name in PARTS[part]]
-    package = importlib.import_module(part)
-    inner = [m.name for m in pkgutil.iter_modules(package.__path__) if not m.ispkg]
-    return [part, *(f"{part}.{name}" for name in inner if not name.startswith("_"))]
+def rooms() -> Iterator[str]:
+    """Yield the rooms of the reference, a page each; figures have pages of their own."""
+    for package in ("approx", "analysis"):
+        if package == "approx":
+            yield package
+        for found in pkgutil.walk_packages(
+            importlib.import_module(package).__path__, f"{package}."
+        ):
+            if found.ispkg and found.name not in ("analysis.claims", "analysis.experiments"):
+                yield found.name
 
 
 def reference(app: Sphinx) -> None:
-    """Write the pages of the reference, and refuse to leave a module of analysis out."""
-    shown = {name for names in PARTS.values() for name in names}
-    there = {m.name for m in pkgutil.iter_modules(importlib.import_module("analysis").__path__)}
-    if shown != there - {"claims", "experiments"}:
-        raise ValueError(f"PARTS in docs/conf.py lacks, or has too much: {shown ^ there}")
+    """Write the pages of the reference: those of a room are made of its modules."""
     folder = Path(app.srcdir) / "api"
     folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.rst"):  # of a part that has another name now
-        if old.stem not in PARTS:
+    pages = list(rooms())
+    for old in folder.glob("*.rst"):  # of a room that has another name now
+        if old.stem not in pages:
             old.unlink()
-    lines = ["# Reference", "", "```{toctree}"]
-    for part in PARTS:
-        title = TITLES.get(part, part)
-        page = [title, "=" * len(title), ""]
-        for name in modules(part):
+    for room in pages:
+        inner = pkgutil.iter_modules(importlib.import_module(room).__path__, f"{room}.")
+        names = [
+            m.name for m in inner if not m.ispkg and not m.name.rpartition(".")[2].startswith("_")
+        ]
+        page = [room, "=" * len(room), ""]
+        for name in [room, *names]:
             head = f"``{name}``"
             page += [head, "-" * len(head), "", f".. automodule:: {name}", "   :members:", ""]
-        write(folder / f"{part}.rst", "\n".join(page))
-        lines.append(part)
-    write(folder / "index.md", "\n".join([*lines, "```", ""]))
+        write(folder / f"{room}.rst", "\n".join(page))
+    write(folder / "index.md", "\n".join(["# Reference", "", "```{toctree}", *pages, "```", ""]))
 
 
 def gallery(app: Sphinx) -> None:
@@ -159,9 +71,9 @@ def gallery(app: Sphinx) -> None:
     folder = Path(app.srcdir) / "figures"
     folder.mkdir(exist_ok=True)
     pages = {}
-    for language, suffix in sheets.SUFFIX.items():
+    for language, suffix in figure_pages.SUFFIX.items():
         text = (Path(app.srcdir).parent / f"figures/README{suffix}.md").read_text("utf-8")
-        pages |= sheets.files(text, language)
+        pages |= figure_pages.files(text, language)
     for old in folder.iterdir():  # of a figure that has another name now
         if old.name not in pages:
             old.unlink()
@@ -190,7 +102,7 @@ def outside(app: Sphinx, name: str, text: list[str]) -> None:
     """Link to the page of a figure; name pages of the repository that are no pages here."""
     figure = r"\(\.\./((?:\.\./)*figures/)README((?:\.zh-CN)?)\.md(?:#(\w+))?\)"
     text[0] = re.sub(figure, lambda m: f"({m[1]}{m[3] or 'index'}{m[2]}.md)", text[0])
-    link = r"\[([^]]*)\]\(\.\./((?:lm|benchmarks|figures)/[\w./-]+\.md)(?:#[\w-]*)?\)"
+    link = r"\[([^]]*)\]\(\.\./((?:studies|figures)/[\w./-]+\.md)(?:#[\w-]*)?\)"
     text[0] = re.sub(link, r"\1 (`\2`)", text[0])
 
 

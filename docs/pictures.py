@@ -20,9 +20,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import files
-from approx import exact
-from figures import style
+from analysis.inputs import array_files
+from approx.estimate import exact
+from figures.drawing import style
 
 PAGE = Path(__file__).with_name("two_lines.md")
 PICTURES = PAGE.parent / "two_lines"
@@ -121,7 +121,7 @@ def _crossing(ax: Axes, names: Names) -> None:
     ax.plot(t, names["few"], "^-", color=RED, label="32 largest keys")
     ax.plot(t, names["low"], "s-", color=BLUE, label="rank 16")
     ax.axvline(
-        names["regimes"].crossing(t, names["few"], names["low"]),
+        names["crossovers"].crossing(t, names["few"], names["low"]),
         color=GREY, linestyle="--", linewidth=1,
     )  # fmt: skip
     _temperatures(ax, names)
@@ -233,8 +233,8 @@ def write(page: Path = PAGE, folder: Path = PICTURES) -> list[Path]:
     for section in results:
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(section.code, page.name, "exec"), names)
-        written.append(files.inside(folder, folder / f"{section.picture}.png"))
-        with files.replacing(written[-1]) as temporary:
+        written.append(array_files.inside(folder, folder / f"{section.picture}.png"))
+        with array_files.replacing(written[-1]) as temporary:
             temporary.write_bytes(picture(section, names))
     return written
 

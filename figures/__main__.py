@@ -2,7 +2,7 @@
 
 import sys
 
-from figures.cli import main
+from figures.command.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,9 +1,10 @@
 """The numbers of the reference collection by a second route, and the table that both agree on.
 
-`twin` follows the definitions of `analysis.collection.COLUMNS` in extended precision (long double),
-with plain NumPy: sums, sorts, loops and singular values by Jacobi rotations. It takes arrays and
-shares no function with the project. ``make collection`` computes every head by both routes and
-writes analysis/data/collection.csv if all digits that are stored are the same.
+`twin` follows the definitions of `analysis.ranks.reference_collection.COLUMNS` in extended
+precision (long double), with plain NumPy: sums, sorts, loops and singular values by Jacobi
+rotations. It takes arrays and shares no function with the project. ``make collection`` computes
+every head by both routes and writes analysis/data/collection.csv if all digits that are stored are
+the same.
 """
 
 import math
@@ -177,14 +178,17 @@ def of(x):
 
 def main(names):
     """Compare the two routes on these heads, or on all and write the table."""
-    from analysis import collection
+    from analysis.ranks import reference_collection
 
     numbers, wrong = {}, 0
-    for name in names or collection.NAMES:
-        x = collection.head(name)
-        numbers[name], slow = collection.row(x), of(x)
+    for name in names or reference_collection.NAMES:
+        x = reference_collection.head(name)
+        numbers[name], slow = reference_collection.row(x), of(x)
         for column, number in numbers[name].items():
-            ours, theirs = collection.printed(number), collection.printed(slow[column])
+            ours, theirs = (
+                reference_collection.printed(number),
+                reference_collection.printed(slow[column]),
+            )
             if ours != theirs:
                 wrong += 1
                 print(f"{name}, {column}: {number!r}, by the other route {slow[column]!r}")
@@ -193,7 +197,7 @@ def main(names):
         return f"{wrong} numbers differ: nothing is written"
     if not names:
         path = Path(__file__).parent.parent / "analysis" / "data" / "collection.csv"
-        collection.write(path, numbers)
+        reference_collection.write(path, numbers)
         print(f"{len(numbers)} heads, both routes agree: {path.name} is written")
     return 0
 

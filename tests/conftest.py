@@ -9,7 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SHARED = b"".join(
-    (ROOT / "approx" / f"_{n}.py").read_bytes() for n in ("elementary", "jit", "numba")
+    (ROOT / "approx" / "kernels" / f"{n}.py").read_bytes()
+    for n in ("elementary", "jit", "compiler")
 )
 CACHE = ROOT / ".cache" / f"numba-{hashlib.sha256(SHARED).hexdigest()[:12]}"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHE))  # before Numba is imported
@@ -19,7 +20,7 @@ import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
-from approx import memory  # noqa: E402
+from approx.estimate import memory  # noqa: E402
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("fuzz", deadline=None, max_examples=50, print_blob=True)

@@ -5,34 +5,27 @@ import math
 import numpy as np
 from small import NAMES, small
 
-from analysis import (
-    bounds,
-    budget,
+from analysis import inputs, moments
+from analysis.advice import diagnose, target
+from analysis.bounds import (
     certificates,
-    confidence,
-    describe,
-    diagnose,
-    dropped,
-    inputs,
-    least_error,
-    least_loss,
-    metrics,
-    modular,
-    moments,
-    needed,
-    operations,
-    orders,
-    positions,
-    rank,
-    regimes,
-    replace_or_weight,
-    sweep,
+    lower_bounds,
+    residuals,
+    sampling_intervals,
+    support_bounds,
 )
-from analysis.page_boxes import PageBoxes
-from analysis.weights import Weights
-from approx import METHODS, Approximation, exact, parse, projections
+from analysis.bounds.key_boxes import PageBoxes
+from analysis.costs import budget, operations
+from analysis.errors import metrics, orders
+from analysis.inputs import statistics
+from analysis.moments import correction_weights
+from analysis.ranks import modular, position_rank, rank
+from analysis.ranks.attention_weights import Weights
+from analysis.sweeps import crossovers, sweep
+from approx import METHODS, Approximation, parse, projections
+from approx.estimate import exact
 from approx.low_rank import godec, robust_pca, stable_pca
-from approx.polynomials import monomials
+from approx.polynomials import error_bounds, monomials
 from approx.polynomials.remez import remez
 from approx.polynomials.taylor import Taylor
 from approx.textbook import flash
@@ -102,14 +95,14 @@ POINTS = {
     "certificates.of": lambda Q, K: (
         certificates.of(METHOD.approximate(*points(), rng=0), Q, K, entries=True).attention_tv
     ),
-    "dropped.of": lambda Q, K: dropped.of(METHOD.approximate(*points(), rng=0), Q, K).tv,
+    "dropped.of": lambda Q, K: residuals.of(METHOD.approximate(*points(), rng=0), Q, K).tv,
     "orders.order_errors": lambda Q, K: orders.order_errors(Taylor(2).polynomial(), Q, K),
     "moments.monte_carlo": lambda Q, K: moments.monte_carlo(METHOD, Q, K, draws=3, rng=0),
     "moments.expected_error": lambda Q, K: moments.expected_error(METHOD, Q, K),
     "moments.normalised_moments": lambda Q, K: moments.normalised_moments(METHOD, Q, K),
     "weights.Weights": lambda Q, K: Weights(Q, K).whole,
     "moments.features_needed": lambda Q, K: moments.features_needed(METHOD, 0.5, Q, K),
-    "confidence.of": lambda Q, K: confidence.of(
+    "confidence.of": lambda Q, K: sampling_intervals.of(
         DRAWN.approximate(Q, K, rng=0), Q, K, method=DRAWN
     ).attention_tv.to_numpy(),
 }
@@ -125,8 +118,8 @@ MATRICES = {
     "rank.singular_values": rank.singular_values,
     "rank.max_norm_rank": rank.max_norm_rank,
     "rank.estimates": lambda D: rank.estimates(D, rng=0),
-    "positions.ranks": positions.ranks,
-    "bounds.epsilon_rank_bound": lambda D: bounds.epsilon_rank_bound(
+    "positions.ranks": position_rank.ranks,
+    "bounds.epsilon_rank_bound": lambda D: error_bounds.epsilon_rank_bound(
         "taylor", D, 2, 0.1, largest=1.0
     ),
     "Approximation.from_factors": lambda D: Approximation.from_factors(D, D).scaled_factors(),
@@ -151,10 +144,10 @@ VALUES = {
         certificates.of(_approximation(BOTH), *points(), V, entries=True).output_error
     ),
     "metrics.compare": lambda V: metrics.compare(_approximation(BOTH), *points(), V),
-    "confidence.of": lambda V: confidence.of(
+    "confidence.of": lambda V: sampling_intervals.of(
         _approximation(str(DRAWN)), *points(), V, method=DRAWN
     ).output_error.to_numpy(),
-    "Row.output": lambda V: replace_or_weight.Row(np.full(4, 0.25), np.arange(4) > 0, 2).output(V),
+    "Row.output": lambda V: correction_weights.Row(np.full(4, 0.25), np.arange(4) > 0, 2).output(V),
 }
 
 
@@ -206,12 +199,12 @@ NUMBERS = {
     "bound": lambda x: rank.taylor_rank(x, 2),
     "bound of remez": lambda x: remez(1, x),
     "epsilon of measures": lambda x: rank.measures(np.ones(1), (1, 1), epsilon=x),
-    "budget of oracles": lambda b: regimes.oracles(X, [1.0], [b]),
+    "budget of oracles": lambda b: crossovers.oracles(X, [1.0], [b]),
     "error": lambda x: moments.features_needed(METHOD, x, *points()),
     "level": lambda x: METHODS["threshold"](level=x) if x is not None else 1 / 0,
     "p of top_p": lambda x: METHODS["top_p"](p=x),
     "share": lambda x: METHODS["scatterbrain"](share=x),
-    "pi": replace_or_weight.threshold,
+    "pi": correction_weights.threshold,
 }
 
 # integer, and the least that is allowed
@@ -226,7 +219,7 @@ INTEGERS = {
     "d of within": (lambda n: parse("positive").within(4, n=4, l=4, d=n), 1),
     "rows": (lambda n: metrics.compare(METHOD.approximate(*points()), *points(), rows=n), 2),
     "draws": (lambda n: moments.monte_carlo(METHOD, *points(), draws=n, rng=0), 2),
-    "keys of threshold": (lambda n: replace_or_weight.threshold(0.5, keys=n), 2),
+    "keys of threshold": (lambda n: correction_weights.threshold(0.5, keys=n), 2),
     "probes": (lambda n: rank.estimates(D, probes=n, rng=0), 2),
     "steps": (lambda n: rank.estimates(D, steps=n, rng=0), 1),
     "n of exact_attention": (lambda n: operations.exact_attention(n, 2), 0),
@@ -245,9 +238,9 @@ INTEGERS = {
     "n of unchunked memory": (lambda n: operations.unchunked_causal_memory(1, n, 2), 0),
     "most of break_even": (lambda n: operations.break_even(abs, abs, most=n), 1),
     "c of kinds": (lambda n: operations.kinds(2, 2, 2, n), 1),
-    "d_h of bound_at_logits": (lambda n: positions.bound_at_logits(4, n, 1), 1),
-    "d_p of bound_at_logits": (lambda n: positions.bound_at_logits(4, 1, n), 0),
-    "heads": (lambda n: positions.generic(4, 2, 1, 1, rng=0, heads=n), 1),
+    "d_h of bound_at_logits": (lambda n: position_rank.bound_at_logits(4, n, 1), 1),
+    "d_p of bound_at_logits": (lambda n: position_rank.bound_at_logits(4, 1, n), 0),
+    "heads": (lambda n: position_rank.generic(4, 2, 1, 1, rng=0, heads=n), 1),
     "d of taylor_rank": (lambda n: rank.taylor_rank(1.0, n), 1),
     "rank of godec": (lambda n: godec.godec(D, n, 1), 0),
     "iterations": (lambda n: godec.godec(D, 1, 1, iterations=n), 1),
@@ -255,25 +248,25 @@ INTEGERS = {
     "max_iterations": (lambda n: robust_pca.inexact_alm(D, max_iterations=n), 1),
     "trials": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=n, seed=0), 1),
     "d of epsilon_rank_bound": (
-        lambda n: bounds.epsilon_rank_bound("taylor", D, n, 0.1, largest=1.0),
+        lambda n: error_bounds.epsilon_rank_bound("taylor", D, n, 0.1, largest=1.0),
         1,
     ),
-    "n of gaussian_logits": (lambda n: describe.gaussian_logits(n, 1.0, rows=2, rng=0), 1),
-    "rows of gaussian_logits": (lambda n: describe.gaussian_logits(2, 1.0, rows=n, rng=0), 2),
-    "n of gaussian_entropy": (lambda n: describe.gaussian_entropy(n, 1.0), 1),
-    "d of dot_product_variance": (describe.dot_product_variance, 1),
+    "n of gaussian_logits": (lambda n: statistics.gaussian_logits(n, 1.0, rows=2, rng=0), 1),
+    "rows of gaussian_logits": (lambda n: statistics.gaussian_logits(2, 1.0, rows=n, rng=0), 2),
+    "n of gaussian_entropy": (lambda n: statistics.gaussian_entropy(n, 1.0), 1),
+    "d of dot_product_variance": (statistics.dot_product_variance, 1),
     "trials of diagnose": (lambda n: diagnose.diagnose(X, budget=4, trials=n), 1),
-    "count of entries": (lambda n: least_loss.entries(WEIGHTS, n), 0),
-    "k of keys": (lambda n: least_loss.keys(WEIGHTS, n), 0),
-    "k of columns": (lambda n: least_loss.columns(WEIGHTS, n), 0),
-    "k of evicting": (lambda n: least_loss.evicting(WEIGHTS, n), 1),
-    "count of pages": (lambda n: least_loss.pages(WEIGHTS, n, 2), 0),
-    "size of pages": (lambda n: least_loss.pages(WEIGHTS, 1, n), 1),
-    "k of blocks": (lambda n: least_loss.blocks(WEIGHTS, n, 1), 1),
-    "block of blocks": (lambda n: least_loss.blocks(WEIGHTS, 4, n), 1),
-    "k of lines": (lambda n: least_loss.lines(WEIGHTS, n), 0),
-    "m of low_rank": (lambda n: least_error.low_rank(WEIGHTS, n), 0),
-    "trials of needed": (lambda n: needed.needed(X, 1.0, methods=[METHOD], trials=n), 1),
+    "count of entries": (lambda n: support_bounds.entries(WEIGHTS, n), 0),
+    "k of keys": (lambda n: support_bounds.keys(WEIGHTS, n), 0),
+    "k of columns": (lambda n: support_bounds.columns(WEIGHTS, n), 0),
+    "k of evicting": (lambda n: support_bounds.evicting(WEIGHTS, n), 1),
+    "count of pages": (lambda n: support_bounds.pages(WEIGHTS, n, 2), 0),
+    "size of pages": (lambda n: support_bounds.pages(WEIGHTS, 1, n), 1),
+    "k of blocks": (lambda n: support_bounds.blocks(WEIGHTS, n, 1), 1),
+    "block of blocks": (lambda n: support_bounds.blocks(WEIGHTS, 4, n), 1),
+    "k of lines": (lambda n: support_bounds.lines(WEIGHTS, n), 0),
+    "m of low_rank": (lambda n: lower_bounds.low_rank(WEIGHTS, n), 0),
+    "trials of needed": (lambda n: target.needed(X, 1.0, methods=[METHOD], trials=n), 1),
     "seed": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=n), 0),
     "jobs": (lambda n: sweep.sweep([METHOD], X, [1.0], trials=1, seed=0, jobs=n), 1),
     "degree of taylor_kernel": (lambda n: modular.taylor_kernel(n, [[1]], [[1]]), 0),

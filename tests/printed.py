@@ -20,38 +20,41 @@ FILES = [
     *sorted((ROOT / "figures" / "gallery").glob("*.py")),
     *sorted((ROOT / "figures" / "report").glob("*.py")),
     *(ROOT / "figures" / f"{name}.py" for name in (
-        "claims", "currency", "diagnosis", "model", "planned", "substitution", "targets",
-        "theories",
+        "document/page_drawings", "show/claims_ledger", "show/diagnosis", "show/model_run",
+        "show/plans", "show/substitution", "show/targets", "show/theories", "words/amounts",
     )),
-    *(ROOT / "analysis" / f"{name}.py" for name in ("advice", "diagnose", "doubts")),
+    *(ROOT / "analysis/advice" / f"{name}.py" for name in ("caveats", "diagnose", "verdict")),
 ]  # fmt: skip
 PICTURES = {"draw", "compute", "build"}  # labels of axes, and a table's own names
 SAYING = {"tr", "Sentence", "_said"}  # of a message with values
 WRITING = {"number", "percent", "power"}  # of one number
-ROWS = {"analysis/diagnose.py": {"_facts", "_row", "_head", "_winner"}}  # of dicts of numbers
+ROWS = {
+    "analysis/advice/diagnose.py": {"_facts", "_row", "_head", "_winner"}
+}  # of dicts of numbers
 NO_NUMBERS = {"join", "tr", "label", "literal", "str", "budget", "_temperatures", "mask_name"}
-DIAGNOSIS = "tests/figures/test_diagnosis_numbers.py"
+DIAGNOSIS = "tests/figures/show/test_diagnosis_numbers.py"
 PRINTED = "tests/figures/test_printed.py tests/figures/test_printed_elsewhere.py"
-DIAGNOSE = f"{DIAGNOSIS} tests/analysis/test_diagnose.py"
+DIAGNOSE = f"{DIAGNOSIS} tests/analysis/advice/test_diagnose.py"
 TESTS = {  # of the places file:function; the first pattern that fits
-    "figures/gallery/damage.py:*": "tests/figures/test_model_figures.py",
+    "figures/gallery/damage.py:*": "tests/figures/gallery/test_model_figures.py",
     "figures/gallery/*": PRINTED,
-    "figures/claims.py:*": "tests/figures/test_printed.py",
-    "figures/report/of_model.py:*": "tests/figures/test_model_page.py",
-    "figures/report/replaced.py:*": "tests/figures/test_model_page.py",
-    "figures/report/of_claims.py:*": "tests/figures/test_claims_document.py",
-    "figures/report/drawing.py:*": "tests/figures/test_drawing.py",
+    "figures/show/claims_ledger.py:*": "tests/figures/test_printed.py",
+    "figures/report/model_page.py:*": "tests/figures/report/test_model_page.py",
+    "figures/report/model_sections.py:*": "tests/figures/report/test_model_page.py",
+    "figures/report/claims_document.py:*": "tests/figures/report/test_claims_document.py",
+    "figures/document/page_drawings.py:*": "tests/figures/drawing/test_drawing.py",
     "figures/report/*": PRINTED,
-    "figures/model.py:*": "tests/figures/test_model_page.py",
-    "figures/diagnosis.py:*": DIAGNOSIS,
-    "figures/targets.py:*": DIAGNOSIS,
-    "figures/theories.py:*": DIAGNOSIS,
-    "analysis/advice.py:*": DIAGNOSIS,
-    "analysis/doubts.py:*": DIAGNOSIS,
-    "analysis/diagnose.py:*": DIAGNOSE,
-    "figures/planned.py:*": "tests/analysis/test_plan.py tests/analysis/test_planning.py",
-    "figures/substitution.py:*": "tests/figures/test_substitution.py",
-    "figures/currency.py:*": "tests/test_currencies.py",
+    "figures/show/model_run.py:*": "tests/figures/report/test_model_page.py",
+    "figures/show/diagnosis.py:*": DIAGNOSIS,
+    "figures/show/targets.py:*": DIAGNOSIS,
+    "figures/show/theories.py:*": DIAGNOSIS,
+    "analysis/advice/verdict.py:*": DIAGNOSIS,
+    "analysis/advice/caveats.py:*": DIAGNOSIS,
+    "analysis/advice/diagnose.py:*": DIAGNOSE,
+    "figures/show/plans.py:*": "tests/analysis/models/test_plan.py "
+    "tests/analysis/models/test_planner.py",
+    "figures/show/substitution.py:*": "tests/figures/show/test_substitution.py",
+    "figures/words/amounts.py:*": "tests/test_currencies.py",
 }
 NUMERIC = re.compile(r".*[efgdn%]$")
 

@@ -5,9 +5,10 @@ import math
 import numpy as np
 from hypothesis import settings, strategies as st
 
-from approx import METHODS, Mask, exact, parse
-from approx.masked import Masked
-from approx.parts import Support, coordinates
+from approx import METHODS, Mask, parse
+from approx.estimate import exact
+from approx.estimate.corrections import Support, coordinates
+from approx.estimate.masked import Masked
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import Fixed
 from approx.random_features.positive import Positive

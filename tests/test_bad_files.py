@@ -1,8 +1,8 @@
 """Bad files and output that cannot be written: the rows of the table about files and folders.
 
-`tests/analysis/test_inputs.py` has what the arrays of a file may be. Where a row leaves a choice:
-arrays of other names in a file are ignored, unread, but for misspelt options; a link to an input
-file is followed.
+`tests/analysis/inputs/test_inputs.py` has what the arrays of a file may be. Where a row leaves a
+choice: arrays of other names in a file are ignored, unread, but for misspelt options; a link to an
+input file is followed.
 """
 
 import io
@@ -25,12 +25,13 @@ from entries import clean
 from matplotlib.figure import Figure
 from safetensors.numpy import save_file
 
-from analysis import capture, files
-from analysis.files import InputFileError, InputFileWarning
-from analysis.inputs import load
-from approx import memory
-from figures import cli, style
-from figures.cli import main
+from analysis.inputs import array_files, load
+from analysis.inputs.array_files import InputFileError, InputFileWarning
+from analysis.models import capture
+from approx.estimate import memory
+from figures.command import cli
+from figures.command.cli import main
+from figures.drawing import style
 
 ROOT = Path(__file__).parent.parent
 X = np.arange(20.0).reshape(5, 4)
@@ -409,7 +410,7 @@ def test_axes_that_may_be_in_another_order(tmp_path, shape, keys, also, read, tr
         load(path)  # what it says to do leaves no doubt
 
 
-@pytest.mark.filterwarnings("default::analysis.files.InputFileWarning")
+@pytest.mark.filterwarnings("default::analysis.inputs.array_files.InputFileWarning")
 def test_axes_that_may_be_in_another_order_are_one_line_of_the_command(tmp_path, capsys):
     path = tmp_path / "heads.npz"
     np.savez(path, q=np.ones((9, 4, 2)), k=np.ones((9, 4, 2)))
@@ -499,7 +500,7 @@ def test_output_that_is_no_folder(tmp_path, command, capsys):
 def test_a_folder_that_is_not_writable(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(PermissionError, match="is not writable"):
-        files.usable(tmp_path)
+        array_files.usable(tmp_path)
 
 
 FULL = """
@@ -507,8 +508,8 @@ import resource, sys
 from pathlib import Path
 import numpy as np, pandas as pd
 from matplotlib.figure import Figure
-from analysis import capture
-from figures import style
+from analysis.models import capture
+from figures.drawing import style
 sys.dont_write_bytecode = True  # half of it would be read by later imports
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 q = np.random.default_rng(0).standard_normal((1, 1, 50, 50))

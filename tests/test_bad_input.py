@@ -41,36 +41,18 @@ from entries import (
 from hypothesis import example, given, strategies as st
 from small import NAMES, SIZED, dense, small, under
 
-from analysis import (
-    bounds,
-    budget,
-    describe,
-    diagnose,
-    inputs,
-    metrics,
-    modular,
-    moments,
-    needed,
-    operations,
-    pitfalls,
-    positions,
-    precision,
-    rank,
-    recall,
-    sweep,
-)
-from approx import (
-    METHODS,
-    Approximation,
-    Mask,
-    checks,
-    exact,
-    memory,
-    parse,
-    projections,
-)
+from analysis import inputs, moments
+from analysis.advice import diagnose, pitfalls, target
+from analysis.costs import budget, operations
+from analysis.errors import metrics
+from analysis.experiments import rounded_inputs, support_recall
+from analysis.inputs import statistics
+from analysis.ranks import modular, position_rank, rank
+from analysis.sweeps import sweep
+from approx import METHODS, Approximation, Mask, checks, parse, projections
+from approx.estimate import exact, memory
 from approx.low_rank import godec, robust_pca, stable_pca
-from approx.polynomials import monomials
+from approx.polynomials import error_bounds, monomials
 from approx.polynomials.remez import remez
 from approx.textbook import attention, flash
 
@@ -688,7 +670,7 @@ SEEDS = {
     "generative": lambda rng: inputs.generative(3, 2, 0.1, rng=rng),
     "monte_carlo": lambda rng: moments.monte_carlo(METHOD, *points(), draws=2, rng=rng),
     "estimates": lambda rng: rank.estimates(D, rng=rng),
-    "generic": lambda rng: positions.generic(4, 2, 1, 1, rng=rng),
+    "generic": lambda rng: position_rank.generic(4, 2, 1, 1, rng=rng),
 }
 
 
@@ -769,7 +751,7 @@ FLAGS = {
     "causal of normalisers": lambda x: flash.normalisers(4, 2, causal=x),
     "causal of local_quadratic": lambda x: flash.local_quadratic(D, D, 2, causal=x),
     "normalise": lambda x: attention.linear_attention(D, D, D, normalise=x),
-    "exact": lambda x: bounds.minimum_degree("taylor", 1.0, 0.1, exact=x),
+    "exact": lambda x: error_bounds.minimum_degree("taylor", 1.0, 0.1, exact=x),
     "shared": lambda x: inputs.clustered(4, 2, shared=x, rng=0),
     "queries": lambda x: METHODS["centered"](queries=x),
     "nonnegative": lambda x: METHODS["poisson"](nonnegative=x),
@@ -838,7 +820,7 @@ def test_a_function_of_rows_has_some(use, bad):
         use(bad)
 
 
-@each("use", [attention.softmax, flash.swish, precision.bfloat16])
+@each("use", [attention.softmax, flash.swish, rounded_inputs.bfloat16])
 @each(("value", "error", "rule"), ODD.values(), ids=ODD)
 def test_what_is_no_array_of_a_function_of_entries(use, value, error, rule):
     with pytest.raises(error, match=f"^(logits|x) .*{rule}"):
@@ -857,7 +839,7 @@ def test_values_of_functions_of_entries():
             attention.softmax(bad)
     np.testing.assert_array_equal(attention.softmax([0, -np.inf]), [1, 0])
     np.testing.assert_array_equal(
-        precision.bfloat16([1e39, -np.inf, np.nan]), [np.inf, -np.inf, np.nan]
+        rounded_inputs.bfloat16([1e39, -np.inf, np.nan]), [np.inf, -np.inf, np.nan]
     )
 
 
@@ -932,8 +914,8 @@ def test_what_is_no_method(value):
         lambda: moments.features_needed(value, 0.5, *points()),
         lambda: budget.match([value], 4, X),
         lambda: diagnose.diagnose(X, budget=4, methods=[value]),
-        lambda: needed.needed(X, 1.0, methods=[value]),
-        lambda: precision.precision(value, X, "float32"),
+        lambda: target.needed(X, 1.0, methods=[value]),
+        lambda: rounded_inputs.precision(value, X, "float32"),
         lambda: sweep.sweep([value], X, [1.0], trials=1, seed=0),
     ):
         with pytest.raises(TypeError, match="must be a method, got"):
@@ -942,14 +924,14 @@ def test_what_is_no_method(value):
         lambda: budget.match([METHOD], 4, value),
         lambda: sweep.sweep([METHOD], [value], [1.0], trials=1, seed=0),
         lambda: diagnose.diagnose([value], budget=4, methods=[METHOD]),
-        lambda: needed.needed([value], 1.0, methods=[METHOD]),
-        lambda: describe.describe(value),
-        lambda: describe.row_entropy(value),
-        lambda: describe.temperature_at(value, 0.5),
+        lambda: target.needed([value], 1.0, methods=[METHOD]),
+        lambda: statistics.describe(value),
+        lambda: statistics.row_entropy(value),
+        lambda: statistics.temperature_at(value, 0.5),
         lambda: rank.exact_singular_values(value),
-        lambda: precision.precision(METHOD, value, "float32"),
-        lambda: precision.rounded(value, "float32"),
-        lambda: recall.recall(parse("top_k(k=1)").approximate(X.Q, X.K), value),
+        lambda: rounded_inputs.precision(METHOD, value, "float32"),
+        lambda: rounded_inputs.rounded(value, "float32"),
+        lambda: support_recall.recall(parse("top_k(k=1)").approximate(X.Q, X.K), value),
     ):
         with pytest.raises(TypeError, match="must be an Inputs, got"):
             use()
@@ -957,7 +939,7 @@ def test_what_is_no_method(value):
         lambda: metrics.compare(value, *points()),
         lambda: pitfalls.concentration(value),
         lambda: budget.values_per_row(value),
-        lambda: recall.recall(value, X),
+        lambda: support_recall.recall(value, X),
     ):
         with pytest.raises(TypeError, match="must be an Approximation, got"):
             use()
@@ -1021,7 +1003,8 @@ def test_loops_that_would_not_end(spec):
 
 THREADS = """
 import threading, numpy as np
-from analysis import metrics, moments
+from analysis.errors import metrics
+from analysis import moments
 from approx import parse
 x = np.random.default_rng(0).standard_normal((2, 64, 8)) / 3
 SPECS = ("positive(m=16)", "taylor(degree=2)", "scatterbrain(positive(m=8), top_k(k=4))",

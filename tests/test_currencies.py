@@ -3,11 +3,11 @@
 import pandas as pd
 
 from analysis import inputs
-from analysis.budget import of_keys
-from analysis.diagnose import diagnose
+from analysis.advice.diagnose import diagnose
+from analysis.costs.budget import of_keys
 from approx import parse
-from approx.prices import CURRENCIES
-from lm import currencies
+from approx.method.prices import CURRENCIES
+from studies.lm import currencies
 
 
 def won():

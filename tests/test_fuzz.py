@@ -24,10 +24,11 @@ from entries import BOTH, INTEGERS, MATRICES, NUMBERS, POINTS, VALUES, call, cle
 from hypothesis import HealthCheck, given, settings, strategies as st
 from small import NAMES, dense, small
 
-from analysis import config
 from analysis.inputs import Inputs, load
-from approx import METHODS, Approximation, memory, parse
-from figures.cli import MOST_CHARACTERS
+from analysis.sweeps import config
+from approx import METHODS, Approximation, parse
+from approx.estimate import memory
+from figures.command.cli import MOST_CHARACTERS
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 SECONDS = 120  # for one case, compiling included
@@ -348,7 +349,7 @@ def place(kind, folder, raw):
 
 @pytest.mark.parametrize("kind", ["npz", "compressed", "npy", "safetensors"])
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.filterwarnings("ignore::analysis.files.InputFileWarning")
+@pytest.mark.filterwarnings("ignore::analysis.inputs.array_files.InputFileWarning")
 @cases(12, 250)
 @given(st.data())
 def test_files(kind, data):

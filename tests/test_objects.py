@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from analysis.advice import KEEP, USE, Advice, Advised
+from analysis.advice.verdict import KEEP, USE, Advice, Advised
 from analysis.inputs import Inputs, gaussian
-from analysis.plan import Plan
+from analysis.models.plan import Plan
 from approx import METHODS, Mask, notebook, parse
 from approx.method import Moments
 

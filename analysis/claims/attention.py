@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import iti0k0
 
-from analysis import describe, inputs
+from analysis import inputs
 from analysis.claims.evidence import (
     TEMPERATURES,
     TIGHT,
@@ -23,9 +23,10 @@ from analysis.claims.evidence import (
     sampled,
     without,
 )
-from analysis.rank import summary
-from approx import exact
+from analysis.inputs import statistics as input_statistics
+from analysis.ranks.rank import summary
 from approx.checks import Array
+from approx.estimate import exact
 from approx.textbook import attention
 
 SOURCE = "Attention mechanism note"
@@ -150,7 +151,7 @@ def variance_of_logits() -> Iterator[Check]:
         x = _logits(d)
         yield sampled(f"mean, d = {d}", 0.0, float(x.mean()), math.sqrt(d / PAIRS))
         error = math.sqrt((3 * d * (d + 2) - d**2) / PAIRS)
-        variance = describe.dot_product_variance(d)
+        variance = input_statistics.dot_product_variance(d)
         yield sampled(f"variance, d = {d}", variance, float(np.mean(x**2)), error)
         fourth = float(np.mean(x**4)) / d**2
         yield sampled(f"kurtosis, d = {d}", 3 + 6 / d, fourth, _fourth_error(d) / d**2)
@@ -176,11 +177,11 @@ def saturation() -> Iterator[Check]:
     yield sampled("share beyond 3√d, d = 64", tails, beyond[64], error)
     yield without(sampled("share beyond 3√d, d = 1", normal, beyond[1], error))
     g = np.random.default_rng(0).standard_normal((256, 64))
-    statistics = [describe.weight_statistics(g / t) for t in TEMPERATURES[::-1]]
+    statistics = [input_statistics.weight_statistics(g / t) for t in TEMPERATURES[::-1]]
     largest = [float(x["largest_weight"].mean()) for x in statistics]
     yield equal("steps down in τ at which the largest weight grows", 5, _rises(largest))
     peak = max(float(np.median(x["jacobian_norm"])) for x in statistics)
-    raw = describe.weight_statistics(g * math.sqrt(4096))["jacobian_norm"]
+    raw = input_statistics.weight_statistics(g * math.sqrt(4096))["jacobian_norm"]
     shrunk = peak / float(np.median(raw))
     yield above("median Jacobian at its best τ over unscaled, d = 4096", 100.0, shrunk)
     flat = float(attention.jacobian_norm(np.full(64, 1 / 64)))
@@ -238,7 +239,7 @@ def correlation() -> Iterator[Check]:
     d = 16
     x = inputs.gaussian(PAIRS, 1, rng=0)
     same = np.einsum("id,id->i", np.tile(x.q, d), np.tile(x.k, d))
-    whole = describe.dot_product_variance(d, 1.0)
+    whole = input_statistics.dot_product_variance(d, 1.0)
     yield equal("d + d(d − 1)ρ² at ρ = 1", float(d**2), whole)
     yield sampled(
         "variance, equal components", whole, float(same.var()), whole * math.sqrt(8 / PAIRS)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from analysis import features_needed, inputs, metrics, pitfalls, state_rank
+from analysis import inputs
+from analysis.advice import pitfalls
 from analysis.claims.evidence import (
     TIGHT,
     Check,
@@ -24,9 +25,13 @@ from analysis.claims.evidence import (
     printed,
     without,
 )
-from approx import exact, parse
+from analysis.errors import metrics
+from analysis.moments import feature_counts
+from analysis.ranks import state_rank
+from approx import parse
 from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits
+from approx.estimate import exact
 from approx.low_rank import pivots
 from approx.low_rank.nystrom import gaussian
 from approx.low_rank.thinning import thinned
@@ -279,10 +284,10 @@ def features_on_realcausal_heads() -> Iterator[Check]:
     limit = d * math.log(d) / 0.1**2
     q, k = np.random.default_rng(0).standard_normal((2, 128, d))
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (q, k)]
-    needed = features_needed.features_needed(method, 0.1, *unit)
+    needed = feature_counts.features_needed(method, 0.1, *unit)
     yield at_most("features for 10 %, norm 1", limit, needed)
     found = [
-        features_needed.features_needed(method, 0.1, x.Q, x.K, mask=x.mask)
+        feature_counts.features_needed(method, 0.1, x.Q, x.K, mask=x.mask)
         for x in causal_heads(128)
     ]
     yield without(at_most("features for 10 %, SmolLM2's easiest head", limit, min(found)))
@@ -302,7 +307,7 @@ def positive_or_trigonometric() -> Iterator[Check]:
         for name in ("positive", "trigonometric"):
             estimate = parse(f"{name}(m=64)").approximate(x.Q, x.K, mask=x.mask, rng=0)
             tv.append(metrics.compare(estimate, x.Q, x.K, mask=x.mask)["attention_tv"])
-            needed.append(features_needed.features_needed(parse(name), 0.1, x.Q, x.K, mask=x.mask))
+            needed.append(feature_counts.features_needed(parse(name), 0.1, x.Q, x.K, mask=x.mask))
         near_attention += tv[0] < tv[1]
         near_kernel += needed[0] < needed[1]
     yield equal("heads of 4 where they have less tv, m = 64", 4, near_attention)
@@ -313,7 +318,7 @@ def positive_or_trigonometric() -> Iterator[Check]:
     "LIN-3",
     "The size of the state is not what keeps linear attention from these heads: the bound on any "
     "state of 64 allows an error below 1 %, where 64 positive features have above 30 %.",
-    "the low-rank problem, kexue.fm 8601; the bound: analysis.state_rank",
+    "the low-rank problem, kexue.fm 8601; the bound: analysis.ranks.state_rank",
 )
 def states_or_features() -> Iterator[Check]:
     """Take the dyadic lower bound of softmax rows, and errors of positive features, m = 64."""

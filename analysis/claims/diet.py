@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analysis import positions
 from analysis.claims.evidence import (
     Check,
     above,
@@ -15,7 +14,8 @@ from analysis.claims.evidence import (
     equal,
     printed,
 )
-from analysis.positions import Head
+from analysis.ranks import position_rank
+from analysis.ranks.position_rank import Head
 
 SOURCE = "DIET note"
 N, D, D_H, D_P = 32, 16, 4, 6  # tokens, width of the input, of a head, of positions
@@ -23,11 +23,11 @@ N, D, D_H, D_P = 32, 16, 4, 6  # tokens, width of the input, of a head, of posit
 
 def _generic(n: int = N, d_p: int = D_P, heads: int | None = None, seed: int = 0) -> Head:
     rng = np.random.default_rng(seed)
-    return positions.generic(n, D, D_H, d_p, rng=rng, heads=heads)
+    return position_rank.generic(n, D, D_H, d_p, rng=rng, heads=heads)
 
 
 def _rank(logits: np.ndarray) -> int:
-    return positions.ranks(logits)["logits"]
+    return position_rank.ranks(logits)["logits"]
 
 
 @claim(
@@ -40,7 +40,7 @@ def rank_at_input() -> Iterator[Check]:
     x = _generic()
     yield equal("rank of X + P", D, int(np.linalg.matrix_rank(x.X + x.P)))
     yield equal("rank of the logits", D_H, _rank(x.at_input()))
-    construction = positions.construction(N, D, D_H, D_P)
+    construction = position_rank.construction(N, D, D_H, D_P)
     yield equal("rank, construction", D_H, _rank(construction.at_input()))
 
 
@@ -52,14 +52,14 @@ def rank_at_input() -> Iterator[Check]:
 def rank_at_logits() -> Iterator[Check]:
     """Take d_h = 4, d_p = 6: generic inputs, the construction, and n = 8."""
     yield equal("rank, generic", min(D_H + D_P, N), _rank(_generic().at_logits()))
-    construction = positions.construction(N, D, D_H, D_P).at_logits()
+    construction = position_rank.construction(N, D, D_H, D_P).at_logits()
     yield equal("rank, construction", D_H + D_P, _rank(construction))
     diagonal = [1] * D_H + [0] * (N - D_H - D_P) + [1] * D_P
     ones = int((np.diag(construction) == diagonal).sum())
     yield equal("diagonal entries as constructed", N, ones)
     yield equal("non-zeros", D_H + D_P, int(np.count_nonzero(construction)))
     yield equal("rank, n = 8", 8, _rank(_generic(8).at_logits()))
-    yield equal("the bound, n = 8", 8, positions.bound_at_logits(8, D_H, D_P))
+    yield equal("the bound, n = 8", 8, position_rank.bound_at_logits(8, D_H, D_P))
 
 
 @claim(
@@ -69,7 +69,7 @@ def rank_at_logits() -> Iterator[Check]:
 )
 def rank_of_heads() -> Iterator[Check]:
     """Take three heads with positions at the input."""
-    ranks = positions.head_ranks(_generic(heads=3).at_input())
+    ranks = position_rank.head_ranks(_generic(heads=3).at_input())
     each = ranks["heads"]
     assert isinstance(each, list)
     yield equal("largest rank of a head", D_H, max(each))
@@ -85,7 +85,7 @@ def rank_of_heads() -> Iterator[Check]:
 )
 def rank_after_exp() -> Iterator[Check]:
     """Take both ranks of one head of n = 32 with positions at the input."""
-    ranks = positions.ranks(_generic().at_input())
+    ranks = position_rank.ranks(_generic().at_input())
     yield equal("rank of the logits", D_H, ranks["logits"])
     yield equal("rank after exp", N, ranks["exp"])
     yield equal("rank of the rows of softmax", N, ranks["softmax"])
@@ -101,11 +101,11 @@ def rank_after_exp() -> Iterator[Check]:
 )
 def block_of_x() -> Iterator[Check]:
     """Compare shapes, and the construction's X."""
-    X = positions.construction(N, D, D_H, D_P).X
+    X = position_rank.construction(N, D, D_H, D_P).X
     want = np.hstack([np.eye(D), np.zeros((D, N - D))])
     yield equal("shape of Xᵀ", (D, N), X.T.shape)
     yield equal("entries that differ", 0, int((want != X.T).sum()))
-    n = len(positions.construction(N + 8, D, D_H, D_P).X)
+    n = len(position_rank.construction(N + 8, D, D_H, D_P).X)
     yield printed(equal("rows of the printed block beside I_d, n = 40", D, n - D))
 
 
@@ -116,11 +116,11 @@ def block_of_x() -> Iterator[Check]:
 )
 def block_of_positions() -> Iterator[Check]:
     """Compare shapes, and the construction's P̂."""
-    P = positions.construction(N, D, D_H, D_P).relative
+    P = position_rank.construction(N, D, D_H, D_P).relative
     want = np.hstack([np.zeros((D_P, N - D_P)), np.eye(D_P)])
     yield equal("shape of P̂ᵀ", (D_P, N), P.T.shape)
     yield equal("entries that differ", 0, int((want != P.T).sum()))
-    d = positions.construction(N, D, D_H, D_P).X.shape[1]
+    d = position_rank.construction(N, D, D_H, D_P).X.shape[1]
     yield printed(equal("rows of the printed block beside I", D_P, d))
 
 
@@ -143,7 +143,7 @@ def strict() -> Iterator[Check]:
 )
 def direction_of_the_bound() -> Iterator[Check]:
     """Take twenty generic heads, and one whose positions are 0."""
-    bound = positions.bound_at_logits(N, D_H, D_P)
+    bound = position_rank.bound_at_logits(N, D_H, D_P)
     ranks = [_rank(_generic(seed=seed).at_logits()) for seed in range(20)]
     yield at_most("largest rank of 20", bound, max(ranks))
     yield equal("how many attain it", 20, ranks.count(bound))
@@ -159,7 +159,7 @@ def direction_of_the_bound() -> Iterator[Check]:
 )
 def which_matrix() -> Iterator[Check]:
     """Take ranks before and after softmax, with positions at the input."""
-    ranks = positions.ranks(_generic().at_input())
+    ranks = position_rank.ranks(_generic().at_input())
     yield at_most("rank of the logits", D_H, ranks["logits"])
     yield printed(at_most("rank of the attention matrix", D_H, ranks["softmax"]))
 
@@ -171,7 +171,7 @@ def which_matrix() -> Iterator[Check]:
 )
 def disjoint_blocks() -> Iterator[Check]:
     """Take the largest entry of the sum of two identity blocks: 1 where they are disjoint."""
-    wide = positions.construction(max(D, D_H + D_P), D, D_H, D_P).at_logits()
+    wide = position_rank.construction(max(D, D_H + D_P), D, D_H, D_P).at_logits()
     yield equal("largest entry, n = 16", 1.0, float(wide.max()))
-    narrow = positions.construction(8, D, D_H, D_P).at_logits()
+    narrow = position_rank.construction(8, D, D_H, D_P).at_logits()
     yield printed(equal("largest entry, n = 8", 1.0, float(narrow.max())))

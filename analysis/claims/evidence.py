@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom
 
-from analysis.files import one_line
 from analysis.inputs import Inputs, sample
+from analysis.inputs.array_files import one_line
 
 HOLDS, CONDITION, CORRECTED, FAILS = "holds", "holds with a condition", "corrected", "fails"
 Z = 5.0  # standard errors by which a sample may be off

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analysis import describe, inputs, metrics, operations
+from analysis import inputs
 from analysis.claims.evidence import (
     TIGHT,
     Check,
@@ -22,10 +22,14 @@ from analysis.claims.evidence import (
     slope,
     without,
 )
-from analysis.rank import summary
-from approx import exact, parse
-from approx.approximation import Approximation
+from analysis.costs import operations
+from analysis.errors import metrics
+from analysis.inputs import statistics as input_statistics
+from analysis.ranks.rank import summary
+from approx import parse
 from approx.checks import Array
+from approx.estimate import exact
+from approx.estimate.approximation import Approximation
 from approx.textbook import attention, flash
 from approx.textbook.flash import GatedUnit, Projections
 
@@ -256,11 +260,11 @@ def sparsity_index() -> Iterator[Check]:
     limit, bias = math.exp(-0.5), 0.375 * math.expm1(4.0) - 0.5 * math.expm1(2.0)
     for n in LENGTHS:
         x = np.random.default_rng(n).standard_normal((ENTRIES // n, n))
-        index = float(describe.sparsity(np.exp(x), 1, 2).mean())
+        index = float(input_statistics.sparsity(np.exp(x), 1, 2).mean())
         margin = 5 * math.sqrt(SPREAD / ENTRIES) + bias / n
         yield near(f"n = {n}", limit, index, limit * margin)
-    yield near("of 9 equal entries", 1.0, float(describe.sparsity(np.ones(9))), TIGHT)
-    yield near("of one in 9", 9 ** (-1 / 2), float(describe.sparsity(np.eye(9)[0])), TIGHT)
+    yield near("of 9 equal entries", 1.0, float(input_statistics.sparsity(np.ones(9))), TIGHT)
+    yield near("of one in 9", 9 ** (-1 / 2), float(input_statistics.sparsity(np.eye(9)[0])), TIGHT)
 
 
 def _entropy(n: int, beta: float) -> tuple[float, float, float]:
@@ -270,11 +274,11 @@ def _entropy(n: int, beta: float) -> tuple[float, float, float]:
     the delta method.
     """
     rows = max(16, ENTRIES // n)
-    statistics = describe.gaussian_logits(n, beta, rows=rows, rng=np.random.default_rng(n))
+    statistics = input_statistics.gaussian_logits(n, beta, rows=rows, rng=np.random.default_rng(n))
     square = beta**2
     second = ((square - 0.5) * math.exp(square) + 0.5) / n
     mean, error = statistics["entropy"]
-    return describe.gaussian_entropy(n, beta) + second, mean, error
+    return input_statistics.gaussian_entropy(n, beta) + second, mean, error
 
 
 @claim(
@@ -337,8 +341,10 @@ def length_or_chunk() -> Iterator[Check]:
 
 def _rescaled(x: Array) -> Array:
     """Return x″ = x′·l_∞(x)/l_∞(x′), where x′ = x/l₀(x)."""
-    first = x / describe.norm(x, 0)
-    return np.asarray(first * (describe.norm(x, math.inf) / describe.norm(first, math.inf)))
+    first = x / input_statistics.norm(x, 0)
+    return np.asarray(
+        first * (input_statistics.norm(x, math.inf) / input_statistics.norm(first, math.inf))
+    )
 
 
 @claim(
@@ -358,7 +364,7 @@ def rescaling() -> Iterator[Check]:
 
 
 def _ratio(x: Array) -> float:
-    return float(describe.norm(_rescaled(x), 1) / describe.norm(_rescaled(x), 2))
+    return float(input_statistics.norm(_rescaled(x), 1) / input_statistics.norm(_rescaled(x), 2))
 
 
 # Errata
@@ -437,7 +443,11 @@ def no_factor_of_length() -> Iterator[Check]:
 
 
 def _factor(x: Array, p: float) -> float:
-    return float(describe.sparsity(x, 1, p) * describe.norm(x, p) / describe.norm(x, 1))
+    return float(
+        input_statistics.sparsity(x, 1, p)
+        * input_statistics.norm(x, p)
+        / input_statistics.norm(x, 1)
+    )
 
 
 @claim("FL-Ee", "Linformer is low-rank, not sparse.", SOURCE)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analysis import budget, inputs, metrics, moments, operations, squared_error
+from analysis import inputs, moments
 from analysis.claims.evidence import (
     TEMPERATURES,
     TIGHT,
@@ -24,10 +24,14 @@ from analysis.claims.evidence import (
     slope,
     without,
 )
-from analysis.rank import summary
-from approx import exact, parse
-from approx.approximation import Approximation
+from analysis.costs import budget, operations
+from analysis.errors import metrics
+from analysis.moments import squared_errors
+from analysis.ranks.rank import summary
+from approx import parse
 from approx.checks import Array
+from approx.estimate import exact
+from approx.estimate.approximation import Approximation
 from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.taylor import Taylor
@@ -119,7 +123,7 @@ def _summands(q: Array, k: Array, count: int) -> Array:
 
 def _relative_deviation(method: Positive, q: Array, k: Array) -> float:
     """Return the standard deviation of a squared error over its mean."""
-    known = squared_error.squared_error(method, q, k)
+    known = squared_errors.squared_error(method, q, k)
     assert known is not None
     return math.exp(float(known.log_relative_variance[0, 0]) / 2)
 

@@ -15,9 +15,9 @@ from analysis.claims import (
     selection,
 )
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, Claim, Entry
-from analysis.parallel import parallel
+from analysis.compute.parallel import parallel
 from approx import checks
-from approx.threads import one_thread
+from approx.kernels.threads import one_thread
 
 MODULES: tuple[ModuleType, ...] = (
     infinite_dimensional,

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis import confidence, inputs, moments, pitfalls
+from analysis import inputs, moments
+from analysis.advice import pitfalls
+from analysis.bounds import sampling_intervals
 from analysis.claims.evidence import (
     TIGHT,
     Check,
@@ -28,12 +30,13 @@ from analysis.claims.evidence import (
     sampled,
     without,
 )
-from approx import Mask, exact, parse
+from approx import Mask, parse
 from approx.checks import Array
+from approx.combinations.sampled import Sampled, Sizes
+from approx.estimate import exact
 from approx.sparse import sorted_lsh
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.top_k import TopK
-from approx.weighted import Sampled, Sizes
 
 V_ATTENTION = "vAttention (arXiv 2510.05688)"
 HUB = "skylight-org/sparse-attention-hub f5abf91"
@@ -191,10 +194,10 @@ def intervals() -> Iterator[Check]:
         sums = estimate.block(slice(None), shift=np.repeat(total, TRIALS)).sum(axis=1)
         for kind in least:
             given: Any = {"method": method, "delta": 0.1, "kind": kind}
-            held = confidence.of(estimate, queries, keys, largest="held", **given)
+            held = sampling_intervals.of(estimate, queries, keys, largest="held", **given)
             count = int((held.row_sum >= np.abs(sums - 1)).sum())
             least[kind] = min(least[kind], count)
-        boxes = confidence.of(estimate, queries, keys, **given)
+        boxes = sampling_intervals.of(estimate, queries, keys, **given)
         tv = min(tv, float(boxes.attention_tv.median()))
     yield covered("least coverage of 4 heads, bets", 0.9, least["betting"], TRIALS)
     yield without(covered("least coverage of 4 heads, normal", 0.9, least["normal"], TRIALS))

@@ -7,16 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analysis import (
-    dependent_supports,
-    inputs,
-    metrics,
-    moments,
-    operations,
-    regimes,
-    squared_error,
-)
-from analysis.budget import values_per_row
+from analysis import inputs, moments
+from analysis.advice import dependent_supports
 from analysis.claims.evidence import (
     TEMPERATURES,
     TIGHT,
@@ -31,16 +23,22 @@ from analysis.claims.evidence import (
     sampled,
     without,
 )
-from approx import exact, parse
-from approx.approximation import Approximation
+from analysis.costs import operations
+from analysis.costs.budget import values_per_row
+from analysis.errors import metrics
+from analysis.moments import squared_errors
+from analysis.sweeps import crossovers
+from approx import parse
 from approx.checks import Array
+from approx.combinations.scatterbrain import Scatterbrain
+from approx.estimate import exact
+from approx.estimate.approximation import Approximation
 from approx.method import Method
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
-from approx.scatterbrain import Scatterbrain
-from approx.sparse import hashing
 from approx.sparse.lsh import LSH
 from approx.sparse.random import Random
+from approx.supports import hashing
 
 SOURCE = "Scatterbrain note (arXiv 2110.15343)"
 MAPS = (
@@ -118,7 +116,7 @@ def complementarity() -> Iterator[Check]:
     GoDec stands for both, because Robust PCA chooses its own price.
     """
     x = inputs.gaussian(64, 8, rng=0)
-    table = regimes.oracles(x, TEMPERATURES, [16.0])
+    table = crossovers.oracles(x, TEMPERATURES, [16.0])
     errors = table[table.metric == "attention_relative_frobenius"].pivot(
         index="temperature", columns="method", values="value"
     )
@@ -237,7 +235,7 @@ def variance() -> Iterator[Check]:
     q, k = _short()
     draws, low = 2000, math.expm1(1.0) / 16
     sample = moments.monte_carlo(_both(), q, k, draws=draws, rng=0)
-    known = squared_error.squared_error(_both(), q, k)
+    known = squared_errors.squared_error(_both(), q, k)
     assert known is not None
     error = 0.7 * low * math.exp(float(known.log_relative_variance[0, 0]) / 2) / math.sqrt(draws)
     yield sampled("relative variance, m = 16", 0.7 * low, float(sample.variance[0, 0]), error)

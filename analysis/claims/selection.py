@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.stats import norm
 
-from analysis import inputs, metrics
+from analysis import inputs
 from analysis.claims.evidence import (
     TIGHT,
     Check,
@@ -25,11 +25,13 @@ from analysis.claims.evidence import (
     printed,
     without,
 )
-from approx import exact, parse
-from approx.approximation import Approximation
+from analysis.errors import metrics
+from approx import parse
 from approx.checks import Array
-from approx.sparse import boxes
+from approx.estimate import exact
+from approx.estimate.approximation import Approximation
 from approx.sparse.vertical_slash import BY
+from approx.supports import boxes
 
 H2O = "H2O (arXiv 2306.14048)"
 MINFERENCE = "MInference (arXiv 2407.02490)"

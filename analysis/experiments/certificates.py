@@ -7,12 +7,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis import certificates, dropped, inputs as data
+from analysis import inputs as data
+from analysis.bounds import certificates, residuals
+from analysis.bounds.key_boxes import PageBoxes
+from analysis.errors.row_sums import OUTPUT, TV, Comparison
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.page_boxes import PageBoxes
-from analysis.row_sums import OUTPUT, TV, Comparison
-from analysis.table import Row
+from analysis.sweeps.table import Row
 from approx import Approximation, parse
 from approx.checks import Array
 
@@ -46,7 +47,7 @@ METHODS: dict[str, tuple[Source, ...]] = {
 
 
 def errors(estimate: Approximation, x: Inputs) -> tuple[Array, Array]:
-    """Return tv and ‖output − exact output‖₂ of every row, as `analysis.metrics` measures them."""
+    """Return tv and ‖output − exact output‖₂ of every row, as `metrics` measures them."""
     sums = Comparison.of(
         [estimate], x.Q, x.K, x.V, temperatures=None, mask=None, attention=True, rows=None
     ).tables(1, None)[0]
@@ -62,7 +63,7 @@ def bounds(estimate: Approximation, x: Inputs, source: Source) -> pd.DataFrame:
     of 16 bits: keys with their values, boxes and codes. It is NaN for entries, which all are read.
     """
     known = PageBoxes.of(x.K, x.V, size=source.size, bits=source.bits)
-    left = dropped.of(estimate, x.Q, x.K) if source.name == "dropped" else None
+    left = residuals.of(estimate, x.Q, x.K) if source.name == "dropped" else None
     found = certificates.of(
         estimate, x.Q, x.K, x.V, known=known, dropped=left, entries=source.name == "entries"
     )

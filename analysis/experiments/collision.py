@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
-from analysis.dependent_supports import LargestEstimates, OneStream
+from analysis.advice.dependent_supports import LargestEstimates, OneStream
+from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.moments import monte_carlo
-from analysis.seeds import seed_sequence
-from analysis.squared_error import squared_error
-from analysis.table import Row
+from analysis.moments.squared_errors import squared_error
+from analysis.sweeps.table import Row
 from approx import Mask, Method, parse
 from approx.checks import Array
+from approx.combinations.scatterbrain import Scatterbrain
 from approx.random_features.positive import Positive
-from approx.scatterbrain import Scatterbrain
 from approx.sparse.lsh import LSH
 from approx.sparse.support import SupportMethod
 from approx.sparse.top_k import TopK

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.moments import monte_carlo
-from analysis.seeds import seed_sequence
-from analysis.table import Row
+from analysis.sweeps.table import Row
 from approx.checks import Array
 from approx.random_features.positive import Positive
 

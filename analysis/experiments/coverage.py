@@ -8,16 +8,18 @@ import numpy as np
 import pandas as pd
 from scipy.stats import beta
 
-from analysis import confidence, drawn_keys, inputs as data
+from analysis import inputs as data
+from analysis.bounds import inclusion, sampling_intervals
+from analysis.bounds.concentration import PROVED
+from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.mean_bounds import PROVED
-from analysis.seeds import seed_sequence
-from analysis.table import Row
-from approx import Mask, exact, parse
+from analysis.sweeps.table import Row
+from approx import Mask, parse
 from approx.checks import Array
-from approx.designs.design import Rest
-from approx.weighted import Sampled
+from approx.combinations.designs.design import Rest
+from approx.combinations.sampled import Sampled
+from approx.estimate import exact
 
 COLUMNS = (
     "input", "layer", "head", "n", "query", "support", "kind", "largest", "delta", "draws",
@@ -68,7 +70,7 @@ def _rows(
     seeds = seed_sequence(seed, x.digest(), f"{support} {i}").spawn(1 + len(deltas))
     method = Sampled(sparse=parse(support), k=KEYS)  # type: ignore[arg-type]
     estimate = method.approximate(Q, K, mask=mask, rng=np.random.default_rng(seeds[0]))
-    draws = drawn_keys.of(estimate, Q, K, method)
+    draws = inclusion.of(estimate, Q, K, method)
     total = float(exact.log_row_sums(Q[:1, :], K[mask.first[0] :])[0])
     of_estimate = draws.log_sums(draws.logits + draws.log_weights)
     sums = np.abs(np.expm1(of_estimate - total))
@@ -86,7 +88,7 @@ def _rows(
                       math.nan, math.nan))  # fmt: skip
         for kind in (*PROVED, "normal"):
             for largest in ranges if kind != "normal" else ("boxes",):
-                bound = confidence.of(
+                bound = sampling_intervals.of(
                     estimate, Q, K, method=method, delta=delta, kind=kind, largest=largest
                 )
                 head = *place, kind, largest, delta, count
@@ -98,7 +100,7 @@ def _rows(
                 ]
         rule = Sampled(sparse=method.sparse, k=KEYS, epsilon=EPSILON, delta=delta)
         asked = rule.approximate(Q, K, mask=mask, rng=np.random.default_rng(child))
-        correction = drawn_keys.of(asked, Q, K, rule)
+        correction = inclusion.of(asked, Q, K, rule)
         off = np.expm1(correction.log_sums(correction.logits + correction.log_weights) - total)
         head = *place, RULE, NONE, delta, count
         found.append((*head, "failure", *_share(np.abs(off) > EPSILON)))
@@ -112,7 +114,7 @@ def _share(failed: Array | pd.Series) -> tuple[float, float, float]:
     return (count / trials, *clopper_pearson(count, trials))
 
 
-def _largest(draws: drawn_keys.DrawnKeys, logits: Array, i: int) -> float:
+def _largest(draws: inclusion.DrawnKeys, logits: Array, i: int) -> float:
     """Return the share of the sum over the rest of row i that its largest key has."""
     mine = slice(draws.indptr[i], draws.indptr[i + 1])
     held = draws.keys[mine][draws.times[mine] == 0]

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.damage import PREDICTORS
 from analysis.experiments.profile import Profile
+from analysis.models.sensitivity import PREDICTORS
 
 COLUMNS = ("layer", "head", "method", "kl", "kl_stderr", *PREDICTORS)
 STORED = Path(__file__).parents[1] / "data" / "damage.csv"
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return the table of `analysis.damage.singles` that ``make lm-study`` has stored."""
+    """Return the table of `sensitivity.singles` that ``make lm-study`` has stored."""
     return pd.read_csv(STORED)[list(COLUMNS)]

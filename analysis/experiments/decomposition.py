@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 from scipy.special import logsumexp
 
-from analysis import budget
+from analysis.compute.seeds import seed_sequence
+from analysis.costs import budget
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.seeds import seed_sequence
-from analysis.table import Row, head, with_currency
-from approx import Method, exact, parse
+from analysis.sweeps.table import Row, head, with_currency
+from approx import Method, parse
+from approx.estimate import exact
 
 COUNT = 256  # queries and keys at most: a closed form is a matrix for each method
 SAMPLES = 20  # draws of a method without closed form

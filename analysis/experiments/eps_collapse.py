@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
+from analysis.advice.pitfalls import concentration, with_eps
+from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.pitfalls import concentration, with_eps
-from analysis.seeds import seed_sequence
-from analysis.table import Row
-from approx import Approximation, exact
+from analysis.sweeps.table import Row
+from approx import Approximation
+from approx.estimate import exact
 from approx.random_features.positive import Positive
 
 COLUMNS = ("input", "n", "l", "d", "temperature", "eps", "method", "metric", "value", "stderr")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis.budget import match
+from analysis.costs.budget import match
 from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
 from analysis.inputs import Inputs
-from analysis.table import Row, with_currency
-from approx import exact, parse
+from analysis.sweeps.table import Row, with_currency
+from approx import parse
 from approx.checks import Array
+from approx.estimate import exact
 
 SIDE = 64  # pixels a picture is wide and high, at most
 EXACT, WEIGHTS = "exact", "weights"

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from analysis import budget, candidates, inputs as data
-from analysis.advice import TIE
+from analysis import inputs as data
+from analysis.advice.verdict import TIE
+from analysis.costs import budget, candidates
+from analysis.errors.metrics import compare_all
 from analysis.experiments import today
 from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
 from analysis.inputs import Inputs
-from analysis.metrics import compare_all
-from analysis.table import Row
+from analysis.sweeps.table import Row
 from approx import METHODS, Method, parse
-from approx.prices import CURRENCIES
+from approx.method.prices import CURRENCIES
 
 COLUMNS = (
     "input", "layer", "head", "n", "l", "d", "asked", "method", "class", "oracle", "runnable",

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
+from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from analysis.moments import monte_carlo
-from analysis.seeds import seed_sequence
-from analysis.table import Row, head
+from analysis.sweeps.table import Row, head
 from approx import Method, parse
 
 D, COUNT, M = 16, 8, 32

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
-from analysis.describe import weight_statistics
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.table import Row
+from analysis.inputs.statistics import weight_statistics
+from analysis.sweeps.table import Row
 
 COLUMNS = ("input", "n", "d", "temperature", "scaled", "metric", "value")
 WIDTHS = (4, 16, 64, 256)

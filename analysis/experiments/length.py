@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pandas as pd
 
-from analysis.describe import gaussian_entropy, gaussian_logits, weight_statistics
+from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.seeds import seed_sequence
-from analysis.table import Row
+from analysis.inputs.statistics import gaussian_entropy, gaussian_logits, weight_statistics
+from analysis.sweeps.table import Row
 from approx.textbook.attention import log_length_scale
 
 COLUMNS = ("input", "n", "scale", "temperature", "metric", "value", "stderr")

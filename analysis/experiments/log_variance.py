@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.table import Row
+from analysis.sweeps.table import Row
 from approx import parse
 from approx.checks import Array
 

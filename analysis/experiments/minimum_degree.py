@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.bounds import minimum_degree
 from analysis.experiments.profile import Profile
-from analysis.table import Row
+from analysis.sweeps.table import Row
+from approx.polynomials.error_bounds import minimum_degree
 
 COLUMNS = ("method", "norm", "bound", "epsilon", "metric", "value")
 BOUNDS = (1.0, 2.0, 4.0, 8.0, 16.0)

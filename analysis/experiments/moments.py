@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis import budget
+from analysis.compute.seeds import seed_sequence
+from analysis.costs import budget
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from analysis.moments import MonteCarlo, features_needed, monte_carlo
-from analysis.seeds import seed_sequence
-from analysis.table import Row, head, with_currency
+from analysis.sweeps.table import Row, head, with_currency
 from approx import Method, parse
 from approx.random_features.features import RandomFeatures
 

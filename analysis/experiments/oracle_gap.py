@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis import inputs as data, sweep
-from analysis.describe import temperature_at
+from analysis import inputs as data
 from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
 from analysis.inputs import Inputs
-from analysis.table import Row, head
+from analysis.inputs.statistics import temperature_at
+from analysis.sweeps import sweep
+from analysis.sweeps.table import Row, head
 from approx import Approximation, parse
 from approx.low_rank import target
 from approx.low_rank.godec import GoDec, godec

@@ -6,17 +6,18 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
+from analysis.advice.pitfalls import RawQR, with_eps
+from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
 from analysis.inputs import Inputs
 from analysis.moments import expected_error, features_needed
-from analysis.pitfalls import RawQR, with_eps
-from analysis.seeds import seed_sequence
-from analysis.table import Row, head
-from approx import Method, exact, parse
+from analysis.sweeps.table import Row, head
+from approx import Method, parse
 from approx.checks import Array
+from approx.estimate import exact
+from approx.kernels.threads import one_thread
 from approx.random_features.positive import Positive
-from approx.threads import one_thread
 
 D, COUNT, M = 128, 512, 1024
 SIZES = tuple(2**j for j in range(4, 13))

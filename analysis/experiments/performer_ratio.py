@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.optimize import brentq
 
 from analysis.experiments.profile import Profile
-from analysis.table import Row
+from analysis.sweeps.table import Row
 from approx.checks import Array
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric

@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
+from analysis.errors.metrics import compare
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.metrics import compare
-from analysis.table import Row
-from approx import exact, parse
+from analysis.sweeps.table import Row
+from approx import parse
+from approx.estimate import exact
 
 COLUMNS = (
     "input", "n", "l", "d", "temperature", "bound", "degree", "polynomial", "metric", "value",

@@ -7,13 +7,14 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
-from analysis import inputs as data, modular
-from analysis.bounds import epsilon_rank_bound
+from analysis import inputs as data
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.rank import exact_singular_values, summary
-from analysis.table import Row
-from approx import exact
+from analysis.ranks import modular
+from analysis.ranks.rank import exact_singular_values, summary
+from analysis.sweeps.table import Row
+from approx.estimate import exact
+from approx.polynomials.error_bounds import epsilon_rank_bound
 from approx.polynomials.taylor import Taylor
 
 COLUMNS = ("input", "n", "l", "d", "temperature", "degree", "method", "metric", "value")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis import positions
+from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
-from analysis.seeds import seed_sequence
-from analysis.table import Row
+from analysis.ranks import position_rank
+from analysis.sweeps.table import Row
 
 COLUMNS = ("n", "d", "d_h", "d_p", "heads", "where", "metric", "value")
 N, D, D_H, D_P = 32, 16, 4, 6
@@ -18,24 +18,24 @@ HEADS = (1, 2, 3, 4, 6, 8)
 
 def _of_width(d_p: int, seed: int) -> list[Row]:
     rng = np.random.default_rng(seed_sequence(seed, "position_rank", d_p))
-    head = positions.generic(N, D, D_H, d_p, rng=rng)
+    head = position_rank.generic(N, D, D_H, d_p, rng=rng)
     rows: list[Row] = []
     for where, logits in (("input", head.at_input()), ("logits", head.at_logits())):
         place = (N, D, D_H, d_p, 1, where)
-        rows += [(*place, name, float(rank)) for name, rank in positions.ranks(logits).items()]
-    built = positions.construction(N, D, D_H, d_p)
-    built_rank = positions.ranks(built.at_logits())["logits"]
-    bound = positions.bound_at_logits(N, D_H, d_p)
+        rows += [(*place, name, float(rank)) for name, rank in position_rank.ranks(logits).items()]
+    built = position_rank.construction(N, D, D_H, d_p)
+    built_rank = position_rank.ranks(built.at_logits())["logits"]
+    bound = position_rank.bound_at_logits(N, D_H, d_p)
     place = (N, D, D_H, d_p, 1, "logits")
     return [*rows, (*place, "construction", float(built_rank)), (*place, "bound", float(bound))]
 
 
 def _of_heads(heads: int, seed: int) -> list[Row]:
     rng = np.random.default_rng(seed_sequence(seed, "position_rank", "heads", heads))
-    head = positions.generic(N, D, D_H, D_P, rng=rng, heads=heads)
+    head = position_rank.generic(N, D, D_H, D_P, rng=rng, heads=heads)
     rows: list[Row] = []
     for where, logits in (("input", head.at_input()), ("logits", head.at_logits())):
-        ranks, place = positions.head_ranks(logits), (N, D, D_H, D_P, heads, where)
+        ranks, place = position_rank.head_ranks(logits), (N, D, D_H, D_P, heads, where)
         rows.append((*place, "sum", float(ranks["sum"])))  # type: ignore[arg-type]
         rows.append((*place, "largest_head", float(np.max(ranks["heads"]))))
     return rows

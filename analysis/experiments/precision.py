@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis import budget
+from analysis.compute.seeds import seed_sequence
+from analysis.costs import budget
 from analysis.experiments.profile import Profile
+from analysis.experiments.rounded_inputs import FORMATS, precision
 from analysis.inputs import Inputs
-from analysis.precision import FORMATS, precision
-from analysis.seeds import seed_sequence
-from analysis.table import Row, head
+from analysis.sweeps.table import Row, head
 from approx import Method, parse
 
 TEMPLATES = (

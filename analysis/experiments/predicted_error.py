@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
+from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.seeds import seed_sequence
-from analysis.squared_error import frobenius_error
-from analysis.table import Row, head
-from approx import Method, exact, parse
+from analysis.moments.squared_errors import frobenius_error
+from analysis.sweeps.table import Row, head
+from approx import Method, parse
 from approx.checks import Array
+from approx.estimate import exact
 
 COUNT, D, M, SIZE = 128, 64, 64, 16
 TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)

@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
-from analysis.budget import of_keys
+from analysis.compute.parallel import parallel
+from analysis.costs.budget import KEYS, of_keys
 from analysis.inputs import Inputs
-from analysis.parallel import parallel
-from analysis.sweep import COLUMNS, Measure, errors, sweep
-from analysis.table import Row
-from approx import checks, exact, parse
-from approx.threads import one_thread
+from analysis.sweeps.sweep import COLUMNS, Measure, errors, sweep
+from analysis.sweeps.table import Row
+from approx import checks, parse
+from approx.estimate import exact
+from approx.kernels.threads import one_thread
 
 Ts = TypeVarTuple("Ts")
 
@@ -122,7 +123,6 @@ SIZES = {  # n, temperatures, trials, draws
     "default": (512, (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 5, 1000),
     "full": (512, tuple(float(t) for t in 2.0 ** np.arange(-3, 4.5, 0.5)), 20, 10_000),
 }
-KEYS = 32  # exact keys that cost as much as the budget
 ADVISED = 8  # heads of a file on which the advisor is asked, at most, unless more are chosen
 MOST_JOBS = 1024  # processes, each of which is started
 

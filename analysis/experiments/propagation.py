@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import propagation
 from analysis.experiments.profile import Profile
+from analysis.models import propagation
 
 COLUMNS = ("method", "replaced", "layer", *propagation.COLUMNS, "jacobian")
 EVERY = -1  # `replaced` where all layers are
@@ -19,10 +19,10 @@ STORED = Path(__file__).parents[1] / "data" / "propagation.csv"
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return the table of `analysis.propagation.trace` that ``make lm-study`` has stored.
+    """Return the table of `analysis.models.propagation.trace` that ``make lm-study`` has stored.
 
     ``replaced`` is the layer whose heads are all replaced, −1 for all layers; ``jacobian`` the norm
-    of the Jacobian of each layer, as `analysis.propagation.jacobian_norm` estimates it.
+    of the Jacobian of each layer, as `analysis.models.propagation.jacobian_norm` estimates it.
     """
     return pd.read_csv(STORED)[list(COLUMNS)]
 
@@ -34,12 +34,12 @@ def findings(table: pd.DataFrame) -> dict[str, float | int | str]:
     -------
     dict
         ``methods``, how many; of runs with one layer replaced, behind it: ``growth``, ``noise`` and
-        ``relative``, the mean factors a layer of `analysis.propagation.growth`, with ``stderr`` and
-        ``relative_stderr``; ``jacobian`` and ``bound``, medians over layers of the norm and of the
-        mean growth that the bound allows; and, where every layer is replaced, of the method that in
-        the end is nearest to the model: ``method``, the layer ``worst`` that makes the largest
-        error, ``made`` there, and ``heal``, the layers that leave less than nine tenths of the
-        error that enters them.
+        ``relative``, the mean factors a layer of `analysis.models.propagation.growth`, with
+        ``stderr`` and ``relative_stderr``; ``jacobian`` and ``bound``, medians over layers of the
+        norm and of the mean growth that the bound allows; and, where every layer is replaced, of
+        the method that in the end is nearest to the model: ``method``, the layer ``worst`` that
+        makes the largest error, ``made`` there, and ``heal``, the layers that leave less than nine
+        tenths of the error that enters them.
     """
     behind = table[(table.replaced != EVERY) & (table.layer > table.replaced)]
     means = {

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from analysis.moments import monte_carlo, normalised_moments
-from analysis.seeds import seed_sequence
-from analysis.table import Row, head
-from approx import Method, exact, parse
+from analysis.sweeps.table import Row, head
+from approx import Method, parse
+from approx.estimate import exact
 
 SPECS = (
     "uniform()", "positive(m=64)", "positive(m=64, projection='orthogonal')",

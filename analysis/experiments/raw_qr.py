@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pandas as pd
 
+from analysis.advice.pitfalls import RawQR
+from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.moments import monte_carlo
-from analysis.pitfalls import RawQR
-from analysis.seeds import seed_sequence
-from analysis.table import Row
+from analysis.sweeps.table import Row
 from approx.checks import Array
 from approx.projections import Orthogonal, Projection
 from approx.random_features.positive import Positive

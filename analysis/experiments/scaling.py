@@ -10,10 +10,10 @@ import pandas as pd
 import scipy.stats
 from numpy.typing import ArrayLike
 
+from analysis.advice.target import needed, smallest
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.needed import needed, smallest
-from analysis.table import Row
+from analysis.sweeps.table import Row
 from approx import parse
 
 TARGET = 0.1  # of tv
@@ -29,7 +29,7 @@ MOST_KEYS = {  # beyond which a method takes too long here
     "positive(projection='orthogonal')": 512,
 }
 TRIALS = 3
-STORED = "scaling.csv"  # of a language model, made by lm/scaling.py
+STORED = "scaling.csv"  # of a language model, made by studies/lm/scaling.py
 LAW = "law"  # where the methods stand: `share` of Gaussian logits
 SIGMAS = (0.5, 1.0, 2.0, 3.0, 4.0)
 GAUSSIAN_LENGTHS = {"quick": (256, 1024, 4096), "default": (*LENGTHS, 32768)}
@@ -47,7 +47,7 @@ def sizes(x: Inputs, kind: str, l: int) -> list[Row]:
     x : Inputs
         One causal head, of which the first l tokens are taken.
     kind : str
-        As `analysis.head_kinds` names it.
+        As `analysis.inputs.head_kinds` names it.
     l : int
     """
     methods = [parse(spec) for spec, most in MOST_KEYS.items() if l <= most]

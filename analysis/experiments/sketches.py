@@ -6,14 +6,15 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
+from analysis.compute.seeds import seed_sequence
+from analysis.errors.metrics import compare
 from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
 from analysis.inputs import Inputs
-from analysis.metrics import compare
 from analysis.moments import expected_error, monte_carlo
-from analysis.seeds import seed_sequence
-from analysis.table import Row, head
-from approx import Method, exact, parse
+from analysis.sweeps.table import Row, head
+from approx import Method, parse
+from approx.estimate import exact
 
 D, COUNT, M, TEMPERATURE, DEGREE = 16, 64, 256, 1.0, 4
 SIZES = (32, 64, 128, 256, 512, 1024)

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import inputs as data, rank, state_rank
+from analysis import inputs as data
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.recurrence import recurrence, ungated
-from analysis.table import Row
-from approx import exact
+from analysis.ranks import rank, state_rank
+from analysis.ranks.recurrence import recurrence, ungated
+from analysis.sweeps.table import Row
+from approx.estimate import exact
 
 COLUMNS = ("input", "layer", "head", "n", "metric", "position", "states", "value")
 ROWS = {"quick": 96, "default": 256}

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis import budget, candidates, inputs as data
+from analysis import inputs as data
+from analysis.costs import budget, candidates
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.table import Row
+from analysis.sweeps.table import Row
 from approx import Method, parse
-from approx.prices import CURRENCIES
+from approx.method.prices import CURRENCIES
 
 COLUMNS = (
     "input", "layer", "head", "n", "l", "asked", "method", "class", "oracle", "runnable",

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from analysis.compute.seeds import seed_sequence
 from analysis.inputs import Inputs
-from analysis.seeds import seed_sequence
 from approx import Method
 
 

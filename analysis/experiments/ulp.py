@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import bounds, metrics
+from analysis.errors import metrics
 from analysis.experiments.profile import Profile
-from approx import Approximation, exact
-from approx._elementary import exp_rows, log
+from approx import Approximation
 from approx.checks import Array
+from approx.estimate import exact
+from approx.kernels.elementary import exp_rows, log
+from approx.polynomials import error_bounds
 from approx.random_features.positive import Positive
 
 COLUMNS = ("function", "dtype", "x", "condition", "value")
@@ -121,7 +123,7 @@ def taylor_bounds(x: Array) -> Iterator[Row]:
         B, truth = Decimal(float(size)), Decimal(float(size)).exp()
         for j in range(1, DEGREE + 2):
             truth *= B / j
-        value = np.float64(bounds.lagrange(DEGREE, float(size), "relative"))
+        value = np.float64(error_bounds.lagrange(DEGREE, float(size), "relative"))
         yield float(size), ulps(value, truth), DEGREE + 1 + float(size)
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
+from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.replace_or_weight import Row, rows
-from analysis.seeds import seed_sequence
-from analysis.table import Row as Line
+from analysis.moments.correction_weights import Row, rows
+from analysis.sweeps.table import Row as Line
 from approx import Mask, parse
 from approx.checks import Array
-from approx.designs.design import Rest
-from approx.designs.uniform import Uniform
+from approx.combinations.designs.design import Rest
+from approx.combinations.designs.uniform import Uniform
 
 COLUMNS = (
     "input", "layer", "head", "n", "temperature", "support", "low_rank", "query", "metric",

@@ -9,9 +9,9 @@ import numpy as np
 
 from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, Numbers
-from approx.fields import flag
 from approx.method import Size
-from approx.prices import INDEX, Price, Shape
+from approx.method.fields import flag
+from approx.method.prices import INDEX, Price, Shape
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from approx import exact, masks, memory, pattern_products
-from approx._elementary import exp_rows
 from approx.checks import Array
-from approx.masks import ALL, Mask
-from approx.parts import Dense, Low, Rows, ScaledFactors, rescale
+from approx.estimate import exact, masks, memory
+from approx.estimate.low import Dense, Low, Rows, ScaledFactors, rescale
+from approx.estimate.masks import ALL, Mask
+from approx.kernels import pattern_products
+from approx.kernels.elementary import exp_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

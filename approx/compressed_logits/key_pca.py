@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from approx import checks
 from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, Numbers
-from approx.fields import flag, instance
 from approx.method import Size
+from approx.method.fields import flag, instance
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

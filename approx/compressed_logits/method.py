@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
-from approx.approximation import Approximation
 from approx.checks import Array
 from approx.compressed_logits.exponential import Exponential
-from approx.masks import Mask
+from approx.estimate.approximation import Approximation
+from approx.estimate.masks import Mask
 from approx.method import Method
-from approx.prices import NUMBER, Price, Shape
+from approx.method.prices import NUMBER, Price, Shape
 
 
 class Numbers(NamedTuple):

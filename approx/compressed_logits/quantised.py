@@ -7,15 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx.approximation import Approximation
 from approx.checks import Array
 from approx.compressed_logits.exponential import Exponential
 from approx.compressed_logits.method import CompressedLogits, Numbers
-from approx.fields import one_of, whole
-from approx.masks import Mask
-from approx.prices import INDEX, NUMBER, Price, Shape
-from approx.sparse import patterns
-from approx.sparse.support import exact_on
+from approx.estimate.approximation import Approximation
+from approx.estimate.masks import Mask
+from approx.method.fields import one_of, whole
+from approx.method.prices import INDEX, NUMBER, Price, Shape
+from approx.supports import patterns
+from approx.supports.exact_entries import exact_on
 
 PER = ("token", "channel")
 MOST_BITS = 16

@@ -6,7 +6,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.decoding.cache import Cache, softmax
-from approx.sparse.eviction import Limits
+from approx.supports.eviction import Limits
 
 
 class KeptKeys(Cache):

@@ -6,7 +6,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.decoding.cache import Cache, softmax
-from approx.sparse import boxes
+from approx.supports import boxes
 
 
 class KeptPages(Cache):

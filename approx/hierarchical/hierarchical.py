@@ -10,22 +10,23 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from approx import exact
-from approx.approximation import Approximation
 from approx.checks import Array
 from approx.decoding.cache import Cache
-from approx.fields import one_of, whole
+from approx.estimate import exact
+from approx.estimate.approximation import Approximation
+from approx.estimate.corrections import Support
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
 from approx.hierarchical import levels, summaries
 from approx.hierarchical.partition import Level, Partition, partition
 from approx.hierarchical.states import States
 from approx.low_rank import target
 from approx.low_rank.target import SPACES
-from approx.masks import Mask
 from approx.method import Method, Size
-from approx.parts import Factors, Support
-from approx.prices import INDEX, NUMBER, Price, Shape
-from approx.sparse import patterns
-from approx.sparse.support import exact_on
+from approx.method.fields import one_of, whole
+from approx.method.prices import INDEX, NUMBER, Price, Shape
+from approx.supports import patterns
+from approx.supports.exact_entries import exact_on
 
 SUMMARIES: dict[str, type[summaries.Summary]] = {
     "mean": summaries.Means,
@@ -65,7 +66,7 @@ class Hierarchical(Method):
     rank, so that the squared Frobenius error is Σ_R Σ_{i > rank} σ_i(R)² over the rectangles R, and
     no estimate with such rectangles has less. It needs all logits, and those of the queries that
     come later. Each level has a state of its own: a recurrence that has one state of this rank
-    is never nearer on the rectangles (`analysis.state_rank`).
+    is never nearer on the rectangles (`analysis.ranks.state_rank`).
 
     With ``mean`` and ``pivots`` the estimate is autoregressive, and a row needs no other query. A
     block is summarised once it is complete, from the summaries of its halves; `cache` is what

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from approx import memory
 from approx.checks import Array
+from approx.estimate import memory
+from approx.estimate.low import Dense, Low, Rows, ScaledFactors, rescale
+from approx.estimate.masks import ALL, Mask
 from approx.hierarchical.partition import Partition
-from approx.masks import ALL, Mask
-from approx.parts import Dense, Low, Rows, ScaledFactors, rescale
-from approx.sparse import patterns
+from approx.supports import patterns
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

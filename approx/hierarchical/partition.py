@@ -19,8 +19,8 @@ import functools
 import numpy as np
 
 from approx.checks import Array
-from approx.masks import Mask
-from approx.sparse import patterns
+from approx.estimate.masks import Mask
+from approx.supports import patterns
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.linalg
 
 from approx.checks import Array
-from approx.distances import squared_distances
+from approx.estimate.distances import squared_distances
 from approx.low_rank.pivots import cholesky
 
 

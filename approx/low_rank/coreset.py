@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.linalg
 
-from approx import checks, exact
-from approx.approximation import Approximation
+from approx import checks
 from approx.checks import Array
-from approx.distances import half_square, squared_distances
-from approx.fields import one_of, ruled, whole
+from approx.estimate import exact
+from approx.estimate.approximation import Approximation
+from approx.estimate.distances import half_square, squared_distances
+from approx.estimate.low import Factors
+from approx.estimate.masks import ALL, Mask
 from approx.low_rank.nystrom import (
     EXACT,
     SAMPLE,
@@ -25,10 +27,9 @@ from approx.low_rank.nystrom import (
 )
 from approx.low_rank.pivots import Pick, cholesky
 from approx.low_rank.thinning import kernel_entries, thinned
-from approx.masks import ALL, Mask
 from approx.method import Method, Moments, Size
-from approx.parts import Factors
-from approx.prices import Price, Shape, entries, low_rank
+from approx.method.fields import one_of, ruled, whole
+from approx.method.prices import Price, Shape, entries, low_rank
 
 PIVOTS = ("cholesky", "uniform", "leverage", "thinning")
 EVEN = ("uniform", "thinning")  # by which each key is drawn with probability rank/l

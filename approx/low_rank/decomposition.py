@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from approx import checks
-from approx.masks import Mask
+from approx.estimate.masks import Mask
 
 Matrix: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]

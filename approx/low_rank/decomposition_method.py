@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx.approximation import Approximation
 from approx.checks import Array
+from approx.estimate.approximation import Approximation
+from approx.estimate.masks import Mask
 from approx.low_rank import target
 from approx.low_rank.decomposition import Decomposition, Matrix
-from approx.masks import Mask
 from approx.method import Method
 
 

@@ -12,8 +12,9 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks, masks
-from approx.fields import one_of, real, whole
+from approx import checks
+from approx.estimate import masks
+from approx.estimate.masks import Mask, MaskLike
 from approx.low_rank import decomposition
 from approx.low_rank.decomposition import Decomposition, Matrix, dense_matrix, filled, normalised
 from approx.low_rank.decomposition_method import DecompositionMethod
@@ -21,8 +22,8 @@ from approx.low_rank.subspace import leading, rotate
 from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
 from approx.low_rank.weighted import equations
-from approx.masks import Mask, MaskLike
-from approx.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
+from approx.method.fields import one_of, real, whole
+from approx.method.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
 
 FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, in `at_budget`
 MARGIN = 4  # columns of the subspace beyond the rank

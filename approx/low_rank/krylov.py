@@ -9,9 +9,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from approx import checks, exact, memory
-from approx._elementary import exp_rows
+from approx import checks
 from approx.checks import Array
+from approx.estimate import exact, memory
+from approx.kernels.elementary import exp_rows
 from approx.low_rank.decomposition import Matrix
 
 MARGIN = 8  # columns of a block beyond the rank

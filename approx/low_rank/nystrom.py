@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.linalg
 
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.distances import half_square, squared_distances
-from approx.fields import one_of, whole
+from approx.estimate.approximation import Approximation
+from approx.estimate.distances import half_square, squared_distances
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
 from approx.low_rank.pivots import cholesky
-from approx.masks import Mask
 from approx.method import Method, Size
-from approx.parts import Factors
-from approx.prices import Price, Shape, low_rank
+from approx.method.fields import one_of, whole
+from approx.method.prices import Price, Shape, low_rank
 
 LANDMARKS = ("uniform", "kmeans", "leverage")
 LLOYD = 10  # iterations of k-means

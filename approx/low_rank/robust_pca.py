@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from approx import checks, masks
-from approx._jit import kernel
-from approx.fields import one_of, real, whole
+from approx import checks
+from approx.estimate import masks
+from approx.estimate.masks import Mask, MaskLike
+from approx.kernels.jit import kernel
 from approx.low_rank import decomposition
 from approx.low_rank.decomposition import (
     CSR,
@@ -37,7 +38,7 @@ from approx.low_rank.shrinkage import (
 from approx.low_rank.subspace import orthonormal, rotate, spectral_norm
 from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import large_entries, separate
-from approx.masks import Mask, MaskLike
+from approx.method.fields import one_of, real, whole
 
 CAREFUL_RHO, RELAXATION = 1.04, 1.6
 PROVING, PROVING_MU = 30, 8.0  # iterations for a bound alone, and μ in units of ‖Y‖/‖D‖

@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks, masks
-from approx._jit import kernel
-from approx.fields import one_of, real, whole
+from approx import checks
+from approx.estimate import masks
+from approx.estimate.masks import Mask, MaskLike
+from approx.kernels.jit import kernel
 from approx.low_rank import decomposition
 from approx.low_rank.decomposition import (
     Decomposition,
@@ -28,7 +29,7 @@ from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.shrinkage import BLOCK_START, shrink_singular_values
 from approx.low_rank.subspace import rotate, spectral_norm
 from approx.low_rank.target import SPACES
-from approx.masks import Mask, MaskLike
+from approx.method.fields import one_of, real, whole
 
 RELAXATION = 1.6
 CHECK_EVERY = 10

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from approx import exact, memory
-from approx._elementary import exp_rows
-from approx.approximation import Approximation
 from approx.checks import Array
+from approx.estimate import exact, memory
+from approx.estimate.approximation import Approximation
+from approx.estimate.corrections import Addition
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
+from approx.kernels.elementary import exp_rows
 from approx.low_rank.krylov import Streamed, Stripes
-from approx.masks import Mask
-from approx.parts import Addition, Factors
 
 SPACES = ("kernel", "attention")
 MOST = 700.0  # the largest exponent of an entry that is not seen: e^700 is representable

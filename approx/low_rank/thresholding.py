@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from approx._jit import kernel
+from approx.kernels.jit import kernel
 from approx.low_rank.decomposition import CSR, Indices, Matrix, sparse_entries
 
 # If the last threshold is a good guess, only entries above this share of it are examined.

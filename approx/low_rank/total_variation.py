@@ -15,13 +15,14 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks, masks, memory
+from approx import checks
+from approx.estimate import masks, memory
+from approx.estimate.masks import Mask, MaskLike
 from approx.low_rank import decomposition
 from approx.low_rank.decomposition import Matrix, filled
 from approx.low_rank.godec import godec
 from approx.low_rank.subspace import leading
 from approx.low_rank.weighted import equations, solve
-from approx.masks import Mask, MaskLike
 
 RACE, SWEEPS = 8, 24  # sweeps from each start, and in all from the best of them
 SHARPER, FLOOR = 0.65, 1e-3  # of the absolute differences below which a weight grows no more

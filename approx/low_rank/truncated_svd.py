@@ -10,9 +10,9 @@ import numpy as np
 import scipy.linalg
 
 from approx import checks
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.fields import one_of, real, ruled
+from approx.estimate.approximation import Approximation
+from approx.estimate.masks import Mask
 from approx.low_rank import target
 from approx.low_rank.decomposition import Matrix, filled, seen
 from approx.low_rank.godec import godec
@@ -20,8 +20,8 @@ from approx.low_rank.krylov import ACCURACY, block_krylov
 from approx.low_rank.subspace import leading
 from approx.low_rank.target import SPACES
 from approx.low_rank.total_variation import nearest
-from approx.masks import Mask
 from approx.method import Method, Size
+from approx.method.fields import one_of, real, ruled
 
 DENSE = 2048  # up to this min(n, l), LAPACK computes every singular value
 SHARE = 1 / 8  # of min(n, l): beyond this rank, a block Krylov space costs more than LAPACK

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from approx._jit import kernel
+from approx.kernels.jit import kernel
 from approx.low_rank.decomposition import Matrix
 
 RIDGE = 1e-6  # of the trace: it keeps what is free from growing where few keys are seen

@@ -10,10 +10,10 @@ import numpy as np
 
 from approx import checks
 from approx.checks import Array
-from approx.fields import whole
-from approx.masks import Mask
+from approx.estimate.masks import Mask
 from approx.mechanisms.feature_map import FeatureMap
 from approx.mechanisms.relu import log_relu
+from approx.method.fields import whole
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.masks import Mask
+from approx.estimate.masks import Mask
 from approx.mechanisms.feature_map import FeatureMap
 
 

@@ -8,16 +8,17 @@ from typing import ClassVar, Self
 import numpy as np
 import scipy.sparse
 
-from approx._jit import kernel
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.distances import half_square
-from approx.fields import real, whole
-from approx.masks import Mask
+from approx.estimate.approximation import Approximation
+from approx.estimate.corrections import Support
+from approx.estimate.distances import half_square
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
+from approx.kernels.jit import kernel
 from approx.mechanisms import segments
 from approx.method import Method, Size
-from approx.parts import Factors, Support
-from approx.prices import Price, Shape, low_rank
+from approx.method.fields import real, whole
+from approx.method.prices import Price, Shape, low_rank
 from approx.sparse.chunk import Chunk
 from approx.sparse.support import SupportMethod, a_support
 

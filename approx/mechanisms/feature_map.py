@@ -7,15 +7,15 @@ from abc import abstractmethod
 
 import numpy as np
 
-from approx.approximation import Approximation
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.sums import Feature, FeatureMaps, RunningSums
-from approx.masked import Masked
-from approx.masks import Mask
+from approx.estimate.approximation import Approximation
+from approx.estimate.low import Factors
+from approx.estimate.masked import Masked
+from approx.estimate.masks import Mask
 from approx.method import Method
-from approx.parts import Factors
-from approx.prices import Price, Shape, low_rank
+from approx.method.prices import Price, Shape, low_rank
 from approx.random_features.exponentials import exponentials
 
 

@@ -8,13 +8,13 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse
 
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.masked import Masked
-from approx.masks import Mask
+from approx.estimate.approximation import Approximation
+from approx.estimate.low import Factors, Low
+from approx.estimate.masked import Masked
+from approx.estimate.masks import Mask
 from approx.method import Method, Size
-from approx.parts import Factors, Low
-from approx.prices import Price, Shape, low_rank
+from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.products import unit
 from approx.sparse.chunk import Chunk
 from approx.textbook import flash

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy
 
-from approx import masked
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.masked import Masked
-from approx.masks import Mask
+from approx.estimate import masked
+from approx.estimate.approximation import Approximation
+from approx.estimate.low import Factors
+from approx.estimate.masked import Masked
+from approx.estimate.masks import Mask
 from approx.method import Method
-from approx.parts import Factors
-from approx.prices import Price, Shape, low_rank
+from approx.method.prices import Price, Shape, low_rank
 
 MOST_FLOW = 1e300  # of a key; a larger one competes like this one
 

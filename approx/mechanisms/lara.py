@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 import scipy
 
-from approx import memory
 from approx.checks import Array
-from approx.distances import half_square
-from approx.masks import Mask
+from approx.estimate import memory
+from approx.estimate.distances import half_square
+from approx.estimate.masks import Mask
 from approx.mechanisms import segments
 from approx.mechanisms.feature_map import FeatureMap
 from approx.method import Size
-from approx.prices import Price, Shape, low_rank
+from approx.method.prices import Price, Shape, low_rank
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,15 +8,15 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from approx import exact
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.fields import whole
-from approx.masks import Mask
+from approx.estimate import exact
+from approx.estimate.approximation import Approximation
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
 from approx.mechanisms import segments
 from approx.method import Method, Size
-from approx.parts import Factors
-from approx.prices import Price, Shape, low_rank
+from approx.method.fields import whole
+from approx.method.prices import Price, Shape, low_rank
 
 
 @dataclasses.dataclass(frozen=True)

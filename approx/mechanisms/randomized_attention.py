@@ -7,16 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import exact, masks
-from approx._elementary import exp_rows
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.distances import half_square
-from approx.fields import whole
-from approx.masks import Mask, MaskLike
+from approx.estimate import exact, masks
+from approx.estimate.approximation import Approximation
+from approx.estimate.distances import half_square
+from approx.estimate.low import Dense
+from approx.estimate.masks import Mask, MaskLike
+from approx.kernels.elementary import exp_rows
 from approx.method import Method
-from approx.parts import Dense
-from approx.prices import Price, Shape, low_rank
+from approx.method.fields import whole
+from approx.method.prices import Price, Shape, low_rank
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
-from approx.approximation import Approximation
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.sums import RunningSums
-from approx.masks import Mask
+from approx.estimate.approximation import Approximation
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
 from approx.mechanisms.feature_map import over_seen
 from approx.method import Method, Moments
-from approx.parts import Factors
-from approx.prices import Price, Shape
+from approx.method.prices import Price, Shape
 from approx.projections import Projection
 from approx.random_features.trigonometric import Trigonometric
 

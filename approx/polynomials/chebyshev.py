@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from approx.checks import Array
-from approx.fields import one_of
+from approx.method.fields import one_of
 from approx.polynomials.method import IntervalMethod
 from approx.polynomials.polynomial import Polynomial
 

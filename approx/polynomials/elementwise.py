@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from approx import exact, memory, pattern_products
 from approx.checks import Array
-from approx.masks import ALL, Mask
-from approx.parts import Features, Low, Rows, ScaledFactors, rescale
+from approx.estimate import exact, memory
+from approx.estimate.low import Features, Low, Rows, ScaledFactors, rescale
+from approx.estimate.masks import ALL, Mask
+from approx.kernels import pattern_products
 from approx.polynomials import monomials
 from approx.polynomials.polynomial import Polynomial
 

@@ -62,7 +62,7 @@ def sup_errors(
     if not lost < MOST_DIGITS:
         raise ValueError(
             f"the largest error on [−{B:g}, {B:g}] would need {lost:.3g} digits, more than "
-            f"{MOST_DIGITS}: give a smaller bound, or use analysis.bounds.sup_error"
+            f"{MOST_DIGITS}: give a smaller bound, or use approx.polynomials.error_bounds.sup_error"
         )
     exp = np.frompyfunc(Decimal.exp, 1, 1)
     grid = B * np.cos(np.linspace(np.pi, 0, 16 * (degree + 2)))

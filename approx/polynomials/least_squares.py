@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.fields import one_of
-from approx.masks import MaskLike
+from approx.estimate.masks import MaskLike
 from approx.method import Size
+from approx.method.fields import one_of
 from approx.polynomials.method import PolynomialMethod, largest_logit, seen_logits
 from approx.polynomials.polynomial import Polynomial
 

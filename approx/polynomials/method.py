@@ -10,15 +10,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import checks, exact, masks
-from approx.approximation import Approximation
+from approx import checks
 from approx.checks import Array
-from approx.masks import Mask, MaskLike
+from approx.estimate import exact, masks
+from approx.estimate.approximation import Approximation
+from approx.estimate.masks import Mask, MaskLike
 from approx.method import Method, Size
+from approx.method.prices import Price, Shape, entries, low_rank
 from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.monomials import width
 from approx.polynomials.polynomial import Polynomial
-from approx.prices import Price, Shape, entries, low_rank
 
 LEAST_BOUND = 2.0**-20  # the bound of the smallest interval to which a polynomial is fitted
 MOST_BOUND = 2.0**50  # that of the largest; beyond it float64 keeps no digit of e^x

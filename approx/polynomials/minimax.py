@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from approx.fields import one_of
+from approx.method.fields import one_of
 from approx.polynomials.method import IntervalMethod
 from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.remez import remez

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from approx import checks, memory
-from approx._jit import kernel
+from approx import checks
 from approx.checks import Array
+from approx.estimate import memory
+from approx.kernels.jit import kernel
 
 
 def width(d: int, degree: int) -> int:

@@ -12,10 +12,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks, memory
-from approx._jit import kernel
+from approx import checks
 from approx.checks import Array
-from approx.parts import rescale
+from approx.estimate import memory
+from approx.estimate.low import rescale
+from approx.kernels.jit import kernel
 from approx.polynomials import extrema, monomials
 
 SMALLEST = 2.0**-126  # counts as 0: at 0 a polynomial without a constant term has no scale

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx._elementary import exp_rows
 from approx.checks import Array
-from approx.parts import rescale
+from approx.estimate.low import rescale
+from approx.kernels.elementary import exp_rows
 from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.taylor import Taylor
 

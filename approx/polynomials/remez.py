@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from approx import checks, memory
+from approx import checks
 from approx.checks import Array
+from approx.estimate import memory
 from approx.polynomials.extrema import peaks
 from approx.polynomials.polynomial import Polynomial
 

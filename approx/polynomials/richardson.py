@@ -6,8 +6,8 @@ import dataclasses
 import math
 from typing import ClassVar
 
-from approx.fields import whole
 from approx.method import Size
+from approx.method.fields import whole
 from approx.polynomials.method import PolynomialMethod
 from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.powers import powers

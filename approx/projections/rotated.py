@@ -11,8 +11,8 @@ import numpy as np
 import scipy.linalg
 
 from approx import checks
-from approx._jit import kernel
 from approx.checks import Array
+from approx.kernels.jit import kernel
 from approx.projections.base import Projection
 from approx.projections.gaussian import IID
 from approx.projections.summand import Entries, Keys, Summand, times

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from approx.checks import Array
-from approx.distances import squared_distances
+from approx.estimate.distances import squared_distances
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from approx import checks
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.distances import half_square, squared_distances
-from approx.masks import Mask
+from approx.estimate.approximation import Approximation
+from approx.estimate.distances import half_square, squared_distances
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
 from approx.method import Method, Moments, Size
-from approx.parts import Factors
-from approx.prices import Price, Shape, low_rank
+from approx.method.prices import Price, Shape, low_rank
 from approx.projections import Fixed, Projection, named
 from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.trigonometric import Trigonometric

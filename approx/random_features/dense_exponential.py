@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.fields import one_of
-from approx.prices import Price, Shape, low_rank
+from approx.method.fields import one_of
+from approx.method.prices import Price, Shape, low_rank
 from approx.random_features.features import ExponentialFeatures, Frame
 from approx.random_features.generalized_exponential import optimal_tilt, second_moments
 

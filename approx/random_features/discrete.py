@@ -7,12 +7,12 @@ from abc import abstractmethod
 
 import numpy as np
 
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.fields import flag
-from approx.masks import Mask
+from approx.estimate.approximation import Approximation
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
 from approx.method import Moments
-from approx.parts import Factors
+from approx.method.fields import flag
 from approx.random_features.exponentials import exponentials
 from approx.random_features.features import Frame, RandomFeatures
 

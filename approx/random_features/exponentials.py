@@ -17,12 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from approx import checks, memory
-from approx._elementary import exp, exp_rows, largest
-from approx._jit import kernel, summing_kernel
+from approx import checks
 from approx.checks import Array
-from approx.masks import ALL, Mask
-from approx.parts import (
+from approx.estimate import memory
+from approx.estimate.low import (
     Factors,
     Features,
     Low,
@@ -31,6 +29,9 @@ from approx.parts import (
     beside_ones,
     divide_by_last,
 )
+from approx.estimate.masks import ALL, Mask
+from approx.kernels.elementary import exp, exp_rows, largest
+from approx.kernels.jit import kernel, summing_kernel
 
 TILE = 2**17  # entries, which take a megabyte in float64
 

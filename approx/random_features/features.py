@@ -17,13 +17,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from approx.approximation import Approximation
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.sums import Feature, FeatureMaps, RunningSums
-from approx.masks import Mask
+from approx.estimate.approximation import Approximation
+from approx.estimate.masks import Mask
 from approx.method import Method, Moments, Size
-from approx.prices import Price, Shape, low_rank
+from approx.method.prices import Price, Shape, low_rank
 from approx.projections import PROJECTIONS, Fixed, Projection, named
 from approx.projections.summand import Entries, Keys
 from approx.random_features.exponentials import Exponentials, Side

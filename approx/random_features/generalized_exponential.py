@@ -9,7 +9,7 @@ import numpy as np
 
 from approx import checks
 from approx.checks import Array
-from approx.fields import ruled
+from approx.method.fields import ruled
 from approx.random_features.features import ExponentialFeatures, Frame
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.fields import ruled
+from approx.method.fields import ruled
 from approx.random_features.features import Frame
 from approx.random_features.generalized_exponential import checked_tilt, second_moments
 from approx.random_features.trigonometric import Trigonometric

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.distances import half_square, squared_distances
-from approx.masks import Mask
+from approx.estimate.approximation import Approximation
+from approx.estimate.distances import half_square, squared_distances
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
 from approx.method import Moments
-from approx.parts import Factors
 from approx.projections import Fixed
 from approx.random_features.features import RandomFeatures
 from approx.random_features.trigonometric import Trigonometric

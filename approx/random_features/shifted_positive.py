@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from approx.checks import Array
-from approx.fields import ruled
+from approx.method.fields import ruled
 from approx.random_features.features import Frame
 from approx.random_features.generalized_exponential import GeneralizedExponential, checked_tilt
 

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx.approximation import Approximation
 from approx.checks import Array
 from approx.decoding.sums import Feature, FeatureMaps
-from approx.distances import half_square
-from approx.masks import Mask
+from approx.estimate.approximation import Approximation
+from approx.estimate.distances import half_square
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.parts import Factors
 from approx.random_features.features import Frame, RandomFeatures
 
 

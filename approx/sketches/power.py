@@ -14,11 +14,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import exact
 from approx.checks import Array
-from approx.fields import whole
-from approx.masks import Mask
+from approx.estimate import exact
+from approx.estimate.masks import Mask
 from approx.method import Method, Moments, Size
+from approx.method.fields import whole
 from approx.polynomials.powers import log1p_less
 from approx.sketches.products import augmented, unit
 from approx.sketches.signed import Signed, power, signed, value

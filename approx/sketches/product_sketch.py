@@ -9,12 +9,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.fields import one_of
-from approx.masks import Mask
-from approx.parts import Factors
-from approx.prices import Price, Shape, low_rank
+from approx.estimate.approximation import Approximation
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
+from approx.method.fields import one_of
+from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.power import PowerSketch
 from approx.sketches.products import CUMULANTS, LAWS, augmented, forms, products
 from approx.sketches.signed import Signed, excess, scaled

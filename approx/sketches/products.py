@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from approx.checks import Array
-from approx.masks import Mask
-from approx.parts import Factors
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
 from approx.random_features.exponentials import exponentials
 
 CUMULANTS = {  # the 4th, 6th and 8th cumulant of an entry of w

@@ -9,14 +9,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import exact
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.fields import one_of, whole
-from approx.masks import Mask
+from approx.estimate import exact
+from approx.estimate.approximation import Approximation
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
 from approx.method import Method, Moments, Size
-from approx.parts import Factors
-from approx.prices import Price, Shape, low_rank
+from approx.method.fields import one_of, whole
+from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.power import MOST_DEGREE
 from approx.sketches.products import LAWS, augmented, forms, pair_moments, products, unit
 from approx.sketches.signed import Signed, difference, power, scaled, signed, total, value

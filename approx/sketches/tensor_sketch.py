@@ -9,11 +9,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.masks import Mask
-from approx.parts import Factors
-from approx.prices import Price, Shape, low_rank
+from approx.estimate.approximation import Approximation
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
+from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.power import PowerSketch
 from approx.sketches.products import augmented
 from approx.sketches.signed import Signed, excess, scaled, total

@@ -7,20 +7,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import exact
-from approx._elementary import exp_rows
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.keys import KeptKeys
-from approx.fields import one_of, whole
-from approx.masks import Mask
+from approx.estimate import exact
+from approx.estimate.masks import Mask
+from approx.kernels.elementary import exp_rows
 from approx.method import Size
-from approx.prices import NUMBER, Price, Shape
-from approx.sparse import eviction, key_scores, patterns
-from approx.sparse.eviction import Blocks, Limits
-from approx.sparse.patterns import Pattern
+from approx.method.fields import one_of, whole
+from approx.method.prices import NUMBER, Price, Shape
 from approx.sparse.sliding_window import window
 from approx.sparse.support import SupportMethod
+from approx.supports import eviction, key_scores, patterns
+from approx.supports.eviction import Blocks, Limits
+from approx.supports.patterns import Pattern
 
 OF_KEYS = {
     "key_norm": key_scores.key_norm,

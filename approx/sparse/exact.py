@@ -10,7 +10,7 @@ import numpy as np
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.keys import KeptKeys
-from approx.masks import Mask
+from approx.estimate.masks import Mask
 from approx.sparse.support import ByPlace
 
 
@@ -23,7 +23,7 @@ class Exact(ByPlace):
     Notes
     -----
     The estimate is deterministic and has no error. It stores every entry that is seen, so that it
-    has metrics, ranks and products as any other; `approx.exact` streams the same numbers.
+    has metrics, ranks and products as any other; `approx.estimate.exact` streams the same numbers.
     Cost: 2·n·l·d operations and n·l numbers; under a causal mask half of both. A new query reads
     all keys that it sees, and their values.
     Source: a definition.

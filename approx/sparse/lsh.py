@@ -7,16 +7,16 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from approx import masks, memory, prices
 from approx.checks import Array
-from approx.distances import squared_distances
-from approx.fields import one_of, real, whole
-from approx.masks import Mask, MaskLike
-from approx.method import Size
-from approx.prices import Price, Shape
-from approx.sparse import hashing, patterns
-from approx.sparse.inner_product import xbox
+from approx.estimate import masks, memory
+from approx.estimate.distances import squared_distances
+from approx.estimate.masks import Mask, MaskLike
+from approx.method import Size, prices
+from approx.method.fields import one_of, real, whole
+from approx.method.prices import Price, Shape
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
+from approx.supports import hashing, patterns
+from approx.supports.inner_product import xbox
 
 MOST_HASHES = 64
 
@@ -31,7 +31,7 @@ class LSH(SupportMethod):
     Parameters
     ----------
     family : {"sign", "cross_polytope", "e2"}
-        See `approx.sparse.hashing`.
+        See `approx.supports.hashing`.
     hashes : int, optional
         Number of hashes joined in one round; more hashes make buckets smaller.
     entries : float, optional
@@ -47,8 +47,8 @@ class LSH(SupportMethod):
         Width of the buckets of an e2 hash, in units of the root mean squared distance between
         query and key; 1 by default.
     transform : {"none", "xbox"}
-        Whether q and k are hashed as they are, or after `approx.sparse.inner_product.xbox`. In the
-        latter case p₁ rises with q·k, but slowly, because |q'|² = max |q|² + max |k|² makes all
+        Whether q and k are hashed as they are, or after `approx.supports.inner_product.xbox`. In
+        the latter case p₁ rises with q·k, but slowly, because |q'|² = max |q|² + max |k|² makes all
         angles alike.
 
     Notes

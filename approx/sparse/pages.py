@@ -8,20 +8,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from approx import exact
-from approx._elementary import exp_rows
-from approx._jit import kernel
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.pages import KeptPages
-from approx.fields import flag, one_of, whole
-from approx.masks import Mask
+from approx.estimate import exact
+from approx.estimate.masks import Mask
+from approx.kernels.elementary import exp_rows
+from approx.kernels.jit import kernel
 from approx.method import Size
-from approx.prices import NUMBER, Price, Shape, entries
-from approx.sparse import boxes, patterns
-from approx.sparse.patterns import Pattern
+from approx.method.fields import flag, one_of, whole
+from approx.method.prices import NUMBER, Price, Shape, entries
 from approx.sparse.support import SupportMethod
 from approx.sparse.top_k import largest
+from approx.supports import boxes, patterns
+from approx.supports.patterns import Pattern
 
 BY = ("box", "mean", "mass")
 

@@ -14,13 +14,13 @@ from approx.compressed_logits.channels import Channels
 from approx.compressed_logits.key_pca import Axes, KeyPCA
 from approx.compressed_logits.logit_svd import LogitSVD
 from approx.compressed_logits.method import CompressedLogits
-from approx.fields import flag, instance, one_of, whole
-from approx.masks import Mask
+from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.prices import NUMBER, Price, Shape
-from approx.sparse.patterns import Pattern
+from approx.method.fields import flag, instance, one_of, whole
+from approx.method.prices import NUMBER, Price, Shape
 from approx.sparse.support import SupportMethod
 from approx.sparse.top_k import TopK
+from approx.supports.patterns import Pattern
 
 SELECTORS: dict[str, type[CompressedLogits]] = {
     "pca": KeyPCA,

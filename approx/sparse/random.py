@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from approx._jit import kernel
 from approx.checks import Array
-from approx.masks import Mask
+from approx.estimate.masks import Mask
+from approx.kernels.jit import kernel
 from approx.method import Size
-from approx.sparse.patterns import Pattern
 from approx.sparse.support import SupportMethod
+from approx.supports.patterns import Pattern
 
 
 @kernel

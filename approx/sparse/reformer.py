@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.fields import one_of, whole
-from approx.masks import Mask
+from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.prices import INDEX, Price, Shape
-from approx.sparse import hashing, patterns
+from approx.method.fields import one_of, whole
+from approx.method.prices import INDEX, Price, Shape
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
+from approx.supports import hashing, patterns
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,12 +10,12 @@ import numpy as np
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.keys import KeptKeys
-from approx.fields import whole
-from approx.masks import Mask
+from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.sparse.eviction import Limits
+from approx.method.fields import whole
 from approx.sparse.sliding_window import window
 from approx.sparse.support import ByPlace
+from approx.supports.eviction import Limits
 
 
 @dataclasses.dataclass(frozen=True)

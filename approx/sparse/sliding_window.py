@@ -10,10 +10,10 @@ import numpy as np
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.keys import KeptKeys
-from approx.masks import Mask
+from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.sparse.eviction import Limits
 from approx.sparse.support import ByPlace
+from approx.supports.eviction import Limits
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,20 +8,20 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.fields import whole
-from approx.masks import Mask
+from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.prices import NUMBER, Price, Shape
-from approx.sparse import patterns
-from approx.sparse.inner_product import xbox
+from approx.method.fields import whole
+from approx.method.prices import NUMBER, Price, Shape
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
+from approx.supports import patterns
+from approx.supports.inner_product import xbox
 
 
 @dataclasses.dataclass(frozen=True)
 class Smyrf(SupportMethod):
     """Keys in the query's cluster of a sorted random projection, in several rounds, exact.
 
-    In a round, queries and keys, transformed by `approx.sparse.inner_product.xbox`, are sorted by
+    In a round, queries and keys, transformed by `approx.supports.inner_product.xbox`, are sorted by
     w·x, w ~ N(0, I), and both sorted lists are cut: keys into clusters of `size`, and the query of
     rank r joins the cluster of the key of rank ⌊r·l/n⌋. The support is the union of the rounds;
     each pair counts once.

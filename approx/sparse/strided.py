@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from approx.checks import Array
-from approx.masks import Mask
+from approx.estimate.masks import Mask
 from approx.method import Size
 from approx.sparse.support import ByPlace
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import ArrayLike
 
-from approx import checks, exact, masks, memory, pattern_products
-from approx.approximation import Approximation
+from approx import checks
 from approx.checks import Array
-from approx.fields import ruled
-from approx.masks import Mask, MaskLike
+from approx.estimate import memory
+from approx.estimate.approximation import Approximation
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask, MaskLike
 from approx.method import Method, Moments, generator
-from approx.parts import Factors, Support
-from approx.prices import Price, Shape, entries
-from approx.sparse import patterns
-from approx.sparse.patterns import Pattern
+from approx.method.fields import ruled
+from approx.method.prices import Price, Shape, entries
+from approx.supports import patterns
+from approx.supports.exact_entries import exact_on
+from approx.supports.patterns import Pattern
 
 MOST_ROUNDS = 2**16  # each is a pass over all queries and keys
 
@@ -134,38 +134,6 @@ class ByPlace(SupportMethod):
         if self.is_template:
             return None
         return np.asarray(patterns.lengths(*self.reach(mask)).reshape(mask.n, -1).sum(axis=1))
-
-
-def exact_on(pattern: Pattern, q: Array, k: Array, mask: Mask) -> Support:
-    """Return exp(q·k) on the entries of a pattern that are seen."""
-    indptr, indices = pattern
-    n, l = len(q), len(k)
-    index = scipy.sparse.get_index_dtype(maxval=max(len(indices), l))
-    indptr, indices = (x.astype(index, copy=False) for x in (indptr, indices))
-    logits = np.zeros(len(indices), q.dtype)
-    asked = scipy.sparse.csr_array((logits, indices, indptr), shape=(n, l))
-    asked.sort_indices()
-    asked = masks.cut(asked, mask)
-    asked.data = pattern_products.product(q, k, asked)
-    return Support(asked)
-
-
-def by_stripes(Q: Array, K: Array, mask: Mask, chosen: Callable[[Array, slice], Array]) -> Pattern:
-    """Return the pattern of a rule on logits, which are made stripe by stripe.
-
-    Parameters
-    ----------
-    Q, K : (n, d), (l, d)
-    mask : Mask
-    chosen : callable
-        (logits, rows) → whether each entry is in the support. Logits are −inf where unseen.
-    """
-    counts, keys = [], []
-    for rows in exact.stripes(len(Q), len(K)):
-        found = chosen(exact.seen_logits(Q, K, mask, rows), rows)
-        counts.append(np.count_nonzero(found, axis=1))
-        keys.append(np.flatnonzero(found) % found.shape[1] + mask.span(rows).start)
-    return np.concatenate([[0], np.cumsum(np.concatenate(counts))]), np.concatenate(keys)
 
 
 def a_support(default: SupportMethod | None) -> Any:

@@ -8,14 +8,16 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from approx import checks, exact
+from approx import checks
 from approx.checks import Array
-from approx.fields import real
-from approx.masks import Mask
+from approx.estimate import exact
+from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.prices import Shape, entries
-from approx.sparse.patterns import Pattern
-from approx.sparse.support import SupportMethod, by_stripes
+from approx.method.fields import real
+from approx.method.prices import Shape, entries
+from approx.sparse.support import SupportMethod
+from approx.supports.exact_entries import by_stripes
+from approx.supports.patterns import Pattern
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,14 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx import exact
 from approx.checks import Array
-from approx.fields import one_of
-from approx.masks import Mask
+from approx.estimate import exact
+from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.prices import Price, Shape, entries
-from approx.sparse.patterns import Pattern
-from approx.sparse.support import SupportMethod, by_stripes
+from approx.method.fields import one_of
+from approx.method.prices import Price, Shape, entries
+from approx.sparse.support import SupportMethod
+from approx.supports.exact_entries import by_stripes
+from approx.supports.patterns import Pattern
 
 
 @dataclasses.dataclass(frozen=True)

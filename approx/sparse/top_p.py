@@ -8,13 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from approx._elementary import exp_rows
 from approx.checks import Array
-from approx.fields import real
-from approx.masks import Mask
-from approx.prices import Shape
-from approx.sparse.patterns import Pattern
-from approx.sparse.support import SupportMethod, by_stripes
+from approx.estimate.masks import Mask
+from approx.kernels.elementary import exp_rows
+from approx.method.fields import real
+from approx.method.prices import Shape
+from approx.sparse.support import SupportMethod
+from approx.supports.exact_entries import by_stripes
+from approx.supports.patterns import Pattern
 
 
 @dataclasses.dataclass(frozen=True)

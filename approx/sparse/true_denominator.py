@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse
 
-from approx import exact
-from approx.approximation import Approximation
 from approx.checks import Array
-from approx.masks import Mask
+from approx.estimate import exact
+from approx.estimate.approximation import Approximation
+from approx.estimate.corrections import Support
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
 from approx.method import Method
-from approx.parts import Factors, Support
 from approx.sparse.support import SupportMethod, a_support
 from approx.sparse.top_k import TopK
 

@@ -8,17 +8,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from approx import exact
-from approx._elementary import exp_rows
-from approx._jit import kernel
 from approx.checks import Array
-from approx.fields import one_of, real, whole
-from approx.masks import Mask
+from approx.estimate import exact
+from approx.estimate.masks import Mask
+from approx.kernels.elementary import exp_rows
+from approx.kernels.jit import kernel
 from approx.method import Size
-from approx.prices import Price, Shape
-from approx.sparse import patterns
-from approx.sparse.patterns import Pattern
+from approx.method.fields import one_of, real, whole
+from approx.method.prices import Price, Shape
 from approx.sparse.support import SupportMethod
+from approx.supports import patterns
+from approx.supports.patterns import Pattern
 
 BY = ("last", "mass")
 TURNS = 8  # each is two passes over the logits; both samples of heads settle in two to four

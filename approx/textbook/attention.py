@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks, memory
-from approx._jit import kernel
+from approx import checks
 from approx.checks import Array
+from approx.estimate import memory
+from approx.kernels.jit import kernel
 
 
 def softmax(logits: ArrayLike) -> Array:
     """Return exp(x − max)/Σ over the last axis; an entry of −inf gets the weight 0.
 
-    It uses NumPy's exponential, so it is independent of `approx.exact`, which it checks.
+    It uses NumPy's exponential, so it is independent of `approx.estimate.exact`, which it checks.
 
     Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
 

@@ -13,11 +13,14 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from approx import checks, memory, pattern_products
-from approx.approximation import Approximation
+from approx import checks
 from approx.checks import Array
-from approx.parts import Addition, Factors
-from approx.sparse import patterns
+from approx.estimate import memory
+from approx.estimate.approximation import Approximation
+from approx.estimate.corrections import Addition
+from approx.estimate.low import Factors
+from approx.kernels import pattern_products
+from approx.supports import patterns
 from approx.textbook import attention
 
 NORMALISERS = ("length", "chunk", "previous", "printed")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from figures.command import options
 
 if TYPE_CHECKING:
-    from analysis.capture import Capture
+    from analysis.models.capture import Capture
 
 HELP = "Q, K, V of a local transformer or GGUF file on a text."
 
@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis import local_models
-    from analysis.capture import capture, save
+    from analysis.models import checkpoints
+    from analysis.models.capture import capture, save
 
-    local_models.texts(arguments.model, arguments.text)
+    checkpoints.texts(arguments.model, arguments.text)
     if arguments.out.suffix not in (".npz", ".safetensors"):
         raise ValueError(f"--out must end in .npz or .safetensors, got {arguments.out}")
     heads = arguments.heads

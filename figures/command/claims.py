@@ -22,22 +22,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis import files
     from analysis.claims import check
     from analysis.claims.evidence import FAILS
-    from figures.claims import frame, rows, table
-    from figures.language import speaking
-    from figures.report import of_claims, pandoc
+    from analysis.inputs import array_files
+    from figures.document import pandoc
+    from figures.report import claims_document
+    from figures.show.claims_ledger import frame, rows, table
+    from figures.words.translation import speaking
 
     if arguments.out:
         if arguments.json:
             raise ValueError("--json prints the claims and --out writes them: give one of the two")
-        files.usable(arguments.out)  # before anything is computed
+        array_files.usable(arguments.out)  # before anything is computed
         pandoc.executable()
     claims = check(*arguments.ids, jobs=arguments.jobs, progress=sys.stderr.isatty())
     if arguments.out:
         with speaking(arguments.lang):
-            for path in of_claims.write(frame(claims), arguments.out, report=False):
+            for path in claims_document.write(frame(claims), arguments.out, report=False):
                 print(path)
     elif arguments.json:
         print(json.dumps(rows(claims), ensure_ascii=False, indent=2))

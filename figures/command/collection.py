@@ -22,20 +22,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis import collection
-    from figures.columns import aligned
+    from analysis.ranks import reference_collection
+    from figures.words.terminal_columns import aligned
 
     if arguments.format and not arguments.export:
         raise ValueError("--format is that of exported heads: add --export DIR")
     if arguments.export:
-        written = collection.export(arguments.export, format=arguments.format or FORMATS[0])
-        print(f"{len(collection.NAMES)} heads, {len(written)} files in {arguments.export}")
+        written = reference_collection.export(
+            arguments.export, format=arguments.format or FORMATS[0]
+        )
+        print(
+            f"{len(reference_collection.NAMES)} heads, {len(written)} files in {arguments.export}"
+        )
         return 0
     if arguments.json:
-        rows = json.loads(collection.table().to_json(orient="records", double_precision=15))
+        rows = json.loads(
+            reference_collection.table().to_json(orient="records", double_precision=15)
+        )
         print(json.dumps(rows, ensure_ascii=False, indent=2))
         return 0
-    table = collection.table()
+    table = reference_collection.table()
     shown = {
         "head": table["head"],
         "n": table.n.map(str),

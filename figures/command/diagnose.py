@@ -71,14 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis import files, trials
-    from analysis.inputs import load
+    from analysis.advice import measurement
+    from analysis.inputs import array_files, load
     from approx import parse
-    from figures.language import speaking
+    from figures.words.translation import speaking
 
     _agree(arguments)
     if arguments.out is not None:
-        files.usable(arguments.out)
+        array_files.usable(arguments.out)
     whole = load(arguments.file)
     chosen = [whole] if arguments.heads is None else [whole.at(*one) for one in arguments.heads]
     entries = sum(x.n * x.l for each in chosen for x in each.heads())
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         "metric": METRICS.get(arguments.metric, arguments.metric),
         "methods": None if arguments.method is None else [parse(s) for s in arguments.method],
         "temperature": arguments.temperature,
-        "trials": trials.TRIALS if arguments.trials is None else arguments.trials,
+        "trials": measurement.TRIALS if arguments.trials is None else arguments.trials,
         "rows": arguments.rows,
         "seed": arguments.seed,
         "jobs": jobs,
@@ -132,10 +132,11 @@ def _given(arguments: argparse.Namespace, name: str) -> bool:
 
 def _of_budget(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[str, Any]) -> None:
     """Print which method has the least error at a budget."""
-    from analysis import budget
-    from analysis.diagnose import ACCEPT, diagnose, dry_run
-    from analysis.experiments.profile import KEYS
-    from figures import diagnosis, style
+    from analysis.advice.diagnose import ACCEPT, diagnose, dry_run
+    from analysis.costs import budget
+    from analysis.costs.budget import KEYS
+    from figures.drawing import style
+    from figures.show import diagnosis
 
     paid = arguments.budget
     if paid is None:
@@ -154,8 +155,9 @@ def _of_budget(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[
 
 def _of_target(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[str, Any]) -> None:
     """Print which method has the least price at a target."""
-    from analysis.needed import needed
-    from figures import style, targets
+    from analysis.advice.target import needed
+    from figures.drawing import style
+    from figures.show import targets
 
     table = needed(chosen, arguments.target, **asked, progress=sys.stderr.isatty())
     _print(arguments, table, targets.text)
@@ -167,8 +169,8 @@ def _of_theory(arguments: argparse.Namespace, chosen: list[Inputs], jobs: int) -
     """Print what theory says of each head."""
     import pandas as pd
 
-    from analysis.parallel import parallel
-    from figures import theories
+    from analysis.compute.parallel import parallel
+    from figures.show import theories
 
     heads = [x.at_temperature(arguments.temperature) for each in chosen for x in each.heads()]
     tables = parallel(
@@ -183,8 +185,8 @@ def _of_theory(arguments: argparse.Namespace, chosen: list[Inputs], jobs: int) -
 
 def _theory(x: Inputs, seed: int) -> pd.DataFrame:
     """Return what theory says of one head."""
-    from analysis import theory
-    from analysis.experiments.profile import KEYS
+    from analysis.bounds import theory
+    from analysis.costs.budget import KEYS
 
     return theory.of(x, keys=min(KEYS, x.n, x.l), seed=seed)
 
@@ -193,7 +195,7 @@ def _print(
     arguments: argparse.Namespace, table: pd.DataFrame, text: Callable[[pd.DataFrame], str]
 ) -> None:
     """Print a table as JSON or as text."""
-    from figures import diagnosis
+    from figures.show import diagnosis
 
     if arguments.json:
         print(json.dumps(diagnosis.objects(table), ensure_ascii=False, indent=2))

@@ -38,10 +38,10 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis import files
+    from analysis.inputs import array_files
     from approx import checks
-    from figures import album
-    from figures.language import speaking, tr
+    from figures.document import album
+    from figures.words.translation import speaking, tr
 
     anew = arguments.recompute or bool(options.settings(arguments))
     if not arguments.names:
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             listed = f"`expqk figures` lists all {len(NAMES)}"
             raise ValueError(checks.unknown("figure", name, known, listed))
     names = NAMES if "all" in arguments.names else tuple(dict.fromkeys(arguments.names))
-    files.usable(arguments.out)
+    array_files.usable(arguments.out)
     profile = options.profile(arguments)
     with speaking(arguments.lang):
         for name in names:

@@ -15,11 +15,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from approx import familiar
-    from figures.columns import terminal
-    from figures.listing import about, brief, describe, listing, resolved
+    from approx.method import name_hints
+    from figures.show.methods_table import about, brief, describe, listing, resolved
+    from figures.words.terminal_columns import terminal
 
-    if arguments.name and (reason := familiar.why_none(arguments.name)):
+    if arguments.name and (reason := name_hints.why_none(arguments.name)):
         raise ValueError(f"no method {arguments.name!r}: {reason}")
     name = resolved(arguments.name) if arguments.name else None
     if arguments.json:

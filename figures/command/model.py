@@ -44,16 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis import local_models
-    from analysis.model import Run
-    from figures import model
-    from figures.columns import COLUMNS, wrap
-    from figures.language import speaking
-    from figures.report import of_model
+    from analysis.models import checkpoints
+    from analysis.models.pipeline import Run
+    from figures.report import model_page
+    from figures.show import model_run
+    from figures.words.terminal_columns import COLUMNS, wrap
+    from figures.words.translation import speaking
 
-    local_models.texts(arguments.model, arguments.text, arguments.held_out)
+    checkpoints.texts(arguments.model, arguments.text, arguments.held_out)
     with speaking(arguments.lang):
-        of_model.usable(arguments.out)
+        model_page.usable(arguments.out)
         over = Run.open(
             arguments.model,
             arguments.text,
@@ -66,14 +66,14 @@ def run(arguments: argparse.Namespace) -> int:
             jobs=arguments.jobs,
         )
         if over.left():
-            print("\n".join(wrap(model.beforehand(over), COLUMNS)), file=sys.stderr)
-            if time := model.how_long(over):
+            print("\n".join(wrap(model_run.beforehand(over), COLUMNS)), file=sys.stderr)
+            if time := model_run.how_long(over):
                 print(time, file=sys.stderr)
             over.fill(progress=sys.stderr.isatty())
         found = over.found()
         command = shlex.join(["expqk", *sys.argv[1:]])
-        written = of_model.build(found, arguments.out, command=command)
-        print("\n".join(line for one in model.summary(found) for line in wrap(one, COLUMNS)))
+        written = model_page.build(found, arguments.out, command=command)
+        print("\n".join(line for one in model_run.summary(found) for line in wrap(one, COLUMNS)))
     for path in written:
         print(path)
     return 0

@@ -50,13 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis import local_models
-    from analysis.plan import plan
+    from analysis.models import checkpoints
+    from analysis.models.planner import plan
     from approx import parse
-    from figures import planned
-    from figures.language import speaking
+    from figures.show import plans
+    from figures.words.translation import speaking
 
-    local_models.texts(arguments.model, *arguments.text, arguments.held_out)
+    checkpoints.texts(arguments.model, *arguments.text, arguments.held_out)
     if arguments.out.is_dir():
         raise IsADirectoryError(f"--out must be a file, got the folder {arguments.out}")
     found = plan(
@@ -74,6 +74,6 @@ def run(arguments: argparse.Namespace) -> int:
     )
     found.write(arguments.out)
     with speaking(arguments.lang):
-        print(planned.text(found))
+        print(plans.text(found))
     print(arguments.out, file=sys.stderr)
     return 0

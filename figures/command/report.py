@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from figures.command import options
 
 if TYPE_CHECKING:
-    from analysis.model import Found
+    from analysis.models.pipeline import Found
 
 HELP = "From Q, K to a report: HTML, PDF, figures, tables."
 
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from figures.language import speaking, tr
     from figures.report.build import TITLE, build, rebuild
+    from figures.words.translation import speaking, tr
 
     written = ["index.html", "report.pdf", "report.md"]
     if arguments.rebuild:
@@ -63,10 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _found(arguments: argparse.Namespace) -> Found | None:
     """Return what `expqk model` found, if it is asked for."""
-    from figures.report import replaced
+    from figures.report import model_sections
 
     if arguments.model is None:
         return None
     if arguments.qk is None:
         raise ValueError("--model goes with --qk: give the heads of that model, too")
-    return replaced.read(arguments.model)
+    return model_sections.read(arguments.model)

@@ -50,14 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis import local_models
-    from analysis.plan import Plan
-    from analysis.substitute import substitute
+    from analysis.models import checkpoints
+    from analysis.models.plan import Plan
+    from analysis.models.substitute import substitute
     from approx import parse
-    from figures import substitution
-    from figures.language import speaking
+    from figures.show import substitution
+    from figures.words.translation import speaking
 
-    local_models.texts(arguments.model, arguments.text)
+    checkpoints.texts(arguments.model, arguments.text)
     if not (arguments.method or arguments.plan):
         raise ValueError("give at least one --method SPEC or --plan FILE")
     found = substitute(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from figures.command import options
 
 if TYPE_CHECKING:
-    from analysis.store import Store
-    from analysis.sweep import Plan
+    from analysis.sweeps.store import Store
+    from analysis.sweeps.sweep import Plan
 
 HELP = "Methods × inputs × temperatures × budgets × trials: a table."
 SHOWN = 5  # cells named where many failed
@@ -56,8 +56,8 @@ def _shard(text: str) -> tuple[int, int]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run, resume or only describe a sweep; return 1 if a cell failed."""
-    from analysis import config, sweep as sweeping
-    from analysis.store import Store
+    from analysis.sweeps import config, sweep as sweeping
+    from analysis.sweeps.store import Store
 
     text, folder = _text(arguments.config)
     whole = config.loads(text, arguments.config.name).plan(folder)
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _text(path: Path) -> tuple[bytes, str]:
     """Return the text of a config and its folder; a bare name is that of a bundled one."""
-    from analysis import config
+    from analysis.sweeps import config
 
     bundled = resources.files("figures") / "configs" / path.name
     if not path.exists() and path.parent == Path() and bundled.is_file():
@@ -108,8 +108,8 @@ def _text(path: Path) -> tuple[bytes, str]:
 
 def _describe(store: Store, planned: Plan, *, jobs: int, retry_failed: bool) -> None:
     """Print what a sweep would do: cells, memory, time."""
-    from analysis import estimate
-    from approx import memory
+    from analysis.sweeps import forecast
+    from approx.estimate import memory
 
     done = [cell for cell in planned.cells if store.done(cell.key)]
     failed = [cell for cell in planned.cells if store.failure(cell.key) is not None]
@@ -119,10 +119,10 @@ def _describe(store: Store, planned: Plan, *, jobs: int, retry_failed: bool) -> 
         f"cells   {len(planned.cells)}: {len(done)} done, {len(failed)} failed, {len(todo)} to do"
     )
     if todo:
-        need = max(estimate.working_set(cell, planned.heads[cell.place]) for cell in todo)
+        need = max(forecast.working_set(cell, planned.heads[cell.place]) for cell in todo)
         free = memory.size(memory.limit())
         print(f"memory  about {memory.size(need)} a process, the limit is {free}")
-        time = estimate.seconds(planned, todo)
+        time = forecast.seconds(planned, todo)
         print(
             f"time    about {_duration(time.total / jobs)} with --jobs {jobs}, "
             f"foretold from {time.cells} cells"

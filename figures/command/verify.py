@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from figures.command import options
 
 if TYPE_CHECKING:
-    from analysis.sweep import Cell
+    from analysis.sweeps.sweep import Cell
 
 HELP = "Compute a random part of a store again and compare exactly."
 SHOWN = 5  # cells named where there are many
@@ -32,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 1 if anything differs or was altered."""
-    from analysis import config
-    from analysis.store import StoreError, existing
-    from analysis.sweep import outcomes, verify
+    from analysis.sweeps import config
+    from analysis.sweeps.store import StoreError, existing
+    from analysis.sweeps.sweep import outcomes, verify
 
     store = existing(arguments.store)
     manifest = store.manifest
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not isinstance(text, str) or not isinstance(folder, str):
         raise StoreError(
             f"{store.folder} was not written by `expqk sweep`: verify it where its methods are, "
-            f"with analysis.sweep.verify"
+            f"with analysis.sweeps.sweep.verify"
         )
     planned = config.loads(text, "manifest.json").plan(folder)
     if planned.keys != manifest["cells"]:
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print_changed(then: Any) -> None:
     """Say which packages have changed: a stream of random numbers may have, too."""
-    from analysis.sweep import versions
+    from analysis.sweeps.sweep import versions
 
     now = versions()
     before = then if isinstance(then, dict) else {}

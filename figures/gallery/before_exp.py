@@ -7,10 +7,11 @@ import dataclasses
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data, sweep
+from analysis import inputs as data
 from analysis.experiments.profile import Profile
-from figures import style
-from figures.language import share, tr
+from analysis.sweeps import sweep
+from figures.drawing import style
+from figures.words.translation import share, tr
 
 TITLE = "Rank before exp against rank after exp"
 COLUMNS = (*sweep.COLUMNS, "numbers", "spec", "causal")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import operations
+from analysis.costs import operations
 from analysis.experiments.profile import Profile
-from figures import style
-from figures.language import mark, tr
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "Break-even lengths"
 COLUMNS = ("kind", "d", "m", "s", "c", "n", "metric", "value")
 D, M, S, C = 64, 128, 64, 256
-KINDS = (  # as analysis.operations names them
+KINDS = (  # as analysis.costs.operations names them
     mark("linear, m = {m}"),
     mark("Scatterbrain, m = {m}, s = {s}"),
     mark("FLASH, c = {c}, against FLASH-Quad"),

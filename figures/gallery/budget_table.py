@@ -11,13 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from analysis import sweep
+from analysis.costs.optimality import BOUND, FOUND, standing
 from analysis.experiments.profile import Profile
-from analysis.standing import BOUND, FOUND, standing
+from analysis.sweeps import sweep
 from approx import parse
-from figures import cells, standings, style
+from figures.drawing import heat_map_cells, style
 from figures.gallery.entropy import ERROR, TV, errors
-from figures.language import mark, share, tr
+from figures.show import optimality
+from figures.words.translation import mark, share, tr
 
 TITLE = "Errors at 1/32, 1/16 and 1/8 of the memory"
 COLUMNS = (*sweep.COLUMNS, "masked")
@@ -110,7 +111,7 @@ def _cells(ax: Axes, part: pd.DataFrame, metric: str, label: str) -> None:
     )
     colours = np.clip(wide, 1e-3, None)
     ax.imshow(colours, cmap="RdYlBu_r", norm=LogNorm(1e-2, 1e2), aspect="auto", alpha=0.55)
-    mask = standings.mask(part)
+    mask = optimality.mask(part)
     signs = [SIGNS.get(standing(parse(spec), metric, mask), "") for spec in ROWS]
     said = np.empty(wide.shape, dtype=object)
     for (i, j), value in np.ndenumerate(wide):
@@ -122,7 +123,7 @@ def _cells(ax: Axes, part: pd.DataFrame, metric: str, label: str) -> None:
     shares = [str(share) for share in SHARES[: len(budgets)]]
     rows = [tr(name) for name in ROWS.values()]
     what = (tr("stored values / those of exact"), tr("method"), label)
-    cells.named(ax, what, shares, rows, said)
+    heat_map_cells.named(ax, what, shares, rows, said)
     ax.set_xticks(range(len(budgets)), shares)
     ax.set_yticks(range(len(ROWS)), rows, fontsize=7)
     ax.tick_params(length=0)

@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.certificates import BOXES, CODES, METHODS, NORMS, compute as compute
-from figures import style
-from figures.language import mark, tr
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "What an estimate knows of its own error"
 METRIC = "attention_tv"

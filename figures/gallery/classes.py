@@ -7,12 +7,13 @@ import dataclasses
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data, sweep
+from analysis import inputs as data
+from analysis.costs.optimality import BOUND, standing
 from analysis.experiments.profile import Profile
-from analysis.standing import BOUND, standing
+from analysis.sweeps import sweep
 from approx import Mask, parse
-from figures import style
-from figures.language import mark, share, tr
+from figures.drawing import style
+from figures.words.translation import mark, share, tr
 
 TITLE = "The best of each class at equal price"
 COLUMNS = (*sweep.COLUMNS, "kind", "causal")

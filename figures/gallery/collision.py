@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.experiments.collision import POINTS, SUPPORTS, compute as compute
-from figures import style
-from figures.language import mark, tr
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "Which pairs a support holds, and what that is worth"
 FAMILY_LOOKS = {

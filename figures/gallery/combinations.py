@@ -9,11 +9,12 @@ import pandas as pd
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from analysis import sweep
 from analysis.experiments.profile import Profile, varied
-from figures import cells, currency, style
+from analysis.sweeps import sweep
+from figures.drawing import heat_map_cells, style
 from figures.gallery.entropy import ERROR, errors
-from figures.language import mark, tr
+from figures.words import amounts
+from figures.words.translation import mark, tr
 
 TITLE = "Scatterbrain of every support and every map"
 SUPPORTS = {
@@ -115,7 +116,7 @@ def draw(table: pd.DataFrame) -> Figure:
             wide = wide.reindex(index=list(SUPPORTS), columns=list(MAPS))
             maps, supports = ([tr(x) for x in of.values()] for of in (MAPS, SUPPORTS))
             what = (tr("low rank"), tr("sparse"), label)
-            cells.named(ax, what, maps, supports, wide)
+            heat_map_cells.named(ax, what, maps, supports, wide)
             image = ax.imshow(wide, cmap="RdBu", norm=norm, aspect="auto", alpha=0.75)
             ax.set_title(name)
             ax.set_xticks(range(len(MAPS)), maps, fontsize=6.5, rotation=20)
@@ -172,7 +173,7 @@ def details(table: pd.DataFrame) -> str:
         "{runnable_share:.0%} gain; most, {runnable_gain:.2f}×, {runnable_method} on "
         "{runnable_input} at t = {runnable_temperature:g}; {below_uniform:.0%} have a "
         "smaller error than uniform attention.",
-        budget=currency.budget(table),
+        budget=amounts.budget(table),
         l=int(table.l.max()),
         cells=len(gains),
         share=(gains.value > 1).mean(),

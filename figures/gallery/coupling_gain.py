@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.coupling_gain import AT, BOUND, FEW_FEATURES, compute as compute
-from figures import style
-from figures.language import mark, tr
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "What coupled frequencies are worth"
 BIASED = ("moment_matched", "regularized")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.bounds.concentration import PROVED
 from analysis.experiments.coverage import (
     EPSILON,
     HEAVY,
@@ -14,9 +15,8 @@ from analysis.experiments.coverage import (
     RULE,
     compute as compute,
 )
-from analysis.mean_bounds import PROVED
-from figures import style
-from figures.language import mark, share, tr
+from figures.drawing import style
+from figures.words.translation import mark, share, tr
 
 TITLE = "Whether bounds of sampled rows hold"
 COLOURS = {HEAVY: style.PALETTE[0], PLACES: style.PALETTE[1]}

@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile, varied
-from analysis.regimes import crossings, oracles
-from figures import style
-from figures.language import tr
+from analysis.sweeps.crossovers import crossings, oracles
+from figures.drawing import style
+from figures.words.translation import tr
 
 TITLE = "Crossing temperatures, and the gain of sparse + low-rank"
 COUNT = 256
@@ -31,8 +31,8 @@ OTHERS = ((style.PALETTE[4], "P"), (style.PALETTE[8], "X"), (style.PALETTE[5], "
 def compute(profile: Profile) -> pd.DataFrame:
     """Return errors and gains at every temperature and budget, and where the errors cross.
 
-    Methods sparse, low-rank and both as in `analysis.regimes.oracles`, the last also with metric
-    gain, over the better single one. Method "crossing", at temperature −1: metrics crossing,
+    Methods sparse, low-rank and both as in `analysis.sweeps.crossovers.oracles`, the last also with
+    metric gain, over the better single one. Method "crossing", at temperature −1: metrics crossing,
     entropy there, largest_gain and gain_temperature, on the grid; NaN where there is no crossing.
     """
     inputs = varied(profile, COUNT)

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.damage import correlations, spearman
 from analysis.experiments.damage import compute as compute
-from figures import style
-from figures.language import mark, tr
+from analysis.models.sensitivity import correlations, spearman
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "Which error of a head predicts what it does to the model"
 PANELS = {

@@ -7,14 +7,16 @@ import dataclasses
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data, sweep
-from analysis.describe import temperature_at
+from analysis import inputs as data
 from analysis.experiments.profile import Profile, varied
 from analysis.inputs import Inputs
+from analysis.inputs.statistics import temperature_at
+from analysis.sweeps import sweep
 from approx import Approximation
 from approx.low_rank.godec import GoDec
-from figures import standings, style
-from figures.language import tr
+from figures.drawing import style
+from figures.show import optimality
+from figures.words.translation import tr
 
 TITLE = "Error against the entropy of attention at equal budget"
 COLUMNS = (*sweep.COLUMNS, "entropy", "masked")
@@ -76,14 +78,14 @@ def draw(table: pd.DataFrame) -> Figure:
     names = table.input.unique().tolist()
     columns = 3
     rows = -(-len(names) // columns)
-    part, mask = table[table.metric == ERROR], standings.mask(table)
+    part, mask = table[table.metric == ERROR], optimality.mask(table)
     with style.style():
         figure, axes = style.panels(rows, columns)
         for ax, name in zip(axes.flat, names):
             one = part[part.input == name]
             for spec in style.order(one.method):
                 middle = one[one.method == spec].groupby("entropy").value.median()
-                look = style.look(spec) | {"label": standings.label(spec, ERROR, mask)}
+                look = style.look(spec) | {"label": optimality.label(spec, ERROR, mask)}
                 ax.plot(middle.index, middle.clip(upper=1e300), **look)
             ax.set(xscale="logit", yscale="log", ylim=(FLOOR, CEILING), title=name)
             style.ticks(ax, TICKS)
@@ -183,5 +185,5 @@ def details(table: pd.DataFrame) -> str:
         ratio=ratio,
         better=better,
         wins=wins,
-        words=standings.words(),
+        words=optimality.words(),
     )

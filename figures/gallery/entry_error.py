@@ -23,8 +23,8 @@ from analysis.experiments.entry_error import (
     compute as compute,
 )  # fmt: skip
 from approx.checks import Array
-from figures import style
-from figures.language import mark, tr
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "Error of one entry against q·k"
 LOOKS = {

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.eps_collapse import COUNT, D, M, compute as compute
 from approx.checks import Array
-from figures import cells, style
-from figures.language import tr
+from figures.drawing import heat_map_cells, style
+from figures.words.translation import tr
 
 TITLE = "Where eps makes attention uniform"
 SHOWN = (1e-6, 1e-4)  # of public code
@@ -30,7 +30,7 @@ def draw(table: pd.DataFrame) -> Figure:
         left, right = figure.subplots(1, 2, width_ratios=[1.15, 1])
         edges = (_edges(wide.columns), _edges(wide.index))
         title = tr("concentration over that of exact attention")
-        cells.named(
+        heat_map_cells.named(
             left, (tr("temperature t"), "eps", title), wide.columns, wide.index, wide, edges
         )
         mesh = left.pcolormesh(

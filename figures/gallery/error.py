@@ -5,13 +5,15 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import regimes, sweep
 from analysis.experiments.profile import Profile
+from analysis.sweeps import crossovers, sweep
 from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.godec import GoDec
 from approx.low_rank.truncated_svd import TruncatedSVD
-from figures import currency, curves, standings, style
-from figures.language import mark, share, tr
+from figures.drawing import curve_readings, style
+from figures.show import optimality
+from figures.words import amounts
+from figures.words.translation import mark, share, tr
 
 TITLE = "Error against temperature at equal budget"
 COLUMNS = (*sweep.COLUMNS, "masked")
@@ -70,7 +72,7 @@ def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input: errors of row-normalised attention, at the edge if beyond it."""
-    inputs, mask = table.input.unique().tolist(), standings.mask(table)
+    inputs, mask = table.input.unique().tolist(), optimality.mask(table)
     metric = SPACES["attention"]
     with style.style():
         figure, axes = style.tiles(len(inputs))
@@ -80,7 +82,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 values = part[part.method == spec].groupby("temperature").value
                 if not len(values):
                     continue
-                middle, look = values.median(), standings.look(spec, metric, mask)
+                middle, look = values.median(), optimality.look(spec, metric, mask)
                 ax.plot(middle.index, middle.clip(FLOOR, CEILING), **look)
                 if values.size().max() > 1:
                     ax.fill_between(
@@ -89,7 +91,7 @@ def draw(table: pd.DataFrame) -> Figure:
                         color=look["color"], alpha=0.15, linewidth=0,
                     )  # fmt: skip
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
-            curves.edges(ax, FLOOR, CEILING)
+            curve_readings.edges(ax, FLOOR, CEILING)
             style.ticks(ax, sorted(table.temperature.unique()))
         for ax in axes[-2:]:
             ax.set_xlabel(tr("temperature t"))
@@ -107,9 +109,9 @@ def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
     ):  # a budget buys other ranks where l/n differs
         specs = decompositions(part, space)
         if len(specs) == 3:
-            parts.append(regimes.regimes(part, SPACES[space], **specs))
+            parts.append(crossovers.regimes(part, SPACES[space], **specs))
     if not parts:
-        return pd.DataFrame(columns=list(regimes.COLUMNS))
+        return pd.DataFrame(columns=list(crossovers.COLUMNS))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -131,7 +133,7 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Normalised rows at {budget}; medians over trials, bands their range. Pale: needs all "
         "logits. Beyond an edge: drawn there.",
-        budget=currency.budget(table),
+        budget=amounts.budget(table),
     )
 
 
@@ -163,15 +165,15 @@ def details(table: pd.DataFrame) -> str:
     )
     none = (
         tr("no low-rank matrix fits the budget")
-        if currency.of(table) == "stored"
+        if amounts.of(table) == "stored"
         else tr("largest entries and truncated SVD are matched by stored values only")
     )
     return tr(
         "Relative Frobenius error of normalised rows at {budget}; medians over trials, bands from "
         "least to greatest; a support alone is normalised over itself. In this error: {parts}."
         "{above} {words}",
-        budget=currency.budget(table),
+        budget=amounts.budget(table),
         parts=tr("; ").join(parts) or none,
         above=above,
-        words=standings.words(),
+        words=optimality.words(),
     )

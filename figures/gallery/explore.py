@@ -22,8 +22,9 @@ from analysis.experiments.explore import (
 )
 from approx import parse
 from approx.checks import Array
-from figures import cells, currency, style
-from figures.language import mark, tr
+from figures.drawing import heat_map_cells, style
+from figures.words import amounts
+from figures.words.translation import mark, tr
 
 TITLE = "Attention rows and their estimates at equal budget"
 FLOOR = 1e-3
@@ -80,7 +81,7 @@ def _grid(table: pd.DataFrame) -> Figure:
             ax.set_ylabel(f"{name}\nt = {t:g}", size=style.SMALL)
             exact = part[(part.name == EXACT) & (part.metric == WEIGHTS)]
             what = (tr("key"), tr("query"), tr("share of the query's attention"))
-            cells.named(
+            heat_map_cells.named(
                 ax, what, _keys(int(exact.l.iloc[0])), exact["query"].tolist(),
                 beyond=(FLOOR, math.inf), below=f"< −{FLOOR:g}",
             )  # fmt: skip
@@ -161,7 +162,7 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Queries down, keys across; exact, then estimates at {budget}. Above: total variation, "
         "relative Frobenius error.",
-        budget=currency.budget(table),
+        budget=amounts.budget(table),
     )
 
 
@@ -194,7 +195,7 @@ def details(table: pd.DataFrame) -> str:
         "sum over neighbouring keys ({groups}). TV is the mean total-variation distance, "
         "error the relative Frobenius error, both of all rows and keys. The least TV: "
         "{sentences}.",
-        budget=currency.budget(table),
+        budget=amounts.budget(table),
         queries=queries.max(),
         groups=tr(", ").join(groups),
         sentences=tr("; ").join(sentences),

@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.experiments.frontier import compute as compute, front, medians, nearest
-from figures import curves, style
-from figures.currency import NAMES, UNITS
+from figures.drawing import curve_readings, style
 from figures.gallery.today import LINES
-from figures.language import in_words, mark, share, tr
+from figures.words.amounts import NAMES, UNITS
+from figures.words.translation import in_words, mark, share, tr
 
 TITLE = "Error against what is paid, in four currencies"
 SHARE = 16  # winners are compared at 1/16 of what exact attention costs
@@ -57,7 +57,7 @@ def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
     ax.axhline(uniform, color="0.35", ls="--", lw=0.9, label=tr("uniform attention"))
     ax.axvline(whole, color="0.35", ls=":", lw=1.2, label=tr("price of exact attention"))
     ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.3, CEILING * 1.15))
-    curves.edges(ax, FLOOR, CEILING)
+    curve_readings.edges(ax, FLOOR, CEILING)
     ax.set_xlim(min([*price, whole]) / ROOM, whole * 2.5)
     ax.minorticks_off()
     _names(ax, on.assign(tv=tv), currency)

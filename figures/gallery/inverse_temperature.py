@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.inverse_temperature import SPECS, D, M, compute as compute
-from figures import style
+from figures.drawing import style
 from figures.gallery.moments import criterion
-from figures.language import tr
+from figures.words.translation import tr
 
 TITLE = "Log variance against inverse temperature"
 

@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.jacobian import WIDTHS, compute as compute
-from figures import style
-from figures.language import tr
+from figures.drawing import style
+from figures.words.translation import tr
 
 TITLE = "The gradient of softmax against temperature"
 LOOKS = {4: (style.PALETTE[1], "o"), 16: (style.PALETTE[0], "s"), 64: (style.PALETTE[2], "^"),

@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.length import BASE, ROWS, compute as compute
-from figures import style
-from figures.language import mark, tr
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "Entropy, sparsity and the largest weight against length and temperature"
 SCALE_LOOKS = {

@@ -9,14 +9,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import table as tidy
-from analysis.budget import match
-from analysis.candidates import runs, why_not
+from analysis.costs.budget import match
+from analysis.costs.candidates import runs, why_not
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
+from analysis.sweeps import table as tidy
 from approx import Method, parse
-from figures import style
-from figures.language import mark, tr
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "Named attentions beside softmax attention at equal budget"
 SHARE, COUNT = 4, 512  # the budget is 1/4 of the values that exact attention stores

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.minimum_degree import BOUNDS, EPSILONS, compute as compute
 from approx.polynomials.monomials import width
-from figures import style
-from figures.language import mark, tr
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "The degree an error asks for"
 NORMS = {"relative": "|p − exp|/exp", "scaled": "|p − exp|/max exp"}

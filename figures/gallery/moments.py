@@ -10,9 +10,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.moments import QUANTILE, compute as compute
-from analysis.monte_carlo import DISTANCE, MEAN, VARIANCE
-from figures import curves, style
-from figures.language import tr
+from analysis.moments.simulation import DISTANCE, MEAN, VARIANCE
+from figures.drawing import curve_readings, style
+from figures.words.translation import tr
 
 TITLE = "Bias and variance against temperature"
 FLOOR, CEILING = 1e-3, 1e8  # of the axis
@@ -45,7 +45,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     deviation = np.clip(deviation, FLOOR, CEILING)
                     ax.errorbar([t], [deviation], [error], capsize=2, **dot)
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 2, CEILING * 2), title=name)
-            curves.edges(ax, FLOOR, CEILING)
+            curve_readings.edges(ax, FLOOR, CEILING)
             style.ticks(ax, temperatures)
         for ax in axes[-2:]:
             ax.set_xlabel(tr("temperature t"))

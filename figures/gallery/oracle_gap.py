@@ -8,9 +8,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.oracle_gap import CUT, ERROR, PURSUIT, SHARE, compute as compute
-from figures import standings, style
+from figures.drawing import style
 from figures.gallery.entropy import medians
-from figures.language import mark, tr
+from figures.show import optimality
+from figures.words.translation import mark, tr
 
 TITLE = "Scatterbrain, Robust PCA and the split at equal budget"
 LOOK = {"label": mark("Robust PCA, cut to the budget"), "color": style.PALETTE[8], "marker": "P"}
@@ -21,7 +22,7 @@ FLOOR, CEILING = 1e-3, 5.0
 def _look(spec: str) -> dict[str, Any]:
     if spec == CUT:
         return LOOK | {"label": tr(LOOK["label"]), "linestyle": "--"}
-    return style.look(spec) | {"label": standings.label(spec, ERROR)}
+    return style.look(spec) | {"label": optimality.label(spec, ERROR)}
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -106,5 +107,5 @@ def details(table: pd.DataFrame) -> str:
         most_ratio=ratio.max(),
         better=int((ratio < 1).sum()),
         cells=len(ratio),
-        words=standings.words(),
+        words=optimality.words(),
     )

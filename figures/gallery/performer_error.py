@@ -20,8 +20,8 @@ from analysis.experiments.performer_error import (
     faulty_label,
     sized,
 )  # fmt: skip
-from figures import style
-from figures.language import tr
+from figures.drawing import style
+from figures.words.translation import tr
 
 TITLE = "Why a Performer is off by 70 %"
 

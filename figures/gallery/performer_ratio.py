@@ -11,8 +11,8 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from analysis.experiments.performer_ratio import ANGLES, SLICES, compute as compute
-from figures import cells, style
-from figures.language import tr
+from figures.drawing import heat_map_cells, style
+from figures.words.translation import tr
 
 TITLE = "Sines and cosines against positive features"
 LIMIT = 4.0  # decades shown
@@ -45,7 +45,7 @@ def draw(table: pd.DataFrame) -> Figure:
         left.grid(False)
         title = tr("r = error of sin/cos over error of positive")
         named = (tr("angle φ of q and k"), "|q| = |k|", "r")
-        cells.named(left, named, angles, abs(lengths), beyond=(least, most))
+        heat_map_cells.named(left, named, angles, abs(lengths), beyond=(least, most))
         left.set(xlabel=tr("angle φ of q and k"), ylabel=tr("|q| = |k|, mirrored"), title=title)
         ticks = 10.0 ** np.arange(-LIMIT, LIMIT + 1, 2)
         bar = figure.colorbar(mesh, ax=left, extend="both", ticks=ticks)

@@ -14,8 +14,8 @@ from analysis.experiments.polynomial_error import (
     TAYLOR,
     compute as compute,
 )
-from figures import style
-from figures.language import mark, share, tr
+from figures.drawing import style
+from figures.words.translation import mark, share, tr
 
 TITLE = "Polynomials at equal width"
 LOOKS = {  # colour, line style, marker

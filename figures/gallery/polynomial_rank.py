@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.polynomial_rank import BOUNDS, EPSILON, compute as compute
-from figures import style
-from figures.language import mark, share, tr
+from figures.drawing import style
+from figures.words.translation import mark, share, tr
 
 TITLE = "Rank of polynomials, and of exp(q·k)"
 BOUND_NAMES = dict(zip(BOUNDS, ("Taylor", "Chebyshev", mark("minimax"))))

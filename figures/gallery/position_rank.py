@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.position_rank import D_H, D_P, HEADS, WIDTHS, D, N, compute as compute
-from figures import style
-from figures.language import mark, tr
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "Rank with positions at the input and at the logits"
 WHERE = {"input": mark("at the input"), "logits": mark("at the logits")}

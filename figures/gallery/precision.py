@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from analysis.experiments.precision import EXACT, compute as compute
-from figures import style
-from figures.language import mark, share, tr
+from figures.drawing import style
+from figures.words.translation import mark, share, tr
 
 TITLE = "Rounding against approximation"
 LABELS = {

@@ -16,8 +16,8 @@ from analysis.experiments.predicted_error import (
     M,
     compute as compute,
 )
-from figures import style
-from figures.language import mark, share, tr
+from figures.drawing import style
+from figures.words.translation import mark, share, tr
 
 TITLE = "Predicted and measured error of the whole matrix"
 LOOKS = dict(

@@ -8,9 +8,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
-from figures import curves, standings, style
+from figures.drawing import curve_readings, style
 from figures.gallery.error import SPACES, in_space
-from figures.language import share, tr
+from figures.show import optimality
+from figures.words.translation import share, tr
 
 TITLE = "Error against stored values a query row"
 BUDGETS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
@@ -52,7 +53,7 @@ def draw(table: pd.DataFrame) -> Figure:
             wide = part.pivot_table("value", "method", "metric", aggfunc="median").reset_index()
             points = wide.assign(price=wide.values_per_row, error=wide[metric])
             for label, members in _families(points.dropna(subset=["error"]), "attention"):
-                look = standings.look(members.method.iloc[0], metric) | {"label": label}
+                look = optimality.look(members.method.iloc[0], metric) | {"label": label}
                 members = members.sort_values("price")
                 errors = members.error.clip(FLOOR, CEILING)
                 if len(members) == 1 and not style.look(members.method.iloc[0])["marker"]:
@@ -64,7 +65,7 @@ def draw(table: pd.DataFrame) -> Figure:
             exact = float(part.l.iloc[0])
             ax.axvline(exact, color="0.35", linestyle=":", linewidth=1.2, label=tr("every entry"))
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, CEILING * 1.5), title=name)
-            curves.edges(ax, FLOOR, CEILING)
+            curve_readings.edges(ax, FLOOR, CEILING)
         for ax in axes[-2:]:
             ax.set_xlabel(tr("stored values a query row"))
         for ax in axes[::2]:

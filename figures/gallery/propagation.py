@@ -6,9 +6,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.propagation import EVERY, compute as compute, findings
-from analysis.propagation import growth
-from figures import style
-from figures.language import mark, tr
+from analysis.models.propagation import growth
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "What a layer makes of the errors of those before it"
 LINES = {  # of the panel of growth: label, colour, line

@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import rank
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.table import Row, head
+from analysis.ranks import rank
+from analysis.sweeps.table import Row, head
 from approx import Approximation
-from figures import style
-from figures.language import mark, share, tr
+from figures.drawing import style
+from figures.words.translation import mark, share, tr
 
 TITLE = "Rank against temperature"
 MEASURES = {

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from analysis.experiments.ratio_bias import SMALL, compute as compute
-from figures import style
-from figures.language import tr
+from figures.drawing import style
+from figures.words.translation import tr
 
 TITLE = "Output error and ratio bias of normalised attention"
 FLOOR, CEILING = 1e-4, 10.0

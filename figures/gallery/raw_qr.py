@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.raw_qr import NORMS, PROJECTIONS, WIDTHS, compute as compute
-from figures import style
-from figures.language import mark, share, tr
+from figures.drawing import style
+from figures.words.translation import mark, share, tr
 
 TITLE = "Orthogonal features from raw QR are biased"
 NAMES = {"raw QR": mark("raw QR"), "Haar": "Haar"}

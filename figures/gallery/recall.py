@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from analysis.experiments.profile import Profile
-from analysis.recall import recall
-from figures import currency, style
-from figures.language import tr
+from analysis.experiments.support_recall import recall
+from figures.drawing import style
+from figures.words import amounts
+from figures.words.translation import tr
 
 TITLE = "What a support finds"
 SPECS = (
@@ -86,7 +87,7 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "At {budget}. Left: the share of attention that is held. Right: the share found of each "
         "query's k largest keys.",
-        budget=currency.budget(table),
+        budget=amounts.budget(table),
     )
 
 
@@ -122,7 +123,7 @@ def details(table: pd.DataFrame) -> str:
         "support holds. Right: the share of each query's k largest keys that it finds, "
         "which no temperature changes. Means over queries and draws. Best finder of the "
         "{k} largest beside top-k itself (chance: as many random keys): {winners}.{hashes}",
-        budget=currency.budget(table),
+        budget=amounts.budget(table),
         sizes=sizes,
         k=eight.removeprefix("recall_"),
         winners=winners,

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from analysis import inputs as data
 from analysis.experiments.profile import Profile
-from analysis.regimes import oracles
+from analysis.sweeps.crossovers import oracles
 from approx.checks import Array
-from figures import cells, style
-from figures.language import mark, tr
+from figures.drawing import heat_map_cells, style
+from figures.words.translation import mark, tr
 
 TITLE = "Regimes of clustered sequences"
 COLUMNS = ("input", "n", "l", "d", "size", "delta", "beta", "budget", "method", "metric", "value")
@@ -39,9 +39,9 @@ SHOWN = 0.3  # Δ of the numbers in the caption
 def compute(profile: Profile) -> pd.DataFrame:
     """Return the errors of the three oracles in exp(β·q·k), the kernel of Scatterbrain's theorem.
 
-    Methods: sparse, low-rank, both, as in `analysis.regimes.oracles`. Metrics: the error; gain, of
-    both over the better single one; log_ratio, ln(sparse/low-rank), the sign of which says which
-    single one is better. The same draw for every Δ.
+    Methods: sparse, low-rank, both, as in `analysis.sweeps.crossovers.oracles`. Metrics: the error;
+    gain, of both over the better single one; log_ratio, ln(sparse/low-rank), the sign of which says
+    which single one is better. The same draw for every Δ.
     """
     n, betas, deltas = GRIDS[profile.grid]
     made = {
@@ -100,7 +100,7 @@ def draw(table: pd.DataFrame) -> Figure:
             _borders(ax, table, name)
             mesh_edges = mesh.get_coordinates()
             what = (tr("inverse temperature β"), tr("spread Δ within a cluster"), bar_label)
-            cells.named(
+            heat_map_cells.named(
                 ax, what, wide.columns, wide.index, wide, (mesh_edges[0, :, 0], mesh_edges[:, 0, 1])
             )
             ax.set(xlabel=tr("inverse temperature β"), title=NAMES[name])

@@ -10,8 +10,8 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from analysis.experiments.rounding import DEGREES, DTYPES, PLACES, compute as compute
-from figures import style
-from figures.language import tr
+from figures.drawing import style
+from figures.words.translation import tr
 
 TITLE = "Rounding against truncation"
 FLOOR = 1e-18

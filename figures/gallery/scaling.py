@@ -13,8 +13,8 @@ from analysis.experiments.scaling import (
     compute as compute,
     exponents,
 )
-from figures import style
-from figures.language import tr
+from figures.drawing import style
+from figures.words.translation import tr
 
 TITLE = "How the size that a target needs grows with length"
 

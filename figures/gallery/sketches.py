@@ -24,9 +24,9 @@ from analysis.experiments.sketches import (
     compute as compute,
 )  # fmt: skip
 from approx import parse
-from figures import style
+from figures.drawing import style
 from figures.gallery.moments import criterion
-from figures.language import tr
+from figures.words.translation import tr
 
 TITLE = "Sketches beside positive features"
 LINES = {LIMIT: "-", TAYLOR: "-.", "uniform()": "--"}

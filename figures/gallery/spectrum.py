@@ -7,12 +7,12 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from analysis import rank
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
-from analysis.table import Row, head
-from figures import style
-from figures.language import mark, tr
+from analysis.ranks import rank
+from analysis.sweeps.table import Row, head
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "Singular values across temperatures"
 NAMES = {"kernel": "exp(q·k)", "attention": mark("softmax rows")}

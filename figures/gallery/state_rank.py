@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.state_rank import EPSILON, WINDOW, compute as compute
-from figures import curves, style
-from figures.language import in_words, mark, tr
+from figures.drawing import curve_readings, style
+from figures.words.translation import in_words, mark, tr
 
 TITLE = "Why the rank of a causal matrix is the wrong question"
 LOOKS = {
@@ -48,7 +48,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 errors.index, errors.clip(FLOOR), label=tr(label, width=WINDOW), **(look | pale)
             )
         right.set(xscale="log", yscale="log", xlabel=tr("m"))
-        curves.edges(right, FLOOR)
+        curve_readings.edges(right, FLOOR)
         right.set_ylabel(tr("relative Frobenius error"))
         right.set_title(tr("medians over heads"))
         style.ticks(right, sorted(table.states[table.states > 0].unique()))

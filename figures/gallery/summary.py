@@ -9,15 +9,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import diagnose, regimes
-from analysis.advice import KEEP
-from analysis.candidates import TRIVIAL, class_of
+from analysis.advice import diagnose
+from analysis.advice.verdict import KEEP
+from analysis.costs.candidates import TRIVIAL, class_of
 from analysis.experiments.profile import Profile
-from analysis.sweep import COLUMNS as SWEPT
+from analysis.sweeps import crossovers
+from analysis.sweeps.sweep import COLUMNS as SWEPT
 from approx import parse
-from figures import currency, curves, standings, style
+from figures.drawing import curve_readings, style
 from figures.gallery import error
-from figures.language import mark, share, tr
+from figures.show import optimality
+from figures.words import amounts
+from figures.words.translation import mark, share, tr
 
 TITLE = "What is nearest to softmax attention, and what of it can be run"
 COLUMNS = (*SWEPT, "masked", "role", "verdict")
@@ -77,7 +80,9 @@ def crossings(table: pd.DataFrame) -> pd.Series:
         specs = part.drop_duplicates("role").set_index("role").method
         if set(NAMES) <= set(specs.index):
             roles = part[part.role.isin(NAMES)].assign(method=lambda rows: rows.role)
-            row = regimes.regimes(roles, METRIC, sparse="sparse", low_rank="low_rank", both="both")
+            row = crossovers.regimes(
+                roles, METRIC, sparse="sparse", low_rank="low_rank", both="both"
+            )
             found[name] = float(row.crossing.iloc[0])
     return pd.Series(found, dtype=float)
 
@@ -144,7 +149,7 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
         )  # fmt: skip
     ends.append((tr("can be run"), max(float(best.value.iloc[-1]), FLOOR), "black"))
     style.direct(ax, ends)
-    curves.edges(ax, FLOOR)
+    curve_readings.edges(ax, FLOOR)
     crossing = crossings(table).get(name, np.nan)
     if crossing > 0:
         ax.axvline(crossing, color="0.2", linewidth=0.8, linestyle=":")
@@ -227,7 +232,7 @@ def finding(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     return tr(
         "At {budget}. Pale: sees all logits. Black: nearest that can be run; squares keep entries.",
-        budget=currency.budget(table),
+        budget=amounts.budget(table),
     )
 
 
@@ -262,5 +267,5 @@ def details(table: pd.DataFrame) -> str:
         t=at_one(table).temperature.iloc[0],
         parts=tr(". ").join(parts),
         where=where or tr("no input"),
-        words=standings.words(),
+        words=optimality.words(),
     )

@@ -6,9 +6,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.today import compute as compute
-from figures import style
-from figures.currency import NAMES
-from figures.language import tr
+from figures.drawing import style
+from figures.words.amounts import NAMES
+from figures.words.translation import tr
 
 TITLE = "What people use today, at equal price"
 LINES = {  # a class's colour and marker

@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.ulp import DEGREE, PANELS, compute as compute
-from figures import style
-from figures.language import mark, tr
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "Accuracy of what everything is made of"
 TITLES = {

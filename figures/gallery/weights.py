@@ -13,8 +13,8 @@ from analysis.experiments.weights import (
     SUPPORTS,
     compute as compute,
 )
-from figures import style
-from figures.language import mark, tr
+from figures.drawing import style
+from figures.words.translation import mark, tr
 
 TITLE = "When to weigh what is drawn, and when to replace"
 LOOKS = {

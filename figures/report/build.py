@@ -16,23 +16,27 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from analysis import files, trials
-from analysis.advice import TIE
-from analysis.budget import said
+from analysis.advice import measurement
+from analysis.advice.verdict import TIE
 from analysis.claims import check
+from analysis.compute.parallel import parallel
+from analysis.costs.budget import said
 from analysis.experiments import decomposition, moments
 from analysis.experiments.profile import Profile
-from analysis.model import Found
-from analysis.parallel import parallel
+from analysis.inputs import array_files
+from analysis.models.pipeline import Found
+from approx.method.prices import low_rank
 from approx.polynomials.monomials import width
-from approx.prices import low_rank
-from figures import album, claims, currency, diagnosis, style
+from figures.document import album, edited_files
+from figures.document.convert import to_html, to_pdf
+from figures.document.notes import NAME as NOTES
+from figures.drawing import style
 from figures.gallery import FIGURES, FigureModule, rank, reported, summary
-from figures.language import in_words, mark, speaking, spoken, tr
-from figures.report import front, kept, of_claims, replaced, sentences, tables
-from figures.report.convert import to_html, to_pdf
-from figures.report.notes import NAME as NOTES
+from figures.report import claims_document, front, model_sections, sentences, tables
 from figures.report.references import REFERENCES
+from figures.show import claims_ledger, diagnosis
+from figures.words import amounts
+from figures.words.translation import in_words, mark, speaking, spoken, tr
 
 T = TypeVar("T")
 SOURCE = "report.md"
@@ -63,14 +67,14 @@ def build(
     """Compute everything and write the report.
 
     A report.md that was edited since it was written is never overwritten: it gets another name.
-    What notes.md holds is merged into the pages, as `figures.report.notes` says.
+    What notes.md holds is merged into the pages, as `figures.document.notes` says.
 
     Parameters
     ----------
     profile : Profile
     out : Path
-        Folder: report.md, index.html, report.pdf, claims.html, claims.pdf, manifest.json, figures/,
-        data/.
+        Folder: report.md, index.html, report.pdf, claims.html, claims.pdf,
+        manifest.json, figures/, data/.
     command : str, optional
         As it was given; sys.argv by default.
     title : str
@@ -87,13 +91,13 @@ def build(
     """
     least = max(getattr(low_rank(1, x.shape), profile.currency) for x in profile.inputs)
     if model is not None:
-        replaced.refuse_other(model, profile)
+        model_sections.refuse_other(model, profile)
     if profile.budget < least:
         raise ValueError(
             f"budget must be at least {said(least, profile.currency)}, the price of rank 1, "
             f"got {profile.budget:g}"
         )
-    files.usable(out)
+    array_files.usable(out)
     command = command or shlex.join(["expqk", *sys.argv[1:]])
     seconds: dict[str, float] = {}
 
@@ -132,7 +136,7 @@ def build(
         computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
     folder = out.absolute()  # a worker keeps the folder it began in
     files_of: dict[str, Callable[[], object]] = {
-        CLAIMS: functools.partial(of_claims.write, computed["claims"], folder)
+        CLAIMS: functools.partial(claims_document.write, computed["claims"], folder)
     }
     for name in shown:
         files_of[name] = functools.partial(album.save, name, computed[name], folder)
@@ -146,11 +150,13 @@ def build(
     else:
         style.save_table(ADVICE, computed[ADVICE], out)
     if model is not None:
-        replaced.draw(model, out)
+        model_sections.draw(model, out)
     text = render(profile, computed, command, title=title, authors=authors, model=model)
-    edited = kept.put(out, SOURCE, text)
+    edited = edited_files.put(out, SOURCE, text)
     together("pages", {form: functools.partial(make, folder) for form, make in PAGES.items()})
-    kept.describe(out, {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()})
+    edited_files.describe(
+        out, {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()}
+    )
     return edited
 
 
@@ -163,7 +169,7 @@ def _timed(language: str, make: Callable[[], T]) -> tuple[float, T]:
 
 
 def _ledger() -> pd.DataFrame:
-    return claims.frame(check())
+    return claims_ledger.frame(check())
 
 
 def rebuild(out: Path) -> None:
@@ -220,8 +226,8 @@ def render(
         "title": tables.literal(title),
         "authors": [tables.literal(author) for author in authors],
         "command": command.encode(errors="replace").decode(),  # what is no UTF-8 becomes "?"
-        "model_sentence": "" if model is None else replaced.briefly(model),
-        "model": "" if model is None else replaced.section(model),
+        "model_sentence": "" if model is None else model_sections.briefly(model),
+        "model": "" if model is None else model_sections.section(model),
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0)),
     }
     return (
@@ -243,13 +249,13 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
     map_of_heads = tr(
         "Layers and heads of the file, at {budget}. Letter, number and colour: the method and its "
         "total variation. Grey: keep exact attention.",
-        budget=currency.said(profile.budget, profile.currency),
+        budget=amounts.said(profile.budget, profile.currency),
     )
     shown = {name: (FIGURES[name], computed[name]) for name in FIGURES if name in computed}
     return {
         "inputs": [x.name for x in profile.inputs],
         "temperatures": [f"{t:g}" for t in profile.temperatures],
-        "budget": currency.said(profile.budget, profile.currency),
+        "budget": amounts.said(profile.budget, profile.currency),
         "counted": profile.currency,
         "trials": profile.trials,
         "seed": profile.seed,
@@ -285,7 +291,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "best_table": tables.markdown(tables.best_table(best)),
         "best_sentence": sentences.uniform_wins(best),
         "runnable_sentence": sentences.runnable_conclusion(best),
-        "advised_trials": in_words(trials.TRIALS),
+        "advised_trials": in_words(measurement.TRIALS),
         "polynomial_sentence": sentences.polynomial_conclusion(price, profile),
         "pursuit_sentence": sentences.pursuit(
             price, {x.name: x.mask.entries / x.n for x in profile.inputs}

@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import operations, trials
-from analysis.advice import KEEP, TIE, Advice, advice, is_cheaper
-from analysis.describe import row_entropy
-from analysis.diagnose import diagnose
-from analysis.doubts import price_warnings
+from analysis.advice import measurement
+from analysis.advice.caveats import price_warnings
+from analysis.advice.diagnose import diagnose
+from analysis.advice.verdict import KEEP, TIE, Advice, advice, is_cheaper
+from analysis.costs import operations
 from analysis.experiments import moments
 from analysis.experiments.profile import Profile
+from analysis.inputs.statistics import row_entropy
 from approx import parse
-from figures import style
-from figures.diagnosis import MOST_MARGIN
+from figures.drawing import style
 from figures.gallery import summary
-from figures.language import in_words, mark, share, tr
 from figures.report import tables
+from figures.show.diagnosis import MOST_MARGIN
+from figures.words.translation import in_words, mark, share, tr
 
 PLACE = ["input", "layer", "head"]
 LISTS = ["warnings", "left_out"]  # of sentences, which no CSV holds
@@ -369,7 +370,7 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
         tr(
             "Medians of {draws} draws, which {spread}; {measured}. Other heads and texts may "
             "differ.",
-            draws=in_words(trials.TRIALS),
+            draws=in_words(measurement.TRIALS),
             spread=tr("are within {spread:.2g} of them", spread=spread)
             if spread >= tables.LEAST_SHOWN
             else tr("agree to three decimals"),

@@ -7,19 +7,22 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from analysis import advice, diagnose, operations
-from analysis.candidates import RUNNABLE, TRIVIAL
+from analysis.advice import diagnose, verdict
+from analysis.costs import operations
+from analysis.costs.candidates import RUNNABLE, TRIVIAL
 from analysis.experiments import moments
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
 from approx import parse
 from approx.random_features.features import RandomFeatures
 from approx.sparse.exact import Exact
-from figures import claims, currency, style
-from figures.diagnosis import MOST_MARGIN
+from figures.drawing import style
 from figures.gallery import error, moments as moments_figure
-from figures.language import mark, share, tr
 from figures.report import tables
+from figures.show import claims_ledger
+from figures.show.diagnosis import MOST_MARGIN
+from figures.words import amounts
+from figures.words.translation import mark, share, tr
 
 NOT_MATCHED = mark(
     "The largest entries, the truncated SVD and GoDec are matched by stored values only: in this "
@@ -64,7 +67,7 @@ def uniform_wins(best: pd.DataFrame) -> str:
         "variation there, or the budget buys every entry.",
         count=_places(best.winner == TRIVIAL),
         random=_places(best.winner.map(_has_random_features)),
-        kept=_places(best.verdict == advice.KEEP),
+        kept=_places(best.verdict == verdict.KEEP),
         share=tables.percent(diagnose.ACCEPT),
     )
 
@@ -86,7 +89,7 @@ def candidates() -> str:
 def exact_cost(profile: Profile) -> str:
     """Return what exact attention costs in the currency of the budget."""
     prices = [getattr(Exact().price(**x.shape.given), profile.currency) for x in profile.inputs]
-    return currency.said(style.span(map(round, prices)), profile.currency)
+    return amounts.said(style.span(map(round, prices)), profile.currency)
 
 
 def pursuit(price: pd.DataFrame, stored: dict[str, float]) -> str:
@@ -132,7 +135,7 @@ def verdicts(ledger: pd.DataFrame) -> str:
         "{counts}. Besides, {errata} errors of print or code were put right.",
         documents=each.id.str.split("-").str[0].nunique(),
         claims=int((~errata).sum()),
-        counts=claims.counts(each.verdict[~errata]),
+        counts=claims_ledger.counts(each.verdict[~errata]),
         errata=int(errata.sum()),
     )
 
@@ -332,7 +335,7 @@ def polynomial_conclusion(price: pd.DataFrame, profile: Profile) -> str:
         "Taylor of degree 2 costs {price}, {least_budgets:.3g} to {most_budgets:.3g} times the "
         "budget, for row-normalised errors of {least_errors:.2g} to {most_errors:.2g} at t = 1; it "
         "fits the budget on {fitting}.",
-        price=currency.said(style.span(map(round, paid)), profile.currency),
+        price=amounts.said(style.span(map(round, paid)), profile.currency),
         least_budgets=min(paid) / profile.budget,
         most_budgets=max(paid) / profile.budget,
         least_errors=errors.min(),
@@ -348,13 +351,13 @@ def normalisation_conclusion(errors: pd.DataFrame) -> str:
     for metric in error.SPACES.values():
         own = medians[metric].unstack()
         own = own[[spec for spec in own if not parse(spec).oracle and spec != "zero()"]]
-        near.append(own.le(advice.TIE * own.min(axis=1), axis=0))
+        near.append(own.le(verdict.TIE * own.min(axis=1), axis=0))
     differ = ~(near[0] & near[1]).any(axis=1)
     return tr(
         "The space of the error has to be named: of the methods of @fig:error that can be run, "
         "none is within {tie:g} times the least error of both spaces, of exp(q·k) and of "
         "normalised rows, in {differ}.",
-        tie=advice.TIE,
+        tie=verdict.TIE,
         differ=share(int(differ.sum()), len(differ), mark("cases")),
     )
 

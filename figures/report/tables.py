@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import diagnose, operations
+from analysis.advice import diagnose
 from analysis.claims import DOCUMENTS
-from analysis.describe import describe
+from analysis.costs import operations
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
+from analysis.inputs.statistics import describe
 from approx.random_features.positive import Positive
-from figures import claims, style
-from figures.diagnosis import LEAST_SHOWN as LEAST_SHOWN
+from figures.drawing import style
 from figures.gallery import break_even, error, rank
-from figures.language import mark, tr
+from figures.show import claims_ledger
+from figures.show.diagnosis import LEAST_SHOWN as LEAST_SHOWN
+from figures.words.translation import mark, tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
 _BAR = re.compile(r"(\\.)|\|")
@@ -28,8 +30,12 @@ _SCRIPT = re.compile(
     r"|\b([A-Za-z])_([A-Za-z0-9])\b"
 )
 LENGTH, CHUNK = 4096, 256  # of the worked example of operation counts
-CLASSES = (mark("sparse"), mark("low-rank"))  # as analysis.regimes names them
-MASKS = (mark("full"), mark("causal"), mark("intervals"))  # as approx.masks names them, or a window
+CLASSES = (mark("sparse"), mark("low-rank"))  # as analysis.sweeps.crossovers names them
+MASKS = (
+    mark("full"),
+    mark("causal"),
+    mark("intervals"),
+)  # as approx.estimate.masks names them, or a window
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -254,7 +260,7 @@ def corrected_table(ledger: pd.DataFrame) -> pd.DataFrame:
     for key, title in DOCUMENTS.items():
         own = wrong[wrong.id.str.startswith(f"{key}-")]
         said = [
-            f"[{name.split('-', 1)[1]}](claims.html#{name}) {claims.typeset(tr(statement))}"
+            f"[{name.split('-', 1)[1]}](claims.html#{name}) {claims_ledger.typeset(tr(statement))}"
             for name, statement in zip(own.id, own.statement)
         ]
         if said:

@@ -11,7 +11,7 @@ from test_pages_lm import WITH_TORCH  # `make lm` runs them
 
 from acceptance import pages
 from acceptance.pages import FOLDER, HEADS, ROOT, TENSORS, UNMASKED
-from figures.cli import guide, names, parser
+from figures.command.cli import guide, names, parser
 
 OUT = "out dir (最终)"
 NAMES = {  # what stands on a page for something of the reader's

@@ -9,32 +9,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import (
-    claims,
-    dependent_supports,
-    describe,
-    features_needed,
-    inputs,
-    mean_bounds,
-    metrics,
-    moments,
-    operations,
-    pitfalls,
-    positions,
-    state_rank,
-)
+from analysis import claims, inputs, moments
+from analysis.advice import dependent_supports, pitfalls
+from analysis.bounds import concentration
 from analysis.claims import evidence, ledger
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, verdict
-from analysis.expected_error import Expectation
-from analysis.positions import Head
-from approx import exact
+from analysis.costs import operations
+from analysis.errors import metrics
+from analysis.inputs import statistics
+from analysis.moments import feature_counts
+from analysis.moments.expected_errors import Expectation
+from analysis.ranks import position_rank, state_rank
+from analysis.ranks.position_rank import Head
+from approx.combinations.designs.collisions import Collisions
+from approx.combinations.designs.design import Rest
+from approx.combinations.sampled import Sampled
+from approx.combinations.scatterbrain import Scatterbrain
 from approx.compressed_logits.key_pca import KeyPCA
 from approx.compressed_logits.logit_svd import LogitSVD
-from approx.designs.collisions import Collisions
-from approx.designs.design import Rest
+from approx.estimate import exact
+from approx.estimate.corrections import Support
 from approx.low_rank import coreset, pivots, thinning
 from approx.method import Moments
-from approx.parts import Support
 from approx.polynomials import monomials
 from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.taylor import Taylor
@@ -42,19 +38,19 @@ from approx.polynomials.tensor_power import TensorPower
 from approx.random_features import exponentials
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
-from approx.scatterbrain import Scatterbrain
-from approx.sparse import boxes, hashing, patterns, sorted_lsh
+from approx.sparse import sorted_lsh
 from approx.sparse.columns import Columns
 from approx.sparse.pages import Pages
 from approx.sparse.sliding_window import SlidingWindow
 from approx.sparse.top_k import TopK
 from approx.sparse.top_p import TopP
 from approx.sparse.vertical_slash import VerticalSlash
+from approx.supports import boxes, hashing, patterns
 from approx.textbook import attention, flash
 from approx.textbook.flash import GatedUnit
-from approx.weighted import Sampled
-from figures import claims as shown, columns, language
-from figures.cli import main
+from figures.command.cli import main
+from figures.show import claims_ledger as shown
+from figures.words import terminal_columns, translation
 
 FOLDER = Path(claims.__file__).parent
 CLAIMS = [
@@ -207,15 +203,15 @@ def test_the_table_in_chinese(capsys, monkeypatch, size):
     monkeypatch.setenv("COLUMNS", str(size))
     assert main(["claims", "--lang", "zh", "DIET-E", "FL-7"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(columns.width, lines)) <= size
+    assert max(map(terminal_columns.width, lines)) <= size
     assert lines[0].split() == ["编号", "结论", "论断", "数量", "预期", "实测"]
     assert lines[-1] == "7 条论断：1 条有条件成立、6 条更正后成立"
     verdicts = {line.split()[1] for line in lines if line.startswith(("DIET", "FL"))}
     assert verdicts == {"有条件成立", "更正后成立"}
-    with language.speaking("zh"):
-        said = language.tr(claims.check("FL-7")[0].statement)
-    start = columns.width(lines[0][: lines[0].index("论断")])
-    stop = columns.width(lines[0][: lines[0].index("数量")])
+    with translation.speaking("zh"):
+        said = translation.tr(claims.check("FL-7")[0].statement)
+    start = terminal_columns.width(lines[0][: lines[0].index("论断")])
+    stop = terminal_columns.width(lines[0][: lines[0].index("数量")])
     cells = ["".join(c for c, at in zip(line, places(line)) if start <= at < stop)
              for line in lines[2:-1]]  # fmt: skip
     assert "".join(said.split()) in "".join("".join(cells).split())
@@ -223,7 +219,7 @@ def test_the_table_in_chinese(capsys, monkeypatch, size):
 
 def places(line):
     """Return the column of the terminal at which each character stands."""
-    return [columns.width(line[:i]) for i in range(len(line))]
+    return [terminal_columns.width(line[:i]) for i in range(len(line))]
 
 
 def test_a_claim_that_fails_is_exit_status_1(capsys, monkeypatch):
@@ -408,17 +404,17 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         lambda f: lambda a, b, V, causal=False, **k: f(a, b, V, **k), "FL-Ec",
     ),
     "the sparsity index has the factor 1/n": (
-        describe, "sparsity",
+        statistics, "sparsity",
         lambda f: lambda x, q=1, p=2: f(x, q, p) / np.shape(x)[-1] ** (1 / p), "FL-11 FL-Ed",
     ),
     "the deficit of entropy is σ²": (
-        describe, "weight_statistics", _wrong_deficit, "FL-12 FL-13 FL-Ef",
+        statistics, "weight_statistics", _wrong_deficit, "FL-12 FL-13 FL-Ef",
     ),
     "log-n scaling forgets its base": (
         attention, "log_length_scale", lambda f: lambda n, d: math.log(n) / math.sqrt(d), "FL-13",
     ),
     "l₂ is l₁": (
-        describe, "norm", lambda f: lambda x, p: f(x, 1 if p == 2 else p), "FL-15",
+        statistics, "norm", lambda f: lambda x, p: f(x, 1 if p == 2 else p), "FL-15",
     ),
     "a gated unit has 4de parameters": (
         operations, "gated_unit_parameters", lambda f: lambda d, e, s=0: 4 * d * e, "FL-4",
@@ -427,7 +423,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         operations, "parallel_causal_memory", lambda f: lambda b, h, n, s: f(b, 1, n, s), "FL-8",
     ),
     "correlation does not matter": (
-        describe, "dot_product_variance", lambda f: lambda d, correlation=0.0: f(d), "ATT-Eb",
+        statistics, "dot_product_variance", lambda f: lambda d, correlation=0.0: f(d), "ATT-Eb",
     ),
     "dot products are not divided by √d": (
         attention, "dot_product_attention",
@@ -452,7 +448,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
     ),
     "negative weights are not counted": (attention, "simple_normalisation", _all_valid, "ATT-7"),
     "positions stand in the same corner": (
-        positions, "construction", _same_corner, "DIET-2 DIET-Eb DIET-Ef",
+        position_rank, "construction", _same_corner, "DIET-2 DIET-Eb DIET-Ef",
     ),
     "positions at the logits are lost": (
         Head, "at_logits", lambda f: lambda self: self._replace(P=0 * self.P).at_input(),
@@ -463,10 +459,10 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         "DIET-1 DIET-3 DIET-4 DIET-Ee",
     ),
     "the bound is one too low": (
-        positions, "bound_at_logits", lambda f: lambda *sizes: f(*sizes) - 1, "DIET-2 DIET-Ed",
+        position_rank, "bound_at_logits", lambda f: lambda *sizes: f(*sizes) - 1, "DIET-2 DIET-Ed",
     ),
     "ranks are taken after exp only": (
-        positions, "ranks", lambda f: lambda x: dict.fromkeys(f(x), f(x)["exp"]),
+        position_rank, "ranks", lambda f: lambda x: dict.fromkeys(f(x), f(x)["exp"]),
         "DIET-1 DIET-4 DIET-Ee",
     ),
     "features are without |x|²/2": (
@@ -550,7 +546,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         TopK, "pattern", lambda f: lambda self, Q, *a: f(self, -Q, *a), "TOPP-3",
     ),
     "no more than 1000 features are ever needed": (
-        features_needed, "features_needed", lambda f: lambda *a, **k: min(f(*a, **k), 1000),
+        feature_counts, "features_needed", lambda f: lambda *a, **k: min(f(*a, **k), 1000),
         "LIN-1",
     ),
     "sines and cosines have twice the error of positive features": (
@@ -595,7 +591,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         Collisions, "_angles", lambda f: lambda self, *a: f(self, *a) / 2, "MP-1 MP-2 MP-Ea",
     ),
     "a bet ends at the mean": (
-        mean_bounds, "_betting", lambda f: lambda sample, log_odds: sample.mean(axis=-1), "VA-5",
+        concentration, "_betting", lambda f: lambda sample, log_odds: sample.mean(axis=-1), "VA-5",
     ),
     "columns are drawn in the blocks, too": (
         Rest, "cut", lambda f: lambda self, drawn: drawn, "HA-1",

@@ -14,7 +14,7 @@ from small import SIZES, VARIANTS, few, small
 from approx import ALIASES, METHODS, Method, Size, parse
 from approx.projections import IID, Fixed
 from approx.random_features.positive import Positive
-from figures.listing import describe
+from figures.show.methods_table import describe
 
 WRITTEN = [*METHODS, *VARIANTS]  # methods with Fixed frequencies have no spec
 

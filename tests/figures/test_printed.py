@@ -8,12 +8,14 @@ import pytest
 from drawing import long
 
 from figures.gallery import FIGURES
-from figures.language import speaking
+from figures.words.translation import speaking
 
 stored, said = functools.cache(as_printed.tables), functools.cache(as_printed.said)
 
 
-SLOW = ("damage",)  # which draws intervals; tests/figures/test_model_figures.py has its numbers
+SLOW = (
+    "damage",
+)  # which draws intervals; tests/figures/gallery/test_model_figures.py has its numbers
 
 
 @pytest.mark.parametrize(

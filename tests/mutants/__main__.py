@@ -36,7 +36,7 @@ from planted import MUTANTS, Mutant  # noqa: E402
 ROOT = Path(__file__).parents[2]
 WORKERS = 2
 PATIENCE = 60  # seconds of a processor, after which what never ends is noticed, too
-SHARED = ("_elementary.py", "_jit.py", "_numba.py")  # Numba's cache sees no edit in them
+SHARED = ("elementary.py", "jit.py", "compiler.py")  # Numba's cache sees no edit in them
 
 
 class Outcome(NamedTuple):
@@ -109,7 +109,7 @@ class Tree:
 
     def _cache(self, path: Path, source: str) -> Path:
         # What is compiled with the bug must not be found without it.
-        if "_jit import" not in source and path.name not in SHARED:
+        if "jit import" not in source and path.name not in SHARED:
             return self.cache
         cache = self.cache.with_name("cache-of-mutant")
         if path.name in SHARED:

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from analysis.experiments.profile import profile
-from figures.language import speaking
 from figures.report.build import build
+from figures.words.translation import speaking
 
 pytestmark = pytest.mark.web
 

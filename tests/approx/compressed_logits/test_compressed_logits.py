@@ -6,7 +6,8 @@ import naive
 import numpy as np
 import pytest
 
-from analysis import inputs, metrics
+from analysis import inputs
+from analysis.errors import metrics
 from approx import Mask, parse
 from approx.compressed_logits.key_pca import Axes, KeyPCA
 from approx.sparse.projected_top_k import ProjectedTopK

@@ -14,7 +14,7 @@ from approx import METHODS, parse
 from approx.decoding.cache import Cache
 from approx.decoding.keys import KeptKeys
 from approx.decoding.sums import RunningSums
-from approx.parts import beside_ones
+from approx.estimate.low import beside_ones
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
 

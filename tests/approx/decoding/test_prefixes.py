@@ -12,8 +12,8 @@ from test_autoregressive import EVERY, SEED, method_of
 from test_caches import EPS, heads
 
 from approx import Mask
-from approx.masked import Masked
-from approx.parts import beside_ones
+from approx.estimate.low import beside_ones
+from approx.estimate.masked import Masked
 
 CAN = [name for name in EVERY if method_of(name, Mask.causal(12, 12)).autoregressive]
 # Their fields are for 3 channels, or 64 would be too many monomials.

@@ -10,7 +10,8 @@ from each import each
 from hypothesis import given, strategies as st
 from small import hiding
 
-from analysis import inputs, metrics
+from analysis import inputs
+from analysis.errors import metrics
 from approx import Mask, parse
 from approx.hierarchical.partition import partition
 from approx.hierarchical.summaries import Means, Pivots

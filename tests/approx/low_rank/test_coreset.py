@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from analysis import inputs
-from approx import Mask, memory, parse
+from approx import Mask, parse
+from approx.estimate import memory
 from approx.low_rank import coreset
 from approx.low_rank.coreset import PIVOTS, PROBES, RHO, TRIED, Coreset, radii
 from approx.low_rank.nystrom import gaussian

@@ -9,13 +9,14 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from small import few, hiding, very_few
 
-from approx import Mask, exact, parse
+from approx import Mask, parse
+from approx.estimate import exact
 from approx.low_rank import godec as module, robust_pca, thresholding, weighted
 from approx.low_rank.godec import at_budget, godec
 from approx.low_rank.robust_pca import acc_alt_proj, inexact_alm
 from approx.low_rank.stable_pca import stable_pca
 from approx.low_rank.truncated_svd import TruncatedSVD
-from approx.prices import Shape
+from approx.method.prices import Shape
 
 EPS = np.finfo(float).eps
 seeds = st.integers(0, 2**32 - 1)

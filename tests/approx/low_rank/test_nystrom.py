@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from approx import Mask, memory, parse
-from approx.distances import squared_distances
+from approx import Mask, parse
+from approx.estimate import memory
+from approx.estimate.distances import squared_distances
 from approx.low_rank import nystrom
 from approx.low_rank.nystrom import LANDMARKS, Nystrom, choose, gaussian, leverage_scores
 

@@ -5,8 +5,9 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import linprog
 
-from analysis.metrics import compare
-from approx import Mask, exact, masks, parse
+from analysis.errors.metrics import compare
+from approx import Mask, parse
+from approx.estimate import exact, masks
 from approx.low_rank import total_variation
 from approx.low_rank.total_variation import nearest
 from approx.low_rank.weighted import solve

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from approx import memory, parse
+from approx import parse
+from approx.estimate import memory
 from approx.low_rank import target, truncated_svd
 from approx.low_rank.krylov import Streamed, block_krylov
 from approx.low_rank.truncated_svd import TruncatedSVD

@@ -9,14 +9,15 @@ import scipy.special
 from scipy.special import expit
 from small import small
 
-from analysis.metrics import compare
-from approx import METHODS, Mask, exact, parse
+from analysis.errors.metrics import compare
+from approx import METHODS, Mask, parse
+from approx.estimate import exact
 from approx.mechanisms import randomized_attention, segments
 from approx.mechanisms.nystromformer import pseudo_inverse
 from approx.mechanisms.randomized_attention import mean_softmax
 from approx.projections import Fixed
 from approx.textbook import flash
-from figures.listing import describe
+from figures.show.methods_table import describe
 
 TIGHT = 1e-12
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
 
-from approx import Approximation, ResourceLimitError, exact, memory
+from approx import Approximation, ResourceLimitError
+from approx.estimate import exact, memory
 from approx.polynomials import elementwise, monomials
 from approx.polynomials.chebyshev import Chebyshev
 from approx.polynomials.elementwise import Elementwise

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from approx import exact, parse
+from approx import parse
+from approx.estimate import exact
 from approx.polynomials import extrema
 from approx.polynomials.chebyshev import Chebyshev, log_tail
 from approx.polynomials.least_squares import LeastSquares

@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 
+from analysis.advice.pitfalls import RawQR
 from analysis.moments import expected_error, features_needed
-from analysis.pitfalls import RawQR
-from approx import METHODS, exact, parse
+from approx import METHODS, parse
+from approx.estimate import exact
 from approx.projections import Fixed
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive

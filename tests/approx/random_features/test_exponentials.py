@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from approx import memory, parse
-from approx.memory import ResourceLimitError
+from approx import parse
+from approx.estimate import memory
+from approx.estimate.memory import ResourceLimitError
 from approx.random_features import exponentials
 from approx.random_features.exponentials import maxima_and_half_squares
 

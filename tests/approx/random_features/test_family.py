@@ -11,9 +11,9 @@ import scipy.optimize
 import scipy.special
 from hypothesis import given, strategies as st
 
-from analysis.metrics import compare
+from analysis.advice.pitfalls import RawQR
+from analysis.errors.metrics import compare
 from analysis.moments import monte_carlo
-from analysis.pitfalls import RawQR
 from approx import parse
 from approx.projections import Orthogonal
 from approx.projections.summand import Entries, gaussian_log_variance

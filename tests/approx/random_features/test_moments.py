@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 from small import points
 
-from analysis.monte_carlo import monte_carlo
-from approx import METHODS, Approximation, Moments, exact, parse
-from approx.distances import squared_distances
+from analysis.moments.simulation import monte_carlo
+from approx import METHODS, Approximation, Moments, parse
+from approx.combinations.scatterbrain import Scatterbrain
+from approx.estimate import exact
+from approx.estimate.corrections import Support
+from approx.estimate.distances import squared_distances
+from approx.estimate.low import Factors
 from approx.method import Method, generator
-from approx.parts import Factors, Support
-from approx.prices import entries
+from approx.method.prices import entries
 from approx.projections import IID, Fixed, base
 from approx.random_features import exponentials, trigonometric
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
-from approx.scatterbrain import Scatterbrain
 from approx.sparse.support import SupportMethod
 
 EPS = np.finfo(float).eps

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from approx import METHODS, exact, parse
+from approx import METHODS, parse
+from approx.estimate import exact
 from approx.projections import Fixed
 from approx.random_features.angular_hybrid import AngularHybrid
 from approx.random_features.dense_exponential import DenseExponential

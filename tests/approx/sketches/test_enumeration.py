@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from approx import Approximation, exact
+from approx import Approximation
+from approx.estimate import exact
 from approx.sketches.product_sketch import ProductSketch
 from approx.sketches.random_maclaurin import RandomMaclaurin, monomials
 from approx.sketches.squared_sketch import SquaredSketch

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from approx import Approximation, exact
+from approx import Approximation
+from approx.estimate import exact
 from approx.sketches.tensor_sketch import Hashes, TensorSketch
 
 kernel_approximation = pytest.importorskip("sklearn.kernel_approximation")

@@ -10,7 +10,7 @@ import pytest
 from analysis.moments import monte_carlo
 from approx import Approximation, parse
 from approx.baselines import Zero
-from approx.parts import Factors
+from approx.estimate.low import Factors
 from approx.sketches.product_sketch import ProductSketch
 from approx.sketches.products import forms
 from approx.sketches.random_maclaurin import RandomMaclaurin

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings, strategies as st
 from small import few
 from test_supports import EVERY, SUPPORTS, filled, support
 
-from analysis import metrics
+from analysis.errors import metrics
 from analysis.moments import monte_carlo
 from approx import Mask, parse
 from approx.sparse.random import Random

@@ -11,7 +11,8 @@ from small import hot
 from test_masked_supports import attention, masked
 from test_supports import support
 
-from approx import Mask, exact, parse
+from approx import Mask, parse
+from approx.estimate import exact
 from approx.sparse.pages import BY, Pages
 
 

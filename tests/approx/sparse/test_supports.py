@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 from small import problems, truth
 
-from approx import METHODS, ResourceLimitError, exact, memory, parse
-from approx.parts import Support
+from approx import METHODS, ResourceLimitError, parse
+from approx.estimate import exact, memory
+from approx.estimate.corrections import Support
 from approx.sparse.chunk import Chunk
-from approx.sparse.inner_product import xbox
 from approx.sparse.random import Random
 from approx.sparse.reformer import Reformer
 from approx.sparse.sliding_window import SlidingWindow
@@ -21,6 +21,7 @@ from approx.sparse.strided import Strided
 from approx.sparse.support import SupportMethod
 from approx.sparse.threshold import Threshold
 from approx.sparse.top_k import TopK
+from approx.supports.inner_product import xbox
 
 SUPPORTS = [name for name, method in METHODS.items() if issubclass(method, SupportMethod)]
 WHOLE = [

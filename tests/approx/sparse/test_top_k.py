@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from approx import Mask, exact, parse
+from approx import Mask, parse
+from approx.estimate import exact
 
 MASKS = {
     "full": Mask.full(3, 4),

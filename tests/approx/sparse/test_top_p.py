@@ -10,8 +10,9 @@ from small import hot
 from test_masked_supports import attention, masked
 from test_supports import support
 
-from analysis import metrics
-from approx import exact, parse
+from analysis.errors import metrics
+from approx import parse
+from approx.estimate import exact
 from approx.sparse.top_p import TopP
 
 

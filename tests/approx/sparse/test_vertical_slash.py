@@ -10,7 +10,8 @@ from small import hot
 from test_masked_supports import attention, masked
 from test_supports import support
 
-from approx import Mask, exact, parse
+from approx import Mask, parse
+from approx.estimate import exact
 from approx.sparse.vertical_slash import BY, VerticalSlash
 
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from analysis.rank import summary
-from approx import exact
+from analysis.ranks.rank import summary
+from approx.estimate import exact
 from approx.textbook.attention import (
     additive_scores,
     dot_product_attention,

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from analysis import operations
-from analysis.rank import summary
+from analysis.costs import operations
+from analysis.ranks.rank import summary
 from approx import parse
 from approx.textbook import attention, flash
 from approx.textbook.flash import GatedUnit, Projections, mixed_chunk, mixed_chunk_output, swish

@@ -1,0 +1,156 @@
+"""Why a number of the advisor is not to be trusted, or a method not to be used, in plain words."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from analysis.advice.pitfalls import concentration, with_eps
+from analysis.costs.candidates import TRIVIAL
+from analysis.inputs import Inputs
+from analysis.sentences import Sentence
+from approx import Method
+from approx.random_features.positive import Positive
+
+TARGET = 0.1  # the relative Frobenius error of the kernel for which features are counted
+EPS = (1e-6, 1e-4)  # public code adds one of these to features
+WIDTH = 256  # the number of such features
+COLLAPSED, PEAKED = 0.05, 0.2  # 1 − normalised entropy, with eps and of exact attention
+SPREAD = 1.5  # a larger ratio of the largest to the least error over draws gives a warning
+
+
+PRICES = {  # beside what is stored, and what is said where exact attention costs less
+    "reads": Sentence("costs {times:.3g} times exact attention's reads"),
+    "multiply_adds": Sentence("costs {times:.3g} times exact attention's multiply-adds"),
+    "bytes": Sentence("costs {times:.3g} times exact attention's bytes"),
+}
+
+LOSES = {  # by the column that ranks
+    "attention_tv": Sentence("total variation no better than uniform attention's"),
+    "output_error": Sentence("output error no better than uniform attention's"),
+}
+
+
+def collapsing_eps(x: Inputs, entropy: float) -> float | None:
+    """Return the least eps of public code that makes peaked attention uniform, or None."""
+    if not x.mask.is_full or 1 - entropy < PEAKED:
+        return None
+    for eps in EPS:
+        if concentration(with_eps(Positive(m=WIDTH), x.Q, x.K, eps=eps, rng=0)) < COLLAPSED:
+            return eps
+    return None
+
+
+def price_ratios(row: Mapping[Any, Any]) -> dict[str, float]:
+    """Return the known prices of a method but for storage, as multiples of exact attention's.
+
+    Examples
+    --------
+    >>> price_ratios({"reads": 8.0, "exact_reads": 64.0, "bytes": math.nan, "exact_bytes": 388.0})
+    {'reads': 0.125}
+    """
+    known = [name for name in PRICES if name in row and not math.isnan(row[name])]
+    return {name: float(row[name] / row[f"exact_{name}"]) for name in known}
+
+
+def price_warnings(row: Mapping[Any, Any]) -> list[Sentence]:
+    """Return in which currencies a method costs more than exact attention, storage apart."""
+    return [
+        Sentence(PRICES[name].message, times=many)
+        for name, many in price_ratios(row).items()
+        if round(many, 2) > 1
+    ]
+
+
+def warnings(
+    x: Inputs,
+    method: Method,
+    row: dict[str, Any],
+    uniform: float,
+    eps: float | None,
+    column: str = "attention_tv",
+) -> Iterator[Sentence]:
+    """Yield, in plain words, why a number is not to be trusted or a method not to be used.
+
+    The column has the error by which methods are ranked, of which uniform attention has so much.
+    """
+    loses = row[column] >= uniform and row["spec"] != TRIVIAL
+    if not row["runnable"]:
+        if method.oracle:
+            yield Sentence("needs every logit: the best found of its class, not a method to run")
+        elif _runs_by_blocks(method):
+            yield Sentence(
+                "reads the future: a causal model can run it token by token only if block is given"
+            )
+        else:
+            yield Sentence("reads the future: a causal model cannot run it token by token")
+    if (features := row["features_needed"]) > x.l:
+        variance = power(features * TARGET**2)
+        yield (
+            Sentence(
+                "relative variance {variance}: random features of any size you can afford lose to "
+                "uniform attention here",
+                variance=variance,
+            )
+            if loses
+            else Sentence(
+                "relative variance {variance}: 10 % error needs {features} features",
+                variance=variance,
+                features=power(features),
+            )
+        )
+    elif loses:
+        yield LOSES[column]
+    if (rows := row["nonpositive_rows"]) >= 1:
+        yield Sentence(
+            "{rows:.0f} of {n} rows have no positive sum: their output is 0", rows=rows, n=x.n
+        )
+    if row["attention_tv"] > 1 and row["negative_fraction"] > 0:
+        yield Sentence("its rows are not distributions: entries are negative, and tv exceeds 1")
+    if row["tv_most"] > SPREAD * row["tv_least"] > 0:
+        yield Sentence(
+            "draws differ: total variation {least:.2g} to {most:.2g}",
+            least=row["tv_least"],
+            most=row["tv_most"],
+        )
+    dear = price_ratios(row).get("multiply_adds", 1.0) >= 1
+    if x.n < row["pays_from"] and row["runnable"] and dear:
+        yield (
+            Sentence("exact attention needs fewer operations up to n = {n:.0f}", n=last)
+            if (last := row["pays_from"] - 1) < math.inf
+            else Sentence("exact attention needs fewer operations always")
+        )
+    if row["runnable"]:
+        yield from price_warnings(row)
+    if eps is not None and isinstance(method, Positive):
+        yield Sentence(
+            "eps = {eps:g} after the shift would turn this head into the mean of V", eps=eps
+        )
+
+
+def _runs_by_blocks(method: Method) -> bool:
+    """Return whether the method would be autoregressive if its open field `block` were given."""
+    if getattr(method, "block", 0) is not None:
+        return False
+    size = method.sized_by
+    opened = {} if size is None else {size.field: None}
+    try:
+        given: Method = dataclasses.replace(method, block=1, **opened)  # type: ignore[type-var]
+    except ValueError:  # another of its fields sees all keys
+        return False
+    return given.autoregressive
+
+
+def power(value: float) -> str:
+    """Return a number as a power of ten where it is large.
+
+    Examples
+    --------
+    >>> power(741.0), power(5.2e14), power(math.inf)
+    ('741', '10^14.7', '>10^308')
+    """
+    if value == math.inf:
+        return ">10^308"
+    return f"{value:.3g}" if value < 1e4 else f"10^{math.log10(value):.1f}"

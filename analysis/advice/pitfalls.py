@@ -1,0 +1,225 @@
+"""Mistakes in public code for random features and samplers, reproduced to be measured.
+
+Nothing here is a method of the registry: `approx` has the right forms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import Approximation, checks
+from approx.checks import Array
+from approx.estimate.distances import half_square
+from approx.method import Rng, generator
+from approx.projections import Projection
+from approx.projections.summand import Entries
+from approx.random_features.positive import Positive
+
+
+def with_eps(
+    method: Positive, Q: ArrayLike, K: ArrayLike, *, eps: float, rng: Rng = None
+) -> Approximation:
+    """Return the estimate of positive features to which eps is added after their largest exponent.
+
+    φ(q)_r = m^{−1/2} (exp(ω_r·q − |q|²/2 − max_s ω_s·q) + eps),
+    φ(k)_r = m^{−1/2} (exp(ω_r·k − |k|²/2 − max_{s,j} ω_s·k_j) + eps).
+
+    Parameters
+    ----------
+    method : Positive
+        m and the projection; the same rng gives the frequencies of ``method.approximate``.
+    Q, K : (n, d), (l, d)
+    eps : float
+        ≥ 0; it is 1e-4 or 1e-6 in public code, and 0 gives ``method.approximate``.
+    rng : int, SeedSequence or Generator
+
+    Notes
+    -----
+    The estimate is biased. The maximum is taken over ω·x alone, so no exponential is above
+    e^{−|x|²/2}: once |x|²/2 > ln(1/eps), every feature is about eps, and the rows become uniform.
+    Here the shifts are multiplied back; public code leaves that out, which changes nothing after
+    row normalisation.
+
+    References
+    ----------
+    .. [1] google-research, performer/fast_attention; lucidrains, performer-pytorch.
+
+    Examples
+    --------
+    >>> x = np.array([[0.5, 0.0], [0.0, 0.5]])
+    >>> faulty = with_eps(Positive(m=4), x, x, eps=0.0, rng=0).to_dense()
+    >>> bool(np.allclose(faulty, Positive(m=4).approximate(x, x, rng=0).to_dense()))
+    True
+    """
+    checks.instance("method", method, Positive, "a positive(...)")
+    size = 0.0 if eps == 0 else checks.positive("eps", eps)
+    q, k = method.checked(Q, K)
+    omega, half = method.frequencies(q, k, generator(rng))
+    on_q, on_k, weight = q @ omega.T, k @ omega.T, np.exp(half)
+    top_q, top_k = on_q.max(axis=1, keepdims=True), on_k.max()
+    left = (np.exp(on_q - half_square(q)[:, None] - top_q) + size) * weight
+    right = (np.exp(on_k - half_square(k)[:, None] - top_k) + size) * weight
+    return Approximation.from_factors(left, right, top_q[:, 0] + top_k)
+
+
+def assigned(keys: int, draws: int, *, rng: Rng) -> Array:
+    """Return the weights of keys drawn with replacement if a repeated draw is assigned, not added.
+
+    A key that is drawn, once or often, has the weight keys/draws; every other has 0.
+
+    Notes
+    -----
+    With repeats added, the mean weight is 1 and sums are unbiased. Here it is `assigned_mean`.
+
+    References
+    ----------
+    .. [1] skylight-org, sparse-attention-hub, f5abf91: ``torch.randint`` in
+       mask_attention_utils.py, line 156, and the assignment in mask.py, line 606.
+
+    Examples
+    --------
+    >>> assigned(1, 4, rng=0)
+    array([0.25])
+    """
+    keys = checks.integer("keys", keys, least=1)
+    draws = checks.integer("draws", draws, least=1)
+    weights = np.zeros(keys)
+    weights[generator(rng).integers(keys, size=draws)] = keys / draws
+    return weights
+
+
+def assigned_mean(keys: int, draws: int) -> float:
+    """Return the mean weight of `assigned`, (1 − (1 − 1/keys)^draws)·keys/draws.
+
+    Examples
+    --------
+    >>> round(assigned_mean(500, 250), 4)
+    0.7875
+    """
+    keys = checks.integer("keys", keys, least=1)
+    draws = checks.integer("draws", draws, least=1)
+    if keys == 1:
+        return 1.0 / draws
+    return -math.expm1(draws * math.log1p(-1 / keys)) * keys / draws
+
+
+def gray_entries(bits: ArrayLike) -> Array:
+    """Return what public code of HyperAttention and KDEformer sorts words (n, h) by, (n,).
+
+    A word w, of which bit 0 counts least, has the entry w ⊕ ⌊w/2⌋ of the Gray code; its place there
+    is the inverse of this map, `approx.sparse.sorted_lsh.gray_places`.
+
+    References
+    ----------
+    .. [1] insuhan, hyper-attn, 68b91e9: angular_lsh.py, line 27; majid-daliri, kdeformer, 427df2d:
+       KDEformer.py, line 76.
+
+    Examples
+    --------
+    >>> gray_entries([[0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    array([0, 3, 6])
+    """
+    words = checks.array("bits", bits, ndim=2).astype(np.int64)
+    words = words @ (1 << np.arange(words.shape[1]))
+    return np.asarray(words ^ (words >> 1))
+
+
+def kdeformer_shares(V: ArrayLike) -> Array:
+    """Return the probabilities with which public code of KDEformer draws columns, (l,).
+
+    They are proportional to |v_j|/|V|² + 1/l, with a column of ones beside V and its largest
+    singular value |V|. Neither queries nor keys enter.
+
+    References
+    ----------
+    .. [1] majid-daliri, kdeformer, 427df2d: KDEformer.py, lines 94 to 100.
+
+    Examples
+    --------
+    >>> kdeformer_shares([[0.0], [0.0]])
+    array([0.5, 0.5])
+    """
+    values = checks.array("V", V, ndim=2).astype(np.float64)
+    values = np.column_stack([values, np.ones(len(values))])
+    sizes = np.linalg.norm(values, axis=1) / np.linalg.norm(values, 2) ** 2 + 1 / len(values)
+    return np.asarray(sizes / sizes.sum())
+
+
+def thinformer_places(length: int) -> Array:
+    """Return the places of the keys from which public code of Thinformer chooses.
+
+    They are every ⌊length/n⌋-th of the first n⌊length/n⌋ keys, n the largest power of four
+    ≤ length. The others are never read.
+
+    References
+    ----------
+    .. [1] microsoft, thinformer, f5b1f26: thinformer.py, lines 251 to 254.
+
+    Examples
+    --------
+    >>> thinformer_places(11)
+    array([0, 2, 4, 6])
+    """
+    length = checks.integer("length", length, least=1)
+    n = 4 ** ((length.bit_length() - 1) // 2)
+    return np.asarray(np.arange(n) * (length // n))
+
+
+def concentration(approximation: Approximation) -> float:
+    """Return 1 − (mean entropy of the normalised rows)/ln l: 0 for uniform rows, 1 for one key.
+
+    Entries must be ≥ 0. A row of zeros counts as uniform. If there is only one key, it is 1. An
+    estimate under a mask is refused: its rows have logarithms of different lengths.
+
+    Examples
+    --------
+    >>> concentration(Approximation.from_factors([[1.0]], [[1.0], [1.0]]))
+    0.0
+    """
+    checks.instance("approximation", approximation, Approximation, "an Approximation")
+    if not approximation.mask.is_full:
+        raise ValueError(
+            f"concentration is over all keys, and the estimate has the mask {approximation.mask}: "
+            "give one without a mask"
+        )
+    rows = approximation.block(slice(None), shift=approximation.row_log())
+    total = rows.sum(axis=1, keepdims=True)
+    l = rows.shape[1]
+    if l == 1:  # as in `describe.row_entropy`, whose entropy is then 0
+        return 1.0
+    p = np.divide(rows, total, out=np.full_like(rows, 1.0 / l), where=total > 0)
+    inside = np.where(p > 0, p, 1.0)
+    entropy = -(inside * np.log(inside)).sum(axis=1).mean()
+    return max(0.0, float(1.0 - entropy / math.log(l)))  # rounding may give less than 0
+
+
+@dataclasses.dataclass(frozen=True)
+class RawQR(Projection):
+    """Orthogonal frequencies from Q of G = QR as LAPACK gives it, without Mezzadri's diag(sign R).
+
+    Notes
+    -----
+    Q is not Haar distributed: LAPACK chooses signs that make the first entry of the first column
+    negative. Positive features are then biased; cosh and cos, which are even in ω, are not.
+    There is no closed form. ``approx.projections.Orthogonal`` has the sign.
+
+    References
+    ----------
+    .. [1] F. Mezzadri, "How to generate random matrices from the classical compact groups",
+       Notices AMS 54, 2007.
+    """
+
+    def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return omega (count, d), orthogonal within blocks of d, and weights 1/count."""
+        g = rng.standard_normal((-(-count // d), d, d))
+        directions = np.linalg.qr(g)[0].swapaxes(1, 2).reshape(-1, d)[:count]
+        lengths = np.sqrt(rng.chisquare(d, count))
+        return directions * lengths[:, None], np.full(count, 1.0 / count)
+
+    def bias(self, rho: Entries, count: int) -> Array | None:
+        """Return None: no closed form."""
+        return None

@@ -1,0 +1,493 @@
+"""What a target needs: the smallest size of each method that reaches it on a head, and its price.
+
+It is the inverse of `analysis.advice.diagnose`, which says what a budget reaches. Exact attention
+is one of the methods, and its price is the ceiling: where no size that costs less reaches the
+target, the answer is "not with less than exact attention".
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+from tqdm import tqdm
+
+from analysis.advice.measurement import (
+    MOST_TRIALS,
+    TRIALS,
+    Sampled,
+    all_methods,
+    draws,
+    each_head,
+    measurable,
+    require_values,
+    stored,
+)
+from analysis.compute.parallel import parallel
+from analysis.costs.budget import of_keys
+from analysis.costs.candidates import class_of, runs
+from analysis.costs.optimality import BOUND, FOUND, standing
+from analysis.inputs import Inputs
+from analysis.sentences import Sentence
+from approx import Approximation, Method, checks
+from approx.checks import Array
+from approx.kernels.threads import one_thread
+from approx.method.prices import CURRENCIES, low_rank
+from approx.sparse.exact import Exact
+
+METRICS = (  # of `analysis.errors.metrics.compare`, those that a target can be set for
+    "attention_tv", "attention_kl", "attention_kl_reverse", "attention_relative_frobenius",
+    "output_relative_error", "kernel_relative_frobenius", "kernel_relative_max",
+)  # fmt: skip
+SURE = 0.95  # the one-sided confidence with which a target is said to be reached
+NEAR = 1.3  # smaller sizes whose error is at most so many targets are looked around for a dip
+LOOKS = 8  # how often, at most
+
+
+def needed(
+    inputs: Inputs | Sequence[Inputs],
+    target: float | Sequence[float],
+    *,
+    metric: str = "attention_tv",
+    currency: str = "stored",
+    methods: Sequence[Method] | None = None,
+    temperature: float = 1.0,
+    trials: int = TRIALS,
+    rows: int | Array | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Return the smallest size of every method that reaches a target on every head, and its price.
+
+    Parameters
+    ----------
+    inputs : Inputs or sequence of Inputs
+        One head or many.
+    target : float or sequence of float
+        The error that is allowed; of several, what was measured for one serves the others.
+    metric : str
+        One of `METRICS`, as `analysis.errors.metrics.compare` defines them.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+        What is to be cheap, and in what a size must cost less than exact attention.
+    methods : sequence of Method, optional
+        Templates are sized; a sized method stays as it is. The default is
+        `analysis.costs.candidates.methods`: what can be run under the mask, and what needs all
+        logits. Exact attention is always added.
+    rows : int or index array, optional
+        Queries that are measured: so many, as in `analysis.advice.diagnose.diagnose`, or these.
+    temperature, trials, seed, jobs, progress
+        As in `analysis.advice.diagnose.diagnose`; the draws are those of a random method at each
+        size.
+
+    Returns
+    -------
+    DataFrame
+        One row per (layer, head, target, method): those that reach the target first, the cheapest
+        in the currency first.
+
+        Of the method: ``method`` as it was asked for; ``spec``, the smallest size that reaches the
+        target, or, where none does, that of the least error that was measured; ``size``, the number
+        in its size field, or, of a method whose parts share a budget, that budget in exact keys,
+        NaN if it has no size; ``class``, ``oracle``, ``runnable``, as in
+        `analysis.advice.diagnose.diagnose`; ``standing`` in the metric, see
+        `analysis.costs.optimality.standing`; ``reached``; ``error``, the mean over draws, and
+        ``stderr``, its standard error over draws and over queries if not all were measured;
+        ``sure``, whether the error is at most the target with a confidence of 95 % (one-sided;
+        Student's t for draws); ``stored``, ``reads``, ``multiply_adds`` and ``bytes``, see
+        `approx.Price`, NaN where they are not known; ``price``, the one in the currency, and
+        ``share``, that of exact attention's; ``sizes``, how many sizes were measured.
+
+        Of its head: ``mask``, ``measured``, as in `analysis.advice.diagnose.diagnose`; ``metric``,
+        ``target``, ``currency``; ``left_out``, sentences that say which methods were not measured,
+        and why.
+
+    Raises
+    ------
+    ValueError
+        A target or a temperature is out of range, the metric or the currency is unknown, or an
+        error of the output is asked for where there are no values.
+
+    Notes
+    -----
+    `smallest` says how sizes are searched. The size of a random method is found on some draws, and
+    its error is then measured on others, so that it is not the luck by which it was chosen; if this
+    error is above the target, the search goes on.
+
+    Cost: some ten to twenty sizes of each method, each as in `analysis.advice.diagnose.diagnose`.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> from analysis.inputs import gaussian
+    >>> table = needed(gaussian(64, 8, rng=0), 0.1, methods=[parse("top_k"), parse("taylor")])
+    >>> table[["spec", "reached", "price"]].values.tolist()
+    [['top_k(k=43)', True, 43.0], ['exact()', True, 64.0], ['taylor(degree=1)', False, 18.0]]
+    """
+    asked = _asked(target, metric, currency, methods, temperature, trials, rows, seed)
+    checks.integer("jobs", jobs, least=1)
+    heads = each_head(inputs)
+    require_values(metric, heads)
+    alone = progress and min(jobs, len(heads)) == 1
+    head = functools.partial(_head, asked=asked, progress=alone)
+    per_head = parallel(head, heads, jobs=jobs, progress=progress, label="heads")
+    return pd.DataFrame([row for every in per_head for row in every])
+
+
+def smallest(
+    error: Callable[[int], float], target: float, most: int, *, falls: bool = False
+) -> int | None:
+    """Return the smallest size found, of 1, 2, …, whose error is at most a target; None if none is.
+
+    Parameters
+    ----------
+    error : callable
+        The error at a size. It may be asked for again.
+    target : float
+    most : int
+        The largest size; of none, 0, nothing is asked.
+    falls : bool
+        Whether no larger size has a larger error: then the first gap that reaches the target is
+        the only one that is halved.
+
+    Notes
+    -----
+    Sizes double from 1 until one reaches the target, and the gap to the one before is halved. If
+    errors fall as sizes grow, that is the smallest of all. They need not: at few keys or features
+    a larger size may be worse, and what counts is the monotone envelope, the least error of any
+    size up to this one. So where a smaller size that was measured is near, with an error of at most
+    1.3 targets, the gap beside it is halved too, up to eight times since the last success. A dip
+    that is narrower than the gaps may be missed.
+
+    Examples
+    --------
+    >>> smallest(lambda size: 1 / size, 0.1, 64)
+    10
+    >>> smallest([1, 0.5, 0.11, 0.1, 0.12, 0.11, 0.1, 0.1].__getitem__, 0.1, 7)
+    3
+    """
+    if most < 1:
+        return None
+    known: dict[int, float] = {}
+
+    def fails(size: int) -> bool:
+        if size not in known:
+            known[size] = error(size)
+        return not known[size] <= target
+
+    def halved(below: int, above: int) -> int:
+        while above - below > 1:
+            middle = (below + above) // 2
+            below, above = (middle, above) if fails(middle) else (below, middle)
+        return above
+
+    below, above = 0, 1
+    while fails(above):
+        if above == most:
+            above += 1
+            break
+        below, above = above, min(2 * above, most)
+    else:
+        above = halved(below, above)
+    looks = LOOKS if falls else 0
+    while looks < LOOKS and (gap := _nearest(known, above, NEAR * target)):
+        looks, (below, middle) = looks + 1, (gap[0], sum(gap) // 2)
+        if not fails(middle):
+            looks, above = 0, halved(below, middle)
+    return above if above <= most else None
+
+
+def _nearest(known: dict[int, float], above: int, near: float) -> tuple[int, int] | None:
+    """Return the gap, below a size, that is beside the least error; None if none is near."""
+    sizes = sorted(size for size in known if size < above)
+    gaps = [
+        (min(known[end] for end in gap if end in sizes), gap)
+        for gap in zip(sizes, [*sizes[1:], above])
+        if gap[1] - gap[0] > 1
+    ]
+    error, gap = min(gaps, default=(math.inf, (0, 0)))
+    return gap if error <= near else None
+
+
+def cheapest(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what reaches each target on each head at the lowest price, from `needed`.
+
+    Parameters
+    ----------
+    table : DataFrame
+        That of `needed`.
+
+    Returns
+    -------
+    DataFrame
+        One row per (input, layer, head, target): ``method``, ``spec``, ``size``, ``error``,
+        ``sure``, ``price`` and ``share`` of what can be run, which is exact attention where nothing
+        that costs less reaches the target; ``oracle``, ``oracle_spec`` and ``oracle_share``, the
+        same of the cheapest that needs all logits, "" and NaN where there is none.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> from analysis.inputs import gaussian
+    >>> methods = [parse("top_k"), parse("sliding_window")]
+    >>> cheapest(needed(gaussian(64, 8, rng=0), 0.1, methods=methods))[["spec", "oracle"]].values
+    array([['exact()', 'top_k()']], dtype=object)
+    """
+    keys = ["input", "layer", "head", "target"]
+    columns = ["method", "spec", "size", "error", "sure", "price", "share"]
+    found = table[table.reached].sort_values(["price", "error"], kind="stable")
+    best = found[found.runnable].drop_duplicates(keys).set_index(keys)[columns]
+    oracles = found[found.oracle].drop_duplicates(keys).set_index(keys)
+    named = {"method": "oracle", "spec": "oracle_spec", "share": "oracle_share"}
+    joined = best.join(oracles[list(named)].rename(columns=named))
+    places = pd.MultiIndex.from_frame(table[keys].drop_duplicates())
+    return joined.reindex(places).fillna({"oracle": "", "oracle_spec": ""}).reset_index()
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Return for each method on how many heads it reaches a target, and at what price.
+
+    Parameters
+    ----------
+    table : DataFrame
+        That of `needed`, of one target.
+
+    Returns
+    -------
+    DataFrame
+        One row per method: ``oracle``, ``standing``; ``cheapest``, on how many heads it is the
+        cheapest that can be run; ``heads`` where it was measured; ``reached``, on how many of them,
+        and ``sure``; over those that it reaches, the median of ``size`` and the quartiles
+        ``lower``, ``share`` and ``upper`` of its price as a share of exact attention's. What is
+        cheapest most often comes first, and what needs all logits last.
+    """
+    best = cheapest(table).method.value_counts()
+    rows = []
+    for name, part in table.groupby("method", sort=False):
+        found = part[part.reached]
+        counts = int(best.get(name, 0)), len(part), len(found), int(found.sure.sum())
+        share = found.share.quantile([0.25, 0.5, 0.75])
+        what = bool(part.oracle.all()), str(part.standing.iloc[0])
+        rows.append((name, *what, *counts, found["size"].median(), *share))
+    names = ("method", "oracle", "standing", "cheapest", "heads", "reached", "sure", "size")
+    made = pd.DataFrame(rows, columns=[*names, "lower", "share", "upper"])
+    by, rising = ["oracle", "cheapest", "reached", "share"], [True, False, False, True]
+    return made.sort_values(by, ascending=rising, kind="stable", ignore_index=True)
+
+
+class Family(NamedTuple):
+    """The members of a method that may cost less than exact attention, from the smallest on.
+
+    Attributes
+    ----------
+    sizes : range
+        The numbers of the size field; of a method that shares a budget among its parts, that budget
+        in exact keys. Of a method without an open size the only one is 0.
+    make : callable
+        size → the member, or None if there is none.
+    """
+
+    sizes: range
+    make: Callable[[int], Method | None]
+
+    @classmethod
+    def of(cls, method: Method, x: Inputs, currency: str) -> Self:
+        """Return the members of a method for some inputs.
+
+        Examples
+        --------
+        >>> from approx import parse
+        >>> from analysis.inputs import gaussian
+        >>> Family.of(parse("pages()"), gaussian(64, 4, rng=0), "stored").sizes
+        range(16, 64, 16)
+        """
+        if not method.is_template:
+            return cls(range(1), lambda _: method)
+        ceiling = _cost(Exact(), x, currency)
+        size, asked = method.sized_by, {**x.shape.given, "currency": currency}
+        alone = size is not None and getattr(method, size.field) is None
+        if size is None or not alone or method.resized(size.least).is_template:
+            none, one = (of_keys(keys, x, currency) for keys in (0, 1))
+            count = math.ceil((ceiling - none) / (one - none))
+            return cls(
+                range(1, count), lambda keys: method.within(of_keys(keys, x, currency), **asked)
+            )
+        most = method.within(math.nextafter(ceiling, 0.0), **asked)
+        if most is None:
+            return cls(range(0), method.resized)
+        fewest = max(0, -(-(method.fewest(x.d) - size.least) // size.step))
+        sizes = range(size.least, getattr(most, size.field) + 1, size.step)
+        return cls(sizes[fewest:], method.resized)
+
+
+def _cost(method: Method, x: Inputs, currency: str) -> float:
+    """Return the price of a method in a currency, NaN where it is not known."""
+    price = method.price(**x.shape.given)
+    known = None if price is None else getattr(price, currency)
+    return math.nan if known is None else float(known)
+
+
+class _Asked(NamedTuple):
+    """What is asked of every head."""
+
+    targets: tuple[float, ...]
+    metric: str
+    currency: str
+    methods: tuple[Method, ...] | None
+    t: float
+    trials: int
+    rows: int | Array | None
+    seed: int
+
+
+def _asked(
+    target: float | Sequence[float],
+    metric: str,
+    currency: str,
+    methods: Sequence[Method] | None,
+    temperature: float,
+    trials: int,
+    rows: int | Array | None,
+    seed: int,
+) -> _Asked:
+    """Check the arguments of `needed`."""
+    several = list(target) if isinstance(target, Sequence) else [target]
+    if not several:
+        raise ValueError("target must be a number or several, got none")
+    targets = tuple(checks.positive("target", one) for one in several)
+    checks.one_of("metric", metric, METRICS)
+    checks.one_of("currency", currency, CURRENCIES)
+    t = checks.positive("temperature", temperature)
+    checks.integer("trials", trials, least=1, most=MOST_TRIALS)
+    checks.integer("seed", seed, least=0)
+    if rows is not None and not isinstance(rows, np.ndarray):
+        checks.integer("rows", rows, least=2)
+    return _Asked(targets, metric, currency, all_methods(methods), t, trials, rows, seed)
+
+
+def _head(inputs: Inputs, asked: _Asked, progress: bool) -> list[dict[str, Any]]:
+    x = inputs.at_temperature(asked.t)  # its Q and K last for this head only
+    head = Sampled.of(x, asked.rows)
+    possible, left_out = measurable(head, asked.methods)
+    methods = [*(method for method in possible if method != Exact()), Exact()]
+    rows = []
+    with one_thread():
+        for method in tqdm(methods, disable=not progress, desc="methods", leave=False):
+            if asked.metric.startswith("kernel") and method.space != "kernel":
+                left_out.append(Sentence("{spec}: it does not estimate exp(q·k)", spec=str(method)))
+            elif found := list(_found(head, method, asked)):
+                rows += found
+            else:
+                left_out.append(
+                    Sentence("{spec}: no size costs less than exact attention", spec=str(method))
+                )
+    place = {
+        "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
+        "temperature": x.temperature, "mask": str(x.mask), "measured": len(head.picked),
+        "metric": asked.metric, "currency": asked.currency, "left_out": left_out,
+    }  # fmt: skip
+    targets = {target: place for place, target in enumerate(asked.targets)}
+    rows.sort(key=lambda row: (targets[row["target"]], *order(row)))
+    return [place | row for row in rows]
+
+
+def order(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what comes first of a target: what reaches it, the cheapest, the smallest error."""
+    price = float(row["price"])
+    return not row["reached"], math.isnan(price), price, row["error"]
+
+
+def _found(head: Sampled, method: Method, asked: _Asked) -> Iterator[dict[str, Any]]:
+    """Yield what a method needs for each target; nothing if it costs more than exact attention."""
+    x, currency = head.whole, asked.currency
+    ceiling = _cost(Exact(), x, currency)
+    sizes, make = Family.of(method, x, currency)
+    measured: dict[int, _Measured] = {}
+    # The least error of a form falls as the form grows, since a larger one holds the smaller.
+    falls = standing(method, asked.metric, x.mask) in (BOUND, FOUND)
+
+    def error(number: int) -> float:
+        size = sizes[number - 1]
+        if size not in measured:
+            member = make(size)
+            if member is None or (member != Exact() and _cost(member, x, currency) >= ceiling):
+                return math.inf
+            measured[size] = _measured(head, member, asked)
+        return measured[size].error
+
+    def confirmed(size: int) -> _Measured:
+        if (one := measured[size]).method.uses_rng and not one.again:
+            measured[size] = one = _measured(head, one.method, asked, again=True)
+        return one
+
+    for target in asked.targets:
+        while (number := smallest(error, target, len(sizes), falls=falls)) is not None:
+            if confirmed(sizes[number - 1]).error <= target:
+                break
+        if not measured:
+            return
+        reached = number is not None
+        nearest = min(measured, key=lambda size: measured[size].error)
+        size = nearest if number is None else sizes[number - 1]
+        one = confirmed(size)
+        yield {
+            "target": target, "method": str(method), "spec": str(one.method),
+            "size": float(size) if method.is_template else math.nan,
+            "class": class_of(method), "oracle": method.oracle,
+            "standing": standing(method, asked.metric, x.mask),
+            "runnable": runs(method, x.mask),
+            "reached": reached, "error": one.error, "stderr": one.stderr,
+            "sure": reached and one.most <= target,
+            **one.price, "price": one.price[currency], "share": one.price[currency] / ceiling,
+            "sizes": len(measured),
+        }  # fmt: skip
+
+
+class _Measured(NamedTuple):
+    """The error of a sized method on a head, and its price.
+
+    ``most`` is above the error with the confidence `SURE`; ``again`` says that the draws are others
+    than those by which sizes are chosen.
+    """
+
+    method: Method
+    error: float
+    stderr: float
+    most: float
+    price: dict[str, float]
+    again: bool
+
+
+def _measured(head: Sampled, method: Method, asked: _Asked, *, again: bool = False) -> _Measured:
+    """Return the mean error over draws; over other draws if it is measured again."""
+    trials = asked.trials
+    count = 2 * trials if again else trials
+    errors, estimate, _ = draws(head, method, trials=count, seed=asked.seed)
+    values = np.array([of_draw[asked.metric] for of_draw in errors[trials if again else 0 :]])
+    name = f"{asked.metric}_stderr"
+    by_rows = float(np.mean([of_draw[name] for of_draw in errors if name in of_draw] or [0.0]))
+    by_draws, quantile = 0.0, float(scipy.stats.norm.ppf(SURE))
+    if method.uses_rng:
+        finite = trials > 1 and np.isfinite(values).all()
+        by_draws = values.std(ddof=1) / math.sqrt(trials) if finite else math.inf
+        quantile = float(scipy.stats.t.ppf(SURE, max(trials - 1, 1)))
+    error, stderr = float(values.mean()), math.hypot(by_draws, by_rows)
+    most = error + quantile * stderr
+    return _Measured(method, error, stderr, most, _price(method, estimate, head), again)
+
+
+def _price(method: Method, estimate: Approximation, head: Sampled) -> dict[str, float]:
+    """Return a price by currency; NaN where it is not known, even of what was made."""
+    x = head.whole
+    price = method.price(**x.shape.given)
+    if price is None and not estimate.nnz:
+        price = low_rank(estimate.rank, x.shape)  # such as uniform attention
+    if price is None:
+        return dict.fromkeys(CURRENCIES, math.nan) | {"stored": stored(estimate, x)}
+    known = {name: getattr(price, name) for name in CURRENCIES}
+    return {name: math.nan if cost is None else float(cost) for name, cost in known.items()}

@@ -1,0 +1,319 @@
+"""What to use on a head, and how much another choice could gain, from what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from analysis.advice.caveats import price_ratios, price_warnings
+from analysis.costs.candidates import TRIVIAL
+from approx import checks, notebook
+
+VERDICTS = USE, TIED, KEEP = "use", "tie", "keep exact"
+TIE = 1.05  # the least ratio of the runner-up's error to the winner's that is no tie
+TV, OUTPUT = "attention_tv", "output_relative_error"
+COLUMNS = {TV: "attention_tv", OUTPUT: "output_error"}  # of `diagnose`, by the metric that ranks
+SHORT = {TV: "tv", OUTPUT: "output"}
+NAMES = {TV: "total variation", OUTPUT: "output error"}
+
+
+def metric_of(table: pd.DataFrame) -> str:
+    """Return the metric by which a table of `diagnose` ranks, tv where it does not say."""
+    return str(table.metric.iloc[0]) if "metric" in table else TV
+
+
+def thousandths(x: float) -> str:
+    """Return a number to three decimals, or to one digit where these would be 0 and it is not.
+
+    Examples
+    --------
+    >>> thousandths(0.0), thousandths(0.12345), thousandths(0.00002)
+    ('0.000', '0.123', '2e-05')
+    """
+    return f"{x:.0e}" if 0 < abs(x) < 5e-4 else f"{x:.3f}"
+
+
+def verdict(
+    rows: Sequence[dict[str, Any]],
+    *,
+    affordable: bool,
+    accept: float,
+    uniform: float,
+    exact: Mapping[str, float],
+    metric: str = TV,
+) -> str:
+    """Return whether to use the winner, that it ties with another, or to keep exact attention.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        What was measured on one head.
+    affordable : bool
+        The budget buys every entry that is seen.
+    accept : float
+        The largest share of uniform attention's error at which a method is advised.
+    uniform : float
+        That error.
+    exact : mapping
+        ``exact_reads``, ``exact_multiply_adds`` and ``exact_bytes``.
+    metric : {"attention_tv", "output_relative_error"}
+    """
+    best, column = winner(rows, metric), COLUMNS[metric]
+    if (
+        best is None
+        or affordable
+        or best[column] > accept * uniform
+        or not is_cheaper({**best, **exact})
+    ):
+        return KEEP
+    errors = sorted(row[column] for row in rows if row["runnable"])
+    return TIED if len(errors) > 1 and errors[1] < TIE * errors[0] else USE
+
+
+def is_cheaper(row: Mapping[Any, Any]) -> bool:
+    """Return whether a method costs less than exact attention in something but stored values.
+
+    It also does if nothing is known but what it stores.
+
+    Examples
+    --------
+    >>> exact = {"exact_reads": 64.0, "exact_multiply_adds": 64.0}
+    >>> is_cheaper({"reads": 64.0, "multiply_adds": 90.0} | exact)
+    False
+    >>> is_cheaper({"reads": 60.0} | exact)
+    True
+    """
+    known = price_ratios(row).values()
+    return not known or min(known) < 1
+
+
+def winner(rows: Sequence[dict[str, Any]], metric: str = TV) -> dict[str, Any] | None:
+    """Return the runnable row with the least error, then the fewest stored values, or None.
+
+    Examples
+    --------
+    >>> row = {"runnable": True, "attention_tv": 0.5, "values_per_row": 32.0}
+    >>> winner([row, row | {"values_per_row": 2.0}])["values_per_row"]
+    2.0
+    """
+    runnable = [row for row in rows if row["runnable"]]
+    return min(runnable, key=lambda row: rank(row, metric), default=None)
+
+
+def rank(row: dict[str, Any], metric: str = TV) -> tuple[float, float]:
+    """Return what the winner has least of."""
+    return row[COLUMNS[metric]], row["values_per_row"]
+
+
+def gaps(table: pd.DataFrame) -> pd.DataFrame:
+    """Return for each head and class the best that sees all logits, and the best that can be run.
+
+    Parameters
+    ----------
+    table : DataFrame
+        That of `analysis.advice.diagnose.diagnose`.
+
+    Returns
+    -------
+    DataFrame
+        One row per (input, layer, head, class): ``oracle`` and ``best``, specs with the lowest
+        ``attention_tv`` of what needs all logits and of what a model with this mask can run, ""
+        where there is none; ``oracle_tv``, ``best_tv``, NaN where there is none; ``standing`` of
+        the first in this metric (`analysis.costs.optimality.standing`); ``gap``, their difference;
+        ``bound``, the least of the class, and ``gain``, the difference of ``best_tv`` and that:
+        more than this no better way to choose can gain within the class, NaN where no bound is
+        known of one of its methods. In a table that ranks by the error of the output, ``output``
+        stands for ``tv``.
+
+    """
+    metric = metric_of(table)
+    rows = []
+    for place, part in table.groupby(["input", "layer", "head", "class"], sort=False):
+        (oracle, least, says), (best, error, _) = (
+            _least(part[part[which]], COLUMNS[metric]) for which in ("oracle", "runnable")
+        )
+        bound = float(part.bound.min(skipna=False))
+        rows.append((*place, oracle, least, says, best, error, error - least, bound, error - bound))
+    names = (
+        "input", "layer", "head", "class", "oracle", f"oracle_{SHORT[metric]}", "standing",
+        "best", f"best_{SHORT[metric]}", "gap", "bound", "gain",
+    )  # fmt: skip
+    return pd.DataFrame(rows, columns=list(names))
+
+
+def _least(part: pd.DataFrame, column: str) -> tuple[str, float, str]:
+    if not len(part):
+        return "", math.nan, ""
+    row = part.iloc[int(part[column].argmin())]
+    return str(row.spec), float(row[column]), str(row.standing)
+
+
+class Advice(NamedTuple):
+    """One head: what to use, and by how much.
+
+    ``bound`` ≤ ``attention_tv`` ≤ ``certificate``: a lower bound on the tv of every estimate of the
+    winner's class with equal storage, what was measured, and what its estimates prove of
+    themselves. ``reads``, ``multiply_adds`` and ``bytes`` are shares of what exact attention costs.
+    The ``metric`` ranks: it decides the verdict, the winner, the runner-up, the margin and the
+    oracle. ``other`` is what can be run with less of the other error, "" if that is the winner.
+    """
+
+    layer: int
+    head: int
+    verdict: str
+    winner: str
+    bound: float
+    attention_tv: float
+    certificate: float
+    reads: float
+    uniform_tv: float
+    runner_up: str
+    margin: float
+    oracle: str
+    oracle_tv: float
+    sentence: str
+    multiply_adds: float = math.nan
+    bytes: float = math.nan
+    metric: str = TV
+    output_error: float = math.nan
+    uniform_output: float = math.nan
+    oracle_output: float = math.nan
+    other: str = ""
+    other_tv: float = math.nan
+    other_output: float = math.nan
+
+    @property
+    def error(self) -> float:
+        """The winner's error in the metric."""
+        return self.attention_tv if self.metric == TV else self.output_error
+
+    @property
+    def uniform(self) -> float:
+        """Uniform attention's error in the metric."""
+        return self.uniform_tv if self.metric == TV else self.uniform_output
+
+    @property
+    def limit(self) -> float:
+        """The oracle's error in the metric."""
+        return self.oracle_tv if self.metric == TV else self.oracle_output
+
+
+class Advised(list[Advice]):
+    """Advice for heads, one each, which shows itself as a table in a notebook."""
+
+    def __repr__(self) -> str:
+        said = ", ".join(
+            f"{verdict} {sum(one.verdict == verdict for one in self)}" for verdict in VERDICTS
+        )
+        return f"<Advice for {checks.counted(len(self), 'head')}: {said}>"
+
+    def _repr_html_(self) -> str:
+        names = [
+            "head",
+            "verdict",
+            "winner",
+            "bound",
+            "tv",
+            "proven",
+            "output",
+            "reads",
+            "uniform",
+            "all logits",
+        ]
+        rows = [
+            (
+                f"{one.layer}.{one.head}", one.verdict, one.winner, one.bound, one.attention_tv,
+                one.certificate, one.output_error, one.reads, one.uniform, one.limit,
+            )
+            for one in self
+        ]  # fmt: skip
+        by = NAMES[self[0].metric] if self else NAMES[TV]
+        said = f"bound ≤ tv ≤ proven; reads as a share of exact; ranked by {by}"
+        return notebook.table(said, names, rows)
+
+
+def advice(table: pd.DataFrame) -> Advised:
+    """Return one piece of advice per head, from the table of `diagnose`."""
+    groups = table.groupby(["input", "layer", "head"], sort=False)
+    return Advised(_advice(part) for _, part in groups)
+
+
+def _advice(part: pd.DataFrame) -> Advice:
+    metric = metric_of(part)
+    column, other = COLUMNS[metric], COLUMNS[OUTPUT if metric == TV else TV]
+    known = part.get("output_error", pd.Series(math.nan, part.index))
+    rows = part.assign(output_error=known).sort_values([column, "values_per_row"], kind="stable")
+    best, others = rows[rows.winner], rows[rows.runnable & ~rows.winner]
+    uniform, oracle = _first(rows[rows.spec == TRIVIAL]), _first(rows[rows.oracle])
+    first, second = _first(best), _first(others)
+    rival = _first(others.sort_values(other, kind="stable"))
+    if not rival.get(other, math.nan) < first.get(other, math.nan):
+        rival = {}
+    share = price_ratios(first)
+
+    def of(row: Mapping[str, Any], name: str) -> float:
+        return float(row.get(name, math.nan))
+
+    one = Advice(
+        int(part.layer.iloc[0]), int(part["head"].iloc[0]), str(part.verdict.iloc[0]),
+        str(first.get("spec", "")), of(first, "bound"), of(first, "attention_tv"),
+        of(first, "certificate"), of(share, "reads"), of(uniform, "attention_tv"),
+        str(second.get("spec", "")),
+        of(second, column) / first[column] if second and first[column] > 0 else math.nan,
+        str(oracle.get("spec", "")), of(oracle, "attention_tv"), "",
+        of(share, "multiply_adds"), of(share, "bytes"), metric, of(first, "output_error"),
+        of(uniform, "output_error"), of(oracle, "output_error"), str(rival.get("spec", "")),
+        of(rival, "attention_tv"), of(rival, "output_error"),
+    )  # fmt: skip
+    affordable = bool(part.budget.iloc[0] >= part.exact_price.iloc[0])
+    return one._replace(sentence=_sentence(one, first, affordable))
+
+
+def _first(rows: pd.DataFrame) -> dict[Any, Any]:
+    """Return the first row; nothing where there is none."""
+    return rows.iloc[0].to_dict() if len(rows) else {}
+
+
+def _sentence(one: Advice, best: Mapping[str, Any], affordable: bool) -> str:
+    spec, name = one.winner, NAMES[one.metric]
+    if not spec:
+        return "keep exact attention: none of these methods can be run"
+    if one.verdict == KEEP:
+        if affordable:
+            return "keep exact attention: the budget buys every entry that is seen"
+        text = "keep exact attention"
+        if not is_cheaper(best):
+            text += f": the best, {spec}, saves nothing but stored values; it costs as much or more"
+            text += " in " + ", ".join(price_ratios(best)).replace("_", "-")
+        elif spec == TRIVIAL:
+            text += f": nothing at this budget beats uniform in {name}"
+        elif one.uniform > 0:
+            text += f": the best, {spec}, has {one.error / one.uniform:.2f} of uniform's {name}"
+        return text + _rival(one)
+    text = f"{spec}: " + ("" if math.isnan(one.bound) else f"{thousandths(one.bound)} ≤ ")
+    text += f"total variation {thousandths(one.attention_tv)}"
+    text += "" if math.isnan(one.certificate) else f" ≤ {thousandths(one.certificate)}"
+    if math.isfinite(one.output_error):
+        text += f", output error {thousandths(one.output_error)}"
+    if math.isfinite(one.reads):
+        text += f" at {one.reads:.1%} of the reads of exact attention"
+    if one.uniform > 0 and one.error > 0:
+        text += f", {name} {one.uniform / one.error:.2f}× below uniform"
+    if one.verdict == TIED:
+        text += f", a tie with {one.runner_up}"
+    elif one.runner_up:
+        text += f", {one.margin:.2f}× below {one.runner_up}"
+    return "; ".join([text, *price_warnings(best)]) + _rival(one)
+
+
+def _rival(one: Advice) -> str:
+    """Return what has less of the other error than the winner, "" if nothing has."""
+    if not one.other:
+        return ""
+    by, own, less = NAMES[OUTPUT], one.output_error, one.other_output
+    if one.metric == OUTPUT:
+        by, own, less = NAMES[TV], one.attention_tv, one.other_tv
+    return f"; by {by} {one.other} is better, {thousandths(less)} < {thousandths(own)}"

@@ -1,0 +1,1 @@
+"""What is proved: lower bounds of classes, certificates, residuals, concentration, theory."""

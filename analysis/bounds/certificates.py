@@ -1,0 +1,433 @@
+"""Bounds that an estimate carries with it: how wrong attention is at most, row by row.
+
+A support reads some keys of a row, and knows nothing of the others but the box of their page. So
+the mass of what it did not read is at most a number that can be computed, and with it the error of
+attention, without the logits of the keys that were not read. `approx.polynomials.error_bounds` has
+bounds that hold before an estimate is made; these hold for one estimate of one row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse
+from numpy.typing import ArrayLike
+
+from analysis.bounds.key_boxes import EPS, EXP, TINY, PageBoxes, lengths
+from analysis.bounds.residuals import Dropped
+from approx import Approximation, checks
+from approx.checks import Array
+from approx.estimate import exact
+from approx.estimate.corrections import Support
+from approx.estimate.masks import ALL
+from approx.kernels import pattern_products
+
+STEPS = 3  # of the secant that bounds the output
+
+
+def of(
+    estimate: Approximation,
+    Q: ArrayLike,
+    K: ArrayLike,
+    V: ArrayLike | None = None,
+    *,
+    known: PageBoxes | None = None,
+    dropped: Dropped | None = None,
+    entries: bool = False,
+) -> pd.DataFrame:
+    """Return bounds on the errors of attention in every row, by what the estimate knows.
+
+    Accuracy: 1e6 eps·κ above what is unread, with pages of one key, as docs/accuracy.md defines it.
+
+    Parameters
+    ----------
+    estimate : Approximation
+        Of exp(Q Kᵀ), or of its row-softmax, under its mask.
+    Q, K : (n, d), (l, d)
+        Of K only what the estimate read is used, and, if ``known`` is not given, the boxes of all
+        pages, which are made once: no logit of a key that was not read.
+    V : (l, c), optional
+        Adds ``output_error``. Of V likewise.
+    known : PageBoxes, optional
+        What is kept of K, and of V if that is given; by default boxes of 16 keys.
+    dropped : Dropped, optional
+        What `analysis.bounds.residuals.of` returned, for an estimate by a decomposition. It needs
+        all logits, which whoever made the decomposition had.
+    entries : bool
+        Whether to read every entry of an estimate that is more than a support. This costs
+        rank·l numbers a row, as a rule no less than exact attention.
+
+    Returns
+    -------
+    DataFrame
+        A row per query:
+
+        - ``attention_tv``: never below ½ Σ_j |estimate − exact| of the rows of attention, as
+          `analysis.errors.metrics.compare` defines it; 1 for a row that is empty. NaN: nothing is
+          known.
+        - ``output_error``: never below ‖estimate V − exact V‖₂ of these rows, which is absolute.
+        - ``kind``: "support", "dropped" or "entries", by what the bound follows from, or "none".
+        - ``keys``: keys whose logits the estimate has read.
+        - ``entries``: other entries of the estimate that the bound has read.
+        - ``pages``, ``numbers``, ``bits``: pages of which a box was read, and what was read of the
+          `PageBoxes`: numbers, and bits of codes.
+        - ``reason``: why there is no bound, or "".
+
+    Raises
+    ------
+    ValueError
+        Shapes do not fit, or V is given and ``known`` has no values.
+
+    Notes
+    -----
+    *Support*: exact on the keys S, perhaps with weights, and 0 on the others. Let M be the sum of
+    exp over S, L and U what boxes say of the sum over the rest, p̂ the row of the estimate. Exact
+    attention on S is exp(q·k)/Z with Z = M + (the rest), so that tv = Σ_S max(p̂ − exp(q·k)/Z, 0),
+    which grows with Z ≤ M + U. Without weights this is U/(M + U), the largest share that can be
+    unread. A page of which some keys were read counts those that were not. In attention space tv
+    is convex in 1/Z, and largest at an end of [M + L, M + U].
+
+    The output is off by Σ p_j(v_j − estimate) over unread keys, and by what weights do on S. With
+    R_b of page b in [L_b, U_b], and D_b ≥ ‖v − estimate‖ there, this is at most the largest
+    Σ_b R_b D_b/(M + Σ_b R_b), which is never more than U/(M + U) times the largest D_b.
+
+    *Entries*: unread keys have an estimate, too, and shares of attention in [e^L/Z, e^U/Z]; what
+    is above, or what is below, is summed. *Dropped*: see `analysis.bounds.residuals`. Random
+    features carry no bound with them: only ``entries`` says something, which is as dear as exact
+    attention.
+
+    The bounds are rigorous: every rounding is counted, and outwards. Entries are those that
+    `Approximation.block` returns at its own scale, as they are rounded; what `attend` rounds
+    beyond that is not counted. They hold for any mask, and are exact statements, not in
+    probability: `analysis.bounds.sampling_intervals` has those.
+
+    Cost: O(n·(l·d/size + keys·d)); with codes or entries O(n·l·d). By row stripes.
+
+    References
+    ----------
+    .. [1] J. Tang et al., "Quest: query-aware sparsity for efficient long-context LLM inference",
+       ICML 2024: the boxes.
+    .. [2] N. J. Higham, "Accuracy and stability of numerical algorithms", SIAM 2002, section 3.1.
+
+    Examples
+    --------
+    Equal keys: of four, one is read, and the boxes are points. Three quarters are unread.
+
+    >>> from approx import parse
+    >>> Q, K = [[1.0]], [[1.0]] * 4
+    >>> estimate = parse("top_k(k=1)").approximate(Q, K)
+    >>> of(estimate, Q, K)[["attention_tv", "kind", "keys", "pages"]].round(9)
+       attention_tv     kind  keys  pages
+    0          0.75  support     1      1
+    """
+    checks.instance("estimate", estimate, Approximation, "an Approximation")
+    q, k = (x.astype(np.float64) for x in checks.queries_keys(Q, K))
+    if estimate.shape != (len(q), len(k)):
+        raise ValueError(
+            f"the estimate has shape {estimate.shape}, Q and K give {(len(q), len(k))}"
+        )
+    v = None if V is None else checks.values(V, len(k)).astype(np.float64).reshape(len(k), -1)
+    if known is None:
+        known = PageBoxes.of(k, v)
+    if known.l != len(k) or known.lo.shape[1] != k.shape[1]:
+        raise ValueError(
+            f"known must hold boxes of K {k.shape}, got {known.l} keys of {known.lo.shape[1]}"
+        )
+    if v is not None and (known.centre is None or known.centre.shape[1] != v.shape[1]):
+        raise ValueError("known has no boxes of these values: make it by PageBoxes.of(K, V)")
+    checks.flag("entries", entries)
+    kind, reason = _kind(estimate, dropped, entries)
+    if dropped is not None and len(dropped.tv) != len(q):
+        raise ValueError(f"dropped is of {len(dropped.tv)} rows, the estimate has {len(q)}")
+    tables = [
+        _Rows(estimate, rows, q[rows], k, v, known, kind, dropped).table()
+        for rows in exact.stripes(len(q), len(k))
+    ]
+    table = pd.concat(tables, ignore_index=True)
+    return table.assign(kind=kind, reason=reason)
+
+
+def _kind(estimate: Approximation, dropped: Dropped | None, entries: bool) -> tuple[str, str]:
+    """Return what the bounds of an estimate follow from, and why there is none."""
+    if dropped is not None:
+        return "dropped", ""
+    if not estimate.rank and (estimate.correction is None or estimate.replaces):
+        return "support", ""
+    if entries:
+        return "entries", ""
+    return "none", (
+        "the estimate has entries that no logit was read for: give entries=True, or dropped= for "
+        "a decomposition"
+    )
+
+
+class _Rows:
+    """What is known of a stripe of rows, and the bounds that follow.
+
+    Exponentials are at the scale e^−top of each row, where top is at least every logit of it. Every
+    sum of them is off by less than ``round`` of itself, and what underflows is less than ``least``.
+    """
+
+    def __init__(
+        self,
+        estimate: Approximation,
+        rows: slice,
+        q: Array,
+        k: Array,
+        v: Array | None,
+        known: PageBoxes,
+        kind: str,
+        dropped: Dropped | None,
+    ) -> None:
+        self.estimate, self.rows, self.v, self.known, self.kind = estimate, rows, v, known, kind
+        self.dropped = dropped
+        self.normalised = estimate.space == "kernel"
+        self.mask = estimate.mask.take(rows)
+        l = estimate.shape[1]
+        self.round, self.least = EXP + (l + 16) * EPS, l * TINY
+        self.s = scipy.sparse.csr_array((len(q), l))  # the keys whose logits are read
+        if isinstance(estimate.correction, Support):
+            self.s = estimate.correction.restricted(rows, ALL).matrix
+        self.counts = np.diff(self.s.indptr)
+        self.row = np.repeat(np.arange(len(q)), self.counts)
+        self.unread = self._unread()
+        if kind in ("support", "entries"):
+            self._bound(q, k)
+
+    def _unread(self) -> Array:
+        """Return how many seen keys of each cell were not read, (rows, cells)."""
+        starts = self.known.cells
+        ends = np.append(starts[1:], self.known.l)
+        first, stop = self.mask.first[:, None], self.mask.stop[:, None]
+        seen = np.maximum(np.minimum(stop, ends) - np.maximum(first, starts), 0)
+        cell = self.s.indices if self.known.bits else self.s.indices // self.known.size
+        read = np.bincount(self.row * len(starts) + cell, minlength=seen.size)
+        return np.asarray(seen - read.reshape(seen.shape))
+
+    def _bound(self, q: Array, k: Array) -> None:
+        """Bound the exponentials of what is read, and of what is not."""
+        # The sum of d products is off by at most d·eps/2·Σ|q_c k_c| [2], that sum itself by as
+        # much of itself, and x ± e rounds by eps/2·(|x| + e): all below (d + 4)·eps·Σ|q_c k_c|.
+        x = self.logits = pattern_products.product(q, k, self.s)
+        size = pattern_products.product(np.abs(q), np.abs(k), self.s)
+        e = self.off = (q.shape[1] + 4) * (EPS * size + TINY)
+        lower, upper = self.known.bounds(q)
+        none = self.unread == 0
+        lower[none] = upper[none] = -np.inf
+        top = upper.max(axis=1)
+        np.maximum.at(top, self.row, x + e)
+        t = top[self.row]
+        self.low, self.high = np.exp(x - e - t) * (1 - EXP), np.exp(x + e - t) * (1 + EXP) + TINY
+        self.cell_low = np.exp(lower - top[:, None]) * (1 - EXP)
+        self.cell_high = np.exp(upper - top[:, None]) * (1 + EXP) + TINY
+        self.L = (self.unread * self.cell_low).sum(axis=1) * (1 - self.round)
+        self.U = (self.unread * self.cell_high).sum(axis=1) * (1 + self.round)
+        self.M_low = self._sum(self.low) * (1 - self.round)
+        self.M_high = self._sum(self.high) * (1 + self.round)
+        # Below TINY, TINY/Z_low is 1: nothing is known of shares if all of a row underflows.
+        self.Z_low, self.Z_high = np.maximum(self.M_low + self.L, TINY), self.M_high + self.U
+        self.unread_share = self.U / (self.M_low + self.U) * (1 + 4 * EPS)
+
+    def _sum(self, x: Array) -> Array:
+        """Return the sums over the keys that were read, (rows,)."""
+        return np.bincount(self.row, x, minlength=len(self.counts))
+
+    def _by_page(self, x: Array) -> Array:
+        """Return the sums over the cells of a page, (rows, pages)."""
+        return np.add.reduceat(x, self.known.starts, axis=1) if self.known.bits else x
+
+    def _longest(self, x: Array) -> Array:
+        """Return the largest of x ≥ 0 over the keys that were read, (rows,)."""
+        found = np.zeros(len(self.counts))
+        np.maximum.at(found, self.row, x[self.s.indices])
+        return found
+
+    def table(self) -> pd.DataFrame:
+        """Return the bounds and what was read, a row per query."""
+        n = len(self.counts)
+        entries, pages, numbers, bits = (np.zeros(n, np.int64) for _ in range(4))
+        d, c = self.known.lo.shape[1], 0 if self.v is None else self.v.shape[1] + 1
+        if self.kind in ("support", "entries"):
+            found = self._of_support() if self.kind == "support" else self._of_entries()
+            unread = self._by_page(self.unread)
+            pages = (unread > 0).sum(axis=1)
+            numbers, bits = pages * (2 * d + c), unread.sum(axis=1) * (d * self.known.bits)
+            entries = unread.sum(axis=1) if self.kind == "entries" else entries
+        elif self.dropped is not None:
+            tv = self.dropped.tv[self.rows]
+            finite = np.isfinite(tv)
+            found = tv, np.where(finite, self._spread(np.where(finite, tv, 1)), np.inf)
+            if c:
+                pages = self._seen_pages().sum(axis=1)
+            numbers = self.dropped.blocks[self.rows] + pages * c
+        else:
+            found = np.full(n, np.nan), np.full(n, np.nan)
+        columns: dict[str, Any] = {"attention_tv": found[0]}
+        if self.v is not None:
+            columns["output_error"] = found[1]
+        columns |= {"keys": self.counts, "entries": entries}
+        columns |= {"pages": pages, "numbers": numbers, "bits": bits}
+        return pd.DataFrame(columns)
+
+    def _scale(self, shift: Array) -> Array:
+        return np.exp(np.minimum(shift.astype(np.float64), 709.0))
+
+    def _of_support(self) -> tuple[Array, Array]:
+        """Return bounds on tv and on the error of the output, of exact entries and zeros."""
+        correction, more = self.estimate.correction, 1 + 4 * self.round
+        shift = self.estimate.row_log(self.rows)
+        p = np.zeros(0)
+        if isinstance(correction, Support):
+            p = correction.restricted(self.rows, ALL).scaled(shift).data.astype(np.float64)
+        total = self._sum(p)
+        empty = ~(total > 0)
+        p *= (1 / np.where(empty, 1, total) if self.normalised else self._scale(shift))[self.row]
+        if self.normalised:
+            least = self.low / self.Z_high[self.row] * (1 - 4 * EPS)
+            tv = self._sum(np.maximum(p * more - least, 0)) * more + self.least
+            tv = np.where(empty, 1.0, np.minimum(tv, 1))
+        else:
+            tv = np.zeros(len(total))
+            for Z in (self.Z_low, self.Z_high):
+                shares = self.low / Z[self.row], self.high / Z[self.row]
+                apart = np.maximum(*(np.abs(p - x) for x in shares))
+                read = self._sum(apart + 4 * self.round * (p + shares[1]))
+                rest = np.maximum(1 - self.M_low / Z, 0) + 8 * self.round
+                tv = np.maximum(tv, (read + rest) / 2 * more + self.least)
+            tv = np.where(empty, np.maximum(tv, 1), tv)
+        if self.v is None:
+            return tv, tv
+        if not self.normalised:
+            return tv, self._spread(tv)
+        return tv, np.where(empty, self._farthest(), self._output(p))
+
+    def _output(self, p: Array) -> Array:
+        """Return a bound on ‖output − exact output‖ for the rows p, of sum 1, on the support."""
+        assert self.v is not None
+        n, more = len(self.counts), 1 + 8 * self.round
+
+        v = self.v
+
+        def times_values(shares: Array) -> Array:
+            s = scipy.sparse.csr_array((shares, self.s.indices, self.s.indptr), self.s.shape)
+            return np.asarray(s @ v)
+
+        out = times_values(p)
+        longest = self._longest(lengths(v))
+        off = 4 * self.round * longest  # of `out`, as rows sum to 1
+        U, M = self._by_page(self.unread * self.cell_high) * more, self.M_low
+        L = self._by_page(self.unread * self.cell_low) * (1 - self.round)
+        distances = self.known.from_centres(out, off)
+        D = np.where(self._by_page(self.unread) > 0, distances, 0.0)
+
+        def g(f: Array) -> tuple[Array, Array]:
+            mass = np.where(f[:, None] < D, U, L)
+            return (mass * (D - f[:, None])).sum(axis=1) - f * M, mass.sum(axis=1) + M
+
+        # f is a bound if g(f) ≤ 0: no masses R of pages have Σ R D > f·(M + Σ R). g is convex and
+        # falls, and is ≤ 0 at `most`. A tangent meets 0 before the root; from there, the chord to a
+        # bound meets 0 behind the root, at a better bound.
+        most = D.max(axis=1) * self.unread_share * more
+        low, high = np.zeros(n), most
+        for _ in range(STEPS):
+            value, slope = g(low)
+            low = np.minimum(low + np.maximum(value, 0) / np.maximum(slope, TINY), high)
+            above, below = np.maximum(g(low)[0], 0), np.maximum(-g(high)[0], 0)
+            part = np.divide(below, above + below, out=np.zeros(n), where=below > 0)
+            high = high - (high - low) * part
+        # On the support: its attention by these logits, and by exact ones. With weights off by
+        # factors of e^±off, shares are off by twice their mean of e^off − 1, in sum.
+        x = self.logits
+        tops = np.full(n, -np.inf)
+        np.maximum.at(tops, self.row, x)
+        weights = np.exp(x - tops[self.row])
+        shares = weights / np.maximum(self._sum(weights), TINY)[self.row]
+        moved = 2 * self._sum(shares * np.expm1(np.minimum(self.off, 700.0))) + 8 * self.round
+        inside = lengths(times_values(shares - p)) + moved * longest
+        bound = (high + inside + off) * more + 16 * self.round * most + self.least
+        # neither mean of values is farther from the other than some value is
+        return np.asarray(np.minimum(bound, np.maximum(self._farthest(out, off), 2 * longest)))
+
+    def _seen_pages(self) -> Array:
+        """Return of which pages a row sees a key, (rows, pages)."""
+        starts = self.known.starts
+        first, stop = self.mask.first[:, None], self.mask.stop[:, None]
+        return np.asarray((starts < stop) & (starts + self.known.size > first))
+
+    def _farthest(self, points: Array | None = None, off: float | Array = 0.0) -> Array:
+        """Return a bound on ‖v − x‖ over the values that a row sees, for x within off of points.
+
+        Without points x is 0.
+        """
+        assert self.v is not None
+        n = len(self.counts)
+        points = np.zeros((n, self.v.shape[1])) if points is None else points
+        D = self.known.from_centres(points, np.broadcast_to(off, n))
+        return np.asarray(np.where(self._seen_pages(), D, 0.0).max(axis=1))
+
+    def _spread(self, tv: Array) -> Array:
+        """Return a bound on the output from tv alone: tv times twice a radius of the values.
+
+        Differences of rows that sum to 1 have the sum 0, and any centre; others have the centre 0.
+        """
+        if self.v is None:
+            return tv
+        assert self.known.centre is not None
+        middle = self.known.centre.mean(axis=0) if self.normalised else 0 * self.known.centre[0]
+        points = np.broadcast_to(middle, (len(tv), len(middle)))
+        with np.errstate(over="ignore"):
+            return np.asarray(2 * tv * self._farthest(points) * (1 + 8 * EPS))
+
+    def _of_entries(self) -> tuple[Array, Array]:
+        """Return bounds for an estimate of which every entry is known."""
+        more, shift = 1 + 4 * self.round, self.estimate.row_log(self.rows)
+        p = self.estimate.block(self.rows, shift=shift).astype(np.float64)
+        total, slack = p.sum(axis=1), self.round * np.abs(p).sum(axis=1)  # which may cancel
+        zero = total <= -slack if self.normalised else ~p.any(axis=1)
+        lost = (total <= slack) if self.normalised else zero  # the sum may be 0
+        if self.normalised:
+            unit = 1 / np.where(lost, 1, total)
+            blur = slack * np.abs(unit) + 4 * self.round
+            # the computed sum may be a little above the true one
+            blur = np.where(lost, 0, blur / np.maximum(1 - slack * np.abs(unit), EPS))
+        else:
+            unit, blur = self._scale(shift), np.full(len(p), 4 * self.round)
+        with np.errstate(over="ignore"):
+            p *= unit[:, None]
+        cell = np.arange(self.known.l) // (1 if self.known.bits else self.known.size)
+        low, high = self.cell_low[:, cell], self.cell_high[:, cell]
+        at = self.row, self.s.indices
+        low[at], high[at] = self.low, self.high
+        low = low / self.Z_high[:, None] * (1 - 8 * EPS)
+        high = np.minimum(high / self.Z_low[:, None] * (1 + 8 * EPS) + TINY, 1)
+        read = np.zeros(p.shape, bool)
+        read[at] = True
+        for x in (low, high):
+            self.mask.hide(x)
+        blurs = np.abs(p) * blur[:, None]
+
+        def least(x: Array, rest: Array) -> Array:
+            # Unread shares are no more than all of them and the estimate's own.
+            off = np.where(read, 0, x).sum(axis=1)
+            both = np.where(read, x, 0).sum(axis=1) + np.minimum(off, self.unread_share + rest)
+            return np.asarray(both)
+
+        if self.normalised:
+            above = np.maximum(p + blurs - low, 0).sum(axis=1)
+            negative = np.where(read, 0, np.maximum(blurs - p, 0)).sum(axis=1)
+            tv = np.minimum(above, least(np.maximum(high - p + blurs, 0), negative))
+        else:
+            apart = np.maximum(np.abs(p - low), np.abs(high - p)) + blurs
+            tv = least(apart, np.where(read, 0, np.abs(p) + blurs).sum(axis=1)) / 2
+        tv = tv * more + self.least
+        if self.normalised:
+            tv = np.where(zero, 1.0, np.where(lost, np.inf, tv))
+        else:
+            tv = np.where(zero, np.maximum(tv, 1), tv)
+        if self.v is None:
+            return tv, tv
+        output = self._spread(np.where(lost, 0, tv))
+        output = np.where(zero, self._farthest(), np.where(lost, np.inf, output))
+        return np.asarray(tv), output

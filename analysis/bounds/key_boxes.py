@@ -1,0 +1,139 @@
+"""What is kept of pages of keys and values, and read in place of them by certificates."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks
+from approx.checks import Array
+from approx.supports import boxes
+
+SIZE = 16  # keys per page, as in Quest
+MOST_BITS = 8
+EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
+# e^x for a rounded x ≥ −745 is off by 745·eps/2 of itself, and by 4 units in the last place at
+# most as NumPy computes it; what is smaller is 0 in float64, and TINY is more than that.
+EXP = 2.0**-42
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PageBoxes:
+    """What is kept of pages of keys, and of their values: made once, read in place of the keys.
+
+    The keys of a page lie in a box lo ≤ k ≤ hi. With ``bits``, every coordinate of a key also says
+    in which of 2^bits equal parts of its side it lies, so that each key has a box of its own.
+    The values of a page lie within ``radius`` of their ``centre``.
+
+    Parameters
+    ----------
+    size, bits : int
+        Keys per page, and bits per coordinate of a key, 0 to 8.
+    lo, hi : (pages, d)
+    codes : (l, d) uint8, or None
+        The part in which each coordinate lies; None without ``bits``.
+    centre, radius : (pages, c), (pages,), or None
+        None where no values were given.
+
+    Notes
+    -----
+    Cost: O(l·(d + c)), once. A row reads 2d numbers per page of which it has not read every key
+    that it sees, c + 1 for its values, and bits·d bits per unread key. A page that a causal query
+    sees in part has the box of all its keys, of which it sees fewer: the bound holds, and a box
+    that is made anew with every token would be narrower.
+
+    Examples
+    --------
+    >>> known = PageBoxes.of([[1.0], [3.0], [2.0]], size=2)
+    >>> known.lo.ravel(), known.hi.ravel()
+    (array([1., 2.]), array([3., 2.]))
+    """
+
+    size: int
+    bits: int
+    l: int
+    lo: Array
+    hi: Array
+    codes: Array | None
+    centre: Array | None
+    radius: Array | None
+
+    @classmethod
+    def of(
+        cls, K: ArrayLike, V: ArrayLike | None = None, *, size: int = SIZE, bits: int = 0
+    ) -> PageBoxes:
+        """Return the boxes of pages of K (l, d), and of V (l, c) if it is given."""
+        keys = checks.array("K", K, ndim=2).astype(np.float64)
+        if not keys.size:
+            raise ValueError(f"K must not be empty, got shape {keys.shape}")
+        size = checks.integer("size", size, least=1)
+        bits = checks.integer("bits", bits, least=0, most=MOST_BITS)
+        lo, hi = boxes.of_pages(keys, size)
+        page = np.arange(len(keys)) // size
+        codes = centre = radius = None
+        if bits:
+            step = ((hi - lo) / 2**bits)[page]
+            parts = np.divide(keys - lo[page], step, out=np.zeros_like(keys), where=step > 0)
+            codes = np.clip(np.floor(parts), 0, 2**bits - 1).astype(np.uint8)
+        if V is not None:
+            v = checks.values(V, len(keys)).astype(np.float64).reshape(len(keys), -1)
+            least, most = boxes.of_pages(v, size)
+            centre = least + (most - least) / 2
+            apart = lengths(v - centre[page])
+            radius = np.maximum.reduceat(apart, np.arange(0, len(v), size)) * (1 + EPS) + TINY
+        return cls(size, bits, len(keys), lo, hi, codes, centre, radius)
+
+    @property
+    def starts(self) -> Array:
+        """The first key of each page, (pages,)."""
+        return np.arange(0, self.l, self.size)
+
+    @property
+    def cells(self) -> Array:
+        """The first key of each cell, which is a page, or a key if keys have codes."""
+        return np.arange(self.l) if self.bits else self.starts
+
+    def bounds(self, Q: ArrayLike) -> tuple[Array, Array]:
+        """Return what q·k is at least and at most, rounded outwards, (n, cells) each.
+
+        A cell is a page without ``bits``, and a key with them.
+        """
+        q = checks.array("Q", Q, ndim=2).astype(np.float64)
+        if self.codes is None:
+            return boxes.bounds(q, self.lo, self.hi)
+        page = np.arange(self.l) // self.size
+        step = (self.hi - self.lo) / 2**self.bits
+        most = np.maximum(np.abs(self.lo), np.abs(self.hi))
+        middle = self.lo[page] + (self.codes + 0.5) * step[page]
+        # A code and a middle are made in eight roundings of numbers up to 2·most, so that a key is
+        # within step/2 + 8·eps·most of the middle of its part. q·middle and Σ|q_c|·(that) are sums
+        # of d products, off by d·eps/2 of Σ|q_c| most_c each, and what they are added to rounds
+        # twice: (d + 4)·2·eps of it is more than all. A product may underflow, by TINY at most.
+        reach = np.abs(q) @ (step / 2 + 8 * EPS * most).T
+        margin = (q.shape[1] + 4) * (2 * EPS * (np.abs(q) @ most.T) + TINY)
+        x, off = q @ middle.T, (reach + margin)[:, page]
+        return x - off, x + off
+
+    def from_centres(self, points: Array, off: Array) -> Array:
+        """Return a bound on ‖v − x‖ for the values v of a page, for x within off of points."""
+        assert self.centre is not None
+        assert self.radius is not None
+        both = points, self.centre
+        unit = 2.0 ** np.ceil(np.log2(max(float(np.abs(x).max()) for x in both) + TINY))
+        x, middle = (y / unit for y in both)  # a power of two, so that no square overflows
+        total = np.square(x).sum(axis=1)[:, None] + np.square(middle).sum(axis=1)
+        # |x|² + |c|² − 2x·c: each of the three is off by at most (c + 2)·eps/2 of its size
+        off_by = (x.shape[1] + 4) * (2 * EPS * total + TINY)
+        square = np.maximum(total - 2 * (x @ middle.T) + off_by, 0.0)
+        distance = np.sqrt(square) * (1 + 4 * EPS) * unit + off[:, None]
+        return np.asarray((distance + self.radius) * (1 + 4 * EPS) + TINY)
+
+
+def lengths(x: Array) -> Array:
+    """Return a bound on the length of each row, without an overflow; each hypot rounds by eps.
+
+    Accuracy: 40 eps·κ above the length, as docs/accuracy.md defines it.
+    """
+    return np.asarray(np.hypot.reduce(x, axis=1) * (1 + (x.shape[1] + 4) * EPS))

@@ -1,0 +1,123 @@
+"""What a decomposition left out of each row of an estimate, and how wrong attention is by it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from analysis.bounds.key_boxes import EPS, EXP, TINY
+from approx import Approximation, checks
+from approx.checks import Array
+from approx.estimate import exact
+from approx.hierarchical.levels import Levels
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dropped:
+    """What a decomposition left out of each row, as whoever made it knows: it needs all logits.
+
+    Attributes
+    ----------
+    tv : (n,)
+        ½(Σ_B √|B|·‖dropped row of block B‖₂ + |difference of the row sums|)/row sum, which is at
+        least the total variation; inf where the row sum may be ≤ 0, and ≥ 1 for a row of zeros.
+    blocks : (n,)
+        How many numbers it is made of: one for each block of the row.
+    """
+
+    tv: Array
+    blocks: Array
+
+
+def of(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> Dropped:
+    """Return what an estimate leaves out of each row, which needs all logits.
+
+    It stands for what whoever makes a decomposition knows when it is made: the norms of dropped
+    rows, and the row sums. The blocks are those of a hierarchical estimate, else a whole row.
+
+    Accuracy: 1e5 eps·κ above its formula, as docs/accuracy.md defines it.
+
+    Notes
+    -----
+    ‖row of exact − estimate‖₁ ≤ Δ = Σ_B √|B|·‖row in block B‖₂ by the Cauchy–Schwarz inequality,
+    with |B| the keys of the block that are not exact anyway. A truncated SVD has these norms from
+    its dropped singular values and left vectors. If A and B > 0 are the row sums of exact and of
+    the estimate, whose entries may be negative, then tv ≤ ½(Δ + |A − B|)/B; in attention space
+    it is Δ/2.
+    Cost: O(n·l·d), by row stripes.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> x = [[0.0], [1.0]]
+    >>> estimate = parse("truncated_svd(rank=1, space='attention')").approximate(x, x)
+    >>> of(estimate, x, x).tv.round(3)
+    array([0.118, 0.106])
+    """
+    checks.instance("estimate", estimate, Approximation, "an Approximation")
+    q, k = (x.astype(np.float64) for x in checks.queries_keys(Q, K))
+    if estimate.shape != (len(q), len(k)):
+        raise ValueError(
+            f"the estimate has shape {estimate.shape}, Q and K give {(len(q), len(k))}"
+        )
+    parts = [_dropped(estimate, q, k, rows) for rows in exact.stripes(len(q), len(k))]
+    tv, blocks = (np.concatenate(x) for x in zip(*parts))
+    return Dropped(tv, blocks)
+
+
+def _dropped(estimate: Approximation, q: Array, k: Array, rows: slice) -> tuple[Array, Array]:
+    mask, l = estimate.mask.take(rows), len(k)
+    x = q[rows] @ k.T
+    e = (q.shape[1] + 4) * (EPS * (np.abs(q[rows]) @ np.abs(k).T) + TINY)
+    mask.hide(x, fill=-np.inf)
+    shift = np.asarray(estimate.row_log(rows), np.float64)
+    near = EXP + (l + 16) * EPS
+    if estimate.space == "attention":
+        top = x.max(axis=1)
+        log = top + np.log(np.exp(x - top[:, None]).sum(axis=1))
+        # an entry of softmax: its logit, the largest error of a logit in the sum, and roundings
+        mask.hide(e)
+        e += e.max(axis=1, keepdims=True) + near + 4 * EPS * np.abs(log)[:, None]
+        x, scale = x - log[:, None], np.zeros(len(x))
+    else:
+        scale = np.maximum(x.max(axis=1), shift)
+    a = np.exp(x - scale[:, None])
+    b = estimate.block(rows, shift=estimate.row_log(rows)).astype(np.float64)
+    b *= np.exp(np.minimum(shift - scale, 709.0))[:, None]
+    off = a * (2 * np.expm1(np.minimum(e, 700.0)) + EXP) + np.abs(b) * EXP + TINY
+    mask.hide(off)
+    residual = np.abs(a - b) + off
+    delta, blocks = np.zeros(len(x)), np.zeros(len(x), int)
+    for taken, keys in _blocks(estimate, rows):
+        part = residual[taken, keys] if isinstance(keys, slice) else residual * keys
+        size = part.shape[1] if isinstance(keys, slice) else keys.sum(axis=1)
+        delta[taken] += np.sqrt(size * np.square(part).sum(axis=1)) * (1 + near)
+        blocks[taken] += size > 0
+    spread = off.sum(axis=1)
+    if estimate.space == "attention":
+        tv = delta / 2 * (1 + near)
+        return np.where(b.any(axis=1), tv, np.maximum(tv, 1.0)), blocks
+    A, B = a.sum(axis=1), b.sum(axis=1)
+    slack = near * np.abs(b).sum(axis=1)
+    least = B - slack
+    over = (delta + np.abs(A - B) + spread + slack + near * A) / 2 * (1 + near)
+    return np.where(least > 0, over / np.where(least > 0, least, 1), np.inf), blocks + 1
+
+
+def _blocks(estimate: Approximation, rows: slice) -> Iterator[tuple[Array | slice, Array | slice]]:
+    """Yield blocks as rows of a stripe and keys, and at last all rows and which keys are left."""
+    rest = estimate.mask.take(rows).visible()
+    if isinstance(estimate.low, Levels):
+        partition = estimate.low.partition
+        for level in partition.levels:
+            for block, pairs in level.groups:
+                taken = level.rows[pairs]
+                taken = taken[(rows.start <= taken) & (taken < rows.stop)] - rows.start
+                keys = partition.keys(level, block)
+                rest[taken, keys] = False
+                if len(taken):
+                    yield taken, keys
+    yield slice(None), rest

@@ -1,0 +1,498 @@
+"""What theory says of a head: each bound, whether its hypothesis is met here, and what is measured.
+
+A theorem about attention is of all inputs of a kind, or of sizes that grow. A head is one input of
+one size. So each row of the table has a number of this head, what the hypothesis asks of it, what
+the bound then says, and the same quantity measured. Where a bound is of an order, as in O(…), its
+constant is unknown: then the number stands for its size only, and nothing is proved or refuted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.linalg
+from scipy.special import ndtr, ndtri
+
+from analysis.inputs import Inputs
+from analysis.ranks import rank, state_rank
+from analysis.sentences import Sentence
+from approx import checks
+from approx.checks import Array
+from approx.combinations.sampled import Sampled
+from approx.estimate import exact, memory
+from approx.estimate.corrections import Support
+from approx.low_rank.coreset import Coreset
+from approx.polynomials import error_bounds
+from approx.polynomials.monomials import width
+from approx.random_features.positive import Positive
+
+DRAWS = 16  # of what is random
+BROAD = 64  # keys that a row sees, whose logits are compared with a normal law
+LILLIEFORS = 1.031  # of D√N, with mean and deviation of the sample: 1 % of normal samples are above
+GAUSSIAN = 1.2  # times the deviation: of normal entries, 1 and what a sample adds
+MOST_DEGREE = 2**20  # of a polynomial, beyond which no rank is worth a number
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """One head, with what several rows of the table need.
+
+    Parameters
+    ----------
+    x : Inputs
+    epsilon : float
+    keys, seed : int
+    """
+
+    x: Inputs
+    epsilon: float
+    keys: int
+    seed: int
+
+    @functools.cached_property
+    def q(self) -> Array:
+        """Queries as Alman and Song have them: logits are q·k/d, each channel scaled like keys."""
+        return self._balanced[0]
+
+    @functools.cached_property
+    def k(self) -> Array:
+        """Keys, likewise."""
+        return self._balanced[1]
+
+    @functools.cached_property
+    def _balanced(self) -> tuple[Array, Array]:
+        q, k = (np.asarray(a, np.float64) * math.sqrt(self.x.d) for a in (self.x.Q, self.x.K))
+        tops = [np.abs(a).max(axis=0) for a in (q, k)]
+        least = np.finfo(np.float64).tiny
+        both = (tops[0] >= least) & (tops[1] >= least)  # else all logits of the channel are 0
+        scale = np.sqrt(np.where(both, tops[1], 1.0) / np.where(both, tops[0], 1.0))
+        return q * np.where(both, scale, 0.0), k / np.where(both, scale, np.inf)
+
+    @functools.cached_property
+    def logits(self) -> Array:
+        """All logits, (n, l), whatever is seen."""
+        return np.asarray(self.x.Q, np.float64) @ np.asarray(self.x.K, np.float64).T
+
+    @functools.cached_property
+    def weights(self) -> Array:
+        """The rows of softmax under the mask, (n, l)."""
+        return exact.softmax(self.x.Q, self.x.K, self.x.mask)
+
+    @functools.cached_property
+    def whole(self) -> Array:
+        """The rows of softmax without a mask, (n, l)."""
+        return self.weights if self.x.mask.is_full else exact.softmax(self.x.Q, self.x.K)
+
+    @functools.cached_property
+    def values(self) -> Array | None:
+        """The values, float64."""
+        return None if self.x.V is None else np.asarray(self.x.V, np.float64)
+
+    def rng(self) -> np.random.Generator:
+        """Return a new generator, the same each time."""
+        return np.random.default_rng(self.seed)
+
+
+class Found(NamedTuple):
+    """What one theory says of a head.
+
+    Attributes
+    ----------
+    value : float
+        Of the quantity.
+    number, limit : float
+        The hypothesis asks that number < limit; NaN where it does not ask for that.
+    met : bool
+    predicted, measured : float
+        What the bound says, and what it is; NaN: nothing is known. inf: more than could be tried.
+    """
+
+    value: float
+    number: float
+    limit: float
+    met: bool
+    predicted: float
+    measured: float
+
+
+class Theory(NamedTuple):
+    """A bound from the literature: what it is about, what it says and needs, and its check.
+
+    Attributes
+    ----------
+    name, quantity, bound, hypothesis, compared : str
+        ``compared`` says what is predicted and measured.
+    source : str
+    check : callable
+        From a `Head` to what was `Found`.
+    """
+
+    name: str
+    quantity: str
+    bound: str
+    hypothesis: str
+    compared: str
+    source: str
+    check: Callable[[Head], Found]
+
+
+def _entries(head: Head) -> Found:
+    most, n = float(np.abs(head.logits).max()), head.x.n
+    unit = math.sqrt(math.log(max(n, 2)))
+    B = max(float(np.abs(a).max()) for a in (head.q, head.k)) / unit
+    predicted = math.inf
+    if 0 < most < MOST_DEGREE:
+        degree = error_bounds.minimum_degree(
+            "chebyshev", most, head.epsilon, "relative", exact=False
+        )
+        ways = width(head.x.d, degree)
+        predicted = float(ways) if ways < 1e308 else math.inf
+    s = rank.singular_values(head.whole)
+    measured = rank.measures(s, head.whole.shape, epsilon=head.epsilon)["epsilon_rank_frobenius"]
+    return Found(B, B, 1.0, B < 1, predicted, measured)
+
+
+def _any_basis(head: Head) -> Found:
+    least = math.sqrt(float(np.abs(head.logits).max()) / math.log(max(head.x.n, 2)))
+    return Found(least, least, 1.0, least < 1, math.nan, math.nan)
+
+
+def _temperature(head: Head) -> Found:
+    dimension = min(int(np.linalg.matrix_rank(a)) for a in (head.q, head.k)) or 1
+    limit = math.log2(max(head.x.n, 2))
+    return Found(
+        2 - 1 / dimension,
+        dimension,
+        limit,
+        dimension < limit,
+        head.x.n ** (1 / dimension),
+        math.nan,
+    )
+
+
+def _coreset(head: Head) -> Found:
+    x, values = head.x, head.values
+    K = np.asarray(x.K, np.float64)
+    norms = np.linalg.norm(K - K.mean(axis=0), axis=1)
+    rho = float(np.linalg.norm(x.Q, axis=1).max() * norms.max())
+    spread = float(1 - norms.min() / norms.max()) if norms.max() > 0 else 0.0
+    size = math.exp(rho) if rho < 700 else math.inf
+    size *= math.sqrt(x.d) / head.epsilon
+    measured = math.nan
+    if values is not None:
+        measured = _smallest(head, values)
+    return Found(rho, spread, 0.01, spread < 0.01, size, measured)
+
+
+def _smallest(head: Head, values: Array) -> float:
+    """Return the least power of two of keys whose coreset reaches the error, inf for none."""
+    Q, K = (np.asarray(a, np.float64) for a in (head.x.Q, head.x.K))
+    output = head.whole @ values
+    limit = head.epsilon * float(np.linalg.norm(values, axis=1).max())
+    size = 1
+    while 2 * size <= len(K):
+        estimate = Coreset(rank=size).approximate(Q, K, rng=head.rng())
+        if np.linalg.norm(estimate.attend(values) - output, axis=1).max() <= limit:
+            return float(size)
+        size *= 2
+    return math.inf
+
+
+def _support_basis(head: Head) -> Found:
+    threshold = math.sqrt(math.log(max(head.x.n, 2)))
+    alone, normal = 1.0, 1.0
+    worst = 0.0
+    for a in (head.q, head.k):
+        alone *= float((np.abs(a) <= threshold).all(axis=1).mean())
+        deviation = float(np.sqrt(np.square(a).mean()))
+        if deviation == 0:
+            continue
+        normal *= float((1 - 2 * ndtr(-threshold / deviation)) ** head.x.d)
+        size = np.sort(np.abs(a).ravel())[::-1] / deviation
+        share = np.arange(1, len(size) + 1) / len(size)  # of entries that are as large
+        worst = max(worst, float((size / np.sqrt(2 * np.log(2 / share))).max()))
+    return Found(threshold, worst, GAUSSIAN, worst < GAUSSIAN, 1 - normal, 1 - alone)
+
+
+def _gaussian_logits(head: Head) -> Found:
+    predicted, measured, distances, deviations = [], [], [], []
+    for i in np.flatnonzero(head.x.mask.counts >= BROAD):
+        seen = slice(int(head.x.mask.first[i]), int(head.x.mask.stop[i]))
+        x = np.sort(head.logits[i, seen])
+        count, deviation = len(x), float(x.std())
+        mass = np.cumsum(np.sort(head.weights[i, seen])[::-1])
+        measured.append((np.searchsorted(mass, 1 - head.epsilon) + 1) / count)
+        predicted.append(float(ndtr(-(deviation + ndtri(head.epsilon)))))
+        law = ndtr((x - x.mean()) / deviation) if deviation > 0 else np.zeros(count)
+        steps = np.arange(count + 1) / count
+        off = max(float((steps[1:] - law).max()), float((law - steps[:-1]).max()))
+        distances.append(off * math.sqrt(count))
+        deviations.append(deviation)
+    if not predicted:
+        return Found(math.nan, math.nan, LILLIEFORS, False, math.nan, math.nan)
+    distance = float(np.median(distances))
+    return Found(
+        float(np.median(deviations)), distance, LILLIEFORS, distance < LILLIEFORS,
+        float(np.mean(predicted)), float(np.mean(measured)),
+    )  # fmt: skip
+
+
+def _sampling(head: Head) -> Found:
+    x, k = head.x, head.keys
+    squares = np.square(head.weights).sum(axis=1)
+    N = x.mask.counts.astype(np.float64)
+    broad = k < N
+    if not broad.any():
+        return Found(float(np.median(1 / squares)), math.nan, math.nan, True, 0.0, 0.0)
+    N, squares = N[broad], squares[broad]
+    variance = (N - k) / (k * (N - 1)) * np.maximum(N * squares - 1, 0)
+    total = exact.log_row_sums(x.Q, x.K, mask=x.mask)
+    off = []
+    for rng in head.rng().spawn(DRAWS):
+        support = x.approximate(Sampled(k=k), rng=rng).correction
+        assert isinstance(support, Support)
+        off.append(support.scaled(total).sum(axis=1)[broad] - 1)
+    measured = np.sqrt(np.square(off).mean(axis=0))
+    return Found(
+        float(np.median(1 / squares)), math.nan, math.nan, True,
+        float(np.median(np.sqrt(variance))), float(np.median(measured)),
+    )  # fmt: skip
+
+
+def _states(head: Head) -> Found:
+    P, mask = head.weights, head.x.mask
+    least = state_rank.least_states(P, head.epsilon, mask=mask)
+    bound = state_rank.lower_bound(P, head.keys, mask=mask)
+    method = Positive(m=head.keys, projection="orthogonal")
+    estimate = head.x.approximate(method, rng=head.rng())
+    found = head.x.compare(estimate)["attention_relative_frobenius"]
+    return Found(float(least), math.nan, math.nan, True, bound, found)
+
+
+def _rank(head: Head) -> Found:
+    P, mask = head.weights, head.x.mask
+    U, s, right = scipy.linalg.svd(P, full_matrices=False, check_finite=False)
+    norm, r = float(np.linalg.norm(P)), head.keys
+    rest = (U[:, r:] * s[r:]) @ right[r:]  # what the best matrix of that rank leaves
+    mask.hide(rest)
+    value = rank.measures(s, P.shape)["effective_rank"]
+    predicted = float(np.linalg.norm(s[r:]) / norm)
+    measured = float(np.linalg.norm(rest) / norm)
+    unseen = 1 - mask.entries / P.size
+    return Found(value, unseen, math.nan, mask.is_full, predicted, measured)
+
+
+def _columns(head: Head) -> Found:
+    P, V = head.weights, head.values
+    s = rank.singular_values(P)
+    stable = float(np.square(s).sum() / s[0] ** 2)
+    if V is None or not V.any():
+        return Found(stable, math.nan, math.nan, True, math.nan, math.nan)
+    of_values = rank.singular_values(V)
+    norms = np.linalg.norm(P, axis=0) * np.linalg.norm(V, axis=1)
+    shares, rng, off = norms / norms.sum(), head.rng(), []
+    for _ in range(DRAWS):
+        drawn = rng.choice(len(shares), head.keys, p=shares)
+        product = (P[:, drawn] / (head.keys * shares[drawn])) @ V[drawn]
+        off.append(np.linalg.norm(product - P @ V, 2))
+    size = s[0] * of_values[0]
+    predicted = math.sqrt(
+        stable * float(np.square(of_values).sum()) / of_values[0] ** 2 / head.keys
+    )
+    measured = math.sqrt(float(np.mean(np.square(off)))) / size
+    return Found(stable, math.nan, math.nan, True, predicted, measured)
+
+
+THEORIES: tuple[Theory, ...] = (
+    Theory(
+        Sentence("bounded entries"),
+        Sentence("B/√log n, B the largest entry of Q and K where logits are q·k/d"),
+        Sentence(
+            "n^(1 + o(1)) operations for B = o(√log n); for B = Θ(√log n) not n^(2 − Ω(1)), if "
+            "SETH holds, both to within 1/poly(n) and for d = O(log n)"
+        ),
+        Sentence("B < √log n, as if the constant were 1"),
+        Sentence(
+            "the rank of a polynomial of q·k within ε of every exp(q·k), and the least rank within "
+            "ε of attention without a mask in Frobenius norm"
+        ),
+        "J. Alman, Z. Song, NeurIPS 2023, arXiv 2302.13214 (abstract)",
+        _entries,
+    ),
+    Theory(
+        Sentence("in any basis"),
+        Sentence("√(largest |logit| / log n)"),
+        Sentence("B/√log n is not below it, whatever matrix maps queries and its inverse keys"),
+        Sentence("B < √log n, for the best such matrix"),
+        Sentence("nothing"),
+        "|q·k|/d ≤ B²",
+        _any_basis,
+    ),
+    Theory(
+        Sentence("any temperature"),
+        Sentence("2 − 1/r, r the rank of Q and K"),
+        Sentence("Õ(n^(2 − 1/r)·polylog B) operations for r = O(1), at any temperature"),
+        Sentence("r < log₂ n, so that n^(1/r), by which n² is divided, is above 2"),
+        Sentence("n^(1/r), without logarithms; nothing is measured"),
+        "S. Gupta et al., ICLR 2026, arXiv 2505.14840 (abstract)",
+        _temperature,
+    ),
+    Theory(
+        Sentence("coreset"),
+        Sentence("ρ = max |q|·max |k − mean of k|"),
+        Sentence(
+            "O(√d e^(ρ + o(ρ))/ε) of the keys have outputs within ε for all |q| ≤ ρ, and some sets "
+            "of keys need Ω(√d e^ρ/ε)"
+        ),
+        Sentence("keys and values of norm 1: here 1 − least/largest norm of the centred keys"),
+        Sentence(
+            "√d e^ρ/ε, without its constant, and the least power of two of keys with which "
+            "`coreset` has every output within ε of the largest |v|, without a mask"
+        ),
+        "E. Liberty, A. Andoni, E. Kleiner, 2026, arXiv 2605.05602 (abstract)",
+        _coreset,
+    ),
+    Theory(
+        Sentence("support basis"),
+        Sentence("√log n, above which an entry is large"),
+        Sentence(
+            "large entries are taken exactly, the others by a polynomial, below n² operations"
+        ),
+        Sentence(
+            "entries as rare as normal ones, 2·exp(−t²/2): here the largest t/√(2 log(2/share)), t "
+            "in deviations"
+        ),
+        Sentence(
+            "the share of pairs of a query and a key of which one has a large entry, if entries "
+            "were normal, and as it is"
+        ),
+        "M. Aliakbarpour et al., AISTATS 2026, arXiv 2510.01643 (abstract)",
+        _support_basis,
+    ),
+    Theory(
+        Sentence("normal logits"),
+        Sentence("σ, the median deviation of the logits of a row"),
+        Sentence("the k largest have tv = ε for k/n = Φ(−(σ + Φ⁻¹(ε))), where n is large"),
+        Sentence("the logits of a row are normal: here the median of D√n (Lilliefors, 1 %)"),
+        Sentence("the share of keys that the largest have to be for tv ≤ ε, mean over rows"),
+        "arXiv 2512.07647; the law follows from ∫ exp(σz) φ(z) dz",
+        _gaussian_logits,
+    ),
+    Theory(
+        Sentence("sampling"),
+        Sentence("N_eff = 1/Σp², the median over rows that see more than k keys"),
+        Sentence("k of N keys, weighted by N/k: Var = (N − k)/(k(N − 1))·(N/N_eff − 1) of the sum"),
+        Sentence("all sets of k keys alike"),
+        Sentence("the root mean squared error of the row sum, and that of 16 draws; medians"),
+        "W. G. Cochran, Sampling Techniques, 1977, section 2.5 (from memory)",
+        _sampling,
+    ),
+    Theory(
+        Sentence("states"),
+        Sentence("states of a recurrence within ε, at least"),
+        Sentence("no linear attention and no state-space model of that size is nearer"),
+        Sentence("none: of the mask it takes what it needs"),
+        Sentence(
+            "the least Frobenius error of k states, and that of orthogonal positive features, k of "
+            "them"
+        ),
+        "`analysis.ranks.state_rank.lower_bound`",
+        _states,
+    ),
+    Theory(
+        Sentence("rank"),
+        Sentence("effective rank of attention"),
+        Sentence("no matrix of rank k is nearer in Frobenius norm than √Σ s² of the rest"),
+        Sentence("no mask: here the share of pairs that are not seen, which are free"),
+        Sentence(
+            "that error at rank k, and the error of the best matrix of rank k where it is seen"
+        ),
+        "C. Eckart, G. Young, Psychometrika 1, 1936",
+        _rank,
+    ),
+    Theory(
+        Sentence("columns"),
+        Sentence("stable rank of attention, |P|²_F/|P|²₂"),
+        Sentence("k columns, drawn by |p_j||v_j|: error of P V ≤ √(srank(P)·srank(V)/k)·|P|₂|V|₂"),
+        Sentence("all columns and values are known"),
+        Sentence("that bound over |P|₂|V|₂, and the root mean squared spectral error of 16 draws"),
+        "A. Zandieh et al., ICML 2023, arXiv 2302.02451; |X|₂ ≤ |X|_F and claim KDE-1",
+        _columns,
+    ),
+)
+
+
+def of(inputs: Inputs, *, epsilon: float = 0.1, keys: int = 32, seed: int = 0) -> pd.DataFrame:
+    """Return what each theory says of each head, and what is measured.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        One head or many, at their temperature.
+    epsilon : float
+        The error that is asked for, 0 < ε < 1.
+    keys : int
+        k, where a bound is of so many keys, columns, features or states.
+    seed : int
+        Of what is drawn.
+
+    Returns
+    -------
+    DataFrame
+        A row per head and theory: ``input``, ``layer``, ``head``, ``n``, ``l``, ``d``, ``mask``,
+        ``theory``; ``value`` of its ``quantity``; ``bound`` and its ``hypothesis``, which asks that
+        ``number`` < ``limit`` (NaN: it does not ask for that), and whether it is ``met``;
+        ``predicted`` and ``measured``, of what is ``compared``; ``source``; ``epsilon``, ``keys``.
+
+    Raises
+    ------
+    ResourceLimitError
+        Dense matrices of n × l numbers would not fit.
+
+    Notes
+    -----
+    "Met" is about this head at this size. What holds as n grows, or up to a constant, is never met
+    by one head: there the limit is what the statement would ask for if its constant were 1.
+
+    Entries are those of q, k with logits q·k/d, as Alman and Song scale them, not q·k/√d: B is
+    d^(1/4) times as large as an entry of the raw queries and keys. Of all scales of the channels
+    that leave the logits, the one with the least B is taken.
+
+    Cost: O(n·l·min(n, l)) per head for decompositions, and n × l numbers in memory, some times.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> found = of(gaussian(64, 8, rng=0), keys=8)
+    >>> found.set_index("theory").met["rank"], len(found)
+    (np.True_, 10)
+    """
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    if not (error := checks.positive("epsilon", epsilon)) < 1:
+        raise ValueError(f"epsilon must be below 1, got {epsilon!r}")
+    count = checks.integer("keys", keys, least=1)
+    checks.integer("seed", seed, least=0)
+    rows = []
+    for x in inputs.heads():
+        memory.reserve(10 * 8 * x.n * x.l, "dense matrices of a head", "n or l")
+        if count > min(x.n, x.l):
+            raise ValueError(f"keys must be at most {min(x.n, x.l)}, those of {x.name}, got {keys}")
+        head = Head(x, error, count, seed)
+        place = {
+            "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
+            "mask": str(x.mask),
+        }  # fmt: skip
+        for theory in THEORIES:
+            said = theory._asdict()
+            check = said.pop("check")
+            rows.append(
+                place | {"theory": said.pop("name")} | check(head)._asdict() | said
+                | {"epsilon": error, "keys": count}
+            )  # fmt: skip
+    return pd.DataFrame(rows)

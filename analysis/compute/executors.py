@@ -1,0 +1,338 @@
+"""Where cells run, with the same bits: in this process, in loky processes or on a Dask cluster.
+
+An engine is an iterator of (cell, outcome) in the order in which cells finish. A cell is sent
+alone; the object it works on, one of a few ``shared`` ones with big arrays, is sent to each worker
+once: loky's workers map its arrays from one file, Dask's workers hold a copy.
+
+If a worker is killed, only the cells that it was running are lost. loky then gives up the whole
+pool, so the cells that are left run in a new one; Dask runs lost cells again by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Protocol, TypeVar
+
+import joblib
+from joblib.externals.loky import process_executor  # type: ignore[import-untyped]
+from tqdm import tqdm
+
+from approx.estimate import memory
+from approx.kernels.threads import one_thread
+
+ATTEMPTS = 3  # pools lost in a row, with no cell done, before cells run alone
+ALONE = 8  # cells that then run alone: joblib starts two per process
+MAPPED = 2**15  # arrays of more bytes are mapped from a file and not sent
+PATIENCE = 60  # seconds to wait for a cluster's first worker
+
+
+class LostError(ConnectionError):
+    """Workers of a cluster are gone, and with them the objects that cells need."""
+
+
+class Placed(Protocol):
+    """A piece of work on one of the shared objects."""
+
+    @property
+    def place(self) -> int:
+        """The index of its shared object."""
+
+
+C = TypeVar("C", bound=Placed)
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """The error of a cell."""
+
+    kind: str
+    message: str
+    trace: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Return an exception as a failure, with the end of its traceback."""
+        trace = traceback.format_exception(error, limit=-3)
+        return cls(type(error).__name__, str(error), "".join(trace)[-4000:])
+
+
+@dataclasses.dataclass(frozen=True)
+class Guarded:
+    """A function that returns its exceptions as `Failure`."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return function(*arguments), or its `Failure`."""
+        try:
+            return self.function(*arguments)
+        except Exception as error:
+            return Failure.of(error)
+
+
+def everything(cell: Any) -> bool:
+    """Return True: every cell is still wanted."""
+    return True
+
+
+def stream(
+    function: Callable[[C, S], R],
+    cells: Sequence[C],
+    shared: Sequence[S],
+    *,
+    jobs: int = 1,
+    scheduler: Any = None,
+    guard: bool = False,
+    wanted: Callable[[C], bool] = everything,
+) -> Iterator[tuple[C, R | Failure]]:
+    """Yield (cell, function(cell, shared[cell.place])) as cells finish.
+
+    Parameters
+    ----------
+    function : callable
+        It is sent to the workers, as cells are: classes and functions of a script work, too.
+    cells, shared : sequence
+    jobs : int
+        The number of processes, also of a Dask cluster that is made here.
+    scheduler : str or distributed.Client, optional
+        The address of a Dask scheduler, such as ``tcp://host:8786``; or "local", for a cluster of
+        ``jobs`` processes on this machine that lasts as long as this call.
+    guard : bool
+        Whether to yield a `Failure`, instead of raising, for a cell that raises or repeatedly kills
+        its process.
+    wanted : callable
+        It is called just before a cell starts (with Dask, before all are sent); False drops it.
+    """
+    if scheduler is not None:
+        return _dask(function, cells, shared, jobs, scheduler, guard, wanted)
+    if jobs > 1:
+        return _loky(function, cells, shared, jobs, guard, wanted)
+    return _serial(function, cells, shared, guard, wanted)
+
+
+def _serial(
+    function: Callable[[C, S], R],
+    cells: Sequence[C],
+    shared: Sequence[S],
+    guard: bool,
+    wanted: Callable[[C], bool],
+) -> Iterator[tuple[C, R | Failure]]:
+    run = Guarded(function) if guard else function
+    for cell in cells:
+        if wanted(cell):
+            yield cell, run(cell, shared[cell.place])
+
+
+def threads(
+    function: Callable[[C, S], R], cells: Sequence[C], shared: Sequence[S], jobs: int
+) -> Iterator[tuple[C, R]]:
+    """Yield (cell, function(cell, shared[cell.place])) from threads, each with BLAS on one thread.
+
+    This is for cells of equal work in products and kernels, which release the interpreter's lock:
+    big arrays are held once. After an error or Ctrl-C, only the cells that are running finish.
+    """
+    stop = threading.Event()
+
+    def share(part: Sequence[C]) -> list[tuple[C, R]]:
+        try:
+            with one_thread():
+                return [(c, function(c, shared[c.place])) for c in part if not stop.is_set()]
+        except BaseException:
+            stop.set()
+            raise
+
+    jobs = max(1, min(jobs, len(cells)))
+    with ThreadPoolExecutor(jobs) as executor:
+        try:
+            for results in executor.map(share, [cells[i::jobs] for i in range(jobs)]):
+                yield from results
+        finally:
+            stop.set()
+
+
+def pool(jobs: int, return_as: str) -> Callable[[Iterable[Any]], Any]:
+    """Return what runs joblib's tasks in processes, with BLAS and Numba on one thread in each.
+
+    Ctrl-C is for this process alone, which then ends the others.
+    """
+    with joblib.parallel_config(
+        backend="loky", inner_max_num_threads=1, initializer=_begin, initargs=(os.getpid(),)
+    ):
+        processes = joblib.Parallel(n_jobs=jobs, return_as=return_as, max_nbytes=MAPPED)
+
+    def start(tasks: Iterable[Any]) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return processes(tasks)
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return processes(tasks)  # those that start here inherit that they ignore it
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    return start
+
+
+def _begin(parent: int) -> None:
+    """Keep what this process frees, and end it once its parent is gone: loky's outlive it.
+
+    loky takes a process for leaking that holds 300 MB more than after its first call. Ours do: they
+    compile kernels and keep what arrays took.
+    """
+    memory.keep()
+    process_executor._MAX_MEMORY_LEAK_SIZE = math.inf
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore, left behind when this is killed
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _numbered(function: Callable[[C, S], R], index: int, cell: C, thing: S) -> tuple[int, R]:
+    return index, function(cell, thing)
+
+
+def _loky(
+    function: Callable[[C, S], R],
+    cells: Sequence[C],
+    shared: Sequence[S],
+    jobs: int,
+    guard: bool,
+    wanted: Callable[[C], bool],
+) -> Iterator[tuple[C, R | Failure]]:
+    run: Callable[[C, S], Any] = Guarded(function) if guard else function
+
+    def attempt(some: list[int]) -> Iterator[tuple[int, R]]:
+        tasks = (
+            joblib.delayed(_numbered)(run, i, cells[i], shared[cells[i].place])
+            for i in some
+            if wanted(cells[i])
+        )
+        yield from pool(jobs, "generator_unordered")(tasks)
+
+    return _again(attempt, cells, BrokenProcessPool, guard)
+
+
+def _dask(
+    function: Callable[[C, S], R],
+    cells: Sequence[C],
+    shared: Sequence[S],
+    jobs: int,
+    scheduler: Any,
+    guard: bool,
+    wanted: Callable[[C], bool],
+) -> Iterator[tuple[C, R | Failure]]:
+    run: Callable[[C, S], Any] = Guarded(function) if guard else function
+    with client(scheduler, jobs) as connected:
+        from distributed import as_completed
+        from distributed.client import CancelledError
+
+        def attempt(some: list[int]) -> Iterator[tuple[int, Any]]:
+            some = [i for i in some if wanted(cells[i])]
+            connected.wait_for_workers(1, timeout=PATIENCE)
+            # Every worker holds a copy, so the inputs are there as long as one worker lives.
+            held = {
+                place: connected.scatter(shared[place], broadcast=True, hash=False)
+                for place in {cells[i].place for i in some}
+            }
+            futures = {
+                connected.submit(run, cells[i], held[cells[i].place], pure=False): i for i in some
+            }
+            lost = 0
+            for future in as_completed(list(futures)):
+                i, outcome = futures.pop(future), None
+                try:
+                    outcome = future.result()
+                except CancelledError:
+                    lost += 1
+                    continue
+                except Exception as error:  # it raised, or killed every worker it ran on
+                    if not guard:
+                        raise
+                    outcome = Failure.of(error)
+                yield i, outcome
+                future.release()
+            if lost:
+                raise LostError(f"every worker that held the input of {lost} cells was lost")
+
+        yield from _again(attempt, cells, LostError, guard)
+
+
+def _again(
+    attempt: Callable[[list[int]], Iterator[tuple[int, Any]]],
+    cells: Sequence[C],
+    broken: type[Exception],
+    guard: bool,
+) -> Iterator[tuple[C, Any]]:
+    """Yield the outcomes of attempts; killed workers end an attempt, and another one begins.
+
+    If that happens repeatedly and no cell finishes, some cell kills its worker: the first cells run
+    alone, which finds it, and the others continue together.
+    """
+    left, breaks = dict(enumerate(cells)), 0
+    while left:
+        before = len(left)
+        try:
+            for i, outcome in attempt(list(left)):
+                yield left.pop(i), outcome
+            return
+        except broken:
+            breaks = breaks + 1 if len(left) == before else 1
+        if breaks == ATTEMPTS:
+            breaks = 0
+            for i in list(left)[:ALONE]:
+                try:
+                    for _, outcome in attempt([i]):
+                        yield left.pop(i), outcome
+                except broken as error:
+                    if not guard:
+                        raise
+                    yield left.pop(i), Failure.of(error)
+
+
+@contextlib.contextmanager
+def client(scheduler: Any, jobs: int = 1) -> Iterator[Any]:
+    """Connect to a Dask scheduler by its address; "local" starts one with ``jobs`` processes.
+
+    A scheduler runs whatever reaches its port: the local one listens on the loopback only and has
+    no dashboard.
+
+    Raises
+    ------
+    ImportError
+        Dask is not installed; the message says how to install it.
+    OSError
+        There is no scheduler at the address.
+    """
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise ImportError("a Dask cluster needs: pip install -e '.[cluster]'") from None
+    if isinstance(scheduler, Client):
+        yield scheduler
+    elif scheduler == "local":
+        quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+        with (
+            LocalCluster(
+                n_workers=jobs, threads_per_worker=1, host="127.0.0.1", scheduler_kwargs=quiet
+            ) as cluster,
+            Client(cluster) as connected,
+        ):
+            yield connected
+    else:
+        with Client(scheduler, timeout=PATIENCE) as connected:
+            yield connected

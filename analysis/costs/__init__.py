@@ -1,0 +1,1 @@
+"""What is known before anything runs: operations, budgets, candidates, shared reads."""

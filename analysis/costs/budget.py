@@ -1,0 +1,127 @@
+"""Methods matched at equal budget, in any currency of `approx.Price`, and budgets in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.costs.candidates import why_not
+from analysis.inputs import Inputs
+from approx import Approximation, Method, checks
+from approx.method.prices import CURRENCIES, Shape, entries
+
+KEYS = 32  # exact keys that cost as much as the budget of a report
+
+# What an amount buys. Every table, figure and message says it so; `figures.words.amounts`
+# translates.
+SAID = {
+    "stored": "{amount} stored values a query row",
+    "reads": "{amount} numbers read per new query",
+    "multiply_adds": "{amount} multiply-adds a query row",
+    "bytes": "{amount} bytes a query row",
+}
+
+
+def said(amount: float | str, currency: str) -> str:
+    """Return an amount in words that name its currency.
+
+    Parameters
+    ----------
+    amount : float or str
+        A number, or a range of them in words.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+
+    Examples
+    --------
+    >>> said(4096, "reads")
+    '4096 numbers read per new query'
+    """
+    checks.one_of("currency", currency, CURRENCIES)
+    return SAID[currency].format(amount=amount if isinstance(amount, str) else f"{amount:g}")
+
+
+def of_keys(keys: float, inputs: Inputs, currency: str = "stored") -> float:
+    """Return what so many exact keys and their values cost a query that sees them all.
+
+    Budgets in different currencies are comparable that way: k stored values, k·(d + c) reads or
+    multiply-adds, and 12·k + 4 bytes.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> [of_keys(32, gaussian(8, 64, rng=0), currency) for currency in CURRENCIES]
+    [32.0, 4096.0, 4096.0, 388.0]
+    """
+    checks.one_of("currency", currency, CURRENCIES)
+    l = max(inputs.l, math.ceil(keys))
+    everything = dataclasses.replace(inputs.shape, l=l, mask=None)
+    return float(getattr(entries(keys, everything), currency))
+
+
+class Matched(NamedTuple):
+    """Methods filled to a budget, and those that have no member there, or none under the mask."""
+
+    fitting: list[Method]
+    absent: list[Method]
+
+
+def match(
+    methods: Iterable[Method], budget: float, inputs: Inputs, currency: str = "stored"
+) -> Matched:
+    """Fill every method to a budget for inputs of this shape.
+
+    Parameters
+    ----------
+    methods : iterable of Method
+        Templates are filled; a sized method stays as it is and must fit.
+    budget : float
+        What a query row may cost.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+        What the budget is counted in; by default stored values per query row, (rank·(n + l) +
+        nnz)/n.
+
+    Returns
+    -------
+    Matched
+        ``absent`` holds, unfilled, the methods of which nothing fits: they are to be shown at their
+        own price, never to be dropped silently. It also holds those that refuse the mask of the
+        inputs, for which `analysis.costs.candidates.why_not` has the reason.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> from analysis.inputs import gaussian
+    >>> matched = match([parse("positive"), parse("taylor")], 32, gaussian(8, 64, rng=0))
+    >>> [str(m) for m in matched.fitting], [str(m) for m in matched.absent]
+    (['positive(m=16)'], ['taylor()'])
+    """
+    fitting: list[Method] = []
+    absent: list[Method] = []
+    checks.positive("budget", budget)
+    budget = np.asarray(budget).item()  # an array is no key of a cache
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    for method in methods:
+        checks.instance("every method", method, Method, "a method")
+        filled = None
+        fillable = method.fillable or not method.is_template
+        if fillable and why_not(method, inputs.mask) is None:
+            filled = _filled(method, budget, inputs.shape, currency)
+        (absent if filled is None else fitting).append(method if filled is None else filled)
+    return Matched(fitting, absent)
+
+
+@functools.lru_cache(maxsize=256)  # heads of a model have one shape, and so the same sizes
+def _filled(method: Method, budget: float, shape: Shape, currency: str) -> Method | None:
+    """Return the method with its size filled to a budget; None if no size fits."""
+    return method.within(budget, currency=currency, **shape.given)
+
+
+def values_per_row(approximation: Approximation) -> float:
+    """Return the stored values per query row, parameters/n."""
+    checks.instance("approximation", approximation, Approximation, "an Approximation")
+    return approximation.parameters / approximation.shape[0]

@@ -1,0 +1,110 @@
+"""The methods that the report and the advisor try by default, and which of them a model can run.
+
+Of those that need all logits, all but `godec` and `hierarchical` look for the least total
+variation, by which the advisor decides: `analysis.costs.optimality` says which of them are bounds.
+"""
+
+from __future__ import annotations
+
+from approx import Mask, Method, parse
+from approx.combinations.sampled import Sampled
+from approx.combinations.scatterbrain import Scatterbrain
+from approx.compressed_logits.method import CompressedLogits
+from approx.hierarchical.hierarchical import Hierarchical
+from approx.low_rank.decomposition_method import DecompositionMethod
+from approx.mechanisms.eva import Eva
+from approx.sparse.columns import Columns
+from approx.sparse.pages import Pages
+from approx.sparse.support import ByPlace, SupportMethod
+from approx.sparse.vertical_slash import VerticalSlash
+
+TRIVIAL = "uniform()"
+RUNNABLE = (
+    TRIVIAL,
+    "positive()",
+    "positive(projection='orthogonal')",
+    "generalized_exponential(projection='orthogonal')",
+    "shifted_positive()",
+    "nystrom()",
+    "nystrom(block=32)",
+    "linformer()",
+    "nystromformer()",
+    "eva()",
+    "sliding_window()",
+    "sink_window()",
+    "columns(by='h2o', recent=16)",
+    "projected_top_k(by='channels')",
+    "pages(current=True)",
+    "vertical_slash()",
+    "coreset(tau='queries')",
+    "hierarchical(basis='mean', sinks=1)",
+    "hierarchical(basis='pivots', sinks=1)",
+    "strided()",
+    "smyrf()",
+    "reformer()",
+    "scatterbrain(low_rank=positive(projection='orthogonal'), sparse=sliding_window())",
+    "scatterbrain(low_rank=positive(projection='orthogonal'), sparse=sink_window())",
+    "scatterbrain(low_rank=shifted_positive(), sparse=smyrf())",
+)
+ORACLES = (
+    "truncated_svd(space='attention', refine='tv')",
+    "top_k()",
+    "top_k(per='head')",
+    "columns()",
+    "columns(sinks=1, recent=16, block=8)",
+    "pages(by='mass')",
+    "vertical_slash(by='mass')",
+    "godec(space='attention')",
+    "hierarchical(space='attention')",
+)
+
+
+def methods(mask: Mask) -> list[Method]:
+    """Return the candidates under a mask: what can be run under it, and what needs all logits.
+
+    Examples
+    --------
+    >>> [str(m) for m in methods(Mask.causal(2, 2)) if m.name.startswith("nystrom")]
+    ['nystrom(block=32)']
+    """
+    every = [parse(spec) for spec in (*RUNNABLE, *ORACLES)]
+    return [m for m in every if runs(m, mask) or (m.oracle and why_not(m, mask) is None)]
+
+
+def runs(method: Method, mask: Mask) -> bool:
+    """Return whether a model with this mask can run the method; none can that needs all logits.
+
+    `Method.obstacle` says why not.
+    """
+    return not method.obstacle(mask)
+
+
+def why_not(method: Method, mask: Mask) -> str | None:
+    """Return why the method has no meaning under a mask; None if it has one."""
+    return None if mask.is_full else method.refusal
+
+
+# What the estimates of a class are made of; the first that a method is an instance of.
+CLASSES: dict[str, type[Method] | tuple[type[Method], ...]] = {
+    "columns": Columns,
+    "pages": Pages,
+    "lines": VerticalSlash,
+    "window": ByPlace,
+    "entries": SupportMethod,
+    "sampled": Sampled,
+    "hierarchical": Hierarchical,
+    "compressed logits": CompressedLogits,
+    "sparse + low rank": (Scatterbrain, Eva, DecompositionMethod),
+    "low rank": Method,
+}
+
+
+def class_of(method: Method) -> str:
+    """Return the class of a method, such as "columns", of which others may need all logits.
+
+    Examples
+    --------
+    >>> class_of(parse("h2o")), class_of(parse("performer"))
+    ('columns', 'low rank')
+    """
+    return next(name for name, kind in CLASSES.items() if isinstance(method, kind))

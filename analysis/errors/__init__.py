@@ -1,0 +1,1 @@
+"""An estimate against exact: metrics, the row sums they are made of, the spectral norm."""

@@ -1,0 +1,408 @@
+"""Arrays from .npy folders, .npz and .safetensors files: no pickle, and sizes are checked first.
+
+Files are also written here: whole or not at all, and never outside the folder where they belong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import glob
+import json
+import math
+import os
+import re
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import psutil
+
+from approx import checks
+from approx.checks import Array
+from approx.estimate import memory
+from approx.estimate.masks import Mask
+
+# The arrays that a file may hold; arrays of other names are not read.
+AXES = {  # a file of one head lacks the first two, a file of one layer the first
+    "q": ("number of layers", "heads of q", "length of q", "width"),
+    "k": ("number of layers", "heads of k", "length", "width"),
+    "v": ("number of layers", "heads of v", "length", "columns"),
+}
+VALUES: dict[str, tuple[str, Callable[[float], bool]]] = {  # one value for all heads
+    "scaling": ("finite and > 0", lambda x: 0 < x < math.inf),
+    "causal": ("0 or 1", lambda x: x in (0, 1)),
+}
+USUAL = {  # other names of the arrays, as a word in a longer name
+    "q": ("query", "queries", "q"),
+    "k": ("key", "keys", "k"),
+    "v": ("value", "values", "v"),
+}
+INDICES = ("layers", "heads")  # the places of the heads: one integer for each
+MASKS = ("window", "first", "stop")
+NAMES = (*AXES, *VALUES, *INDICES, *MASKS)
+PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
+RECIPE = (
+    "it may run code when read. Convert it where you trust it: "
+    "x = torch.load(path, weights_only=True); "
+    "numpy.savez('qk.npz', q=x['q'].numpy(), k=x['k'].numpy())"
+)
+CAPTURED = "`expqk capture MODEL_DIR TEXT --out qk.npz` writes the q and k of one"
+MOST_NAMED = 6  # arrays of a file that lacks q or k
+
+
+class InputFileError(ValueError):
+    """The file does not hold queries and keys; the message says which rule it breaks."""
+
+
+class InputFileWarning(UserWarning):
+    """The axes of a file may be in another order than they are read in."""
+
+
+def read(path: Path) -> dict[str, Array]:
+    """Return the arrays of a file whose names are in `NAMES`, in any case, if they fit together.
+
+    Raises
+    ------
+    FileNotFoundError, InputFileError, ResourceLimitError
+
+    Warns
+    -----
+    InputFileWarning
+        For the caller of `analysis.inputs.load`.
+    """
+    arrays = _arrays(path)
+    for broken in _broken_rules(arrays):
+        raise InputFileError(f"{path.name}: {broken}")
+    if doubt := _transposed(arrays):
+        warnings.warn(f"{path.name}: {doubt}", InputFileWarning, stacklevel=3)
+    return arrays
+
+
+def _transposed(arrays: dict[str, Array]) -> str:
+    """Say how to transpose what has more heads than tokens.
+
+    Nothing is said where another array gives the number of heads or of tokens.
+    """
+    q, k = arrays["q"], arrays["k"]
+    if q.ndim == 2 or not {*INDICES, "stop"}.isdisjoint(arrays):
+        return ""
+    *layers, heads, n, _ = q.shape
+    if heads <= max(n, k.shape[-2]):
+        return ""
+    order = (1, 0, 2) if q.ndim == 3 else (0, 2, 1, 3)
+    layered = f"{checks.counted(layers[0], 'layer')} of " if layers else ""
+    return (
+        f"q {q.shape} is read as {layered}{heads} heads of {n} queries; if it is "
+        f"{checks.counted(n, 'head')} of {heads} queries, save q.transpose{order}, and k and v "
+        "likewise"
+    )
+
+
+def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:
+    """Yield what breaks `AXES`, `VALUES` and `INDICES`; later items may follow from the first."""
+    tensors = {name: arrays[name] for name in AXES if name in arrays}
+    got = "got " + ", ".join(f"{name} {x.shape}" for name, x in tensors.items())
+    if {x.ndim for x in tensors.values()} not in ({2}, {3}, {4}):
+        yield f"arrays must all be 2-, 3- or 4-dimensional, {got}"
+    if any(0 in x.shape for x in tensors.values()):
+        yield f"arrays must not be empty, {got}"
+    sizes: dict[str, tuple[str, int]] = {}
+    for name, x in tensors.items():
+        for axis, size in zip(AXES[name][-x.ndim :], x.shape):
+            first, same = sizes.setdefault(axis, (name, size))
+            if size != same:
+                yield f"{first} and {name} must have one {axis}, {got}"
+    q = tensors["q"]
+    for name, x in tensors.items():
+        if x.ndim > 2 and q.shape[-3] % x.shape[-3]:
+            yield f"the heads of q must be a multiple of those of {name}, {got}"
+    for name, (rule, holds) in VALUES.items():
+        if name in arrays and arrays[name].size != 1:
+            yield f"{name} must be one value for all heads, got shape {arrays[name].shape}"
+        if name in arrays and not holds(value := arrays[name].item()):
+            yield f"{name} must be {rule}, got {value}"
+    yield from _broken_masks(arrays, q.shape, arrays["k"].shape[-2])
+    indices = [arrays[name].ravel() for name in INDICES if name in arrays]
+    if q.ndim > 2 and len(indices) == len(INDICES):
+        if any(x.dtype.kind not in "iu" or (x.size and x.min() < 0) for x in indices):
+            yield "layers and heads must be integers >= 0"
+        count = math.prod(q.shape[:-2])
+        if any(x.size != count for x in indices):
+            yield f"layers and heads must have one index for each of {count} heads"
+        if len(set(zip(*(x.tolist() for x in indices)))) < count:
+            yield "layers and heads must not name a head twice"
+
+
+def _broken_masks(arrays: dict[str, Array], shape: tuple[int, ...], l: int) -> Iterator[str]:
+    """Yield what breaks the rules of causal, window, first and stop, for q of a shape."""
+    n = shape[-2]
+    causal = "causal" in arrays and bool(arrays["causal"].item())
+    for name in MASKS:
+        if name in arrays and arrays[name].dtype.kind not in "iu":
+            yield f"{name} must hold integers, got dtype {arrays[name].dtype}"
+    if causal and n > l:
+        yield f"causal queries are the last n of l positions, so n must be <= l, got {n} and {l}"
+    if "window" in arrays:
+        widths = arrays["window"].ravel()
+        layers, heads = (1, 1, *shape)[-4:-2]
+        if not causal:
+            yield "window is the keys that a causal query sees: it needs causal = 1"
+        if widths.size not in {1, layers, layers * heads}:
+            yield (
+                f"window must be one width, or one per layer or head ({layers} layers of {heads} "
+                f"heads), got {widths.size}"
+            )
+        if widths.min() < 0 or widths.max() > l:
+            yield f"window must lie between 0 (none) and l={l}, got {widths.tolist()}"
+    if "first" in arrays and "stop" not in arrays:
+        yield "first needs stop, the key before which a query's interval ends"
+    if "stop" in arrays:
+        if causal or "window" in arrays:
+            yield "the mask must be given once: by first and stop, or by causal and window"
+        try:
+            Mask(arrays.get("first", np.zeros(n, np.intp)), arrays["stop"], l)
+        except (TypeError, ValueError) as error:
+            yield str(error)
+        if arrays["stop"].shape != (n,):
+            yield f"first and stop must have one entry per query, ({n},)"
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    try:
+        exists = path.exists()
+    except OSError as error:  # the name is too long, or a folder may not be entered
+        raise InputFileError(f"{one_line(path, 120)} cannot be read: {error.strerror}") from None
+    if not exists:
+        raise FileNotFoundError(f"no such file or folder: {one_line(path)}")
+    if path.suffix.lower() in PICKLED:
+        raise InputFileError(f"{path.name} is a pickle and is not read: {RECIPE}")
+    try:
+        if path.is_dir():
+            return _folder(path)
+        if not path.is_file():  # reading a pipe would wait for ever
+            raise InputFileError(f"{path.name} is not a regular file")
+        if path.suffix.lower() == ".npz":
+            return _npz(path)
+        if path.suffix.lower() == ".safetensors":
+            return _safetensors(path)
+    except (InputFileError, memory.ResourceLimitError, ImportError):
+        raise
+    except Exception as error:  # the parsers of three formats raise anything on odd bytes
+        reason = one_line(error, 120) or type(error).__name__
+        raise InputFileError(f"{path.name} cannot be read: {reason}") from error
+    if path.suffix.lower() == ".gguf":
+        raise InputFileError(f"{path.name} is a model: {CAPTURED}")
+    raise InputFileError(f"{path.name} must be a folder of .npy, an .npz or a .safetensors file")
+
+
+def _wanted(path: Path, names: Sequence[str]) -> dict[str, str]:
+    """Return {name in `NAMES`: name in the file} of the arrays that are to be read."""
+    pairs: list[tuple[str, str]] = []
+    for name in names:
+        if name.lower() in NAMES:
+            pairs.append((name.lower(), name))
+        elif difflib.get_close_matches(name.lower(), ("scaling", "causal", "window"), 1) or (
+            difflib.get_close_matches(name.lower(), ("first", "stop"), 1, 0.8)  # not of "step"
+        ):
+            # a misspelt option would silently be its default
+            raise InputFileError(f"{path.name}: {checks.unknown('array', name, NAMES)}")
+        elif "mask" in name.lower():
+            raise InputFileError(
+                f"{path.name}: array {one_line(name, 60)!r} is not read: give the mask by causal "
+                "and window, or by first and stop"
+            )
+    wanted = dict(sorted(pairs))
+    if len(wanted) < len(pairs):
+        raise InputFileError(f"{path.name} has an array twice")
+    return wanted
+
+
+def _complete(path: Path, names: Sequence[str], arrays: dict[str, Array]) -> dict[str, Array]:
+    """Return the arrays of a file; raise InputFileError if q or k is not among them."""
+    for name in ("q", "k"):
+        if name not in arrays:
+            raise InputFileError(f"{path.name}: {_without(name, path, names)}")
+    return arrays
+
+
+def _without(name: str, path: Path, names: Sequence[str]) -> str:
+    """Say that a file lacks q or k, what it has, and what to do."""
+    some = ", ".join(one_line(one, 40) for one in sorted(names)[:MOST_NAMED])
+    some += f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    said = f"the file has no array {name!r}, it has {some or 'nothing'}"
+    if any(one.endswith(".weight") for one in names) or (path / "config.json").is_file():
+        return f"{said}; it is a model: {CAPTURED}"
+    likely = [(one, letter) for letter in AXES for one in names if _means(one, letter)]
+    if {name} <= {letter for _, letter in likely}:
+        said += ": rename " + ", ".join(
+            f"{one_line(one, 40)} to {letter}" for one, letter in likely
+        )
+    return said
+
+
+def _means(name: str, letter: str) -> bool:
+    """Return whether a name is a usual one of queries, keys or values, other than their letter.
+
+    Examples
+    --------
+    >>> [_means(name, "q") for name in ("query", "query_states", "blocks.0.hook_q", "key", "q")]
+    [True, True, True, False, False]
+    """
+    words = re.split(r"[^a-z]+", name.lower())
+    return name.lower() != letter and not {*USUAL[letter]}.isdisjoint(words)
+
+
+def _folder(path: Path) -> dict[str, Array]:
+    names = sorted(file.stem for file in path.glob("*.npy"))
+    wanted = _wanted(path, names)
+    arrays = {key: _mapped(path / f"{name}.npy") for key, name in wanted.items()}
+    return _complete(path, names, arrays)
+
+
+def _mapped(path: Path) -> Array:
+    if not path.is_file():
+        raise InputFileError(f"{path.name} is not a regular file")
+    with path.open("rb") as file:
+        _claim(path.name, file, path.stat().st_size)
+    mapped: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return mapped
+
+
+def _claim(name: str, file: IO[bytes], size: int) -> None:
+    """Raise InputFileError unless a .npy stream holds the bytes that its header claims."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    else:
+        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    if dtype.hasobject:
+        raise InputFileError(f"{name} holds Python objects, which are not read: {RECIPE}")
+    if dtype.kind not in "fiub":
+        raise InputFileError(f"{name} must hold real numbers, got dtype {one_line(dtype, 60)}")
+    if dtype.itemsize > 8:  # long double, which is another format on every processor
+        raise InputFileError(f"{name} must hold at most 64 bits a number, got dtype {dtype}")
+    claimed, held = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if min(shape, default=0) < 0 or claimed != held:
+        raise InputFileError(f"{name} claims {claimed} bytes and holds {held}")
+
+
+def _npz(path: Path) -> dict[str, Array]:
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if raw := [m for m in members if m.filename.lower() in NAMES]:
+            raise InputFileError(f"{path.name}: {raw[0].filename} is not an array")
+        arrays = [m for m in members if m.filename.endswith(".npy")]
+        names = [m.filename.removesuffix(".npy") for m in arrays]
+        wanted = _wanted(path, names)
+        chosen = [m for m in arrays if m.filename.removesuffix(".npy") in wanted.values()]
+        memory.reserve(
+            2 * sum(m.file_size for m in chosen), path.name, "the number of heads or tokens in it"
+        )
+        for member in chosen:
+            with archive.open(member) as file:
+                _claim(member.filename, file, member.file_size)
+    with np.load(path, allow_pickle=False) as loaded:
+        return _complete(path, names, {key: loaded[name] for key, name in wanted.items()})
+
+
+def _safetensors(path: Path) -> dict[str, Array]:
+    try:
+        import safetensors
+    except ImportError:
+        raise ImportError("reading .safetensors needs: pip install -e '.[qk]'") from None
+    memory.reserve(3 * path.stat().st_size, path.name, "the number of heads or tokens in it")
+    content = path.read_bytes()
+    try:
+        tensors = safetensors.deserialize(content)  # type: ignore[no-untyped-call]
+    except safetensors.SafetensorError as error:
+        reason = one_line(error, 120)
+        raise InputFileError(f"{path.name} cannot be read: {reason}") from error
+    by_name = dict(tensors)
+    # The parser keeps one of two entries with the same name, and not always the same one.
+    header = content[8 : 8 + int.from_bytes(content[:8], "little")]
+    json.loads(header, object_pairs_hook=lambda pairs: _distinct(path, pairs))
+    wanted = _wanted(path, list(by_name))
+    arrays = {key: _decode(path, by_name[name]) for key, name in wanted.items()}
+    return _complete(path, list(by_name), arrays)
+
+
+def _distinct(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return the pairs of a JSON object as a dict, if their names differ and are text."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise InputFileError(f"{path.name} has an array twice")
+    if any("\ud800" <= letter <= "\udfff" for name in names for letter in name):
+        raise InputFileError(f"{path.name} has a name that is not text")
+    return dict(pairs)
+
+
+def _decode(path: Path, tensor: dict[str, object]) -> Array:
+    kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "BOOL": "?"}
+    kind, shape, data = str(tensor["dtype"]), tensor["shape"], tensor["data"]
+    assert isinstance(shape, list)
+    assert isinstance(data, bytes | bytearray)
+    if kind == "BF16":  # the upper half of a float32
+        x = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    elif kind in kinds:
+        x = np.frombuffer(data, kinds[kind])
+    else:
+        raise InputFileError(f"{path.name}: dtype {kind} is not supported, use F32, F16 or BF16")
+    if x.size != math.prod(shape):
+        raise InputFileError(f"{path.name}: {x.size} values do not fit the shape {shape}")
+    return x.reshape(shape)
+
+
+def one_line(text: object, most: int = 240) -> str:
+    r"""Return a text whose characters can be printed, in one line; a long one is cut in its middle.
+
+    Examples
+    --------
+    >>> one_line("a\nb"), len(one_line("x" * 1000))
+    ('a b', 240)
+    """
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    half = (most - 3) // 2
+    return line if len(line) <= most else f"{line[: most - 3 - half]}...{line[-half:]}"
+
+
+def usable(folder: Path) -> None:
+    """Make an output folder, before anything is computed; raise OSError if that cannot be."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"the output folder {one_line(folder)} is a file")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"the output folder {one_line(folder)} is not writable")
+
+
+def inside(folder: Path, path: Path) -> Path:
+    """Return a path and make its folders; raise ValueError if it leads out of ``folder``.
+
+    A link in ``folder`` to somewhere else is not followed.
+    """
+    if not path.parent.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{one_line(path)} leads out of {one_line(folder)}: remove the link")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a name beside ``path``; the file written there then replaces ``path``.
+
+    After an error the file at ``path`` stays as it was. A link there is replaced, not followed.
+    What killed processes were writing is removed.
+    """
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    for left in path.parent.glob(f".{glob.escape(path.name)}.tmp-*"):
+        process = left.name.rpartition("-")[2]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            left.unlink(missing_ok=True)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

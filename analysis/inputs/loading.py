@@ -1,0 +1,149 @@
+"""Heads of files, and the bundled heads of real models."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.inputs import array_files
+from analysis.inputs.heads import Inputs
+from approx import Mask, checks
+from approx.checks import Array
+from approx.estimate import memory
+
+LONGEST = 40  # characters of a name that a file gives its heads: a title beside another has room
+
+SAMPLES = {  # the bundled files, with the name of the model and of its heads
+    "minilm": ("MiniLM", ("easy", "middling", "hard")),
+    "smollm2": ("SmolLM2", ("sink", "local", "broad", "retrieval")),
+}
+
+
+def load(
+    path: str | Path, layer: int | None = None, head: int | None = None, *, dtype: str = "float64"
+) -> Inputs:
+    """Read Q, K and, if it is there, V from a file or a folder.
+
+    Parameters
+    ----------
+    path : str or Path
+        A folder with q.npy, k.npy[, v.npy] (memory-mapped), an .npz or a .safetensors file with
+        unscaled arrays q, k[, v] of shape (n, d), (heads, n, d) or (layers, heads, n, d). Keys of
+        grouped queries stay shared. A file may also hold ``scaling``; ``causal`` (0 or 1, where the
+        n queries are the last of l positions); ``window``, the keys that a query of a
+        sliding-window layer sees, one for all or one per layer or head, 0 for none; or ``first``
+        and ``stop`` (n,), the keys first ≤ j < stop that a query of any head sees; and ``layers``
+        and ``heads``, the original indices of (heads, n, d). The heads have the name of the file, a
+        long one cut in its middle, with a blank for what cannot be printed.
+    layer, head : int, optional
+        The one head to read; for a file with one layer ``head`` alone is enough.
+    dtype : {"float64", "float32"}
+        float16 and bfloat16 are upcast.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    InputFileError
+        The file is not of these formats, or its arrays do not fit together.
+    ResourceLimitError
+        The file would not fit in memory; this is raised before it is read.
+
+    Warns
+    -----
+    InputFileWarning
+        There are more heads than queries and than keys, as if the file were (n, heads, d). It is
+        read as it is.
+    """
+    path = Path(path)
+    path = path if path.name else path.absolute()  # of "." the folder's own name
+    checks.one_of("dtype", dtype, ("float64", "float32"))
+    arrays = array_files.read(path)
+    q, k, v = arrays["q"], arrays["k"], arrays.get("v")
+    ids = _ids(arrays, q.shape)
+    mask = _mask(arrays, q.shape, k.shape[-2])
+    if q.ndim > 2:
+        q, k = q.reshape(-1, *q.shape[-2:]), k.reshape(-1, *k.shape[-2:])
+        v = None if v is None else v.reshape(-1, *v.shape[-2:])
+    scaling = arrays.get("scaling")
+    whole = Inputs(
+        array_files.one_line(path.name if path.is_dir() else path.stem, LONGEST),
+        q,
+        k,
+        v,
+        scaling=None if scaling is None else checks.positive("scaling", scaling.item()),
+        mask=mask,
+        ids=ids,
+    )
+    layers = {index for index, _, _ in ids}
+    if (layer is None) != (head is None) and (head is None or len(layers) > 1):
+        raise ValueError("give both layer and head, or head alone for a file of one layer")
+    if head is not None:
+        whole = whole.at(min(layers, default=0) if layer is None else layer, head)
+    parts = [x for x in (whole.q, whole.k, whole.v) if x is not None]
+    wide = np.dtype(dtype)  # a file of another dtype is copied; the check for NaN needs a mask
+    size = sum(x.size * (1 + wide.itemsize * (x.dtype != wide)) for x in parts)
+    memory.reserve(size, path.name, "the number of heads (give layer and head)")
+    return dataclasses.replace(
+        whole,
+        q=checks.array("q", whole.q).astype(dtype, copy=False),
+        k=checks.array("k", whole.k).astype(dtype, copy=False),
+        v=None if whole.v is None else checks.array("v", whole.v).astype(dtype, copy=False),
+    )
+
+
+def _ids(arrays: dict[str, Array], shape: tuple[int, ...]) -> tuple[tuple[int, int, str], ...]:
+    """Return (layer, head, label) of every head, in order."""
+    if len(shape) == 2:
+        return ()
+    if "layers" in arrays and "heads" in arrays:
+        indices = zip(arrays["layers"].ravel().tolist(), arrays["heads"].ravel().tolist())
+        return tuple((layer, head, f"{layer}.{head}") for layer, head in indices)
+    layers, heads = (1, *shape)[-4:-2]
+    return tuple((a, b, f"{a}.{b}") for a in range(layers) for b in range(heads))
+
+
+def _mask(arrays: dict[str, Array], shape: tuple[int, ...], l: int) -> Any:
+    """Return the mask of a file, or one for each of its heads."""
+    n = shape[-2]
+    if "stop" in arrays:
+        return Mask(arrays.get("first", np.zeros(n, np.intp)), arrays["stop"], l)
+    if "causal" not in arrays or not arrays["causal"].item():
+        return None
+    widths = arrays["window"].ravel().tolist() if "window" in arrays else [0]
+    every = [Mask.window(n, l, width) if width else Mask.causal(n, l) for width in widths]
+    if len(every) == 1:
+        return every[0]
+    heads = math.prod(shape[:-2]) // len(every)  # of a layer, or 1
+    return tuple(mask for mask in every for _ in range(heads))
+
+
+def sample(name: str = "minilm", *, dtype: str = "float64") -> Inputs:
+    """Return the bundled Q, K, V of a real model: heads of an encoder, or of a language model.
+
+    analysis/data/README.md says where they come from.
+
+    Parameters
+    ----------
+    name : {"minilm", "smollm2"}
+        all-MiniLM-L6-v2: an easy, a middling and a hard head, which see all keys; or SmolLM2-135M:
+        a sink head, a local, a broad and a retrieving one, which are causal.
+    dtype : {"float64", "float32"}
+
+    Examples
+    --------
+    >>> [x.name for x in sample().heads()]
+    ['MiniLM easy', 'MiniLM middling', 'MiniLM hard']
+    >>> [x.name for x in sample("smollm2").heads()]
+    ['SmolLM2 sink', 'SmolLM2 local', 'SmolLM2 broad', 'SmolLM2 retrieval']
+    """
+    title, labels = SAMPLES[checks.one_of("name", name, tuple(SAMPLES))]
+    with resources.as_file(resources.files("analysis") / "data" / f"{name}.npz") as path:
+        loaded = load(path, dtype=dtype)
+    ids = tuple((layer, head, label) for (layer, head, _), label in zip(loaded.ids, labels))
+    return dataclasses.replace(loaded, name=title, ids=ids)

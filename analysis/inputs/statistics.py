@@ -1,0 +1,343 @@
+"""What makes an input easy or hard, before any method is run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import ArrayLike
+
+from analysis.inputs import Inputs
+from approx import checks
+from approx.checks import Array
+from approx.estimate import exact, memory
+from approx.estimate.masks import ALL, Mask
+from approx.method import Rng, generator
+from approx.textbook import attention
+
+
+def describe(inputs: Inputs) -> dict[str, float]:
+    """Return the spread of the logits, the entropy of attention and the size of q + k.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        One head, at its temperature.
+
+    Returns
+    -------
+    dict
+        - ``logit_min``, ``logit_max``, ``logit_std``: of the logits that queries see
+        - ``row_entropy``: mean over rows of the entropy of softmax over its largest value, which is
+          log(keys seen); rows that see one key are left out
+        - ``median_squared_sum``: median of |q + k|², the logarithm of what random features cost
+
+    Notes
+    -----
+    Cost: 2·n·l·d operations for each of some passes, by row stripes: nothing of size n×l is held,
+    and the median is exact all the same.
+
+    Examples
+    --------
+    >>> from analysis.inputs import Inputs
+    >>> facts = describe(Inputs("same", np.zeros((2, 1)), np.zeros((2, 1))))
+    >>> facts["row_entropy"], facts["logit_std"]
+    (1.0, 0.0)
+    """
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    mask, count = inputs.mask, inputs.mask.entries
+    Q, K = (np.asarray(x, np.float64) for x in (inputs.Q, inputs.K))
+    of_q, of_k = (np.square(x).sum(axis=1) for x in (Q, K))
+
+    def stripes() -> Iterator[tuple[Array, Array]]:
+        """Yield the logits of what some rows see, and |q + k|²."""
+        for rows, cols, x in _stripes(Q, K, mask):
+            squares = of_q[rows, None] + of_k[cols] + 2 * x
+            seen = ALL if mask.is_full else mask.visible(rows, cols)
+            yield x[seen].ravel(), squares[seen].ravel()
+
+    kept = list(stripes()) if inputs.n * inputs.l <= exact.STRIPE else None
+
+    def each() -> Iterable[tuple[Array, Array]]:
+        return stripes() if kept is None else kept
+
+    sums = [(x.min(), x.max(), x.sum()) for x, _ in each()]
+    low, high, totals = (np.array(part) for part in zip(*sums))
+    mean = totals.sum() / count
+    square = sum(float(np.square(x - mean).sum()) for x, _ in each())
+    return {
+        "logit_min": float(low.min()),
+        "logit_max": float(high.max()),
+        "logit_std": math.sqrt(square / count),
+        "row_entropy": _entropy(Q, K, mask),
+        "median_squared_sum": _median(lambda: (y for _, y in each()), count),
+    }
+
+
+def row_entropy(inputs: Inputs) -> float:
+    """Return the mean over rows of exact attention's entropy over its largest value.
+
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
+    """
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    return _entropy(inputs.Q, inputs.K, inputs.mask)
+
+
+def temperature_at(inputs: Inputs, entropy: float) -> float:
+    """Return the temperature at which exact attention has a given row entropy.
+
+    The entropy of a row grows with t: dH/d log t is the variance of its logits under its weights.
+
+    Accuracy: 1e4 eps·κ, as docs/accuracy.md defines it.
+
+    Parameters
+    ----------
+    entropy : float
+        As in `row_entropy`, 0 < entropy < 1.
+
+    Raises
+    ------
+    ValueError
+        No temperature between 10⁻⁶ and 10⁶ has this entropy. Equal keys have the largest one at
+        any temperature.
+
+    Examples
+    --------
+    Two keys whose logits differ by x = log 9 have weights 0.9 and 0.1:
+
+    >>> x = Inputs("two", np.ones((1, 1)), np.array([[math.log(9)], [0.0]]))
+    >>> p = np.array([0.9, 0.1])
+    >>> round(temperature_at(x, float(-(p * np.log2(p)).sum())), 9)
+    1.0
+    """
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    target = checks.positive("entropy", entropy)
+    if not target < 1:
+        raise ValueError(f"entropy must be between 0 and 1, got {entropy}")
+
+    def above(log_t: float) -> float:
+        return row_entropy(inputs.at_temperature(math.exp(log_t))) - target
+
+    ends = math.log(1e-6), math.log(1e6)
+    if not above(ends[0]) < 0 < above(ends[1]):
+        raise ValueError(
+            f"no temperature of {inputs.name} between 1e-06 and 1e+06 has row entropy {entropy}"
+        )
+    return math.exp(scipy.optimize.brentq(above, *ends, xtol=1e-12))
+
+
+def _stripes(Q: Array, K: Array, mask: Mask) -> Iterator[tuple[slice, slice, Array]]:
+    """Yield rows, the keys from the first to the last that any of them sees, and their logits."""
+    for rows in exact.stripes(len(Q), len(K)):
+        cols = mask.span(rows)
+        yield rows, cols, np.asarray(Q[rows] @ K[cols].T, np.float64)
+
+
+def _entropy(Q: Array, K: Array, mask: Mask) -> float:
+    entropy, keys = np.empty(len(Q)), mask.counts
+    for rows, cols, x in _stripes(Q, K, mask):
+        mask.hide(x, rows, cols, fill=-np.inf)
+        entropy[rows] = _entropies(x)
+    several = keys > 1
+    return float(np.mean(entropy[several] / np.log(keys[several]))) if several.any() else 0.0
+
+
+def _entropies(x: Array) -> Array:
+    """Return log Σ e^x − Σ p x of rows of logits, without cancellation where one key holds all.
+
+    With the largest logit at 0 it is log(1 + Σ of the others) and terms p·|x|, all ≥ 0.
+    """
+    below = x - x.max(axis=-1, keepdims=True)
+    weights = np.exp(below)
+    depth = np.where(weights > 0, -below, 0.0)
+    at = below.argmax(axis=-1)[..., None]
+    np.put_along_axis(weights, at, 0.0, axis=-1)
+    others = weights.sum(axis=-1)
+    return np.asarray(np.log1p(others) + (weights * depth).sum(axis=-1) / (1 + others))
+
+
+def _median(parts: Callable[[], Iterable[Array]], count: int) -> float:
+    """Return the median of ``count`` numbers that come in parts, as often as they are asked for.
+
+    Many numbers are counted by the leading bits of an order-preserving integer, 16 more in each
+    pass, until few are left.
+    """
+    if count <= exact.STRIPE:
+        return float(np.median(np.concatenate([*parts()])))
+    lower, upper = (count - 1) // 2, count // 2  # ranks of the two in the middle
+    prefix, bits, below, inside = 0, 0, 0, count
+    while inside > exact.STRIPE and bits < 64:
+        counts = np.zeros(2**16, np.intp)
+        for y in parts():
+            keys = _ordered(y)
+            mine = keys[keys >> (64 - bits) == prefix] if bits else keys
+            digits = mine >> (48 - bits) & 0xFFFF
+            counts += np.bincount(digits.astype(np.intp), minlength=len(counts))
+        digit = int(np.searchsorted(np.cumsum(counts), lower - below, "right"))
+        below, inside = below + int(counts[:digit].sum()), int(counts[digit])
+        prefix, bits = prefix << 16 | digit, bits + 16
+    held, above = [], math.inf
+    for y in parts():
+        heads = _ordered(y) >> (64 - bits)
+        own = y[heads == prefix]
+        held.append(own[:1] if bits == 64 else own)  # which are then all the same
+        above = min(above, float(y[heads > prefix].min(initial=math.inf)))
+    values = np.sort(np.concatenate(held))
+
+    def at(rank: int) -> float:
+        place = rank - below
+        return float(values[min(place, len(values) - 1)]) if place < inside else above
+
+    return (at(lower) + at(upper)) / 2
+
+
+def _ordered(y: Array) -> Array:
+    """Return integers, uint64, in the order of floats."""
+    bits = y.view(np.uint64)
+    sign = np.uint64(1 << 63)
+    return np.where(bits & sign, ~bits, bits | sign)
+
+
+def norm(x: ArrayLike, p: float) -> Array:
+    """Return l_p(x) = (Σ|x_i|^p)^{1/p} over the last axis; 0 counts x ≠ 0, inf takes the largest.
+
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
+
+    Examples
+    --------
+    >>> [float(norm([3.0, 0.0, 4.0], p)) for p in (0, 1, 2, math.inf)]
+    [2.0, 7.0, 5.0, 4.0]
+    """
+    a = np.abs(_rows("x", x))
+    p = _order("p", p)
+    if p == 0:
+        return np.asarray(np.count_nonzero(a, axis=-1), np.float64)
+    if math.isinf(p):
+        return np.asarray(a.max(axis=-1))
+    top = a.max(axis=-1, keepdims=True)
+    unit = np.where(top > 0, top, 1.0)
+    power = np.sum((a / unit) ** checks.positive("p", p), axis=-1) ** (1 / p)
+    return np.asarray(power * unit[..., 0])
+
+
+def _rows(name: str, x: ArrayLike, *, finite: bool = True) -> Array:
+    a = checks.array(name, x, finite=finite)
+    if not a.ndim or not a.shape[-1]:
+        raise ValueError(f"{name} must have rows of numbers, (…, n), got shape {a.shape}")
+    return a
+
+
+def _order(name: str, p: float) -> float:
+    return p if isinstance(p, float) and p == math.inf else checks.number(name, p)
+
+
+def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
+    """Return S*_{q,p}(x) = n^{1/p − 1/q} l_q(x)/l_p(x) over the last axis: 1 if dense.
+
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
+
+    Parameters
+    ----------
+    x : (…, n)
+    q, p : float
+        0 < q < p ≤ inf.
+
+    Notes
+    -----
+    The index is 1 where all |x_i| are equal and n^{1/p − 1/q} where only one is not 0; it does not
+    depend on the scale of x. For n iid exp(βg), g ~ N(0, 1), S*_{1,2} → e^{−β²/2} as n → ∞: its
+    factor takes out the length, with which l₁/l₂ alone grows as √n.
+
+    Examples
+    --------
+    >>> float(sparsity(np.ones(9))), float(sparsity(np.eye(9)[0]))
+    (1.0, 0.333...)
+    """
+    q, p = _order("q", q), _order("p", p)
+    if not 0 < q < p:
+        raise ValueError(f"0 < q < p is needed, got q={q}, p={p}")
+    a = _rows("x", x)
+    if not a.any(axis=-1).all():
+        raise ValueError("x must have an entry that is not 0 in every row")
+    return np.asarray(a.shape[-1] ** (1 / p - 1 / q) * norm(a, q) / norm(a, p))
+
+
+def weight_statistics(logits: ArrayLike) -> dict[str, Array]:
+    """Return four numbers per row of logits (…, n), about what softmax makes of it.
+
+    A logit of −inf is that of a key which is not seen, and does not count.
+
+    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
+
+    Returns
+    -------
+    dict
+        entropy : −Σ p log p, at most log of the number of keys seen
+        largest_weight : max p
+        sparsity : S*_{1,2}(p) over the keys seen, see `sparsity`
+        jacobian_norm : ‖diag(p) − p pᵀ‖_F, the size of the gradient
+
+    Examples
+    --------
+    >>> {name: round(float(x), 3) for name, x in weight_statistics(np.zeros(4)).items()}
+    {'entropy': 1.386, 'largest_weight': 0.25, 'sparsity': 1.0, 'jacobian_norm': 0.433}
+    """
+    x = _rows("logits", logits, finite=False)
+    if not (x.max(axis=-1) < math.inf).all() or not (x.max(axis=-1) > -math.inf).all():
+        raise ValueError("logits must be finite, or -inf beside one that is finite in its row")
+    p = attention.softmax(x)
+    return {
+        "entropy": _entropies(x),
+        "largest_weight": np.asarray(p.max(axis=-1)),
+        "sparsity": sparsity(p) * np.sqrt(x.shape[-1] / np.isfinite(x).sum(axis=-1)),
+        "jacobian_norm": attention.jacobian_norm(p),
+    }
+
+
+def gaussian_logits(n: int, beta: float, *, rows: int, rng: Rng) -> dict[str, tuple[float, float]]:
+    """Return mean and standard error of `weight_statistics` for rows of n logits N(0, β²).
+
+    Notes
+    -----
+    While β < √(2 log n), the entropy is log n − β²/2 up to o(1) (`gaussian_entropy`): what it lacks
+    of log n does not depend on the length, while the largest weight falls. Beyond that β, a few
+    keys hold most of the row.
+    """
+    n, rows = checks.integer("n", n, least=1), checks.integer("rows", rows, least=2)
+    beta = checks.number("beta", beta)
+    memory.reserve(32 * n * rows, "rows of logits", "n or rows")
+    statistics = weight_statistics(beta * generator(rng).standard_normal((rows, n)))
+    return {
+        name: (float(x.mean()), float(x.std(ddof=1) / math.sqrt(rows)))
+        for name, x in statistics.items()
+    }
+
+
+def gaussian_entropy(n: int, beta: float) -> float:
+    """Return log n − β²/2 for β < √(2 log n), and NaN beyond, where it does not hold.
+
+    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
+    """
+    n, beta = checks.integer("n", n, least=1), abs(checks.number("beta", beta))
+    return math.log(n) - beta**2 / 2 if beta < math.sqrt(2 * math.log(n)) else math.nan
+
+
+def dot_product_variance(d: int, correlation: float = 0.0) -> float:
+    """Return Var(q·k) of independent q, k whose components have mean 0, variance 1, correlation ρ.
+
+    It is d + d(d − 1)ρ²: d for uncorrelated components, which the scale 1/√d suits, and d² for
+    equal ones.
+
+    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
+
+    Examples
+    --------
+    >>> dot_product_variance(16), dot_product_variance(16, 1.0)
+    (16.0, 256.0)
+    """
+    if abs(checks.number("correlation", correlation)) > 1:
+        raise ValueError(f"correlation must be between -1 and 1, got {correlation}")
+    d = checks.integer("d", d, least=1)
+    return float(d + d * (d - 1) * correlation**2)

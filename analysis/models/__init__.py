@@ -1,0 +1,1 @@
+"""Language models: captured, with replaced heads, and plans for them."""

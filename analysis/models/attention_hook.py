@@ -1,0 +1,224 @@
+"""Attention by a function of ours in a model of transformers.
+
+transformers hands every attention layer the function that its AttentionInterface knows by name.
+Ours gets a `Call`: q and k after rotary embedding and norms, v, the layer's own scaling, and what
+its queries see.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Self
+
+from analysis.inputs import Inputs
+from analysis.models.checkpoints import refuse
+from approx import Mask
+from approx.method.prices import Shape
+
+_NAME = "expqk"  # ours in the registries of transformers, for one forward pass
+_HIDDEN = -1e4  # additive masks hide with −10⁴, the least float or −inf
+
+_IN_CALL = {
+    "softcap": "a soft-cap on the logits",
+    "position_bias": "a relative position bias",
+}
+
+
+class Seen(NamedTuple):
+    """What a layer's queries see: (n, n) of bool, or None for everything."""
+
+    visible: Any
+    causal: bool
+    window: int  # 0 for none
+
+    @classmethod
+    def of(cls, mask: Any, n: int) -> Self:
+        """Return what a mask hides; raise ValueError if it does more, or hides something else."""
+        import torch
+
+        if mask is None:
+            return cls(None, False, 0)
+        visible = mask if mask.dtype == torch.bool else mask == 0
+        if mask.dtype != torch.bool and not (visible | (mask <= _HIDDEN)).all():
+            raise ValueError(
+                "the attention mask adds a bias to the logits, as ALiBi does: "
+                "Q, K, V cannot represent it"
+            )
+        if visible.all():
+            return cls(None, False, 0)
+        visible = visible.expand(1, 1, n, n)[0, 0]
+        past = torch.ones(n, n, dtype=torch.bool).tril()
+        if (visible == past).all():
+            return cls(visible, True, 0)
+        window = int(visible[-1].sum())  # the last query has all keys of its window before it
+        if (visible == past.triu(1 - window)).all():
+            return cls(visible, True, window)
+        raise ValueError(
+            "the attention mask is neither full nor causal nor a window that looks back: if it "
+            "depends on the length of the text, lower max_tokens"
+        )
+
+
+class Call(NamedTuple):
+    """One call of an attention layer: q (1, heads, n, d), k and v (1, kv_heads, l, ·), as tensors.
+
+    l is n, or n + 1 where key 0 is an attention sink, of value 0. Layers are numbered from 0 in the
+    order in which they are called.
+    """
+
+    layer: int
+    q: Any
+    k: Any
+    v: Any
+    scaling: float
+    seen: Seen
+
+    @property
+    def has_sink(self) -> bool:
+        """Whether key 0 stands for a logit that takes part in the softmax and has no value."""
+        return bool(self.k.shape[2] > self.q.shape[2])
+
+    def output(self) -> Any:
+        """Return softmax(scaling q·k) v of every head, (1, n, heads, c)."""
+        import torch
+
+        q, (visible, causal, window) = self.q, self.seen
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (self.k, self.v))
+        if visible is not None and self.has_sink:
+            visible = torch.nn.functional.pad(visible, (1, 0), value=1)
+        mask: dict[str, Any] = {"attn_mask": visible}
+        if causal and not window and not self.has_sink:  # half the work; torch aligns it left
+            mask = {"is_causal": True}
+        output = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, scale=self.scaling, **mask
+        )
+        return output.transpose(1, 2).contiguous()
+
+    def inputs(self, name: str) -> Inputs:
+        """Return all heads as inputs; the arrays are the model's own memory.
+
+        Raises
+        ------
+        ValueError
+            What the queries see is not an interval of keys: a sink, and a window.
+        """
+        self.check_intervals()
+        q, k, v = (x[0].detach().numpy() for x in (self.q, self.k, self.v))
+        ids = tuple((self.layer, head, f"{self.layer}.{head}") for head in range(len(q)))
+        return Inputs(name, q, k, v, self.scaling, self.shape.mask, ids=ids)
+
+    @property
+    def shape(self) -> Shape:
+        """What the prices of a head follow from: n, l, d, c and the mask."""
+        (_, _, n, d), l = self.q.shape, self.k.shape[2]
+        mask = _mask(n, l, self.seen.window) if self.seen.causal else Mask.full(n, l)
+        return Shape(n, l, d, self.v.shape[-1], mask)
+
+    def check_intervals(self) -> None:
+        """Raise ValueError if what the queries see is not an interval of keys."""
+        if self.has_sink and self.seen.window:
+            raise ValueError(
+                f"layer {self.layer} has attention sinks and a window of {self.seen.window}: what "
+                "its queries see is not an interval of keys, so choose other layers"
+            )
+
+
+@functools.lru_cache(maxsize=8)
+def _mask(n: int, l: int, window: int) -> Mask:
+    return Mask.window(n, l, window) if window else Mask.causal(n, l)
+
+
+Attention = Callable[[Call], Any]
+
+
+@contextmanager
+def attending(model: Any, attention: Attention, *, first: int = 0) -> Iterator[None]:
+    """Let a model attend by a function of ours, with the masks that its eager attention gets.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        In the block its layers call ``attention``, and afterwards their own as before.
+    attention : callable
+        Takes a `Call`, returns the outputs of all heads, (1, n, heads, c).
+    first : int
+        The number of the layer that is called first.
+
+    Raises
+    ------
+    ValueError
+        Raised by the model's pass: a layer is no softmax(scaling q·k) v of a text with itself.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    known: list[tuple[Any, Seen]] = []  # layers share their masks, and to look at one takes time
+    number = first
+
+    def call(
+        module: Any,
+        query: Any,
+        key: Any,
+        value: Any,
+        attention_mask: Any,
+        scaling: float | None = None,
+        *,
+        s_aux: Any = None,
+        **others: Any,
+    ) -> tuple[Any, None]:
+        nonlocal number
+        layer, number = number, number + 1
+        refuse(others, _IN_CALL)
+        if query.shape[0] != 1 or query.shape[2] != key.shape[2]:
+            raise ValueError(
+                "an attention layer does not compare the text with itself: "
+                f"queries {tuple(query.shape)}, keys {tuple(key.shape)}"
+            )
+        factor = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
+        seen = next((s for mask, s in known if mask is attention_mask), None)
+        if seen is None:
+            seen = Seen.of(attention_mask, query.shape[2])
+            known.append((attention_mask, seen))
+        qkv = query, key, value
+        if s_aux is not None:
+            qkv = _with_sink(*qkv, s_aux, factor)
+        return attention(Call(layer, *qkv, factor, seen)), None
+
+    before = model.config._attn_implementation
+    AttentionInterface.register(_NAME, call)
+    # A function of unknown name gets no mask, so that a causal or a sliding one would go unseen.
+    AttentionMaskInterface.register(_NAME, eager_mask)
+    try:
+        model.set_attn_implementation(_NAME)
+        yield
+    finally:
+        model.set_attn_implementation(before)
+        for registry in (AttentionInterface, AttentionMaskInterface):
+            registry._global_mapping.pop(_NAME, None)  # there is no public way back
+
+
+def _with_sink(q: Any, k: Any, v: Any, sinks: Any, scaling: float) -> tuple[Any, Any, Any]:
+    """Return q, k, v with one more key, first, of value 0, whose logit is the sink of each head.
+
+    Heads of a group share the key, so that what differs between them stands in the queries. The
+    new coordinates have the root of the largest product, so that neither is large.
+    """
+    import torch
+
+    logits = sinks.detach().to(q.dtype) / scaling
+    size = logits.abs().max().sqrt().clamp(min=1e-3)
+    column = (logits / size)[None, :, None, None].expand(*q.shape[:3], 1)
+    pad = torch.nn.functional.pad
+    k = pad(k, (0, 1, 1, 0))
+    k[:, :, 0, -1] = size
+    return torch.cat([q, column], dim=-1), k, pad(v, (0, 0, 1, 0))
+
+
+def unused(model: Any) -> ValueError:
+    """Return the error of a model that calls no attention of ours."""
+    return ValueError(
+        f"{type(model).__name__} does not call its attention through the AttentionInterface of "
+        "transformers (models with ALiBi do not), so its Q, K, V cannot be taken"
+    )

@@ -1,0 +1,387 @@
+"""Q, K, V of a real transformer: what its attention layers multiply when it reads a text.
+
+`analysis.models.attention_hook` hands every attention layer a function of ours. Here it keeps q, k
+and v and returns softmax(scaling q·k) v under the layer's mask, with which the model continues. On
+request the model runs again with its own attention: both outputs must then be equal, so that
+nothing is missing in the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analysis.inputs.array_files import replacing
+from analysis.models import checkpoints
+from analysis.models.attention_hook import Call, attending, unused
+from analysis.models.checkpoints import Place
+from approx.checks import Array, flag, integer, one_of
+
+_AGREEMENT = 1e-4  # of the largest output: above the rounding of float32 over many layers
+DTYPES = ("float16", "float32", "float64")
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """Q, K, V of one text, unscaled: logits are scaling q·k of the keys that a query sees.
+
+    Parameters
+    ----------
+    q, k, v : ndarray
+        (layers, heads, n, d), (layers, kv_heads, l, d), (layers, kv_heads, l, c). Head h attends to
+        keys of head h // (heads // kv_heads). l is n, or n + 1 where key 0 is an attention sink.
+    scaling : float
+        The model's own, most often 1/√d.
+    causal : bool
+        Whether the future is hidden: row i sees keys up to i + l − n only.
+    token_ids : ndarray
+        (n,), int64.
+    model : str
+        Name of the model's folder, or of its GGUF file.
+    layers : tuple of int
+        The model's number of each layer, from 0; empty if these are all.
+    windows : tuple of int
+        How many keys a row sees at most, itself included, in each layer: row i sees keys j with
+        i − w < j ≤ i. 0 where there is no window; empty if there is none in any layer.
+    tokens : int
+        How many tokens the whole text has.
+    """
+
+    q: Array
+    k: Array
+    v: Array
+    scaling: float
+    causal: bool
+    token_ids: Array
+    model: str = ""
+    layers: tuple[int, ...] = ()
+    windows: tuple[int, ...] = ()
+    tokens: int = 0
+
+
+def capture(
+    model_dir: str | os.PathLike[str],
+    text: str | os.PathLike[str],
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[tuple[int, int]] | None = None,
+    max_tokens: int = 512,
+    dtype: str = "float16",
+    check: bool = False,
+) -> Capture:
+    """Return Q, K, V of the attention layers of a local model on the first tokens of a text file.
+
+    Parameters
+    ----------
+    model_dir : path
+        A folder in the format of Hugging Face (config.json, tokenizer, weights as safetensors), a
+        GGUF file, or a folder with one. Nothing is looked up on the network, no code in the folder
+        is run, and no pickle is read.
+    text : path
+        A UTF-8 file.
+    layers : sequence of int, optional
+        The layers to keep, numbered from 0 in the order in which they are called; by default all.
+        The others may have what Q, K, V cannot represent, as long as they run.
+    heads : sequence of (layer, head), optional
+        The heads that `save` is to keep, in the place of layers: theirs are captured, and a head
+        that there is not is refused before the model runs.
+    max_tokens : int
+        The text is cut after so many tokens, special ones included.
+    dtype : {"float16", "float32", "float64"}
+        The dtype of the arrays. The model computes in float32, for float64 in float64.
+    check : bool
+        Whether to run the model once more, by its own attention, and to compare the outputs.
+
+    Raises
+    ------
+    ImportError
+        torch, transformers or, for a GGUF file, gguf or accelerate is missing.
+    ValueError
+        There is no model there, there are more tokens than the model has positions, a value is too
+        large for the dtype, or the attention is not softmax(scaling q·k) v with one scaling, one
+        shape and a full mask, a causal mask or causal windows.
+
+    Notes
+    -----
+    The model runs once on the CPU. Attention sinks, one logit a head that takes part in the softmax
+    and has no value, become one more key in front, of value 0: queries and keys get one more
+    coordinate, whose product is that logit with this key and 0 with the others.
+    """
+    integer("max_tokens", max_tokens, least=2)
+    one_of("dtype", dtype, DTYPES)
+    flag("check", check)
+    if heads is not None:
+        if layers is not None:
+            raise ValueError("layers follow from heads: leave them out")
+        layers = [layer for layer, _ in heads]
+    kept = None if layers is None else _in_order(layers)
+    [words] = checkpoints.texts(model_dir, text)
+    place = Place.of(model_dir)
+    place.require("capture")
+
+    import torch
+    from transformers import AutoModel
+
+    config = place.config()
+    facts = config.get_text_config()
+    for layer in kept or ():
+        integer("layer", layer, least=0, most=getattr(facts, "num_hidden_layers", layer + 1) - 1)
+    for _, head in heads or ():
+        integer("head", head, least=0, most=getattr(facts, "num_attention_heads", head + 1) - 1)
+    tokenizer = place.tokenizer()
+    token_ids = checkpoints.token_ids(words, tokenizer, config, max_tokens)
+    model = place.weights(AutoModel, config, torch.float64 if dtype == "float64" else torch.float32)
+    tokens = len(tokenizer(words, verbose=False)["input_ids"])
+    return _forward(
+        model, token_ids, kept, name=place.name, tokens=tokens, dtype=dtype, check=check
+    )
+
+
+def save(
+    capture: Capture,
+    path: str | os.PathLike[str],
+    *,
+    heads: Sequence[tuple[int, int]] | None = None,
+) -> None:
+    """Write a capture as .npz or .safetensors, uncompressed; the file appears whole, or not at all.
+
+    Parameters
+    ----------
+    capture : Capture
+    path : path
+        Its ending chooses the format; missing folders are made.
+    heads : sequence of (layer, head), optional
+        The heads to keep, in this order: q is then (len(heads), n, d), and the arrays `layers` and
+        `heads` say where they come from. k and v hold one head for each run of heads that share it
+        if these runs have one length, and else one for each head.
+
+    Raises
+    ------
+    ImportError
+        The ending is .safetensors and the package safetensors is missing.
+    ValueError
+        The ending is unknown, or the capture does not have a layer or head.
+    OSError
+        The file cannot be written, or does not read back the same.
+    """
+    target = Path(path)
+    write = _WRITERS[one_of("the ending of the file", target.suffix, tuple(_WRITERS))]
+    arrays = _arrays(capture) if heads is None else _selected(capture, heads)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as temporary:
+        write(temporary, arrays)
+
+
+# The text and the model
+
+
+def _in_order(layers: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers of layers, each once, in the order in which a model calls them."""
+    if not layers:
+        raise ValueError("layers must name at least one layer")
+    return tuple(sorted({integer("layer", layer, least=0) for layer in layers}))
+
+
+# The forward pass
+
+
+class _Layer(NamedTuple):
+    """The arrays of one attention layer: q (heads, n, d), k and v (kv_heads, l, ·)."""
+
+    q: Array
+    k: Array
+    v: Array
+    scaling: float
+    causal: bool
+    window: int
+
+
+def _forward(
+    model: Any,
+    token_ids: Sequence[int],
+    kept: tuple[int, ...] | None = None,
+    *,
+    name: str = "",
+    tokens: int = 0,
+    dtype: str = "float32",
+    check: bool = False,
+) -> Capture:
+    """Return the capture of one forward pass; with check it is held against the model's own."""
+    import torch
+
+    model.eval()
+    model.config.get_text_config().use_cache = False  # it would hold every key a second time
+    ids = torch.as_tensor(token_ids, dtype=torch.int64)[None]
+    layers: dict[int, _Layer] = {}
+    calls = 0
+
+    def attention(call: Call) -> Any:
+        nonlocal calls
+        number, calls = call.layer, call.layer + 1
+        if kept is None or number in kept:
+            call.check_intervals()
+            q, k, v = (_array(x, dtype, number) for x in (call.q, call.k, call.v))
+            layers[number] = _Layer(q, k, v, call.scaling, call.seen.causal, call.seen.window)
+            _fit(next(iter(layers.values())), layers[number])
+        return call.output()
+
+    with torch.inference_mode():
+        with attending(model, attention):
+            output = model(input_ids=ids)[0]
+        if not calls:
+            raise unused(model)
+        if kept is not None and kept[-1] >= calls:
+            raise ValueError(f"the model has layers 0 to {calls - 1}, got {kept[-1]}")
+        if check:
+            _agree(type(model).__name__, output, model(input_ids=ids)[0])
+    return _assemble(layers, kept is not None, np.asarray(token_ids, np.int64), name, tokens)
+
+
+def _agree(name: str, output: Any, expected: Any) -> None:
+    """Raise ValueError unless two outputs of a model are equal but for rounding."""
+    error, size = (output - expected).abs().max().item(), expected.abs().max().item()
+    if not error <= _AGREEMENT * size:  # also where it is NaN
+        raise ValueError(
+            f"the attention of {name} is not softmax(scaling q·k) v: "
+            f"its output differs by {error:.2g} at a size of {size:.2g}"
+        )
+
+
+def _array(x: Any, dtype: str, number: int) -> Array:
+    """Return a contiguous copy of a tensor (1, heads, n, d): the model may reuse its memory."""
+    with np.errstate(over="ignore"):
+        array = np.array(x[0].detach().numpy(), dtype, order="C")
+    if not np.isfinite(array).all():
+        raise ValueError(
+            f"layer {number} has values beyond {dtype}, up to {x.abs().max().item():.3g}: "
+            "choose another dtype"
+        )
+    return array
+
+
+def _fit(first: _Layer, layer: _Layer) -> None:
+    """Raise ValueError if two layers differ in what a file holds once."""
+    shapes = (tuple(array.shape for array in x[:3]) for x in (first, layer))
+    for what, known, found in (
+        ("the shapes of q, k, v", *shapes),
+        ("scaling", first.scaling, layer.scaling),
+        ("causality", first.causal, layer.causal),
+    ):
+        if known != found:
+            raise ValueError(
+                f"attention layers differ in {what}, which one file cannot hold: "
+                f"{known} and {found}; choose layers that agree"
+            )
+
+
+def _assemble(
+    layers: Mapping[int, _Layer], some: bool, token_ids: Array, name: str, tokens: int
+) -> Capture:
+    """Return the layers as one capture."""
+    first = next(iter(layers.values()))
+    q, k, v = (np.stack(column) for column in zip(*(layer[:3] for layer in layers.values())))
+    windows = tuple(layer.window for layer in layers.values())
+    return Capture(
+        q,
+        k,
+        v,
+        first.scaling,
+        first.causal,
+        token_ids,
+        name,
+        tuple(layers) if some else (),
+        windows if any(windows) else (),
+        tokens,
+    )
+
+
+# The file
+
+
+def _arrays(capture: Capture) -> dict[str, Array]:
+    """Return the arrays of a file."""
+    arrays = {"q": capture.q, "k": capture.k, "v": capture.v} | _facts(capture, capture.windows)
+    if capture.layers:
+        heads = np.arange(capture.q.shape[1])
+        arrays["layers"] = np.repeat(capture.layers, heads.size)
+        arrays["heads"] = np.tile(heads, len(capture.layers))
+    return _contiguous(arrays)
+
+
+def _facts(capture: Capture, windows: Sequence[int]) -> dict[str, Array]:
+    """Return what a file holds beside q, k and v; windows is one for each row of q, or empty."""
+    facts = {
+        "scaling": np.array(capture.scaling, np.float64),
+        "causal": np.array(capture.causal, np.bool_),
+        "token_ids": capture.token_ids,
+    }
+    if any(windows):
+        same = len(set(windows)) == 1
+        facts["window"] = np.array(windows[0] if same else windows, np.int64)
+    return facts
+
+
+def _selected(capture: Capture, heads: Sequence[tuple[int, int]]) -> dict[str, Array]:
+    """Return the arrays of a file with these (layer, head) only."""
+    if not heads:
+        raise ValueError("heads must name at least one (layer, head)")
+    n_layers, n_heads = capture.q.shape[:2]
+    known = capture.layers or tuple(range(n_layers))
+    for number, _ in heads:
+        if integer("layer", number, least=known[0], most=known[-1]) not in known:
+            raise ValueError(f"layer must be one of those captured, {known}, got {number}")
+    row = np.array([known.index(number) for number, _ in heads])
+    head = np.array([integer("head", j, least=0, most=n_heads - 1) for _, j in heads])
+    source = np.stack([row, head // (n_heads // capture.k.shape[1])])
+    # The keys of every group once, where the groups among these heads have one length.
+    change = np.flatnonzero(np.any(np.diff(source), axis=0)) + 1
+    runs = np.diff(np.concatenate([[0], change, [len(heads)]]))
+    length = int(np.gcd.reduce(runs))
+    sharing = tuple(source[:, ::length])
+    chosen = {
+        "q": capture.q[row, head],
+        "k": capture.k[sharing],
+        "v": capture.v[sharing],
+        "layers": np.array([number for number, _ in heads]),
+        "heads": head,
+    }
+    windows = [capture.windows[i] for i in row] if capture.windows else []
+    return _contiguous(chosen | _facts(capture, windows))
+
+
+def _contiguous(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return C-contiguous arrays, which are what a file holds."""
+    # ascontiguousarray would make a scalar one-dimensional
+    return {name: np.asarray(value, order="C") for name, value in arrays.items()}
+
+
+def _write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+    with path.open("wb") as file:  # np.savez would append .npz to a name
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def _write_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file, save_file
+    except ImportError as error:
+        raise ImportError(
+            "a .safetensors file needs safetensors: pip install -e '.[qk]'"
+        ) from error
+    try:
+        save_file(dict(arrays), path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+    written = load_file(path)  # safetensors 0.8.0 scrambles arrays that are not C-contiguous
+    if any(not np.array_equal(written[name], value) for name, value in arrays.items()):
+        raise OSError(
+            f"{path.name} does not read back as it was written: use another format or disk"
+        )
+
+
+_WRITERS = {".npz": _write_npz, ".safetensors": _write_safetensors}

@@ -1,0 +1,183 @@
+"""Models and texts on this machine: where a model is, what it is refused for, and its tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from analysis.inputs.array_files import one_line
+
+_IN_CONFIG = {
+    "is_encoder_decoder": "an encoder and a decoder",
+    "attn_logit_softcapping": "a soft-cap on the logits",
+    "alibi": "ALiBi",
+    "relative_attention_num_buckets": "a relative position bias",
+}
+
+
+class Place(NamedTuple):
+    """Where a model is: a folder, the name of the model, and what from_pretrained is told of it."""
+
+    folder: Path
+    name: str
+    local: dict[str, Any]
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the place of a folder in the format of Hugging Face, or of one GGUF file.
+
+        Raises
+        ------
+        ValueError
+            There is no model, or there are several.
+        """
+        path = Path(path)
+        # Without trust_remote_code=False transformers asks at the terminal.
+        local = {"local_files_only": True, "trust_remote_code": False}
+        if (path / "config.json").is_file():
+            return cls(path, one_line(_name(path.resolve())), local)
+        found = [path] if path.is_file() else sorted(path.glob("*.gguf"))
+        if len(found) > 1:
+            raise ValueError(f"{one_line(path)} holds {len(found)} GGUF files: name one of them")
+        if not found or found[0].suffix != ".gguf":
+            raise ValueError(
+                "a model is a local folder with a config.json or a GGUF file, "
+                f"or a .gguf file, got {one_line(path)}"
+            )
+        return cls(found[0].parent, one_line(found[0].stem), local | {"gguf_file": found[0].name})
+
+    def require(self, what: str) -> None:
+        """Raise ImportError with the install line unless there is what reads the model."""
+        try:
+            import torch  # noqa: F401
+            from transformers import AttentionInterface, AttentionMaskInterface  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                f"{what} needs torch and transformers >= 4.56: pip install -e '.[capture]'"
+            ) from error
+        for package in ("gguf", "accelerate"):
+            if "gguf_file" in self.local and importlib.util.find_spec(package) is None:
+                raise ImportError(
+                    "a GGUF file needs gguf and accelerate: pip install -e '.[capture]'"
+                )
+
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of each file with weights, by its name."""
+        gguf = self.local.get("gguf_file")
+        paths = [self.folder / gguf] if gguf else sorted(self.folder.glob("*.safetensors"))
+        return {path.name: digest(path) for path in paths}
+
+    def config(self) -> Any:
+        """Return the configuration; raise ValueError if Q, K, V cannot represent the model."""
+        from transformers import AutoConfig
+
+        config = AutoConfig.from_pretrained(self.folder, **self.local)
+        refuse(vars(config) | vars(config.get_text_config()), _IN_CONFIG)
+        return config
+
+    def tokenizer(self) -> Any:
+        """Return the tokenizer of the folder."""
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(self.folder, **self.local)
+
+    def weights(self, kind: Any, config: Any, dtype: Any) -> Any:
+        """Return the model, an instance of what ``kind`` makes, with its own eager attention."""
+        logger = logging.getLogger("transformers.modeling_utils")
+        logger.addFilter(_serious)
+        try:
+            return kind.from_pretrained(
+                self.folder,
+                config=config,
+                attn_implementation="eager",
+                dtype=dtype,
+                use_safetensors=True,
+                **self.local,
+            )
+        finally:
+            logger.removeFilter(_serious)
+
+
+def _name(folder: Path) -> str:
+    """Return the name of a folder or, in a cache of the Hub, of the repository: not of a commit.
+
+    What a configuration calls itself is often the model that it was made from, or a path.
+
+    Examples
+    --------
+    >>> _name(Path("/hub/models--org--SmolLM2-135M/snapshots/93efa2f0")), _name(Path("/my model"))
+    ('SmolLM2-135M', 'my model')
+    """
+    if folder.parent.name == "snapshots":
+        return folder.parents[1].name.rpartition("--")[2]
+    return folder.name
+
+
+def _serious(record: logging.LogRecord) -> bool:
+    """Return whether a report of weights says more than that a head is there and is not read."""
+    said = record.getMessage()
+    return "UNEXPECTED" not in said or "MISSING" in said
+
+
+def digest(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file, which may be larger than memory."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def texts(model_dir: str | os.PathLike[str], *paths: str | os.PathLike[str] | None) -> list[str]:
+    """Return the texts that a model is to read, without None; of all errors the model's is first.
+
+    Raises
+    ------
+    OSError, ValueError
+        There is no model, or no such file, or it is not UTF-8.
+    """
+    Place.of(model_dir)
+    return [read(path) for path in paths if path is not None]
+
+
+def read(path: str | os.PathLike[str]) -> str:
+    """Return a text; raise ValueError if the file is not UTF-8."""
+    try:
+        # editors on Windows write a mark first
+        return Path(path).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no text {one_line(path)}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"text must be a UTF-8 file, got {path}") from None
+
+
+def token_ids(words: str, tokenizer: Any, config: Any, max_tokens: int) -> list[int]:
+    """Return the first tokens of a text, special ones included.
+
+    Raises
+    ------
+    ValueError
+        They are fewer than 2, or more than the model has positions.
+    """
+    found: list[int] = tokenizer(words, truncation=True, max_length=max_tokens)["input_ids"]
+    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
+    limit = min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
+    if len(found) < 2:
+        raise ValueError(
+            f"the text must give at least 2 tokens, got {len(found)}: give a longer one"
+        )
+    if len(found) > limit:
+        raise ValueError(
+            f"the model has {limit} positions, got {len(found)} tokens: lower max_tokens"
+        )
+    return found
+
+
+def refuse(properties: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
+    """Raise ValueError if there is a property that softmax(scaling q·k) v leaves out."""
+    for name, reason in reasons.items():
+        value = properties.get(name)
+        if value is not None and value is not False:
+            raise ValueError(f"the model has {reason} ({name}): Q, K, V cannot represent it")

@@ -1,0 +1,307 @@
+"""A causal language model whose attention is a function of ours, from any layer on.
+
+It starts again at any layer from the states that an earlier run passed through, so that
+`analysis.models.replacement` need not run what stays the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Self
+
+import numpy as np
+
+from analysis.inputs.array_files import one_line
+from analysis.models import checkpoints
+from analysis.models.attention_hook import Attention, Call, attending, unused
+from analysis.models.checkpoints import Place
+from approx.checks import Array, integer, one_of
+
+HeadIndex = tuple[int, int]  # of a layer, and of a head in it
+
+
+class LanguageModel:
+    """A causal language model on the CPU, and its tokenizer; it can start at any layer.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        A model with logits, such as LlamaForCausalLM.
+    tokenizer : transformers.PreTrainedTokenizer, optional
+        Needed by `tokens` only.
+    name : str
+
+    Attributes
+    ----------
+    model, tokenizer, name
+    layers, heads : int
+        Their numbers. Layer and head are counted from 0.
+
+    Raises
+    ------
+    ValueError
+        The model has no list of blocks that it runs one after the other.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any = None, name: str = "model") -> None:
+        from torch.nn import ModuleList
+
+        self.model, self.tokenizer, self.name = model.eval().requires_grad_(False), tokenizer, name
+        facts = model.config.get_text_config()
+        facts.use_cache = False  # it would hold every key a second time
+        self.layers, self.heads = int(facts.num_hidden_layers), int(facts.num_attention_heads)
+        lists = (m for m in model.modules() if isinstance(m, ModuleList) and len(m) == self.layers)
+        blocks = next(lists, None)
+        if blocks is None:
+            raise ValueError(f"{type(model).__name__} has no list of its {self.layers} layers")
+        self._blocks: Any = blocks
+        self._wrapped = False  # whether a block returns its state in a tuple
+
+    @classmethod
+    def open(cls, model_dir: str | os.PathLike[str], *, dtype: str = "float32") -> Self:
+        """Return the model of a local folder in the format of Hugging Face, or of a GGUF file.
+
+        Parameters
+        ----------
+        model_dir : path
+            Nothing is looked up on the network, no code in the folder is run, and no pickle is
+            read.
+        dtype : {"float32", "float64"}
+            In which the model computes.
+
+        Raises
+        ------
+        ImportError
+            torch, transformers or, for a GGUF file, gguf or accelerate is missing.
+        ValueError
+            There is no model there, or it is not a causal one, or quantised otherwise than in
+            GGUF, or has what softmax(scaling q·k) v leaves out.
+        """
+        one_of("dtype", dtype, ("float32", "float64"))
+        place = Place.of(model_dir)
+        place.require("a model")
+
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        config = place.config()
+        quantised = getattr(config, "quantization_config", None)
+        if quantised and "gguf_file" not in place.local:
+            how = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
+            raise ValueError(
+                f"{place.name} is quantised ({one_line(how, 60)}), and only GGUF files may be: "
+                "give the folder that it was made from, or a GGUF file"
+            )
+        if type(config) not in AutoModelForCausalLM._model_mapping:
+            raise ValueError(f"{place.name} is no causal language model, but {config.model_type}")
+        model = place.weights(AutoModelForCausalLM, config, getattr(torch, dtype))
+        return cls(model, place.tokenizer(), place.name)
+
+    def tokens(self, text: str | os.PathLike[str], max_tokens: int = 512) -> Array:
+        """Return the first tokens of a text file, special ones included, (n,) int64.
+
+        Raises
+        ------
+        OSError, ValueError
+            There is no such file, it is not UTF-8, or it gives fewer than 2 tokens or more than the
+            model has positions.
+        """
+        return self.tokens_of(checkpoints.read(text), max_tokens)
+
+    def tokens_of(self, words: str, max_tokens: int = 512) -> Array:
+        """Return the first tokens of words, as `tokens` does of a file."""
+        integer("max_tokens", max_tokens, least=2)
+        found = checkpoints.token_ids(words, self.tokenizer, self.model.config, max_tokens)
+        return np.asarray(found, np.int64)
+
+    def states(
+        self,
+        ids: Sequence[int] | Array,
+        attention: Attention = Call.output,
+        *,
+        start: int = 0,
+        state: Any = None,
+        watch: Callable[[int, Any], None] | None = None,
+    ) -> Any:
+        """Return the states after the last layer, a tensor (1, n, width), before the last norm.
+
+        Parameters
+        ----------
+        ids : (n,)
+            The tokens.
+        attention : callable
+            Computes every layer, from a `Call`; by default exactly.
+        start : int
+            The layer to begin with; those before it are not run.
+        state : tensor (1, n, width), optional
+            What enters that layer, such as ``watch`` of an earlier run was given. It is needed
+            where ``start`` is above 0; layer 0 has the embeddings by default.
+        watch : callable, optional
+            Called as ``watch(layer, state)`` with what enters each layer that is run and, under the
+            number `layers`, with what leaves the last one.
+
+        Raises
+        ------
+        ValueError
+            A layer is no softmax(scaling q·k) v, a layer has no attention or several, or the mask
+            is not causal.
+
+        Notes
+        -----
+        Gradients are kept if torch keeps them where this is called.
+        """
+        import torch
+
+        integer("start", start, least=0, most=self.layers)
+        if start and state is None:
+            raise ValueError(f"to start at layer {start} needs the state that enters it")
+        last: Any = state
+        calls: list[int] = []
+
+        def attend(call: Call) -> Any:
+            calls.append(call.layer)
+            if not call.seen.causal and call.q.shape[2] > 1:
+                raise ValueError(f"layer {call.layer} sees later keys: the model is not causal")
+            return attention(call)
+
+        def enters(layer: int, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+            if state is not None and layer == start:
+                given, named = (state, *given[1:]), {**named}
+                named.pop("hidden_states", None)
+            if watch is not None:
+                watch(layer, given[0] if given else named["hidden_states"])
+            if len(calls) != layer - start:
+                raise ValueError(
+                    f"layer {layer - 1} has {len(calls) - layer + start + 1} attentions, not one"
+                )
+            return given, named
+
+        def leaves(given: Any) -> None:
+            nonlocal last
+            self._wrapped = isinstance(given, tuple)
+            last = given[0] if self._wrapped else given
+
+        with ExitStack() as stack:
+            for layer in range(start, self.layers):
+                hook = self._blocks[layer].register_forward_pre_hook(
+                    lambda _, given, named, layer=layer: enters(layer, given, named),
+                    with_kwargs=True,
+                )
+                stack.callback(hook.remove)
+            if start < self.layers:
+                hook = self._blocks[-1].register_forward_hook(lambda _m, _i, out: leaves(out))
+                stack.callback(hook.remove)
+            stack.enter_context(self._skipping(start, state))
+            stack.enter_context(attending(self.model, attend, first=start))
+            self.model(input_ids=torch.as_tensor(ids)[None], logits_to_keep=1)
+        if start < self.layers and not calls:
+            raise unused(self.model)
+        if watch is not None:
+            watch(self.layers, last)
+        return last
+
+    def step(
+        self,
+        ids: Sequence[int] | Array,
+        layer: int,
+        state: Any,
+        attention: Attention = Call.output,
+    ) -> Any:
+        """Return what leaves one layer, a tensor (1, n, width), for the state that enters it.
+
+        The other layers are not run; all else is as for `states`.
+        """
+        integer("layer", layer, least=0, most=self.layers - 1)
+
+        def watch(number: int, after: Any) -> None:
+            if number == layer + 1:
+                raise _Left(after)
+
+        try:
+            self.states(ids, attention, start=layer, state=state, watch=watch)
+        except _Left as left:
+            return left.state
+        raise AssertionError("nothing left a layer")  # states refuses such a model
+
+    def logits(self, ids: Sequence[int] | Array, state: Any, rows: Sequence[int] | Array) -> Any:
+        """Return the logits of the next token at some positions, a tensor (rows, vocabulary).
+
+        Parameters
+        ----------
+        ids : (n,)
+        state : tensor (1, n, width)
+            What leaves the last layer, from `states`.
+        rows : (rows,)
+            Positions, in any order.
+        """
+        import torch
+
+        kept = torch.as_tensor(np.asarray(rows, np.int64))
+        with self._skipping(self.layers, state):
+            output = self.model(input_ids=torch.as_tensor(ids)[None], logits_to_keep=kept)
+        found = output.logits[0]
+        return found if len(found) == len(kept) else found[kept]
+
+    def projection(self, layer: int) -> Array:
+        """Return W_O: what the projection behind the attention of a layer makes of each head.
+
+        Returns
+        -------
+        (heads, c, width) float64
+            The layer's attention adds Σ_h output_h W_O[h], and a constant if it has one, to the
+            state.
+
+        Raises
+        ------
+        ValueError
+            No linear map takes the outputs of all heads.
+        """
+        import torch
+
+        integer("layer", layer, least=0, most=self.layers - 1)
+        found: list[Any] = []
+        handed: list[Any] = []
+
+        def attention(call: Call) -> Any:
+            handed.append(call.output())
+            return handed[-1]
+
+        def before(module: Any, given: tuple[Any, ...]) -> None:
+            wide = handed and given and handed[-1].flatten(2).shape == given[0].shape
+            if not found and wide and torch.equal(handed[-1].flatten(2), given[0]):
+                found.append(module)
+
+        with torch.inference_mode(), ExitStack() as stack:
+            states: dict[int, Any] = {}
+            self.states([0, 1], watch=states.__setitem__)
+            for module in self._blocks[layer].modules():
+                if not any(True for _ in module.children()):
+                    stack.callback(module.register_forward_pre_hook(before).remove)
+            self.states([0, 1], attention, start=layer, state=states[layer])
+            if not found:
+                raise ValueError(f"layer {layer} has no linear map behind its attention")
+            _, _, heads, c = handed[0].shape
+            one = torch.eye(heads * c, dtype=handed[0].dtype)
+            made = found[0](one) - found[0](torch.zeros_like(one))
+        return np.asarray(made.double().numpy().reshape(heads, c, -1))
+
+    @contextmanager
+    def _skipping(self, start: int, state: Any) -> Iterator[None]:
+        """Let the layers before ``start`` return the state that enters it."""
+        skipped, given = self._blocks[:start], (state,) if self._wrapped else state
+        try:
+            for block in skipped:
+                block.forward = lambda *_, **__: given
+            yield
+        finally:
+            for block in skipped:
+                del block.forward
+
+
+class _Left(Exception):
+    """Ends a pass behind a layer, with the state there."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state

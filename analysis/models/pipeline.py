@@ -1,0 +1,487 @@
+"""One run over a language model: advice for every head, a plan, and what it does to a text.
+
+A `Run` reads a text, says of each head alone what could compute it (`analysis.advice.diagnose`),
+chooses a method for all of them together at an average price (`analysis.models.cost_curves`,
+`analysis.models.planner`), and measures that choice, and the best single method, on words that
+chose nothing. It goes layer by layer, and what is done lies in a store: a run that was stopped goes
+on where it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import hashlib
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from analysis.advice.diagnose import diagnose
+from analysis.advice.verdict import VERDICTS
+from analysis.costs import budget as budgets
+from analysis.costs.allocation import HEAD, Allocation, single
+from analysis.costs.budget import KEYS
+from analysis.costs.candidates import methods
+from analysis.inputs.array_files import one_line, usable
+from analysis.models import checkpoints, cost_curves, planner
+from analysis.models.checkpoints import Place
+from analysis.models.language_model import LanguageModel
+from analysis.models.next_tokens import Change, changed
+from analysis.models.plan import Plan
+from analysis.models.replacement import BLOCK, FEWEST, SKIP, Estimated, Passage, perplexity
+from analysis.sweeps import table
+from analysis.sweeps.store import Store, StoreError
+from analysis.sweeps.table import Row
+from approx import checks
+from approx.checks import Array
+from approx.method.prices import CURRENCIES
+
+LEAST = SKIP + FEWEST * BLOCK  # tokens of a text, of fewer of which a KL has no standard error
+NEAR = 200  # characters behind the middle of a text in which its halves part at a blank
+ADVICE = (  # the columns of `diagnose` that are kept, all numbers
+    "attention_tv", "values_per_row", "reads", "bound", "certificate", "exact_price", "exact_reads",
+    "winner", "runnable", "oracle", "verdict",
+)  # fmt: skip
+WORDS = "kl", "own_token", "own_probability", "plan_token", "plan_probability"
+PACKAGES = "expqk", "numpy", "numba", "torch", "transformers"
+File = str | os.PathLike[str]
+
+
+class Cell(NamedTuple):
+    """A piece of a run that is kept: the advice or the curves of a layer, or a measurement.
+
+    Attributes
+    ----------
+    kind : {"advice", "curves", "plan", "single"}
+    place : float
+        The layer, or the share of the budget.
+    """
+
+    kind: str
+    place: float
+
+
+class Found(NamedTuple):
+    """What a run found.
+
+    Attributes
+    ----------
+    about : dict
+        What was asked: names, digests, tokens, budget, seed; the date, and versions.
+    advice : DataFrame
+        One row per head and method, for `analysis.advice.verdict.advice`.
+    plan : Plan
+        As `analysis.models.planner.plan` makes it.
+    singles : list of dict
+        At each price of the frontier at which one buys something: the ``method`` that for all heads
+        has the least predicted damage, and what `analysis.models.planner.measured` says of it.
+    changes : list of Change
+        Of the places where the next word differs: the one with the largest KL, the middle one, the
+        one with the least.
+    differing, positions : int
+        How many such places there are, of how many.
+    gain : Estimated or None
+        KL of the single method at the budget less that of the plan, position by position; None
+        where there is no such method.
+    """
+
+    about: dict[str, Any]
+    advice: pd.DataFrame
+    plan: Plan
+    singles: list[dict[str, Any]]
+    changes: list[Change]
+    differing: int
+    positions: int
+    gain: Estimated | None
+
+
+@dataclasses.dataclass(eq=False)
+class Run:
+    """A run over a model, in a folder; `open` makes it.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    chosen_on, measured_on : (n,)
+        The tokens of the text that chooses the plan, and of the one that it is measured on.
+    store : Store
+    asked : dict
+        Everything that decides the numbers.
+    jobs : int
+    """
+
+    model: LanguageModel
+    chosen_on: Array
+    measured_on: Array
+    store: Store
+    asked: dict[str, Any]
+    jobs: int
+
+    @classmethod
+    def open(
+        cls,
+        model_dir: File,
+        text: File,
+        folder: File,
+        *,
+        held_out: File | None = None,
+        budget: float | None = None,
+        currency: str = "reads",
+        max_tokens: int = 512,
+        seed: int = 0,
+        jobs: int | None = None,
+    ) -> Self:
+        """Return a new run, or the one that was begun in the folder.
+
+        Parameters
+        ----------
+        model_dir : path
+            See `analysis.models.language_model.LanguageModel.open`.
+        text : path
+            A UTF-8 file.
+        folder : path
+            Where the store of the run is, or will be.
+        held_out : path, optional
+            A text to measure on. By default it is the second half of ``text``; the first chooses.
+        budget : float, optional
+            What a query row of a head may cost on average, by default as much as 32 exact keys.
+        currency : {"reads", "stored", "multiply_adds", "bytes"}
+        max_tokens : int
+            Of each of the two texts; both are cut to one length.
+        seed : int
+        jobs : int, optional
+            Threads and processes; by default one for each core. They do not change the numbers.
+
+        Raises
+        ------
+        ImportError, ValueError
+            The model cannot be used, a text is too short, or the folder holds a run that was asked
+            something else.
+        """
+        checks.integer("max_tokens", max_tokens, least=LEAST)
+        checks.one_of("currency", currency, CURRENCIES)
+        checks.integer("seed", seed, least=0)
+        if budget is not None:
+            budget = checks.positive("budget", budget)
+        words = checkpoints.texts(model_dir, text, held_out)
+        parts = halves(words[0]) if held_out is None else words
+        model = LanguageModel.open(model_dir)
+        tokens = [_tokens(model, part, max_tokens) for part in parts]
+        if len(shortest := min(tokens, key=len)) < LEAST:
+            raise ValueError(
+                f"the text gives {len(tokens[0])} tokens to choose a plan on and {len(tokens[1])} "
+                f"to measure it on, and each must have {LEAST}: give a longer text, or a second one"
+            )
+        first, second = (ids[: len(shortest)] for ids in tokens)
+        asked = {
+            "model": model.name,
+            "model_sha256": Place.of(model_dir).digests(),
+            "text": one_line(Path(text).name),
+            "text_sha256": checkpoints.digest(text),
+            "held_out": None if held_out is None else one_line(Path(held_out).name),
+            "held_out_sha256": None if held_out is None else checkpoints.digest(held_out),
+            "tokens": len(shortest),
+            "budget": budget,
+            "currency": currency,
+            "seed": seed,
+            "version": metadata.version("expqk"),
+        }
+        every = os.cpu_count() or 1
+        jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
+        usable(Path(folder))
+        store = Store(Path(folder))
+        refuse_another(store, asked)
+        run = cls(model, first, second, store, asked, jobs)
+        date = str(datetime.datetime.now(datetime.UTC).date())
+        store.open([run.key(cell) for cell in run.cells()], asked=asked, date=date, **_versions())
+        return run
+
+    def cells(self) -> list[Cell]:
+        """Return every piece of the run, in order."""
+        layers = [Cell(kind, i) for i in range(self.model.layers) for kind in ("advice", "curves")]
+        return layers + [Cell(kind, s) for s in planner.FRONTIER for kind in ("plan", "single")]
+
+    def key(self, cell: Cell) -> str:
+        """Return the hash of all that decides the numbers of a piece, its name in the store."""
+        about = self.asked | {"cell": list(cell)}
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+    def left(self) -> list[Cell]:
+        """Return the pieces that are still to be done."""
+        return [cell for cell in self.cells() if not self.store.done(self.key(cell))]
+
+    def seconds(self) -> float:
+        """Return about how long the layers take that are left, from one head of the next one.
+
+        It is computed twice, so that nothing is compiled while it is timed.
+        """
+        layers = [cell.place for cell in self.left() if cell.kind in ("advice", "curves")]
+        if not layers:
+            return 0.0
+        spent = 0.0
+        for _ in range(2):
+            start = time.perf_counter()
+            self._diagnosed(int(layers[0]), [0], 1)
+            self._curves(int(layers[0]), [0])
+            spent = time.perf_counter() - start
+        return spent * self.model.heads * len(layers) / 2 / min(self.jobs, self.model.heads)
+
+    def fill(self, *, progress: bool = False) -> None:
+        """Do what is left; each piece is kept as soon as it is done."""
+        made: Mapping[str, Callable[[float], Iterator[Row]]] = {
+            "advice": self._advice,
+            "curves": self._priced,
+            "plan": self._planned,
+            "single": self._single,
+        }
+        every, left = self.cells(), self.left()
+        done = len(every) - len(left)
+        with tqdm(total=len(every), initial=done, disable=not progress, desc="model") as bar:
+            for cell in left:
+                bar.set_postfix_str(f"{cell.kind} {cell.place:g}")
+                self.store.write(self.key(cell), list(made[cell.kind](cell.place)))
+                bar.update()
+
+    def found(self) -> Found:
+        """Return what the run found, from its store alone.
+
+        Raises
+        ------
+        ValueError
+            It is not complete.
+        """
+        if left := self.left():
+            raise ValueError(f"{len(left)} of {len(self.cells())} pieces are not done")
+        chosen = self._allocated
+        numbers = {share: _numbers(self._rows("plan", share)) for share in chosen}
+        plan = planner.assembled(
+            self.model.name,
+            self._choices,
+            {share: (some, numbers[share]) for share, some in chosen.items()},
+            {
+                "budget": float(self._kept.budget.iloc[0]),
+                "currency": self.asked["currency"],
+                "chosen_on": [self._named(self.asked["text"], "first half")],
+                "measured_on": self.asked["held_out"]
+                or self._named(self.asked["text"], "second half"),
+                "tokens": self.asked["tokens"],
+                "exact_perplexity": numbers[1.0].pop("exact_perplexity"),
+            },
+        )
+        for one in numbers.values():
+            one.pop("exact_perplexity", None)
+        singles = [
+            {"method": rows.method.iloc[0], **_numbers(rows)}
+            for share in planner.FRONTIER
+            if len(rows := self._rows("single", share))
+        ]
+        read, alone = (self._by_position(kind) for kind in ("plan", "single"))
+        gain = None if alone.empty else _gain(alone.kl, read.kl)
+        ids = self.measured_on
+        changes = changed(ids, read, self.model.tokenizer.decode)
+        differing = int((read.own_token != read.plan_token).sum())
+        manifest = self.store.manifest
+        about = self.asked | {name: manifest[name] for name in ("date", "versions", "python")}
+        return Found(about, self._told, plan, singles, changes, differing, len(read), gain)
+
+    def _named(self, text: str, half: str) -> str:
+        return text if self.asked["held_out"] else f"{text}, {half}"
+
+    # What a piece is made of
+
+    @functools.cached_property
+    def _passage(self) -> Passage:
+        return Passage(self.model, self.chosen_on, seed=self.asked["seed"], jobs=self.jobs)
+
+    @functools.cached_property
+    def _held_out(self) -> Passage:
+        return Passage(self.model, self.measured_on, seed=self.asked["seed"], jobs=self.jobs)
+
+    @functools.cached_property
+    def _gradients(self) -> cost_curves.Gradients:
+        return cost_curves.gradients(self._passage)
+
+    @functools.cached_property
+    def _budget(self) -> float:
+        if self.asked["budget"] is not None:
+            return float(self.asked["budget"])
+        return budgets.of_keys(KEYS, self._passage.inputs(0).at(0, 0), self.asked["currency"])
+
+    def _diagnosed(self, layer: int, heads: Sequence[int], jobs: int) -> pd.DataFrame:
+        x = self._passage.inputs(layer)
+        return diagnose(
+            [x.at(layer, head) for head in heads],
+            budget=self._budget,
+            currency=self.asked["currency"],
+            methods=[method for method in methods(x.mask) if not method.oracle],
+            seed=self.asked["seed"],
+            jobs=jobs,
+        )
+
+    def _curves(self, layer: int, heads: Sequence[int] | None = None) -> pd.DataFrame:
+        width = self._passage.shapes[layer].d
+        asked = cost_curves.choices(self._budget, self.asked["currency"], width=width)
+        return cost_curves.of_layer([self._passage], [self._gradients], layer, asked, heads)
+
+    def _row(
+        self, layer: int, head: int, method: str, metric: str, value: float, *, trial: int = -1
+    ) -> Row:
+        n, l, d, _ = self._passage.shapes[max(layer, 0)]
+        place = (self.model.name, layer, head, n, l, d, 1.0, method, self._budget, trial)
+        return (*place, metric, value, math.nan)
+
+    def _advice(self, layer: float) -> Iterator[Row]:
+        told = self._diagnosed(int(layer), range(self.model.heads), self.jobs)
+        told["verdict"] = told.verdict.map(VERDICTS.index)
+        for row in told.to_dict("records"):
+            for metric in ADVICE:
+                yield self._row(row["layer"], row["head"], row["spec"], metric, float(row[metric]))
+
+    def _priced(self, layer: float) -> Iterator[Row]:
+        for row in self._curves(int(layer)).to_dict("records"):
+            for metric in ("price", "damage"):
+                yield self._row(row["layer"], row["head"], row["method"], metric, row[metric])
+
+    def _planned(self, share: float) -> Iterator[Row]:
+        if share not in self._allocated:
+            return
+        some = self._allocated[share]
+        done = self._held_out.replace(planner.heads(some.chosen))
+        numbers = planner.numbers(some, done)
+        if share == 1:
+            numbers["exact_perplexity"] = perplexity(self._held_out.surprisal)
+            own, plan = (
+                self._held_out.likeliest(state) for state in (self._held_out.states[-1], done.state)
+            )
+            columns = dict(zip(WORDS, (done.kl, *own, *plan), strict=True))
+            yield from self._positions("plan", columns)
+        yield from self._measured("plan", numbers)
+
+    def _single(self, share: float) -> Iterator[Row]:
+        some = single(self._choices, share * self._budget)
+        if some is not None:
+            spec = str(some.chosen.method.iloc[0])
+            done = self._held_out.replace(planner.heads(some.chosen))
+            if share == 1:
+                yield from self._positions(spec, {"kl": done.kl})
+            yield from self._measured(spec, planner.numbers(some, done))
+
+    def _measured(self, method: str, numbers: Mapping[str, Any]) -> Iterator[Row]:
+        for metric, value in numbers.items():
+            yield self._row(-1, -1, method, metric, math.nan if value is None else float(value))
+
+    def _positions(self, method: str, columns: Mapping[str, Array]) -> Iterator[Row]:
+        for metric, values in columns.items():
+            for position, value in zip(self._held_out.positions, values):
+                yield self._row(-1, -1, method, metric, float(value), trial=int(position))
+
+    # What the store says
+
+    def _rows(self, kind: str, place: float) -> pd.DataFrame:
+        return table.frame(self.store.rows(self.key(Cell(kind, place))) or [])
+
+    def _by_position(self, kind: str) -> pd.DataFrame:
+        """Return what was kept of each position at the budget itself."""
+        rows = self._rows(kind, 1.0)
+        return rows[rows.trial >= 0].pivot(index="trial", columns="metric", values="value")
+
+    def _all(self, kind: str) -> pd.DataFrame:
+        """Return the rows of all layers, a column for each number."""
+        parts = [self._rows(kind, layer) for layer in range(self.model.layers)]
+        return _wide(pd.concat(parts, ignore_index=True))
+
+    @functools.cached_property
+    def _kept(self) -> pd.DataFrame:
+        return self._all("curves")
+
+    @property
+    def _choices(self) -> pd.DataFrame:
+        return self._kept[[*HEAD, "method", "price", "damage"]]
+
+    @functools.cached_property
+    def _allocated(self) -> dict[float, Allocation]:
+        return planner.allocated(self._choices, float(self._kept.budget.iloc[0]))
+
+    @property
+    def _told(self) -> pd.DataFrame:
+        told = self._all("advice").rename(columns={"method": "spec"})
+        told["verdict"] = [VERDICTS[int(number)] for number in told.verdict]
+        told["currency"] = self.asked["currency"]
+        return told.astype(dict.fromkeys(("winner", "runnable", "oracle"), bool))
+
+
+def refuse_another(store: Store, asked: Mapping[str, Any]) -> None:
+    """Raise StoreError if a store holds a run that was asked something else, and say what."""
+    before = store.manifest.get("asked") if store.manifest else asked
+    if not isinstance(before, dict):
+        raise StoreError(f"{one_line(store.folder)} holds a sweep, and no run over a model")
+    for name in asked:
+        if before.get(name) != asked[name]:
+            raise StoreError(
+                f"{one_line(store.folder)} holds a run with another {name.replace('_', ' ')}, "
+                f"{one_line(before.get(name), 60)} and not {one_line(asked[name], 60)}: use "
+                "another folder"
+            )
+
+
+def halves(words: str) -> tuple[str, str]:
+    """Return two halves of a text, which part at a blank if there is one near the middle.
+
+    Examples
+    --------
+    >>> halves("a house of one's own")
+    ('a house of', "one's own")
+    """
+    middle = len(words) // 2
+    near = range(middle, min(middle + NEAR, len(words)))
+    at = next((i for i in near if words[i].isspace()), middle)
+    return words[:at], words[at:].lstrip()
+
+
+def _gain(alone: pd.Series, plan: pd.Series) -> Estimated:
+    """Return the mean of a difference, which is 0 where both are infinite.
+
+    Examples
+    --------
+    >>> _gain(pd.Series([math.inf, 2.0]), pd.Series([math.inf, 1.0])).mean
+    0.5
+    """
+    return Estimated.of((alone - plan).where(alone != plan, 0.0).to_numpy())
+
+
+def _tokens(model: LanguageModel, words: str, max_tokens: int) -> Array:
+    return model.tokens_of(words, max_tokens) if words.strip() else np.zeros(0, np.int64)
+
+
+def _wide(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with a column for each metric, in the order in which they were written."""
+    index = ["input", *HEAD, "n", "l", "d", "temperature", "method", "budget"]
+    wide = rows.pivot(index=index, columns="metric", values="value")
+    order = pd.MultiIndex.from_frame(rows[index].drop_duplicates())
+    return wide.reindex(order).reset_index().rename_axis(columns=None)
+
+
+def _numbers(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return the numbers of a measurement; what is not finite is None."""
+    some = rows[rows.trial < 0]
+    found = {
+        name: value if math.isfinite(value) else None
+        for name, value in zip(some.metric, some.value)
+    }
+    return found | {"exact_heads": int(found["exact_heads"] or 0)}
+
+
+def _versions() -> dict[str, Any]:
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    return {"versions": versions, "python": platform.python_version()}

@@ -1,0 +1,178 @@
+"""A method for every head of a language model, and its file; `planner` chooses one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from analysis.inputs.array_files import one_line, replacing
+from analysis.models.language_model import HeadIndex
+from approx import Method, checks, notebook, parse
+
+HEADINGS = "method", "heads"
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """Which method computes which head of which model; all other heads stay exact.
+
+    Parameters
+    ----------
+    model : str
+        Name of the model, as `analysis.models.language_model.LanguageModel.name` has it.
+    heads : mapping of (layer, head) to Method
+        Sized methods, in any order. A plan may have no head at all.
+    facts : mapping of str, optional
+        What else is said about the plan, such as its price and the damage that is predicted: values
+        that JSON can hold. They are kept in the file and never interpreted here.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A head is not a pair of integers ≥ 0, or its method is a template.
+
+    Notes
+    -----
+    The file is one JSON object: ``{"model": "…", "heads": {"3.1": "sink_window(k=32)", …}}``, with
+    the facts beside these two names.
+
+    Examples
+    --------
+    >>> plan = Plan("tiny", {(0, 1): parse("top_k(k=2)")}, {"reads": 256})
+    >>> print(plan.text())
+    {
+      "model": "tiny",
+      "reads": 256,
+      "heads": {
+        "0.1": "top_k(k=2)"
+      }
+    }
+    >>> Plan.of(plan.text()) == plan
+    True
+    """
+
+    model: str
+    heads: Mapping[HeadIndex, Method]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checks.instance("model", self.model, str, "a name")
+        checks.instance("heads", self.heads, Mapping, "a mapping of (layer, head) to a method")
+        for pair, method in self.heads.items():
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise TypeError(f"a head must be (layer, head), got {checks.shown(pair)}")
+            for name, number in zip(("layer", "head"), pair):
+                checks.integer(name, number, least=0)
+            checks.instance(f"the method of head {pair[0]}.{pair[1]}", method, Method, "a method")
+            if method.is_template:
+                raise ValueError(f"head {pair[0]}.{pair[1]}: {method} is a template: give its size")
+        if clash := {"model", "heads"} & set(self.facts):
+            raise ValueError(f"facts must have other names than {', '.join(sorted(clash))}")
+
+    def __repr__(self) -> str:
+        heads = checks.counted(len(self.heads), "head")
+        methods = checks.counted(len(set(map(str, self.heads.values()))), "method")
+        return f"<Plan of {self.model!r}: {heads} by {methods}>"
+
+    def _repr_html_(self) -> str:
+        used = Counter(map(str, self.heads.values())).most_common()
+        rows = [(spec, heads) for spec, heads in used]
+        return notebook.table(f"Plan of {self.model}: all other heads stay exact", HEADINGS, rows)
+
+    def text(self) -> str:
+        """Return the plan as JSON, heads in order of layer and head.
+
+        Raises
+        ------
+        ValueError
+            A fact cannot be held by JSON, or a spec cannot be read back.
+        """
+        specs = {
+            f"{layer}.{head}": str(self.heads[layer, head]) for layer, head in sorted(self.heads)
+        }
+        for name, spec in specs.items():
+            _method(name, spec)
+        try:
+            return json.dumps(
+                {"model": self.model} | dict(self.facts) | {"heads": specs},
+                ensure_ascii=False,
+                indent=2,
+                allow_nan=False,
+            )
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the facts of a plan must be what JSON holds: {error}") from None
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return the plan that `text` wrote.
+
+        Raises
+        ------
+        ValueError
+            It is not one: the message says what is wrong and where.
+        """
+        try:
+            found = json.loads(text, object_pairs_hook=_once)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ValueError(f"a plan is one JSON object, and this is none: {error}") from None
+        if not isinstance(found, dict) or not isinstance(found.get("heads"), dict):
+            raise ValueError('a plan is one JSON object {"model": …, "heads": {"3.1": SPEC, …}}')
+        heads = {_pair(name): _method(name, spec) for name, spec in found.pop("heads").items()}
+        return cls(found.pop("model", None), heads, found)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the file, whole or not at all."""
+        target = Path(path)
+        text = self.text()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the plan of a file.
+
+        Raises
+        ------
+        OSError, ValueError
+            There is no such file, or it holds no plan.
+        """
+        source = Path(path)
+        try:
+            return cls.of(source.read_text(encoding="utf-8-sig"))
+        except UnicodeDecodeError:
+            raise ValueError(f"{one_line(source)} must be a UTF-8 file") from None
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{one_line(source)}: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; raise ValueError if it has a name twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{one_line(twice, 60)} is there twice")
+    return found
+
+
+def _pair(name: str) -> HeadIndex:
+    parts = re.fullmatch(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})", name, re.ASCII)
+    if not parts:
+        raise ValueError(f"a head must be LAYER.HEAD such as 3.1, got {one_line(name, 60)!r}")
+    return int(parts[1]), int(parts[2])
+
+
+def _method(name: str, spec: Any) -> Method:
+    if not isinstance(spec, str):
+        raise ValueError(f"head {name}: a spec must be text, got {checks.shown(spec)}")
+    try:
+        return parse(spec)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"head {name}: {error}") from None

@@ -1,0 +1,297 @@
+"""How a plan is made: curves of every head, one multiplier, and what becomes of the model."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from analysis.costs.allocation import Allocation, allocate, cheapest
+from analysis.inputs.array_files import one_line
+from analysis.models import checkpoints
+from analysis.models.cost_curves import EXACT, SHARES, curves
+from analysis.models.language_model import HeadIndex, LanguageModel
+from analysis.models.plan import Plan as Plan
+from analysis.models.replacement import SKIP, Estimated, Passage, Replaced, perplexity
+from approx import Method, checks, parse
+from approx.method.prices import CURRENCIES
+
+FRONTIER = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of the budget at which plans are measured as well
+ROUNDS = 4  # of a target: the first, and three that are corrected
+NEAR = 0.9  # of the target: a measured KL between this share and all of it is good enough
+STEP = 8.0  # a correction changes what is allowed by no more than this factor
+File = str | os.PathLike[str]
+
+
+def plan(
+    model_dir: str | os.PathLike[str],
+    text: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    budget: float | None = None,
+    kl: float | None = None,
+    currency: str = "reads",
+    methods: Sequence[Method] | None = None,
+    held_out: str | os.PathLike[str] | None = None,
+    max_tokens: int = 512,
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: bool = False,
+) -> Plan:
+    """Return a method for every head: the least damage at an average price, or the cheapest for it.
+
+    Parameters
+    ----------
+    model_dir : path
+        See `analysis.models.language_model.LanguageModel.open`.
+    text : path or sequence of paths
+        What the plan is chosen on: the first tokens of each UTF-8 file, as many as the shortest
+        of all texts has.
+    budget : float
+        What a query row of a head may cost on average.
+    kl : float
+        Instead of a budget: by how much the model may move, KL(model ‖ replaced) of the next token.
+    currency : {"reads", "stored", "multiply_adds", "bytes"}
+    methods : sequence of Method, optional
+        What a head may have, see `analysis.models.cost_curves.curves`; exact attention is always a
+        choice.
+    held_out : path, optional
+        A text that chooses nothing, on which the plan is measured; by default the first text, so
+        that the damage measured is too small.
+    max_tokens : int
+        Of each text.
+    seed, jobs, progress
+        As for `analysis.models.substitute.substitute`.
+
+    Returns
+    -------
+    Plan
+        Heads that stay exact are left out. Its facts: ``budget``, ``currency``; ``price``, the mean
+        over all heads, and ``exact_price``; ``chosen_on``, ``measured_on``, the names of the texts;
+        ``predicted_kl``, the sum over heads of the damages that were predicted, and
+        ``least_predicted_kl``, below which no choice from the same curves is; ``kl``,
+        ``kl_stderr``, ``same_top_1`` and ``perplexity``, measured with all heads replaced at once,
+        beside ``exact_perplexity``; and ``frontier``, price, prediction and measurement of plans at
+        other budgets. Where a KL is asked for: ``target_kl`` instead of ``budget``; ``least_price``
+        instead of ``least_predicted_kl``, below which no choice is that predicts so little; and
+        ``rounds``, those of `analysis.models.planner.aimed`.
+
+    Raises
+    ------
+    ImportError, ValueError
+        The model or a method cannot be used, the cheapest choice costs more than the budget, or not
+        one of budget and KL is given.
+
+    Notes
+    -----
+    The damage of a head is predicted to second order from gradients of the model's loss
+    (`analysis.models.sensitivity`), heads are chosen by one Lagrange multiplier
+    (`analysis.costs.allocation`), and the sum over heads is the prediction. It is an estimate:
+    damages of heads do not add up exactly, and ``kl`` says what becomes of the model itself. For a
+    KL, what the prediction may add up to is corrected by what is measured on the texts that choose
+    (`analysis.models.planner.aimed`), until these meet it; on ``held_out``, where ``kl`` is
+    measured, the damage differs and can be above it.
+    """
+    texts = [text] if isinstance(text, str | os.PathLike) else list(text)
+    if (budget is None) == (kl is None):
+        raise ValueError("a plan is made for a budget or for a KL: give one of them")
+    if kl is not None:
+        checks.positive("kl", kl)
+    if not texts:
+        raise ValueError("a plan needs a text to be chosen on")
+    every = checkpoints.texts(model_dir, *texts, held_out)
+    model = LanguageModel.open(model_dir)
+    tokens = [model.tokens_of(words, max_tokens) for words in every]
+    shortest = min(map(len, tokens))  # sizes and prices follow from the length
+    passages = [Passage(model, ids[:shortest], skip=SKIP, seed=seed, jobs=jobs) for ids in tokens]
+    chosen_on, at = passages[: len(texts)], passages[0 if held_out is None else -1]
+    about = _price_of_exact(at, currency) / max(SHARES) if budget is None else budget
+    found = curves(chosen_on, about, currency=currency, methods=methods, progress=progress)
+    rounds: list[dict[str, Any]] = []
+    if kl is None:
+        chosen = allocate(found, about)
+    else:
+        chosen, rounds = aimed(chosen_on, found, kl, progress=progress)
+    shares = allocated(found, chosen.price if budget is None else budget, chosen)
+    frontier = {}
+    for share, some in tqdm(shares.items(), disable=not progress, desc="measured", leave=False):
+        least = "least_price" if share == 1 and budget is None else "least_predicted_kl"
+        frontier[share] = some, measured(at, some, least)
+    asked = {"budget": budget} if kl is None else {"target_kl": kl, "rounds": rounds}
+    return assembled(
+        model.name,
+        found,
+        frontier,
+        {
+            **asked,
+            "currency": currency,
+            "chosen_on": [one_line(Path(each).name) for each in texts],
+            "measured_on": one_line(Path(texts[0] if held_out is None else held_out).name),
+            "tokens": shortest,
+            "exact_perplexity": perplexity(at.surprisal),
+        },
+    )
+
+
+def allocated(
+    found: pd.DataFrame, budget: float, chosen: Allocation | None = None
+) -> dict[float, Allocation]:
+    """Return the choice at each share of a budget in `FRONTIER` that buys one.
+
+    Parameters
+    ----------
+    found : DataFrame
+        The curves.
+    budget : float
+        The mean price per head.
+    chosen : Allocation, optional
+        The choice at the budget itself, if it is known already.
+
+    Raises
+    ------
+    ValueError
+        The cheapest choice costs more than the budget itself.
+    """
+    some = {}
+    for share in FRONTIER:
+        if share == 1 and chosen is not None:
+            some[share] = chosen
+            continue
+        try:
+            some[share] = allocate(found, share * budget)
+        except ValueError:
+            if share >= 1:  # below, nothing is so cheap
+                raise
+    return some
+
+
+def assembled(
+    name: str,
+    found: pd.DataFrame,
+    frontier: Mapping[float, tuple[Allocation, dict[str, Any]]],
+    facts: Mapping[str, Any],
+) -> Plan:
+    """Return the plan of a model from its curves and from what was measured.
+
+    Parameters
+    ----------
+    name : str
+    found : DataFrame
+        The curves.
+    frontier : mapping of a share of the budget to an allocation and what `measured` found of it
+    facts : mapping
+        What was asked.
+    """
+    chosen, measured = frontier[1.0]
+    exact = float(found[found.method == EXACT].price.mean())
+    facts = {**facts, "exact_price": exact, **measured}
+    return Plan(
+        name,
+        heads(chosen.chosen),
+        {**facts, "frontier": [one for _, one in frontier.values()]},
+    )
+
+
+def heads(chosen: pd.DataFrame) -> dict[HeadIndex, Method]:
+    """Return the heads that do not stay exact, of rows of curves."""
+    known = {str(spec): parse(str(spec)) for spec in chosen.method.unique()}
+    return {
+        (int(layer), int(head)): known[spec]
+        for layer, head, spec in zip(chosen.layer, chosen["head"], chosen.method)
+        if spec != EXACT
+    }
+
+
+def aimed(
+    passages: Sequence[Passage], curves: pd.DataFrame, target: float, *, progress: bool = False
+) -> tuple[Allocation, list[dict[str, Any]]]:
+    """Return the cheapest choice that moves the model by at most a KL on the passages themselves.
+
+    Parameters
+    ----------
+    passages : sequence of Passage
+        The texts that the curves are of.
+    curves : DataFrame
+        From `analysis.models.cost_curves.curves`, with exact attention.
+    target : float
+        KL(model ‖ replaced), the mean over passages.
+
+    Returns
+    -------
+    (Allocation, list of dict)
+        A choice, and one dict a round: ``aim``, the predicted KL that was allowed, ``price``,
+        ``predicted_kl`` and ``kl``, the mean that was measured on the passages, or None where it
+        is infinite.
+
+    Notes
+    -----
+    The first round takes the prediction at its word. Damages of heads do not add up, so each
+    later one allows what the last one predicted or, where that was too little, what it allowed,
+    times target/measured. At most `ROUNDS`, fewer once the measured KL is between `NEAR` of the
+    target and the target, or nothing is predicted and it is above. The choice is the cheapest one
+    whose measured KL is at most the target or, if no round comes there, the one with the least.
+    It is met on the texts that chose; on others the KL differs.
+    """
+    aim = target
+    rounds: list[dict[str, Any]] = []
+    choices: list[Allocation] = []
+    found: list[float] = []
+    for _ in tqdm(range(ROUNDS), disable=not progress, desc="rounds", leave=False):
+        some = cheapest(curves, aim)
+        if choices and some.chosen.index.equals(choices[-1].chosen.index):
+            break  # it would be measured as it was
+        replaced = heads(some.chosen)
+        kl = float(np.mean([passage.replace(replaced).kl.mean() for passage in passages]))
+        known = {"aim": aim, "price": some.price, "predicted_kl": some.damage}
+        rounds.append(known | {"kl": kl if math.isfinite(kl) else None})
+        choices.append(some)
+        found.append(kl)
+        if NEAR * target <= kl <= target or (kl > target and not some.damage):
+            break  # it is near, or no choice is predicted to do less
+        # What fits below the predicted damage, but not below the aim, would be measured again.
+        aim = some.damage if kl > target else aim
+        aim *= max(target / max(kl, target / STEP), 1 / STEP)
+    best = min(range(len(found)), key=lambda i: (max(found[i], target), choices[i].price))
+    return choices[best], rounds
+
+
+def _price_of_exact(passage: Passage, currency: str) -> float:
+    checks.one_of("currency", currency, CURRENCIES)
+    price = parse(EXACT).priced(passage.shapes[0])
+    return float(getattr(price, currency))
+
+
+def measured(
+    passage: Passage, some: Allocation, least: str = "least_predicted_kl"
+) -> dict[str, Any]:
+    """Return price and prediction of a choice, and what becomes of a passage with it.
+
+    Returns
+    -------
+    dict
+        ``price``, ``predicted_kl``, the bound of the choice under the name ``least``,
+        ``exact_heads``, ``kl``, ``kl_stderr``, ``same_top_1``, ``perplexity``; what is not finite
+        is None.
+    """
+    return numbers(some, passage.replace(heads(some.chosen)), least)
+
+
+def numbers(some: Allocation, done: Replaced, least: str = "least_predicted_kl") -> dict[str, Any]:
+    """Return what `measured` does, of a choice with which a passage was read already."""
+    kl = Estimated.of(done.kl)
+    found = {
+        "price": some.price,
+        "predicted_kl": some.damage,
+        least: max(some.least, 0.0),
+        "exact_heads": int((some.chosen.method == EXACT).sum()),
+        "kl": kl.mean,
+        "kl_stderr": kl.stderr,
+        "same_top_1": float(np.mean(done.same_top)),
+        "perplexity": done.perplexity,
+    }
+    return {name: value if math.isfinite(value) else None for name, value in found.items()}

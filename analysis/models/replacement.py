@@ -1,0 +1,484 @@
+"""A text as a causal language model reads it, with heads that methods compute instead.
+
+`Passage` keeps what the model itself makes of the text: the states that enter its layers, and its
+logits. It computes some heads, or all, by methods of `approx` and says how far that moves the
+model's answer: KL(model ‖ replaced) of the next token at every position, how often the first choice
+stays, the perplexity, the error of the residual stream, and the errors of the heads themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analysis.compute import executors
+from analysis.compute.seeds import seed_sequence
+from analysis.inputs import Inputs
+from analysis.models.attention_hook import Call
+from analysis.models.language_model import HeadIndex, LanguageModel
+from approx import Method, checks
+from approx.checks import Array
+from approx.estimate import memory
+from approx.method.prices import Shape
+
+SKIP = 64  # positions before which nothing is counted: there every method sees most of the text
+ROWS = 32  # positions whose logits are in float64 at once
+BLOCK = 32  # positions of a block of which a standard error is made
+FEWEST = 4  # blocks: of fewer, a standard error is itself too uncertain
+ERRORS = ("attention_tv", "output_relative_error")
+
+Heads = Mapping[HeadIndex, Method]
+
+
+class Estimated(NamedTuple):
+    """A mean over positions and its standard error."""
+
+    mean: float
+    stderr: float
+
+    @classmethod
+    def of(cls, x: Array) -> Estimated:
+        """Return the mean of x, with a standard error from the means of blocks of `BLOCK`.
+
+        Neighbouring positions are alike, so their spread would be too small a standard error. It is
+        NaN where there are fewer than four blocks, and inf where the mean is.
+
+        Examples
+        --------
+        >>> Estimated.of(np.repeat([0.0, 3.0, 0.0, 3.0], BLOCK))
+        Estimated(mean=1.5, stderr=0.8660254037844386)
+        """
+        mean = float(x.mean())
+        count = len(x) // BLOCK
+        if count < FEWEST or not math.isfinite(mean):
+            return cls(mean, math.nan if math.isfinite(mean) else math.inf)
+        means = np.array([part.mean() for part in np.array_split(x, count)])
+        return cls(mean, float(means.std(ddof=1) / math.sqrt(count)))
+
+
+@dataclass(frozen=True, eq=False)
+class Replaced:
+    """What became of a passage with some heads computed by methods.
+
+    Attributes
+    ----------
+    kl : (positions,)
+        KL(model ‖ replaced) of the next token; inf where the replaced model overflows.
+    same_top : (positions,) bool
+        Whether both think the same token the likeliest.
+    surprisal : (positions − 1,)
+        −log of the probability of the token that follows, for positions that one follows.
+    residual : (layers + 1,)
+        ‖state − the model's own‖_F/‖the model's own‖_F of what enters each layer, and last of what
+        leaves the last one, over the same positions.
+    errors : dict of (layer, head) to dict
+        Of each replaced head at what it got here, where they were asked for: ``attention_tv``,
+        ``output_relative_error`` of `analysis.errors.metrics.compare`.
+    state : tensor (1, n, width)
+        What leaves the last layer.
+    """
+
+    kl: Array
+    same_top: Array
+    surprisal: Array
+    residual: Array
+    errors: Mapping[HeadIndex, Mapping[str, float]]
+    state: Any
+
+    @property
+    def perplexity(self) -> float:
+        """E to the mean surprisal."""
+        return perplexity(self.surprisal)
+
+
+def perplexity(surprisal: Array) -> float:
+    """Return e to the mean surprisal; inf where it is above 1.8e308.
+
+    Examples
+    --------
+    >>> perplexity(np.log([2.0, 8.0]))
+    4.0
+    """
+    mean = float(surprisal.mean())
+    return math.exp(mean) if mean < 709 else math.inf
+
+
+class _Cell(NamedTuple):
+    place: int  # of the shared object, which `engines.threads` wants
+
+
+class _Work(NamedTuple):
+    """One head to be computed by a method."""
+
+    x: Inputs
+    method: Method
+    seed: np.random.SeedSequence
+    errors: bool
+
+
+class Passage:
+    """A text as a causal language model reads it, with heads that may be replaced by methods.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    ids : (n,)
+        The tokens, n ≥ 2.
+    skip : int
+        Positions before this one are computed and not counted; position i predicts token i + 1.
+    seed : int
+        The root of the draws of random methods: each (layer, head) has its own.
+    jobs : int, optional
+        Threads of torch, and threads that share the heads of a layer; by default one for each core.
+
+    Attributes
+    ----------
+    states : list of tensors (1, n, width)
+        What enters each layer of the model itself, and last what leaves the last one.
+    surprisal : (positions − 1,)
+        Of the model itself, as in `Replaced`.
+    shapes : list of Shape
+        Of the heads of each layer: n, l, d, c and the mask, from which prices follow.
+    ids, positions : (n,), (n − skip,)
+        The tokens, and the positions that are counted.
+
+    Raises
+    ------
+    ValueError
+        There is nothing after ``skip``.
+    ResourceLimitError
+        The logits would not fit.
+
+    Notes
+    -----
+    Memory: the states, (layers + 1)·n·width numbers, and the logits, (n − skip)·vocabulary numbers
+    of the model's dtype. What is n × l exists for one layer at a time, ``jobs`` heads at once.
+
+    A method that is not autoregressive under the mask reads the future when all positions are
+    computed at once, as they are here: what it gives is no model that could be run, and its KL says
+    how near its class comes with all logits. `analysis.costs.candidates.runs` says which methods a
+    model can run.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        ids: Sequence[int] | Array,
+        *,
+        skip: int = SKIP,
+        seed: int = 0,
+        jobs: int | None = None,
+    ) -> None:
+        import torch
+
+        self.model, self.ids = model, np.asarray(ids, np.int64)
+        n = len(self.ids)
+        self.skip = checks.integer("skip", skip, least=0, most=n - 2)
+        self.seed = checks.integer("seed", seed, least=0)
+        every = os.cpu_count() or 1
+        self.jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
+        self.positions = np.arange(self.skip, n)
+        self.states: list[Any] = []
+        self.shapes: list[Shape] = []
+        with self._computing():
+            model.states(self.ids, self._measured, watch=lambda _, state: self.states.append(state))
+            vocabulary = model.logits(self.ids, self.states[-1], [0]).shape[1]
+            dtype = self.states[-1].dtype
+            size = len(self.positions) * vocabulary * dtype.itemsize
+            memory.reserve(size, "the logits", "max_tokens, or raise skip")
+            self._logits = torch.empty(len(self.positions), vocabulary, dtype=dtype)
+            self._log_sums = torch.empty(len(self.positions), dtype=torch.float64)
+            for rows in self._stripes():
+                self._logits[rows] = model.logits(self.ids, self.states[-1], self.positions[rows])
+                self._log_sums[rows] = self._logits[rows].double().logsumexp(1)
+        self.surprisal = self._surprisal(slice(0, None), self._logits, self._log_sums.numpy())
+
+    def inputs(self, layer: int) -> Inputs:
+        """Return Q, K, V of all heads of a layer as the model itself computes them.
+
+        Examples
+        --------
+        ``passage.inputs(3).at(3, 1)`` is head 1 of layer 3.
+        """
+        checks.integer("layer", layer, least=0, most=self.model.layers - 1)
+        with self._computing():
+            try:
+                self.model.states(self.ids, _stop, start=layer, state=self.states[layer])
+            except _Stopped as stopped:
+                return stopped.call.inputs(self.model.name)
+        raise AssertionError("a layer was not called")  # states refuses such a model
+
+    def everywhere(self, method: Method, heads: Sequence[HeadIndex] | None = None) -> Heads:
+        """Return {(layer, head): method} of all heads, or of some."""
+        layers, count = range(self.model.layers), range(self.model.heads)
+        found = dict.fromkeys([(i, j) for i in layers for j in count], method)
+        if heads is not None:
+            found = dict.fromkeys(heads, method)
+        self.check(found)
+        return found
+
+    def replace(self, heads: Heads, *, errors: bool = False) -> Replaced:
+        """Return what becomes of the passage with some heads computed by methods.
+
+        Parameters
+        ----------
+        heads : mapping of (layer, head) to Method
+            Layers before the first of these are not run again.
+        errors : bool
+            Whether to measure the errors of these heads at what they get, which takes about as long
+            as to compute them.
+
+        Raises
+        ------
+        ValueError
+            The model lacks a head, or a method is a template or cannot be used under the mask.
+        """
+        self.check(heads)
+        found: dict[HeadIndex, dict[str, float]] = {}
+        start = min((layer for layer, _ in heads), default=self.model.layers)
+        residual = np.zeros(self.model.layers + 1)
+
+        def attention(call: Call) -> Any:
+            mine = {head: m for (layer, head), m in heads.items() if layer == call.layer}
+            return self._output(call, mine, found if errors else None)
+
+        def watch(layer: int, state: Any) -> None:
+            own = self.states[layer][0, self.skip :].double()
+            residual[layer] = (state[0, self.skip :].double() - own).norm() / own.norm()
+
+        with self._computing():
+            state = self.model.states(
+                self.ids, attention, start=start, state=self.states[start], watch=watch
+            )
+            kl, same, surprisal = self.compare(state)
+        return Replaced(kl, same, surprisal, residual, found, state)
+
+    def step(self, layer: int, state: Any, heads: Heads | None = None) -> Any:
+        """Return what leaves a layer, a tensor (1, n, width), for the state that enters it.
+
+        Parameters
+        ----------
+        layer : int
+        state : tensor (1, n, width)
+        heads : mapping of (layer, head) to Method, optional
+            Those of this layer are computed by methods, with the draws of `replace`.
+        """
+        mine = {head: method for (place, head), method in (heads or {}).items() if place == layer}
+        with self._computing():
+            return self.model.step(
+                self.ids, layer, state, lambda call: self._output(call, mine, None)
+            )
+
+    def own_errors(self, heads: Heads) -> dict[HeadIndex, dict[str, float]]:
+        """Return the errors of methods at what the heads get in the model itself, by head.
+
+        The draws are those of `replace`.
+        """
+        self.check(heads)
+        found: dict[HeadIndex, dict[str, float]] = {}
+        for layer in sorted({layer for layer, _ in heads}):
+            x = self.inputs(layer)
+            mine = {pair: method for pair, method in heads.items() if pair[0] == layer}
+            for pair, (_, error) in self._computed(x, mine, errors=True).items():
+                found[pair] = error
+        return found
+
+    def gradients(self, targets: Sequence[int] | Array | None = None) -> list[Array]:
+        """Return the gradient of the summed surprisal by the output of each head, a list by layer.
+
+        Parameters
+        ----------
+        targets : (positions,) or (positions − 1,), optional
+            The tokens whose surprisal counts, by default those that follow in the text. Tokens that
+            are drawn from the model itself make the gradients those of Fisher's information.
+
+        Returns
+        -------
+        list of ndarray
+            (heads, n, c) each: the derivative of Σ −log p(target) by what a head hands to the
+            output projection at each position, in the model itself.
+        """
+        import torch
+
+        ids = self.ids[self.skip + 1 :] if targets is None else np.asarray(targets, np.int64)
+        rows = self.positions[: len(ids)]
+        leaves: list[Any] = []
+
+        def attention(call: Call) -> Any:
+            output = call.output()
+            leaf = torch.zeros_like(output, requires_grad=True)
+            leaves.append(leaf)
+            return output + leaf
+
+        with self._computing(gradients=True):
+            state = self.model.states(self.ids, attention)
+            logits = self.model.logits(self.ids, state, rows)
+            loss = torch.nn.functional.cross_entropy(logits, torch.as_tensor(ids), reduction="sum")
+            loss.backward()
+        return [leaf.grad[0].transpose(0, 1).numpy() for leaf in leaves]
+
+    def sampled(self, rng: np.random.Generator) -> Array:
+        """Return a token for each position, drawn from what the model itself expects there."""
+        found = []
+        for rows in self._stripes():
+            x = self._logits[rows].double().numpy()
+            found.append((x + rng.gumbel(size=x.shape)).argmax(axis=1))
+        return np.concatenate(found)
+
+    def compare(self, state: Any) -> tuple[Array, Array, Array]:
+        """Return kl, same_top and surprisal, as in `Replaced`, of a state behind the last layer.
+
+        Notes
+        -----
+        KL is Σ p (x − y) + log Σ e^y − log Σ e^x in float64 for logits x of the model and y of the
+        other; it is 0 where these are equal.
+        """
+        kl, log_sums = (np.empty(len(self.positions)) for _ in range(2))
+        same = np.empty(len(self.positions), bool)
+        surprisal = []
+        with self._computing():
+            for rows in self._stripes():
+                own, other = (
+                    self._logits[rows],
+                    self.model.logits(self.ids, state, self.positions[rows]),
+                )
+                x, y = own.double(), other.double()
+                sums = y.logsumexp(1)
+                p = (x - self._log_sums[rows, None]).exp_()  # a copy: x may be the logits
+                moved = p.mul_(x - y).sum(1)
+                kl[rows] = (moved + (sums - self._log_sums[rows])).numpy()
+                same[rows] = (own.argmax(1) == other.argmax(1)).numpy()
+                log_sums[rows] = sums.numpy()
+                surprisal.append(self._surprisal(rows, other, log_sums[rows]))
+        finite = np.isfinite(kl)
+        kl[~finite] = np.inf
+        return kl, same & finite, np.concatenate(surprisal)
+
+    def likeliest(self, state: Any) -> tuple[Array, Array]:
+        """Return the likeliest next token of each position, and its probability.
+
+        Parameters
+        ----------
+        state : tensor (1, n, width)
+            What leaves the last layer: ``states[-1]`` of the model itself, or that of a `Replaced`.
+
+        Returns
+        -------
+        tokens, probabilities : (positions,)
+            The probability is NaN where the logits overflowed.
+        """
+        tokens = np.empty(len(self.positions), np.int64)
+        shares = np.empty(len(self.positions))
+        with self._computing():
+            for rows in self._stripes():
+                logits = self.model.logits(self.ids, state, self.positions[rows]).double()
+                most, found = logits.max(1)
+                tokens[rows] = found.numpy()
+                shares[rows] = (most - logits.logsumexp(1)).exp().numpy()
+        return tokens, shares
+
+    def check(self, heads: Heads) -> None:
+        """Raise ValueError or TypeError unless the model has these heads, and these are methods."""
+        checks.instance("heads", heads, Mapping, "a mapping of (layer, head) to a method")
+        for (layer, head), method in heads.items():
+            if not (0 <= layer < self.model.layers and 0 <= head < self.model.heads):
+                raise ValueError(
+                    f"{self.model.name} has no head {layer}.{head}: its layers are 0 to "
+                    f"{self.model.layers - 1}, and their heads 0 to {self.model.heads - 1}"
+                )
+            checks.instance(f"the method of head {layer}.{head}", method, Method, "a method")
+
+    @contextmanager
+    def _computing(self, *, gradients: bool = False) -> Iterator[None]:
+        """Let torch use as many threads as heads do: where others compute too, more would wait."""
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.jobs)
+        try:
+            with torch.inference_mode(not gradients):
+                yield
+        finally:
+            torch.set_num_threads(before)
+
+    def _measured(self, call: Call) -> Any:
+        """Return the exact output, and keep what prices follow from."""
+        self.shapes.append(call.shape)
+        return call.output()
+
+    def _output(
+        self,
+        call: Call,
+        mine: Mapping[int, Method],
+        found: dict[HeadIndex, dict[str, float]] | None,
+    ) -> Any:
+        """Return the outputs of a layer with some of its heads replaced, (1, n, heads, c)."""
+        import torch
+
+        if not mine:
+            return call.output()
+        if not all(torch.isfinite(x).all() for x in (call.q, call.k, call.v)):
+            return torch.full_like(call.output(), torch.nan)  # an earlier layer overflowed
+        x = call.inputs(self.model.name)
+        whole = len(mine) == self.model.heads
+        output = (
+            torch.empty(1, x.n, len(x.q), x.v.shape[-1], dtype=call.q.dtype)
+            if whole and x.v is not None
+            else call.output()
+        )
+        every = {(call.layer, head): method for head, method in mine.items()}
+        for (layer, head), (y, error) in self._computed(x, every, errors=found is not None).items():
+            output[0, :, head] = torch.from_numpy(y)
+            if found is not None:
+                found[layer, head] = error
+        return output
+
+    def _computed(
+        self, x: Inputs, heads: Heads, *, errors: bool
+    ) -> dict[HeadIndex, tuple[Array, dict[str, float]]]:
+        """Return the output and the errors of heads of one layer, by head."""
+        pairs = sorted(heads)
+        work = [_Work(x.at(*pair), heads[pair], self.draws(*pair), errors) for pair in pairs]
+        cells = [_Cell(i) for i in range(len(work))]
+        done = executors.threads(_head, cells, work, self.jobs)
+        return {pairs[cell.place]: result for cell, result in done}
+
+    def draws(self, layer: int, head: int) -> np.random.SeedSequence:
+        """Return the seed of what a random method draws for a head."""
+        return seed_sequence(self.seed, "substitute", layer, head)
+
+    def _stripes(self) -> list[slice]:
+        return [slice(i, i + ROWS) for i in range(0, len(self.positions), ROWS)]
+
+    def _surprisal(self, rows: slice, logits: Any, log_sums: Array) -> Array:
+        """Return −log p of the token that follows each position of a stripe that one follows."""
+        following = self.ids[self.skip + 1 :][rows]
+        chosen = logits[np.arange(len(following)), following].double().numpy()
+        found: Array = log_sums[: len(following)] - chosen
+        return np.where(np.isfinite(found), found, np.inf)
+
+
+class _Stopped(Exception):
+    """Ends a pass at the first layer, which it carries."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+
+def _stop(call: Call) -> Any:
+    raise _Stopped(call)
+
+
+def _head(cell: _Cell, work: _Work) -> tuple[Array, dict[str, float]]:
+    """Return the output of a head by its method, and its errors if they are asked for."""
+    x = work.x
+    estimate = x.approximate(work.method, rng=work.seed)
+    errors = x.compare(estimate) if work.errors else {}
+    assert x.V is not None
+    return estimate.attend(x.V), {name: errors[name] for name in ERRORS if name in errors}

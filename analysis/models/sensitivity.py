@@ -1,0 +1,235 @@
+"""Which error of a head says what it does to the model: heads are replaced one at a time.
+
+`singles` measures KL(model ‖ replaced) with one head computed by a method and all else exact, and
+beside it what could have predicted it: errors of the matrix, of the output, of the output behind
+the layer's projection, and the latter weighted by what the model makes of it. `correlations` says
+which of them ranks heads as their damage does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+from tqdm import tqdm
+
+from analysis.compute.seeds import seed_sequence
+from analysis.inputs import Inputs
+from analysis.models.language_model import HeadIndex
+from analysis.models.replacement import Estimated, Passage
+from approx import Approximation, Method, checks
+from approx.checks import Array
+from approx.estimate import exact
+from approx.method import Rng
+
+SAMPLES = 4  # texts that the model itself could have written, for Fisher's information
+PREDICTORS = (
+    "attention_tv",
+    "attention_relative_frobenius",
+    "output_relative_error",
+    "output_error",
+    "projected_error",
+    "projected_relative_error",
+    "fisher",
+)
+HEAD = ["layer", "head"]
+RESAMPLES = 1000  # of the bootstrap
+ENDS = (0.025, 0.975)  # of the interval
+
+
+def singles(
+    passage: Passage,
+    methods: Sequence[Method],
+    *,
+    heads: Sequence[HeadIndex] | None = None,
+    samples: int = SAMPLES,
+    progress: bool = False,
+) -> Iterator[pd.DataFrame]:
+    """Yield, layer by layer, the damage of each head by each method, and its predictors.
+
+    Parameters
+    ----------
+    passage : Passage
+    methods : sequence of Method
+        Sized ones.
+    heads : sequence of (layer, head), optional
+        By default all.
+    samples : int
+        Backward passes for ``fisher``, ≥ 1.
+    progress : bool
+        Whether to show a bar on stderr.
+
+    Yields
+    ------
+    DataFrame
+        One row per head and method: ``layer``, ``head``, ``method``; ``kl``, the mean of
+        KL(model ‖ replaced) over positions with this head alone replaced, and ``kl_stderr``; and
+        `PREDICTORS`, all at what the head gets in the model itself:
+
+        ``attention_tv``, ``attention_relative_frobenius`` and ``output_relative_error`` of
+        `analysis.errors.metrics.compare`; with Δ the error of the head's output, one row a
+        position, ``output_error`` ‖Δ‖_F/√n; ``projected_error`` ‖Δ W_O‖_F/√n, W_O what the layer's
+        projection makes of this head; ``projected_relative_error`` ‖Δ W_O‖_F/‖state‖_F, of the
+        state behind the layer; and ``fisher``, ½ mean over samples of Σ_i (g_i·Δ_i)²/positions.
+
+    Notes
+    -----
+    ``fisher``: with targets y_t drawn from the model itself, g = ∂ Σ_t −log p(y_t)/∂ output has a
+    mean of 0 and, to second order in Δ, E[(Σ_i g_i·Δ_i)²]/2 = Σ_t KL_t. Without the products of
+    different positions it has far less variance, and is exact where errors of different positions
+    do not conspire. It is an estimate and no bound.
+    Cost: one pass from the head's layer on per head and method, and one backward pass per sample.
+    """
+    for method in methods:
+        checks.instance("every method", method, Method, "a method")
+    checks.integer("samples", samples, least=1)
+    model = passage.model
+    every = [(i, j) for i in range(model.layers) for j in range(model.heads)]
+    chosen = sorted(every if heads is None else set(heads))
+    passage.check(dict.fromkeys(chosen, methods[0]))
+    rng = np.random.default_rng(seed_sequence(passage.seed, "fisher"))
+    gradients = [passage.gradients(passage.sampled(rng)) for _ in range(samples)]
+    bar = tqdm(total=len(chosen) * len(methods), disable=not progress, desc="damage", leave=False)
+    for layer in sorted({i for i, _ in chosen}):
+        x, weights = passage.inputs(layer), model.projection(layer)
+        behind = float(passage.states[layer + 1].double().norm())
+        rows = []
+        for head in (j for i, j in chosen if i == layer):
+            mine = [g[layer][head] for g in gradients]
+            for method in methods:
+                kl = Estimated.of(passage.replace({(layer, head): method}).kl)
+                draws = passage.draws(layer, head)
+                known = predictors(x.at(layer, head), method, draws, weights[head], mine)
+                known["projected_relative_error"] = (
+                    known["projected_error"] * math.sqrt(x.n) / behind
+                )
+                known["fisher"] /= len(passage.positions)
+                place = {"layer": layer, "head": head, "method": str(method)}
+                rows.append(place | {"kl": kl.mean, "kl_stderr": kl.stderr} | known)
+                bar.update()
+        yield pd.DataFrame(rows)
+    bar.close()
+
+
+def predictors(
+    x: Inputs, method: Method, rng: Rng, projection: Array, gradients: Sequence[Array]
+) -> dict[str, float]:
+    """Return what could predict the damage of one head, from what it gets and from gradients.
+
+    Parameters
+    ----------
+    x : Inputs
+        One head, with V.
+    method : Method
+    rng : int, Generator, ...
+    projection : (c, width)
+        W_O of this head.
+    gradients : sequence of (n, c)
+        Of a sum over positions by the head's output; their products with its error are squared.
+
+    Returns
+    -------
+    dict
+        `PREDICTORS`, but ``fisher`` is a sum and not a mean over positions, and
+        ``projected_relative_error`` is left out.
+
+    Raises
+    ------
+    ValueError
+        There is no V.
+    """
+    estimate = x.approximate(method, rng=rng)
+    errors = x.compare(estimate)
+    change = moved(x, estimate)
+    size = math.sqrt(len(change))
+    return {name: errors[name] for name in PREDICTORS[:3]} | {
+        "output_error": float(np.linalg.norm(change)) / size,
+        "projected_error": float(np.linalg.norm(change @ projection)) / size,
+        "fisher": fisher(change, gradients),
+    }
+
+
+def moved(x: Inputs, estimate: Approximation, exactly: Array | None = None) -> Array:
+    """Return Δ, the output of a head by an estimate less its exact output, (n, c) float64.
+
+    The exact output may be given, where there are many estimates.
+
+    Raises
+    ------
+    ValueError
+        There is no V.
+    """
+    if x.V is None:
+        raise ValueError("the errors of outputs need V: give inputs that have it")
+    if exactly is None:
+        exactly = exact.attention(x.Q, x.K, x.V, mask=x.mask)
+    return np.asarray(estimate.attend(x.V) - exactly, np.float64)
+
+
+def fisher(change: Array, gradients: Sequence[Array]) -> float:
+    """Return ½ mean over gradients g of Σ_i (g_i·Δ_i)², for Δ and every g of (n, c).
+
+    Examples
+    --------
+    >>> fisher(np.array([[1.0, 2.0]]), [np.array([[3.0, 0.0]]), np.array([[0.0, 1.0]])])
+    3.25
+    """
+    products = np.array([np.einsum("ic,ic->i", g, change) for g in gradients])
+    return float(np.square(products).sum(axis=1).mean()) / 2
+
+
+def correlations(table: pd.DataFrame, *, each: bool = True, seed: int = 0) -> pd.DataFrame:
+    """Return the rank correlation of each predictor with the damage, and its interval.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `singles`, its parts concatenated, of two methods or more.
+    each : bool
+        Whether each method has rows of its own, beside those of "all".
+    seed : int
+
+    Returns
+    -------
+    DataFrame
+        One row per (method, predictor): ``spearman``, and ``low``, ``high``, the bootstrap interval
+        of 95 %: heads are drawn again, each with all its methods, because the methods of a head are
+        alike.
+    """
+    rng = np.random.default_rng(seed)
+    names = ["all", *(table.method.unique() if each else ())]
+    rows = []
+    for group in names:
+        part = table if group == "all" else table[table.method == group]
+        places = [np.asarray(index) for index in part.groupby(HEAD).indices.values()]
+        drawn = [
+            np.concatenate([places[i] for i in rng.integers(len(places), size=len(places))])
+            for _ in range(RESAMPLES)
+        ]
+        most = min(map(len, drawn))  # heads have as many rows each, but for missing ones
+        again = np.array([rows_[:most] for rows_ in drawn])
+        kl = part.kl.to_numpy()
+        for name in PREDICTORS:
+            x = part[name].to_numpy()
+            low, high = np.quantile(spearman(x[again], kl[again]), ENDS)
+            place = {"method": group, "predictor": name, "heads": len(places)}
+            value = float(spearman(x, kl))
+            rows.append(place | {"spearman": value, "low": float(low), "high": float(high)})
+    return pd.DataFrame(rows)
+
+
+def spearman(x: Array, y: Array) -> Array:
+    """Return Spearman's rank correlation along the last axis: Pearson's of the ranks.
+
+    Equal values share their rank.
+
+    Examples
+    --------
+    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([1.0, 9.0, 5.0])).round(12)
+    np.float64(0.5)
+    """
+    a, b = (rankdata(z, axis=-1) - (z.shape[-1] + 1) / 2 for z in (x, y))
+    return np.asarray((a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1)))[()]

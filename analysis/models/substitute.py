@@ -1,0 +1,249 @@
+"""What a cheaper attention does to a language model: heads computed by methods, the rest exact.
+
+`substitute` runs a local model once for each of several methods or plans and returns one table:
+KL of the next token, perplexity, and the errors of heads and layers. `analysis.models.replacement`
+does the work, and lets a model stay loaded.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from tqdm import tqdm
+
+from analysis.costs.budget import KEYS, of_keys, said
+from analysis.models import checkpoints
+from analysis.models.language_model import HeadIndex, LanguageModel
+from analysis.models.plan import Plan
+from analysis.models.replacement import SKIP, Estimated, Heads, Passage, Replaced, perplexity
+from analysis.sweeps import table
+from approx import Method, checks, parse
+
+
+def substitute(
+    model_dir: str | os.PathLike[str],
+    text: str | os.PathLike[str],
+    choices: Method | Plan | Sequence[Method | Plan] | Mapping[str, Method | Plan],
+    *,
+    heads: Sequence[HeadIndex] | None = None,
+    layers: Sequence[int] | None = None,
+    budget: float | None = None,
+    currency: str = "stored",
+    max_tokens: int = 512,
+    skip: int = SKIP,
+    errors: bool = True,
+    dtype: str = "float32",
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Return what becomes of a local language model whose heads are computed by methods.
+
+    Parameters
+    ----------
+    model_dir : path
+        A folder in the format of Hugging Face, or a GGUF file, see `LanguageModel.open`.
+    text : path
+        A UTF-8 file, of which the first tokens are read.
+    choices : Method or Plan, or a sequence of them, or a mapping from their labels
+        One run for each. A method computes all ``heads``, a plan those that it names. The label of
+        a method whose size a budget fills is the filled spec.
+    heads, layers : sequence of (layer, head), sequence of int; optional
+        Either: the heads that methods compute, or the layers of which they compute all heads.
+    budget : float, optional
+        What a query row may cost: templates are filled to it. By default as much as 32 exact keys.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+    max_tokens, skip : int
+        The text is cut after so many tokens, and position i, which predicts token i + 1, is counted
+        from ``skip`` on.
+    errors : bool
+        Whether to measure the errors of heads, which takes as long as all the rest.
+    dtype : {"float32", "float64"}
+        Of the model and of the estimates.
+    seed, jobs
+        As for `Passage`.
+    progress : bool
+        Whether to show a bar on stderr.
+
+    Returns
+    -------
+    DataFrame
+        One row a number, in the columns of `analysis.sweeps.table`; `summary` has one row a run. Of
+        the whole model (layer and head are −1): ``kl``, ``same_top_1``, ``perplexity``,
+        ``exact_perplexity``; ``heads``, how many were replaced, of them ``oracle_heads`` by methods
+        that need all logits and ``future_heads`` by methods that read later tokens;
+        ``reads_share``, what a new query reads of what it reads in exact attention; ``seconds``. Of
+        a layer: ``residual_relative_error`` of the state behind it. Of a head: ``attention_tv`` and
+        ``output_relative_error``, after ``own_`` at what the head gets in the model itself, and
+        after ``drifted_`` at what it gets with the others replaced.
+
+    Raises
+    ------
+    ImportError, ValueError
+        The model cannot be used, it lacks a head, a plan is for another model, a template has
+        no size that the budget buys, or a method has no meaning under the mask.
+    """
+    one = isinstance(choices, Method | Plan)
+    named = choices if isinstance(choices, Mapping) else _named([choices] if one else choices)  # type: ignore[list-item, arg-type]
+    for choice in named.values():
+        checks.instance("every choice", choice, (Method, Plan), "a method or a plan")  # type: ignore[arg-type]
+    if heads is not None and layers is not None:
+        raise ValueError("layers follow from heads: leave them out")
+    [words] = checkpoints.texts(model_dir, text)
+    model = LanguageModel.open(model_dir, dtype=dtype)
+    if layers is not None:
+        heads = [(layer, head) for layer in layers for head in range(model.heads)]
+    ids = model.tokens_of(words, max_tokens)
+    passage = Passage(model, ids, skip=skip, seed=seed, jobs=jobs)
+    runs = {}
+    if budget is None and any(isinstance(x, Method) and x.is_template for x in named.values()):
+        budget = of_keys(KEYS, passage.inputs(0).at(0, 0), currency)
+    for label, choice in named.items():
+        if isinstance(choice, Plan):
+            runs[label] = of_plan(passage, choice)
+            continue
+        filled = choice if budget is None else fill(passage, choice, budget, currency)
+        runs[str(filled) if choice.is_template else label] = passage.everywhere(filled, heads)
+    found = measure(passage, runs, errors=errors, progress=progress)
+    found["budget"] = -1.0 if budget is None else float(budget)
+    return table.with_currency(found, currency)
+
+
+def fill(passage: Passage, method: Method, budget: float, currency: str = "stored") -> Method:
+    """Return a template with its size filled to a budget, at the shape of the first layer's heads.
+
+    A method that has its size stays as it is.
+
+    Raises
+    ------
+    ValueError
+        It is a template, and nothing fits.
+    """
+    if not method.is_template:
+        return method
+    filled = method.within(budget, currency=currency, **passage.shapes[0].given)
+    if filled is None:
+        raise ValueError(f"{method} has no size that costs at most {said(budget, currency)}")
+    return filled
+
+
+def of_plan(passage: Passage, plan: Plan) -> Heads:
+    """Return the heads of a plan; raise ValueError if it is for another model."""
+    if plan.model != passage.model.name:
+        raise ValueError(
+            f"the plan is for the model {plan.model}, and this is {passage.model.name}: "
+            "make a plan for this one"
+        )
+    passage.check(plan.heads)
+    return plan.heads
+
+
+def measure(
+    passage: Passage,
+    runs: Mapping[str, Heads],
+    *,
+    errors: bool = True,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Return the table of `substitute` for a passage that is there already, one run a label."""
+    rows = []
+    for label, heads in tqdm(runs.items(), disable=not progress, desc="runs", leave=False):
+        start = time.perf_counter()
+        own = passage.own_errors(heads) if errors else {}
+        done = passage.replace(heads, errors=errors)
+        seconds = time.perf_counter() - start
+        for layer, head, metric, value, stderr in _numbers(passage, heads, done, own, seconds):
+            n, l, d, _ = passage.shapes[max(layer, 0)]
+            where = (passage.model.name, layer, head, n, l, d, 1.0, label, -1.0, -1)
+            rows.append((*where, metric, value, stderr))
+    return table.frame(rows)
+
+
+def summary(found: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of `substitute` with one row a run, in its order.
+
+    Returns
+    -------
+    DataFrame
+        ``method``, every number of the whole model under its name with the standard errors of
+        ``kl``, ``same_top_1`` and ``perplexity`` beside them; means over the replaced heads of
+        their errors; ``residual_relative_error`` behind the last layer.
+    """
+    rows: list[dict[Any, Any]] = []
+    for label, part in found.groupby("method", sort=False):
+        whole = part[part.layer < 0].set_index("metric")
+        row: dict[Any, Any] = {"method": label} | dict(whole.value.items())
+        for name in ("kl", "same_top_1", "perplexity"):
+            row[f"{name}_stderr"] = whole.stderr[name]
+        row |= dict(part[part["head"] >= 0].groupby("metric").value.mean().items())
+        behind = part[part.metric == "residual_relative_error"]
+        row["residual_relative_error"] = behind.value.iloc[behind.layer.argmax()]
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def reads_share(passage: Passage, heads: Heads) -> float:
+    """Return what a new query reads of what it reads in exact attention, over all heads.
+
+    It is NaN where the price of a method is not known. What a group of heads could share is counted
+    for each of them, on both sides.
+    """
+    exact = parse("exact()")
+    total = part = 0.0
+    for layer, shape in enumerate(passage.shapes):
+        whole = exact.priced(shape)
+        assert whole is not None
+        assert whole.reads is not None
+        for head in range(passage.model.heads):
+            total += whole.reads
+            price = whole if (layer, head) not in heads else heads[layer, head].priced(shape)
+            part += math.nan if price is None or price.reads is None else price.reads
+    return part / total
+
+
+def _named(choices: Sequence[Method | Plan]) -> dict[str, Method | Plan]:
+    """Return choices by their labels, a plan's being its name among its facts, or "plan"."""
+    found: dict[str, Method | Plan] = {}
+    for choice in choices:
+        plain = str(choice.facts.get("name", "plan")) if isinstance(choice, Plan) else str(choice)
+        label = plain if plain not in found else f"{plain} ({len(found) + 1})"
+        found[label] = choice
+    return found
+
+
+def _numbers(
+    passage: Passage,
+    heads: Heads,
+    done: Replaced,
+    own: Mapping[HeadIndex, Mapping[str, float]],
+    seconds: float,
+) -> Iterator[tuple[int, int, str, float, float]]:
+    """Yield layer, head, name, value and standard error of every number of a run."""
+    kl, same = Estimated.of(done.kl), Estimated.of(done.same_top)
+    yield -1, -1, "kl", *kl
+    yield -1, -1, "same_top_1", *same
+    for name, surprisal in (
+        ("perplexity", done.surprisal),
+        ("exact_perplexity", passage.surprisal),
+    ):
+        value = perplexity(surprisal)
+        yield -1, -1, name, value, value * Estimated.of(surprisal).stderr  # to first order
+    for name, value in (
+        ("heads", len(heads)),
+        ("oracle_heads", sum(method.oracle for method in heads.values())),
+        ("future_heads", sum(not method.autoregressive for method in heads.values())),
+        ("reads_share", reads_share(passage, heads)),
+        ("seconds", seconds),
+    ):
+        yield -1, -1, name, value, math.nan
+    for layer, error in enumerate(done.residual[1:]):
+        yield layer, -1, "residual_relative_error", error, math.nan
+    for prefix, errors in (("own", own), ("drifted", done.errors)):
+        for (layer, head), named in errors.items():
+            for name, error in named.items():
+                yield layer, head, f"{prefix}_{name}", error, math.nan

@@ -1,0 +1,30 @@
+"""Bias and variance of an estimate: closed form, Monte Carlo, and what follows from both.
+
+The closed form is `Method.moments`; beside it stand Monte Carlo with standard errors, the expected
+error of the whole matrix, the number of features that an error needs, and the moments of normalised
+attention.
+"""
+
+from typing import TYPE_CHECKING
+
+_HOMES = {
+    "MonteCarlo": "simulation",
+    "NormalisedMoments": "normalised",
+    "expected_error": "expected_errors",
+    "features_needed": "feature_counts",
+    "monte_carlo": "simulation",
+    "normalised_moments": "normalised",
+}
+
+if TYPE_CHECKING:
+    from analysis.moments.expected_errors import expected_error as expected_error
+    from analysis.moments.feature_counts import features_needed as features_needed
+    from analysis.moments.normalised import (
+        NormalisedMoments as NormalisedMoments,
+        normalised_moments as normalised_moments,
+    )
+    from analysis.moments.simulation import MonteCarlo as MonteCarlo, monte_carlo as monte_carlo
+else:
+    from approx import _lazy
+
+    __getattr__ = _lazy.attribute(__name__, _HOMES)

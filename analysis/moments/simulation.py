@@ -1,0 +1,293 @@
+"""Bias and variance by Monte Carlo, with standard errors, beside the closed form.
+
+Everything is relative to the truth, estimate/exact, so it is finite at any logit. The estimate of
+exp(q·k) by positive features is lognormal, and for |q + k|² > 2 or so its sample variance says
+nothing: `MonteCarlo.believable` flags the entries where a sample may be believed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+
+from analysis.moments.ratio_samples import Draws, Point, family
+from approx import Approximation, Method, Moments, checks
+from approx.checks import Array
+from approx.estimate import exact, memory
+from approx.estimate.masks import Mask, MaskLike
+from approx.kernels.jit import kernel
+from approx.kernels.threads import one_thread
+from approx.method import Rng, generator
+from approx.projections.summand import times
+
+# where a sample is reliable: at most so large squared relative standard errors of its mean and of
+# its variance, and standard errors between the latter and its closed form
+MEAN, VARIANCE, DISTANCE = 0.01, 0.1, 3.0
+
+
+class MonteCarlo(NamedTuple):
+    """Sample moments of estimate/exact over independent draws, entry by entry, (n, l).
+
+    Where a query does not see a key, nothing is estimated: the mean is 1 and the variance 0, as in
+    `Method.moments`.
+
+    Attributes
+    ----------
+    mean, variance
+        Of estimate/exact: if the estimate is unbiased, the mean is 1 and the variance relative.
+    mean_stderr
+        From the closed-form variance where it is known, else from the sample.
+    variance_stderr
+        From the sample's fourth moment.
+    z
+        (mean − 1 − relative bias)/mean_stderr: standard normal if the closed form (or, where
+        there is none, unbiasedness) holds; 0 where there is no variance and no difference.
+    p_value : float
+        Of the largest |z|, corrected for the number of entries that are seen (Bonferroni).
+    believable
+        The standard error of the mean, from the known variance or else the sampled one, is at most
+        10 % of exact, or of the expectation if that is larger; that of the sample variance is at
+        most 32 % (√0.1) of it. A heavy tail that was
+        never drawn cannot be seen in a sample: so where the closed form is known, the sample
+        variance must also be within three of its standard errors of it.
+    """
+
+    mean: Array
+    variance: Array
+    mean_stderr: Array
+    variance_stderr: Array
+    z: Array
+    p_value: float
+    believable: Array
+
+
+@overload
+def monte_carlo(
+    method: Method,
+    Q: ArrayLike,
+    K: ArrayLike,
+    *,
+    draws: int,
+    rng: Rng,
+    mask: MaskLike = None,
+    space: str = "kernel",
+    temperatures: None = None,
+) -> MonteCarlo: ...
+
+
+@overload
+def monte_carlo(
+    method: Method,
+    Q: ArrayLike,
+    K: ArrayLike,
+    *,
+    draws: int,
+    rng: Rng,
+    mask: MaskLike = None,
+    space: str = "kernel",
+    temperatures: Sequence[float],
+) -> list[MonteCarlo]: ...
+
+
+def monte_carlo(
+    method: Method,
+    Q: ArrayLike,
+    K: ArrayLike,
+    *,
+    draws: int,
+    rng: Rng,
+    mask: MaskLike = None,
+    space: str = "kernel",
+    temperatures: Sequence[float] | None = None,
+) -> MonteCarlo | list[MonteCarlo]:
+    """Return sample moments of estimate/exact over independent draws of a method.
+
+    Parameters
+    ----------
+    method : Method
+    Q, K : (n, d), (l, d)
+    draws : int
+        ≥ 2.
+    rng : int, SeedSequence or Generator
+    mask : None, "causal" or Mask
+        What each query sees; None is every key.
+    space : {"kernel", "attention"}
+        What is compared: exp(q·k), or rows divided by their own sums. The latter ratio is biased
+        even where the kernel estimate is not, and z tests unbiasedness.
+    temperatures : sequence of float, optional
+        Return a list, one `MonteCarlo` for each t with logits q·k/t, all from the same draws.
+
+    Notes
+    -----
+    Cost: draws times that of the method and O(n·l); four (n, l) arrays per temperature (Welford's
+    and Pébay's updates). Random features that are exponentials, sines and cosines, alone or beside
+    a support that is not drawn, are drawn in blocks; their temperatures share all products with
+    frequencies, unless the method shifts or turns its inputs. A subclass of such a method makes
+    its draws one by one, unless it says itself that it is `composed`.
+
+    In every draw, estimate/exact of plain positive features depends on q + k alone, and that of
+    sines and cosines on q − k. To sample many pairs (q_i, k_i), and not every query with every key,
+    ask for the query 0 with the keys q_i + k_i (or k_i − q_i).
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> sample = monte_carlo(parse("positive(m=8)"), [[0.1]], [[0.2]], draws=1000, rng=0)
+    >>> bool(abs(sample.z[0, 0]) < 5)
+    True
+    """
+    checks.instance("method", method, Method, "a method")
+    q, k = method.checked(Q, K)
+    draws = checks.integer("draws", draws, least=2)
+    checks.one_of("space", space, ("kernel", "attention"))
+    scales = [1.0]
+    if temperatures is not None:
+        ts = checks.array("temperatures", temperatures, ndim=1)
+        scales = [1 / math.sqrt(checks.positive("temperature", t)) for t in ts]
+    nbytes = 80 * len(q) * len(k) * len(scales)
+    memory.reserve(nbytes, "Monte Carlo moments", "n, l or the temperatures")
+    seen = method.masked(mask, len(q), len(k))
+    samples = [_Sample(method, q, k, seen, scale, space) for scale in scales]
+    source = generator(rng).bit_generator
+    seeds = source.seed_seq.spawn(draws)  # type: ignore[attr-defined]
+
+    def stream(seed: np.random.SeedSequence) -> np.random.Generator:
+        return np.random.Generator(type(source)(seed))  # as Generator.spawn, any number of times
+
+    def one(sample: _Sample, seed: np.random.SeedSequence) -> Array:
+        estimate = method.approximate(sample.q, sample.k, mask=seen, rng=stream(seed))
+        return _ratio(estimate, sample.truth + sample.log_unit, space)
+
+    many = None
+    if space == "kernel" and samples and family(method) is not None:
+        many = Draws(method, [Point(x.q, x.k, x.scale, x.log_unit) for x in samples], seen)
+    count = draws if method.uses_rng else 1
+    step = 1 if many is None else many.together
+    with one_thread():
+        for block in (seeds[i : min(i + step, count)] for i in range(0, count, step)):
+            ratios = [None] * len(samples) if many is None else many.ratios([*map(stream, block)])
+            for sample, values in zip(samples, ratios):
+                if values is not None:
+                    sample.add(values)
+                    continue
+                for seed in block:
+                    sample.add(one(sample, seed)[None])
+    results = [sample.tested(draws) for sample in samples]
+    return results if temperatures is not None else results[0]
+
+
+@kernel
+def _update(ratios: Any, count: int, mean: Any, m2: Any, m3: Any, m4: Any) -> None:
+    # Welford's and Pébay's updates, draw after draw; lanes are pairs.
+    for i in range(ratios.shape[0]):
+        n = 1.0 * (count + i + 1)
+        for p in range(mean.size):
+            x = ratios[i, p]
+            delta = x - mean[p]
+            step = delta / n
+            term = delta * step * (n - 1.0)
+            if n == 1.0:  # inf is a mean too
+                mean[p], term, step = x, 0.0, 0.0
+            mean[p] += step
+            square = step * step
+            m4[p] += term * square * (n * n - 3.0 * n + 3.0) + 6.0 * square * m2[p]
+            m4[p] -= 4.0 * step * m3[p]
+            m3[p] += term * step * (n - 2.0) - 3.0 * step * m2[p]
+            m2[p] += term
+
+
+class _Sample:
+    """The running moments of every pair at one temperature."""
+
+    def __init__(
+        self, method: Method, Q: Array, K: Array, mask: Mask, scale: float, space: str
+    ) -> None:
+        self.scale, self.mask = scale, mask
+        with np.errstate(over="ignore"):  # and then refused
+            self.q, self.k = method.checked(*((x * scale).astype(x.dtype) for x in (Q, K)))
+        logits = np.asarray(exact.logits(self.q, self.k), np.float64)
+        self.known = method.moments(self.q, self.k, mask=mask) if space == "kernel" else None
+        sums: Any = 0.0
+        if space == "attention":
+            sums = exact.log_row_sums(self.q, self.k, mask=mask)[:, None]
+        self.truth = logits - sums
+        self.log_unit = np.zeros(logits.shape)  # a standard deviation above 1: x⁴ stays finite
+        if self.known is not None:
+            self.log_unit = np.clip(self.known.log_relative_variance / 2, 0.0, None)
+            self.log_unit[self.log_unit == np.inf] = 0.0  # of ratios that are beyond floats, too
+        elif space == "attention":
+            self.log_unit = -self.truth  # what is averaged is the estimate's share, not its ratio
+        self._count = 0
+        self._sums = np.zeros((4, logits.size))
+
+    def add(self, ratios: Array) -> None:
+        """Take e^−log_unit·estimate/exact of further draws, (draws, n, l)."""
+        _update(ratios.reshape(len(ratios), -1), self._count, *self._sums)
+        self._count += len(ratios)
+
+    def tested(self, draws: int) -> MonteCarlo:
+        """Return the moments; a sample of one stands for any number of the same."""
+        mean, m2, _, m4 = self._sums.reshape(4, *self.truth.shape)
+        sign = 1.0 if self.known is None else 1.0 + self.known.relative_bias
+        mean = np.where(np.isnan(mean), np.copysign(np.inf, sign), mean)  # inf − inf
+        m2, m4 = (np.where(np.isnan(x), np.inf, x) for x in (m2, m4))
+        for x in (m2, m4):
+            self.mask.hide(x)
+        variance = m2 / (draws - 1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            fourth = np.fmax(m4 / draws - variance**2 * (draws - 3) / (draws - 1), 0.0)
+        fourth[np.isinf(variance)] = np.inf
+        log = self.log_unit
+        spread = times(np.sqrt(fourth / draws), 2 * log)
+        lengths = np.linalg.norm(self.q, axis=1)[:, None] * np.linalg.norm(self.k, axis=1)
+        eps = np.finfo(self.q.dtype).eps
+        rounding = 1024 * eps * (1.0 + lengths)  # of exponents, and of long sums
+        mean = times(mean, log)
+        self.mask.hide(mean, fill=1.0)
+        sampled = mean, times(variance, 2 * log), spread
+        return _tested(*sampled, self.known, draws, rounding, self.mask.entries)
+
+
+def _ratio(estimate: Approximation, truth: Array, space: str) -> Array:
+    """Return estimate/exp(truth), after row normalisation in attention space."""
+    if space == "kernel" and estimate.space == "attention":
+        raise ValueError("the method estimates softmax rows: use space='attention'")
+    shift = np.asarray(estimate.row_log(), np.float64)
+    x = np.asarray(estimate.block(slice(None), shift=shift), np.float64)
+    if space == "attention" and estimate.space == "kernel":
+        total = x.sum(axis=1)
+        x = np.divide(x, total[:, None], out=np.zeros_like(x), where=total[:, None] > 0)
+        shift = np.zeros_like(shift)
+    return times(x, shift[:, None] - truth)
+
+
+def _tested(
+    mean: Array,
+    variance: Array,
+    variance_stderr: Array,
+    known: Moments | None,
+    draws: int,
+    rounding: Array,
+    entries: int,
+) -> MonteCarlo:
+    expected = 1.0 + (known.relative_bias if known else np.zeros_like(mean))
+    with np.errstate(over="ignore"):
+        spread = np.exp(known.log_relative_variance) if known else variance
+    stderr = np.sqrt(spread / draws)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        difference = mean - expected
+        alike = np.abs(difference) <= rounding * (1.0 + np.abs(expected))
+        z = np.where(alike | (stderr == np.inf), 0.0, difference / stderr)
+        z[np.isinf(mean) & np.isinf(expected)] = 0.0
+        relative = np.where((variance > 0) & (spread > 0), variance_stderr / variance, 0.0)
+        agrees = np.abs(variance - spread) <= DISTANCE * variance_stderr + rounding**2
+        believable = spread <= MEAN * draws * np.maximum(expected, 1.0) ** 2
+    largest = float(np.abs(z).max())
+    p_value = min(1.0, 2.0 * float(ndtr(-largest)) * entries)
+    believable &= agrees & (relative**2 <= VARIANCE)
+    return MonteCarlo(mean, variance, stderr, variance_stderr, z, p_value, believable)

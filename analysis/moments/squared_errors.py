@@ -1,0 +1,219 @@
+"""The squared error of one draw, and how far a mean of squared errors may be off, in closed form.
+
+A mean over draws of ‖estimate − exact‖² is to be believed only if the square itself has a moderate
+variance, which needs fourth moments. A sample cannot tell, because the draws that would make the
+variance large are the rare ones; the closed form can.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp
+
+from approx import Method
+from approx.checks import Array
+from approx.combinations.scatterbrain import Scatterbrain
+from approx.estimate import exact, masks
+from approx.estimate.masks import Mask, MaskLike
+from approx.projections.summand import Summand
+from approx.random_features.generalized_exponential import GeneralizedExponential
+from approx.random_features.hyperbolic import Hyperbolic
+from approx.random_features.positive import Positive
+from approx.random_features.trigonometric import Trigonometric
+from approx.sparse.support import SupportMethod
+
+# A fourth moment below such a share of E ρ⁴ has lost its digits; fewer where ρ is one exponential.
+CANCELLED, CANCELLED_ALONE = 1e-9, 1e-14
+FEATURES = (Positive, Hyperbolic, GeneralizedExponential, Trigonometric)
+
+
+class SquaredError(NamedTuple):
+    """Moments of e² = (estimate/exact − 1)², entry by entry, (n, l).
+
+    Attributes
+    ----------
+    log_mean
+        log E e²; −inf where the estimate is exact, or a query does not see the key.
+    log_relative_variance
+        log(Var[e²]/(E e²)²): with T draws, the relative standard error of the mean of e² is the
+        root of (its exponential over T).
+    """
+
+    log_mean: Array
+    log_relative_variance: Array
+
+
+class FrobeniusError(NamedTuple):
+    """Moments of ‖estimate − exact‖²_F/‖exact‖²_F of one draw.
+
+    Attributes
+    ----------
+    log_mean : float
+        The log of the expectation, exact.
+    relative_deviation : float
+        A bound on the standard deviation over the expectation; it may be inf.
+    """
+
+    log_mean: float
+    relative_deviation: float
+
+
+def squared_error(
+    method: Method, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
+) -> SquaredError | None:
+    """Return the moments of the squared error of every entry; None if they are not known.
+
+    They are known for iid frequencies (positive, hyperbolic, FAVOR++, sin/cos), for supports whose
+    probability is known, and for Scatterbrain of the two, whose error is that of the features off
+    the support: E e^{2r} is 1 − p times that of the features.
+
+    Accuracy: 1e10 eps·κ, where the limit is taken; 1e6 at |q + k|² > 1e-3, as docs/accuracy.md
+    defines it.
+
+    Parameters
+    ----------
+    method : Method
+    Q, K : (n, d), (l, d)
+    mask : None, "causal" or Mask
+        What each query sees; None is every key.
+
+    Notes
+    -----
+    The mean of N terms ρ of variance v and fourth central moment μ has the fourth central moment
+    (μ + 3(N − 1)v²)/N³. Where rounding loses μ, with v below 1e-7 or so, or 1e-5
+    for pairs and tilts, the limit of μ/v² at v = 0 is taken.
+
+    Examples
+    --------
+    At |q + k|² = 1 and m = 1, ρ is lognormal: E(ρ − 1)⁴ = e⁶ − 4e³ + 6e − 3.
+
+    >>> error = squared_error(Positive(m=1), [[0.5]], [[0.5]])
+    >>> fourth = (math.exp(error.log_relative_variance[0, 0]) + 1) * math.expm1(1) ** 2
+    >>> print(round(fourth / (math.exp(6) - 4 * math.exp(3) + 6 * math.e - 3), 9))
+    1.0
+    """
+    if isinstance(method, Scatterbrain):
+        low = squared_error(method.low_rank, Q, K, mask=mask)
+        p = method.sparse.probability(Q, K, mask=mask)
+        return None if low is None or p is None else _off(p, *low)
+    if isinstance(method, SupportMethod):
+        p = method.probability(Q, K, mask=mask)
+        if p is None:
+            return None
+        off = _off(p, np.zeros(p.shape), np.full(p.shape, -np.inf))
+        return _seen(off, masks.of(mask, *p.shape))
+    if not isinstance(method, FEATURES) or method.projection != "iid":
+        return None
+    q, k = (np.asarray(x, np.float64) for x in method.checked(Q, K))
+    known = method.moments(q, k, mask=mask)
+    assert known is not None
+    v = known.log_relative_variance
+    return SquaredError(v, _relative_variance(method.entries(q, k), v, method.count))
+
+
+def _seen(error: SquaredError, mask: Mask) -> SquaredError:
+    """Return the moments, −inf where a query does not see the key."""
+    for x in error:
+        mask.hide(x, fill=-np.inf)
+    return error
+
+
+def frobenius_error(
+    method: Method, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
+) -> FrobeniusError | None:
+    """Return the expected relative squared Frobenius error, and a bound on its deviation.
+
+    If e_ij is the error of an entry, E‖·‖² = Σ exact²·E e² needs no covariance. The deviation does;
+    by Minkowski's inequality it is at most Σ exact²·sd(e²), with equality if the entries that count
+    err together. Sums are over what the queries see.
+
+    Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
+
+    Examples
+    --------
+    >>> error = frobenius_error(Positive(m=100), [[0.5]], [[0.5]])
+    >>> print(round(math.exp(error.log_mean / 2), 6))
+    0.131083
+    """
+    known = squared_error(method, Q, K, mask=mask)
+    if known is None:
+        return None
+    log_square = 2 * np.asarray(exact.logits(Q, K), np.float64)
+    masks.of(mask, *log_square.shape).hide(log_square, fill=-np.inf)
+    log_mean = logsumexp(log_square + known.log_mean)
+    if log_mean == -np.inf:
+        return FrobeniusError(-np.inf, 0.0)
+    held = known.log_mean > -np.inf
+    share = (log_square + known.log_mean - log_mean)[held]
+    with np.errstate(over="ignore"):
+        deviation = np.exp(logsumexp(share + known.log_relative_variance[held] / 2))
+    return FrobeniusError(float(log_mean - logsumexp(log_square)), float(deviation))
+
+
+def _off(p: Array, log_mean: Array, log_relative_variance: Array) -> SquaredError:
+    """Return the moments of e² times the indicator of an event of probability 1 − p."""
+    with np.errstate(divide="ignore"):
+        off = np.log1p(-p)
+        both = np.logaddexp(log_relative_variance, np.log(p))
+    certain = p >= 1.0
+    return SquaredError(
+        np.where(certain, -np.inf, log_mean + np.where(certain, 0.0, off)),
+        np.where(certain, -np.inf, both - np.where(certain, 0.0, off)),
+    )
+
+
+def _relative_variance(rho: Summand, log_variance: Array, count: int) -> Array:
+    """Return log(E e⁴/(E e²)² − 1), where e is the mean of count terms ρ − 1."""
+    L2, L3, L4 = (_log_power(rho, p) for p in (2, 3, 4))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # E(ρ − 1)⁴/E ρ⁴ by E ρ^p − 1, of which less is lost where all are small
+        rest = -np.expm1(-L4) - 4 * _above_one(L3, L4) + 6 * _above_one(L2, L4)
+        log_fourth = L4 + np.log(rest)
+        per_term = log_fourth - 2 * (log_variance + math.log(count))
+        least = CANCELLED if rho.paired or rho.A.any() else CANCELLED_ALONE
+        per_term = np.where(rest > least, per_term, _small_kurtosis(rho))
+        kurtosis = np.logaddexp(per_term, math.log(3 * (count - 1)) if count > 1 else -np.inf)
+        log = np.maximum(kurtosis - math.log(count), 0.0)  # it is ≥ 1 but for rounding
+        excess = log + np.log(-np.expm1(-log))
+    return np.where(log_variance > -np.inf, excess, -np.inf)
+
+
+def _above_one(log: Array, log_unit: Array) -> Array:
+    """Return (e^log − 1)/e^log_unit, log ≤ log_unit."""
+    small = np.exp(-log_unit) * np.expm1(np.minimum(log, 1.0))
+    return np.where(log < 1, small, np.exp(log - log_unit) - np.exp(-log_unit))
+
+
+def _small_kurtosis(rho: Summand) -> float:
+    """Return log E(ρ − 1)⁴/(E(ρ − 1)²)² as the variance goes to 0.
+
+    ρ − 1 is then like z ~ N(0, 1), which gives 3, or like z² − 1 if ρ is even in ω, which gives 15.
+    With a tilt the limit is between the two, and 15 is taken.
+    """
+    return math.log(15.0 if rho.paired or rho.A.any() else 3.0)
+
+
+def _log_power(rho: Summand, p: int) -> Array:
+    """Return log E ρ^p over ω ~ N(0, I), or inf if this moment does not exist.
+
+    E ρ^p = Π_c (1−4A_c)^{p/2} (1−4A_c p)^{−1/2} e^{−p u·u/2} · mean of e^{t² Σ s_c² u_c²/(2(1−4A_c
+    p))}, over t = p or, if paired, as cosh^p x is a binomial mean of e^{tx}, over
+    t = p, p − 2, …, −p.
+    """
+    A, zero = rho.A, np.zeros_like(rho.A)
+    width = 1 - 4 * A * p
+    if (width <= 0).any():
+        return np.full_like(rho.form(zero, zero), np.inf)
+    constant = np.sum(p * np.log(1 - 4 * A) - np.log(width)) / 2
+    terms = range(p + 1) if rho.paired else range(1)
+    halved = p * math.log(2) if rho.paired else 0.0
+    logs = [
+        math.log(math.comb(p, j)) - halved
+        + rho.form((p - 2 * j) ** 2 * (1 - 4 * A) / (2 * width) - p / 2, zero)
+        for j in terms
+    ]  # fmt: skip
+    return np.asarray(constant + np.logaddexp.reduce(logs, axis=0))

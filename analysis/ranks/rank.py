@@ -1,0 +1,472 @@
+"""Ranks and spectra of exp(q·k) and of its estimates.
+
+With singular values s₁ ≥ s₂ ≥ …, p_i = s_i/Σs and energies e_i = s_i²/Σs²:
+
+========================  =============================================================
+numerical_rank            #{s_i > s₁·max(n, l)·eps}, NumPy's default
+epsilon_rank              #{s_i > ε·s₁}: the least rank with spectral error ≤ ε·s₁
+epsilon_rank_frobenius    the least r with √Σ_{i>r} s_i² ≤ ε·‖A‖_F
+stable_rank               Σs²/s₁² = ‖A‖_F²/‖A‖₂²
+intrinsic_dimension       Σs/s₁ = ‖A‖_*/‖A‖₂
+nuclear_ratio             (Σs)²/Σs² = ‖A‖_*²/‖A‖_F²: the participation ratio of s itself
+effective_rank            exp(−Σ p_i log p_i)  (Roy and Vetterli 2007)
+energy_effective_rank     exp(−Σ e_i log e_i): another number, often given the same name
+participation_ratio       (Σs²)²/Σs⁴ = ‖A‖_F⁴/‖AᵀA‖_F²: the participation ratio of s²
+energy_rank_90            the least r with Σ_{i≤r} s_i² ≥ 0.9 Σs²
+singular_value_rank_90    the least r with Σ_{i≤r} s_i ≥ 0.9 Σs: what Linformer's figure shows
+========================  =============================================================
+
+1 ≤ stable ≤ intrinsic ≤ nuclear ratio ≤ effective ≤ rank, and
+stable ≤ participation ≤ energy effective ≤ effective: Rényi entropies of e and of p.
+
+The ε-rank in max norm is not a function of singular values, and it is NP-hard: `max_norm_rank`
+bounds it for a matrix, `taylor_rank` for exp(q·k) from the range of the logits alone.
+
+Under a causal mask these numbers say little. A lower triangular matrix with a positive diagonal has
+full rank, whatever it stands for, and a mask destroys the rank of factors: `rank` of an estimate
+then counts columns, and bounds nothing. What a recurrence with m states can do is bounded by the
+ranks of the blocks A[i:, :i], of queries after a position and keys before it, which are at most m.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike
+from scipy.sparse.linalg import LinearOperator
+
+from analysis.inputs import Inputs
+from approx import Approximation, checks
+from approx.checks import Array
+from approx.estimate import exact, memory
+from approx.low_rank.decomposition import normalised
+from approx.low_rank.krylov import Streamed, block_krylov
+from approx.low_rank.subspace import GRAM_SHARE
+from approx.method import Rng, generator
+from approx.polynomials import error_bounds
+
+MEASURES = (
+    "numerical_rank",
+    "epsilon_rank",
+    "epsilon_rank_frobenius",
+    "stable_rank",
+    "intrinsic_dimension",
+    "nuclear_ratio",
+    "effective_rank",
+    "energy_effective_rank",
+    "participation_ratio",
+    "energy_rank_90",
+    "singular_value_rank_90",
+)
+ESTIMATED = (
+    "stable_rank",
+    "intrinsic_dimension",
+    "nuclear_ratio",
+    "effective_rank",
+    "energy_effective_rank",
+    "participation_ratio",
+)
+LAPACK = 2048  # up to this min(n, l), singular values are not squared
+MOST_STEPS = 4096  # of Lanczos: each probe has an eigenvalue problem of that size
+LEADING = 32  # singular values that an estimate computes one by one
+
+
+def singular_values(matrix: ArrayLike | LinearOperator) -> Array:
+    """Return the singular values, descending, (min(n, l),) or the rank by construction.
+
+    For an `Approximation` that has only factors and no mask they are computed from these, in
+    O((n + l) r²). Its common scale is taken out, so its values are relative; every measure here is
+    scale-invariant.
+
+    Accuracy: 20 eps·κ, with s₁ for what rounding moves, as docs/accuracy.md defines it.
+
+    Notes
+    -----
+    Up to min(n, l) = 2048 they come from LAPACK, beyond that from the eigenvalues of the smaller
+    Gram matrix, 3 times faster, if the least s_i ≥ 10⁻⁷ s₁, and else from LAPACK again. The
+    eigenvalues have errors of a few eps·s₁², so those of s_i are a few eps·s₁²/s_i: 10⁻⁸ s₁ at the
+    least ones, 10⁻⁹ s₁ from 10⁻⁶ s₁ on. Then every s_i is > s₁·max(n, l)·eps, none is lost, and
+    every measure is right, also the numerical rank, and the ε-ranks from ε = 10⁻⁶ on.
+    Cost, measured on one thread: at 4096, 6 s by the Gram matrix and 22 s by LAPACK; at 8192, 74 s
+    and 220 s, with 2.8 GB. `estimates` takes 20 s there, or 40 s if rows are computed anew.
+
+    Raises
+    ------
+    ResourceLimitError
+        The dense matrix would not fit.
+
+    Examples
+    --------
+    >>> singular_values([[3.0, 0.0], [0.0, 4.0]])
+    array([4., 3.])
+    """
+    if (
+        isinstance(matrix, Approximation)
+        and matrix.correction is None
+        and matrix.mask.is_full
+        and matrix.rank < min(matrix.shape)
+    ):
+        left, right, row_log = (np.asarray(x, np.float64) for x in matrix.scaled_factors())
+        left = left * np.exp(row_log - row_log.max())[:, None]
+        r_left = np.asarray(np.linalg.qr(left, mode="r"))
+        r_right = np.asarray(np.linalg.qr(right, mode="r"))
+        return np.asarray(scipy.linalg.svdvals(r_left @ r_right.T))
+    s = _values(_dense(matrix))
+    if len(s) and not np.isfinite(s[0]):
+        largest = np.finfo(float).max
+        raise OverflowError(
+            f"the largest singular value is above {largest:.3g}: scale the matrix down"
+        )
+    return s
+
+
+def _dense(matrix: ArrayLike | LinearOperator) -> Array:
+    """Return a new float64 array; that of an `Approximation` is relative to its common scale."""
+    if not isinstance(matrix, LinearOperator):
+        return checks.array("matrix", matrix, ndim=2).astype(np.float64)
+    n, l = matrix.shape
+    memory.reserve(24 * n * l, "the singular values of a dense matrix", "n or l")
+    if not isinstance(matrix, Approximation):
+        return checks.array("matrix @ I", matrix @ np.eye(l), ndim=2).astype(np.float64)
+    shift = np.full(n, float(matrix.row_log().max()))
+    return matrix.block(slice(0, n), shift=shift).astype(np.float64)
+
+
+def _values(A: Array) -> Array:
+    """Return the singular values of A, which is overwritten."""
+    if min(A.shape) > LAPACK:
+        scaled, exponent = normalised(A)
+        B = scaled if len(A) >= A.shape[1] else scaled.T
+        w = scipy.linalg.eigvalsh(B.T @ B, overwrite_a=True, check_finite=False)
+        if w[0] >= GRAM_SHARE**2 * w[-1]:
+            return np.asarray(np.ldexp(np.sqrt(w[::-1]), exponent))
+    return np.asarray(scipy.linalg.svdvals(A, overwrite_a=True, check_finite=False))
+
+
+def measures(
+    s: Array, shape: tuple[int, int], *, epsilon: float = 1e-2, dtype: Any = np.float64
+) -> dict[str, float]:
+    """Return every rank measure of a matrix of that shape with singular values s.
+
+    Accuracy: 10 eps·κ, as docs/accuracy.md defines it.
+
+    Parameters
+    ----------
+    s : (r,)
+        Descending, ≥ 0.
+    shape : (n, l)
+    epsilon : float
+        The threshold of the ε-ranks, > 0.
+    dtype : dtype
+        The dtype of the matrix, whose eps enters the numerical rank.
+
+    Examples
+    --------
+    A k-dimensional partial isometry has rank k by every measure:
+
+    >>> [round(x, 12) for x in measures(np.ones(10), (10, 10)).values()]
+    [10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 9.0, 9.0]
+    """
+    checks.positive("epsilon", epsilon)
+    s = checks.array("s", s, ndim=1)
+    if (np.diff(s, append=0.0) > 0).any():
+        raise ValueError(f"s must be descending and >= 0, got {checks.shown(s)}")
+    checks.instance("shape", shape, tuple, "(n, l)")
+    sides = [checks.integer("shape", x, least=0) for x in shape]
+    if len(sides) != 2 or len(s) > min(sides):
+        raise ValueError(f"shape must be (n, l) with n, l >= {len(s)} singular values, got {shape}")
+    largest = s[0] if len(s) else 0.0
+    if largest == 0:
+        return dict.fromkeys(MEASURES, 0.0)
+    x = s / largest
+    square = x**2
+    rest = np.cumsum(square[::-1])[::-1]  # summed from the least, so that tails keep their digits
+    return {
+        "numerical_rank": float(np.sum(x > max(sides) * np.finfo(dtype).eps)),
+        "epsilon_rank": float(np.sum(x > epsilon)),
+        "epsilon_rank_frobenius": float(np.sum(rest > epsilon**2 * rest[0])),
+        "stable_rank": float(square.sum()),
+        "intrinsic_dimension": float(x.sum()),
+        "nuclear_ratio": float(x.sum() ** 2 / square.sum()),
+        "effective_rank": _perplexity(x),
+        "energy_effective_rank": _perplexity(square),
+        "participation_ratio": float(square.sum() ** 2 / np.sum(square**2)),
+        "energy_rank_90": _share(square, 0.9),
+        "singular_value_rank_90": _share(x, 0.9),
+    }
+
+
+def _perplexity(weights: Array) -> float:
+    """Return exp of the entropy of weights ≥ 0 that are first divided by their sum."""
+    p = weights / weights.sum()
+    p = p[p > 0]
+    return float(np.exp(-np.sum(p * np.log(p))))
+
+
+def _share(weights: Array, share: float) -> float:
+    """Return how many of the descending weights hold that share of their sum."""
+    total = np.cumsum(weights)
+    return float(np.searchsorted(total, share * total[-1] * (1 - 1e-15)) + 1)
+
+
+def summary(
+    matrix_or_operator: ArrayLike | LinearOperator, *, epsilon: float = 1e-2
+) -> dict[str, float]:
+    """Return every rank measure of a matrix, an `Approximation` or another operator.
+
+    Parameters
+    ----------
+    matrix_or_operator : (n, l) array or LinearOperator
+    epsilon : float
+        The threshold of ``epsilon_rank`` and ``epsilon_rank_frobenius``.
+
+    Notes
+    -----
+    Cost: that of `singular_values`, O(n·l·min(n, l)), or O((n + l)·r²) through factors. If that is
+    too much, `estimates` gives some of the measures, with standard errors.
+
+    Examples
+    --------
+    >>> summary(np.eye(4))["stable_rank"]
+    4.0
+    """
+    A = matrix_or_operator
+    if not isinstance(A, LinearOperator):
+        A = checks.array("matrix", A, ndim=2)
+        s = singular_values(normalised(A.astype(np.float64))[0])  # so that nothing overflows
+    else:
+        s = singular_values(A)
+    dtype = np.dtype(A.dtype) if np.dtype(A.dtype).kind == "f" else np.float64
+    return measures(s, (A.shape[0], A.shape[1]), epsilon=epsilon, dtype=dtype)
+
+
+def max_norm_rank(matrix: ArrayLike | LinearOperator, *, epsilon: float = 1e-2) -> tuple[int, int]:
+    """Return bounds (lower, upper) on min{rank B : max |A − B| ≤ ε max |A|}.
+
+    The lower bound: max |A − B| ≤ δ bounds ‖A − B‖_F by δ√(nl), so the rank is at least the least r
+    with √Σ_{i>r} s_i² ≤ δ√(nl). The upper bound: max |A − A_r| ≤ ‖A − A_r‖₂ = s_{r+1}, so a rank of
+    #{s_i > δ} is enough.
+
+    Notes
+    -----
+    Both bounds are theorems, and they are often far apart; the true number is NP-hard to find.
+    `taylor_rank` is an upper bound that does not grow with n at a fixed range of logits.
+    Cost: that of `singular_values` of a dense matrix.
+
+    References
+    ----------
+    .. [1] N. Alon, T. Lee, A. Shraibman, S. Vempala, "The approximate rank of a matrix and its
+       algorithmic applications", STOC 2013, which has the definition.
+
+    Examples
+    --------
+    >>> max_norm_rank(np.eye(8), epsilon=0.25)
+    (4, 8)
+    """
+    checks.positive("epsilon", epsilon)
+    A, _ = normalised(_dense(matrix))
+    if not A.any():
+        return 0, 0
+    delta, size = epsilon * float(np.abs(A).max()), A.size
+    s = _values(A)
+    rest = np.sqrt(np.cumsum(s[::-1] ** 2)[::-1])
+    return int(np.sum(rest > delta * math.sqrt(size))), int(np.sum(s > delta))
+
+
+def taylor_rank(bound: float, d: int, *, epsilon: float = 1e-2) -> int:
+    """Return a rank at which exp(q·k), |q·k| ≤ R in d dimensions, is known to ε·e^R in max norm.
+
+    It is C(d + p, p) for the least p with R^{p+1}/(p + 1)! ≤ ε: the Taylor polynomial of degree p
+    has so many monomials, and its remainder is at most R^{p+1}/(p + 1)!·e^R.
+
+    Parameters
+    ----------
+    bound : float
+        R ≥ 0, in units of the logits.
+    d : int
+    epsilon : float
+        ε > 0.
+
+    Notes
+    -----
+    This is `approx.polynomials.error_bounds.rank_bound` with Lagrange's remainder; other
+    polynomials need less. It holds for any number of queries and keys. It is not a lower bound: one
+    that holds for all inputs is at most 1.
+
+    Examples
+    --------
+    >>> [taylor_rank(R, 2, epsilon=0.1) for R in (0.0, 0.4, 1.0)]
+    [1, 3, 10]
+    """
+    checks.positive("epsilon", epsilon)
+    d = checks.integer("d", d, least=1)
+    if bound == 0 or checks.positive("bound", bound) <= epsilon:
+        return 1  # degree 0
+    return error_bounds.rank_bound("taylor", bound, d, epsilon, exact=False)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The stripes of an `Approximation`, relative to its common scale."""
+
+    matrix: Approximation
+
+    def __iter__(self) -> Iterator[tuple[slice, Array]]:
+        top = float(self.matrix.row_log().max())
+        for rows in exact.stripes(*self.matrix.shape):
+            shift = np.full(rows.stop - rows.start, top)
+            yield rows, self.matrix.block(rows, shift=shift).astype(np.float64)
+
+
+def estimates(
+    matrix: ArrayLike | Approximation | Streamed,
+    *,
+    probes: int = 16,
+    steps: int = 60,
+    rng: Rng = None,
+) -> dict[str, float]:
+    """Estimate rank measures from products with a matrix, each with its standard error.
+
+    Σ f(s_i²) ≈ Σ_{i≤32} f(s_i²) + mean over z of Σ_j w_j f(θ_j): the leading singular values from a
+    block Krylov space, the rest by stochastic Lanczos quadrature. z is Gaussian, orthogonal to the
+    leading singular vectors; θ_j and w_j are nodes and weights of its Lanczos process with AᵀA.
+
+    Parameters
+    ----------
+    matrix : (n, l) array, Approximation or Streamed
+        ``approx.low_rank.krylov.Streamed(Q, K, row_log)`` is the exact matrix, which is never held.
+    probes : int
+        The number of z, ≥ 2.
+    steps : int
+        The steps of Lanczos, 1 to 4096.
+    rng : int, Generator, ...
+
+    Returns
+    -------
+    dict
+        ``stable_rank``, ``intrinsic_dimension``, ``nuclear_ratio``, ``effective_rank``,
+        ``energy_effective_rank``, ``participation_ratio``, and for each ``…_stderr``, the
+        jackknife standard error over the probes.
+
+    Notes
+    -----
+    ‖A‖_F is exact and s₁ converged, so the stable rank is exact and has a standard error of 0. The
+    standard errors do not contain the error of the quadrature, which falls with the steps: after 60
+    of them it is some 1 % or less where f is √· and the spectrum reaches 0.
+    Cost: some ten passes over the matrix, and one of 4·n·l·probes operations per step; memory for
+    some hundred vectors. This is to be preferred from n = 8192 or so.
+
+    References
+    ----------
+    .. [1] S. Ubaru, J. Chen, Y. Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos
+       quadrature", SIAM J. Matrix Anal. Appl. 38, 2017, algorithm 1.
+    .. [2] R. Meyer, C. Musco, C. Musco, D. Woodruff, "Hutch++", SOSA 2021, which has the split.
+
+    Examples
+    --------
+    >>> measured = estimates(np.diag(np.arange(100.0)), rng=0)
+    >>> round(measured["stable_rank"], 6)  # Σ i²/99², i < 100
+    33.50...
+    """
+    probes = checks.integer("probes", probes, least=2)
+    steps = checks.integer("steps", steps, least=1, most=MOST_STEPS)
+    stripes: Any = matrix
+    if isinstance(matrix, Approximation):
+        stripes, shape = _Blocks(matrix), (matrix.shape[0], matrix.shape[1])
+    elif isinstance(matrix, Streamed):
+        shape = (len(matrix.Q), len(matrix.K))
+    else:
+        A, _ = normalised(checks.array("matrix", matrix, ndim=2).astype(np.float64))
+        stripes, shape = [(slice(0, len(A)), A)], (A.shape[0], A.shape[1])
+    if 0 in shape:
+        raise ValueError(f"the matrix must not be empty, got shape {shape}")
+    vectors = probes * (sum(shape) * 4 + 4 * steps)
+    memory.reserve(8 * vectors, "the Lanczos vectors", "probes or steps")
+    top = block_krylov(stripes, shape, min(LEADING, *shape))
+    if top.values[0] == 0:
+        return {f"{name}{end}": 0.0 for name in ESTIMATED for end in ("", "_stderr")}
+    s, energy = top.values / top.values[0], (top.error / top.values[0]) ** 2
+    Z = generator(rng).standard_normal((shape[1], probes))
+    rest = _lanczos_sums(stripes, top.right, Z, steps, float(top.values[0]))
+    head = _sums(s[:, None], np.ones((len(s), 1)))
+    energy += float(head[1, 0])
+    values = _from_sums(head[:, 0] + rest.mean(axis=1), energy)
+    left_out = (rest.sum(axis=1, keepdims=True) - rest) / (probes - 1)
+    each = _from_sums(head + left_out, energy)
+    out = {}
+    for name, value, others in zip(ESTIMATED, values, each):
+        out[name] = float(value)
+        out[f"{name}_stderr"] = float(np.sqrt(probes - 1) * np.std(others))
+    return out
+
+
+def _sums(s: Array, weights: Array) -> Array:
+    """Return Σ w s, Σ w s², Σ w s⁴, −Σ w s log s and −Σ w s² log s² of every column, (5, c)."""
+    log = np.log(np.where(s > 0, s, 1.0))
+    terms = (s, s**2, s**4, -s * log, -2 * s**2 * log)
+    return np.array([np.sum(weights * term, axis=0) for term in terms])
+
+
+def _from_sums(sums: Array, energy: float) -> Array:
+    """Return the ESTIMATED measures from the sums over s/s₁ and from Σ s²/s₁²."""
+    nuclear, _, fourth, entropy, energy_entropy = sums
+    return np.array(
+        [
+            np.full_like(nuclear, energy),
+            nuclear,
+            nuclear**2 / energy,
+            nuclear * np.exp(entropy / nuclear),
+            energy * np.exp(energy_entropy / energy),
+            energy**2 / fourth,
+        ]
+    )
+
+
+def _lanczos_sums(stripes: Any, right: Array, Z: Array, steps: int, scale: float) -> Array:
+    """Return `_sums` of a Lanczos process per column of Z, orthogonal to right, (5, probes).
+
+    With rounding, values come back; they then share their weight, so that the sums stay right.
+    """
+    Z = Z - right @ (right.T @ Z)
+    sizes = np.linalg.norm(Z, axis=0)
+    V, before = Z / np.maximum(sizes, np.finfo(np.float64).tiny), np.zeros_like(Z)
+    diagonal, beside = np.zeros((2, steps, Z.shape[1]))
+    for step in range(steps):
+        W = np.zeros_like(V)
+        for _, stripe in stripes:
+            W += stripe.T @ (stripe @ V)
+        W = W / scale**2 - beside[step - 1] * before
+        diagonal[step] = np.sum(V * W, axis=0)
+        W -= V * diagonal[step]
+        W -= right @ (right.T @ W)
+        beside[step] = np.linalg.norm(W, axis=0)
+        V, before = W / np.where(beside[step] > 0, beside[step], 1.0), V
+    out = np.empty((5, Z.shape[1]))
+    for j, size in enumerate(sizes):
+        w, U = scipy.linalg.eigh_tridiagonal(diagonal[:, j], beside[:-1, j])
+        s = np.sqrt(np.maximum(w, 0.0))
+        out[:, j] = _sums(s[:, None], (size * U[0, :, None]) ** 2)[:, 0]
+    return out
+
+
+def exact_singular_values(inputs: Inputs, space: str = "kernel") -> Array:
+    """Return the singular values of exp(Q Kᵀ)/max, or of its row-softmax, (min(n, l),).
+
+    Entries that are not seen are 0, and rows are normalised over the keys that they see. A causal
+    head has full rank in exact arithmetic: its values fall, but do not end.
+    """
+    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    checks.one_of("space", space, ("kernel", "attention"))
+    n, l = inputs.n, inputs.l
+    memory.reserve(24 * n * l, "the singular values of a dense matrix", "n or l")
+    x = inputs.logits()
+    x -= x.max() if space == "kernel" else x.max(axis=1, keepdims=True)
+    np.exp(x, out=x)
+    if space == "attention":
+        x /= x.sum(axis=1, keepdims=True)
+    return _values(x)

@@ -1,0 +1,1 @@
+"""Methods × inputs × temperatures × trials → one tidy table, on disk and resumed."""

@@ -1,0 +1,410 @@
+"""A sweep as a TOML file: it is read into frozen dataclasses, and errors name the key.
+
+    seed = 0
+    trials = 5
+    temperatures = [0.5, 1.0, 2.0]
+    budgets = [32.0]                       # left out: every method has its size
+    currency = "stored"                    # of the budgets: reads, multiply_adds, bytes
+    methods = ["zero", "positive", "scatterbrain(low_rank=positive(), sparse=top_k())"]
+
+    [[inputs]]
+    kind = "gaussian"                      # sphere, clustered, generative, sample, file
+    n = 512
+    d = 64
+    causal = true                          # left out: every query sees every key
+
+The keys of an input are the fields of its dataclass here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from analysis import inputs as data
+from analysis.costs.budget import said
+from analysis.inputs import Inputs
+from analysis.sweeps.sweep import Plan, plan, repeated
+from approx import Mask, Method, checks, parse
+from approx.estimate import memory
+
+MOST_BYTES = 2**20  # of a config
+
+
+class ConfigError(ValueError):
+    """A config is wrong: the message names the key, the rule and the value."""
+
+
+# Inputs
+
+SHARED = ("seed", "name", "causal", "window")  # keys of all synthetic inputs that no law takes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Synthetic:
+    """Inputs drawn from a law: n queries and keys of width d.
+
+    Parameters
+    ----------
+    seed : int, optional
+        That of the sweep by default.
+    name : str, optional
+        The name in the table; that of the kind by default.
+    causal : bool
+        Whether a query sees its own and earlier keys only.
+    window : int
+        How many keys a causal query sees at most, its own included; 0, as in files, for no limit.
+    """
+
+    kind: ClassVar[str]
+    n: int
+    d: int
+    seed: int | None = None
+    name: str | None = None
+    causal: bool = False
+    window: int = 0
+
+    def inputs(self, seed: int, folder: Path) -> Inputs:
+        """Return the inputs, drawn with their own seed or that of the sweep."""
+        shape = checks.integer("n", self.n, least=1), checks.integer("d", self.d, least=1)
+        rng = checks.integer("seed", seed if self.seed is None else self.seed, least=0)
+        memory.reserve(48 * math.prod(shape), f"{self.n} rows of {self.d}", "n or d")
+        mask = self.mask()
+        made = self.draw(rng)
+        return dataclasses.replace(made, name=self.name or made.name, mask=mask)
+
+    def mask(self) -> Mask | None:
+        """Return what each query sees; None is every key."""
+        width = checks.integer("window", self.window, least=0, most=self.n)
+        if width and not self.causal:
+            raise ValueError("window is the keys that a causal query sees: it needs causal = true")
+        if width:
+            return Mask.window(self.n, self.n, width)
+        return Mask.causal(self.n, self.n) if self.causal else None
+
+    def draw(self, rng: int) -> Inputs:
+        """Return the inputs of this kind."""
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        own = {name: value for name, value in own.items() if name not in SHARED}
+        make: Callable[..., Inputs] = getattr(data, self.kind)
+        return make(**own, rng=rng)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gaussian(Synthetic):
+    """`analysis.inputs.gaussian`."""
+
+    kind = "gaussian"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sphere(Synthetic):
+    """`analysis.inputs.sphere`."""
+
+    kind = "sphere"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clustered(Synthetic):
+    """`analysis.inputs.clustered`."""
+
+    kind = "clustered"
+    clusters: int | None = None
+    spread: float = 0.3
+    shared: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generative(Synthetic):
+    """`analysis.inputs.generative`."""
+
+    kind = "generative"
+    delta: float
+    size: int = 2
+    shared: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The bundled heads of a real model.
+
+    Parameters
+    ----------
+    n : int, optional
+        How many of the first queries and keys are taken; all by default.
+    heads : tuple of str
+        Some of "easy", "middling", "hard"; all by default.
+    """
+
+    kind = "sample"
+    n: int | None = None
+    heads: tuple[str, ...] = ()
+
+    def inputs(self, seed: int, folder: Path) -> Inputs:
+        """Return the heads."""
+        return _part(data.sample(), self.heads, self.n)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class File:
+    """The user's own heads.
+
+    Parameters
+    ----------
+    path : str
+        A file that `analysis.inputs.load` reads; a relative path starts at the config.
+    heads : tuple of str
+        Heads such as "0.3", which is layer and head; all by default.
+    n : int, optional
+        How many of the first queries, and of the keys that they see, are taken; all by default.
+    dtype : {"float64", "float32"}
+    """
+
+    kind = "file"
+    path: str
+    heads: tuple[str, ...] = ()
+    n: int | None = None
+    dtype: str = "float64"
+
+    def inputs(self, seed: int, folder: Path) -> Inputs:
+        """Return the heads."""
+        return _part(data.load(folder / self.path, dtype=self.dtype), self.heads, self.n)
+
+
+Source = Synthetic | Sample | File
+SOURCES: dict[str, type[Source]] = {
+    source.kind: source for source in (Gaussian, Sphere, Clustered, Generative, Sample, File)
+}
+
+
+def _part(whole: Inputs, heads: Sequence[str], n: int | None) -> Inputs:
+    """Return the heads of inputs with these labels, and the first n rows of each."""
+    if n is not None:
+        whole = whole.first(n)
+    if not heads:
+        return whole
+    known = {label: place for place, (_, _, label) in enumerate(whole.ids)}
+    if unknown := [name for name in heads if name not in known]:
+        raise ValueError(checks.unknown("head", unknown[0], list(known)))
+    if len(set(heads)) < len(heads):
+        raise ValueError(f"heads must differ, got {', '.join(heads)}")
+    some = [known[name] for name in heads]
+    v = whole.v
+    if v is not None:
+        v = v[[place * len(v) // len(whole.q) for place in some]]
+    return dataclasses.replace(
+        whole,
+        q=whole.q[some],
+        k=whole.k[[place * len(whole.k) // len(whole.q) for place in some]],
+        v=v,
+        mask=tuple(whole.mask[i] for i in some) if isinstance(whole.mask, tuple) else whole.mask,
+        ids=tuple(whole.ids[place] for place in some),
+    )
+
+
+# The config
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """A sweep: methods × inputs × temperatures × budgets × trials.
+
+    Parameters
+    ----------
+    methods : tuple of str
+        Specs, such as "positive(m=64)"; templates need ``budgets``.
+    inputs : tuple of Source
+    temperatures : tuple of float
+        Relative: logits are q·k/(t·√d).
+    budgets : tuple of float, optional
+        What a query row may cost.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+        What the budgets are counted in: by default stored values per query row.
+    trials : int
+        Draws of each random method.
+    seed : int
+    """
+
+    methods: tuple[str, ...]
+    inputs: tuple[Source, ...]
+    temperatures: tuple[float, ...]
+    budgets: tuple[float, ...] | None = None
+    currency: str = "stored"
+    trials: int = 1
+    seed: int = 0
+
+    def plan(self, folder: str | Path = ".") -> Plan:
+        """Return the cells; relative paths of files start at ``folder``.
+
+        Raises
+        ------
+        ConfigError
+            A value is out of range, or there is nothing to do; the message names the key.
+        """
+        methods: list[Method] = [
+            _at(f"methods[{i}]", parse, spec) for i, spec in enumerate(self.methods)
+        ]
+        for name in ("temperatures", "budgets"):
+            for i, value in enumerate(getattr(self, name) or ()):
+                _at(f"{name}[{i}]", checks.positive, name[:-1], value)
+        _at("", functools.partial(checks.integer, "seed", self.seed, least=0))
+        inputs = [
+            _at(f"inputs[{i}]", source.inputs, self.seed, Path(folder))
+            for i, source in enumerate(self.inputs)
+        ]
+        whole = functools.partial(
+            plan, trials=self.trials, seed=self.seed, budget=self.budgets, currency=self.currency
+        )
+        planned: Plan = _at("", whole, methods, inputs, self.temperatures)
+        if planned.cells:
+            return planned
+        if all(absent.refusal is not None for absent in planned.absent):
+            raise ConfigError(f"methods: {planned.absent[0]}")
+        most = max(self.budgets or (0.0,))
+        raise ConfigError(f"budgets: no method fits {said(most, self.currency)}: raise them")
+
+
+def load(path: str | Path) -> Config:
+    """Read a config.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    ConfigError
+        It is not TOML (the message has the line), or a key is unknown, missing or of a wrong type.
+    """
+    path = Path(path)
+    return loads(text(path), path.name)
+
+
+def text(path: Path) -> bytes:
+    """Return what a config file holds; raise ConfigError if it cannot be one."""
+    if path.stat().st_size > MOST_BYTES or not path.is_file():
+        raise ConfigError(f"{path.name} is not a file of at most {MOST_BYTES} bytes")
+    return path.read_bytes()
+
+
+def loads(source: bytes | str, name: str = "config") -> Config:
+    r"""Read a config from the text of a TOML file; the errors are those of `load`.
+
+    Examples
+    --------
+    >>> loads("temperatures = [1.0]\nmetods = []")
+    Traceback (most recent call last):
+    analysis.sweeps.config.ConfigError: config: unknown key 'metods', did you mean 'methods'? ...
+    """
+    try:
+        raw = tomllib.loads(source if isinstance(source, str) else source.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested too deeply
+        raise ConfigError(f"{name}: {error}") from None
+    try:
+        config: Config = _dataclass(Config, "", raw)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    return config
+
+
+def _at(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return function(*arguments); an error says where in the config it arose."""
+    try:
+        return function(*arguments)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise ConfigError(f"{where}: {error}" if where else str(error)) from error
+    except (OSError, memory.ResourceLimitError) as error:  # its type is kept
+        raise type(error)(f"{where}: {error}" if where else str(error)) from error
+
+
+def _dataclass(kind: type[Any], where: str, raw: dict[str, Any]) -> Any:
+    """Return a dataclass from a table whose keys are its fields."""
+    prefix = f"{where}." if where else ""
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    if unknown := [name for name in raw if name not in fields]:
+        raise ConfigError(
+            checks.unknown("key", prefix + unknown[0], [prefix + name for name in fields])
+        )
+    needed = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in raw]
+    if needed:
+        raise ConfigError(f"{prefix}{needed[0]} is missing")
+    return kind(
+        **{
+            name: READERS[str(fields[name].type)](prefix + name, value)
+            for name, value in raw.items()
+        }
+    )
+
+
+def _text(where: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ConfigError(f"{where} must be text in one line, got {checks.shown(value)}")
+    return value
+
+
+def _integer(where: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{where} must be an integer, got {checks.shown(value)}")
+    return value
+
+
+def _number(where: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ConfigError(f"{where} must be a number, got {checks.shown(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ConfigError(f"{where} must be finite, got {number}")
+    return number
+
+
+def _boolean(where: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where} must be true or false, got {checks.shown(value)}")
+    return value
+
+
+def _source(where: str, value: Any) -> Source:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where} must be a table, got {checks.shown(value)}")
+    own = dict(value)
+    if "kind" not in own:
+        raise ConfigError(f"{where}.kind is missing: one of {', '.join(SOURCES)}")
+    kind = _text(f"{where}.kind", own.pop("kind"))
+    if kind not in SOURCES:
+        raise ConfigError(f"{where}: " + checks.unknown("kind", kind, list(SOURCES)))
+    source: Source = _dataclass(SOURCES[kind], where, own)
+    return source
+
+
+def _many(reader: Callable[[str, Any], Any]) -> Callable[[str, Any], tuple[Any, ...]]:
+    def read(where: str, value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where} must be a list, got {checks.shown(value)}")
+        if not value:
+            raise ConfigError(f"{where} must not be empty")
+        values = tuple(reader(f"{where}[{i}]", x) for i, x in enumerate(value))
+        if (i := repeated(values)) is not None:
+            raise ConfigError(f"{where}[{i}]: {checks.shown(value[i])} is given twice")
+        return values
+
+    return read
+
+
+READERS: dict[str, Callable[[str, Any], Any]] = {
+    "str": _text,
+    "str | None": _text,
+    "int": _integer,
+    "int | None": _integer,
+    "float": _number,
+    "bool": _boolean,
+    "tuple[str, ...]": _many(_text),
+    "tuple[float, ...]": _many(_number),
+    "tuple[float, ...] | None": _many(_number),
+    "tuple[Source, ...]": _many(_source),
+}

@@ -1,0 +1,208 @@
+"""Where sparse beats low-rank, where low-rank beats sparse, and what GoDec, their sum, gains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from analysis.inputs import Inputs
+from analysis.inputs.statistics import describe
+from analysis.sweeps.sweep import sweep
+from approx import checks, parse
+
+ORACLES = {
+    "sparse": "godec(rank=0, space={space!r})",
+    "low-rank": "truncated_svd(space={space!r})",
+    "both": "godec(space={space!r})",
+}
+COLUMNS = (
+    "input", "coldest", "hottest", "crossing", "gain", "gain_temperature", "gain_at_crossing",
+)  # fmt: skip
+
+
+def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) -> float:
+    """Return the temperature at which the two errors are equal, log-interpolated, or NaN.
+
+    It is that of the first change, with rising temperature, from sparse being better to low-rank
+    being better. There is no change where an error is NaN, inf or 0.
+
+    Parameters
+    ----------
+    temperatures : (t,)
+        > 0, increasing.
+    sparse, low_rank : (t,)
+        Errors ≥ 0.
+
+    Examples
+    --------
+    >>> crossing([1.0, 4.0], [0.1, 0.4], [0.4, 0.1])
+    2.0
+    """
+    t = checks.array("temperatures", temperatures, ndim=1).astype(float)
+    if t.size and (t[0] <= 0 or (np.diff(t) <= 0).any()):
+        raise ValueError(f"temperatures must be > 0 and increase, got {checks.shown(t.tolist())}")
+    errors = []
+    for name, value in (("sparse", sparse), ("low_rank", low_rank)):
+        x = checks.array(name, value, ndim=1, finite=False).astype(float)
+        if x.shape != t.shape or (x < 0).any():
+            raise ValueError(
+                f"{name} must be an error >= 0 for each of {len(t)} temperatures, "
+                f"got {checks.shown(x.tolist())}"
+            )
+        errors.append(x)
+    t = np.log(t)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.log(errors[0] / errors[1])
+    for i in range(len(t) - 1):
+        if np.isfinite(gap[i : i + 2]).all() and gap[i] <= 0 < gap[i + 1]:
+            part = gap[i] / (gap[i] - gap[i + 1])
+            return float(np.exp(t[i] + part * (t[i + 1] - t[i])).round(12))
+    return float("nan")
+
+
+def regimes(
+    table: pd.DataFrame, metric: str, *, sparse: str, low_rank: str, both: str
+) -> pd.DataFrame:
+    """Return, for each input, the crossing and the largest gain of sparse + low-rank.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `analysis.sweeps.sweep.sweep`.
+    metric : str
+        The error.
+    sparse, low_rank, both : str
+        Values of the column ``method``: ``both`` is compared with the better of the first two.
+
+    Returns
+    -------
+    DataFrame
+        ``input``; ``coldest`` and ``hottest``, the better single class at the ends of the grid;
+        ``crossing``; ``gain`` and ``gain_temperature``, the largest ratio of the better single
+        class's error to that of both, and where it is; ``gain_at_crossing``, the ratio at the
+        temperature of the grid nearest to the crossing.
+    """
+    checks.instance("table", table, pd.DataFrame, "a table of a sweep")
+    for label, value in (("sparse", sparse), ("low_rank", low_rank), ("both", both)):
+        checks.instance(label, value, str, "a method of the table")
+    if missing := {"input", "temperature", "method", "metric", "value"} - set(table.columns):
+        raise ValueError(f"table must have a column {min(missing)}, got {list(table.columns)}")
+    if len(table):
+        checks.one_of("metric", metric, tuple(table.metric.unique()))
+    rows = []
+    errors = table[table.metric == metric]
+    for name, part in errors.groupby("input", sort=False):
+        curves = part.pivot_table(
+            index="temperature", columns="method", values="value", aggfunc="median"
+        )
+        if not {sparse, low_rank, both} <= set(curves.columns):
+            continue
+        t = curves.index.to_numpy(float)
+        gain = np.minimum(curves[sparse], curves[low_rank]) / curves[both]
+        cross = crossing(t, curves[sparse], curves[low_rank])
+        near = np.nan if np.isnan(cross) else gain.iloc[int(np.argmin(np.abs(np.log(t / cross))))]
+        best = int(np.argmax(gain))
+        ends = [
+            "sparse" if curves[sparse].iloc[i] < curves[low_rank].iloc[i] else "low-rank"
+            for i in (0, -1)
+        ]
+        rows.append((name, *ends, cross, float(gain.iloc[best]), float(t[best]), float(near)))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def oracles(
+    inputs: Sequence[Inputs] | Inputs,
+    temperatures: Sequence[float],
+    budgets: Sequence[float],
+    *,
+    space: str = "attention",
+    jobs: int = 1,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Return the least Frobenius errors that are found of entries, factors and both at a budget.
+
+    Parameters
+    ----------
+    inputs, temperatures
+        See `analysis.sweeps.sweep.sweep`.
+    budgets : sequence of float
+        Stored values per query row.
+    space : {"kernel", "attention"}
+        The matrix: exp(Q Kᵀ), or its row-softmax, whose estimates are not normalised again.
+
+    Returns
+    -------
+    DataFrame
+        The table of a sweep, whose ``method`` is one of `ORACLES`: the largest entries, the
+        truncated SVD, or the best division of the budget between the two that
+        `approx.low_rank.godec.at_budget` has found. Metrics: {space}_relative_frobenius, rank, nnz.
+
+    Notes
+    -----
+    Under a mask, the largest entries are those that are seen, still the best of their number. No
+    formula gives the best matrix of a rank where unseen entries are free: "low-rank" is then the
+    best that was found, at most the error of the SVD of the masked matrix. With the true optimum
+    errors would cross at the temperature that is found, or below.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> table = oracles(gaussian(16, 4, rng=0), [1.0], [4.0])
+    >>> table[table.metric == "rank"].value.tolist()[:2]
+    [0.0, 2.0]
+    """
+    checks.one_of("space", space, ("kernel", "attention"))
+    checks.instance("budgets", budgets, Sized, "a sequence of numbers")
+    sizes = [checks.positive("budget", budget) for budget in budgets]
+    if not sizes:
+        raise ValueError("budgets must not be empty")
+    kept = (f"{space}_relative_frobenius", "rank", "nnz")
+    parts = []
+    for budget in sizes:
+        for label, spec in ORACLES.items():
+            table = sweep(
+                [parse(spec.format(space=space))], inputs, temperatures, trials=1, seed=0,
+                budget=budget, jobs=jobs, progress=progress, label=f"{label}, budget {budget:g}",
+            )  # fmt: skip
+            parts.append(table[table.metric.isin(kept)].assign(method=label))
+    return pd.concat([part for part in parts if len(part)], ignore_index=True)
+
+
+def crossings(table: pd.DataFrame, inputs: Sequence[Inputs], metric: str) -> pd.DataFrame:
+    """Return where sparse and low-rank cross at each budget, the entropy there, and the gains.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `oracles`.
+    inputs : sequence of Inputs
+        The inputs of that table.
+    metric : str
+        The error.
+
+    Returns
+    -------
+    DataFrame
+        The columns of `regimes`, ``budget``, and ``entropy``: the mean row entropy of exact
+        attention at the crossing over its largest value; NaN where there is no crossing.
+    """
+    checks.instance("table", table, pd.DataFrame, "a table of `oracles`")
+    if "budget" not in table.columns or not len(table):
+        raise ValueError(f"table must have rows of a column budget, got shape {table.shape}")
+    checks.instance("inputs", inputs, Sequence, "a sequence of Inputs")
+    for x in inputs:
+        checks.instance("every input", x, Inputs, "an Inputs")
+    heads = {x.name: x for whole in inputs for x in whole.heads()}
+
+    def entropy(name: str, t: float) -> float:
+        return describe(heads[name].at_temperature(t))["row_entropy"] if t > 0 else float("nan")
+
+    parts = []
+    for budget, part in table.groupby("budget", sort=False):
+        at_budget = regimes(part, metric, sparse="sparse", low_rank="low-rank", both="both")
+        there = [entropy(name, t) for name, t in zip(at_budget.input, at_budget.crossing)]
+        parts.append(at_budget.assign(budget=budget, entropy=there))
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,528 @@
+"""Methods × inputs × temperatures × budgets × trials → one tidy table.
+
+A *cell* is one (input, method at its budget, trial) and holds all temperatures. Its seed is made
+from what the cell is and not from when or where it runs, so that every engine gives the same bits.
+The temperatures of a cell share their draws.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence, Sized
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from analysis.compute import executors
+from analysis.compute.executors import Failure
+from analysis.compute.seeds import seed_sequence
+from analysis.costs.budget import match, said, values_per_row
+from analysis.costs.candidates import why_not
+from analysis.errors import metrics
+from analysis.inputs import Inputs
+from analysis.sweeps import table
+from analysis.sweeps.store import CellsFailed, Store
+from analysis.sweeps.table import COLUMNS as COLUMNS, Row
+from approx import Approximation, Method, checks
+from approx.estimate import memory
+from approx.kernels.threads import one_thread
+from approx.method.prices import CURRENCIES
+
+CELL_BYTES = 1000  # of a cell in a plan, approximately
+HELD = 8  # estimates of a cell are measured once they take one 8th of the memory limit
+
+Measure = Callable[[Approximation, Inputs], dict[str, float]]
+
+
+def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
+    """Return every error of an approximation, its rank, entries and price; the default measure."""
+    return _in_table(inputs.compare(approximation), approximation)
+
+
+def _in_table(measured: dict[str, float], approximation: Approximation) -> dict[str, float]:
+    """Return errors, without whether the method can be run, which is no error, and sizes."""
+    errors = {name: value for name, value in measured.items() if name != "runnable"}
+    return errors | {
+        "rank": float(approximation.rank),
+        "nnz": float(approximation.nnz),
+        "values_per_row": values_per_row(approximation),
+    }
+
+
+@functools.cache
+def version() -> str:
+    """Return the version of this package."""
+    return metadata.version("expqk")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cell:
+    """One method on one head in one trial, at every temperature; the plan holds the head itself.
+
+    Parameters
+    ----------
+    place : int
+        The index of the head in the plan.
+    content : str
+        The digest of that head.
+    mask : str
+        The `Mask.key` of that head.
+    """
+
+    place: int
+    name: str
+    content: str
+    mask: str
+    method: Method
+    label: str
+    budget: float
+    trial: int
+    temperatures: tuple[float, ...]
+    seed: int
+    measure: Measure
+    memory_limit: int | None
+    version: str
+    currency: str = "stored"
+
+    def run(self, x: Inputs) -> list[Row]:
+        """Return the rows of this cell on its head, on one thread."""
+        if version() != self.version:
+            raise RuntimeError(f"this worker has expqk {version()}, the sweep {self.version}")
+        memory.set_limit(self.memory_limit)
+        rows = []
+        seed = seed_sequence(self.seed, self.content, self.label, self.trial)
+        head = (x.name, x.layer, x.head, x.n, x.l, x.d)
+        with one_thread():
+            for t, measured in zip(self.temperatures, self._measured(x, seed)):
+                rows += [
+                    (*head, t, self.label, self.budget, self.trial, name, value,
+                     measured.get(f"{name}_stderr", np.nan))
+                    for name, value in measured.items()
+                    if not name.endswith("_stderr")
+                ]  # fmt: skip
+        return [table.typed(row) for row in rows]
+
+    def _measured(self, x: Inputs, seed: np.random.SeedSequence) -> Iterator[dict[str, float]]:
+        # All temperatures have the same draws. Their errors come from one product Q Kᵀ, or from a
+        # few if all estimates would take too much memory: the bits are the same.
+        hottest = max(self.temperatures)  # its logits are the smallest
+        whole, most = x.at_temperature(hottest), memory.limit() // HELD
+
+        def measured(group: list[tuple[float, Approximation]]) -> Iterator[dict[str, float]]:
+            ts, estimates = zip(*group)
+            compared = metrics.compare_all(
+                estimates, whole.Q, whole.K, whole.V, temperatures=ts, mask=x.mask
+            )
+            yield from map(_in_table, compared, estimates)
+
+        group: list[tuple[float, Approximation]] = []
+        held = 0
+        for t in self.temperatures:
+            at = x.at_temperature(t)
+            estimate = at.approximate(self.method, rng=np.random.default_rng(seed))
+            if self.measure is not errors:
+                yield self.measure(estimate, at)
+                continue
+            group.append((t / hottest, estimate))
+            estimate.low.prepare()  # what a comparison would build, so that it is counted
+            held += estimate.nbytes
+            if held > most:
+                yield from measured(group)
+                group, held = [], 0
+        if group:
+            yield from measured(group)
+
+    def about(self) -> dict[str, Any]:
+        """Return everything that decides the numbers of this cell.
+
+        A full mask and stored values as the currency are left out, so that keys are what they were
+        before there were others.
+
+        Raises
+        ------
+        TypeError
+            The measure has no name of its own, as a lambda or a partial has none.
+        """
+        name = getattr(self.measure, "__qualname__", "<")
+        if "<" in name:
+            raise TypeError(f"a store needs a measure with a name, got {self.measure!r}")
+        added = {} if self.mask == "full" else {"mask": self.mask}
+        if self.currency != "stored":
+            added["currency"] = self.currency
+        return added | {
+            "input": self.name,
+            "content": self.content,
+            "method": self.label,
+            "budget": self.budget,
+            "trial": self.trial,
+            "temperatures": list(self.temperatures),
+            "seed": self.seed,
+            "measure": f"{self.measure.__module__}.{name}",
+            "version": self.version,
+        }
+
+    @functools.cached_property
+    def key(self) -> str:
+        """The hash of `about`, which names the cell in a store."""
+        return hashlib.sha256(json.dumps(self.about(), sort_keys=True).encode()).hexdigest()
+
+
+class Absent(NamedTuple):
+    """A method that an input has no cells of.
+
+    Attributes
+    ----------
+    method : str
+    budget : float
+        −1 where none is given.
+    input : str
+    refusal : str or None
+        Why it has no meaning under the mask of the input; None: nothing of it fits the budget.
+    currency : str
+        What the budget is counted in.
+    """
+
+    method: str
+    budget: float
+    input: str
+    refusal: str | None
+    currency: str = "stored"
+
+    def __str__(self) -> str:
+        """Say it in a sentence."""
+        if self.refusal is None:
+            amount = said(self.budget, self.currency)
+            return f"nothing of {self.method} fits {amount} on {self.input}"
+        return f"{self.method} cannot be used under the mask of {self.input}: {self.refusal}"
+
+
+class Plan(NamedTuple):
+    """The cells of a sweep, in the order of its table.
+
+    Attributes
+    ----------
+    heads : list of Inputs
+    cells : list of Cell
+    absent : list of Absent
+    """
+
+    heads: list[Inputs]
+    cells: list[Cell]
+    absent: list[Absent]
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of the cells in a store."""
+        return [cell.key for cell in self.cells]
+
+    def shard(self, index: int, count: int) -> Plan:
+        """Return part ``index`` of ``count`` equal parts, chosen by the keys of the cells."""
+        checks.integer("shards", count, least=1)
+        checks.integer("shard", index, least=1, most=count)
+        part = set(sorted(self.keys)[index - 1 :: count])
+        return self._replace(cells=[cell for cell in self.cells if cell.key in part])
+
+
+def plan(
+    methods: Sequence[Method],
+    inputs: Sequence[Inputs] | Inputs,
+    temperatures: Sequence[float],
+    *,
+    trials: int,
+    seed: int,
+    budget: float | Sequence[float] | None = None,
+    currency: str = "stored",
+    measure: Measure = errors,
+) -> Plan:
+    """Return the cells of a sweep; deterministic methods have one trial, called −1.
+
+    Parameters and errors are those of `sweep`.
+    """
+    if isinstance(inputs, Inputs):
+        inputs = [inputs]
+    single = budget is None or np.ndim(budget) == 0
+    budgets: list[Any] = [budget] if single else list(budget)  # type: ignore[arg-type]
+    checks.integer("trials", trials, least=1)
+    checks.integer("seed", seed, least=0)
+    checks.one_of("currency", currency, CURRENCIES)
+    if budget is None and currency != "stored":
+        raise ValueError(f"currency {currency!r} says what a budget counts: give a budget")
+    grids = {
+        "methods": methods, "inputs": inputs, "temperatures": temperatures, "budgets": budgets,
+    }  # fmt: skip
+    for name, grid in grids.items():
+        checks.instance(name, grid, Sized, "a sequence")
+        if not len(grid):
+            raise ValueError(f"{name} must not be empty")
+    for method in methods:
+        checks.instance("every method", method, Method, "a method")
+    for x in inputs:
+        checks.instance("every input", x, Inputs, "an Inputs")
+    at = tuple(checks.positive("temperature", t) for t in temperatures)
+    sizes = [None if b is None else checks.positive("budget", b) for b in budgets]
+    if sizes == [None] and (open_ := [m for m in methods if m.is_template]):
+        open_[0].require_fillable()
+        raise ValueError(f"{open_[0]} is a template: give its size, or a budget")
+    labels = [str(method) for method in methods]
+    for name, values, given in (
+        ("temperature", at, temperatures), ("budget", sizes, budgets), ("method", labels, labels),
+    ):  # fmt: skip
+        if (twice := repeated(values)) is not None:
+            raise ValueError(f"{name} {given[twice]} is given twice")
+    heads = [x for whole in inputs for x in whole.heads()]
+    count = len(heads) * len(sizes) * len(methods) * trials
+    memory.reserve(CELL_BYTES * count, f"a sweep of {count} cells", "trials, methods or inputs")
+    cells, absent = list[Cell](), list[Absent]()
+    seen: set[tuple[Any, ...]] = set()
+    for place, x in enumerate(heads):
+        content = x.digest()
+        for size in sizes:
+            if size is None:
+                chosen = [method for method in methods if why_not(method, x.mask) is None]
+                unfit = [method for method in methods if why_not(method, x.mask) is not None]
+            else:
+                chosen, unfit = match(methods, size, x, currency)
+            paid = -1.0 if size is None else size
+            absent += [
+                Absent(str(method), paid, x.name, why_not(method, x.mask), currency)
+                for method in unfit
+            ]
+            for method in chosen:
+                label = str(method)
+                key = (x.name, x.layer, x.head, x.n, x.l, x.d, label, paid)
+                if key in seen:
+                    raise ValueError(f"{label} on {x.name} would be in the table twice: rename one")
+                seen.add(key)
+                for trial in range(trials) if method.uses_rng else (-1,):
+                    cells.append(
+                        Cell(
+                            place, x.name, content, x.mask.key, method, label, paid, trial, at,
+                            int(seed), measure, memory.explicit_limit(), version(), currency,
+                        )
+                    )  # fmt: skip
+    return Plan(heads, cells, absent)
+
+
+def repeated(values: Sequence[Any]) -> int | None:
+    """Return the index of the first value that equals an earlier one; None if all differ."""
+    seen = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            return index
+        seen.add(value)
+    return None
+
+
+def sweep(
+    methods: Sequence[Method],
+    inputs: Sequence[Inputs] | Inputs,
+    temperatures: Sequence[float],
+    *,
+    trials: int,
+    seed: int,
+    budget: float | Sequence[float] | None = None,
+    currency: str = "stored",
+    measure: Measure = errors,
+    store: str | Path | None = None,
+    jobs: int = 1,
+    scheduler: Any = None,
+    retry_failed: bool = False,
+    progress: bool = False,
+    label: str = "cells",
+) -> pd.DataFrame:
+    """Return one tidy table with one row per number, the same to the bit whatever runs it.
+
+    Parameters
+    ----------
+    methods : sequence of Method
+        Templates need a ``budget``.
+    inputs : Inputs or sequence of Inputs
+        Files with many heads are taken head by head.
+    temperatures : sequence of float
+        Relative: logits are q·k/(t·√d).
+    trials : int
+        Independent draws of every random method.
+    seed : int
+        The seed of the whole sweep, ≥ 0.
+    budget : float or sequence of float, optional
+        What a query row may cost, to which templates are filled; a method of which nothing fits
+        is absent from the table, as is one that refuses the mask of an input, and `plan` names
+        both.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+        What a budget is counted in: by default stored values per query row.
+    measure : callable
+        (approximation, inputs) → {metric: value}; by default every error.
+    store : str or Path, optional
+        A folder that keeps each cell as it finishes. Cells that it holds are not computed again, so
+        that a sweep that was interrupted continues. A cell that fails is recorded and does not stop
+        the others. `analysis.sweeps.store.read` returns the table at any time.
+    jobs : int
+        The number of processes (loky).
+    scheduler : str or distributed.Client, optional
+        The Dask cluster to run on: ``tcp://host:port``, or "local" for one of ``jobs`` processes.
+    retry_failed : bool
+        Whether to try cells again that failed before.
+    progress, label : bool, str
+        Whether to draw a bar on stderr, and its label.
+
+    Returns
+    -------
+    DataFrame
+        The columns are `COLUMNS`; layer, head, budget and trial are −1 where meaningless. Where the
+        currency is another than stored values, it has a column after the budget.
+
+    Raises
+    ------
+    ValueError
+        There is nothing to do, a temperature is ≤ 0, a method (perhaps once filled), input, budget
+        or temperature is given twice, or the store holds another sweep.
+    CellsFailed
+        Cells failed, raised at the end if there is a store. Without one, the error of the first
+        such cell is raised at once.
+    """
+    checks.integer("jobs", jobs, least=1)
+    planned = plan(
+        methods, inputs, temperatures, trials=trials, seed=seed, budget=budget, currency=currency,
+        measure=measure,
+    )  # fmt: skip
+    run = functools.partial(
+        outcomes, planned, jobs=jobs, scheduler=scheduler, progress=progress, label=label
+    )
+    if store is None:
+        by_cell = {id(cell): rows for cell, rows in run(planned.cells)}
+        found = table.frame(row for cell in planned.cells for row in by_cell[id(cell)])
+        return table.with_currency(found, currency)
+    kept = Store(store)
+    kept.open(planned.keys, **described(planned))
+    failed = fill(kept, planned, run, retry_failed=retry_failed)
+    kept.open(planned.keys, **described(planned))
+    if failed:
+        raise CellsFailed(
+            f"{len(failed)} of {len(planned.cells)} cells failed, the others are in {store}; "
+            f"the first: {described_failure(kept, failed[0])}"
+        )
+    return kept.table(planned.keys)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions on which numbers may depend."""
+    return {name: metadata.version(name) for name in ("expqk", "numpy", "scipy", "numba")}
+
+
+def described(planned: Plan) -> dict[str, Any]:
+    """Return what the manifest of a store says about a sweep, besides its cells."""
+    about = {"seed": planned.cells[0].seed if planned.cells else None, "versions": versions()}
+    currencies = {cell.currency for cell in planned.cells} - {"stored"}
+    return about | ({"currency": currencies.pop()} if currencies else {})
+
+
+def described_failure(store: Store, cell: Cell) -> str:
+    """Return one line that says which cell failed, and how."""
+    failure = store.failure(cell.key) or {}
+    what = str(failure.get("message")).splitlines() or [""]
+    return f"{cell.label} on {cell.name}, trial {cell.trial}: {failure.get('kind')}: {what[0]}"
+
+
+def outcomes(
+    planned: Plan,
+    cells: Sequence[Cell],
+    *,
+    jobs: int = 1,
+    scheduler: Any = None,
+    progress: bool = False,
+    label: str = "cells",
+    **how: Any,
+) -> Iterator[tuple[Cell, Any]]:
+    """Yield (cell, rows) as cells finish, with a bar on stderr that shows the time left."""
+    finished = executors.stream(
+        Cell.run, cells, planned.heads, jobs=jobs, scheduler=scheduler, **how
+    )
+    yield from tqdm(finished, total=len(cells), disable=not progress, desc=label, leave=False)
+
+
+def fill(
+    store: Store,
+    planned: Plan,
+    run: Callable[..., Iterator[tuple[Cell, Any]]],
+    *,
+    retry_failed: bool = False,
+) -> list[Cell]:
+    """Run the cells that a store lacks, write each as it finishes, and return those that failed.
+
+    They run in random order: the time left is then predicted well, and two processes on one store
+    seldom compute the same cell.
+
+    Parameters
+    ----------
+    store, planned : Store, Plan
+    run : callable
+        `outcomes` of the plan, by some engine.
+    retry_failed : bool
+        Whether to run the cells again that failed before.
+    """
+    todo = [
+        cell
+        for cell in planned.cells
+        if not store.done(cell.key) and (retry_failed or store.failure(cell.key) is None)
+    ]
+    random.SystemRandom().shuffle(todo)
+    for cell, outcome in run(todo, guard=True, wanted=lambda cell: not store.done(cell.key)):
+        if isinstance(outcome, Failure):
+            store.fail(cell.key, outcome, **cell.about())
+        else:
+            store.write(cell.key, outcome)
+    return [cell for cell in planned.cells if store.failure(cell.key) is not None]
+
+
+class Checked(NamedTuple):
+    """Cells that were computed again, those of them that differ, and those not done or altered."""
+
+    again: list[Cell]
+    differing: list[Cell]
+    missing: list[Cell]
+
+
+def verify(
+    store: Store,
+    planned: Plan,
+    *,
+    part: float = 0.05,
+    least: int = 3,
+    seed: int = 0,
+    run: Callable[..., Iterator[tuple[Cell, Any]]] | None = None,
+) -> Checked:
+    """Compute a random part of a store again and compare exactly.
+
+    Parameters
+    ----------
+    store, planned : Store, Plan
+    part : float
+        The share of the cells that are done, in [0, 1].
+    least : int
+        How many cells are computed at least.
+    seed : int
+        The seed of the choice.
+    run : callable, optional
+        `outcomes` of the plan, by some engine.
+    """
+    if not 0 <= checks.number("part", part) <= 1:
+        raise ValueError(f"part must be in [0, 1], got {part}")
+    checks.integer("seed", seed, least=0)
+    done = [cell for cell in planned.cells if store.done(cell.key)]
+    missing = [cell for cell in planned.cells if not store.done(cell.key)]
+    count = min(len(done), max(checks.integer("least", least, least=0), round(part * len(done))))
+    again = [done[i] for i in np.random.default_rng(seed).choice(len(done), count, replace=False)]
+    differing = [
+        cell
+        for cell, rows in (run or functools.partial(outcomes, planned))(again)
+        if table.text(rows) != table.text(store.rows(cell.key) or [])
+    ]
+    return Checked(again, differing, missing)

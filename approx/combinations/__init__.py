@@ -1,0 +1,1 @@
+"""Methods made of methods: Scatterbrain, sampled supports, centred keys."""

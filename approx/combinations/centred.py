@@ -1,0 +1,115 @@
+"""Any method on queries and keys from which their means are subtracted."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from approx.checks import Array
+from approx.estimate.approximation import Approximation
+from approx.estimate.masks import Mask
+from approx.method import Method, Moments
+from approx.method.fields import flag, instance
+from approx.method.prices import Price, Shape
+from approx.random_features.positive import Positive
+
+
+@dataclasses.dataclass(frozen=True)
+class Centered(Method):
+    """A method on centred inputs, scaled back: q·k = (q − q̄)·(k − k̄) + q·k̄ + q̄·(k − k̄).
+
+    estimate_ij = e^{q_i·k̄} · method(q − q̄, k − k̄)_ij · e^{q̄·(k_j − k̄)}.
+
+    Parameters
+    ----------
+    method : Method
+        The method that is used on the centred inputs.
+    queries : bool
+        Whether q̄ is subtracted as well; otherwise q̄ = 0 above.
+
+    Notes
+    -----
+    Softmax attention does not depend on the scale of a query, so with ``queries=False`` normalised
+    attention is that of the method on shifted keys. Bias, variance and sign are those of the method
+    at the centred inputs, relative to exp(q·k). For `positive` the variance is that of
+    `shifted_positive`; for polynomials the logits get smaller. A support that is exact stays exact.
+    Where q̄ = k̄ = 0 nothing changes. Under a mask the means are those of all tokens, so the
+    method is not autoregressive.
+    Cost: that of the method; the scales are merged into its factors.
+    Source: the identity above.
+
+    Examples
+    --------
+    One query and one key are their own mean, so nothing is left to approximate.
+
+    >>> from approx import parse
+    >>> parse("centered(taylor(degree=1))").approximate([[1.0]], [[1.0]]).to_dense().round(12)
+    array([[2.71828183]])
+    """
+
+    name: ClassVar[str] = "centered"
+    deterministic: ClassVar[bool] = False
+
+    method: Method = instance(Positive(m=64), Method, "a method")
+    queries: bool = flag(True)
+
+    autoregressive = False  # the means change with every token
+
+    @property
+    def row_local(self) -> bool:
+        """Whether that of the method is, and no mean of queries is subtracted."""
+        return not self.queries and self.method.row_local
+
+    @property
+    def space(self) -> str:
+        """The space in which the method estimates."""
+        return self.method.space
+
+    def means(self, Q: Array, K: Array) -> tuple[Array, Array]:
+        """Return q̄, which is 0 where queries are not centred, and k̄."""
+        q_mean = Q.mean(axis=0) if self.queries else np.zeros(Q.shape[1], Q.dtype)
+        return q_mean, K.mean(axis=0)
+
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+        """Return the method's estimate at centred inputs, scaled back."""
+        q_mean, k_mean = self.means(q, k)
+        inner = self.method.approximate(q - q_mean, k - k_mean, mask=mask, rng=rng)
+        row, column = q @ k_mean, (k - k_mean) @ q_mean
+        if inner.space == "attention":
+            if self.queries:
+                raise ValueError(
+                    f"{self.method} gives softmax rows, which have no scale of queries: "
+                    "use queries=False"
+                )
+            return inner
+        correction = inner.correction and inner.correction.rescaled(q, k, row, column)
+        return Approximation(inner.maskable.rescaled(row, column), correction, mask=mask)
+
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+        """Return the moments of the method at centred inputs."""
+        q_mean, k_mean = self.means(q, k)
+        return self.method.moments(q - q_mean, k - k_mean, mask=mask)
+
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+        """Return the covariance of the method at centred inputs."""
+        q_mean, k_mean = self.means(Q, K)
+        return self.method.covariance(Q - q_mean, K - k_mean, row=i, mask=mask)
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of the method and of the two means."""
+        price = self.method.priced(shape)
+        return None if price is None else price + self.beside("method", shape)
+
+    def beside(self, name: str, shape: Shape) -> Price:
+        """Return the price of the means: a query is shifted by one, and a key meets the other.
+
+        That of the keys scales whole rows, which an answer does not see.
+        """
+        mean = float(shape.d if self.queries else 0)
+        return Price(0.0, mean, mean * shape.l / shape.n, 0.0)
+
+    def entry_work(self, shape: Shape) -> float:
+        """Return that of the method."""
+        return self.method.entry_work(shape)

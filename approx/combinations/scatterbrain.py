@@ -1,0 +1,146 @@
+"""Scatterbrain: any low-rank method, made exact on any support."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx.baselines import Uniform
+from approx.checks import Array
+from approx.estimate.approximation import Approximation
+from approx.estimate.corrections import Support
+from approx.estimate.masks import Mask
+from approx.method import Method, Moments, Rng, generator
+from approx.method.fields import instance, real
+from approx.method.prices import Price, Shape
+from approx.random_features.positive import Positive
+from approx.sparse.support import SupportMethod, a_support
+from approx.sparse.top_k import TopK
+
+
+@dataclasses.dataclass(frozen=True)
+class Scatterbrain(Method):
+    """Sparse + low-rank: a low-rank estimate, replaced by exp(q·k) on a support.
+
+    estimate_ij = exp(q_i·k_j) on the support S, φ(q_i)·ψ(k_j) off it.
+
+    Parameters
+    ----------
+    low_rank : Method
+        Any method without a sparse part, such as random features, Taylor or truncated SVD.
+    sparse : Method
+        Any support, such as top_k or sliding_window.
+    share : float
+        Share of a budget that goes to entries, 0 < share < 1.
+
+    Notes
+    -----
+    The estimate is unbiased where the low-rank estimate is, *because* support and features use
+    independent children of rng. With p = P[(i, j) ∈ S], and b, v the bias and variance of the
+    low-rank part, its bias is (1 − p)·b and its variance (1 − p)·v + p·(1 − p)·b². Normalised by
+    its row sums it is biased, like every ratio.
+    Cost: that of both parts, and 2·nnz·(d + rank) operations for the correction.
+
+    References
+    ----------
+    .. [1] B. Chen, T. Dao, E. Winsor, Z. Song, A. Rudra, C. Ré, "Scatterbrain: Unifying Sparse and
+       Low-rank Attention Approximation", NeurIPS 2021, Theorem 2.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> parse("scatterbrain(low_rank=taylor(degree=0), sparse=top_k(k=1))").approximate(
+    ...     [[1.0]], [[0.5], [2.0]]).to_dense().round(3)
+    array([[1.   , 7.389]])
+    """
+
+    name: ClassVar[str] = "scatterbrain"
+    deterministic: ClassVar[bool] = False
+
+    low_rank: Method = instance(Positive(m=64), Method, "a method")
+    sparse: SupportMethod = a_support(TopK(k=32))
+    share: float = real(0.5, below=1)
+
+    @property
+    def oracle(self) -> bool:
+        """Whether a part needs all logits, as the row means of `uniform` do in kernel space."""
+        return super().oracle or isinstance(self.low_rank, Uniform)
+
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+        """Return the low-rank estimate, exact on the support; the two draw independently."""
+        for_support, for_features = self.streams(rng)
+        support = self._support(q, k, mask, for_support)
+        low = self.low_rank.approximate(q, k, mask=mask, rng=for_features)
+        if low.correction is not None or low.space != "kernel":
+            raise ValueError(
+                f"low_rank must be a purely low-rank method of exp(q·k), got {self.low_rank}"
+            )
+        return Approximation(low.maskable, support, mask=mask)
+
+    def streams(self, rng: Rng) -> tuple[np.random.Generator, np.random.Generator]:
+        """Return the generators of the support and of the low-rank part."""
+        # Spawning would change the caller's seed, and a second run from it would differ.
+        support, low = generator(rng).integers(2**63, size=(2, 2))
+        return np.random.default_rng(support), np.random.default_rng(low)
+
+    def _support(self, Q: ArrayLike, K: ArrayLike, mask: Mask, rng: Rng) -> Support:
+        support = self.sparse.approximate(Q, K, mask=mask, rng=rng).correction
+        assert isinstance(support, Support)
+        return support
+
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+        """Return the moments of the low-rank part off the support.
+
+        They are (1 − p)·b and (1 − p)·v + p·(1 − p)·b², where p, b and v are known.
+        """
+        low = self.low_rank.moments(q, k, mask=mask)
+        p = self.sparse.probability(q, k, mask=mask)
+        return None if low is None or p is None else replaced(p, low)
+
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+        """Return the covariance of the low-rank part, 0 for keys on a deterministic support."""
+        low = self.low_rank.covariance(Q, K, row=i, mask=mask)
+        if low is None or self.sparse.uses_rng:
+            return None
+        support = self._support(Q, K, mask, None).matrix
+        on = support.indices[support.indptr[i] : support.indptr[i + 1]]
+        low[on] = low[:, on] = 0.0
+        return low
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of both parts, and of the low-rank entries that are replaced."""
+        low, sparse = self.low_rank.priced(shape), self.sparse.priced(shape)
+        if low is None or sparse is None:
+            return None
+        taken_off = self.low_rank.entry_work(shape) * sparse.stored
+        return low + sparse + Price(0.0, 0.0, taken_off, 0.0)
+
+    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
+        """Return this method with entries for ``share`` of the budget, and features for the rest.
+
+        A part whose size is given leaves the rest of the budget to the other part.
+        """
+        if not (self.sparse.is_template and self.low_rank.is_template):
+            return super().filled(budget, shape, currency)
+        given = {**shape.given, "currency": currency}
+        entries = self.sparse.within(self.share * budget, **given)
+        if entries is None:
+            return None
+        method = dataclasses.replace(self, sparse=entries)
+        return method.within(budget, **given)
+
+
+def replaced(p: Array, low: Moments) -> Moments:
+    """Return the moments of an estimate that exp(q·k) replaces with probability p, independently.
+
+    They are (1 − p)·b and (1 − p)·v + p·(1 − p)·b², with b and v those of the estimate.
+    """
+    b, v = low
+    with np.errstate(divide="ignore", invalid="ignore"):  # p is 0 or 1, b is 0 or inf
+        off = np.where(p < 1.0, np.log1p(-p) + v, -np.inf)
+        of_support = np.log(p) + np.log1p(-p) + 2.0 * np.log(np.abs(b))
+    of_support = np.where((p > 0.0) & (p < 1.0), of_support, -np.inf)
+    return Moments(np.where(p < 1.0, b, 0.0) * (1.0 - p), np.logaddexp(off, of_support))

@@ -1,0 +1,471 @@
+"""The dense part of an estimate diag(e^row_log) · (low ⊕ S).
+
+`Low` is `Factors` or `Dense` here, a polynomial of the logits in `approx.polynomials`, or
+exponentials that are built when needed in `approx.random_features`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from approx.checks import Array
+from approx.estimate import exact, memory
+from approx.estimate.masks import ALL, Mask
+from approx.kernels import pattern_products
+from approx.kernels.pattern_products import coordinates
+
+Rows = slice | Array
+FeatureRows = Callable[[slice], tuple[Array, Array]]
+
+
+CLOSE, CLOSE_32 = 100.0, 20.0  # logs: e^−100 of a row's scale is far from the least number, e^−745
+
+
+class ScaledFactors(NamedTuple):
+    """The factors of diag(e^row_log) left rightᵀ, of shapes (n, r), (l, r) and (n,)."""
+
+    left: Array
+    right: Array
+    row_log: Array
+
+
+class Features(NamedTuple):
+    """The factors of a dense part as rows on demand, each at its own scale.
+
+    Attributes
+    ----------
+    query, key : callable
+        From a slice of rows to φ(q) or ψ(k), (rows, rank), and its log scale (rows,).
+    rank : int
+    dtype : numpy dtype
+    height : int
+        How many rows are best made at once.
+    """
+
+    query: FeatureRows
+    key: FeatureRows
+    rank: int
+    dtype: Any
+    height: int
+
+
+def rescale(
+    values: Array,
+    log_scale: Array,
+    what: str = "an entry of the estimate",
+    *,
+    counts: Array | None = None,
+    log_most: float = math.inf,
+) -> Array:
+    """Multiply row i by e^log_scale[i] in place, in three steps where e^log_scale overflows.
+
+    With ``counts`` the rows follow one another in a vector, with counts[i] values of row i. If
+    every value, and each partial sum from which it was made, is known to be at most e^log_most in
+    size, and that is representable before and after any scale, the results are not checked.
+
+    Raises
+    ------
+    OverflowError
+        A result is not representable.
+    """
+    if np.any(log_scale):
+        most = math.log(np.finfo(values.dtype).max) - 2  # e^most and e^-most are both normal
+        steps = 1 if np.abs(log_scale).max() <= most else 3
+        exponent = np.clip(np.asarray(log_scale, np.float64) / steps, -most, most)
+        column = np.exp(exponent).astype(values.dtype)
+        if counts is None:
+            column = column.reshape(-1, *(1,) * (values.ndim - 1))
+        else:
+            column = np.repeat(column, counts)
+        with np.errstate(over="ignore", under="ignore"):
+            for _ in range(steps):
+                values *= column
+    top = float(np.max(log_scale, initial=-np.inf))
+    if log_most < math.inf and log_most + max(top, 0) < math.log(np.finfo(values.dtype).max) - 1:
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = values.sum()  # one pass without a mask; it is finite only if every term is
+    if not np.isfinite(total) and not np.isfinite(values).all():
+        raise OverflowError(
+            f"{what} is not representable in {values.dtype} (scale e^{top:.6g}): "
+            f"use scaled_factors(), attend(), or block(shift=...)"
+        )
+    return values
+
+
+def beside_ones(V: Array) -> Array:
+    """Return [V, 1], whose product with a matrix has the row sums of the matrix as last column."""
+    return np.hstack([V, np.ones((len(V), 1), V.dtype)])
+
+
+def divide_by_last(y: Array, out: Array | None = None) -> Array:
+    """Return the columns of y divided by its last column; rows in which that is ≤ 0 become 0.
+
+    Examples
+    --------
+    >>> divide_by_last(np.array([[3.0, 2.0], [3.0, 0.0], [3.0, -1.0]]))
+    array([[1.5],
+           [0. ],
+           [0. ]])
+    """
+    total = y[:, -1:]
+    empty = ~(total > 0)
+    out = np.divide(y[:, :-1], np.where(empty, 1, total), out=out)
+    out[empty[:, 0]] = 0
+    return out
+
+
+class Low(ABC):
+    """The dense part of an estimate, as rows on demand or as factors.
+
+    A class defines its entries by `block`. Products are computed from stripes of rows that `block`
+    returns, unless the class has a cheaper way.
+    """
+
+    @property
+    def zero_outside(self) -> Mask | None:
+        """The mask outside of which all entries are 0 already; None if they are not."""
+        return None
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """The shape, (n, l)."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the entries."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Columns of the factors."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of the arrays that are held now, including those that `prepare` has built."""
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether `row_log` and `block` use logits if these are given."""
+        return False
+
+    @property
+    def parameters(self) -> int:
+        """Number of stored values, rank·(n + l)."""
+        return self.rank * sum(self.shape)
+
+    def seeing(self, mask: Mask) -> Low:
+        """Return this part with scales that do not depend on what a query does not see."""
+        return self
+
+    def keyed(self) -> Factors | None:
+        """Return stored factors with a scale for each key; None if there are no factors."""
+        return None
+
+    def features(self, columns: int) -> Features | None:
+        """Return factors for a product under a mask; None if row stripes are the cheaper way."""
+        return None
+
+    def prepare(self) -> Low:
+        """Build and keep what entries and repeated products need; return the part that holds it."""
+        return self
+
+    @abstractmethod
+    def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
+        """Return a log scale for each row, at which its entries are at most about ``rank``."""
+
+    @abstractmethod
+    def block(
+        self,
+        rows: Rows,
+        cols: Rows,
+        shift: Array,
+        logits: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Return low[rows, cols] · exp(−shift), C-contiguous, as a new array or in ``out``."""
+
+    def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
+        """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
+        entries = [
+            self.block(rows, ALL, shift[rows])[coordinates(pattern[rows])]
+            for rows in exact.stripes(*self.shape)
+        ]
+        return np.concatenate([*entries, np.empty(0, self.dtype)])
+
+    def matmat(self, V: Array) -> tuple[Array, Array]:
+        """Return (y, row_log) with low @ V = diag(e^row_log) y."""
+        row_log = self.row_log()
+        y = np.empty((self.shape[0], V.shape[1]), np.result_type(self.dtype, V))
+        for rows in exact.stripes(*self.shape):
+            y[rows] = self.block(rows, ALL, row_log[rows]) @ V
+        return y, row_log
+
+    def rmatmat(self, W: Array, row_log: Array) -> Array:
+        """Return (diag(e^−row_log) low)ᵀ W."""
+        y = np.zeros((self.shape[1], W.shape[1]), np.result_type(self.dtype, W))
+        for rows in exact.stripes(*self.shape):
+            y += self.block(rows, ALL, row_log[rows]).T @ W[rows]
+        return y
+
+    def attend(self, V: Array) -> Array:
+        """Return D⁻¹ low V with D the row sums; rows whose sum is ≤ 0 give 0."""
+        return divide_by_last(self.matmat(beside_ones(V))[0])
+
+    @abstractmethod
+    def scaled_factors(self) -> ScaledFactors:
+        """Return the factors; raise ResourceLimitError before anything too wide is allocated."""
+
+    @abstractmethod
+    def rescaled(self, row: Array, column: Array) -> Low:
+        """Return diag(e^row) low diag(e^column)."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Factors(Low):
+    """diag(e^row_logs) left rightᵀ diag(e^column_logs) with stored factors.
+
+    Only factors under a mask have column_logs, a scale for each key, and only `Masked` uses them;
+    an `Approximation` without a mask merges them into right.
+    """
+
+    left: Array
+    right: Array
+    row_logs: Array
+    column_logs: Array | None = None
+
+    @classmethod
+    def scaled(
+        cls,
+        left: Array,
+        right: Array,
+        row_logs: Array,
+        column_logs: Array,
+        mask: Mask,
+        log: float = 0.0,
+        dtype: Any = None,
+    ) -> Factors:
+        """Return e^log diag(e^row_logs) left rightᵀ diag(e^column_logs), keys at one scale.
+
+        Under a mask each key keeps its own, so that no query sees the scale of a later key.
+        """
+        if not mask.is_full:
+            logs = row_logs + row_logs.dtype.type(log)
+            return cls.by_key(left, right, logs, column_logs, dtype)
+        top = column_logs.max()
+        scale = row_logs + (top + log).astype(row_logs.dtype)
+        return cls(left, right * np.exp(column_logs - top)[:, None], scale)
+
+    @classmethod
+    def empty(cls, n: int, l: int, dtype: Any) -> Factors:
+        """Return the zero matrix, as factors without columns."""
+        return cls(np.zeros((n, 0), dtype), np.zeros((l, 0), dtype), np.zeros(n, dtype))
+
+    @classmethod
+    def constant(cls, row_log: Array, l: int) -> Factors:
+        """Return the matrix with entries e^row_log[i] in row i."""
+        one = np.ones((len(row_log), 1), row_log.dtype)
+        return cls(one, np.ones((l, 1), row_log.dtype), row_log)
+
+    @classmethod
+    def by_key(
+        cls,
+        left: Array,
+        right: Array,
+        row_logs: Array,
+        column_logs: Array,
+        dtype: Any = None,
+    ) -> Factors:
+        """Return diag(e^row_logs) left rightᵀ diag(e^column_logs), which may scale ``right``.
+
+        Keys keep a scale each, unless all are so close that none makes another one underflow, also
+        in the dtype that the factors will have.
+        """
+        top = column_logs.max()
+        narrow = np.float32 in (right.dtype, dtype)
+        if top - column_logs.min() > (CLOSE_32 if narrow else CLOSE):
+            return cls(left, right, row_logs, column_logs)
+        right *= np.exp(column_logs - top)[:, None]
+        return cls(left, right, row_logs + top)
+
+    @classmethod
+    def joined(cls, parts: list[Factors]) -> Factors:
+        """Return the sum of the parts: their columns side by side, at the largest scales."""
+        row_logs = np.max([part.row_logs for part in parts], axis=0)
+        left = [rescale(part.left.copy(), part.row_logs - row_logs) for part in parts]
+        right = [part.right for part in parts]
+        if all(part.column_logs is None for part in parts):
+            return cls(np.hstack(left), np.hstack(right), row_logs)
+        zeros = np.zeros(len(right[0]), row_logs.dtype)
+        logs = [zeros if part.column_logs is None else part.column_logs for part in parts]
+        column_logs = np.max(logs, axis=0)
+        right = [x * np.exp(log - column_logs)[:, None] for x, log in zip(right, logs)]
+        return cls(np.hstack(left), np.hstack(right), row_logs, column_logs)
+
+    def astype(self, dtype: Any) -> Factors:
+        """Return these factors in another dtype, C-contiguous."""
+        left, right = (x.astype(dtype, order="C") for x in (self.left, self.right))
+        columns = None if self.column_logs is None else self.column_logs.astype(dtype)
+        return Factors(left, right, self.row_logs.astype(dtype), columns)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape, (n, l)."""
+        return len(self.left), len(self.right)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.left.dtype
+
+    @property
+    def rank(self) -> int:
+        return int(self.left.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the factors and the scales."""
+        arrays = self.left, self.right, self.row_logs, self.column_logs
+        return sum(x.nbytes for x in arrays if x is not None)
+
+    @functools.cached_property
+    def _log_most(self) -> float:
+        # An upper bound of log |left rightᵀ| and of its partial sums. It is −inf without columns,
+        # and inf where it is cheaper to check the entries.
+        if self.rank * sum(self.shape) > math.prod(self.shape):
+            return math.inf
+        sizes = [max(x.max(initial=0), -x.min(initial=0)) for x in (self.left, self.right)]
+        with np.errstate(divide="ignore"):
+            return float(np.log([*sizes, self.rank]).sum())
+
+    def keyed(self) -> Factors:
+        """Return these factors."""
+        return self
+
+    def features(self, columns: int) -> Features:
+        """Return the stored rows."""
+        zeros = np.zeros(len(self.right), self.dtype)
+        column_logs = zeros if self.column_logs is None else self.column_logs
+        return Features(
+            lambda rows: (self.left[rows], self.row_logs[rows]),
+            lambda rows: (self.right[rows], column_logs[rows]),
+            self.rank,
+            self.dtype,
+            max(self.shape),
+        )
+
+    def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
+        return np.asarray(self.row_logs[rows])
+
+    def block(
+        self,
+        rows: Rows,
+        cols: Rows,
+        shift: Array,
+        logits: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):  # rescale raises
+            values = np.matmul(self.left[rows], self.right[cols].T, out=out)
+        return rescale(values, self.row_logs[rows] - shift, log_most=self._log_most)
+
+    def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
+        entries = pattern_products.product(self.left, self.right, pattern)
+        counts = np.diff(pattern.indptr)
+        if self.column_logs is None:
+            return rescale(entries, self.row_logs - shift, counts=counts)
+        logs = np.repeat(self.row_logs - shift, counts) + self.column_logs[pattern.indices]
+        return rescale(entries, logs)
+
+    def matmat(self, V: Array) -> tuple[Array, Array]:
+        """Return (left (rightᵀ V), row_logs)."""
+        return self.left @ (self.right.T @ V), self.row_logs
+
+    def rmatmat(self, W: Array, row_log: Array) -> Array:
+        """Return right (leftᵀ diag(e^(row_logs − row_log)) W)."""
+        return np.asarray(self.right @ (self.left.T @ rescale(W.copy(), self.row_logs - row_log)))
+
+    def scaled_factors(self) -> ScaledFactors:
+        """Return the stored factors and scale, those of the keys merged into the right factor."""
+        if self.column_logs is None:
+            return ScaledFactors(self.left, self.right, self.row_logs)
+        top = self.column_logs.max()
+        right = self.right * np.exp(self.column_logs - top)[:, None]
+        return ScaledFactors(self.left, right, self.row_logs + top)
+
+    def rescaled(self, row: Array, column: Array) -> Factors:
+        """Return these factors with the scales merged into the right factor and the row scale."""
+        if self.column_logs is not None:
+            return dataclasses.replace(
+                self, row_logs=self.row_logs + row, column_logs=self.column_logs + column
+            )
+        top = column.max()
+        right = self.right * np.exp(column - top)[:, None]
+        return Factors(self.left, right, self.row_logs + row + top)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dense(Low):
+    """diag(e^row_logs) values with every entry stored."""
+
+    values: Array
+    row_logs: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape, (n, l)."""
+        n, l = self.values.shape
+        return n, l
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    @property
+    def rank(self) -> int:
+        """The trivial bound, min(n, l)."""
+        return min(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values and the scale."""
+        return int(self.values.nbytes + self.row_logs.nbytes)
+
+    def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
+        return np.asarray(self.row_logs[rows])
+
+    def block(
+        self,
+        rows: Rows,
+        cols: Rows,
+        shift: Array,
+        logits: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        values = np.positive(self.values[rows][:, cols], out=out, order="C")
+        return rescale(values, self.row_logs[rows] - shift)
+
+    def scaled_factors(self) -> ScaledFactors:
+        """Return the values and the smaller identity matrix."""
+        n, l = self.shape
+        nbytes = self.rank * (n + l) * self.dtype.itemsize
+        memory.reserve(nbytes, "all rows and an identity", "n or l (or use block, @)")
+        one = np.eye(self.rank, dtype=self.dtype)
+        if l <= n:
+            return ScaledFactors(self.values, one, self.row_logs)
+        return ScaledFactors(one, np.ascontiguousarray(self.values.T), self.row_logs)
+
+    def rescaled(self, row: Array, column: Array) -> Dense:
+        """Return this matrix with the scales merged into the values and the row scale."""
+        top = column.max()
+        return Dense(self.values * np.exp(column - top), self.row_logs + row + top)

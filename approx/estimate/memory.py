@@ -1,0 +1,101 @@
+"""A limit on memory, checked by arithmetic before anything big is allocated."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+import numpy as np
+import psutil
+
+from approx import checks
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+KEPT = 2**25 - 2**13  # glibc's own limit is 2^25, of which it needs some bytes itself
+SMALL = 2**26  # below this, asking the system what is free is not worth its time
+_limit: int | None = None
+
+
+class ResourceLimitError(MemoryError):
+    """Something would not fit: the message says what, its bytes, the limit and what to lower."""
+
+
+def set_limit(nbytes: int | None) -> None:
+    """Set the limit in bytes, an integer ≥ 1; None means half of what is free at each check."""
+    global _limit
+    _limit = None if nbytes is None else checks.integer("the memory limit", nbytes, least=1)
+
+
+def limit() -> int:
+    """Return the limit in bytes.
+
+    Examples
+    --------
+    >>> set_limit(2**30)
+    >>> limit()
+    1073741824
+    >>> set_limit(None)
+    """
+    return psutil.virtual_memory().available // 2 if _limit is None else _limit
+
+
+def explicit_limit() -> int | None:
+    """Return the limit as it was set, to be handed to a worker process."""
+    return _limit
+
+
+def keep() -> None:
+    """Let this process keep the memory of the arrays that it frees, for those that follow.
+
+    glibc gives it back to the system, so that the pages of each new array are faulted in and
+    filled with zeros again, until an array as large as the most it keeps was freed once. None of
+    the pages of this one is used.
+    """
+    np.empty(KEPT, np.uint8)
+
+
+def reserve(nbytes: int, what: object, lower: str) -> None:
+    """Raise ResourceLimitError if ``nbytes``, a Python int so that it cannot wrap, do not fit.
+
+    The text of ``what`` is made only for the message.
+
+    Examples
+    --------
+    >>> reserve(10**18, "the dense estimate", "n or l")
+    Traceback (most recent call last):
+    approx.estimate.memory.ResourceLimitError: the dense estimate would take 888 PiB, and ...
+    """
+    if _limit is None and nbytes < SMALL:
+        return
+    if nbytes > (most := limit()):
+        raise ResourceLimitError(
+            f"{what} would take {size(nbytes)}, and the limit is {size(most)}: lower {lower}"
+            f"{_otherwise(nbytes)}"
+        )
+
+
+def _otherwise(nbytes: int) -> str:
+    """Return what else can be done: nothing, where the machine has less memory than is wanted."""
+    if nbytes > (total := psutil.virtual_memory().total):
+        return f"; this machine has {size(total)}"
+    power = _power(nbytes)
+    letter = UNITS[power][0] if power else ""
+    return f", or raise the limit (--max-memory {math.ceil(nbytes / 1024**power)}{letter})"
+
+
+def size(nbytes: int) -> str:
+    """Return a number of bytes in a unit that people read.
+
+    Examples
+    --------
+    >>> size(1000), size(12_800_000_000), size(10**24)
+    ('1000 B', '11.9 GiB', '8.67e+5 EiB')
+    """
+    power = _power(nbytes)
+    count = Decimal(nbytes) / 1024**power
+    return f"{count:.0f} {UNITS[power]}" if 99 < count < 1024 else f"{count:.3g} {UNITS[power]}"
+
+
+def _power(nbytes: int) -> int:
+    """Return which of the units leaves a number below 1024, or the last one."""
+    return min(max(int(nbytes).bit_length() - 1, 0) // 10, len(UNITS) - 1)

@@ -1,0 +1,69 @@
+"""One thread for BLAS and Numba: the same bits on every machine and under every engine."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import threadpoolctl
+
+from approx.kernels.jit import one_numba_thread
+
+_lock = threading.Lock()
+_inside = threading.local()
+_running = 0
+_outer: Any = None
+_known: tuple[int, Any, Any] = 0, None, None
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep BLAS and Numba at one thread until the last thread has left this context.
+
+    BLAS has one limit per process: where several threads are inside, as in a Dask worker, the first
+    one to leave must not lift the limit for the others. OpenMP and Numba have one per thread.
+    """
+    global _running, _outer
+    if getattr(_inside, "already", False):
+        yield
+        return
+    with contextlib.ExitStack() as mine:
+        mine.enter_context(one_numba_thread())  # first, because it may load a library
+        openmp, blas = _libraries()
+        mine.enter_context(openmp.limit(limits=1))
+        with _lock:
+            _control()
+            limits = blas.limit(limits=1)
+            if _running == 0:
+                _outer = limits
+            _running += 1
+        _inside.already = True
+        try:
+            yield
+        finally:
+            _inside.already = False
+            with _lock:
+                _running -= 1
+                if _running == 0:
+                    _control()
+                    _outer.restore_original_limits()
+                    _control()
+
+
+def _libraries() -> tuple[Any, Any]:
+    """Return those of OpenMP and BLAS; a search takes 1 ms, after every import."""
+    global _known
+    if _known[0] != (modules := len(sys.modules)):
+        found = threadpoolctl.ThreadpoolController()
+        _known = modules, *(found.select(user_api=api) for api in ("openmp", "blas"))
+    return _known[1:]
+
+
+def _control() -> None:
+    """Let this thread set OpenBLAS's limit: threadpoolctl 3.8 silently ignores all but one."""
+    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)

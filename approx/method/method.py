@@ -1,0 +1,687 @@
+"""The base of all methods: `Method`, a frozen dataclass of its hyper-parameters.
+
+The base class checks the inputs, reserves memory and derives what follows from the fields; a method
+writes the formula.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from approx import checks
+from approx.checks import Array
+from approx.decoding.cache import Cache
+from approx.estimate import exact, masks, memory
+from approx.estimate.approximation import OF, Approximation
+from approx.estimate.masks import ALL, Mask, MaskLike
+from approx.method import prices
+from approx.method.prices import Price, Shape
+from approx.notebook import facts, number, table
+
+SLACK = 1e-12  # by which a sum of prices may be off, relative
+HALVINGS = 24  # of what is left for a part
+
+Rng = int | np.random.SeedSequence | np.random.Generator | None
+
+
+class Moments(NamedTuple):
+    """Exact bias and variance of an estimate, entry by entry.
+
+    Attributes
+    ----------
+    relative_bias : (n, l)
+        E[estimate]/exp(q·k) − 1, which is inf where it is above 1.8e308.
+    log_relative_variance : (n, l)
+        log(Var[estimate]/exp(2 q·k)), which is −inf where there is no variance.
+
+    Notes
+    -----
+    Where a query does not see a key they are 0 and −inf.
+    """
+
+    relative_bias: Array
+    log_relative_variance: Array
+
+    def __repr__(self) -> str:
+        n, l = self.relative_bias.shape
+        said = ", ".join(f"{name} {low} to {high}" for name, low, high in self._ranges())
+        return f"<Moments of {n}×{l} entries: {said}>"
+
+    def _repr_html_(self) -> str:
+        n, l = self.relative_bias.shape
+        return table(f"Moments of {n} × {l} entries", ["", "least", "largest"], self._ranges())
+
+    def _ranges(self) -> list[tuple[str, str, str]]:
+        return [
+            (name.replace("_", " "), number(float(x.min())), number(float(x.max())))
+            for name, x in self._asdict().items()
+        ]
+
+    def seen(self, mask: Mask) -> Moments:
+        """Return these moments, with 0 and −inf where a query does not see a key."""
+        if mask.is_full:
+            return self
+        hidden = ~mask.visible()
+        return Moments(
+            np.where(hidden, 0.0, self.relative_bias),
+            np.where(hidden, -np.inf, self.log_relative_variance),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """The field of a method that a budget fills.
+
+    Parameters
+    ----------
+    field : str
+        Name of the field, such as ``m``; a method in which it is None is a template.
+    least, step : int
+        A budget chooses among least, least + step, least + 2·step, …
+    counts : {"columns", "rank", "entries", "degree"}
+        What the size counts: columns of both factors; columns, of which a budget buys at most
+        min(n, l); keys per row, at most l; or the degree of a polynomial. The price of a method
+        follows from the first three unless the method has a price of its own.
+    most : callable, optional
+        (n, l) → the largest size that a user may give, None for any; by default the most that a
+        budget buys.
+    whole : bool
+        Whether the size is an integer and checked as such; otherwise its field has its own rule.
+    zero : bool
+        Whether a user may give 0, which no budget chooses.
+    instead : tuple of str
+        Names of fields or properties that may be given in its place; the method is then not a
+        template.
+    """
+
+    field: str
+    least: int = 1
+    step: int = 1
+    counts: str = "columns"
+    most: Callable[[int, int], int | None] | None = None
+    whole: bool = True
+    zero: bool = False
+    instead: tuple[str, ...] = ()
+
+    def at(self, steps: int) -> int:
+        """Return the size after so many steps, where step 1 is the least size."""
+        return self.least + (steps - 1) * self.step
+
+    def largest(self, n: int, l: int) -> int | None:
+        """Return the largest size that a budget buys for n queries and l keys; None for any."""
+        return {"rank": min(n, l), "entries": l}.get(self.counts)
+
+    def checked(self, value: Any) -> int:
+        """Return the size that a user gave; raise TypeError or ValueError if it is not a size."""
+        size = checks.integer(self.field, value, least=0 if self.zero else min(1, self.least))
+        if size % self.step:
+            raise ValueError(f"{self.field} must be a multiple of {self.step}, got {size}")
+        return size
+
+
+class Method(ABC):
+    """A way to approximate exp(q·k): a frozen dataclass whose fields are its hyper-parameters.
+
+    A subclass writes `evaluate`, the formula on checked arrays. It adds what is known in closed
+    form as `entry_moments` and `key_covariance`, and its cost as `priced`. A method whose size
+    (``m``, ``rank``, ``k``, …, named by `sized_by`) is None is a *template*, which `within` fills
+    to a budget. A method may have other methods as fields; it needs all logits if one of them does,
+    draws if one of them draws, and is a template if one of them is.
+    """
+
+    name: ClassVar[str]
+    deterministic: ClassVar[bool]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "approximate" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__} defines approximate: define evaluate(self, q, k, mask, rng) "
+                "instead, which gets checked arrays; approximate belongs to the base class"
+            )
+
+    def __post_init__(self) -> None:
+        """Check the size and every field that has a rule."""
+        size = self.sized_by
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if value is None and field.default is None:
+                continue
+            if size is not None and size.whole and field.name == size.field:
+                value = size.checked(value)
+            elif "rule" in field.metadata:
+                value = field.metadata["rule"](field.name, value)
+            else:
+                continue
+            object.__setattr__(self, field.name, value)
+
+    @property
+    def sized_by(self) -> Size | None:
+        """The field that a budget fills; None if the method has no such field."""
+        return None
+
+    @property
+    def space(self) -> str:
+        """What is estimated: "kernel" for exp(q·k), "attention" for rows of softmax."""
+        return "kernel"
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether a row depends on nothing later than what its query sees under the mask.
+
+        Then a language model can run the method token by token. It is False if parameters are
+        fitted to all queries or all keys. A method made of others is if all of them are.
+        """
+        parts = self.parts.values()
+        return bool(parts) and all(part.autoregressive for part in parts)
+
+    @property
+    def row_local(self) -> bool:
+        """Whether a row needs no other query, so that some rows can be measured alone."""
+        parts = self.parts.values()
+        return bool(parts) and all(part.row_local for part in parts)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the method has no meaning under a mask; None if it has one."""
+        reasons = (part.refusal for part in self.parts.values())
+        return next((reason for reason in reasons if reason is not None), None)
+
+    @property
+    def parts(self) -> dict[str, Method]:
+        """The methods of which this one is made, by field."""
+        fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
+        return {name: value for name, value in fields if isinstance(value, Method)}
+
+    @property
+    def oracle(self) -> bool:
+        """Whether it needs all logits, so that it says what others could reach, and cannot be run.
+
+        In which metric it is a bound, or the best that is found, says `analysis.costs.optimality`.
+        """
+        return any(part.oracle for part in self.parts.values())
+
+    @property
+    def uses_rng(self) -> bool:
+        """Whether this method, with these parts, draws anything."""
+        if parts := self.parts.values():
+            return any(part.uses_rng for part in parts)
+        return not self.deterministic
+
+    @property
+    def is_template(self) -> bool:
+        """Whether a size is open, which `within` fills."""
+        return self._open or any(part.is_template for part in self.parts.values())
+
+    @property
+    def _open(self) -> bool:
+        # whether its own size is open, and nothing is given in its place
+        size = self.sized_by
+        if size is None or getattr(self, size.field) is not None:
+            return False
+        return not any(getattr(self, name) not in (None, False) for name in size.instead)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the numbers that it stores follow from the inputs, so that it fits no budget.
+
+        A method made of others is adaptive if one of them is.
+        """
+        return any(part.adaptive for part in self.parts.values())
+
+    @property
+    def fillable(self) -> bool:
+        """Whether a budget fills the sizes that are open."""
+        return not self.adaptive
+
+    def require_fillable(self) -> None:
+        """Raise ValueError, which says what to give, if this is a template that no budget fills."""
+        if self.is_template and not self.fillable:
+            raise ValueError(
+                f"{self} is a template that no budget fills, as what it reads follows from the "
+                f"inputs: give its sizes, such as {self.with_sizes()}"
+            )
+
+    def with_sizes(self) -> Self:
+        """Return this method with sizes of about 16 in place of those that are open."""
+        size = self.sized_by
+        given: dict[str, Any] = {
+            x: part.with_sizes() for x, part in self.parts.items() if part.is_template
+        }
+        if self._open and size is not None:
+            given[size.field] = size.at(max(1, (16 - size.least) // size.step + 1))
+        return dataclasses.replace(self, **given)  # type: ignore[type-var]
+
+    def approximate(
+        self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None, rng: Rng = None
+    ) -> Approximation:
+        """Return the approximation of exp(Q Kᵀ), which is 0 where a query does not see a key.
+
+        Parameters
+        ----------
+        Q, K : (n, d), (l, d)
+            The approximation may refer to these arrays, which must then not be changed.
+        mask : None, "causal" or Mask
+            What each query sees; None is every key. If causal, the queries are the last n of the l
+            positions.
+        rng : int, SeedSequence or Generator, optional
+            Ignored by a method that draws nothing.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Q, K, mask or rng cannot be used, the method is a template, or it has no meaning under
+            a mask.
+        ResourceLimitError
+            The approximation would not fit; this is raised before anything big is allocated.
+        """
+        q, k = self.checked(Q, K)
+        (n, d), l = q.shape, len(k)
+        size = self.sized_by
+        lower = "n or l" if size is None else f"{size.field}, n or l"
+        seen = self.masked(mask, n, l)
+        memory.reserve(self.workspace(Shape(n, l, d, d, seen)), self, lower)
+        estimate = self.evaluate(q, k, seen, generator(rng))
+        plain = seen.is_full and not seen.looks_back and seen.places is None
+        estimate = estimate if plain else estimate.seen(seen)
+        estimate.obstacle = self.obstacle(seen)
+        return estimate
+
+    def obstacle(self, mask: Mask) -> str:
+        """Return why no model with this mask can run the method; "" if one can.
+
+        Under a mask that looks back the method must be autoregressive.
+        """
+        if not mask.is_full and (reason := self.refusal) is not None:
+            return reason
+        if self.oracle:
+            return "needs all logits"
+        if mask.looks_back and not self.autoregressive:
+            return "reads tokens that the mask hides"
+        return ""
+
+    def masked(self, mask: MaskLike, n: int, l: int) -> Mask:
+        """Return the mask that was asked for; raise ValueError if the method has none."""
+        seen = masks.of(mask, n, l)
+        if not seen.is_full and (reason := self.refusal) is not None:
+            raise ValueError(f"{self} cannot be used under a mask: {reason}")
+        return seen
+
+    @abstractmethod
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+        """Return the approximation for checked q (n, d) and k (l, d) of one dtype, by the formula.
+
+        The mask says which keys a query sees. What the formula gives for other keys is dropped, so
+        a method whose entries do not depend on each other need not ask.
+        """
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes that `evaluate` needs, by default those of the stored values."""
+        price = self.priced(shape)
+        return 0 if price is None else int(8 * price.stored * shape.n)
+
+    def moments(self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Moments | None:
+        """Return exact bias and variance over rng, given Q and K; None if they are not known.
+
+        A deterministic method has bias estimate/exact − 1 and no variance. Where a query does not
+        see a key they are 0 and −inf.
+        """
+        q, k = self.checked(Q, K)
+        seen = self.masked(mask, len(q), len(k))
+        if not (self.uses_rng or self.parts):
+            return self.realised_moments(q, k, mask=seen)
+        known = self.entry_moments(q.astype(np.float64), k.astype(np.float64), seen)
+        return None if known is None else known.seen(seen)
+
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+        """Return `moments` for checked q (n, d), k (l, d) in float64; by default None.
+
+        Those of keys that are not seen are dropped.
+        """
+        return None
+
+    def realised_moments(
+        self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
+    ) -> Moments | None:
+        """Return bias estimate/exact − 1 and no variance, the moments where nothing is drawn."""
+        q, k = checks.queries_keys(Q, K)
+        estimate = self.approximate(q, k, mask=mask)
+        if estimate.space == "attention":
+            return None
+        x = np.asarray(exact.logits(q, k), np.float64)
+        shift = np.asarray(estimate.row_log(), np.float64)
+        scaled = np.asarray(estimate.block(ALL, shift=shift), np.float64)
+        with np.errstate(over="ignore", divide="ignore"):
+            ratio = np.sign(scaled) * np.exp(np.log(np.abs(scaled)) + shift[:, None] - x)
+        return Moments(ratio - 1.0, np.full(x.shape, -np.inf)).seen(estimate.mask)
+
+    def covariance(
+        self, q: ArrayLike, K: ArrayLike, *, row: int | None = None, mask: MaskLike = None
+    ) -> Array | None:
+        """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l), if known.
+
+        Parameters
+        ----------
+        q : (d,) or (1, d); (n, d) if a row is given
+            A method that fits parameters to its inputs fits them to all rows of q.
+        K : (l, d)
+        row : int, optional
+            The row of q that is the query.
+        mask : None, "causal" or Mask
+            What each row of q sees; the covariance with a key that is not seen is 0.
+        """
+        query = checks.array("q", q)
+        if query.ndim not in (1, 2):
+            raise ValueError(f"q must have 1 or 2 dimensions, got shape {query.shape}")
+        Q, keys = (np.asarray(x, np.float64) for x in self.checked(np.atleast_2d(query), K))
+        if row is None and len(Q) != 1:
+            raise ValueError(f"covariance is of one query, got {len(Q)} queries: give a row")
+        i = checks.integer("row", 0 if row is None else row, least=0, most=len(Q) - 1)
+        seen = self.masked(mask, len(Q), len(keys))
+        memory.reserve(48 * len(keys) ** 2, "the covariance of the keys", "l")
+        if not self.uses_rng:
+            return np.zeros((len(keys), len(keys)))
+        known = self.key_covariance(Q, keys, i, seen)
+        if known is not None and not seen.is_full:
+            hidden = ~seen.visible(slice(i, i + 1))[0]
+            known[hidden], known[:, hidden] = 0.0, 0.0
+        return known
+
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+        """Return `covariance` of query i for checked Q (n, d), K (l, d) in float64.
+
+        That with keys which it does not see is dropped.
+        """
+        return None
+
+    def cache(self, *, d: int, c: int, rng: Rng = None) -> Cache:
+        """Return what a causal model keeps of keys (d,) and values (c,): at first nothing.
+
+        Given the rng of `approximate` it draws the same, and each token is answered by the row that
+        ``approximate(Q, K, mask="causal")`` has for it, see `approx.decoding`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            d, c or rng cannot be used, the method is a template, or it has no cache.
+        """
+        self._sized()
+        d, c = (checks.integer(name, x, least=1) for name, x in (("d", d), ("c", c)))
+        memory.reserve(self.workspace(Shape(1, 1, d, c)), f"a cache of {self}", "d")
+        found = self.cached(d, c, generator(rng))
+        if found is None:
+            raise ValueError(
+                f"{self} has no cache: decode with the last row of approximate on all tokens so far"
+                if self.autoregressive
+                else f"{self} has no cache: a token's row depends on what comes after it"
+            )
+        return found
+
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+        """Return `cache` for checked widths; None, the default, if there is none."""
+        return None
+
+    def price(
+        self, *, n: int, l: int, d: int, c: int | None = None, mask: MaskLike = None
+    ) -> Price | None:
+        """Return its cost per query row, if that is known before it is run.
+
+        Parameters
+        ----------
+        n, l, d : int
+            Queries, keys and their width.
+        c : int, optional
+            Width of the values; d by default.
+        mask : None, "causal" or Mask
+            Rows that see fewer keys store fewer entries.
+        """
+        return self.priced(Shape(n, l, d, d if c is None else c, masks.of(mask, n, l)))
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return `price` at a shape, by default that of the size, or the sum of the parts'."""
+        if parts := self.parts.values():
+            costs = [part.priced(shape) for part in parts]
+            known = [price for price in costs if price is not None]
+            return sum(known[1:], known[0]) if len(known) == len(costs) else None
+        size = self.sized_by
+        count = None if size is None else getattr(self, size.field)
+        if size is None or count is None or size.counts == "degree":
+            return None
+        if size.counts == "entries":
+            return prices.entries(count, shape)
+        return prices.low_rank(count, shape, sums=self.space == "kernel")  # or rows as they are
+
+    def within(
+        self,
+        budget: float,
+        *,
+        n: int,
+        l: int,
+        d: int,
+        c: int | None = None,
+        mask: MaskLike = None,
+        currency: str = "stored",
+    ) -> Self | None:
+        """Return this method with its size filled to a budget; None if no size fits.
+
+        Parameters
+        ----------
+        budget : float
+            What a query row may cost.
+        n, l, d : int
+            Queries, keys, width.
+        c : int, optional
+            Width of the values; d by default.
+        mask : None, "causal" or Mask
+        currency : {"stored", "reads", "multiply_adds", "bytes"}
+            What the budget is counted in, see `approx.Price`. Stored values per query row are
+            parameters/n = (rank·(n + l) + nnz)/n.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument cannot be used, or the method is a template and adaptive: no budget fills
+            it.
+
+        Notes
+        -----
+        A method whose price is not known is returned as it is, unless it is adaptive. One whose
+        price is not known in this currency fits no budget.
+
+        Examples
+        --------
+        >>> from approx import parse
+        >>> parse("top_k").within(32 * 128, n=512, l=512, d=64, currency="reads")
+        TopK(k=32, per='row')
+        """
+        budget, n, l, d = checks.asked(budget, n, l, d)
+        width = d if c is None else checks.integer("c", c, least=1)
+        shape = Shape(n, l, d, width, masks.of(mask, n, l))
+        checks.one_of("currency", currency, prices.CURRENCIES)
+        self.require_fillable()
+        if self.is_template:
+            return self.filled(budget, shape, currency)
+        return self if self.affordable(budget, shape, currency) else None
+
+    def affordable(self, budget: float, shape: Shape, currency: str) -> bool:
+        """Return whether this method, of a given size, fits a budget."""
+        price = self.priced(shape)
+        return not self.adaptive if price is None else price.within(budget, currency)
+
+    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
+        """Return this template with its size, or that of its part, filled; None if none fits."""
+        if not self._open:
+            return self._with_part_filled(budget, shape, currency)
+        size = self.sized_by
+        assert size is not None
+        most = size.largest(shape.n, shape.l)
+
+        def fits(steps: int) -> bool:
+            count = size.at(steps)
+            if most is not None and count > most:
+                return False
+            price = self.resized(count).priced(shape)
+            return price is not None and price.within(budget, currency)
+
+        low, high = 0, 1
+        if most is not None:  # the least size may be dear: small buckets, of which there are many
+            while not fits(high) and size.at(2 * high) <= most:
+                high *= 2
+        while fits(high) and high < 2**40:  # from here the price grows with the size
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        if low == 0 or size.at(low) < self.fewest(shape.d):
+            return None
+        return self.resized(size.at(low))
+
+    def resized(self, count: int) -> Self:
+        """Return this method with another size."""
+        assert self.sized_by is not None
+        return dataclasses.replace(self, **{self.sized_by.field: count})  # type: ignore[type-var]
+
+    def _with_part_filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
+        opened = [name for name, part in self.parts.items() if part.is_template]
+        if len(opened) != 1 or (beside := self.beside(opened[0], shape)) is None:
+            return None
+        spent = getattr(beside, currency)
+        if spent is None or (rest := budget - spent) <= 0:
+            return None
+        found: Self | None = None
+        field, low = opened[0], 0.0
+        for steps in range(HALVINGS):  # the parts together may cost more than each of them alone
+            middle = (low + rest) / 2 if steps else rest
+            part = self.parts[field].within(middle, **shape.given, currency=currency)
+            if part is None and not steps:
+                return None
+            whole = self if part is None else dataclasses.replace(self, **{field: part})  # type: ignore[type-var]
+            price = None if part is None else whole.priced(shape)
+            if part is not None and (
+                price is None or getattr(price, currency) <= budget * (1 + SLACK)
+            ):
+                found, low = whole, middle
+                if not steps:
+                    break
+            else:
+                rest = middle
+        return found
+
+    def beside(self, name: str, shape: Shape) -> Price | None:
+        """Return the price of all but one part; None if it follows from the inputs."""
+        others = [part for field, part in self.parts.items() if field != name]
+        if any(part.adaptive for part in others):
+            return None
+        known = [price for part in others if (price := part.priced(shape)) is not None]
+        return sum(known, Price(0.0, 0.0, 0.0, 0.0))
+
+    def entry_work(self, shape: Shape) -> float:
+        """Return the multiply-adds of one entry of a low-rank estimate: its columns.
+
+        The features of its key are at hand.
+        """
+        price = self.priced(shape)
+        return 0.0 if price is None else round(price.stored / shape.both)
+
+    def fewest(self, d: int) -> int:
+        """Return the least size at width d."""
+        return 1 if self.sized_by is None else self.sized_by.least
+
+    def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
+        """Return Q and K as arrays that `evaluate` can take.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Q or K cannot be used, the method is a template, or its size does not suit them.
+        """
+        size = self.sized_by
+        self._sized()
+        q, k = checks.queries_keys(Q, K)
+        if size is not None and size.whole and (count := getattr(self, size.field)) is not None:
+            fewest = self.fewest(q.shape[1])
+            most = size.most(len(q), len(k)) if size.most else size.largest(len(q), len(k))
+            if most is not None:
+                checks.integer(size.field, count, least=0, most=most)
+            if count < fewest and not (size.zero and count == 0):
+                raise ValueError(
+                    f"{self} needs {size.field} >= {fewest} at width {q.shape[1]}, got {count}"
+                )
+        return q, k
+
+    def _sized(self) -> None:
+        self.require_fillable()
+        if self.is_template:
+            size = self.sized_by
+            field = size.field if self._open and size is not None else "every size"
+            raise ValueError(f"{self} is a template: give {field}, or use within(budget, ...)")
+
+    def _repr_html_(self) -> str:
+        fills = "a" if self.fillable else "no"
+        return facts(
+            str(self),
+            [
+                ("what it is", (inspect.getdoc(type(self)) or "").splitlines()[0]),
+                ("size", f"open: {fills} budget fills it" if self.is_template else "given"),
+                ("estimates", OF[self.space]),
+                ("draws", "random" if self.uses_rng else "none"),
+                ("needs all logits", "yes" if self.oracle else "no"),
+                ("under a causal mask", self._under_causal),
+            ],
+        )
+
+    @property
+    def _under_causal(self) -> str:
+        if self.refusal is not None:
+            return f"refused: {self.refusal}"
+        return "a row follows from its past" if self.autoregressive else "a row reads the future"
+
+    def __str__(self) -> str:
+        """Write the spec that `approx.parse` reads, without defaults.
+
+        An array, such as given frequencies, is replaced by a digest. This is a label, the same for
+        the same numbers, from which no method can be read.
+        """
+        given = [
+            f"{f.name}={_spec(getattr(self, f.name))}"
+            for f in dataclasses.fields(self)  # type: ignore[arg-type]
+            if f.default is dataclasses.MISSING or getattr(self, f.name) != f.default
+        ]
+        return f"{self.name}({', '.join(given)})"
+
+
+def _spec(value: Any) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):  # its repr rounds and shortens, so it is not a label
+        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:8]
+        return f"array({value.shape}, {digest})"
+    return str(value) if isinstance(value, Method) else repr(value)
+
+
+def generator(rng: Rng) -> np.random.Generator:
+    """Return default_rng(rng), the one place where randomness enters.
+
+    A SeedSequence is copied, so that it gives the same draws again however often it spawns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        rng is not None, an integer ≥ 0, a SeedSequence or a Generator.
+    """
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, np.random.SeedSequence):
+        rng = np.random.SeedSequence(rng.entropy, spawn_key=rng.spawn_key, pool_size=rng.pool_size)
+        return np.random.default_rng(rng)
+    return np.random.default_rng(
+        None if rng is None else checks.integer("rng", rng, least=0, most=2**128)
+    )

@@ -1,0 +1,139 @@
+"""Names that people know and that are no method here: which method is meant, or why there is none.
+
+Names for which a spec is written, such as `performer`, are `approx.ALIASES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from approx import checks
+
+# In plain form, see `plain`. The methods are those of `approx.METHODS` and `approx.ALIASES`.
+MEANT = {
+    "favor": "performer",
+    "favorplus": "performer",
+    "favorplusplus": "generalized_exponential",
+    "favorsharp": "dense_exponential",
+    "randomfeatures": "positive",
+    "positiverandomfeatures": "positive",
+    "randomfourierfeatures": "rff",
+    "linearattention": "elu",
+    "lineartransformer": "elu",
+    "randomfeatureattention": "rfa",
+    "lowrank": "truncated_svd",
+    "svd": "truncated_svd",
+    "pca": "key_pca",
+    "nystroem": "nystrom",
+    "attentionsink": "streaming_llm",
+    "attentionsinks": "streaming_llm",
+    "slidingwindowattention": "sliding_window",
+    "localattention": "sliding_window",
+    "swa": "sliding_window",
+    "blockdiagonal": "chunk",
+    "sparsetransformer": "strided",
+    "heavyhitters": "h2o",
+    "heavyhitteroracle": "h2o",
+    "skewedattention": "sparq",
+    "sparqattention": "sparq",
+    "softmax": "exact",
+    "softmaxattention": "exact",
+    "fullattention": "exact",
+    "attention": "exact",
+    "gau": "flash",
+}
+
+_EXACT = (
+    "{name} computes exact attention, faster or in less memory: it approximates nothing, so that "
+    "its errors are those of exact()"
+)
+_TRAINED = (
+    "{name} is trained with the model and does not approximate the attention of another one: what "
+    "no state of m numbers can do for a trained head is `analysis.ranks.state_rank.lower_bound`"
+)
+_LEARNED = (
+    "{name} learns with the model which keys are read, so that it has no meaning for a head that "
+    "was trained without: quest and sparq choose keys without training"
+)
+_SHARED = (
+    "{name} is how heads of a model share or compress their keys, not an approximation: a file may "
+    "hold fewer heads of k than of q, and `analysis.costs.gqa_reads` has the prices of a group"
+)
+_POSITIONS = (
+    "{name} says where a token stands, before the product q·k: capture keeps q and k after "
+    "rotations, and refuses a bias of the logits"
+)
+NONE_HERE = {
+    "FlashAttention": _EXACT,
+    "FlashAttention-2": _EXACT,
+    "FlashAttention-3": _EXACT,
+    "PagedAttention": _EXACT,
+    "RingAttention": _EXACT,
+    "xFormers": _EXACT,
+    "SDPA": _EXACT,
+    "Mamba": _TRAINED,
+    "RWKV": _TRAINED,
+    "RetNet": _TRAINED,
+    "S4": _TRAINED,
+    "Hyena": _TRAINED,
+    "DeltaNet": _TRAINED,
+    "NSA": _LEARNED,
+    "MoBA": _LEARNED,
+    "Routing Transformer": _LEARNED,
+    "Sinkhorn Transformer": _LEARNED,
+    "MQA": _SHARED,
+    "GQA": _SHARED,
+    "MLA": _SHARED,
+    "RoPE": _POSITIONS,
+    "ALiBi": _POSITIONS,
+    "Scissorhands": "{name} is not here: h2o keeps heavy hitters of the attention so far as well",
+    "TOVA": "{name} is not here: it evicts by the attention of the last query, h2o by that of all",
+    "PyramidKV": "{name} is not here: snapkv chooses keys so, and plan a size for every head",
+}
+_OTHERS = {"flashattn": "FlashAttention", "vllm": "PagedAttention", "ssm": "Mamba"}
+
+
+def plain(name: str) -> str:
+    """Return a name in small letters and digits only: as people write it, it is the same.
+
+    Examples
+    --------
+    >>> plain("Streaming-LLM") == plain("streaming_llm"), plain("FAVOR+")
+    (True, 'favorplus')
+    """
+    text = name.lower().replace("+", "plus").replace("#", "sharp").replace("ö", "o")
+    return re.sub(r"[^a-z0-9]", "", text)
+
+
+def meant(name: str, known: Sequence[str]) -> str | None:
+    """Return which of the known names is meant by another way to write it, or by another name.
+
+    Examples
+    --------
+    >>> meant("StreamingLLM", ["streaming_llm"]), meant("FAVOR+", ["performer"])
+    ('streaming_llm', 'performer')
+    """
+    same = {plain(one): one for one in known}
+    found = same.get(plain(name)) or MEANT.get(plain(name))
+    return found if found in known else None
+
+
+def why_none(name: str) -> str | None:
+    """Return why there is no method of a name that people know, or None.
+
+    Examples
+    --------
+    >>> why_none("flash_attention")
+    'FlashAttention computes exact attention, faster or in less memory: it approximates nothing...
+    """
+    named = {plain(one): one for one in NONE_HERE} | _OTHERS
+    one = named.get(plain(name))
+    return None if one is None else NONE_HERE[one].format(name=one)
+
+
+def unknown(name: str, known: Sequence[str], listed: str) -> str:
+    """Return the message about a name that is none of the known ones, see `checks.unknown`."""
+    if (reason := why_none(name)) is not None:
+        return f"no method {checks.shown(name)}: {reason}"
+    return checks.unknown("method", name, known, listed, meant(name, known) or "")

@@ -1,0 +1,1 @@
+"""What supports share: patterns, boxes of pages, hashing, eviction, scores of keys."""

@@ -1,0 +1,227 @@
+"""Eviction: a cache of at most k keys, which is cut each time that it is full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from approx.checks import Array
+from approx.estimate.masks import Mask
+from approx.kernels.elementary import exp
+from approx.kernels.jit import kernel
+from approx.supports import patterns
+from approx.supports.patterns import Pattern
+
+
+class Limits(NamedTuple):
+    """How large a cache is, and what it never evicts.
+
+    Keys come in order. At the places k, k + block, k + 2·block, … it is cut to k − block keys,
+    before the key of this place is added. The first `sinks` keys stay, as do those that are within
+    the last `recent` ≥ 1, the coming one included.
+    """
+
+    k: int
+    block: int
+    sinks: int
+    recent: int
+
+    def start(self, b: int) -> int:
+        """Return the first key of block b: 0, k, k + block and so on."""
+        return 0 if b == 0 else self.k + (b - 1) * self.block
+
+    def free(self, keys: Array, start: int) -> Array:
+        """Return which keys may be evicted before a block that starts there."""
+        return (keys >= self.sinks) & (keys <= start - self.recent)
+
+
+class Blocks(NamedTuple):
+    """The queries, by the block of keys that their own place is in.
+
+    Attributes
+    ----------
+    order : (n,)
+        The queries in the order of their places.
+    first, end : (n,)
+        The keys between which they read, in this order; the last is that of their place.
+    bounds : (blocks + 1,)
+        Those of block b are order[bounds[b]:bounds[b + 1]].
+    lows : (blocks,)
+        The first key that a query of a block sees; 0 if there is no query.
+    """
+
+    order: Array
+    first: Array
+    end: Array
+    bounds: Array
+    lows: Array
+
+    @classmethod
+    def of(cls, mask: Mask, limits: Limits) -> Blocks:
+        """Return the blocks of queries under a mask."""
+        end = mask.stop if mask.looks_back else np.minimum(mask.positions + 1, mask.stop)
+        order = np.argsort(end, kind="stable")
+        first, end = mask.first[order], end[order]
+        block = np.maximum((end - 1 - limits.k) // limits.block + 1, 0)
+        count = int(block[-1]) + 1
+        bounds = np.searchsorted(block, np.arange(count + 1))
+        lows = np.zeros(count, np.intp)
+        filled = bounds[:-1] < bounds[1:]
+        lows[filled] = np.minimum.reduceat(first, bounds[:-1][filled])
+        return cls(order, first, end, bounds, lows)
+
+    def filled(self) -> Array:
+        """Return the blocks that have queries."""
+        return np.flatnonzero(np.diff(self.bounds))
+
+    def pattern(self, kept: list[Array], limits: Limits, l: int) -> Pattern:
+        """Return what each query reads: what was kept before its block, and its block so far.
+
+        Parameters
+        ----------
+        kept : list of arrays
+            Keys that are kept before each block that has queries.
+        limits : Limits
+        l : int
+        """
+        filled = self.filled()
+        each = np.repeat(np.arange(len(filled)), np.diff(self.bounds)[filled])
+        stops = np.cumsum([len(keys) for keys in kept])
+        starts = stops - [len(keys) for keys in kept]
+        begin = np.array([limits.start(int(b)) for b in filled])[each]
+        back = np.argsort(self.order)
+        indptr, places = patterns.runs(starts[each][back], stops[each][back])
+        columns = indptr, np.concatenate(kept).astype(np.intp)[places]
+        return patterns.union([columns, patterns.runs(begin[back], self.end[back])], l)
+
+
+def held(blocks: Blocks, limits: Limits) -> Array:
+    """Return how many keys each query reads at most, (n,), in the order of the queries."""
+    block = np.repeat(np.arange(len(blocks.lows)), np.diff(blocks.bounds))
+    starts = np.array([limits.start(b) for b in range(len(blocks.lows))])
+    kept = np.minimum(limits.k - limits.block, np.minimum(limits.k, starts - blocks.lows))
+    kept[0] = 0
+    begin = np.maximum(starts[block], blocks.first)
+    old = np.minimum(kept[block], np.maximum(starts[block] - blocks.first, 0))
+    found = np.empty(len(blocks.order), int)
+    found[blocks.order] = old + blocks.end - begin
+    return found
+
+
+def looked_at(blocks: Blocks, limits: Limits) -> tuple[Array, Array]:
+    """Return the keys that each eviction looks at, at most, and the queries that have come before.
+
+    A cache that has room looks at none, and there is no such eviction.
+    """
+    starts = np.array([limits.start(b) for b in range(len(blocks.lows))])
+    keys = np.minimum(limits.k, starts - blocks.lows)
+    looks = keys > limits.k - limits.block
+    looks[0] = False
+    return keys[looks], blocks.bounds[:-1][looks]
+
+
+def by_scores(
+    blocks: Blocks, limits: Limits, l: int, score: Callable[[int, Array, Array], Array]
+) -> list[Array]:
+    """Return the keys that are kept before each block with queries, where those of low score go.
+
+    Parameters
+    ----------
+    blocks : Blocks
+    limits : Limits
+    l : int
+        Number of keys.
+    score : callable
+        (number of queries that have come, keys in the cache, which of them may be evicted) → a
+        score of each key. Of equal ones the oldest go.
+    """
+    keys, kept = np.arange(min(limits.k, l)), []
+    for b, low in enumerate(blocks.lows):
+        if b:
+            keys = keys[keys >= low]
+            start = limits.start(b)
+            many = len(keys) - (limits.k - limits.block)
+            if many > 0:
+                free = limits.free(keys, start)
+                scores = score(int(blocks.bounds[b]), keys, free)
+                worst = np.flatnonzero(free)[np.argsort(scores[free], kind="stable")[:many]]
+                keys = np.delete(keys, worst)
+        if blocks.bounds[b] < blocks.bounds[b + 1]:
+            kept.append(keys if b else keys[:0])
+        if b:
+            keys = np.concatenate([keys, np.arange(start, min(start + limits.block, l))])
+    return kept
+
+
+def heavy_hitters(Q: Array, K: Array, blocks: Blocks, limits: Limits) -> list[Array]:
+    """Return the keys that H2O keeps before each block with queries.
+
+    A key's score is the attention that it got so far among the keys that were kept.
+    """
+    kept = np.full((len(blocks.filled()), limits.k), -1)
+    sizes = np.array(limits)
+    first, end = blocks.first, blocks.end
+    _heavy_hitters(Q[blocks.order], K, first, end, blocks.bounds, blocks.lows, sizes, kept)
+    return [keys[keys >= 0] for keys in kept]
+
+
+@kernel
+def _heavy_hitters(
+    Q: Any, K: Any, first: Any, end: Any, bounds: Any, lows: Any, sizes: Any, kept: Any
+) -> None:
+    k, block, sinks, recent = sizes
+    l, d = K.shape
+    keys, sums = np.empty(k, np.int64), np.empty(k)
+    weights = np.empty(k)
+    count, start, row = 0, 0, 0
+    for b in range(lows.size):
+        stop = min(k if b == 0 else start + block, l)
+        if b > 0:
+            seen = 0
+            for s in range(count):
+                if keys[s] >= lows[b]:
+                    keys[seen], sums[seen] = keys[s], sums[s]
+                    seen += 1
+            count = seen
+            while count > k - block:
+                worst = -1
+                for s in range(count):
+                    if sinks <= keys[s] <= start - recent and (worst < 0 or sums[s] < sums[worst]):
+                        worst = s
+                count -= 1
+                for s in range(worst, count):
+                    keys[s], sums[s] = keys[s + 1], sums[s + 1]
+            if bounds[b] < bounds[b + 1]:
+                for s in range(count):
+                    kept[row, s] = keys[s]
+        if bounds[b] < bounds[b + 1]:
+            row += 1
+        for i in range(bounds[b], bounds[b + 1]):
+            while start < end[i]:
+                keys[count], sums[count] = start, 0.0
+                count += 1
+                start += 1
+            top = -np.inf
+            for s in range(count):
+                j = keys[s]
+                weights[s] = -np.inf
+                if first[i] <= j:
+                    total = 0.0
+                    for c in range(d):
+                        total += Q[i, c] * K[j, c]
+                    weights[s] = total
+                    top = max(top, total)
+            if top == -np.inf:
+                continue
+            total = 0.0
+            for s in range(count):
+                weights[s] = exp(weights[s] - top)
+                total += weights[s]
+            for s in range(count):
+                sums[s] += weights[s] / total
+        while start < stop:
+            keys[count], sums[count] = start, 0.0
+            count += 1
+            start += 1

@@ -1,0 +1,135 @@
+"""Sparsity patterns as CSR (indptr, indices): runs of keys, keys of one bucket and unions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from approx.checks import Array
+from approx.estimate import memory
+
+Pattern = tuple[Array, Array]
+
+BATCH = 2**17  # pairs: so many, of several patterns, are sorted together
+
+
+def aligned(n: int, l: int) -> Array:
+    """Return ⌊i·l/n⌋, the key beside each query, (n,).
+
+    Examples
+    --------
+    >>> aligned(4, 8)
+    array([0, 2, 4, 6])
+    """
+    return np.arange(n) * l // n
+
+
+def lengths(first: Array, last: Array, stride: Array | int = 1) -> Array:
+    """Return how many of first, first + stride, … are below last.
+
+    Examples
+    --------
+    >>> lengths(np.array([0, 2, 3]), np.array([5, 5, 1]), 2)
+    array([3, 2, 0])
+    """
+    return np.maximum(-((first - last) // stride), 0)
+
+
+def runs(first: Array, last: Array, stride: Array | int = 1) -> Pattern:
+    """Return the pattern whose row i holds first[i], first[i] + stride[i], … below last[i].
+
+    Raises
+    ------
+    ResourceLimitError
+        The indices would not fit into memory; this is raised before they are allocated.
+
+    Examples
+    --------
+    >>> runs(np.array([0, 2]), np.array([2, 5]))
+    (array([0, 2, 5]), array([0, 1, 2, 3, 4]))
+    """
+    counts = lengths(first, last, stride)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    entries = int(indptr[-1])
+    memory.reserve(24 * entries, f"a support of {entries} entries", "n or the keys a query meets")
+    if isinstance(stride, int) and stride == 1:
+        return indptr, np.arange(entries) + np.repeat(first - indptr[:-1], counts)
+    steps = np.arange(entries) - np.repeat(indptr[:-1], counts)
+    return indptr, np.repeat(first, counts) + steps * np.repeat(stride, counts)
+
+
+def same_chunk(places: Array, l: int, size: int) -> Pattern:
+    """Return the places j in the chunk of place_i: ⌊place_i/size⌋ = ⌊j/size⌋.
+
+    Examples
+    --------
+    >>> same_chunk(np.array([0, 2]), l=3, size=2)
+    (array([0, 2, 3]), array([0, 1, 2]))
+    """
+    first = places // size * size
+    return runs(first, np.minimum(first + size, l))
+
+
+def same_bucket(queries: Array, keys: Array) -> Pattern:
+    """Return the pairs with equal labels.
+
+    Parameters
+    ----------
+    queries, keys : (n,), (l,)
+        Integer labels.
+
+    Notes
+    -----
+    Cost: O((n + l) log l), and O(1) per pair.
+
+    Examples
+    --------
+    >>> same_bucket(np.array([7, 3]), np.array([3, 7, 7]))
+    (array([0, 2, 3]), array([1, 2, 0]))
+    """
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    indptr, places = runs(
+        np.searchsorted(ordered, queries, "left"), np.searchsorted(ordered, queries, "right")
+    )
+    return indptr, order[places]
+
+
+def union(patterns: Iterable[Pattern], l: int) -> Pattern:
+    """Return the pairs that are in any of the patterns, each once, row by row and in order.
+
+    A single pattern is returned as it is. Of several, no more pairs are held at once than those of
+    one pattern, and twice those of their union or 2¹⁷.
+
+    Examples
+    --------
+    >>> one = runs(np.array([0]), np.array([2]))
+    >>> two = runs(np.array([1]), np.array([3]))
+    >>> [x.tolist() for x in union([one, two], l=3)]
+    [[0, 3], [0, 1, 2]]
+    """
+    places: list[Array] = []  # of pairs in the matrix, counted row by row
+    count = held = whole = 0
+    for indptr, indices in patterns:
+        count += 1
+        first = np.arange(len(indptr)) * l  # the place where each row begins
+        places.append(np.repeat(first[:-1], np.diff(indptr)) + indices)
+        held += len(indices)
+        if held > 2 * max(whole, BATCH):
+            places = [_each_once(places)]
+            held = whole = len(places[0])
+    if count == 1:
+        return indptr, indices
+    pairs = _each_once(places)
+    indptr = np.searchsorted(pairs, first)
+    return indptr, pairs - np.repeat(first[:-1], np.diff(indptr))
+
+
+def _each_once(parts: list[Array]) -> Array:
+    # Sorting is several times faster than adding sparse matrices, or than a set.
+    x = np.concatenate(parts)
+    x.sort()
+    new = np.ones(len(x), bool)
+    np.not_equal(x[1:], x[:-1], out=new[1:])
+    return x[new]

@@ -1,0 +1,197 @@
+"""The command ``expqk``; heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+from figures.command import (
+    capture,
+    claims,
+    collection,
+    diagnose,
+    figures,
+    methods,
+    model,
+    options,
+    plan,
+    report,
+    substitute,
+    sweep,
+    verify,
+)  # fmt: skip
+
+COMMANDS = (
+    report, figures, diagnose, sweep, verify, methods, collection, claims, capture, substitute,
+    plan, model,
+)  # fmt: skip
+ABOUT = "How well do cheap attention methods approximate exp(q·k), and which one fits?"
+FIRST = (  # what a student, a researcher with arrays and the owner of a model type first
+    ("expqk report", "figures and numbers, as HTML and PDF"),
+    ("expqk diagnose FILE", "your arrays q and k: which method where?"),
+    ("expqk model MODEL TEXT --out DIR", "a model of yours: what it would lose"),
+    ("expqk methods performer", "what a method is, and what it costs"),
+)
+MOST_CHARACTERS = 800  # of an error
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; return 0, 1 where it failed, 2 for a usage error."""
+    for name in ("stdout", "stderr"):  # closed by the shell, >&-
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+    given = sys.argv[1:] if argv is None else argv
+    if not given or given == ["help"]:
+        print(guide())
+        return 0
+    top = parser()
+    if given[0] == "help":
+        given = [*given[1:], "--help"]
+    if not given[0].startswith("-") and given[0] not in (known := names()):
+        from approx import checks
+
+        listed = f"`expqk` lists all {len(known)}"
+        top.exit(2, f"expqk: {checks.unknown('command', given[0], known, listed)}\n")
+    arguments = top.parse_args(given)
+    if arguments.max_memory is not None:
+        from approx.estimate import memory
+
+        memory.set_limit(arguments.max_memory)
+    try:
+        if hasattr(arguments, "jobs"):
+            from approx import checks
+            from approx.estimate import memory
+
+            checks.integer("jobs", arguments.jobs, least=1)
+            memory.keep()  # a command that may use processes computes for more than a moment
+        with warnings.catch_warnings():
+            warnings.showwarning = _warned
+            status: int = arguments.run(arguments)
+        sys.stdout.flush()
+        return status
+    except (
+        ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError, RuntimeError,
+    ) as error:  # fmt: skip
+        return _failed(error, arguments)
+    except KeyboardInterrupt:
+        print("expqk: interrupted", file=sys.stderr)
+        return 1
+
+
+def _failed(error: Exception, arguments: argparse.Namespace) -> int:
+    """Say in one line what failed, in the words of the command; return 1."""
+    from analysis.inputs.array_files import one_line
+
+    try:
+        sys.stdout.flush()
+    except OSError:  # full, or nobody reads it: what is left must not be tried again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        said = one_line(_in_flags(str(error), arguments), MOST_CHARACTERS)
+        print(f"expqk: {said or type(error).__name__}", file=sys.stderr)
+    return 1
+
+
+def _warned(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Say in one line what is doubtful about a file; show another warning as Python does."""
+    from analysis.inputs.array_files import InputFileWarning, one_line
+
+    if issubclass(category, InputFileWarning):
+        print(f"expqk: {one_line(message, MOST_CHARACTERS)}", file=sys.stderr)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+
+
+def _in_flags(message: str, arguments: argparse.Namespace) -> str:
+    """Return a message of Python in which arguments of two words have the names of their options.
+
+    Lengths that are to be lowered are those of a file, where one was given.
+
+    Examples
+    --------
+    >>> _in_flags("lower max_tokens", argparse.Namespace(max_tokens=512))
+    'lower --max-tokens'
+    """
+    for name in vars(arguments):
+        if "_" in name:
+            flag = f"--{name.replace('_', '-')}"
+            message = re.sub(rf"(?<![\w./-]){name}(?![\w/-]|\.\w)", flag, message)
+    file = getattr(arguments, "file", None) or getattr(arguments, "qk", None)
+    if file is not None and re.search(r": lower (?:\w+, )?[nl](?:,| or)", message):
+        message += f"; n and l are the lengths of q and k in {file.name}: a shorter text has less"
+    return message
+
+
+def names() -> list[str]:
+    """Return the names of the commands."""
+    return [command.__name__.rpartition(".")[2] for command in COMMANDS]
+
+
+def guide() -> str:
+    """Return what to do first, and every command with a line of its own."""
+    from figures.words.terminal_columns import aligned, indented
+
+    first = [f"  {line}" for line in aligned(list(FIRST)).splitlines()]
+    lines = [ABOUT, "", "Begin with", *first, "", "Commands"]
+    size = max(map(len, names()))
+    for name, command in zip(names(), COMMANDS):
+        lines += indented(command.HELP, f"  {name:<{size}}  ")
+    return "\n".join([*lines, "", "`expqk COMMAND --help` has the options of a command."])
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of every command."""
+    top = _Parser(prog="expqk", description=ABOUT)
+    top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    added = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, command in zip(names(), COMMANDS):
+        one = added.add_parser(name, help=command.HELP, description=_description(command))
+        one.set_defaults(run=command.run)
+        options.add_memory(one)
+        command.add_arguments(one)
+    return top
+
+
+def _description(command: Any) -> str:
+    return " ".join(filter(None, (command.HELP, getattr(command, "MORE", ""))))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, and not every option that there is."""
+
+    def error(self, message: str) -> NoReturn:
+        said = " ".join(message.split())[:MOST_CHARACTERS]
+        self.exit(2, f"{self.prog}: {said}; `{self.prog} --help` has the options\n")
+
+
+class _Version(argparse.Action):
+    """Print the version, which only this option looks up."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print("expqk", _version())
+        parser.exit()
+
+
+def _version() -> str:
+    """Return the version of the package, or that of a source tree which is not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("expqk")
+    except metadata.PackageNotFoundError:
+        import tomllib
+
+        text = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+        return str(tomllib.loads(text)["project"]["version"])

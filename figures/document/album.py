@@ -1,0 +1,206 @@
+"""The figures as a collection: their list, one from its CSV, and the page that shows them all.
+
+``python -m figures.document.album FOLDER`` writes figures/README.md, its Chinese twin and
+docs/gallery/NAME.png from the tables in FOLDER/data; `make gallery` computes those that are
+missing first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.inputs import array_files
+from figures.drawing import style
+from figures.gallery import FIGURES
+from figures.words.translation import speaking, spoken, tr
+
+ROOT = Path(__file__).parents[2]
+PAGE = Path("figures/README.md")
+PAGES = {"en": PAGE, "zh": Path("figures/README.zh-CN.md")}
+PICTURES = Path("docs/gallery")
+PARTS = "finding", "caption", "details"  # what it found, what is drawn, its numbers
+DPI = 100  # of a picture on the page: all of them are to stay small in git
+HEAD = """\
+# Gallery
+
+<!-- Written by `make gallery`; edit figures/document/album.py instead. -->
+
+The {count} figures at the command's defaults: the bundled sample and Gaussian inputs, profile
+`default`. Each is one module in `gallery/`. `expqk figures` lists them; `expqk figures NAME`
+writes one as PDF, SVG and PNG, its table as CSV, and what it says in numbers as text;
+`expqk figures all` writes every one. [中文](README.zh-CN.md)
+"""
+HEAD_ZH = """\
+# 图库
+
+<!-- Written by `make gallery`; edit figures/document/album.py instead. -->
+
+按命令默认设置画出的 {count} 张图：自带的样本与 Gaussian 输入，profile 为 `default`。
+每张图是 `gallery/` 中的一个模块。`expqk figures` 列出全部；
+`expqk figures NAME --lang zh` 把一张图写成 PDF、SVG 和 PNG，数据写成 CSV，数字写成文字；
+`expqk figures all --lang zh` 写出全部。[English](README.md)
+"""
+
+
+def sentence(name: str) -> str:
+    """Return what a figure shows, in one sentence: the first line of its module.
+
+    Examples
+    --------
+    >>> sentence("error")
+    'Error of row-normalised attention against temperature, at equal budget.'
+    """
+    return (inspect.getdoc(FIGURES[name]) or "").splitlines()[0]
+
+
+def listing() -> str:
+    """Return the names and titles of all figures, one a line.
+
+    Examples
+    --------
+    >>> listing().splitlines()[0]
+    'summary              What is nearest to softmax attention, and what of it can be run'
+    """
+    width = max(map(len, FIGURES))
+    return "\n".join(f"{name:{width}}  {module.TITLE}" for name, module in FIGURES.items())
+
+
+def save(
+    name: str,
+    table: pd.DataFrame,
+    folder: Path,
+    formats: tuple[str, ...] = style.FORMATS,
+    caption: str | None = None,
+) -> list[Path]:
+    """Draw a figure and write it as `style.save` does; its panels, if any, as NAME/t=….svg."""
+    module = FIGURES[name]
+    title = tr(module.TITLE)
+    said = style.plain(told(name, table, PARTS[:1]))
+    written = style.save(name, table, draw(name, table), folder, formats, caption, said)
+    if panels := getattr(module, "panels", None):
+        place = array_files.inside(folder, folder / "figures" / name / "t=….svg").parent
+        for old in place.glob("t=*.svg"):  # of a run at other temperatures
+            old.unlink()
+        for t, panel in panels(style.drawable(table, style.NAME)).items():
+            written.append(place / f"t={t:g}.svg")
+            with array_files.replacing(written[-1]) as temporary:
+                temporary.write_bytes(
+                    style.drawing(panel, "svg", tr("{title}, t = {t:g}", title=title, t=t))
+                )
+    return written
+
+
+def draw(name: str, table: pd.DataFrame) -> Figure:
+    """Draw a figure; the names of its inputs may have any characters and length."""
+    figure: Figure = FIGURES[name].draw(style.drawable(table, style.NAME))
+    return figure
+
+
+def told(name: str, table: pd.DataFrame, parts: Sequence[str] = PARTS) -> str:
+    """Return all that a figure says of its table, or some parts of it."""
+    return " ".join(getattr(FIGURES[name], part)(style.drawable(table)) for part in parts)
+
+
+def saved(name: str, folder: Path) -> pd.DataFrame | None:
+    """Return the table in FOLDER/data/NAME.csv, or None where there is none.
+
+    Raises
+    ------
+    ValueError
+        The file is no table that the figure can draw.
+    """
+    path = folder / "data" / f"{name}.csv"
+    if not path.exists():
+        return None
+    try:
+        table = pd.read_csv(  # an input may be called 1.10 or NA
+            path, dtype={"input": str}, keep_default_na=False, na_values=[""]
+        )
+        told(name, table)  # cheap, and needs the columns and rows that drawing does
+    except Exception as error:  # whatever a parser or a figure raises on an edited file
+        raise ValueError(
+            f"{array_files.one_line(path)} is no table of the figure {name} "
+            f"({array_files.one_line(error, 80)}): --recompute writes it anew"
+        ) from error
+    return table
+
+
+def page(tables: Mapping[str, pd.DataFrame]) -> str:
+    """Return the page in Markdown, in the language in force, given the table of each figure."""
+    chinese = spoken() == "zh"
+    parts = [(HEAD_ZH if chinese else HEAD).format(count=len(FIGURES))]
+    for name, module in FIGURES.items():
+        found, *rest = PARTS
+        how = f"`expqk figures {name}{' --lang zh' if chinese else ''}`"
+        finding = github(told(name, tables[name], [found]))
+        parts.append(
+            f"## {name}\n\n{how if chinese else f'{sentence(name)} {how}'}\n\n"
+            f"**{finding}**\n\n"
+            f"![{tr(module.TITLE)}](../{(PICTURES / name).as_posix()}.png)\n\n"
+            f"<details><summary>{tr('In numbers')}</summary>\n\n"
+            f"{github(told(name, tables[name], rest))}\n\n</details>\n"
+        )
+    return "\n".join(parts)
+
+
+def github(caption: str) -> str:
+    r"""Return a caption, in pandoc's Markdown, as GitHub's, whose formulas need no script.
+
+    Examples
+    --------
+    >>> github("10^4.5^ at $|z|$ ≤ $10^{-2}$, e^(−1/2), l^2 and *p*")
+    '10<sup>4.5</sup> at \\|z\\| ≤ 10<sup>-2</sup>, e^(−1/2), l^2 and \\*p\\*'
+    """
+    text = re.sub(r"\$([^$]*)\$", lambda m: re.sub(r"\^\{([^}]*)\}", r"^\1^", m[1]), caption)
+    text = re.sub(r"([\\*_|<>])", r"\\\1", text)
+    return re.sub(r"\^([^\s^()]+)\^", r"<sup>\1</sup>", text)
+
+
+def picture(table: pd.DataFrame, name: str) -> bytes:
+    """Return a figure as a small PNG: few dots, 256 colours."""
+    with style.style():
+        return style.small(FIGURES[name].draw(table), DPI)
+
+
+def write(folder: Path, root: Path = ROOT) -> list[Path]:
+    """Write pages and pictures from the tables in FOLDER/data; return what was written."""
+    tables = {name: saved(name, folder) for name in FIGURES}
+    missing = [name for name, table in tables.items() if table is None]
+    if missing:
+        raise ValueError(f"{folder}/data has no table of {', '.join(missing)}: run make gallery")
+    present = {name: table for name, table in tables.items() if table is not None}
+    written = []
+    for name, table in present.items():
+        written.append(array_files.inside(root, root / PICTURES / f"{name}.png"))
+        with array_files.replacing(written[-1]) as temporary:
+            temporary.write_bytes(picture(table, name))
+    for language, path in PAGES.items():
+        written.append(array_files.inside(root, root / path))
+        with array_files.replacing(written[-1]) as temporary, speaking(language):
+            temporary.write_text(page(present), encoding="utf-8")
+    return written
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the page from a folder that `expqk figures all` has filled; return 0, or 1."""
+    parser = argparse.ArgumentParser(prog="python -m figures.document.album", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="--out of expqk figures all")
+    try:
+        for path in write(parser.parse_args(argv).folder):
+            print(path.relative_to(ROOT))
+    except (ValueError, OSError) as error:
+        print(f"figures.document.album: {array_files.one_line(error, 400)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

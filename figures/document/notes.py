@@ -1,0 +1,100 @@
+"""The reader's own text, in notes.md beside a report, merged into its pages at marked places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from approx import checks
+from figures.document.tree import Node, identifiers, walk
+
+NAME = "notes.md"
+_MARK = re.compile(r"<!--\s*after:\s*(\S+)\s*-->")
+
+
+class Note(NamedTuple):
+    """A text and the place after which it stands: a section, a figure or a table."""
+
+    place: str
+    text: str
+
+
+def notes(text: str) -> list[Note]:
+    r"""Return the notes of a file: what follows a line ``<!-- after: PLACE -->``, up to the next.
+
+    Raises
+    ------
+    ValueError
+        Something stands before the first mark, or a mark is misspelt.
+
+    Examples
+    --------
+    >>> notes("<!-- after: fig:error -->\nSo it is.")
+    [Note(place='fig:error', text='So it is.')]
+    """
+    found: list[Note] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if mark := _MARK.fullmatch(line.strip()):
+            found.append(Note(mark[1], ""))
+        elif line.lstrip().startswith("<!-- after") or (line.strip() and not found):
+            raise ValueError(
+                f"line {number} of {NAME} must be a mark such as <!-- after: fig:error -->, which "
+                "says behind which section, figure or table the text after it goes"
+            )
+        elif found:
+            found[-1] = Note(found[-1].place, f"{found[-1].text}{line}\n")
+    return [Note(note.place, note.text.strip("\n")) for note in found]
+
+
+def merged(blocks: list[Node], every: list[Note], read: Callable[[str], list[Node]]) -> list[Node]:
+    """Return the blocks of a document with notes after their places; `read` makes text blocks.
+
+    A note goes to the end of a section, before the sections that follow it. Of ``fig:error`` and
+    ``tbl:error`` the name ``error`` is enough. An identifier that the document has already gets
+    another ending.
+
+    Raises
+    ------
+    ValueError
+        A place is unknown.
+    """
+    ends = {identifier: (end, -start) for identifier, start, end in _places(blocks)}
+    taken, placed = set(identifiers(blocks)), list[tuple[tuple[int, int], list[Node]]]()
+    for note in reversed(every):
+        names = (name for name in (note.place, f"fig:{note.place}", f"tbl:{note.place}"))
+        place = next((name for name in names if name in ends), None)
+        if place is None:
+            raise ValueError(f"{NAME}: {checks.unknown('place', note.place, list(ends))}")
+        own = _renamed(read(note.text), taken)
+        taken.update(identifiers(own))
+        placed.append((ends[place], own))
+    # from the last to the first; where places end together, what began earlier ends later
+    for (end, _), own in sorted(placed, key=lambda one: one[0], reverse=True):
+        blocks = [*blocks[:end], *own, *blocks[end:]]
+    return blocks
+
+
+def _places(blocks: list[Node]) -> Iterator[tuple[str, int, int]]:
+    """Yield of every section, figure and table its name, and from which block to which it goes."""
+    for i, block in enumerate(blocks):
+        if block["t"] == "Header":
+            level, (identifier, *_), _ = block["c"]
+            later = enumerate(blocks[i + 1 :], i + 1)
+            ends = (j for j, other in later if other["t"] == "Header" and other["c"][0] <= level)
+            yield identifier, i, next(ends, len(blocks))
+        elif block["t"] in ("Figure", "Table") and block["c"][0][0]:
+            yield block["c"][0][0], i, i + 1
+
+
+def _renamed(blocks: list[Node], taken: set[str]) -> list[Node]:
+    """Return the blocks of a note, no identifier of which is taken."""
+
+    def change(node: Node) -> Node:
+        if isinstance(node, dict):
+            return node
+        while node[0] in taken:
+            node = [f"{node[0]}-note", *node[1:]]
+        return node
+
+    return list(walk(blocks, change))

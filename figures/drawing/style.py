@@ -1,0 +1,520 @@
+"""One style for all figures: colours, names as users know them, and byte-identical files."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image, PngImagePlugin
+
+from analysis.inputs import array_files
+from approx import Method, parse
+from figures import fonts
+from figures.drawing import curve_readings
+from figures.drawing.curve_labels import Names
+from figures.words.terminal_columns import ends, wrap
+from figures.words.translation import spoken, tr
+
+FORMATS = ("pdf", "svg", "png")
+
+RC: dict[str, Any] = {
+    "font.size": 8.5,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8.5,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "expqk",
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+    "figure.constrained_layout.use": True,
+}
+MOST = 6  # entries of a legend: more are names beside the panels
+NAME = 24  # columns of an input's name in a figure
+SMALL = 7.9  # points in a figure 7 inches wide: 7 on paper, where it is 160 mm wide
+PALE: dict[str, Any] = {  # of what needs all logits: no method
+    "linewidth": 4.0, "alpha": 0.35, "marker": "",
+    "solid_capstyle": "butt", "dash_capstyle": "butt",
+}  # fmt: skip
+ARRANGED: dict[Any, Any] = {"figure.constrained_layout.use": False}  # None, then, is no engine
+# petroff10, safe for colour-blind readers; line styles and markers carry the same information.
+PALETTE = (
+    "#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6",
+    "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd",
+)  # fmt: skip
+
+
+class Look(NamedTuple):
+    """How a method is shown: its name, which may state fields of it, and its line."""
+
+    label: str
+    colour: str
+    line: Any
+    marker: str
+
+
+# By name in the registry and, after a slash, by what `VARIANTS` says; in the order of a legend.
+LOOKS = {
+    "zero": Look("zero matrix", "0.6", ":", ""),
+    "one": Look("all ones", "0.75", ":", ""),
+    "constant": Look("best constant", "0.5", "-.", ""),
+    "uniform": Look("uniform attention", "0.35", "--", ""),
+    "positive/orthogonal": Look("orthogonal positive features", PALETTE[2], "-", "s"),
+    "positive/simplex": Look("simplex positive features", PALETTE[4], "-", "D"),
+    "positive/zero_mean": Look("zero-mean positive features", PALETTE[6], "--", "^"),
+    "positive/antithetic": Look("antithetic positive features", PALETTE[7], "-.", "v"),
+    "positive/moment_matched": Look(
+        "moment-matched positive features", PALETTE[8], (0, (3, 1, 1, 1)), "P"
+    ),
+    "positive/regularized": Look("positive features of length √d", PALETTE[5], "-", "X"),
+    "positive": Look("Performer (positive features)", PALETTE[0], "-", "o"),
+    "hyperbolic": Look("hyperbolic features", PALETTE[0], "--", "^"),
+    "generalized_exponential": Look("FAVOR++ features", PALETTE[0], ":", "s"),
+    "dense_exponential": Look("FAVOR# features", PALETTE[2], ":", "s"),
+    "shifted_positive/optimal": Look("shifted FAVOR++ features", PALETTE[4], "-.", "D"),
+    "shifted_positive": Look("shifted positive features", PALETTE[0], "-.", "v"),
+    "regularized": Look("regularized positive features", PALETTE[5], "-", "X"),
+    "leverage": Look("leverage-score features", PALETTE[3], "-", "<"),
+    "centered": Look("centred features", PALETTE[8], "-", ">"),
+    "trigonometric": Look("random Fourier features", PALETTE[9], "-", "v"),
+    "random_phase": Look("random-phase Fourier features", PALETTE[9], "--", "v"),
+    "generalized_trigonometric": Look("generalized Fourier features", PALETTE[9], ":", "v"),
+    "poisson": Look("Poisson features", PALETTE[1], "-", "<"),
+    "geometric": Look("geometric features", PALETTE[1], "--", ">"),
+    "angular_hybrid": Look("angular hybrid features", PALETTE[5], "-.", "d"),
+    "scatterbrain/positive+top_k": Look("Scatterbrain (Performer + top-k)", PALETTE[4], "-", "D"),
+    "scatterbrain/positive+sliding_window": Look(
+        "Scatterbrain (Performer + window)", PALETTE[5], "-", "X"
+    ),
+    "scatterbrain/positive+sink_window": Look(
+        "Scatterbrain (Performer + sink)", PALETTE[5], "--", "D"
+    ),
+    "scatterbrain/shifted_positive+smyrf": Look(
+        "Scatterbrain (shifted + SMYRF)", PALETTE[4], "--", "X"
+    ),
+    "top_k/head": Look("top-k per head", PALETTE[6], "-.", "v"),
+    "top_k": Look("top-k of each row", PALETTE[6], "-", "^"),
+    "sliding_window": Look("sliding window", PALETTE[7], "-", "s"),
+    "sink_window": Look("sink and window", PALETTE[7], ":", "o"),
+    "columns/h2o": Look("heavy hitters (H2O)", PALETTE[1], "-", "P"),
+    "columns/snapkv": Look("columns of last queries (SnapKV)", PALETTE[1], "--", "P"),
+    "columns/expected": Look("columns by expected attention", PALETTE[1], ":", "P"),
+    "columns/mass": Look("columns of most attention", PALETTE[1], "-.", ""),
+    "columns/key_diff": Look("columns unlike the mean (KeyDiff)", PALETTE[5], "-", "X"),
+    "columns/key_norm": Look("columns of small keys (Knorm)", PALETTE[5], "--", "X"),
+    "pages/mass": Look("pages of most attention", PALETTE[3], "-.", ""),
+    "pages/mean": Look("pages by mean key", PALETTE[3], "--", "d"),
+    "pages": Look("pages by boxes (Quest)", PALETTE[3], "-", "d"),
+    "vertical_slash/mass": Look("best lines and slashes", PALETTE[9], "-.", ""),
+    "vertical_slash": Look("lines and slashes (MInference)", PALETTE[9], "-", "^"),
+    "sampled/lsh": Look("LSH samples, weighted (MagicPIG)", PALETTE[8], "-", "*"),
+    "sampled/needed": Look("samples by (ε, δ) (vAttention)", PALETTE[8], "--", "*"),
+    "sampled/shared": Look("sampled columns (HyperAttention)", PALETTE[8], ":", "*"),
+    "sampled": Look("samples, weighted", PALETTE[8], "-.", "*"),
+    "threshold": Look("weights above a level", PALETTE[6], ":", "v"),
+    "chunk": Look("chunks", PALETTE[7], "--", "P"),
+    "strided": Look("strides", PALETTE[3], "-", "d"),
+    "random": Look("random keys", "0.5", "--", ""),
+    "lsh/xbox": Look("LSH after XBOX+", PALETTE[0], "--", "o"),
+    "lsh": Look("LSH (angles)", PALETTE[0], "-", "o"),
+    "smyrf": Look("SMYRF clusters", PALETTE[1], "-", "<"),
+    "reformer": Look("Reformer buckets", PALETTE[2], "-", "X"),
+    "truncated_svd/tv": Look("low rank refined for tv", PALETTE[2], ":", ""),
+    "truncated_svd": Look("truncated SVD", PALETTE[2], "--", ""),
+    "nystrom": Look("Nyström", PALETTE[8], "-.", "<"),
+    "coreset": Look("coreset (WildCat)", PALETTE[7], "-", "h"),
+    "nystrom/past": Look("Nyström, past landmarks", PALETTE[8], ":", ">"),
+    "logit_svd": Look("best logits of rank r (KQ-SVD)", PALETTE[4], "-", "o"),
+    "key_pca/keys": Look("axes of KᵀK", PALETTE[9], "-", "^"),
+    "key_pca": Look("principal axes of keys (Loki)", PALETTE[1], "-", "s"),
+    "channels": Look("largest channels (SparQ)", PALETTE[3], "-", "d"),
+    "quantised": Look("keys of {bits} bits", PALETTE[7], ":", "D"),
+    "projected_top_k/channels": Look("channel top-k (SparQ)", PALETTE[6], "-.", "v"),
+    "projected_top_k/pca": Look("axis top-k (Loki)", PALETTE[6], ":", "<"),
+    "projected_top_k": Look("top-k of compressed logits", PALETTE[6], (0, (3, 1, 1, 1)), "v"),
+    "godec/0": Look("largest entries of the matrix", PALETTE[6], "--", ""),
+    "godec": Look("sparse + low rank (GoDec)", "black", "-", ""),
+    "hierarchical/svd": Look("hierarchical (SVD)", PALETTE[4], "--", "o"),
+    "hierarchical/mean": Look("hierarchical, mean keys", PALETTE[0], "-", "h"),
+    "hierarchical/pivots": Look("hierarchical, pivot keys", PALETTE[0], "--", "H"),
+    "robust_pca": Look("Robust PCA (pursuit)", PALETTE[8], "", "P"),
+    "taylor": Look("Taylor, degree {degree}", PALETTE[1], "-", "p"),
+    "random_maclaurin/poisson": Look("random Maclaurin, Poisson", PALETTE[1], "--", "<"),
+    "random_maclaurin": Look("random Maclaurin, geometric", PALETTE[1], "-", ">"),
+    "product_sketch/gaussian": Look("Gaussian product sketch", PALETTE[5], "--", "d"),
+    "product_sketch": Look("product sketch", PALETTE[5], "-", "d"),
+    "tensor_sketch": Look("TensorSketch", PALETTE[2], "-", "s"),
+    "squared_sketch": Look("squared sketch", PALETTE[4], "-", "D"),
+    "tensor_power": Look("tensor power (1 + x/n)ⁿ, n = {n}", PALETTE[3], "-", "h"),
+    "richardson": Look("Richardson of two powers, n = {n}", PALETTE[3], "--", "H"),
+    "richardson/3": Look("Richardson of three powers, n = {n}", PALETTE[3], ":", "H"),
+    "chebyshev": Look("Chebyshev, degree {degree}", PALETTE[0], "-.", "8"),
+    "minimax/absolute": Look("absolute minimax, degree {degree}", PALETTE[2], ":", "D"),
+    "minimax": Look("relative minimax, degree {degree}", PALETTE[2], "-.", "D"),
+    "least_squares": Look("least squares, degree {degree}", PALETTE[6], "-.", "v"),
+    "elu": Look("linear attention, elu + 1", PALETTE[1], "-", "o"),
+    "relu": Look("linear attention, relu", PALETTE[1], "--", "s"),
+    "cosformer": Look("cosFormer", PALETTE[1], ":", "^"),
+    "flowformer": Look("Flowformer", PALETTE[1], "-.", "v"),
+    "flash": Look("FLASH mixed chunks", PALETTE[8], "-", "P"),
+    "rfa": Look("random feature attention", PALETTE[9], "-.", "o"),
+    "lara": Look("LARA", PALETTE[4], "--", "s"),
+    "linformer/gaussian": Look("Linformer, Gaussian", PALETTE[5], "--", "<"),
+    "linformer": Look("Linformer, means", PALETTE[5], "-", ">"),
+    "nystromformer/iterated": Look("Nyströmformer, iterated", PALETTE[2], "--", "p"),
+    "nystromformer": Look("Nyströmformer", PALETTE[2], "-", "h"),
+    "randomized_attention": Look("randomized attention", PALETTE[4], ":", "*"),
+    "eva": Look("EVA (chunks + groups)", PALETTE[4], "-", "d"),
+}
+VARIANTS: dict[str, Callable[[Any], object]] = {  # what tells methods of one name apart
+    "nystrom": lambda m: m.block and "past",
+    "positive": lambda method: method.projection,
+    "shifted_positive": lambda method: "optimal" if method.a is None else "fixed",
+    "scatterbrain": lambda method: f"{method.low_rank.name}+{method.sparse.name}",
+    "hierarchical": lambda method: method.basis,
+    "columns": lambda method: method.by,
+    "pages": lambda method: method.by,
+    "vertical_slash": lambda method: method.by,
+    "sampled": lambda m: m.design if m.hashes else "needed" if m.epsilon else m.shared and "shared",
+    "projected_top_k": lambda method: method.by,
+    "key_pca": lambda method: "centred" if method.centred else "keys",
+    "lsh": lambda method: method.transform,
+    "godec": lambda method: method.rank,
+    "truncated_svd": lambda method: method.refine,
+    "top_k": lambda method: method.per,
+    "random_maclaurin": lambda method: method.law,
+    "product_sketch": lambda method: method.law,
+    "richardson": lambda method: method.points,
+    "minimax": lambda method: method.weight,
+    "linformer": lambda method: method.combinations,
+    "nystromformer": lambda method: "exact" if method.iterations is None else "iterated",
+}
+
+
+@functools.cache
+def _parsed(spec: str) -> Method:
+    return parse(spec)
+
+
+def method_of(spec: str) -> Method | None:
+    """Return the method of a spec, or None where it is a name of something else."""
+    try:
+        return _parsed(spec)
+    except ValueError:
+        return None
+
+
+def _known(spec: str) -> tuple[str, str] | None:
+    """Return the key in `LOOKS` and the label of a spec, or None where it has no look."""
+    method = method_of(spec)
+    if method is None:
+        return None
+    key = method.name
+    if key in VARIANTS and f"{key}/{VARIANTS[key](method)}" in LOOKS:
+        key = f"{key}/{VARIANTS[key](method)}"
+    fields = {name: value for name, value in vars(method).items() if value is not None}
+    try:
+        return key, tr(LOOKS[key].label).format(**fields)
+    except KeyError:  # no such look, or the label states a size that a template leaves open
+        return None
+
+
+def look(method: str) -> dict[str, Any]:
+    """Return label, colour, line style and marker of a method's spec; an unknown one gets its own.
+
+    Examples
+    --------
+    >>> look("positive(m=16)")["label"]
+    'Performer (positive features)'
+    >>> look("mine(m=3)")["label"]
+    'mine(m=3)'
+    """
+    if known := _known(method):
+        key, name = known
+        _, colour, line, marker = LOOKS[key]
+        return {"label": name, "color": colour, "linestyle": line, "marker": marker}
+    index = int(hashlib.sha256(method.encode()).hexdigest(), 16) % len(PALETTE)
+    return {"label": method, "color": PALETTE[index], "linestyle": (0, (3, 1)), "marker": "*"}
+
+
+def dots(colour: str, marker: str, size: float) -> dict[str, Any]:
+    """Return the look of markers that no line joins."""
+    return {"color": colour, "marker": marker, "linestyle": "", "markersize": size}
+
+
+def label(method: str) -> str:
+    """Return the name of a method's spec as users know it."""
+    return str(look(method)["label"])
+
+
+def power(value: float) -> str:
+    """Return a power of ten, or 0, for a label.
+
+    Examples
+    --------
+    >>> power(1e-4)
+    '$10^{-4}$'
+    """
+    return "0" if value == 0 else f"$10^{{{math.log10(value):.0f}}}$"
+
+
+def order(methods: Iterator[str] | pd.Series | list[str]) -> list[str]:
+    """Return specs in the order of `LOOKS`, unknown ones last."""
+    places = {key: place for place, key in enumerate(LOOKS)}
+
+    def place(method: str) -> int:
+        known = _known(method)
+        return places[known[0]] if known else len(places)
+
+    return sorted(dict.fromkeys(methods), key=place)
+
+
+def drawable(table: pd.DataFrame, size: int | None = None) -> pd.DataFrame:
+    r"""Return a table whose names of inputs are drawn as they are: dollars begin no formula.
+
+    Names of more columns than ``size`` are cut in the middle, if no two are alike then.
+
+    Examples
+    --------
+    >>> drawable(pd.DataFrame({"input": ["a $x$"]})).input[0]
+    'a \\$x\\$'
+    >>> drawable(pd.DataFrame({"input": ["a long name 0.1"]}), 8).input[0]
+    'a l… 0.1'
+    """
+    if "input" not in table:
+        return table
+    names = {name: name for name in table.input.unique()}
+    cut = {name: name if size is None else ends(name, size) for name in names}
+    known = cut if len(set(cut.values())) == len(names) else names
+    return table.assign(input=[known[name].replace("$", r"\$") for name in table.input])
+
+
+@contextlib.contextmanager
+def style() -> Iterator[None]:
+    """Draw within the project's style and language, whatever the user's own settings are.
+
+    A character that no font has, such as an emoji in the name of a file, is an empty box.
+    """
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        mpl.rcdefaults()
+        mpl.rcParams.update(RC)  # type: ignore[arg-type]
+        mpl.rcParams["font.family"] = fonts.in_figures(spoken())
+        yield
+
+
+def panels(
+    rows: int, columns: int, *, width: float = 7.0, height: float = 1.9
+) -> tuple[Figure, Any]:
+    """Return (figure, axes), a grid that shares its axes' scales; sizes in inches."""
+    figure = Figure(figsize=(width, height * rows + 0.7))
+    return figure, figure.subplots(rows, columns, sharex="col", sharey="col", squeeze=False)
+
+
+def tiles(count: int, *, width: float = 7.0, height: float = 2.1) -> tuple[Figure, list[Axes]]:
+    """Return (figure, axes), two panels beside each other, one a row if there is one, all alike."""
+    columns = min(count, 2)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(width, height * rows + 0.7))
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for ax in axes.flat[count:]:
+        ax.set_visible(False)
+    for ax in axes.flat[:count]:
+        ax.xaxis.set_tick_params(labelbottom=True)
+    return figure, list(axes.flat[:count])
+
+
+def direct(ax: Axes, lines: Sequence[tuple[str, float, Any]], *, apart: float = 0.085) -> None:
+    """Write the names of lines right of a panel, each at its end or as near as others allow.
+
+    Parameters
+    ----------
+    ax : Axes
+        Whose limits are set.
+    lines : sequence of (name, last value, colour)
+    apart : float
+        Least distance of two names, in heights of the panel.
+    """
+    transform = ax.transScale + ax.transLimits
+    right = ax.get_xlim()[1]
+    ends = [float(transform.transform((right, value))[1]) for _, value, _ in lines]
+    order = sorted(range(len(lines)), key=lambda i: ends[i])
+    places = dict(zip(order, _spread([ends[i] for i in order], apart)))
+    for i, (name, value, colour) in enumerate(lines):
+        ax.annotate(
+            name, (right, value), (1.05, places[i]), textcoords="axes fraction", va="center",
+            fontsize=SMALL, color=colour, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "lw": 0.5, "color": colour, "shrinkA": 1, "shrinkB": 0},
+        )  # fmt: skip
+
+
+def _spread(places: list[float], apart: float) -> list[float]:
+    """Return rising places at least so far apart within [0, 1] if that can be, near these."""
+    spread: list[float] = []
+    for place in places:
+        spread.append(max([place, *(x + apart for x in spread[-1:])]))
+    over = max(0.0, spread[-1] - 1.0) if spread else 0.0
+    for i in range(len(spread) - 1, -1, -1):
+        limit = spread[i] - over if i == len(spread) - 1 else min(spread[i], spread[i + 1] - apart)
+        spread[i] = limit
+    return spread
+
+
+def lines(label: str, size: int) -> str:
+    r"""Return a label in lines of at most so many columns.
+
+    Examples
+    --------
+    >>> lines("stored values a query row", 14)
+    'stored values\na query row'
+    """
+    return "\n".join(wrap(label, size))
+
+
+def ticks(ax: Axes, places: Sequence[float]) -> None:
+    """Draw ticks with numbers at these places of the x axis, and no minor ones on either axis."""
+    ax.set_xticks(places, [f"{place:g}" for place in places])
+    ax.minorticks_off()
+
+
+def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
+    """Name all curves: in one legend below the panels, or beside them if they are many."""
+    handles: dict[str, Any] = {}
+    panels = axes if isinstance(axes, list) else [axes]
+    for ax in panels:
+        for handle, label in zip(*ax.get_legend_handles_labels()):
+            handles.setdefault(label, handle)
+    size = SMALL * figure.get_figwidth() / 7
+    if len(handles) > MOST and Names(figure, panels, handles, size).added():
+        return
+    figure.legend(
+        list(handles.values()), list(handles), loc="outside lower center", ncols=columns,
+        handlelength=2.6, columnspacing=1.4,
+    )  # fmt: skip
+
+
+def span(sizes: Iterable[int]) -> str:
+    """Return the range of sizes, one number where they agree.
+
+    Examples
+    --------
+    >>> span([128, 128]), span([128, 40, 56])
+    ('128', '40–128')
+    """
+    distinct = sorted(set(sizes))
+    return f"{distinct[0]}" if len(distinct) == 1 else f"{distinct[0]}–{distinct[-1]}"
+
+
+def range_of(least: float, most: float) -> str:
+    """Return two numbers to two digits as a range, one number where they agree.
+
+    Examples
+    --------
+    >>> range_of(0.453, 0.964), range_of(1.13, 1.13)
+    ('0.45–0.96', '1.13')
+    """
+    return "–".join(dict.fromkeys(f"{x:.2f}" for x in (least, most)))
+
+
+def save_table(name: str, table: pd.DataFrame, folder: Path) -> Path:
+    """Write FOLDER/data/NAME.csv as `save` does; the same bytes each time."""
+    path = array_files.inside(folder, folder / "data" / f"{name}.csv")
+    with array_files.replacing(path) as temporary:
+        table.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
+    return path
+
+
+def save(
+    name: str,
+    table: pd.DataFrame,
+    figure: Figure,
+    folder: Path,
+    formats: tuple[str, ...] = FORMATS,
+    caption: str | None = None,
+    title: str | None = None,
+) -> list[Path]:
+    """Write a figure in every format, and the CSV it was drawn from; the same bytes each time.
+
+    Files appear whole or not at all, and only under ``folder``: a link there to somewhere else is
+    an error. Floats are written so that they read back to the last bit. A caption becomes
+    NAME.txt, in plain text; a title is kept in each file, where screen readers find it. The figure
+    is laid out here, once: afterwards it has no layout engine, and what is added moves nothing.
+    """
+    if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name, re.ASCII):
+        raise ValueError(f"the name of a figure must be letters, digits and ._-, got {name[:80]!r}")
+    written = [save_table(name, table, folder)]
+    plots = folder / "figures"
+    if caption is not None:
+        written.append(array_files.inside(folder, plots / f"{name}.txt"))
+        with array_files.replacing(written[-1]) as temporary:
+            temporary.write_text(plain(caption) + "\n", encoding="utf-8")
+    with style(), mpl.rc_context(ARRANGED):
+        figure.draw_without_rendering()  # places are found once, not for each format
+        figure.set_layout_engine(None)
+    for kind in formats:
+        path = array_files.inside(folder, plots / f"{name}.{kind}")
+        with array_files.replacing(path) as temporary:
+            temporary.write_bytes(drawing(figure, kind, title))
+        written.append(path)
+    return written
+
+
+def plain(caption: str) -> str:
+    r"""Return a caption, in pandoc's Markdown, as plain text.
+
+    Examples
+    --------
+    >>> plain(r"2.1·10^-4.5^ at eps = $10^{-6}$, B^0.79 and \$5")
+    '2.1·10^-4.5 at eps = 10^-6, B^0.79 and $5'
+    """
+    text = curve_readings.FORMULA.sub(lambda m: re.sub(r"\^\{([^}]*)\}", r"^\1", m[1]), caption)
+    return re.sub(r"\^([^\s^()]+)\^", r"^\1", text).replace(r"\$", "$")
+
+
+def small(figure: Figure, dpi: int, texts: Mapping[str, str] | None = None) -> bytes:
+    """Return a figure as a PNG of 256 colours, for a page in git, with texts that it carries."""
+    content, few = io.BytesIO(), io.BytesIO()
+    figure.savefig(content, format="png", dpi=dpi)
+    carried = PngImagePlugin.PngInfo()
+    for key, text in (texts or {}).items():
+        carried.add_text(key, text)
+    image = Image.open(content).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    image.save(few, format="PNG", optimize=True, pnginfo=carried)
+    return few.getvalue()
+
+
+def drawing(figure: Figure, kind: str, title: str | None = None) -> bytes:
+    """Return a figure as a file of that format; the same bytes each time.
+
+    An SVG says of its curves what `figures.drawing.curve_readings` has.
+    """
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+    titled = {} if title is None else {"Title": title}
+    content = io.BytesIO()  # zlib, not the system, would say that a disk is full
+    with style(), mpl.rc_context(ARRANGED):
+        if kind == "svg" and figure.get_layout_engine() is not None:
+            figure.draw_without_rendering()
+        said = curve_readings.marked(figure) if kind == "svg" else {}
+        figure.savefig(content, format=kind, metadata={**undated[kind], **titled})
+    if kind != "svg":
+        return content.getvalue()
+    return curve_readings.written(content.getvalue().decode(), said).encode()

@@ -1,0 +1,118 @@
+"""The page of a run over a language model: report.md, index.html, plan.json, figures, data."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+
+from analysis.inputs import array_files
+from analysis.models.pipeline import Found
+from figures.document import edited_files
+from figures.document.convert import to_html
+from figures.document.notes import NAME as NOTES
+from figures.document.pandoc import executable
+from figures.report import model_sections
+from figures.report.model_sections import PLAN
+from figures.report.tables import literal
+from figures.show import model_run
+from figures.words.translation import spoken, tr
+
+SOURCE, PAGE = "report.md", "index.html"
+
+
+def usable(out: Path) -> None:
+    """Raise an error unless a page can be made here, before anything is computed.
+
+    Raises
+    ------
+    ImportError
+        pandoc is missing.
+    FileExistsError
+        A file that would be written was edited since, or is not of this command.
+    OSError
+        The folder cannot be made or written.
+    """
+    executable()
+    array_files.usable(out)
+    for name in (SOURCE, PAGE, PLAN):
+        if edited_files.edited(out / name):
+            raise FileExistsError(
+                f"{array_files.one_line(out / name)} was edited, or is of another command, "
+                "and is never overwritten: move it, or give another --out"
+            )
+
+
+def build(found: Found, out: Path, *, command: str) -> list[Path]:
+    """Write the page and all beside it; return the page, its source and the plan.
+
+    Parameters
+    ----------
+    found : Found
+    out : Path
+    command : str
+        As it was given.
+
+    Raises
+    ------
+    FileExistsError
+        A file was edited since, see `usable`.
+    """
+    usable(out)
+    model_sections.write(found, out, command)
+    model_sections.draw(found, out, ("svg", "png"))
+    with edited_files.recorded(out, SOURCE) as path:
+        path.write_text(source(found, out, command), encoding="utf-8", errors="replace")
+    with edited_files.recorded(out, PAGE) as path:
+        to_html(out / SOURCE, path, notes=out / NOTES)
+    return [out / PAGE, out / SOURCE, out / PLAN]
+
+
+def source(found: Found, out: Path, command: str) -> str:
+    """Return the page as pandoc's Markdown; every number is one that was found."""
+    quoted = literal(model_run.title(found)).replace("\\", "\\\\").replace('"', '\\"')
+    sentences = [f"  {i}. {one}" for i, one in enumerate(model_sections.summary(found), 1)]
+    language = "zh-CN" if spoken() == "zh" else "en"
+    parts = [
+        "\n".join(
+            ["---", f'title: "{quoted}"', f"lang: {language}", "abstract: |", *sentences, "---"]
+        ),
+        *model_sections.sections(found, "#"),
+        f"# {tr('What to do')}",
+        *_advised(found, out),
+        f"# {tr('Where the numbers come from')}",
+        model_sections.provenance(found),
+        textwrap.indent(command, "    "),  # a file's name may have several lines
+    ]
+    return "\n\n".join(parts).rstrip() + "\n"
+
+
+def _advised(found: Found, out: Path) -> Iterable[str]:
+    """Return what to do with what was found."""
+    plan = shlex.quote(str(out / PLAN))
+    yield tr(
+        "`plan.json` beside this page has a method for every head, and says what it costs and "
+        "does. To measure it on another text, or to choose one at another price:"
+    )
+    yield textwrap.indent(
+        f"expqk substitute MODEL_DIR TEXT --plan {plan}\n"
+        f"expqk plan MODEL_DIR TEXT --budget {2 * found.plan.facts['budget']:g}"
+        f"{_currency(found)} --out plan.json",
+        "    ",
+    )
+    layer, head = min(found.plan.heads, default=(0, 0))
+    yield tr(
+        "To look at one head more closely, and to make this page anew after editing its source:"
+    )
+    yield textwrap.indent(
+        f"expqk capture MODEL_DIR TEXT --heads {layer}.{head} --out head.npz\n"
+        "expqk diagnose head.npz\n"
+        f"expqk report --rebuild --out {shlex.quote(str(out))}",
+        "    ",
+    )
+
+
+def _currency(found: Found) -> str:
+    counted = found.plan.facts["currency"]
+    return "" if counted == "reads" else f" --currency {counted}"

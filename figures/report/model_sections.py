@@ -1,0 +1,266 @@
+"""What happens to a language model: sections of its own page and of a report, and their files.
+
+`expqk model` writes what it found beside its page; a report of the same model's heads reads it
+there and says the same, by the functions of this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.experiments.profile import Profile
+from analysis.inputs.array_files import one_line
+from analysis.models.next_tokens import Change
+from analysis.models.pipeline import Found
+from analysis.models.plan import Plan
+from analysis.models.replacement import Estimated
+from figures.document import edited_files
+from figures.drawing import style
+from figures.report.tables import literal, markdown
+from figures.show import model_run
+from figures.words.translation import tr
+
+PLAN = "plan.json"
+HEADS, PRICE = (
+    "model_heads",
+    "model_price",
+)  # figures and their tables; no other figure has the name
+COMMAND, FOUND = "command", "found"  # of the manifest: as it was given, and what no table holds
+
+
+def write(found: Found, out: Path, command: str) -> None:
+    """Write what was found, all but the tables that `draw` writes beside its figures."""
+    rest = {
+        "differing": found.differing,
+        "positions": found.positions,
+        "gain": found.gain and [_plain(number) for number in found.gain],
+        "changes": [change._asdict() for change in found.changes],
+    }
+    edited_files.describe(out, {COMMAND: command, **found.about, FOUND: rest})
+    with edited_files.recorded(out, PLAN) as path:
+        found.plan.write(path)
+
+
+def draw(found: Found, out: Path, formats: tuple[str, ...] = style.FORMATS) -> None:
+    """Draw both figures, each with its table and its title, into OUT/figures and OUT/data."""
+    for name, table, drawn, title, said in (
+        (
+            HEADS, found.advice, model_run.draw_map(found), model_run.finding_map(found),
+            model_run.caption_map(found),
+        ),
+        (
+            PRICE, model_run.frame(found), model_run.draw_frontier(found),
+            model_run.finding_frontier(found), model_run.caption_frontier(found),
+        ),
+    ):  # fmt: skip
+        style.save(name, table, drawn, out, formats, f"{title} {said}", title)
+
+
+def read(folder: Path) -> Found:
+    """Return what `expqk model` found, from the folder that it wrote.
+
+    Raises
+    ------
+    ValueError
+        There is no such folder, or it holds no finished run of that command.
+    """
+    try:
+        about = dict(edited_files.manifest(folder))
+        rest = about.pop(FOUND)
+        price = pd.read_csv(folder / "data" / f"{PRICE}.csv")
+        singles = price[price.method != model_run.PLANNED].to_dict("records")
+        return Found(
+            {name: about[name] for name in about if name not in (COMMAND, "written")},
+            pd.read_csv(folder / "data" / f"{HEADS}.csv"),
+            Plan.read(folder / PLAN),
+            [{str(name): _known(value) for name, value in one.items()} for one in singles],
+            [Change(**change) for change in rest["changes"]],
+            rest["differing"],
+            rest["positions"],
+            rest["gain"] and Estimated(*map(float, rest["gain"])),
+        )
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{one_line(folder)} holds nothing that `expqk model` of this version found: give the "
+            "folder that its --out named, once it is done"
+        ) from error
+
+
+def _plain(number: float) -> float | str:
+    """Return a number as JSON holds it, which has none that is not finite."""
+    return number if math.isfinite(number) else str(number)
+
+
+def _known(value: Any) -> Any:
+    """Return a cell of a table, None where it is empty."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def refuse_other(found: Found, profile: Profile) -> None:
+    """Raise ValueError unless the heads of a profile may be those of the model.
+
+    Raises
+    ------
+    ValueError
+        There are more heads than the model has, or one that it has not, or of another width.
+    """
+    places = found.advice[["layer", "head", "d"]].to_numpy(int).tolist()
+    known = {(layer, head): d for layer, head, d in places}
+    layers, heads = (1 + max(place[i] for place in known) for i in (0, 1))
+    model_is = f"the run is over {found.about['model']}, {layers} layers of {heads} heads"
+    if profile.given[0] > len(known):
+        raise ValueError(
+            f"{model_is}, and the file has {profile.given[0]} heads: give heads and run of one "
+            "model"
+        )
+    for x in (*profile.inputs, *profile.advised):
+        if known.get((x.layer, x.head)) != x.d:
+            raise ValueError(
+                f"{model_is} of width {places[0][-1]}, and the file has a head {x.layer}.{x.head} "
+                f"of width {x.d}: give heads and run of one model"
+            )
+
+
+def summary(found: Found) -> list[str]:
+    """Return what was asked and found, in five sentences of Markdown."""
+    return [literal(one) for one in model_run.summary(found)]
+
+
+def briefly(found: Found) -> str:
+    """Return the sentence of a report's first page."""
+    facts = found.plan.facts
+    return tr(
+        "**What happens to the model:** with a method for each of the {heads} heads of {model}, "
+        "for {share:.1%} of the price of exact attention, the next word stays at {same:.0%} of "
+        "{positions} positions, and its distribution moves by a KL of {kl} (@fig:model_price).",
+        heads=len(found.advice.drop_duplicates(["layer", "head"])),
+        model=literal(str(found.about["model"])),
+        share=facts["price"] / facts["exact_price"],
+        same=facts["same_top_1"],
+        positions=found.positions,
+        kl=model_run.kl_of(facts),
+    )
+
+
+def section(found: Found) -> str:
+    """Return what a report says: the five sentences, all sections, and where they come from."""
+    said = "\n".join(f"{i}. {one}" for i, one in enumerate(summary(found), 1))
+    return "\n\n".join([said, *sections(found, "##"), provenance(found)])
+
+
+def sections(found: Found, heading: str) -> Iterable[str]:
+    """Return map, tables, price and damage, and places of the text, under headings of a level.
+
+    Parameters
+    ----------
+    found : Found
+    heading : str
+        What begins a heading, such as "##".
+    """
+    return [
+        f"{heading} {tr('Each head by itself')}",
+        tr(
+            "@fig:model_heads shows what serves each head, @tbl:model_heads counts the methods. "
+            "The error is the total variation of the attention weights, tv: 0 is exact, 1 is all "
+            "on the wrong keys. A method is advised where its tv is below half of uniform "
+            "attention's."
+        ),
+        _figure(HEADS, model_run.finding_map(found), model_run.caption_map(found)),
+        _table(
+            HEADS, tr("What serves heads by themselves"), markdown(model_run.advice_table(found))
+        ),
+        f"{heading} {tr('All heads together: price and damage')}",
+        tr(
+            "What a head's error does to the model depends on the head. The plan (@tbl:model_plan) "
+            "gives each head the method and size with which the predicted damage of all is least "
+            "at the average price; @fig:model_price and @tbl:model_price say what that does to the "
+            "model at other prices. It need not agree with the map above, which looks at a head's "
+            "attention and not at what the model makes of it."
+        ),
+        literal(model_run.enough(found)),
+        _table("model_plan", tr("What the plan is made of"), markdown(model_run.plan_table(found))),
+        _figure(PRICE, model_run.finding_frontier(found), model_run.caption_frontier(found)),
+        _table(PRICE, tr("Price and damage"), markdown(model_run.frontier_table(found))),
+        f"{heading} {tr('Where the next word changes')}",
+        *_changes(found),
+    ]
+
+
+def _figure(name: str, finding: str, caption: str) -> str:
+    said = f"**{literal(finding)}** {literal(caption)}"
+    return f"![{said}](figures/{name}.svg){{#fig:{name} width=100%}}"
+
+
+def _table(name: str, caption: str, table: str) -> str:
+    return f"{table}\n\n: {literal(caption)} {{#tbl:{name}}}"
+
+
+def _changes(found: Found) -> Iterable[str]:
+    """Return the places where the next word is another one."""
+    yield (
+        tr(
+            "At {differing} of {positions} positions the plan thinks another word the likeliest. "
+            "Here are the one where it moves most, the one in the middle, and the one where it "
+            "moves least; words are tokens of the model, and a percentage is what each gives its "
+            "own word.",
+            differing=found.differing,
+            positions=found.positions,
+        )
+        if found.changes
+        else tr(
+            "At {differing} of {positions} positions the plan thinks another word the likeliest.",
+            differing=found.differing,
+            positions=found.positions,
+        )
+    )
+    for change in found.changes:
+        yield f"> … {literal(change.before)} **▁**"
+        yield _three(change)
+
+
+def _three(change: Change) -> str:
+    return tr(
+        "The model: **{own}** ({own_share:.0%}). The plan: **{plan}** ({plan_share:.0%}). The "
+        "text: {following}. KL {kl:.2f} at token {position}.",
+        own=literal(change.own),
+        own_share=change.own_probability,
+        plan=literal(change.plan),
+        plan_share=change.plan_probability,
+        following=literal(change.following),
+        kl=change.kl,
+        position=change.position,
+    )
+
+
+def provenance(found: Found) -> str:
+    """Return the line that says what was computed with what, and when."""
+    about = found.about
+    weights = about["model_sha256"]
+    versions = about["versions"]
+    assert isinstance(weights, dict)
+    assert isinstance(versions, dict)
+    texts = [(about["text"], about["text_sha256"]), (about["held_out"], about["held_out_sha256"])]
+    return tr(
+        "{model}: {weights}; text: {texts}, {tokens} tokens to choose on and as many to measure "
+        "on; seed {seed}; {date}; Python {python}, {versions}.",
+        model=literal(str(about["model"])),
+        weights=_digests(weights.items()),
+        texts=_digests((name, value) for name, value in texts if name is not None),
+        tokens=found.plan.facts["tokens"],
+        seed=about["seed"],
+        date=about["date"],
+        python=about["python"],
+        versions=tr(", ").join(f"{name} {value}" for name, value in versions.items()),
+    )
+
+
+def _digests(named: Iterable[tuple[object, object]]) -> str:
+    return tr(", ").join(
+        tr("{name} (SHA-256 {digest}…)", name=literal(str(name)), digest=str(value)[:16])
+        for name, value in named
+    )

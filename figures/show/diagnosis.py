@@ -1,0 +1,528 @@
+"""What `analysis.advice.diagnose` found, as text, as JSON and as a map of layers × heads."""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from analysis.advice.diagnose import DryRun
+from analysis.advice.verdict import (
+    COLUMNS as ERRORS,
+    KEEP,
+    OUTPUT,
+    SHORT,
+    TIED,
+    TV,
+    USE,
+    VERDICTS,
+    Advice,
+    advice,
+    gaps,
+    is_cheaper,
+    metric_of,
+    thousandths,
+)
+from analysis.costs.candidates import TRIVIAL
+from analysis.sentences import Sentence
+from figures.drawing import heat_map_cells, style
+from figures.show import optimality
+from figures.words import amounts
+from figures.words.terminal_columns import COLUMNS, aligned, indented, short, wrap
+from figures.words.translation import mark, tr
+
+NAME = 25  # columns of a method's name in a table
+WIDE = 40  # beside the map
+MOST_OTHERS = 12  # heads of which it is said that another method has less of the other error
+ABOUT = {TV: mark("total variation"), OUTPUT: mark("relative output error")}
+HEADS = (
+    mark("head"), mark("use"), mark("bound ≤ tv ≤ proven"), mark("output"), mark("uniform"),
+    mark("margin"), mark("all logits"),
+)  # fmt: skip
+BY_OUTPUT = mark("head"), mark("use"), mark("output"), mark("tv"), *HEADS[4:]
+FAMILIES = (
+    mark("method"), mark("wins"), mark("tv"), mark("output"), mark("reads"), mark("below uniform"),
+    mark("spec"),
+)  # fmt: skip
+CLASSES = (
+    mark("class"), mark("bound"), mark("all logits"), mark("can be run"), mark("gap"),
+    mark("best to run"),
+)  # fmt: skip
+OF_CLASSES = (  # as `analysis.costs.candidates` names them
+    mark("columns"), mark("pages"), mark("lines"), mark("window"), mark("entries"),
+    mark("sampled"), mark("hierarchical"), mark("compressed logits"), mark("sparse + low rank"),
+    mark("low rank"),
+)  # fmt: skip
+MASKS = mark("full"), mark("causal"), mark("intervals")  # as `Mask` names itself
+LEAST_SHOWN, MOST_MARGIN = 1e-3, 99
+SLACK = 1e-6  # relative, within which an error is the bound, which is rounded down
+GREY = "0.75"  # of heads that keep exact attention
+
+
+def objects(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return one object a (layer, head, method), for JSON: what is not a number there is null."""
+    return [
+        {str(name): _plain(value) for name, value in row.items()}
+        for row in table.to_dict("records")
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_said(sentence) for sentence in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _said(sentence: Sentence) -> str:
+    """Return a warning in the language in force."""
+    return tr(sentence.message, **sentence.values)
+
+
+def plan(dry: DryRun) -> str:
+    """Return what would be measured, and about how long it takes."""
+    first = tr(
+        "{count} methods on {heads} heads, about {seconds:.0f} s:",
+        count=len(dry.methods),
+        heads=dry.heads,
+        seconds=dry.seconds,
+    )
+    lines = [first, *(line for spec in dry.methods for line in indented(spec))]
+    if dry.left_out:
+        lines.append(tr("Not measured:"))
+        lines += [line for one in dry.left_out for line in indented(_said(one))]
+    return "\n".join(lines)
+
+
+def text(table: pd.DataFrame) -> str:
+    """Return a line per head, a line per method, the specs to paste, and the warnings by kind."""
+    advised = advice(table)
+    heads = table.drop_duplicates(["input", "layer", "head"])
+    names = names_of(list(dict.fromkeys(table.spec)))
+    lines = [_head(row, one, names) for row, one in zip(heads.itertuples(), advised)]
+    titles = HEADS if metric_of(table) == TV else BY_OUTPUT
+    parts = [
+        aligned(_known([_titles(titles), *lines]), wrapped={1: NAME}),
+        aligned(_known([_titles(FAMILIES), *_families(table, names)]), cut=-1, wrapped={0: NAME}),
+    ]
+    if classes := _classes(table, names):
+        shown = _known([tuple(map(tr, CLASSES)), *classes])
+        parts.append(aligned(shown, wrapped={len(shown[0]) - 1: NAME}))
+    others = _others(heads, advised, names)
+    for part in (_legend(table, advised), others, _specs(advised)):
+        if part:
+            parts.append("\n".join(part))
+    if said := left_out(heads):
+        parts.append("\n".join([tr("Not measured:"), *said]))
+    if warnings := _warnings(table, names):
+        parts.append("\n".join([tr("Warnings (number of heads):"), *warnings]))
+    return "\n\n".join(parts)
+
+
+def _titles(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the titles of columns; long ones of two words have two lines."""
+    return tuple(
+        tr(name).replace(" ", "\n") if name in ("all logits", "below uniform") else tr(name)
+        for name in names
+    )
+
+
+def _known(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return a table without errors of the output and bounds, where there are none."""
+    columns, optional = list(zip(*rows)), {tr("output"), tr("bound")}
+    kept = [one for one in columns if one[0] not in optional or set(one[1:]) != {"–"}]
+    return list(zip(*kept))
+
+
+def _legend(table: pd.DataFrame, advised: list[Advice]) -> list[str]:
+    heads = table.drop_duplicates(["input", "layer", "head"])
+    metric, known = metric_of(table), table.get("output_error", pd.Series(math.nan)).notna().any()
+    asked = {
+        "budget": amounts.budget(heads),
+        "t": heads.temperature.iloc[0],
+        "mask": tr(", ").join(sorted(map(mask_name, set(heads["mask"])))),
+    }
+    said = [tr("Budget {budget}, t = {t:g}, mask {mask}.", **asked)]
+    if metric == OUTPUT:
+        said.append(
+            tr(
+                "Ranked by output, the relative error of the output P V; so are uniform, margin "
+                "and all logits. tv: total variation of the attention weights. Both are medians "
+                "over draws. Lower bounds and proofs are known for tv only."
+            )
+        )
+    else:
+        said.append(
+            tr(
+                "tv: total variation of the attention weights, median over draws. bound: a lower "
+                "bound on the tv of every estimate of its class with equal storage. proven: an "
+                "upper bound that an estimate proves of itself by what it read."
+            )
+        )
+        if known:
+            said.append(
+                tr(
+                    "output: the relative error of the output P V, median over draws. Methods can "
+                    "rank differently by output and by tv; --metric output ranks by output."
+                )
+            )
+    said.append(
+        tr(
+            "reads: to answer one new query, as a share of what exact attention reads. margin: the "
+            "runner-up's error over the winner's. all logits: the error of the best method that "
+            "sees them all."
+        )
+    )
+    said.append(optimality.words())
+    if metric == OUTPUT:
+        said.append(
+            tr(
+                "Classes: medians over heads of the best that sees all logits, of the best that "
+                "can be run, and of the gap between these."
+            )
+        )
+    else:
+        said.append(
+            tr(
+                "Classes: medians over heads of the bound of all of them, of the best that "
+                "sees all logits (=: a bound; ≤: none better was found), of the best that can be "
+                "run, and of the gap between these, which a better choice could still close."
+            )
+        )
+    if (sampled := heads[heads.measured < heads.n]).shape[0]:
+        spread = table[table.winner][f"{SHORT[metric]}_stderr"].max()
+        said.append(
+            tr(
+                "Heads of which {measured} of {n} queries were measured: {count}; the largest "
+                "standard error of a winner's {error} is {stderr:.2g}.",
+                error=tr(ABOUT[metric]),
+                measured=sampled.measured.iloc[0],
+                n=sampled.n.iloc[0],
+                count=len(sampled),
+                stderr=spread,
+            )
+        )
+    counts = {verdict: sum(one.verdict == verdict for one in advised) for verdict in VERDICTS}
+    said.append(
+        tr(
+            "Heads with a method to use: {use}; with a tie between two: {tie}; that keep exact "
+            "attention: {keep}.",
+            use=counts[USE],
+            tie=counts[TIED],
+            keep=counts[KEEP],
+        )
+    )
+    if bought := int((heads.budget >= heads.exact_price).sum()):
+        said.append(
+            tr(
+                "Nothing has to be approximated in {bought} of {heads} heads: the budget pays for "
+                "exact attention, which costs {price}. Ask for less than that.",
+                bought=bought,
+                heads=len(heads),
+                price=amounts.said(
+                    "–".join(
+                        dict.fromkeys(
+                            f"{x:.4g}" for x in (heads.exact_price.min(), heads.exact_price.max())
+                        )
+                    ),
+                    amounts.of(heads),
+                ),
+            )
+        )
+    best = table[table.winner & (table.budget < table.exact_price)].to_dict("records")
+    if dear := sum(not is_cheaper(row) for row in best):
+        said.append(
+            tr(
+                "Exact attention is kept in {dear} of {heads} heads because the best method saves "
+                "nothing but stored values, in every cost that is known.",
+                dear=dear,
+                heads=len(heads),
+            )
+        )
+    if counts[KEEP] > bought + dear:
+        said.append(
+            tr(
+                "Exact attention is kept where nothing that can be run under the mask is below the "
+                "accepted share of uniform attention's error."
+            )
+        )
+    return [line for one in said for line in wrap(one, COLUMNS)]
+
+
+def _others(heads: pd.DataFrame, advised: list[Advice], names: dict[str, str]) -> list[str]:
+    """Return the heads on which the other error has another winner, and both errors of both."""
+    apart = [(row, one) for row, one in zip(heads.itertuples(), advised) if one.other]
+    if not apart:
+        return []
+    said = {
+        TV: mark(
+            "On {count} of {heads} heads another method has a smaller output error than the winner:"
+        ),
+        OUTPUT: mark(
+            "On {count} of {heads} heads another method has a smaller tv than the winner:"
+        ),
+    }[advised[0].metric]
+    lines = wrap(tr(said, count=len(apart), heads=len(advised)), COLUMNS)
+    for row, one in apart[:MOST_OTHERS]:
+        said = tr(
+            "{other}: output {other_output}, tv {other_tv}; {winner}: output {output}, tv {tv}",
+            other=names[one.other],
+            other_output=number(one.other_output),
+            other_tv=number(one.other_tv),
+            winner=names[one.winner],
+            output=number(one.output_error),
+            tv=number(one.attention_tv),
+        )
+        lines += indented(said, f"  {head_name(row)}  ")
+    if (more := len(apart) - MOST_OTHERS) > 0:
+        lines += wrap(tr("And {more} more: --json has every error.", more=more), COLUMNS)
+    return lines
+
+
+def _classes(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
+    """Return a row a class that has a bound or needs all logits, the nearest to run first."""
+    found, metric = gaps(table), metric_of(table)
+    short = SHORT[metric]
+    found = found.rename(columns={f"oracle_{short}": "oracle_error", f"best_{short}": "best_error"})
+    found = found[(found.oracle != "") | found.bound.notna()]
+    rows = []
+    for name, part in found.groupby("class", sort=False):
+        runs = part[part.best != ""]
+        label = names[runs.best.mode().iloc[0]] if len(runs) else "–"
+        sign = "= " if (part.oracle_error <= part.bound * (1 + SLACK)).all() else "≤ "
+        sign = sign if metric == TV else ""
+        rows.append((str(name), part.median(numeric_only=True), sign, label))
+    rows.sort(key=lambda row: (math.isnan(row[1].best_error), row[1].best_error))
+    return [
+        (
+            tr(name), number(middle.bound),
+            sign + number(middle.oracle_error) if middle.oracle_error >= 0 else "–",
+            number(middle.best_error), number(middle.gap), label,
+        )
+        for name, middle, sign, label in rows
+    ]  # fmt: skip
+
+
+def percent(value: float) -> str:
+    """Return a share as a percentage, a dash where there is none."""
+    return f"{value:.0%}" if math.isfinite(value) else "–"
+
+
+def mask_name(name: str) -> str:
+    """Return the name of a mask in the language in force."""
+    width = re.fullmatch(r"window\((\d+)\)", name)
+    return tr("window({width})", width=width[1]) if width else tr(name)
+
+
+def _specs(advised: list[Advice]) -> list[str]:
+    """Return the winners that are advised as options of the command line, most frequent first."""
+    won = pd.Series([one.winner for one in advised if one.verdict != KEEP], dtype=str)
+    lines = [
+        f'  --method "{spec}"  ({tr("heads: {count}", count=count)})'
+        for spec, count in won.value_counts().items()
+    ]
+    return [tr("To paste:"), *lines] if lines else []
+
+
+def left_out(heads: pd.DataFrame) -> list[str]:
+    """Return why methods were not measured, each reason once."""
+    said: dict[str, None] = {}
+    for sentences in heads.left_out:
+        said |= dict.fromkeys(map(_said, sentences))
+    return [line for one in said for line in indented(one)]
+
+
+def _head(row: Any, one: Advice, names: dict[str, str]) -> tuple[str, ...]:
+    margin = "–" if one.margin != one.margin else f"{one.margin:.2f}×"
+    margin = margin if not one.margin > MOST_MARGIN else f"> {MOST_MARGIN}×"
+    output = number(one.output_error)
+    errors = (_between(one), output) if one.metric == TV else (output, number(one.attention_tv))
+    return (
+        head_name(row), _use(one, names), *errors, number(one.uniform),
+        tr("tie") if one.verdict == TIED else margin, number(one.limit),
+    )  # fmt: skip
+
+
+def _between(one: Advice) -> str:
+    """Return bound ≤ tv ≤ certificate of a winner."""
+    three = one.bound, one.attention_tv, one.certificate
+    return " ≤ ".join(thousandths(x) if math.isfinite(x) else "–" for x in three)
+
+
+def head_name(row: Any) -> str:
+    """Return layer.head, or the name of inputs without them."""
+    return short(str(row.input), 12) if row.layer < 0 else f"{row.layer}.{row.head}"
+
+
+def _use(one: Advice, names: dict[str, str]) -> str:
+    if one.verdict != KEEP:
+        return names[one.winner]
+    return tr("keep exact ({name})", name=names[one.winner]) if one.winner else tr("keep exact")
+
+
+def names_of(specs: Sequence[str]) -> dict[str, str]:
+    """Return the label of each spec; of those that share one, the spec."""
+    count = Counter(map(style.label, specs))
+    return {spec: style.label(spec) if count[style.label(spec)] == 1 else spec for spec in specs}
+
+
+def number(value: float) -> str:
+    """Return a number to three digits, a dash where there is none."""
+    if 0 < value < LEAST_SHOWN:
+        return f"< {LEAST_SHOWN:g}"
+    return f"{value:.3g}" if math.isfinite(value) else "–"
+
+
+def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
+    """Return a row a method: heads it wins, median errors, heads where it is below uniform."""
+    column = ERRORS[metric_of(table)]
+    uniform = table[table.spec == TRIVIAL].set_index(["input", "layer", "head"])[column]
+    rows: list[tuple[str, ...]] = []
+    middles = table.groupby("spec")[column].median().sort_values(kind="stable")
+    for spec in map(str, middles.index):
+        part = table[table.spec == spec].set_index(["input", "layer", "head"])
+        below = part[column] < uniform.reindex(part.index)
+        middle = part.median(numeric_only=True)
+        wins = tr(part.standing.iloc[0]) if part.oracle.all() else f"{int(part.winner.sum())}"
+        signed = middle.attention_tv > 1 and middle.negative_fraction > 0
+        rows.append(
+            (
+                names[spec],
+                wins if part.runnable.any() or part.oracle.all() else tr("not causal"),
+                tr("not a distribution") if signed else number(middle.attention_tv),
+                number(middle.get("output_error", math.nan)),
+                percent((part.reads / part.exact_reads).median()),
+                tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),
+                spec,
+            )
+        )
+    return rows
+
+
+def _warnings(table: pd.DataFrame, names: dict[str, str]) -> list[str]:
+    """Return each kind of warning with its methods, and how many heads have it for one of them."""
+    rows = table[~table.oracle]
+    kinds: dict[str, tuple[Sentence, dict[str, set[tuple[Any, ...]]]]] = {}
+    heads = zip(rows.input, rows.layer, rows["head"])
+    for head, spec, warnings in zip(heads, rows.spec, rows.warnings):
+        for sentence in warnings:
+            _, methods = kinds.setdefault(_kind(sentence), (sentence, {}))
+            methods.setdefault(names[spec], set()).add(head)
+    counts = {kind: len(set().union(*methods.values())) for kind, (_, methods) in kinds.items()}
+    lines = []
+    for kind in sorted(kinds, key=lambda kind: -counts[kind]):
+        first, methods = kinds[kind]
+        of = tr(", ").join(
+            tr("{name} {count}", name=name, count=len(some))
+            for name, some in sorted(methods.items(), key=lambda item: -len(item[1]))
+        )
+        said = tr("{what}: {methods}", what=_said(first), methods=of)
+        lines += indented(said, f"  {counts[kind]:3d}  ")
+    return lines
+
+
+def _kind(sentence: Sentence) -> str:
+    """Return a warning without its numbers."""
+    return sentence.message
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw the heads of each layer, coloured by error, with the letter of the method to use.
+
+    Heads that keep exact attention are grey.
+    """
+    advised, about = advice(table), tr(ABOUT[metric_of(table)])
+    layers = sorted({one.layer for one in advised})
+    heads = sorted({one.head for one in advised})
+    wins = Counter(one.winner for one in advised if one.verdict != KEEP)
+    specs = sorted(style.order(list(wins)), key=lambda spec: -wins[spec])
+    names = names_of(specs)
+    letters = dict(zip(specs, string.ascii_letters))
+    with style.style():
+        figure = Figure(figsize=(max(4.4, 0.52 * len(heads) + 1.9), 0.42 * len(layers) + 1.9))
+        ax = figure.subplots()
+        shades = ScalarMappable(Normalize(0.0, 1.0), "viridis_r")
+        said = np.full((len(layers), len(heads)), "–", dtype=object)
+        for one in advised:
+            x, y = heads.index(one.head), layers.index(one.layer)
+            kept = one.verdict == KEEP
+            colour = GREY if kept else shades.to_rgba(np.array(one.error))
+            ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
+            words = "" if kept else f"{letters[one.winner]}\n{one.error:.2f}"
+            said[y, x] = tr("keep exact") if kept else f"{names[one.winner]}, {one.error:.2f}"
+            light = not kept and one.error > 0.5
+            ax.text(
+                x, y, words, ha="center", va="center", fontsize=7, color="white" if light else "0.1"
+            )
+        what = (tr("head"), tr("layer"), about)
+        heat_map_cells.named(ax, what, heads, layers, said)
+        ax.set(xlabel=tr("head"), ylabel=tr("layer"), xlim=(-0.5, len(heads) - 0.5))
+        ax.set_ylim(len(layers) - 0.5, -0.5)
+        ax.set_xticks(range(len(heads)), [str(h) for h in heads])
+        ax.set_yticks(range(len(layers)), [str(layer) for layer in layers])
+        ax.grid(False)
+        for side in ("left", "bottom"):
+            ax.spines[side].set_visible(False)
+        figure.colorbar(shades, ax=ax, label=about)
+        counted = {
+            spec: "\n".join(wrap(tr("{name} {count}", name=names[spec], count=wins[spec]), WIDE))
+            for spec in specs
+        }
+        handles: list[Artist] = [
+            Line2D([], [], ls="", marker=f"${letters[spec]}$", ms=7, c="0.1", label=counted[spec])
+            for spec in specs
+        ]
+        if grey := len(advised) - wins.total():
+            label = tr("{name} {count}", name=tr("keep exact"), count=grey)
+            handles.append(Patch(facecolor=GREY, label=label))
+        figure.legend(handles=handles, loc="outside lower center", ncols=1 + (len(heads) > 6))
+    return figure
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what the map shows, with the numbers of its table."""
+    advised = advice(table)
+    used = [one for one in advised if one.verdict != KEEP]
+    wins = pd.Series([style.label(one.winner) for one in used], dtype=str).value_counts()
+    text = tr(
+        "The method with the lowest {error} (median over draws, below its letter and in "
+        "colour) of those that can be run under the mask at a budget of {budget}, "
+        "t = {t:g}; grey: {kept} of {heads} heads keep exact attention.",
+        error=tr(ABOUT[metric_of(table)]),
+        budget=amounts.budget(table),
+        t=table.temperature.iloc[0],
+        kept=len(advised) - len(used),
+        heads=len(advised),
+    )
+    if used:
+        text += tr(
+            " To use: {names}.",
+            names=tr(", ").join(f"{name} {count}" for name, count in wins.items()),
+        )
+    gains = [one.uniform / one.error for one in used if one.error > 0]
+    if np.isfinite(gains).any():
+        text += tr(
+            " Uniform attention has {times:.2g} times the error of these methods (median over "
+            "heads).",
+            times=np.nanmedian(gains),
+        )
+    if gaps := [one.error / one.limit for one in used if one.limit > 0]:
+        text += tr(
+            " These methods have {times:.2g} times the error of the best method that sees all "
+            "logits (median over heads).",
+            times=np.median(gaps),
+        )
+    return text

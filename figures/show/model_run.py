@@ -1,0 +1,463 @@
+"""What a run over a language model found: in sentences, tables and two figures."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import PercentFormatter
+
+from analysis.advice.verdict import KEEP, TIED, Advice, advice
+from analysis.models.language_model import HeadIndex
+from analysis.models.pipeline import Found, Run
+from figures.drawing import heat_map_cells, style
+from figures.show.diagnosis import GREY
+from figures.show.plans import shown
+from figures.words.amounts import said
+from figures.words.translation import mark, share, tr
+
+WIDTH = 7.0  # inches
+COLOURS = [colour for colour in style.PALETTE if colour not in ("#94a4a2", "#717581")]  # no greys
+LETTERED = 40  # layers: of more, a head has no room for a letter
+MOST_NAMED = 3  # methods of a plan that a sentence names
+PLANNED = "plan"  # instead of a method, in the table of prices
+ENOUGH = 0.1  # nats: the KL below which a plan is looked for
+
+
+def title(found: Found) -> str:
+    """Return the title of the page."""
+    return tr("What cheaper attention does to {model}", model=found.about["model"])
+
+
+def summary(found: Found) -> list[str]:
+    """Return what was asked and found, in five sentences."""
+    facts = found.plan.facts
+    advised = advice(found.advice)
+    kept = sum(one.verdict == KEEP for one in advised)
+    used = Counter(style.label(one.winner) for one in advised if one.verdict != KEEP)
+    asked = tr(
+        "The question: by which cheaper methods can the {heads} attention heads of {model} be "
+        "computed, at {budget} and head on average, which is {share:.1%} of what exact attention "
+        "costs after {tokens} tokens?",
+        heads=len(advised),
+        model=found.about["model"],
+        budget=said(facts["budget"], facts["currency"]),
+        share=facts["budget"] / facts["exact_price"],
+        tokens=facts["tokens"],
+    )
+    alone = tr(
+        "Each head by itself: on {used} of them a method is cheaper than exact attention and less "
+        "than half as far from it as uniform attention is, most often {best}; on {kept} none is.",
+        used=len(advised) - kept,
+        best=_counted(used, 2) if used else tr("none"),
+        kept=kept,
+    )
+    if facts["budget"] >= facts["exact_price"]:  # then the advice is to keep exact what is near
+        alone = tr(
+            "The budget pays for exact attention in every head, which costs {price}: nothing "
+            "has to be approximated. Ask for less than that.",
+            price=said(facts["exact_price"], facts["currency"]),
+        )
+    together = tr(
+        "All heads together: the plan pays more where the model is sensitive, and less elsewhere; "
+        "its methods are {methods}.",
+        methods=_counted(_named(found), MOST_NAMED),
+    )
+    text = found.about["held_out"] or tr("the second half of {text}", text=found.about["text"])
+    after = tr(
+        "On {positions} positions of {text}, which chose nothing, the plan keeps the model's "
+        "likeliest next word at {same:.0%} and moves its next-word distribution by a KL of {kl} "
+        "nats. Its perplexity on tokens {first}…{last} goes from {before:.3g} to {perplexity}.",
+        positions=found.positions,
+        text=text,
+        first=facts["tokens"] - found.positions + 2,
+        last=facts["tokens"],
+        same=facts["same_top_1"],
+        kl=kl_of(facts),
+        before=facts["exact_perplexity"],
+        perplexity=shown(facts["perplexity"], ".3g"),
+    )
+    return [asked, alone, together, after, _against_single(found)]
+
+
+def _against_single(found: Found) -> str:
+    """Return how the plan compares with the best single method at its budget."""
+    one = _beside(found)
+    if found.gain is None or one is None:
+        return tr("No single method for all heads is so cheap.")
+    known = {
+        "name": tr(", ").join([style.label(one["method"]), one["method"]]),
+        "kl": kl_of(one),
+        "gain": f"{found.gain.mean:.2f} ± {found.gain.stderr:.2f}",
+    }
+    if found.gain.mean == math.inf or found.gain.mean > 2 * found.gain.stderr:
+        return tr(
+            "The single method that is predicted to be best for all heads at that price does "
+            "worse, by {gain}: {name} has a KL of {kl}.",
+            **known,
+        )
+    if found.gain.mean == -math.inf or found.gain.mean < -2 * found.gain.stderr:
+        return tr(
+            "The single method that is predicted to be best for all heads at that price does "
+            "better, so use it and not the plan: {name} has a KL of {kl}.",
+            **known,
+        )
+    return tr(
+        "The single method that is predicted to be best for all heads at that price does about as "
+        "well: {name} has a KL of {kl}, and {gain} more than the plan.",
+        **known,
+    )
+
+
+def _beside(found: Found) -> dict[str, Any] | None:
+    """Return the dearest single method within the budget, or None."""
+    most = found.plan.facts["budget"] * (1 + 1e-9)
+    at = [one for one in found.singles if one["price"] <= most]
+    return max(at, key=lambda single: float(single["price"]), default=None)
+
+
+def advice_table(found: Found) -> pd.DataFrame:
+    """Return a row per method that is nearest on some head, most often first."""
+    rows: dict[str, list[Advice]] = {}
+    advised = advice(found.advice)
+    for one in advised:
+        rows.setdefault(tr("keep exact") if one.verdict == KEEP else one.winner, []).append(one)
+    table = []
+    for spec, heads in sorted(rows.items(), key=lambda item: -len(item[1])):
+        kept = heads[0].verdict == KEEP
+        tvs = [one.attention_tv for one in heads if math.isfinite(one.attention_tv)]
+        uniform = [one.uniform_tv for one in heads if math.isfinite(one.uniform_tv)]
+        table.append({
+            tr("method"): tr("keep exact") if kept else style.label(spec),
+            tr("spec"): "–" if kept else f"`{spec}`",
+            tr("heads"): len(heads),
+            tr("ties"): sum(one.verdict == TIED for one in heads),
+            tr("tv, median"): f"{np.median(tvs):.2f}" if tvs else "–",
+            tr("tv of uniform"): f"{np.median(uniform):.2f}" if uniform else "–",
+        })  # fmt: skip
+    return pd.DataFrame(table)
+
+
+def plan_table(found: Found) -> pd.DataFrame:
+    """Return a row per method of the plan: its sizes, and how many heads have it."""
+    specs = Counter(str(method) for method in found.plan.heads.values())
+    rows: dict[str, Counter[str]] = {}
+    for spec, count in specs.items():
+        rows.setdefault(style.label(spec), Counter())[spec] = count
+    table = [
+        {
+            tr("method"): name,
+            tr("heads"): part.total(),
+            tr("most often"): ", ".join(f"`{spec}` {n}" for spec, n in part.most_common(2)),
+        }
+        for name, part in sorted(rows.items(), key=lambda item: -item[1].total())
+    ]
+    exact = found.plan.facts["exact_heads"]
+    if exact:
+        table.append(
+            {tr("method"): tr("exact attention"), tr("heads"): exact, tr("most often"): "–"}
+        )
+    return pd.DataFrame(table)
+
+
+def frontier_table(found: Found) -> pd.DataFrame:
+    """Return a row per budget: its price, what the plan does, what one method for all does.
+
+    That method is the dearest of those measured that costs at most 5 % more than the plan; its own
+    price stands beside it, since sizes are whole numbers and neither spends its budget entirely.
+    """
+    exact = found.plan.facts["exact_price"]
+    singles = {round(float(one["price"]), 6): one for one in found.singles}
+    rows = []
+    for one in found.plan.facts["frontier"]:
+        cheaper = [p for p in singles if p <= one["price"] * 1.05]
+        single = singles[max(cheaper)] if cheaper else None
+        rows.append({
+            tr("price"): f"{one['price']:.0f}",
+            tr("of exact"): f"{one['price'] / exact:.1%}",
+            tr("KL, predicted"): shown(one["predicted_kl"], ".3f"),
+            tr("KL, measured"): kl_of(one),
+            tr("same first choice"): f"{one['same_top_1']:.0%}",
+            tr("perplexity"): shown(one["perplexity"], ".3g"),
+            tr("one method for all: KL"): "–" if single is None else kl_of(single),
+            tr("which (of exact)"): "–" if single is None else tr(
+                "{name} ({count})",
+                name=style.label(single["method"]),
+                count=f"{single['price'] / exact:.1%}",
+            ),
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def enough(found: Found) -> str:
+    """Return how good the prediction was, and the cheapest plan with a KL below `ENOUGH`."""
+    facts = found.plan.facts
+    sentences = []
+    if facts["kl"] and facts["predicted_kl"]:
+        sentences.append(
+            tr(
+                "The prediction adds up what each head does alone; with all replaced at once the "
+                "damage is {times:.2g} times that.",
+                times=facts["kl"] / facts["predicted_kl"],
+            )
+        )
+    near = [one for one in facts["frontier"] if one["kl"] is not None and one["kl"] < ENOUGH]
+    if not near:
+        sentences.append(
+            tr(
+                "None of these plans has a KL below {enough:g}: raise the budget to come nearer.",
+                enough=ENOUGH,
+            )
+        )
+    else:
+        one = min(near, key=lambda plan: float(plan["price"]))
+        sentences.append(
+            tr(
+                "The cheapest of these plans with a KL below {enough:g} costs {price}, {share:.1%} "
+                "of exact attention.",
+                enough=ENOUGH,
+                price=said(round(one["price"]), facts["currency"]),
+                share=one["price"] / facts["exact_price"],
+            )
+        )
+    return " ".join(sentences)
+
+
+def draw_map(found: Found) -> Figure:
+    """Draw layers × heads twice: the nearest method of each by itself, and that of the plan."""
+    advised = {(one.layer, one.head): one for one in advice(found.advice)}
+    alone = {
+        at: "" if one.verdict == KEEP else style.label(one.winner) for at, one in advised.items()
+    }
+    plan = {at: "" for at in advised} | {
+        at: style.label(str(method)) for at, method in found.plan.heads.items()
+    }
+    order = style.order([
+        *(one.winner for one in advised.values() if one.winner),
+        *map(str, found.plan.heads.values()),
+    ])  # fmt: skip
+    shown = {*alone.values(), *plan.values()}
+    names = [name for name in dict.fromkeys(map(style.label, order)) if name in shown]
+    looks = {name: (COLOURS[i % len(COLOURS)], string.ascii_uppercase[i % 26])
+             for i, name in enumerate(names)}  # fmt: skip
+    tied = {at for at, one in advised.items() if one.verdict == TIED}
+    layers, heads = (1 + max(at[i] for at in advised) for i in (0, 1))
+    cell = (WIDTH - 0.9) / max(layers, 12)
+    with style.style():
+        figure = Figure(
+            figsize=(WIDTH, 2 * (heads * cell + 0.5) + 0.25 * (len(names) / 3 + 1) + 0.3)
+        )
+        axes = figure.subplots(2, 1, sharex=True)
+        _cells(axes[0], alone, looks, layers, heads, tied)
+        _cells(axes[1], plan, looks, layers, heads, set())
+        axes[0].set_title(tr("each head by itself: the nearest method"))
+        axes[1].set_title(tr("all heads together: the plan"))
+        axes[1].set_xlabel(tr("layer"))
+        handles = [
+            Patch(facecolor=colour, edgecolor="0.6", lw=0.4, label=f"{letter}  {name}")
+            for name, (colour, letter) in looks.items()
+        ]
+        handles.append(Patch(facecolor=GREY, edgecolor="0.6", lw=0.4, label=tr("exact")))
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _cells(
+    ax: Axes,
+    names: Mapping[HeadIndex, str],
+    looks: Mapping[str, tuple[str, str]],
+    layers: int,
+    heads: int,
+    tied: set[HeadIndex],
+) -> None:
+    """Draw a cell for each head, in the colour of its method, with its letter, small if tied."""
+    said = np.full((heads, layers), "–", dtype=object)
+    for (layer, head), name in names.items():
+        said[head, layer] = name or tr("exact")
+        colour, letter = looks.get(name, (GREY, ""))
+        ax.add_patch(
+            Rectangle((layer - 0.5, head - 0.5), 1, 1, facecolor=colour, edgecolor="white", lw=0.5)
+        )
+        if letter and layers <= LETTERED:
+            word = letter.lower() if (layer, head) in tied else letter
+            dark = float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) < 0.4
+            ax.text(
+                layer, head, word, ha="center", va="center", fontsize=style.SMALL,
+                color="white" if dark else "black",
+            )  # fmt: skip
+    heat_map_cells.named(
+        ax, (tr("layer"), tr("head"), tr("method")), range(layers), range(heads), said
+    )
+    ax.set(xlim=(-0.5, layers - 0.5), ylim=(heads - 0.5, -0.5), ylabel=tr("head"), aspect="equal")
+    ax.set_yticks(range(0, heads, max(1, heads // 8)))
+    ax.set_xticks(range(0, layers, max(1, layers // 15)))
+    ax.grid(False)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_visible(False)
+
+
+def finding_map(found: Found) -> str:
+    """Return on how many heads a method is worth using, and how many the plan keeps exact."""
+    advised = advice(found.advice)
+    used = sum(one.verdict != KEEP for one in advised)
+    return tr(
+        "A method is worth using on {share}; the plan keeps {exact} exact.",
+        share=share(used, len(advised), mark("attention heads")),
+        exact=len(advised) - len(found.plan.heads),
+    )
+
+
+def caption_map(found: Found) -> str:
+    """Return what the map shows."""
+    return tr(
+        "Above: the nearest method at {budget}, a small letter where it ties, grey where none "
+        "serves. Below: the plan, grey where exact.",
+        budget=said(found.plan.facts["budget"], found.plan.facts["currency"]),
+    )
+
+
+def draw_frontier(found: Found) -> Figure:
+    """Draw the KL of plans, and of one method for all heads, against price."""
+    facts = found.plan.facts
+    with style.style():
+        figure = Figure(figsize=(WIDTH, 3.4))
+        ax = figure.subplots()
+        plans = _points(facts["frontier"], facts["exact_price"])
+        singles = _points(found.singles, facts["exact_price"])
+        for points, name, colour, marker in (
+            (plans, tr("plan, measured"), style.PALETTE[0], "o"),
+            (singles, tr("one method for all heads, measured"), style.PALETTE[2], "s"),
+        ):
+            ax.errorbar(
+                points.share, points.kl, yerr=points.stderr, color=colour, marker=marker,
+                label=name, capsize=2,
+            )  # fmt: skip
+        ax.plot(
+            plans.share, plans.predicted, color=style.PALETTE[0], linestyle=":", marker="",
+            label=tr("plan, predicted"),
+        )  # fmt: skip
+        for name, share, kl in zip(singles.method, singles.share, singles.kl):
+            ax.annotate(
+                style.label(name), (share, kl), (4, 4),
+                textcoords="offset points", fontsize=style.SMALL, color="0.3",
+            )  # fmt: skip
+        ax.set(xscale="log", yscale="log", xlabel=tr("price, share of exact attention"))
+        ax.set_ylabel(tr("KL(model ‖ replaced), nats"))
+        places = [share for share in plans.share if share > 0]
+        ax.set_xticks(places)
+        ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
+        ax.minorticks_off()
+        style.legend(figure, ax)
+    return figure
+
+
+def _points(ones: list[dict[str, Any]], exact: float) -> pd.DataFrame:
+    """Return share, KL, standard error and prediction of measurements whose KL a log can show."""
+    rows = [
+        (
+            one["price"] / exact, one["kl"], one["kl_stderr"] or 0.0, one["predicted_kl"],
+            one.get("method", ""),
+        )
+        for one in ones
+        if one["kl"]
+    ]  # fmt: skip
+    names = ["share", "kl", "stderr", "predicted", "method"]
+    return pd.DataFrame(rows, columns=names).sort_values("share")
+
+
+def finding_frontier(found: Found) -> str:
+    """Return what the plan and one method for all do to the next word at the budget."""
+    facts, one = found.plan.facts, _beside(found)
+    known = {
+        "share": facts["price"] / facts["exact_price"],
+        "kl": shown(facts["kl"], _digits(facts)),
+    }
+    if one is None:
+        return tr("At {share:.1%} of exact attention's price the plan has a KL of {kl}.", **known)
+    return tr(
+        "At {share:.1%} of exact attention's price the plan has a KL of {kl}, one method for all "
+        "heads {single}.",
+        **known,
+        single=shown(one["kl"], _digits(one)),
+    )
+
+
+def caption_frontier(found: Found) -> str:
+    """Return what the frontier shows."""
+    return tr(
+        "KL of the next word over {positions} positions that chose nothing, with standard errors. "
+        "Predicted: the sum over heads replaced alone.",
+        positions=found.positions,
+    )
+
+
+def frame(found: Found) -> pd.DataFrame:
+    """Return the numbers of the frontier, a row a measurement."""
+    plans = [{"method": PLANNED, **one} for one in found.plan.facts["frontier"]]
+    return pd.DataFrame([*plans, *found.singles])
+
+
+def beforehand(run: Run) -> str:
+    """Return what will be done."""
+    left, every = len(run.left()), len(run.cells())
+    sentence = tr(
+        "{model}: {layers} layers of {heads} heads; {tokens} tokens to choose on, {tokens} to "
+        "measure on. Stopped at any time, the same command goes on where it was.",
+        model=run.model.name,
+        layers=run.model.layers,
+        heads=run.model.heads,
+        tokens=run.asked["tokens"],
+    )
+    if left == every:
+        return sentence
+    return f"{sentence} {tr('{done} of {every} pieces are done.', done=every - left, every=every)}"
+
+
+def how_long(run: Run) -> str:
+    """Return about how long the layers take, from one head, or "" if none of them is left.
+
+    To say it takes some seconds itself.
+    """
+    if not (seconds := run.seconds()):
+        return ""
+    return tr(
+        "The layers that are left take about {minutes} min; measuring comes after them.",
+        minutes=math.ceil(seconds / 60),
+    )
+
+
+def _named(found: Found) -> Counter[str]:
+    """Return how many heads of a plan have each method, exact attention included."""
+    names = Counter(style.label(str(method)) for method in found.plan.heads.values())
+    if exact := found.plan.facts["exact_heads"]:
+        names[tr("exact attention")] = exact
+    return names
+
+
+def _counted(names: Counter[str], most: int) -> str:
+    """Return the most frequent names with their counts."""
+    return tr(", ").join(
+        tr("{name} ({count})", name=name, count=count) for name, count in names.most_common(most)
+    )
+
+
+def kl_of(one: Mapping[str, Any]) -> str:
+    """Return a KL and its standard error, which a line does not part."""
+    digits = _digits(one)
+    kl = shown(one["kl"], digits)
+    error = one["kl_stderr"]
+    return kl if error is None else f"{kl} ± {error:{digits}}".replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _digits(one: Mapping[str, Any]) -> str:
+    """Return the format of a KL."""
+    return ".3f" if (one["kl"] or 1.0) < 0.1 else ".2f"

@@ -1,0 +1,105 @@
+"""A plan as text: what its heads are computed by, its price, and what becomes of the model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from analysis.models.plan import Plan
+from analysis.models.replacement import SKIP
+from figures.drawing import style
+from figures.words.amounts import said
+from figures.words.terminal_columns import COLUMNS, aligned, wrap
+from figures.words.translation import mark, tr
+
+
+def text(plan: Plan) -> str:
+    """Return the methods of a plan, its frontier as a table, and the finding in plain words."""
+    facts = plan.facts
+    used = Counter(style.label(str(method)) for method in plan.heads.values())
+    if facts["exact_heads"]:
+        used[tr("exact attention")] = facts["exact_heads"]
+    kinds = [tr("{count} heads: {name}", count=n, name=name) for name, n in used.most_common()]
+    head = [tr("price"), tr("KL predicted"), tr("KL measured"), tr("same"), tr("perplexity")]
+    rows = [tuple(head)]
+    for one in facts["frontier"]:
+        error = "" if one["kl_stderr"] is None else f" ±{one['kl_stderr']:.2g}"
+        rows.append((
+            f"{one['price']:.0f}", f"{one['predicted_kl']:.3g}", shown(one["kl"], ".3g") + error,
+            f"{one['same_top_1']:.0%}", shown(one["perplexity"], ".4g"),
+        ))  # fmt: skip
+    table = aligned(rows)
+    sentence = tr(
+        "The plan costs {price} on average, {share:.1%} of exact attention. On {text} the model "
+        "moves by a KL of {kl} (predicted: {predicted:.3g}), keeps its first choice at "
+        "{same:.0%} of the positions, and its perplexity on tokens {first}…{last} goes from "
+        "{before:.4g} to {after}.",
+        price=said(facts["price"], facts["currency"]),
+        share=facts["price"] / facts["exact_price"],
+        text=facts["measured_on"],
+        kl=shown(facts["kl"], ".3g"),
+        predicted=facts["predicted_kl"],
+        same=facts["same_top_1"],
+        first=SKIP + 2,
+        last=facts["tokens"],
+        before=facts["exact_perplexity"],
+        after=shown(facts["perplexity"], ".4g"),
+    )
+    lines = [sentence, *_target(plan.facts)]
+    if facts.get("budget", 0.0) >= facts["exact_price"]:
+        lines.append(
+            tr(
+                "The budget pays for exact attention in every head, which costs {price}: nothing "
+                "has to be approximated. Ask for less than that.",
+                price=said(facts["exact_price"], facts["currency"]),
+            )
+        )
+    if facts["measured_on"] in facts["chosen_on"]:
+        lines.append(
+            tr(
+                "This text chose the plan, so that the damage is understated: give another one as "
+                "--held-out."
+            )
+        )
+    wrapped = "\n".join(line for one in lines for line in wrap(one, COLUMNS))
+    return "\n\n".join(["\n".join(kinds), table, wrapped])
+
+
+def _target(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield whether a plan that was made for a KL keeps to it."""
+    if "target_kl" not in facts:
+        return
+    target, count = facts["target_kl"], len(facts["rounds"])
+    mine = next(one for one in facts["rounds"] if one["price"] == facts["price"])
+    known = {"target": target, "kl": shown(mine["kl"], ".3g")}
+    first = facts["rounds"][0]
+    if mine["kl"] is None or mine["kl"] > target:
+        yield tr(
+            "The texts that chose it do not come to the target, a KL of {target:.3g}, in {count} "
+            "rounds: the nearest is {kl}.",
+            count=count,
+            **known,
+        )
+    else:
+        yield tr(
+            "On the texts that chose it the KL is {kl}, at most the target of {target:.3g}: in "
+            "round {number} of {count} a prediction of {aim:.3g} was allowed. In round 1, where "
+            "the prediction was the target, the KL was {first}.",
+            number=facts["rounds"].index(mine) + 1,
+            count=count,
+            aim=mine["aim"],
+            first=shown(first["kl"], ".3g"),
+            **known,
+        )
+    if facts["measured_on"] not in facts["chosen_on"]:
+        below = facts["kl"] is not None and facts["kl"] <= target
+        ratio = shown(None if facts["kl"] is None else facts["kl"] / target, ".2f")
+        met = mark("{text} chose nothing and keeps to the target: {ratio} times it.")
+        missed = mark("{text} chose nothing and misses the target: {ratio} times it.")
+        yield tr(met if below else missed, text=facts["measured_on"], ratio=ratio)
+
+
+def shown(value: float | None, spec: str) -> str:
+    """Return a number as a spec formats it, ∞ where JSON has none."""
+    return "∞" if value is None else format(value, spec)

@@ -1,0 +1,1 @@
+"""What readers read: translation, amounts, columns of a terminal."""

@@ -1,0 +1,44 @@
+"""Budgets and prices in words, in the language in force: every amount says what is counted."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.costs import budget as budgets
+from figures.words.translation import mark, tr
+
+NAMES = {
+    "stored": mark("stored values"),
+    "reads": mark("reads"),
+    "multiply_adds": mark("multiply-adds"),
+    "bytes": mark("bytes"),
+}
+UNITS = {
+    "stored": mark("stored values a query row"),
+    "reads": mark("numbers read per new query"),
+    "multiply_adds": mark("multiply-adds a query row"),
+    "bytes": mark("bytes a query row"),
+}
+
+
+def said(amount: float | str, currency: str) -> str:
+    """Return an amount in a currency, such as "32 stored values a query row".
+
+    Parameters
+    ----------
+    amount : float or str
+        A number, or a range of them in words.
+    currency : {"stored", "reads", "multiply_adds", "bytes"}
+    """
+    number = amount if isinstance(amount, str) else f"{amount:g}"
+    return tr(budgets.SAID[currency], amount=number)
+
+
+def of(table: pd.DataFrame) -> str:
+    """Return the currency of the budgets of a table, which has no such column for stored values."""
+    return str(table.currency.dropna().iloc[0]) if "currency" in table else "stored"
+
+
+def budget(table: pd.DataFrame) -> str:
+    """Return the budget of a table that has one, in its currency."""
+    return said(float(table.budget.max()), of(table))

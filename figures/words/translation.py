@@ -1,0 +1,106 @@
+"""What figures and reports say, in English or in the language in force."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+
+from approx import checks
+
+LANGUAGES = ("en", "zh")
+_CATALOGUES = {"zh": "zh_CN*.po"}  # of figures and report; of the claims
+_spoken: ContextVar[str] = ContextVar("spoken", default="en")
+
+
+@contextlib.contextmanager
+def speaking(language: str) -> Iterator[None]:
+    """Say everything in a language, "en" or "zh"."""
+    checks.one_of("language", language, LANGUAGES)
+    if language in _CATALOGUES:
+        _catalogue(language)  # what is missing is said here, not in the middle of a figure
+    before = _spoken.set(language)
+    try:
+        yield
+    finally:
+        _spoken.reset(before)
+
+
+def spoken() -> str:
+    """Return the language in force."""
+    return _spoken.get()
+
+
+def tr(message: str, /, **values: object) -> str:
+    """Return a message in the language in force, with its values; English where there is no other.
+
+    A message with values is a format: what the numbers look like is the translation's too.
+
+    Examples
+    --------
+    >>> tr("{budget:g} values a query row", budget=32.0)
+    '32 values a query row'
+    >>> with speaking("zh"):
+    ...     tr("{budget:g} values a query row", budget=32.0)
+    '每个查询行 32 个数'
+    """
+    language = _spoken.get()
+    said = _catalogue(language).get(message, message) if language in _CATALOGUES else message
+    return said.format(**values) if values else said
+
+
+def mark(message: str) -> str:
+    """Return a message as it is: `tr` translates it where it is used."""
+    return message
+
+
+_WORDS = (
+    mark("none"), mark("one"), mark("two"), mark("three"), mark("four"), mark("five"), mark("six"),
+    mark("seven"), mark("eight"), mark("nine"), mark("ten"), mark("eleven"), mark("twelve"),
+)  # fmt: skip
+
+
+def in_words(count: int) -> str:
+    """Return a count as English writes it: up to twelve in words.
+
+    Examples
+    --------
+    >>> in_words(3), in_words(13)
+    ('three', '13')
+    """
+    return tr(_WORDS[count]) if count < len(_WORDS) else str(count)
+
+
+def share(count: int, total: int, of: str = mark("inputs")) -> str:
+    """Return how many of some things, which `mark` has translated.
+
+    Examples
+    --------
+    >>> share(0, 4), share(4, 4), share(3, 4), share(3, 24, "cases")
+    ('none of the four inputs', 'all four inputs', 'three of the four inputs', '3 of the 24 cases')
+    """
+    few = total < len(_WORDS)
+    number, every = (in_words(x) if few else str(x) for x in (count, total))
+    if total == 1:
+        return tr("the one input") if count else tr("no input")
+    if count == 0:
+        return tr("none of the {total} {of}", total=every, of=tr(of))
+    if count == total == 2:
+        return tr("both {of}", of=tr(of))
+    if count == total:
+        return tr("all {total} {of}", total=every, of=tr(of))
+    return tr("{count} of the {total} {of}", count=number, total=every, of=tr(of))
+
+
+@functools.cache
+def _catalogue(language: str) -> dict[str, str]:
+    try:
+        import polib
+    except ImportError:
+        raise ImportError(f"the language {language} needs: pip install -e '.[report]'") from None
+    files = (Path(__file__).parents[1] / "locale").glob(_CATALOGUES[language])
+    return {
+        entry.msgid: entry.msgstr for file in sorted(files) for entry in polib.pofile(str(file))
+    }

@@ -1,0 +1,1 @@
+"""Slower studies of the finished work; nothing imports them."""

@@ -1,0 +1,176 @@
+"""Where the currency changes the winner: what is nearest at the price of as many exact keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import pandas as pd
+
+from analysis.advice.diagnose import winners
+from analysis.costs import candidates
+from analysis.costs.budget import match, of_keys, said
+from analysis.inputs import Inputs
+from approx import Method, parse
+from approx.method.prices import CURRENCIES, entries
+
+HEAD = ["layer", "head"]
+SPARQ = "projected_top_k(by='channels')"
+FEWER = tuple(f"projected_top_k(r={r}, by='channels')" for r in (2, 4, 6))
+
+
+def compared(heads: Sequence[Inputs], keys: int = 32, jobs: int = 1) -> pd.DataFrame:
+    """Return the winner of every head at the price of some exact keys, in each currency.
+
+    Returns
+    -------
+    DataFrame
+        A row a head and currency: ``budget``, ``winner``, ``attention_tv`` and ``verdict`` as in
+        `analysis.advice.diagnose.winners`, and ``asked``, the winner without its size.
+    """
+    first = heads[0]
+    parts = []
+    for currency in CURRENCIES:
+        budget = of_keys(keys, first, currency)
+        found = winners(heads, budget=budget, currency=currency, temperatures=[1.0], jobs=jobs)
+        names = _names(first, budget, currency)
+        parts.append(found.assign(currency=currency, asked=found.winner.map(names)))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _names(x: Inputs, budget: float, currency: str) -> dict[str, str]:
+    """Return the candidate without its size by the spec that a budget makes of it."""
+    templates = candidates.methods(x.mask)
+    matched = [match([template], budget, x, currency).fitting for template in templates]
+    return {str(m): str(template) for template, some in zip(templates, matched) for m in some}
+
+
+def changes(table: pd.DataFrame) -> pd.Series:
+    """Return for each head whether its winner is not the same method in every currency."""
+    return table.groupby(HEAD, sort=False).asked.nunique() > 1
+
+
+def counts(table: pd.DataFrame) -> pd.DataFrame:
+    """Return on how many heads a method wins, a column a currency, most wins first."""
+    wide = table.groupby(["asked", "currency"]).size().unstack(fill_value=0)
+    wide = wide.reindex(columns=list(CURRENCIES), fill_value=0)
+    return wide.loc[wide.sum(axis=1).sort_values(ascending=False, kind="stable").index]
+
+
+def agreement(table: pd.DataFrame) -> pd.Series:
+    """Return on how many heads two currencies name the same winner, by pairs of them."""
+    wide = table.pivot(index=HEAD, columns="currency", values="asked")
+    pairs = itertools.combinations(CURRENCIES, 2)
+    return pd.Series({pair: int((wide[pair[0]] == wide[pair[1]]).sum()) for pair in pairs})
+
+
+def _agreement(table: pd.DataFrame) -> str:
+    same = [
+        f"{first} and {second} on {count}".replace("_", "-")
+        for (first, second), count in agreement(table).items()
+    ]
+    return f"Two of them name the same method: {', '.join(same)}."
+
+
+def example(table: pd.DataFrame) -> tuple[int, int]:
+    """Return the head that is typical of those where stored values and reads name two winners.
+
+    It is that of the median ratio of the errors of the two winners.
+    """
+    wide = table.pivot(index=HEAD, columns="currency", values=["asked", "attention_tv"])
+    differ = wide[wide["asked", "stored"] != wide["asked", "reads"]]
+    ratio = (differ["attention_tv", "reads"] / differ["attention_tv", "stored"]).astype(float)
+    layer, head = ratio.sort_values(kind="stable").index[len(ratio) // 2]
+    return int(layer), int(head)
+
+
+def _read(method: Method, x: Inputs, budget: float) -> str:
+    """Return what a method reads for a new query, where that is known."""
+    price = method.price(**x.shape.given)
+    if price is None or price.reads is None:
+        return ""
+    said = (
+        f" For a new query it reads {price.reads:.0f} numbers, {price.reads / budget:.2f} times "
+        "the budget in reads"
+    )
+    if k := vars(method).get("k"):
+        kept = entries(k, dataclasses.replace(x.shape, mask=None)).reads or 0.0
+        said += f": {kept:.0f} of the {k} keys that it keeps and of their values"
+        if price.reads > kept:
+            said += f", {price.reads - kept:.0f} to choose them"
+    return said + "."
+
+
+def fewer_channels(heads: Sequence[Inputs], table: pd.DataFrame) -> tuple[int, list[Method]]:
+    """Return on how many heads SparQ would win the reads if it chose keys by fewer channels."""
+    at = table[table.currency == "reads"].set_index(HEAD)
+    best, filled = 0, dict[str, Method]()
+    for x in heads:
+        one = x.at_temperature(1.0)
+        tv = float("inf")
+        for method in match(map(parse, FEWER), at.budget.iloc[0], x, "reads").fitting:
+            filled[str(method)] = method
+            tv = min(tv, one.compare(one.approximate(method))["attention_tv"])
+        best += tv < at.attention_tv[x.layer, x.head]
+    return best, list(filled.values())
+
+
+def section(heads: Sequence[Inputs], table: pd.DataFrame) -> str:
+    """Return the tables of `compared` in Markdown, with one head explained."""
+    first = heads[0]
+    amounts = table.drop_duplicates("currency").set_index("currency").budget
+    words = {currency: said(amounts[currency], currency) for currency in CURRENCIES}
+    change = changes(table)
+    lines = [
+        "Where the currency changes the winner: the nearest that can be run at the price of "
+        f"{of_keys_in(first, amounts):g} exact keys, by what is counted. It is not the same method "
+        f"in every currency on {change.sum()} of {len(change)} heads. {_agreement(table)} Heads "
+        "won at",
+        "",
+        f"| method | {' | '.join(words.values())} |",
+        "|---" * (1 + len(words)) + "|",
+    ]
+    for asked, row in counts(table).iterrows():
+        lines.append(f"| `{asked}` | {' | '.join(f'{count:.0f}' for count in row)} |")
+    lines += ["", *_explained(heads, table, words)]
+    return "\n".join(lines)
+
+
+def of_keys_in(x: Inputs, amounts: pd.Series) -> float:
+    """Return how many exact keys the budget in stored values buys."""
+    return float(amounts["stored"] / of_keys(1, x))
+
+
+def _explained(heads: Sequence[Inputs], table: pd.DataFrame, words: dict[str, str]) -> list[str]:
+    """Return one head and its winners, with what each of them costs in every currency."""
+    layer, head = example(table)
+    x = next(x for x in heads if (x.layer, x.head) == (layer, head))
+    won = table[(table.layer == layer) & (table["head"] == head)].set_index("currency")
+    stored = parse(won.winner["stored"])
+    lines = [
+        f"Head {layer}.{head} is an example, the median of those that differ between stored values "
+        f"and reads. `{stored}` wins by stored values, with a tv of "
+        f"{won.attention_tv['stored']:.3f}.{_read(stored, x, won.budget['reads'])} By reads "
+        f"`{won.winner['reads']}` wins, with a tv of {won.attention_tv['reads']:.3f}.",
+        "",
+        f"| wins by | method | tv | {' | '.join(CURRENCIES)} |",
+        "|---" * (3 + len(CURRENCIES)) + "|",
+    ]
+    for spec, part in won.groupby("winner", sort=False):
+        cost = parse(str(spec)).price(**x.shape.given)
+        paid = [None if cost is None else getattr(cost, currency) for currency in CURRENCIES]
+        lines.append(
+            f"| {', '.join(part.index)} | `{spec}` | {part.attention_tv.iloc[0]:.3f} "
+            f"| {' | '.join('' if p is None else f'{p:.0f}' for p in paid)} |"
+        )
+    best, filled = fewer_channels(heads, table)
+    if filled:
+        lines += [
+            "",
+            f"No size of `{SPARQ}`, which reads a quarter of the channels of all keys, fits "
+            f"{words['reads']}; with fewer channels, "
+            f"{', '.join(f'`{method}`' for method in filled)}, it would be nearer than the winner "
+            f"on {best} of {len(heads)} heads.",
+        ]
+    return lines

@@ -1,0 +1,133 @@
+"""Which error of a head predicts what it does to SmolLM2-135M: ``python -m studies.lm.damage
+MODEL``.
+
+Each head is replaced alone by each of some methods, on a text that chose none of them. The table,
+which grows layer by layer and is gone on with, goes into the folder of ``--out``; the correlations,
+with their date, into ``--summary``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.models import sensitivity
+from analysis.models.language_model import LanguageModel
+from analysis.models.replacement import Estimated, Passage
+from approx import parse
+from studies.lm import sample
+
+TEXT = sample.DATA / "gettysburg_constitution.txt"  # persuasion.txt chose heads and methods
+TOKENS = 256
+METHODS = (
+    "sliding_window(width=16)",
+    "sink_window(k=16)",
+    "columns(k=32, by='h2o', recent=16)",
+    "top_k(k=8)",
+    "hierarchical(rank=2, basis='mean', sinks=1)",
+    "positive(m=64, projection='orthogonal')",
+)
+
+
+def measured(passage: Passage, path: Path) -> pd.DataFrame:
+    """Return the table of `sensitivity.singles`, of which ``path`` has the layers so far."""
+    known = pd.read_csv(path) if path.exists() else pd.DataFrame({"layer": []})
+    left = sorted(set(range(passage.model.layers)) - set(known.layer))
+    heads = [(layer, head) for layer in left for head in range(passage.model.heads)]
+    parts = [known] if len(known) else []
+    methods = [parse(spec) for spec in METHODS]
+    for part in sensitivity.singles(passage, methods, heads=heads, progress=True) if heads else ():
+        parts.append(part)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pd.concat(parts).to_csv(path, index=False, float_format="%.6g")
+    return pd.concat(parts, ignore_index=True)
+
+
+def together(passage: Passage, table: pd.DataFrame) -> pd.DataFrame:
+    """Return what becomes of the model with all heads replaced, beside the sums over single heads.
+
+    Returns
+    -------
+    DataFrame
+        One row per method: ``singles``, the sum of the KL of heads replaced alone; ``fisher``, that
+        of their predictions; ``all``, KL with all heads replaced, and ``all_stderr``.
+    """
+    rows = []
+    for spec, part in table.groupby("method", sort=False):
+        kl = Estimated.of(passage.replace(passage.everywhere(parse(str(spec)))).kl)
+        rows.append(
+            {"method": spec, "singles": part.kl.sum(), "fisher": part.fisher.sum()}
+            | {"all": kl.mean, "all_stderr": kl.stderr}
+        )
+    return pd.DataFrame(rows)
+
+
+def summary(passage: Passage, table: pd.DataFrame, sums: pd.DataFrame) -> str:
+    """Return the correlations, the sums and the worst heads as Markdown."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    found = sensitivity.correlations(table)
+    whole = found[found.method == "all"].set_index("predictor")
+    each = found.pivot(index="predictor", columns="method", values="spearman")
+    numbers = {spec: f"({i + 1})" for i, spec in enumerate(METHODS)}
+    lines = [
+        f"{len(table.drop_duplicates(['layer', 'head']))} heads of {passage.model.name}, replaced "
+        f"one at a time by {len(METHODS)} methods; {TEXT.name}, tokens {passage.skip} to "
+        f"{len(passage.ids) - 1}, measured on {today}. The damage is KL(model ‖ replaced) of the "
+        "next token. Spearman's rank correlation of the damage with what could predict it, with "
+        "95 % intervals over heads, and within each method:",
+        "",
+        f"| predictor | all | interval | {' | '.join(numbers.values())} |",
+        "|---" * (3 + len(METHODS)) + "|",
+    ]
+    for name in whole.sort_values("spearman", ascending=False).index:
+        row = whole.loc[name]
+        inside = " | ".join(f"{each.loc[name, spec]:.2f}" for spec in METHODS)
+        lines.append(f"| `{name}` | {row.spearman:.3f} | {row.low:.3f}–{row.high:.3f} | {inside} |")
+    lines += [
+        "",
+        "Does the sum over single heads predict what becomes of the model with all heads replaced?",
+        "",
+        "| method | sum of single KL | sum of `fisher` | KL with all replaced | ± |",
+        "|---|---|---|---|---|",
+    ]
+    for row in sums.itertuples():
+        lines.append(
+            f"| {numbers[row.method]} `{row.method}` | {row.singles:.2f} | {row.fisher:.2f} "
+            f"| {row.all:.2f} | {row.all_stderr:.2f} |"
+        )
+    lines += [
+        "",
+        "The heads that cost most alone:",
+        "",
+        "| head | method | KL | ± | tv | `fisher` |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in table.sort_values("kl", ascending=False).head(8).itertuples():
+        lines.append(
+            f"| {row.layer}.{row.head} | {numbers[row.method]} | {row.kl:.2f} "
+            f"| {row.kl_stderr:.2f} | {row.attention_tv:.2f} | {row.fisher:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure, and write the table and the summary."""
+    parser = argparse.ArgumentParser(prog="python -m studies.lm.damage", description=__doc__)
+    parser.add_argument("model", type=Path, help="a folder or a GGUF file")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help=f"[{TOKENS}]")
+    parser.add_argument("--out", type=Path, default=Path("out/lm"), help="[out/lm]")
+    parser.add_argument("--summary", type=Path, required=True, help="a .md file")
+    arguments = parser.parse_args()
+    model = LanguageModel.open(arguments.model)
+    passage = Passage(model, model.tokens(TEXT, arguments.tokens), jobs=1)
+    table = measured(passage, arguments.out / f"damage-{arguments.tokens}.csv")
+    text = summary(passage, table, together(passage, table))
+    arguments.summary.write_text(text, encoding="utf-8")
+    print(arguments.summary)
+
+
+if __name__ == "__main__":
+    main()

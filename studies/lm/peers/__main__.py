@@ -1,0 +1,86 @@
+"""Each named system against its authors' code: ``python -m studies.lm.peers CLONE …``.
+
+A CLONE is a folder with a clone of a repository, under the repository's name. Both sides read the
+four bundled heads of SmolLM2 and a small random case; the table goes into ``--summary``. It needs
+torch, transformers and einops, of `.lm` for example, and no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from analysis.inputs import Inputs
+from studies.lm.peers import clones, coresets, eviction, logits, patterns, sampling
+from studies.lm.peers.comparison import Comparison, heads, markdown, summed
+
+SYSTEMS: dict[str, tuple[str, Callable[[Path, Inputs], Iterator[Comparison]]]] = {
+    "StreamingLLM": ("mit-han-lab/streaming-llm", eviction.streaming_llm),
+    "H2O": ("FMInference/H2O", eviction.h2o),
+    "SnapKV": ("FasterDecoding/SnapKV", eviction.snapkv),
+    "kvpress": ("NVIDIA/kvpress", eviction.kvpress),
+    "Quest": ("mit-han-lab/Quest", patterns.quest),
+    "MInference": ("microsoft/MInference", patterns.minference),
+    "top-p": ("skylight-org/sparse-attention-hub", patterns.top_p),
+    "MagicPIG": ("Infini-AI-Lab/MagicPIG", sampling.magicpig),
+    "MagicPIG of the hub": ("skylight-org/sparse-attention-hub", sampling.hub_magicpig),
+    "vAttention": ("skylight-org/sparse-attention-hub", sampling.vattention),
+    "HyperAttention": ("insuhan/hyper-attn", sampling.hyper_attention),
+    "KDEformer": ("majid-daliri/kdeformer", sampling.kdeformer),
+    "WildCat": ("microsoft/wildcat", coresets.wildcat),
+    "Thinformer": ("microsoft/thinformer", coresets.thinformer),
+    "Loki": ("hpcgroup/loki", logits.loki),
+    "SparQ": ("graphcore-research/llm-inference-research", logits.sparq),
+    "KQ-SVD": ("DamienLesens/KQ-SVD", logits.kq_svd),
+    "KIVI": ("jy-yuan/KIVI", logits.kivi),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Compare what there are clones of, and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m studies.lm.peers", description=__doc__)
+    names = sorted({repository for repository, _ in SYSTEMS.values()}, key=str.lower)
+    parser.add_argument(
+        "clones", type=Path, nargs="+", metavar="CLONE", help=f"of {', '.join(names)}"
+    )
+    parser.add_argument("--only", nargs="+", choices=SYSTEMS, help="some systems [all]")
+    parser.add_argument("--summary", type=Path, help="a .md file [standard output]")
+    arguments = parser.parse_args(argv)
+    warnings.simplefilter("ignore")  # of the authors' code
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+
+    given = {each.name.lower(): each.resolve() for each in arguments.clones}
+    cases = heads()
+    found: list[tuple[str, str, Comparison]] = []
+    for system, (repository, both_sides) in SYSTEMS.items():
+        clone = given.get(repository.split("/")[1].lower())
+        if clone is None or (arguments.only and system not in arguments.only):
+            continue
+        print(system, file=sys.stderr)
+        each = [comparison for x in cases for comparison in both_sides(clone, x)]
+        commit = f"{repository} {clones.commit(clone)}"
+        found += [(system, commit, comparison) for comparison in summed(each)]
+    missing = [name for name in names if name.split("/")[1].lower() not in given]
+    today = datetime.datetime.now(datetime.UTC).date()
+    text = (
+        f"Each system against its authors' code, on {len(cases)} heads: "
+        f"{', '.join(x.name for x in cases)}; measured on {today}. A difference is relative to the "
+        "largest number of the authors', in rows of the same support.\n\n" + markdown(found)
+    )
+    if missing:
+        text += f"\n\nWithout a clone: {', '.join(missing)}."
+    if arguments.summary is None:
+        print(text)
+    else:
+        arguments.summary.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

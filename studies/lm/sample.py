@@ -1,0 +1,112 @@
+"""Make the bundled sample of SmolLM2: its four heads, and the numbers that chose them.
+
+``python -m studies.lm.sample MODEL`` writes smollm2.npz, smollm2.csv and collection.npz into
+analysis/data, and prints the rows of the table in its README.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.inputs import head_kinds
+from analysis.models.capture import Capture, capture, save
+from approx.estimate import exact
+
+DATA = Path(__file__).parents[2] / "analysis" / "data"
+TOKENS = 1024
+TOKENS_OF_MORE = 256
+MORE = [
+    (16, 0),
+    (11, 6),
+    (7, 7),
+    (18, 8),
+    (17, 7),
+]  # in the order of `analysis.ranks.reference_collection.MORE`
+MORE_FILE = DATA / "collection.npz"
+LABELS = {  # of each head, the number of which it has most
+    "sink": "sink",
+    "local": "recent",
+    "broad": "effective_keys",
+    "retrieval": "induction",
+}
+
+
+def weights(captured: Capture, layer: int, head: int) -> np.ndarray:
+    """Return causal softmax (n, n) of one head, its layer counted in the capture, in float64."""
+    q = captured.q[layer, head].astype(np.float64) * captured.scaling
+    k = captured.k[layer, head // (captured.q.shape[1] // captured.k.shape[1])]
+    logits = exact.logits(q, k.astype(np.float64))
+    logits[~np.tri(len(q), dtype=bool)] = -np.inf
+    found = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+
+def table(captured: Capture) -> pd.DataFrame:
+    """Return layer, head and the shares of attention of every head."""
+    layers, heads = captured.q.shape[:2]
+    numbers = captured.layers or range(layers)
+    return pd.DataFrame(
+        {"layer": number, "head": head}
+        | head_kinds.shares(weights(captured, layer, head), captured.token_ids)
+        for layer, number in enumerate(numbers)
+        for head in range(heads)
+    )
+
+
+def choose(shares: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the four heads, in the order of `LABELS`.
+
+    A head that gives everything to key 0 says nothing about any method: the sink head is chosen
+    among those with two effective keys or more.
+    """
+    several = shares[shares.effective_keys >= 2]
+    return shares.loc[[several[number].idxmax() for number in LABELS.values()]]
+
+
+def save_more(captured: Capture) -> None:
+    """Write the further heads of the reference collection, on their first tokens, as float16."""
+    group = captured.q.shape[1] // captured.k.shape[1]
+    picked = {
+        name: np.stack([every[a, b // share, :TOKENS_OF_MORE] for a, b in MORE])
+        for name, every, share in (
+            ("q", captured.q, 1), ("k", captured.k, group), ("v", captured.v, group),
+        )
+    }  # fmt: skip
+    np.savez_compressed(
+        MORE_FILE,
+        **{name: every.astype(np.float16) for name, every in picked.items()},
+        scaling=np.array(captured.scaling),
+        causal=np.array(True),
+        layers=np.array([a for a, _ in MORE]),
+        heads=np.array([b for _, b in MORE]),
+    )
+
+
+def main(model: str) -> None:
+    """Write the sample, the table of all heads, and more heads of the collection."""
+    captured = capture(model, DATA / "persuasion.txt", max_tokens=TOKENS)
+    shares = table(captured)
+    shares.to_csv(DATA / "smollm2.csv", index=False, float_format="%.4f")
+    chosen = choose(shares)
+    target = DATA / "smollm2.npz"
+    heads = list(zip(chosen.layer.tolist(), chosen["head"].tolist()))
+    save(captured, target, heads=heads)
+    for label, row in zip(LABELS, chosen.itertuples()):
+        print(
+            f"| {label} | {row.layer} | {row.head} | {row.sink:.3f} | {row.recent:.3f} "
+            f"| {row.far:.3f} | {row.effective_keys:.1f} | {row.induction:.3f} |"
+        )
+    save_more(captured)
+    for path in (target, MORE_FILE):
+        print(
+            path.name, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size, "bytes"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

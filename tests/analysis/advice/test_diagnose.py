@@ -1,0 +1,743 @@
+"""Advice: the winner is the method of least measured error, found again by brute force."""
+
+import dataclasses
+import itertools
+import json
+import math
+import pickle
+import re
+import sys
+from collections import Counter
+
+import naive
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import inputs
+from analysis.advice import diagnose as advising, measurement
+from analysis.advice.diagnose import diagnose, dry_run
+from analysis.advice.verdict import KEEP, TIED, USE, advice, gaps
+from analysis.compute.seeds import seed_sequence
+from analysis.costs.candidates import ORACLES, RUNNABLE, TRIVIAL
+from analysis.costs.optimality import BOUND, FOUND
+from analysis.inputs import Inputs
+from analysis.moments.expected_errors import expected_error
+from analysis.sentences import Sentence
+from approx import METHODS, Mask, parse
+from approx.estimate import exact
+from figures.command.cli import main
+from figures.drawing import style
+from figures.show import diagnosis
+from figures.words.translation import speaking
+
+SPECS = (TRIVIAL, "positive()", "nystrom()", "sliding_window()", "top_k()", "taylor(degree=1)")
+BUDGET = 12.0
+
+
+@pytest.fixture(scope="module")
+def heads():
+    whole = inputs.sample()
+    part = dataclasses.replace(whole, q=whole.q[:, :64], k=whole.k[:, :64], v=whole.v[:, :64])
+    few = inputs.gaussian(64, 4, rng=0)
+    return [*part.heads(), few]
+
+
+@pytest.fixture(scope="module")
+def table(heads):
+    return diagnose(heads, budget=BUDGET, methods=[parse(s) for s in SPECS], trials=3, seed=1)
+
+
+def brute_force(x, spec, trials, seed):
+    """Return the median total variation and the price, from dense matrices."""
+    method = parse(spec).within(BUDGET, n=x.n, l=x.l, d=x.d)
+    if method is None:
+        return None
+    truth = naive.kernel(x.Q, x.K)
+    truth /= truth.sum(axis=1, keepdims=True)
+    found = []
+    children = np.random.default_rng(seed_sequence(seed, x.digest(), str(method))).spawn(trials)
+    for child in children if method.uses_rng else children[:1]:
+        estimate = method.approximate(x.Q, x.K, rng=child)
+        dense = estimate.block(slice(None), shift=estimate.row_log())
+        total = dense.sum(axis=1, keepdims=True)
+        rows = 0.5 * np.abs(dense / np.where(total > 0, total, 1.0) - truth).sum(axis=1)
+        found.append(np.where(total[:, 0] > 0, rows, 1.0).mean())
+    return float(np.median(found)), (estimate.rank * (x.n + x.l) + estimate.nnz) / x.n
+
+
+def test_winners_are_those_of_brute_force(heads, table):
+    for x in heads:
+        part = table[table.input == x.name].set_index("spec")
+        found = {}
+        for spec in SPECS:
+            if (errors := brute_force(x, spec, 3, 1)) is not None:
+                filled = str(parse(spec).within(BUDGET, n=x.n, l=x.l, d=x.d))
+                assert part.attention_tv[filled] == pytest.approx(errors[0], rel=1e-9)
+                assert part.values_per_row[filled] == errors[1]
+                if not spec.startswith("top_k"):
+                    found[filled] = errors
+        assert set(part.index) == {*found, *part.index[~part.runnable]}
+        assert part.index[part.winner].tolist() == [min(found, key=found.__getitem__)]
+
+
+def test_what_does_not_fit_is_absent_and_oracles_never_win(table):
+    assert "taylor(degree=1)" in set(table[table.input == "gaussian"].spec)  # five columns a side
+    assert "taylor(degree=1)" not in set(table[table.input != "gaussian"].spec)
+    assert set(table[~table.runnable].spec) == {"top_k(k=12)"}
+    assert not table[~table.runnable].winner.any()
+    best = table.loc[table.groupby("input").attention_tv.idxmin()]
+    assert (~best.runnable).any()  # where the bound is: the rule matters here
+
+
+def test_a_tie_goes_to_the_cheaper():
+    row = {"runnable": True, "attention_tv": 0.5, "values_per_row": 32.0}
+    cheap = row | {"values_per_row": 2.0}
+    assert (
+        advising.winner([row, cheap, row | {"attention_tv": 0.6, "values_per_row": 1.0}]) is cheap
+    )
+    assert advising.winner([row | {"runnable": False}]) is None
+
+
+def test_expected_error_is_the_mean_of_squares():
+    x = inputs.gaussian(24, 4, rng=0).at_temperature(16.0)  # |q + k|² is small: to be believed
+    method = parse("positive(m=8)")
+    row = diagnose(x, budget=16.0, methods=[method], temperature=16.0).iloc[0]
+    truth = naive.kernel(x.Q, x.K)
+    errors = [
+        np.square(method.approximate(x.Q, x.K, rng=s).to_dense() - truth).sum()
+        for s in range(400)
+    ]  # fmt: skip
+    squares = np.array(errors) / np.square(truth).sum()
+    z = (squares.mean() - row.expected**2) / (squares.std(ddof=1) / math.sqrt(len(squares)))
+    assert abs(z) < 5
+    assert row.features_needed == pytest.approx(8 * (row.expected / 0.1) ** 2)
+    count = math.ceil(row.features_needed)
+    enough, fewer = (parse(f"positive(m={m})") for m in (count, count - 1))
+    found = diagnose(x, budget=1e6, methods=[enough, fewer], temperature=16.0, trials=1).expected
+    assert found[0] <= 0.1 < found[1]
+
+
+def test_crossing_is_where_entries_and_factors_do_equally_well():
+    x = inputs.gaussian(48, 16, rng=0)
+    t = float(diagnose(x, budget=8.0, methods=[parse(TRIVIAL)]).crossing.iloc[0])
+
+    def gap(temperature):
+        at = x.at_temperature(temperature)
+        weights = naive.kernel(at.Q, at.K)
+        weights /= weights.sum(axis=1, keepdims=True)
+        s = np.linalg.svd(weights, compute_uv=False)
+        rest = np.sort(weights.ravel() ** 2)[: weights.size - 8 * 48]
+        return math.log(rest.sum() / np.square(s[4:]).sum())
+
+    assert gap(t / 1.3) < 0 < gap(t * 1.3)  # interpolated between the steps of a factor 2
+    steps = [-2, -1, 0, 1, 2, 3]
+    gaps = [gap(2.0**e) for e in steps]
+    i = next(i for i in range(5) if gaps[i] <= 0 < gaps[i + 1])
+    e = np.interp(0, gaps[i : i + 2], steps[i : i + 2])
+    assert t == pytest.approx(2.0**e, rel=1e-9)
+
+
+def test_uniform_attention_may_be_the_best():
+    x = inputs.gaussian(32, 8, rng=0).at_temperature(1e6)
+    methods = [parse(s) for s in (TRIVIAL, "positive(m=2)", "sliding_window(width=2)")]
+    found = advice(diagnose(x, budget=8.0, methods=methods, temperature=1e6))[0]
+    assert found.winner == TRIVIAL
+    assert found.verdict == KEEP
+    assert (
+        found.sentence
+        == "keep exact attention: nothing at this budget beats uniform in total variation"
+    )
+    alone = advice(diagnose(x, budget=8.0, methods=[parse("top_k(k=2)")]))[0]
+    assert alone.winner == ""
+    assert alone.sentence == "keep exact attention: none of these methods can be run"
+
+
+def test_warnings_say_what_is_wrong():
+    rng = np.random.default_rng(0)
+    q = 4 * rng.standard_normal((32, 8))
+    long = Inputs("long", q, q, rng.standard_normal((32, 2)))  # |x|²/2 ≈ 22 > ln 10⁶
+    said = " ".join(diagnose(long, budget=8.0, methods=[parse("positive()")]).warnings[0])
+    assert "relative variance 10^" in said
+    assert "eps = 1e-06 after the shift would turn this head into the mean of V" in said
+    short = Inputs("short", q / 10, q / 10, long.v)
+    fine = diagnose(short, budget=8.0, methods=[parse(TRIVIAL), parse("positive()")])
+    assert "eps" not in " ".join(fine.warnings[1])
+    assert fine.warnings[0] == []
+    signed = diagnose(long, budget=8.0, methods=[parse("trigonometric()")])
+    assert "rows have no positive sum: their output is 0" in " ".join(signed.warnings[0])
+    bound = diagnose(long, budget=8.0, methods=[parse("top_k()")])
+    assert bound.warnings[0][0].startswith("needs every logit")
+
+
+def test_features_beyond_the_largest_float_are_inf():
+    q = np.full((1, 1), math.sqrt(250.0))  # |q + k|² = 1000: an error of e^500/√m
+    table = diagnose(Inputs("cold", q, q, q), budget=8.0, methods=[parse("positive(m=4)")])
+    assert 1e200 < table.expected[0] < math.inf
+    assert table.features_needed[0] == math.inf
+    assert "relative variance >10^308" in " ".join(table.warnings[0])
+
+
+def test_sentences_keep_their_numbers_in_another_process():
+    one = Sentence("{rows:.0f} of {n} rows", rows=2.0, n=32)
+    again = pickle.loads(pickle.dumps(one))
+    assert again == one == "2 of 32 rows"
+    assert (again.message, again.values) == ("{rows:.0f} of {n} rows", {"rows": 2.0, "n": 32})
+    assert Sentence("no {braces}").values == {}
+
+
+def test_the_default_methods_are_registered_and_fit():
+    x = inputs.gaussian(64, 16, rng=0)
+    methods = [parse(s) for s in (*RUNNABLE, *ORACLES)]
+    assert {m.name for m in methods} <= set(METHODS)
+    assert not any(m.oracle for m in methods[: len(RUNNABLE)])
+    assert all(m.oracle for m in methods[len(RUNNABLE) :])
+    assert all(m.within(32.0, n=x.n, l=x.l, d=x.d) is not None for m in methods)
+
+
+def test_processes_and_a_mask_change_nothing_they_should_not(heads, table):
+    methods = [parse(s) for s in SPECS]
+    again = diagnose(heads[:2], budget=BUDGET, methods=methods, trials=3, seed=1, jobs=2)
+    part = table[table.input.isin(again.input)]
+    assert again.drop(columns="warnings").equals(part.drop(columns="warnings"))
+    causal = dataclasses.replace(heads[0], mask="causal")
+    found = diagnose(causal, budget=BUDGET, methods=methods, trials=3, seed=1)
+    assert (found.attention_tv != part[part.input == heads[0].name].attention_tv).any()
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [
+        ({"budget": 0}, "budget must be finite and > 0, got 0"),
+        ({"temperature": math.nan}, "temperature must be finite and > 0"),
+        ({"trials": 0}, "trials must be >= 1, got 0"),
+        ({"jobs": 0}, "jobs must be >= 1, got 0"),
+        (
+            {"methods": [parse("taylor(degree=9)")]},
+            "no method fits 12 stored values a query row",
+        ),
+        ({"accept": 1.5}, "accept must be <= 1, got 1.5"),
+        ({"rows": 1}, "rows must be >= 2, got 1"),
+    ],
+)
+def test_bad_arguments(changed, match):
+    arguments = {"budget": BUDGET, "methods": [parse(TRIVIAL)]} | changed
+    with pytest.raises(ValueError, match=match):
+        diagnose(inputs.gaussian(8, 4, rng=0), **arguments)
+
+
+def test_what_are_no_inputs_and_no_methods():
+    x = inputs.gaussian(8, 4, rng=0)
+    with pytest.raises(TypeError, match="inputs must be an Inputs or a sequence of them, got None"):
+        diagnose(None, budget=4)
+    with pytest.raises(ValueError, match="inputs must not be empty"):
+        diagnose([], budget=4)
+    with pytest.raises(TypeError, match="methods must be a sequence of methods, got Uniform"):
+        diagnose(x, budget=4, methods=parse(TRIVIAL))
+
+
+def test_a_budget_beyond_the_matrix_is_the_matrix():
+    x, methods = inputs.gaussian(8, 4, rng=0), [parse(TRIVIAL), parse("top_k(k=3)")]
+    vast, whole = (
+        diagnose(x, budget=b, methods=methods).drop(columns="budget") for b in (1e308, 16)
+    )
+    pd.testing.assert_frame_equal(vast, whole)
+
+
+def test_text_json_and_map(table, tmp_path):
+    text = diagnosis.text(table)
+    assert "Nyström" in text
+    assert "best found" in text
+    assert all(f"\n{x.layer}.{x.head} " in text for x in table.itertuples() if x.layer >= 0)
+    objects = json.loads(json.dumps(diagnosis.objects(table), allow_nan=False))
+    assert len(objects) == len(table)
+    assert {"spec", "budget", "attention_tv", "expected", "runnable", "winner", "warnings"} <= set(
+        objects[0]
+    )
+    assert objects[2]["expected"] is None  # Nyström: none known
+    single = pd.DataFrame({"a": np.array([0.5, np.nan], np.float32)})
+    assert diagnosis.objects(single) == [{"a": 0.5}, {"a": None}]
+    assert "nan" not in diagnosis.caption(table)
+    drawn = diagnosis.draw(table)
+    assert len(drawn.axes) == 2  # the map and its colours
+    said = [text.get_text() for text in drawn.legends[0].get_texts()]
+    advised = advice(table)
+    assert sum(int(line.split()[-1]) for line in said) == len(advised)
+    winners = Counter(style.label(one.winner) for one in advised if one.verdict != KEEP)
+    assert set(said[: len(winners)]) == {f"{name} {n}" for name, n in winners.items()}
+    counts = [int(line.split()[-1]) for line in said[: len(winners)]]
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_the_command(tmp_path, capsys):
+    x = inputs.gaussian(24, 4, rng=0)
+    file = tmp_path / "qk.npz"
+    np.savez(file, q=x.q[None].repeat(2, 0), k=x.k[None].repeat(2, 0), v=x.v[None].repeat(2, 0))
+    out = tmp_path / "out"
+    options = ["--budget", "8", "--method", TRIVIAL, "--method", "positive()", "--jobs", "1"]
+    assert main(["diagnose", str(file), *options, "--heads", "0.1", "--out", str(out)]) == 0
+    assert "Performer" in capsys.readouterr().out
+    assert {p.name for p in out.rglob("diagnosis.*")} == {
+        "diagnosis.csv", "diagnosis.txt", "diagnosis.pdf", "diagnosis.svg", "diagnosis.png",
+    }  # fmt: skip
+    assert main(["diagnose", str(file), *options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 0), (0, 1), (0, 1)]
+    assert main(["diagnose", str(file), *options, "--lang", "zh"]) == 0
+    assert "每个查询行存 8 个数" in capsys.readouterr().out
+    assert main(["diagnose", str(file), *options, "--currency", "reads", "--budget", "64"]) == 0
+    assert "Budget 64 numbers read per new query" in capsys.readouterr().out
+    assert main(["diagnose", str(file), *options[2:], "--currency", "bytes"]) == 0
+    assert "Budget 388 bytes a query row" in capsys.readouterr().out  # of 32 exact keys
+    assert main(["diagnose", str(file), *options, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "2 methods on 2 heads" in said
+    assert "positive(m=4)" in said
+    assert main(["diagnose", str(file), "--heads", "7.7"]) == 1
+    assert "no layer 7, head 7" in capsys.readouterr().err
+
+
+def test_a_budget_in_reads_is_kept_and_compared_with_exact_attention():
+    x = causal()
+    exact = 96 * 16
+    found = diagnose(x, budget=exact / 4, currency="reads", trials=1)
+    priced = found[found.reads.notna()]
+    assert len(priced) > 8
+    assert (priced.reads <= exact / 4).all()
+    assert (found.exact_reads == exact).all()
+    assert (found.exact_price == exact).all()
+    window = priced[priced.spec.str.startswith("sink_window")]
+    assert window.spec.tolist() == ["sink_window(k=24)"]
+    # a quarter of what exact attention reads is not all of it; all of it is
+    windows = [parse("sink_window()")]
+    bought = diagnose(x, budget=exact, currency="reads", methods=windows, trials=1)
+    assert (bought.verdict == "keep exact").all()
+    with pytest.raises(ValueError, match="currency must be"):
+        diagnose(x, budget=8, currency="keys")
+    with pytest.raises(
+        ValueError, match=r"no method fits 1 numbers read per new .*raise the budget"
+    ):
+        diagnose(x, budget=1, currency="reads", methods=windows)
+
+
+def test_the_gap_of_a_class_is_between_what_needs_all_logits_and_what_runs():
+    found = diagnose(causal(), budget=16, trials=1)
+    gaps_of = gaps(found).set_index("class")
+    for name, part in found.groupby("class"):
+        for which, tv in (("oracle", "oracle_tv"), ("runnable", "best_tv")):
+            some = part[part[which]].attention_tv
+            least = some.min() if len(some) else math.nan
+            np.testing.assert_equal(gaps_of.loc[name, tv], least)
+    assert gaps_of.loc["entries", "oracle"] == "top_k(k=17, per='head')"
+    assert gaps_of.loc["entries", "standing"] == BOUND
+    assert gaps_of.loc["low rank", "standing"] == gaps_of.loc["lines", "standing"] == FOUND
+    assert gaps_of.loc["window", "standing"] == ""
+    assert gaps_of.loc["entries", "best"].startswith("projected_top_k")
+    both = gaps_of[(gaps_of.oracle != "") & (gaps_of.best != "")]
+    assert set(both.index) >= {"entries", "columns", "pages", "low rank", "hierarchical"}
+    np.testing.assert_allclose(both.gap, both.best_tv - both.oracle_tv)
+    # entries of the best support: no other support of that size is nearer
+    assert gaps_of.loc["entries", "gap"] >= 0
+    assert gaps_of.loc["window", "oracle"] == ""
+
+
+def test_no_budget_is_asked_for_what_none_buys():
+    adaptive = "vattention(k=2, sparse=sink_window(k=4))"
+    said = r"sampled\(.*\): what it reads follows from the inputs, so that no budget buys it"
+    with pytest.raises(ValueError, match="no method fits 12 stored values a query .*" + said):
+        diagnose(causal(), budget=BUDGET, methods=[parse(adaptive)])
+    table = diagnose(causal(), budget=BUDGET, methods=[parse(adaptive), parse(TRIVIAL)])
+    assert re.match(said, table.left_out[0][0])
+    with pytest.raises(ValueError, match=r"no budget fills it: give its sizes, such as sampled\("):
+        diagnose(causal(), budget=BUDGET, methods=[parse("vattention")])
+
+
+def test_methods_have_names_that_tell_them_apart():
+    specs = [
+        "pages(k=8, size=4)", "pages(k=8, size=2)", "top_k(k=8)",
+        "scatterbrain(low_rank=positive(m=4), sparse=sliding_window(width=4))",
+        "scatterbrain(low_rank=positive(m=4), sparse=sink_window(k=4))",
+    ]  # fmt: skip
+    table = diagnose(causal(), budget=BUDGET, methods=[parse(s) for s in specs], trials=1)
+    text = diagnosis.text(table)
+    _, methods, *_ = text.split("\n\n")
+    for name in (*specs[:2], "top-k of each row", "window)", "sink)"):
+        assert len(re.findall(rf"\n{re.escape(name)}( |\n|$)", methods)) == 1, name
+    assert methods.count("\nScatterbrain (Performer +  ") == 2
+    two = table[table.spec.isin(specs[:2])].assign(
+        warnings=[[Sentence("slow")] for _ in specs[:2]], runnable=True
+    )
+    assert "slow: pages(k=8, size=4) 1, pages(k=8, size=2) 1" in diagnosis.text(two)
+
+
+def test_a_class_that_nothing_runs_in_is_shown_without_a_gap():
+    specs = [TRIVIAL, "sink_window()", "top_k()", "columns()", "h2o(recent=2)"]
+    found = diagnose(causal(), budget=8, trials=1, methods=[parse(s) for s in specs])
+    lines = [line.split() for line in diagnosis.text(found).splitlines()]
+    shown = {line[0]: line[1:] for line in lines if line and line[0] in ("entries", "columns")}
+    assert shown["entries"][3:] == ["–", "–", "–"]
+    assert shown["columns"][5:] == ["heavy", "hitters", "(H2O)"]
+
+
+def test_more_trials_than_a_median_needs_are_refused():
+    with pytest.raises(ValueError, match="trials must be <= 1024, got 1048576"):
+        diagnose(inputs.gaussian(4, 2, rng=0), budget=4, trials=2**20)
+
+
+def causal(n=96, l=96, d=8, spread=2.0):
+    x = inputs.gaussian(l, d, rng=3)
+    near = x.k + np.roll(x.k, 1, axis=0)  # a query is like its own key and the one before
+    return dataclasses.replace(x, q=spread * near[l - n :], mask="causal")
+
+
+def test_what_reads_the_future_never_wins_under_a_causal_mask():
+    x = causal()
+    reads = [parse("constant()"), parse("shifted_positive(m=4)")]
+    table = diagnose(x, budget=BUDGET, methods=[*reads, parse("random(k=1)")])
+    assert table.autoregressive.tolist() == [False, False, True]
+    assert table.runnable.tolist() == [False, False, True]
+    assert table.attention_tv.idxmin() != table.winner.idxmax()  # it would have won
+    assert "reads the future" in " ".join(table.warnings[1])
+    snap = parse("snapkv(recent=2, window=4)")
+    for method, needed in ((snap, True), (dataclasses.replace(snap, block=4), False)):
+        found = diagnose(x, budget=BUDGET, methods=[method], trials=1)
+        assert found.runnable.tolist() == [not needed]
+        said = " ".join(diagnosis.text(found).split())
+        assert ("a causal model can run it token by token only if block is given" in said) == needed
+    found = diagnose(x, budget=BUDGET, methods=[parse("coreset()")], trials=1)
+    assert "a causal model cannot run it token by token" in " ".join(found.warnings[0])
+    full = dataclasses.replace(x, mask=None)
+    found = diagnose(full, budget=BUDGET, methods=[reads[1]], trials=1)
+    assert found.runnable.all()
+    assert "not causal" in diagnosis.text(table)
+
+
+def test_a_method_that_refuses_masks_is_left_out_by_name():
+    x = causal()
+    refusing = next(m for m in map(parse, RUNNABLE) if m.refusal is not None)
+    table = diagnose(x, budget=BUDGET, methods=[refusing, parse(TRIVIAL)], trials=1)
+    assert table.spec.tolist() == [TRIVIAL]
+    (said,) = table.left_out[0]
+    assert said == f"{refusing}: {refusing.refusal}"
+    assert refusing.name in diagnosis.text(table)
+
+
+def test_verdicts():
+    x = causal()
+    specs = ["uniform()", "sliding_window(width=8)"]
+    table = diagnose(x, budget=BUDGET, methods=[parse(s) for s in specs])
+    tvs = dict(zip(table.spec, table.attention_tv))
+    share = tvs[specs[1]] / tvs[specs[0]]
+    for accept, verdict in ((share * 1.001, USE), (share * 0.999, KEEP)):
+        again = diagnose(x, budget=BUDGET, methods=[parse(s) for s in specs], accept=accept)
+        assert set(again.verdict) == {verdict}
+        assert advice(again)[0].verdict == verdict
+    close = [*specs, "sliding_window(width=9)"]
+    tied = diagnose(x, budget=BUDGET, methods=[parse(s) for s in close], accept=1.0)
+    one = advice(tied)[0]
+    assert 1 < one.margin < 1.05
+    assert one.verdict == TIED
+    assert one.sentence.endswith(f"a tie with {one.runner_up}")
+    rich = diagnose(x, budget=48.5, methods=[parse(s) for s in specs])  # (1 + … + 96)/96
+    assert set(rich.verdict) == {KEEP}
+    assert "the budget buys every entry" in advice(rich)[0].sentence
+    said = " ".join(diagnosis.text(rich).split())
+    assert "Nothing has to be approximated in 1 of 1 heads: the budget pays for exact" in said
+    assert "which costs 48.5 stored values a query row. Ask for less" in said
+    assert "Exact attention is kept where" not in said
+    less = diagnose(x, budget=48.4, methods=[parse(s) for s in specs], accept=1.0)
+    assert set(less.verdict) == {USE}
+    assert f" ≤ total variation {advice(less)[0].attention_tv:.3f} ≤ " in advice(less)[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("mask", "specs"),
+    [
+        (
+            "causal",
+            [
+                "uniform()",
+                "top_k(k=4)",
+                "positive(m=4)",
+                "scatterbrain(low_rank=positive(m=2), sparse=top_k(k=2))",
+            ],
+        ),
+        # positions that 10 queries alone would not have
+        (
+            None,
+            [
+                "sliding_window(width=6)",
+                "sink_window(k=6)",
+                "strided(k=8)",
+                "chunk(size=8)",
+                "flash(size=8)",
+                "cosformer(M=64)",
+            ],
+        ),
+    ],
+)
+def test_a_sample_of_queries_is_measured_as_those_rows_are(mask, specs):
+    x = dataclasses.replace(causal(n=40, l=64), mask=mask)
+    methods = [parse(s) for s in specs]
+    table = diagnose(x, budget=1e3, methods=methods, rows=10, trials=1).set_index("spec")
+    assert set(table.measured) == {10}
+    picked = (np.arange(10) * 40 + 20) // 10
+    weights = np.exp(x.logits())
+    weights /= weights.sum(axis=1, keepdims=True)
+    for method in methods:
+        spec = str(method)
+        seed = seed_sequence(0, x.digest(), spec)
+        (child,) = np.random.default_rng(seed).spawn(1)
+        estimate = x.approximate(method, rng=child)
+        dense = estimate.block(slice(None), shift=estimate.row_log())
+        if estimate.space == "kernel":
+            dense /= dense.sum(axis=1, keepdims=True)
+        else:
+            dense *= np.exp(estimate.row_log())[:, None]
+        tv = 0.5 * np.abs(dense - weights).sum(axis=1)[picked]
+        assert table.attention_tv[spec] == pytest.approx(tv.mean(), rel=1e-9)
+        stderr = tv.std(ddof=1) / math.sqrt(10) * math.sqrt(1 - 10 / 40)
+        assert table.tv_stderr[spec] == pytest.approx(stderr, rel=1e-9)
+        over, under = (((a @ x.V)[picked] ** 2).sum(axis=1) for a in (dense - weights, weights))
+        ratio = over.sum() / under.sum()  # its square root is the error: the delta method
+        spread = (over - ratio * under).std(ddof=1) / math.sqrt(10) * math.sqrt(1 - 10 / 40)
+        stderr = spread / under.mean() / (2 * math.sqrt(ratio))
+        assert table.output_stderr[spec] == pytest.approx(stderr, rel=1e-6)
+        known = expected_error(method, x.Q, x.K, mask=mask)  # of all queries
+        want = math.nan if known is None or estimate.space != "kernel" else known
+        assert table.expected[spec] == pytest.approx(want, rel=1e-9, nan_ok=True)
+
+
+def test_methods_that_are_compared_together_have_the_bits_of_each_alone(monkeypatch):
+    x = causal(n=40, l=64)
+    specs = TRIVIAL, "positive(m=4)", "columns(k=6)", "top_k(k=6)", "random(k=6)"
+    asked = {"budget": 1e3, "methods": [parse(s) for s in specs], "rows": 10, "trials": 3}
+    together = diagnose(x, **asked)
+    monkeypatch.setattr(
+        measurement, "SHARE", 10**15
+    )  # nothing fits: each estimate has its own pass
+    pd.testing.assert_frame_equal(diagnose(x, **asked), together, check_exact=True)
+
+
+def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():
+    x = causal(n=40, l=64)
+    specs = [TRIVIAL, "top_k(k=6)", "random(k=6)", "columns(k=6, by='h2o')", "positive(m=2)",
+             "scatterbrain(low_rank=positive(m=2), sparse=top_k(k=2))"]  # fmt: skip
+    methods = [parse(s) for s in specs]
+    for rows in (None, 10):
+        table = diagnose(x, budget=1e3, methods=methods, rows=rows).set_index("spec")
+        assert (table.bound.isna() == (table["class"] == "sparse + low rank")).all()
+        assert (table.bound.dropna() <= table.tv_least[table.bound.notna()]).all()
+        picked = np.arange(40) if rows is None else (np.arange(10) * 40 + 20) // 10
+        held = np.sort(exact.softmax(x.Q, x.K, x.mask)[picked].ravel())[::-1]
+        lost = 1 - held[: 6 * len(picked)].sum() / len(picked)
+        assert table.bound[specs[1]] == table.bound[specs[2]] == pytest.approx(lost, abs=1e-9)
+    assert (table.certificate.notna() <= table.winner).all()
+    alone = diagnose(x, budget=1e3, methods=methods[2:3], rows=10)
+    (drawn,) = alone.itertuples()
+    assert drawn.bound <= drawn.tv_least < drawn.attention_tv < drawn.certificate < 1
+    one = advice(alone)[0]
+    between = one.bound, one.attention_tv, one.certificate
+    assert between == (drawn.bound, drawn.attention_tv, drawn.certificate)
+    assert " ≤ ".join(f"{x:.3f}" for x in between) in diagnosis.text(alone)
+    found = gaps(table.reset_index()).set_index("class")
+    least = table.groupby("class").bound.min()
+    np.testing.assert_array_equal(found.bound, least[found.index])
+    np.testing.assert_allclose(found.gain, found.best_tv - found.bound)
+
+
+def test_theory_and_operations_are_those_of_what_is_seen():
+    x = causal(spread=1.0)
+    pair = [parse("positive(m=4)"), parse("top_k(k=4)")]
+    window = dataclasses.replace(x, mask=Mask.window(x.n, x.l, 10))
+    pays = {}
+    for name, head in (("full", dataclasses.replace(x, mask=None)), ("causal", x), ("10", window)):
+        first, second = diagnose(head, budget=1e3, methods=pair, trials=1).itertuples()
+        (method, _), q, k = pair, head.Q, head.K
+        variance = method.moments(q, k).log_relative_variance
+        seen = head.mask.visible()
+        squares = np.where(seen, np.exp(2 * q @ k.T), 0)
+        error = math.sqrt((np.exp(variance) * squares).sum() / squares.sum())
+        assert first.expected == pytest.approx(error, rel=1e-9)
+        assert first.features_needed == pytest.approx(4 * (error / 0.1) ** 2, rel=1e-9)
+        pays[name] = first.pays_from, second.pays_from
+    # 4nmd < 2n²d, n(n + 1)d or, of w keys each, 2nwd − w(w − 1)d; 2nkd likewise
+    assert pays == {"full": (9, 5), "causal": (16, 8), "10": (23, 8)}
+
+
+@pytest.mark.parametrize("mask", [None, "causal"])
+def test_a_method_pays_from_the_least_length_with_fewer_operations(mask):
+    """Every length is tried; of 8 rows with 22 entries, or 21, each counts as one with 3."""
+    x, d = dataclasses.replace(inputs.gaussian(8, 4, rng=0), mask=mask), 4
+    window = "sliding_window(width=3)"
+    sizes = {
+        window: (0, 3),
+        "positive(m=2)": (2, 0),
+        f"scatterbrain(positive(m=2), {window})": (2, 3),
+    }
+    table = diagnose(x, budget=1e3, methods=[parse(spec) for spec in sizes], trials=1)
+    for found, (m, s) in zip(table.pays_from, sizes.values(), strict=True):
+        keys = (lambda n: n) if mask is None else (lambda n: (n + 1) / 2)
+        assert found == next(
+            n for n in itertools.count(1) if 4 * m * d + s * (m + 2 * d) < 2 * keys(n) * d
+        )
+
+
+def test_an_oracle_of_a_large_matrix_is_left_out_by_name(monkeypatch):
+    for module in (advising, measurement):
+        monkeypatch.setattr(module, "MOST_ENTRIES", 1000)
+    x = causal()
+    methods = [parse("truncated_svd(rank=2)"), parse("top_k(k=4)"), parse(TRIVIAL)]
+    table = diagnose(x, budget=BUDGET, methods=methods)
+    assert table.spec.tolist() == ["top_k(k=4)", TRIVIAL]
+    assert table.left_out[0] == [
+        "truncated_svd(rank=2): it decomposes a matrix of more than 1000 entries"
+    ]
+    assert table.crossing.isna().all()
+
+
+def test_the_text_fits_a_terminal(table, capsys, monkeypatch):
+    from figures.words.terminal_columns import width
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    for language in ("en", "zh"):
+        with speaking(language):
+            text = diagnosis.text(table)
+        lines = [line for line in text.splitlines() if "--method" not in line]
+        assert max(map(width, lines)) <= 80
+    plan = dry_run(inputs.gaussian(16, 4, rng=0), budget=4, methods=[parse(TRIVIAL)])
+    assert plan.heads == 1
+    assert plan.methods == [TRIVIAL]
+    assert plan.seconds > 0
+
+
+def test_no_budget_is_asked_for_where_every_size_costs_more_than_exact_attention():
+    x, taylor = inputs.gaussian(8, 8, rng=0), parse("taylor")
+    said = r"taylor\(\): every size costs more than exact attention"
+    for budget in (8, 100000):  # exact attention costs 8
+        with pytest.raises(ValueError, match=rf"no method fits {budget} stored .*: {said}"):
+            diagnose(x, budget=budget, methods=[taylor])
+        table = diagnose(x, budget=budget, methods=[taylor, parse(TRIVIAL)])
+        assert re.fullmatch(said, table.left_out[0][0])
+    with pytest.raises(ValueError, match="raise the budget"):  # a size that is given is not capped
+        diagnose(x, budget=8, methods=[parse("taylor(degree=2)")])
+    table = diagnose(x, budget=7, methods=[taylor, parse(TRIVIAL)])
+    assert table.left_out[0] == ["taylor(): no size fits the budget"]
+
+
+def test_methods_are_ranked_by_the_error_that_is_asked_for():
+    """The values of the first keys are 20 times the others, which a window forgets."""
+    x = inputs.gaussian(32, 8, rng=0)
+    v = np.ones_like(x.q)
+    v[:8] = 20.0
+    x = dataclasses.replace(x, q=3 * x.q, v=v, mask="causal")
+    specs = TRIVIAL, "sliding_window(width=8)", "sink_window(k=8)", "positive(m=4)", "top_k(k=4)"
+    methods = [parse(s) for s in specs]
+    by_tv = diagnose(x, budget=12, methods=methods, trials=2)
+    by = diagnose(x, budget=12, methods=methods, trials=2, metric="output_relative_error")
+    for name in ("attention_tv", "output_error", "reads", "expected"):
+        np.testing.assert_array_equal(by[name], by_tv[name])  # the same draws
+    runs = by[by.runnable]
+    assert by.spec[by.winner].tolist() == [runs.spec[runs.output_error.idxmin()]]
+    assert by_tv.spec[by_tv.winner].tolist() == [specs[2]] != by.spec[by.winner].tolist()
+    assert advice(by_tv)[0].other == advice(by)[0].winner
+    assert by.bound.isna().all()
+    assert by.certificate.isna().all()
+    assert by_tv.bound.notna().any()
+    assert set(by.standing) == {"", "all logits"}
+    uniform = float(by.output_error[by.spec == TRIVIAL].iloc[0])
+    share = float(runs.output_error.min()) / uniform
+    for accept, verdict in ((share * 1.001, TIED), (share * 0.999, KEEP)):
+        found = diagnose(
+            x, budget=12, methods=methods, trials=2, metric="output_relative_error", accept=accept
+        )
+        assert set(found.verdict) == {verdict}
+        assert advice(found)[0].uniform == uniform
+    losing = set(by.spec[(by.output_error >= uniform) & (by.spec != TRIVIAL) & by.runnable])
+    said = "output error no better than uniform attention's"
+    assert {r.spec for r in by.itertuples() if said in r.warnings and r.runnable} == losing
+    with pytest.raises(ValueError, match=r"the error of the output needs values, and a has no v: "):
+        diagnose(Inputs("a", x.q, x.k), budget=12, metric="output_relative_error")
+    with pytest.raises(ValueError, match="metric must be one of attention_tv, output_relative_err"):
+        diagnose(x, budget=12, metric="output")
+
+
+def test_the_command_takes_short_names_of_metrics(tmp_path, capsys):
+    x = inputs.gaussian(24, 4, rng=0)
+    np.savez(tmp_path / "a.npz", q=x.q, k=x.k, v=x.v)
+    np.savez(tmp_path / "b.npz", q=x.q, k=x.k)
+    given = ["--budget", "8", "--method", TRIVIAL, "--method", "sink_window()", "--jobs", "1"]
+    for name in ("output", "output_relative_error"):
+        assert main(["diagnose", str(tmp_path / "a.npz"), *given, "--metric", name, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert {row["metric"] for row in found} == {"output_relative_error"}
+    assert main(["diagnose", str(tmp_path / "b.npz"), *given, "--metric", "output"]) == 1
+    assert "needs values, and b has no v" in capsys.readouterr().err
+
+
+def test_what_saves_nothing_but_stored_values_is_not_advised():
+    """24 keys of width 32: boxes of two keys are read, multiplied and kept, and 20 of 24 keys."""
+    x = inputs.gaussian(24, 32, rng=0)
+    specs = [TRIVIAL, "pages(k=20, size=2)"]
+    found = diagnose(x, budget=20, methods=[parse(s) for s in specs], accept=1.0)
+    dear = found[found.winner].iloc[0]
+    assert dear.spec == specs[1]
+    assert dear.budget < dear.exact_price == 24
+    # as many numbers in boxes as keys have, and 20 keys with their values
+    assert dear.reads == 24 * 32 + 20 * 64 > dear.exact_reads == 24 * 64
+    assert dear.multiply_adds > dear.exact_multiply_adds
+    assert dear.bytes > dear.exact_bytes == 12 * 24 + 4
+    assert dear.verdict == KEEP
+    assert "saves nothing but stored values" in advice(found)[0].sentence
+    # a state of 8 features keeps less, so that it is advised, with a warning
+    specs = [TRIVIAL, "coreset(rank=8, tau='queries')"]
+    found = diagnose(x, budget=20, methods=[parse(s) for s in specs], accept=1.0)
+    best = found[found.winner].iloc[0]
+    assert best.verdict == USE
+    many = best.multiply_adds / best.exact_multiply_adds
+    assert many > 2
+    assert best.reads < best.exact_reads
+    warning = f"costs {many:.3g} times exact attention's multiply-adds"
+    assert warning in best.warnings
+    assert advice(found)[0].sentence.endswith(warning) or warning in advice(found)[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("currency", "none"), [("stored", 0), ("reads", 0), ("multiply_adds", 0), ("bytes", 4)]
+)
+def test_budgets_of_every_currency_are_kept(currency, none):
+    x = causal()
+    exact = getattr(parse("exact()").price(**x.shape.given), currency)
+    column = {"stored": "values_per_row"}.get(currency, currency)
+    specs = [
+        TRIVIAL,
+        "sink_window()",
+        "top_k()",
+        "nystrom(block=8)",
+        "truncated_svd(space='attention')",
+    ]
+    for share in (0.3, 0.51234):
+        found = diagnose(
+            x, budget=share * exact, currency=currency, methods=[parse(s) for s in specs], trials=1
+        )
+        assert len(found) >= 4
+        assert (found[column].dropna() <= share * exact * (1 + 1e-12)).all()
+        assert (found.exact_price == exact).all()
+        assert set(found.currency) == {currency}
+        # the truncated SVD of the crossing is that of the table
+        keys = (share * exact - none) / (
+            (12 if currency == "bytes" else 1)
+            * (16 if currency in ("reads", "multiply_adds") else 1)
+        )
+        svd = parse(next(spec for spec in found.spec if spec.startswith("truncated")))
+        assert found.crossing.iloc[0] == pytest.approx(
+            advising._crossing(x, keys, svd.rank), nan_ok=True
+        )
+    with pytest.raises(ValueError, match="no method fits"):
+        diagnose(x, budget=1e-9, currency=currency, methods=[parse("sink_window()")])
+    # what exact attention costs is enough, however much is offered
+    huge = diagnose(x, budget=1e15, currency=currency, methods=[parse(s) for s in specs], trials=1)
+    assert (huge[column].dropna() <= exact).all()
+    assert set(huge.verdict) == {KEEP}
+    assert set(huge.budget) == {1e15}

@@ -1,0 +1,257 @@
+"""Targets: the smallest size is that of brute force over all sizes, and prices are as asked."""
+
+import dataclasses
+import json
+import math
+
+import naive
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from analysis import inputs
+from analysis.advice import target as asking
+from analysis.advice.target import cheapest, needed, smallest, summary
+from analysis.compute.seeds import seed_sequence
+from analysis.inputs import Inputs
+from approx import Mask, parse
+from figures.command.cli import main
+
+N = 24
+
+
+def heads(n=N, count=12):
+    """Return heads of two real models and made-up ones, with and without a mask."""
+    real = [x for name in ("smollm2", "minilm") for x in inputs.sample(name).first(n).heads()]
+    made = [
+        inputs.gaussian(n, 8, rng=0),
+        dataclasses.replace(inputs.gaussian(n, 8, rng=1), mask="causal"),
+        inputs.clustered(n, 8, rng=2),
+        inputs.sphere(n, 4, rng=3),
+        dataclasses.replace(inputs.clustered(n, 8, rng=4), mask=Mask.window(n, n, n // 2)),
+    ]
+    return [*real, *made][:count]
+
+
+def tv(x, estimate):
+    """Return the mean total variation, from dense matrices."""
+    truth = np.where(x.mask.visible(), naive.kernel(x.Q, x.K), 0.0)
+    truth /= truth.sum(axis=1, keepdims=True)
+    if estimate.space == "attention":  # rows as they are
+        return float(0.5 * np.abs(estimate.to_dense() - truth).sum(axis=1).mean())
+    dense = estimate.block(slice(None), shift=estimate.row_log())
+    total = dense.sum(axis=1, keepdims=True)
+    rows = 0.5 * np.abs(dense / np.where(total > 0, total, 1.0) - truth).sum(axis=1)
+    return float(np.where(total[:, 0] > 0, rows, 1.0).mean())
+
+
+def brute_force(x, spec, field, target):
+    """Return the first of all sizes that reaches a target for less than every key that is seen."""
+    everything = x.mask.visible().sum() / x.n
+    for size in range(1, x.l):
+        try:
+            estimate = x.approximate(dataclasses.replace(parse(spec), **{field: size}))
+        except ValueError:  # not a size of this method
+            continue
+        stored = (estimate.rank * (x.n + x.l) + estimate.nnz) / x.n
+        if stored < everything and tv(x, estimate) <= target:
+            return size
+    return None
+
+
+FIELDS = {
+    "top_k()": "k", "sink_window()": "k", "columns(by='h2o', recent=4)": "k",
+    "pages(size=4, current=True)": "k", "projected_top_k(by='channels')": "k",
+    "truncated_svd(space='attention')": "rank",
+}  # fmt: skip
+FEW = ("top_k()", "columns(by='h2o', recent=4)", "projected_top_k(by='channels')")
+
+
+def agrees(every, specs, targets):
+    """Hold what is needed against brute force; return how often it is reached, and not."""
+    table = needed(every, targets, methods=[parse(spec) for spec in specs])
+    counts = [0, 0]
+    for x in every:
+        for target in targets:
+            part = table[(table.input == x.name) & (table.target == target)]
+            found = part[part["mask"] == str(x.mask)].set_index("method")
+            for spec in specs:
+                least = brute_force(x, spec, FIELDS[spec], target)
+                row = found.loc[spec]
+                assert row.reached == (least is not None), (x.name, spec, target)
+                counts[int(row.reached)] += 1
+                if least is not None:
+                    assert row["size"] == least, (x.name, spec, target)
+    return counts
+
+
+def test_sizes_are_those_of_brute_force():
+    some = heads()
+    never, found = agrees([some[1], some[5]], FEW, (0.3, 0.02))
+    assert never > 0
+    assert found > 0
+
+
+@pytest.mark.slow
+def test_sizes_are_those_of_brute_force_on_twelve_heads():
+    never, found = agrees(heads(96), tuple(FIELDS), (0.3, 0.2, 0.1, 0.05))
+    assert never + found == 12 * len(FIELDS) * 4
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=70), st.floats(0, 1), st.booleans())
+def test_the_smallest_size_of_falling_errors_is_the_first(errors, target, falls):
+    falling = sorted(errors, reverse=True)
+    asked = []
+
+    def error(size):
+        asked.append(size)
+        return falling[size - 1]
+
+    first = next((i for i, e in enumerate(falling, 1) if e <= target), None)
+    assert smallest(error, target, len(falling), falls=falls) == first
+    assert len(asked) <= 2 * math.log2(len(falling)) + 2 + (0 if falls else asking.LOOKS)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.floats(0, 1))
+@settings(max_examples=50)
+def test_a_size_that_is_returned_reaches_the_target(errors, target):
+    found = smallest(lambda size: errors[size - 1], target, len(errors))
+    if found is not None:
+        assert errors[found - 1] <= target
+
+
+def test_a_dip_below_a_size_that_nearly_reached_the_target_is_found():
+    errors = [0.9, 0.5, 0.3, 0.12, 0.14, 0.09, 0.14, 0.11, 0.1, *[0.05] * 10]
+    assert smallest(lambda size: errors[size - 1], 0.1, len(errors)) == 6
+
+
+def test_the_error_of_a_random_method_is_of_other_draws_than_its_size():
+    x, trials = inputs.gaussian(16, 4, rng=0).at_temperature(4.0), 4
+    method = parse("positive()")
+    table = needed(x, 0.15, methods=[method], temperature=4.0, trials=trials, currency="reads")
+    row = table[table.method == "positive()"].iloc[0]
+    assert row.reached
+    found = parse(row.spec)
+    root = np.random.default_rng(seed_sequence(0, x.digest(), row.spec))
+    errors = [tv(x, x.approximate(found, rng=child)) for child in root.spawn(2 * trials)]
+    assert row.error == pytest.approx(np.mean(errors[trials:]), rel=1e-9)
+    assert row.stderr == pytest.approx(np.std(errors[trials:], ddof=1) / 2, rel=1e-9)
+    # 2.353 is the 95 % point of Student's t with 3 degrees of freedom
+    assert row.sure == (row.error + 2.353 * row.stderr <= 0.15)
+
+
+def test_confidence_is_that_of_the_queries_that_were_measured():
+    x = next(iter(inputs.sample("smollm2").first(96).heads()))
+    methods = [parse("sink_window(k=8)")]
+    row = needed(x, 0.5, methods=methods, rows=24).iloc[0]
+    assert row.measured == 24
+    assert row.stderr > 0
+    sure, unsure = (row.error + times * row.stderr for times in (2.0, 1.0))  # 1.645 decides
+    for target, expected in ((sure, True), (unsure, False)):
+        again = needed(x, target, methods=methods, rows=24)
+        row = again[again.spec == "sink_window(k=8)"].iloc[0]
+        assert row.reached
+        assert row.sure == expected
+
+
+@pytest.mark.parametrize("currency", ["stored", "reads", "multiply_adds", "bytes"])
+def test_the_cheapest_in_the_currency_comes_first(currency):
+    x = heads()[0]
+    methods = [parse(s) for s in ("projected_top_k(by='channels')", "sink_window()", "top_k()")]
+    table = needed(x, 0.2, methods=methods, currency=currency)
+    ceiling = getattr(parse("exact()").price(**x.shape.given), currency)
+    found = table[table.reached]
+    for row in found.itertuples():
+        cost = getattr(parse(row.spec).price(**x.shape.given), currency)
+        assert row.price == cost == getattr(row, currency)
+        assert row.share == cost / ceiling
+        assert row.spec == "exact()" or cost < ceiling
+    assert found.price.is_monotonic_increasing
+    best = cheapest(table).iloc[0]
+    assert best.price == found[found.runnable].price.min()
+    assert best.oracle_share == found[found.oracle].share.min()
+    rows = summary(table).set_index("method")
+    assert rows.cheapest.sum() == 1
+    assert rows.cheapest[best.method] == 1
+
+
+def test_exact_attention_is_the_ceiling():
+    x = inputs.gaussian(N, 8, rng=0)
+    methods = [parse(s) for s in ("sliding_window()", "uniform()", "taylor(degree=40)")]
+    table = needed(x, 0.01, methods=methods).set_index("method")
+    assert table.index[0] == "exact()"
+    assert table.reached.tolist() == [True, False, False]
+    row = table.loc["sliding_window()"]
+    assert row.share < 1
+    assert row.error == pytest.approx(tv(x, x.approximate(parse(row.spec))), rel=1e-9)
+    assert table.left_out.iloc[0] == ["taylor(degree=40): no size costs less than exact attention"]
+    assert table.reads["uniform()"] == 8 + 1  # the sum of the values, and their number
+    assert cheapest(table.reset_index()).spec.tolist() == ["exact()"]
+
+
+def test_several_targets_are_those_of_one_at_a_time():
+    x = heads()[1]
+    methods = [parse(s) for s in ("sink_window()", "hierarchical(basis='mean', leaf=2)")]
+    both = needed(x, [0.1, 0.4], methods=methods)
+    for target in (0.1, 0.4):
+        one = needed(x, target, methods=methods).drop(columns="sizes")
+        part = both[both.target == target].drop(columns="sizes")
+        pd.testing.assert_frame_equal(part.reset_index(drop=True), one)
+
+
+def test_a_method_without_a_size_on_so_few_keys_is_left_out():
+    assert smallest(lambda number: [0.0][number - 1], 0.1, 0) is None
+    methods = [parse("columns(by='h2o', recent=16)"), parse("top_k")]
+    table = needed(inputs.gaussian(12, 2, rng=0), 0.1, methods=methods)
+    assert len(table) == 2  # top_k and exact attention
+    assert table.left_out[0] == [f"{methods[0]}: no size costs less than exact attention"]
+
+
+def test_what_cannot_be_asked_is_refused():
+    x = inputs.gaussian(8, 2, rng=0)
+    with pytest.raises(ValueError, match="target must be finite and > 0, got 0"):
+        needed(x, 0.0)
+    with pytest.raises(ValueError, match="target must be a number or several, got none"):
+        needed(x, [])
+    with pytest.raises(ValueError, match="metric must be one of attention_tv, "):
+        needed(x, 0.1, metric="tv")
+    blind = Inputs("blind", x.q, x.k)
+    with pytest.raises(ValueError, match="needs values, and blind has no v"):
+        needed(blind, 0.1, metric="output_relative_error")
+    rows = [parse("nystromformer()")]
+    assert needed(x, 0.1, metric="kernel_relative_max", methods=rows).left_out[0] == [
+        "nystromformer(): it does not estimate exp(q·k)"
+    ]
+
+
+def test_command_says_what_a_target_needs(tmp_path, capsys):
+    x = inputs.sample("smollm2").first(48)
+    path = tmp_path / "qk.npz"
+    np.savez(path, q=x.q, k=x.k, v=x.v, causal=1)
+    given = ["diagnose", str(path), "--target", "0.1", "--method", "sink_window", "--jobs", "1"]
+    methods = ["--method", "top_k", "--currency", "reads"]
+    assert main([*given, *methods, "--json", "--out", str(tmp_path / "out")]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["metric"] for row in rows} == {"attention_tv"}
+    assert len(rows) == 4 * 3
+    assert (tmp_path / "out" / "data" / "needed.csv").exists()
+    assert main([*given, *methods, "--rows", "24"]) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    for part in ("head cheapest", "numbers read per new", '--method "sink_window(k=', "24 of 48"):
+        assert part in " ".join(said.split())
+    assert main([*given, *methods, "--lang", "zh"]) == 0
+    assert "目标" in capsys.readouterr().out
+    wrong = {
+        ("--budget", "3"): "--budget asks for the least error at a price, --target for the least",
+        ("--dry-run",): "--dry-run has no meaning with --target",
+        ("--accept", "0"): "--accept has no meaning with --target",
+    }
+    for options, message in wrong.items():
+        assert main([*given, *options]) == 1
+        assert message in capsys.readouterr().err
+    assert main(["diagnose", str(path), "--metric", "attention_kl"]) == 1
+    assert "metric must be one of attention_tv, output_relative_er" in capsys.readouterr().err
+    assert main([*given, "--metric", "output"]) == 0
+    assert "Target output_relative_error ≤ 0.1" in capsys.readouterr().out

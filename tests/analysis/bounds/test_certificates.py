@@ -1,0 +1,333 @@
+"""Certificates: never below the truth in mpmath, blind to what is unread, and never vacuous."""
+
+import mpmath
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from small import NAMES, hiding, made
+
+from analysis import inputs
+from analysis.bounds import certificates, residuals
+from analysis.bounds.key_boxes import PageBoxes
+from approx import Approximation, Mask, parse
+from approx.estimate import exact
+from approx.estimate.corrections import Addition, Support
+from approx.estimate.low import Factors
+from approx.supports.exact_entries import exact_on
+
+
+def truth(estimate, Q, K, V):
+    """Return tv and the error of the output of each row, in 50 digits, as `compare` defines them.
+
+    The estimate is what `block` returns, and the logits are sums of exact products.
+    """
+    shift = estimate.row_log(slice(None))
+    entries = estimate.block(slice(None), shift=shift).tolist()
+    seen = estimate.mask.visible()
+    Q, K, V = (x.astype(np.float64).tolist() for x in (Q, K, V))
+    found = []
+    with mpmath.workdps(50):
+        for i, row in enumerate(entries):
+            keys = np.flatnonzero(seen[i])
+            x = [mpmath.fdot(Q[i], K[j]) for j in keys]
+            w = [mpmath.exp(y - max(x)) for y in x]
+            total = mpmath.fsum(w)
+            p = [y / total for y in w]
+            b = [mpmath.mpf(row[j]) for j in keys]
+            if estimate.space == "attention":
+                unit, empty = mpmath.exp(mpmath.mpf(float(shift[i]))), not any(b)
+            else:
+                mass = mpmath.fsum(b)
+                empty = mass <= 0
+                unit = 0 if empty else 1 / mass
+            off = [0 * y if empty else y * unit for y in b]
+            off = [y - z for y, z in zip(off, p)]
+            tv = mpmath.mpf(1) if empty else mpmath.fsum(map(abs, off)) / 2
+            moved = [mpmath.fdot(off, [V[j][c] for j in keys]) for c in range(len(V[0]))]
+            found.append((tv, mpmath.sqrt(mpmath.fsum(y * y for y in moved))))
+    return found
+
+
+def points(rng):
+    """Return Q, K, V and a mask: logits up to 10⁴, ties, equal keys, zeros and tiny numbers."""
+    n, l, d, c = (int(rng.integers(1, most)) for most in (6, 20, 6, 4))
+    size = 10 ** rng.uniform(-3, 2)
+    Q, K = (size * rng.standard_normal((rows, d)) for rows in (n, l))
+    kind = rng.integers(8)
+    if kind == 0:
+        K[rng.integers(0, l, l)] = K[0]
+    elif kind == 1:
+        Q, K = np.rint(Q), np.rint(K)
+    elif kind == 2:
+        K[:] = K[0]
+    elif kind == 3:
+        Q[rng.integers(n)] = 0
+        K[rng.integers(l)] = 0
+    elif kind == 4:
+        K += 10 * size * rng.standard_normal(d)
+    elif kind == 5:
+        Q, K = Q * 1e-160, K * 1e-160
+    V = 10.0 ** rng.choice([-18, -2, 0, 2, 18]) * rng.standard_normal((l, c))
+    dtype = (np.float64, np.float32)[rng.integers(2)]
+    Q, K, V = (np.ascontiguousarray(x, dtype) for x in (Q, K, V))
+    most = np.abs(Q.astype(float) @ K.T.astype(float)).max()
+    if most > 1e4:
+        Q *= dtype(1e4 / most)
+    return Q, K, V, Mask.full(n, l) if rng.integers(3) == 0 else hiding(n, l, rng.integers(2**32))
+
+
+def some_support(rng, Q, K, mask):
+    """Return exact entries on any keys of any rows, some with weights; some rows are empty."""
+    on = rng.uniform(size=mask.shape) < rng.uniform(0, 1.2, (mask.n, 1))
+    on[rng.uniform(size=mask.n) < 0.1] = False
+    pattern = scipy.sparse.csr_array(on)
+    support = exact_on((pattern.indptr, pattern.indices), Q, K, mask)
+    if rng.integers(2):
+        return Support(support.matrix, np.exp(rng.uniform(0, 3, support.matrix.nnz)))
+    return support
+
+
+def some_estimate(rng, Q, K, mask):
+    """Return a support, alone or on factors of any sign, or factors with an addition."""
+    support, dtype = some_support(rng, Q, K, mask), Q.dtype
+    if rng.integers(2):
+        return Approximation(Factors.empty(*mask.shape, dtype), support, mask=mask)
+    left, right = (rng.uniform(-0.3, 1, (rows, 2)).astype(dtype) for rows in mask.shape)
+    top = (Q @ K.T).max(axis=1)
+    if rng.integers(2):
+        left /= mask.l
+        part = Factors(left, right, np.zeros_like(top))
+        logs = support.matrix.data - np.repeat(top + 1, np.diff(support.matrix.indptr))
+        s = support.matrix
+        shares = Support(scipy.sparse.csr_array((logs, s.indices, s.indptr), s.shape))
+        return Approximation(part, shares, space="attention", mask=mask)
+    part = Factors(left, right, top)
+    if rng.integers(2):
+        return Approximation(part, support, mask=mask)
+    addition = Addition(scipy.sparse.csr_array(rng.uniform(-1, 1, mask.shape).astype(dtype)))
+    return Approximation(part, addition, mask=mask)
+
+
+def certified(rng, estimate, Q, K, V):
+    """Return the bounds of an estimate, from boxes of any size and codes, or from norms."""
+    known = PageBoxes.of(K, V, size=int(rng.integers(1, 9)), bits=int(rng.integers(0, 5)))
+    if estimate.rank and rng.integers(3) == 0:
+        return certificates.of(estimate, Q, K, V, known=known, dropped=residuals.of(estimate, Q, K))
+    return certificates.of(estimate, Q, K, V, known=known, entries=True)
+
+
+def fuzzed(cases, seed):
+    """Return what was claimed and what is true of the rows of random estimates."""
+    rows = []
+    for case in range(cases):
+        rng = np.random.default_rng((seed, case))
+        if rng.integers(4):
+            Q, K, V, mask = points(rng)
+            estimate = some_estimate(rng, Q, K, mask)
+        else:
+            n, l = (int(x) for x in rng.integers(4, 9, 2))
+            Q, K, V = (rng.uniform(0.1, 3) * rng.standard_normal((x, 3)) for x in (n, l, l))
+            name = NAMES[rng.integers(len(NAMES))]
+            mask = hiding(n, l, case) if rng.integers(2) else None
+            try:
+                estimate, _ = made(name, Q, K, case, mask)
+            except ValueError:  # a mask has no meaning for it
+                continue
+        found = certified(rng, estimate, Q, K, V)
+        for (tv, output), bound in zip(truth(estimate, Q, K, V), found.itertuples()):
+            slack, other = bound.attention_tv - tv, bound.output_error - output
+            rows.append((case, bound.kind, slack >= 0 and other >= 0, float(slack), float(other)))
+    return pd.DataFrame(rows, columns=["case", "kind", "held", "slack", "output_slack"])
+
+
+def held(table):
+    """Return whether no bound is below the truth, and none of the kinds is missing."""
+    return set(table.kind) == {"support", "entries", "dropped"} and table.held.all()
+
+
+def test_no_bound_is_below_the_truth():
+    assert held(fuzzed(50, 1))
+
+
+@pytest.mark.parametrize("spec", ["exact()", "top_k(k=2)"])
+@pytest.mark.parametrize("bits", [0, 3])
+def test_rounding_of_large_logits_is_counted(spec, bits):
+    # Logits of 10¹² that differ by 1: what is stored of them is off by 10⁻⁴ and more.
+    rng = np.random.default_rng(5)
+    Q, u = 1e6 * rng.standard_normal((8, 64)), rng.standard_normal(64)
+    K = 1e5 * (u + 1e-13 * rng.standard_normal((6, 64)))
+    V = rng.standard_normal((6, 2))
+    estimate = parse(spec).approximate(Q, K)
+    known = PageBoxes.of(K, V, size=1, bits=bits)
+    lower, upper = known.bounds(Q)
+    with mpmath.workdps(50):
+        x = [[mpmath.fdot(q, k) for k in K.tolist()] for q in Q.tolist()]
+    assert (lower <= x).all()
+    assert (upper >= x).all()
+    found = certificates.of(estimate, Q, K, V, known=known)
+    for bound, (tv, output) in zip(found.itertuples(), truth(estimate, Q, K, V)):
+        assert bound.attention_tv >= tv > 1e-6
+        assert bound.output_error >= output > 1e-6
+
+
+def test_shares_are_unknown_where_all_of_a_row_underflows():
+    # The page's largest logit, 2000, is of a key that is not seen: of the others e⁻²⁰⁰⁰ is left.
+    Q, K, mask = np.ones((1, 1)), np.array([[2000.0], [0.0], [-10.0]]), Mask([1], [3], 3)
+    read = scipy.sparse.csr_array(([-1000.0], [1], [0, 1]), shape=(1, 3))
+    low = Factors(np.ones((1, 1)), np.array([[0.0], [0.0], [0.25]]), np.zeros(1))
+    estimate = Approximation(low, Support(read), space="attention", mask=mask)
+    known = PageBoxes.of(K, size=3)
+    found = certificates.of(estimate, Q, K, known=known, entries=True)
+    assert found.attention_tv[0] >= (1 + 0.25) / 2
+
+
+def test_unread_keys_are_not_looked_at():
+    Q, K, V, estimate = head("top_k(k=5)")
+    read = np.unique(estimate.correction.matrix.indices[:5])  # of the first row
+    known = PageBoxes.of(K, V, size=4)
+    one = Approximation(
+        Factors.empty(1, len(K), float), estimate.correction.restricted(slice(0, 1), slice(None))
+    )
+    found = certificates.of(one, Q[:1], K, V, known=known)
+    blind = [np.full_like(x, 1e3) for x in (K, V)]
+    for x, y in zip(blind, (K, V)):
+        x[read] = y[read]
+    pd.testing.assert_frame_equal(certificates.of(one, Q[:1], *blind, known=known), found)
+
+
+def head(spec, mask=None, l=24):
+    rng = np.random.default_rng(3)
+    Q, K, V = (rng.standard_normal((l, c)) for c in (3, 3, 2))
+    return Q, K, V, parse(spec).approximate(Q, K, mask=mask, rng=0)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+@pytest.mark.parametrize("mask", [None, "causal", "intervals"])
+def test_bounds_of_a_support_are_those_of_a_loop(size, mask):
+    # U/(M + U) and L/(M + L) of the plain formula: rounding is 10⁻¹¹ of them
+    mask = hiding(24, 24, 7) if mask == "intervals" else mask
+    Q, K, V, estimate = head("top_k(k=4)", mask)
+    s, seen = estimate.correction.matrix, estimate.mask.visible()
+    found = certificates.of(estimate, Q, K, V, known=PageBoxes.of(K, V, size=size))
+    for i, q in enumerate(Q):
+        read = set(s.indices[s.indptr[i] : s.indptr[i + 1]].tolist())
+        M, U, pages = sum(np.exp(q @ K[j]) for j in read), 0.0, 0
+        for start in range(0, 24, size):
+            keys = range(start, min(start + size, 24))
+            left = [j for j in keys if seen[i, j] and j not in read]
+            corner = [max(q[c] * K[j, c] for j in keys) for c in range(3)]
+            U += len(left) * np.exp(sum(corner))
+            pages += bool(left)
+        assert found.attention_tv[i] == pytest.approx(U / (M + U), rel=1e-10, abs=1e-10)
+        assert found["keys"][i] == len(read)
+        assert found.pages[i] == pages
+        assert found.numbers[i] == pages * (2 * 3 + 3)
+
+
+def test_keys_of_their_own_boxes_leave_only_rounding():
+    Q, K, V, estimate = head("sink_window(k=4)", "causal")
+    known = PageBoxes.of(K, V, size=1)
+    found = certificates.of(estimate, Q, K, V, known=known)
+    P = exact.softmax(Q, K, estimate.mask)
+    rows = estimate.to_dense()
+    off = rows / rows.sum(axis=1, keepdims=True) - P
+    np.testing.assert_allclose(found.attention_tv, np.abs(off).sum(axis=1) / 2, atol=1e-10)
+    # one direction only, as if all unread values lay on one side of the output
+    unread = np.where(rows == 0, P, 0)
+    apart = np.linalg.norm(V[None] - (estimate.attend(V))[:, None], axis=2)
+    np.testing.assert_allclose(found.output_error, (unread * apart).sum(axis=1), atol=1e-6)
+    bits = certificates.of(estimate, Q, K, V, known=PageBoxes.of(K, V, size=4, bits=8))
+    assert (bits.attention_tv >= found.attention_tv - 1e-10).all()
+    assert (bits.attention_tv <= 1.02 * found.attention_tv + 1e-10).all()
+
+
+@pytest.mark.parametrize("bits", [0, 1, 5, 8])
+def test_boxes_hold_every_key_and_value(bits):
+    rng = np.random.default_rng(bits)
+    Q, K, V = (rng.standard_normal((x, 5)) * 10 ** rng.uniform(-3, 3) for x in (9, 23, 23))
+    known = PageBoxes.of(K, V, size=6, bits=bits)
+    lower, upper = known.bounds(Q)
+    cell = np.arange(23) // (1 if bits else 6)
+    x = Q @ K.T
+    assert (lower[:, cell] <= x).all()
+    assert (upper[:, cell] >= x).all()
+    if bits:  # a part of each side, twice half of it
+        side = (known.hi - known.lo)[np.arange(23) // 6] / 2**bits
+        np.testing.assert_allclose(upper - lower, np.abs(Q) @ side.T, rtol=1e-6)
+    apart = np.linalg.norm(Q[:, None] - V, axis=2)
+    assert (known.from_centres(Q, np.zeros(9))[:, np.arange(23) // 6] >= apart).all()
+    line = PageBoxes.of(np.zeros((2, 1)), [[1.0], [5.0]], size=2)
+    assert line.from_centres(np.zeros((1, 1)), np.zeros(1)) == pytest.approx(5, rel=1e-7)
+
+
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+def test_norms_of_what_was_dropped_are_those_of_the_singular_values(space):
+    Q, K, V, estimate = head(f"truncated_svd(rank=5, space='{space}')")
+    D = exact.softmax(Q, K) if space == "attention" else np.exp(Q @ K.T)
+    u, s, _ = np.linalg.svd(D)
+    norms = np.sqrt(np.square(u[:, 5:] * s[5:]).sum(axis=1))
+    rows = estimate.to_dense()
+    bound = np.sqrt(24) * norms / 2
+    if space == "kernel":
+        sums = rows.sum(axis=1)
+        bound = (bound + np.abs(D.sum(axis=1) - sums) / 2) / sums
+    found = residuals.of(estimate, Q, K)
+    np.testing.assert_allclose(found.tv, bound, rtol=1e-8)
+    table = certificates.of(estimate, Q, K, V, dropped=found)
+    assert (table.kind == "dropped").all()
+    assert (table.attention_tv == found.tv).all()
+
+
+def test_blocks_have_norms_of_their_own():
+    Q, K, _, estimate = head("hierarchical(rank=1, leaf=2, space='attention')", "causal", l=8)
+    P, rows = exact.softmax(Q, K, estimate.mask), estimate.to_dense()
+    found = residuals.of(estimate, Q, K)
+    # query 7 takes keys 0…3 and 4, 5, and is exact on 6 and 7
+    off = (P - rows)[7]
+    bound = (2 * np.linalg.norm(off[:4]) + np.sqrt(2) * np.linalg.norm(off[4:6])) / 2
+    assert found.tv[7] == pytest.approx(bound, rel=1e-9)
+    assert found.blocks[7] == 3
+
+
+def test_features_carry_no_bound():
+    Q, K, V, estimate = head("positive(m=4)")
+    found = certificates.of(estimate, Q, K, V)
+    assert found[["attention_tv", "output_error"]].isna().all().all()
+    assert (found.kind == "none").all()
+    assert found.reason.str.contains("entries=True").all()
+
+
+def test_certificates_of_a_real_head_are_tight_with_codes():
+    x = next(iter(inputs.sample("smollm2").heads())).first(128)
+    estimate = x.approximate(parse("top_k(k=16)"))
+    true = x.compare(estimate)["attention_tv"]
+    coarse, fine = (
+        certificates.of(estimate, x.Q, x.K, known=PageBoxes.of(x.K, bits=bits)).attention_tv.mean()
+        for bits in (0, 8)
+    )
+    assert true < fine < 1.2 * true
+    assert coarse > 0.5  # boxes of pages say next to nothing
+
+
+def test_what_does_not_fit_is_named():
+    Q, K, V, estimate = head("top_k(k=4)")
+    with pytest.raises(ValueError, match="the estimate has shape"):
+        certificates.of(estimate, Q, K[:9])
+    with pytest.raises(ValueError, match="known must hold boxes"):
+        certificates.of(estimate, Q, K, known=PageBoxes.of(K[:9]))
+    with pytest.raises(ValueError, match="no boxes of these values"):
+        certificates.of(estimate, Q, K, V, known=PageBoxes.of(K))
+    with pytest.raises(ValueError, match="dropped is of 9 rows"):
+        certificates.of(estimate, Q, K, dropped=residuals.Dropped(np.zeros(9), np.zeros(9, int)))
+    with pytest.raises(ValueError, match="bits must be"):
+        PageBoxes.of(K, bits=9)
+    with pytest.raises(ValueError, match="the estimate has shape"):
+        residuals.of(estimate, Q, K[:9])
+
+
+@pytest.mark.slow
+def test_no_bound_of_ten_thousand_rows_is_below_the_truth():
+    table = fuzzed(3500, 2)
+    assert len(table) >= 10_000
+    assert held(table)

@@ -1,0 +1,562 @@
+"""Engines: the same bits from each, killed workers, inputs that travel once, one thread."""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from pandas.testing import assert_frame_equal
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from analysis.compute import executors
+from analysis.errors.metrics import compare
+from analysis.inputs import Inputs, gaussian
+from analysis.sweeps.store import CellsFailed, Store, read
+from analysis.sweeps.sweep import errors, plan, sweep
+from approx import parse
+from approx.estimate import exact, memory
+
+HERE = Path(__file__).parent
+METHODS = [
+    parse(s)
+    for s in ("positive(m=4)", "scatterbrain(low_rank=positive(m=3), sparse=top_k(k=2))", "zero")
+]
+GRID = {"trials": 3, "seed": 0}
+TEMPERATURES = (0.5, 2.0)
+
+
+def heads():
+    rng = np.random.default_rng(1)
+    q, k = rng.standard_normal((2, 2, 6, 3))
+    return [
+        gaussian(9, 3, rng=0),
+        Inputs("many", q, k, k, mask="causal", ids=((0, 3, "a"), (2, 1, "b"))),
+    ]
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A real scheduler and two worker processes, on the loopback."""
+    pytest.importorskip("distributed")
+    with executors.client("local", 2) as connected:
+        yield connected
+
+
+def pids(client):
+    return sorted(client.run(os.getpid).values())
+
+
+# The same bits
+
+
+@pytest.mark.parametrize(
+    ("stored", "engine"),
+    [
+        *itertools.product([False, True], ["serial", "loky", "dask"]),
+        (True, "shards"),  # they meet in a store
+    ],
+)
+def test_engines_give_the_same_table(request, tmp_path, engine, stored):
+    whole = sweep(METHODS, heads(), TEMPERATURES, **GRID)
+    store = tmp_path / "store" if stored else None
+    how = {"store": store}
+    if engine == "loky":
+        how["jobs"] = 2
+    elif engine == "dask":
+        how["scheduler"] = request.getfixturevalue("client")
+    elif engine == "shards":
+        planned = plan(METHODS, heads(), TEMPERATURES, **GRID)
+        kept, sizes = Store(store), []
+        for index in (2, 3, 1):
+            part = planned.shard(index, 3)
+            sizes.append(len(part.cells))
+            kept.open(planned.keys)
+            for cell in part.cells:
+                assert not kept.done(cell.key)
+                kept.write(cell.key, cell.run(planned.heads[cell.place]))
+        assert sum(sizes) == len(planned.cells)
+        assert min(sizes) > 0
+    assert_frame_equal(
+        sweep(METHODS, heads(), TEMPERATURES, **GRID, **how), whole, check_exact=True
+    )
+    if stored:
+        assert_frame_equal(read(store), whole, check_exact=True)
+
+
+def test_many_budgets_are_one_table_that_each_gives_alone(tmp_path):
+    methods = [parse(s) for s in ("positive", "top_k", "zero")]
+    grid = {"budget": (8.0, 12.0), "store": tmp_path}
+    found = sweep(methods, heads(), TEMPERATURES, **GRID, **grid)
+    assert sorted(found.budget.unique()) == [8.0, 12.0]
+    for budget in (8.0, 12.0):
+        alone = sweep(methods, heads(), TEMPERATURES, **GRID, budget=budget)
+        part = found[found.budget == budget].reset_index(drop=True)
+        assert_frame_equal(part, alone, check_exact=True)
+    with pytest.raises(ValueError, match=r"budget 8\.0 is given twice"):
+        sweep(methods, heads(), TEMPERATURES, **GRID, budget=(8.0, 8.0))
+
+
+def layouts(x):
+    """Yield the same inputs in other layouts."""
+    yield dataclasses.replace(x, q=np.asfortranarray(x.q), k=x.k[::-1].copy()[::-1])
+    wide = np.zeros((x.n, 2 * x.d))
+    wide[:, ::2] = x.v
+    frozen = x.q.copy()
+    frozen.flags.writeable = False
+    yield dataclasses.replace(x, q=frozen, v=wide[:, ::2])
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_layout_does_not_matter_and_inputs_stay_as_they_are(tmp_path, jobs):
+    x = gaussian(40, 16, rng=0)
+    before = x.digest()
+    whole = sweep(METHODS, x, TEMPERATURES, **GRID)
+    np.save(tmp_path / "q.npy", x.q)
+    mapped = dataclasses.replace(x, q=np.load(tmp_path / "q.npy", mmap_mode="r"))
+    for other in (*layouts(x), mapped):
+        assert_frame_equal(
+            sweep(METHODS, other, TEMPERATURES, **GRID, jobs=jobs), whole, check_exact=True
+        )
+        assert other.digest() == before
+    assert x.digest() == before
+
+
+# Big matrices, by stripes
+
+
+@pytest.mark.parametrize("options", [{}, {"mask": "causal"}, {"rows": 30}])
+@pytest.mark.parametrize("engine", ["threads", "dask"])
+def test_stripes_add_up_to_the_same_numbers(request, monkeypatch, engine, options):
+    x = gaussian(400, 8, rng=0).at_temperature(0.5)
+    how = {"jobs": 2} if engine == "threads" else {"scheduler": request.getfixturevalue("client")}
+    estimate = METHODS[1].approximate(x.Q, x.K, mask=options.get("mask"), rng=0)
+    monkeypatch.setattr(exact, "STRIPE", 400 * (13 if "rows" in options else 90))
+    one = compare(estimate, x.Q, x.K, x.V, **options)
+    found = compare(estimate, x.Q, x.K, x.V, **options, **how)
+    if engine == "dask":
+        # workers have stripes of their own height, and BLAS may add the last rows in another order
+        one = pytest.approx(one, rel=1e-12)
+    assert found == one
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    number: int
+    place: int = 0
+
+
+def test_threads_are_as_many_as_there_is_work_for(monkeypatch):
+    begun = []
+
+    @contextlib.contextmanager
+    def counted():
+        begun.append(threading.get_ident())
+        yield
+
+    monkeypatch.setattr(executors, "one_thread", counted)
+    pieces = [Piece(i) for i in range(3)]
+    found = dict(executors.threads(lambda piece, x: piece.number + x, pieces, [10], 1000))
+    assert found == {piece: piece.number + 10 for piece in pieces}
+    assert len(begun) == 3
+
+
+def test_an_error_in_a_thread_waits_for_no_other_cell():
+    done, last = [], 400
+
+    def work(piece, shared):
+        if piece.number == 1:
+            raise ValueError("one")
+        time.sleep(0.005)
+        done.append(piece)
+
+    with pytest.raises(ValueError, match="one"):
+        list(executors.threads(work, [Piece(i) for i in range(last)], [None], 2))
+    assert len(done) < last // 4  # the other thread has half of them
+
+
+def test_threads_end_with_whoever_asks():
+    """Ctrl-C leaves the generator in the same way."""
+    done, first = [], threading.Event()
+
+    def work(piece, shared):
+        if piece.number % 2:
+            first.wait(10)
+            time.sleep(0.005)
+        done.append(piece)
+
+    asked = executors.threads(work, [Piece(i) for i in range(400)], [None], 2)
+    assert next(asked) == (Piece(0), None)  # thread 0 has finished its half
+    first.set()
+    asked.close()
+    assert len(done) < 300
+
+
+# Killed workers
+
+
+def dies_once(approximation, inputs):
+    """Kill this process, if it is the first to come here, once there is a cell in the store."""
+    folder = Path(inputs.name)
+    if approximation.rank == 3 and inputs.temperature == 2.0:
+        with contextlib.suppress(FileExistsError):
+            (folder / "died").mkdir()
+            while not list(folder.glob("store/cells/[0-9a-f]*")):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+    return errors(approximation, inputs)
+
+
+def test_a_killed_loky_worker_costs_only_what_it_was_doing(tmp_path, monkeypatch):
+    write, written = Store.write, []
+
+    def noted(self, key, rows):
+        write(self, key, rows)
+        written.append(key)
+
+    monkeypatch.setattr(Store, "write", noted)
+    x = dataclasses.replace(heads()[0], name=str(tmp_path))
+    found = sweep(
+        METHODS, x, TEMPERATURES, **GRID, measure=dies_once, jobs=2, store=tmp_path / "store"
+    )
+    assert (tmp_path / "died").exists()
+    assert_frame_equal(found, sweep(METHODS, x, TEMPERATURES, **GRID), check_exact=True)
+    assert len(written) == len(set(written)) == 7  # what was there was not computed again
+
+
+def slowly(approximation, inputs):
+    time.sleep(0.03)
+    return errors(approximation, inputs)
+
+
+def kill_when(folder, count, pid):
+    """Kill a process as soon as there are so many cells; return the thread that will."""
+
+    def wait():
+        while len(list((folder / "cells").glob("[0-9a-f]*"))) < count:
+            time.sleep(0.002)
+        os.kill(pid, signal.SIGKILL)
+
+    (folder / "cells").mkdir(parents=True)
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def test_a_killed_dask_worker_costs_only_what_it_held(client, tmp_path):
+    whole = sweep(METHODS, heads(), TEMPERATURES, **GRID, measure=slowly)
+    before = pids(client)
+    assert len(before) == 2
+    assert os.getpid() not in before
+    store = tmp_path / "store"
+    thread = kill_when(store, 5, before[0])
+    found = sweep(
+        METHODS, heads(), TEMPERATURES, **GRID, measure=slowly, store=store, scheduler=client
+    )
+    thread.join()
+    assert_frame_equal(found, whole, check_exact=True)
+    assert_frame_equal(read(store), whole, check_exact=True)
+    client.wait_for_workers(2, timeout=30)  # the nanny starts another one
+    assert before[0] not in pids(client)
+
+
+def poison(approximation, inputs):
+    if approximation.rank == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return errors(approximation, inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [{"jobs": 2}, {"jobs": 2, "scheduler": "local"}], ids=str)
+def test_a_cell_that_kills_its_process_is_found_and_the_others_run(tmp_path, how):
+    with pytest.raises(CellsFailed, match="3 of 7 cells failed"):
+        sweep(METHODS, heads()[0], TEMPERATURES, **GRID, measure=poison, store=tmp_path, **how)
+    found = read(tmp_path)
+    assert set(found.method) == {"positive(m=4)", "zero()"}
+    failed = [json.loads(p.read_text()) for p in (tmp_path / "cells").glob("*.error.json")]
+    assert {f["kind"] for f in failed} <= {
+        "TerminatedWorkerError",
+        "KilledWorker",
+        "LostError",
+    }
+
+
+def script(*arguments, timeout=60):
+    done = subprocess.run(
+        [sys.executable, HERE / "survival.py", *map(str, arguments)],
+        capture_output=True, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def survived(found, count):
+    assert len(found["kills"]) == count
+    for kill in [*found["kills"], found["after"]]:
+        assert kill["half"] == []
+        assert kill["again"] == []
+    assert all(kill["left"] > 0 for kill in found["kills"])
+    assert any(kill["during"] for kill in found["kills"])
+    assert any(kill["done"] for kill in found["kills"])
+    assert found["after"] == {"half": [], "again": [], "left": 0, "during": False, "same": True}
+
+
+def test_a_sweep_killed_at_random_moments_ends_as_if_undisturbed(tmp_path):
+    survived(script("kills", tmp_path / "store", 4), 4)
+
+
+def test_two_processes_on_one_store_share_its_cells(tmp_path):
+    found = script("together", tmp_path)
+    assert found["states"] == [0, 0]
+    assert found["same"]
+    assert found["different"] == found["shards"] == found["cells"]
+    assert min(found["shares"]) > 0
+    # They meet at a cell only where both are at it; alone, each would write all 32.
+    assert sum(found["shares"]) <= 1.5 * found["cells"]
+    assert found["leftovers"] == 0
+
+
+def named(seconds):
+    """Sleep in a worker, that says who it is."""
+    Path(f"{os.getpid()}.pid").touch()
+    time.sleep(seconds)
+
+
+ORPHANS = """
+from analysis.compute.parallel import parallel
+from test_executors import named
+parallel(named, [60.0] * 4, jobs=2)
+"""
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    where = os.pathsep.join([str(HERE), str(HERE.parents[1]), str(HERE.parents[2])])
+    parent = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", ORPHANS],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": where}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    workers = []
+    for _ in range(600):
+        workers = [int(p.stem) for p in tmp_path.glob("*.pid")]
+        if len(workers) == 2 or parent.poll() is not None:
+            break
+        time.sleep(0.1)
+    assert len(workers) == 2
+    parent.kill()
+    parent.wait()
+    for _ in range(100):  # they look once a second
+        if not any(psutil.pid_exists(pid) for pid in workers):
+            break
+        time.sleep(0.1)
+    assert not [pid for pid in workers if psutil.pid_exists(pid)]
+
+
+@pytest.mark.slow
+def test_the_quick_sweep_survives_twenty_kills(tmp_path):
+    survived(script("command", tmp_path / "store", 20, "quick.toml", timeout=3600), 20)
+
+
+# What travels
+
+
+class Counted(Inputs):
+    """Inputs that count how often they are sent."""
+
+    sent = 0
+
+    def __reduce__(self):
+        type(self).sent += 1
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Inputs, tuple(fields.values())
+
+
+def test_inputs_travel_to_a_cluster_once(client):
+    x = gaussian(9, 3, rng=0)
+    counted = Counted(**{f.name: getattr(x, f.name) for f in dataclasses.fields(x)})
+    found = sweep(METHODS, counted, TEMPERATURES, trials=10, seed=0, scheduler=client)
+    assert_frame_equal(found, sweep(METHODS, x, TEMPERATURES, trials=10, seed=0), check_exact=True)
+    assert Counted.sent == 1
+
+
+def where(approximation, inputs):
+    """Return whether the arrays are mapped from a file, of how many, and where this runs."""
+    arrays = (inputs.q, inputs.k, inputs.v)
+    files = {str(a.filename) for a in arrays if isinstance(a, np.memmap)}
+    return {"mapped": len(files), "pid": os.getpid(), **{f: 0.0 for f in files}}
+
+
+def test_loky_maps_inputs_from_one_file():
+    found = sweep([parse("positive(m=2)")], gaussian(200, 32, rng=0), [1.0], trials=6, seed=0,
+                  measure=where, jobs=2)  # fmt: skip
+    assert set(found[found.metric == "mapped"].value) == {3.0}
+    assert len(found[~found.metric.isin(["mapped", "pid"])].metric.unique()) == 3
+    assert os.getpid() not in set(found[found.metric == "pid"].value)
+
+
+def blas(approximation, inputs):
+    from numba import get_num_threads
+
+    found = [lib["num_threads"] for lib in threadpool_info()]  # OpenMP's too
+    return {"blas": max(found), "numba": get_num_threads()}
+
+
+@pytest.mark.parametrize("engine", ["serial", "loky", "dask"])
+def test_a_cell_runs_on_one_thread_wherever_it_runs(request, engine):
+    how = {"serial": {}, "loky": {"jobs": 2}}.get(engine)
+    how = {"scheduler": request.getfixturevalue("client")} if how is None else how
+    with threadpool_limits(2):
+        found = sweep(METHODS, heads(), [1.0], **GRID, measure=blas, **how)
+    assert (found.value == 1).all()
+
+
+def test_a_cell_runs_on_one_thread_in_any_thread():
+    planned = plan(METHODS, heads(), [1.0], **GRID, measure=blas)
+    with threadpool_limits(2), ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda cell: cell.run(planned.heads[cell.place]), planned.cells))
+    assert {row[-2] for rows in found for row in rows} == {1.0}
+
+
+def test_threads_may_run_kernels_at_once():
+    x = gaussian(60, 8, rng=0).at_temperature(0.5)
+    methods = [*METHODS, parse("taylor(degree=2)"), parse("lsh(hashes=2)")] * 4
+
+    def work(method):
+        return compare(method.approximate(x.Q, x.K, rng=0), x.Q, x.K, x.V)
+
+    alone = [work(method) for method in methods]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, methods)) == alone
+
+
+# Errors
+
+
+def raises(approximation, inputs):
+    raise ZeroDivisionError("as planted")
+
+
+@pytest.mark.parametrize("engine", ["serial", "loky", "dask"])
+def test_without_a_store_an_error_is_raised_as_it_is(request, engine):
+    how = {"serial": {}, "loky": {"jobs": 2}}.get(engine)
+    how = {"scheduler": request.getfixturevalue("client")} if how is None else how
+    with pytest.raises(ZeroDivisionError, match="as planted"):
+        sweep(METHODS, heads(), [1.0], **GRID, measure=raises, **how)
+
+
+def test_the_memory_limit_and_the_version_go_with_the_cells(client, monkeypatch):
+    memory.set_limit(20_000)
+    with pytest.raises(memory.ResourceLimitError, match=r"the limit is 19\.5 KiB"):
+        sweep([parse("truncated_svd(rank=2)")], gaussian(70, 3, rng=0), [1.0], trials=1, seed=0,
+              scheduler=client)  # fmt: skip
+    memory.set_limit(None)
+    monkeypatch.setattr("analysis.sweeps.sweep.version", lambda: "0.0.9")
+    with pytest.raises(RuntimeError, match=r"this worker has expqk .*, the sweep 0\.0\.9"):
+        sweep(METHODS, heads(), [1.0], **GRID, scheduler=client)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others hide the ports of a process")
+def test_the_local_cluster_listens_on_the_loopback_only(client):
+    children = psutil.Process().children(recursive=True)
+    ports = {
+        connection.laddr.ip
+        for process in [psutil.Process(), *children]
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert ports == {"127.0.0.1"}
+    assert "dashboard" not in str(client.cluster.scheduler.http_application.applications)
+
+
+def test_without_dask_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ImportError, match=r"pip install -e '.\[cluster\]'"):
+        sweep(METHODS, heads(), [1.0], **GRID, scheduler="local")
+
+
+def test_a_cluster_that_is_not_there_is_one_error(monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(executors, "PATIENCE", 1)
+    with pytest.raises(OSError, match=r"127\.0\.0\.1:9"):
+        sweep(METHODS, heads(), [1.0], **GRID, scheduler="tcp://127.0.0.1:9")
+
+
+# The quick sweep, for real
+
+
+def expqk(*arguments, check=True):
+    command = [sys.executable, "-m", "figures", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=3600, check=check)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The table of quick.toml, from one process, and its number of cells."""
+    store = tmp_path_factory.mktemp("undisturbed") / "store"
+    expqk("sweep", "quick.toml", "--store", store, "--jobs", 1)
+    return (store / "table.csv").read_bytes(), len(Store(store).manifest["cells"])
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A scheduler and two workers without a nanny, each a process of its own; the workers."""
+    file = tmp_path / "scheduler.json"
+    here = ["--host", "127.0.0.1", "--scheduler-file", str(file), "--no-dashboard"]
+    run = [sys.executable, "-m"]
+    scheduler = subprocess.Popen([*run, "distributed.cli.dask_scheduler", "--port", "0", *here])
+    while not file.exists():
+        time.sleep(0.05)
+    one = [*run, "distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny", *here]
+    workers = [subprocess.Popen(one) for _ in range(2)]
+    yield json.loads(file.read_text())["address"], workers
+    for process in [*workers, scheduler]:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_the_quick_sweep_survives_a_dask_worker(tmp_path, undisturbed, cluster):
+    whole, count = undisturbed
+    address, workers = cluster
+    store = tmp_path / "store"
+    thread = kill_when(store, count // 2, workers[0].pid)
+    done = expqk("sweep", "quick.toml", "--store", store, "--scheduler", address)
+    thread.join()
+    assert workers[0].wait() == -signal.SIGKILL
+    assert workers[1].poll() is None
+    assert done.stdout.startswith(f"{count} cells: {count} done, 0 failed")
+    assert (store / "table.csv").read_bytes() == whole
+
+
+@pytest.mark.slow
+def test_the_quick_sweep_survives_a_loky_worker(tmp_path, undisturbed):
+    whole, count = undisturbed
+    store, killed, written = tmp_path / "store", [], {}
+
+    def kill_one():
+        while len(shards := list((store / "cells").glob("[0-9a-f]*"))) < count // 2:
+            time.sleep(0.01)
+        written.update({path: path.stat().st_mtime_ns for path in shards})
+        process = psutil.Process(running.pid)
+        workers = [c for c in process.children() if "popen_loky" in " ".join(c.cmdline())]
+        killed.append(len(workers))
+        workers[0].kill()
+
+    (store / "cells").mkdir(parents=True)
+    command = [sys.executable, "-m", "figures", "sweep", "quick.toml", "--store", store]
+    running = subprocess.Popen([*command, "--jobs", "2"], stdout=subprocess.PIPE, text=True)
+    kill_one()
+    out, _ = running.communicate(timeout=3600)
+    assert killed == [2]
+    assert out.startswith(f"{count} cells: {count} done, 0 failed")
+    assert (store / "table.csv").read_bytes() == whole
+    assert all(path.stat().st_mtime_ns == at for path, at in written.items())

@@ -1,0 +1,93 @@
+"""What is called a bound has less error than anything of its class; what is not may be beaten."""
+
+import numpy as np
+import pytest
+
+from analysis.costs.optimality import BOUND, FOUND, NEEDS, STANDINGS, standing
+from analysis.inputs import gaussian
+from approx import METHODS, Mask, parse
+from approx.low_rank.total_variation import nearest
+
+TV, KERNEL, ATTENTION = "attention_tv", "kernel_relative_frobenius", "attention_relative_frobenius"
+X = gaussian(16, 4, rng=0)
+# of each method that needs all logits: tv, Frobenius of the kernel, and of attention
+WANT = {
+    "top_k(k=3)": (BOUND, BOUND, NEEDS),
+    "top_k(k=3, per='head')": (BOUND, NEEDS, NEEDS),
+    "threshold(level=0.1)": (BOUND, NEEDS, NEEDS),
+    "top_p()": (BOUND, BOUND, NEEDS),
+    "columns(k=3)": (NEEDS, NEEDS, NEEDS),
+    "pages(k=4, size=2, by='mass')": (BOUND, NEEDS, NEEDS),
+    "vertical_slash(k=3, by='mass')": (FOUND, NEEDS, NEEDS),
+    "godec(rank=0, k=3)": (NEEDS, BOUND, NEEDS),
+    "godec(rank=0, k=3, space='attention')": (BOUND, NEEDS, BOUND),
+    "godec(rank=2, k=3, space='attention')": (NEEDS, NEEDS, FOUND),
+    "godec(budget=9)": (NEEDS, FOUND, NEEDS),
+    "truncated_svd(rank=2)": (NEEDS, BOUND, NEEDS),
+    "truncated_svd(rank=2, space='attention')": (NEEDS, NEEDS, BOUND),
+    "truncated_svd(rank=2, space='attention', refine='tv')": (FOUND, NEEDS, NEEDS),
+    "hierarchical(rank=1, leaf=2)": (NEEDS, BOUND, NEEDS),
+    "hierarchical(rank=1, leaf=2, space='attention')": (NEEDS, NEEDS, BOUND),
+    "constant()": (NEEDS, BOUND, NEEDS),
+    "robust_pca()": (NEEDS, NEEDS, NEEDS),
+    "acc_alt_proj()": (NEEDS, NEEDS, NEEDS),
+    "stable_pca()": (NEEDS, NEEDS, NEEDS),
+    "leverage(m=4)": (NEEDS, NEEDS, NEEDS),
+    "true_denominator(top_k(k=3))": (NEEDS, NEEDS, NEEDS),
+    "randomized_attention()": (NEEDS, NEEDS, NEEDS),
+    "scatterbrain(positive(m=2), top_k(k=3))": (NEEDS, NEEDS, NEEDS),
+    "positive(m=4)": ("", "", ""),
+}
+
+
+@pytest.mark.listed
+def test_every_method_that_needs_all_logits_is_in_the_list():
+    known = {parse(spec).name for spec in WANT}
+    missing = {name for name in METHODS if METHODS[name]().oracle} - known
+    assert not missing, (
+        f"say in analysis/costs/optimality.py and in WANT of {__file__} what {missing} are"
+    )
+
+
+@pytest.mark.parametrize("spec", WANT)
+def test_the_rule(spec):
+    method = parse(spec)
+    assert tuple(standing(method, name) for name in (TV, KERNEL, ATTENTION)) == WANT[spec]
+    assert standing(method, "attention_kl") in ("", NEEDS)
+    assert {*WANT[spec]} <= {"", *STANDINGS}
+
+
+def test_under_a_mask_a_truncated_svd_is_the_best_found():
+    method, causal = parse("truncated_svd(rank=2)"), Mask.causal(4, 4)
+    assert standing(method, KERNEL, causal) == FOUND
+    assert standing(method, KERNEL, Mask.full(4, 4)) == BOUND
+    for spec in ("top_k(k=1)", "godec(rank=0, k=1, space='attention')"):
+        assert standing(parse(spec), TV, causal) == BOUND
+
+
+def error(spec, metric, rng=None):
+    return X.compare(X.approximate(parse(spec), rng=rng))[metric]
+
+
+@pytest.mark.parametrize("metric", [TV, KERNEL])
+def test_random_supports_are_never_below_a_bound(metric):
+    per_row, per_head = error("top_k(k=3)", metric), error("top_k(k=3, per='head')", metric)
+    some = [error("random(k=3)", metric, rng=seed) for seed in range(20)]
+    assert per_row < min(some)
+    assert per_head < per_row or metric == KERNEL
+    assert error("pages(k=4, size=2, by='mass')", TV) < error("quest(k=4, size=2)", TV)
+
+
+def test_what_is_no_bound_is_beaten():
+    # the truncated SVD in total variation, by a matrix of its rank
+    P = X.at_temperature(0.5)
+    svd = P.compare(P.approximate(parse("truncated_svd(rank=4, space='attention')")))[TV]
+    weights = parse("exact()").approximate(P.Q, P.K).to_dense()
+    assert nearest(weights / weights.sum(axis=1, keepdims=True), 4).tv < 0.9 * svd
+    # the largest entries of rows in the Frobenius norm of attention, by those of the matrix
+    of_rows, of_all = (
+        error("top_k(k=3)", ATTENTION),
+        error("godec(rank=0, k=3, space='attention')", ATTENTION),
+    )
+    assert of_all < of_rows
+    assert np.isfinite(of_rows)

@@ -1,0 +1,836 @@
+"""Errors: against their definitions, at any scale, over sampled rows, and streamed."""
+
+import itertools
+import math
+import subprocess
+import sys
+
+import mpmath
+import naive
+import numpy as np
+import pytest
+import scipy.stats
+from each import each
+from small import hiding, member
+
+from analysis.errors import row_sums
+from analysis.errors.metrics import compare, compare_all
+from approx import METHODS, Approximation, Mask, parse
+from approx.estimate import exact
+from approx.estimate.low import Factors
+
+EPS = np.finfo(float).eps
+KERNEL = {"kernel_relative_frobenius", "kernel_relative_max"}
+KERNEL_ONLY = KERNEL | {"kernel_relative_spectral"}
+
+
+def points(n, l, d, seed=0, scale=0.7):
+    rng = np.random.default_rng(seed)
+    return tuple(scale * rng.standard_normal(shape) for shape in ((n, d), (l, d), (l, 2)))
+
+
+def masked(mask, n, l):
+    """Return the mask of a parameter: None, "causal", or one that a seed draws."""
+    return hiding(n, l, mask) if isinstance(mask, int) else mask
+
+
+def takes(method, mask):
+    """Whether a method has a meaning under a mask."""
+    return mask is None or method.refusal is None
+
+
+MASKS = [None, "causal", 3]  # of 3 the intervals are out of order
+masks = pytest.mark.parametrize("mask", MASKS)
+
+
+def condition(estimate, kernel, mask):
+    """Return how much the definition amplifies rounding of the largest entry of a row.
+
+    Row sums cancel by Σ|e|/|Σe|, log q_j loses the digits by which e_j is below its row, and both
+    enter the share q_j = e_j/Σe, itself up to Σ|e|/|Σe| large.
+    """
+    e = np.where(naive.seen(mask, *kernel.shape), estimate, 0.0)
+    size, total = np.abs(e).sum(axis=1), e.sum(axis=1)
+    kept = np.abs(total[total != 0]) / size[total != 0]
+    small = [np.abs(row[row != 0]).min() / np.abs(row).sum() for row in e if row.any()]
+    return 1 / min([1.0, *(kept**2), *small])
+
+
+def assert_errors(found, expected, tolerance):
+    assert found.keys() - {"runnable"} == expected.keys()  # which is no error
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=tolerance, abs=tolerance), name
+
+
+# Against the definitions
+
+SOFTMAX_ROWS = ("approx.mechanisms", "approx.sparse.true_denominator")
+IN_KERNEL_SPACE = [
+    n for n, method in METHODS.items() if not method.__module__.startswith(SOFTMAX_ROWS)
+]
+
+
+@pytest.mark.parametrize("name", IN_KERNEL_SPACE)
+@each(
+    ("n", "l", "mask", "stripe"),  # all rows at once, three by three, one by one
+    [
+        (7, 12, None, None),
+        (7, 12, None, 40),
+        (11, 11, "causal", None),
+        (11, 11, "causal", 1),
+        (7, 12, "causal", 40),
+        (7, 12, 3, 40),
+        (1, 9, None, 1),
+        (1, 9, 0, 1),
+    ],
+)
+def test_compare_is_its_definition(monkeypatch, name, n, l, mask, stripe):
+    Q, K, V = points(n, l, 3)
+    mask = masked(mask, n, l)
+    method = member(name, n, l, 3)
+    if not takes(method, mask):
+        return
+    estimate = method.approximate(Q, K, mask=mask, rng=1)
+    kernel, dense = naive.kernel(Q, K), estimate.to_dense()
+    with monkeypatch.context() as patch:
+        if stripe:
+            patch.setattr(exact, "STRIPE", stripe)
+            patch.setattr(row_sums, "LEAST_HEIGHT", 1)
+        found = compare(estimate, Q, K, V, mask=mask, spectral=True)
+    # A product of r terms and a sum of l carry (r + l + 4) roundings of the largest term, which
+    # for features and monomials of these short vectors is at most e² times the entry.
+    tolerance = (estimate.rank + l + 4) * EPS * np.exp(2) * condition(dense, kernel, mask)
+    assert tolerance < 1e-7  # else it would say nothing
+    assert_errors(found, naive.errors(dense, kernel, V, mask), tolerance)
+
+
+@masks
+@pytest.mark.parametrize("spec", ["positive(m=4)", "taylor(2)", "sliding_window(3)", "uniform"])
+def test_float32_estimates_are_measured_in_float64(spec, mask):
+    Q, K, V = (x.astype(np.float32) for x in points(6, 6, 2))
+    mask = masked(mask, 6, 6)
+    estimate = parse(spec).approximate(Q, K, mask=mask, rng=1)
+    dense, kernel = estimate.to_dense().astype(float), naive.kernel(Q.astype(float), K)
+    found = compare(estimate, Q, K, V, spectral=True)
+    # 30 roundings in float32; supports hold exp(q·k), so their kernel errors are off-support
+    tolerance = 30 * np.finfo(np.float32).eps * condition(dense, kernel, mask)
+    assert tolerance < 1e-2
+    assert_errors(found, naive.errors(dense, kernel, V, mask), tolerance)
+
+
+@masks
+@pytest.mark.parametrize("spec", ["positive(m=4)", "trigonometric(m=8)", "top_k(2)", "taylor(2)"])
+def test_output_error_is_that_of_attend(spec, mask):
+    Q, K, V = points(9, 9, 2)
+    mask = masked(mask, 9, 9)
+    estimate = parse(spec).approximate(Q, K, mask=mask, rng=0)
+    truth = exact.attention(Q, K, V, mask=mask)
+    by_hand = np.linalg.norm(estimate.attend(V) - truth) / np.linalg.norm(truth)
+    tolerance = 40 * EPS * condition(estimate.to_dense(), naive.kernel(Q, K), mask)
+    found = compare(estimate, Q, K, V, mask=mask)["output_relative_error"]
+    assert found == pytest.approx(by_hand, rel=tolerance)
+    vector = compare(estimate, Q, K, V[:, 0])["output_relative_error"]
+    column = compare(estimate, Q, K, V[:, :1])["output_relative_error"]
+    assert vector == column
+
+
+def test_output_error_does_not_depend_on_the_scale_of_values():
+    Q, K, V = points(5, 5, 2)
+    estimate = parse("positive(m=4)").approximate(Q, K, rng=0)
+    expected = compare(estimate, Q, K, V)["output_relative_error"]
+    for scale in (2.0**500, 2.0**-500):  # squares of these would overflow, or vanish
+        assert compare(estimate, Q, K, V * scale)["output_relative_error"] == expected
+    assert compare(estimate, Q, K, 0 * V)["output_relative_error"] == 0.0
+    V = [4, -4, 4, -4]  # pV = 0 for these weights of ¼
+    uniform = parse("one").approximate(Q, 0 * K[:4])
+    assert compare(uniform, Q, 0 * K[:4], V)["output_relative_error"] == 0.0
+    one_key = parse("top_k(1)").approximate(Q, 0 * K[:4])
+    assert compare(one_key, Q, 0 * K[:4], V)["output_relative_error"] == math.inf
+
+
+# Attention space: rows as they are
+
+
+@masks
+def test_softmax_rows_are_used_as_they_are(mask):
+    Q, K, V = points(5, 6, 3)
+    whole = parse("truncated_svd(2, space='attention')").approximate(Q, K)
+    estimate = whole.seen(masked(mask, 5, 6))
+    q = estimate.to_dense()
+    assert (q[naive.seen(estimate.mask, 5, 6)] > 0).all()  # else both divergences would be inf
+    assert abs(q.sum(axis=1) - 1).max() > 1e-4  # and they are not normalised
+    expected = precise(estimate, Q, K, V)
+    # q is about 1/6 and loses at most a factor 100 in logs and differences of O(1) quantities
+    assert_errors(compare(estimate, Q, K, V, spectral=True), expected, 1000 * EPS)
+
+
+# Row sums that are not positive
+
+
+@pytest.mark.parametrize("mask", [None, "causal", Mask([1, 0, 2, 3], [3, 4, 3, 4], 4)])
+def test_a_row_whose_sum_is_not_positive_counts_as_zero(mask):
+    Q, K, V = points(4, 4, 2)
+    left = np.array([[1.0], [-1.0], [0.0], [1.0]])
+    right = np.array([[0.5], [1.0], [1.5], [2.0]])
+    estimate = Approximation.from_factors(left, right, mask=mask)
+    found = compare(estimate, Q, K, V)
+    seen = naive.seen(mask, 4, 4)
+    p = naive.kernel(Q, K) * seen
+    p /= p.sum(axis=1, keepdims=True)
+    q = right[:, 0] * seen
+    q = q / q.sum(axis=1, keepdims=True) * np.array([[1], [0], [0], [1]])
+    tv = 0.5 * np.abs(q - p).sum(axis=1)
+    tv[1:3] = 1.0
+    assert found["nonpositive_rows"] == 2
+    assert found["attention_tv"] == pytest.approx(tv.mean(), rel=16 * EPS)
+    fro = np.linalg.norm(q - p) / np.linalg.norm(p)
+    assert found["attention_relative_frobenius"] == pytest.approx(fro, rel=16 * EPS)
+    output = np.linalg.norm((q - p) @ V) / np.linalg.norm(p @ V)
+    assert found["output_relative_error"] == pytest.approx(output, rel=64 * EPS)
+    assert found["negative_fraction"] == seen[1].sum() / seen.sum()
+    assert found["attention_kl"] == found["attention_kl_reverse"] == math.inf
+    assert np.isfinite(found["kernel_relative_frobenius"])
+
+
+@pytest.mark.parametrize("mask", [None, "causal", Mask([1, 0, 2], [3, 2, 3], 3)])
+def test_a_softmax_row_of_zeros_is_counted_and_counts_as_zero(mask):
+    Q, K, V = points(3, 3, 2)
+    left, right = np.array([[1.0], [0.0], [-1.0]]), np.array([[0.25], [0.25], [0.5]])
+    estimate = Approximation.from_factors(left, right, space="attention", mask=mask)
+    found = compare(estimate, Q, K, V)
+    seen = naive.seen(mask, 3, 3)
+    p = naive.kernel(Q, K) * seen
+    p /= p.sum(axis=1, keepdims=True)
+    q = left * right[:, 0] * seen  # the row of negative sum stays as it is
+    tv = 0.5 * np.abs(q - p).sum(axis=1)
+    tv[1] = 1.0
+    assert found["nonpositive_rows"] == 2
+    assert found["attention_tv"] == pytest.approx(tv.mean(), rel=16 * EPS)
+    fro = np.linalg.norm(q - p) / np.linalg.norm(p)
+    assert found["attention_relative_frobenius"] == pytest.approx(fro, rel=16 * EPS)
+    output = np.linalg.norm(estimate.attend(V) - p @ V) / np.linalg.norm(p @ V)
+    assert found["output_relative_error"] == pytest.approx(output, rel=64 * EPS)
+    assert found["attention_kl"] == found["attention_kl_reverse"] == math.inf
+
+
+def test_zero_is_wrong_by_exactly_one_at_any_scale():
+    for logit in (0.0, 300.0, -300.0, 1e4, -1e4):
+        Q, K = np.array([[logit]] * 2), np.ones((3, 1))
+        found = compare(parse("zero").approximate(Q, K), Q, K, np.ones(3), spectral=True)
+        assert found["attention_kl"] == found["attention_kl_reverse"] == math.inf
+        assert found["negative_fraction"] == 0
+        assert found["nonpositive_rows"] == 2
+        wrong = {name: x for name, x in found.items() if "relative" in name or "tv" in name}
+        assert len(wrong) == 6
+        assert wrong == dict.fromkeys(wrong, pytest.approx(1.0, rel=8 * EPS))
+
+
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+@pytest.mark.parametrize("right", [[1.0, -1.0, 1e-310], [1.0, -1.0, 5e-324]])
+def test_shares_above_1e308_are_infinite_errors(space, right):
+    Q, K, V = points(2, 3, 1)
+    factors = [[1.0], [2.0]], np.array(right)[:, None]
+    for row_log in (0.0, 1e4, -1e4):
+        estimate = Approximation.from_factors(*factors, row_log, space=space)
+        found = compare(estimate, Q, K, V)
+        assert not any(math.isnan(x) for x in found.values())
+        if space == "kernel" or row_log > 0:  # shares e_j/Σe; or rows as they are, e^±10⁴
+            errors = {x for name, x in found.items() if name.startswith(("attention", "output"))}
+            assert errors == {math.inf}
+            assert found["nonpositive_rows"] == 0
+
+
+def test_of_shares_above_1e154_nothing_squared_is_finite():
+    Q = np.zeros((3, 1))
+    estimate = Approximation.from_factors([[1.0], [2.0], [4.0]], Q + 1, 400.0, space="attention")
+    found = compare(estimate, Q, Q, rows=2)  # rows 1 and 2
+    assert found["attention_tv"] == pytest.approx(math.exp(400) * 1.5 * (2 + 4) / 2, rel=500 * EPS)
+    assert found["attention_tv_stderr"] == found["attention_relative_frobenius"] == math.inf
+    assert compare(estimate, Q, Q, rows=3)["attention_tv_stderr"] == 0.0  # not inf · 0
+
+
+# Any scale
+
+
+def precise(estimate, Q, K, V):
+    """Return the errors by their definitions in 40 digits, of the same stored numbers."""
+    n, l = estimate.shape
+    logits = Q.astype(float) @ K.astype(float).T
+    shift = estimate.row_log(slice(None), logits if estimate.mask.is_full else None)
+    e = estimate.block(slice(None), shift=shift, logits=logits)
+    seen = naive.seen(estimate.mask, n, l)
+    mp = mpmath.mp
+    with mpmath.workdps(40):
+        zero = mp.mpf(0)
+        x = [
+            [mp.exp(float(logits[i, j])) if seen[i, j] else zero for j in range(l)]
+            for i in range(n)
+        ]
+        y = [
+            [
+                mp.mpf(float(e[i, j])) * mp.exp(float(shift[i])) if seen[i, j] else zero
+                for j in range(l)
+            ]
+            for i in range(n)
+        ]
+        p = [[a / sum(row) for a in row] for row in x]
+        own = estimate.space == "attention"
+        total = [mp.mpf(1) if own else sum(row) for row in y]
+        q = [[b / t if t > 0 else zero for b in row] for row, t in zip(y, total)]
+        both = list(itertools.product(range(n), range(l)))
+
+        def ratio(over, under):
+            return mp.sqrt(sum(a * a for a in over) / sum(a * a for a in under))
+
+        def divergence(i, a, b):
+            if not total[i] > 0:
+                return mp.inf
+            terms = [(a[i][j], b[i][j]) for j in range(l) if seen[i, j]]
+            if any(s < 0 or t < 0 or (t == 0 and s > 1e-323) for s, t in terms):
+                return mp.inf
+            return sum((s * mp.log(s / t) if s > 0 and t > 0 else zero) - s + t for s, t in terms)
+
+        def output(w):
+            return [
+                sum(w[i][j] * float(V[j, c]) for j in range(l))
+                for i in range(n)
+                for c in range(V.shape[1])
+            ]
+
+        found = {
+            "kernel_relative_frobenius": ratio(
+                [y[i][j] - x[i][j] for i, j in both], [x[i][j] for i, j in both]
+            ),
+            "kernel_relative_max": max(abs(y[i][j] - x[i][j]) for i, j in both)
+            / max(x[i][j] for i, j in both),
+            "attention_relative_frobenius": ratio(
+                [q[i][j] - p[i][j] for i, j in both], [p[i][j] for i, j in both]
+            ),
+            "attention_tv": sum(
+                sum(abs(q[i][j] - p[i][j]) for j in range(l)) / 2 if total[i] > 0 else 1
+                for i in range(n)
+            )
+            / n,
+            "attention_kl": sum(divergence(i, p, q) for i in range(n)) / n,
+            "attention_kl_reverse": sum(divergence(i, q, p) for i in range(n)) / n,
+            "negative_fraction": mp.mpf(int((e[seen] < 0).sum())) / int(seen.sum()),
+            "nonpositive_rows": mp.mpf(sum(not t > 0 for t in total)),
+            "output_relative_error": ratio(
+                [a - b for a, b in zip(output(q), output(p))], output(p)
+            ),
+        }
+        if estimate.space == "attention":
+            found = {k: v for k, v in found.items() if k not in KERNEL_ONLY}
+        return {k: float(v) if v < sys.float_info.max else math.inf for k, v in found.items()}
+
+
+# Logits of integers: exact in every order of summation, so nothing but the errors is tested.
+EXTREME = {
+    "both signs": ([[100, 0], [0, 100], [-100, 0], [60, -80]], [[100, 0], [-100, 0], [0, -100]]),
+    "all low": ([[100, 0], [100, 0], [96, 28]], [[-100, 0], [-100, 1], [-96, -28]]),
+    "all high": ([[100, 0], [100, 1], [96, 28]], [[100, 0], [100, -1], [96, 28]]),
+    "long and short": ([[4096, 0], [0, 2048]], [[-2, 1], [2, 1], [1, -2]]),
+}
+
+
+@pytest.mark.parametrize("name", IN_KERNEL_SPACE)
+@each(
+    ("dtype", "mask"),
+    [(np.float64, None), (np.float64, "causal"), (np.float32, "causal"), (np.float64, 3)],
+)
+@each("case", EXTREME)
+def test_at_logits_of_ten_thousand(name, case, mask, dtype):
+    Q, K = (np.array(x, dtype) for x in EXTREME[case])
+    Q = Q[: len(K)] if mask == "causal" else Q
+    V = np.array([[1, 2], [-1, 3], [0, 1], [5, -2]], dtype)[: len(K)]
+    mask = masked(mask, len(Q), len(K))
+    method = member(name, len(Q), len(K), 2)
+    if not takes(method, mask):
+        return
+    estimate = method.approximate(Q, K, mask=mask, rng=3)
+    found = compare(estimate, Q, K, V, spectral=True)
+    assert not any(math.isnan(x) for x in found.values())
+    expected = precise(estimate, Q, K, V)
+    spectral = found.pop("kernel_relative_spectral")
+    # Exponents are rounded to eps·10⁴, which an estimate's own error does not fall below; row
+    # sums cancel by at most 10² in these cases.
+    tolerance = 1e4 * EPS * 1e2
+    assert_errors(found, expected, tolerance)
+    # ‖A‖₂ ≤ ‖A‖_F ≤ √r ‖A‖₂ above and below the fraction bar
+    r = math.sqrt(min(len(Q), len(K)))
+    frobenius = expected["kernel_relative_frobenius"]
+    assert frobenius / r - tolerance <= spectral * (1 + tolerance)
+    assert spectral * (1 - tolerance) <= frobenius * r + tolerance
+
+
+@pytest.mark.parametrize("logit", [-400.0, 0.0, 400.0])
+def test_errors_above_1e154_and_row_sums_below_1e_308(logit):
+    Q, K = np.array([[logit]] * 2), np.ones((3, 1))
+    far = Approximation.from_factors([[1.0], [2.0]], np.ones((3, 1)), logit + 500)
+    found = compare(far, Q, K, spectral=True)
+    relative = math.exp(500) * math.sqrt((1 + 4) / 2)  # and e^−500 of that
+    for name in ("kernel_relative_frobenius", "kernel_relative_spectral"):
+        assert found[name] == pytest.approx(relative, rel=1000 * EPS)  # eps of the exponent 900
+    assert found["kernel_relative_max"] == pytest.approx(2 * math.exp(500), rel=1000 * EPS)
+    tiny = Approximation.from_factors([[1e-310], [1.0]], np.ones((3, 1)), logit)
+    found = compare(tiny, Q, K, np.ones(3))
+    assert max(found["attention_tv"], found["output_relative_error"]) <= 2 * EPS
+    assert max(abs(found["attention_kl"]), abs(found["attention_kl_reverse"])) <= 2 * EPS
+
+
+@pytest.mark.parametrize("shifts", [[0, 0, 0, 0, 0], [3, -700, 1000, 9000, -9000]])
+@pytest.mark.parametrize("spec", ["uniform", "top_k(2)", "sliding_window(3)"])
+def test_a_constant_added_to_a_row_of_logits_changes_no_attention(spec, shifts):
+    Q, K, V = (np.round(8 * x) / 8 for x in points(5, 5, 3))  # exact sums with the shifts
+    estimate = parse(spec).approximate(Q, K)
+    more_q, more_k = np.column_stack([Q, shifts]), np.column_stack([K, np.ones(5)])
+    shifted = parse(spec).approximate(more_q, more_k)
+    before = compare(estimate, Q, K, V)
+    after = compare(shifted, more_q, more_k, V)
+    for name in before.keys() - KERNEL:
+        # the row mean's exponent is rounded to eps·9000
+        assert after[name] == pytest.approx(before[name], rel=1e5 * EPS, abs=1e5 * EPS), name
+
+
+# Spectral norm
+
+
+@masks
+@pytest.mark.parametrize("spec", ["positive(m=6)", "taylor(2)", "top_k(4)", "truncated_svd(2)"])
+def test_spectral_error_by_lanczos_is_that_of_the_dense_matrix(monkeypatch, spec, mask):
+    Q, K, _ = points(40, 40, 3)
+    mask = masked(mask, 40, 40)
+    estimate = parse(spec).approximate(Q, K, mask=mask, rng=0)
+    dense = compare(estimate, Q, K, spectral=True)["kernel_relative_spectral"]
+    kernel = naive.kernel(Q, K)
+    expected = naive.errors(estimate.to_dense(), kernel, None, mask)["kernel_relative_spectral"]
+    monkeypatch.setattr(exact, "STRIPE", 7 * 40)
+    lanczos = compare(estimate, Q, K, spectral=True)["kernel_relative_spectral"]
+    assert dense == pytest.approx(expected, rel=200 * EPS)  # a norm of 40 × 40 numbers
+    # ARPACK stops at machine precision of s₁² (tol=0): half of that in s₁
+    assert lanczos == pytest.approx(expected, rel=200 * EPS)
+
+
+@pytest.mark.parametrize(("n", "l"), [(1, 30), (30, 1), (30, 30)])
+def test_spectral_error_where_lanczos_has_nothing_to_do(monkeypatch, n, l):
+    monkeypatch.setattr(exact, "STRIPE", 8)
+    Q, K = np.zeros((n, 2)), np.ones((l, 2))
+    found = compare(parse("one").approximate(Q, K), Q, K, spectral=True)
+    assert found["kernel_relative_spectral"] <= EPS  # the estimate is exact
+    found = compare(parse("zero").approximate(Q, K), Q, K, spectral=True)
+    assert found["kernel_relative_spectral"] == pytest.approx(1, rel=16 * EPS)
+
+
+# Sampled rows
+
+
+def per_row(n, l=6):
+    """Return Q, K, V and factors of an estimate with errors that differ from row to row."""
+    Q, K, V = points(n, l, 2, scale=0.5)
+    left, right = parse("positive(m=8)").approximate(Q, K, rng=0).factors()
+    return Q, K, V, left, right
+
+
+def sampled(data, rows, order):
+    Q, K, V, left, right = data
+    estimate = Approximation.from_factors(left[order], right)
+    return compare(estimate, Q[order], K, V, rows=rows)
+
+
+def test_sampled_rows_are_unbiased_over_all_subsets():
+    """Over all C(7, 3) subsets means average to the whole, squared standard errors to variance."""
+    n, rows = 7, 3
+    data = per_row(n)
+    picked = np.sort(np.random.default_rng(0).choice(n, rows, replace=False))
+    rest = np.setdiff1d(np.arange(n), picked)
+    found = []
+    for subset in itertools.combinations(range(n), rows):
+        order = np.empty(n, int)
+        order[picked] = subset
+        order[rest] = np.setdiff1d(np.arange(n), subset)
+        found.append(sampled(data, rows, order))
+    whole = compare(Approximation.from_factors(data[3], data[4]), *data[:3])
+    for name in ("attention_tv", "attention_kl", "attention_kl_reverse", "negative_fraction"):
+        values = np.array([x[name] for x in found])
+        squares = np.array([x[f"{name}_stderr"] ** 2 for x in found])
+        assert values.mean() == pytest.approx(whole[name], rel=64 * EPS)
+        assert squares.mean() == pytest.approx(values.var(), rel=64 * EPS)  # exact in theory
+    assert whole.keys() == {name for name in found[0] if not name.endswith("_stderr")}
+    with_errors = {name.removesuffix("_stderr") for name in found[0] if name.endswith("_stderr")}
+    assert with_errors == whole.keys() - {"nonpositive_rows", "kernel_relative_max"}
+
+
+def test_standard_errors_of_sampled_rows_cover_the_truth():
+    n, rows, repeats = 400, 100, 300
+    data = per_row(n)
+    whole = compare(Approximation.from_factors(data[3], data[4]), *data[:3])
+    rng = np.random.default_rng(1)
+    found = [sampled(data, rows, rng.permutation(n)) for _ in range(repeats)]
+    for name in (
+        "attention_tv",
+        "attention_kl",
+        "attention_relative_frobenius",
+        "kernel_relative_frobenius",
+        "output_relative_error",
+    ):
+        z = np.array([(x[name] - whole[name]) / x[f"{name}_stderr"] for x in found])
+        # |z| > 3.5 happens at a rate of 8·10⁻⁴ (Student, 99); skewed rows triple it at most
+        outside = (np.abs(z) > 3.5).sum()
+        assert outside <= scipy.stats.binom.ppf(1 - 1e-6, repeats, 3 * 8e-4), name
+        # and |z| < 2 at 0.95, within 5 standard deviations √(0.95·0.05/300) = 0.0126
+        assert abs((np.abs(z) < 2).mean() - 0.95) < 5 * 0.0126, name
+        # nor is it too large: a sample variance of 300 near-normal values is good to √(2/300)
+        spread = np.var([x[name] for x in found])
+        claimed = np.mean([x[f"{name}_stderr"] ** 2 for x in found])
+        assert claimed < spread * (1 + 5 * math.sqrt(2 / repeats)), name
+
+
+def test_a_ratio_that_is_the_same_in_every_row_has_no_standard_error():
+    Q, K, _ = points(30, 6, 2, scale=1.0)
+    estimate = Approximation.from_factors(1.5 * exact.kernel(Q, K), np.eye(6))
+    found = compare(estimate, Q, K, rows=10)
+    # rows differ by factors of a hundred, the error is half of each
+    assert found["kernel_relative_frobenius"] == pytest.approx(0.5, rel=100 * EPS)
+    assert found["kernel_relative_frobenius_stderr"] < 100 * EPS
+
+
+def test_all_rows_sampled_are_the_whole():
+    data = per_row(9)
+    whole = compare(Approximation.from_factors(data[3], data[4]), *data[:3])
+    found = sampled(data, 9, np.arange(9))
+    assert {name: found[name] for name in whole} == whole
+    assert {found[name] for name in found.keys() - whole.keys()} == {0.0}
+
+
+@pytest.mark.parametrize("spec", ["trigonometric(m=4)", "taylor(1)", "scatterbrain"])
+def test_sampled_causal_rows_are_those_of_the_dense_matrix(spec):
+    Q, K, V = points(40, 40, 2, scale=2.0)
+    estimate = parse(spec).approximate(Q, K, mask="causal", rng=0)
+    picked = np.sort(np.random.default_rng(0).choice(40, 15, replace=False))
+    found = compare(estimate, Q, K, V, rows=15)
+    seen = np.tri(40, dtype=bool)
+    dense = np.where(seen, estimate.to_dense(), 0.0)
+    fraction = (dense[picked] < 0).sum() / seen[picked].sum()
+    assert found["negative_fraction"] == pytest.approx(fraction, rel=4 * EPS)
+    nonpositive = (dense[picked].sum(axis=1) <= 0).mean() * 40
+    assert found["nonpositive_rows"] == pytest.approx(nonpositive, rel=4 * EPS)
+    assert nonpositive > 0 or not spec.startswith("trigonometric")
+    kernel = np.where(seen, naive.kernel(Q, K), 0.0)[picked]
+    error = np.linalg.norm(dense[picked] - kernel) / np.linalg.norm(kernel)
+    assert found["kernel_relative_frobenius"] == pytest.approx(error, rel=1000 * EPS)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"Q": np.zeros((5, 2))}, "shape"),
+        ({"K": np.zeros((5, 2))}, "shape"),
+        ({"Q": np.zeros((4, 3))}, "width"),
+        ({"V": np.zeros((5, 1))}, "V must have one row per key"),
+        ({"mask": "causal"}, "an estimate has the mask full, not causal: give approximate"),
+        ({"mask": Mask.full(5, 6)}, "the mask is for 5 queries and 6 keys, but there are 4 and 6"),
+        ({"rows": 1}, "rows must be >= 2"),
+        ({"rows": 5}, "rows must be <= 4"),
+        ({"Q": np.full((4, 2), np.nan)}, "Q must be finite"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, message):
+    Q, K, V = points(4, 6, 2)
+    arguments = {"Q": Q, "K": K, "V": V} | change
+    estimate = parse("one").approximate(Q, K)
+    with pytest.raises(ValueError, match=message):
+        compare(estimate, **arguments)
+
+
+def test_estimates_of_other_masks_are_refused():
+    Q, K, _ = points(4, 6, 2)
+    every = [None, "causal", Mask.window(4, 6, 2), Mask([0, 1, 0, 2], [6, 5, 4, 3], 6)]
+    estimates = [parse("one").approximate(Q, K, mask=mask) for mask in every]
+    for i, estimate in enumerate(estimates):
+        other = every[i - 1] if i != 1 else Mask.full(4, 6)
+        with pytest.raises(ValueError, match=r"an estimate has the mask .*, not .*: give approx"):
+            compare(estimate, Q, K, mask=other)
+        with pytest.raises(ValueError, match=r"an estimate has the mask .*, not .*: give approx"):
+            compare_all([estimate, estimates[i - 1]], Q, K)
+        assert compare(estimate, Q, K) == compare(estimate, Q, K, mask=estimate.mask)
+    with pytest.raises(ValueError, match=r"the estimate has the mask window\(2\), so causal"):
+        estimates[2].seen("causal")
+
+
+def test_inputs_are_not_modified():
+    data = points(4, 4, 2)
+    copies = [x.copy() for x in data]
+    for x in data:
+        x.flags.writeable = False
+    compare(parse("positive(m=3)").approximate(*data[:2], rng=0), *data, spectral=True)
+    for x, copy in zip(data, copies):
+        np.testing.assert_array_equal(x, copy)
+
+
+# The kernel
+
+
+def twin(x, e, row_log, first, stop, normalise):
+    """Return one row of sums, and p and q − p, as row_sums.fill leaves them; NumPy."""
+    around = first, len(x) - stop
+    x, e = x[first:stop], e[first:stop]
+    w, top = len(x), x.max()
+    estimate, truth = e * math.exp(row_log), np.exp(x)
+    p = truth / truth.sum()
+    mass = estimate.sum() if normalise or not estimate.any() else 1.0
+    positive = mass > 0
+    q = estimate / mass if positive else np.zeros(w)
+    row = np.zeros(row_sums.OUTPUT)
+    row[row_sums.TOP], row[row_sums.SQUARE] = top, np.square(truth / math.exp(top)).sum()
+    row[row_sums.P2], row[row_sums.F2] = (p**2).sum(), ((q - p) ** 2).sum()
+    row[row_sums.TV] = 0.5 * np.abs(q - p).sum() if positive else 1.0
+    unit = np.abs(e).max()
+    row[row_sums.UNIT] = row_log + math.log(unit) if unit else -np.finfo(float).max
+    row[row_sums.MASS], row[row_sums.NEGATIVE] = e.sum() / (unit or 1.0), (e < 0).sum()
+    both = [(a, b) for a, b in zip(p, q)]
+    bad = not positive or (q < 0).any()
+    row[row_sums.KL] = (
+        math.inf
+        if bad or (q == 0).any()
+        else sum(a * (math.log(a) - math.log(b)) - a + b for a, b in both)
+    )
+    row[row_sums.REVERSE] = (
+        math.inf
+        if bad
+        else sum((b * (math.log(b) - math.log(a)) if b else 0.0) - b + a for a, b in both)
+    )
+    scale = row[row_sums.SCALE] = max(top, row_log + math.log(unit or 1e-300))
+    difference = (estimate - truth) / math.exp(scale)
+    row[row_sums.DIFFERENCE] = np.square(difference).sum()
+    row[row_sums.LARGEST] = np.abs(difference).max()
+    return row, np.pad(p, around), np.pad(q - p, around)
+
+
+ROWS = {  # logits, estimate at scale e^row_log
+    "positive": ([0.0, 1.0, -2.0, 0.5], [1.0, 2.0, 0.25, 3.0], 0.5),
+    "scale below": ([3.0, 4.0, 2.0, 3.5], [1.0, 2.0, 0.25, 3.0], -3.0),
+    "scale above": ([-3.0, -4.0, -2.0, -3.5], [1.0, 2.0, 0.25, 3.0], 3.0),
+    "a zero": ([0.0, 1.0, -2.0, 0.5], [1.0, 0.0, 0.25, 3.0], 0.0),
+    "a subnormal": ([0.0, 1.0, -2.0, 0.5], [1.0, 1e-310, 0.25, 3.0], 0.0),
+    "a negative": ([0.0, 1.0, -2.0, 0.5], [1.0, -0.5, 0.25, 3.0], 0.0),
+    "a negative sum": ([0.0, 1.0, -2.0, 0.5], [-1.0, -0.5, 0.25, -3.0], 0.0),
+    "nothing": ([0.0, 1.0, -2.0, 0.5], [0.0, 0.0, 0.0, 0.0], 0.0),
+}
+
+
+def test_tiles_of_a_row_join_at_their_own_scales():
+    # exact and estimate, tile by tile; the estimate at its scale
+    tiles = [
+        ([-700.0, -701.0], [0.0, 0.0], 900.0),
+        ([3.0, 2.0], [1.0, -0.5], 0.25),
+        ([500.0, 499.0], [1.0, 3.0], 1.0),
+        ([2.0, 1.0], [2.0, 0.5], -3.0),
+    ]
+
+    def sums(tile):
+        x, e, row_log = tile
+        table = np.empty((1, row_sums.OUTPUT))
+        every = np.array([0]), np.array([len(x)])
+        arrays = np.array([x]), np.array([e]), np.array([row_log]), *every
+        row_sums.fill(*arrays, True, False, False, table)
+        return table
+
+    for some in itertools.permutations(tiles, 2):
+        x = np.concatenate([t[0] for t in some])
+        level = max(t[2] for t in some if any(t[1]))
+        e = np.concatenate([np.array(t[1]) * math.exp(min(t[2] - level, 0)) for t in some])
+        found = row_sums._joined([sums(t) for t in some])
+        expected = sums((x, e, level))
+        kernel = slice(row_sums.P2)
+        np.testing.assert_allclose(found[:, kernel], expected[:, kernel], rtol=20 * EPS)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("seen", ["all", "causal", "intervals"])
+def test_row_sums_equal_numpy(seen, normalise):
+    count = len(ROWS)
+    logits, estimate, row_log = (np.array(x) for x in zip(*ROWS.values()))
+    first, stop = np.zeros(count, int), np.full(count, 4)
+    if seen == "causal":
+        stop = np.minimum(np.arange(1, count + 1), 4)
+    elif seen == "intervals":
+        first, stop = np.array([[1, 2, 0, 3, 1, 0, 1, 0], [3, 4, 1, 4, 4, 2, 4, 3]])
+    expected = [
+        twin(logits[i], estimate[i], row_log[i], first[i], stop[i], normalise) for i in range(count)
+    ]
+    table = np.full((count, row_sums.OUTPUT), np.nan)
+    row_sums.fill(logits, estimate, row_log, first, stop, normalise, True, True, table)
+    alone = np.full_like(table, np.nan)
+    inputs = [np.array(x) for x in list(zip(*ROWS.values()))[:2]]
+    row_sums.fill(*inputs, row_log, first, stop, normalise, True, False, alone)
+    np.testing.assert_array_equal(alone, table)
+    row_sums.fill(*inputs, row_log, first, stop, normalise, False, False, alone)
+    kernel = slice(row_sums.P2)
+    np.testing.assert_array_equal(alone[:, kernel], table[:, kernel])
+    for i, name in enumerate(ROWS):
+        for found, wanted in zip((table[i], logits[i], estimate[i]), expected[i]):
+            # a few dozen operations on numbers of order 1, exp to 2 ulp
+            np.testing.assert_allclose(found, wanted, rtol=100 * EPS, atol=100 * EPS, err_msg=name)
+
+
+# Several estimates
+
+
+@masks
+def test_compare_all_is_compare_of_each(mask):
+    Q, K, V = points(9, 9, 2)
+    mask = masked(mask, 9, 9)
+    methods = [parse(s) for s in ("positive(m=4)", "taylor(2)", "top_k(2)", "relu()", "taylor(3)")]
+    ts = [1.0, 0.25, 1.0, 2.0, 4.0]
+    scaled = [(Q / math.sqrt(t), K / math.sqrt(t)) for t in ts]
+    estimates = [m.approximate(*x, rng=1).seen(mask) for m, x in zip(methods, scaled)]
+    found = compare_all(estimates, Q, K, V, temperatures=ts, mask=mask, spectral=True)
+    for one, estimate, x in zip(found, estimates, scaled):
+        expected = compare(estimate, *x, V, spectral=True)
+        tolerance = 40 * EPS * condition(estimate.to_dense(), naive.kernel(*x), mask)
+        if estimate.space == "attention":
+            tolerance = 1e3 * EPS
+        # an entry of a support is exp of a logit that was added in another order
+        assert one == pytest.approx(expected, rel=tolerance, abs=1e-14)
+    assert compare_all(estimates[:1], Q, K, V)[0] == compare(estimates[0], Q, K, V)
+
+
+def test_kernel_errors_alone_are_those_of_the_whole():
+    Q, K, V = points(9, 9, 2)
+    estimate = parse("positive(m=4)").approximate(Q, K, rng=1)
+    whole, alone = compare(estimate, Q, K), compare(estimate, Q, K, attention=False)
+    assert alone == {name: x for name, x in whole.items() if not name.startswith("attention_")}
+    assert len(alone) < len(whole)
+    with pytest.raises(ValueError, match="V gives the error of attention's output"):
+        compare(estimate, Q, K, V, attention=False)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Return the shapes that the kernel is called with, as they come."""
+    shapes, sums = [], row_sums.fill
+
+    def counted(logits, *rest):
+        shapes.append(logits.shape)
+        sums(logits, *rest)
+
+    monkeypatch.setattr(row_sums, "fill", counted)
+    return shapes
+
+
+@pytest.mark.parametrize("rows", [None, 17])
+def test_kernel_errors_alone_go_by_tiles(monkeypatch, calls, rows):
+    Q, K, _ = points(23, 19, 3)
+    Q[3] *= 40  # the logits of a row differ from tile to tile by hundreds
+    Q[4] = 0
+    specs = ("trigonometric(m=2)", "positive(m=4)", "taylor(3)", "top_k(2)", "zero()")
+    specs += ("scatterbrain(positive(m=2), sparse=sliding_window(3))", "truncated_svd(2)")
+    ts = list(np.linspace(0.5, 4, len(specs)))
+    estimates = [parse(s).approximate(Q / t**0.5, K / t**0.5, rng=2) for s, t in zip(specs, ts)]
+    given = {"Q": Q, "K": K, "temperatures": ts, "rows": rows}
+    expected = compare_all(estimates, **given)
+    monkeypatch.setattr(row_sums, "TILE", (5, 4))
+    assert compare_all(estimates, **given) == expected  # needs whole rows
+    assert calls.pop() == (rows or 23, 19)
+    calls.clear()
+    found = compare_all(estimates, **given, attention=False)
+    assert set(calls) <= set(itertools.product((5, 23 % 5, 17 % 5), (4, 19 % 4)))
+    for spec, alone, whole in zip(specs, found, expected):
+        wanted = {name: x for name, x in whole.items() if not name.startswith("attention_")}
+        # sums of 19 terms of a row in another order, of 23 rows in the same
+        assert alone == pytest.approx(wanted, rel=1e-12), spec
+    assert [x["nonpositive_rows"] for x in found][specs.index("zero()")] == 23
+    assert 0 < found[0]["nonpositive_rows"] < 23
+    assert compare_all(estimates, **given, attention=False, jobs=2) == found
+
+
+def test_tiles_of_few_keys_have_more_rows(monkeypatch, calls):
+    Q, K, _ = points(23, 2, 3)
+    estimate = parse("positive(m=4)").approximate(Q, K, rng=1)
+    whole = compare(estimate, Q, K)
+    calls.clear()
+    monkeypatch.setattr(row_sums, "TILE", (5, 4))
+    alone = compare(estimate, Q, K, attention=False)
+    assert calls == [(10, 2), (10, 2), (3, 2)]
+    assert alone == {name: whole[name] for name in alone}
+
+
+def test_softmax_rows_and_causal_rows_alone(monkeypatch):
+    Q, K, _ = points(9, 9, 2)
+    monkeypatch.setattr(row_sums, "TILE", (2, 2))
+    for spec, mask in (("relu()", None), ("positive(m=4)", "causal"), ("relu()", "causal")):
+        estimate = parse(spec).approximate(Q, K, rng=1).seen(mask)
+        whole = compare(estimate, Q, K)
+        alone = compare(estimate, Q, K, attention=False)
+        assert alone == {name: whole[name] for name in alone}
+
+
+def test_compare_all_needs_a_temperature_for_each():
+    Q, K, _ = points(3, 3, 2)
+    estimate = parse("one()").approximate(Q, K)
+    with pytest.raises(ValueError, match="2 approximations need as many temperatures, got 1"):
+        compare_all([estimate, estimate], Q, K, temperatures=[1.0])
+    with pytest.raises(ValueError, match="temperatures must be finite and > 0"):
+        compare_all([estimate], Q, K, temperatures=[0.0])
+    with pytest.raises(ValueError, match="temperatures must have 1 dimensions"):
+        compare_all([estimate], Q, K, temperatures=1.0)
+    with pytest.raises(TypeError, match="approximations must be a sequence, got"):
+        compare_all(estimate, Q, K)
+
+
+# Memory
+
+MEMORY = """
+import resource
+import numpy as np
+from analysis.errors.metrics import compare
+from approx import parse
+
+rng = np.random.default_rng(0)
+def run(n):
+    Q, K, V = (rng.standard_normal((n, 16)) / 2 for _ in range(3))
+    estimate = parse("positive(m=32)").approximate(Q, K, mask="causal", rng=0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    compare(estimate, Q, K, V)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+run(1024)
+print(run(8192))
+"""
+
+
+def test_a_thread_keeps_no_more_than_stripes(monkeypatch):
+    monkeypatch.setattr(exact, "STRIPE", 16)
+    vars(row_sums._kept).clear()
+    for l in (9, 23):  # a row of 23 is longer than 7/5 of a stripe
+        Q, K, _ = points(5, l, 2)
+        compare(parse("one()").approximate(Q, K), Q, K)
+    assert sorted(len(kept) for kept in row_sums._kept.arrays.values()) == [9, 18]
+
+
+@pytest.mark.parametrize("elementwise", [False, True])  # made before its logits, and of them
+def test_an_estimate_whose_own_rows_compare_another(elementwise):
+    Q, K, V = points(6, 6, 3)
+    one, many = (parse(spec).approximate(Q, K, rng=0) for spec in ("one()", "positive(m=9)"))
+    factors = many.scaled_factors()
+
+    class Comparing(Factors):
+        def block(self, rows, cols, shift, logits=None, out=None):
+            values = super().block(rows, cols, shift, logits, out)
+            compare(one, Q, K, V)
+            return values
+
+    Comparing.elementwise = elementwise
+    alone, inside = (Approximation(low(*factors)) for low in (Factors, Comparing))
+    assert compare(inside, Q, K, V) == compare(alone, Q, K, V)
+
+
+def test_nothing_of_size_n_by_l_is_allocated():  # the slow one: a process of its own, 5 to 10 s
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True
+    )
+    # one n × l array would take 512 MB; a handful of stripes of 10.5 MB each are allowed
+    assert int(done.stdout) * 1024 <= 64 * 2**20

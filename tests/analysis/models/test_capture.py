@@ -1,0 +1,624 @@
+"""Capture of a model's Q, K, V: the files, the bundled sample, and the model's own attention."""
+
+import dataclasses
+import hashlib
+import math
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.inputs import head_kinds, load, sample
+from analysis.models import attention_hook, capture as module
+from analysis.models.attention_hook import Seen
+from analysis.models.capture import Capture, capture, save
+from analysis.models.checkpoints import Place
+
+SAMPLE = Path(module.__file__).parents[1] / "data" / "minilm.npz"
+SMOLLM2 = SAMPLE.with_name("smollm2.npz")
+ENDINGS = [".npz", ".safetensors"]
+
+# transformers and torch warn of their own futures
+with_torch = pytest.mark.filterwarnings("ignore")
+
+
+def made_up(layers=3, heads=4, kv_heads=2, n=5, d=3, c=2, **facts):
+    draw = np.random.default_rng(0).standard_normal
+    return Capture(
+        q=draw((layers, heads, n, d)).astype(np.float32),
+        k=draw((layers, kv_heads, n, d)).astype(np.float32),
+        v=draw((layers, kv_heads, n, c)).astype(np.float32),
+        scaling=0.3,
+        causal=True,
+        token_ids=np.arange(n),
+        model="made up",
+        **facts,
+    )
+
+
+def strided(x):
+    """Return x as a transposed view, as attention layers hand theirs out."""
+    return np.ascontiguousarray(np.swapaxes(x, 1, 2)).swapaxes(1, 2)
+
+
+def read(path):
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    return pytest.importorskip("safetensors.numpy").load_file(path)
+
+
+# Files
+
+
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray, strided])
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_file_holds_the_capture_exactly(tmp_path, ending, layout):
+    c = made_up()
+    c = Capture(layout(c.q), layout(c.k), layout(c.v), c.scaling, c.causal, c.token_ids, c.model)
+    save(c, tmp_path / f"x{ending}")
+    found = read(tmp_path / f"x{ending}")
+    assert sorted(found) == ["causal", "k", "q", "scaling", "token_ids", "v"]
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, getattr(c, name), strict=name in "qkv")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_chosen_heads_come_in_order_with_their_own_keys(tmp_path, ending):
+    c = made_up()
+    save(c, tmp_path / f"x{ending}", heads=[(2, 3), (0, 1), (1, 2)])
+    found = read(tmp_path / f"x{ending}")
+    assert found["layers"].tolist() == [2, 0, 1]
+    assert found["heads"].tolist() == [3, 1, 2]
+    # 4 heads on 2 key heads: 0 and 1 share the first, 2 and 3 the second
+    np.testing.assert_array_equal(found["q"], [c.q[2, 3], c.q[0, 1], c.q[1, 2]], strict=True)
+    np.testing.assert_array_equal(found["k"], [c.k[2, 1], c.k[0, 0], c.k[1, 1]], strict=True)
+    np.testing.assert_array_equal(found["v"], [c.v[2, 1], c.v[0, 0], c.v[1, 1]], strict=True)
+
+
+@pytest.mark.parametrize(
+    ("heads", "sources"),
+    [
+        ([(2, 3), (2, 2), (0, 0), (0, 1)], [(2, 1), (0, 0)]),
+        ([(0, 0), (0, 1), (1, 2)], [(0, 0), (0, 0), (1, 1)]),
+        ([(0, 0), (0, 2), (0, 1), (0, 3)], [(0, 0), (0, 1), (0, 0), (0, 1)]),
+        ([(1, 1)], [(1, 0)]),
+    ],
+)
+def test_groups_of_one_length_store_their_keys_once(tmp_path, heads, sources):
+    c = made_up()
+    save(c, tmp_path / "x.npz", heads=heads)
+    found = read(tmp_path / "x.npz")
+    np.testing.assert_array_equal(found["k"], [c.k[i] for i in sources], strict=True)
+    np.testing.assert_array_equal(found["v"], [c.v[i] for i in sources], strict=True)
+    whole = load(tmp_path / "x.npz", dtype="float32")
+    for layer, head in heads:
+        np.testing.assert_array_equal(whole.at(layer, head).k, c.k[layer, head // 2])
+
+
+def test_some_layers_say_which(tmp_path):
+    c = made_up(layers=2, kv_heads=1, heads=2)
+    save(dataclasses.replace(c, layers=(3, 7)), tmp_path / "x.npz")
+    whole = load(tmp_path / "x.npz", dtype="float32")
+    assert [x[:2] for x in whole.ids] == [(3, 0), (3, 1), (7, 0), (7, 1)]
+    np.testing.assert_array_equal(whole.at(7, 1).q, c.q[1, 1])
+
+
+@pytest.mark.parametrize(
+    ("windows", "heads", "expected"),
+    [
+        ((), None, None),
+        ((0, 3, 2), None, [0, 3, 2]),
+        ((3, 3, 3), None, 3),
+        ((0, 3, 2), [(2, 0), (0, 1)], [2, 0]),
+        ((0, 3, 2), [(1, 0), (1, 3)], 3),
+        ((0, 3, 2), [(0, 0)], None),
+    ],
+)
+def test_windows_are_one_for_all_or_one_a_row(tmp_path, windows, heads, expected):
+    save(made_up(windows=windows), tmp_path / "x.npz", heads=heads)
+    found = read(tmp_path / "x.npz")
+    assert ("window" in found) == (expected is not None)
+    if expected is not None:
+        np.testing.assert_array_equal(found["window"], np.array(expected), strict=True)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_same_capture_gives_same_bytes(tmp_path, ending):
+    first, second = tmp_path / f"a{ending}", tmp_path / f"b{ending}"
+    save(made_up(), first)
+    save(made_up(), second)
+    assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        ([], "at least one"),
+        ([(3, 0)], "layer must be <= 2, got 3"),
+        ([(0, 4)], "head must be <= 3, got 4"),
+        ([(-1, 0)], "layer must be >= 0, got -1"),
+    ],
+)
+def test_heads_that_are_not_there_are_refused(tmp_path, heads, message):
+    with pytest.raises(ValueError, match=message):
+        save(made_up(), tmp_path / "x.npz", heads=heads)
+
+
+def test_heads_of_layers_that_were_not_kept_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"one of those captured, \(0, 4, 9\), got 5"):
+        save(dataclasses.replace(made_up(), layers=(0, 4, 9)), tmp_path / "x.npz", heads=[(5, 0)])
+
+
+def test_unknown_ending_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"\.npz, \.safetensors, got '\.pt'"):
+        save(made_up(), tmp_path / "x.pt")
+
+
+def test_missing_folders_are_made(tmp_path):
+    save(made_up(), tmp_path / "a" / "b" / "x.npz")
+    assert os.listdir(tmp_path / "a" / "b") == ["x.npz"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch, ending):
+    path = tmp_path / f"x{ending}"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk")))
+    with pytest.raises(OSError, match="disk"):
+        save(made_up(), path)
+    assert os.listdir(tmp_path) == [path.name]
+    assert path.read_bytes() == b"old"
+
+
+def test_scrambled_safetensors_is_noticed(tmp_path, monkeypatch):
+    backend = pytest.importorskip("safetensors.numpy")
+    load = backend.load_file
+    monkeypatch.setattr(backend, "load_file", lambda path: load(path) | {"k": made_up().k + 1})
+    with pytest.raises(OSError, match="does not read back as it was written"):
+        save(made_up(), tmp_path / "x.safetensors")
+    assert not os.listdir(tmp_path)
+
+
+# Arguments
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder that looks like a model, with a text in it."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "text.txt").write_text("we the people", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_missing_library_is_named_with_its_install_line(folder, monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match=re.escape("pip install -e '.[capture]'")):
+        capture(folder, folder / "text.txt")
+
+
+def test_missing_safetensors_is_named_with_its_install_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(ImportError, match=re.escape("pip install -e '.[qk]'")):
+        save(made_up(), tmp_path / "x.safetensors")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"max_tokens": 1}, ValueError, "max_tokens must be >= 2, got 1"),
+        ({"max_tokens": 8.0}, TypeError, "max_tokens must be an integer"),
+        ({"dtype": "float8"}, ValueError, "dtype must be one of float16, float32, float64"),
+        ({"layers": []}, ValueError, "layers must name at least one layer"),
+        ({"layers": [0, -1]}, ValueError, "layer must be >= 0, got -1"),
+        ({"check": "no"}, TypeError, "check must be True or False"),
+        ({"layers": [0], "heads": [(0, 1)]}, ValueError, "layers follow from heads: leave them"),
+    ],
+)
+def test_bad_options_are_refused(folder, options, error, message):
+    with pytest.raises(error, match=message):
+        capture(folder, folder / "text.txt", **options)
+
+
+def test_model_must_be_a_local_folder(folder):
+    with pytest.raises(ValueError, match=r"a \.gguf file, got organisation/model"):
+        capture("organisation/model", folder / "text.txt")
+
+
+def test_model_may_be_one_gguf_file(tmp_path):
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match="holds 2 GGUF files: name one"):
+        Place.of(tmp_path)
+    folder, name, told = Place.of(tmp_path / "b.gguf")
+    assert (folder, name, told["gguf_file"]) == (tmp_path, "b", "b.gguf")
+    (tmp_path / "a.gguf").unlink()
+    assert Place.of(tmp_path) == (folder, name, told)
+    (tmp_path / "config.json").touch()  # a model, with a smaller copy beside it
+    assert "gguf_file" not in Place.of(tmp_path)[2]
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (".", "my model (最终)"),
+        ("../my model (最终)/", "my model (最终)"),
+        ("../link", "my model (最终)"),
+        ("../models--org--SmolLM2-135M/snapshots/93efa2f097d5", "SmolLM2-135M"),
+    ],
+)
+def test_a_model_has_the_name_of_its_folder_or_repository(given, name, tmp_path, monkeypatch):
+    own = tmp_path / "my model (最终)"
+    for folder in (own, tmp_path / "models--org--SmolLM2-135M/snapshots/93efa2f097d5"):
+        folder.mkdir(parents=True)
+        (folder / "config.json").touch()
+    (tmp_path / "link").symlink_to(own)
+    monkeypatch.chdir(own)
+    assert Place.of(given).name == name
+
+
+def test_text_must_be_a_utf8_file(folder):
+    with pytest.raises(FileNotFoundError):
+        capture(folder, folder / "none.txt")
+    (folder / "text.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="UTF-8"):
+        capture(folder, folder / "text.txt")
+
+
+# The bundled sample
+
+
+def test_sample_is_what_its_readme_says():
+    found = read(SAMPLE)
+    for name in "qkv":
+        assert found[name].shape == (3, 512, 32)
+        assert found[name].dtype == np.float32
+        assert np.isfinite(found[name]).all()
+    assert found["scaling"] == pytest.approx(1 / math.sqrt(32), rel=1e-15)
+    assert not found["causal"]
+    assert found["layers"].tolist() == [0, 4, 0]
+    assert found["heads"].tolist() == [8, 4, 2]
+    assert found["token_ids"].shape == (512,)
+    assert SAMPLE.stat().st_size <= 1.5e6
+
+
+def test_readme_of_the_sample_has_its_numbers():
+    found = read(SAMPLE)
+    readme = (SAMPLE.parent / "README.md").read_text(encoding="utf-8")
+    for q, k, layer, head in zip(*(found[x] for x in ("q", "k", "layers", "heads"))):
+        q, k = (x.astype(np.float64) * math.sqrt(found["scaling"]) for x in (q, k))
+        logits = q @ k.T
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        entropy = -(weights * np.log(np.maximum(weights, 1e-300))).sum(axis=1).mean()
+        z2 = np.median((q**2).sum(1)[:, None] + (k**2).sum(1) + 2 * logits)
+        row = (
+            f"| {layer} | {head} | {logits.min():.2f} | {logits.max():.2f} | {logits.std():.2f} "
+            f"| {entropy / math.log(512):.3f} | {z2:.1f} |"
+        )
+        assert row in readme
+
+
+def test_sample_of_a_language_model_is_what_its_readme_says():
+    found = read(SMOLLM2)
+    for name in "qkv":
+        assert found[name].shape == (4, 1024, 64)
+        assert found[name].dtype == np.float16
+        assert np.isfinite(found[name]).all()
+    assert found["scaling"] == 1 / 8
+    assert found["causal"]
+    assert found["token_ids"].shape == (1024,)
+    readme = (SMOLLM2.parent / "README.md").read_text(encoding="utf-8")
+    for file in (SMOLLM2, SMOLLM2.parent / "persuasion.txt"):
+        assert hashlib.sha256(file.read_bytes()).hexdigest() in readme
+    assert SMOLLM2.stat().st_size <= 3e6
+
+    table = pd.read_csv(SMOLLM2.with_suffix(".csv"))
+    assert len(table) == 270
+    for x in sample("smollm2").heads():
+        weights = np.exp(x.logits())
+        weights /= weights.sum(axis=1, keepdims=True)
+        shares = head_kinds.shares(weights, found["token_ids"])
+        listed = table[(table.layer == x.layer) & (table["head"] == x.head)].iloc[0]
+        # the table has four decimals
+        assert all(abs(listed[name] - value) < 6e-5 for name, value in shares.items())
+        row = "| {} | {} | {} | {sink:.3f} | {recent:.3f} | {far:.3f} | {effective_keys:.1f} |"
+        label = x.name.removeprefix("SmolLM2 ")
+        assert row.format(label, x.layer, x.head, **shares) in readme
+
+
+def test_heads_of_the_sample_are_those_that_the_rule_chooses():
+    table = pd.read_csv(SMOLLM2.with_suffix(".csv"))
+    found = read(SMOLLM2)
+    chosen = list(zip(found["layers"].tolist(), found["heads"].tolist()))
+    several = table[table.effective_keys >= 2]
+    for head, number in zip(chosen, ("sink", "recent", "effective_keys", "induction")):
+        best = several.loc[several[number].idxmax()]
+        assert (best.layer, best["head"]) == head
+
+
+# Models
+
+
+def build(kind, **changes):
+    """Return a random model of two layers, width 32, 4 heads, its attention far from uniform."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    sizes = {
+        "vocab_size": 50,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.4,
+        "attn_implementation": "eager",
+        "pad_token_id": 0,
+    }
+    grouped = {"num_key_value_heads": 2, "head_dim": 8}
+    own = dict.fromkeys(("llama", "mistral", "gemma2", "gemma3_text", "gpt_oss"), grouped)
+    config = transformers.AutoConfig.for_model(kind, **sizes | own.get(kind, {}) | changes)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return transformers.AutoModel.from_config(config).eval()
+
+
+IDS = np.random.default_rng(1).integers(1, 50, 23)
+LOCAL_FIRST = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 7}
+
+
+def own_attention(model):
+    """Return the eager weights (layers, heads, n, n) and what goes into the output projections."""
+    import torch
+
+    outputs = []
+    for name, part in model.named_modules():
+        if name.endswith(("attention.output.dense", "o_proj", "attn.c_proj")):
+            part.register_forward_pre_hook(lambda _, x: outputs.append(x[0][0].numpy()))
+    with torch.inference_mode():
+        weights = model(input_ids=torch.tensor(IDS)[None], output_attentions=True).attentions
+    return np.stack([w[0].numpy() for w in weights]), np.stack(outputs)
+
+
+def attention(c):
+    """Return weights (layers, heads, n, l) and output (layers, n, heads * c), in float64."""
+    q, k, v = (x.astype(np.float64) for x in (c.q, c.k, c.v))
+    k, v = (np.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
+    logits = c.scaling * q @ np.swapaxes(k, 2, 3)
+    n, l = logits.shape[2:]
+    i, j = np.arange(n)[:, None] + l - n, np.arange(l)
+    for layer, window in zip(logits, c.windows or (0,) * len(logits)):
+        if c.causal:
+            layer[:, j > i] = -np.inf
+        if window:
+            layer[:, j <= i - window] = -np.inf
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights, np.swapaxes(weights @ v, 1, 2).reshape(q.shape[0], n, -1)
+
+
+@with_torch
+@pytest.mark.parametrize(
+    ("kind", "changes", "kv_heads", "causal", "windows"),
+    [
+        ("bert", {}, 4, False, ()),
+        ("llama", {}, 2, True, ()),
+        ("gpt2", {}, 4, True, ()),
+        ("mistral", {"sliding_window": 8}, 2, True, (8, 8)),
+        ("gemma3_text", LOCAL_FIRST, 2, True, (7, 0)),
+        ("gpt_oss", {"sliding_window": 23}, 2, True, ()),
+    ],
+)
+def test_capture_reproduces_the_attention_of_the_model(kind, changes, kv_heads, causal, windows):
+    model = build(kind, **changes)
+    if kind == "gpt_oss":
+        for layer in model.layers:
+            layer.self_attn.sinks.data.copy_(layer.self_attn.sinks.new([3.0, -2.0, 0.0, 1.0]))
+    c = module._forward(model, IDS, name=kind, check=True)
+    sink = kind == "gpt_oss"
+    assert (c.q.shape, c.k.shape) == ((2, 4, 23, 8 + sink), (2, kv_heads, 23 + sink, 8 + sink))
+    scaling = 256**-0.5 if kind == "gemma3_text" else 8**-0.5
+    assert (c.scaling, c.causal, c.windows, c.model) == (scaling, causal, windows, kind)
+    assert c.q.flags.c_contiguous
+    assert c.q.dtype == np.float32
+    np.testing.assert_array_equal(c.token_ids, IDS)
+
+    weights, outputs = attention(c)
+    expected_weights, expected_outputs = own_attention(model)
+    if sink:
+        assert weights[..., 0].min() > 0
+        weights = weights[..., 1:]
+    # far from uniform, so the test can fail
+    assert expected_weights.max(axis=-1).mean() > 0.2
+    np.testing.assert_array_equal(weights > 0, expected_weights > 0)
+    # a logit, a sum of 8 products, is off by 8 eps |q| |k| scaling at most, a row's sum by 23 eps;
+    # the second layer starts from what the first one rounded, through norms and maps of width 48
+    norms = [np.linalg.norm(x, axis=-1).max() for x in (c.q, c.k)]
+    relative = 48 * (2 * 8 * math.prod(norms) * c.scaling + 23) * np.finfo(np.float32).eps
+    np.testing.assert_allclose(weights, expected_weights, rtol=relative, atol=1e-30)
+    np.testing.assert_allclose(
+        outputs, expected_outputs, rtol=0, atol=2 * relative * np.abs(c.v).max()
+    )
+
+
+@with_torch
+def test_layers_that_are_kept_are_those_of_the_whole_capture():
+    model = build("gemma3_text", **LOCAL_FIRST)
+    whole, part = module._forward(model, IDS), module._forward(model, IDS, (1,))
+    assert (part.layers, part.windows, whole.windows) == ((1,), (), (7, 0))
+    np.testing.assert_array_equal(part.q, whole.q[1:])
+    with pytest.raises(ValueError, match="layers 0 to 1, got 2"):
+        module._forward(model, IDS, (0, 2))
+
+
+@with_torch
+def test_sinks_are_kept_in_layers_without_a_window():
+    model = build("gpt_oss", sliding_window=7)
+    assert module._forward(model, IDS, (1,), check=True).k.shape == (1, 2, 24, 9)
+    with pytest.raises(ValueError, match="layer 0 has attention sinks and a window of 7"):
+        module._forward(model, IDS)
+
+
+@with_torch
+def test_float16_is_the_rounded_capture_or_refused():
+    model = build("llama")
+    exact, half = module._forward(model, IDS), module._forward(model, IDS, dtype="float16")
+    np.testing.assert_array_equal(half.k, exact.k.astype(np.float16))
+    model.layers[1].self_attn.v_proj.weight.data *= 1e6
+    with pytest.raises(ValueError, match="layer 1 has values beyond float16, up to"):
+        module._forward(model, IDS, dtype="float16")
+
+
+@with_torch
+def test_pass_leaves_transformers_and_the_model_as_they_were():
+    model = build("llama")
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    registries = (AttentionInterface, AttentionMaskInterface)
+    before = [dict(x._global_mapping) for x in registries]
+    first = module._forward(model, IDS)
+    assert [dict(x._global_mapping) for x in registries] == before
+    assert model.config._attn_implementation == "eager"
+    np.testing.assert_array_equal(first.q, module._forward(model, IDS).q)
+
+
+@with_torch
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("gemma2", {"attn_logit_softcapping": 50.0}, "soft-cap"),
+        ("bloom", {}, "ALiBi"),
+        ("mpnet", {}, "cannot be taken"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "differ in scaling"),
+    ],
+)
+def test_attention_that_q_k_v_cannot_represent_is_refused(kind, changes, message):
+    model = build(kind, **changes)
+    with pytest.raises(ValueError, match=message):
+        module._forward(model, IDS)
+    assert attention_hook._NAME not in pytest.importorskip("transformers").AttentionInterface()
+
+
+@with_torch
+def test_relative_position_bias_of_t5_is_refused():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.T5Config(
+        vocab_size=50, d_model=32, d_kv=8, d_ff=48, num_heads=4, num_layers=2
+    )
+    with pytest.raises(ValueError, match="relative position bias"):
+        module._forward(transformers.T5EncoderModel(config), IDS)
+
+
+@with_torch
+def test_mask_is_full_or_causal_or_a_window_or_refused():
+    torch = pytest.importorskip("torch")
+    past = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
+    hidden = torch.zeros(1, 1, 5, 5)
+    for value in (-torch.inf, torch.finfo(torch.float32).min, -1e4):
+        assert Seen.of(hidden.masked_fill(~past, value), 5)[1:] == (True, 0)
+    assert Seen.of(past, 5)[1:] == (True, 0)
+    for width in range(1, 5):
+        assert Seen.of(past.triu(1 - width), 5)[1:] == (True, width)
+    assert Seen.of(None, 5) == (None, False, 0)
+    assert Seen.of(hidden, 5) == (None, False, 0)
+    assert Seen.of(hidden[:, :, :1], 5) == (None, False, 0)  # one row for all
+    chunks = past & (torch.arange(5)[:, None] // 3 == torch.arange(5) // 3)
+    both_sides = past.triu(-1) | past.triu(-1).mT
+    for mask in (past.flip(-1), chunks, both_sides, past.mT):
+        with pytest.raises(ValueError, match="neither full nor causal nor a window"):
+            Seen.of(mask, 5)
+    with pytest.raises(ValueError, match="ALiBi"):
+        Seen.of(hidden - 0.5, 5)
+
+
+@with_torch
+def test_sliding_window_wider_than_the_text_is_causal_attention():
+    for width in (23, 24):
+        found = module._forward(build("mistral", sliding_window=width), IDS)
+        assert (found.causal, found.windows) == (True, ())
+    assert module._forward(build("mistral", sliding_window=22), IDS).windows == (22, 22)
+
+
+@with_torch
+def test_attention_changed_behind_our_back_is_noticed_by_the_check(monkeypatch):
+    model = build("bert")
+    output = attention_hook.Call.output
+    monkeypatch.setattr(
+        attention_hook.Call, "output", lambda call: output(call._replace(v=call.v * 1.01))
+    )
+    module._forward(model, IDS)
+    with pytest.raises(ValueError, match="output differs"):
+        module._forward(model, IDS, check=True)
+
+
+@with_torch
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_capture_reads_a_folder_without_the_network(tmp_path, monkeypatch, dtype):
+    model_dir, text = saved(tmp_path, "llama")
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("network"))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("network"))
+    c = capture(model_dir, text, max_tokens=16, dtype=dtype, check=True)
+    assert (c.q.shape, c.q.dtype, c.model, c.tokens) == ((2, 4, 16, 8), dtype, "model", 90)
+    assert c.token_ids.tolist() == [1 + i % 3 for i in range(16)]
+
+
+@with_torch
+def test_what_a_model_has_not_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    model_dir, text = saved(tmp_path, "llama")
+    auto = pytest.importorskip("transformers").AutoModel
+    monkeypatch.setattr(auto, "from_pretrained", lambda *_, **__: pytest.fail("it is read"))
+    with pytest.raises(ValueError, match="the model has 64 positions, got 90 tokens: lower max_"):
+        capture(model_dir, text, max_tokens=100)
+    with pytest.raises(ValueError, match="head must be <= 3, got 4"):
+        capture(model_dir, text, heads=[(0, 1), (1, 4)])
+    with pytest.raises(ValueError, match="layer must be <= 1, got 2"):
+        capture(model_dir, text, heads=[(2, 0)])
+    text.write_text("", encoding="utf-8")
+    with pytest.raises(ValueError, match="at least 2 tokens, got 0: give a longer one"):
+        capture(model_dir, text)
+
+
+@with_torch
+def test_config_is_refused_before_weights_are_read(tmp_path):
+    pytest.importorskip("transformers").T5Config().save_pretrained(tmp_path)
+    (tmp_path / "text.txt").write_text("we the people", encoding="utf-8")
+    with pytest.raises(ValueError, match="an encoder and a decoder"):
+        capture(tmp_path, tmp_path / "text.txt")
+
+
+@with_torch
+def test_code_in_the_folder_is_not_run(folder):
+    pytest.importorskip("transformers")
+    (folder / "config.json").write_text(
+        '{"model_type": "own", "auto_map": {"AutoConfig": "code_of_theirs.Config"}}'
+    )
+    ran = folder / "ran"
+    (folder / "code_of_theirs.py").write_text(f"open({str(ran)!r}, 'w').close()")
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        capture(folder, folder / "text.txt")
+    assert not ran.exists()
+
+
+def saved(tmp_path, kind):
+    """Return the folder of a tiny model with a tokenizer of three words, and a text of 90."""
+    model = build(kind)
+    tokenizers = pytest.importorskip("tokenizers")
+    from transformers import PreTrainedTokenizerFast
+
+    words = tokenizers.models.WordLevel({"[UNK]": 0, "we": 1, "the": 2, "people": 3}, "[UNK]")
+    tokenizer = tokenizers.Tokenizer(words)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    model.save_pretrained(tmp_path / "model")
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(
+        tmp_path / "model"
+    )
+    text = tmp_path / "text.txt"
+    text.write_text("we the people\n" * 30, encoding="utf-8-sig")
+    return tmp_path / "model", text

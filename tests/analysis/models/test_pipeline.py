@@ -1,0 +1,298 @@
+"""A run over a model: what is kept and resumed; and, in `make lm`, one over a tiny model."""
+
+import itertools
+import math
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_substitute import saved, with_torch
+
+from analysis.advice.verdict import KEEP, VERDICTS, advice
+from analysis.costs.allocation import single
+from analysis.models import next_tokens, pipeline
+from analysis.models.cost_curves import curves
+from analysis.models.pipeline import ADVICE, WORDS, Run, halves
+from analysis.models.planner import FRONTIER, heads, measured
+from analysis.models.replacement import Passage, perplexity
+from analysis.sweeps.store import Store, StoreError
+from approx import parse
+
+ASKED = {
+    "model": "tiny", "model_sha256": {"a.gguf": "12"}, "text": "t.txt", "text_sha256": "34",
+    "held_out": None, "held_out_sha256": None, "tokens": 200, "budget": 64.0,
+    "currency": "reads", "seed": 0, "version": "0",
+}  # fmt: skip
+WINDOW, EXACT = "sink_window(k=4)", "exact()"
+
+
+class Words:
+    """A tokenizer whose token i is the word wi."""
+
+    def decode(self, ids):
+        return " ".join(f"w{i}" for i in ids)
+
+
+class MadeUp(Run):
+    """A run over two layers of two heads whose numbers are made up, and counted."""
+
+    def __init__(self, folder, asked=ASKED):
+        tiny = SimpleNamespace(name="tiny", layers=2, heads=2, tokenizer=Words())
+        super().__init__(tiny, np.arange(200), np.arange(200), Store(folder), asked, 1)
+        pipeline.refuse_another(self.store, asked)
+        keys = [self.key(cell) for cell in self.cells()]
+        self.store.open(keys, asked=asked, date="2026-11-23", versions={}, python="3")
+        self.made, self.most = [], math.inf
+
+    def _row(self, layer, head, method, metric, value, *, trial=-1):
+        if not self.made or self.made[-1] != (layer, metric):
+            self.made.append((layer, metric))
+        place = ("tiny", layer, head, 200, 200, 8, 1.0, method, 64.0, trial)
+        return (*place, metric, float(value), math.nan)
+
+    def _several(self, layer, named):
+        if len({place for place, _ in self.made}) > self.most:
+            raise KeyboardInterrupt
+        for head in range(2):
+            for spec, numbers in named.items():
+                for metric, value in numbers.items():
+                    yield self._row(int(layer), head, spec, metric, value)
+
+    def _advice(self, layer):
+        kept = {name: 1.0 for name in ADVICE}
+        tv = 0.125 if layer else 0.75
+        verdict = VERDICTS.index("use") if layer else VERDICTS.index(KEEP)
+        window = kept | {"attention_tv": tv, "verdict": verdict, "oracle": 0}
+        uniform = window | {"attention_tv": 0.875, "winner": 0}
+        yield from self._several(layer, {"uniform()": uniform, WINDOW: window})
+
+    def _priced(self, layer):
+        window = {"price": 64.0, "damage": 0.25 + layer}
+        yield from self._several(layer, {WINDOW: window, EXACT: {"price": 3200.0, "damage": 0.0}})
+
+    def _planned(self, share):
+        if share not in self._allocated:
+            return
+        some = self._allocated[share]
+        yield from self._measured("plan", self._numbers_of(some) | {"exact_perplexity": 10.0})
+        if share == 1:
+            some = [(5, 1.0), (6, 3.0), (7, 0.5), (150, 2.0), *[(150, 1.0)] * 124]
+            for i, (token, kl) in enumerate(some):
+                for metric, value in zip(WORDS, (kl, 150, 0.5, token, 0.25)):
+                    yield self._row(-1, -1, "plan", metric, value, trial=64 + i)
+
+    def _single(self, share):
+        some = single(self._choices, share * self._budget)
+        if some is not None:
+            if share == 1:
+                for i in range(128):  # half a nat more than the plan at one position of four
+                    yield self._row(-1, -1, WINDOW, "kl", 1 + i % 4 // 3, trial=64 + i)
+            yield from self._measured(WINDOW, self._numbers_of(some))
+
+    @staticmethod
+    def _numbers_of(some):
+        return {
+            "price": some.price, "predicted_kl": some.damage, "least_predicted_kl": 0.0,
+            "exact_heads": 0, "kl": 2 * some.damage, "kl_stderr": None, "same_top_1": 0.75,
+            "perplexity": 12.0,
+        }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return what a run finds that nothing stopped."""
+    run = MadeUp(tmp_path_factory.mktemp("whole"))
+    run.fill()
+    return run.found()
+
+
+def test_a_stopped_run_goes_on_where_it_was_and_finds_the_same(tmp_path, whole):
+    stopped = MadeUp(tmp_path / "stopped")
+    stopped.most = 1  # layers
+    with pytest.raises(KeyboardInterrupt):
+        stopped.fill()
+    again = MadeUp(tmp_path / "stopped")
+    assert again.left() == again.cells()[3:]
+    with pytest.raises(ValueError, match="11 of 14 pieces are not done"):
+        again.found()
+    again.fill()
+    assert (0, "damage") not in again.made  # layer 0 was not done again
+    assert not MadeUp(tmp_path / "stopped").left()
+    found = again.found()
+    pd.testing.assert_frame_equal(found.advice, whole.advice)
+    assert found[2:] == whole[2:]
+
+
+def test_what_was_kept_reads_back(whole):
+    found = whole
+    advised = advice(found.advice)
+    assert [(one.layer, one.head, one.verdict) for one in advised] == [
+        (0, 0, KEEP), (0, 1, KEEP), (1, 0, "use"), (1, 1, "use"),
+    ]  # fmt: skip
+    assert [one.attention_tv for one in advised] == [0.75, 0.75, 0.125, 0.125]
+    assert [one.uniform_tv for one in advised] == [0.875] * 4
+    facts = found.plan.facts
+    assert {str(method) for method in found.plan.heads.values()} == {WINDOW}
+    assert facts["predicted_kl"] == 2 * 0.25 + 2 * 1.25  # of four heads that are replaced
+    assert facts["kl"] == 2 * facts["predicted_kl"]
+    assert facts["kl_stderr"] is None
+    assert (facts["exact_perplexity"], facts["exact_price"]) == (10.0, 3200.0)
+    assert facts["chosen_on"] == ["t.txt, first half"]
+    assert [one["price"] for one in facts["frontier"]] == [64.0] * 3  # a quarter buys nothing
+    assert [one["method"] for one in found.singles] == [WINDOW] * 3
+    assert (found.differing, found.positions) == (3, 128)
+    assert found.gain.mean == (31 + 0.0 - 2.0 + 0.5 - 0.0) / 128
+    assert [change.position for change in found.changes] == [65, 64, 66]
+    assert found.about["date"] == "2026-11-23"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "other"}, "another model, tiny and not other"),
+        ({"tokens": 300}, "another tokens, 200 and not 300"),
+        ({"text_sha256": "35"}, "another text sha256, 34 and not 35"),
+        ({"budget": None}, "another budget, 64.0 and not None"),
+    ],
+)
+def test_a_run_that_was_asked_something_else_is_refused(tmp_path, changes, message):
+    MadeUp(tmp_path)
+    with pytest.raises(StoreError, match=f"holds a run with {message}: use another folder"):
+        MadeUp(tmp_path, ASKED | changes)
+    sweep = Store(tmp_path / "sweep")
+    sweep.open(["a" * 64], seed=0)
+    with pytest.raises(StoreError, match="holds a sweep"):
+        pipeline.refuse_another(Store(tmp_path / "sweep"), ASKED)
+
+
+def test_best_single_method_is_found_by_trying_all():
+    rng = np.random.default_rng(0)
+    prices = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 9.0}
+    rows = [(0, head, m, p, rng.random()) for head in range(3) for m, p in prices.items()]
+    rows.append((0, 0, "e", 0.5, 0.0))  # which only one head has
+    table = pd.DataFrame(rows, columns=["layer", "head", "method", "price", "damage"])
+    assert single(table, 0.5) is None
+    for budget in (1.0, 2.5, 10.0):
+        cheap = [m for m, p in prices.items() if p <= budget]
+        sums = {m: sum(row[4] for row in rows if row[2] == m) for m in cheap}
+        found = single(table, budget)
+        assert found.chosen.method.unique().tolist() == [min(sums, key=sums.get)]
+        assert found.damage == pytest.approx(min(sums.values()), rel=1e-12)
+
+
+def read(tokens, kl):
+    """Return what a run keeps of next words, from position 10 on; the model's own is token 1."""
+    table = pd.DataFrame({"kl": kl, "plan_token": tokens}, index=range(10, 10 + len(kl)))
+    return table.assign(own_token=1.0, own_probability=0.5, plan_probability=0.25)
+
+
+def test_examples_are_the_largest_the_middle_and_the_least_that_can_be_shown():
+    said = {1: " own", 2: " plan", 3: "\N{REPLACEMENT CHARACTER}", 4: "\n", 7: "x"}
+
+    def decode(ids):
+        return "".join(said.get(i, "x") for i in ids)
+
+    ids = np.full(17, 7)
+    table = read([2.0, 2.0, 1.0, 3.0, 2.0, 4.0, 2.0], [1.0, 5.0, 9.0, 8.0, 3.0, 7.0, 6.0])
+    found = next_tokens.changed(ids, table, decode)  # 12 is the same, 13 and 15 unshowable, 16 last
+    assert [(one.position, one.kl) for one in found] == [(11, 5.0), (14, 3.0), (10, 1.0)]
+    assert found[0] == next_tokens.Change(11, "x" * 12, "x", " own", 0.5, " plan", 0.25, 5.0)
+    assert len(next_tokens.changed(ids, table[:1], decode)) == 1
+    assert next_tokens.changed(ids, read([2.0], [math.nan]), decode) == []
+
+
+def test_halves_part_at_a_blank_near_the_middle():
+    assert halves("one two three four") == ("one two three", "four")
+    assert halves("汉字" * 5) == ("汉字汉字汉", "字汉字汉字")
+    first, second = halves("word " * 100)
+    assert (first + " " + second).split() == ["word"] * 100
+
+
+def test_without_torch_it_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "text.txt").write_text("words " * 500)
+    said = r"^a model needs torch .*: pip install -e '\.\[capture\]'$"
+    with pytest.raises(ImportError, match=said):
+        Run.open(tmp_path / "model", tmp_path / "text.txt", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """Return a saved model of three layers of four heads, and a text of 500 tokens."""
+    folder, text = saved(tmp_path, max_position_embeddings=256)
+    ids = np.random.default_rng(2).integers(1, 50, 500)
+    text.write_text(" ".join(f"w{i}" for i in ids), encoding="utf-8")
+    return folder, text, tmp_path / "store"
+
+
+@with_torch
+def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
+    options = {"max_tokens": 192, "budget": 64.0, "jobs": 1}
+    run = Run.open(*tiny, **options)
+    assert len(run.left()) == 2 * 3 + 2 * len(FRONTIER)
+    write, calls = Store.write, itertools.count()
+
+    def killed(self, key, rows):
+        write(self, key, rows)
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run.fill()
+    monkeypatch.setattr(Store, "write", write)
+    run = Run.open(*tiny, **options)
+    assert run.left() == run.cells()[4:]
+    assert run.seconds() > 0
+    run.fill()
+    found, facts = run.found(), run.found().plan.facts
+
+    words = halves(tiny[1].read_text("utf-8"))
+    first, second = (Passage(run.model, run.model.tokens_of(part, 192), jobs=1) for part in words)
+    table = curves([first], 64.0)
+    pd.testing.assert_frame_equal(run._choices, table, rtol=1e-12)
+    kl = second.replace(found.plan.heads).kl
+    assert facts["kl"] == kl.mean()
+    assert facts["exact_perplexity"] == perplexity(second.surprisal)
+    best = single(table, 64.0)
+    assert found.singles[2]["method"] == best.chosen.method.iloc[0]
+    assert found.singles[2]["kl"] == measured(second, best)["kl"]
+    assert found.gain.mean == pytest.approx(found.singles[2]["kl"] - facts["kl"], rel=1e-9)
+    assert heads(best.chosen) == second.everywhere(next(iter(heads(best.chosen).values())))
+    x = first.inputs(1).at(1, 2)
+    one = next(a for a in advice(found.advice) if (a.layer, a.head) == (1, 2))
+    assert one.attention_tv == pytest.approx(
+        x.compare(x.approximate(parse(one.winner)))["attention_tv"], rel=1e-12
+    )
+    largest = found.changes[0]
+    place = largest.position - second.skip
+    state = second.replace(found.plan.heads).state
+    logits = run.model.logits(second.ids, state, [largest.position])[0].double().softmax(0)
+    assert largest.kl == kl[place]
+    assert largest.plan == run.model.tokenizer.decode([int(logits.argmax())])
+    assert largest.plan_probability == pytest.approx(logits.max().item(), rel=1e-6)  # float32
+    with pytest.raises(StoreError, match=r"another budget, 64\.0 and not 128\.0"):
+        Run.open(*tiny, **options | {"budget": 128.0})
+
+
+@with_torch
+@pytest.mark.parametrize(
+    ("words", "options", "message"),
+    [
+        (300, {}, "the text gives 150 tokens to choose a plan on and 150 to measure it on, and"),
+        (0, {}, "the text gives 0 tokens to choose a plan on and 0 to measure"),
+        (500, {"max_tokens": 191}, "max_tokens must be >= 192, got 191"),
+        (500, {"budget": 0}, "budget must be"),
+        (500, {"currency": "gold"}, "currency must be one of"),
+    ],
+)
+def test_bad_input_is_one_line(tiny, words, options, message):
+    tiny[1].write_text(" ".join(["w3"] * words), encoding="utf-8")
+    with pytest.raises(ValueError, match=message) as caught:
+        Run.open(*tiny, **options)
+    assert "\n" not in str(caught.value)

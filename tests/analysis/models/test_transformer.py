@@ -1,0 +1,195 @@
+"""Heads replaced in a whole model, with NumPy alone, and the same with torch where it is there."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from each import each
+from transformer import Transformer, divergence
+
+import analysis
+from analysis.models.attention_hook import attending
+from analysis.models.language_model import LanguageModel
+from analysis.models.replacement import Passage
+from approx import parse
+
+EPS = float(np.finfo(float).eps)
+MODEL = Transformer.random()
+TOKENS = np.random.default_rng(1).integers(0, 50, 40)
+EVERY = [(i, head) for i in range(MODEL.layers) for head in range(MODEL.heads)]
+# Logits of order 10 behind two layers, with sums of at most 40 keys, 32 channels and 24 more; what
+# a layer rounds is amplified by the norms and weights of the next by less than 100.
+ROUNDING = 100 * 10 * 100 * EPS
+
+
+def everywhere(spec):
+    return dict.fromkeys(EVERY, parse(spec))
+
+
+def test_exact_replacement_changes_nothing():
+    own, other = MODEL.prefill(TOKENS)[0], MODEL.prefill(TOKENS, everywhere("exact()"))[0]
+    assert np.abs(own - other).max() < ROUNDING
+    assert 3 < np.abs(own).max() < 10
+    # half the variance of the change, and what the sum of 50 terms rounds to
+    assert np.abs(divergence(own, other)).max() < ROUNDING**2 + 50 * 10 * EPS
+
+
+@each("head", [(0, 1), (1, 3)])
+def test_a_head_changes_what_comes_after_its_layer_only(head):
+    own, other = (MODEL.prefill(TOKENS, x)[1] for x in ({}, {head: parse("sink_window(k=3)")}))
+    for i, (x, y) in enumerate(zip(own, other)):
+        changed = np.abs(x - y).max(axis=1)
+        if i <= head[0]:
+            assert not changed.any()
+        else:
+            assert changed[:3].max() < ROUNDING  # they see no more than three keys
+            assert changed[3:].min() > 1e-6
+
+
+def test_windows_everywhere_are_a_model_with_windows():
+    own = MODEL.prefill(TOKENS)[0]
+    other = MODEL.prefill(TOKENS, everywhere("sliding_window(width=7)"))[0]
+    np.testing.assert_allclose(other, MODEL.prefill(TOKENS, window=7)[0], atol=ROUNDING)
+    assert divergence(own, other).max() > 0.01
+
+
+CACHED = (
+    "exact()",
+    "sink_window(k=8)",
+    "columns(k=8, by='h2o', recent=4)",
+    "pages(k=8, size=4, current=True)",
+    "positive(m=16)",
+    "hierarchical(rank=2, leaf=4, basis='pivots')",
+)
+
+
+@each("spec", CACHED)
+def test_a_model_decodes_to_the_logits_of_prefill(spec):
+    step, method = MODEL.decoder(parse(spec), seed=3), parse(spec)
+    text, decoded = list(TOKENS[:24]), []
+    for place in range(32):
+        decoded.append(step(text[place]))
+        if place + 1 == len(text):
+            text.append(int(decoded[-1].argmax()))  # it goes on by itself
+    logits = MODEL.prefill(text[:32], dict.fromkeys(EVERY, method), seed=3)[0]
+    np.testing.assert_allclose(decoded, logits, rtol=0, atol=ROUNDING)
+    assert logits[23:31].argmax(axis=1).tolist() == text[24:32]
+
+
+# With torch, where it is there
+
+PARTS = {"q": "self_attn", "k": "self_attn", "v": "self_attn", "o": "self_attn"}
+NORMS = {"before": "input_layernorm", "after": "post_attention_layernorm"}
+# transformers computes norms in float32 whatever the dtype: five of them, each of which the norms
+# and weights after it amplify by less than 10, in logits of order 10.
+ROUNDING_32 = 5 * 10 * 10 * float(np.finfo(np.float32).eps)
+
+with_torch = pytest.mark.filterwarnings("ignore")  # transformers and torch warn of their futures
+
+
+def llama():
+    """Return the model of transformers with the weights of ours."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        rms_norm_eps=1e-6,
+        attn_implementation="eager",
+        pad_token_id=0,
+    )
+    weights = {}
+    for name, x in MODEL.weights.items():
+        layer, _, part = name.rpartition(".")
+        full = {"embed": "model.embed_tokens", "norm": "model.norm"}.get(name, name)
+        if layer:
+            inner = NORMS.get(part, f"{PARTS.get(part[0], 'mlp')}.{part}")
+            full = f"model.layers.{layer}.{inner}"
+        weights[f"{full}.weight"] = torch.from_numpy(x)
+    model = transformers.LlamaForCausalLM(config).double().eval()
+    model.load_state_dict(weights)
+    return LanguageModel(model, name="llama")
+
+
+@with_torch
+@each("spec", ["exact()", "sink_window(k=4)", "columns(k=6, by='h2o')", "pages(k=8, size=4)"])
+def test_a_passage_is_what_numpy_makes_of_it(spec):
+    passage = Passage(llama(), TOKENS, skip=0, jobs=1)
+    found = passage.replace(everywhere(spec))
+    own, other = MODEL.prefill(TOKENS)[0], MODEL.prefill(TOKENS, everywhere(spec))[0]
+    size = np.abs(other - own).max() + ROUNDING_32  # KL is quadratic in it
+    np.testing.assert_allclose(found.kl, divergence(own, other), atol=2 * ROUNDING_32 * size)
+    np.testing.assert_array_equal(found.same_top, own.argmax(1) == other.argmax(1))
+    for logits, surprisal in ((own, passage.surprisal), (other, found.surprisal)):
+        p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        following = p[np.arange(39), TOKENS[1:]]
+        np.testing.assert_allclose(surprisal, -np.log(following), atol=2 * ROUNDING_32)
+    assert spec == "exact()" or found.kl.mean() > 0.01
+
+
+def one_by_one(model, ids, method):
+    """Return the logits of a model of transformers that gets its tokens one by one."""
+    import torch
+
+    caches, rows = {}, []
+
+    def attend(call):
+        q, k, v = (x[0, :, 0].double().numpy() for x in (call.q, call.k, call.v))
+        outputs = torch.empty(1, 1, len(q), v.shape[1], dtype=call.q.dtype)
+        for head, one in enumerate(q):
+            if (call.layer, head) not in caches:
+                caches[call.layer, head] = method.cache(d=q.shape[1], c=v.shape[1])
+            cache, mine = caches[call.layer, head], head * len(k) // len(q)
+            root = call.scaling**0.5  # as Inputs has it: elu depends on how it is shared out
+            cache.append(root * k[mine], v[mine])
+            outputs[0, 0, head] = torch.from_numpy(cache.attend(root * one))
+        return outputs
+
+    with torch.inference_mode():
+        for place, token in enumerate(ids):
+            with attending(model.model, attend):
+                at = torch.tensor([[token]]), torch.tensor([[place]])
+                rows.append(model.model(at[0], position_ids=at[1]).logits[0, -1].double().numpy())
+    return np.array(rows)
+
+
+def at_once(model, ids, method):
+    """Return the logits of a model of transformers that gets all its tokens at once."""
+    import torch
+
+    def attend(call):
+        x = call.inputs("layer")
+        heads = [x.at(call.layer, head) for head in range(len(x.q))]
+        outputs = [one.approximate(method).attend(one.V) for one in heads]
+        return torch.from_numpy(np.stack(outputs, axis=1)[None])
+
+    with torch.inference_mode():
+        state = model.states(ids, attend)
+        return model.logits(ids, state, np.arange(len(ids))).double().numpy()
+
+
+@with_torch
+@each("spec", CACHED[:4])
+def test_llama_decodes_to_the_logits_of_prefill(spec):
+    model, method = llama(), parse(spec)
+    found, expected = one_by_one(model, TOKENS, method), at_once(model, TOKENS, method)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING_32)
+
+
+@with_torch
+@pytest.mark.skipif("EXPQK_LM" not in os.environ, reason="EXPQK_LM names no model")
+def test_a_language_model_decodes_to_the_logits_of_prefill():
+    model = LanguageModel.open(os.environ["EXPQK_LM"])
+    ids = model.tokens(Path(analysis.__file__).with_name("data") / "persuasion.txt", 64)
+    own = at_once(model, ids, parse("exact()"))
+    for spec in ("sink_window(k=16)", "columns(k=16, by='h2o', recent=8)", "quest(k=32)", "elu()"):
+        found, expected = (f(model, ids, parse(spec)) for f in (one_by_one, at_once))
+        same, moved = divergence(expected, found).max(), divergence(own, expected).mean()
+        print(f"{spec:36}{np.abs(found - expected).max():8.0e}{same:8.0e}{moved:8.2g}")
+        assert same < 1e-6 < moved

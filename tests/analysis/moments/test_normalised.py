@@ -1,0 +1,99 @@
+"""Bias and variance of normalised attention by the delta method, against draws."""
+
+import numpy as np
+import pytest
+
+from analysis import inputs
+from analysis.moments.normalised import normalised_moments
+from approx import parse
+from approx.estimate import exact
+from approx.random_features.positive import Positive
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "positive(m=800)",
+        "scatterbrain(positive(m=400), top_k(k=1))",
+        pytest.param("trigonometric(m=800)", marks=pytest.mark.slow),
+        pytest.param("positive(m=400, projection='orthogonal')", marks=pytest.mark.slow),
+    ],
+)
+def test_the_delta_method(spec):
+    """Bias and variance of a ratio to first order: 20 % of the largest, at m ≥ 200 where R ≪ 1."""
+    rng = np.random.default_rng(6)
+    Q, K = rng.standard_normal((3, 4)) * 0.3, rng.standard_normal((5, 4)) * 0.3
+    method = parse(spec)
+    found = normalised_moments(method, Q, K)
+    assert found.row_variance.max() < 0.03
+    attention = exact.softmax(Q, K)
+    T = 2000
+    draws = np.empty((T, 3, 5))
+    for t in range(T):
+        estimate = method.approximate(Q, K, rng=t).to_dense()
+        draws[t] = estimate / estimate.sum(axis=1, keepdims=True) - attention
+    bias, variance = draws.mean(axis=0), draws.var(axis=0)
+    stderr = np.sqrt(variance / T)
+    assert (np.abs(bias - found.bias) <= 5 * stderr + 0.2 * np.abs(found.bias).max()).all()
+    assert (np.abs(variance - found.variance) <= 0.2 * found.variance.max()).all()
+    # rows sum to one, exact ones too
+    np.testing.assert_allclose(found.bias.sum(axis=1), 0, atol=1e-12)
+
+
+def test_the_delta_method_errs_by_the_largest_variance():
+    """Its variance is off by about R_jj, several times ``row_variance``, and not its square."""
+    rng = np.random.default_rng(0)
+    Q, K = rng.standard_normal((1, 3)) * 0.8, rng.standard_normal((6, 3)) * 0.8
+    off = []
+    for m, T in ((64, 20_000), (512, 4000)):
+        method = parse(f"positive(m={m})")
+        found = normalised_moments(method, Q, K)
+        weights = np.empty((T, 6))
+        for part in np.split(np.arange(T), 20):
+            omega = rng.standard_normal((len(part), m, 3))
+            phi = np.exp(omega @ K.T - np.square(K).sum(axis=1) / 2)
+            estimate = np.einsum("tm,tml->tl", np.exp(omega @ Q[0]), phi)
+            weights[part] = estimate / estimate.sum(axis=1, keepdims=True)
+        ratio = weights.var(axis=0) / found.variance[0]
+        off.append(np.abs(1 - ratio).max())
+        largest = np.exp(method.moments(Q, K).log_relative_variance).max()
+        # what is off is known to √((kurtosis − 1)/T), 0.04 or less: kurtosis 17 and 7
+        assert 5 * found.row_variance[0] < largest / 2 < off[-1] < 4 * largest + 0.2
+    assert off[1] < off[0]
+
+
+def test_the_delta_method_of_biased_and_unknown_methods():
+    Q, K = np.array([[0.5], [1.0]]), np.array([[0.3], [-1.0]])
+    taylor = parse("taylor(degree=2)")
+    found = normalised_moments(taylor, Q, K)
+    dense = taylor.approximate(Q, K).to_dense()
+    want = dense / dense.sum(axis=1, keepdims=True) - exact.softmax(Q, K)
+    np.testing.assert_allclose(found.bias, want, atol=1e-14)
+    assert not found.variance.any()
+    assert normalised_moments(parse("positive(m=4, projection='simplex')"), Q, K) is not None
+    wide = np.eye(3)
+    assert normalised_moments(parse("positive(m=4, projection='simplex')"), wide, wide) is None
+    assert normalised_moments(parse("leverage(m=2)"), Q, K) is None
+
+
+def test_the_bias_of_a_ratio_is_noticed_without_the_covariance():
+    """With independent keys (a diagonal covariance) the delta method fails the same check."""
+    rng = np.random.default_rng(6)
+    Q, K = rng.standard_normal((3, 4)) * 0.3, rng.standard_normal((5, 4)) * 0.3
+    right = normalised_moments(parse("positive(m=800)"), Q, K)
+
+    class Diagonal(Positive):
+        def key_covariance(self, Q, K, i, mask):
+            return np.diag(np.diag(super().key_covariance(Q, K, i, mask)))
+
+    wrong = normalised_moments(Diagonal(m=800), Q, K)
+    assert (np.abs(wrong.bias - right.bias) > 0.2 * np.abs(right.bias).max()).any()
+
+
+def test_normalised_moments_of_orthogonal_features_on_real_tensors():
+    """The third head of the bundled sample, where |q + k|² is 18 to 132 at t = 1."""
+    x = list(inputs.sample().heads())[2].at_temperature(1.0)
+    method = parse("positive(m=128, projection='orthogonal')")
+    found = normalised_moments(method, x.Q[:8], x.K[:64])
+    assert all(np.isfinite(part).all() for part in found)
+    assert (found.variance > 0).all()

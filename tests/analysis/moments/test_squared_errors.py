@@ -1,0 +1,187 @@
+"""Fourth moments of the error: against nodes and draws, and bugs planted to be noticed."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from analysis.advice.dependent_supports import LargestEstimates, OneStream
+from analysis.moments import expected_error, monte_carlo, squared_errors as module
+from analysis.moments.squared_errors import frobenius_error, squared_error
+from approx import parse
+from approx.estimate import exact
+from approx.projections import Fixed
+from approx.random_features.hyperbolic import Hyperbolic
+from approx.random_features.positive import Positive
+from approx.random_features.trigonometric import Trigonometric
+
+FEATURES = ("positive", "hyperbolic", "generalized_exponential", "trigonometric")
+KNOWN = [
+    *(f"{name}(m=8)" for name in FEATURES),
+    "lsh(hashes=2, rounds=2)",
+    "scatterbrain(low_rank=positive(m=8), sparse=random(k=1))",
+]
+DRAWS = 1500
+
+
+def pairs():
+    return np.random.default_rng(0).uniform(-0.3, 0.3, (2, 3, 4))
+
+
+def draws(spec, Q, K):
+    method, truth = parse(spec), exact.kernel(Q, K)
+    children = np.random.default_rng(1).spawn(DRAWS)
+    return np.array(
+        [(method.approximate(Q, K, rng=r).to_dense() / truth - 1) ** 2 for r in children]
+    )
+
+
+def at_nodes(name, count):
+    """Compare with `count` frequencies in d = 1 at all of their nodes: no chance."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    weights = weights / weights.sum()
+    width = 2 if name in ("hyperbolic", "trigonometric") else 1
+    Q, K = np.array([[0.5]]), np.array([[0.3], [0.9], [-0.2]])
+    truth = exact.kernel(Q, K)[0]
+    one = parse(f"{name}(m={width})")
+    errors = np.array(
+        [
+            dataclasses.replace(one, m=None, projection=Fixed(np.array([[node]])))
+            .approximate(Q, K)
+            .to_dense()[0]
+            / truth
+            - 1
+            for node in nodes
+        ]
+    )
+    of_mean, chances = errors, weights
+    for _ in range(count - 1):  # sums over every further node
+        of_mean = (of_mean[:, None] + errors).reshape(-1, 3)
+        chances = np.outer(chances, weights).ravel()
+    second, fourth = (chances @ (of_mean / count) ** p for p in (2, 4))
+    known = squared_error(parse(f"{name}(m={count * width})"), Q, K)
+    # 60 nodes: exponents of 4·√(1 − 4A)|u| ≤ 8, remainder 8^120/120! of e^{32}; errors near 0.1
+    np.testing.assert_allclose(np.exp(known.log_mean[0]), second, rtol=1e-9)
+    np.testing.assert_allclose(
+        np.exp(known.log_relative_variance[0]), fourth / second**2 - 1, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("name", FEATURES)
+def test_fourth_moments_at_quadrature_nodes(name, count):
+    at_nodes(name, count)
+
+
+def test_a_support_is_an_event_of_probability_one_minus_p():
+    p = np.array([[0.25, 0.0, 1.0]])
+    found = module._off(p, np.log([[2.0, 2.0, 2.0]]), np.log([[3.0, 3.0, 3.0]]))
+    # E e² = 2(1 − p), E e⁴ = (3 + 1)·4·(1 − p): Var/(E e²)² = 4/(1 − p) − 1
+    np.testing.assert_allclose(np.exp(found.log_mean), [[1.5, 2.0, 0.0]])
+    np.testing.assert_allclose(np.exp(found.log_relative_variance), [[13 / 3, 3.0, 0.0]])
+
+
+@pytest.mark.parametrize("spec", KNOWN)
+def test_mean_and_spread_of_the_square_are_those_of_draws(spec):
+    Q, K = pairs()
+    found, known = draws(spec, Q, K), squared_error(parse(spec), Q, K)
+    z = (found.mean(axis=0) / np.exp(known.log_mean) - 1) / np.sqrt(
+        np.exp(known.log_relative_variance) / DRAWS
+    )
+    assert np.abs(z).max() <= 5
+    total = (found * exact.kernel(Q, K) ** 2).sum(axis=(1, 2)) / (exact.kernel(Q, K) ** 2).sum()
+    whole = frobenius_error(parse(spec), Q, K)
+    z = (total.mean() / math.exp(whole.log_mean) - 1) / (whole.relative_deviation / DRAWS**0.5)
+    assert abs(z) <= 5
+    # the bound; the sample deviation of a square of relative deviation ≤ 3 is known to 10 % or so
+    assert total.std() <= 1.2 * whole.relative_deviation * total.mean()
+    assert whole.relative_deviation < 4 * total.std() / total.mean()  # and it is not idle
+    assert math.exp(whole.log_mean / 2) == pytest.approx(expected_error(parse(spec), Q, K))
+
+
+@pytest.mark.parametrize(
+    ("bug", "name", "plant"),
+    [
+        (
+            "the kurtosis of one term for that of m",
+            "_relative_variance",
+            lambda right: lambda rho, log_variance, count: right(rho, log_variance, 1),
+        ),
+        (
+            "E ρ³ for E ρ⁴",
+            "_log_power",
+            lambda right: lambda rho, p: right(rho, min(p, 3)),
+        ),
+    ],
+)
+def test_planted_bugs_of_the_fourth_moment(monkeypatch, killed, bug, name, plant):
+    monkeypatch.setattr(module, name, plant(getattr(module, name)))
+    for family in FEATURES:
+        with pytest.raises(AssertionError):
+            at_nodes(family, 2)
+    killed(bug, math.inf)
+
+
+def test_a_support_left_out_is_noticed(monkeypatch, killed):
+    monkeypatch.setattr(module, "_off", lambda p, mean, spread: module.SquaredError(mean, spread))
+    Q, K = pairs()
+    found, known = draws(KNOWN[-1], Q, K), squared_error(parse(KNOWN[-1]), Q, K)
+    z = (found.mean(axis=0) / np.exp(known.log_mean) - 1) / np.sqrt(
+        np.exp(known.log_relative_variance) / DRAWS
+    )
+    assert np.abs(z).max() > 5
+    killed("the square without the support", np.abs(z).max())
+
+
+def test_far_apart_is_inf_and_exact_is_nothing():
+    whole = frobenius_error(Positive(m=4), [[30.0, 0.0]], [[30.0, 0.0]])
+    assert whole.log_mean == pytest.approx(3600 - math.log(4))
+    assert whole.relative_deviation == np.inf
+    every = frobenius_error(
+        parse("scatterbrain(low_rank=positive(m=4), sparse=top_k(k=1))"), [[1.0]], [[1.0]]
+    )
+    assert every == (-np.inf, 0.0)
+    zero = squared_error(Positive(m=4), [[0.0]], [[0.0]])
+    assert zero.log_mean[0, 0] == zero.log_relative_variance[0, 0] == -np.inf
+
+
+def test_none_where_nothing_is_known():
+    for spec in ("positive(m=4, projection='orthogonal')", "smyrf(size=1)", "taylor(degree=1)"):
+        assert squared_error(parse(spec), *pairs()) is None
+        assert frobenius_error(parse(spec), *pairs()) is None
+
+
+def test_dependent_supports_have_no_closed_form_and_are_exact_where_they_say():
+    Q, K = pairs()
+    largest = LargestEstimates(Positive(m=4), parse("top_k(k=2)"))
+    A = largest.approximate(Q, K, rng=0)
+    assert A.nnz == 6
+    low = Positive(m=4).approximate(Q, K, rng=0).to_dense()
+    on = A.sparse.toarray() > 0
+    assert (np.where(on, low, np.inf).min(axis=1) >= np.where(on, 0, low).max(axis=1)).all()
+    np.testing.assert_allclose(A.to_dense()[on], exact.kernel(Q, K)[on], rtol=1e-14)
+    np.testing.assert_allclose(A.to_dense()[~on], low[~on], rtol=1e-14)
+    assert largest.moments(Q, K) is None
+    stream = OneStream(Positive(m=4), parse("lsh(hashes=1, transform='none')"))
+    assert stream.moments(Q, K) is None
+    assert monte_carlo(stream, Q, K, draws=DRAWS, rng=0).mean.max() < 1.05
+
+
+@pytest.mark.parametrize(
+    ("method", "limit"),
+    [
+        (Positive(m=1), 2.0),  # (3 + 3(N − 1))/N − 1, N = 1
+        (Positive(m=4), 2.0),
+        (Hyperbolic(m=2), 14.0),  # 15 − 1
+        (Hyperbolic(m=8), (15 + 9) / 4 - 1),
+        (Trigonometric(m=2), 14.0),
+    ],
+)
+def test_the_variance_of_a_square_has_a_limit_where_nothing_varies_much(method, limit):
+    """Never less than it is: at |q ± k| = h the difference to the limit is O(h²) of it."""
+    sign = 1.0 if isinstance(method, Trigonometric) else -1.0
+    for h in (1e-2, 1e-4, 1e-6):
+        found = squared_error(method, [[0.5]], [[sign * (0.5 - h)]])
+        value = float(np.exp(found.log_relative_variance[0, 0]))
+        assert value == pytest.approx(limit, rel=30 * h**2 + 1e-3)

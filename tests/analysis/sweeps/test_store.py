@@ -1,0 +1,437 @@
+"""The store: the same bits in both formats, whole files only, growth, failures, leftovers."""
+
+import errno
+import hashlib
+import json
+import math
+import os
+import stat
+import struct
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from pandas.testing import assert_frame_equal
+
+from analysis.compute.executors import Failure
+from analysis.errors.metrics import compare
+from analysis.inputs import Inputs, gaussian
+from analysis.sweeps import store as storing, table
+from analysis.sweeps.store import CellsFailed, Store, StoreError, read
+from analysis.sweeps.sweep import plan, sweep
+from approx import parse
+from figures.command.cli import parser
+
+KEY, OTHER = "0" * 64, "f" * 64
+FAILURE = Failure("ValueError", "no", "line 1")
+METHODS = [parse(s) for s in ("positive(m=4)", "zero", "taylor(degree=1)")]
+GRID = {"trials": 3, "seed": 0}
+X = gaussian(7, 3, rng=0)
+
+
+@pytest.fixture(params=["parquet", "csv"])
+def suffix(request, monkeypatch):
+    if request.param == "csv":
+        monkeypatch.setattr(storing, "parquet", lambda: None)
+    else:
+        pytest.importorskip("pyarrow")
+    return request.param
+
+
+def row(value, name="gaussian", stderr=math.nan):
+    return (name, -1, 3, 7, 7, 3, 0.5, "positive(m=4)", 8.0, 0, "attention_tv", value, stderr)
+
+
+def bits(rows):
+    """Return rows with every float as its 64 bits, so that NaN and −0.0 compare."""
+    return [
+        tuple(struct.pack("<d", x) if isinstance(x, float) else x for x in typed) for typed in rows
+    ]
+
+
+def shards(folder, pattern="*.*"):
+    return sorted(p for p in (folder / "cells").glob(pattern) if not p.name.startswith(".tmp-"))
+
+
+# Bits
+
+HARD = [0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308,
+        0.1 + 0.2, 2 / 3, 1e16 + 2]  # fmt: skip
+NAMES = ["plain", "comma, quote \" and 'both'", "line\nbreak", "Ω Gauß 注意力", "# sha256", ""]
+
+
+def test_what_is_read_is_what_was_written(tmp_path, suffix):
+    kept = Store(tmp_path)
+    kept.open([KEY])
+    rows = [row(x, name, -x) for x in HARD for name in NAMES]
+    kept.write(KEY, rows)
+    assert [p.name for p in shards(tmp_path)] == [f"{KEY}.{suffix}"]
+    found = Store(tmp_path).rows(KEY)
+    assert bits(found) == bits(map(table.typed, rows))
+    assert [type(x) for x in found[0]] == list(table.KINDS.values())
+    assert_frame_equal(read(tmp_path), table.frame(map(table.typed, rows)), check_exact=True)
+
+
+@settings(max_examples=25)
+@given(values=st.lists(st.binary(min_size=8, max_size=8), max_size=5))
+def test_any_float_is_the_same_in_both_formats(tmp_path_factory, values):
+    """All 2⁶⁴ of them; of the NaNs, one is left."""
+    rows = [table.typed(row(struct.unpack("<d", x)[0])) for x in values]
+    assert bits(table.parsed(table.text(rows))) == bits(rows)
+    if storing.parquet() is not None:
+        kept = Store(tmp_path_factory.mktemp("any"))
+        kept.open([KEY])
+        kept.write(KEY, rows)
+        assert bits(Store(kept.folder).rows(KEY)) == bits(rows)
+
+
+def test_a_store_half_in_each_format_reads_as_one(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    whole = sweep(METHODS, X, [1.0, 2.0], **GRID)
+    planned = plan(METHODS, X, [1.0, 2.0], **GRID)
+    kept = Store(tmp_path)
+    kept.open(planned.keys)
+    for index, cell in enumerate(planned.cells):
+        with monkeypatch.context() as patch:
+            if index % 2:
+                patch.setattr(storing, "parquet", lambda: None)
+            kept.write(cell.key, cell.run(X))
+    assert {p.suffix for p in shards(tmp_path)} == {".parquet", ".csv"}
+    assert_frame_equal(read(tmp_path), whole, check_exact=True)
+    monkeypatch.setattr(storing, "parquet", lambda: None)
+    with pytest.raises(ImportError, match=r"needs: pip install -e '.\[parquet\]'"):
+        read(tmp_path)
+
+
+# Whole files
+
+
+def test_every_truncation_and_alteration_is_noticed(tmp_path, suffix):
+    kept = Store(tmp_path)
+    kept.open([KEY, OTHER])
+    kept.write(KEY, [row(x) for x in HARD])
+    (path,) = shards(tmp_path)
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for length in [0, 1, len(content) - 1, *rng.integers(0, len(content), 20).tolist()]:
+        path.write_bytes(content[:length])
+        assert not Store(tmp_path).done(KEY), length
+    whole = Store(tmp_path)._from_csv if suffix == "csv" else Store(tmp_path)._from_parquet
+    path.write_bytes(content)
+    true = bits(whole(path, KEY))
+    for place in rng.integers(0, len(content), 60).tolist():
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        found = Store(tmp_path).rows(KEY)  # a flip in what Parquet does not use is no harm
+        assert found is None or bits(found) == true
+        assert suffix == "parquet" or found is None
+    path.write_bytes(content)
+    assert Store(tmp_path).done(KEY)
+    path.rename(path.with_name(f"{OTHER}.{suffix}"))  # of another cell
+    assert not Store(tmp_path).done(OTHER)
+    assert Store(tmp_path).altered(OTHER)
+
+
+def test_an_altered_cell_is_computed_again(tmp_path, suffix):
+    whole = sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
+    path = shards(tmp_path)[0]
+    path.write_bytes(path.read_bytes()[:-3])
+    assert len(read(tmp_path)) < len(whole)
+    found = sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
+    assert_frame_equal(found, whole, check_exact=True)
+    assert_frame_equal(read(tmp_path), whole, check_exact=True)
+
+
+def test_a_file_is_synced_before_and_after_it_gets_its_name(tmp_path, monkeypatch):
+    kept, calls = Store(tmp_path), []
+    sync, replace = os.fsync, os.replace
+
+    def synced(descriptor):
+        calls.append("sync folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync file")
+        sync(descriptor)
+
+    def replaced(source, target):
+        assert source.parent == target.parent
+        assert source.name.startswith(".tmp-")
+        calls.append("replace")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    kept.open([KEY])
+    assert calls == ["sync file", "replace", "sync folder"]
+    calls.clear()
+    kept.write(KEY, [row(1.0)])
+    assert calls == ["replace"]
+    shards(tmp_path)[0].write_bytes(b"")  # what the machine may leave of it
+    assert Store(tmp_path).rows(KEY) is None
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
+    kept = Store(tmp_path)
+    kept.open([KEY])
+    kept.write(KEY, [row(1.0)])
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.raises(OSError, match=rf"No space left on device: '.*{KEY}\."):
+            kept.write(KEY, [row(2.0)])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=r"No space left on device: '.*manifest\."):
+            kept.open([KEY, OTHER])
+    assert kept.manifest["cells"] == [KEY]
+    assert not list(tmp_path.glob("**/.tmp-*"))
+    assert Store(tmp_path).rows(KEY)[0][-2] == 1.0
+
+
+def test_threads_may_write_one_cell_at_once(tmp_path):
+    kept, rows = Store(tmp_path), [row(float(x)) for x in range(300)]
+    kept.open([KEY])
+    together = threading.Barrier(4)
+
+    def write(_):
+        for _ in range(10):
+            together.wait(60)
+            Store(tmp_path).write(KEY, rows)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert bits(Store(tmp_path).rows(KEY)) == bits(map(table.typed, rows))
+    assert len(list((tmp_path / "cells").iterdir())) == 1
+
+
+def test_leftovers_of_the_dead_are_swept_and_only_those(tmp_path):
+    kept = Store(tmp_path)
+    kept.open([KEY])
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    host, pid = storing._host(), os.getpid()
+    swept = [f".tmp-{host}-{x}-00000000-7.{KEY}.csv" for x in (dead.pid, pid)]
+    left = [
+        f".tmp-{host}-{os.getppid()}-00000000-7.{KEY}.csv",  # another process, alive
+        f".tmp-{host}-{pid}-{storing.TOKEN}-7.{KEY}.csv",  # this one, in another thread
+        f".tmp-elsewhere-{dead.pid}-00000000-7.{KEY}.csv",
+        ".tmp-not-ours",
+    ]
+    for name in swept + left:
+        (tmp_path / "cells" / name).write_bytes(b"half")
+    Store(tmp_path).open([KEY])
+    assert sorted(p.name for p in (tmp_path / "cells").iterdir()) == sorted(left)
+    assert not kept.done(KEY)
+
+
+# What a store is of
+
+
+def test_a_sweep_may_grow_and_shrink_but_not_change(tmp_path):
+    small, large = [plan(METHODS, X, [1.0], trials=t, seed=0) for t in (2, 3)]
+    sweep(METHODS, X, [1.0], trials=2, seed=0, store=tmp_path)
+    before = {p: p.stat().st_mtime_ns for p in shards(tmp_path)}
+    grown = sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items())
+    assert len(shards(tmp_path)) == len(before) + 1
+    again = sweep(METHODS, X, [1.0], trials=2, seed=0, store=tmp_path)
+    assert_frame_equal(again, sweep(METHODS, X, [1.0], trials=2, seed=0), check_exact=True)
+    assert Store(tmp_path).manifest["cells"] == large.keys != small.keys
+    assert_frame_equal(read(tmp_path), grown, check_exact=True)
+    for change in (
+        {"temperatures": [1.0, 2.0]},
+        {"seed": 1},
+        {"inputs": gaussian(7, 3, rng=1)},
+        {"methods": METHODS[:2]} | {"trials": 4},
+        {"measure": one},
+    ):
+        arguments = {"methods": METHODS, "inputs": X, "temperatures": [1.0]} | GRID | change
+        with pytest.raises(StoreError, match=r"holds another sweep: \d of its 5 cells are not in"):
+            sweep(**arguments, store=tmp_path)
+    assert_frame_equal(read(tmp_path), grown, check_exact=True)
+
+
+@pytest.mark.parametrize("command", [False, True])
+def test_of_two_sweeps_that_begin_a_store_at_once_one_is_told(tmp_path, monkeypatch, command):
+    def meanwhile(store, planned, run, **_):
+        (tmp_path / "manifest.json").unlink()  # both had found none
+        Store(tmp_path).open([OTHER])
+        return []
+
+    monkeypatch.setattr("analysis.sweeps.sweep.fill", meanwhile)
+    arguments = parser().parse_args(["sweep", "quick.toml", "--store", str(tmp_path)])
+
+    def run():
+        if command:
+            arguments.run(arguments)
+        else:
+            sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
+
+    with pytest.raises(StoreError, match="holds another sweep: 1 of its 1 cells"):
+        run()
+
+
+def one(approximation, inputs):
+    return {"one": 1.0}
+
+
+def test_a_cell_is_known_by_all_that_decides_its_numbers(monkeypatch):
+    def key(methods="positive(m=4)", inputs=X, temperatures=(1.0,), **options):
+        arguments = {"trials": 1, "seed": 0} | options
+        return plan([parse(methods)], inputs, temperatures, **arguments).keys[-1]
+
+    other = Inputs("gaussian", X.q, X.k, X.k)
+    named = Inputs("other", X.q, X.k, X.v)
+    found = [
+        key(), key("positive(m=2)"), key(inputs=other), key(inputs=named), key(temperatures=(2.0,)),
+        key(temperatures=(1.0, 2.0)), key(trials=2), key(seed=1), key(budget=16.0),
+        key(budget=17.0), key(measure=one),
+    ]  # fmt: skip
+    assert len(set(found)) == len(found)
+    assert key() == key() == key(trials=1, inputs=[X])
+    monkeypatch.setattr("analysis.sweeps.sweep.version", lambda: "9.9")
+    assert key() not in found
+    for nameless in (lambda a, x: {"one": 1.0}, __import__("functools").partial(one)):
+        with pytest.raises(TypeError, match="a store needs a measure with a name"):
+            key(measure=nameless)
+
+
+def test_no_measure_without_a_name_leaves_no_folder(tmp_path):
+    with pytest.raises(TypeError, match="a measure with a name"):
+        sweep(METHODS, X, [1.0], **GRID, measure=lambda a, x: {}, store=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"format": 1}', '{"format": 2, "cells": []}', '{"format": 1, "cells": [1]}',
+     '{"format": 1, "cells": ["../../etc/passwd"]}', "[" * 100_000],
+)  # fmt: skip
+def test_a_damaged_manifest_is_one_error(tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(StoreError, match="manifest"):
+        read(tmp_path)
+    with pytest.raises(StoreError, match="manifest"):
+        sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
+
+
+def test_a_pipe_in_a_store_is_no_file(tmp_path):
+    """Opened, it would wait for ever; a cell that is one was altered."""
+    store, key = Store(tmp_path), "0" * 64
+    store.cells.mkdir()
+    for suffix in ("parquet", "csv"):
+        os.mkfifo(store.cells / f"{key}.{suffix}")
+    assert store.rows(key) is None
+    assert store.altered(key)
+    os.mkfifo(tmp_path / "manifest.json")
+    with pytest.raises(StoreError, match=r"manifest\.json is not a file"):
+        read(tmp_path)
+
+
+def test_a_folder_of_other_things_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(StoreError, match="is not a store, and it is not empty"):
+        sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
+    with pytest.raises(StoreError, match="is not a folder"):
+        Store(tmp_path / "thesis.txt")
+    with pytest.raises(FileNotFoundError, match="there is no"):
+        read(tmp_path / "none")
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_the_manifest_says_what_the_sweep_is(tmp_path):
+    sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
+    found = json.loads((tmp_path / "manifest.json").read_text("utf-8"))
+    assert found["seed"] == 0
+    assert found["versions"]["numpy"] == np.__version__
+    assert found["cells"] == plan(METHODS, X, [1.0], **GRID).keys
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cells", "manifest.json"]
+
+
+# Failures
+
+broken = set()
+
+
+def fragile(approximation, inputs):
+    if approximation.rank in broken:
+        raise ZeroDivisionError(f"rank {approximation.rank} is broken\nin two lines")
+    return compare(approximation, inputs.Q, inputs.K)
+
+
+def test_a_failing_cell_is_recorded_and_stops_nothing(tmp_path):
+    def run(**options):
+        return sweep(METHODS, X, [1.0], **GRID, measure=fragile, **options)
+
+    whole = run()
+    broken.add(4)  # positive(m=4) in three trials, and taylor(degree=1)
+    with pytest.raises(ZeroDivisionError):
+        run()
+    message = r"4 of 5 cells failed, the others are in .*; the first: positive\(m=4\) on gaussian"
+    with pytest.raises(CellsFailed, match=message):
+        run(store=tmp_path)
+    assert len(shards(tmp_path, "*.error.json")) == 4
+    found = [json.loads(p.read_text("utf-8")) for p in shards(tmp_path, "*.error.json")]
+    assert {f["kind"] for f in found} == {"ZeroDivisionError"}
+    assert {f["method"] for f in found} == {"positive(m=4)", "taylor(degree=1)"}
+    assert all("rank 4 is broken" in f["message"] and "fragile" in f["trace"] for f in found)
+    assert set(read(tmp_path).method) == {"zero()"}
+    broken.clear()
+    with pytest.raises(CellsFailed):  # not tried again unless asked
+        run(store=tmp_path)
+    found = run(store=tmp_path, retry_failed=True)
+    assert_frame_equal(found, whole, check_exact=True)
+    assert not shards(tmp_path, "*.error.json")
+
+
+def test_a_cell_that_is_done_has_not_failed(tmp_path):
+    kept = Store(tmp_path)
+    kept.open([KEY])
+    kept.fail(KEY, FAILURE, method="zero()")
+    assert kept.failure(KEY)["message"] == "no"
+    error = kept._error(KEY).read_bytes()
+    kept.write(KEY, [row(1.0)])
+    assert not kept._error(KEY).exists()
+    kept._error(KEY).write_bytes(error)  # killed between the two
+    assert Store(tmp_path).failure(KEY) is None
+    for damaged in (b"{", b"5", b"[1]", b"\xff", b"[" * 100_000):
+        kept._error(OTHER).write_bytes(damaged)
+        assert Store(tmp_path).failure(OTHER) is None, damaged
+
+
+def test_a_shard_with_a_true_checksum_of_no_rows_is_altered(tmp_path, monkeypatch):
+    monkeypatch.setattr(storing, "parquet", lambda: None)
+    kept = Store(tmp_path)
+    kept.open([KEY])
+    for body in ("1,2\n", table.text([row(1.0)]).replace("1.0", "one"), '"', "a\0b\n"):
+        whole = hashlib.sha256(f"{KEY}\n{body}".encode()).hexdigest()
+        text = f"# sha256 {whole}\n{','.join(table.KINDS)}\n{body}"
+        (tmp_path / "cells" / f"{KEY}.csv").write_text(text)
+        assert Store(tmp_path).altered(KEY), body
+
+
+def test_an_empty_sweep_leaves_a_store_that_may_grow(tmp_path):
+    taylor = [parse("taylor(degree=9)")]
+    assert sweep(taylor, X, [1.0], **GRID, budget=4.0, store=tmp_path).empty
+    assert read(tmp_path).empty
+    grown = sweep([*taylor, parse("zero")], X, [1.0], **GRID, budget=4.0, store=tmp_path)
+    assert_frame_equal(read(tmp_path), grown, check_exact=True)
+
+
+def test_types_do_not_depend_on_the_values(tmp_path, monkeypatch):
+    whole = sweep([parse("zero")], X, [1.0], **GRID, measure=one)
+    assert whole.value.dtype == whole.stderr.dtype == float
+    kept = sweep([parse("zero")], X, [1.0], **GRID, measure=one, store=tmp_path)
+    assert_frame_equal(whole, kept, check_exact=True)
+    empty = table.frame([])
+    assert tuple(empty.columns) == table.COLUMNS
+    assert empty.value.dtype.kind == "f"
+    rows = [row(float(x)) for x in range(7)]
+    at_once = table.frame(rows)
+    monkeypatch.setattr(table, "CHUNK", 3)
+    assert_frame_equal(table.frame(iter(rows)), at_once, check_exact=True)

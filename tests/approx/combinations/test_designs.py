@@ -1,0 +1,373 @@
+"""Sampling designs by enumeration of all that they can draw, and what is made of their weights.
+
+A scripted generator gives a design every combination of numbers from grids so fine that each cell
+of a grid leads to one draw. So expectations over the grid are those over rng, to rounding.
+"""
+
+import itertools
+
+import naive
+import numpy as np
+import pytest
+
+from approx import Mask, parse
+from approx.combinations.designs.by_size import Multinomial, Poisson, Systematic, inclusion
+from approx.combinations.designs.collisions import Collisions
+from approx.combinations.designs.design import Rest
+from approx.combinations.designs.uniform import Uniform
+from approx.combinations.sampled import Sampled, Sizes
+from approx.estimate import exact
+
+N, L = 4, 6
+rng = np.random.default_rng(3)
+Q, K = rng.uniform(-1, 1, (N, 2)), rng.uniform(-1, 1, (L, 2))
+# rows of 6, 4, 3 and 2 keys, of which the support holds some
+MASK = Mask([0, 0, 2, 4], [6, 4, 5, 6], L)
+HELD = np.array([0, 1, 2, 4, 4]), np.array([2, 0, 2, 4])  # rows of 5, 3, 1 and 2 keys are left
+REST = Rest(MASK, HELD)
+SIZES = np.array([1.0, 2.0, 1.0, 3.0, 1.0, 4.0])  # every partial sum a whole number
+TINY = 1e-12  # some 10³ terms of size 1, each with a few roundings
+
+
+class Script:
+    """A generator whose numbers are given."""
+
+    def __init__(self, numbers):
+        self.numbers = list(numbers)
+
+    def random(self, size=None):
+        if size is None:
+            return self.numbers.pop(0)
+        return np.array([self.numbers.pop(0) for _ in range(np.prod(size, dtype=int))])
+
+    def standard_normal(self, size):
+        assert size[1] == 2
+        return np.array([self.numbers.pop(0) for _ in range(size[0])])
+
+
+def grid(count):
+    """Return the midpoints of so many equal cells of [0, 1), and the share of each."""
+    return [((c + 0.5) / count, 1.0 / count) for c in range(count)]
+
+
+def scripts(*grids):
+    """Yield every combination of numbers, one from each grid, and its probability."""
+    for numbers in itertools.product(*grids):
+        yield [x for x, _ in numbers], np.prod([p for _, p in numbers])
+
+
+def one_row(i):
+    """Return the rest of row i alone."""
+    indptr, indices = HELD
+    held = indices[indptr[i] : indptr[i + 1]]
+    return Rest(Mask(MASK.first[[i]], MASK.stop[[i]], L), (np.array([0, len(held)]), held))
+
+
+def log_sizes(i, keys):
+    return np.log(SIZES[keys])
+
+
+def arcs(vectors):
+    """Return directions between which no vector changes its side, and the shares of the arcs."""
+    turns = np.arctan2(vectors[:, 1], vectors[:, 0])
+    ends = np.sort(np.concatenate([turns + np.pi / 2, turns - np.pi / 2]) % (2 * np.pi))
+    ends = np.append(ends, ends[0] + 2 * np.pi)
+    middles = (ends[1:] + ends[:-1]) / 2
+    directions = np.stack([np.cos(middles), np.sin(middles)], axis=1)
+    shares = np.diff(ends) / (2 * np.pi)
+    return [(x, share) for x, share in zip(directions, shares) if share > 1e-15]
+
+
+def cells(design, rest):
+    """Return grids of the numbers that a design takes for one row."""
+    keys = rest.keys(0)
+    count = len(keys)
+    if isinstance(design, Collisions):
+        both = np.vstack([design.q, design.k])
+        return [arcs(both)] * (design.hashes * design.tables)
+    if isinstance(design, Uniform):
+        k = min(design.k, count)
+        return [grid(count - k + c + 1) for c in range(k)]
+    sizes = np.exp(design.log_sizes(0, keys)) if design.log_sizes else np.ones(count)
+    if isinstance(design, Multinomial):
+        ends = np.append(0.0, np.cumsum(sizes / sizes.sum()))
+        return [[((a + b) / 2, b - a) for a, b in itertools.pairwise(ends)]] * design.k
+    p = naive.inclusion(sizes, design.k)
+    if isinstance(design, Poisson):
+        return [[(x / 2, x), ((1 + x) / 2, 1 - x)] for x in p]  # below π, and above
+    ends = np.sort(np.append(np.cumsum(p) % 1.0, [0.0, 1.0]))
+    return [[((a + b) / 2, b - a) for a, b in itertools.pairwise(ends) if b - a > 1e-9]]
+
+
+DESIGNS = {
+    "uniform": Uniform(2),
+    "one": Uniform(1),
+    "comb": Systematic(2),
+    "comb by size": Systematic(2, log_sizes),
+    "coins": Poisson(2),
+    "coins by size": Poisson(2, log_sizes),
+    "with replacement": Multinomial(3),
+    "with replacement by size": Multinomial(2, log_sizes),
+}
+# q and k of one table with one hash, of two tables, and of tables of two hashes
+COLLISIONS = [(1, 1, 1), (1, 2, 1), (1, 2, 2), (1, 3, 2), (2, 2, 1), (2, 2, 2)]
+
+
+def enumerated(design, rest):
+    """Return E[W], Var[W] and Cov[W_j, W_l] of one row, from all that the design can draw."""
+    mean, square, total = np.zeros(L), np.zeros((L, L)), 0.0
+    for numbers, p in scripts(*cells(design, rest)):
+        script = Script(numbers)
+        w = design.draw(rest, script).toarray()[0]
+        assert not script.numbers
+        mean += p * w
+        square += p * np.outer(w, w)
+        total += p
+    assert abs(total - 1) < TINY
+    return mean, square - np.outer(mean, mean)
+
+
+def assert_enumerated(design, rest, reached=True):
+    mean, covariance = enumerated(design, rest)
+    keys = rest.keys(0)
+    want = np.zeros(L)
+    want[keys] = reached
+    np.testing.assert_allclose(mean, want, atol=TINY)
+    variance, _ = design.of_row(rest, 0)
+    np.testing.assert_allclose(variance, np.diag(covariance)[keys], atol=10 * TINY)
+    np.testing.assert_allclose(design.covariance(rest, 0), covariance, atol=10 * TINY)
+
+
+@pytest.mark.parametrize("i", range(N))
+@pytest.mark.parametrize("name", DESIGNS)
+def test_weights_have_the_moments_of_all_draws(name, i):
+    assert_enumerated(DESIGNS[name], one_row(i))
+
+
+@pytest.mark.parametrize(("hashes", "tables", "least"), COLLISIONS)
+def test_collisions_have_the_moments_of_all_hyperplanes(hashes, tables, least):
+    some = slice(0, 2 if hashes * tables > 2 else L)
+    rest = Rest.all_seen(Mask.full(1, L))
+    k = K.copy()
+    k[some.stop :] = k[0]  # fewer arcs
+    design = Collisions(Q[[0]], k, hashes, tables, least)
+    assert_enumerated(design, rest)
+
+
+def test_a_key_that_cannot_collide_is_never_drawn():
+    design = Collisions(np.array([[1.0, 0.0]]), np.array([[-2.0, 0.0], [1.0, 1.0]]), 1, 3, 1)
+    variance, reached = design.of_row(Rest.all_seen(Mask.full(1, 2)), 0)
+    np.testing.assert_array_equal(reached, [False, True])
+    assert variance[0] == 0.0
+
+
+@pytest.mark.parametrize("low", ["zero()", "taylor(degree=1)"])
+@pytest.mark.parametrize(
+    ("design", "fields"),
+    [("uniform", {}), ("systematic", {"sizes": Sizes(SIZES)}), ("multinomial", {"shared": True}),
+     ("multinomial", {"sizes": "bound"}), ("uniform", {"weighted": False}),
+     ("systematic", {"weighted": False, "sizes": Sizes(SIZES)}),
+     ("lsh", {"k": None, "hashes": 1, "tables": 2})],
+)  # fmt: skip
+def test_an_estimate_has_the_mean_and_the_variance_that_it_says(design, fields, low, monkeypatch):
+    method = Sampled(**{"sparse": parse("top_k(k=1)"), "design": design, "k": 2,
+                        "low_rank": parse(low)} | fields)  # fmt: skip
+    truth = naive.kernel(Q, K)
+    for i in range(N):
+        q, mask = Q[[i]], Mask(MASK.first[[i]], MASK.stop[[i]], L)
+        held = method.sparse.approximate(q, K, mask=mask).sparse
+        rest = Rest(mask, (held.indptr, held.indices))
+        one = Rest.all_seen(Mask.full(1, L)) if method.shared else rest
+        of = method.design_of(q, K, rest, None)
+        mean, square = np.zeros(L), np.zeros((L, L))
+        for numbers, p in scripts(*cells(of, one)):
+            rngs = [np.random.default_rng(0)] * 2 + [Script(numbers), np.random.default_rng(0)]
+            monkeypatch.setattr(Sampled, "streams", lambda self, rng, rngs=rngs: rngs)
+            estimate = method.approximate(q, K, mask=mask).to_dense()[0] / truth[i]
+            mean += p * estimate
+            square += p * np.outer(estimate, estimate)
+        monkeypatch.undo()
+        seen = naive.seen(mask, 1, L)[0]
+        moments = method.moments(q, K, mask=mask)
+        if method.weighted:
+            np.testing.assert_allclose(mean, np.where(seen, 1.0, 0.0), atol=TINY)
+        bias = np.where(seen, mean - 1.0, 0.0)
+        np.testing.assert_allclose(moments.relative_bias[0], bias, atol=TINY)
+        covariance = square - np.outer(mean, mean)
+        variance = np.exp(moments.log_relative_variance[0])
+        # estimates relative to exp(q·k) are below 20
+        np.testing.assert_allclose(variance, np.diag(covariance), atol=400 * TINY)
+        known = method.covariance(q, K, mask=mask)
+        np.testing.assert_allclose(known, covariance, atol=400 * TINY)
+
+
+SAMPLERS = [
+    "sampled(sink_window(k=8, sinks=1), k=16)",
+    "sampled(top_k(k=8), k=16)",
+    "sampled(sink_window(k=8), design='systematic', k=16)",
+    "sampled(sink_window(k=8), design='poisson', k=16)",
+    "sampled(sink_window(k=8), design='multinomial', k=16)",
+    "sampled(sink_window(k=8), design='multinomial', k=64, shared=True)",
+    "sampled(design='lsh', hashes=2, tables=8)",
+    "magicpig(sparse=sink_window(k=8), hashes=2, tables=8, collisions=1)",
+    "sampled(sink_window(k=8), k=32, low_rank=positive(m=8))",
+]
+
+
+@pytest.mark.parametrize("spec", SAMPLERS)
+def test_sums_of_real_rows_are_unbiased_with_the_variance_that_is_known(spec, real_rows):
+    """The mean of D̂/D over draws, by its closed-form standard error: |z| ≤ 5."""
+    method, draws = parse(spec), 100
+    q, k, mask, share = real_rows
+    sums = np.zeros((draws, len(q)))
+    for seed in range(draws):
+        estimate = method.approximate(q, k, mask=mask, rng=seed)
+        log_sums = exact.log_row_sums(q, k, mask=mask)
+        sums[seed] = estimate.block(slice(None), shift=log_sums).sum(axis=1)
+    for i in range(len(q)):
+        covariance = method.covariance(q, k, row=i, mask=mask)
+        variance = share[i] @ covariance @ share[i]
+        z = (sums[:, i].mean() - 1.0) / np.sqrt(variance / draws)
+        assert abs(z) <= 5, (i, z)
+        # a share of the variance can be seen in so many draws only where no weight is rare
+        if variance < 1:
+            assert 0.5 < sums[:, i].var() / variance < 2
+
+
+@pytest.fixture(scope="module")
+def real_rows():
+    """Return three queries of a head of a language model under its mask, and attention."""
+    from analysis.inputs import sample
+
+    x = next(iter(sample("smollm2").heads())).first(256).at_temperature(1.0)
+    rows = np.array([100, 180, 255])
+    q, mask = x.Q[rows], x.mask.take(rows)
+    share = np.where(naive.seen(mask, len(q), len(x.K)), naive.kernel(q, x.K), 0.0)
+    return q, x.K, mask, share / share.sum(axis=1, keepdims=True)
+
+
+def test_probabilities_of_the_largest_sizes_are_one():
+    np.testing.assert_allclose(
+        inclusion(np.array([5.0, 1.0, 1.0, 1.0]), 2), [1, 1 / 3, 1 / 3, 1 / 3]
+    )
+    for sizes in (SIZES, SIZES**4, np.ones(3)):
+        for k in range(1, len(sizes) + 1):
+            want = naive.inclusion(sizes, k)
+            np.testing.assert_allclose(inclusion(sizes / sizes.sum(), k), want, rtol=1e-14)
+            assert abs(want.sum() - min(k, len(sizes))) < 1e-14
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 9])
+@pytest.mark.parametrize("design", [Systematic, Poisson, Multinomial])
+def test_keys_without_sizes_are_drawn_like_keys_of_equal_sizes(design, k):
+    mask = Mask.causal(40, 40)
+    rest = Rest(mask, (np.minimum(np.arange(41), 8), np.arange(8)))  # eight rows hold their last
+    found = design(k).draw(rest, np.random.default_rng(1)).toarray()
+    want = design(k, lambda i, keys: np.zeros(len(keys))).draw(rest, np.random.default_rng(1))
+    np.testing.assert_allclose(found, want.toarray(), rtol=1e-13)  # some roundings of N/k
+
+
+@pytest.mark.kernel
+def test_places_among_the_rest_are_keys():
+    for i in range(N):
+        rest = one_row(i)
+        count = int(rest.counts[0])
+        keys = rest.at(np.array([0, count]), np.arange(count))
+        np.testing.assert_array_equal(keys, rest.keys(0))
+        np.testing.assert_array_equal(np.flatnonzero(rest.visible()[0]), keys)
+    indptr = np.array([0, 2, 3, 4, 6])
+    keys = REST.at(indptr, np.array([0, 4, 2, 0, 1, 0]))
+    np.testing.assert_array_equal(keys, [0, 5, 3, 3, 5, 4])
+
+
+@pytest.mark.kernel
+def test_collisions_are_those_of_every_pair():
+    design = Collisions(Q, K, 1, 4, 2)
+    drawn = design.draw(REST, np.random.default_rng(5)).toarray()
+    again = np.random.default_rng(5)
+    shared = np.zeros((N, L), int)
+    for _ in range(4):
+        omega = again.standard_normal((1, 2))[0]
+        shared += (Q @ omega >= 0)[:, None] == (K @ omega >= 0)
+    np.testing.assert_array_equal(drawn > 0, (shared >= 2) & REST.visible())
+
+
+def test_repeated_draws_add_up():
+    drawn = Multinomial(3).draw(one_row(3), Script([0.1, 0.2, 0.9])).toarray()[0]
+    np.testing.assert_allclose(drawn, [0, 0, 0, 0, 4 / 3, 2 / 3])
+
+
+def test_a_row_draws_as_many_as_its_error_asks_for():
+    """Twin of the rule for ε and δ, from the same pilot."""
+    from scipy.stats import norm
+
+    method = parse("sampled(sink_window(k=2), k=3, epsilon=0.3, delta=0.2)")
+    q, k = 2 * Q, 2 * K
+    mask = Mask.full(N, L)
+    held = method._held(q, k, mask, None)
+    rest = Rest(mask, held)
+    sizes = method._enough(q, k, rest, np.random.default_rng(1))
+    pilot = Uniform(3).draw(rest, np.random.default_rng(1)).toarray()
+    truth = naive.kernel(q, k)
+    for i in range(N):
+        on = pilot[i] > 0
+        x, count = truth[i, on], len(rest.keys(i))
+        fixed = truth[i, held[1][held[0][i] : held[0][i + 1]]].sum()
+        total = fixed + count * x.mean()
+        need = (norm.ppf(0.9) * count * x.std(ddof=1) / (0.3 * total)) ** 2
+        assert sizes[i] == min(max(int(np.ceil(need)), 3), L)
+    assert (sizes == L).any()
+    assert (sizes < L).any()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("sampled(design='lsh')", "needs hashes and tables"),
+        ("sampled(design='lsh', hashes=2, tables=1)", "2 collisions need as many tables, got 1"),
+        ("sampled(design='lsh', hashes=2, tables=3, k=3)", "takes no k"),
+        ("sampled(k=3, hashes=2)", 'belong to design "lsh"'),
+        ("sampled(k=3, epsilon=0.1)", "epsilon and delta go together"),
+        ("sampled(k=1, epsilon=0.1, delta=0.1)", "needs k >= 2 at width"),
+        ("sampled(k=3, design='poisson', epsilon=0.1, delta=0.1)", "epsilon needs design"),
+        ("sampled(positive(m=3), k=2)", "sparse must be a support"),
+        ("sampled(k=2, low_rank=top_k(k=1))", "purely low-rank"),
+        ("sampled(k=2, design='multinomial', weighted=False)", "count by their weights"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(spec, message):
+    with pytest.raises(ValueError, match=message):
+        parse(spec).approximate(Q, K)
+
+
+def test_bounds_of_pages_are_sizes():
+    """Keys of a page have one size, e to the most that q·k can be in its box."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((3, 5)), rng.standard_normal((40, 5))
+    method = parse("sampled(design='poisson', k=9, sizes='bound')")
+    mask = Mask([0, 3, 20], [40, 23, 32], 40)
+    rest = Rest.all_seen(mask)
+    design = method.design_of(q, k, rest, None)
+    for i, stop in enumerate(mask.stop):
+        most = [  # of what is seen, or comes before it
+            sum(max(q[i, c] * x[:, c].min(), q[i, c] * x[:, c].max()) for c in range(5))
+            for x in (k[b : min(b + 16, stop)] for b in (0, 16, 32) if b < stop)
+        ]
+        sizes = np.exp(np.repeat(most, 16))[mask.first[i] : stop]
+        p = inclusion(design.shares(rest, i), 9)
+        np.testing.assert_allclose(p, naive.inclusion(sizes, 9), rtol=1e-12)
+    assert method.autoregressive
+    assert method.price(n=3, l=40, d=5).reads == 9 * 10 + 2 * 5 * 3
+
+
+def test_sizes_are_checked():
+    with pytest.raises(TypeError, match=r'must be "bound" or approx\.combinations'):
+        Sampled(k=2, design="poisson", sizes=[1.0])
+    with pytest.raises(ValueError, match="leave out shared"):
+        Sampled(k=2, design="poisson", sizes="bound", shared=True)
+    with pytest.raises(ValueError, match="sizes must be > 0, got 0"):
+        Sizes([1.0, 0.0])
+    with pytest.raises(ValueError, match="sizes belong to systematic, poisson, multinomial"):
+        Sampled(k=2, sizes=Sizes([1.0]))
+    with pytest.raises(ValueError, match="one per key, 6, got 1"):
+        Sampled(k=2, design="poisson", sizes=Sizes([1.0])).approximate(Q, K)

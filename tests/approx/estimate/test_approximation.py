@@ -1,0 +1,887 @@
+"""The contract of Approximation, for every method: one estimate, whichever way it is used."""
+
+import copy
+import dataclasses
+import math
+
+import mpmath
+import naive
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, strategies as st
+from small import (
+    NAMES,
+    assert_within,
+    dense,
+    few,
+    hot,
+    made,
+    problems,
+    roundings,
+    sizes,
+    small,
+    truth,
+    under,
+    very_few,
+)
+
+from analysis.errors import metrics
+from analysis.moments import expected_error, normalised_moments
+from approx import METHODS, Approximation, Mask, parse
+from approx.compressed_logits.exponential import Exponential
+from approx.estimate import exact
+from approx.estimate.corrections import Addition, Support, coordinates
+from approx.estimate.low import Factors, rescale
+from approx.hierarchical.levels import Levels
+from approx.method import generator
+from approx.polynomials.elementwise import Elementwise
+from approx.projections import PROJECTIONS
+
+ALL = slice(None)
+DETERMINISTIC = [name for name in NAMES if not small(name, 2, 2, 1).uses_rng]
+RANDOM = [name for name in NAMES if name not in DETERMINISTIC]
+# Decompositions: a row depends on all rows, as far as the gaps of the spectrum let it.
+DECOMPOSITIONS = {
+    "truncated_svd", "attention svd", "svd on top_k", "godec", "robust_pca", "dense_exponential",
+    "nystromformer", "rows near in tv",
+}  # fmt: skip
+NOT_OF_LOGITS = {"elu", "relu", "cosformer", "flowformer"}  # functions of q and k, not of q·k
+# What a row holds depends on its place, not on the values of its query alone.
+BY_PLACE = {
+    "sliding_window", "sink_window", "chunk", "strided", "random", "reformer", "cosformer", "flash",
+    "lara", "eva", "buckets cut apart",
+    "randomized_attention", "waves on window", "power on window", "nothing on random",
+    "true denominator of random", "grouped on window", "columns and window", "means of pages",
+    "sampled", "comb around features", "one collision", "sorted_lsh",
+    "heavy hitters", "rounded and recent",
+    "vertical_slash", "lines by mass",
+    "hierarchical", "hierarchy of rows", "hierarchy of means", "hierarchy of pivots",
+}  # fmt: skip
+
+every_method = pytest.mark.parametrize("name", NAMES)
+
+
+# One matrix, whatever is asked of it
+
+
+@every_method
+@few
+@given(problem=problems(), data=st.data())
+def test_blocks_are_pieces_of_the_whole(name, problem, data):
+    Q, K, _, seed = problem
+    n, l = len(Q), len(K)
+
+    def places(size):
+        as_slice = st.slices(size)
+        as_array = st.lists(st.integers(0, size - 1), max_size=6).map(lambda x: np.array(x, int))
+        return data.draw(st.one_of(as_slice, as_array))
+
+    rows, cols = places(n), places(l)
+    shift = data.draw(st.floats(-3, 3))
+    logits = (Q @ K.T)[rows][:, cols]
+    for A in under(name, Q, K, seed):
+        whole, _ = dense(A)
+        np.testing.assert_array_equal(whole[~naive.seen(A.mask, n, l)], 0.0)
+        log = A.row_log(rows)
+        assert_within(log, A.row_log()[rows], roundings(A))
+        bound = roundings(A) * sizes(A)[0][rows][:, cols] * math.exp(-shift)
+        want = whole[rows][:, cols] * math.exp(-shift)
+        at = log + A.dtype.type(shift)
+        assert_within(A.block(rows, cols, shift=at), want, 2 * bound)
+        assert_within(A.block(rows, cols, shift=at, logits=logits), want, bound)
+        out = np.full_like(logits, np.nan)
+        assert A.block(rows, cols, shift=log, out=out) is out
+        np.testing.assert_array_equal(out, A.block(rows, cols, shift=log))
+
+
+@every_method
+@few
+@given(problem=problems())
+def test_dense_is_the_unshifted_block(name, problem):
+    Q, K, _, seed = problem
+    for A in under(name, Q, K, seed, ["hiding"]):
+        assert A.to_dense().dtype == A.dtype == np.result_type(Q, K)
+        np.testing.assert_array_equal(A.to_dense(), A.block(ALL))
+        np.testing.assert_array_equal(A.to_dense(), A.block(np.arange(len(Q)), ALL, shift=0.0))
+        size, row_log = sizes(A)
+        scale = np.exp(row_log)[:, None]
+        assert_within(A.to_dense(), dense(A)[0] * scale, roundings(A) * size * scale)
+
+
+@every_method
+@few
+@given(problem=problems())
+def test_products_are_those_of_the_dense_matrix(name, problem):
+    Q, K, V, seed = problem
+    W = np.random.default_rng(seed).uniform(-1, 1, (len(Q), 3)).astype(Q.dtype)
+    for A in under(name, Q, K, seed):
+        D = A.to_dense().astype(np.float64)
+        size, row_log = sizes(A)
+        # a correction on the support adds its own roundings to those of both products
+        bound = 3 * roundings(A) * size * np.exp(row_log)[:, None]
+        assert_within(A @ V, D @ V, bound @ np.abs(V))
+        assert_within(A.matvec(V[:, 0]), D @ V[:, 0], bound @ np.abs(V[:, 0]))
+        # the adjoint adds rows at one common scale
+        assert_within(A.T @ W, D.T @ W, bound.T @ np.abs(W))
+        assert_within(A.rmatvec(W[:, 0]), D.T @ W[:, 0], bound.T @ np.abs(W[:, 0]))
+        assert (A @ V).dtype == A.dtype
+
+        y, log = A.scaled_matmat(V)
+        assert_within(y * np.exp(log.astype(np.float64))[:, None], D @ V, bound @ np.abs(V))
+
+
+@every_method
+@very_few
+@given(problem=problems(dtypes=[np.float64]))
+def test_products_with_integers_are_those_with_floats(name, problem):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    n, l = A.shape
+    for dtype in (int, np.int8, bool):
+        V, W = np.arange(l).astype(dtype), np.arange(n).astype(dtype)
+        np.testing.assert_array_equal(A @ V, A @ V.astype(float))
+        np.testing.assert_array_equal(A.T @ W, A.T @ W.astype(float))
+
+
+@every_method
+@few
+@given(problem=problems())
+def test_factors_give_the_estimate_without_the_sparse_part(name, problem):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    low = Approximation(A.low, space=A.space)
+    D = low.to_dense().astype(np.float64)
+    size, row_log = sizes(low)
+    bound = 2 * roundings(low) * size * np.exp(row_log)[:, None]
+
+    left, right = A.factors()
+    assert left.shape == (len(Q), A.rank)
+    assert right.shape == (len(K), A.rank)
+    assert_within(left.astype(np.float64) @ right.T, D, bound)
+    left, right, log = A.scaled_factors()
+    assert_within(np.exp(log.astype(np.float64))[:, None] * (left @ right.T), D, bound)
+
+
+def arrays(held):
+    """Return the arrays of an object, through its fields."""
+    if isinstance(held, np.ndarray):
+        return [held]
+    if isinstance(held, scipy.sparse.csr_array):
+        return [held.data, held.indices, held.indptr]
+    if dataclasses.is_dataclass(held):
+        held = [getattr(held, field.name) for field in dataclasses.fields(held)]
+    return [x for part in held for x in arrays(part)] if isinstance(held, list | tuple) else []
+
+
+@every_method
+@few
+@given(problem=problems())
+def test_sizes_count_what_is_stored(name, problem):
+    Q, K, _, seed = problem
+    n, l = len(Q), len(K)
+    for A in under(name, Q, K, seed, ["hiding"]):
+        assert A.shape == (n, l)
+        assert A.nnz == (0 if A.sparse is None else A.sparse.nnz)
+        low = getattr(A.low, "low", A.low)
+        assert isinstance(low, Levels | Exponential) or A.parameters == A.rank * (n + l) + A.nnz
+        held = [*arrays(A.low), *arrays(A.correction)]
+        assert A.nbytes == sum(x.nbytes for x in {id(x): x for x in held}.values())
+        held += arrays(A.low.prepare())
+        assert A.nbytes == sum(x.nbytes for x in {id(x): x for x in held}.values())
+        left, right, _ = A.scaled_factors()
+        assert np.linalg.matrix_rank(left.astype(float) @ right.T) <= A.rank
+
+
+# The sparse part
+
+
+@every_method
+@few
+@given(problem=problems())
+def test_a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part(name, problem):
+    Q, K, _, seed = problem
+    for A in under(name, Q, K, seed, ["hiding"]):
+        assert_exact_on_its_support(A, Q, K)
+
+
+def assert_exact_on_its_support(A, Q, K):
+    if A.correction is None:
+        assert A.sparse is None
+        assert not A.replaces
+        return
+    D, S = A.to_dense(), A.sparse
+    low = Approximation(A.low, mask=A.mask).to_dense()
+    assert S.format == "csr"
+    assert S.shape == A.shape
+    assert S.has_canonical_format
+    on = np.zeros(A.shape, bool)
+    on[S.nonzero()] = True
+    if not A.replaces:
+        size, row_log = sizes(A)
+        bound = roundings(A) * size * np.exp(row_log)[:, None]
+        assert_within(D, low.astype(np.float64) + S.toarray(), bound)
+        return
+    assert on.sum() == A.nnz  # exp is never a stored 0 here
+    assert not on[~naive.seen(A.mask, *A.shape)].any()
+    np.testing.assert_array_equal(D[~on], low[~on])
+    if A.correction.weights is not None:
+        weights = np.ones(A.shape)
+        weights[coordinates(S)] = A.correction.weights
+        size, row_log = sizes(A)
+        bound = roundings(A) * size * np.exp(row_log)[:, None]
+        assert_within(D, np.where(on, (1 - weights) * low + S.toarray(), low), bound)
+        D = S.toarray() / weights
+    else:
+        np.testing.assert_array_equal(D[on], S.toarray()[on])
+    if A.space == "attention":
+        return
+    # q·k: d products of size ≤ 1, then an exponential: (d + 1)·eps of 4, and a rounding
+    tolerance = 22 * np.finfo(A.dtype).eps
+    assert tolerance < 1e-14 or A.dtype == np.float32
+    exp = naive.kernel(Q.astype(np.float64), K.astype(np.float64))
+    np.testing.assert_allclose(D[on], exp[on], rtol=tolerance, atol=0)
+
+
+@given(problem=problems())
+def test_replacing_and_adding_differ(problem):
+    Q, K, _, _ = problem
+    low = Factors(np.ones((len(Q), 1)), np.ones((len(K), 1)), np.zeros(len(Q)))
+    pattern = scipy.sparse.csr_array(np.eye(len(Q), len(K)))
+    replaced, added = Approximation(low, Support(pattern)), Approximation(low, Addition(pattern))
+    assert replaced.replaces
+    assert not added.replaces
+    on = np.eye(len(Q), len(K)) > 0
+    np.testing.assert_array_equal(replaced.to_dense(), np.where(on, math.exp(1), 1.0))
+    np.testing.assert_array_equal(added.to_dense(), np.where(on, 2.0, 1.0))
+    np.testing.assert_array_equal(replaced.sparse.toarray(), np.where(on, math.exp(1), 0.0))
+    np.testing.assert_array_equal(added.sparse.toarray(), np.where(on, 1.0, 0.0))
+    # sums of at most 8 terms ≤ e
+    V = np.arange(len(K), dtype=float)
+    for A in (replaced, added):
+        np.testing.assert_allclose(A @ V, A.to_dense() @ V, rtol=32e-16)
+        np.testing.assert_allclose(
+            A.T @ np.ones(len(Q)), A.to_dense().T @ np.ones(len(Q)), rtol=32e-16
+        )
+
+
+def test_an_addition_keeps_its_scale():
+    values = scipy.sparse.csr_array(np.array([[0.5, 0.0], [0.0, -0.25]]))
+    low = Factors(np.ones((2, 1)), np.full((2, 1), 0.125), np.full(2, 1000.0))
+    A = Approximation(low, Addition(values, 1000.0))
+    np.testing.assert_array_equal(A.row_log(), 1000.0)
+    want = np.array([[0.625, 0.125], [0.125, -0.125]])
+    np.testing.assert_array_equal(A.block(ALL, shift=1000.0), want)
+    y, log = A.scaled_matmat(np.array([[1.0], [2.0]]))
+    np.testing.assert_array_equal(y[:, 0], want @ [1, 2])
+    np.testing.assert_array_equal(log, 1000.0)
+    np.testing.assert_array_equal(A.attend([1.0, 2.0])[0], 0.875 / 0.75)
+    assert A.attend([1.0, 2.0])[1] == 0  # this row sums to 0
+    with pytest.raises(OverflowError):
+        A.sparse  # noqa: B018
+
+
+# Attention
+
+
+def attention(A, V):
+    """Return the dense estimate, normalised, times V; an error bound; which rows are certain."""
+    D, _ = dense(A)
+    size = sizes(A)[0]
+    if A.space == "attention":
+        scale = np.exp(A.row_log().astype(np.float64))[:, None]
+        return D @ V * scale, 4 * roundings(A) * size @ np.abs(V) * scale, np.full(len(D), True)
+    error = 4 * roundings(A) * size
+    total, doubt = D.sum(axis=1), error.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out = np.where(total[:, None] > 0, D @ V / total[:, None], 0.0)
+        # (y + δy)/(t + δt) for |δt| ≤ t/2
+        bound = 2 * (error @ np.abs(V) + np.abs(out) * doubt[:, None]) / np.abs(total)[:, None]
+    bound[total <= 0] = 0.0
+    return out, bound, np.abs(total) >= 2 * doubt
+
+
+@pytest.mark.parametrize("mask", [None, "causal"])
+@pytest.mark.parametrize("shape", [(5,), (5, 3)])
+def test_attention_is_an_array_of_its_own(shape, mask):
+    A = Approximation.from_factors(np.ones((5, 2)), np.ones((5, 2)), mask=mask)
+    found = A.attend(np.ones(shape))
+    assert found.flags.c_contiguous
+    assert found.base is None or found.base.size == found.size
+
+
+@every_method
+@few
+@given(problem=problems())
+def test_attend_is_the_normalised_estimate_times_v(name, problem):
+    Q, K, V, seed = problem
+    for A in under(name, Q, K, seed):
+        want, bound, certain = attention(A, V)
+        got = A.attend(V)
+        assert got.shape == (len(Q), V.shape[1])
+        assert got.dtype == A.dtype
+        assert np.isfinite(got).all()
+        assert_within(got[certain], want[certain], bound[certain])
+        vector = A.attend(V[:, 0])
+        assert_within(vector[certain], want[certain, 0], bound[certain, 0])
+
+
+@every_method
+@few
+@given(problem=problems(dtypes=[np.float64]))
+def test_attend_gives_ones_for_ones(name, problem):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    if A.space == "attention":
+        return
+    V = np.ones((len(K), 1))
+    _, bound, certain = attention(A, V)
+    total = dense(A)[0].sum(axis=1)
+    assert_within(A.attend(V)[certain, 0], (total > 0)[certain], bound[certain, 0])
+    np.testing.assert_array_equal(A.attend(np.zeros((len(K), 0))), np.zeros((len(Q), 0)))
+
+
+@every_method
+@pytest.mark.parametrize("entries", [1, 20])
+def test_stripes_of_any_height_give_the_same_attention(name, entries, monkeypatch):
+    Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 8, 3))
+    V = np.random.default_rng(1).uniform(-1, 1, (8, 2))
+    estimates = list(under(name, Q, K))
+    monkeypatch.setattr(exact, "STRIPE", entries)  # one row, or two
+    for A in estimates:
+        want, bound, certain = attention(A, V)
+        assert certain.any() or name == "zero"
+        assert_within(A.attend(V)[certain], want[certain], bound[certain])
+        size, row_log = sizes(A)
+        bound = 3 * roundings(A) * (size * np.exp(row_log)[:, None]).T @ np.abs(V)
+        assert_within(A.T @ V, A.to_dense().T @ V, bound)
+
+
+def test_rows_without_a_positive_sum_give_zero():
+    A = Approximation.from_factors([[1.0], [-1.0], [0.0]], [[2.0], [3.0], [1.0]])
+    V = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(A.attend(V)[1:], 0.0)
+    np.testing.assert_allclose(A.attend(V)[0], 11 / 6, rtol=1e-15)
+    np.testing.assert_array_equal(A.seen("causal").attend(V)[1:], 0.0)
+    assert A.seen("causal").attend(V)[0] == 1.0
+
+
+def test_softmax_rows_are_used_as_they_are():
+    A = Approximation.from_factors([[0.25], [-1.0]], [[1.0], [2.0]], space="attention")
+    np.testing.assert_array_equal(A.attend([1.0, 1.0]), [0.75, -3.0])
+    # also where a causal query has lost the rest of its row: the sum says how much it has lost
+    np.testing.assert_array_equal(A.seen("causal").attend([1.0, 5.0]), [0.25, -11.0])
+
+
+# Randomness
+
+
+def seeds():
+    return [5, np.random.SeedSequence(5), np.random.default_rng(5)]
+
+
+@every_method
+@very_few
+@given(problem=problems())
+def test_same_seed_same_bits(name, problem):
+    Q, K, _, _ = problem
+    first = dense(made(name, Q, K, 5)[0])[0]
+    for rng in seeds():
+        np.testing.assert_array_equal(dense(made(name, Q, K, copy.deepcopy(rng))[0])[0], first)
+    sequence = np.random.SeedSequence(5)
+    for _ in range(2):  # a seed is no state: the second run is the first
+        np.testing.assert_array_equal(dense(made(name, Q, K, sequence)[0])[0], first)
+        again = np.random.default_rng(sequence)
+        np.testing.assert_array_equal(dense(made(name, Q, K, again)[0])[0], first)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_other_seeds_and_later_draws_give_other_bits(name):
+    Q, K = np.random.default_rng(0).standard_normal((2, 6, 3))
+    A, B = dense(made(name, Q, K, 0)[0])[0], dense(made(name, Q, K, 1)[0])[0]
+    assert (A != B).any()
+    rng = np.random.default_rng(0)
+    A, B = dense(made(name, Q, K, rng)[0])[0], dense(made(name, Q, K, rng)[0])[0]
+    assert (A != B).any()
+    # few hashes agree by chance in one draw of ten or so: not in all of twenty
+    drawn = [dense(made(name, Q, K, None)[0])[0].tobytes() for _ in range(20)]
+    assert len(set(drawn)) > 1
+
+
+@pytest.mark.parametrize("name", DETERMINISTIC)
+def test_deterministic_methods_ignore_the_seed(name):
+    Q, K = np.random.default_rng(0).standard_normal((2, 6, 3))
+    first = dense(made(name, Q, K, None)[0])[0]
+    for rng in (0, 1, np.random.default_rng(3)):
+        np.testing.assert_array_equal(dense(made(name, Q, K, rng)[0])[0], first)
+
+
+def test_support_and_features_use_independent_draws():
+    seen = []
+
+    class Spy(METHODS["top_k"]):
+        def pattern(self, Q, K, mask, rng):
+            seen.append(generator(rng).standard_normal((3, Q.shape[1])))
+            return super().pattern(Q, K, mask, rng)
+
+    Q, K = np.random.default_rng(0).standard_normal((2, 4, 2))
+    both = METHODS["scatterbrain"](low_rank=METHODS["positive"](m=3), sparse=Spy(k=1))
+    A = both.approximate(Q, K, rng=5)
+    from_support = METHODS["positive"](m=3).approximate(Q, K, rng=5)
+    assert (A.low.prepare().left != from_support.low.prepare().left).any()
+    exponents = Q @ seen[0].T
+    exponents -= exponents.max(axis=1, keepdims=True)
+    assert not np.allclose(A.low.prepare().left, np.exp(exponents))
+
+
+# Logits of ±10⁴
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_hot_logits_are_finite_at_their_row_scale(name, dtype):
+    Q, K = hot(dtype)
+    V = np.random.default_rng(0).standard_normal((len(K), 2)).astype(dtype)
+    method = small(name, len(Q), len(K), Q.shape[1])
+    for A in under(name, Q, K):
+        values, row_log = dense(A)
+        assert np.isfinite(values).all()
+        assert np.isfinite(row_log).all()
+        assert np.abs(values).max() <= 4 * max(A.rank, 1)
+        given_logits = A.row_log(logits=Q @ K.T)
+        assert np.isfinite(A.block(ALL, shift=given_logits, logits=Q @ K.T)).all()
+        assert np.isfinite(A.attend(V)).all()
+        assert all(np.isfinite(x).all() for x in A.scaled_factors())
+        y, log = A.scaled_matmat(V)
+        assert np.isfinite(y).all()
+        assert np.isfinite(log).all()
+        moments = method.moments(Q, K, mask=A.mask)
+        if moments is not None:
+            assert not np.isnan(np.concatenate(moments)).any()
+        covariance = method.covariance(Q, K, row=1, mask=A.mask)
+        assert covariance is None or not np.isnan(covariance).any()
+    assert_known_without_nan(method, Q, K)
+
+
+def assert_known_without_nan(method, Q, K):
+    """Check covariance, normalised moments and expected error: known or None, inf but never NaN."""
+    covariance = method.covariance(Q, K, row=1)
+    assert covariance is None or not np.isnan(covariance).any()
+    normalised = normalised_moments(method, Q, K)
+    assert normalised is None or not any(np.isnan(x).any() for x in normalised)
+    error = expected_error(method, Q, K)
+    assert error is None or error >= 0
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-162, 0.14, 1.0, 1e3])
+@pytest.mark.parametrize("projection", PROJECTIONS)
+def test_moments_of_every_coupling_are_never_nan(projection, size):
+    """Of every family, |q·k| from 0 through 10⁻³²⁰ and 200 to 10¹⁰."""
+    Q, K = (size * x for x in hot(np.float64))
+    for name, method in METHODS.items():
+        fields = {f.name for f in dataclasses.fields(method)}
+        if "projection" not in fields or (name == "regularized" and "regular" not in projection):
+            continue
+        found = method(m=32, projection=projection).moments(Q, K)
+        assert found is None or not np.isnan(np.concatenate(found)).any(), name
+        assert_known_without_nan(method(m=32, projection=projection), Q, K)
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_is_not_representable_is_an_overflow_error_never_inf(name, dtype, sign):
+    Q, K = hot(dtype)
+    Q *= dtype(sign)
+    A, _ = made(name, Q, K)
+    values, row_log = dense(A)
+    with np.errstate(divide="ignore"):
+        top = (np.log(np.abs(values)) + row_log[:, None]).max()
+    edge = math.log(np.finfo(dtype).max)
+    assert not edge - 1 < top < edge + 1
+    V = np.ones((len(K), 1))
+    for use in (A.to_dense, lambda: A @ V, lambda: A.T @ V, lambda: A.block(slice(0, 6))):
+        if top > edge:
+            with pytest.raises(OverflowError, match="not representable in float"):
+                use()
+        else:
+            assert np.isfinite(use()).all()
+    scaled = A.scaled_factors()
+    with np.errstate(divide="ignore"):
+        top = (np.log(np.abs(scaled.left).max(axis=1, initial=0)) + scaled.row_log).max()
+    if top > edge + 1:
+        with pytest.raises(OverflowError, match="a factor is not representable"):
+            A.factors()
+    else:
+        assert top < edge - 1
+        assert all(np.isfinite(x).all() for x in A.factors())
+
+
+def test_hot_rows_are_a_softmax_where_the_method_is_exact():
+    # top_k of all keys and tensor_power of a large power are exp to working precision
+    Q, K = hot(np.float64)
+    V = np.random.default_rng(0).standard_normal((len(K), 2))
+    x = truth(Q, K)
+    weights = np.exp(x - x.max(axis=1, keepdims=True))
+    want = weights @ V / weights.sum(axis=1, keepdims=True)
+    A = parse(f"top_k(k={len(K)})").approximate(Q, K)
+    # the exponent carries 10⁴·d roundings
+    np.testing.assert_allclose(A.attend(V), want, rtol=0, atol=1e4 * 3 * 4 * 2.2e-16)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_causal_row_is_scaled_by_what_it_sees(dtype):
+    # an unseen key 2000 above: at its scale all that is seen would be 0
+    Q, K = np.ones((3, 1), dtype), np.array([[0.0], [1.0], [2000.0]], dtype)
+    V = np.array([1.0, 2.0, 3.0], dtype)
+    want = exact.attention(Q, K, V, mask="causal")
+    for spec in ("top_k(k=3)", "scatterbrain(low_rank=zero(), sparse=top_k(k=3))"):
+        A = parse(spec).approximate(Q, K, mask="causal")
+        np.testing.assert_allclose(A.attend(V), want, rtol=16 * np.finfo(dtype).eps)
+        errors = metrics.compare(A, Q, K, V)
+        assert errors["nonpositive_rows"] == 0
+        assert errors["output_relative_error"] < 16 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize(("dtype", "x"), [(np.float64, 400.0), (np.float32, 60.0)])
+@pytest.mark.parametrize(
+    "spec",
+    ["tensor_power(n=1000000)", "scatterbrain(tensor_power(n=1000000), sliding_window(1))"],
+)
+def test_rows_of_negative_logits_do_not_vanish(dtype, x, spec, monkeypatch):
+    # e^−x at the scale e^x of a bound by |x| would underflow
+    monkeypatch.setattr(Elementwise, "_factors_are_cheaper", lambda *_: False)
+    Q, K = np.array([[-1.0], [1.0]], dtype), np.array([[x], [x - 1]], dtype)
+    V = np.array([1.0, 2.0], dtype)
+    A = parse(spec).approximate(Q, K, rng=0)
+    # (1 + x/n)^n = e^x up to x²/2n
+    bound = x * x / 1e6 + 100 * np.finfo(dtype).eps * x
+    np.testing.assert_allclose(A.attend(V), exact.attention(Q, K, V), rtol=bound)
+    logits = Q @ K.T
+    for log in (A.row_log(), A.row_log(logits=logits)):
+        values = A.block(ALL, shift=log, logits=logits)
+        assert 0.5 < values.max(axis=1).min() <= values.max() <= 1 + bound
+        np.testing.assert_allclose(np.log(values) + log[:, None], logits, rtol=0, atol=bound)
+    assert metrics.compare(A, Q, K)["kernel_relative_frobenius"] < bound
+    W = np.ones((2, 1), dtype)
+    if x < 80 or dtype == np.float64:
+        np.testing.assert_allclose(A.T @ W, np.exp(logits.astype(float)).T @ W, rtol=bound)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("scale", [1500.0, 700.0, -700.0, -1500.0, -1e30, -np.inf])
+def test_rescale_is_right_where_the_scale_alone_is_not_representable(dtype, scale):
+    info = np.finfo(dtype)
+    values = np.array([0.0, info.smallest_subnormal, info.tiny, 1e-30, 1.0, 1e30, info.max], dtype)
+    for value in values:
+        true = mpmath.mpf(float(value)) * mpmath.exp(mpmath.mpf(scale))
+        if true > float(info.max):
+            with pytest.raises(OverflowError):
+                rescale(np.array([value]), np.array([scale], dtype))
+            continue
+        got = rescale(np.array([value]), np.array([scale], dtype))
+        # e^scale carries |scale| roundings of its argument's last place, three products one each
+        error = abs(float(true)) * (abs(max(scale, -1e3)) + 8) * info.eps + 2 * float(
+            info.smallest_subnormal
+        )
+        assert abs(float(got[0]) - float(true)) <= (0 if value == 0 else error)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_entry_beyond_the_range_is_found_where_the_factors_bound_the_entries(dtype, sign):
+    log_max = math.log(np.finfo(dtype).max)
+    left, right = np.full((40, 20), np.exp(log_max / 2), dtype), np.ones((40, 20), dtype)
+    right[3] = sign * np.exp(log_max / 2 - 4)  # entries of 20 e^{log_max − 4}
+    for shift, fits in ((0.0, True), (-1.5, False), (-2e3, False), (2e3, True)):
+        A = Approximation(Factors(left, right, np.zeros(40, dtype)))
+        if fits:
+            assert np.isfinite(A.block(slice(2, 4), shift=shift)).all()
+            continue
+        with pytest.raises(OverflowError):
+            A.block(slice(2, 4), shift=shift)
+        assert np.isfinite(A.block(slice(2, 4), slice(0, 3), shift=-1.5)).all()
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float64, 1e200), (np.float32, 1e30)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_product_beyond_the_range_is_an_error_at_any_shift(dtype, size, sign):
+    left, right = np.full((8, 2), size, dtype), np.full((8, 2), [size, sign * size], dtype)
+    A = Approximation.from_factors(left, right)
+    for shift in (0.0, math.log(size), 3 * math.log(size)):
+        with pytest.raises(OverflowError, match="not representable"):
+            A.block(ALL, shift=shift)
+
+
+# Cancellation on the support
+
+
+def huge_on_the_support(dtype=np.float64, size=1e20, sign=1):
+    """Return an estimate whose low-rank part is ``size`` on the support of its first row.
+
+    Row 0: low = (size, ±size, 0.5, 0.25), support {0, 1} with logits 0.  Row 1: harmless.
+    """
+    right = np.zeros((4, 3), dtype)
+    right[0, 0], right[1, 0], right[2, 1], right[3, 1] = size, sign * size, 0.5, 0.25
+    right[:, 2] = 1.0
+    left = np.array([[1, 1, 0], [0, 0, 2]], dtype)
+    pattern = scipy.sparse.csr_array(
+        (np.zeros(3, dtype), np.array([0, 1, 2]), np.array([0, 2, 3])), shape=(2, 4)
+    )
+    return Approximation(Factors(left, right, np.zeros(2, dtype)), Support(pattern))
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float64, 1e20), (np.float32, 1e10)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_low_rank_part_that_is_huge_on_the_support_does_not_cancel(
+    dtype, size, sign, monkeypatch
+):
+    A = huge_on_the_support(dtype, size, sign)
+    summed = []
+    block = Approximation.block
+
+    def spy(self, rows, *args, **kwargs):
+        summed.append(rows)
+        return block(self, rows, *args, **kwargs)
+
+    V = np.array([[1.0, -1.0], [2.0, 1.0], [3.0, 0.0], [4.0, 1.0]], dtype)
+    true = np.array([[1, 1, 0.5, 0.25], [2, 2, 1, 2]])
+    np.testing.assert_array_equal(A.to_dense(), true)
+    monkeypatch.setattr(Approximation, "block", spy)
+    got = A @ V
+    assert [list(rows) for rows in summed] == [[0]]  # from its entries, and row 1 is not
+    np.testing.assert_allclose(got, true @ V, rtol=4 * np.finfo(dtype).eps)
+    want = true @ V / true.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(A.attend(V), want, rtol=8 * np.finfo(dtype).eps)
+    W = np.array([[1.0, 2.0], [3.0, -1.0]], dtype)
+    # two terms ≤ 12 a sum
+    np.testing.assert_allclose(A.T @ W, true.T @ W, rtol=0, atol=50 * np.finfo(dtype).eps)
+
+
+def test_the_error_of_the_correction_is_at_most_two_thirds_of_the_digits():
+    # just below the size at which a row is summed from its entries
+    for size in np.logspace(0, 9, 19):
+        A = huge_on_the_support(size=size)
+        got, want = A @ np.ones(4), A.to_dense() @ np.ones(4)
+        eps = np.finfo(float).eps
+        assert abs(got[0] - want[0]) <= 4 * eps ** (2 / 3) * want[0]
+
+
+def test_scatterbrain_of_large_norms_equals_its_dense_estimate():
+    # positive features of nearly parallel points: on the support off by e^±30, off it harmless
+    rng = np.random.default_rng(1)
+    Q = rng.standard_normal((12, 4)) * 3
+    K = np.concatenate([Q[:6] * 1.5, rng.standard_normal((6, 4)) * 0.1])
+    method = parse("scatterbrain(low_rank=trigonometric(m=4), sparse=top_k(k=6))")
+    for seed in range(20):
+        A = method.approximate(Q, K, rng=seed)
+        D, row_log = dense(A)
+        V = rng.standard_normal((12, 2))
+        y, log = A.scaled_matmat(V)
+        got = y * np.exp(log - row_log)[:, None]
+        eps = np.finfo(float).eps ** (2 / 3)
+        # what is kept: off the support, and the support itself
+        assert_within(got, D @ V, 4 * eps * np.abs(D).sum(axis=1)[:, None] * np.abs(V).max())
+
+
+@every_method
+@few
+@given(problem=problems())
+def test_rows_of_attention_sum_to_one_or_are_zero(name, problem):
+    Q, K, _, seed = problem
+    one = np.ones(len(K), Q.dtype)
+    for A in under(name, Q, K, seed):
+        if A.space == "kernel":  # numerator and denominator are the same sum
+            assert np.isin(A.attend(one), [0.0, 1.0]).all()
+            continue
+        weights = A.to_dense()  # used as they are
+        bound = roundings(A) * np.abs(weights).sum(axis=1)
+        assert (np.abs(A.attend(one) - weights.sum(axis=1)) <= bound).all()
+
+
+def test_a_method_without_a_meaning_under_masks_says_why():
+    Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 4, 3))
+    for name in NAMES:
+        method = small(name, 4, 4, 3)
+        if method.refusal is None:
+            continue
+        for use in (method.approximate, method.moments):
+            with pytest.raises(ValueError, match="cannot be used under a mask: "):
+                use(Q, K, mask="causal")
+        assert method.approximate(Q, K, mask=Mask.full(4, 4), rng=0).shape == (4, 4)
+
+
+# Symmetries
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if n not in DECOMPOSITIONS | BY_PLACE | {"leverage"}]
+)
+@few
+@given(problem=problems())
+def test_permuting_queries_permutes_rows(name, problem):
+    Q, K, _, seed = problem
+    order = np.random.default_rng(seed).permutation(len(Q))
+    A, _ = made(name, Q, K, seed)
+    B, _ = made(name, Q[order], K, seed)
+    D, _ = dense(A)
+    size = sizes(A)[0]
+    if A.correction is not None and len(np.unique(truth(Q, K))) < truth(Q, K).size:
+        return  # ties
+    got = B.block(ALL, shift=A.row_log()[order])
+    advice = f"rows depend on their place: if that is meant, add {name!r} to BY_PLACE"
+    assert_within(got, D[order], 4 * roundings(A) * size[order], advice)
+
+
+@given(problem=problems(least=2, dtypes=[np.float64]))
+def test_permuting_queries_permutes_rows_of_the_svd(problem):
+    Q, K, _, seed = problem
+    order = np.random.default_rng(seed).permutation(len(Q))
+    s = np.linalg.svd(naive.kernel(Q, K), compute_uv=False)
+    A, method = made("truncated_svd", Q, K)
+    B = method.approximate(Q[order], K).to_dense()
+    gap = s[method.rank - 1] - (s[method.rank] if method.rank < len(s) else 0)
+    # singular subspaces move by the backward error over the gap (Wedin)
+    error = 100 * np.finfo(float).eps * s[0] * (1 + s[0] / gap)
+    np.testing.assert_allclose(B, A.to_dense()[order], rtol=0, atol=error)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in DETERMINISTIC if not n.startswith("fixed") and n not in NOT_OF_LOGITS]
+)
+@few
+@given(problem=problems())
+def test_scaling_queries_by_a_power_of_two_and_keys_back_changes_no_bit(name, problem):
+    Q, K, _, seed = problem
+    A, _ = made(name, Q, K, seed)
+    B, _ = made(name, Q * 4, K / 4, seed)
+    np.testing.assert_array_equal(B.to_dense(), A.to_dense())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        n
+        for n in DETERMINISTIC
+        if not n.startswith("fixed") and n not in DECOMPOSITIONS | NOT_OF_LOGITS
+    ],
+)
+@few
+@given(problem=problems())
+def test_scaling_queries_and_keys_back_changes_roundings_only(name, problem):
+    Q, K, V, seed = problem
+    A, _ = made(name, Q, K, seed)
+    B, _ = made(name, Q * 3, K / 3, seed)
+    size, row_log = sizes(A)
+    x = truth(Q, K)
+    if A.correction is not None and min(np.diff(np.sort(x, axis=1)).min(initial=1), 1) < 1e-5:
+        return  # nearly a tie: another support
+    bound = 4 * roundings(A) * size * np.exp(row_log)[:, None]
+    assert_within(B.to_dense(), A.to_dense(), bound)
+    assert_within(B @ V, A @ V, 2 * bound @ np.abs(V))
+
+
+# From factors
+
+
+def test_from_factors():
+    A = Approximation.from_factors([[1.0], [2.0]], [[3.0]], [0.0, math.log(2)])
+    np.testing.assert_allclose(A.to_dense(), [[3.0], [12.0]], rtol=4e-16)
+    assert (A.rank, A.nnz, A.parameters, A.space) == (1, 0, 3, "kernel")
+    assert Approximation.from_factors([[1.0]], [[1.0]], 2.0).row_log() == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "row_log", "message"),
+    [
+        ([[1.0]], [[1.0, 2.0]], 0.0, "same width"),
+        ([1.0], [[1.0]], 0.0, "left must have 2 dimensions"),
+        ([[np.nan]], [[1.0]], 0.0, "left must be finite"),
+        ([[1.0]], [[np.inf]], 0.0, "right must be finite"),
+        ([[1.0]], [[1.0]], np.nan, "row_log must be finite"),
+        ([[1.0]], [[1.0]], [1.0, 2.0], "broadcast"),
+    ],
+)
+def test_from_factors_refuses(left, right, row_log, message):
+    with pytest.raises(ValueError, match=message):
+        Approximation.from_factors(left, right, row_log)
+
+
+def test_from_factors_refuses_another_space():
+    with pytest.raises(ValueError, match="space must be one of kernel, attention"):
+        Approximation.from_factors([[1.0]], [[1.0]], space="logits")
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_factors_whose_product_overflows(sign):
+    A = Approximation.from_factors([[1e200, 1e200]], [[1e200, sign * 1e200]])
+    with pytest.raises(OverflowError):
+        A.to_dense()
+    with pytest.raises(OverflowError):
+        A.block(ALL, shift=100.0)
+
+
+def test_shapes_of_products_are_checked():
+    A = Approximation.from_factors(np.ones((3, 1)), np.ones((2, 1)))
+    for V in (np.ones(3), np.ones((3, 1))):
+        with pytest.raises(ValueError, match="V must have one row per key"):
+            A @ V
+    with pytest.raises(ValueError, match="W must have one row per query"):
+        A.T @ np.ones(2)
+    with pytest.raises(TypeError, match="must hold real numbers"):
+        A @ np.ones(2, complex)
+
+
+# Whether a model can run it
+
+
+@pytest.mark.parametrize("mask", [None, "causal", Mask([0, 0, 1, 2], [4, 2, 4, 3], 4)])
+def test_an_estimate_knows_whether_a_model_can_run_its_method(mask):
+    Q, K = np.random.default_rng(0).standard_normal((2, 4, 3))
+    seen = set()
+    for name in NAMES:
+        method = small(name, 4, 4, 3)
+        if mask is not None and method.refusal is not None:
+            continue
+        A = method.approximate(Q, K, mask=mask, rng=0)
+        hidden = mask is not None and not method.autoregressive
+        why = "needs all logits" if method.oracle else "reads tokens that the mask hides" * hidden
+        assert (A.obstacle, A.runnable) == (why, why == "")
+        assert repr(A).endswith(f"; not runnable: {why}>") == (why != "")
+        assert f"no: {why}" in A._repr_html_() or A.runnable
+        assert metrics.compare(A, Q, K)["runnable"] == A.runnable
+        seen.add(why)
+    assert len(seen) == (2 if mask is None else 3)
+
+
+def test_an_estimate_that_no_method_made_does_not_know_whether_it_can_be_run():
+    Q = np.random.default_rng(0).standard_normal((4, 3))
+    by_hand = Approximation.from_factors(Q, Q)
+    masked_later = parse("nystrom(rank=2)").approximate(Q, Q).seen("causal")
+    for A in (by_hand, masked_later):
+        assert A.runnable is A.obstacle is None
+        assert "runnable" not in repr(A)
+        assert "not known" in A._repr_html_()
+        assert "runnable" not in metrics.compare(A, Q, Q)
+
+
+# Moments of what is not random
+
+
+@pytest.mark.parametrize("name", DETERMINISTIC)
+@few
+@given(problem=problems(dtypes=[np.float64]))
+def test_moments_without_chance_are_the_relative_error(name, problem):
+    Q, K, _, seed = problem
+    method = small(name, len(Q), len(K), Q.shape[1])
+    true = naive.kernel(Q, K)
+    for A in under(name, Q, K, seed, ["hiding"]):
+        moments = method.moments(Q, K, mask=A.mask)
+        if A.space == "attention":
+            assert moments is None
+            return
+        size, row_log = sizes(A)
+        bound = 2 * roundings(A) * (size * np.exp(row_log)[:, None] / true + 1)
+        want = np.where(naive.seen(A.mask, *A.shape), A.to_dense() / true - 1, 0.0)
+        assert_within(moments.relative_bias, want, bound)
+        np.testing.assert_array_equal(moments.log_relative_variance, -np.inf)

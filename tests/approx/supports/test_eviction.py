@@ -1,0 +1,294 @@
+"""Columns: every rule against a slow twin, what eviction means, and what scores are."""
+
+import math
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+from test_masked_supports import masked
+from test_supports import support
+
+from analysis import inputs
+from approx import Mask, parse
+from approx.estimate import exact
+from approx.sparse.columns import BY, OF_KEYS, Columns
+from approx.supports import key_scores
+
+some = settings(max_examples=max(1, settings().max_examples // 2))
+
+
+@st.composite
+def settled(draw, by, evicts, least=1):
+    """Draw Q, K, a mask, and columns that suit them."""
+    Q, K, mask, seed = draw(masked(most=14))
+    if by not in ("mass", "key_norm"):  # ties of what is rounded have no order
+        n, l = mask.shape
+        Q, K = np.split(np.random.default_rng(seed).uniform(-1.5, 1.5, (n + l, 3)), [n])
+    l = mask.l
+    block = draw(st.integers(1, 3)) if evicts else None
+    sinks, recent = draw(st.integers(0, 2)), draw(st.integers(0, 3))
+    few = sinks + max(recent, 1) + block - 1 if evicts else sinks + recent
+    assume(max(few, 1) <= l)
+    fields = {"sinks": sinks, "recent": recent, "block": block}
+    if by == "snapkv":
+        fields["window"] = draw(st.integers(1, 4))
+        fields["kernel_size"] = draw(st.sampled_from([1, 3, 5]))
+        fields["pooling"] = draw(st.sampled_from(["average", "max"]))
+    return Q, K, mask, Columns(draw(st.integers(max(few, 1), l)), by, **fields)
+
+
+def twin(Q, K, mask, method):
+    """Return the support of columns, by loops; None where scores tie but for rounding."""
+    pool = "max" if method.pooling == "max" else "mean"
+    return naive.columns(
+        Q, K, mask, method.k, method.by, method.sinks, method.recent, method.block,
+        method.window, method.kernel_size, pool,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("by", [by for by in BY if by != "h2o"])
+@some
+@given(data=st.data())
+def test_one_set_by_its_definition(by, data):
+    Q, K, mask, method = data.draw(settled(by, evicts=False))
+    want = twin(Q, K, mask, method)
+    assume(want is not None)
+    on = support(method.approximate(Q, K, mask=mask))
+    np.testing.assert_array_equal(on, want)
+    assert on.sum(axis=1).max() <= method.k
+
+
+@pytest.mark.parametrize("by", BY)
+@some
+@given(data=st.data())
+def test_eviction_by_its_definition(by, data):
+    Q, K, mask, method = data.draw(settled(by, evicts=True))
+    want = twin(Q, K, mask, method)
+    assume(want is not None)
+    on = support(method.approximate(Q, K, mask=mask))
+    np.testing.assert_array_equal(on, want)
+    assert on.sum(axis=1).max() <= method.k
+
+
+@pytest.mark.parametrize("by", BY)
+def test_a_longer_text_by_its_definition(by):
+    """So that groups of 16 keys, queries before the last ones and keys between cuts are several."""
+    rng = np.random.default_rng(8)
+    Q, K = rng.standard_normal((30, 4)), rng.standard_normal((50, 4))
+    last = {"window": 6} if by == "snapkv" else {}
+    for block in (None, 1, 4):
+        method = Columns(24, by, sinks=2, recent=3, block=block, **last)
+        for mask in (Mask.causal(30, 50), Mask.window(30, 50, 29), Mask.full(30, 50)):
+            on = support(method.approximate(Q, K, mask=mask))
+            np.testing.assert_array_equal(on, twin(Q, K, mask, method))
+
+
+@pytest.mark.kernel
+def test_heavy_hitters_one_key_a_step():
+    """Under causal and window masks, with sinks that leave a window and keys without a query."""
+    rng = np.random.default_rng(3)
+    Q, K = rng.standard_normal((9, 2)), rng.standard_normal((12, 2))
+    for mask in (Mask.causal(9, 12), Mask.window(9, 12, 6), Mask.full(9, 12)):
+        for fields in ({}, {"sinks": 1, "recent": 2}, {"block": 2}):
+            method = Columns(4, "h2o", **fields)
+            on = support(method.approximate(Q, K, mask=mask))
+            np.testing.assert_array_equal(on, twin(Q, K, mask, method))
+    nothing = Mask([8, 0], [10, 12], 12, looks_back=False)  # the first query's place is before it
+    on = support(Columns(4, "h2o").approximate(Q[:2], K, mask=nothing))
+    assert on.sum(axis=1).tolist() == [0, 4]
+
+
+# What eviction means
+
+
+@pytest.mark.parametrize("by", [by for by in BY if by != "mass"])
+def test_what_is_evicted_does_not_come_back_and_a_cache_fills_up(by):
+    rng = np.random.default_rng(1)
+    Q, K = rng.standard_normal((2, 40, 4))
+    method = Columns(10, by, sinks=1, recent=3, block=2)
+    on = support(method.approximate(Q, K, mask="causal"))
+    for j in range(40):
+        read = on[j:, j]
+        assert (np.diff(read.astype(int)) <= 0).all()  # once it is gone, it stays away
+    sizes = [i + 1 if i < 10 else 9 + (i - 10) % 2 for i in range(40)]
+    assert on.sum(axis=1).tolist() == sizes
+    assert on[:, 0].all()
+    for i in range(40):
+        assert on[i, max(i - 2, 0) : i + 1].all()
+
+
+@some
+@given(data=st.data())
+def test_no_rule_holds_more_attention_than_the_best_columns(data):
+    """Beside the same sinks and recent keys, of one set or of every block."""
+    by, evicts = data.draw(st.sampled_from(BY[1:])), data.draw(st.booleans())
+    Q, K, mask, method = data.draw(settled(by, evicts or by == "h2o"))
+    first, stop = np.sort(mask.first), np.sort(mask.stop)
+    mask = Mask(first, np.maximum(stop, first + 1), mask.l, looks_back=True)
+    best = Columns(method.k, "mass", method.sinks, method.recent, method.block)
+    if by == "h2o" and method.block is None:
+        best = Columns(method.k, "mass", method.sinks, method.recent, 1)
+    p = naive.attention(Q, K, np.eye(len(K)), mask)
+    held, most = (p[support(x.approximate(Q, K, mask=mask))].sum() for x in (method, best))
+    assert held <= most + 1e-12
+
+
+def test_without_queries_the_scores_of_queries_keep_the_last_keys():
+    rng = np.random.default_rng(0)
+    Q, K = rng.standard_normal((1, 3)), rng.standard_normal((20, 3))
+    want = support(parse("sink_window(k=6, sinks=2)").approximate(Q, K, mask="causal"))
+    for by in ("h2o", "snapkv", "expected"):
+        method = Columns(6, by, sinks=2, block=1)
+        np.testing.assert_array_equal(support(method.approximate(Q, K, mask="causal")), want)
+
+
+def test_snapkv_on_a_head_is_what_its_authors_keep():
+    """Their steps for the last `window` queries of a causal head: the keys before these, pooled."""
+    x = next(inputs.sample("smollm2").heads()).first(200)
+    window, k, kernel = 16, 48, 7
+    for pooling, reduce in (("average", np.mean), ("max", np.max)):
+        method = Columns(k, "snapkv", 0, window, None, window, kernel, pooling)
+        on = support(method.approximate(x.Q, x.K, mask="causal"))
+        logits = x.Q[-window:] @ x.K.T
+        logits[:, -window:][~np.tri(window, dtype=bool)] = -np.inf
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        sums = np.pad(weights[:, :-window].sum(axis=0), kernel // 2)
+        pooled = np.array([reduce(sums[j : j + kernel]) for j in range(200 - window)])
+        assert on[-1, -window:].all()
+        # a maximum is that of several keys, any of which may be kept
+        kept = np.sort(pooled[on[-1, :-window]])
+        np.testing.assert_allclose(kept, np.sort(pooled)[-(k - window) :], rtol=1e-12)
+
+
+# Scores
+
+
+def test_the_expected_score_is_the_mean_over_gaussian_queries():
+    """Monte Carlo with the closed-form standard error: relative variance exp(kᵀΣk) − 1."""
+    rng = np.random.default_rng(11)
+    d, draws = 4, 40_000
+    root = 0.5 * rng.standard_normal((d, d))
+    mean, covariance = 0.5 * rng.standard_normal(d), root @ root.T
+    K = 0.5 * rng.standard_normal((6, d))
+    queries = rng.standard_normal((draws, d)) @ root.T + mean
+    found = np.exp(queries @ K.T).mean(axis=0)
+    want = np.exp(key_scores.expected(K, mean, covariance))
+    spread = np.einsum("ja,ab,jb->j", K, covariance, K)
+    assert spread.max() < 1  # so that a sample of this size has a variance to be believed
+    z = (found / want - 1) / np.sqrt(np.expm1(spread) / draws)
+    assert np.abs(z).max() < 5
+    low = np.exp(K @ mean)  # without the covariance it is another number
+    assert np.abs((found / low - 1) / np.sqrt(np.expm1(spread) / draws)).max() > 20
+
+
+def test_a_gaussian_that_is_fitted_in_parts_is_that_of_the_whole():
+    x = np.random.default_rng(2).standard_normal((30, 3)) + 5
+    fit = key_scores.Gaussian(3)
+    for part in np.split(x, [1, 1, 7, 20]):
+        fit.add(part)
+    # means of 30 numbers near 5, squares of numbers near 1
+    np.testing.assert_allclose(fit.mean, x.mean(axis=0), rtol=1e-13)
+    np.testing.assert_allclose(fit.covariance, np.cov(x.T, bias=True), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("by", OF_KEYS)
+def test_scores_of_keys_do_not_depend_on_their_scale(by):
+    K = np.random.default_rng(4).standard_normal((20, 3))
+    K[3] = 0.0
+    order = np.argsort(OF_KEYS[by](K), kind="stable")
+    for scale in (1e-200, 3.0, 1e200):
+        np.testing.assert_array_equal(np.argsort(OF_KEYS[by](scale * K), kind="stable"), order)
+    assert np.isfinite(OF_KEYS[by](0 * K)).all()
+
+
+@pytest.mark.parametrize("by", BY)
+def test_large_logits(by):
+    """Logits of ±10⁴ make no NaN, and no warning, which would be an error here."""
+    rng = np.random.default_rng(6)
+    Q, K = 100 * rng.standard_normal((2, 30, 2))
+    for block in (None, 2):
+        method = Columns(9, by, sinks=1, recent=2, block=block)
+        A = method.approximate(Q, K, mask="causal")
+        assert np.isfinite(A.attend(np.ones((30, 1)))).all()
+
+
+# Fields and prices
+
+
+def test_what_k_counts():
+    with pytest.raises(ValueError, match=r"k counts sinks and recent keys too.*>= 3, got 2"):
+        parse("columns(k=2, sinks=1, recent=2)")
+    with pytest.raises(ValueError, match=r"recent keys and block too.*>= 5, got 4"):
+        parse("columns(k=4, by='h2o', recent=2, block=4)")
+    with pytest.raises(ValueError, match="kernel_size must be odd, got 4"):
+        parse("columns(by='snapkv', kernel_size=4)")
+    with pytest.raises(
+        ValueError, match="window is a field of by='snapkv' only, got 8 with by='h2o'"
+    ):
+        parse("columns(by='h2o', window=8)")
+    template = parse("columns(by='h2o', sinks=2, recent=3)")
+    # rows of 1, 2, 3, 4 and five times 5 keys: 35/9
+    assert template.within(3.8, n=9, l=9, d=2) is None
+    assert template.within(3.9, n=9, l=9, d=2).k == 5
+
+
+def test_prices_by_hand():
+    """n = 6, l = 10, d = 4, c = 3: k = 4 keys are 28 numbers; with block = 2 there are 3 cuts."""
+    n, l, d, k, keys = 6, 10, 4, 4, 4 * 7
+    once = {
+        "mass": 0,
+        "snapkv": 6 * l * d,  # six queries, as there are no more
+        "expected": n * d**2 + l * (d**2 + 2 * d),
+        "key_norm": 0,  # norms are not counted
+        "key_diff": l * d,
+        "leverage": 2 * l * d**2 + d**3,
+        "cur": 0,
+    }
+    for by, work in once.items():
+        found = Columns(k, by).price(n=n, l=l, d=d, c=3)
+        assert found.reads == keys
+        assert math.isclose(found.multiply_adds, keys + work / n)
+    # queries at 0, 1, 3, 5, 6, 8 have so many keys; cuts come before 4, 6 and 8
+    held = (1 + 2 + 4 + 4 + 3 + 3) / n * (d + 3)
+    each = {
+        "mass": (0, 0),
+        "snapkv": ((k + 3) * d, 3 * 3 * k * d),
+        "expected": (k * d + d**2 + d, 5 * d**2 + 3 * k * (d**2 + 2 * d)),  # five had come
+        "key_norm": (k, 0),  # norms are stored when a key comes
+        "key_diff": (k * d, 3 * k * d),
+        "leverage": (k * d, 3 * (2 * k * d**2 + d**3)),
+        "cur": (k, 0),
+    }
+    for by, (reads, work) in each.items():
+        last = {"window": 3} if by == "snapkv" else {}
+        found = Columns(k, by, block=2, **last).price(n=n, l=l, d=d, c=3)
+        assert found.reads == keys + reads / 2
+        assert math.isclose(found.multiply_adds, held + work / n)
+    assert Columns(k, "h2o").price(n=n, l=l, d=d, c=3).reads == keys + k
+
+
+def test_what_a_rule_declares():
+    for by in BY:
+        one, evicted = Columns(4, by), Columns(4, by, block=2)
+        assert one.oracle == evicted.oracle == (by == "mass")
+        assert one.autoregressive == (by == "h2o")
+        assert evicted.autoregressive == (by != "mass")
+        assert one.row_local == (by in OF_KEYS)
+        assert not evicted.row_local
+
+
+def test_more_columns_are_nearer_to_exact_attention():
+    x = next(inputs.sample("smollm2").heads()).first(128)
+    errors = [
+        x.compare(x.approximate(parse(f"columns(k={k}, by='h2o', sinks=1, recent=4)")))
+        for k in (8, 32, 128)
+    ]
+    tv = [error["attention_tv"] for error in errors]
+    assert tv[0] > tv[1] > tv[2]
+    assert tv[2] < 1e-12  # nothing is evicted from a cache of all keys
+    V = x.V
+    whole = parse("columns(k=128, by='h2o')").approximate(x.Q, x.K, mask=x.mask).attend(V)
+    # softmax of 128 terms in another order
+    np.testing.assert_allclose(whole, exact.attention(x.Q, x.K, V, mask=x.mask), atol=1e-12)

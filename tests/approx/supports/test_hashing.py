@@ -1,0 +1,251 @@
+"""Collision probabilities: golden values, quadrature by another route, frequencies, (1 − p)."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from analysis.moments import monte_carlo
+from approx import parse
+from approx.estimate import exact
+from approx.sparse import lsh
+from approx.sparse.lsh import LSH
+from approx.supports import hashing
+
+ANGLES = np.array([0.02, 0.3, 1.0, math.pi / 2, 2.2, 3.0])
+
+
+def pairs(angles, d=4, length=1.0):
+    """Return one query and unit keys at these angles from it."""
+    K = np.zeros((len(angles), d))
+    K[:, 0], K[:, 1] = np.cos(angles), np.sin(angles)
+    return np.eye(1, d), length * K
+
+
+def z_scores(method, Q, K, draws=700, seed=0):
+    """Return (frequency − p)/√(p(1 − p)/draws) where p is not 0 or 1, checked there exactly."""
+    p = method.probability(Q, K)
+    rng = np.random.default_rng(seed)
+    count = np.zeros_like(p)
+    for _ in range(draws):
+        s = method.approximate(Q, K, rng=rng).sparse
+        count[s.nonzero()] += 1
+    sure = (p <= 0) | (p >= 1)
+    np.testing.assert_array_equal(count[sure] / draws, p[sure])
+    return (count / draws - p)[~sure] / np.sqrt((p * (1 - p))[~sure] / draws)
+
+
+# Collision of one hash
+
+
+@pytest.mark.parametrize("buckets", [4, 6, 16, 64])
+@pytest.mark.parametrize("theta", [0.7, 1.4, 2.3])
+def test_cross_polytope_collision_by_another_route(buckets, theta):
+    """Rectangles from scipy's bivariate normal (1e-5), a product rule to 7 deviations: 2e-5."""
+    rho = math.cos(theta)
+    normal = stats.multivariate_normal([0, 0], [[1, rho], [rho, 1]])
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    x, w = 3.5 * (nodes + 1), 3.5 * weights
+    total = sum(
+        u * v * normal.pdf([a, b]) * normal.cdf([a, b], lower_limit=[-a, -b]) ** (buckets // 2 - 1)
+        for a, u in zip(x, w)
+        for b, v in zip(x, w)
+    )
+    assert abs(buckets * total - hashing.cross_polytope_collision(theta, buckets)) < 2e-5
+
+
+@pytest.mark.parametrize("buckets", [6, 16, 512])
+def test_the_quadrature_has_converged(monkeypatch, buckets):
+    theta = np.array([0.0, 0.01, 0.3, 1.0, 2.0, 3.1])
+    known = hashing.cross_polytope_collision(theta, buckets)
+    monkeypatch.setattr(hashing, "NODES", 128)
+    finer = [hashing._collision(x, buckets) for x in theta[1:]]
+    np.testing.assert_allclose(known, [1.0, *finer], rtol=0, atol=1e-8)
+
+
+def test_four_buckets_are_two_hyperplanes():
+    """The quadrature, which has a kink there, against the closed form."""
+    theta = np.array([0.3, 1.0, 2.0])
+    known = hashing.cross_polytope_collision(theta, 4)
+    np.testing.assert_allclose(known, (1 - theta / math.pi) ** 2, rtol=1e-15)
+    found = [hashing._collision(x, 4) for x in theta]
+    np.testing.assert_allclose(found, known, rtol=0, atol=1e-6)
+
+
+def test_cross_polytope_collision_at_its_ends():
+    for buckets in (4, 16, 128):
+        p = hashing.cross_polytope_collision(np.array([0.0, math.pi / 2, math.pi]), buckets)
+        # equal vectors always collide, independent ones in one bucket of all, opposite ones never
+        np.testing.assert_allclose(p, [1, 1 / buckets, 0], rtol=0, atol=1e-8)
+
+
+def test_e2_collision_by_quadrature():
+    """p = ∫_0^r f(t)(1 − t/r) dt, f the density of |w·(x − y)|."""
+    for c in (0.1, 1.0, 7.0):
+        for width in (0.5, 2.0):
+            known, _ = integrate.quad(
+                lambda t, c=c, r=width: 2 / c * stats.norm.pdf(t / c) * (1 - t / r), 0, width
+            )
+            found = hashing.e2_collision(np.array(c), width)
+            np.testing.assert_allclose(found, known, rtol=1e-10)
+
+
+def test_the_unit_of_an_e2_bucket_is_the_root_mean_squared_distance():
+    """Every pair one by one, and the probability of [0, width) by quadrature: q̄·k̄ = 3."""
+    Q, K = np.array([[1.0, 2.0], [3.0, 1.0]]), np.array([[0.5, 0.0], [1.0, 3.0], [0.0, 1.0]])
+    distance = np.array([[math.dist(q, k) for k in K] for q in Q])
+    r = 1.5 * math.sqrt(sum(c * c for c in distance.ravel()) / 6)
+    want = [
+        integrate.quad(lambda t, c=c: 2 / c * stats.norm.pdf(t / c) * (1 - t / r), 0, r)[0]
+        for c in distance.ravel()
+    ]
+    found = parse("lsh('e2', hashes=1, width=1.5)").probability(Q, K)
+    np.testing.assert_allclose(found.ravel(), want, rtol=1e-10)
+
+
+# Collision of a support
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "lsh(hashes=1)",
+        "lsh(hashes=3, rounds=2)",
+        "lsh(hashes=2, rounds=3, transform='xbox')",
+        "lsh(family='cross_polytope', hashes=1)",
+        "lsh(family='cross_polytope', hashes=2, rounds=3, buckets=4, transform='xbox')",
+        "lsh(family='e2', hashes=1)",
+        "lsh(family='e2', hashes=2, rounds=2, width=2.5, transform='xbox')",
+    ],
+)
+def test_frequencies_are_the_probability(spec):
+    """|z| ≤ 5 over 6 to 24 pairs whose p is between 0.01 and 0.99."""
+    Q, K = pairs(ANGLES, length=0.8)
+    Q = np.vstack([Q, 1.7 * Q, K[:2]])
+    z = z_scores(parse(spec), Q, K)
+    assert np.abs(z).max() <= 5
+
+
+@pytest.mark.parametrize("spec", ["lsh(rounds=3)", "lsh('e2', transform='xbox')"])
+@pytest.mark.parametrize("entries", [0.5, 3.0, 11.0, 20.0])
+def test_the_least_number_of_hashes_for_so_many_entries(spec, entries):
+    Q, K = np.random.default_rng(3).standard_normal((2, 20, 6))
+    shape = {"n": 20, "l": 20, "d": 6}
+    method = parse(spec).within(entries, **shape)
+    assert method.price(**shape).stored == entries
+    hashes = method.fitted(Q, K)
+    assert method.probability(Q, K).sum() / 20 <= entries
+    if hashes > 1:
+        fewer = dataclasses.replace(method, entries=None, hashes=hashes - 1)
+        assert fewer.probability(Q, K).sum() / 20 > entries
+    same = dataclasses.replace(method, entries=None, hashes=hashes)
+    np.testing.assert_array_equal(
+        method.approximate(Q, K, rng=5).to_dense(), same.approximate(Q, K, rng=5).to_dense()
+    )
+
+
+def test_equal_vectors_have_no_fewer_entries():
+    x = np.ones((5, 2))
+    with pytest.raises(ValueError, match="64 hashes still expect 5 entries per row"):
+        parse("lsh(entries=4)").approximate(x, x)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("lsh(hashes=2, entries=3)", "hashes and entries exclude each other: give one"),
+        ("lsh(entries=0)", "entries must be finite and > 0"),
+        ("lsh('cross_polytope', buckets=3)", "buckets must be even, got 3"),
+        ("lsh(buckets=4)", "buckets belongs to family 'cross_polytope', got 'sign'"),
+        ("lsh(width=1.0)", "width belongs to family 'e2', got 'sign'"),
+        ("lsh('angular')", "family must be one of"),
+        ("lsh(hashes=0)", "hashes must be >= 1"),
+    ],
+)
+def test_fields_that_do_not_go_together(spec, message):
+    with pytest.raises(ValueError, match=message):
+        parse(spec)
+
+
+@pytest.mark.parametrize("spec", ["lsh(hashes=2, rounds=None)", "smyrf(size=2, rounds=None)"])
+def test_rounds_are_never_open(spec):
+    with pytest.raises(TypeError, match="rounds must be an integer, got None"):
+        parse(spec)
+
+
+def test_vectors_of_length_zero():
+    Q, K = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 2.0]])
+    for family in hashing.FAMILIES:
+        assert np.abs(z_scores(LSH(family, hashes=1), Q, K)).max() <= 5
+
+
+@pytest.mark.parametrize(
+    ("bug", "change"),
+    [
+        ("a round joins one hash too few", lambda p, K, L: 1 - (1 - p ** (K - 1)) ** L),
+        ("rounds multiply the hashes", lambda p, K, L: p ** (K * L)),
+        ("the rounds' probabilities add", lambda p, K, L: np.minimum(L * p**K, 1 - 1e-9)),
+        ("hashes and rounds exchanged", lambda p, K, L: 1 - (1 - p**L) ** K),
+    ],
+)
+def test_planted_bugs_of_the_probability(monkeypatch, killed, bug, change):
+    Q, K = pairs(ANGLES[2:5])
+    method = LSH(hashes=3, rounds=2)
+    p1 = 1 - ANGLES[2:5] / math.pi
+    monkeypatch.setattr(LSH, "probability", lambda self, Q, K: change(p1, 3, 2)[None, :])
+    killed(bug, np.abs(z_scores(method, Q, K)).max())
+
+
+# Scatterbrain on it
+
+
+def test_golden_values_of_the_theorem():
+    """Unit vectors, 4 sign bits, one table, 44 positive features."""
+    q, k = pairs(np.arccos([-0.5, 0.0, 0.5]))
+    sparse = "lsh(hashes=4)"
+    p = parse(sparse).probability(q, k)[0]
+    np.testing.assert_allclose(p, [1 / 81, 1 / 16, 16 / 81], rtol=1e-12)
+    unit = np.exp(2 * exact.logits(q, k)[0])
+
+    def squared_error(spec):
+        bias, log_variance = parse(spec).moments(q, k)
+        return unit * (bias[0] ** 2 + np.exp(log_variance[0]))
+
+    both = squared_error(f"scatterbrain(low_rank=positive(m=44), sparse={sparse})")
+    np.testing.assert_allclose(both, [0.014189, 0.136130, 0.946182], atol=5e-7)
+    np.testing.assert_allclose(both, (1 - p) * squared_error("positive(m=44)"), rtol=1e-12)
+    np.testing.assert_allclose(squared_error(sparse), [0.363338, 0.937500, 2.181337], atol=5e-7)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "random(k=1)",
+        "lsh(hashes=2, rounds=2)",
+        "scatterbrain(low_rank=positive(m=8), sparse=random(k=1))",
+        "scatterbrain(low_rank=positive(m=8), sparse=lsh(hashes=2))",
+        "scatterbrain(low_rank=taylor(degree=1), sparse=random(k=1))",
+        "scatterbrain(low_rank=regularized(m=8, projection='regularized'), sparse=lsh(hashes=1))",
+    ],
+)
+def test_moments_by_monte_carlo(spec):
+    """Bias and variance of supports and of what stands on them: both |z| ≤ 5, |q + k| ≤ 1."""
+    Q, K = np.random.default_rng(5).uniform(-0.25, 0.25, (2, 4, 4))
+    method = parse(spec)
+    found = monte_carlo(method, Q, K, draws=700, rng=1)
+    assert np.abs(found.z).max() <= 5
+    variance = np.exp(method.moments(Q, K).log_relative_variance)
+    assert (variance > 0).any()
+    assert (np.abs(found.variance - variance) <= 5 * found.variance_stderr).all()
+
+
+@pytest.mark.parametrize("hashes", [1, 21, 40, 63, 64])
+def test_labels_are_equal_where_all_codes_are(hashes):
+    few = np.random.default_rng(0).integers(-3, 4, (6, hashes))  # 7^21 < 2^63 < 7^40
+    codes = np.concatenate([few[:, :1] * np.ones(hashes, int), few, few, few % 2])
+    queries, keys = lsh._labels(codes[:10], codes[10:])
+    labels = np.concatenate([queries, keys])
+    want = (codes[:, None] == codes).all(axis=2)
+    np.testing.assert_array_equal(labels[:, None] == labels, want)

@@ -1,0 +1,157 @@
+"""What every figure must do, checked where its table is made: tables are dear."""
+
+import functools
+import inspect
+import re
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+from matplotlib import font_manager
+from matplotlib.text import Text
+
+from analysis.sweeps.sweep import COLUMNS
+from figures import fonts
+from figures.drawing import style
+from figures.gallery import FIGURES, REPORTED
+from figures.words.translation import speaking
+
+PRINTED = 160 / 25.4  # inches: the width of a figure in the PDF
+THEORY = (
+    "coupling_gain", "eps_collapse", "inverse_temperature", "log_variance", "performer_error",
+    "ratio_bias", "raw_qr", "recall",
+)  # fmt: skip
+THEOREM = ("entry_error", "collision", "predicted_error")
+REGIMES = ("regime_map", "crossings", "entropy", "oracle_gap", "budget_table", "combinations")
+POLYNOMIALS = ("minimum_degree", "polynomial_error", "polynomial_rank", "rounding")
+SHOWN = REPORTED["quick"]  # in test_report
+CAUSAL = ("before_exp", "certificates", "classes", "frontier", "state_rank", "today")
+MODELS = ("damage", "propagation")  # from stored tables, in test_model_figures
+ELSEWHERE = {*MODELS, *THEORY, *THEOREM, *REGIMES, *POLYNOMIALS, *CAUSAL, "sketches", *SHOWN}
+REST = sorted(set(FIGURES) - ELSEWHERE)  # in test_gallery
+
+
+def drawn_from_its_csv(name, table, folder):
+    """Check columns, that a CSV holds every bit, and that what is read from it can be laid out.
+
+    Whatever a figure is, its bytes are written by one function: test_report holds it to them.
+    """
+    module = FIGURES[name]
+    has_the_columns(name, table)
+    again = pd.read_csv(style.save_table(name, table, folder))
+    pd.testing.assert_frame_equal(again, table, check_exact=True)
+    figure = module.draw(again)
+    style.save(name, again, figure, folder, ())
+    nothing_overlaps(figure)
+
+
+def nothing_overlaps(figure):
+    """Check that titles, labels and ticks of a figure which is laid out are whole and apart."""
+    texts = []
+    for ax in filter(lambda ax: ax.get_visible() and ax.axison, figure.axes):
+        texts += [ax.title, ax.xaxis.label, ax.yaxis.label]
+        for axis in (ax.xaxis, ax.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            texts += [text for tick in ticks for text in (tick.label1, tick.label2)]
+    boxes = [(x, x.get_window_extent()) for x in texts if x.get_visible() and x.get_text()]
+    (left, bottom), (right, top) = figure.bbox.min - 1, figure.bbox.max + 1
+    for i, (text, box) in enumerate(boxes):
+        whole = left < box.x0 and box.x1 < right and bottom < box.y0 and box.y1 < top
+        assert whole, f"{text.get_text()!r} is cut"
+        for other, its in boxes[i + 1 :]:
+            wide = min(box.x1, its.x1) - max(box.x0, its.x0)
+            high = min(box.y1, its.y1) - max(box.y0, its.y0)
+            assert min(wide, high) < 0.5, f"{text.get_text()!r} is over {other.get_text()!r}"
+
+
+def has_the_columns(name, table):
+    computing = inspect.getmodule(FIGURES[name].compute)  # this figure's, or an experiment
+    assert tuple(table.columns) == getattr(computing, "COLUMNS", COLUMNS)
+
+
+def caption_states_numbers(name, table):
+    """Check that no number is missing, and that others stand in the caption of another table."""
+    before = in_full(FIGURES[name], table)
+    assert "nan" not in before
+    assert "none of these" not in before
+    other = table.copy()
+    other["value"] = np.sign(other.value) * other.value.abs() ** 1.3  # ratios change too
+    assert in_full(FIGURES[name], other) != before
+
+
+def long(text):
+    """Return the words of a caption in English, or its characters in Chinese, and other words."""
+    plain = re.sub(r"[*^]|\$[^$]*\$", "", text)
+    han = len(re.findall("[一-鿿]", plain))
+    return (
+        han + len(re.findall(r"[A-Za-z0-9][^\s一-鿿，。：；、（）]*", plain))
+        if han
+        else len(plain.split())
+    )
+
+
+def in_full(module, table):
+    """Return all that a figure says of its table."""
+    return " ".join(getattr(module, part)(table) for part in ("finding", "caption", "details"))
+
+
+# what stays as it is in Chinese: names of inputs, of methods in part, and of formats
+KEPT = {
+    "gaussian", "sphere", "clustered", "generative", "centre", "easy", "middling", "hard",
+    "softmax", "float", "bfloat", "delta", "cross", "polytope", "antithetic",
+    "relu", "mformer", "diag", "sink", "local", "broad", "retrieval",
+}  # fmt: skip
+
+
+def speaks_chinese(name, table):
+    """Check that labels and caption are Chinese, have their glyphs, and the English numbers."""
+    module = FIGURES[name]
+    with speaking("zh"):
+        chinese, figure = in_full(module, table), module.draw(table)
+    assert numbers(chinese) == numbers(in_full(module, table))
+    axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    texts += [tick.get_text() for axis in axes for tick in axis.get_ticklabels()]
+    assert english(" ".join(texts)) == set()
+    if name != "combinations":  # whose caption has specs of methods
+        assert english(chinese) == set()
+    for text in set(texts):
+        assert without_glyph(text) == set(), text
+    if name in REPORTED["default"]:
+        fits_the_page(figure)
+
+
+def fits_the_page(figure):
+    """Check that a figure of a short report has four panels, text of 7 points, no long legend."""
+    assert all(len(legend.get_texts()) <= style.MOST for legend in figure.legends)
+    panels = [ax for ax in figure.axes if ax.get_visible() and ax.get_label() != "<colorbar>"]
+    assert len(panels) <= 4
+    shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    smallest = min(text.get_fontsize() for text in shown)
+    assert smallest * PRINTED / figure.get_figwidth() >= 7
+
+
+def numbers(text):
+    """Return how often each number stands in a text."""
+    return Counter(re.findall(r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?", text))
+
+
+def english(text):
+    """Return the words of a text that are neither formulas nor names nor known."""
+    words = re.findall(r"[A-Za-z]{4,}", re.sub(r"\$[^$]*\$", "", text))
+    return {word for word in words if word.islower()} - KEPT
+
+
+def without_glyph(text):
+    """Return the characters of a label that no font shows; beside a formula there is one font."""
+    plain, *formula = re.split(r"\$[^$]*\$", text, maxsplit=1)
+    shown = _characters(fonts.FONT)
+    if not formula:
+        shown = shown | _characters(font_manager.findfont("DejaVu Sans"))
+    return set(plain + "".join(formula)) - shown - {"\n"}
+
+
+@functools.cache
+def _characters(file):
+    return {chr(code) for code in font_manager.get_font(file).get_charmap()}

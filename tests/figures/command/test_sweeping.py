@@ -1,0 +1,315 @@
+"""The commands sweep and verify: exit codes, resumption, parts, nothing else written."""
+
+import dataclasses
+import os
+import re
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+from analysis.experiments.profile import profile  # noqa: F401  (loaded before a test looks at the folder)
+from analysis.sweeps import store as storing
+from analysis.sweeps.config import loads
+from analysis.sweeps.store import Store, read
+from analysis.sweeps.sweep import COLUMNS, sweep
+from approx import METHODS, Method
+from figures.command.cli import main
+
+CONFIG = """
+seed = 1
+trials = 2
+temperatures = [0.5, 1.0]
+budgets = [6.0, 8.0]
+methods = ["positive", "top_k", "zero", "taylor(degree=9)"]
+[[inputs]]
+kind = "gaussian"
+n = 8
+d = 3
+"""
+CELLS = 2 * (2 + 1 + 1)  # budgets × (trials of positive + top_k + zero); taylor does not fit
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def run(*arguments):
+    return main([str(a) for a in arguments])
+
+
+def start(*more, config="own.toml"):
+    return run("sweep", config, "--store", "out", "--jobs", 1, *more)
+
+
+def tree(folder):
+    return {
+        str(p.relative_to(folder)): p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()
+    }
+
+
+def test_a_sweep_writes_its_store_and_nothing_else(here, capsys):
+    assert start() == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{CELLS} cells: {CELLS} done, 0 failed\nout/table.csv\n"
+    assert captured.err.splitlines() == [
+        f"absent: nothing of taylor(degree=9) fits {b} stored values a query row on gaussian"
+        for b in (6, 8)
+    ]
+    written = tree(here)
+    names = {name.split("/")[0] for name in written}
+    assert names == {"own.toml", "out"}
+    assert sum(name.startswith("out/cells/") for name in written) == CELLS
+    planned = loads(CONFIG).plan()
+    expected = sweep([c for c in map(METHODS.get, ("zero",)) for c in [c()]], planned.heads, [0.5],
+                     trials=1, seed=1)  # fmt: skip
+    found = read("out")
+    zero = found[(found.method == "zero()") & (found.temperature == 0.5) & (found.budget == 6)]
+    assert zero.value.tolist() == expected.value.tolist()
+    assert (here / "out/table.csv").read_text() == found.to_csv(index=False, lineterminator="\n")
+    assert start() == 0  # nothing is computed again
+    again = tree(here)
+    again["out/table.csv"] = written["out/table.csv"]
+    assert again == written
+
+
+def test_a_currency_is_in_the_manifest_and_in_the_table(here, capsys):
+    (here / "reads.toml").write_text("currency = 'reads'\n" + CONFIG.replace("8.0", "60.0"))
+    assert start(config="reads.toml") == 0
+    assert "fits 6 numbers read per new query" in capsys.readouterr().err
+    found = read("out")
+    assert Store("out").manifest["currency"] == "reads"
+    assert list(found.columns) == [*COLUMNS[:9], "currency", *COLUMNS[9:]]
+    assert (found.currency == "reads").all()
+    # a feature reads ω and a state of c + 1 numbers, an exact key d + c: 60 = 8·7 + 4 = 10·6
+    assert {"positive(m=8)", "top_k(k=8)"} < set(found.method)
+    assert (here / "out/table.csv").read_text() == found.to_csv(index=False, lineterminator="\n")
+    assert run("verify", "out", "--part", 1, "--jobs", 1) == 0
+    assert start() == 1  # of another currency, so of other cells
+    assert "holds another sweep" in capsys.readouterr().err
+
+
+def test_a_dry_run_writes_nothing(here, capsys):
+    assert start("--dry-run") == 0
+    text = capsys.readouterr().out
+    assert re.search(rf"^cells   {CELLS}: 0 done, 0 failed, {CELLS} to do$", text, re.MULTILINE)
+    assert re.search(
+        r"^memory  about [\d.]+ [KMG]iB a process, the limit is [\d.]+ [KMGT]iB$",
+        text,
+        re.MULTILINE,
+    )
+    assert re.search(
+        r"^time    about \d+ s with --jobs 1, foretold from 8 cells$", text, re.MULTILINE
+    )
+    assert set(tree(here)) == {"own.toml"}
+    assert start() == 0
+    capsys.readouterr()
+    assert start("--dry-run") == 0
+    assert capsys.readouterr().out == f"cells   {CELLS}: {CELLS} done, 0 failed, 0 to do\n"
+
+
+def test_parts_make_the_whole(here, capsys):
+    for part in ("2/3", "3/3", "1/3"):
+        assert not (here / "out/table.csv").exists()
+        assert start("--shard", part) == 0
+        done = len(list((here / "out/cells").iterdir()))
+        assert done == {"2/3": 3, "3/3": 5, "1/3": 8}[part]
+    assert "in this part: 8 done, 0 failed" in capsys.readouterr().out.splitlines()[-2]
+    parts = read("out")
+    assert run("sweep", "own.toml", "--store", "whole", "--jobs", 2) == 0
+    assert_frame_equal(parts, read("whole"), check_exact=True)
+    assert (here / "out/table.csv").read_bytes() == (here / "whole/table.csv").read_bytes()
+
+
+@dataclasses.dataclass(frozen=True)
+class Fragile(Method):
+    """Fails until it is repaired."""
+
+    name: ClassVar[str] = "fragile"
+    deterministic: ClassVar[bool] = True
+    broken: ClassVar[bool] = True
+    m: int = 1
+
+    def evaluate(self, q, k, mask, rng):
+        if Fragile.broken:
+            raise ArithmeticError("it is broken")
+        return METHODS["zero"]().approximate(q, k)
+
+
+def test_a_failing_cell_gives_exit_1_until_it_is_repaired(here, capsys, monkeypatch):
+    monkeypatch.setitem(METHODS, "fragile", Fragile)
+    monkeypatch.setattr(Fragile, "broken", True)
+    (here / "own.toml").write_text(CONFIG.replace('"top_k"', '"top_k", "fragile(m=2)"'))
+    assert start() == 1
+    captured = capsys.readouterr()
+    assert captured.out == f"{CELLS + 2} cells: {CELLS} done, 2 failed\n"
+    assert (
+        captured.err.count("failed: fragile(m=2) on gaussian, trial -1: ArithmeticError: it is")
+        == 2
+    )
+    assert not (here / "out/table.csv").exists()
+    assert start("--retry-failed") == 1
+    Fragile.broken = False
+    assert start() == 1  # unless asked, it is not tried again
+    capsys.readouterr()
+    assert start("--dry-run") == 0
+    assert "2 failed, 0 to do" in capsys.readouterr().out
+    assert start("--dry-run", "--retry-failed") == 0
+    assert "2 failed, 2 to do" in capsys.readouterr().out
+    assert start("--retry-failed") == 0
+    assert (here / "out/table.csv").exists()
+
+
+def test_another_config_is_refused_and_a_larger_one_goes_on(here, capsys):
+    assert start() == 0
+    before = tree(here / "out/cells")
+    (here / "own.toml").write_text(CONFIG.replace("seed = 1", "seed = 2"))
+    assert start() == 1
+    assert "holds another sweep: 8 of its 8 cells are not in this one" in capsys.readouterr().err
+    (here / "own.toml").write_text(CONFIG.replace("trials = 2", "trials = 3"))
+    for part in ("1/2", "2/2"):
+        assert start("--shard", part) == 0
+        assert (here / "out/table.csv").exists() == (part == "2/2")
+    assert len(pd.read_csv("out/table.csv")) == len(read("out"))
+    after = tree(here / "out/cells")
+    assert len(after) == CELLS + 2
+    assert before.items() <= after.items()
+    assert run("verify", "out") == 0
+
+
+# verify
+
+
+def test_verify_names_what_differs_and_what_was_altered(here, capsys):
+    assert start() == 0
+    capsys.readouterr()
+    assert run("verify", "out", "--part", 1, "--jobs", 1) == 0
+    assert capsys.readouterr().out == "8 cells: 8 computed again, 0 differ; 0 altered, 0 not done\n"
+    assert run("verify", "out") == 0
+    assert "8 cells: 3 computed again" in capsys.readouterr().out
+    path = here / "out/manifest.json"
+    path.write_text(re.sub(r'"numpy": "[^"]*"', '"numpy": "1.0"', path.read_text()))
+    assert run("verify", "out") == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith("note: written with numpy 1.0, now ")
+    path.write_text(re.sub(r'"numpy": "[^"]*"', f'"numpy": "{np.__version__}"', path.read_text()))
+    kept = Store("out")
+    keys = kept.manifest["cells"]
+    rows = kept.rows(keys[2])
+    *rest, value, stderr = rows[0]
+    wrong = (*rest, value * (1 + 2**-52), stderr)  # in one bit, with its checksum
+    kept.write(keys[2], [wrong, *rows[1:]])
+    assert run("verify", "out", "--part", 1, "--jobs", 1) == 1
+    captured = capsys.readouterr()
+    assert "8 computed again, 1 differ; 0 altered" in captured.out
+    assert captured.err.startswith("differs: top_k(k=6) on gaussian, trial -1, budget 6, ")
+    assert keys[2] in captured.err
+    (path,) = (here / "out/cells").glob(f"{keys[0]}.*")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert run("verify", "out", "--part", 0) == 1
+    captured = capsys.readouterr()
+    assert "1 altered, 0 not done" in captured.out
+    assert f"altered: positive(m=3) on gaussian, trial 0, budget 6, {keys[0]}" in captured.err
+    for path in (here / "out/cells").iterdir():
+        path.unlink()
+    assert run("verify", "out") == 1  # of nothing, nothing is verified
+    assert "0 computed again, 0 differ; 0 altered, 8 not done" in capsys.readouterr().out
+
+
+def test_verify_chooses_by_its_seed_and_needs_a_config(here, capsys, monkeypatch):
+    assert start() == 0
+    chosen = []
+    monkeypatch.setattr(
+        "analysis.sweeps.sweep.Cell.run", lambda cell, x: chosen.append(cell.key) or []
+    )
+    for seed in (0, 0, 1):
+        assert run("verify", "out", "--seed", seed, "--jobs", 1) == 1  # no rows: all differ
+    assert chosen[:3] == chosen[3:6] != chosen[6:]
+    monkeypatch.undo()
+    os.chdir(here)
+    sweep([METHODS["zero"]()], loads(CONFIG).plan().heads, [1.0], trials=1, seed=0, store="python")
+    capsys.readouterr()
+    for arguments, message in (
+        (("python",), "was not written by `expqk sweep`: verify it where its methods are"),
+        (("nowhere",), "there is no nowhere"),
+        ((".",), "is not a store, and it is not empty"),
+        (("out", "--part", "2"), "part must be in [0, 1], got 2"),
+        (("out", "--seed", "-1"), "seed must be >= 0"),
+        (("out", "--jobs", "0"), "jobs must be >= 1"),
+    ):
+        assert run("verify", *arguments) == 1
+        captured = capsys.readouterr()
+        assert message in captured.err
+        assert captured.err.count("\n") == 1
+
+
+def test_verify_says_when_the_inputs_have_changed(here, capsys):
+    q, k = np.random.default_rng(0).standard_normal((2, 8, 3))
+    np.savez(here / "qk.npz", q=q, k=k)
+    text = re.sub(r"kind.*", 'kind = "file"\npath = "qk.npz"', CONFIG, flags=re.DOTALL)
+    (here / "own.toml").write_text(text)
+    assert start() == 0
+    os.chdir("/")
+    assert run("verify", here / "out") == 0  # from anywhere
+    np.savez(here / "qk.npz", q=q + 1, k=k)
+    assert run("verify", here / "out") == 1
+    assert "its inputs, the methods or the version of expqk have changed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--shard", "0/3"], ["--shard", "4/3"], ["--shard", "1"], ["--shard", "1/0"],
+        ["--scheduler", "localhost"], ["--scheduler", "tcp://nowhere"], ["--jobs", "many"],
+    ],
+)  # fmt: skip
+def test_usage_errors_exit_2(here, capsys, more):
+    with pytest.raises(SystemExit) as stop:
+        start(*more)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.startswith("expqk sweep: ")
+    assert set(tree(here)) == {"own.toml"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none.toml"], "No such file or directory: 'none.toml'"),
+        (["."], "is not a file of at most"),
+        (["own.toml", "--jobs", "0"], "jobs must be >= 1"),
+        (["own.toml", "--store", "own.toml"], "the store own.toml is not a folder"),
+        (["own.toml", "--store", "."], "is not a store, and it is not empty"),
+        (["own.toml", "--max-memory", "4K"], "a sweep of 16 cells would take"),
+        (["bad.toml"], "bad.toml: unknown key 'trails', did you mean 'trials'?"),
+    ],
+)
+def test_errors_are_one_line_and_exit_1(here, capsys, arguments, message):
+    (here / "bad.toml").write_text(CONFIG.replace("trials", "trails"))
+    before = tree(here)
+    assert run("sweep", "--store", "out", *arguments) == 1
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.splitlines()[-1].startswith("expqk: ")
+    assert "Traceback" not in captured.err
+    assert tree(here) == before
+
+
+def test_bundled_configs_go_by_their_names(here, capsys):
+    assert run("sweep", "report.toml", "--store", "out", "--dry-run", "--shard", "1/100") == 0
+    assert "cells   " in capsys.readouterr().out
+    (here / "quick.toml").write_text(CONFIG)  # the user's own comes first
+    assert start("--dry-run", config="quick.toml") == 0
+    assert f"cells   {CELLS}:" in capsys.readouterr().out
+
+
+def test_csv_where_pyarrow_is_not(here, monkeypatch):
+    assert start() == 0
+    monkeypatch.setattr(storing, "parquet", lambda: None)
+    assert run("sweep", "own.toml", "--store", "text", "--jobs", 1) == 0
+    assert {p.suffix for p in (here / "text/cells").iterdir()} == {".csv"}
+    assert (here / "text/table.csv").read_bytes() == (here / "out/table.csv").read_bytes()

@@ -1,0 +1,216 @@
+"""What a reader edited in a folder of ours is never lost, and notes beside a report join it."""
+
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from figures.command.cli import main
+from figures.document import edited_files
+from figures.document.convert import to_html, to_pdf
+from figures.document.notes import Note, merged, notes
+from figures.report import build as report
+
+NAME = "report.md"
+
+
+def files(folder):
+    return {path.name: path.read_text("utf-8") for path in folder.glob("report.md*")}
+
+
+def test_what_was_edited_gets_another_name_each_time(tmp_path):
+    assert edited_files.put(tmp_path, NAME, "one") is None
+    assert edited_files.put(tmp_path, NAME, "two") is None  # untouched
+    (tmp_path / NAME).write_text("mine")
+    assert edited_files.put(tmp_path, NAME, "three") == tmp_path / "report.md.1"
+    (tmp_path / NAME).write_text("two")
+    assert edited_files.put(tmp_path, NAME, "one") is None  # what was written long ago is ours, too
+    (tmp_path / NAME).write_text("mine again")
+    assert edited_files.put(tmp_path, NAME, "four") == tmp_path / "report.md.2"
+    assert files(tmp_path) == {NAME: "four", f"{NAME}.1": "mine", f"{NAME}.2": "mine again"}
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    for name in (NAME, edited_files.MANIFEST):
+        os.mkfifo(tmp_path / name)
+    assert edited_files.put(tmp_path, NAME, "one") == tmp_path / "report.md.1"
+    assert (tmp_path / NAME).read_text() == "one"
+
+
+@pytest.mark.parametrize("record", [None, "", "[]", '{"written": 3}', '{"written": {"x": 1}}'])
+def test_without_a_record_everything_counts_as_edited(tmp_path, record):
+    edited_files.put(tmp_path, NAME, "one")
+    (tmp_path / edited_files.MANIFEST).unlink()
+    if record is not None:
+        (tmp_path / edited_files.MANIFEST).write_text(record)
+    (tmp_path / "report.md.1").symlink_to("nowhere")  # a name that is taken
+    assert edited_files.put(tmp_path, NAME, "two") == tmp_path / "report.md.2"
+    assert (tmp_path / "report.md.2").read_text() == "one"
+    assert not edited_files.edited(tmp_path / NAME)
+
+
+@pytest.mark.parametrize("moment", ["manifest.json", NAME, None])
+def test_a_run_that_is_killed_loses_nothing_and_leaves_nothing_edited(
+    tmp_path, monkeypatch, moment
+):
+    """Before the record, between it and the file, and while the file is written."""
+    edited_files.put(tmp_path, NAME, "one")
+    replace = edited_files.os.replace
+
+    def killed(source, target):
+        if target.name == moment:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(edited_files.os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path, moment is None)
+    assert files(tmp_path) == {NAME: "one"}
+    assert not edited_files.edited(tmp_path / NAME)
+    (tmp_path / NAME).write_text("mine")
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path, moment is None)
+    assert "mine" in files(tmp_path).values()
+
+
+def write(folder, fail):
+    with edited_files.recorded(folder, NAME) as path:
+        path.write_text("two")
+        if fail:
+            raise KeyboardInterrupt
+        edited_files.aside(folder / NAME)
+
+
+def test_the_manifest_keeps_what_was_written(tmp_path):
+    edited_files.put(tmp_path, NAME, "one")
+    edited_files.describe(tmp_path, {"seed": 3})
+    assert not edited_files.edited(tmp_path / NAME)
+    edited_files.put(tmp_path, NAME, "two")
+    manifest = json.loads((tmp_path / edited_files.MANIFEST).read_text("utf-8"))
+    assert manifest["seed"] == 3
+    assert len(manifest["written"][NAME]) == 2
+
+
+def test_a_report_keeps_an_edited_one_and_says_so(tmp_path, monkeypatch, capsys):
+    """The command, with nothing to compute, in this process: another one has no patches."""
+    monkeypatch.setattr(report, "reported", lambda profile: ())
+    monkeypatch.setattr(report, "BY_CELL", ())
+    monkeypatch.setattr(report, "decomposition", SimpleNamespace(compute=lambda profile: 0))
+    monkeypatch.setattr(report.tables, "winners", lambda profile: 0)
+    monkeypatch.setattr(report.front, "advised", lambda profile: 0)
+    monkeypatch.setattr(report, "check", tuple)
+    monkeypatch.setattr(report.style, "save_table", lambda *_: None)
+    monkeypatch.setattr(report, "render", lambda *_, **__: "generated")
+    monkeypatch.setattr(report.claims_document, "write", lambda *_: None)
+    monkeypatch.setattr(report, "PAGES", {})
+    command = ["report", "--profile", "quick", "--out", str(tmp_path), "--jobs", "1"]
+    for _ in range(2):
+        assert main(command) == 0
+    assert capsys.readouterr().err == ""
+    (tmp_path / NAME).write_text("mine")
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert said == f"expqk: report.md was edited: it is kept as {tmp_path / 'report.md.1'}\n"
+    assert files(tmp_path) == {NAME: "generated", f"{NAME}.1": "mine"}
+    assert json.loads((tmp_path / edited_files.MANIFEST).read_text("utf-8"))["seed"] == 0
+
+
+# Notes
+
+
+DOCUMENT = """---
+title: A report
+---
+
+# First
+
+One.
+
+## Inner
+
+![A figure.](x.svg){#fig:x}
+
+| a |
+|---|
+| 1 |
+
+: A table. {#tbl:y}
+
+# Second
+
+Two.
+"""
+NOTES = """<!-- after: x -->
+Behind the figure, as @tbl:y says.
+
+<!-- after: first -->
+# First
+
+Behind the first section, see [the first](#first).
+
+<!-- after: tbl:y -->
+![Mine.](x.svg){#fig:mine}
+
+<!-- after: second -->
+Behind @fig:mine.
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    picture = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><circle r="1"/></svg>'
+    (tmp_path / "x.svg").write_text(picture)
+    (tmp_path / NAME).write_text(DOCUMENT)
+    return tmp_path
+
+
+def test_notes_stand_behind_their_places_and_may_refer_to_figures(folder):
+    (folder / "notes.md").write_text(NOTES, "utf-8")
+    to_html(folder / NAME, folder / "page", notes=folder / "notes.md")
+    page = (folder / "page").read_text("utf-8")
+    page = page[page.index("<main") :]
+    marks = (
+        'id="first"', "One.", 'id="inner"', 'id="fig:x"', "Behind the figure", 'id="tbl:y"',
+        'id="fig:mine"', 'id="first-note"', "Behind the first", 'id="second"', "Two.", "Behind <",
+    )  # fmt: skip
+    places = [page.index(mark) for mark in marks]
+    assert places == sorted(places)
+    for number in ("Table\N{NO-BREAK SPACE}1</a>", "Figure\N{NO-BREAK SPACE}2</a>"):
+        assert number in page
+    to_pdf(folder / NAME, folder / "pdf", notes=folder / "notes.md")
+    without = folder / "without"
+    to_pdf(folder / NAME, without, notes=folder / "none.md")
+    assert len((folder / "pdf").read_bytes()) > len(without.read_bytes())
+
+
+def test_a_rebuild_merges_the_notes_and_leaves_both_sources_as_they_are(folder):
+    (folder / "notes.md").write_text("<!-- after: second -->\nMy view.", "utf-8")
+    report.rebuild(folder)
+    assert "My view." in (folder / "index.html").read_text("utf-8")
+    assert (folder / NAME).read_text() == DOCUMENT
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<!-- after: secnd -->", "unknown place 'secnd', did you mean 'second'. Known: first, in"),
+        ("<!-- after: fig:y -->", "notes.md: unknown place 'fig:y'"),
+        ("\nText.", "line 2 of notes.md must be a mark such as <!-- after: fig:error -->"),
+        ("<!-- after: first -->\nx\n<!-- after first -->", "line 3 of notes.md must be a mark"),
+    ],
+)
+def test_a_mark_that_leads_nowhere_is_said(folder, text, message):
+    (folder / "notes.md").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        to_html(folder / NAME, folder / "page", notes=folder / "notes.md")
+    assert not (folder / "page").exists()
+
+
+def test_notes_are_what_follows_their_marks():
+    text = "\n  <!--after:a-->\n1\n\n2\n\n<!-- after: fig:b -->\n<!-- after: a -->\n3"
+    assert notes(text) == [Note("a", "1\n\n2"), Note("fig:b", ""), Note("a", "3")]
+    assert notes("\n") == []
+    header = {"t": "Header", "c": [1, ["a", [], []], []]}
+    said = [{"t": "Para", "c": []}]
+    assert merged([header], [Note("a", "1"), Note("a", "2")], lambda _: said) == [header, *said * 2]

@@ -1,0 +1,249 @@
+"""Figures: tables have the tidy columns, a CSV is enough to draw one, captions compute."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from drawing import (
+    ELSEWHERE,
+    REST,
+    SHOWN,
+    caption_states_numbers,
+    drawn_from_its_csv,
+    speaks_chinese,
+)
+
+from analysis import inputs
+from analysis.bounds.concentration import PROVED
+from analysis.costs import candidates
+from analysis.experiments import explore
+from analysis.experiments.profile import Profile, profile, quartiles
+from approx import Mask, parse
+from figures.document.album import save, saved, told
+from figures.drawing import style
+from figures.fonts import FAMILY
+from figures.gallery import CORE, FIGURES, error, price, weights
+from figures.words.terminal_columns import ends
+
+
+@pytest.fixture(scope="module")
+def small():
+    heads = inputs.gaussian(48, 8, rng=0), next(iter(inputs.sample().heads()))
+    cut = tuple(dataclasses.replace(x, q=x.q[:48], k=x.k[:48], v=x.v[:48]) for x in heads)
+    return Profile("small", cut, (0.25, 1.0, 8.0), 32.0, trials=2, draws=60)
+
+
+@pytest.fixture(scope="module")
+def tables(small):
+    return {name: FIGURES[name].compute(small) for name in (*REST, *SHOWN)}
+
+
+@pytest.mark.parametrize("name", REST)
+def test_the_figure_is_that_of_its_csv_and_caption(name, tables, tmp_path):
+    drawn_from_its_csv(name, tables[name], tmp_path)
+    caption_states_numbers(name, tables[name])
+    speaks_chinese(name, tables[name])
+
+
+def test_figures_of_the_report_have_the_inputs_of_the_profile(tables):
+    for name in CORE:
+        assert set(tables[name].input) == {"gaussian", "MiniLM easy"}
+
+
+@pytest.mark.listed
+def test_no_figure_is_left_out():
+    differ = {*REST, *ELSEWHERE} ^ set(FIGURES)
+    assert not differ, f"no longer in the gallery: remove from the lists of drawing.py {differ}"
+
+
+def test_every_curve_of_the_error_figure_has_a_name(tables):
+    table = tables["error"]
+    for space in error.SPACES:
+        labels = [style.look(spec)["label"] for spec in error.shown(table, space)]
+        assert len(labels) == len(error.SPECS) - 3  # every one, and the oracles of the space
+        assert len(set(labels)) == len(labels)
+        assert not any("(m=" in label or "rank=" in label for label in labels)
+
+
+def test_the_error_figure_draws_candidates_and_what_explains_them():
+    drawn = [parse(spec) for spec in error.CANDIDATES]
+    assert {str(method) for method in drawn} <= set(candidates.RUNNABLE)
+    beside = [parse(spec) for spec in error.BESIDE]
+    assert not {str(method) for method in beside} & set(candidates.RUNNABLE)
+    causal = Mask.causal(2, 2)  # no line needs a note that it reads what comes later
+    assert all(method.oracle or candidates.runs(method, causal) for method in (*drawn, *beside))
+
+
+def test_sparse_plus_low_rank_is_never_above_the_better_of_the_two(tables):
+    for space in error.SPACES:
+        found = error.crossings(tables["error"], space)
+        # split contains both single classes at the same budget, so the gain is at least 1,
+        # up to the rounding of an error of 1e-16 of the norm
+        assert (found.gain >= 1 - 1e-9).all()
+
+
+def test_the_rule_of_weights_is_on_the_side_of_the_row_sum(tables):
+    found = weights.wide(tables["weights"])
+    assert set(found.input) >= {"MiniLM easy", "SmolLM2 broad"}  # and nothing synthetic
+    assert "gaussian" not in set(found.input)
+    bare = found[found.low_rank == "zero()"]
+    assert ((bare.rule > 1) == (bare.row_sum < 1)).all()
+    assert 0 < (bare.rule > 1).mean() < 1
+    assert ((found.exact_rule > 1) == (found.row_sum < 1)).all()
+    sure = bare[(bare.output - 1).abs() > 5 * bare.stderr]
+    assert ((sure.output_to_first_order < 1) == (sure.output < 1)).mean() > 0.8
+
+
+def test_proved_bounds_of_sampled_rows_hold_and_the_normal_one_does_not(tables):
+    found = tables["coverage"]
+    found = found[found.metric.isin(("failure", "tv_failure"))]
+    proved, normal = found[found.kind.isin(PROVED)], found[found.kind == "normal"]
+    assert (proved.low <= proved.delta).all()
+    assert (normal.low > normal.delta).any()
+
+
+def test_inputs_of_another_shape_have_oracles_of_another_rank(tables):
+    table = tables["error"]
+    first = table.input == table.input.iloc[0]
+    other = table.method.str.replace(
+        r"^truncated_svd\(rank=\d+", "truncated_svd(rank=99", regex=True
+    )
+    renamed = table.assign(method=table.method.mask(first, other))
+    assert renamed.method.nunique() > table.method.nunique()
+    for space in error.SPACES:
+        found = error.crossings(table, space)
+        assert found.input.tolist() == table.input.unique().tolist()
+        pd.testing.assert_frame_equal(error.crossings(renamed, space), found)
+
+
+def test_polynomials_stand_at_their_own_price(tables, small):
+    table = tables["price"]
+    x = small.inputs[0]
+    row = table[(table.method == "taylor(degree=2)") & (table.metric == "values_per_row")]
+    width = (x.d + 2) * (x.d + 1) // 2  # C(d + 2, 2), both sides of n = l
+    assert row[row.input == "gaussian"].value.tolist() == [2.0 * width]
+    assert {"taylor(1)", "tensor_power(3)", "robust_pca(space='attention')"} <= {*price.own_price()}
+
+
+def test_unknown_methods_get_a_look_of_their_own():
+    look = style.look("mine(m=3)")
+    assert look["label"] == "mine(m=3)"
+    assert style.order(["mine(m=3)", "zero()"]) == ["zero()", "mine(m=3)"]
+
+
+def test_profiles():
+    small = profile("quick", seed=3)
+    assert [x.name for x in small.inputs[1:]] == ["MiniLM easy", "MiniLM middling", "MiniLM hard"]
+    assert all(x.n == 128 for x in small.inputs)
+    assert (small.budget, small.currency) == (32.0, "stored")
+    reads = profile("quick", currency="reads")
+    assert (reads.budget, reads.currency) == (32 * (32 + 32), "reads")  # 32 keys of MiniLM
+    with pytest.raises(ValueError, match="profile must be one of quick, default, full"):
+        profile("huge")
+    with pytest.raises(ValueError, match="budget must be finite and > 0"):
+        profile("quick", budget=-1)
+
+
+def test_heads_of_a_file_are_the_quartiles_of_logit_range():
+    q = np.ones((1, 9, 4, 2)) * np.arange(9)[None, :, None, None]  # range of head h grows as h
+    k = np.tile([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]], (1, 9, 1, 1))
+    many = inputs.Inputs("file", q[0], k[0], ids=tuple((0, head, f"0.{head}") for head in range(9)))
+    assert [x.head for x in quartiles(many)] == [2, 4, 6]
+
+
+def test_pictures_of_attention_are_those_whose_errors_they_state(tables):
+    table, errors = tables["explore"], tables["error"]
+    keys = ["input", "temperature", "method", "metric"]
+    swept = errors[errors.trial <= 0].set_index(keys).value  # the first draw, or the only one
+    stated = table[table.metric.isin(explore.ERRORS)].set_index(keys).value
+    assert len(stated) == 2 * 3 * 2 * len(explore.SPECS)  # inputs, temperatures, metrics
+    # a sweep divides one Q Kᵀ by t: logits of some tens move by roundings
+    np.testing.assert_allclose(stated, swept[stated.index], rtol=1e-11)
+
+
+def test_pictures_hold_all_attention_of_a_query(tables):
+    table = tables["explore"]
+    pixels = table[(table.metric == explore.WEIGHTS) & (table.name == "exact")]
+    assert pixels["query"].nunique() == 48  # every one: there are fewer than pixels
+    weights = pixels[list(explore.PIXELS)].dropna(axis=1).to_numpy()
+    assert weights.shape[1] == 48
+    # each to three digits: relative error 5e-3 at most
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=5e-3)
+
+
+def test_long_sequences_are_gathered_into_pixels():
+    groups = explore._groups(130)
+    assert groups.shape == (130, 44)  # by threes, the last one alone
+    assert set(groups.sum(axis=0)[:-1]) == {3.0}
+    assert (groups.sum(axis=1) == 1).all()
+    rows = explore._picture((), np.ones((130, 44)))
+    assert [row[1] for row in rows] == list(range(0, 130, 3))
+
+
+def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
+    table, place = tables["explore"], tmp_path / "figures" / "explore"
+    table = table[table.name.isin(["exact", "uniform"])]  # the others take longer to draw
+    save("explore", table[table.temperature < 8], tmp_path, ("svg",))
+    first = (place / "t=1.svg").read_bytes()
+    assert f"<title>{FIGURES['explore'].TITLE}, t = 1</title>".encode() in first
+    assert sorted(path.name for path in place.iterdir()) == ["t=0.25.svg", "t=1.svg"]
+    save("explore", table[table.temperature > 0.25], tmp_path, ("svg",))
+    assert sorted(path.name for path in place.iterdir()) == ["t=1.svg", "t=8.svg"]
+    assert (place / "t=1.svg").read_bytes() == first
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_of_inputs_are_drawn_as_they_are(tables, tmp_path):
+    """Chinese in the font of this project, an emoji as a box; without them the same bytes."""
+    table = tables["moments"]
+    name = "最终 \N{PILL} {b} $e^x$ "
+    named = table.assign(input=name + table.input.astype(str))
+    pdf, _ = (path.read_bytes() for path in save("moments", named, tmp_path, ("pdf", "svg"))[1:])
+    assert FAMILY.replace(" ", "").encode() in pdf
+    drawn = FIGURES["moments"].draw(style.drawable(named, style.NAME))
+    titles = [ax.get_title() for ax in drawn.axes[: named.input.nunique()]]
+    assert titles == [ends(one, style.NAME).replace("$", r"\$") for one in named.input.unique()]
+    assert f"{name}gaussian" in told("moments", named).replace(r"\$", "$")
+    plain = save("moments", table, tmp_path / "plain", ("pdf",))[1].read_bytes()
+    assert FAMILY.replace(" ", "").encode() not in plain
+
+
+def test_names_alike_when_they_are_cut_are_not_cut():
+    table = pd.DataFrame({"input": ["the first half 1 of it", "the first half 2 of it"]})
+    assert style.drawable(table, 12).equals(table)
+
+
+def test_the_name_of_an_input_may_be_a_number(tables, tmp_path):
+    table = tables["moments"]
+    for name in ("1.10", "NA", "nan"):
+        save("moments", table[table.input == "gaussian"].assign(input=name), tmp_path, ())
+        assert set(saved("moments", tmp_path).input) == {name}
+
+
+def test_what_a_figure_shows_is_written_as_plain_text(tmp_path):
+    """Captions are pandoc's Markdown, for the report; a .txt is read as it is."""
+    figure, _ = style.panels(1, 1)
+    said = r"above 10^4.5^, at $|z|$ ≤ $10^{-2}$ on \$x\$"
+    written = style.save("x", pd.DataFrame({"a": [1]}), figure, tmp_path, ("svg",), said)
+    text = next(path for path in written if path.suffix == ".txt").read_text("utf-8")
+    assert text == "above 10^4.5, at |z| ≤ 10^-2 on $x$\n"
+
+
+@pytest.mark.parametrize("best", explore.SPECS.values())
+def test_no_sentence_calls_nearest_what_another_picture_is_nearer_than(best, tables):
+    """Each picture in turn has the least tv, on both inputs and at every temperature."""
+    table, module = tables["explore"], FIGURES["explore"]
+    tv = table.metric == "attention_tv"
+    table = table.assign(value=table.value.where(~(tv & (table.name == best)), 1e-9))
+    runnable = best if best in ("Performer", "uniform") else None
+    said = [module.finding(table), module.details(table)]
+    assert f"{best} (gaussian, MiniLM easy) has the least total variation; among" in said[0]
+    assert said[1].count(f": {best} 1e-09 (runnable: {runnable or ''}") == 4  # both ends of both
+    for (name, t), part in table[tv].groupby(["input", "temperature"], sort=False):
+        runs = part[part.name.isin(["Performer", "uniform"])].set_index("name").value
+        if t == 1:
+            assert re.search(rf"runnable methods, .*{runs.idxmin()} \([^)]*{name}", said[0])
+        else:
+            assert f"{name} at t = {t:g}: {best} 1e-09 (runnable: {runs.idxmin()} " in said[1]

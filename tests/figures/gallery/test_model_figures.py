@@ -1,0 +1,50 @@
+"""The figures whose tables a language model gave, as they are stored."""
+
+import numpy as np
+import pytest
+from drawing import MODELS, drawn_from_its_csv, numbers, speaks_chinese
+
+from analysis.experiments.profile import profile
+from analysis.models import sensitivity
+from figures.gallery import FIGURES
+
+
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch):
+    monkeypatch.setattr(
+        sensitivity, "RESAMPLES", 40
+    )  # intervals take most of the time, and are not read
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_figure_is_that_of_its_csv_and_caption(name, tmp_path):
+    table = FIGURES[name].compute(profile("quick"))
+    drawn_from_its_csv(name, table, tmp_path)
+    speaks_chinese(name, table)
+
+
+def test_the_caption_of_damage_has_the_numbers_of_its_table():
+    table = FIGURES["damage"].compute(profile("quick"))
+    assert len(table) == table.groupby(["layer", "head"]).ngroups * table.method.nunique() == 1620
+    said = numbers(FIGURES["damage"].details(table))
+    for name in ("fisher", "attention_tv", "projected_error"):
+        assert said[f"{sensitivity.spearman(table[name].to_numpy(), table.kl.to_numpy()):.2f}"]
+    assert said[f"{table.kl.max():.2f}"]
+    off = table[table.kl > 0.1]
+    assert said[f"{(off.kl / off.fisher).max():.0f}"]
+
+
+def test_the_table_of_propagation_is_of_chains_of_layers_below_their_bound():
+    table = FIGURES["propagation"].compute(profile("quick"))
+    assert (table[["carried", "noise"]].max(axis=1) <= table.bound).all()
+    for (_, replaced), run in table.groupby(["method", "replaced"]):
+        np.testing.assert_array_equal(run.layer, np.arange(max(replaced, 0), 30))
+        np.testing.assert_allclose(run.left[:-1], run.error[1:], rtol=1e-5)  # six digits are stored
+        assert (run.made > 0).sum() == (30 if replaced < 0 else 1)
+    behind = table[(table.replaced >= 0) & (table.layer > table.replaced)]
+    logs = np.log(behind.carried / behind.error).groupby(behind.layer).mean()
+    said = numbers(FIGURES["propagation"].details(table))
+    assert said[f"{np.exp(logs.mean()):.3f}"]
+    whole = table[table.replaced < 0].set_index("layer")
+    last = whole[whole.index == 29].set_index("method").left_relative
+    assert said[f"{whole[whole.method == last.idxmin()].made.max():.0f}"]

@@ -1,0 +1,194 @@
+"""The figures of causal heads: what state ranks and classes say."""
+
+import dataclasses
+import functools
+import itertools
+
+import numpy as np
+import pytest
+from drawing import CAUSAL, caption_states_numbers, drawn_from_its_csv, speaks_chinese
+
+from analysis import inputs
+from analysis.advice.verdict import TIE
+from analysis.experiments import frontier
+from analysis.experiments.profile import Profile, profile
+from analysis.ranks import state_rank
+from approx import METHODS, parse
+from approx.estimate import exact
+from approx.method.prices import CURRENCIES
+from figures.gallery import FIGURES
+
+
+@functools.cache
+def table(name):
+    return FIGURES[name].compute(profile("quick"))
+
+
+def test_ranks_and_errors_are_those_of_the_heads():
+    found = table("state_rank")
+    head = list(inputs.sample("smollm2").heads())[1].first(96)
+    P = exact.softmax(head.Q, head.K, head.mask)
+    part = found[found.input == head.name].set_index(["metric", "position", "states"]).value
+    s = np.linalg.svd(P, compute_uv=False)
+    assert part["epsilon_rank", -1, -1] == (s > 0.01 * s[0]).sum()
+    k = part["epsilon_rank"].index.get_level_values("position").max() // 2
+    k = min(part["epsilon_rank"].index.get_level_values("position"), key=lambda x: abs(x - k))
+    block = np.linalg.svd(P[k:, :k], compute_uv=False)
+    assert part["epsilon_rank", k, -1] == (block > 0.01 * block[0]).sum()
+    bound = state_rank.lower_bound(P, 4, partition="best")
+    assert part["lower_bound", -1, 4] == pytest.approx(bound, rel=1e-9)
+    assert part["eckart_young", -1, 4] == pytest.approx(np.linalg.norm(s[4:]) / np.linalg.norm(s))
+    ordered = -np.sort(-P, axis=1)
+    share = np.linalg.norm(ordered[:, 4:]) / np.linalg.norm(P)
+    assert part["largest_entries", -1, 4] == pytest.approx(share)
+    wide = found[found.states > 0].pivot_table("value", ["head", "states"], "metric")
+    assert (wide.lower_bound_beside_a_window <= wide.lower_bound).all()
+    assert (wide.lower_bound < wide[["recurrence", "ungated", "eckart_young"]].min(axis=1)).all()
+
+
+def test_the_best_of_each_class_is_the_least_of_its_members():
+    module, found = FIGURES["classes"], table("classes")
+    best = module.best(found)
+    assert set(found.input[found.causal]) == {x.name for x in inputs.sample("smollm2").heads()}
+    for one in module.CLASSES:
+        part = found[(found.kind == one.label) & (found.metric == module.METRIC)]
+        least = part.groupby(["causal", "input", "layer", "head", "budget"]).value.min()
+        np.testing.assert_array_equal(best[one.label].dropna(), least)
+        assert len(least) >= 4
+    prices = found[found.metric == "values_per_row"]
+    assert (prices.value <= prices.budget * (1 + 1e-9)).all()
+    # what is a part of another class cannot be nearer, where both are optimal
+    entries, both = (best[module.CLASSES[i].label] for i in (4, 5))
+    assert (both <= entries * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_the_figure_is_that_of_its_csv_and_caption(name, tmp_path):
+    drawn_from_its_csv(name, table(name), tmp_path)
+    caption_states_numbers(name, table(name))
+    speaks_chinese(name, table(name))
+    panels = len([ax for ax in FIGURES[name].draw(table(name)).axes if ax.lines])
+    assert panels == {"certificates": 4, "frontier": 4, "today": 4, "state_rank": 2}.get(name, 8)
+
+
+def test_no_bound_that_is_drawn_is_below_the_error_of_its_row():
+    found = table("certificates")
+    assert (found.value >= found.truth * (1 - 1e-12) - 1e-12).all()
+    head = list(inputs.sample("smollm2").heads())[1].first(96).at_temperature(1.0)
+    P = exact.softmax(head.Q, head.K, head.mask)
+    spec = "sink_window(k=32)"
+    rows = head.approximate(parse(spec)).to_dense()
+    off = rows / rows.sum(axis=1, keepdims=True) - P
+    one = found[(found.input == head.name) & (found.method == spec) & (found.bits == 4)]
+    last = one[one.position == 95].set_index("metric")
+    # as the measure has it, in float64
+    assert last.truth["attention_tv"] == pytest.approx(np.abs(off[95]).sum() / 2, rel=1e-9)
+    assert last.truth["output_error"] == pytest.approx(np.linalg.norm(off[95] @ head.V), rel=1e-9)
+    # 32 keys with values, boxes of five pages that are not all read, codes of 64 unread keys
+    numbers = 32 * 128 + 5 * (128 + 65) + 64 * 64 * 4 / 16
+    assert last.share.tolist() == [numbers / (96 * 128)] * 2
+
+
+def test_methods_of_today_are_those_of_their_budget_and_currency():
+    module, found = FIGURES["today"], table("today")
+    head = list(inputs.sample("smollm2").heads())[1].first(96).at_temperature(1.0)
+    mine = found[(found.input == head.name) & (found["keys"] == 32)].set_index("currency")
+    exact_keys = {"stored": 32, "reads": 32 * 128, "multiply_adds": 32 * 128}
+    for currency, most in exact_keys.items():
+        assert mine.loc[currency, currency].max() <= most * (1 + 1e-12)
+    reads = mine.loc["reads"].set_index("asked")
+    window = reads.loc["sink_window()"]
+    assert window.method == "sink_window(k=32)"
+    tv = head.compare(head.approximate(parse(window.method)))["attention_tv"]
+    assert window.value == pytest.approx(tv, rel=1e-12)
+    assert reads.loc["top_k()", "oracle"]
+    assert not reads.loc["snapkv()", "runnable"]
+    # stored values do not count the search, reads do
+    stored = mine.loc["stored"].set_index("asked")
+    fewer = [parse(part.loc["loki()", "method"]).k for part in (reads, stored)]
+    assert fewer[0] < 32 < fewer[1]  # early queries see fewer than 32 keys
+    runs = module.best(found, "runnable")
+    for row in runs.itertuples():
+        some = module.medians(found)
+        some = some[(some.currency == row.currency) & (some["keys"] == row.keys)]
+        some = some[(some["class"] == row[3]) & some.runnable]
+        assert row.tv == some.tv.min()
+    adaptive = found[found["keys"] < 0]
+    assert set(adaptive.asked.str.partition("(")[0]) == {"magicpig", "vattention"}
+    assert (adaptive.stored > 16 - 8).all()
+
+
+def test_what_is_kept_before_exp_is_drawn_beside_the_best_rank_after_it():
+    module, found = FIGURES["before_exp"], table("before_exp")
+    errors = module.by_spec(found, module.METRIC)
+    at = errors.index.get_level_values("numbers")
+    assert sorted(set(at)) == [4, 16]
+    assert errors.notna().all(axis=None)
+    full = errors[~errors.index.get_level_values("causal")]
+    for spec in module.AFTER:  # no matrix of rank r is nearer than the SVD
+        assert (full[module.ORACLE] <= full[spec] * (1 + 1e-9)).all()
+    head = next(inputs.sample().heads()).first(96).at_temperature(1.0)
+    P = exact.softmax(head.Q, head.K)
+    s = np.linalg.svd(P, compute_uv=False)
+    row = full.xs(head.name, level="input").droplevel(["causal", "layer", "head"])
+    least = np.linalg.norm(s[4:]) / np.linalg.norm(s)
+    assert row[module.ORACLE][4] == pytest.approx(least, rel=1e-9)
+    u, s, vt = np.linalg.svd(head.Q @ head.K.T)
+    weights = np.exp((u[:, :4] * s[:4]) @ vt[:4])
+    weights /= weights.sum(axis=1, keepdims=True)
+    relative = np.linalg.norm(weights - P) / np.linalg.norm(P)
+    assert row[module.BEST][4] == pytest.approx(relative, rel=1e-6)
+
+
+def test_the_frontier_has_the_whole_registry_at_its_prices():
+    found = table("frontier")
+    head = next(inputs.sample("smollm2").heads()).first(96).at_temperature(1.0)
+    mine = found[found.input == head.name]
+    methods = {spec: parse(spec) for spec in mine.method}
+    unlike = {name for name, method in METHODS.items() if method().refusal is not None}
+    assert {m.name for m in methods.values()} == set(METHODS) - unlike - frontier.LEFT_OUT
+    assert not mine.duplicated(["asked", "method"]).any()
+    rows = mine.set_index("method")
+    held = np.minimum(np.arange(1, 97), 17).mean()  # at most 16, which 18 keys are not
+    assert rows.loc["sink_window(k=17)", list(CURRENCIES)].tolist() == pytest.approx(
+        [held, 17 * 128, held * 128, 4 + 12 * held]  # d + c = 128; the next query sees 96
+    )
+    assert rows.loc["exact()", "reads"] == 96 * 128
+    for spec in ("sink_window(k=17)", "quantised()", "columns(k=17, by='h2o', recent=16)"):
+        tv = head.compare(head.approximate(parse(spec)))["attention_tv"]
+        assert rows.loc[spec, "value"] == pytest.approx(tv, rel=1e-9)
+    assert rows.loc["top_p()", ["reads", "multiply_adds", "bytes"]].isna().all()
+    assert rows.loc["top_p()", "stored"] > 0
+
+
+@pytest.mark.parametrize("currency", CURRENCIES)
+def test_the_front_is_what_nothing_cheaper_beats(currency):
+    points = frontier.medians(table("frontier"))
+    at = points.set_index("asked")
+    runs = points[points.runnable & points[currency].notna()]
+    runs = runs[(runs.tv < at.tv["uniform()"]) & (runs[currency] < at[currency]["exact()"])]
+    on = frontier.front(points, currency)
+    assert set(on.index) <= set(runs.index)
+    kept = list(zip(on[currency], on.tv))
+    assert len(kept) >= 2
+    assert kept == sorted(kept, key=lambda point: (point[0], -point[1]))
+    assert all(TIE * after[1] < before[1] for before, after in itertools.pairwise(kept))
+    for price, tv in zip(runs[currency], runs.tv):
+        assert not any(price <= p and tv < e for p, e in kept)  # nothing cheaper is nearer
+        assert any(p <= price and e <= TIE * tv for p, e in kept)  # or not by more than a tie
+    whole = at[currency]["exact()"]
+    least = [tv for price, tv in kept if price <= whole / 4]
+    assert frontier.nearest(points, currency, 1 / 4).tv == min(least)
+    assert frontier.nearest(points, currency, 1e-9) is None
+
+
+def test_the_frontier_of_a_small_head_has_what_suits_it():
+    cold = inputs.gaussian(8, 2, rng=0)
+    x = dataclasses.replace(cold, q=1e4 * cold.q, mask="causal")
+    mine = Profile("quick", (x,), (1.0,), 32.0, trials=1, draws=50)
+    found = FIGURES["frontier"].compute(mine)
+    assert found.value.notna().all()
+    assert not {"channels(r=8)", "flash(size=32)"} & set(found.method)
+    assert {"channels(r=1)", "exact()"} & set(found.method)
+    assert "nan" not in FIGURES["frontier"].caption(found)
+    FIGURES["frontier"].draw(found).draw_without_rendering()

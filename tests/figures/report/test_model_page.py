@@ -1,0 +1,313 @@
+"""The page of a run over a model: what it says, and that an edited one stays."""
+
+import json
+import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from drawing import english, long, numbers
+
+from analysis.models.next_tokens import Change
+from analysis.models.pipeline import Found
+from analysis.models.plan import Plan
+from analysis.models.replacement import Estimated
+from approx import parse
+from figures.command import cli
+from figures.document import edited_files
+from figures.document.convert import to_html
+from figures.report import model_page, model_sections
+from figures.show import model_run
+from figures.words.translation import speaking
+
+WINDOW, HITTERS = "sink_window(k=32)", "columns(k=31, by='h2o', recent=16)"
+
+
+def measured(price, kl, **others):
+    return {
+        "price": price, "predicted_kl": kl / 2, "least_predicted_kl": kl / 4, "exact_heads": 1,
+        "kl": kl, "kl_stderr": None if kl is None else kl / 8, "same_top_1": 0.75,
+        "perplexity": 12.5,
+    } | others  # fmt: skip
+
+
+def made_up(single=0.75, changes=None, stderr=0.0625):
+    """Return what a run over four heads of a model with an odd name might find."""
+    verdicts = {(0, 0): "use", (0, 1): "tie", (1, 0): "keep exact", (1, 1): "use"}
+    rows = [
+        {
+            "input": "a*b", "layer": layer, "head": head, "n": 200, "l": 200, "d": 64,
+            "temperature": 1.0, "spec": spec, "budget": 4096.0, "attention_tv": tv,
+            "bound": 0.125, "certificate": float("nan"), "exact_price": 25600.0,
+            "exact_reads": 25600.0, "oracle": False, "reads": 4096.0, "runnable": True,
+            "values_per_row": 32.0, "verdict": verdict, "winner": spec == WINDOW,
+            "currency": "reads",
+        }
+        for (layer, head), verdict in verdicts.items()
+        for spec, tv in ((WINDOW, 0.25), (HITTERS, 0.375), ("uniform()", 0.875))
+    ]  # fmt: skip
+    frontier = [measured(2048.0, 1.5), measured(4000.0, 0.5), measured(8192.0, 0.0625)]
+    heads = {(0, 0): parse(WINDOW), (0, 1): parse(HITTERS), (1, 1): parse(WINDOW)}
+    facts = {
+        "budget": 4096.0, "currency": "reads", "chosen_on": ["t.txt, first half"],
+        "measured_on": "t.txt, second half", "tokens": 200, "exact_perplexity": 10.0,
+        "exact_price": 25600.0, **frontier[1], "frontier": frontier,
+    }  # fmt: skip
+    change = Change(80, "we the *people*", " of", " of", 0.75, " and", 0.5, 1.25)
+    about = {
+        "model": "a*b", "model_sha256": {"a.gguf": "b1" * 32}, "text": "t.txt",
+        "text_sha256": "7" * 64, "held_out": None, "held_out_sha256": None, "tokens": 200,
+        "budget": None, "currency": "reads", "seed": 0, "version": "0", "date": "2026-11-23",
+        "versions": {"torch": "2.13.0"}, "python": "3.11.7",
+    }  # fmt: skip
+    singles = [] if single is None else [measured(4096.0, single, method=WINDOW)]
+    gain = None if single is None else Estimated(single - 0.5, stderr)
+    every = [change] if changes is None else changes
+    return Found(
+        about, pd.DataFrame(rows), Plan("a*b", heads, facts), singles, every, 34, 136, gain
+    )
+
+
+def test_five_sentences_say_what_was_asked_and_found():
+    said = [one.replace("\N{NO-BREAK SPACE}", " ") for one in model_run.summary(made_up())]
+    asked, alone, together, after, single = said
+    assert "4 attention heads of a*b be computed, at 4096 numbers read per new query" in asked
+    assert "16.0% of what exact attention costs after 200 tokens" in asked
+    assert "on 3 of them a method is cheaper than exact attention and less than half" in alone
+    assert "most often sink and window (3); on 1 none is" in alone
+    assert "are sink and window (2), heavy hitters (H2O) (1), exact attention (1)." in together
+    assert "On 136 positions of the second half of t.txt, which chose nothing" in after
+    assert "at 75% and moves its next-word distribution by a KL of 0.50 ± 0.06 nats" in after
+    assert "Its perplexity on tokens 66…200 goes from 10 to 12.5" in after
+    assert f"worse, by 0.25 ± 0.06: sink and window, {WINDOW} has a KL of 0.75 ± 0.09" in single
+
+
+def test_a_budget_that_pays_for_exact_attention_is_said_to():
+    found = made_up()
+    found.plan.facts["budget"] = 25600.0
+    alone = model_run.summary(found)[1]
+    assert "pays for exact attention in every head, which costs 25600 numbers read" in alone
+
+
+def test_a_plan_that_loses_or_ties_is_said_to():
+    assert "does better, so use it" in model_run.summary(made_up(single=0.25))[-1]
+    assert "about as well" in model_run.summary(made_up(stderr=0.25))[-1]
+    assert "No single method" in model_run.summary(made_up(single=None))[-1]
+    infinite = made_up()._replace(gain=Estimated(-math.inf, math.inf))
+    assert "does better, so use it" in model_run.summary(infinite)[-1]
+
+
+def test_the_price_of_a_small_damage_is_said():
+    near = model_run.enough(made_up())
+    assert "the damage is 2 times that. The cheapest" in near
+    assert "below 0.1 costs 8192 numbers read per new query, 32.0% of exact attention" in near
+    far = made_up()
+    far.plan.facts["frontier"].pop()
+    assert "below 0.1: raise the budget" in model_run.enough(far)
+
+
+def test_tables_have_a_row_a_method_and_a_row_a_price():
+    found = made_up()
+    advised = model_run.advice_table(found)
+    assert advised.heads.tolist() == [3, 1]
+    assert advised.ties.tolist() == [1, 0]
+    assert advised["tv, median"].tolist() == ["0.25", "0.25"]
+    assert advised["tv of uniform"].tolist() == ["0.88", "0.88"]
+    plan = model_run.plan_table(found)
+    assert plan.heads.tolist() == [2, 1, 1]
+    assert plan["most often"].tolist() == [f"`{WINDOW}` 2", f"`{HITTERS}` 1", "–"]
+    frontier = model_run.frontier_table(found)
+    assert frontier.price.tolist() == ["2048", "4000", "8192"]
+    assert frontier["of exact"].tolist() == ["8.0%", "15.6%", "32.0%"]
+    assert frontier["KL, predicted"].tolist() == ["0.750", "0.250", "0.031"]
+    assert frontier["same first choice"].tolist() == ["75%"] * 3
+    shown = frontier.map(lambda cell: cell.replace("\N{NO-BREAK SPACE}", " "))
+    assert shown["KL, measured"].tolist() == ["1.50 ± 0.19", "0.50 ± 0.06", "0.062 ± 0.008"]
+    assert shown["one method for all: KL"].tolist() == ["–", "0.75 ± 0.09", "0.75 ± 0.09"]
+    # 2 % dearer than the plan beside it, and half as dear
+    assert shown["which (of exact)"].tolist() == ["–", *["sink and window (16.0%)"] * 2]
+
+
+def test_captions_have_the_numbers_of_the_run():
+    found = made_up()
+    assert model_run.finding_map(found) == (
+        "A method is worth using on three of the four attention heads; the plan keeps 1 exact."
+    )
+    assert "nearest method at 4096 numbers read per new query" in model_run.caption_map(found)
+    assert "over 136 positions that" in model_run.caption_frontier(found)
+    assert model_run.finding_frontier(found) == (
+        "At 15.6% of exact attention's price the plan has a KL of 0.50, one method for all heads "
+        "0.75."
+    )
+    assert model_run.finding_frontier(made_up(single=None)).endswith(" a KL of 0.50.")
+    for language, most in (("en", 47), ("zh", 90)):  # 45 words, and two of markup
+        with speaking(language):
+            parts = model_sections.sections(found, "##")
+            drawn = [part for part in parts if part.startswith("![")]
+            assert len(drawn) == 2
+            assert max(map(long, drawn)) <= most
+
+
+def test_what_will_be_done_is_said_before_it_is():
+    tiny = SimpleNamespace(name="tiny", layers=30, heads=9)
+    left = [0] * 41
+    run = SimpleNamespace(
+        left=lambda: left, cells=lambda: [0] * 70, model=tiny, asked={"tokens": 400},
+        seconds=lambda: 119.0,
+    )  # fmt: skip
+    said = model_run.beforehand(run)
+    assert "tiny: 30 layers of 9 heads; 400 tokens to choose on, 400 to measure on." in said
+    assert "29 of 70 pieces are done" in said
+    assert "left take about 2 min;" in model_run.how_long(run)
+    run.seconds = lambda: 0.0  # only measurements are left
+    assert model_run.how_long(run) == ""
+    left += [0] * 29
+    assert "pieces" not in model_run.beforehand(run)
+
+
+def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
+    found = made_up()
+    said = model_page.source(found, tmp_path, "expqk model M T --out DIR")
+    assert r"… we the \*people\* **▁**" in said
+    assert "The model: **of** (75%). The plan: **and** (50%). The text: of. KL 1.25 at" in said
+    assert "At 34 of 136 positions the plan" in said
+    assert "At 34 of 136 positions the plan" in model_page.source(made_up(changes=[]), tmp_path, "")
+    assert "expqk plan MODEL_DIR TEXT --budget 8192 --out" in said
+    plain = said.replace("\\", "")
+    assert (
+        "a*b: a.gguf (SHA-256 b1b1b1b1b1b1b1b1…); text: t.txt (SHA-256 7777777777777777…)" in plain
+    )
+    assert "), 200 tokens to choose on and as many to measure on; seed 0; 2026-11-23;" in plain
+    assert "Python 3.11.7, torch 2.13.0." in plain
+    with speaking("zh"):
+        chinese = model_page.source(found, tmp_path, "expqk model M T --out DIR")
+        assert not english("\n".join(model_run.summary(found)[:4]))  # the last has a spec
+    assert numbers(chinese) == numbers(said)
+    assert re.findall(r"[@#](?:fig|tbl):\w+", chinese) == re.findall(r"[@#](?:fig|tbl):\w+", said)
+    (tmp_path / "report.md").write_text(said, encoding="utf-8")
+    model_sections.draw(found, tmp_path, ("svg",))
+    to_html(tmp_path / "report.md", tmp_path / "index.html")
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert "What cheaper attention does to a*b</h1>" in page
+    assert "we the *people*" in page
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Let a page be made of its source alone."""
+    monkeypatch.setattr(model_page, "to_html", lambda source, out, **_: out.write_text("page"))
+    monkeypatch.setattr(model_sections.style, "save", _only_table)
+    for name in ("draw_map", "draw_frontier"):
+        monkeypatch.setattr(model_run, name, lambda _: None)
+
+
+def _only_table(name, table, drawn, out, *_):
+    return [model_sections.style.save_table(name, table, out)]
+
+
+def test_what_was_edited_is_never_overwritten(tmp_path, quick):
+    found = made_up()
+    for _ in range(2):  # what it wrote itself it may write anew
+        model_page.build(found, tmp_path, command="expqk")
+    assert Plan.read(tmp_path / "plan.json") == found.plan
+    for name in ("report.md", "index.html", "plan.json"):
+        before = (tmp_path / name).read_text("utf-8")
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(FileExistsError, match=f"{name} was edited.* never overwritten"):
+            model_page.build(found, tmp_path, command="expqk")
+        assert (tmp_path / name).read_text() == "mine"
+        (tmp_path / name).write_text(before, "utf-8")
+
+
+def test_a_killed_build_leaves_nothing_that_seems_edited(tmp_path, quick, monkeypatch):
+    model_page.build(made_up(), tmp_path, command="expqk")
+
+    def killed(source, out, **_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model_page, "to_html", killed)
+    with pytest.raises(KeyboardInterrupt):
+        model_page.build(made_up(changes=[]), tmp_path, command="expqk")
+    monkeypatch.setattr(model_page, "to_html", lambda source, out, **_: out.write_text("page"))
+    model_page.build(made_up(), tmp_path, command="expqk")
+    written = json.loads((tmp_path / "manifest.json").read_text("utf-8"))["written"]
+    assert [len(digests) for digests in written.values()] == [1, 2, 1]
+
+
+def test_a_file_of_another_command_is_refused_before_anything_runs(tmp_path, capsys):
+    (tmp_path / "report.md").write_text("a report")
+    for name in ("config.json", "t.txt"):
+        (tmp_path / name).write_text("{}")
+    arguments = ["model", str(tmp_path), str(tmp_path / "t.txt"), "--out", str(tmp_path)]
+    assert cli.main(arguments) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "report.md was edited, or is of another command" in said
+
+
+def test_a_command_of_several_lines_stays_code(tmp_path, quick):
+    out = tmp_path / "a\n# b"
+    written = model_page.build(made_up(), out, command="expqk 'x\n\n# y' z\udcff")
+    text = written[1].read_text("utf-8")
+    assert "\n    expqk 'x\n\n    # y' z?\n" in text
+    assert f"--out '{tmp_path}/a\n    # b'\n" in text
+
+
+# In a report of the same heads
+
+
+@pytest.mark.parametrize("stderr", [0.0625, math.inf])
+def test_what_was_found_is_read_back(stderr, tmp_path, quick):
+    found = made_up(stderr=stderr)
+    found.singles.append(measured(9000.0, 2.0, method=HITTERS) | {"kl": None})  # beyond every float
+    model_page.build(found, tmp_path, command="expqk")
+    again = model_sections.read(tmp_path)
+    pd.testing.assert_frame_equal(again.advice, found.advice, check_exact=True)
+    assert again._replace(advice=0) == found._replace(advice=0)
+
+
+def test_a_folder_without_a_run_is_said_to_have_none(tmp_path, quick, capsys):
+    for folder in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(ValueError, match="holds nothing that `expqk model` of this version"):
+            model_sections.read(folder)
+    edited_files.describe(tmp_path, {"command": "expqk report", "seed": 0})
+    arguments = ["report", "--out", str(tmp_path), "--model", str(tmp_path)]
+    assert cli.main([*arguments, "--qk", str(tmp_path / "qk.npz")]) == 1
+    assert "holds nothing that `expqk model`" in capsys.readouterr().err
+    assert cli.main(arguments) == 1
+    assert "--model goes with --qk: give the heads of that model" in capsys.readouterr().err
+    assert cli.main([*arguments, "--rebuild"]) == 1
+    assert "--rebuild takes all but notes.md from report.md" in capsys.readouterr().err
+
+
+def test_heads_of_another_model_are_refused():
+    heads = [SimpleNamespace(layer=a, head=b, d=64) for a in (0, 1) for b in (0, 1)]
+    asked = SimpleNamespace(inputs=heads[:1], advised=heads, given=(4, 200))
+    model_sections.refuse_other(made_up(), asked)
+    asked.given = (6, 200)
+    with pytest.raises(ValueError, match="2 layers of 2 heads, and the file has 6 heads: give"):
+        model_sections.refuse_other(made_up(), asked)
+    asked.given = (4, 200)
+    for change in ({"layer": 2}, {"d": 32}):
+        vars(heads[3]).update(change)
+        what = f"has a head {heads[3].layer}.1 of width {heads[3].d}: give heads"
+        with pytest.raises(ValueError, match=what):
+            model_sections.refuse_other(made_up(), asked)
+        heads[3].layer = 1
+
+
+def test_a_report_says_what_the_page_says():
+    found = made_up()
+    said = model_sections.section(found)
+    page = model_page.source(found, Path("mine"), "expqk")
+    for part in model_sections.sections(found, "##"):
+        assert part in said
+        assert part.removeprefix("#") in page
+    for sentence in model_sections.summary(found):
+        assert sentence in said
+        assert sentence in page
+    first = model_sections.briefly(found).replace("\N{NO-BREAK SPACE}", " ")
+    assert r"each of the 4 heads of a\*b, for 15.6% of the price of exact attention" in first
+    assert "stays at 75% of 136 positions, and its distribution moves by a KL of 0.50 ± 0" in first

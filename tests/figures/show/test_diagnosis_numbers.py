@@ -1,0 +1,385 @@
+"""Every number that `diagnose` prints, of a table whose numbers are written down here by hand."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import inputs
+from analysis.advice import caveats
+from analysis.advice.diagnose import diagnose, winners
+from analysis.advice.verdict import advice, gaps, thousandths
+from analysis.sentences import Sentence
+from approx import parse
+from figures.show import diagnosis, targets, theories
+
+SPECS = {  # class, stored values, reads of both heads, an oracle?
+    "uniform()": ("low rank", 0.75, (10.0, 10.0), False),
+    "sliding_window(width=4)": ("window", 4.0, (64.0, 104.0), False),
+    "sink_window(k=4)": ("window", 4.0, (70.0, 150.0), False),
+    "top_k(k=4)": ("entries", 4.0, (80.0, 120.0), True),
+}
+TV = {0: (0.8, 0.2, 0.3, 0.05), 1: (0.6, 0.44, 0.4, 0.15)}
+WINNERS = {0: "sliding_window(width=4)", 1: "sink_window(k=4)"}
+
+
+@pytest.fixture(scope="module")
+def table():
+    rows = []
+    for head, errors in TV.items():
+        for (spec, (kind, stored, reads, oracle)), tv in zip(SPECS.items(), errors, strict=True):
+            wins = WINNERS[head] == spec
+            no_sum = Sentence(
+                "{rows:.0f} of {n} rows have no positive sum: their output is 0", rows=3.0, n=64
+            )
+            rows.append({
+                "input": "x", "layer": 2, "head": head, "n": 64, "l": 64, "d": 8,
+                "temperature": 1.5, "mask": "causal", "measured": 16, "exact_price": 64.0,
+                "exact_reads": 1000.0, "verdict": "use" if head == 0 else "keep exact",
+                "left_out": [], "spec": spec, "class": kind, "budget": 4.0, "currency": "stored",
+                "values_per_row": stored, "reads": reads[head], "attention_tv": tv,
+                "tv_stderr": 0.011 * (head + 1) if wins else 0.5,
+                "output_stderr": 0.022 * (head + 1) if "sink" in spec else 0.5, "bound": tv / 2,
+                "certificate": 1.5 * tv if wins else math.nan, "negative_fraction": 0.0,
+                "oracle": oracle, "standing": "bound" * oracle,
+                "runnable": not oracle, "winner": wins,
+                "warnings": [no_sum] if "sink" in spec else [],
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_the_text_has_the_numbers_of_its_table(table):
+    said = re.sub(r"\s+", " ", diagnosis.text(table))
+    for line in (
+        # one head: bound, tv, what is proved, uniform, the runner-up over the winner, the oracle
+        "2.0 sliding window 0.100 ≤ 0.200 ≤ 0.300 0.8 1.50× 0.05",
+        "2.1 keep exact (sink and 0.200 ≤ 0.400 ≤ 0.600 0.6 1.10× 0.15 window)",
+        # methods: heads won, median tv, median share of 1000 reads, heads below uniform
+        "top-k of each row bound 0.1 10% 2 of 2 top_k(k=4)",
+        "sliding window 1 0.32 8% 2 of 2",
+        "sink and window 1 0.35 11% 2 of 2",
+        "uniform attention 0 0.7 1% 0 of 2",
+        # classes: medians of the least bound, the oracle, what can be run
+        "window 0.15 – 0.3 – sink and window",
+        "low rank 0.35 – 0.7 – uniform attention",
+        "entries 0.05 ≤ 0.1 – – –",
+        "Budget 4 stored values a query row, t = 1.5, mask causal.",
+        # the winners', not those of all methods
+        "16 of 64 queries were measured: 2; the largest standard error of a winner's total "
+        "variation is 0.022.",
+        "Heads with a method to use: 1; with a tie between two: 0; that keep exact attention: 1.",
+        '--method "sliding_window(width=4)" (heads: 1)',
+        "2 3 of 64 rows have no positive sum: their output is 0: sink and window 2",
+    ):
+        assert line in said, line
+
+
+def test_the_caption_of_the_map_has_the_numbers_of_its_table(table):
+    said = diagnosis.caption(table)
+    assert "a budget of 4 stored values a query row, t = 1.5; grey: 1 of 2 heads keep" in said
+    assert "To use: sliding window 1." in said
+    # of head 0 alone, which is used: .8/.2 and .2/.05
+    median = "(median over heads)."
+    assert f"Uniform attention has 4 times the error of these methods {median}" in said
+    these = "These methods have {times} times the error of the best method that sees all logits"
+    assert f"{these.format(times=4)} {median}" in said
+    other = table.assign(attention_tv=table.attention_tv.mask(table.spec == "uniform()", 0.86))
+    assert "Uniform attention has 4.3 times" in diagnosis.caption(other)
+    other = table.assign(attention_tv=table.attention_tv.mask(table.oracle, 0.04))
+    assert these.format(times=5) in diagnosis.caption(other)
+
+
+def test_advice_has_the_numbers_of_its_table(table):
+    first, second = advice(table)
+    assert first.sentence == (
+        "sliding_window(width=4): 0.100 ≤ total variation 0.200 ≤ 0.300 at 6.4% of the reads of "
+        "exact attention, total variation 4.00× below uniform, 1.50× below sink_window(k=4)"
+    )
+    assert second.sentence == (
+        "keep exact attention: the best, sink_window(k=4), has 0.67 of uniform's total variation"
+    )
+    assert first.reads == 0.064
+    assert first.margin == pytest.approx(1.5)
+    assert (first.oracle_tv, second.oracle_tv) == (0.05, 0.15)
+    of_class = gaps(table).set_index(["head", "class"])
+    assert of_class.gain[0, "window"] == pytest.approx(0.1)
+    assert of_class.gain[1, "low rank"] == pytest.approx(0.3)
+    both = table.assign(**{"class": table["class"].replace("entries", "window")})
+    assert gaps(both).set_index(["head", "class"]).gap[1, "window"] == pytest.approx(0.25)
+
+
+BY_OUTPUT = {0: (0.9, 0.5, 0.25, 0.05), 1: (0.8, 0.72, 0.5, 0.1)}  # in the order of SPECS
+
+
+def with_output(table, metric="attention_tv"):
+    """The table with errors of the output, ranked by a metric."""
+    output = [error for errors in BY_OUTPUT.values() for error in errors]
+    table = table.assign(output_error=output, metric=metric)
+    if metric == "output_relative_error":
+        wins = table.spec == "sink_window(k=4)"
+        table = table.assign(winner=wins, bound=math.nan, certificate=math.nan)
+    return table
+
+
+def test_the_error_of_the_output_stands_beside_tv(table):
+    said = re.sub(r"\s+", " ", diagnosis.text(with_output(table)))
+    for line in (
+        "bound ≤ tv ≤ proven output uniform margin all logits",
+        "2.0 sliding window 0.100 ≤ 0.200 ≤ 0.300 0.5 0.8 1.50× 0.05",
+        "top-k of each row bound 0.1 0.075 10% 2 of 2",  # medians of .05 and .1
+        "On 1 of 2 heads another method has a smaller output error than the winner:",
+        "2.0 sink and window: output 0.25, tv 0.3; sliding window: output 0.5, tv 0.2 ",
+    ):
+        assert line in said, line
+    first, second = advice(with_output(table))
+    assert "0.300, output error 0.500 at 6.4%" in first.sentence
+    assert first.sentence.endswith("; by output error sink_window(k=4) is better, 0.250 < 0.500")
+    assert (first.other, first.other_output, first.other_tv) == ("sink_window(k=4)", 0.25, 0.3)
+    assert second.other == ""
+    many = pd.concat([with_output(table).assign(layer=i) for i in range(14)])
+    assert "And 2 more: --json has every error." in diagnosis.text(many)
+    assert "output" not in diagnosis.text(table).split("Budget")[0]  # without V
+
+
+def test_the_other_winner_is_named_where_exact_attention_is_kept(table):
+    kept = with_output(table).assign(verdict="keep exact")
+    better = "; by output error sink_window(k=4) is better, 0.250 < 0.500"
+    share = "has 0.25 of uniform's total variation"
+    assert advice(kept)[0].sentence.endswith(share + better)
+    dear = kept.assign(exact_reads=64.0)
+    assert advice(dear)[0].sentence.endswith("it costs as much or more in reads" + better)
+    flat = kept.assign(attention_tv=kept.attention_tv.mask(kept.spec == "uniform()", 0.1))
+    flat = flat.assign(winner=kept.spec == "uniform()")
+    assert advice(flat)[0].sentence == (
+        "keep exact attention: nothing at this budget beats uniform in total variation; by output "
+        "error sink_window(k=4) is better, 0.250 < 0.900"
+    )
+    bought = advice(kept.assign(budget=64.0))[0].sentence
+    assert bought == "keep exact attention: the budget buys every entry that is seen"
+
+
+def test_everything_follows_the_error_of_the_output_where_it_ranks(table):
+    by = with_output(table, "output_relative_error")
+    said = re.sub(r"\s+", " ", diagnosis.text(by))
+    for line in (
+        "head use output tv uniform margin all logits",
+        "2.0 sink and window 0.25 0.3 0.9 2.00× 0.05",
+        "2.1 keep exact (sink and 0.5 0.4 0.8 1.44× 0.1 window)",
+        "sliding window 0 0.32 0.61 8% 2 of 2",
+        "entries 0.075 – – –",
+        "Ranked by output, the relative error of the output P V",
+        "Lower bounds and proofs are known for tv only.",
+        "2; the largest standard error of a winner's relative output error is 0.044.",
+        "class all logits can be run gap best to run",  # no bound
+        "On 1 of 2 heads another method has a smaller tv than the winner:",
+        "2.0 sliding window: output 0.5, tv 0.2; sink and window: output 0.25, tv 0.3",
+    ):
+        assert line in said, line
+    assert "≤" not in said
+    first, second = advice(by)
+    assert (first.margin, first.error, first.uniform, first.limit) == (2.0, 0.25, 0.9, 0.05)
+    assert first.sentence.endswith("; by total variation sliding_window(width=4) is better, 0.200 "
+                                   "< 0.300")  # fmt: skip
+    assert second.sentence.endswith("has 0.62 of uniform's output error")
+    caption = diagnosis.caption(by)
+    assert "The method with the lowest relative output error" in caption
+    assert "Uniform attention has 3.6 times" in caption  # .9/.25
+    assert "These methods have 5 times" in caption
+    drawn = diagnosis.draw(by)
+    assert drawn.axes[1].get_ylabel() == "relative output error"
+
+
+def test_a_price_above_exact_attentions_is_said(table):
+    prices = {"multiply_adds": 2136.4, "exact_multiply_adds": 1000.0, "bytes": 80.0,
+              "exact_bytes": 100.0}  # fmt: skip
+    first, _ = advice(table.assign(**prices))
+    assert first.sentence.endswith("sink_window(k=4); costs 2.14 times exact attention's multiply-"
+                                   "adds")  # fmt: skip
+    assert (first.multiply_adds, first.bytes) == (2.1364, 0.8)
+    dear = table.assign(**prices | {"bytes": 100.0}, exact_reads=64.0, verdict="keep exact")
+    first = advice(dear)[0]
+    assert first.sentence == (
+        "keep exact attention: the best, sliding_window(width=4), saves nothing but stored values; "
+        "it costs as much or more in reads, multiply-adds, bytes"
+    )
+    said = " ".join(diagnosis.text(dear).split())
+    assert (
+        "Exact attention is kept in 2 of 2 heads because the best method saves nothing but" in said
+    )
+    assert "accepted share" not in said
+    assert "kept in 2 of 2" not in diagnosis.text(dear.assign(budget=64.0))  # which buys exact
+
+
+def row(**changes):
+    """A row of `diagnose` of which no warning is given."""
+    return {
+        "attention_tv": 0.2, "spec": "positive(m=8)", "runnable": True, "features_needed": 8.0,
+        "nonpositive_rows": 0.0, "negative_fraction": 0.0, "tv_least": 0.19, "tv_most": 0.21,
+        "pays_from": 4.0,
+    } | changes  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, None),
+        # 10 % of the kernel's norm with m features: a relative variance of m/100
+        ({"features_needed": 900.0}, "relative variance 9: 10 % error needs 900 features"),
+        (
+            {"features_needed": 900.0, "attention_tv": 0.8},
+            "relative variance 9: random features of any size you can afford lose to uniform "
+            "attention here",
+        ),
+        ({"features_needed": 1e7}, "relative variance 10^5.0: 10 % error needs 10^7.0 features"),
+        ({"nonpositive_rows": 3.0}, "3 of 64 rows have no positive sum: their output is 0"),
+        ({"tv_most": 0.31}, "draws differ: total variation 0.19 to 0.31"),
+        ({"pays_from": 85.0}, "exact attention needs fewer operations up to n = 84"),
+        ({"pays_from": math.inf}, "exact attention needs fewer operations always"),
+        (
+            {"pays_from": math.inf, "multiply_adds": 9.0, "exact_multiply_adds": 10.0},
+            None,  # by its price, which knows of blocks and selections, it needs fewer
+        ),
+        (
+            {"multiply_adds": 21.364, "exact_multiply_adds": 10.0},
+            "costs 2.14 times exact attention's multiply-adds",
+        ),
+        ({"reads": 15.0, "exact_reads": 10.0}, "costs 1.5 times exact attention's reads"),
+        ({"bytes": 14.0, "exact_bytes": 10.0}, "costs 1.4 times exact attention's bytes"),
+        (
+            {
+                "bytes": 14.0,
+                "exact_bytes": 10.0,
+                "runnable": True,
+                "reads": math.nan,
+                "exact_reads": 1.0,
+            },
+            "costs 1.4 times exact attention's bytes",
+        ),
+    ],
+)
+def test_warnings_have_the_numbers_of_their_row(changes, said):
+    x = inputs.gaussian(64, 8, rng=0)
+    found = list(caveats.warnings(x, parse("positive(m=8)"), row(**changes), 0.8, None))
+    assert found == ([] if said is None else [said])
+    (eps,) = caveats.warnings(x, parse("positive(m=8)"), row(), 0.8, 1e-6)
+    assert eps == "eps = 1e-06 after the shift would turn this head into the mean of V"
+
+
+def test_facts_of_a_head_are_those_of_its_arrays():
+    """By NumPy, from the raw arrays; the temperature is 2, the mask causal."""
+    x = dataclasses.replace(inputs.gaussian(24, 4, rng=5), mask="causal")
+    specs = ["uniform()", "sliding_window(width=4)", "top_k(k=4)"]
+    table = diagnose(x, budget=6.0, methods=[parse(s) for s in specs], temperature=2.0)
+    found = table.iloc[0]
+    q, k = x.q / 2, x.k / 2  # √(t·√d) = 2
+    logits = np.where(np.tri(24, dtype=bool), q @ k.T, -np.inf)
+    seen = logits[np.tri(24, dtype=bool)]
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    s = np.linalg.svd(p, compute_uv=False)
+    share = s / s.sum()
+    squares = [((a + b) ** 2).sum() for i, a in enumerate(q) for b in k[: i + 1]]
+    entropy = [-(r[: i + 1] * np.log(r[: i + 1])).sum() / math.log(i + 1)
+               for i, r in enumerate(p) if i]  # fmt: skip
+    expected = {
+        "n": 24, "l": 24, "d": 4, "temperature": 2.0, "measured": 24, "budget": 6.0,
+        "exact_price": 12.5,  # (1 + … + 24)/24 entries a row
+        "exact_reads": 24 * (4 + 4),  # the last query reads all keys and values
+        "logit_min": seen.min(), "logit_max": seen.max(), "logit_std": seen.std(),
+        "row_entropy": np.mean(entropy), "median_squared_sum": np.median(squares),
+        "query_norm": np.median(np.sqrt((q**2).sum(axis=1))),
+        "key_norm": np.median(np.sqrt((k**2).sum(axis=1))),
+        "epsilon_rank": (s > 0.01 * s[0]).sum(), "stable_rank": (s**2).sum() / s[0] ** 2,
+        "effective_rank": math.exp(-(share * np.log(share)).sum()),
+    }  # fmt: skip
+    for name, number in expected.items():
+        assert found[name] == pytest.approx(number, rel=1e-12), name
+    window = np.where(np.tri(24, k=-4, dtype=bool), 0, p)
+    lost = 1 - window.sum(axis=1)
+    columns = table.set_index("spec")
+    assert columns.attention_tv[specs[1]] == pytest.approx(lost.mean(), rel=1e-9)
+    held = (1 + 2 + 3 + 21 * 4) / 24
+    assert columns.values_per_row[specs[1]] == pytest.approx(held)
+    assert columns.reads[specs[1]] == 4 * (4 + 4)
+    flat = 1 / np.arange(1, 25)[:, None]
+    uniform = 0.5 * np.where(np.tri(24), abs(p - flat), 0).sum(axis=1).mean()
+    (won,) = winners(x, budget=6.0, temperatures=[2.0]).itertuples()
+    assert won.uniform_tv == pytest.approx(uniform, rel=1e-9)
+    assert columns.attention_tv[specs[0]] == pytest.approx(uniform, rel=1e-9)
+    assert (won.n, won.l, won.d, won.temperature, won.budget) == (24, 24, 4, 2.0, 6.0)
+
+
+def test_what_theory_says_has_the_numbers_of_its_table():
+    words = {"quantity": "what", "bound": "b", "hypothesis": "h", "compared": "c", "source": "s"}
+    rows = [
+        {"input": "x", "layer": 0, "head": head, "n": 64, "d": 8, "mask": "causal", "epsilon": 0.02,
+         "keys": 12, "theory": "rank", "value": 20.0 + head, "number": 3.5, "limit": limit,
+         "met": limit > 3.5, "predicted": 40.0 + head, "measured": 1e7} | words
+        for head, limit in enumerate([4.5, 2.5, math.nan])
+    ]  # fmt: skip
+    said = re.sub(r"\s+", " ", theories.text(pd.DataFrame(rows)))
+    assert "x: n = 64, d = 8, mask causal" in said
+    assert "rank 20 3.5 < 4.5 yes 40 10^7.0" in said
+    assert "rank 21 3.5 < 2.5 no 41 10^7.0" in said
+    assert "rank 22 no 42 10^7.0" in said
+    assert "Medians over 3 heads:" in said
+    assert "rank 1 of 3 21 41 10^7.0" in said
+    assert "ε = 0.02, k = 12." in said
+    many = pd.concat([pd.DataFrame(rows).assign(layer=i) for i in range(3)])
+    assert "Of more than 8 heads, --json has each." in theories.text(many)
+
+
+def test_what_a_target_needs_has_the_numbers_of_its_table():
+    specs = {  # of both heads: spec, size, error, price, reached, sure
+        "exact()": [("exact()", math.nan, 0.0, 64.0, True, True)] * 2,
+        "sink_window()": [
+            ("sink_window(k=8)", 8.0, 0.09, 8.0, True, True),
+            ("sink_window(k=24)", 24.0, 0.095, 24.0, True, False),
+        ],
+        "top_k()": [
+            ("top_k(k=4)", 4.0, 0.08, 4.0, True, True), ("top_k(k=6)", 6.0, 0.07, 6.0, True, True)
+        ],
+        "taylor(degree=2)": [("taylor(degree=2)", math.nan, 0.5, 9.0, False, False)] * 2,
+    }  # fmt: skip
+    rows = [
+        {"input": "x", "layer": 1, "head": head, "n": 64, "l": 64, "d": 8, "temperature": 1.5,
+         "mask": "causal", "measured": 16, "metric": "attention_tv", "target": 0.1,
+         "currency": "stored", "left_out": [], "method": method, "spec": spec, "size": size,
+         "error": error, "price": price, "share": price / 64, "reached": reached, "sure": sure,
+         "oracle": method == "top_k()",
+         "standing": "bound" * (method == "top_k()"), "runnable": method != "top_k()"}
+        for method, both in specs.items()
+        for head, (spec, size, error, price, reached, sure) in enumerate(both)
+    ]  # fmt: skip
+    table = pd.DataFrame(rows)
+    said = re.sub(r"\s+", " ", targets.text(table))
+    for line in (
+        "1.0 sink and window 8 0.09 12% top-k of each row 6%",
+        "1.1 sink and window 24 about 0.095 38% top-k of each row 9%",
+        # cheapest on, reached on, median size, median share of exact attention's price
+        "sink and window 2 2 of 2 16 25%",
+        "top-k of each row bound 2 of 2 5 8%",
+        "Target attention_tv ≤ 0.1, t = 1.5, mask causal.",
+        "Not with less than exact attention: 0 of 2 heads.",
+        "run costs a median of 25% of exact attention, the cheapest that needs all logits 8%.",
+        "Heads of which 16 of 64 queries were measured: 2.",
+        '1.1 --method "sink_window(k=24)"',
+    ):
+        assert line in said, line
+    alone = targets.text(table[table.method.isin(["exact()", "top_k()"])])
+    assert "1.0 not with less than exact 100% top-k of each row 6%" in " ".join(alone.split())
+
+
+def test_a_budget_that_buys_everything_says_what_that_costs(table):
+    rich = re.sub(r"\s+", " ", diagnosis.text(table.assign(budget=64.0, verdict="keep exact")))
+    assert "in 2 of 2 heads: the budget pays for exact attention, which costs 64 stored val" in rich
+    apart = table.assign(exact_price=table["head"] * 8.0 + 48.0, budget=56.0)
+    assert "which costs 48–56 stored values" in re.sub(r"\s+", " ", diagnosis.text(apart))
+
+
+def test_a_bound_that_is_not_0_is_not_printed_as_0():
+    assert [thousandths(x) for x in (0.0, 3e-7, 4.9e-4, 5e-4, 0.0996)] == [
+        "0.000", "3e-07", "5e-04", "0.001", "0.100",
+    ]  # fmt: skip

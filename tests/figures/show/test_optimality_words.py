@@ -1,0 +1,41 @@
+"""Legends say of a decomposition what is proved under the mask of their heads."""
+
+import dataclasses
+
+import pytest
+
+from analysis import inputs
+from analysis.experiments.profile import Profile
+from approx import Mask
+from figures.drawing.curve_labels import Names
+from figures.gallery import FIGURES
+
+
+def legend(name, table):
+    figure = FIGURES[name].draw(table)
+    (*few,) = (text.get_text() for legend in figure.legends for text in legend.get_texts())
+    return few + [name for beside in figure.findobj(Names) for name in beside.names]
+
+
+def computed(name, x):
+    return FIGURES[name].compute(Profile("quick", (x,), (1.0,), 4.0, trials=1, draws=2))
+
+
+@pytest.mark.parametrize("name", ["error", "entropy"])
+def test_a_truncated_svd_is_a_bound_without_a_mask_only(name):
+    table = computed(name, inputs.gaussian(32, 2, rng=0))
+    assert "truncated SVD: bound" in legend(name, table)
+    for other in (table.assign(masked=True), table.drop(columns="masked")):
+        assert "truncated SVD: best found" in legend(name, other)
+
+
+def test_a_legend_names_a_method_once_and_claims_no_more_than_every_panel():
+    names = legend("error", computed("error", inputs.gaussian(32, 2, rng=0)))
+    assert len({name.partition(":")[0] for name in names}) == len(names)
+    assert "top-k of each row: all logits" in names  # of exp(q·k) alone it is a bound
+    assert "largest entries of the matrix: bound" in names
+
+
+def test_the_table_says_that_there_is_a_mask():
+    x = dataclasses.replace(inputs.gaussian(32, 2, rng=0), mask=Mask.causal(32, 32))
+    assert computed("error", x).masked.all()

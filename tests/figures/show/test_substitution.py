@@ -1,0 +1,94 @@
+"""``expqk substitute``: what is said of a table, and what is refused before a model is read."""
+
+import json
+import math
+
+import pytest
+
+from analysis.models.substitute import summary
+from analysis.sweeps import table
+from figures.command.cli import main
+from figures.show import substitution
+from figures.words.translation import speaking
+
+RUNS = {  # label: KL, its standard error, heads by oracles, heads that read the future
+    "near()": (0.5, 0.1, 0, 0),
+    "nearer()": (0.4, 0.1, 0, 0),
+    "top()": (0.1, 0.02, 3, 0),
+    "later()": (math.inf, math.inf, 0, 3),
+}
+
+
+def made_up():
+    rows = []
+    for label, (kl, stderr, oracle, future) in RUNS.items():
+        numbers = [
+            (-1, -1, "kl", kl, stderr), (-1, -1, "same_top_1", 0.75, 0.02),
+            (-1, -1, "perplexity", 40.0, 3.0), (-1, -1, "exact_perplexity", 30.0, 2.0),
+            (-1, -1, "heads", 3, math.nan), (-1, -1, "oracle_heads", oracle, math.nan),
+            (-1, -1, "future_heads", future, math.nan),
+            (-1, -1, "reads_share", math.nan if future else 0.0625, math.nan),
+            (-1, -1, "seconds", 2.0, math.nan),
+            (0, -1, "residual_relative_error", 0.1, math.nan),
+            (1, -1, "residual_relative_error", 0.3, math.nan),
+        ]  # fmt: skip
+        for head in range(3):
+            numbers += [(0, head, "own_attention_tv", 0.1 * head, math.nan)]
+            numbers += [(0, head, "drifted_attention_tv", 0.2 * head, math.nan)]
+        rows += [("tiny", *x[:2], 90, 90, 8, 1.0, label, -1.0, -1, *x[2:]) for x in numbers]
+    return table.frame(rows)
+
+
+def test_summary_has_a_row_a_run_in_order():
+    rows = summary(made_up())
+    assert rows.method.tolist() == list(RUNS)
+    assert rows.kl_stderr.tolist() == [0.1, 0.1, 0.02, math.inf]
+    assert rows.own_attention_tv.tolist() == pytest.approx([0.1] * 4)
+    assert rows.residual_relative_error.tolist() == [0.3] * 4  # behind the last layer
+
+
+def test_text_names_the_nearest_that_can_be_run():
+    said = substitution.text(made_up(), "t.txt", 16)
+    lines = said.splitlines()
+    assert lines[1].split() == (
+        ["0.5", "±0.1", "40", "75%", "0.100", "0.200", "6%", "runnable", "near()"]
+    )
+    assert lines[4].split()[-3:] == ["0.200", "future", "later()"]
+    assert max(map(len, lines)) <= substitution.COLUMNS
+    whole = " ".join(lines)
+    assert "tiny reads the first 90 tokens of t.txt. Perplexity is that of tokens 18…90" in whole
+    assert ", its own 30. Heads that were replaced: 3." in whole
+    assert "Of what can be run, nearer() is nearest: the likeliest next token stays at 75%" in whole
+    assert "Within two standard errors of it: near()." in whole
+    assert "all logits: it needs them all" in whole
+    assert "future: it reads later tokens" in whole
+    with speaking("zh"):
+        assert "在可运行的方法中" in substitution.text(made_up(), "t.txt")
+
+
+def test_json_has_every_layer_and_head_and_no_infinity():
+    found = substitution.objects(made_up())
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert [one["method"] for one in found] == list(RUNS)
+    assert found[3]["kl"] is None
+    assert found[0]["layers"] == [0.1, 0.3]
+    assert [one["head"] for one in found[0]["replaced"]] == [0, 1, 2]
+    assert found[0]["replaced"][2]["drifted_attention_tv"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give at least one --method SPEC or --plan FILE"),
+        (["--method", "exct()"], "did you mean 'exact'"),
+        (["--plan", "none.json"], "No such file"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.gguf").touch()
+    (tmp_path / "text.txt").write_text("we the people", "utf-8")
+    assert main(["substitute", "model.gguf", "text.txt", *arguments]) == 1
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1

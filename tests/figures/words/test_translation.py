@@ -1,0 +1,170 @@
+"""Two languages: every message has its translation, with the same values, in characters we have."""
+
+import ast
+import re
+import string
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import polib
+import pytest
+from drawing import english, numbers, without_glyph
+
+import figures
+from analysis.advice import caveats, diagnose, measurement, target
+from analysis.bounds import theory
+from analysis.claims import VERDICTS
+from analysis.costs import budget
+from analysis.inputs import Inputs
+from approx import parse
+from approx.method.prices import CURRENCIES
+from figures import fonts
+from figures.command import cli, options
+from figures.drawing import style
+from figures.gallery import FIGURES
+from figures.show import diagnosis
+from figures.words import translation
+from figures.words.terminal_columns import aligned
+from figures.words.translation import speaking, tr
+
+FOLDER = Path(figures.__file__).parent
+
+
+def messages():
+    """Return every message in the code: what tr, mark, Sentence are given, titles, methods."""
+    found = {module.TITLE for module in FIGURES.values()}
+    found |= (
+        {look.label for look in style.LOOKS.values()} | set(VERDICTS) | set(budget.SAID.values())
+    )
+    sayers = ("tr", "mark", "Sentence")
+    advisors = (module.__file__ for module in (diagnose, caveats, target, theory, measurement))
+    for file in [*FOLDER.rglob("*.py"), *map(Path, advisors)]:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in sayers:
+                found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
+    return found
+
+
+def values(message):
+    """Return the placeholders of a message with their formats."""
+    parts = string.Formatter().parse(message)
+    return sorted({(name, spec) for _, name, spec, _ in parts if name is not None})
+
+
+def faults(used, catalogue):
+    """Return what is wrong with a catalogue, a line a fault."""
+    found = [f"no translation: {message}" for message in used if not catalogue.get(message)]
+    found += [f"nobody says: {message}" for message in set(catalogue) - used]
+    for message, said in catalogue.items():
+        if "$" not in message and values(message) != values(said):
+            found.append(f"other values: {message}")
+    return found
+
+
+def catalogue():
+    return {entry.msgid: entry.msgstr for entry in polib.pofile(FOLDER / "locale" / "zh_CN.po")}
+
+
+@pytest.mark.listed
+def test_every_message_is_translated_with_its_values():
+    used, known = messages(), catalogue()
+    wrong = faults(used, known)
+    missing = [polib.POEntry(msgid=message) for message in used if not known.get(message)]
+    entries = "\n".join(entry.__unicode__(wrapwidth=100) for entry in missing)
+    assert not wrong, "\n".join([*wrong, "", "to fill in, in figures/locale/zh_CN.po:", entries])
+
+
+def test_what_is_sparse_and_low_rank_has_a_name():
+    """GoDec, which sees all logits and looks for the least error, or Scatterbrain: never both."""
+    root = FOLDER.parent
+    pages = [*root.glob("README*.md"), *FOLDER.glob("*.md"), *root.glob("docs/**/*.md")]
+    said = {*messages(), *catalogue().values(), *(page.read_text("utf-8") for page in pages)}
+    assert not [text for text in said if re.search("both together|二者合用", text, re.IGNORECASE)]
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ({}, "no translation: at {t:g}"),
+        ({"at {t:g}": ""}, "no translation: at {t:g}"),
+        ({"at {t:g}": "在 t 处"}, "other values: at {t:g}"),
+        ({"at {t:g}": "在 {t:.0f} 处"}, "other values: at {t:g}"),
+        ({"at {t:g}": "在 {t:g}、{n} 处"}, "other values: at {t:g}"),
+        ({"at {t:g}": "在 {t:g} 处", "old": "旧"}, "nobody says: old"),
+    ],
+)
+def test_faults_of_a_catalogue_are_found(said, fault):
+    assert fault in faults({"at {t:g}"}, said)
+
+
+def test_the_font_has_every_character_of_the_catalogue():
+    assert without_glyph("".join(catalogue().values()).replace("$", "")) == set()
+    assert without_glyph("熵") == set()
+    assert without_glyph("龘") == {"龘"}
+    assert without_glyph("⟨q⟩ $x$") == {"⟨", "⟩"}  # DejaVu's, which is not asked beside a formula
+
+
+def test_english_and_numbers_are_seen():
+    assert english("温度 temperature t, $mathrm$ Performer softmax") == {"temperature"}
+    assert numbers("3 of 20 at 1e-4") == numbers("20 个中有 3 个（1e-4）")
+    assert numbers("3 of 20") != numbers("20 个中有 2 个")
+
+
+def test_a_language_holds_for_what_is_inside():
+    assert tr("temperature t") == "temperature t"
+    with speaking("zh"):
+        assert tr("temperature t") == "温度 t"
+        with speaking("en"):
+            assert tr("temperature t") == "temperature t"
+        assert style.label("taylor(degree=3)") == "Taylor 多项式，3 次"
+        assert style.label("mine(m=3)") == "mine(m=3)"
+    assert translation.spoken() == "en"
+    with pytest.raises(ValueError, match="language must be one of en, zh"), speaking("xx"):
+        pass
+
+
+def test_figures_in_chinese_embed_the_font(tmp_path, capsys):
+    arguments = ["figures", "break_even", "--profile", "quick", "--lang", "zh"]
+    assert cli.main([*arguments, "--format", "pdf", "--out", str(tmp_path)]) == 0
+    assert (
+        fonts.FAMILY.replace(" ", "").encode()
+        in (tmp_path / "figures" / "break_even.pdf").read_bytes()
+    )
+    caption = (tmp_path / "figures" / "break_even.txt").read_text("utf-8")
+    assert caption.startswith("盈亏平衡长度\n")
+
+
+def test_advice_says_the_same_in_chinese():
+    rng = np.random.default_rng(0)
+    q = 4 * rng.standard_normal((32, 8))  # |x|²/2 ≈ 22 > ln 10⁶: eps swamps the features
+    x = Inputs("long", q, q, rng.standard_normal((32, 2)))
+    specs = ("uniform()", "positive()", "trigonometric()", "sliding_window()", "top_k()")
+    table = diagnose.diagnose(x, budget=8.0, methods=[parse(s) for s in specs], trials=2)
+    said = {sentence.message for row in table.warnings for sentence in row}
+    assert len(said) >= 4
+
+    def spoken():
+        warnings = [one for row in diagnosis.objects(table) for one in row["warnings"]]
+        return [diagnosis.text(table), diagnosis.caption(table), *warnings]
+
+    before = spoken()
+    with speaking("zh"):
+        after = spoken()
+    assert [numbers(text) for text in after] == [numbers(text) for text in before]
+    specs = re.compile(r"--metric output|(--method )?\"?\w+\(.*\)")
+    assert english(specs.sub("", " ".join(after))) == {"long"}
+    assert english(" ".join(before)) > {"long", "attention", "features"}
+
+
+def test_columns_of_chinese_are_straight():
+    rows = [("滑动窗口", "0.911"), ("Nyström", "0.538")]
+    columns = aligned([("method", "tv"), *rows])
+    assert columns == "method    tv\n滑动窗口  0.911\nNyström   0.538"
+
+
+def test_the_licence_of_the_font_is_beside_it():
+    text = resources.files("figures.fonts").joinpath("OFL.txt").read_text("utf-8")
+    assert "SIL OPEN FONT LICENSE" in text
+    assert options.LANGUAGES == translation.LANGUAGES
+    assert options.CURRENCIES == CURRENCIES

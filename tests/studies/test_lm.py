@@ -1,0 +1,231 @@
+"""The tables of ``make lm``, from a made-up answer of ``expqk diagnose --json``."""
+
+import hashlib
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import inputs
+from analysis.inputs.head_kinds import KINDS
+from analysis.models.capture import Capture
+from analysis.ranks import state_rank
+from approx import Mask
+from approx.estimate import exact
+from approx.method.prices import Shape
+from figures.words.marked_text import insert
+from studies.lm import __main__ as command, certificates, sample, states, substitute
+from studies.lm.peers import comparison
+
+
+def answer():
+    """Return the tables of three heads and three methods, one of them with all logits."""
+    tv = {"uniform()": (0.5, 0.6, 0.9), "top_k(k=2)": (0.0, 0.1, 0.2), "nystrom()": (0.4, 0.7, 0.1)}
+    reads = {"uniform()": np.nan, "top_k(k=2)": 16.0, "nystrom()": 8.0}
+    won = {"uniform()": (False, True, False), "nystrom()": (True, False, True)}
+    return pd.DataFrame(
+        {
+            "layer": 3, "head": head, "n": 8, "spec": spec, "attention_tv": values[head],
+            "runnable": spec in won, "winner": won.get(spec, (False,) * 3)[head],
+            "standing": "" if spec in won else "bound",
+            "kind": ("sink", "broad", "sink")[head], "warnings": [],
+            "reads": reads[spec], "exact_reads": 64.0,
+        }
+        for spec, values in tv.items()
+        for head in range(3)
+    )  # fmt: skip
+
+
+def test_summary_has_medians_wins_and_their_kinds():
+    rows = command.summary(answer()).set_index("spec")
+    assert rows.index.tolist() == ["top_k(k=2)", "nystrom()", "uniform()"]
+    assert rows.median_tv.tolist() == [0.1, 0.4, 0.6]
+    assert rows.wins.fillna(-1).tolist() == [-1, 2, 1]
+    assert rows.loc["nystrom()", list(KINDS)].tolist() == [2, 0, 0, 0, 0]
+    assert rows.loc["uniform()", list(KINDS)].tolist() == [0, 0, 0, 1, 0]
+
+
+def test_markdown_is_one_table():
+    kinds = answer().drop_duplicates("head").kind
+    lines = command.markdown(command.summary(answer()), kinds, "Title").splitlines()
+    assert lines[2] == (
+        "| method | median tv | quartiles | reads | wins (3) | sink (2) | local (0) "
+        "| retrieval (0) | broad (1) | mixed (0) |"
+    )
+    assert lines[4] == "| `top_k(k=2)` | 0.100 | 0.050–0.150 | 25.0% | bound |  |  |  |  |  |"
+    assert "| `uniform()` | 0.600 | 0.550–0.750 |  | 1 | 0 |" in lines[6]
+    assert {line.count("|") for line in lines[2:]} == {11}
+
+
+def test_answer_of_the_command_is_read(tmp_path, monkeypatch):
+    program = tmp_path / "figures.py"
+    program.write_text(f"import sys; print({json.dumps(json.dumps([{'layer': 1}]))})")
+    monkeypatch.chdir(tmp_path)
+    found = command.diagnosed(tmp_path / "x.npz", 32.0, "reads", 1)
+    assert found.to_dict("records") == [{"layer": 1}]
+
+
+def test_heads_of_some_layers_keep_their_numbers():
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal((2, 4, 70, 3)).astype(np.float16)
+    captured = Capture(q, q[:, :2], q[:, :2], 0.5, True, np.arange(70), layers=(4, 9))
+    found = sample.table(captured)
+    assert list(zip(found.layer, found["head"])) == [(i, j) for i in (4, 9) for j in range(4)]
+    weights = sample.weights(captured, 1, 3)
+    logits = 0.5 * q[1, 3].astype(float) @ q[1, 1].astype(float).T
+    expected = np.tril(np.exp(logits))
+    expected /= expected.sum(axis=1, keepdims=True)
+    # sums of 3 products of order 10, and of 70 terms
+    np.testing.assert_allclose(weights, expected, rtol=1000 * np.finfo(float).eps, atol=1e-300)
+
+
+def test_methods_at_equal_reads_are_the_largest_that_fit():
+    head = next(iter(inputs.sample("smollm2").heads())).first(96)
+    shape = {"n": 96, "l": 96, "d": 64, "c": 64, "mask": head.mask}
+    found = states.at_reads(20 * 128, head)
+    # leaves of 32 do not fit, nor 16 near keys, a sink and two blocks by means
+    assert len(found) == len(states.FAMILIES) - 3
+    for method in found:
+        price = method.price(**shape)
+        if price is not None and method.sized_by is not None:  # uniform attention has no size
+            assert price.reads <= 20 * 128
+            larger = method.resized(getattr(method, method.sized_by.field) + 1)
+            assert larger.price(**shape).reads > 20 * 128 or not states.keeps_leaf(larger)
+
+
+def test_tables_of_states_are_medians_over_heads():
+    heads = [x.first(72) for x in inputs.sample("smollm2").heads()][1:]
+    errors, methods = states.medians(heads, 20)
+    bounds = [
+        state_rank.lower_bound(exact.softmax(x.Q, x.K, x.mask), 8, mask=x.mask) for x in heads
+    ]
+    assert errors.loc["lower bound", 8] == np.median(bounds)
+    assert errors.loc["m states, best found"].isna().tolist() == [False] * 4 + [True]
+    named = methods.set_index("method")
+    tv = [
+        x.compare(x.approximate(states.parse("sink_window(k=20)")))["attention_tv"] for x in heads
+    ]
+    assert named.loc["`sink_window(k=20)`", "attention_tv"] == np.median(tv)
+    assert named.loc["`sink_window(k=20)`", "reads"] == 20
+    lines = states.markdown(methods).splitlines()
+    assert len(lines) == 2 + len(methods)
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_supports_are_compared_row_by_row_and_numbers_where_they_agree():
+    theirs = np.array([[True, True, False], [True, False, False]])
+    ours = np.array([[True, True, False], [False, True, False]])
+    found = comparison.compare("keys", (theirs, [[4.0], [9.0]]), (ours, [[5.0], [0.0]]), "why")
+    assert (found.rows, found.same, found.difference) == (2, 1, 0.25)
+    assert found.common == 2 / 3
+    numbers = comparison.compare("keys", (None, [2.0, -8.0]), (None, [2.0, -4.0]))
+    assert (numbers.rows, numbers.difference) == (comparison.NOT_ASKED, 0.5)
+
+
+def test_comparisons_of_all_heads_are_joined():
+    one = comparison.Comparison("keys", 4, 4, 1.0, 1e-16)
+    other = comparison.Comparison("keys", 4, 2, 0.5, 0.0, "ties")
+    (joined,) = comparison.summed([one, other])
+    assert joined == comparison.Comparison("keys", 8, 6, 0.75, 1e-16, "ties")
+    lines = comparison.markdown([("Quest", "a/b 1", joined)]).splitlines()
+    assert lines[2] == "| Quest | a/b 1 | keys | 6 of 8 rows, 75.0 % of the keys | 1.0e-16 | ties |"
+    assert {line.count("|") for line in lines} == {7}
+
+
+def test_our_side_has_the_keys_and_the_output_of_a_method():
+    x = comparison.heads()[-1]
+    support, output = comparison.made("sink_window(k=8, sinks=2)", x)
+    assert support.sum(axis=1).tolist() == [min(i + 1, 8) for i in range(x.n)]
+    np.testing.assert_allclose(output, comparison.restricted(support, x), atol=1e-12)
+
+
+def test_tables_of_certificates_are_medians_and_shares_of_rows(monkeypatch):
+    spec, low = "sink_window(k=32)", "truncated_svd(rank=2, space='attention')"
+    boxes = certificates.BOXES, certificates.CODES[4]
+    monkeypatch.setattr(certificates, "METHODS", {spec: boxes, low: (certificates.NORMS,)})
+    heads = [next(iter(inputs.sample("smollm2").heads())).first(96)]
+    rows = certificates.measured(heads, first=64)
+    assert (rows.value >= rows.truth * (1 - 1e-9) - 1e-12).all()
+    table = certificates.by_method(rows).set_index(["method", "knows", "bits"])
+    assert len(table) == 3
+    one = rows[(rows.method == spec) & (rows["size"] == 16) & (rows.bits == 4)]
+    tv = one[one.metric == "attention_tv"]
+    assert len(tv) == 32
+    found = table.loc[f"`{spec}`", "boxes", "4"]
+    assert found["bound"] == tv.value.median()
+    assert found["true < 0.1"] == (tv.truth < 0.1).mean()
+    assert found["bound/true"] == (tv.value / tv.truth).median()
+    assert found["reads"] == pytest.approx(tv.share.mean(), rel=1e-12)
+    assert set(certificates.by_kind(rows).kind) <= set(KINDS)
+    assert len(certificates.by_size(rows)) == 2 * 4
+
+
+def replaced_records():
+    """Return what `studies.lm.substitute` writes, of a made-up model: KL falls with the keys."""
+    common = {
+        "kl_stderr": 0.01, "same_top_1": 0.5, "perplexity": 40.0, "exact_perplexity": 30.0,
+        "own_attention_tv": 0.25, "drifted_attention_tv": 0.3, "residual_relative_error": 0.2,
+        "use": "runnable",
+    }  # fmt: skip
+    runs = [
+        {"keys": keys, "template": template, "method": f"{template} at {keys}"}
+        | common
+        | {"kl": kl / max(keys, 1)}
+        for keys, template, kl in [
+            (0, "uniform()", 4.0), (0, "top_k(k=8)", 1.0),
+            (16, "sink_window()", 16.0), (32, "sink_window()", 16.0), (64, "sink_window()", 16.0),
+            (32, "top_k()", 3.2), (64, "pages(size=32, current=True)", 64.0),
+            *((keys, "uniform()", 4.0 * keys) for keys in (16, 32, 64)),
+        ]
+    ]  # fmt: skip
+    runs[3] |= {"kl": None, "kl_stderr": None}
+    return {
+        "date": "2026-11-23", "model": "Tiny-Instruct.Q4", "model_sha256": {"a.gguf": "12"},
+        "text": "t.txt", "text_sha256": "34", "tokens": 90, "skip": 16, "seed": 0, "heads": 6,
+        "versions": {"numpy": "2"}, "seconds": 3, "complete": True, "runs": runs,
+    }  # fmt: skip
+
+
+def test_tables_of_a_model_have_a_line_a_method_and_the_least_kl_first():
+    text = substitute.markdown(replaced_records())
+    ten, keys = (part.split("|\n|", 2)[2].splitlines() for part in text.split("\n\n| ")[1:])
+    assert [line.split("`")[1] for line in ten if "`" in line] == [
+        "uniform() at 0", "top_k(k=8) at 0",
+    ]  # fmt: skip
+    assert "| 4.00 ± 0.01 | 40.0 | 50% | 0.250 | 0.300 | 20% |" in text
+    assert [line.split("`")[1] for line in keys if "`" in line] == [
+        "top_k() at 32", "uniform() at 32", "sink_window() at 32",
+        "pages(size=32, current=True) at 64",
+    ]  # fmt: skip
+    assert "| 1.00 ± 0.01 | inf | 0.250 ± 0.01 | 40.0 | 50% | 20% |" in text
+    for language in ("en", "zh"):
+        lines = substitute.block(replaced_records(), language).splitlines()[2:]
+        assert len(lines) == 2 + len(substitute.README)
+        assert len({line.count("|") for line in lines}) == 1
+        assert "| 0 | 0 | 0 | 30.0 | 100% | 0 |" in lines[2]
+        assert lines[-1].endswith("| 4.00 | 4.00 | 4.00 | 40.0 | 50% | 0.250 |")
+
+
+def test_readmes_show_the_numbers_that_were_measured():
+    found = json.loads((substitute.HERE / "substitute.json").read_text("utf-8"))
+    assert (substitute.HERE / "substitute.md").read_text("utf-8") == substitute.markdown(found)
+    marks = substitute.BEGIN, substitute.END
+    for language, path in substitute.READMES.items():
+        text = path.read_text("utf-8")
+        assert insert(text, *marks, substitute.block(found, language)) == text
+    text = substitute.TEXT.read_bytes()
+    assert found["text_sha256"] == hashlib.sha256(text).hexdigest()
+    with pytest.raises(ValueError, match="must have one line"):
+        insert("no marks", *marks, "table")
+
+
+def test_methods_that_a_model_can_run_fit_what_keys_cost():
+    shape = Shape(512, 512, 64, 64, Mask.causal(512, 512))
+    found = {keys: substitute.fitting(keys, shape) for keys in substitute.KEYS}
+    for keys, methods in found.items():
+        assert all(method.priced(shape).reads <= keys * 128 for method in methods.values())
+        assert str(methods["sink_window()"]) == f"sink_window(k={keys})"
+        oracles = {template for template, method in methods.items() if method.oracle}
+        assert oracles == set(substitute.ORACLES) & set(methods)
+    assert set(substitute.README) - {None} <= set(found[64])
