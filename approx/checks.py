@@ -7,6 +7,7 @@ import math
 import operator
 import reprlib
 from collections.abc import Sequence
+from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -317,7 +318,7 @@ def causal(value: Any, n: int, l: int) -> bool:
     return bool(value)
 
 
-def instance(name: str, value: Any, kind: type, what: str) -> None:
+def instance(name: str, value: Any, kind: type | UnionType, what: str) -> None:
     """Raise TypeError unless the value is of that kind, which ``what`` says in words."""
     if not isinstance(value, kind):
         hint = ": use approx.parse" if what == "a method" and isinstance(value, str) else ""

@@ -175,13 +175,14 @@ def call(entry, side, value):
 
 
 X, D = inputs.gaussian(6, 2, rng=0), sound("matrix")
+FILE = inputs.Heads("file", X.q[None], X.k[None], ids=((0, 0, "0.0"),))
 WEIGHTS = Weights.of(X)
 
 # number > 0 (or ≥ 0, where 0 has a meaning) of every entry point that takes one
 NUMBERS = {
     "temperature": X.at_temperature,
-    "temperature of Inputs": lambda t: inputs.Inputs("x", X.q, X.k, temperature=t),
-    "scaling": lambda s: inputs.Inputs("x", X.q, X.k, scaling=s) if s is not None else 1 / 0,
+    "temperature of Head": lambda t: inputs.Head("x", X.q, X.k, temperature=t),
+    "scaling": lambda s: inputs.Head("x", X.q, X.k, scaling=s) if s is not None else 1 / 0,
     "temperature of sweep": lambda t: sweep.sweep([METHOD], X, [t], trials=1, seed=0),
     "spread": lambda s: inputs.clustered(3, 2, spread=s, rng=0),
     "delta": lambda s: inputs.generative(3, 2, s, rng=0),
@@ -213,8 +214,8 @@ INTEGERS = {
     "d of sphere": (lambda n: inputs.sphere(2, n, rng=0), 1),
     "clusters": (lambda n: inputs.clustered(4, 2, n, rng=0), 1),
     "size": (lambda n: inputs.generative(4, 2, 0.1, n, rng=0), 1),
-    "layer": (lambda n: X.at(n, 0), 0),
-    "head": (lambda n: X.at(0, n), 0),
+    "layer": (lambda n: FILE.at(n, 0), 0),
+    "head": (lambda n: FILE.at(0, n), 0),
     "n of within": (lambda n: parse("top_k").within(4, n=n, l=4, d=3), 1),
     "d of within": (lambda n: parse("positive").within(4, n=4, l=4, d=n), 1),
     "rows": (lambda n: metrics.compare(METHOD.approximate(*points()), *points(), rows=n), 2),

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 _HOMES = {
-    "Inputs": "heads",
+    "Head": "heads",
+    "Heads": "heads",
     "SAMPLES": "loading",
     "clustered": "synthetic",
     "gaussian": "synthetic",
@@ -14,7 +15,7 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
-    from analysis.inputs.heads import Inputs as Inputs
+    from analysis.inputs.heads import Head as Head, Heads as Heads
     from analysis.inputs.loading import SAMPLES as SAMPLES, load as load, sample as sample
     from analysis.inputs.synthetic import (
         clustered as clustered,

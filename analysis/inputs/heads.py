@@ -1,8 +1,8 @@
 """Queries, keys and values: synthetic, from files, and the bundled real sample.
 
-The raw arrays are kept; `Inputs.Q` and `Inputs.K` contain the temperature, so that everywhere else
-logits = Q Kᵀ = scaling·q·k/t. With t = 1 and the default scaling 1/√d this is scaled dot-product
-attention.
+A `Head` is one head, `Heads` is a file of many. The raw arrays are kept; `Head.Q` and `Head.K`
+contain the temperature, so that everywhere else logits = Q Kᵀ = scaling·q·k/t. With t = 1 and the
+default scaling 1/√d this is scaled dot-product attention.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -28,28 +28,8 @@ _NAMES = {"full": False, "causal": True}  # of masks in a digest; others have th
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Inputs:
-    """Queries, keys and values of one head or of many, at a temperature.
-
-    Parameters
-    ----------
-    name : str
-        Label in tables and figures.
-    q, k : (n, d), (l, d), or (count, n, d), (groups, l, d) for many heads
-        The raw, unscaled arrays. If there are fewer keys than queries, successive heads share them:
-        head i has the keys i // (count // groups), which are in memory once.
-    v : as k with c columns, or None
-    scaling : float, optional
-        Logits at t = 1 are scaling·q·k; the default is 1/√d.
-    mask : None, "causal", Mask, or a tuple with one for each head
-        What each query sees; None is every key.
-    temperature : float
-        t.
-    layer, head : int
-        −1 where they are meaningless.
-    ids : tuple of (layer, head, label)
-        One for each head, where there are many.
-    """
+class _Arrays:
+    """What one head and many have in common."""
 
     name: str
     q: Array
@@ -58,76 +38,22 @@ class Inputs:
     scaling: float | None = None
     mask: Any = None
     temperature: float = 1.0
-    layer: int = -1
-    head: int = -1
-    ids: tuple[tuple[int, int, str], ...] = ()
+
+    ndim: ClassVar[int]
 
     def __post_init__(self) -> None:
         for name in ("q", "k", "v"):
             x = getattr(self, name)
             if not isinstance(x, np.ndarray) and not (name == "v" and x is None):
                 object.__setattr__(self, name, checks.array(name, x))
-        if self.q.ndim not in (2, 3) or self.k.ndim != self.q.ndim:
+        if not self.q.ndim == self.k.ndim == self.ndim:
             raise ValueError(
-                f"q and k must both have 2 or 3 dimensions, got {self.q.shape}, {self.k.shape}"
+                f"q and k of {type(self).__name__} must have {self.ndim} dimensions, "
+                f"got {self.q.shape}, {self.k.shape}"
             )
         if self.scaling is not None:
             checks.positive("scaling", self.scaling)
         checks.positive("temperature", self.temperature)
-        if self.q.ndim == 3:
-            if len(self.ids) != len(self.q):
-                raise ValueError(f"ids must name each of {len(self.q)} heads, got {len(self.ids)}")
-            for name, x in (("k", self.k), ("v", self.v)):
-                if x is not None and (not len(x) or len(self.q) % len(x)):
-                    raise ValueError(
-                        f"the heads of q must be a multiple of those of {name}, "
-                        f"got {self.q.shape} and {x.shape}"
-                    )
-        if isinstance(self.mask, Mask) and self.mask == Mask.full(*self.mask.shape):
-            object.__setattr__(self, "mask", None)  # also of other arrays, put in by `replace`
-        if isinstance(self.mask, tuple):
-            if self.q.ndim == 2 or len(self.mask) != len(self.q):
-                raise ValueError(f"one mask per head is needed, got {len(self.mask)} masks")
-            known: dict[Any, Mask] = {}  # one object for heads of the same mask
-            each = map(self._fitted, self.mask)
-            object.__setattr__(self, "mask", tuple(known.setdefault(m, m) for m in each))
-        else:
-            object.__setattr__(self, "mask", self._fitted(self.mask))
-
-    def __repr__(self) -> str:
-        heads = f"{len(self.q)} heads, " if self.q.ndim == 3 else ""
-        values = "" if self.v is None else f", c = {self.v.shape[-1]}"
-        return (
-            f"<Inputs {self.name!r}: {heads}{self.n} queries, {self.l} keys, d = {self.d}{values}, "
-            f"{self._masks}, t = {self.temperature:g}>"
-        )
-
-    def _repr_html_(self) -> str:
-        if self.q.ndim == 3:
-            rows: list[tuple[Any, ...]] = [
-                (f"{x.layer}.{x.head}", x.name, x.n, x.l, x.d, x.mask)
-                for x in itertools.islice(self.heads(), notebook.MOST_ROWS)
-            ]
-            rows += [()] * (len(self.q) - len(rows))  # which are counted, not shown
-            head = ["head", "name", "queries", "keys", "d", "mask"]
-            return notebook.table(f"{self.name}, t = {self.temperature:g}", head, rows)
-        return notebook.facts(
-            self.name,
-            [
-                ("queries", self.n),
-                ("keys", self.l),
-                ("d", self.d),
-                ("values", "none" if self.v is None else f"c = {self.v.shape[-1]}"),
-                ("mask", self._masks),
-                ("temperature", f"{self.temperature:g}"),
-            ],
-        )
-
-    @property
-    def _masks(self) -> str:
-        if isinstance(self.mask, tuple):
-            return ", ".join(sorted({str(mask) for mask in self.mask}))
-        return str(self.mask)
 
     def _fitted(self, mask: MaskLike) -> Mask:
         # a full mask is full for any part of the inputs
@@ -149,101 +75,20 @@ class Inputs:
         """The width of queries and keys."""
         return int(self.q.shape[-1])
 
-    def _one_head(self) -> None:
-        if self.q.ndim != 2:
-            raise ValueError(
-                f"{self.name} has {len(self.q)} heads: choose one with at(layer, head), "
-                f"or iterate heads()"
-            )
-
-    def _root(self) -> float:
-        self._one_head()
-        scaling = 1 / math.sqrt(self.d) if self.scaling is None else self.scaling
-        ratio = scaling / self.temperature
-        if not 0 < ratio < math.inf:
-            raise ValueError(
-                f"scaling/temperature must be representable, got {scaling!r}/{self.temperature!r}"
-            )
-        return math.sqrt(ratio)
-
-    def _scaled(self, name: str, x: Array) -> Array:
-        root = self._root()
-        raw = checks.array(name, x, ndim=2)
-        if float(np.abs(raw).max(initial=0.0)) * root > float(np.finfo(raw.dtype).max):
-            raise ValueError(
-                f"{name} at temperature {self.temperature!r} must be representable in {raw.dtype}: "
-                "raise the temperature"
-            )
-        return raw * root
-
-    @functools.cached_property
-    def Q(self) -> Array:
-        """The queries q·√(scaling/t), (n, d), computed once: they are not to be written to."""
-        return self._scaled("q", self.q)
-
-    @functools.cached_property
-    def K(self) -> Array:
-        """The keys k·√(scaling/t), (l, d), computed once: they are not to be written to."""
-        return self._scaled("k", self.k)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A worker gets the raw arrays only, which it can map from a file, and scales them itself.
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
     @property
-    def V(self) -> Array | None:
-        """The values as they are, (l, c)."""
-        self._one_head()
-        return self.v
+    def _masks(self) -> tuple[Mask, ...]:
+        return self.mask if isinstance(self.mask, tuple) else (self.mask,)
 
-    @property
-    def shape(self) -> Shape:
-        """What prices follow from: n, l, d, c (which is d without values), and the mask."""
-        c = self.d if self.V is None else self.V.shape[1]
-        return Shape(self.n, self.l, self.d, c, self.mask)
-
-    def logits(self) -> Array:
-        """Return q·k in float64, (n, l); −inf where a query does not see the key."""
-        x = np.asarray(exact.logits(self.Q, self.K), np.float64)
-        self.mask.hide(x, fill=-np.inf)
-        return x
-
-    def approximate(self, method: Method, rng: Rng = None) -> Approximation:
-        """Return the method's estimate at these inputs, under their mask.
-
-        Examples
-        --------
-        >>> from analysis.inputs import gaussian
-        >>> from approx import parse
-        >>> x = dataclasses.replace(gaussian(4, 2, rng=0), mask="causal")
-        >>> x.approximate(parse("one()")).to_dense()[0]
-        array([1., 0., 0., 0.])
-        """
-        checks.instance("method", method, Method, "a method")
-        return method.approximate(self.Q, self.K, mask=self.mask, rng=rng)
-
-    def compare(self, estimate: Approximation, **options: Any) -> dict[str, float]:
-        """Return the errors of an estimate at these inputs, by name: see `metrics.compare`.
-
-        Raises
-        ------
-        ValueError
-            The estimate has another mask than the inputs.
-
-        Examples
-        --------
-        >>> from analysis.inputs import gaussian
-        >>> from approx import parse
-        >>> x = gaussian(4, 2, rng=0)
-        >>> x.compare(x.approximate(parse("zero()")))["attention_tv"]
-        1.0
-        """
-        from analysis.errors import metrics
-
-        return metrics.compare(estimate, self.Q, self.K, self.V, mask=self.mask, **options)
+    def _line(self, heads: str = "") -> str:
+        values = "" if self.v is None else f", c = {self.v.shape[-1]}"
+        return (
+            f"<{type(self).__name__} {self.name!r}: {heads}{self.n} queries, {self.l} keys, "
+            f"d = {self.d}{values}, {', '.join(sorted({str(mask) for mask in self._masks}))}, "
+            f"t = {self.temperature:g}>"
+        )
 
     def at_temperature(self, t: float) -> Self:
-        """Return these inputs at temperature t, relative to the raw arrays.
+        """Return the same at temperature t, relative to the raw arrays.
 
         Raises
         ------
@@ -277,8 +122,7 @@ class Inputs:
         (1, 7)
         """
         n = checks.integer("n", n, least=1)
-        every = self.mask if isinstance(self.mask, tuple) else (self.mask,)
-        some = [mask.take(slice(0, n)) for mask in every]
+        some = [mask.take(slice(0, n)) for mask in self._masks]
         l = max(m.span().stop if m.looks_back or not m.is_full else min(n, m.l) for m in some)
         kept = [Mask(m.first, np.minimum(m.stop, l), l, m.looks_back) for m in some]
         return dataclasses.replace(
@@ -289,14 +133,224 @@ class Inputs:
             mask=tuple(kept) if isinstance(self.mask, tuple) else kept[0],
         )
 
-    def heads(self) -> Iterator[Inputs]:
-        """Iterate over the heads, each an `Inputs` with its layer and head."""
-        if self.q.ndim == 2:
-            yield self
-        for index in range(len(self.ids)):
-            yield self._pick(index)
 
-    def at(self, layer: int, head: int) -> Inputs:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Head(_Arrays):
+    """Queries, keys and values of one head, at a temperature.
+
+    Parameters
+    ----------
+    name : str
+        Label in tables and figures.
+    q, k : (n, d), (l, d)
+        The raw, unscaled arrays.
+    v : (l, c), or None
+    scaling : float, optional
+        Logits at t = 1 are scaling·q·k; the default is 1/√d.
+    mask : None, "causal" or Mask
+        What each query sees; None is every key.
+    temperature : float
+        t.
+    layer, head : int
+        −1 where they are meaningless.
+    """
+
+    layer: int = -1
+    head: int = -1
+
+    ndim = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "mask", self._fitted(self.mask))
+
+    def __repr__(self) -> str:
+        return self._line()
+
+    def _repr_html_(self) -> str:
+        return notebook.facts(
+            self.name,
+            [
+                ("queries", self.n),
+                ("keys", self.l),
+                ("d", self.d),
+                ("values", "none" if self.v is None else f"c = {self.v.shape[-1]}"),
+                ("mask", self.mask),
+                ("temperature", f"{self.temperature:g}"),
+            ],
+        )
+
+    def heads(self) -> Iterator[Head]:
+        """Iterate over the one head that this is, as over those of `Heads`."""
+        yield self
+
+    def at(self, layer: int, head: int) -> Head:
+        """Return this head if it is that one, as `Heads.at` does; else raise ValueError."""
+        if (layer, head) != (self.layer, self.head):
+            raise ValueError(f"{self.name} has no layer {layer}, head {head}: it is a single head")
+        return self
+
+    def _root(self) -> float:
+        scaling = 1 / math.sqrt(self.d) if self.scaling is None else self.scaling
+        ratio = scaling / self.temperature
+        if not 0 < ratio < math.inf:
+            raise ValueError(
+                f"scaling/temperature must be representable, got {scaling!r}/{self.temperature!r}"
+            )
+        return math.sqrt(ratio)
+
+    def _scaled(self, name: str, x: Array) -> Array:
+        root = self._root()
+        raw = checks.array(name, x, ndim=2)
+        if float(np.abs(raw).max(initial=0.0)) * root > float(np.finfo(raw.dtype).max):
+            raise ValueError(
+                f"{name} at temperature {self.temperature!r} must be representable in {raw.dtype}: "
+                "raise the temperature"
+            )
+        return raw * root
+
+    @functools.cached_property
+    def Q(self) -> Array:
+        """The queries q·√(scaling/t), (n, d), computed once: they are not to be written to."""
+        return self._scaled("q", self.q)
+
+    @functools.cached_property
+    def K(self) -> Array:
+        """The keys k·√(scaling/t), (l, d), computed once: they are not to be written to."""
+        return self._scaled("k", self.k)
+
+    @property
+    def V(self) -> Array | None:
+        """The values as they are, (l, c)."""
+        return self.v
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker gets the raw arrays only, which it can map from a file, and scales them itself.
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @property
+    def shape(self) -> Shape:
+        """What prices follow from: n, l, d, c (which is d without values), and the mask."""
+        c = self.d if self.V is None else self.V.shape[1]
+        return Shape(self.n, self.l, self.d, c, self.mask)
+
+    def logits(self) -> Array:
+        """Return q·k in float64, (n, l); −inf where a query does not see the key."""
+        x = np.asarray(exact.logits(self.Q, self.K), np.float64)
+        self.mask.hide(x, fill=-np.inf)
+        return x
+
+    def approximate(self, method: Method, rng: Rng = None) -> Approximation:
+        """Return the method's estimate at these inputs, under their mask.
+
+        Examples
+        --------
+        >>> from analysis.inputs import gaussian
+        >>> from approx import parse
+        >>> x = dataclasses.replace(gaussian(4, 2, rng=0), mask="causal")
+        >>> x.approximate(parse("one()")).to_dense()[0]
+        array([1., 0., 0., 0.])
+        """
+        checks.instance("method", method, Method, "a method")
+        return method.approximate(self.Q, self.K, mask=self.mask, rng=rng)
+
+    def compare(self, estimate: Approximation, **options: Any) -> dict[str, float]:
+        """Return the errors of an estimate at these inputs, by name: see `metrics.compare`.
+
+        Raises
+        ------
+        ValueError
+            The estimate has another mask than the head.
+
+        Examples
+        --------
+        >>> from analysis.inputs import gaussian
+        >>> from approx import parse
+        >>> x = gaussian(4, 2, rng=0)
+        >>> x.compare(x.approximate(parse("zero()")))["attention_tv"]
+        1.0
+        """
+        from analysis.errors import metrics
+
+        return metrics.compare(estimate, self.Q, self.K, self.V, mask=self.mask, **options)
+
+    def digest(self) -> str:
+        """Return a hash that identifies the raw content, whatever its layout or byte order."""
+        scaling = None if self.scaling is None else float(self.scaling)
+        seen = _NAMES.get(str(self.mask), self.mask.key)
+        about = (scaling, seen, int(self.layer), int(self.head))
+        h = hashlib.sha256(repr(about).encode())
+        for x in (self.q, self.k, self.v):
+            if x is not None:
+                little = np.ascontiguousarray(x, x.dtype.newbyteorder("<"))
+                h.update(repr((x.shape, little.dtype.str)).encode())
+                h.update(little.tobytes())
+        return h.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Heads(_Arrays):
+    """Queries, keys and values of many heads, such as a file has; iteration gives each `Head`.
+
+    Parameters
+    ----------
+    name, scaling, temperature
+        As for `Head`.
+    q, k : (count, n, d), (groups, l, d)
+        The raw, unscaled arrays. If there are fewer keys than queries, successive heads share them:
+        head i has the keys i // (count // groups), which are in memory once.
+    v : as k with c columns, or None
+    mask : None, "causal", Mask, or a tuple with one for each head
+    ids : tuple of (layer, head, label)
+        One for each head.
+    """
+
+    ids: tuple[tuple[int, int, str], ...] = ()
+
+    ndim = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.ids) != len(self.q):
+            raise ValueError(f"ids must name each of {len(self.q)} heads, got {len(self.ids)}")
+        for name, x in (("k", self.k), ("v", self.v)):
+            if x is not None and (not len(x) or len(self.q) % len(x)):
+                raise ValueError(
+                    f"the heads of q must be a multiple of those of {name}, "
+                    f"got {self.q.shape} and {x.shape}"
+                )
+        if isinstance(self.mask, tuple):
+            if len(self.mask) != len(self.q):
+                raise ValueError(f"one mask per head is needed, got {len(self.mask)} masks")
+            known: dict[Any, Mask] = {}  # one object for heads of the same mask
+            each = map(self._fitted, self.mask)
+            object.__setattr__(self, "mask", tuple(known.setdefault(m, m) for m in each))
+        else:
+            object.__setattr__(self, "mask", self._fitted(self.mask))
+
+    def __repr__(self) -> str:
+        return self._line(f"{len(self)} heads, ")
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[Any, ...]] = [
+            (f"{x.layer}.{x.head}", x.name, x.n, x.l, x.d, x.mask)
+            for x in itertools.islice(self, notebook.MOST_ROWS)
+        ]
+        rows += [()] * (len(self) - len(rows))  # which are counted, not shown
+        head = ["head", "name", "queries", "keys", "d", "mask"]
+        return notebook.table(f"{self.name}, t = {self.temperature:g}", head, rows)
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+    def __iter__(self) -> Iterator[Head]:
+        return self.heads()
+
+    def heads(self) -> Iterator[Head]:
+        """Iterate over the heads; those of a group share their keys."""
+        return map(self._pick, range(len(self)))
+
+    def at(self, layer: int, head: int) -> Head:
         """Return one head.
 
         Raises
@@ -309,35 +363,20 @@ class Inputs:
         for index, (one, other, _) in enumerate(self.ids):
             if (one, other) == (layer, head):
                 return self._pick(index)
-        known = ", ".join(f"{a}.{b}" for a, b, _ in self.ids[:12]) or "a single head"
+        known = ", ".join(f"{a}.{b}" for a, b, _ in self.ids[:12])
         more = ", …" if len(self.ids) > 12 else ""
         raise ValueError(f"{self.name} has no layer {layer}, head {head}; it has {known}{more}")
 
-    def _pick(self, index: int) -> Inputs:
+    def _pick(self, index: int) -> Head:
         layer, head, label = self.ids[index]
-        return dataclasses.replace(
-            self,
-            name=f"{self.name} {label}",
-            q=self.q[index],
-            k=self.k[index * len(self.k) // len(self.q)],
-            v=None if self.v is None else self.v[index * len(self.v) // len(self.q)],
-            mask=self.mask[index] if isinstance(self.mask, tuple) else self.mask,
-            layer=layer,
-            head=head,
-            ids=(),
+        return Head(
+            f"{self.name} {label}",
+            self.q[index],
+            self.k[index * len(self.k) // len(self.q)],
+            None if self.v is None else self.v[index * len(self.v) // len(self.q)],
+            self.scaling,
+            self.mask[index] if isinstance(self.mask, tuple) else self.mask,
+            self.temperature,
+            layer,
+            head,
         )
-
-    def digest(self) -> str:
-        """Return a hash that identifies the raw content, whatever its layout or byte order."""
-        scaling = None if self.scaling is None else float(self.scaling)
-        every = self.mask if isinstance(self.mask, tuple) else (self.mask,)
-        names = [_NAMES.get(str(mask), mask.key) for mask in every]
-        seen = names[0] if len(names) == 1 else names
-        about = (scaling, seen, int(self.layer), int(self.head))
-        h = hashlib.sha256(repr(about).encode())
-        for x in (self.q, self.k, self.v):
-            if x is not None:
-                little = np.ascontiguousarray(x, x.dtype.newbyteorder("<"))
-                h.update(repr((x.shape, little.dtype.str)).encode())
-                h.update(little.tobytes())
-        return h.hexdigest()

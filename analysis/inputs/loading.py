@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from analysis.inputs import array_files
-from analysis.inputs.heads import Inputs
+from analysis.inputs.heads import Head, Heads
 from approx import Mask, checks
 from approx.checks import Array
 from approx.estimate import memory
+
+Ids = tuple[tuple[int, int, str], ...]
 
 LONGEST = 40  # characters of a name that a file gives its heads: a title beside another has room
 
@@ -26,8 +28,8 @@ SAMPLES = {  # the bundled files, with the name of the model and of its heads
 
 def load(
     path: str | Path, layer: int | None = None, head: int | None = None, *, dtype: str = "float64"
-) -> Inputs:
-    """Read Q, K and, if it is there, V from a file or a folder.
+) -> Head | Heads:
+    """Read Q, K and, if it is there, V from a file or a folder: `Heads`, or the one `Head`.
 
     Parameters
     ----------
@@ -65,22 +67,19 @@ def load(
     checks.one_of("dtype", dtype, ("float64", "float32"))
     arrays = array_files.read(path)
     q, k, v = arrays["q"], arrays["k"], arrays.get("v")
-    ids = _ids(arrays, q.shape)
+    name = array_files.one_line(path.name if path.is_dir() else path.stem, LONGEST)
+    scaling = None if "scaling" not in arrays else float(arrays["scaling"].item())
     mask = _mask(arrays, q.shape, k.shape[-2])
-    if q.ndim > 2:
+    whole: Head | Heads
+    if q.ndim == 2:
+        ids: Ids = ()
+        whole = Head(name, q, k, v, scaling, mask)
+    else:
+        ids = _ids(arrays, q.shape)
         q, k = q.reshape(-1, *q.shape[-2:]), k.reshape(-1, *k.shape[-2:])
         v = None if v is None else v.reshape(-1, *v.shape[-2:])
-    scaling = arrays.get("scaling")
-    whole = Inputs(
-        array_files.one_line(path.name if path.is_dir() else path.stem, LONGEST),
-        q,
-        k,
-        v,
-        scaling=None if scaling is None else checks.positive("scaling", scaling.item()),
-        mask=mask,
-        ids=ids,
-    )
-    layers = {index for index, _, _ in ids}
+        whole = Heads(name, q, k, v, scaling, mask, ids=ids)
+    layers = {layer for layer, _, _ in ids}
     if (layer is None) != (head is None) and (head is None or len(layers) > 1):
         raise ValueError("give both layer and head, or head alone for a file of one layer")
     if head is not None:
@@ -97,10 +96,8 @@ def load(
     )
 
 
-def _ids(arrays: dict[str, Array], shape: tuple[int, ...]) -> tuple[tuple[int, int, str], ...]:
+def _ids(arrays: dict[str, Array], shape: tuple[int, ...]) -> Ids:
     """Return (layer, head, label) of every head, in order."""
-    if len(shape) == 2:
-        return ()
     if "layers" in arrays and "heads" in arrays:
         indices = zip(arrays["layers"].ravel().tolist(), arrays["heads"].ravel().tolist())
         return tuple((layer, head, f"{layer}.{head}") for layer, head in indices)
@@ -123,7 +120,7 @@ def _mask(arrays: dict[str, Array], shape: tuple[int, ...], l: int) -> Any:
     return tuple(mask for mask in every for _ in range(heads))
 
 
-def sample(name: str = "minilm", *, dtype: str = "float64") -> Inputs:
+def sample(name: str = "minilm", *, dtype: str = "float64") -> Heads:
     """Return the bundled Q, K, V of a real model: heads of an encoder, or of a language model.
 
     analysis/data/README.md says where they come from.
@@ -145,5 +142,6 @@ def sample(name: str = "minilm", *, dtype: str = "float64") -> Inputs:
     title, labels = SAMPLES[checks.one_of("name", name, tuple(SAMPLES))]
     with resources.as_file(resources.files("analysis") / "data" / f"{name}.npz") as path:
         loaded = load(path, dtype=dtype)
+    assert isinstance(loaded, Heads)
     ids = tuple((layer, head, label) for (layer, head, _), label in zip(loaded.ids, labels))
     return dataclasses.replace(loaded, name=title, ids=ids)

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 
 from analysis import inputs as data
 from analysis.costs.budget import said
-from analysis.inputs import Inputs
+from analysis.inputs import Head, Heads
 from analysis.sweeps.sweep import Plan, plan, repeated
 from approx import Mask, Method, checks, parse
 from approx.estimate import memory
@@ -69,14 +69,14 @@ class Synthetic:
     causal: bool = False
     window: int = 0
 
-    def inputs(self, seed: int, folder: Path) -> Inputs:
-        """Return the inputs, drawn with their own seed or that of the sweep."""
+    def inputs(self, seed: int, folder: Path) -> list[Head]:
+        """Return the head, drawn with their own seed or that of the sweep."""
         shape = checks.integer("n", self.n, least=1), checks.integer("d", self.d, least=1)
         rng = checks.integer("seed", seed if self.seed is None else self.seed, least=0)
         memory.reserve(48 * math.prod(shape), f"{self.n} rows of {self.d}", "n or d")
         mask = self.mask()
         made = self.draw(rng)
-        return dataclasses.replace(made, name=self.name or made.name, mask=mask)
+        return [dataclasses.replace(made, name=self.name or made.name, mask=mask)]
 
     def mask(self) -> Mask | None:
         """Return what each query sees; None is every key."""
@@ -87,11 +87,11 @@ class Synthetic:
             return Mask.window(self.n, self.n, width)
         return Mask.causal(self.n, self.n) if self.causal else None
 
-    def draw(self, rng: int) -> Inputs:
-        """Return the inputs of this kind."""
+    def draw(self, rng: int) -> Head:
+        """Return the head of this kind."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         own = {name: value for name, value in own.items() if name not in SHARED}
-        make: Callable[..., Inputs] = getattr(data, self.kind)
+        make: Callable[..., Head] = getattr(data, self.kind)
         return make(**own, rng=rng)
 
 
@@ -145,9 +145,9 @@ class Sample:
     n: int | None = None
     heads: tuple[str, ...] = ()
 
-    def inputs(self, seed: int, folder: Path) -> Inputs:
+    def inputs(self, seed: int, folder: Path) -> list[Head]:
         """Return the heads."""
-        return _part(data.sample(), self.heads, self.n)
+        return _some(data.sample(), self.heads, self.n)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,9 +171,9 @@ class File:
     n: int | None = None
     dtype: str = "float64"
 
-    def inputs(self, seed: int, folder: Path) -> Inputs:
+    def inputs(self, seed: int, folder: Path) -> list[Head]:
         """Return the heads."""
-        return _part(data.load(folder / self.path, dtype=self.dtype), self.heads, self.n)
+        return _some(data.load(folder / self.path, dtype=self.dtype), self.heads, self.n)
 
 
 Source = Synthetic | Sample | File
@@ -182,29 +182,18 @@ SOURCES: dict[str, type[Source]] = {
 }
 
 
-def _part(whole: Inputs, heads: Sequence[str], n: int | None) -> Inputs:
-    """Return the heads of inputs with these labels, and the first n rows of each."""
-    if n is not None:
-        whole = whole.first(n)
-    if not heads:
-        return whole
-    known = {label: place for place, (_, _, label) in enumerate(whole.ids)}
-    if unknown := [name for name in heads if name not in known]:
-        raise ValueError(checks.unknown("head", unknown[0], list(known)))
-    if len(set(heads)) < len(heads):
-        raise ValueError(f"heads must differ, got {', '.join(heads)}")
-    some = [known[name] for name in heads]
-    v = whole.v
-    if v is not None:
-        v = v[[place * len(v) // len(whole.q) for place in some]]
-    return dataclasses.replace(
-        whole,
-        q=whole.q[some],
-        k=whole.k[[place * len(whole.k) // len(whole.q) for place in some]],
-        v=v,
-        mask=tuple(whole.mask[i] for i in some) if isinstance(whole.mask, tuple) else whole.mask,
-        ids=tuple(whole.ids[place] for place in some),
-    )
+def _some(every: Head | Heads, labels: Sequence[str], n: int | None) -> list[Head]:
+    """Return the heads with these labels, or all, and the first n rows of each."""
+    heads = list(every.heads())
+    if labels:
+        ids = every.ids if isinstance(every, Heads) else ()
+        known = {label: head for (_, _, label), head in zip(ids, heads)}
+        if unknown := [name for name in labels if name not in known]:
+            raise ValueError(checks.unknown("head", unknown[0], list(known)))
+        if len(set(labels)) < len(labels):
+            raise ValueError(f"heads must differ, got {', '.join(labels)}")
+        heads = [known[label] for label in labels]
+    return heads if n is None else [head.first(n) for head in heads]
 
 
 # The config
@@ -254,8 +243,9 @@ class Config:
                 _at(f"{name}[{i}]", checks.positive, name[:-1], value)
         _at("", functools.partial(checks.integer, "seed", self.seed, least=0))
         inputs = [
-            _at(f"inputs[{i}]", source.inputs, self.seed, Path(folder))
+            head
             for i, source in enumerate(self.inputs)
+            for head in _at(f"inputs[{i}]", source.inputs, self.seed, Path(folder))
         ]
         whole = functools.partial(
             plan, trials=self.trials, seed=self.seed, budget=self.budgets, currency=self.currency

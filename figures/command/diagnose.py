@@ -15,7 +15,7 @@ from figures.command import options
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.inputs import Inputs
+    from analysis.inputs import Head
 
 OWN_PROCESS = 2**20  # entries of heads; fewer are measured before another process has begun
 METRICS = {None: "attention_tv", "tv": "attention_tv", "output": "output_relative_error"}
@@ -80,8 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         array_files.usable(arguments.out)
     whole = load(arguments.file)
-    chosen = [whole] if arguments.heads is None else [whole.at(*one) for one in arguments.heads]
-    entries = sum(x.n * x.l for each in chosen for x in each.heads())
+    chosen = (
+        [*whole.heads()] if arguments.heads is None else [whole.at(*x) for x in arguments.heads]
+    )
+    entries = sum(x.n * x.l for x in chosen)
     jobs = min(arguments.jobs, 1 + entries // OWN_PROCESS)
     asked = {
         "currency": arguments.currency or "stored",
@@ -130,7 +132,7 @@ def _given(arguments: argparse.Namespace, name: str) -> bool:
     return value is not None and value is not False
 
 
-def _of_budget(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[str, Any]) -> None:
+def _of_budget(arguments: argparse.Namespace, chosen: list[Head], asked: dict[str, Any]) -> None:
     """Print which method has the least error at a budget."""
     from analysis.advice.diagnose import ACCEPT, diagnose, dry_run
     from analysis.costs import budget
@@ -140,7 +142,7 @@ def _of_budget(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[
 
     paid = arguments.budget
     if paid is None:
-        paid = budget.of_keys(KEYS, next(chosen[0].heads()), asked["currency"])
+        paid = budget.of_keys(KEYS, chosen[0], asked["currency"])
     asked |= {"budget": paid, "accept": ACCEPT if arguments.accept is None else arguments.accept}
     if arguments.dry_run:
         print(diagnosis.plan(dry_run(chosen, **asked)))
@@ -153,7 +155,7 @@ def _of_budget(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[
             print(path, file=sys.stderr)
 
 
-def _of_target(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[str, Any]) -> None:
+def _of_target(arguments: argparse.Namespace, chosen: list[Head], asked: dict[str, Any]) -> None:
     """Print which method has the least price at a target."""
     from analysis.advice.target import needed
     from figures.drawing import style
@@ -165,14 +167,14 @@ def _of_target(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[
         print(style.save_table("needed", table, arguments.out), file=sys.stderr)
 
 
-def _of_theory(arguments: argparse.Namespace, chosen: list[Inputs], jobs: int) -> None:
+def _of_theory(arguments: argparse.Namespace, chosen: list[Head], jobs: int) -> None:
     """Print what theory says of each head."""
     import pandas as pd
 
     from analysis.compute.parallel import parallel
     from figures.show import theories
 
-    heads = [x.at_temperature(arguments.temperature) for each in chosen for x in each.heads()]
+    heads = [x.at_temperature(arguments.temperature) for x in chosen]
     tables = parallel(
         functools.partial(_theory, seed=arguments.seed),
         heads,
@@ -183,7 +185,7 @@ def _of_theory(arguments: argparse.Namespace, chosen: list[Inputs], jobs: int) -
     _print(arguments, pd.concat(tables, ignore_index=True), theories.text)
 
 
-def _theory(x: Inputs, seed: int) -> pd.DataFrame:
+def _theory(x: Head, seed: int) -> pd.DataFrame:
     """Return what theory says of one head."""
     from analysis.bounds import theory
     from analysis.costs.budget import KEYS

@@ -19,10 +19,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis import inputs
 from analysis.compute.parallel import parallel
 from analysis.experiments import scaling
-from analysis.inputs import head_kinds
+from analysis.inputs import Head, head_kinds, load
 from analysis.models.capture import capture, save
 from approx.kernels.threads import one_thread
 from studies.lm.sample import DATA
@@ -61,7 +60,7 @@ def words(path: Path) -> str:
     return text.strip()
 
 
-def _measured(task: tuple[inputs.Inputs, str, int]) -> list[tuple[object, ...]]:
+def _measured(task: tuple[Head, str, int]) -> list[tuple[object, ...]]:
     with one_thread():
         return scaling.sizes(*task)
 
@@ -83,13 +82,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         text.write_text(words(arguments.text), encoding="utf-8")
         captured = capture(arguments.model, text, heads=heads, max_tokens=arguments.tokens)
         save(captured, path, heads=heads)
-        measure(inputs.load(path), some.kind.tolist(), arguments)
+        measure([*load(path).heads()], some.kind.tolist(), arguments)
 
 
-def measure(whole: inputs.Inputs, kinds: list[str], arguments: argparse.Namespace) -> None:
+def measure(heads: list[Head], kinds: list[str], arguments: argparse.Namespace) -> None:
     """Measure every prefix of every head, and write both tables."""
-    lengths = [l for l in scaling.LENGTHS if l <= whole.n]
-    tasks = [(x, kind, l) for x, kind in zip(whole.heads(), kinds) for l in lengths]
+    lengths = [l for l in scaling.LENGTHS if l <= heads[0].n]
+    tasks = [(x, kind, l) for x, kind in zip(heads, kinds) for l in lengths]
     found = parallel(
         _measured, tasks, jobs=arguments.jobs, progress=sys.stderr.isatty(), label="prefixes"
     )

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from analysis.errors import metrics
-from analysis.inputs import Inputs, clustered, gaussian, generative, load, sample, sphere
+from analysis.inputs import Head, Heads, clustered, gaussian, generative, load, sample, sphere
 from analysis.inputs.array_files import InputFileError
 from approx import Mask, parse
 from approx.estimate import exact, memory
@@ -182,7 +182,7 @@ def test_scaled_arrays_are_computed_once_and_do_not_travel():
 
 
 def test_logits_are_those_of_the_keys_that_a_query_sees():
-    x = Inputs("x", np.eye(3, 2, dtype="f4"), np.arange(6, dtype="f4").reshape(3, 2), scaling=0.5)
+    x = Head("x", np.eye(3, 2, dtype="f4"), np.arange(6, dtype="f4").reshape(3, 2), scaling=0.5)
     q_dot_k = np.array([[0.0, 1.0, 2.0], [0.5, 1.5, 2.5], [0.0, 0.0, 0.0]])
     # Q and K are scaled by the root of ½ each, rounded in float32
     np.testing.assert_allclose(x.logits(), q_dot_k, rtol=4 * np.finfo(np.float32).eps)
@@ -216,12 +216,12 @@ def test_the_mask_of_inputs_is_checked():
     for mask, message in (
         (Mask.causal(4, 5), "the mask is for 4 queries and 5 keys, but there are 4 and 4"),
         ("masked", 'mask must be None, "causal" or a Mask'),
-        ((None,), "one mask per head is needed, got 1 masks"),
     ):
         with pytest.raises(ValueError, match=message):
             dataclasses.replace(x, mask=mask)
-    with pytest.raises(TypeError, match='mask must be None, "causal" or a Mask'):
-        dataclasses.replace(x, mask=np.tri(4))
+    for mask in (np.tri(4), (None,)):
+        with pytest.raises(TypeError, match='mask must be None, "causal" or a Mask'):
+            dataclasses.replace(x, mask=mask)
     with pytest.raises(ValueError, match="n must be <= l, got 4 and 3"):
         dataclasses.replace(x, k=x.k[:3], v=None, mask="causal")
     with pytest.raises(ValueError, match="one mask per head is needed, got 2 masks"):
@@ -282,7 +282,7 @@ def many(**changes):
     rng = np.random.default_rng(0)
     q, k = rng.standard_normal((2, 3, 5, 4))
     ids = ((0, 1, "a"), (0, 2, "b"), (4, 0, "c"))
-    return Inputs("x", q, k, k + 1, ids=ids, **changes)
+    return Heads("x", q, k, k + 1, ids=ids, **changes)
 
 
 def test_heads_are_inputs_of_their_own():
@@ -311,13 +311,14 @@ def test_heads_are_inputs_of_their_own():
 
 def test_many_heads_are_not_one():
     x = many()
-    for name in ("Q", "K", "V"):
-        with pytest.raises(ValueError, match="3 heads: choose one"):
-            getattr(x, name)
+    assert len(x) == len(list(x)) == 3
+    for name in ("Q", "K", "V", "digest"):
+        assert not hasattr(x, name)
     with pytest.raises(ValueError, match=r"no layer 1, head 1; it has 0\.1, 0\.2, 4\.0"):
         x.at(1, 1)
-    with pytest.raises(ValueError, match="a single head"):
+    with pytest.raises(ValueError, match="it is a single head"):
         gaussian(2, 2, rng=0).at(0, 0)
+    assert [x.at(0, 2).at(0, 2).name, x.at(0, 2).layer] == ["x b", 0]
     with pytest.raises(ValueError, match="ids must name each of 3 heads"):
         dataclasses.replace(x, ids=())  # else a sweep over it would be empty
 
