@@ -1842,13 +1842,6 @@ ANALYSIS = [
         "tests/analysis/costs/test_operations.py::test_break_even_lengths_by_hand",
     ),
     Mutant(
-        "orders: an even order gets the term of the odd",
-        "analysis/errors/orders.py",
-        "partial += d * power",
-        "partial += c * power",
-        "tests/analysis/errors/test_orders.py::test_every_order_and_temperature_is_that_of_the_dense_matrices",
-    ),
-    Mutant(
         "positions: ranks of one head more",
         "analysis/ranks/position_rank.py",
         "return min(d_h + checks",
@@ -1994,20 +1987,6 @@ ANALYSIS = [
         "probability(point.q, point.k, mask=self.mask)",
         "probability(point.q, point.k)",
         "tests/analysis/errors/test_masked_estimates.py -k monte_carlo",
-    ),
-    Mutant(
-        "order errors: polynomials fitted to what is not seen",
-        "analysis/errors/orders.py",
-        "mask.hide(x, rows, fill=np.inf)",
-        "pass",
-        "tests/analysis/errors/test_masked_estimates.py -k order_errors",
-    ),
-    Mutant(
-        "order errors: keys from the first that any query sees",
-        "analysis/errors/orders.py",
-        "range(begin[i], end[i], LANES)",
-        "range(begin.min(), end[i], LANES)",
-        "tests/analysis/errors/test_masked_estimates.py -k order_errors",
     ),
     Mutant(
         "describe: the upper one of two in the middle",
