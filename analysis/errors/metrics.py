@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -50,7 +49,6 @@ def compare(
     rows: int | Array | None = None,
     population: int | None = None,
     jobs: int = 1,
-    scheduler: Any = None,
 ) -> dict[str, float]:
     """Return every error of an approximation, by name.
 
@@ -76,9 +74,8 @@ def compare(
         and add ``…_stderr`` to each mean.
     population : int, optional
         Q is a sample of so many queries: add standard errors.
-    jobs, scheduler : int; str or distributed.Client
-        For big n: share the stripes of rows among threads, or among the workers of a Dask cluster
-        as `analysis.sweeps.sweep.sweep` does cells. The numbers are the same, bit for bit.
+    jobs : int
+        For big n: share the stripes of rows among threads. The numbers are the same, bit for bit.
 
     Returns
     -------
@@ -120,7 +117,7 @@ def compare(
     return compare_all(
         [approximation], Q, K, V,
         mask=mask, attention=attention, spectral=spectral, rows=rows,
-        population=population, jobs=jobs, scheduler=scheduler,
+        population=population, jobs=jobs,
     )[0]  # fmt: skip
 
 
@@ -137,7 +134,6 @@ def compare_all(
     rows: int | Array | None = None,
     population: int | None = None,
     jobs: int = 1,
-    scheduler: Any = None,
 ) -> list[dict[str, float]]:
     """Return `compare` of several estimates, from one product Q Kᵀ.
 
@@ -147,7 +143,7 @@ def compare_all(
         Of several methods, orders or temperatures.
     temperatures : sequence of float, optional
         t of each: the i-th estimate is of exp(Q Kᵀ/t_i); 1 by default.
-    Q, K, V, mask, attention, spectral, rows, population, jobs, scheduler
+    Q, K, V, mask, attention, spectral, rows, population, jobs
         As for `compare`.
 
     Notes
@@ -170,7 +166,7 @@ def compare_all(
         population=population,
     )  # fmt: skip
     every = []
-    tables = comparison.tables(jobs, scheduler)
+    tables = comparison.tables(jobs)
     for (approximation, t), table in zip(comparison.estimates, tables):
         in_kernel = approximation.space == "kernel"
         with np.errstate(over="ignore", divide="ignore"):  # errors may be inf, and their squares

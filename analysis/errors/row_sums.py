@@ -1,7 +1,7 @@
 """Sums over the keys of each query row, of which errors are made; streamed by row stripes.
 
 `fill` is the kernel, the columns of its table are named here, and `Comparison` shares the stripes
-of a comparison among threads or machines.
+of a comparison among threads.
 """
 
 from __future__ import annotations
@@ -316,20 +316,15 @@ class Comparison:
         tenths = 7 if self.estimates[0][0].dtype == np.float32 else 3
         return max(ahead() // l, 1), l, min(max(tenths * rows // 10, LEAST_HEIGHT), rows)
 
-    def tables(self, jobs: int, scheduler: Any) -> list[Array]:
+    def tables(self, jobs: int) -> list[Array]:
         """Return the table of each estimate: a row per picked query, and COLUMNS."""
         count, height = len(self.picked), self.tile[0]
         stripes = [_Stripe(i, min(i + height, count)) for i in range(0, count, height)]
         tables = [np.empty((count, COLUMNS)) for _ in self.estimates]
         for approximation, _ in self.estimates:
             approximation.low.prepare()  # here, once, and not by each thread
-        done: Iterator[tuple[_Stripe, Any]]
         with one_thread():  # once for all stripes: looking for libraries takes 2 ms
-            if scheduler is None and jobs > 1:
-                done = executors.threads(_sums, stripes, [self], jobs)
-            else:
-                done = executors.stream(_sums, stripes, [self], jobs=jobs, scheduler=scheduler)
-            for stripe, some in done:
+            for stripe, some in executors.threads(_sums, stripes, [self], jobs):
                 for table, sums in zip(tables, some):
                     table[stripe.start : stripe.stop] = sums
         return tables

@@ -50,7 +50,7 @@ def errors(estimate: Approximation, x: Inputs) -> tuple[Array, Array]:
     """Return tv and ‖output − exact output‖₂ of every row, as `metrics` measures them."""
     sums = Comparison.of(
         [estimate], x.Q, x.K, x.V, temperatures=None, mask=None, attention=True, rows=None
-    ).tables(1, None)[0]
+    ).tables(jobs=1)[0]
     if x.V is None:
         return sums[:, TV], np.full(len(sums), np.nan)
     return sums[:, TV], np.sqrt(sums[:, OUTPUT]) * float(np.abs(x.V).max())
