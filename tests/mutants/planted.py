@@ -3526,14 +3526,14 @@ MODELS = [
         "analysis/ranks/reference_collection.py",
         'of_rows["sparsity"] ** 2 * x.mask.counts',
         'of_rows["sparsity"] ** 2 * x.l',
-        "tests/analysis/ranks/test_reference_collection.py -k 'two_routes or real_head'",
+        "tests/analysis/ranks/test_reference_collection.py -k 'stored_row or real_head'",
     ),
     Mutant(
         "collection: states by the rank of the whole matrix",
         "analysis/ranks/reference_collection.py",
         "positions=x.l).epsilon_rank.max()",
         "positions=2).epsilon_rank.max()",
-        "tests/analysis/ranks/test_reference_collection.py -k 'two_routes or real_head'",
+        "tests/analysis/ranks/test_reference_collection.py -k 'stored_row or real_head'",
     ),
     Mutant(
         "collection: digests of doubles",
@@ -3541,13 +3541,6 @@ MODELS = [
         'array.astype("<f4")',
         'array.astype("<f8")',
         "tests/analysis/ranks/test_reference_collection.py -k digests",
-    ),
-    Mutant(
-        "collection: heads exported with their temperature in them",
-        "analysis/ranks/reference_collection.py",
-        "getattr(x, name), np.float32",
-        "getattr(x, name.upper()), np.float32",
-        "tests/analysis/ranks/test_reference_collection.py -k export",
     ),
     Mutant(
         "memory: a limit advised that is too low",
