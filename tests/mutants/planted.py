@@ -1430,8 +1430,8 @@ ANALYSIS = [
     Mutant(
         "metrics: squares of tiles joined at the scale of entries",
         "analysis/errors/row_sums.py",
-        "np.exp(power * (tiles[..., scale]",
-        "np.exp((tiles[..., scale]",
+        "np.exp(power * (tiles[scale]",
+        "np.exp((tiles[scale]",
         "tests/analysis/errors/test_metrics.py -k tiles",
     ),
     Mutant(
