@@ -76,7 +76,8 @@ class RowSums:
     def mean(self, x: Array) -> Measured:
         """Return the mean of a number of each row."""
         mean = float(x.mean())
-        return Measured(mean, self._standard_error(x) if math.isfinite(mean) else None)
+        is_known = self.sampled and math.isfinite(mean)
+        return Measured(mean, self._standard_error(x) if is_known else None)
 
     def ratio(self, over: Array, under: Array, unit: float = 1.0) -> Measured:
         """Return unit·√(Σ over/Σ under), with its standard error by the delta method."""
@@ -93,9 +94,11 @@ class RowSums:
 
     def fraction(self, counts: Array) -> Measured:
         """Return the share of so many keys of each row among those that queries see."""
-        share = counts.sum() / self.visible.sum()
-        spread = self._standard_error(counts - share * self.visible)
-        return Measured(float(share), spread / float(self.visible.mean()))
+        share, stderr = float(counts.sum() / self.visible.sum()), None
+        if self.sampled:
+            spread = self._standard_error(counts - share * self.visible)
+            stderr = spread / float(self.visible.mean())
+        return Measured(share, stderr)
 
     def _standard_error(self, x: Array) -> float:
         """Return the standard error of a mean over rows drawn without replacement."""
@@ -309,6 +312,6 @@ def _errors(rows: RowSums, metrics: Mapping[str, Metric]) -> dict[str, float]:
         value = metric(rows)
         value, stderr = value if isinstance(value, Measured) else (float(value), None)
         errors[name] = value
-        if rows.sampled and stderr is not None:
+        if stderr is not None:
             errors[f"{name}_stderr"] = stderr
     return errors
