@@ -5,7 +5,6 @@
 # make accuracy  the largest errors of every function, into docs/accuracy.md
 # make bench    ratios of speed to peers, into both READMEs
 # make lm       what cheaper attention does to a language model, into studies/lm/substitute.md and both READMEs
-# make collection  the numbers of the reference heads, by two routes that must agree
 # make versions the fast part of the suite on the lowest versions and other Pythons; a wheel, used
 # make peers    each named system against clones of its authors' code, into studies/lm/peers.md
 PYTHON ?= python3
@@ -19,7 +18,7 @@ QUICKLY := --quiet --no-compile
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test acceptance types interpreted in-bounds mutants accuracy digits web-test bench collection versions lm lm-study peers docs docs-read format study fuzz gallery clean
+.PHONY: report test acceptance types interpreted in-bounds mutants accuracy digits web-test bench versions lm lm-study peers docs docs-read format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -97,10 +96,6 @@ bench: .bench/.peers
 # PYTHONS: paths of Pythons that are not on the PATH as python3.12, …; ARGS: least, 3.13, package, …
 versions: .venv/.test
 	$(BIN)/python tests/versions.py $(ARGS)
-
-# analysis/data/collection.csv, if two independent routes agree in all digits that are stored: minutes.
-collection: .venv/.test
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/collection.py $(ARGS)
 
 # SmolLM2-135M with its heads replaced, and the tests that need torch, in an environment of its own. For
 # a torch without CUDA on Linux set PIP_EXTRA_INDEX_URL to the index of CPU wheels that pytorch.org names.

@@ -16,7 +16,7 @@ from analysis.bounds import (
 )
 from analysis.bounds.key_boxes import PageBoxes
 from analysis.costs import budget, operations
-from analysis.errors import metrics, orders
+from analysis.errors import metrics
 from analysis.inputs import statistics
 from analysis.moments import correction_weights
 from analysis.ranks import modular, position_rank, rank
@@ -27,7 +27,6 @@ from approx.estimate import exact
 from approx.low_rank import godec, robust_pca, stable_pca
 from approx.polynomials import error_bounds, monomials
 from approx.polynomials.remez import remez
-from approx.polynomials.taylor import Taylor
 from approx.textbook import flash
 
 SHAPE = (5, 4, 3)  # n, l, d
@@ -96,7 +95,6 @@ POINTS = {
         certificates.of(METHOD.approximate(*points(), rng=0), Q, K, entries=True).attention_tv
     ),
     "dropped.of": lambda Q, K: residuals.of(METHOD.approximate(*points(), rng=0), Q, K).tv,
-    "orders.order_errors": lambda Q, K: orders.order_errors(Taylor(2).polynomial(), Q, K),
     "moments.monte_carlo": lambda Q, K: moments.monte_carlo(METHOD, Q, K, draws=3, rng=0),
     "moments.expected_error": lambda Q, K: moments.expected_error(METHOD, Q, K),
     "moments.normalised_moments": lambda Q, K: moments.normalised_moments(METHOD, Q, K),

@@ -42,39 +42,55 @@ def power_tensor(x, n):
     return tensor(np.concatenate([[1.0], np.asarray(x) / math.sqrt(n)]), n)
 
 
-def errors(estimate, exact, V=None, mask=None):
-    """Every metric of a dense estimate, by its definition, where nothing is extreme."""
-    n, l = exact.shape
-    on = seen(mask, n, l)
-    estimate, exact = np.where(on, estimate, 0.0), np.where(on, exact, 0.0)
-    found = {
-        "kernel_relative_frobenius": np.linalg.norm(estimate - exact) / np.linalg.norm(exact),
-        "kernel_relative_max": np.abs(estimate - exact).max() / exact.max(),
-        "kernel_relative_spectral": np.linalg.norm(estimate - exact, 2) / np.linalg.norm(exact, 2),
-        "negative_fraction": (estimate < 0).sum() / on.sum(),
-        "nonpositive_rows": float((estimate.sum(axis=1) <= 0).sum()),
-    }
-    p = exact / exact.sum(axis=1, keepdims=True)
-    q = np.zeros_like(estimate)
-    tv, kl, reverse = [], [], []
-    for i in range(n):
-        total = estimate[i].sum()
-        if total <= 0:
+@np.errstate(over="ignore", invalid="ignore")
+def errors(estimate, exact, V=None, mask=None, space="kernel", row_log=0.0):
+    """Every metric of a dense estimate, by its definition; its rows are at the scale e^row_log.
+
+    Extended precision holds exp(±10⁴), whose squares need a common factor taken out.
+    """
+    on = seen(mask, *exact.shape)
+    e, x = (np.where(on, np.asarray(y, np.longdouble), 0) for y in (estimate, exact))
+    scale = np.exp(np.broadcast_to(row_log, len(e)).astype(np.longdouble))[:, None]
+    entries = np.where(e == 0, 0, e * scale)
+    e = entries if space == "attention" else e
+    total = e.sum(axis=1)
+
+    def ratio(over, under, norm=np.linalg.norm):
+        tops = [np.abs(y).max() or np.longdouble(1) for y in (over, under)]
+        if np.isinf(tops[0]):
+            return math.inf
+        norms = [norm((y / top).astype(float)) for y, top in zip((over, under), tops)]
+        return norms[0] / norms[1] * tops[0] / tops[1]
+
+    q, tv, kl, reverse = np.zeros_like(e), [], [], []
+    p = x / x.sum(axis=1, keepdims=True)
+    log_p = np.log(np.where(on, x, 1)) - np.log(x.sum(axis=1, keepdims=True))  # where p is 0, too
+    for i in range(len(e)):
+        if total[i] > 0 or (space == "attention" and e[i].any()):
+            q[i] = e[i] if space == "attention" else e[i] / total[i]
+            tv.append(np.abs(q[i] - p[i]).sum() / 2)
+            both = p[i][on[i]], q[i][on[i]], log_p[i][on[i]]
+            kl.append(_kl(*both))
+            reverse.append(_kl(*both, reverse=True))
+        else:  # counts as zero
             tv.append(1.0)
             kl.append(math.inf)
             reverse.append(math.inf)
-            continue
-        q[i] = estimate[i] / total
-        tv.append(0.5 * np.abs(q[i] - p[i]).sum())
-        kl.append(_kl(p[i][on[i]], q[i][on[i]]))
-        reverse.append(_kl(q[i][on[i]], p[i][on[i]]))
-    found["attention_relative_frobenius"] = np.linalg.norm(q - p) / np.linalg.norm(p)
-    found["attention_tv"] = np.mean(tv)
-    found["attention_kl"] = np.mean(kl)
-    found["attention_kl_reverse"] = np.mean(reverse)
+    found = {
+        "attention_relative_frobenius": ratio(q - p, p),
+        "attention_tv": np.mean(tv),
+        "attention_kl": np.mean(kl),
+        "attention_kl_reverse": np.mean(reverse),
+        "negative_fraction": (e < 0).sum() / on.sum(),
+        "nonpositive_rows": (total <= 0).sum(),
+    }
+    if space == "kernel":
+        found["kernel_relative_frobenius"] = ratio(entries - x, x)
+        found["kernel_relative_max"] = np.abs(entries - x).max() / x.max()
+        found["kernel_relative_spectral"] = ratio(entries - x, x, lambda y: np.linalg.norm(y, 2))
     if V is not None:
-        found["output_relative_error"] = np.linalg.norm((q - p) @ V) / np.linalg.norm(p @ V)
-    return found
+        found["output_relative_error"] = ratio((q - p) @ V, p @ V)
+    return {name: float(value) for name, value in found.items()}
 
 
 def stable_pursuit(D, delta, lam, steps=4000, step=1.0):
@@ -132,10 +148,15 @@ def godec(D, rank, count, S, sweeps=30):
     return np.linalg.norm(D - L - S)
 
 
-def _kl(p, q):
-    if (p < 0).any() or (q < 0).any() or ((q == 0) & (p > 0)).any():
+def _kl(p, q, log_p, reverse=False):
+    """Σ p log(p/q) − p + q, or the reverse; a share of p that float64 cannot hold is none."""
+    if (q < 0).any() or (not reverse and ((q == 0) & (p > 1e-323)).any()):
         return math.inf
-    return sum(a * math.log(a / b) for a, b in zip(p, q) if a > 0)
+    on = q > 0
+    logs = log_p[on] - np.log(q[on])
+    if reverse:
+        return p.sum() - q.sum() - (q[on] * logs).sum()
+    return q.sum() - p.sum() + (p[on] * logs).sum()
 
 
 def reformer(Q, vertices, size):

@@ -152,9 +152,13 @@ def used(binaries: Path, folder: Path, *, report: bool) -> None:
     module = call(binaries / "python", "-m", "expqk", "--version", cwd=folder, env=clean).stdout
     assert module.strip() == run("--version").strip() == f"expqk {PROJECT['version']}"
     assert "positive(m" in run("methods")
-    assert "24 heads" in run("collection", "--export", "heads")
+    save = (
+        "import numpy as np; from analysis.ranks.reference_collection import head; "
+        "x = head('decode'); np.savez('decode.npz', q=x.q, k=x.k, v=x.v)"
+    )
+    call(binaries / "python", "-c", save, cwd=folder, env=clean)
     assert '"attention_tv"' in run(
-        "diagnose", "heads/decode.npz", "--budget", "8", "--json", "--method", "top_k()",
+        "diagnose", "decode.npz", "--budget", "8", "--json", "--method", "top_k()",
         "--method", "uniform()", "--jobs", "1",
     )  # fmt: skip
     run("figures", "break_even", "--profile", "quick", "--lang", "zh", "--format", "pdf",

@@ -153,7 +153,10 @@ def threads(
             stop.set()
             raise
 
-    jobs = max(1, min(jobs, len(cells)))
+    jobs = min(jobs, len(cells))
+    if jobs <= 1:  # in this thread, which keeps its arrays for the next call
+        yield from share(cells)
+        return
     with ThreadPoolExecutor(jobs) as executor:
         try:
             for results in executor.map(share, [cells[i::jobs] for i in range(jobs)]):

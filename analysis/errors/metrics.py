@@ -8,34 +8,139 @@ value is above 1.8e308 (1.3e154 where shares of attention, of rows that cancel, 
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.errors.row_sums import (
-    DIFFERENCE,
-    F2,
-    KL,
-    LARGEST,
-    MASS,
-    NEGATIVE,
-    OUTPUT,
-    P2,
-    REVERSE,
-    SCALE,
-    SQUARE,
-    TOP,
-    TRUTH,
-    TV,
-    Comparison,
-)
+from analysis.errors.row_sums import SUMS, Comparison
 from analysis.errors.spectral import kernel_relative_spectral
 from approx import Approximation, checks
 from approx.checks import Array
 from approx.estimate.masks import MaskLike
+
+
+class Measured(NamedTuple):
+    """A metric, and its standard error where rows are a sample and it is known."""
+
+    value: float
+    stderr: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RowSums:
+    """What metrics are made of: numbers of each measured query row, as arrays, by name.
+
+    Of the kernel, e the row of the estimate, x of logits, both over the keys that the query sees:
+
+    ============ =================================================================
+    top          max x
+    square       Σ exp(x − top)²
+    scale        an exponent at which neither side overflows
+    difference   Σ (e − exp(x))²·exp(−2·scale)
+    largest      max |e − exp(x)|·exp(−scale)
+    unit         log max |e|
+    mass         Σ e·exp(−unit)
+    negative     how many e are below 0
+    ============ =================================================================
+
+    Of attention, p = softmax(x) and q = e/Σe: p2 = Σp², f2 = Σ(q − p)², tv = ½Σ|q − p|,
+    kl = Σ p log(p/q) − p + q, reverse = Σ q log(q/p) − q + p. With values, output = ‖qV − pV‖² and
+    truth = ‖pV‖², both for V/max |V|.
+
+    Parameters
+    ----------
+    columns : dict of arrays (rows,)
+        Those of attention are absent where it is left out, and those of the output without V.
+    visible : (rows,)
+        How many keys the queries see.
+    population : int
+    sampled : bool
+        Whether the rows are a sample of `population` many.
+    """
+
+    columns: Mapping[str, Array]
+    visible: Array
+    population: int
+    sampled: bool
+
+    def __getitem__(self, name: str) -> Array:
+        """Return a number of each row."""
+        if name not in self.columns:
+            raise ValueError(checks.unknown("sum of rows", name, list(self.columns)))
+        return self.columns[name]
+
+    def mean(self, x: Array) -> Measured:
+        """Return the mean of a number of each row."""
+        mean = float(x.mean())
+        is_known = self.sampled and math.isfinite(mean)
+        return Measured(mean, self._standard_error(x) if is_known else None)
+
+    def ratio(self, over: Array, under: Array, unit: float = 1.0) -> Measured:
+        """Return unit·√(Σ over/Σ under), with its standard error by the delta method."""
+        ratio = float(over.sum() / under.sum()) if over.any() else 0.0
+        stderr = None
+        if self.sampled and 0 < ratio < math.inf and unit < math.inf:
+            spread = self._standard_error(over - ratio * under) / under.mean()
+            stderr = float(unit * spread / (2 * math.sqrt(ratio)))
+        return Measured(unit * math.sqrt(ratio), stderr)
+
+    def count(self, which: Array) -> float:
+        """Return how many rows of the population are such ones, by their share of the rows."""
+        return float(np.mean(which) * self.population)
+
+    def fraction(self, counts: Array) -> Measured:
+        """Return the share of so many keys of each row among those that queries see."""
+        share, stderr = float(counts.sum() / self.visible.sum()), None
+        if self.sampled:
+            spread = self._standard_error(counts - share * self.visible)
+            stderr = spread / float(self.visible.mean())
+        return Measured(share, stderr)
+
+    def _standard_error(self, x: Array) -> float:
+        """Return the standard error of a mean over rows drawn without replacement."""
+        n = self.population
+        if not 1 < len(x) < n:
+            return 0.0
+        return float(x.std(ddof=1) / math.sqrt(len(x)) * math.sqrt(1 - len(x) / n))
+
+
+Metric = Callable[[RowSums], Measured | float]
+
+
+def _kernel_relative_frobenius(rows: RowSums) -> Measured:
+    over, most = _unscaled(rows["difference"], 2 * rows["scale"])
+    under, top = _unscaled(rows["square"], 2 * rows["top"])
+    return rows.ratio(over, under, float(np.exp((most - top) / 2)))
+
+
+def _kernel_relative_max(rows: RowSums) -> float:
+    largest = (np.log(rows["largest"]) + rows["scale"]).max() - rows["top"].max()
+    return float(np.exp(largest))
+
+
+def _unscaled(x: Array, log: Array) -> tuple[Array, float]:
+    """Return x·e^(log − top) and top, its largest exponent."""
+    logs = np.log(x) + log
+    top = max(float(logs.max()), float(np.finfo(np.float64).min))
+    return np.exp(logs - top), top
+
+
+# The metrics in the order of `compare`, each with the space without which it is left out.
+METRICS: dict[str, tuple[str, Metric]] = {
+    "kernel_relative_frobenius": ("kernel", _kernel_relative_frobenius),
+    "kernel_relative_max": ("kernel", _kernel_relative_max),
+    "attention_relative_frobenius": ("attention", lambda rows: rows.ratio(rows["f2"], rows["p2"])),
+    "attention_tv": ("attention", lambda rows: rows.mean(rows["tv"])),
+    "attention_kl": ("attention", lambda rows: rows.mean(rows["kl"])),
+    "attention_kl_reverse": ("attention", lambda rows: rows.mean(rows["reverse"])),
+    "negative_fraction": ("", lambda rows: rows.fraction(rows["negative"])),
+    "nonpositive_rows": ("", lambda rows: rows.count(~(rows["mass"] > 0))),
+    "output_relative_error": ("output", lambda rows: rows.ratio(rows["output"], rows["truth"])),
+}
 
 
 def compare(
@@ -49,8 +154,8 @@ def compare(
     spectral: bool = False,
     rows: int | Array | None = None,
     population: int | None = None,
+    extra: Mapping[str, Metric] | None = None,
     jobs: int = 1,
-    scheduler: Any = None,
 ) -> dict[str, float]:
     """Return every error of an approximation, by name.
 
@@ -76,9 +181,12 @@ def compare(
         and add ``…_stderr`` to each mean.
     population : int, optional
         Q is a sample of so many queries: add standard errors.
-    jobs, scheduler : int; str or distributed.Client
-        For big n: share the stripes of rows among threads, or among the workers of a Dask cluster
-        as `analysis.sweeps.sweep.sweep` does cells. The numbers are the same, bit for bit.
+    extra : dict of functions, optional
+        Metrics of your own, by name: each gets `RowSums`, and returns a float, or what
+        ``rows.mean``, ``rows.ratio`` or ``rows.fraction`` return, with a standard error. It works
+        under a mask, and for a sample of rows, as those of `METRICS` do.
+    jobs : int
+        For big n: share the stripes of rows among threads. The numbers are the same, bit for bit.
 
     Returns
     -------
@@ -113,14 +221,17 @@ def compare(
     --------
     >>> from approx import parse
     >>> Q = [[0.0], [1.0]]
-    >>> compare(parse("zero()").approximate(Q, Q), Q, Q)["kernel_relative_frobenius"]
+    >>> zero = parse("zero()").approximate(Q, Q)
+    >>> compare(zero, Q, Q)["kernel_relative_frobenius"]
+    1.0
+    >>> compare(zero, Q, Q, extra={"worst_tv": lambda rows: rows["tv"].max()})["worst_tv"]
     1.0
     """
     checks.instance("approximation", approximation, Approximation, "an Approximation")
     return compare_all(
         [approximation], Q, K, V,
         mask=mask, attention=attention, spectral=spectral, rows=rows,
-        population=population, jobs=jobs, scheduler=scheduler,
+        population=population, extra=extra, jobs=jobs,
     )[0]  # fmt: skip
 
 
@@ -136,8 +247,8 @@ def compare_all(
     spectral: bool = False,
     rows: int | Array | None = None,
     population: int | None = None,
+    extra: Mapping[str, Metric] | None = None,
     jobs: int = 1,
-    scheduler: Any = None,
 ) -> list[dict[str, float]]:
     """Return `compare` of several estimates, from one product Q Kᵀ.
 
@@ -147,7 +258,7 @@ def compare_all(
         Of several methods, orders or temperatures.
     temperatures : sequence of float, optional
         t of each: the i-th estimate is of exp(Q Kᵀ/t_i); 1 by default.
-    Q, K, V, mask, attention, spectral, rows, population, jobs, scheduler
+    Q, K, V, mask, attention, spectral, rows, population, extra, jobs
         As for `compare`.
 
     Notes
@@ -169,12 +280,21 @@ def compare_all(
         temperatures=temperatures, mask=mask, attention=attention, rows=rows,
         population=population,
     )  # fmt: skip
+    extra = extra or {}
+    for name, metric in extra.items():
+        if name in (*METRICS, "kernel_relative_spectral", "runnable") or not callable(metric):
+            raise ValueError(f"extra must be functions under names of their own, got {name!r}")
+    names = [name for space in comparison.spaces for name in SUMS[space]]
     every = []
-    tables = comparison.tables(jobs, scheduler)
+    tables = comparison.tables(jobs)
     for (approximation, t), table in zip(comparison.estimates, tables):
         in_kernel = approximation.space == "kernel"
+        spaces = {"", *comparison.spaces} - ({"kernel"} if not in_kernel else set())
+        metrics = {name: metric for name, (space, metric) in METRICS.items() if space in spaces}
+        columns = {name: table[name] for name in names}
+        sums = RowSums(columns, comparison.visible(), comparison.population, comparison.sampled)
         with np.errstate(over="ignore", divide="ignore"):  # errors may be inf, and their squares
-            errors = dict(_errors(table, comparison, in_kernel))
+            errors = _errors(sums, {**metrics, **extra})
         if spectral and in_kernel:
             points = comparison.q, comparison.kt.T
             q, k = (x.astype(np.float64, order="C") / math.sqrt(t) for x in points)
@@ -186,58 +306,12 @@ def compare_all(
     return every
 
 
-def _errors(table: Array, comparison: Comparison, in_kernel: bool) -> Iterator[tuple[str, float]]:
-    column, entries = table.T, comparison.visible()
-    n = comparison.population if comparison.sampled else None  # without standard errors
-    if in_kernel:
-        over, most = _unscaled(column[DIFFERENCE], 2 * column[SCALE])
-        under, top = _unscaled(column[SQUARE], 2 * column[TOP])
-        unit = float(np.exp((most - top) / 2))
-        yield from _ratio("kernel_relative_frobenius", over, under, n, unit)
-        largest = (np.log(column[LARGEST]) + column[SCALE]).max() - column[TOP].max()
-        yield "kernel_relative_max", float(np.exp(largest))
-    if comparison.attention:
-        yield from _ratio("attention_relative_frobenius", column[F2], column[P2], n)
-        yield from _mean("attention_tv", column[TV], n)
-        yield from _mean("attention_kl", column[KL], n)
-        yield from _mean("attention_kl_reverse", column[REVERSE], n)
-    negative = column[NEGATIVE].sum() / entries.sum()
-    yield "negative_fraction", float(negative)
-    if n is not None:
-        spread = _standard_error(column[NEGATIVE] - negative * entries, n)
-        yield "negative_fraction_stderr", spread / float(entries.mean())
-    yield "nonpositive_rows", float(np.mean(~(column[MASS] > 0)) * comparison.population)
-    if comparison.v is not None:
-        yield from _ratio("output_relative_error", column[OUTPUT], column[TRUTH], n)
-
-
-def _mean(name: str, x: Array, n: int | None) -> Iterator[tuple[str, float]]:
-    mean = float(x.mean())
-    yield name, mean
-    if n is not None and math.isfinite(mean):
-        yield f"{name}_stderr", _standard_error(x, n)
-
-
-def _unscaled(x: Array, log: Array) -> tuple[Array, float]:
-    """Return x·e^(log − top) and top, its largest exponent."""
-    logs = np.log(x) + log
-    top = max(float(logs.max()), float(np.finfo(np.float64).min))
-    return np.exp(logs - top), top
-
-
-def _ratio(
-    name: str, over: Array, under: Array, n: int | None, unit: float = 1.0
-) -> Iterator[tuple[str, float]]:
-    """Yield unit·√(Σ over/Σ under) and its standard error by the delta method."""
-    ratio = float(over.sum() / under.sum()) if over.any() else 0.0
-    yield name, unit * math.sqrt(ratio)
-    if n is not None and 0 < ratio < math.inf and unit < math.inf:
-        spread = _standard_error(over - ratio * under, n) / under.mean()
-        yield f"{name}_stderr", float(unit * spread / (2 * math.sqrt(ratio)))
-
-
-def _standard_error(x: Array, n: int) -> float:
-    """Return the standard error of a mean over rows drawn without replacement from n."""
-    if not 1 < len(x) < n:
-        return 0.0
-    return float(x.std(ddof=1) / math.sqrt(len(x)) * math.sqrt(1 - len(x) / n))
+def _errors(rows: RowSums, metrics: Mapping[str, Metric]) -> dict[str, float]:
+    errors = {}
+    for name, metric in metrics.items():
+        value = metric(rows)
+        value, stderr = value if isinstance(value, Measured) else (float(value), None)
+        errors[name] = value
+        if stderr is not None:
+            errors[f"{name}_stderr"] = stderr
+    return errors

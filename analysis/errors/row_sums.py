@@ -1,7 +1,7 @@
 """Sums over the keys of each query row, of which errors are made; streamed by row stripes.
 
 `fill` is the kernel, the columns of its table are named here, and `Comparison` shares the stripes
-of a comparison among threads or machines.
+of a comparison among threads.
 """
 
 from __future__ import annotations
@@ -26,13 +26,21 @@ from approx.kernels.elementary import SURELY_NORMAL, exp, largest, log, log_of_n
 from approx.kernels.jit import summing_kernel
 from approx.kernels.threads import one_thread
 
-# Columns of the table of row sums: of the kernel, of attention, and of attention's output.
-(
-    TOP, SQUARE, SCALE, DIFFERENCE, LARGEST, UNIT, MASS, NEGATIVE,
-    P2, F2, TV, KL, REVERSE,
-    OUTPUT, TRUTH,
-) = range(15)  # fmt: skip
-COLUMNS = TRUTH + 1
+# The numbers of a query row by name, of each space; `metrics.RowSums` defines them.
+SUMS = {
+    "kernel": ("top", "square", "scale", "difference", "largest", "unit", "mass", "negative"),
+    "attention": ("p2", "f2", "tv", "kl", "reverse"),
+    "output": ("output", "truth"),
+}
+ROW = np.dtype([(name, np.float64) for names in SUMS.values() for name in names])
+# How tiles of a row join: a sum at the scale e^column, to a power. Scales join by their maximum.
+JOINED = {
+    "square": ("top", 2, np.add),
+    "difference": ("scale", 2, np.add),
+    "largest": ("scale", 1, np.maximum),
+    "mass": ("unit", 1, np.add),
+    "negative": ("unit", 0, np.add),
+}
 TILE = 512, 1024  # rows and columns, where no row is needed as a whole: 8 MB in two products
 GAP = 64  # numbers between arrays, so that a loop never seems to overwrite what it reads
 MASKED_STRIPES = 16  # of a causal head, which then visits 53 % of its entries
@@ -53,12 +61,11 @@ def fill(
     weights: bool,
     out: Any,
 ) -> None:
-    """Write the sums of each row into out[i], for an estimate at the scale e^row_log[i].
+    """Write the sums of each row into out[i], a `ROW`, for an estimate at the scale e^row_log[i].
 
     Query i sees the keys first[i] ≤ j < stop[i], one at least. Shares of attention are those of the
-    row's own sum if `normalise`, else the estimate as it is; without `attention` the columns from
-    P2 on mean nothing. If `weights`, logits become exact attention p, and the estimate the
-    difference q − p.
+    row's own sum if `normalise`, else the estimate as it is; without `attention` their sums mean
+    nothing. If `weights`, logits become exact attention p, and the estimate the difference q − p.
     """
     # A loop that writes less than a few registers behind what it reads runs without vectors, and
     # sums in another order. Malloc may put short rows so close; rows behind a gap never are.
@@ -66,7 +73,7 @@ def fill(
     exponentials, scaled = apart[0, GAP:], apart[1, GAP:]
     for i in range(logits.shape[0]):
         a_key, z_key = first[i], stop[i]
-        w = z_key - a_key
+        w, row = z_key - a_key, out[i]
         x, e, p, s = logits[i, a_key:z_key], estimate[i, a_key:z_key], exponentials[:w], scaled[:w]
         top = largest(x)
         total, square = 0.0, 0.0
@@ -98,8 +105,8 @@ def fill(
             furthest = size if size > furthest else furthest
 
         # a row of zeros has a scale below every other
-        out[i, UNIT] = log_unit if peak > 0.0 else -_LARGEST_FLOAT
-        out[i, MASS] = mass
+        row["unit"] = log_unit if peak > 0.0 else -_LARGEST_FLOAT
+        row["mass"] = mass
         if not normalise and peak > 0.0:  # as it is; of a row of zeros the sum is 0 in any case
             mass = exp(-log_unit)
             mass = mass if mass > _LEAST_INVERTIBLE / 2 else _LEAST_INVERTIBLE / 2
@@ -145,17 +152,17 @@ def fill(
         for j in range(z_key, logits.shape[1] if weights else z_key):
             logits[i, j] = 0.0
             estimate[i, j] = 0.0
-        out[i, TOP] = top
-        out[i, SQUARE] = square
-        out[i, SCALE] = scale
-        out[i, DIFFERENCE] = difference
-        out[i, LARGEST] = np.int64(furthest).view(np.float64)
-        out[i, P2] = square * inverse_total * inverse_total
-        out[i, F2] = np.inf if beyond else f2
-        out[i, TV] = np.inf if beyond else 0.5 * tv if positive else 1.0
-        out[i, KL] = kl if positive and not beyond else np.inf
-        out[i, REVERSE] = reverse if positive and not beyond else np.inf
-        out[i, NEGATIVE] = negative
+        row["top"] = top
+        row["square"] = square
+        row["scale"] = scale
+        row["difference"] = difference
+        row["largest"] = np.int64(furthest).view(np.float64)
+        row["p2"] = square * inverse_total * inverse_total
+        row["f2"] = np.inf if beyond else f2
+        row["tv"] = np.inf if beyond else 0.5 * tv if positive else 1.0
+        row["kl"] = kl if positive and not beyond else np.inf
+        row["reverse"] = reverse if positive and not beyond else np.inf
+        row["negative"] = negative
 
 
 def _common_mask(approximations: Sequence[Approximation], mask: MaskLike, n: int, l: int) -> Mask:
@@ -294,6 +301,12 @@ class Comparison:
         return self.mask.counts[self.picked]
 
     @property
+    def spaces(self) -> list[str]:
+        """The spaces of `SUMS` that are asked for."""
+        asked = {"kernel": True, "attention": self.attention, "output": self.v is not None}
+        return [space for space, is_asked in asked.items() if is_asked]
+
+    @property
     def is_ahead(self) -> bool:
         """Whether a stripe of the estimate is made as a whole, then its logits piece by piece."""
         return len(self.estimates) == 1 and not self.estimates[0][0].low.elementwise
@@ -316,20 +329,15 @@ class Comparison:
         tenths = 7 if self.estimates[0][0].dtype == np.float32 else 3
         return max(ahead() // l, 1), l, min(max(tenths * rows // 10, LEAST_HEIGHT), rows)
 
-    def tables(self, jobs: int, scheduler: Any) -> list[Array]:
-        """Return the table of each estimate: a row per picked query, and COLUMNS."""
+    def tables(self, jobs: int) -> list[Array]:
+        """Return the table of each estimate: a `ROW` per picked query."""
         count, height = len(self.picked), self.tile[0]
         stripes = [_Stripe(i, min(i + height, count)) for i in range(0, count, height)]
-        tables = [np.empty((count, COLUMNS)) for _ in self.estimates]
+        tables = [np.empty(count, ROW) for _ in self.estimates]
         for approximation, _ in self.estimates:
             approximation.low.prepare()  # here, once, and not by each thread
-        done: Iterator[tuple[_Stripe, Any]]
         with one_thread():  # once for all stripes: looking for libraries takes 2 ms
-            if scheduler is None and jobs > 1:
-                done = executors.threads(_sums, stripes, [self], jobs)
-            else:
-                done = executors.stream(_sums, stripes, [self], jobs=jobs, scheduler=scheduler)
-            for stripe, some in done:
+            for stripe, some in executors.threads(_sums, stripes, [self], jobs):
                 for table, sums in zip(tables, some):
                     table[stripe.start : stripe.stop] = sums
         return tables
@@ -373,7 +381,7 @@ def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
             if whole.is_ahead:
                 estimates, shifts = block(whole.estimates[0][0], slice(0, count), cols)
             for tiles in tables:
-                tiles.append(np.empty((count, COLUMNS)))
+                tiles.append(np.empty(count, ROW))
             for begin in range(0, count, height):
                 rows = slice(begin, min(begin + height, count))
                 queries = whole.q[chosen(rows)].astype(np.float64, copy=False)
@@ -406,10 +414,10 @@ def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
                     if whole.v is not None:
                         with np.errstate(over="ignore", invalid="ignore"):
                             square = np.square(estimate @ whole.v[cols]).sum(axis=1)
-                        table[:, OUTPUT] = np.where(np.isnan(square), np.inf, square)  # inf − inf
+                        table["output"] = np.where(np.isnan(square), np.inf, square)  # inf − inf
                         if t not in outputs:
                             outputs[t] = np.square(logits @ whole.v[cols]).sum(axis=1)
-                        table[:, TRUTH] = outputs[t]
+                        table["truth"] = outputs[t]
     return [_joined(tiles) for tiles in tables]
 
 
@@ -419,11 +427,9 @@ def _joined(tables: list[Array]) -> Array:
         return tables[0]
     tiles = np.stack(tables)
     rows = np.zeros_like(tables[0])
-    for scale, total, power in ((TOP, SQUARE, 2), (SCALE, DIFFERENCE, 2), (UNIT, MASS, 1)):
-        rows[:, scale] = tiles[..., scale].max(axis=0)
-        unit = np.exp(power * (tiles[..., scale] - rows[:, scale]))
-        rows[:, total] = (tiles[..., total] * unit).sum(axis=0)
-    unit = np.exp(tiles[..., SCALE] - rows[:, SCALE])
-    rows[:, LARGEST] = (tiles[..., LARGEST] * unit).max(axis=0)
-    rows[:, NEGATIVE] = tiles[..., NEGATIVE].sum(axis=0)
+    for scale in ("top", "scale", "unit"):
+        rows[scale] = tiles[scale].max(axis=0)
+    for name, (scale, power, join) in JOINED.items():
+        unit = np.exp(power * (tiles[scale] - rows[scale]))
+        rows[name] = join.reduce(tiles[name] * unit, axis=0)
     return rows

@@ -10,7 +10,7 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.bounds import certificates, residuals
 from analysis.bounds.key_boxes import PageBoxes
-from analysis.errors.row_sums import OUTPUT, TV, Comparison
+from analysis.errors.row_sums import Comparison
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.sweeps.table import Row
@@ -50,10 +50,10 @@ def errors(estimate: Approximation, x: Head) -> tuple[Array, Array]:
     """Return tv and ‖output − exact output‖₂ of every row, as `metrics` measures them."""
     sums = Comparison.of(
         [estimate], x.Q, x.K, x.V, temperatures=None, mask=None, attention=True, rows=None
-    ).tables(1, None)[0]
+    ).tables(jobs=1)[0]
     if x.V is None:
-        return sums[:, TV], np.full(len(sums), np.nan)
-    return sums[:, TV], np.sqrt(sums[:, OUTPUT]) * float(np.abs(x.V).max())
+        return sums["tv"], np.full(len(sums), np.nan)
+    return sums["tv"], np.sqrt(sums["output"]) * float(np.abs(x.V).max())
 
 
 def bounds(estimate: Approximation, x: Head, source: Source) -> pd.DataFrame:

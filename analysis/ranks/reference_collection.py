@@ -2,24 +2,22 @@
 
 Twelve heads are real, of the bundled models on the first 256 tokens of public-domain texts; twelve
 are made, each to break something. All numbers of q, k and v are float32, so that another program,
-in another language, has the same heads to the last bit. The stored table was computed twice, by
-the functions of this project (`row`) and by slow code that shares nothing with them
-(tests/collection.py), and every digit that is stored was the same.
+in another language, has the same heads to the last bit. The stored table was computed by `row`, and
+by slow code that shares nothing with it; every digit that is stored was the same.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from analysis import inputs
-from analysis.inputs import Head, array_files, statistics
+from analysis.inputs import Head, statistics
 from analysis.inputs.loading import SAMPLES
 from analysis.ranks import rank, state_rank
 from analysis.ranks.attention_weights import Weights
@@ -29,7 +27,6 @@ from approx.checks import Array
 PRICES = (4, 16, 64)  # stored values a query row
 TOKENS = 256  # of a real head
 SIZE, WIDTH = 128, 16  # of a made one; the scaling of this width is 1/4, so that logits are exact
-FORMATS = ("npz", "safetensors")
 DIGITS = 6  # of every number that is stored
 ZERO = 1e-9  # what is below is stored as 0
 
@@ -51,7 +48,7 @@ OF_PRICES = {  # column, without its price, and the definition
     "one R.",
 }
 COLUMNS = {
-    "head": "The name of the head, and of its arrays in the export.",
+    "head": "The name of the head.",
     "origin": "Model, layer and head, counted from 0; or made.",
     "about": "What the head is there for.",
     "n": "Queries.",
@@ -224,7 +221,7 @@ def head(name: str) -> Head:
     ('window', (128, 16), 'window(16)')
     """
     if name not in NAMES:
-        listed = f"`expqk collection` lists all {len(NAMES)}"
+        listed = f"`NAMES` lists all {len(NAMES)}"
         raise ValueError(checks.unknown("head", name, NAMES, listed))
     if name in MADE:
         q, k, mask = MADE[name][0](name)
@@ -236,7 +233,7 @@ def head(name: str) -> Head:
         found = [*every.heads()][MORE.index(label)]
     else:
         labels = SAMPLES[model][1]
-        found = [*inputs.sample(model)][labels.index(label)].first(TOKENS)
+        found = [*inputs.sample(model).heads()][labels.index(label)].first(TOKENS)
     return dataclasses.replace(found, name=name)
 
 
@@ -352,90 +349,25 @@ def table() -> pd.DataFrame:
         return pd.read_csv(file, keep_default_na=False, na_values={c: [""] for c in NUMBERS})
 
 
-def names(x: Head) -> dict[str, str]:
-    """Return the columns of a head of the collection that are no numbers."""
+def stored(x: Head) -> dict[str, str]:
+    """Return the row of a head of the collection, computed anew, as the table stores it.
+
+    ``pd.DataFrame(map(stored, heads()))`` is the table.
+
+    Examples
+    --------
+    >>> found = stored(head("near-ties"))
+    >>> found["origin"], found["n_eff"]
+    ('made', '128')
+    """
     real = x.name in REAL
     model = SAMPLES.get(x.name.partition("-")[0], ("",))[0]
-    return {
+    found = {
         "head": x.name,
         "origin": f"{model} {x.layer}.{x.head}" if real else "made",
         "about": REAL[x.name] if real else MADE[x.name][1],
         "mask": "all" if str(x.mask) == "full" else str(x.mask),
         **digests(x),
+        **{name: printed(number) for name, number in row(x).items()},
     }
-
-
-def write(path: Path, numbers: Mapping[str, Mapping[str, float]]) -> None:
-    """Write the table, from `row` of every head by its name."""
-    rows = []
-    for x in heads():
-        found = {**names(x), **{name: printed(y) for name, y in numbers[x.name].items()}}
-        rows.append({name: found[name] for name in COLUMNS})
-    pd.DataFrame(rows).to_csv(path, index=False, lineterminator="\n")
-
-
-def export(folder: str | Path, *, format: str = "npz") -> list[Path]:
-    """Write every head, the table and a page that defines its columns; return the files.
-
-    Parameters
-    ----------
-    folder : path
-        It is made if need be; files of the same names are replaced.
-    format : {"npz", "safetensors"}
-        A file for each head, in the format that `analysis.inputs.load` reads: ``q``, ``k``, ``v``
-        as float32, ``scaling``, and the mask as ``first`` and ``stop``.
-
-    Raises
-    ------
-    ImportError
-        safetensors is not installed.
-    """
-    checks.one_of("format", format, FORMATS)
-    folder = Path(folder)
-    array_files.usable(folder)
-    written = []
-    for x in heads():
-        path = array_files.inside(folder, folder / f"{x.name}.{format}")
-        _save(path, _arrays(x))
-        written.append(path)
-    data = resources.files("analysis") / "data"
-    texts = {
-        "collection.csv": (data / "collection.csv").read_text("utf-8"),
-        "README.md": page(format),
-        "LICENSE-APACHE-2.0.txt": (data / "LICENSE-APACHE-2.0.txt").read_text("utf-8"),
-    }
-    for name, text in texts.items():
-        path = array_files.inside(folder, folder / name)
-        with array_files.replacing(path) as temporary:
-            temporary.write_text(text, "utf-8", newline="\n")
-        written.append(path)
-    return written
-
-
-def _arrays(x: Head) -> dict[str, Array]:
-    tensors = {name: np.asarray(getattr(x, name), np.float32) for name in ("q", "k", "v")}
-    scaling = np.array(x.d**-0.5 if x.scaling is None else x.scaling)
-    bounds = {"first": x.mask.first.astype(np.int64), "stop": x.mask.stop.astype(np.int64)}
-    return {name: np.ascontiguousarray(y) for name, y in tensors.items()} | {
-        "scaling": scaling, **bounds,
-    }  # fmt: skip
-
-
-def _save(path: Path, arrays: Mapping[str, Array]) -> None:
-    if path.suffix == ".npz":
-        with array_files.replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-        return
-    try:
-        from safetensors.numpy import save_file
-    except ImportError:
-        raise ImportError("writing .safetensors needs: pip install -e '.[qk]'") from None
-    with array_files.replacing(path) as temporary:
-        save_file(dict(arrays), temporary)
-
-
-def page(format: str = "npz") -> str:
-    """Return the page that stands beside the exported heads, in Markdown."""
-    rows = "\n".join(f"| `{name}` | {text.replace('|', '∣')} |" for name, text in COLUMNS.items())
-    text = (resources.files("analysis") / "data" / "collection.md").read_text("utf-8")
-    return text.replace("{format}", format).replace("{columns}", rows)
+    return {name: found[name] for name in COLUMNS}

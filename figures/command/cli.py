@@ -13,7 +13,6 @@ from typing import Any, NoReturn, TextIO
 from figures.command import (
     capture,
     claims,
-    collection,
     diagnose,
     figures,
     methods,
@@ -27,7 +26,7 @@ from figures.command import (
 )  # fmt: skip
 
 COMMANDS = (
-    report, figures, diagnose, sweep, verify, methods, collection, claims, capture, substitute,
+    report, figures, diagnose, sweep, verify, methods, claims, capture, substitute,
     plan, model,
 )  # fmt: skip
 ABOUT = "How well do cheap attention methods approximate exp(q·k), and which one fits?"

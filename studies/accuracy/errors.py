@@ -8,12 +8,11 @@ import numpy as np
 from mpmath import mp
 
 from analysis.bounds import certificates, key_boxes, residuals
-from analysis.errors import metrics, orders
+from analysis.errors import metrics
 from analysis.errors.spectral import kernel_relative_spectral
 from analysis.ranks import rank, state_rank
 from analysis.ranks.attention_weights import Weights
 from approx import Approximation, parse
-from approx.polynomials.taylor import Taylor
 from studies.accuracy.attention import arrays, dot, products, softmax, times
 from studies.accuracy.measure import Point, exact as digits, measured, points
 
@@ -117,23 +116,6 @@ def spectral(size: int, dtype: type) -> Iterator[Point]:
         truth,
         few,
     )
-
-
-@measured("analysis.errors.orders.order_errors")
-def errors_of_orders(size: int, dtype: type) -> Iterator[Point]:
-    """Taylor polynomials up to degree 6, down to errors of 1e-9."""
-
-    def truth(q, k):
-        x = [y for row in products(q, k) for y in row]
-        size_of = mp.fsum(mp.exp(2 * y) for y in x)
-        found = []
-        for n in range(7):
-            gaps = (mp.exp(y) - mp.fsum(y**j / mp.factorial(j) for j in range(n + 1)) for y in x)
-            found.append(mp.sqrt(mp.fsum(g * g for g in gaps) / size_of))
-        return found
-
-    few = arrays(size, dtype, (2, 3), (3, 3), scales=(0.3, 1.0))
-    yield from points(lambda q, k: orders.order_errors(Taylor(6).polynomial(), q, k)[0], truth, few)
 
 
 # Ranks and spectra

@@ -101,7 +101,7 @@ WHY = {
     "analysis.costs.budget.*": PLACES,
     "analysis.costs.candidates.*": PLUMBING,
     "analysis.models.capture.*": MODEL,
-    "analysis.ranks.reference_collection.*": "two routes that must agree in all stored digits",
+    "analysis.ranks.reference_collection.*": "two routes agreed in all stored digits",
     "analysis.bounds.sampling_intervals.of": BOUND,
     "analysis.sweeps.config.*": PLUMBING,
     "analysis.models.cost_curves.*": MODEL,

@@ -47,7 +47,6 @@ JSON = (  # what pages do not print one by one: every --json is for machines
     f"expqk diagnose {shlex.quote(HEADS)} --heads 0.1 --target 0.1 --trials 1 --json",
     f"expqk diagnose {shlex.quote(HEADS)} --heads 1.5 --theory --json",
     "expqk claims --json",
-    "expqk collection --json",
     "expqk methods --json",
     "expqk methods positive --json",
 )

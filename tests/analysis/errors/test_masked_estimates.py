@@ -14,7 +14,6 @@ import pytest
 from scipy.special import ndtr
 from small import hiding
 
-from analysis.errors.orders import order_errors
 from analysis.experiments import moments as pairs
 from analysis.experiments.profile import quartiles
 from analysis.experiments.support_recall import recall
@@ -27,7 +26,6 @@ from analysis.ranks import rank
 from analysis.sweeps.crossovers import oracles
 from approx import Approximation, Mask, parse
 from approx.estimate import exact
-from approx.polynomials.taylor import Taylor
 
 EPS = np.finfo(float).eps
 N, L, D = 5, 7, 3
@@ -172,31 +170,6 @@ def test_monte_carlo_takes_what_no_query_sees_for_nothing(spec):
     np.testing.assert_allclose(many.variance[:, :L], few.variance, rtol=1e-9, atol=1e-20)
     assert (many.mean[:, L:] == 1).all()
     assert many.p_value == pytest.approx(few.p_value, rel=1e-6)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_order_errors_are_those_of_the_polynomials(seed):
-    (Q, K), mask = inputs(seed, 1.0), hiding(N, L, seed)
-    for degree in (2, 3):  # of both parities: the kernel takes orders in pairs
-        found = order_errors(Taylor(degree).polynomial(), Q, K, mask=mask, temperatures=[0.5, 1.0])
-        for t, errors in zip((0.5, 1.0), found):
-            truth = naive.kernel(Q / t, K)
-            on = naive.seen(mask, N, L)
-            for order, error in enumerate(errors):
-                terms = [(Q @ K.T / t) ** j / math.factorial(j) for j in range(order + 1)]
-                off = np.where(on, sum(terms) - truth, 0.0)
-                expected = np.linalg.norm(off) / np.linalg.norm(np.where(on, truth, 0.0))
-                # terms up to e^9/t are summed to errors of some 1e-3 of the largest entry
-                assert error == pytest.approx(expected, rel=1e-11)
-
-
-def test_order_errors_do_not_look_at_what_is_not_seen():
-    (Q, K), mask = inputs(0), Mask.causal(N, L)
-    other = np.concatenate([K, [[1e5] * D]])
-    seen = Mask(mask.first, mask.stop, L + 1)
-    found = order_errors(Taylor(3).polynomial(), Q, other, mask=seen)
-    expected = order_errors(Taylor(3).polynomial(), Q, K, mask=mask)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 # What inputs are like

@@ -1,31 +1,22 @@
-"""The reference collection: its table against the slow twin, its digests, and what is exported."""
+"""The reference collection: its stored numbers and digests follow from its heads."""
 
-import csv
 import hashlib
 
 import numpy as np
 import pytest
-from collection import of, singular_values
 
 from analysis import inputs
-from analysis.inputs.array_files import read
 from analysis.ranks import reference_collection
-from figures.command.cli import main
 
 
-@pytest.mark.parametrize("name", ["decode", pytest.param("window", marks=pytest.mark.slow)])
-def test_two_routes_give_the_stored_row(name):
-    x = reference_collection.head(name)
-    stored = reference_collection.table().set_index("head").loc[name]
-    fast, slow = reference_collection.row(x), of(x)
-    assert list(fast) == list(reference_collection.NUMBERS)
-    for column in reference_collection.NUMBERS:
-        assert reference_collection.printed(fast[column]) == reference_collection.printed(
-            slow[column]
-        ), column
-        assert reference_collection.printed(stored[column]) == reference_collection.printed(
-            fast[column]
-        ), column
+@pytest.mark.parametrize("name", reference_collection.NAMES)
+def test_the_stored_row_follows_from_the_head(name):
+    row = reference_collection.table().set_index("head").loc[name]
+    for column, text in reference_collection.stored(reference_collection.head(name)).items():
+        if column in reference_collection.NUMBERS:
+            assert text == reference_collection.printed(row[column]), column
+        elif column != "head":
+            assert text == row[column], column
 
 
 def test_rows_of_a_real_head_follow_from_its_arrays():
@@ -55,12 +46,11 @@ def test_rows_of_a_real_head_follow_from_its_arrays():
 
 def test_every_head_has_the_digests_of_the_table():
     table = reference_collection.table()
+    assert list(table) == list(reference_collection.COLUMNS)
     assert table["head"].tolist() == list(reference_collection.NAMES)
-    assert len(table) <= 24
     for x, stored in zip(reference_collection.heads(), table.to_dict("records")):
-        assert {k: stored[k] for k in reference_collection.names(x)} == reference_collection.names(
-            x
-        )
+        digests = reference_collection.digests(x)
+        assert {name: stored[name] for name in digests} == digests
         for array in (x.q, x.k, x.v):
             assert (array == array.astype(np.float32)).all()
     x = reference_collection.head("decode")
@@ -74,56 +64,6 @@ def test_made_logits_are_exact():
         x = reference_collection.head(name)
         slow = x.q.astype(np.longdouble) @ x.k.T.astype(np.longdouble) / 4
         assert np.array_equal(x.Q @ x.K.T, slow), name
-
-
-def test_singular_values_by_rotations():
-    A = np.random.default_rng(0).standard_normal((7, 5))
-    for B in (A, A.T, A * np.array([1, 0, 1, 1, 1]), np.ones((4, 4))):
-        assert singular_values(B).astype(float) == pytest.approx(
-            np.linalg.svd(B, compute_uv=False), abs=1e-14
-        )
-
-
-@pytest.mark.parametrize("format", reference_collection.FORMATS)
-def test_export_can_be_read_back_and_used(format, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(reference_collection, "NAMES", ("smollm2-local", "window"))
-    out = tmp_path / "heads"
-    assert main(["collection", "--export", str(out), "--format", format]) == 0
-    assert capsys.readouterr().out == f"2 heads, 5 files in {out}\n"
-    for name in reference_collection.NAMES:
-        x, path = reference_collection.head(name), out / f"{name}.{format}"
-        back = inputs.load(path)
-        assert np.array_equal(back.Q, x.Q)
-        assert np.array_equal(back.K, x.K)
-        assert np.array_equal(back.V, x.V)
-        assert back.mask.shape == x.mask.shape
-        assert np.array_equal(back.mask.stop, x.mask.stop)
-        assert read(path)["q"].dtype == np.float32
-    page = (out / "README.md").read_text("utf-8")
-    assert all(f"| `{name}` |" in page for name in reference_collection.COLUMNS)
-    assert "{columns}" not in page
-    assert f"NAME.{format}" in page
-    if format == "npz":  # the example of the page
-        monkeypatch.chdir(out)
-        code = page.split("```python\n")[1].split("```")[0]
-        exec(compile(code, "README.md", "exec"), {})
-    with (out / "collection.csv").open(encoding="utf-8") as file:
-        assert next(csv.reader(file)) == list(reference_collection.COLUMNS)
-
-
-def test_the_command_lists_and_writes_json(capsys):
-    import json
-
-    assert main(["collection"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(reference_collection.NAMES)
-    assert main(["collection", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [row["head"] for row in rows] == list(reference_collection.NAMES)
-    assert rows[0]["states_1e-2"] is None
-    assert reference_collection.printed(rows[4]["n_eff"]) == reference_collection.printed(
-        reference_collection.table().n_eff[4]
-    )
 
 
 def test_what_has_no_values_or_is_not_known_is_refused():

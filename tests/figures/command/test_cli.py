@@ -298,11 +298,6 @@ def test_every_command_wants_one_job_or_more_and_takes_all_processors_by_default
         assert capsys.readouterr().err == "expqk: jobs must be >= 1, got 0\n"
 
 
-def test_the_format_of_an_export_that_is_not_asked_for_is_refused(capsys):
-    assert run("collection", "--format", "npz") == 1
-    assert "add --export DIR" in capsys.readouterr().err
-
-
 def test_lengths_that_do_not_fit_are_those_of_the_file(tensors, capsys):
     assert run("diagnose", tensors, "--theory", "--jobs", 1, "--max-memory", "40K") == 1
     said = capsys.readouterr().err
@@ -386,11 +381,8 @@ def test_a_command_that_there_is_not_is_corrected(capsys):
         with pytest.raises(SystemExit) as end:
             run(*arguments)
         assert end.value.code == 2
-        said = capsys.readouterr().err
-        assert (
-            said
-            == "expqk: unknown command 'diagnos', did you mean 'diagnose'? `expqk` lists all 12\n"
-        )
+        start = "expqk: unknown command 'diagnos', did you mean 'diagnose'? Known: report, figures"
+        assert capsys.readouterr().err.startswith(start)
 
 
 @pytest.mark.parametrize("columns", [60, 120])
