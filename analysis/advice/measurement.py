@@ -283,7 +283,7 @@ def require_values(metric: str, heads: Sequence[Inputs]) -> None:
     if metric.startswith("output") and (lacking := [x.name for x in heads if x.V is None]):
         raise ValueError(
             f"the error of the output needs values, and {lacking[0]} has no v: save v beside q and "
-            "k, or ask for attention_tv (--metric tv)"
+            "k, or ask for attention_tv"
         )
 
 

@@ -6,11 +6,13 @@ import argparse
 import json
 from pathlib import Path
 
+from figures.command import options
+
 HELP = "List the reference collection of attention heads, or export it."
 FORMATS = ("npz", "safetensors")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--export",
         type=Path,
@@ -18,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the heads, the table of their numbers and what its columns mean",
     )
     parser.add_argument("--format", choices=FORMATS, help="of the heads in DIR [npz]")
-    parser.add_argument("--json", action="store_true", help="the whole table, for machines")
+    options.add_json(parser, "the whole table, for machines")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         rows = json.loads(
             reference_collection.table().to_json(orient="records", double_precision=15)
         )
-        print(json.dumps(rows, ensure_ascii=False, indent=2))
+        print(options.as_json(rows))
         return 0
     table = reference_collection.table()
     shown = {

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
+
+from figures.command import options
 
 HELP = "List the methods, or describe one by any name it is known by."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="one method: formula, moments, cost, source")
-    parser.add_argument("--json", action="store_true", help="for machines")
+    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -24,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = resolved(arguments.name) if arguments.name else None
     if arguments.json:
         shown = about(name) if name else listing()
-        print(json.dumps(shown, ensure_ascii=False, indent=2))
+        print(options.as_json(shown))
         return 0
     if name:
         print(describe(name))
