@@ -468,7 +468,7 @@ def _theory(
         "autoregressive": method.autoregressive,
         "oracle": method.oracle,
         "standing": optimality.standing(method, metric, x.mask),
-        "runnable": candidates.runs(method, x.mask),
+        "runnable": not method.obstacle(x.mask),
     }
 
 

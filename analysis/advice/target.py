@@ -29,7 +29,7 @@ from analysis.advice.measurement import (
     stored,
 )
 from analysis.costs.budget import of_keys
-from analysis.costs.candidates import class_of, runs
+from analysis.costs.candidates import class_of
 from analysis.costs.optimality import BOUND, FOUND, standing
 from analysis.inputs import Inputs
 from analysis.sentences import Sentence
@@ -341,14 +341,15 @@ class _Question(Question):
         rows = []
         with one_thread():
             for method in tqdm(methods, disable=not progress, desc="methods", leave=False):
+                spec = str(method)
                 if self.metric.startswith("kernel") and method.space != "kernel":
-                    why = "{spec}: it does not estimate exp(q·k)"
+                    left_out.append(Sentence("{spec}: it does not estimate exp(q·k)", spec=spec))
                 elif sizes := list(_sizes(head, method, self)):
                     rows += sizes
-                    continue
                 else:
-                    why = "{spec}: no size costs less than exact attention"
-                left_out.append(Sentence(why, spec=str(method)))
+                    left_out.append(
+                        Sentence("{spec}: no size costs less than exact attention", spec=spec)
+                    )
         place = head.place() | {
             "metric": self.metric, "currency": self.currency, "left_out": left_out
         }  # fmt: skip
@@ -400,7 +401,7 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
             "size": float(size) if method.is_template else math.nan,
             "class": class_of(method), "oracle": method.oracle,
             "standing": standing(method, asked.metric, x.mask),
-            "runnable": runs(method, x.mask),
+            "runnable": not method.obstacle(x.mask),
             "reached": reached, "error": one.error, "stderr": one.stderr,
             "sure": reached and one.most <= target,
             **one.price, "price": one.price[currency], "share": one.price[currency] / ceiling,

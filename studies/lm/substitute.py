@@ -96,7 +96,7 @@ def templates(shape: Shape) -> list[Method]:
     assert mask is not None
     every = [parse(spec) for spec in (*candidates.RUNNABLE, *MORE)]
     every += [cls() for cls in METHODS.values()]
-    runnable = [method for method in dict.fromkeys(every) if candidates.runs(method, mask)]
+    runnable = [method for method in dict.fromkeys(every) if not method.obstacle(mask)]
     return runnable + [parse(spec) for spec in ORACLES]
 
 
