@@ -18,7 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from approx.method import name_hints
     from figures.show.methods_table import about, brief, describe, listing, resolved
-    from figures.words.terminal_columns import terminal
+    from figures.words.terminal_columns import aligned, terminal
 
     if arguments.name and (reason := name_hints.why_none(arguments.name)):
         raise ValueError(f"no method {arguments.name!r}: {reason}")
@@ -34,10 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(brief(size))
         return 0
     rows = [_shown(row) for row in listing()]
-    heads = {key: key for key in rows[0]}
-    widths = [max(len(row[key]) for row in [*rows, heads]) for key in heads]
-    for row in [heads, *rows]:
-        print("  ".join(map(str.ljust, row.values(), widths)).rstrip())
+    print(aligned([tuple(rows[0]), *(tuple(row.values()) for row in rows)]))
     return 0
 
 

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from analysis.models.pipeline import Run
     from figures.report import model_page
     from figures.show import model_run
-    from figures.words.terminal_columns import COLUMNS, wrap
+    from figures.words.terminal_columns import paragraphs
     from figures.words.translation import speaking
 
     checkpoints.texts(arguments.model, arguments.text, arguments.held_out)
@@ -55,14 +55,14 @@ def run(arguments: argparse.Namespace) -> int:
             jobs=arguments.jobs,
         )
         if over.left():
-            print("\n".join(wrap(model_run.beforehand(over), COLUMNS)), file=sys.stderr)
+            print(paragraphs([model_run.beforehand(over)]), file=sys.stderr)
             if time := model_run.how_long(over):
                 print(time, file=sys.stderr)
             over.fill(progress=sys.stderr.isatty())
         found = over.found()
         command = shlex.join(["expqk", *sys.argv[1:]])
         written = model_page.build(found, arguments.out, command=command)
-        print("\n".join(line for one in model_run.summary(found) for line in wrap(one, COLUMNS)))
+        print(paragraphs(model_run.summary(found)))
     for path in written:
         print(path)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,23 +12,9 @@ import pandas as pd
 
 from analysis import inputs
 from analysis.inputs import Inputs, head_kinds
+from figures.words.marked_text import table
 
 HEAD = ["layer", "head"]
-
-
-def table(titles: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """Return a table of Markdown.
-
-    Examples
-    --------
-    >>> print(table(["head", "tv"], [["0.1", 0.5]]))
-    | head | tv |
-    |---|---|
-    | 0.1 | 0.5 |
-    """
-    named = list(titles)
-    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (named, *rows)]
-    return "\n".join([lines[0], "|---" * len(named) + "|", *lines[1:]])
 
 
 def numbers(frame: pd.DataFrame, digits: int = 3) -> str:
