@@ -20,7 +20,7 @@ from analysis.compute.parallel import parallel
 from analysis.compute.seeds import seed_sequence
 from analysis.costs import candidates
 from analysis.errors import metrics
-from analysis.inputs import Inputs
+from analysis.inputs import Head, Heads
 from analysis.ranks.attention_weights import MOST_ENTRIES
 from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
@@ -62,12 +62,12 @@ class Question:
             for method in self.methods:
                 checks.instance("every method", method, Method, "a method")
 
-    def heads(self, inputs: Inputs | Sequence[Inputs]) -> list[Inputs]:
-        """Return every head of an Inputs or of several, which must have what the metric needs."""
-        files = [inputs] if isinstance(inputs, Inputs) else inputs
-        checks.instance("inputs", files, Sequence, "an Inputs or a sequence of them")
+    def heads(self, inputs: Head | Heads | Sequence[Head | Heads]) -> list[Head]:
+        """Return every head of a Head or of several, which must have what the metric needs."""
+        files = [inputs] if isinstance(inputs, Head | Heads) else inputs
+        checks.instance("inputs", files, Sequence, "a Head, Heads or a sequence of them")
         for file in files:
-            checks.instance("every input", file, Inputs, "an Inputs")
+            checks.instance("every input", file, Head | Heads, "a Head or Heads")
         heads = [x for file in files for x in file.heads()]
         if not heads:
             raise ValueError("inputs must not be empty")
@@ -78,7 +78,7 @@ class Question:
             )
         return heads
 
-    def sampled(self, x: Inputs) -> Sampled:
+    def sampled(self, x: Head) -> Sampled:
         """Return a head at the temperature, with the queries that are measured."""
         return Sampled.from_rows(x.at_temperature(self.temperature), self.rows)
 
@@ -86,10 +86,10 @@ class Question:
 class Rows(Protocol):
     """Makes the rows of a table about one head."""
 
-    def __call__(self, x: Inputs, /, *, progress: bool) -> list[dict[str, Any]]: ...
+    def __call__(self, x: Head, /, *, progress: bool) -> list[dict[str, Any]]: ...
 
 
-def table(rows: Rows, heads: Sequence[Inputs], *, jobs: int, progress: bool) -> pd.DataFrame:
+def table(rows: Rows, heads: Sequence[Head], *, jobs: int, progress: bool) -> pd.DataFrame:
     """Return the rows of all heads; with one process the progress is that of each head."""
     checks.integer("jobs", jobs, least=1)
     alone = progress and min(jobs, len(heads)) == 1
@@ -103,18 +103,18 @@ class Sampled(NamedTuple):
 
     Attributes
     ----------
-    whole : Inputs
+    whole : Head
     picked : (rows,)
         The queries.
-    part : Inputs
+    part : Head
     """
 
-    whole: Inputs
+    whole: Head
     picked: Array
-    part: Inputs
+    part: Head
 
     @classmethod
-    def from_rows(cls, x: Inputs, rows: int | Array | None) -> Sampled:
+    def from_rows(cls, x: Head, rows: int | Array | None) -> Sampled:
         """Return a head with so many queries, evenly spaced, or with those of an index array.
 
         None are all up to 4096, and 256 of more.
@@ -138,7 +138,7 @@ class Sampled(NamedTuple):
             "temperature": x.temperature, "mask": str(x.mask), "measured": len(self.picked),
         }  # fmt: skip
 
-    def inputs(self, method: Method) -> Inputs:
+    def inputs(self, method: Method) -> Head:
         """Return the head, without the other queries if the method does not need them."""
         return self.part if method.row_local else self.whole
 
@@ -173,7 +173,7 @@ class Draws(NamedTuple):
         known = [of_draw[name] for of_draw in self.errors if name in of_draw]
         return statistics.median(known) if known else otherwise
 
-    def row(self, x: Inputs) -> dict[str, Any]:
+    def row(self, x: Head) -> dict[str, Any]:
         """Return medians over the draws, and prices: columns of `diagnose`."""
         tv = [of_draw["attention_tv"] for of_draw in self.errors]
         output = self.middle("output_relative_error")
@@ -210,7 +210,7 @@ def draws(head: Sampled, methods: Sequence[Method], *, trials: int, seed: int) -
     held: list[tuple[Approximation, list[dict[str, float]]]] = []
     size = 0
 
-    def compare(at: Inputs) -> None:
+    def compare(at: Head) -> None:
         nonlocal size
         compared = _compared(at, [estimate for estimate, _ in held], head)
         for (_, errors), row in zip(held, compared):
@@ -218,7 +218,7 @@ def draws(head: Sampled, methods: Sequence[Method], *, trials: int, seed: int) -
         held.clear()
         size = 0
 
-    before: Inputs | None = None
+    before: Head | None = None
     for method in methods:
         at, rows = head.inputs(method), head.rows(method)
         if before is not None and at is not before:
@@ -300,9 +300,7 @@ def measurable(
     return possible, left_out
 
 
-def _compared(
-    x: Inputs, estimates: Sequence[Approximation], head: Sampled
-) -> list[dict[str, float]]:
+def _compared(x: Head, estimates: Sequence[Approximation], head: Sampled) -> list[dict[str, float]]:
     """Return the errors of estimates, on the queries that are measured."""
     if not estimates:
         return []
@@ -315,14 +313,14 @@ def _compared(
     )
 
 
-def stored(estimate: Approximation, x: Inputs) -> float:
+def stored(estimate: Approximation, x: Head) -> float:
     """Return the stored values per query of x, of which an estimate may have some rows only."""
     rows = estimate.shape[0]
     factors = estimate.low.parameters * (x.n + x.l) / (x.n * (rows + x.l))
     return factors + estimate.nnz / rows
 
 
-def prices(method: Method, x: Inputs) -> dict[str, float]:
+def prices(method: Method, x: Head) -> dict[str, float]:
     """Return what a method reads, multiplies and keeps in bytes, NaN where it is not known."""
     known = amounts(method.price(**x.shape.given))
     return {name: cost for name, cost in known.items() if name != "stored"}
@@ -334,6 +332,6 @@ def amounts(price: Price | None) -> dict[str, float]:
     return {name: math.nan if cost is None else float(cost) for name, cost in known.items()}
 
 
-def cost(method: Method, x: Inputs, currency: str) -> float:
+def cost(method: Method, x: Head, currency: str) -> float:
     """Return the price of a method in a currency, NaN where it is not known."""
     return amounts(method.price(**x.shape.given))[currency]

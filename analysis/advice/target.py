@@ -31,7 +31,7 @@ from analysis.advice.measurement import (
 from analysis.costs.budget import of_keys
 from analysis.costs.candidates import class_of
 from analysis.costs.optimality import BOUND, FOUND, standing
-from analysis.inputs import Inputs
+from analysis.inputs import Head, Heads
 from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
 from approx.checks import Array
@@ -49,7 +49,7 @@ LOOKS = 8  # how often, at most
 
 
 def needed(
-    inputs: Inputs | Sequence[Inputs],
+    inputs: Head | Heads | Sequence[Head | Heads],
     target: float | Sequence[float],
     *,
     metric: str = "attention_tv",
@@ -66,7 +66,7 @@ def needed(
 
     Parameters
     ----------
-    inputs : Inputs or sequence of Inputs
+    inputs : Head, Heads or a sequence of them
         One head or many.
     target : float or sequence of float
         The error that is allowed; of several, what was measured for one serves the others.
@@ -296,7 +296,7 @@ class Family(NamedTuple):
     make: Callable[[int], Method | None]
 
     @classmethod
-    def from_method(cls, method: Method, x: Inputs, currency: str) -> Self:
+    def from_method(cls, method: Method, x: Head, currency: str) -> Self:
         """Return the members of a method for some inputs.
 
         Examples
@@ -333,7 +333,7 @@ class _Question(Question):
 
     targets: tuple[float, ...]
 
-    def rows_of(self, inputs: Inputs, /, *, progress: bool = False) -> list[dict[str, Any]]:
+    def rows_of(self, inputs: Head, /, *, progress: bool = False) -> list[dict[str, Any]]:
         """Return the rows of one head."""
         head = self.sampled(inputs)  # its Q and K last for this head only
         possible, left_out = measurable(head, self.methods)

@@ -10,7 +10,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis.compute import executors
-from analysis.inputs import Inputs
+from analysis.inputs import Heads
 from analysis.models.replacement import Passage
 from analysis.models.sensitivity import SAMPLES, Gradients, fisher, gradients, moved
 from approx import Mask, Method, checks, parse
@@ -171,7 +171,7 @@ class _Work(NamedTuple):
     """What the heads of a layer share."""
 
     passage: Passage
-    x: Inputs
+    x: Heads
     sized: dict[str, tuple[Method, float]]
     gradients: list[Array]
 

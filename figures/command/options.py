@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.experiments.profile import Profile
-    from analysis.inputs import Inputs
+    from analysis.inputs import Head
     from approx import Method
 
 PROFILES = ("quick", "default", "full")
@@ -147,7 +147,7 @@ def add_json(parser: argparse.ArgumentParser, what: str = "for machines") -> Non
     parser.add_argument("--json", action="store_true", help=what)
 
 
-def of_file(arguments: argparse.Namespace) -> tuple[list[Inputs], int]:
+def of_file(arguments: argparse.Namespace) -> tuple[list[Head], int]:
     """Return the heads that are asked for, and how many processes are worth beginning for them."""
     from analysis.inputs import load
 

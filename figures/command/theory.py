@@ -12,7 +12,7 @@ from figures.command import options
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.inputs import Inputs
+    from analysis.inputs import Head
 
 HELP = "What theorems say of every head of a file."
 MORE = "Bounds, whether the head meets their hypotheses, and what is measured beside them."
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _theory(x: Inputs, seed: int) -> pd.DataFrame:
+def _theory(x: Head, seed: int) -> pd.DataFrame:
     """Return what theory says of one head."""
     from analysis.bounds import theory
     from analysis.costs.budget import KEYS

@@ -16,7 +16,7 @@ import pandas as pd
 import tqdm
 
 from analysis.experiments.certificates import BOXES, ENTRIES, NORMS, Source, compared
-from analysis.inputs import Inputs, head_kinds
+from analysis.inputs import Head, head_kinds
 from studies.lm import pages
 from studies.lm.sample import DATA
 
@@ -41,7 +41,7 @@ IN_SIZES = ("top_k(k=32)", "sink_window(k=32)")
 SAID = {"boxes": "boxes", "entries": "boxes, every entry", "dropped": "norms of what was dropped"}
 
 
-def measured(heads: Iterable[Inputs], first: int = FIRST) -> pd.DataFrame:
+def measured(heads: Iterable[Head], first: int = FIRST) -> pd.DataFrame:
     """Return the rows of attention of all heads by all methods, with their bounds."""
     known, tables = pages.kinds(pd.read_csv(DATA / "smollm2.csv")), []
     for x in heads:

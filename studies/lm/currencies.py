@@ -13,7 +13,7 @@ from analysis.advice.diagnose import winners
 from analysis.advice.measurement import amounts
 from analysis.costs import candidates
 from analysis.costs.budget import match, of_keys, said
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import Method, parse
 from approx.method.prices import CURRENCIES, entries
 from studies.lm import pages
@@ -23,7 +23,7 @@ SPARQ = "projected_top_k(by='channels')"
 FEWER = tuple(f"projected_top_k(r={r}, by='channels')" for r in (2, 4, 6))
 
 
-def compared(heads: Sequence[Inputs], keys: int = 32, jobs: int = 1) -> pd.DataFrame:
+def compared(heads: Sequence[Head], keys: int = 32, jobs: int = 1) -> pd.DataFrame:
     """Return the winner of every head at the price of some exact keys, in each currency.
 
     Returns
@@ -42,7 +42,7 @@ def compared(heads: Sequence[Inputs], keys: int = 32, jobs: int = 1) -> pd.DataF
     return pd.concat(parts, ignore_index=True)
 
 
-def _names(x: Inputs, budget: float, currency: str) -> dict[str, str]:
+def _names(x: Head, budget: float, currency: str) -> dict[str, str]:
     """Return the candidate without its size by the spec that a budget makes of it."""
     templates = candidates.methods(x.mask)
     matched = [match([template], budget, x, currency).fitting for template in templates]
@@ -88,7 +88,7 @@ def example(table: pd.DataFrame) -> tuple[int, int]:
     return int(layer), int(head)
 
 
-def _read(method: Method, x: Inputs, budget: float) -> str:
+def _read(method: Method, x: Head, budget: float) -> str:
     """Return what a method reads for a new query, where that is known."""
     price = method.price(**x.shape.given)
     if price is None or price.reads is None:
@@ -105,7 +105,7 @@ def _read(method: Method, x: Inputs, budget: float) -> str:
     return said + "."
 
 
-def fewer_channels(heads: Sequence[Inputs], table: pd.DataFrame) -> tuple[int, list[Method]]:
+def fewer_channels(heads: Sequence[Head], table: pd.DataFrame) -> tuple[int, list[Method]]:
     """Return on how many heads SparQ would win the reads if it chose keys by fewer channels."""
     at = table[table.currency == "reads"].set_index(HEAD)
     best, filled = 0, dict[str, Method]()
@@ -119,7 +119,7 @@ def fewer_channels(heads: Sequence[Inputs], table: pd.DataFrame) -> tuple[int, l
     return best, list(filled.values())
 
 
-def section(heads: Sequence[Inputs], table: pd.DataFrame) -> str:
+def section(heads: Sequence[Head], table: pd.DataFrame) -> str:
     """Return the tables of `compared` in Markdown, with one head explained."""
     first = heads[0]
     budgets = table.drop_duplicates("currency").set_index("currency").budget
@@ -141,7 +141,7 @@ def section(heads: Sequence[Inputs], table: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def _explained(heads: Sequence[Inputs], table: pd.DataFrame, words: dict[str, str]) -> list[str]:
+def _explained(heads: Sequence[Head], table: pd.DataFrame, words: dict[str, str]) -> list[str]:
     """Return one head and its winners, with what each of them costs in every currency."""
     layer, head = example(table)
     x = next(x for x in heads if (x.layer, x.head) == (layer, head))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs
-from analysis.inputs import Inputs, head_kinds
+from analysis.inputs import Head, head_kinds
 from figures.words.marked_text import table
 
 HEAD = ["layer", "head"]
@@ -59,7 +59,7 @@ def add_heads(parser: argparse.ArgumentParser, count: int | None, tokens: int) -
     parser.add_argument("--tokens", type=int, default=tokens, help=f"the first ones [{tokens}]")
 
 
-def heads(arguments: argparse.Namespace) -> Sequence[Inputs]:
+def heads(arguments: argparse.Namespace) -> Sequence[Head]:
     """Return the heads that `add_heads` asks for."""
     every = list(inputs.load(arguments.file).heads())
     count = min(arguments.heads or len(every), len(every))
