@@ -14,7 +14,7 @@ import functools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,17 +22,16 @@ from tqdm import tqdm
 
 from analysis.advice import caveats
 from analysis.advice.measurement import (
-    MOST_TRIALS,
     TRIALS,
-    Measured,
+    Draws,
+    Question,
     Sampled,
-    all_methods,
     certificate,
-    each_head,
+    cost,
+    draws,
     measurable,
-    measure_all,
     prices,
-    require_values,
+    table,
 )
 from analysis.advice.verdict import COLUMNS, TV, rank, verdict, winner
 from analysis.bounds.lower_bounds import bound
@@ -48,11 +47,12 @@ from analysis.sentences import Sentence
 from analysis.sweeps.crossovers import crossing
 from analysis.sweeps.table import with_currency
 from approx import Approximation, Method, checks
+from approx.checks import Array
 from approx.kernels.threads import one_thread
 from approx.low_rank.subspace import tail
 from approx.low_rank.thresholding import without_largest
 from approx.low_rank.truncated_svd import TruncatedSVD
-from approx.method.prices import CURRENCIES, entries
+from approx.method.prices import entries
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.sparse.exact import Exact
@@ -167,13 +167,11 @@ def diagnose(
     per group of estimates that fit an eighth of the memory limit together; and a few singular value
     decompositions of an (n, l) matrix.
     """
-    heads, about = _asked(
-        inputs, budget, methods, temperature, trials, rows, accept, seed, jobs, currency, metric
-    )
-    alone = progress and min(jobs, len(heads)) == 1
-    head = functools.partial(_head, about=about, progress=alone)
-    per_head = parallel(head, heads, jobs=jobs, progress=progress, label="heads")
-    return pd.DataFrame([row for every in per_head for row in every])
+    asked = _Question(
+        budget=checks.positive("budget", budget), currency=currency, methods=methods,
+        temperature=temperature, trials=trials, rows=rows, accept=accept, metric=metric, seed=seed,
+    )  # fmt: skip
+    return table(asked.rows_of, asked.heads(inputs), jobs=jobs, progress=progress)
 
 
 def winners(
@@ -213,30 +211,31 @@ def winners(
     Cost: that of `diagnose` without what needs all logits, expected errors, ranks and crossings: a
     third.
     """
-    places = []
-    for t in temperatures:
-        heads, about = _asked(inputs, budget, None, t, trials, None, ACCEPT, seed, jobs, currency)
-        places += [(place, x, about) for place, x in enumerate(heads)]
-    places.sort(key=lambda task: task[0])
-    rows = parallel(_winner, places, jobs=jobs, progress=progress, label="winners")
+    paid = checks.positive("budget", budget)
+    asked = [
+        _Question(budget=paid, currency=currency, temperature=t, trials=trials, seed=seed)
+        for t in temperatures
+    ]
+    checks.integer("jobs", jobs, least=1)
+    tasks = [(x, one) for x in asked[0].heads(inputs) for one in asked] if asked else []
+    rows = parallel(_winner, tasks, jobs=jobs, progress=progress, label="winners")
     return with_currency(pd.DataFrame(rows), currency)
 
 
-def _winner(task: tuple[int, Head, _Settings]) -> dict[str, Any]:
+def _winner(task: tuple[Head, _Question]) -> dict[str, Any]:
     """Return the winner and the verdict of one head at one temperature."""
-    _, whole, about = task
-    x = whole.at_temperature(about.t)
-    runnable = tuple(m for m in candidates.methods(x.mask) if not m.oracle)
-    head, about = Sampled.of(x, about.rows), about._replace(methods=runnable)
+    whole, about = task
+    runnable = tuple(m for m in candidates.methods(whole.mask) if not m.oracle)
+    head, about = about.sampled(whole), dataclasses.replace(about, methods=runnable)
+    x = head.whole
     with one_thread():
         fitting, _ = _fitting(head, about)
-        rows = [found.row | {"runnable": True} for found in about.measure_all(head, fitting)]
+        rows = [row | {"runnable": True} for row, _ in about.measured(head, fitting)]
     best, uniform = min(rows, key=rank), _uniform(rows, TV)
-    return {
-        "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
-        "temperature": x.temperature, "mask": str(x.mask), "budget": about.budget,
-        "winner": best["spec"], "attention_tv": best["attention_tv"], "uniform_tv": uniform,
-        "verdict": about.verdict(rows, x, uniform),
+    place = {name: value for name, value in head.place().items() if name != "measured"}
+    return place | {
+        "budget": about.budget, "winner": best["spec"], "attention_tv": best["attention_tv"],
+        "uniform_tv": uniform, "verdict": about.verdict(rows, x, uniform),
     }  # fmt: skip
 
 
@@ -262,45 +261,40 @@ class DryRun(NamedTuple):
 
 
 def dry_run(
-    inputs: Head | Heads | Sequence[Head | Heads],
-    *,
-    budget: float,
-    currency: str = "stored",
-    methods: Sequence[Method] | None = None,
-    temperature: float = 1.0,
-    trials: int = TRIALS,
-    rows: int | None = None,
-    accept: float = ACCEPT,
-    metric: str = TV,
-    seed: int = 0,
-    jobs: int = 1,
+    inputs: Head | Heads | Sequence[Head | Heads], *, jobs: int = 1, **asked: Any
 ) -> DryRun:
     """Return what `diagnose` would measure with these arguments, and about how long it takes."""
-    heads, about = _asked(
-        inputs, budget, methods, temperature, trials, rows, accept, seed, jobs, currency, metric
-    )
+    about = _Question(**asked)
+    heads = about.heads(inputs)
     middle = heads[len(heads) // 2]
-    _head(middle, about._replace(trials=1), progress=False)
+    dataclasses.replace(about, trials=1).rows_of(middle)
     start = time.perf_counter()
-    table = _head(middle, about, progress=False)
+    rows = about.rows_of(middle)
     spent = time.perf_counter() - start
     seconds = spent * math.ceil(len(heads) / min(jobs, len(heads)))
-    specs = [row["spec"] for row in table]
-    return DryRun(len(heads), specs, table[0]["left_out"], seconds)
+    return DryRun(len(heads), [row["spec"] for row in rows], rows[0]["left_out"], seconds)
 
 
-class _Settings(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Question(Question):
     """What is asked of every head."""
 
-    t: float
-    methods: tuple[Method, ...] | None
+    METRICS: ClassVar = tuple(COLUMNS)
+
     budget: float
-    trials: int
-    rows: int | None
-    accept: float
-    seed: int
-    currency: str
-    metric: str
+    accept: float = ACCEPT
+    metric: str = TV
+    currency: str = "stored"
+    methods: Sequence[Method] | None = None
+    temperature: float = 1.0
+    trials: int = TRIALS
+    rows: int | Array | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive("budget", self.budget)
+        checks.positive("accept", self.accept, most=1.0)
 
     def keys(self, x: Head) -> float:
         """Return how many exact keys per row cost as much as the budget."""
@@ -316,7 +310,7 @@ class _Settings(NamedTuple):
 
     def exact_price(self, x: Head) -> float:
         """Return what exact attention costs in the currency of the budget."""
-        return float(getattr(Exact().price(**x.shape.given), self.currency))
+        return cost(Exact(), x, self.currency)
 
     def verdict(self, rows: Sequence[dict[str, Any]], x: Head, uniform: float) -> str:
         """Return what to do with a head."""
@@ -326,88 +320,54 @@ class _Settings(NamedTuple):
             exact=exact_prices(x), metric=self.metric,
         )  # fmt: skip
 
-    def measure_all(self, head: Sampled, methods: Sequence[Method]) -> Iterator[Measured]:
-        """Yield the errors and the price of each method on one head."""
-        every = measure_all(head, methods, trials=self.trials, seed=self.seed)
-        for method, found in zip(methods, every):
+    def measured(
+        self, head: Sampled, methods: Sequence[Method]
+    ) -> Iterator[tuple[dict[str, Any], Draws]]:
+        """Yield the errors and the price of each method on one head, and its draws."""
+        for drawn in draws(head, methods, trials=self.trials, seed=self.seed):
             named = {
-                "spec": str(method), "class": candidates.class_of(method),
+                "spec": str(drawn.method), "class": candidates.class_of(drawn.method),
                 "budget": self.budget, "currency": self.currency,
             }  # fmt: skip
-            yield found._replace(row=named | found.row)
+            yield named | drawn.row(head.whole), drawn
 
-    def certificate(self, head: Sampled, method: Method) -> float:
-        """Return what the estimates of one method on one head prove of their error."""
-        return certificate(head, method, trials=self.trials, seed=self.seed)
-
-
-def _asked(
-    inputs: Head | Heads | Sequence[Head | Heads],
-    budget: float,
-    methods: Sequence[Method] | None,
-    temperature: float,
-    trials: int,
-    rows: int | None,
-    accept: float,
-    seed: int,
-    jobs: int,
-    currency: str = "stored",
-    metric: str = TV,
-) -> tuple[list[Head], _Settings]:
-    """Check the arguments of `diagnose`."""
-    checks.positive("budget", budget)
-    checks.one_of("currency", currency, CURRENCIES)
-    checks.one_of("metric", metric, tuple(COLUMNS))
-    at = checks.positive("temperature", temperature)
-    checks.integer("trials", trials, least=1, most=MOST_TRIALS)
-    checks.integer("seed", seed, least=0)
-    checks.integer("jobs", jobs, least=1)
-    share = checks.positive("accept", accept, most=1.0)
-    if rows is not None:
-        checks.integer("rows", rows, least=2)
-    heads = each_head(inputs)
-    require_values(metric, heads)
-    chosen = all_methods(methods)
-    return heads, _Settings(at, chosen, float(budget), trials, rows, share, seed, currency, metric)
-
-
-def _head(inputs: Head, about: _Settings, progress: bool) -> list[dict[str, Any]]:
-    x = inputs.at_temperature(about.t)  # its Q and K last for this head only
-    head = Sampled.of(x, about.rows)
-    weights = Weights.of(head.part)
-    with one_thread():
-        fitting, left_out = _fitting(head, about)
-        facts = _facts(head.part, about.keys(x), about.rank(x), weights)
-        every = about.measure_all(head, fitting)
-        bar = tqdm(
-            zip(fitting, every),
-            total=len(fitting),
-            disable=not progress,
-            desc="methods",
-            leave=False,
-        )
-        truth = Expectation(x.Q, x.K, x.mask)
-        rows = [_row(head, method, found, weights, truth, about.metric) for method, found in bar]
-        eps = caveats.collapsing_eps(x, facts["row_entropy"]) if _positive(fitting) else None
-        best = winner(rows, about.metric)
+    def rows_of(self, inputs: Head, /, *, progress: bool = False) -> list[dict[str, Any]]:
+        """Return the rows of one head."""
+        head, column = self.sampled(inputs), COLUMNS[self.metric]
+        x = head.whole  # its Q and K last for this head only
+        weights = Weights.of(head.part)
+        rows: list[dict[str, Any]] = []
+        best: dict[str, Any] | None = None
+        with one_thread():
+            fitting, left_out = _fitting(head, self)
+            facts = _facts(head.part, self.keys(x), self.rank(x), weights)
+            truth = Expectation(x.Q, x.K, x.mask)
+            for measured, drawn in tqdm(
+                self.measured(head, fitting), "methods", len(fitting), leave=False,
+                disable=not progress,
+            ):  # fmt: skip
+                row = measured | _theory(head, drawn, measured, weights, truth, self.metric)
+                if winner([*rows, row], self.metric) is row:
+                    best, winning = row, drawn
+                row |= {"certificate": math.nan, "winner": False}
+                rows.append(row)
+            peaked = any(isinstance(method, Positive) for method in fitting)
+            eps = caveats.collapsing_eps(x, facts["row_entropy"]) if peaked else None
+            if best is not None:
+                best["winner"] = True
+            if best is not None and self.metric == TV:
+                best["certificate"] = certificate(head, winning, trials=self.trials, seed=self.seed)
+        uniform = _uniform(rows, column)
+        place = head.place() | {
+            "metric": self.metric, "exact_price": self.exact_price(x), **exact_prices(x),
+            "verdict": self.verdict(rows, x, uniform), "left_out": left_out,
+        }  # fmt: skip
         for method, row in zip(fitting, rows):
-            proven = row is best and about.metric == TV
-            row["certificate"] = about.certificate(head, method) if proven else math.nan
-    uniform = _uniform(rows, COLUMNS[about.metric])
-    place = {
-        "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
-        "temperature": x.temperature, "mask": str(x.mask), "measured": len(head.picked),
-        "metric": about.metric, "exact_price": about.exact_price(x), **exact_prices(x),
-        "verdict": about.verdict(rows, x, uniform), "left_out": left_out,
-    }  # fmt: skip
-    for method, row in zip(fitting, rows):
-        row["winner"] = row is best
-        column = COLUMNS[about.metric]
-        row["warnings"] = list(caveats.warnings(x, method, place | row, uniform, eps, column))
-    return [place | row | facts for row in rows]
+            row["warnings"] = list(caveats.warnings(x, method, place | row, uniform, eps, column))
+        return [place | row | facts for row in rows]
 
 
-def _fitting(head: Sampled, about: _Settings) -> tuple[list[Method], list[Sentence]]:
+def _fitting(head: Sampled, about: _Question) -> tuple[list[Method], list[Sentence]]:
     """Return the methods that are measured, filled to the budget, and why others are not."""
     x = head.whole
     possible, left_out = measurable(head, about.methods)
@@ -486,24 +446,23 @@ def _crossing(x: Head, keys: float, rank: int) -> float:
     return at
 
 
-def _row(
+def _theory(
     head: Sampled,
-    method: Method,
-    found: Measured,
+    drawn: Draws,
+    measured: dict[str, Any],
     weights: Weights,
     truth: Expectation,
     metric: str,
 ) -> dict[str, Any]:
-    """Return the errors and the price of one method on one head, and what theory says of them."""
-    x = head.whole
-    measured, estimate, stored = found
+    """Return what is known of a method on one head without measuring it."""
+    x, method, estimate = head.whole, drawn.method, drawn.estimates[-1]
     expected: float | None = None
     if estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES:
-        drawn = method.uses_rng or method.parts or len(head.picked) < x.n
-        expected = truth.error(method) if drawn else measured["kernel_error"]
+        chance = method.uses_rng or method.parts or len(head.picked) < x.n
+        expected = truth.error(method) if chance else measured["kernel_error"]
     known = math.nan if expected is None else expected
-    least = bound(method, estimate, weights, stored=stored) if metric == TV else math.nan
-    return measured | {
+    least = bound(method, estimate, weights, stored=drawn.entries) if metric == TV else math.nan
+    return {
         "bound": least,
         "expected": known,
         "features_needed": _needed(method, known),
@@ -511,12 +470,8 @@ def _row(
         "autoregressive": method.autoregressive,
         "oracle": method.oracle,
         "standing": optimality.standing(method, metric, x.mask),
-        "runnable": candidates.runs(method, x.mask),
+        "runnable": not method.obstacle(x.mask),
     }
-
-
-def _positive(methods: Sequence[Method]) -> bool:
-    return any(isinstance(method, Positive) for method in methods)
 
 
 def _needed(method: Method, expected: float) -> float:

@@ -1,16 +1,22 @@
-"""The errors of a method on the measured queries of a head, in the median over draws."""
+"""The errors of a method on the measured queries of a head, in the median over draws.
+
+`Question` holds what every question about heads has in common: which methods are measured, and how.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+import pandas as pd
 
 from analysis.bounds import certificates
+from analysis.compute.parallel import parallel
 from analysis.compute.seeds import seed_sequence
 from analysis.costs import candidates
 from analysis.errors import metrics
@@ -20,13 +26,76 @@ from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.estimate import memory
-from approx.method.prices import CURRENCIES
+from approx.method.prices import CURRENCIES, Price
 
 TRIALS = 5
 MOST_TRIALS = 1024  # more draws would not improve medians and ranges, and would take hours
 SAMPLE = 256  # queries that are measured where there are more than MOST_QUERIES
 MOST_QUERIES = 4096
 SHARE = 8  # an 8th of the memory limit holds the estimates that are compared together
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of every head: the arguments that `diagnose` and `needed` share."""
+
+    METRICS: ClassVar[tuple[str, ...]]
+
+    metric: str
+    currency: str
+    methods: Sequence[Method] | None
+    temperature: float
+    trials: int
+    rows: int | Array | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        checks.one_of("metric", self.metric, self.METRICS)
+        checks.one_of("currency", self.currency, CURRENCIES)
+        checks.positive("temperature", self.temperature)
+        checks.integer("trials", self.trials, least=1, most=MOST_TRIALS)
+        checks.integer("seed", self.seed, least=0)
+        if self.rows is not None and not isinstance(self.rows, np.ndarray):
+            checks.integer("rows", self.rows, least=2)
+        if self.methods is not None:
+            checks.instance("methods", self.methods, Sequence, "a sequence of methods")
+            for method in self.methods:
+                checks.instance("every method", method, Method, "a method")
+
+    def heads(self, inputs: Head | Heads | Sequence[Head | Heads]) -> list[Head]:
+        """Return every head of a Head or of several, which must have what the metric needs."""
+        files = [inputs] if isinstance(inputs, Head | Heads) else inputs
+        checks.instance("inputs", files, Sequence, "a Head, Heads or a sequence of them")
+        for file in files:
+            checks.instance("every input", file, Head | Heads, "a Head or Heads")
+        heads = [x for file in files for x in file.heads()]
+        if not heads:
+            raise ValueError("inputs must not be empty")
+        if self.metric.startswith("output") and (lacking := [x for x in heads if x.V is None]):
+            raise ValueError(
+                f"the error of the output needs values, and {lacking[0].name} has no v: save v "
+                "beside q and k, or ask for attention_tv"
+            )
+        return heads
+
+    def sampled(self, x: Head) -> Sampled:
+        """Return a head at the temperature, with the queries that are measured."""
+        return Sampled.from_rows(x.at_temperature(self.temperature), self.rows)
+
+
+class Rows(Protocol):
+    """Makes the rows of a table about one head."""
+
+    def __call__(self, x: Head, /, *, progress: bool) -> list[dict[str, Any]]: ...
+
+
+def table(rows: Rows, heads: Sequence[Head], *, jobs: int, progress: bool) -> pd.DataFrame:
+    """Return the rows of all heads; with one process the progress is that of each head."""
+    checks.integer("jobs", jobs, least=1)
+    alone = progress and min(jobs, len(heads)) == 1
+    head = functools.partial(rows, progress=alone)
+    per_head = parallel(head, heads, jobs=jobs, progress=progress, label="heads")
+    return pd.DataFrame([row for every in per_head for row in every])
 
 
 class Sampled(NamedTuple):
@@ -45,21 +114,29 @@ class Sampled(NamedTuple):
     part: Head
 
     @classmethod
-    def of(cls, x: Head, rows: int | Array | None) -> Sampled:
+    def from_rows(cls, x: Head, rows: int | Array | None) -> Sampled:
         """Return a head with so many queries, evenly spaced, or with those of an index array.
 
         None are all up to 4096, and 256 of more.
         """
-        if isinstance(rows, np.ndarray):
-            picked = np.unique(np.asarray(checks.index("rows", rows, x.n)))
-            return cls(x, picked, dataclasses.replace(x, q=x.q[picked], mask=x.mask.take(picked)))
         if rows is None:
             rows = x.n if x.n <= MOST_QUERIES else SAMPLE
-        if rows >= x.n:
+        if isinstance(rows, np.ndarray):
+            picked = np.unique(np.asarray(checks.index("rows", rows, x.n)))
+        elif rows >= x.n:
             return cls(x, np.arange(x.n), x)
-        picked = (np.arange(rows) * x.n + x.n // 2) // rows
+        else:
+            picked = (np.arange(rows) * x.n + x.n // 2) // rows
         part = dataclasses.replace(x, q=x.q[picked], mask=x.mask.take(picked))
         return cls(x, picked, part)
+
+    def place(self) -> dict[str, Any]:
+        """Return the columns that say which head it is."""
+        x = self.whole
+        return {
+            "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
+            "temperature": x.temperature, "mask": str(x.mask), "measured": len(self.picked),
+        }  # fmt: skip
 
     def inputs(self, method: Method) -> Head:
         """Return the head, without the other queries if the method does not need them."""
@@ -70,28 +147,56 @@ class Sampled(NamedTuple):
         return slice(None) if method.row_local else self.picked
 
 
-class Measured(NamedTuple):
-    """A method on a head.
+class Draws(NamedTuple):
+    """The draws of a method on a head.
 
     Attributes
     ----------
-    row : dict
-        Columns of `analysis.advice.diagnose.diagnose`: medians over the draws, and prices.
-    estimate : Approximation
-        That of the last draw, of the measured queries alone where the method needs no others.
+    method : Method
+    errors : list of dict
+        What `metrics.compare` says of each draw; of a method that draws nothing there is one. Of
+        more trials the first ones are the same.
+    estimates : list of Approximation
+        That of each draw, of the measured queries alone where the method needs no others; only the
+        last one where all of them do not fit an eighth of the memory limit.
     entries : int
         Of the measured queries, in the draw that has most of them.
     """
 
-    row: dict[str, Any]
-    estimate: Approximation
+    method: Method
+    errors: list[dict[str, float]]
+    estimates: list[Approximation]
     entries: int
 
+    def middle(self, name: str, otherwise: float = math.nan) -> float:
+        """Return the median of an error over the draws."""
+        known = [of_draw[name] for of_draw in self.errors if name in of_draw]
+        return statistics.median(known) if known else otherwise
 
-def measure_all(
-    head: Sampled, methods: Sequence[Method], *, trials: int, seed: int
-) -> Iterator[Measured]:
-    """Yield the errors and the price of each method on a head.
+    def row(self, x: Head) -> dict[str, Any]:
+        """Return medians over the draws, and prices: columns of `diagnose`."""
+        tv = [of_draw["attention_tv"] for of_draw in self.errors]
+        output = self.middle("output_relative_error")
+        return {
+            "values_per_row": stored(self.estimates[-1], x),
+            **prices(self.method, x),
+            "attention_tv": self.middle("attention_tv"),
+            "tv_least": min(tv),
+            "tv_most": max(tv),
+            "tv_stderr": self.middle("attention_tv_stderr", 0.0),
+            "negative_fraction": self.middle("negative_fraction"),
+            "kernel_error": self.middle("kernel_relative_frobenius"),
+            "output_error": output,
+            "output_stderr": self.middle("output_relative_error_stderr", 0 * output),  # no V: NaN
+            "nonpositive_rows": self.middle("nonpositive_rows"),
+        }
+
+
+def draws(head: Sampled, methods: Sequence[Method], *, trials: int, seed: int) -> Iterator[Draws]:
+    """Yield the draws of each method on a head.
+
+    Estimates of several methods are compared in one pass, which has the same bits as one for each
+    of them, as long as together they fit an eighth of the memory limit.
 
     Parameters
     ----------
@@ -101,80 +206,14 @@ def measure_all(
         Draws of a random method.
     seed : int
     """
-    found = all_draws(head, methods, trials=trials, seed=seed)
-    for method, drawn in zip(methods, found):
-        yield _measured(head, method, *drawn)
-
-
-def _measured(
-    head: Sampled,
-    method: Method,
-    errors: list[dict[str, float]],
-    estimate: Approximation,
-    entries: int,
-) -> Measured:
-    """Return the medians over the draws, and the price."""
-
-    def middle(name: str, otherwise: float = math.nan) -> float:
-        known = [of_draw[name] for of_draw in errors if name in of_draw]
-        return statistics.median(known) if known else otherwise
-
-    tv = [of_draw["attention_tv"] for of_draw in errors]
-    output = middle("output_relative_error")
-    row = {
-        "values_per_row": stored(estimate, head.whole),
-        **prices(method, head.whole),
-        "attention_tv": middle("attention_tv"),
-        "tv_least": min(tv),
-        "tv_most": max(tv),
-        "tv_stderr": middle("attention_tv_stderr", 0.0),
-        "negative_fraction": middle("negative_fraction"),
-        "kernel_error": middle("kernel_relative_frobenius"),
-        "output_error": output,
-        "output_stderr": middle("output_relative_error_stderr", 0 * output),  # NaN without V
-        "nonpositive_rows": middle("nonpositive_rows"),
-    }
-    return Measured(row, estimate, entries)
-
-
-class Draws(NamedTuple):
-    """The draws of a method on a head.
-
-    Attributes
-    ----------
-    errors : list of dict
-        What `metrics.compare` says of each draw; of a method that draws nothing there is one. Of
-        more trials the first ones are the same.
-    estimate, entries
-        As in `Measured`.
-    """
-
-    errors: list[dict[str, float]]
-    estimate: Approximation
-    entries: int
-
-
-def draws(head: Sampled, method: Method, *, trials: int, seed: int) -> Draws:
-    """Return the errors of each draw of a method on a head."""
-    return next(all_draws(head, [method], trials=trials, seed=seed))
-
-
-def all_draws(
-    head: Sampled, methods: Sequence[Method], *, trials: int, seed: int
-) -> Iterator[Draws]:
-    """Yield the errors of each draw of each method on a head.
-
-    Estimates of several methods are compared in one pass, which has the same bits as one for each
-    of them, as long as together they fit an eighth of the memory limit.
-    """
     complete: list[Draws] = []  # but for the errors of what is held
     held: list[tuple[Approximation, list[dict[str, float]]]] = []
     size = 0
 
     def compare(at: Head) -> None:
         nonlocal size
-        found = _compared(at, [estimate for estimate, _ in held], head)
-        for (_, errors), row in zip(held, found):
+        compared = _compared(at, [estimate for estimate, _ in held], head)
+        for (_, errors), row in zip(held, compared):
             errors.append(row)
         held.clear()
         size = 0
@@ -186,32 +225,38 @@ def all_draws(
             compare(before)
             yield from complete
             complete = []
-        errors: list[dict[str, float]] = []
-        entries, before = 0, at
+        drawn = Draws(method, [], [], 0)
+        own, before = 0, at
         for estimate in _estimates(head, method, trials, seed):
-            held.append((estimate, errors))
+            held.append((estimate, drawn.errors))
             estimate.low.prepare()  # what a comparison would build, so that it is counted
-            entries = max(entries, _entries(estimate, rows))
-            size += estimate.nbytes
+            entries = max(drawn.entries, _entries(estimate, rows))
+            size, own = size + estimate.nbytes, own + estimate.nbytes
+            if own > memory.limit() // SHARE:
+                drawn.estimates.clear()
+            drawn = drawn._replace(entries=entries)
+            drawn.estimates.append(estimate)
             if size > memory.limit() // SHARE:
                 compare(at)
                 yield from complete
                 complete = []
-        complete.append(Draws(errors, estimate, entries))
+        complete.append(drawn)
     if before is not None:
         compare(before)
     yield from complete
 
 
-def certificate(head: Sampled, method: Method, *, trials: int, seed: int) -> float:
-    """Return what the estimates that `measure_all` compared prove of their total variation.
+def certificate(head: Sampled, drawn: Draws, *, trials: int, seed: int) -> float:
+    """Return what the estimates of a method prove of their total variation.
 
     It is the mean over the measured queries of `analysis.bounds.certificates.of`, in the median
-    over the same draws, and so never below their ``attention_tv``; NaN where nothing is proven.
+    over the draws, and so never below their ``attention_tv``; NaN where nothing is proven.
+    Estimates that were not kept are drawn again.
     """
-    at, rows = head.inputs(method), head.rows(method)
+    at, rows = head.inputs(drawn.method), head.rows(drawn.method)
+    kept = len(drawn.estimates) == len(drawn.errors)
     proven: list[float] = []
-    for estimate in _estimates(head, method, trials, seed):
+    for estimate in drawn.estimates if kept else _estimates(head, drawn.method, trials, seed):
         of_rows = certificates.of(estimate, at.Q, at.K).attention_tv.to_numpy()[rows]
         proven.append(float(of_rows.mean()))
         if math.isnan(proven[-1]):
@@ -255,54 +300,6 @@ def measurable(
     return possible, left_out
 
 
-def each_head(inputs: Head | Heads | Sequence[Head | Heads]) -> list[Head]:
-    """Return every head of what `analysis.advice.diagnose.diagnose` was asked about.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is no Head, no Heads and no sequence of them, or there is no head.
-    """
-    files = [inputs] if isinstance(inputs, Head | Heads) else inputs
-    checks.instance("inputs", files, Sequence, "a Head, Heads or a sequence of them")
-    for file in files:
-        checks.instance("every input", file, Head | Heads, "a Head or Heads")
-    heads = [x for file in files for x in file.heads()]
-    if not heads:
-        raise ValueError("inputs must not be empty")
-    return heads
-
-
-def require_values(metric: str, heads: Sequence[Head]) -> None:
-    """Refuse an error of the output where a head has no values.
-
-    Raises
-    ------
-    ValueError
-    """
-    if metric.startswith("output") and (lacking := [x.name for x in heads if x.V is None]):
-        raise ValueError(
-            f"the error of the output needs values, and {lacking[0]} has no v: save v beside q and "
-            "k, or ask for attention_tv (--metric tv)"
-        )
-
-
-def all_methods(methods: Sequence[Method] | None) -> tuple[Method, ...] | None:
-    """Return the methods that `diagnose` was asked about; None: the candidates.
-
-    Raises
-    ------
-    TypeError
-        They are no sequence of methods.
-    """
-    if methods is None:
-        return None
-    checks.instance("methods", methods, Sequence, "a sequence of methods")
-    for method in methods:
-        checks.instance("every method", method, Method, "a method")
-    return tuple(methods)
-
-
 def _compared(x: Head, estimates: Sequence[Approximation], head: Sampled) -> list[dict[str, float]]:
     """Return the errors of estimates, on the queries that are measured."""
     if not estimates:
@@ -325,6 +322,16 @@ def stored(estimate: Approximation, x: Head) -> float:
 
 def prices(method: Method, x: Head) -> dict[str, float]:
     """Return what a method reads, multiplies and keeps in bytes, NaN where it is not known."""
-    price = method.price(**x.shape.given)
-    known = {name: getattr(price, name, None) for name in CURRENCIES if name != "stored"}
+    known = amounts(method.price(**x.shape.given))
+    return {name: cost for name, cost in known.items() if name != "stored"}
+
+
+def amounts(price: Price | None) -> dict[str, float]:
+    """Return a price by currency, NaN where it is not known."""
+    known = {name: getattr(price, name, None) for name in CURRENCIES}
     return {name: math.nan if cost is None else float(cost) for name, cost in known.items()}
+
+
+def cost(method: Method, x: Head, currency: str) -> float:
+    """Return the price of a method in a currency, NaN where it is not known."""
+    return amounts(method.price(**x.shape.given))[currency]

@@ -7,37 +7,36 @@ target, the answer is "not with less than exact attention".
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 import scipy.stats
 from tqdm import tqdm
 
+from analysis.advice import measurement
 from analysis.advice.measurement import (
-    MOST_TRIALS,
     TRIALS,
+    Question,
     Sampled,
-    all_methods,
+    amounts,
+    cost,
     draws,
-    each_head,
     measurable,
-    require_values,
     stored,
 )
-from analysis.compute.parallel import parallel
 from analysis.costs.budget import of_keys
-from analysis.costs.candidates import class_of, runs
+from analysis.costs.candidates import class_of
 from analysis.costs.optimality import BOUND, FOUND, standing
 from analysis.inputs import Head, Heads
 from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.kernels.threads import one_thread
-from approx.method.prices import CURRENCIES, low_rank
+from approx.method.prices import low_rank
 from approx.sparse.exact import Exact
 
 METRICS = (  # of `analysis.errors.metrics.compare`, those that a target can be set for
@@ -129,14 +128,15 @@ def needed(
     >>> table[["spec", "reached", "price"]].values.tolist()
     [['top_k(k=43)', True, 43.0], ['exact()', True, 64.0], ['taylor(degree=1)', False, 18.0]]
     """
-    asked = _asked(target, metric, currency, methods, temperature, trials, rows, seed)
-    checks.integer("jobs", jobs, least=1)
-    heads = each_head(inputs)
-    require_values(metric, heads)
-    alone = progress and min(jobs, len(heads)) == 1
-    head = functools.partial(_head, asked=asked, progress=alone)
-    per_head = parallel(head, heads, jobs=jobs, progress=progress, label="heads")
-    return pd.DataFrame([row for every in per_head for row in every])
+    several = list(target) if isinstance(target, Sequence) else [target]
+    if not several:
+        raise ValueError("target must be a number or several, got none")
+    asked = _Question(
+        targets=tuple(checks.positive("target", one) for one in several), metric=metric,
+        currency=currency, methods=methods, temperature=temperature, trials=trials, rows=rows,
+        seed=seed,
+    )  # fmt: skip
+    return measurement.table(asked.rows_of, asked.heads(inputs), jobs=jobs, progress=progress)
 
 
 def smallest(
@@ -296,19 +296,19 @@ class Family(NamedTuple):
     make: Callable[[int], Method | None]
 
     @classmethod
-    def of(cls, method: Method, x: Head, currency: str) -> Self:
+    def from_method(cls, method: Method, x: Head, currency: str) -> Self:
         """Return the members of a method for some inputs.
 
         Examples
         --------
         >>> from approx import parse
         >>> from analysis.inputs import gaussian
-        >>> Family.of(parse("pages()"), gaussian(64, 4, rng=0), "stored").sizes
+        >>> Family.from_method(parse("pages()"), gaussian(64, 4, rng=0), "stored").sizes
         range(16, 64, 16)
         """
         if not method.is_template:
             return cls(range(1), lambda _: method)
-        ceiling = _cost(Exact(), x, currency)
+        ceiling = cost(Exact(), x, currency)
         size, asked = method.sized_by, {**x.shape.given, "currency": currency}
         alone = size is not None and getattr(method, size.field) is None
         if size is None or not alone or method.resized(size.least).is_template:
@@ -325,75 +325,36 @@ class Family(NamedTuple):
         return cls(sizes[fewest:], method.resized)
 
 
-def _cost(method: Method, x: Head, currency: str) -> float:
-    """Return the price of a method in a currency, NaN where it is not known."""
-    price = method.price(**x.shape.given)
-    known = None if price is None else getattr(price, currency)
-    return math.nan if known is None else float(known)
-
-
-class _Asked(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Question(Question):
     """What is asked of every head."""
 
+    METRICS: ClassVar = METRICS
+
     targets: tuple[float, ...]
-    metric: str
-    currency: str
-    methods: tuple[Method, ...] | None
-    t: float
-    trials: int
-    rows: int | Array | None
-    seed: int
 
-
-def _asked(
-    target: float | Sequence[float],
-    metric: str,
-    currency: str,
-    methods: Sequence[Method] | None,
-    temperature: float,
-    trials: int,
-    rows: int | Array | None,
-    seed: int,
-) -> _Asked:
-    """Check the arguments of `needed`."""
-    several = list(target) if isinstance(target, Sequence) else [target]
-    if not several:
-        raise ValueError("target must be a number or several, got none")
-    targets = tuple(checks.positive("target", one) for one in several)
-    checks.one_of("metric", metric, METRICS)
-    checks.one_of("currency", currency, CURRENCIES)
-    t = checks.positive("temperature", temperature)
-    checks.integer("trials", trials, least=1, most=MOST_TRIALS)
-    checks.integer("seed", seed, least=0)
-    if rows is not None and not isinstance(rows, np.ndarray):
-        checks.integer("rows", rows, least=2)
-    return _Asked(targets, metric, currency, all_methods(methods), t, trials, rows, seed)
-
-
-def _head(inputs: Head, asked: _Asked, progress: bool) -> list[dict[str, Any]]:
-    x = inputs.at_temperature(asked.t)  # its Q and K last for this head only
-    head = Sampled.of(x, asked.rows)
-    possible, left_out = measurable(head, asked.methods)
-    methods = [*(method for method in possible if method != Exact()), Exact()]
-    rows = []
-    with one_thread():
-        for method in tqdm(methods, disable=not progress, desc="methods", leave=False):
-            if asked.metric.startswith("kernel") and method.space != "kernel":
-                left_out.append(Sentence("{spec}: it does not estimate exp(q·k)", spec=str(method)))
-            elif found := list(_found(head, method, asked)):
-                rows += found
-            else:
-                left_out.append(
-                    Sentence("{spec}: no size costs less than exact attention", spec=str(method))
-                )
-    place = {
-        "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
-        "temperature": x.temperature, "mask": str(x.mask), "measured": len(head.picked),
-        "metric": asked.metric, "currency": asked.currency, "left_out": left_out,
-    }  # fmt: skip
-    targets = {target: place for place, target in enumerate(asked.targets)}
-    rows.sort(key=lambda row: (targets[row["target"]], *order(row)))
-    return [place | row for row in rows]
+    def rows_of(self, inputs: Head, /, *, progress: bool = False) -> list[dict[str, Any]]:
+        """Return the rows of one head."""
+        head = self.sampled(inputs)  # its Q and K last for this head only
+        possible, left_out = measurable(head, self.methods)
+        methods = [*(method for method in possible if method != Exact()), Exact()]
+        rows = []
+        with one_thread():
+            for method in tqdm(methods, disable=not progress, desc="methods", leave=False):
+                spec = str(method)
+                if self.metric.startswith("kernel") and method.space != "kernel":
+                    left_out.append(Sentence("{spec}: it does not estimate exp(q·k)", spec=spec))
+                elif sizes := list(_sizes(head, method, self)):
+                    rows += sizes
+                else:
+                    left_out.append(
+                        Sentence("{spec}: no size costs less than exact attention", spec=spec)
+                    )
+        place = head.place() | {
+            "metric": self.metric, "currency": self.currency, "left_out": left_out
+        }  # fmt: skip
+        rows.sort(key=lambda row: (self.targets.index(row["target"]), *order(row)))
+        return [place | row for row in rows]
 
 
 def order(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -402,11 +363,11 @@ def order(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return not row["reached"], math.isnan(price), price, row["error"]
 
 
-def _found(head: Sampled, method: Method, asked: _Asked) -> Iterator[dict[str, Any]]:
+def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str, Any]]:
     """Yield what a method needs for each target; nothing if it costs more than exact attention."""
     x, currency = head.whole, asked.currency
-    ceiling = _cost(Exact(), x, currency)
-    sizes, make = Family.of(method, x, currency)
+    ceiling = cost(Exact(), x, currency)
+    sizes, make = Family.from_method(method, x, currency)
     measured: dict[int, _Measured] = {}
     # The least error of a form falls as the form grows, since a larger one holds the smaller.
     falls = standing(method, asked.metric, x.mask) in (BOUND, FOUND)
@@ -415,7 +376,7 @@ def _found(head: Sampled, method: Method, asked: _Asked) -> Iterator[dict[str, A
         size = sizes[number - 1]
         if size not in measured:
             member = make(size)
-            if member is None or (member != Exact() and _cost(member, x, currency) >= ceiling):
+            if member is None or (member != Exact() and cost(member, x, currency) >= ceiling):
                 return math.inf
             measured[size] = _measured(head, member, asked)
         return measured[size].error
@@ -440,7 +401,7 @@ def _found(head: Sampled, method: Method, asked: _Asked) -> Iterator[dict[str, A
             "size": float(size) if method.is_template else math.nan,
             "class": class_of(method), "oracle": method.oracle,
             "standing": standing(method, asked.metric, x.mask),
-            "runnable": runs(method, x.mask),
+            "runnable": not method.obstacle(x.mask),
             "reached": reached, "error": one.error, "stderr": one.stderr,
             "sure": reached and one.most <= target,
             **one.price, "price": one.price[currency], "share": one.price[currency] / ceiling,
@@ -463,11 +424,12 @@ class _Measured(NamedTuple):
     again: bool
 
 
-def _measured(head: Sampled, method: Method, asked: _Asked, *, again: bool = False) -> _Measured:
+def _measured(head: Sampled, method: Method, asked: _Question, *, again: bool = False) -> _Measured:
     """Return the mean error over draws; over other draws if it is measured again."""
     trials = asked.trials
     count = 2 * trials if again else trials
-    errors, estimate, _ = draws(head, method, trials=count, seed=asked.seed)
+    drawn = next(draws(head, [method], trials=count, seed=asked.seed))
+    errors, estimate = drawn.errors, drawn.estimates[-1]
     values = np.array([of_draw[asked.metric] for of_draw in errors[trials if again else 0 :]])
     name = f"{asked.metric}_stderr"
     by_rows = float(np.mean([of_draw[name] for of_draw in errors if name in of_draw] or [0.0]))
@@ -487,7 +449,5 @@ def _price(method: Method, estimate: Approximation, head: Sampled) -> dict[str, 
     price = method.price(**x.shape.given)
     if price is None and not estimate.nnz:
         price = low_rank(estimate.rank, x.shape)  # such as uniform attention
-    if price is None:
-        return dict.fromkeys(CURRENCIES, math.nan) | {"stored": stored(estimate, x)}
-    known = {name: getattr(price, name) for name in CURRENCIES}
-    return {name: math.nan if cost is None else float(cost) for name, cost in known.items()}
+    known = amounts(price)
+    return known if price is not None else known | {"stored": stored(estimate, x)}

@@ -6,16 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
 from analysis.compute import executors
-from analysis.compute.seeds import seed_sequence
 from analysis.inputs import Heads
 from analysis.models.replacement import Passage
-from analysis.models.sensitivity import SAMPLES, fisher, moved
-from approx import Method, checks, parse
+from analysis.models.sensitivity import SAMPLES, Gradients, fisher, gradients, moved
+from approx import Mask, Method, checks, parse
 from approx.checks import Array
 from approx.estimate import exact
 from approx.method.prices import CURRENCIES, Shape
@@ -127,19 +125,9 @@ def choices(
         chosen = [method for method in chosen if (getattr(method, "r", None) or 0) <= width]
     for method in chosen:
         checks.instance("every method", method, Method, "a method")
-        if method.oracle or not method.autoregressive:
-            why = "needs all logits" if method.oracle else "reads later tokens"
-            raise ValueError(f"no model can run {method}, which {why}: leave it out")
+        if why := method.obstacle(Mask.causal(2, 2)):
+            raise ValueError(f"no model can run {method}: {why}; leave it out")
     return Choices(float(budget), currency, tuple(chosen))
-
-
-Gradients = list[list[Array]]  # a sample, a layer: (heads, n, c)
-
-
-def gradients(passage: Passage, samples: int = SAMPLES) -> Gradients:
-    """Return the gradients of texts that the model itself could have written, by heads' outputs."""
-    rng = np.random.default_rng(seed_sequence(passage.seed, "fisher"))
-    return [passage.gradients(passage.sampled(rng)) for _ in range(samples)]
 
 
 def of_layer(
@@ -174,7 +162,7 @@ def of_layer(
 
 
 class _Cell(NamedTuple):
-    place: int  # of the shared object, which `engines.threads` wants
+    place: int  # of the shared object, which `executors.threads` wants
     layer: int
     head: int
 

@@ -40,6 +40,7 @@ from analysis.models.language_model import LanguageModel
 from analysis.models.next_tokens import Change, changed
 from analysis.models.plan import Plan
 from analysis.models.replacement import BLOCK, FEWEST, SKIP, Estimated, Passage, perplexity
+from analysis.models.sensitivity import Gradients, gradients
 from analysis.sweeps import table
 from analysis.sweeps.store import Store, StoreError
 from analysis.sweeps.table import Row
@@ -309,8 +310,8 @@ class Run:
         return Passage(self.model, self.measured_on, seed=self.asked["seed"], jobs=self.jobs)
 
     @functools.cached_property
-    def _gradients(self) -> cost_curves.Gradients:
-        return cost_curves.gradients(self._passage)
+    def _gradients(self) -> Gradients:
+        return gradients(self._passage)
 
     @functools.cached_property
     def _budget(self) -> float:

@@ -110,7 +110,7 @@ def perplexity(surprisal: Array) -> float:
 
 
 class _Cell(NamedTuple):
-    place: int  # of the shared object, which `engines.threads` wants
+    place: int  # of the shared object, which `executors.threads` wants
 
 
 class _Work(NamedTuple):
@@ -162,8 +162,8 @@ class Passage:
 
     A method that is not autoregressive under the mask reads the future when all positions are
     computed at once, as they are here: what it gives is no model that could be run, and its KL says
-    how near its class comes with all logits. `analysis.costs.candidates.runs` says which methods a
-    model can run.
+    how near its class comes with all logits. `Method.obstacle` says which methods a model can
+    run.
     """
 
     def __init__(
@@ -217,10 +217,8 @@ class Passage:
     def everywhere(self, method: Method, heads: Sequence[HeadIndex] | None = None) -> Replacements:
         """Return {(layer, head): method} of all heads, or of some."""
         layers, count = range(self.model.layers), range(self.model.heads)
-        found = dict.fromkeys([(i, j) for i in layers for j in count], method)
-        if heads is not None:
-            found = dict.fromkeys(heads, method)
-        self.check(found)
+        every = [(i, j) for i in layers for j in count] if heads is None else heads
+        self.check(found := dict.fromkeys(every, method))
         return found
 
     def replace(self, heads: Replacements, *, errors: bool = False) -> Replaced:
@@ -344,10 +342,8 @@ class Passage:
         surprisal = []
         with self._computing():
             for rows in self._stripes():
-                own, other = (
-                    self._logits[rows],
-                    self.model.logits(self.ids, state, self.positions[rows]),
-                )
+                own = self._logits[rows]
+                other = self.model.logits(self.ids, state, self.positions[rows])
                 x, y = own.double(), other.double()
                 sums = y.logsumexp(1)
                 p = (x - self._log_sums[rows, None]).exp_()  # a copy: x may be the logits

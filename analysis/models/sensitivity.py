@@ -90,15 +90,14 @@ def singles(
     every = [(i, j) for i in range(model.layers) for j in range(model.heads)]
     chosen = sorted(every if heads is None else set(heads))
     passage.check(dict.fromkeys(chosen, methods[0]))
-    rng = np.random.default_rng(seed_sequence(passage.seed, "fisher"))
-    gradients = [passage.gradients(passage.sampled(rng)) for _ in range(samples)]
+    drawn = gradients(passage, samples)
     bar = tqdm(total=len(chosen) * len(methods), disable=not progress, desc="damage", leave=False)
     for layer in sorted({i for i, _ in chosen}):
         x, weights = passage.inputs(layer), model.projection(layer)
         behind = float(passage.states[layer + 1].double().norm())
         rows = []
         for head in (j for i, j in chosen if i == layer):
-            mine = [g[layer][head] for g in gradients]
+            mine = [g[layer][head] for g in drawn]
             for method in methods:
                 kl = Estimated.of(passage.replace({(layer, head): method}).kl)
                 draws = passage.draws(layer, head)
@@ -112,6 +111,15 @@ def singles(
                 bar.update()
         yield pd.DataFrame(rows)
     bar.close()
+
+
+Gradients = list[list[Array]]  # a sample, a layer: (heads, n, c)
+
+
+def gradients(passage: Passage, samples: int = SAMPLES) -> Gradients:
+    """Return the gradients of texts that the model itself could have written, by heads' outputs."""
+    rng = np.random.default_rng(seed_sequence(passage.seed, "fisher"))
+    return [passage.gradients(passage.sampled(rng)) for _ in range(samples)]
 
 
 def predictors(

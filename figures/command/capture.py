@@ -15,15 +15,10 @@ if TYPE_CHECKING:
 HELP = "Q, K, V of a local transformer or GGUF file on a text."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL_DIR", help="a folder, or a .gguf file")
-    parser.add_argument("text", type=Path, metavar="TEXT", help="a UTF-8 text file")
+def add(parser: argparse.ArgumentParser) -> None:
+    options.add_model(parser)
     parser.add_argument("--out", type=Path, required=True, help=".npz or .safetensors")
-    kept = parser.add_mutually_exclusive_group()
-    kept.add_argument(
-        "--layers", type=options.layers, metavar="L,L-L,…", help="keep these only [all]"
-    )
-    kept.add_argument("--heads", type=options.heads, metavar="L.H,…", help="keep these only [all]")
+    options.add_kept(parser, "keep these only [all]")
     options.add_tokens(parser, "of the text that are read")
     parser.add_argument(
         "--dtype",

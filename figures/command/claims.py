@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -13,9 +12,9 @@ from figures.command import options
 HELP = "Check what papers and notes say: expected, observed, verdict."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="FL-7, or a beginning: FL, FL-E; all")
-    parser.add_argument("--json", action="store_true", help="for machines, in English")
+    options.add_json(parser, "for machines, in English")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write claims.html and claims.pdf")
     options.add_language(parser)
     options.add_jobs(parser)
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
             for path in claims_document.write(frame(claims), arguments.out, report=False):
                 print(path)
     elif arguments.json:
-        print(json.dumps(rows(claims), ensure_ascii=False, indent=2))
+        print(options.as_json(rows(claims)))
     else:
         with speaking(arguments.lang):
             print(table(claims, shutil.get_terminal_size((120, 24)).columns))

@@ -22,12 +22,14 @@ from figures.command import (
     report,
     substitute,
     sweep,
+    target,
+    theory,
     verify,
 )  # fmt: skip
 
 COMMANDS = (
-    report, figures, diagnose, sweep, verify, methods, claims, capture, substitute,
-    plan, model,
+    report, figures, diagnose, target, theory, sweep, verify, methods, claims, capture,
+    substitute, plan, model,
 )  # fmt: skip
 ABOUT = "How well do cheap attention methods approximate exp(q·k), and which one fits?"
 FIRST = (  # what a student, a researcher with arrays and the owner of a model type first
@@ -159,7 +161,7 @@ def parser() -> argparse.ArgumentParser:
         one = added.add_parser(name, help=command.HELP, description=_description(command))
         one.set_defaults(run=command.run)
         options.add_memory(one)
-        command.add_arguments(one)
+        command.add(one)
     return top
 
 

@@ -16,7 +16,7 @@ MORE = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"all, or of {', '.join(NAMES)}; none: list them"
     )

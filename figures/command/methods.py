@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
+
+from figures.command import options
 
 HELP = "List the methods, or describe one by any name it is known by."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="one method: formula, moments, cost, source")
-    parser.add_argument("--json", action="store_true", help="for machines")
+    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from approx.method import name_hints
     from figures.show.methods_table import about, brief, describe, listing, resolved
-    from figures.words.terminal_columns import terminal
+    from figures.words.terminal_columns import aligned, terminal
 
     if arguments.name and (reason := name_hints.why_none(arguments.name)):
         raise ValueError(f"no method {arguments.name!r}: {reason}")
     name = resolved(arguments.name) if arguments.name else None
     if arguments.json:
         shown = about(name) if name else listing()
-        print(json.dumps(shown, ensure_ascii=False, indent=2))
+        print(options.as_json(shown))
         return 0
     if name:
         print(describe(name))
@@ -33,10 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(brief(size))
         return 0
     rows = [_shown(row) for row in listing()]
-    heads = {key: key for key in rows[0]}
-    widths = [max(len(row[key]) for row in [*rows, heads]) for key in heads]
-    for row in [heads, *rows]:
-        print("  ".join(map(str.ljust, row.values(), widths)).rstrip())
+    print(aligned([tuple(rows[0]), *(tuple(row.values()) for row in rows)]))
     return 0
 
 

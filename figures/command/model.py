@@ -12,31 +12,20 @@ from figures.command import options
 HELP = "One model: advice, a plan, what it does to a text, a page."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL_DIR", help="a folder, or a .gguf file")
-    parser.add_argument(
-        "text", type=Path, metavar="TEXT", help="UTF-8; its first half chooses, the second measures"
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    options.add_model(parser, "UTF-8; its first half chooses, the second measures")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="the page; a stopped run goes on"
     )
     parser.add_argument(
         "--held-out", type=Path, metavar="TEXT", help="to measure on, instead of the second half"
     )
-    parser.add_argument(
-        "--budget",
-        type=float,
-        metavar="B",
+    options.add_budget(
+        parser,
         help="what a query row of a head may cost on average, in the unit of --currency [as much "
         "as 32 exact keys]",
     )
-    parser.add_argument(
-        "--currency",
-        choices=options.CURRENCIES,
-        default="reads",
-        help="unit of the budget: values stored per query row, numbers read per new query, "
-        "multiply-adds or bytes per query row [reads]",
-    )
+    options.add_currency(parser, "reads")
     options.add_tokens(parser, "of each half, or of each text, that are read")
     options.add_language(parser)
     options.add_seed(parser)
@@ -48,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from analysis.models.pipeline import Run
     from figures.report import model_page
     from figures.show import model_run
-    from figures.words.terminal_columns import COLUMNS, wrap
+    from figures.words.terminal_columns import paragraphs
     from figures.words.translation import speaking
 
     checkpoints.texts(arguments.model, arguments.text, arguments.held_out)
@@ -66,14 +55,14 @@ def run(arguments: argparse.Namespace) -> int:
             jobs=arguments.jobs,
         )
         if over.left():
-            print("\n".join(wrap(model_run.beforehand(over), COLUMNS)), file=sys.stderr)
+            print(paragraphs([model_run.beforehand(over)]), file=sys.stderr)
             if time := model_run.how_long(over):
                 print(time, file=sys.stderr)
             over.fill(progress=sys.stderr.isatty())
         found = over.found()
         command = shlex.join(["expqk", *sys.argv[1:]])
         written = model_page.build(found, arguments.out, command=command)
-        print("\n".join(line for one in model_run.summary(found) for line in wrap(one, COLUMNS)))
+        print(paragraphs(model_run.summary(found)))
     for path in written:
         print(path)
     return 0

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analysis.experiments.profile import Profile
+    from analysis.inputs import Head, Heads
+    from approx import Method
 
 PROFILES = ("quick", "default", "full")
 LANGUAGES = ("en", "zh")
 CURRENCIES = ("stored", "reads", "multiply_adds", "bytes")
+OWN_PROCESS = 2**20  # entries of heads; fewer are measured before another process has begun
 
 
 def add_memory(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +32,31 @@ def add_memory(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="bytes that arrays may take, such as 500M or 4G [half of what is free]",
     )
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """Add a file of tensors, and which of its heads are looked at."""
+    parser.add_argument("file", type=Path, metavar="FILE", help=".npz, .safetensors, folder")
+    parser.add_argument("--heads", type=heads, metavar="L.H,…", help="of FILE [all]")
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, metavar="t",
+        help="relative: 1 is the file's own scaling [1]",
+    )  # fmt: skip
+
+
+def add_model(
+    parser: argparse.ArgumentParser, text: str = "a UTF-8 text file", **nargs: Any
+) -> None:
+    """Add a model and the text that it reads, or several."""
+    parser.add_argument("model", type=Path, metavar="MODEL_DIR", help="a folder, or a .gguf file")
+    parser.add_argument("text", type=Path, metavar="TEXT", help=text, **nargs)
+
+
+def add_kept(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add a choice of layers or of heads."""
+    kept = parser.add_mutually_exclusive_group()
+    kept.add_argument("--layers", type=layers, metavar="L,L-L,…", help=what)
+    kept.add_argument("--heads", type=heads, metavar="L.H,…", help=what)
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:
@@ -39,25 +71,44 @@ def add_profile(parser: argparse.ArgumentParser) -> None:
         "--profile", choices=PROFILES, help="how many inputs, sizes and draws [default]"
     )
     add_budget(parser)
+    add_currency(parser)
     add_language(parser)
-    add_seed(parser, None)
+    add_seed(parser)
     add_jobs(parser)
+    parser.set_defaults(currency=None, seed=None)  # `settings` has those that are given
 
 
-def add_budget(parser: argparse.ArgumentParser) -> None:
-    """Add a budget and what it is counted in."""
-    parser.add_argument(
-        "--budget",
-        type=float,
-        metavar="B",
-        help="what a query row may cost, in the unit of --currency [as much as 32 exact keys: 32 "
-        "stored values]",
-    )
+def add_budget(parser: argparse._ActionsContainer, **more: Any) -> None:
+    """Add a budget."""
+    said = "what a query row may cost, in the unit of --currency [as much as 32 exact keys]"
+    parser.add_argument("--budget", type=float, metavar="B", **{"help": said, **more})
+
+
+def add_currency(parser: argparse.ArgumentParser, default: str = "stored") -> None:
+    """Add what budgets and prices are counted in."""
     parser.add_argument(
         "--currency",
         choices=CURRENCIES,
-        help="unit of the budget: values stored per query row, numbers read per new query, "
-        "multiply-adds or bytes per query row [stored]",
+        default=default,
+        help="unit of prices: values stored per query row, numbers read per new query, "
+        f"multiply-adds or bytes per query row [{default}]",
+    )
+
+
+def add_methods(parser: argparse.ArgumentParser) -> None:
+    """Add methods that stand for the usual ones."""
+    parser.add_argument(
+        "--method", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
+    )
+
+
+def add_draws(parser: argparse.ArgumentParser) -> None:
+    """Add how often and on which queries a method is measured."""
+    parser.add_argument(
+        "--trials", type=int, default=5, metavar="N", help="draws of a random method [5]"
+    )
+    parser.add_argument(
+        "--rows", type=int, metavar="N", help="query rows to measure [all; 256 of more than 4096]"
     )
 
 
@@ -66,10 +117,10 @@ def add_language(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lang", choices=LANGUAGES, default="en", help="English or Chinese [en]")
 
 
-def add_seed(parser: argparse.ArgumentParser, default: int | None = 0) -> None:
+def add_seed(parser: argparse.ArgumentParser) -> None:
     """Add the seed."""
     parser.add_argument(
-        "--seed", type=int, default=default, metavar="N", help="of every random draw, >= 0 [0]"
+        "--seed", type=int, default=0, metavar="N", help="of every random draw, >= 0 [0]"
     )
 
 
@@ -89,6 +140,52 @@ def add_jobs(parser: argparse.ArgumentParser, what: str = "processes") -> None:
         metavar="N",
         help=f"{what}, at least 1 [one for each processor]",
     )
+
+
+def add_json(parser: argparse.ArgumentParser, what: str = "for machines") -> None:
+    """Add JSON in place of text."""
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def of_file(arguments: argparse.Namespace) -> tuple[list[Head | Heads], int]:
+    """Return the heads that are asked for, and how many processes are worth beginning for them."""
+    from analysis.inputs import load
+
+    whole = load(arguments.file)
+    chosen: list[Head | Heads] = [whole]
+    if arguments.heads is not None:
+        chosen = [whole.at(*one) for one in arguments.heads]
+    entries = sum(x.n * x.l for each in chosen for x in each.heads())
+    return chosen, min(arguments.jobs, 1 + entries // OWN_PROCESS)
+
+
+def measured(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return how methods are measured on the heads of a file, by names of `diagnose`."""
+    heads, jobs = of_file(arguments)
+    names = ("currency", "temperature", "trials", "rows", "seed")
+    given = {name: getattr(arguments, name) for name in names}
+    return given | {"inputs": heads, "methods": methods(arguments), "jobs": jobs}
+
+
+def methods(arguments: argparse.Namespace) -> list[Method] | None:
+    """Return the methods of `add_methods`; None are the usual ones."""
+    from approx import parse
+
+    return None if arguments.method is None else [parse(spec) for spec in arguments.method]
+
+
+def show(
+    arguments: argparse.Namespace, table: pd.DataFrame, text: Callable[[pd.DataFrame], str]
+) -> None:
+    """Print a table of heads as text, or as JSON if it is asked for."""
+    from figures.show import diagnosis
+
+    print(as_json(diagnosis.objects(table)) if arguments.json else text(table))
+
+
+def as_json(value: object) -> str:
+    """Return JSON with the characters of every language."""
+    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def settings(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 HELP = "From Q, K to a report: HTML, PDF, figures, tables."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     options.add_profile(parser)
     parser.add_argument("--out", type=Path, default=Path("report"), help="folder [report]")
     parser.add_argument(

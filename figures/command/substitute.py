@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -12,9 +11,8 @@ from figures.command import options
 HELP = "What a model becomes whose heads are computed by methods."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL_DIR", help="a folder, or a .gguf file")
-    parser.add_argument("text", type=Path, metavar="TEXT", help="a UTF-8 text file")
+def add(parser: argparse.ArgumentParser) -> None:
+    options.add_model(parser)
     parser.add_argument(
         "--method", action="append", default=[], metavar="SPEC", help="one run for each; repeatable"
     )
@@ -22,13 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plan", action="append", default=[], type=Path, metavar="FILE", help="one run for each"
     )
     options.add_budget(parser)
-    kept = parser.add_mutually_exclusive_group()
-    kept.add_argument(
-        "--heads", type=options.heads, metavar="L.H,…", help="computed by --method [all]"
-    )
-    kept.add_argument(
-        "--layers", type=options.layers, metavar="L,L-L,…", help="computed by --method [all]"
-    )
+    options.add_currency(parser)
+    options.add_kept(parser, "computed by --method [all]")
     options.add_tokens(parser, "of the text that are read")
     parser.add_argument(
         "--skip",
@@ -46,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_language(parser)
     options.add_seed(parser)
     options.add_jobs(parser, "threads")
-    parser.add_argument("--json", action="store_true", help="one object per run")
+    options.add_json(parser, "one object per run")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         heads=arguments.heads,
         layers=arguments.layers,
         budget=arguments.budget,
-        currency=arguments.currency or "stored",
+        currency=arguments.currency,
         max_tokens=arguments.max_tokens,
         skip=arguments.skip,
         errors=not arguments.no_errors,
@@ -79,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     with speaking(arguments.lang):
         if arguments.json:
-            print(json.dumps(substitution.objects(found), ensure_ascii=False, indent=2))
+            print(options.as_json(substitution.objects(found)))
         else:
             print(substitution.text(found, arguments.text.name, arguments.skip))
     return 0

@@ -20,7 +20,7 @@ HELP = "Methods × inputs × temperatures × budgets × trials: a table."
 SHOWN = 5  # cells named where many failed
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config", type=Path, metavar="CONFIG.toml", help="or quick.toml, report.toml, full.toml"
     )

@@ -17,7 +17,7 @@ HELP = "Compute a random part of a store again and compare exactly."
 SHOWN = 5  # cells named where there are many
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", type=Path, metavar="STORE")
     parser.add_argument(
         "--part",

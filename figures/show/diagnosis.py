@@ -6,7 +6,7 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from analysis.advice.verdict import (
     TIED,
     TV,
     USE,
-    VERDICTS,
     Advice,
     advice,
     gaps,
@@ -40,9 +39,10 @@ from analysis.sentences import Sentence
 from figures.drawing import heat_map_cells, style
 from figures.show import optimality
 from figures.words import amounts
-from figures.words.terminal_columns import COLUMNS, aligned, indented, short, wrap
+from figures.words.terminal_columns import COLUMNS, aligned, indented, paragraphs, short, wrap
 from figures.words.translation import mark, tr
 
+HEAD = ["input", "layer", "head"]
 NAME = 25  # columns of a method's name in a table
 WIDE = 40  # beside the map
 MOST_OTHERS = 12  # heads of which it is said that another method has less of the other error
@@ -74,12 +74,12 @@ GREY = "0.75"  # of heads that keep exact attention
 def objects(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return one object a (layer, head, method), for JSON: what is not a number there is null."""
     return [
-        {str(name): _plain(value) for name, value in row.items()}
-        for row in table.to_dict("records")
+        {str(name): plain(value) for name, value in row.items()} for row in table.to_dict("records")
     ]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: null where it is no number, sentences in words."""
     if isinstance(value, list):
         return [_said(sentence) for sentence in value]
     if isinstance(value, np.generic):
@@ -96,21 +96,17 @@ def plan(dry: DryRun) -> str:
     """Return what would be measured, and about how long it takes."""
     first = tr(
         "{count} methods on {heads} heads, about {seconds:.0f} s:",
-        count=len(dry.methods),
-        heads=dry.heads,
-        seconds=dry.seconds,
-    )
-    lines = [first, *(line for spec in dry.methods for line in indented(spec))]
-    if dry.left_out:
-        lines.append(tr("Not measured:"))
-        lines += [line for one in dry.left_out for line in indented(_said(one))]
-    return "\n".join(lines)
+        count=len(dry.methods), heads=dry.heads, seconds=dry.seconds,
+    )  # fmt: skip
+    parts = [first, *(line for spec in dry.methods for line in indented(spec))]
+    absent = [line for one in dry.left_out for line in indented(_said(one))]
+    return "\n".join(filter(None, [*parts, section(tr("Not measured:"), absent)]))
 
 
 def text(table: pd.DataFrame) -> str:
     """Return a line per head, a line per method, the specs to paste, and the warnings by kind."""
     advised = advice(table)
-    heads = table.drop_duplicates(["input", "layer", "head"])
+    heads = table.drop_duplicates(HEAD)
     names = names_of(list(dict.fromkeys(table.spec)))
     lines = [_head(row, one, names) for row, one in zip(heads.itertuples(), advised)]
     titles = HEADS if metric_of(table) == TV else BY_OUTPUT
@@ -121,15 +117,18 @@ def text(table: pd.DataFrame) -> str:
     if classes := _classes(table, names):
         shown = _known([tuple(map(tr, CLASSES)), *classes])
         parts.append(aligned(shown, wrapped={len(shown[0]) - 1: NAME}))
-    others = _others(heads, advised, names)
-    for part in (_legend(table, advised), others, _specs(advised)):
-        if part:
-            parts.append("\n".join(part))
-    if said := left_out(heads):
-        parts.append("\n".join([tr("Not measured:"), *said]))
-    if warnings := _warnings(table, names):
-        parts.append("\n".join([tr("Warnings (number of heads):"), *warnings]))
-    return "\n\n".join(parts)
+    parts += [
+        paragraphs(_legend(table, advised)), "\n".join(_others(heads, advised, names)),
+        section(tr("To paste:"), _specs(advised)),
+        section(tr("Not measured:"), left_out(heads)),
+        section(tr("Warnings (number of heads):"), _warnings(table, names)),
+    ]  # fmt: skip
+    return "\n\n".join(filter(None, parts))
+
+
+def section(title: str, lines: Sequence[str]) -> str:
+    """Return lines below a title, "" if there are none."""
+    return "\n".join([title, *lines]) if lines else ""
 
 
 def _titles(names: Sequence[str]) -> tuple[str, ...]:
@@ -147,119 +146,81 @@ def _known(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return list(zip(*kept))
 
 
-def _legend(table: pd.DataFrame, advised: list[Advice]) -> list[str]:
-    heads = table.drop_duplicates(["input", "layer", "head"])
+def _legend(table: pd.DataFrame, advised: list[Advice]) -> Iterator[str]:
+    """Yield what the numbers are, and why exact attention is kept."""
+    heads = table.drop_duplicates(HEAD)
     metric, known = metric_of(table), table.get("output_error", pd.Series(math.nan)).notna().any()
-    asked = {
-        "budget": amounts.budget(heads),
-        "t": heads.temperature.iloc[0],
-        "mask": tr(", ").join(sorted(map(mask_name, set(heads["mask"])))),
-    }
-    said = [tr("Budget {budget}, t = {t:g}, mask {mask}.", **asked)]
+    yield tr(
+        "Budget {budget}, t = {t:g}, mask {mask}.",
+        budget=amounts.budget(heads), t=heads.temperature.iloc[0], mask=masks(heads),
+    )  # fmt: skip
     if metric == OUTPUT:
-        said.append(
-            tr(
-                "Ranked by output, the relative error of the output P V; so are uniform, margin "
-                "and all logits. tv: total variation of the attention weights. Both are medians "
-                "over draws. Lower bounds and proofs are known for tv only."
-            )
+        yield tr(
+            "Ranked by output, the relative error of the output P V; so are uniform, margin "
+            "and all logits. tv: total variation of the attention weights. Both are medians "
+            "over draws. Lower bounds and proofs are known for tv only."
         )
     else:
-        said.append(
-            tr(
-                "tv: total variation of the attention weights, median over draws. bound: a lower "
-                "bound on the tv of every estimate of its class with equal storage. proven: an "
-                "upper bound that an estimate proves of itself by what it read."
-            )
+        yield tr(
+            "tv: total variation of the attention weights, median over draws. bound: a lower "
+            "bound on the tv of every estimate of its class with equal storage. proven: an "
+            "upper bound that an estimate proves of itself by what it read."
         )
         if known:
-            said.append(
-                tr(
-                    "output: the relative error of the output P V, median over draws. Methods can "
-                    "rank differently by output and by tv; --metric output ranks by output."
-                )
+            yield tr(
+                "output: the relative error of the output P V, median over draws. Methods can "
+                "rank differently by output and by tv; --metric output ranks by output."
             )
-    said.append(
-        tr(
-            "reads: to answer one new query, as a share of what exact attention reads. margin: the "
-            "runner-up's error over the winner's. all logits: the error of the best method that "
-            "sees them all."
-        )
+    yield tr(
+        "reads: to answer one new query, as a share of what exact attention reads. margin: the "
+        "runner-up's error over the winner's. all logits: the error of the best method that "
+        "sees them all."
     )
-    said.append(optimality.words())
+    yield optimality.words()
     if metric == OUTPUT:
-        said.append(
-            tr(
-                "Classes: medians over heads of the best that sees all logits, of the best that "
-                "can be run, and of the gap between these."
-            )
+        yield tr(
+            "Classes: medians over heads of the best that sees all logits, of the best that "
+            "can be run, and of the gap between these."
         )
     else:
-        said.append(
-            tr(
-                "Classes: medians over heads of the bound of all of them, of the best that "
-                "sees all logits (=: a bound; ≤: none better was found), of the best that can be "
-                "run, and of the gap between these, which a better choice could still close."
-            )
+        yield tr(
+            "Classes: medians over heads of the bound of all of them, of the best that "
+            "sees all logits (=: a bound; ≤: none better was found), of the best that can be "
+            "run, and of the gap between these, which a better choice could still close."
         )
-    if (sampled := heads[heads.measured < heads.n]).shape[0]:
-        spread = table[table.winner][f"{SHORT[metric]}_stderr"].max()
-        said.append(
-            tr(
-                "Heads of which {measured} of {n} queries were measured: {count}; the largest "
-                "standard error of a winner's {error} is {stderr:.2g}.",
-                error=tr(ABOUT[metric]),
-                measured=sampled.measured.iloc[0],
-                n=sampled.n.iloc[0],
-                count=len(sampled),
-                stderr=spread,
-            )
-        )
-    counts = {verdict: sum(one.verdict == verdict for one in advised) for verdict in VERDICTS}
-    said.append(
-        tr(
-            "Heads with a method to use: {use}; with a tie between two: {tie}; that keep exact "
-            "attention: {keep}.",
-            use=counts[USE],
-            tie=counts[TIED],
-            keep=counts[KEEP],
-        )
-    )
+    if len(sampled := heads[heads.measured < heads.n]):
+        yield tr(
+            "Heads of which {measured} of {n} queries were measured: {count}; the largest "
+            "standard error of a winner's {error} is {stderr:.2g}.",
+            error=tr(ABOUT[metric]), measured=sampled.measured.iloc[0], n=sampled.n.iloc[0],
+            count=len(sampled), stderr=table[table.winner][f"{SHORT[metric]}_stderr"].max(),
+        )  # fmt: skip
+    counts = Counter(one.verdict for one in advised)
+    yield tr(
+        "Heads with a method to use: {use}; with a tie between two: {tie}; that keep exact "
+        "attention: {keep}.",
+        use=counts[USE], tie=counts[TIED], keep=counts[KEEP],
+    )  # fmt: skip
     if bought := int((heads.budget >= heads.exact_price).sum()):
-        said.append(
-            tr(
-                "Nothing has to be approximated in {bought} of {heads} heads: the budget pays for "
-                "exact attention, which costs {price}. Ask for less than that.",
-                bought=bought,
-                heads=len(heads),
-                price=amounts.said(
-                    "–".join(
-                        dict.fromkeys(
-                            f"{x:.4g}" for x in (heads.exact_price.min(), heads.exact_price.max())
-                        )
-                    ),
-                    amounts.of(heads),
-                ),
-            )
-        )
+        least, most = (f"{x:.4g}" for x in (heads.exact_price.min(), heads.exact_price.max()))
+        price = least if least == most else f"{least}–{most}"
+        yield tr(
+            "Nothing has to be approximated in {bought} of {heads} heads: the budget pays for "
+            "exact attention, which costs {price}. Ask for less than that.",
+            bought=bought, heads=len(heads), price=amounts.said(price, amounts.of(heads)),
+        )  # fmt: skip
     best = table[table.winner & (table.budget < table.exact_price)].to_dict("records")
     if dear := sum(not is_cheaper(row) for row in best):
-        said.append(
-            tr(
-                "Exact attention is kept in {dear} of {heads} heads because the best method saves "
-                "nothing but stored values, in every cost that is known.",
-                dear=dear,
-                heads=len(heads),
-            )
-        )
+        yield tr(
+            "Exact attention is kept in {dear} of {heads} heads because the best method saves "
+            "nothing but stored values, in every cost that is known.",
+            dear=dear, heads=len(heads),
+        )  # fmt: skip
     if counts[KEEP] > bought + dear:
-        said.append(
-            tr(
-                "Exact attention is kept where nothing that can be run under the mask is below the "
-                "accepted share of uniform attention's error."
-            )
+        yield tr(
+            "Exact attention is kept where nothing that can be run under the mask is below the "
+            "accepted share of uniform attention's error."
         )
-    return [line for one in said for line in wrap(one, COLUMNS)]
 
 
 def _others(heads: pd.DataFrame, advised: list[Advice], names: dict[str, str]) -> list[str]:
@@ -279,13 +240,10 @@ def _others(heads: pd.DataFrame, advised: list[Advice], names: dict[str, str]) -
     for row, one in apart[:MOST_OTHERS]:
         said = tr(
             "{other}: output {other_output}, tv {other_tv}; {winner}: output {output}, tv {tv}",
-            other=names[one.other],
-            other_output=number(one.other_output),
-            other_tv=number(one.other_tv),
-            winner=names[one.winner],
-            output=number(one.output_error),
-            tv=number(one.attention_tv),
-        )
+            other=names[one.other], other_output=number(one.other_output),
+            other_tv=number(one.other_tv), winner=names[one.winner],
+            output=number(one.output_error), tv=number(one.attention_tv),
+        )  # fmt: skip
         lines += indented(said, f"  {head_name(row)}  ")
     if (more := len(apart) - MOST_OTHERS) > 0:
         lines += wrap(tr("And {more} more: --json has every error.", more=more), COLUMNS)
@@ -321,6 +279,11 @@ def percent(value: float) -> str:
     return f"{value:.0%}" if math.isfinite(value) else "–"
 
 
+def masks(heads: pd.DataFrame) -> str:
+    """Return the masks of heads."""
+    return tr(", ").join(sorted(map(mask_name, set(heads["mask"]))))
+
+
 def mask_name(name: str) -> str:
     """Return the name of a mask in the language in force."""
     width = re.fullmatch(r"window\((\d+)\)", name)
@@ -330,11 +293,10 @@ def mask_name(name: str) -> str:
 def _specs(advised: list[Advice]) -> list[str]:
     """Return the winners that are advised as options of the command line, most frequent first."""
     won = pd.Series([one.winner for one in advised if one.verdict != KEEP], dtype=str)
-    lines = [
+    return [
         f'  --method "{spec}"  ({tr("heads: {count}", count=count)})'
         for spec, count in won.value_counts().items()
     ]
-    return [tr("To paste:"), *lines] if lines else []
 
 
 def left_out(heads: pd.DataFrame) -> list[str]:
@@ -389,11 +351,11 @@ def number(value: float) -> str:
 def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
     """Return a row a method: heads it wins, median errors, heads where it is below uniform."""
     column = ERRORS[metric_of(table)]
-    uniform = table[table.spec == TRIVIAL].set_index(["input", "layer", "head"])[column]
+    uniform = table[table.spec == TRIVIAL].set_index(HEAD)[column]
     rows: list[tuple[str, ...]] = []
     middles = table.groupby("spec")[column].median().sort_values(kind="stable")
     for spec in map(str, middles.index):
-        part = table[table.spec == spec].set_index(["input", "layer", "head"])
+        part = table[table.spec == spec].set_index(HEAD)
         below = part[column] < uniform.reindex(part.index)
         middle = part.median(numeric_only=True)
         wins = tr(part.standing.iloc[0]) if part.oracle.all() else f"{int(part.winner.sum())}"
@@ -413,13 +375,16 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
 
 
 def _warnings(table: pd.DataFrame, names: dict[str, str]) -> list[str]:
-    """Return each kind of warning with its methods, and how many heads have it for one of them."""
+    """Return each kind of warning with its methods, and how many heads have it for one of them.
+
+    A kind is a warning without its numbers.
+    """
     rows = table[~table.oracle]
     kinds: dict[str, tuple[Sentence, dict[str, set[tuple[Any, ...]]]]] = {}
     heads = zip(rows.input, rows.layer, rows["head"])
     for head, spec, warnings in zip(heads, rows.spec, rows.warnings):
         for sentence in warnings:
-            _, methods = kinds.setdefault(_kind(sentence), (sentence, {}))
+            _, methods = kinds.setdefault(sentence.message, (sentence, {}))
             methods.setdefault(names[spec], set()).add(head)
     counts = {kind: len(set().union(*methods.values())) for kind, (_, methods) in kinds.items()}
     lines = []
@@ -432,11 +397,6 @@ def _warnings(table: pd.DataFrame, names: dict[str, str]) -> list[str]:
         said = tr("{what}: {methods}", what=_said(first), methods=of)
         lines += indented(said, f"  {counts[kind]:3d}  ")
     return lines
-
-
-def _kind(sentence: Sentence) -> str:
-    """Return a warning without its numbers."""
-    return sentence.message
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -501,12 +461,9 @@ def caption(table: pd.DataFrame) -> str:
         "The method with the lowest {error} (median over draws, below its letter and in "
         "colour) of those that can be run under the mask at a budget of {budget}, "
         "t = {t:g}; grey: {kept} of {heads} heads keep exact attention.",
-        error=tr(ABOUT[metric_of(table)]),
-        budget=amounts.budget(table),
-        t=table.temperature.iloc[0],
-        kept=len(advised) - len(used),
-        heads=len(advised),
-    )
+        error=tr(ABOUT[metric_of(table)]), budget=amounts.budget(table),
+        t=table.temperature.iloc[0], kept=len(advised) - len(used), heads=len(advised),
+    )  # fmt: skip
     if used:
         text += tr(
             " To use: {names}.",

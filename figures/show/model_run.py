@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import string
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from analysis.models.language_model import HeadIndex
 from analysis.models.pipeline import Found, Run
 from figures.drawing import heat_map_cells, style
 from figures.show.diagnosis import GREY
-from figures.show.plans import shown
+from figures.show.plans import method_counts, shown
 from figures.words.amounts import said
 from figures.words.translation import mark, share, tr
 
@@ -48,12 +48,10 @@ def summary(found: Found) -> list[str]:
         "The question: by which cheaper methods can the {heads} attention heads of {model} be "
         "computed, at {budget} and head on average, which is {share:.1%} of what exact attention "
         "costs after {tokens} tokens?",
-        heads=len(advised),
-        model=found.about["model"],
+        heads=len(advised), model=found.about["model"], tokens=facts["tokens"],
         budget=said(facts["budget"], facts["currency"]),
         share=facts["budget"] / facts["exact_price"],
-        tokens=facts["tokens"],
-    )
+    )  # fmt: skip
     alone = tr(
         "Each head by itself: on {used} of them a method is cheaper than exact attention and less "
         "than half as far from it as uniform attention is, most often {best}; on {kept} none is.",
@@ -70,22 +68,17 @@ def summary(found: Found) -> list[str]:
     together = tr(
         "All heads together: the plan pays more where the model is sensitive, and less elsewhere; "
         "its methods are {methods}.",
-        methods=_counted(_named(found), MOST_NAMED),
+        methods=_counted(method_counts(found.plan), MOST_NAMED),
     )
     text = found.about["held_out"] or tr("the second half of {text}", text=found.about["text"])
     after = tr(
         "On {positions} positions of {text}, which chose nothing, the plan keeps the model's "
         "likeliest next word at {same:.0%} and moves its next-word distribution by a KL of {kl} "
         "nats. Its perplexity on tokens {first}…{last} goes from {before:.3g} to {perplexity}.",
-        positions=found.positions,
-        text=text,
-        first=facts["tokens"] - found.positions + 2,
-        last=facts["tokens"],
-        same=facts["same_top_1"],
-        kl=kl_of(facts),
-        before=facts["exact_perplexity"],
-        perplexity=shown(facts["perplexity"], ".3g"),
-    )
+        positions=found.positions, text=text, first=facts["tokens"] - found.positions + 2,
+        last=facts["tokens"], same=facts["same_top_1"], kl=kl_of(facts),
+        before=facts["exact_perplexity"], perplexity=shown(facts["perplexity"], ".3g"),
+    )  # fmt: skip
     return [asked, alone, together, after, _against_single(found)]
 
 
@@ -200,36 +193,30 @@ def frontier_table(found: Found) -> pd.DataFrame:
 
 def enough(found: Found) -> str:
     """Return how good the prediction was, and the cheapest plan with a KL below `ENOUGH`."""
-    facts = found.plan.facts
-    sentences = []
+    return " ".join(_enough(found.plan.facts))
+
+
+def _enough(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["kl"] and facts["predicted_kl"]:
-        sentences.append(
-            tr(
-                "The prediction adds up what each head does alone; with all replaced at once the "
-                "damage is {times:.2g} times that.",
-                times=facts["kl"] / facts["predicted_kl"],
-            )
+        yield tr(
+            "The prediction adds up what each head does alone; with all replaced at once the "
+            "damage is {times:.2g} times that.",
+            times=facts["kl"] / facts["predicted_kl"],
         )
     near = [one for one in facts["frontier"] if one["kl"] is not None and one["kl"] < ENOUGH]
     if not near:
-        sentences.append(
-            tr(
-                "None of these plans has a KL below {enough:g}: raise the budget to come nearer.",
-                enough=ENOUGH,
-            )
+        yield tr(
+            "None of these plans has a KL below {enough:g}: raise the budget to come nearer.",
+            enough=ENOUGH,
         )
-    else:
-        one = min(near, key=lambda plan: float(plan["price"]))
-        sentences.append(
-            tr(
-                "The cheapest of these plans with a KL below {enough:g} costs {price}, {share:.1%} "
-                "of exact attention.",
-                enough=ENOUGH,
-                price=said(round(one["price"]), facts["currency"]),
-                share=one["price"] / facts["exact_price"],
-            )
-        )
-    return " ".join(sentences)
+        return
+    one = min(near, key=lambda plan: float(plan["price"]))
+    yield tr(
+        "The cheapest of these plans with a KL below {enough:g} costs {price}, {share:.1%} "
+        "of exact attention.",
+        enough=ENOUGH, price=said(round(one["price"]), facts["currency"]),
+        share=one["price"] / facts["exact_price"],
+    )  # fmt: skip
 
 
 def draw_map(found: Found) -> Figure:
@@ -433,14 +420,6 @@ def how_long(run: Run) -> str:
         "The layers that are left take about {minutes} min; measuring comes after them.",
         minutes=math.ceil(seconds / 60),
     )
-
-
-def _named(found: Found) -> Counter[str]:
-    """Return how many heads of a plan have each method, exact attention included."""
-    names = Counter(style.label(str(method)) for method in found.plan.heads.values())
-    if exact := found.plan.facts["exact_heads"]:
-        names[tr("exact attention")] = exact
-    return names
 
 
 def _counted(names: Counter[str], most: int) -> str:

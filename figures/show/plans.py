@@ -10,17 +10,15 @@ from analysis.models.plan import Plan
 from analysis.models.replacement import SKIP
 from figures.drawing import style
 from figures.words.amounts import said
-from figures.words.terminal_columns import COLUMNS, aligned, wrap
+from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import mark, tr
 
 
 def text(plan: Plan) -> str:
     """Return the methods of a plan, its frontier as a table, and the finding in plain words."""
     facts = plan.facts
-    used = Counter(style.label(str(method)) for method in plan.heads.values())
-    if facts["exact_heads"]:
-        used[tr("exact attention")] = facts["exact_heads"]
-    kinds = [tr("{count} heads: {name}", count=n, name=name) for name, n in used.most_common()]
+    names = method_counts(plan).most_common()
+    kinds = [tr("{count} heads: {name}", count=n, name=name) for name, n in names]
     head = [tr("price"), tr("KL predicted"), tr("KL measured"), tr("same"), tr("perplexity")]
     rows = [tuple(head)]
     for one in facts["frontier"]:
@@ -35,17 +33,11 @@ def text(plan: Plan) -> str:
         "moves by a KL of {kl} (predicted: {predicted:.3g}), keeps its first choice at "
         "{same:.0%} of the positions, and its perplexity on tokens {first}…{last} goes from "
         "{before:.4g} to {after}.",
-        price=said(facts["price"], facts["currency"]),
-        share=facts["price"] / facts["exact_price"],
-        text=facts["measured_on"],
-        kl=shown(facts["kl"], ".3g"),
-        predicted=facts["predicted_kl"],
-        same=facts["same_top_1"],
-        first=SKIP + 2,
-        last=facts["tokens"],
-        before=facts["exact_perplexity"],
-        after=shown(facts["perplexity"], ".4g"),
-    )
+        price=said(facts["price"], facts["currency"]), share=facts["price"] / facts["exact_price"],
+        text=facts["measured_on"], kl=shown(facts["kl"], ".3g"), predicted=facts["predicted_kl"],
+        same=facts["same_top_1"], first=SKIP + 2, last=facts["tokens"],
+        before=facts["exact_perplexity"], after=shown(facts["perplexity"], ".4g"),
+    )  # fmt: skip
     lines = [sentence, *_target(plan.facts)]
     if facts.get("budget", 0.0) >= facts["exact_price"]:
         lines.append(
@@ -62,8 +54,15 @@ def text(plan: Plan) -> str:
                 "--held-out."
             )
         )
-    wrapped = "\n".join(line for one in lines for line in wrap(one, COLUMNS))
-    return "\n\n".join(["\n".join(kinds), table, wrapped])
+    return "\n\n".join(["\n".join(kinds), table, paragraphs(lines)])
+
+
+def method_counts(plan: Plan) -> Counter[str]:
+    """Return how many heads of a plan have each method, exact attention included."""
+    names = Counter(style.label(str(method)) for method in plan.heads.values())
+    if exact := plan.facts["exact_heads"]:
+        names[tr("exact attention")] = exact
+    return names
 
 
 def _target(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.costs.optimality import NEEDS
 from analysis.models import replacement
 from analysis.models.substitute import summary
-from figures.words.terminal_columns import COLUMNS, aligned, wrap
+from figures.show.diagnosis import plain
+from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import mark, tr
 
 HEADS = (
@@ -27,29 +28,21 @@ def objects(found: pd.DataFrame) -> list[dict[str, Any]]:
     ``layers`` has the error of the residual stream behind each layer, and ``replaced`` the errors
     of each head that was.
     """
-    every = []
-    for row, (_, part) in zip(
-        summary(found).to_dict("records"), found.groupby("method", sort=False)
-    ):
+    every, runs = [], found.groupby("method", sort=False)
+    for row, (_, part) in zip(summary(found).to_dict("records"), runs):
         behind = part[part.metric == "residual_relative_error"]
         heads = part[part["head"] >= 0].pivot(
             index=["layer", "head"], columns="metric", values="value"
         )
         replaced = heads.reset_index().to_dict("records")
         every.append(
-            {str(name): _plain(value) for name, value in row.items()}
+            {str(name): plain(value) for name, value in row.items()}
             | {
-                "layers": [_plain(value) for value in behind.value],
-                "replaced": [{str(k): _plain(v) for k, v in one.items()} for one in replaced],
+                "layers": [plain(value) for value in behind.value],
+                "replaced": [{str(k): plain(v) for k, v in one.items()} for one in replaced],
             }
         )
     return every
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def text(found: pd.DataFrame, name: str, skip: int = replacement.SKIP) -> str:
@@ -64,14 +57,9 @@ def text(found: pd.DataFrame, name: str, skip: int = replacement.SKIP) -> str:
         Positions of it that are not counted.
     """
     rows = summary(found)
-    lines = [tuple(map(tr, HEADS)), *map(_line, _runs(rows))]
-    told = (*_legend(found, rows, name, skip), *_results(rows))
-    said = [line for one in told for line in wrap(one, COLUMNS)]
-    return "\n\n".join([aligned(lines, cut=-1), "\n".join(said)])
-
-
-def _runs(rows: pd.DataFrame) -> list[Any]:
-    return list(rows.itertuples())
+    lines = [tuple(map(tr, HEADS)), *map(_line, rows.itertuples())]
+    said = paragraphs([*_legend(found, rows, name, skip), *_results(rows)])
+    return f"{aligned(lines, cut=-1)}\n\n{said}"
 
 
 def use(row: Any) -> str:
@@ -96,71 +84,50 @@ def _line(row: Any) -> tuple[str, ...]:
     )
 
 
-def _legend(found: pd.DataFrame, rows: pd.DataFrame, name: str, skip: int) -> list[str]:
-    said = [
-        tr(
-            "{model} reads the first {n} tokens of {text}. Perplexity is that of tokens "
-            "{first}…{n}, its own {perplexity:.4g}. Heads that were replaced: {heads}.",
-            model=found.input.iloc[0],
-            n=found.n.iloc[0],
-            text=name,
-            first=skip + 2,
-            perplexity=rows.exact_perplexity.iloc[0],
-            heads=tr(", ").join(f"{count:g}" for count in dict.fromkeys(rows.heads)),
-        ),
-        tr(
-            "KL: of the next token, KL(model ‖ replaced) in nats, with its standard error over "
-            "blocks of {block} positions. same: how often both think the same token the likeliest. "
-            "tv: total variation of the replaced heads' attention weights, a mean over heads, at "
-            "what they get in the model itself (own) and at what they get with the others replaced "
-            "(drifted). reads: to answer one new query, as a share of what exact attention reads.",
-            block=replacement.BLOCK,
-        ),
-    ]
-    uses = {use(row) for row in _runs(rows)}
+def _legend(found: pd.DataFrame, rows: pd.DataFrame, name: str, skip: int) -> Iterator[str]:
+    yield tr(
+        "{model} reads the first {n} tokens of {text}. Perplexity is that of tokens "
+        "{first}…{n}, its own {perplexity:.4g}. Heads that were replaced: {heads}.",
+        model=found.input.iloc[0], n=found.n.iloc[0], text=name, first=skip + 2,
+        perplexity=rows.exact_perplexity.iloc[0],
+        heads=tr(", ").join(f"{count:g}" for count in dict.fromkeys(rows.heads)),
+    )  # fmt: skip
+    yield tr(
+        "KL: of the next token, KL(model ‖ replaced) in nats, with its standard error over "
+        "blocks of {block} positions. same: how often both think the same token the likeliest. "
+        "tv: total variation of the replaced heads' attention weights, a mean over heads, at "
+        "what they get in the model itself (own) and at what they get with the others replaced "
+        "(drifted). reads: to answer one new query, as a share of what exact attention reads.",
+        block=replacement.BLOCK,
+    )
+    uses = {use(row) for row in rows.itertuples()}
     if NEEDS in uses:
-        said.append(
-            tr(
-                "all logits: it needs them all, so that no model can run it; it bounds what others "
-                "of its class lose of attention, and no KL."
-            )
+        yield tr(
+            "all logits: it needs them all, so that no model can run it; it bounds what others "
+            "of its class lose of attention, and no KL."
         )
     if "future" in uses:
-        said.append(
-            tr(
-                "future: it reads later tokens, so no model can run it, and what it knows of them "
-                "may flatter it."
-            )
+        yield tr(
+            "future: it reads later tokens, so no model can run it, and what it knows of them "
+            "may flatter it."
         )
-    return said
 
 
-def _results(rows: pd.DataFrame) -> list[str]:
-    runs = [row for row in _runs(rows) if use(row) == "runnable" and math.isfinite(row.kl)]
+def _results(rows: pd.DataFrame) -> Iterator[str]:
+    every: Iterable[Any] = rows.itertuples()
+    runs = [row for row in every if use(row) == "runnable" and math.isfinite(row.kl)]
     if not runs:
-        return []
+        return
     best = min(runs, key=lambda row: row.kl)
-    said = [
-        tr(
-            "Of what can be run, {method} is nearest: the likeliest next token stays at {same:.0%} "
-            "of the positions, perplexity goes from {exact:.4g} to {perplexity:.4g}, and behind "
-            "the last layer the residual stream is off by {residual:.0%}.",
-            method=best.method,
-            same=best.same_top_1,
-            exact=best.exact_perplexity,
-            perplexity=best.perplexity,
-            residual=best.residual_relative_error,
-        )
-    ]
-    close = [r.method for r in runs if r is not best and _tied(r, best)]
-    if close:
-        said.append(
-            tr(
-                "Within two standard errors of it: {methods}.",
-                methods=tr(", ").join(close),
-            )
-        )
-    return said
+    yield tr(
+        "Of what can be run, {method} is nearest: the likeliest next token stays at {same:.0%} "
+        "of the positions, perplexity goes from {exact:.4g} to {perplexity:.4g}, and behind "
+        "the last layer the residual stream is off by {residual:.0%}.",
+        method=best.method, same=best.same_top_1, exact=best.exact_perplexity,
+        perplexity=best.perplexity, residual=best.residual_relative_error,
+    )  # fmt: skip
+    if close := [r.method for r in runs if r is not best and _tied(r, best)]:
+        yield tr("Within two standard errors of it: {methods}.", methods=tr(", ").join(close))
 
 
 def _tied(row: Any, best: Any) -> bool:

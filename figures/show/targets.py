@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -10,9 +10,18 @@ import pandas as pd
 from analysis.advice.target import cheapest, summary
 from approx.sparse.exact import Exact
 from figures.show import optimality
-from figures.show.diagnosis import head_name, left_out, mask_name, names_of, number, percent
+from figures.show.diagnosis import (
+    HEAD,
+    head_name,
+    left_out,
+    masks,
+    names_of,
+    number,
+    percent,
+    section,
+)
 from figures.words.amounts import UNITS
-from figures.words.terminal_columns import COLUMNS, aligned, wrap
+from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import mark, tr
 
 HEADS = (
@@ -20,13 +29,8 @@ HEADS = (
     mark("price"),
 )  # fmt: skip
 METHODS = (
-    mark("method"),
-    mark("cheapest"),
-    mark("reached"),
-    mark("size"),
-    mark("price"),
-    mark("spec"),
-)
+    mark("method"), mark("cheapest"), mark("reached"), mark("size"), mark("price"), mark("spec"),
+)  # fmt: skip
 NAME = 24  # columns of a method's name
 MOST_SPECS = 12  # heads whose specs are written out, to be pasted
 EXACT = str(Exact())
@@ -41,7 +45,7 @@ def text(table: pd.DataFrame) -> str:
         That of `analysis.advice.target.needed`, of one target.
     """
     best = cheapest(table)
-    heads = table.drop_duplicates(["input", "layer", "head"])
+    heads = table.drop_duplicates(HEAD)
     some = table.drop_duplicates("method")  # a label needs a size
     labels = names_of(list(some.spec))
     names = {method: labels[spec] for method, spec in zip(some.method, some.spec)}
@@ -53,16 +57,15 @@ def text(table: pd.DataFrame) -> str:
         aligned([tuple(map(tr, METHODS)), *rows], cut=-1, wrapped={0: NAME}),
     ]
     if never := [names[method] for method in found.method[found.reached == 0]]:
-        said = tr("On no head: {names}.", names=tr(", ").join(never))
-        parts[-1] += "\n" + "\n".join(wrap(said, COLUMNS))
-    parts.append("\n".join(_legend(best, heads)))
+        parts[-1] += "\n" + paragraphs([tr("On no head: {names}.", names=tr(", ").join(never))])
     used = best[best.spec != EXACT]
-    if 0 < len(used) <= MOST_SPECS:
-        pasted = [f'  {head_name(row)}  --method "{row.spec}"' for row in used.itertuples()]
-        parts.append("\n".join([tr("To paste:"), *pasted]))
-    if reasons := left_out(heads):
-        parts.append("\n".join([tr("Not measured:"), *reasons]))
-    return "\n\n".join(parts)
+    pasted = [f'  {head_name(row)}  --method "{row.spec}"' for row in used.itertuples()]
+    parts += [
+        paragraphs(_legend(best, heads)),
+        section(tr("To paste:"), pasted if len(used) <= MOST_SPECS else []),
+        section(tr("Not measured:"), left_out(heads)),
+    ]
+    return "\n\n".join(filter(None, parts))
 
 
 def _head(row: Any, names: dict[str, str]) -> tuple[str, ...]:
@@ -87,45 +90,30 @@ def _size(value: float) -> str:
     return f"{value:g}" if value == value else ""
 
 
-def _legend(best: pd.DataFrame, heads: pd.DataFrame) -> list[str]:
+def _legend(best: pd.DataFrame, heads: pd.DataFrame) -> Iterator[str]:
     first = heads.iloc[0]
-    kept = int((best.spec == EXACT).sum())
-    said = [
-        tr(
-            "Target {metric} ≤ {target:g}, t = {t:g}, mask {mask}. price: {what}, as a share of "
-            "what exact attention costs. size: the smallest found that reaches the target, in the "
-            "method's own unit; of a method whose parts share a budget, in keys.",
-            metric=first.metric,
-            target=first.target,
-            t=first.temperature,
-            mask=tr(", ").join(sorted(map(mask_name, set(heads["mask"])))),
-            what=tr(UNITS[first.currency]),
-        ),
-        tr(
-            "Not with less than exact attention: {kept} of {heads} heads. The cheapest that can be "
-            "run costs a median of {share} of exact attention, the cheapest that needs all logits "
-            "{oracle}.",
-            kept=kept,
-            heads=len(best),
-            share=percent(best.share.median()),
-            oracle=percent(best.oracle_share.median()),
-        ),
-    ]
-    said.append(optimality.words())
+    yield tr(
+        "Target {metric} ≤ {target:g}, t = {t:g}, mask {mask}. price: {what}, as a share of "
+        "what exact attention costs. size: the smallest found that reaches the target, in the "
+        "method's own unit; of a method whose parts share a budget, in keys.",
+        metric=first.metric, target=first.target, t=first.temperature, mask=masks(heads),
+        what=tr(UNITS[first.currency]),
+    )  # fmt: skip
+    yield tr(
+        "Not with less than exact attention: {kept} of {heads} heads. The cheapest that can be "
+        "run costs a median of {share} of exact attention, the cheapest that needs all logits "
+        "{oracle}.",
+        kept=int((best.spec == EXACT).sum()), heads=len(best),
+        share=percent(best.share.median()), oracle=percent(best.oracle_share.median()),
+    )  # fmt: skip
+    yield optimality.words()
     if not best.sure.all():
-        said.append(
-            tr(
-                "about: the mean over draws is below the target, but not with a confidence of "
-                "95 %; more draws (--trials) would tell."
-            )
+        yield tr(
+            "about: the mean over draws is below the target, but not with a confidence of "
+            "95 %; more draws (--trials) would tell."
         )
-    if (sampled := heads[heads.measured < heads.n]).shape[0]:
-        said.append(
-            tr(
-                "Heads of which {measured} of {n} queries were measured: {count}.",
-                measured=sampled.measured.iloc[0],
-                n=sampled.n.iloc[0],
-                count=len(sampled),
-            )
-        )
-    return [line for one in said for line in wrap(one, COLUMNS)]
+    if len(sampled := heads[heads.measured < heads.n]):
+        yield tr(
+            "Heads of which {measured} of {n} queries were measured: {count}.",
+            measured=sampled.measured.iloc[0], n=sampled.n.iloc[0], count=len(sampled),
+        )  # fmt: skip

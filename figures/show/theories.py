@@ -7,12 +7,11 @@ import math
 import pandas as pd
 
 from analysis.advice.caveats import power
-from figures.show.diagnosis import mask_name
+from figures.show.diagnosis import HEAD, mask_name
 from figures.words.terminal_columns import COLUMNS, aligned, wrap
 from figures.words.translation import mark, tr
 
 SHOWN = 8  # heads that have a table of their own
-HEAD = ["input", "layer", "head"]
 NAMES = (
     mark("theory"), mark("value"), mark("asks"), mark("met"), mark("predicted"), mark("measured"),
 )  # fmt: skip

@@ -1,6 +1,23 @@
-"""Generated text between two marks of a page that people write."""
+"""Generated text in pages of Markdown that people write: tables, and what stands between marks."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def table(titles: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    """Return a table of Markdown.
+
+    Examples
+    --------
+    >>> print(table(["head", "tv"], [["0.1", 0.5]]))
+    | head | tv |
+    |---|---|
+    | 0.1 | 0.5 |
+    """
+    named = list(titles)
+    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (named, *rows)]
+    return "\n".join([lines[0], "|---" * len(named) + "|", *lines[1:]])
 
 
 def insert(text: str, begin: str, end: str, block: str) -> str:

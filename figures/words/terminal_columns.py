@@ -8,7 +8,7 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 COLUMNS = 80  # of a terminal
 LEAST = 12  # columns that a name has at least where others leave so few
@@ -70,6 +70,11 @@ def wrap(text: str, size: int) -> list[str]:
                 lines[-1], piece = piece[:fit], piece[fit:]
         lines[-1] += piece if lines[-1] else piece.lstrip()
     return [line.rstrip() for line in lines]
+
+
+def paragraphs(texts: Iterable[str]) -> str:
+    """Return texts below each other, each in lines that fit a terminal."""
+    return "\n".join(line for text in texts for line in wrap(text, COLUMNS))
 
 
 def indented(text: str, lead: str = "  ") -> list[str]:

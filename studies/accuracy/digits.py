@@ -68,12 +68,10 @@ TEXTS: dict[str, Callable[[], str]] = {
     "README, the block in Python": readme,
     "`expqk diagnose`, MiniLM": lambda: said("diagnose", str(DATA / "minilm.npz")),
     "`expqk diagnose`, SmolLM2": lambda: said("diagnose", str(DATA / "smollm2.npz")),
-    "`expqk diagnose --target 0.1`, SmolLM2": lambda: said(
-        "diagnose", str(DATA / "smollm2.npz"), "--target", "0.1"
+    "`expqk target --tv 0.1`, SmolLM2": lambda: said(
+        "target", str(DATA / "smollm2.npz"), "--tv", "0.1"
     ),
-    "`expqk diagnose --theory`, SmolLM2": lambda: said(
-        "diagnose", str(DATA / "smollm2.npz"), "--theory"
-    ),
+    "`expqk theory`, SmolLM2": lambda: said("theory", str(DATA / "smollm2.npz")),
     "`expqk report --profile quick`": report,
 }
 

@@ -1,19 +1,15 @@
 """Every head of SmolLM2-135M at fixed budgets: ``python -m studies.lm MODEL``, a part of ``make
 lm-study``.
 
-The model is captured on the first tokens of the bundled text, ``expqk diagnose --json`` measures
-its heads, and the answers are read by the kind of the head. A table of all heads and methods goes
-into the folder of ``--out``; the summary, with its date, into ``--summary``. It ends with where the
-currency of a budget changes the winner.
+The model is captured on the first tokens of the bundled text, `diagnose` measures its heads, and
+the answers are read by the kind of the head. A table of all heads and methods goes into the folder
+of ``--out``; the summary, with its date, into ``--summary``. It ends with where the currency of a
+budget changes the winner.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -21,20 +17,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from analysis.advice.diagnose import diagnose
 from analysis.costs.budget import said as priced
 from analysis.inputs import head_kinds, load
 from analysis.models.capture import capture, save
-from studies.lm import currencies, sample
-
-HEAD = ["layer", "head"]
-
-
-def diagnosed(path: Path, budget: float, currency: str, jobs: int) -> pd.DataFrame:
-    """Return what ``expqk diagnose`` says of the heads of a file: one row a head and method."""
-    command = [sys.executable, "-m", "figures", "diagnose", str(path), "--json"]
-    command += ["--budget", f"{budget:g}", "--currency", currency, "--jobs", str(jobs)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return pd.DataFrame(json.loads(done.stdout))
+from studies.lm import currencies, pages, sample
+from studies.lm.pages import HEAD
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -75,33 +63,24 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 def markdown(rows: pd.DataFrame, kinds: pd.Series, title: str) -> str:
     """Return a summary as a table of Markdown, with the number of heads of each kind."""
     counts = kinds.value_counts().reindex(head_kinds.KINDS, fill_value=0)
-    names = [f"{kind} ({count})" for kind, count in counts.items()]
-    lines = [
-        title,
-        "",
-        f"| method | median tv | quartiles | reads | wins ({len(kinds)}) | {' | '.join(names)} |",
-        "|---" * (5 + len(names)) + "|",
-    ]
+    named = (f"{kind} ({count})" for kind, count in counts.items())
+    titles = "method", "median tv", "quartiles", "reads", f"wins ({len(kinds)})", *named
+    lines = []
     for row in rows.to_dict("records"):
-        wins = [row["wins"], *(row[kind] for kind in counts.index)]
-        said = [row["standing"] if pd.isna(row["wins"]) else f"{wins[0]:.0f}"]
-        said += ["" if pd.isna(count) else f"{count:.0f}" for count in wins[1:]]
-        lines.append(
-            f"| `{row['spec']}` | {row['median_tv']:.3f} | {row['lower_quartile']:.3f}–"
-            f"{row['upper_quartile']:.3f} | {_percent(row['reads'])} | {' | '.join(said)} |"
-        )
-    return "\n".join(lines)
-
-
-def _percent(share: float) -> str:
-    return "" if pd.isna(share) else f"{share:.1%}"
+        wins = ["" if pd.isna(n) else f"{n:.0f}" for n in (row[k] for k in ("wins", *counts.index))]
+        reads = "" if pd.isna(row["reads"]) else f"{row['reads']:.1%}"
+        quartiles = f"{row['lower_quartile']:.3f}–{row['upper_quartile']:.3f}"
+        lines.append((
+            f"`{row['spec']}`", f"{row['median_tv']:.3f}", quartiles, reads,
+            wins[0] or row["standing"], *wins[1:],
+        ))  # fmt: skip
+    return f"{title}\n\n{pages.table(titles, lines)}"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Capture, diagnose at every budget, and write the tables."""
-    parser = argparse.ArgumentParser(prog="python -m studies.lm", description=__doc__)
-    parser.add_argument("model", type=Path, help="a folder or a GGUF file")
-    parser.add_argument("--tokens", type=int, default=512, help="[512]")
+    parser = pages.parser("", __doc__)
+    pages.add_model(parser, 512)
     parser.add_argument(
         "--budgets",
         default="32,reads=4096",
@@ -116,7 +95,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
     parser.add_argument("--layers", type=int, nargs="+", help="these only, to try it [all]")
     parser.add_argument("--out", type=Path, default=Path("out/lm"), help="[out/lm]")
-    parser.add_argument("--summary", type=Path, required=True, help="a .md file")
     arguments = parser.parse_args(argv)
 
     start = time.perf_counter()
@@ -129,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     path = arguments.out / f"smollm2-{arguments.tokens}.safetensors"
     save(captured, path)
     heads = sample.table(captured)
-    heads["kind"] = [head_kinds.kind(dict(row)) for _, row in heads.iterrows()]
+    heads["kind"] = pages.kinds(heads).to_numpy()
     said = _spent("captured", start)
 
     parts = []
@@ -137,10 +115,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         start = time.perf_counter()
         currency, _, amount = asked.rpartition("=")
         budget, currency = float(amount), currency or "stored"
-        found = diagnosed(path, budget, currency, arguments.jobs)
+        found = diagnose(
+            load(path), budget=budget, currency=currency, jobs=arguments.jobs, progress=True
+        )
         table = found.merge(heads, on=HEAD, validate="many_to_one")
         written = arguments.out / f"smollm2-{arguments.tokens}-{currency}-{budget:g}.csv"
-        table.drop(columns="warnings").to_csv(written, index=False, float_format="%.6g")
+        table.drop(columns=["warnings", "left_out"]).to_csv(
+            written, index=False, float_format="%.6g"
+        )
         said += "; " + _spent(f"diagnosed at {priced(budget, currency)}", start)
         title = _title(captured.model, table, priced(budget, currency))
         parts.append(markdown(summary(table), heads.kind, title))
@@ -151,9 +133,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         won.to_csv(arguments.out / f"smollm2-{arguments.tokens}-winners.csv", index=False)
         parts.append(currencies.section(each, won))
         said += "; " + _spent("compared the currencies", start)
-    arguments.summary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     print(said, file=sys.stderr)
-    print(arguments.summary)
+    pages.write(arguments, *parts)
 
 
 def _spent(what: str, start: float) -> str:
@@ -162,11 +143,10 @@ def _spent(what: str, start: float) -> str:
 
 def _title(model: str, table: pd.DataFrame, budget: str) -> str:
     """Return what was measured, where and when."""
-    today = datetime.datetime.now(datetime.UTC).date()
     count = len(table.drop_duplicates(HEAD))
     return (
         f"{count} heads of {model}, {table.n.iloc[0]} tokens, "
-        f"{budget}, measured on {today}; reads are shares of what exact attention reads:"
+        f"{budget}, measured on {pages.today()}; reads are shares of what exact attention reads:"
     )
 
 

@@ -8,21 +8,17 @@ and by the size of pages.
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import tqdm
 
-from analysis import inputs
 from analysis.experiments.certificates import BOXES, ENTRIES, NORMS, Source, compared
 from analysis.inputs import Head, head_kinds
+from studies.lm import pages
 from studies.lm.sample import DATA
-from studies.lm.states import markdown
 
 FIRST = 128  # the first query that counts
 LEAST = 1e-6  # smaller errors are left out of ratios, since rounding is a part of them
@@ -45,20 +41,9 @@ IN_SIZES = ("top_k(k=32)", "sink_window(k=32)")
 SAID = {"boxes": "boxes", "entries": "boxes, every entry", "dropped": "norms of what was dropped"}
 
 
-def kinds() -> dict[tuple[int, int], str]:
-    """Return the kind of each head of SmolLM2, from the table of all its heads."""
-    table = pd.read_csv(DATA / "smollm2.csv")
-    names = [name for name in table if name not in ("layer", "head")]
-    rows = table[names].to_dict("records")
-    return {
-        (layer, head): head_kinds.kind({str(name): x for name, x in row.items()})
-        for layer, head, row in zip(table.layer, table["head"], rows)
-    }
-
-
 def measured(heads: Iterable[Head], first: int = FIRST) -> pd.DataFrame:
     """Return the rows of attention of all heads by all methods, with their bounds."""
-    known, tables = kinds(), []
+    known, tables = pages.kinds(pd.read_csv(DATA / "smollm2.csv")), []
     for x in heads:
         for spec, sources in METHODS.items():
             more = [s for s in SIZES if spec in IN_SIZES and s not in sources]
@@ -125,38 +110,28 @@ def _said(table: pd.DataFrame) -> pd.DataFrame:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure some heads of a file, and write the tables."""
-    parser = argparse.ArgumentParser(prog="python -m studies.lm.certificates", description=__doc__)
-    parser.add_argument("file", type=Path, help="Q, K and V of a language model")
-    parser.add_argument("--heads", type=int, default=270, help="at equal distances [270]")
-    parser.add_argument("--tokens", type=int, default=512, help="the first ones [512]")
-    parser.add_argument("--summary", type=Path, required=True, help="a .md file")
+    parser = pages.parser(".certificates", __doc__)
+    pages.add_heads(parser, 270, 512)
     arguments = parser.parse_args(argv)
-    every = list(inputs.load(arguments.file).heads())
-    places = np.linspace(0, len(every) - 1, min(arguments.heads, len(every))).round().astype(int)
-    heads = [every[i].first(min(arguments.tokens, every[i].n)) for i in places]
+    heads = pages.heads(arguments)
     rows = measured(tqdm.tqdm(heads, "heads", file=sys.stderr))
-    today = datetime.datetime.now(datetime.UTC).date()
-    where = (
-        f"{len(heads)} heads of {arguments.file.stem}, queries {FIRST} to {heads[0].n - 1}, "
-        f"measured on {today}"
-    )
     below = int((rows.value < rows.truth * (1 - 1e-9) - 1e-12).sum())
-    arguments.summary.write_text(
-        f"What estimates know of their own errors ({where}): medians over rows of attention, and "
-        f"shares of them. Of {len(rows)} bounds {below} are below the error that was measured. "
-        "Reads are numbers of 16 bits that are read to answer with a bound, keys and values "
-        "included, as shares of what exact attention reads; blank where every entry of the "
+    pages.write(
+        arguments,
+        f"What estimates know of their own errors ({len(heads)} heads of {arguments.file.stem}, "
+        f"queries {FIRST} to {heads[0].n - 1}, measured on {pages.today()}): medians over rows of "
+        f"attention, and shares of them. Of {len(rows)} bounds {below} are below the error that "
+        "was measured. Reads are numbers of 16 bits that are read to answer with a bound, keys and "
+        "values included, as shares of what exact attention reads; blank where every entry of the "
         "estimate is read, which costs no less; factors are not counted. Bits are those of the "
         "code of a coordinate; norms of what was dropped need all logits when the estimate is "
-        "made. Bound/true is a median over rows, then of the error of the output.\n\n"
-        f"{markdown(by_method(rows))}\n\n"
-        "By kind of head, with codes of 4 bits, or norms of what was dropped:\n\n"
-        f"{markdown(by_kind(rows))}\n\n"
-        "By the keys of a page:\n\n"
-        f"{markdown(by_size(rows))}\n",
-        encoding="utf-8",
+        "made. Bound/true is a median over rows, then of the error of the output.",
+        pages.numbers(by_method(rows)),
+        "By kind of head, with codes of 4 bits, or norms of what was dropped:",
+        pages.numbers(by_kind(rows)),
+        "By the keys of a page:",
+        pages.numbers(by_size(rows)),
     )
-    print(arguments.summary)
 
 
 if __name__ == "__main__":

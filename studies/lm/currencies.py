@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 
 import pandas as pd
 
 from analysis.advice.diagnose import winners
+from analysis.advice.measurement import amounts
 from analysis.costs import candidates
 from analysis.costs.budget import match, of_keys, said
 from analysis.inputs import Head
 from approx import Method, parse
 from approx.method.prices import CURRENCIES, entries
+from studies.lm import pages
+from studies.lm.pages import HEAD
 
-HEAD = ["layer", "head"]
 SPARQ = "projected_top_k(by='channels')"
 FEWER = tuple(f"projected_top_k(r={r}, by='channels')" for r in (2, 4, 6))
 
@@ -119,27 +122,23 @@ def fewer_channels(heads: Sequence[Head], table: pd.DataFrame) -> tuple[int, lis
 def section(heads: Sequence[Head], table: pd.DataFrame) -> str:
     """Return the tables of `compared` in Markdown, with one head explained."""
     first = heads[0]
-    amounts = table.drop_duplicates("currency").set_index("currency").budget
-    words = {currency: said(amounts[currency], currency) for currency in CURRENCIES}
+    budgets = table.drop_duplicates("currency").set_index("currency").budget
+    words = {currency: said(budgets[currency], currency) for currency in CURRENCIES}
     change = changes(table)
     lines = [
         "Where the currency changes the winner: the nearest that can be run at the price of "
-        f"{of_keys_in(first, amounts):g} exact keys, by what is counted. It is not the same method "
-        f"in every currency on {change.sum()} of {len(change)} heads. {_agreement(table)} Heads "
-        "won at",
+        f"{budgets['stored'] / of_keys(1, first):g} exact keys, by what is counted. It is "
+        f"not the same method in every currency on {change.sum()} of {len(change)} heads. "
+        f"{_agreement(table)} Heads won at",
         "",
-        f"| method | {' | '.join(words.values())} |",
-        "|---" * (1 + len(words)) + "|",
+        pages.table(
+            ["method", *words.values()],
+            ([f"`{asked}`", *map("{:.0f}".format, row)] for asked, row in counts(table).iterrows()),
+        ),
+        "",
+        *_explained(heads, table, words),
     ]
-    for asked, row in counts(table).iterrows():
-        lines.append(f"| `{asked}` | {' | '.join(f'{count:.0f}' for count in row)} |")
-    lines += ["", *_explained(heads, table, words)]
     return "\n".join(lines)
-
-
-def of_keys_in(x: Head, amounts: pd.Series) -> float:
-    """Return how many exact keys the budget in stored values buys."""
-    return float(amounts["stored"] / of_keys(1, x))
 
 
 def _explained(heads: Sequence[Head], table: pd.DataFrame, words: dict[str, str]) -> list[str]:
@@ -154,16 +153,15 @@ def _explained(heads: Sequence[Head], table: pd.DataFrame, words: dict[str, str]
         f"{won.attention_tv['stored']:.3f}.{_read(stored, x, won.budget['reads'])} By reads "
         f"`{won.winner['reads']}` wins, with a tv of {won.attention_tv['reads']:.3f}.",
         "",
-        f"| wins by | method | tv | {' | '.join(CURRENCIES)} |",
-        "|---" * (3 + len(CURRENCIES)) + "|",
     ]
+    rows = []
     for spec, part in won.groupby("winner", sort=False):
-        cost = parse(str(spec)).price(**x.shape.given)
-        paid = [None if cost is None else getattr(cost, currency) for currency in CURRENCIES]
-        lines.append(
-            f"| {', '.join(part.index)} | `{spec}` | {part.attention_tv.iloc[0]:.3f} "
-            f"| {' | '.join('' if p is None else f'{p:.0f}' for p in paid)} |"
+        paid = amounts(parse(str(spec)).price(**x.shape.given)).values()
+        cells = ("" if math.isnan(p) else f"{p:.0f}" for p in paid)
+        rows.append(
+            (", ".join(part.index), f"`{spec}`", f"{part.attention_tv.iloc[0]:.3f}", *cells)
         )
+    lines.append(pages.table(["wins by", "method", "tv", *CURRENCIES], rows))
     best, filled = fewer_channels(heads, table)
     if filled:
         lines += [

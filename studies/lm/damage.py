@@ -8,8 +8,6 @@ with their date, into ``--summary``.
 
 from __future__ import annotations
 
-import argparse
-import datetime
 from pathlib import Path
 
 import pandas as pd
@@ -18,7 +16,7 @@ from analysis.models import sensitivity
 from analysis.models.language_model import LanguageModel
 from analysis.models.replacement import Estimated, Passage
 from approx import parse
-from studies.lm import sample
+from studies.lm import pages, sample
 
 TEXT = sample.DATA / "gettysburg_constitution.txt"  # persuasion.txt chose heads and methods
 TOKENS = 256
@@ -67,66 +65,59 @@ def together(passage: Passage, table: pd.DataFrame) -> pd.DataFrame:
 
 def summary(passage: Passage, table: pd.DataFrame, sums: pd.DataFrame) -> str:
     """Return the correlations, the sums and the worst heads as Markdown."""
-    today = datetime.datetime.now(datetime.UTC).date()
     found = sensitivity.correlations(table)
     whole = found[found.method == "all"].set_index("predictor")
     each = found.pivot(index="predictor", columns="method", values="spearman")
     numbers = {spec: f"({i + 1})" for i, spec in enumerate(METHODS)}
     lines = [
-        f"{len(table.drop_duplicates(['layer', 'head']))} heads of {passage.model.name}, replaced "
+        f"{len(table.drop_duplicates(pages.HEAD))} heads of {passage.model.name}, replaced "
         f"one at a time by {len(METHODS)} methods; {TEXT.name}, tokens {passage.skip} to "
-        f"{len(passage.ids) - 1}, measured on {today}. The damage is KL(model ‖ replaced) of the "
-        "next token. Spearman's rank correlation of the damage with what could predict it, with "
-        "95 % intervals over heads, and within each method:",
+        f"{len(passage.ids) - 1}, measured on {pages.today()}. The damage is "
+        "KL(model ‖ replaced) of the next token. Spearman's rank correlation of the "
+        "damage with what could predict it, with 95 % intervals over heads, and "
+        "within each method:",
         "",
-        f"| predictor | all | interval | {' | '.join(numbers.values())} |",
-        "|---" * (3 + len(METHODS)) + "|",
     ]
+    rows: list[tuple[object, ...]] = []
     for name in whole.sort_values("spearman", ascending=False).index:
         row = whole.loc[name]
-        inside = " | ".join(f"{each.loc[name, spec]:.2f}" for spec in METHODS)
-        lines.append(f"| `{name}` | {row.spearman:.3f} | {row.low:.3f}–{row.high:.3f} | {inside} |")
+        inside = [f"{each.loc[name, spec]:.2f}" for spec in METHODS]
+        rows.append((f"`{name}`", f"{row.spearman:.3f}", f"{row.low:.3f}–{row.high:.3f}", *inside))
     lines += [
+        pages.table(["predictor", "all", "interval", *numbers.values()], rows),
         "",
         "Does the sum over single heads predict what becomes of the model with all heads replaced?",
         "",
-        "| method | sum of single KL | sum of `fisher` | KL with all replaced | ± |",
-        "|---|---|---|---|---|",
     ]
-    for row in sums.itertuples():
-        lines.append(
-            f"| {numbers[row.method]} `{row.method}` | {row.singles:.2f} | {row.fisher:.2f} "
-            f"| {row.all:.2f} | {row.all_stderr:.2f} |"
-        )
-    lines += [
-        "",
-        "The heads that cost most alone:",
-        "",
-        "| head | method | KL | ± | tv | `fisher` |",
-        "|---|---|---|---|---|---|",
+    sides = ("singles", "fisher", "all", "all_stderr")
+    rows = [
+        (f"{numbers[row['method']]} `{row['method']}`", *(f"{row[side]:.2f}" for side in sides))
+        for row in sums.to_dict("records")
     ]
-    for row in table.sort_values("kl", ascending=False).head(8).itertuples():
-        lines.append(
-            f"| {row.layer}.{row.head} | {numbers[row.method]} | {row.kl:.2f} "
-            f"| {row.kl_stderr:.2f} | {row.attention_tv:.2f} | {row.fisher:.2f} |"
+    titles = "method", "sum of single KL", "sum of `fisher`", "KL with all replaced", "±"
+    lines += [pages.table(titles, rows), "", "The heads that cost most alone:", ""]
+    columns = ("kl", "kl_stderr", "attention_tv", "fisher")
+    rows = [
+        (
+            f"{row['layer']}.{row['head']}", numbers[row["method"]],
+            *(f"{row[column]:.2f}" for column in columns),
         )
+        for row in table.sort_values("kl", ascending=False).head(8).to_dict("records")
+    ]  # fmt: skip
+    lines.append(pages.table(("head", "method", "KL", "±", "tv", "`fisher`"), rows))
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Measure, and write the table and the summary."""
-    parser = argparse.ArgumentParser(prog="python -m studies.lm.damage", description=__doc__)
-    parser.add_argument("model", type=Path, help="a folder or a GGUF file")
-    parser.add_argument("--tokens", type=int, default=TOKENS, help=f"[{TOKENS}]")
+    parser = pages.parser(".damage", __doc__)
+    pages.add_model(parser, TOKENS)
     parser.add_argument("--out", type=Path, default=Path("out/lm"), help="[out/lm]")
-    parser.add_argument("--summary", type=Path, required=True, help="a .md file")
     arguments = parser.parse_args()
     model = LanguageModel.open(arguments.model)
     passage = Passage(model, model.tokens(TEXT, arguments.tokens), jobs=1)
     table = measured(passage, arguments.out / f"damage-{arguments.tokens}.csv")
-    text = summary(passage, table, together(passage, table))
-    arguments.summary.write_text(text, encoding="utf-8")
-    print(arguments.summary)
+    pages.write(arguments, summary(passage, table, together(passage, table)))
 
 
 if __name__ == "__main__":

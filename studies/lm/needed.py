@@ -7,8 +7,6 @@ what needs all logits would. Rows of all heads and methods go into ``--out``, if
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import os
 import sys
 from collections.abc import Sequence
@@ -20,12 +18,12 @@ from analysis import inputs
 from analysis.advice.target import cheapest, needed, summary
 from analysis.costs import candidates
 from analysis.costs.budget import said
-from analysis.inputs import head_kinds
 from approx import Method
 from approx.method.prices import CURRENCIES
+from studies.lm import pages
+from studies.lm.pages import HEAD
 
 SLOW = ("godec", "truncated_svd")  # they decompose the matrix anew at each size
-HEAD = ["layer", "head"]
 
 
 def methods(x: inputs.Head) -> list[Method]:
@@ -47,30 +45,22 @@ def markdown(table: pd.DataFrame, kinds: pd.Series | None, title: str) -> str:
         shares = best.share.groupby(kinds.reindex(best.index))
         listed = (f"{kind} ({len(part)}) {part.median():.1%}" for kind, part in shares)
         words.append(f"Medians by kind of head: {', '.join(listed)}.")
-    lines = [
-        title, "", " ".join(words), "",
-        f"| method | cheapest ({heads}) | reached | sure | size | price | quartiles |",
-        "|---" * 7 + "|",
-    ]  # fmt: skip
+    rows = []
     for row in summary(table).to_dict("records"):
-        cells = [
-            f"`{row['method']}`",
-            row["standing"] if row["oracle"] else row["cheapest"],
-            row["reached"],
-            row["sure"],
-            *(["–"] * 3 if not row["reached"] else [
-                "" if pd.isna(row["size"]) else f"{row['size']:g}",
-                f"{row['share']:.1%}",
-                f"{row['lower']:.1%}–{row['upper']:.1%}",
-            ]),
-        ]  # fmt: skip
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+        numbers = ["–"] * 3
+        if row["reached"]:
+            size = "" if pd.isna(row["size"]) else f"{row['size']:g}"
+            quartiles = f"{row['lower']:.1%}–{row['upper']:.1%}"
+            numbers = [size, f"{row['share']:.1%}", quartiles]
+        wins = row["standing"] if row["oracle"] else row["cheapest"]
+        rows.append((f"`{row['method']}`", wins, row["reached"], row["sure"], *numbers))
+    titles = "method", f"cheapest ({heads})", "reached", "sure", "size", "price", "quartiles"
+    return "\n\n".join([title, " ".join(words), pages.table(titles, rows)])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure the heads of a file, and write the tables."""
-    parser = argparse.ArgumentParser(prog="python -m studies.lm.needed", description=__doc__)
+    parser = pages.parser(".needed", __doc__)
     parser.add_argument("file", type=Path, help="Q, K and V of a model")
     parser.add_argument("--name", help="of the model, for the titles [that of FILE]")
     parser.add_argument("--targets", default="0.1,0.05,0.2", help="of tv [0.1,0.05,0.2]")
@@ -80,7 +70,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--trials", type=int, default=5, help="draws of a random method [5]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
     parser.add_argument("--out", type=Path, help="a .csv file for every head and method")
-    parser.add_argument("--summary", type=Path, required=True, help="a .md file")
     arguments = parser.parse_args(argv)
     heads = list(inputs.load(arguments.file).heads())[:: arguments.every]
     table = needed(
@@ -96,28 +85,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         written = table.drop(columns="left_out")
         written.to_csv(arguments.out, index=False, float_format="%.6g")
-    kinds = None if arguments.kinds is None else of_kinds(pd.read_csv(arguments.kinds))
+    kinds = None if arguments.kinds is None else pages.kinds(pd.read_csv(arguments.kinds))
     parts = []
     for target, part in table.groupby("target", sort=False):
         title = (
             f"{len(heads)} heads of {arguments.name or arguments.file.stem}, {heads[0].n} tokens, "
             f"mask {heads[0].mask}: what tv ≤ {target:g} needs, priced in "
-            f"{said('', arguments.currency).strip()}, measured on {today()}:"
+            f"{said('', arguments.currency).strip()}, measured on {pages.today()}:"
         )
         parts.append(markdown(part, kinds, title))
-    arguments.summary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    print(arguments.summary)
-
-
-def of_kinds(shares: pd.DataFrame) -> pd.Series:
-    """Return the kind of every head, by layer and head."""
-    kinds = [head_kinds.kind(dict(row)) for _, row in shares.iterrows()]
-    return pd.Series(kinds, index=pd.MultiIndex.from_frame(shares[HEAD]))
-
-
-def today() -> datetime.date:
-    """Return the date, in UTC."""
-    return datetime.datetime.now(datetime.UTC).date()
+    pages.write(arguments, *parts)
 
 
 if __name__ == "__main__":

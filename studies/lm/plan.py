@@ -7,10 +7,7 @@ their date, go into ``--summary``.
 
 from __future__ import annotations
 
-import argparse
-import datetime
 from collections import Counter
-from pathlib import Path
 
 import pandas as pd
 
@@ -21,9 +18,10 @@ from analysis.models.language_model import LanguageModel
 from analysis.models.replacement import Estimated, Passage, Replacements, perplexity
 from approx import parse
 from figures.drawing import style
-from studies.lm import sample
+from studies.lm import pages, sample
 
 CHOSEN_ON = ("persuasion.txt", "LICENSE-APACHE-2.0.txt")
+MEASURED = ("constitution", "same", "Analects", "same")  # the columns of `cells`
 HELD_OUT = ("gettysburg_constitution.txt", "analects.txt")
 KEYS = (16, 32, 64)  # of exact attention, whose reads are the budget
 TARGETS = (0.1, 0.3)  # of KL, for which the cheapest plan is sought
@@ -75,10 +73,8 @@ def for_targets(
         "predicted times target/measured, on the texts that choose; keys are its mean reads over "
         f"d + c, and exact attention reads {whole / (shape.d + shape.c):g}.",
         "",
-        "| target | round | predicted | keys | KL on the texts that choose | constitution | same "
-        "| Analects | same |",
-        "|---" * 9 + "|",
     ]
+    rows = []
     for target in TARGETS:
         some, rounds = planner.aimed(chosen_on, table, target, progress=True)
         mine = cells(held_out, planner.heads(some.chosen))
@@ -86,19 +82,16 @@ def for_targets(
             last = mine if one["price"] == some.price else [""] * len(mine)
             kl = "∞" if one["kl"] is None else f"{one['kl']:.3f}"
             keys = one["price"] / (shape.d + shape.c)
-            lines.append(
-                f"| {target:g} | {number} | {one['predicted_kl']:.3f} | {keys:.1f} | {kl} "
-                f"| {' | '.join(last)} |"
-            )
-    return lines
+            predicted = f"{one['predicted_kl']:.3f}"
+            rows.append((f"{target:g}", number, predicted, f"{keys:.1f}", kl, *last))
+    titles = "target", "round", "predicted", "keys", "KL on the texts that choose", *MEASURED
+    return [*lines, pages.table(titles, rows)]
 
 
 def main() -> None:
     """Choose, measure, and write the tables."""
-    parser = argparse.ArgumentParser(prog="python -m studies.lm.plan", description=__doc__)
-    parser.add_argument("model", type=Path, help="a folder or a GGUF file")
-    parser.add_argument("--tokens", type=int, default=TOKENS, help=f"[{TOKENS}]")
-    parser.add_argument("--summary", type=Path, required=True, help="a .md file")
+    parser = pages.parser(".plan", __doc__)
+    pages.add_model(parser, TOKENS)
     arguments = parser.parse_args()
     model = LanguageModel.open(arguments.model)
     chosen_on, held_out = (
@@ -106,14 +99,13 @@ def main() -> None:
         for names in (CHOSEN_ON, HELD_OUT)
     )
     shape = chosen_on[0].shapes[0]
-    today = datetime.datetime.now(datetime.UTC).date()
     counts = ", ".join(f"{len(p.ids)} tokens of {n}" for p, n in zip(held_out, HELD_OUT))
     before = ", ".join(f"{perplexity(p.surprisal):.2f}" for p in held_out)
     lines = [
         f"{model.name}, chosen on {arguments.tokens} tokens each of {' and '.join(CHOSEN_ON)}, "
-        f"measured on {counts} (perplexity of the model itself: {before}), on {today}. KL(model ‖ "
-        "replaced) of the next token with all heads replaced, and how often the first choice "
-        "stays. The budget is the reads of so many exact keys, on average over heads.",
+        f"measured on {counts} (perplexity of the model itself: {before}), on {pages.today()}. "
+        "KL(model ‖ replaced) of the next token with all heads replaced, and how often the first "
+        "choice stays. The budget is the reads of so many exact keys, on average over heads.",
     ]
     for keys in KEYS:
         budget = float(keys * (shape.d + shape.c))
@@ -127,18 +119,15 @@ def main() -> None:
             f"**{keys} keys, {budget:g} reads.** The plan: {said}; predicted KL "
             f"{allocation.damage:.3f} (no choice from its curves is below {allocation.least:.3f}).",
             "",
-            "| every head by | constitution | same | Analects | same |",
-            "|---|---|---|---|---|",
-            f"| the plan | {' | '.join(cells(held_out, heads))} |",
         ]
+        rows = [("the plan", *cells(held_out, heads))]
         for spec in METHODS:
             filled = parse(spec).within(budget, currency="reads", **shape.given)
             if filled is not None:
-                single = cells(held_out, chosen_on[0].everywhere(filled))
-                lines.append(f"| `{filled}` | {' | '.join(single)} |")
+                rows.append((f"`{filled}`", *cells(held_out, chosen_on[0].everywhere(filled))))
+        lines.append(pages.table(("every head by", *MEASURED), rows))
     lines += for_targets(chosen_on, held_out, table)  # of the last budget: up to all keys
-    arguments.summary.write_text("\n".join(lines) + "\n" + LIMIT, encoding="utf-8")
-    print(arguments.summary)
+    pages.write(arguments, "\n".join(lines) + "\n" + LIMIT)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ into ``--summary``.
 
 from __future__ import annotations
 
-import argparse
-import datetime
 from pathlib import Path
 
 import pandas as pd
@@ -20,7 +18,7 @@ from analysis.models.language_model import LanguageModel
 from analysis.models.propagation import growth, jacobian_norm, trace
 from analysis.models.replacement import Passage
 from approx import parse
-from studies.lm import sample
+from studies.lm import pages, sample
 
 TEXT = sample.DATA / "gettysburg_constitution.txt"
 TOKENS = 512
@@ -63,15 +61,14 @@ def trend(factor: float, stderr: float) -> str:
 
 def summary(table: pd.DataFrame, name: str, tokens: int) -> str:
     """Return the finding and its tables as Markdown."""
-    today = datetime.datetime.now(datetime.UTC).date()
     said, single = findings(table), table[table.replaced != EVERY]
     behind = single[single.layer > single.replaced]
     wrong = table[table.error > 0]
     above = int((wrong[["carried", "noise"]].max(axis=1) > wrong.bound).sum())
     lines = [
-        f"{name}, {tokens} tokens of {TEXT.name}, measured on {today}: all heads of one layer "
-        "replaced, and the error of the residual stream followed through the layers behind it, in "
-        "the Frobenius norm over all positions.",
+        f"{name}, {tokens} tokens of {TEXT.name}, measured on {pages.today()}: all heads "
+        "of one layer replaced, and the error of the residual stream followed through the layers "
+        "behind it, in the Frobenius norm over all positions.",
         "",
         f"**An error grows by {said['growth']:.3f} ± {said['stderr']:.3f} a layer**, the geometric "
         f"mean over layers with its standard error; noise of the same size at every position by "
@@ -86,70 +83,68 @@ def summary(table: pd.DataFrame, name: str, tokens: int) -> str:
         "",
         "Factors of single layers, means over what was replaced before them:",
         "",
-        "| layer | the error | ± | noise | Jacobian | bound | error over the stream |",
-        "|---" * 7 + "|",
     ]
     columns = {
         name: growth(behind, name).set_index("layer") for name in ("carried", "noise", "bound")
     }
     relative = growth(behind, "left_relative", "relative").set_index("layer")
     norms = behind.groupby("layer").jacobian.first()
+    rows: list[tuple[object, ...]] = []
     for layer in norms.index:
         error = columns["carried"].loc[layer]
-        stderr = "" if pd.isna(error.stderr) else f"{error.stderr:.3f}"
-        lines.append(
-            f"| {layer} | {error.growth:.3f} | {stderr} | {columns['noise'].growth[layer]:.3f} "
-            f"| {norms[layer]:.3g} | {columns['bound'].growth[layer]:.2g} "
-            f"| {relative.growth[layer]:.3f} |"
-        )
+        rows.append((
+            layer, f"{error.growth:.3f}", "" if pd.isna(error.stderr) else f"{error.stderr:.3f}",
+            f"{columns['noise'].growth[layer]:.3f}", f"{norms[layer]:.3g}",
+            f"{columns['bound'].growth[layer]:.2g}", f"{relative.growth[layer]:.3f}",
+        ))  # fmt: skip
+    titles = "layer", "the error", "±", "noise", "Jacobian", "bound", "error over the stream"
     lines += [
+        pages.table(titles, rows),
         "",
         "What one replaced layer does (error over the stream behind it, and behind the last "
         "layer):",
         "",
-        f"| layer | {' | '.join(f'`{spec}`' for spec in METHODS)} |",
-        "|---" * (1 + len(METHODS)) + "|",
     ]
+    rows = []
     for layer, part in single.groupby("replaced"):
         ends = [part[part.method == spec].left_relative.iloc[[0, -1]] for spec in METHODS]
-        lines.append(f"| {layer} | {' | '.join('{:.3f} → {:.3f}'.format(*x) for x in ends)} |")
+        rows.append((layer, *("{:.3f} → {:.3f}".format(*x) for x in ends)))
     lines += [
+        pages.table(["layer", *(f"`{spec}`" for spec in METHODS)], rows),
         "",
         "Every layer replaced: where errors are made, and what becomes of those that are there.",
         "",
-        "| method | largest errors made, by layer | layers that leave less than nine tenths of "
-        "what enters them | error over the stream, largest and last |",
-        "|---" * 4 + "|",
     ]
+    rows = []
     for spec in METHODS:
         mine = table[(table.replaced == EVERY) & (table.method == spec)]
-        worst = mine.nlargest(3, "made")
-        made = ", ".join(f"{row.layer}: {row.made:.0f}" for row in worst.itertuples())
+        made = [f"{row.layer}: {row.made:.0f}" for row in mine.nlargest(3, "made").itertuples()]
         shrinking = mine[(mine.error > 0) & (mine.carried < HEALS * mine.error)]
-        shrunk = ", ".join(
+        shrunk = [
             f"{row.layer} (× {row.carried / row.error:.2f})" for row in shrinking.itertuples()
-        )
-        lines.append(
-            f"| `{spec}` | {made} | {shrunk or 'none'} "
-            f"| {mine.left_relative.max():.2f}, {mine.left_relative.iloc[-1]:.2f} |"
-        )
+        ]
+        ends = f"{mine.left_relative.max():.2f}, {mine.left_relative.iloc[-1]:.2f}"
+        rows.append((f"`{spec}`", ", ".join(made), ", ".join(shrunk) or "none", ends))
+    titles = (
+        "method", "largest errors made, by layer",
+        "layers that leave less than nine tenths of what enters them",
+        "error over the stream, largest and last",
+    )  # fmt: skip
+    lines.append(pages.table(titles, rows))
     return "\n".join(lines) + "\n" + NOTE
 
 
 def main() -> None:
     """Measure, and write the table and the finding."""
-    parser = argparse.ArgumentParser(prog="python -m studies.lm.propagation", description=__doc__)
-    parser.add_argument("model", type=Path, help="a folder or a GGUF file")
-    parser.add_argument("--tokens", type=int, default=TOKENS, help=f"[{TOKENS}]")
+    parser = pages.parser(".propagation", __doc__)
+    pages.add_model(parser, TOKENS)
     parser.add_argument("--out", type=Path, default=STORED, help="a .csv file")
-    parser.add_argument("--summary", type=Path, required=True, help="a .md file")
     arguments = parser.parse_args()
     model = LanguageModel.open(arguments.model)
     passage = Passage(model, model.tokens(TEXT, arguments.tokens), jobs=1)
     table = measured(passage)
     table.to_csv(arguments.out, index=False, float_format="%.6g")
-    arguments.summary.write_text(summary(table, model.name, len(passage.ids)), encoding="utf-8")
-    print(arguments.summary)
+    pages.write(arguments, summary(table, model.name, len(passage.ids)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from its beginning, which is in the public domain, out of the package pythonbibl
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import sys
 import tempfile
@@ -24,8 +23,8 @@ from analysis.experiments import scaling
 from analysis.inputs import Head, head_kinds, load
 from analysis.models.capture import capture, save
 from approx.kernels.threads import one_thread
+from studies.lm import pages
 from studies.lm.sample import DATA
-from studies.lm.states import markdown
 
 EACH = 3  # heads of a kind
 
@@ -40,7 +39,7 @@ def chosen(shares: pd.DataFrame) -> pd.DataFrame:
     shares : DataFrame
         Like analysis/data/smollm2.csv.
     """
-    kinds = shares.assign(kind=[head_kinds.kind(dict(row)) for _, row in shares.iterrows()])
+    kinds = shares.assign(kind=pages.kinds(shares).to_numpy())
     some = []
     for kind in head_kinds.KINDS:
         mine = kinds[(kinds.kind == kind) & (kinds.effective_keys >= 2)]
@@ -67,13 +66,11 @@ def _measured(task: tuple[Head, str, int]) -> list[tuple[object, ...]]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Capture, measure every prefix, and write both tables."""
-    parser = argparse.ArgumentParser(prog="python -m studies.lm.scaling", description=__doc__)
-    parser.add_argument("model", type=Path, help="a folder or a GGUF file")
+    parser = pages.parser(".scaling", __doc__)
+    pages.add_model(parser, max(scaling.LENGTHS))
     parser.add_argument("text", type=Path, help="a text of some 10 000 words")
-    parser.add_argument("--tokens", type=int, default=max(scaling.LENGTHS), help="[8192]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
     parser.add_argument("--table", type=Path, default=DATA / scaling.STORED, help="a .csv file")
-    parser.add_argument("--summary", type=Path, required=True, help="a .md file")
     arguments = parser.parse_args(argv)
     some = chosen(pd.read_csv(DATA / "smollm2.csv"))
     heads = list(zip(some.layer.tolist(), some["head"].tolist()))
@@ -95,15 +92,12 @@ def measure(heads: list[Head], kinds: list[str], arguments: argparse.Namespace) 
     rows = [("SmolLM2", *row[1:]) for every in found for row in every]
     table = pd.DataFrame(rows, columns=list(scaling.COLUMNS))
     table.to_csv(arguments.table, index=False, float_format="%.4g")
-    said = summary(table, arguments.text.stem)
-    arguments.summary.write_text(said + "\n", encoding="utf-8")
-    print(arguments.summary)
+    pages.write(arguments, summary(table, arguments.text.stem))
 
 
 def summary(table: pd.DataFrame, text: str) -> str:
     """Return median sizes by length, and exponents by method and kind of head, in Markdown."""
-    heads = table.drop_duplicates(["layer", "head"])
-    today = datetime.datetime.now(datetime.UTC).date()
+    heads = table.drop_duplicates(pages.HEAD)
     held = table.assign(value=table.value.where(table.reached, np.inf))
     by_length = held.pivot_table("value", "method", "l", "median", sort=False)
     found = scaling.exponents(table)
@@ -115,14 +109,14 @@ def summary(table: pd.DataFrame, text: str) -> str:
     kinds = kinds.reindex(index=by_length.index, columns=["all", *head_kinds.KINDS]).fillna("–")
     named = [t.rename(index="`{}`".format).rename_axis("") for t in (by_length, kinds)]
     return (
-        f"{len(heads)} heads of SmolLM2-135M, measured on {today}: the smallest size with tv ≤ "
-        f"{scaling.TARGET:g} on the last {scaling.QUERIES} queries of the first l tokens of "
-        f"{text}, median over heads; inf where half of them need exact attention, empty where the "
-        f"method would take too long.\n\n"
-        f"{markdown(named[0].reset_index())}\n\n"
+        f"{len(heads)} heads of SmolLM2-135M, measured on {pages.today()}: the smallest size "
+        f"with tv ≤ {scaling.TARGET:g} on the last {scaling.QUERIES} queries of the first l tokens "
+        f"of {text}, median over heads; inf where half of them need exact attention, empty where "
+        f"the method would take too long.\n\n"
+        f"{pages.numbers(named[0].reset_index())}\n\n"
         "Exponents d log size/d log l, mean ± standard error over the heads (how many) on which "
         f"the target is reached at every length, by kind of head:\n\n"
-        f"{markdown(named[1].reset_index())}"
+        f"{pages.numbers(named[1].reset_index())}"
     )
 
 

@@ -6,23 +6,20 @@ by the number of states, and methods that a model can run at equal reads of a ne
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import tqdm
 
-from analysis import inputs
 from analysis.costs.budget import match
 from analysis.inputs import Head
 from analysis.ranks import rank, state_rank
 from analysis.ranks.recurrence import recurrence, ungated
 from approx import Method, parse
 from approx.estimate import exact
+from studies.lm import pages
 
 STATES = (8, 16, 32, 64, 128)
 FITTED = 64  # states, beyond which a recurrence is not fitted
@@ -89,40 +86,24 @@ def medians(heads: Sequence[Head], keys: int) -> tuple[pd.DataFrame, pd.DataFram
     return by_states, pd.DataFrame(rows).sort_values("attention_tv")
 
 
-def markdown(table: pd.DataFrame, digits: int = 3) -> str:
-    """Return a table in Markdown, with so many significant digits."""
-    head = [str(name) for name in table.columns]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for row in table.to_numpy(object):
-        cells = [x if isinstance(x, str) else "" if pd.isna(x) else f"{x:.{digits}g}" for x in row]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure some heads of a file, and write the tables."""
-    parser = argparse.ArgumentParser(prog="python -m studies.lm.states", description=__doc__)
-    parser.add_argument("file", type=Path, help="Q, K and V of a language model")
-    parser.add_argument("--heads", type=int, default=12, help="at equal distances [12]")
-    parser.add_argument("--tokens", type=int, default=1024, help="the first ones [1024]")
+    parser = pages.parser(".states", __doc__)
+    pages.add_heads(parser, 12, 1024)
     parser.add_argument("--keys", type=int, default=32, help="keys that a token may read [32]")
-    parser.add_argument("--summary", type=Path, required=True, help="a .md file")
     arguments = parser.parse_args(argv)
-    every = list(inputs.load(arguments.file).heads())
-    places = np.linspace(0, len(every) - 1, min(arguments.heads, len(every))).round().astype(int)
-    heads = [every[i].first(min(arguments.tokens, every[i].n)) for i in places]
+    heads = pages.heads(arguments)
     by_states, methods = medians(heads, arguments.keys)
-    today = datetime.datetime.now(datetime.UTC).date()
-    where = f"{len(heads)} heads of {arguments.file.stem}, {heads[0].n} tokens, measured on {today}"
-    arguments.summary.write_text(
-        f"Medians over {where}: relative Frobenius error of attention by m.\n\n"
-        f"{markdown(by_states.rename_axis('').reset_index())}\n\n"
+    pages.write(
+        arguments,
+        f"Medians over {len(heads)} heads of {arguments.file.stem}, {heads[0].n} tokens, measured "
+        f"on {pages.today()}: relative Frobenius error of attention by m.",
+        pages.numbers(by_states.rename_axis("").reset_index()),
         f"Medians over the same heads: methods that read at most {arguments.keys} keys with their "
         "values, or as many numbers, to answer the last token; top_k needs all logits. Reads are "
-        f"in keys, stored values per query row.\n\n{markdown(methods)}\n",
-        encoding="utf-8",
+        "in keys, stored values per query row.",
+        pages.numbers(methods),
     )
-    print(arguments.summary)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ and the first table of both READMEs are made from it, and a test holds them to i
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib.metadata
 import json
 import math
@@ -33,6 +32,7 @@ from approx import METHODS, Method, parse
 from approx.method.prices import Shape
 from figures.show import substitution
 from figures.words.marked_text import insert
+from studies.lm import pages
 from studies.lm.sample import DATA
 
 HERE = Path(__file__).parent
@@ -96,7 +96,7 @@ def templates(shape: Shape) -> list[Method]:
     assert mask is not None
     every = [parse(spec) for spec in (*candidates.RUNNABLE, *MORE)]
     every += [cls() for cls in METHODS.values()]
-    runnable = [method for method in dict.fromkeys(every) if candidates.runs(method, mask)]
+    runnable = [method for method in dict.fromkeys(every) if not method.obstacle(mask)]
     return runnable + [parse(spec) for spec in ORACLES]
 
 
@@ -159,7 +159,7 @@ def facts(model: Path, passage: Passage, seconds: float) -> dict[str, Any]:
     """Return what was measured, where and when."""
     names = ("torch", "transformers", "numpy", "numba")
     return {
-        "date": str(datetime.datetime.now(datetime.UTC).date()),
+        "date": str(pages.today()),
         "model": passage.model.name,
         "model_sha256": Place.of(model).digests(),
         "text": TEXT.name,
@@ -205,9 +205,10 @@ def markdown(found: dict[str, Any]) -> str:
         "",
         "## Ten methods",
         "",
-        "| method | use | KL | perplexity | same | tv own | drifted | residual |",
-        "|---|---|---|---|---|---|---|---|",
-        *(_of_ten(row) for row in _records(rows[rows["keys"] == 0])),
+        pages.table(
+            ("method", "use", "KL", "perplexity", "same", "tv own", "drifted", "residual"),
+            map(_of_ten, _records(rows[rows["keys"] == 0])),
+        ),
         "",
         "## At the reads of 16, 32 and 64 keys",
         "",
@@ -217,11 +218,14 @@ def markdown(found: dict[str, Any]) -> str:
         + ("" if found["complete"] else ", or it was not measured: this run was stopped early")
         + ". Least KL at 32 keys first.",
         "",
-        f"| method | use | {' | '.join(f'KL, {keys} keys' for keys in KEYS)} | perplexity, 32 "
-        "| same, 32 | residual, 32 |",
-        "|---|---|---|---|---|---|---|---|",
-        *_at_keys(rows),
-    ]
+        pages.table(
+            (
+                "method", "use", *(f"KL, {keys} keys" for keys in KEYS), "perplexity, 32",
+                "same, 32", "residual, 32",
+            ),
+            _at_keys(rows),
+        ),
+    ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
@@ -250,15 +254,15 @@ def _perplexity(value: float | None) -> str:
     return "inf" if value is None or value != value else f"{value:.1f}"
 
 
-def _of_ten(row: dict[str, Any]) -> str:
-    return (
-        f"| `{row['method']}` | {row['use']} | {_kl(row)} | {_perplexity(row['perplexity'])} "
-        f"| {row['same_top_1']:.0%} | {row['own_attention_tv']:.3f} "
-        f"| {row['drifted_attention_tv']:.3f} | {row['residual_relative_error']:.0%} |"
-    )
+def _of_ten(row: dict[str, Any]) -> list[str]:
+    return [
+        f"`{row['method']}`", row["use"], _kl(row), _perplexity(row["perplexity"]),
+        f"{row['same_top_1']:.0%}", f"{row['own_attention_tv']:.3f}",
+        f"{row['drifted_attention_tv']:.3f}", f"{row['residual_relative_error']:.0%}",
+    ]  # fmt: skip
 
 
-def _at_keys(rows: pd.DataFrame) -> Iterable[str]:
+def _at_keys(rows: pd.DataFrame) -> Iterable[list[str]]:
     """Yield a line a template, least KL at 32 keys first, then what fits at others only."""
     of = {
         template: {row["keys"]: row for row in _records(part)}
@@ -279,7 +283,7 @@ def _at_keys(rows: pd.DataFrame) -> Iterable[str]:
         else:
             cells += [_perplexity(middle["perplexity"]), f"{middle['same_top_1']:.0%}"]
             cells += [f"{middle['residual_relative_error']:.0%}"]
-        yield f"| {' | '.join(cells)} |"
+        yield cells
 
 
 def block(found: dict[str, Any], language: str) -> str:
@@ -311,11 +315,11 @@ def block(found: dict[str, Any], language: str) -> str:
             "every head by", "KL, 16 keys", "KL, 32 keys", "KL, 64 keys", "perplexity",
             "same next token", "tv of heads",
         )  # fmt: skip
-    lines = [first.format(**said), "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines: list[list[str]] = []
     for template, names in README.items():
         name = names[chinese]
         if template is None:
-            lines.append(f"| {name} | 0 | 0 | 0 | {exact:.1f} | 100% | 0 |")
+            lines.append([name, "0", "0", "0", f"{exact:.1f}", "100%", "0"])
             continue
         label = f"`{template}`, {name}" if not chinese else f"`{template}`，{name}"
         by = [of.get((template, keys)) for keys in KEYS]
@@ -325,8 +329,8 @@ def block(found: dict[str, Any], language: str) -> str:
         else:
             cells += [_perplexity(middle["perplexity"]), f"{middle['same_top_1']:.0%}"]
             cells += [f"{middle['own_attention_tv']:.3f}"]
-        lines.append(f"| {label} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([label, *cells])
+    return "\n".join([first.format(**said), "", pages.table(heads, lines)])
 
 
 def write(found: dict[str, Any]) -> None:

@@ -6,41 +6,34 @@ and medians of what is predicted and measured, go into ``--summary``.
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pandas as pd
 import tqdm
 
-from analysis import inputs
 from analysis.bounds import theory
 from figures.show.theories import number
+from studies.lm import pages
 
 
 def markdown(table: pd.DataFrame) -> str:
     """Return a row a theory: how many heads meet its hypothesis, quartiles, and what it says."""
-    heads = len(table.drop_duplicates(["layer", "head"]))
-    lines = [
-        f"| theory | met (of {heads}) | value | predicted | measured | value is | predicted and "
-        "measured are |",
-        "|---" * 7 + "|",
-    ]
+    heads = len(table.drop_duplicates(pages.HEAD))
+    titles = (
+        "theory", f"met (of {heads})", "value", "predicted", "measured", "value is",
+        "predicted and measured are",
+    )  # fmt: skip
+    rows, lines = [], []
     for name, part in table.groupby("theory", sort=False):
+        first = part.iloc[0]
         cells = [_quartiles(part[column]) for column in ("value", "predicted", "measured")]
-        first = part.iloc[0]
-        lines.append(
-            f"| {name} | {int(part.met.sum())} | {' | '.join(cells)} | {_cell(first.quantity)} "
-            f"| {_cell(first.compared)} |"
+        rows.append(
+            (name, int(part.met.sum()), *cells, _cell(first.quantity), _cell(first.compared))
         )
-    lines.append("")
-    for name, part in table.groupby("theory", sort=False):
-        first = part.iloc[0]
         lines.append(f"- {name}: {first.bound}. It asks: {first.hypothesis}. {first.source}.")
-    return "\n".join(lines)
+    return "\n".join([pages.table(titles, rows), "", *lines])
 
 
 def _cell(said: str) -> str:
@@ -59,28 +52,21 @@ def _quartiles(values: pd.Series) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Ask every head of a file, and write the table."""
-    parser = argparse.ArgumentParser(prog="python -m studies.lm.theory", description=__doc__)
-    parser.add_argument("file", type=Path, help="Q, K and V of a language model")
-    parser.add_argument("--tokens", type=int, default=256, help="the first ones [256]")
-    parser.add_argument("--summary", type=Path, required=True, help="a .md file")
+    parser = pages.parser(".theory", __doc__)
+    pages.add_heads(parser, None, 256)
     arguments = parser.parse_args(argv)
-    heads = list(inputs.load(arguments.file).heads())
-    parts = [
-        theory.of(x.first(min(arguments.tokens, x.n)))
-        for x in tqdm.tqdm(heads, "heads", file=sys.stderr)
-    ]
-    table = pd.concat(parts, ignore_index=True)
-    arguments.summary.write_text(page(table, arguments.file.stem), encoding="utf-8")
-    print(arguments.summary)
+    heads = tqdm.tqdm(pages.heads(arguments), "heads", file=sys.stderr)
+    table = pd.concat([theory.of(x) for x in heads], ignore_index=True)
+    pages.write(arguments, page(table, arguments.file.stem))
 
 
 def page(table: pd.DataFrame, file: str) -> str:
     """Return the table with what was measured, and when."""
-    first, today = table.iloc[0], datetime.datetime.now(datetime.UTC).date()
-    heads = len(table.drop_duplicates(["layer", "head"]))
+    first, heads = table.iloc[0], len(table.drop_duplicates(pages.HEAD))
     return (
         f"What theory says of {heads} heads of {file}, {first.n} tokens, ε = {first.epsilon:g}, "
-        f"k = {first['keys']}, measured on {today}; medians (quartiles):\n\n{markdown(table)}\n"
+        f"k = {first['keys']}, measured on {pages.today()}; medians (quartiles):\n\n"
+        f"{markdown(table)}\n"
     )
 
 

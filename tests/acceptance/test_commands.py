@@ -44,8 +44,8 @@ BEFORE = {  # what a reader has done before
 REPORT = ("index.html", "report.pdf", "report.md", "claims.html", "claims.pdf", "manifest.json")
 JSON = (  # what pages do not print one by one: every --json is for machines
     f"expqk diagnose {shlex.quote(UNMASKED)} --json",
-    f"expqk diagnose {shlex.quote(HEADS)} --heads 0.1 --target 0.1 --trials 1 --json",
-    f"expqk diagnose {shlex.quote(HEADS)} --heads 1.5 --theory --json",
+    f"expqk target {shlex.quote(HEADS)} --heads 0.1 --tv 0.1 --trials 1 --json",
+    f"expqk theory {shlex.quote(HEADS)} --heads 1.5 --json",
     "expqk claims --json",
     "expqk methods --json",
     "expqk methods positive --json",

@@ -1703,8 +1703,8 @@ ANALYSIS = [
     Mutant(
         "trials: the standard error of tv for that of the output",
         "analysis/advice/measurement.py",
-        'middle("output_relative_error_stderr", 0 * output)',
-        'middle("attention_tv_stderr", 0 * output)',
+        'self.middle("output_relative_error_stderr", 0 * output)',
+        'self.middle("attention_tv_stderr", 0 * output)',
         "tests/analysis/advice/test_diagnose.py -k sample_of_queries",
     ),
     Mutant(
@@ -1774,8 +1774,8 @@ ANALYSIS = [
     Mutant(
         "diagnose: winners alone have other draws",
         "analysis/advice/diagnose.py",
-        "_asked(inputs, budget, None, t, trials, None, ACCEPT, seed, jobs, currency)",
-        "_asked(inputs, budget, None, t, trials, None, ACCEPT, seed + 1, jobs, currency)",
+        "temperature=t, trials=trials, seed=seed)",
+        "temperature=t, trials=trials, seed=seed + 1)",
         "tests/figures/report/test_report.py::test_the_report_names_the_advisors_winners",
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""The tables of ``make lm``, from a made-up answer of ``expqk diagnose --json``."""
+"""The tables of ``make lm``, from a made-up answer of `diagnose`."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from approx import Mask
 from approx.estimate import exact
 from approx.method.prices import Shape
 from figures.words.marked_text import insert
-from studies.lm import __main__ as command, certificates, sample, states, substitute
+from studies.lm import __main__ as command, certificates, pages, sample, states, substitute
 from studies.lm.peers import comparison
 
 
@@ -56,14 +56,6 @@ def test_markdown_is_one_table():
     assert lines[4] == "| `top_k(k=2)` | 0.100 | 0.050–0.150 | 25.0% | bound |  |  |  |  |  |"
     assert "| `uniform()` | 0.600 | 0.550–0.750 |  | 1 | 0 |" in lines[6]
     assert {line.count("|") for line in lines[2:]} == {11}
-
-
-def test_answer_of_the_command_is_read(tmp_path, monkeypatch):
-    program = tmp_path / "figures.py"
-    program.write_text(f"import sys; print({json.dumps(json.dumps([{'layer': 1}]))})")
-    monkeypatch.chdir(tmp_path)
-    found = command.diagnosed(tmp_path / "x.npz", 32.0, "reads", 1)
-    assert found.to_dict("records") == [{"layer": 1}]
 
 
 def test_heads_of_some_layers_keep_their_numbers():
@@ -108,7 +100,7 @@ def test_tables_of_states_are_medians_over_heads():
     ]
     assert named.loc["`sink_window(k=20)`", "attention_tv"] == np.median(tv)
     assert named.loc["`sink_window(k=20)`", "reads"] == 20
-    lines = states.markdown(methods).splitlines()
+    lines = pages.numbers(methods).splitlines()
     assert len(lines) == 2 + len(methods)
     assert len({line.count("|") for line in lines}) == 1
 

@@ -12,6 +12,7 @@ from analysis import inputs
 from analysis.inputs import Head
 from approx import parse
 from approx.checks import Array
+from figures.words.marked_text import table
 
 NOT_ASKED = -1  # rows, of a comparison of numbers only
 
@@ -120,14 +121,12 @@ def summed(found: list[Comparison]) -> Iterator[Comparison]:
 
 def markdown(found: Sequence[tuple[str, str, Comparison]]) -> str:
     """Return a table of (system, commit, comparison)."""
-    lines = [
-        "| system | commit | compared | same support? | largest difference | explanation |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for system, commit, each in found:
         same = "" if each.rows == NOT_ASKED else f"{each.same} of {each.rows} rows"
         if each.rows != each.same:
             same += f", {100 * each.common:.1f} % of the keys"
         off = "" if np.isnan(each.difference) else f"{each.difference:.1e}"
-        lines.append(f"| {system} | {commit} | {each.compared} | {same} | {off} | {each.why} |")
-    return "\n".join(lines)
+        rows.append((system, commit, each.compared, same, off, each.why))
+    titles = "system", "commit", "compared", "same support?", "largest difference", "explanation"
+    return table(titles, rows)

@@ -670,10 +670,9 @@ def test_the_command_takes_short_names_of_metrics(tmp_path, capsys):
     np.savez(tmp_path / "a.npz", q=x.q, k=x.k, v=x.v)
     np.savez(tmp_path / "b.npz", q=x.q, k=x.k)
     given = ["--budget", "8", "--method", TRIVIAL, "--method", "sink_window()", "--jobs", "1"]
-    for name in ("output", "output_relative_error"):
-        assert main(["diagnose", str(tmp_path / "a.npz"), *given, "--metric", name, "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert {row["metric"] for row in found} == {"output_relative_error"}
+    assert main(["diagnose", str(tmp_path / "a.npz"), *given, "--metric", "output", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["metric"] for row in found} == {"output_relative_error"}
     assert main(["diagnose", str(tmp_path / "b.npz"), *given, "--metric", "output"]) == 1
     assert "needs values, and b has no v" in capsys.readouterr().err
 

@@ -12,11 +12,12 @@ from hypothesis import given, settings, strategies as st
 
 from analysis import inputs
 from analysis.advice import target as asking
-from analysis.advice.target import cheapest, needed, smallest, summary
+from analysis.advice.target import METRICS, cheapest, needed, smallest, summary
 from analysis.compute.seeds import seed_sequence
 from analysis.inputs import Head
 from approx import Mask, parse
 from figures.command.cli import main
+from figures.command.target import ERRORS
 
 N = 24
 
@@ -229,29 +230,21 @@ def test_command_says_what_a_target_needs(tmp_path, capsys):
     x = inputs.sample("smollm2").first(48)
     path = tmp_path / "qk.npz"
     np.savez(path, q=x.q, k=x.k, v=x.v, causal=1)
-    given = ["diagnose", str(path), "--target", "0.1", "--method", "sink_window", "--jobs", "1"]
+    given = ["target", str(path), "--method", "sink_window", "--jobs", "1"]
     methods = ["--method", "top_k", "--currency", "reads"]
-    assert main([*given, *methods, "--json", "--out", str(tmp_path / "out")]) == 0
+    assert main([*given, *methods, "--tv", "0.1", "--json", "--out", str(tmp_path / "out")]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {row["metric"] for row in rows} == {"attention_tv"}
     assert len(rows) == 4 * 3
     assert (tmp_path / "out" / "data" / "needed.csv").exists()
-    assert main([*given, *methods, "--rows", "24"]) == 0
+    assert main([*given, *methods, "--tv", "0.1", "--rows", "24"]) == 0
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 80
     for part in ("head cheapest", "numbers read per new", '--method "sink_window(k=', "24 of 48"):
         assert part in " ".join(said.split())
-    assert main([*given, *methods, "--lang", "zh"]) == 0
+    assert main([*given, *methods, "--tv", "0.1", "--lang", "zh"]) == 0
     assert "目标" in capsys.readouterr().out
-    wrong = {
-        ("--budget", "3"): "--budget asks for the least error at a price, --target for the least",
-        ("--dry-run",): "--dry-run has no meaning with --target",
-        ("--accept", "0"): "--accept has no meaning with --target",
-    }
-    for options, message in wrong.items():
-        assert main([*given, *options]) == 1
-        assert message in capsys.readouterr().err
-    assert main(["diagnose", str(path), "--metric", "attention_kl"]) == 1
-    assert "metric must be one of attention_tv, output_relative_er" in capsys.readouterr().err
-    assert main([*given, "--metric", "output"]) == 0
-    assert "Target output_relative_error ≤ 0.1" in capsys.readouterr().out
+    assert {metric for metric, _ in ERRORS.values()} == {*METRICS}
+    for option, (metric, _) in ERRORS.items():
+        assert main([*given, f"--{option}", "0.25"]) == 0
+        assert f"Target {metric} ≤ 0.25" in capsys.readouterr().out

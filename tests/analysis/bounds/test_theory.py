@@ -18,7 +18,7 @@ from analysis.compute import parallel
 from analysis.inputs import Head
 from approx.low_rank.coreset import Coreset
 from approx.polynomials import error_bounds
-from figures.command import diagnose
+from figures.command import options
 from figures.command.cli import main
 from figures.show import theories
 from studies.lm.theory import page as page_of_model
@@ -177,22 +177,19 @@ def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys, monkeypatc
         return one_by_one(*arguments, **options)
 
     monkeypatch.setattr(parallel, "parallel", counted)
-    assert main(["diagnose", str(file), "--theory", "--jobs", "3"]) == 0
+    assert main(["theory", str(file), "--jobs", "3"]) == 0
     assert asked == [1]  # for so few entries no process is begun
     assert capsys.readouterr().out
-    monkeypatch.setattr(diagnose, "OWN_PROCESS", 256)
-    assert main(["diagnose", str(file), "--theory", "--jobs", "3"]) == 0
+    monkeypatch.setattr(options, "OWN_PROCESS", 256)
+    assert main(["theory", str(file), "--jobs", "3"]) == 0
     assert asked == [1, 3]
     said = capsys.readouterr().out
     assert said.count("bounded entries") == 4  # two heads, both, and what it is
     assert max(map(len, said.splitlines())) <= theories.COLUMNS
-    assert main(["diagnose", str(file), "--theory", "--heads", "0.1", "--json", "--lang=zh"]) == 0
+    assert main(["theory", str(file), "--heads", "0.1", "--json", "--lang=zh"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["theory"] for one in found] == [str(theory.name) for theory in THEORIES]
     assert [one["met"] for one in found if one["theory"] == "rank"] == [False]
-    for option in ("--dry-run", "--trials=3", "--budget=0"):
-        assert main(["diagnose", str(file), "--theory", option]) == 1
-        assert f"{option.partition('=')[0]} has no meaning with --theory" in capsys.readouterr().err
     one = rows(head(n=24)).reset_index()
     table = pd.concat([one.assign(head=i) for i in range(9)])
     assert "Medians over 9 heads:" in theories.text(table)

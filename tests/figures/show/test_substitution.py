@@ -9,6 +9,7 @@ from analysis.models.substitute import summary
 from analysis.sweeps import table
 from figures.command.cli import main
 from figures.show import substitution
+from figures.words.terminal_columns import COLUMNS
 from figures.words.translation import speaking
 
 RUNS = {  # label: KL, its standard error, heads by oracles, heads that read the future
@@ -54,7 +55,7 @@ def test_text_names_the_nearest_that_can_be_run():
         ["0.5", "±0.1", "40", "75%", "0.100", "0.200", "6%", "runnable", "near()"]
     )
     assert lines[4].split()[-3:] == ["0.200", "future", "later()"]
-    assert max(map(len, lines)) <= substitution.COLUMNS
+    assert max(map(len, lines)) <= COLUMNS
     whole = " ".join(lines)
     assert "tiny reads the first 90 tokens of t.txt. Perplexity is that of tokens 18…90" in whole
     assert ", its own 30. Heads that were replaced: 3." in whole
