@@ -385,7 +385,7 @@ def test_a_command_that_there_is_not_is_corrected(capsys):
         said = capsys.readouterr().err
         assert (
             said
-            == "expqk: unknown command 'diagnos', did you mean 'diagnose'? `expqk` lists all 14\n"
+            == "expqk: unknown command 'diagnos', did you mean 'diagnose'? `expqk` lists all 13\n"
         )
 
 
