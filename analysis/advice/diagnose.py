@@ -331,7 +331,7 @@ class _Settings(NamedTuple):
         every = measure_all(head, methods, trials=self.trials, seed=self.seed)
         for method, found in zip(methods, every):
             named = {
-                "spec": str(method), "class": candidates.class_of(method),
+                "spec": str(method), "class": method.class_name,
                 "budget": self.budget, "currency": self.currency,
             }  # fmt: skip
             yield found._replace(row=named | found.row)

@@ -30,7 +30,7 @@ from analysis.advice.measurement import (
 )
 from analysis.compute.parallel import parallel
 from analysis.costs.budget import of_keys
-from analysis.costs.candidates import class_of, runs
+from analysis.costs.candidates import runs
 from analysis.costs.optimality import BOUND, FOUND, standing
 from analysis.inputs import Inputs
 from analysis.sentences import Sentence
@@ -438,7 +438,7 @@ def _found(head: Sampled, method: Method, asked: _Asked) -> Iterator[dict[str, A
         yield {
             "target": target, "method": str(method), "spec": str(one.method),
             "size": float(size) if method.is_template else math.nan,
-            "class": class_of(method), "oracle": method.oracle,
+            "class": method.class_name, "oracle": method.oracle,
             "standing": standing(method, asked.metric, x.mask),
             "runnable": runs(method, x.mask),
             "reached": reached, "error": one.error, "stderr": one.stderr,

@@ -23,8 +23,8 @@ from approx.estimate.corrections import Support
 from approx.estimate.masks import Mask
 from approx.method import Method, Moments, Rng, Size, generator
 from approx.method.fields import flag, instance, one_of, real, ruled, whole
-from approx.method.prices import INDEX, NUMBER, Price, Shape
-from approx.sparse.support import SupportMethod, a_support
+from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
+from approx.sparse.support import ByPlace, SupportMethod, a_support
 from approx.supports import boxes, patterns
 from approx.supports.exact_entries import exact_on
 
@@ -169,6 +169,7 @@ class Sampled(Method):
     """
 
     name: ClassVar[str] = "sampled"
+    class_name = "sampled"
     deterministic: ClassVar[bool] = False
 
     sparse: SupportMethod | None = a_support(None)
@@ -429,6 +430,16 @@ class Sampled(Method):
             return Price(0.0, 0.0, 0.0, 0.0)
         read = 0.0 if self.shared else float(shape.most)
         return Price(0.0, read, 0.0, NUMBER * shape.l / shape.n)
+
+    def divided(self, shape: Shape, reads: float) -> Reads | None:
+        """Return what the parts read, the keys that a head draws beside them, and all sizes."""
+        if (found := self._of_parts(shape, reads)) is None:
+            return None
+        parts, rest = found
+        sizes, most = self.of_sizes(shape).reads or 0.0, parts.most
+        if isinstance(self.sparse, ByPlace) and (held := self.sparse.shared_reads(shape)):
+            most -= held.of_one  # which no head draws
+        return Reads(parts.shared + sizes, parts.chosen + rest - sizes, most, parts.own)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with its size, or that of a part, filled; None if none fits.

@@ -58,6 +58,7 @@ class Scatterbrain(Method):
     """
 
     name: ClassVar[str] = "scatterbrain"
+    class_name = "sparse + low rank"
     deterministic: ClassVar[bool] = False
 
     low_rank: Method = instance(Positive(m=64), Method, "a method")

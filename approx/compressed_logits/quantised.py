@@ -135,6 +135,10 @@ class Quantised(CompressedLogits):
         groups = (stop - 1) // group - mask.first // group + 1
         return np.where(stop > mask.first, 2 * d * groups, 0)
 
+    def coded(self, shape: Shape) -> tuple[float, float]:
+        """Return the numbers of the keys that are rounded, and their bits."""
+        return max(shape.most - self.recent, 0) * shape.d, self.bits
+
     def priced(self, shape: Shape) -> Price:
         """Return the price of all numbers, those of keys with few bits, and of min and step."""
         n, l, d, c = shape

@@ -103,6 +103,7 @@ class Hierarchical(Method):
     """
 
     name: ClassVar[str] = "hierarchical"
+    class_name = "hierarchical"
     deterministic: ClassVar[bool] = True
     sized_by = Size("rank", counts="rank", most=lambda n, l: None)  # more makes more keys exact
 
@@ -124,6 +125,10 @@ class Hierarchical(Method):
     def oracle(self) -> bool:
         """Whether rectangles are decomposed, which needs all logits."""
         return self.basis == "svd"
+
+    def optimal_in(self, mask: Mask | None = None) -> set[str]:
+        """Return the Frobenius norm for SVDs, over terms of the rank in each block."""
+        return {self.frobenius} if self.oracle else set()
 
     @property
     def autoregressive(self) -> bool:

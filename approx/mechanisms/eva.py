@@ -18,7 +18,7 @@ from approx.kernels.jit import kernel
 from approx.mechanisms import segments
 from approx.method import Method, Size
 from approx.method.fields import real, whole
-from approx.method.prices import Price, Shape, low_rank
+from approx.method.prices import Price, Reads, Shape, low_rank
 from approx.sparse.chunk import Chunk
 from approx.sparse.support import SupportMethod, a_support
 
@@ -72,6 +72,7 @@ class Eva(Method):
     """
 
     name: ClassVar[str] = "eva"
+    class_name = "sparse + low rank"
     deterministic: ClassVar[bool] = False
     space = "attention"
     sized_by = Size("m", counts="rank", instead=("size",))
@@ -168,6 +169,10 @@ class Eva(Method):
             return np.full(mask.n, m)
         size = self.size or -(-mask.l // m)
         return np.asarray(np.maximum(mask.stop // size - -(-mask.first // size), 0))
+
+    def divided(self, shape: Shape, reads: float) -> Reads:
+        """Return all of them for one head, whose queries the groups follow."""
+        return Reads(own=reads)
 
     def beside(self, name: str, shape: Shape) -> Price | None:
         """Return the price of the groups."""

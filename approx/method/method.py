@@ -23,9 +23,10 @@ from approx.estimate import exact, masks, memory
 from approx.estimate.approximation import OF, Approximation
 from approx.estimate.masks import ALL, Mask, MaskLike
 from approx.method import prices
-from approx.method.prices import Price, Shape
+from approx.method.prices import Price, Reads, Shape
 from approx.notebook import facts, number, table
 
+TV, KERNEL = "attention_tv", "kernel_relative_frobenius"  # metrics, as `analysis.errors` has them
 SLACK = 1e-12  # by which a sum of prices may be off, relative
 HALVINGS = 24  # of what is left for a part
 
@@ -139,6 +140,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     deterministic: ClassVar[bool]
+    class_name: ClassVar[str] = "low rank"  # whose members are compared at one price
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -205,9 +207,32 @@ class Method(ABC):
     def oracle(self) -> bool:
         """Whether it needs all logits, so that it says what others could reach, and cannot be run.
 
-        In which metric it is a bound, or the best that is found, says `analysis.costs.optimality`.
+        In which metric it is a bound, or the best that is found, say `optimal_in` and
+        `best_found_in`.
         """
         return any(part.oracle for part in self.parts.values())
+
+    def optimal_in(self, mask: Mask | None = None) -> set[str]:
+        """Return the metrics in which no estimate of its form has a smaller error."""
+        return set()
+
+    def best_found_in(self, mask: Mask | None = None) -> set[str]:
+        """Return the metrics in which it looks for the least error of its form."""
+        return set()
+
+    @property
+    def frobenius(self) -> str:
+        """The metric of the Frobenius norm in its space."""
+        return f"{self.space}_relative_frobenius"
+
+    @property
+    def rivals(self) -> tuple[Any, ...]:
+        """The supports that a lower bound of its errors is over: their kind and its sizes.
+
+        A kind is a function of `analysis.bounds.support_bounds`; () is any support of as many
+        entries.
+        """
+        return ()
 
     @property
     def uses_rng(self) -> bool:
@@ -582,6 +607,36 @@ class Method(ABC):
             return None
         known = [price for part in others if (price := part.priced(shape)) is not None]
         return sum(known, Price(0.0, 0.0, 0.0, 0.0))
+
+    def shared_reads(self, shape: Shape) -> Reads | None:
+        """Return the numbers that a new query reads, by who shares them; None if not known."""
+        price = self.priced(shape)
+        return None if price is None or price.reads is None else self.divided(shape, price.reads)
+
+    def divided(self, shape: Shape, reads: float) -> Reads | None:
+        """Return `shared_reads` of so many numbers.
+
+        By default all heads share them if a row needs no other query. Those of parts are divided
+        as the parts', and what is left belongs to one head.
+        """
+        if not self.parts:
+            return Reads(reads) if self.row_local else Reads(own=reads)
+        found = self._of_parts(shape, reads)
+        return found and found[0]._replace(own=found[0].own + found[1])
+
+    def _of_parts(self, shape: Shape, reads: float) -> tuple[Reads, float] | None:
+        """Return what the parts read, and what is left."""
+        known = [part.shared_reads(shape) for part in self.parts.values()]
+        parts = [part for part in known if part is not None]
+        if len(parts) < len(known):
+            return None
+        shared, own = sum(part.shared for part in parts), sum(part.own for part in parts)
+        chosen = sum(part.chosen for part in parts)
+        return Reads(shared, chosen, shape.exact, own), reads - shared - chosen - own
+
+    def coded(self, shape: Shape) -> tuple[float, float]:
+        """Return how many numbers of those that are shared have fewer bits, and how many bits."""
+        return 0.0, 0.0
 
     def entry_work(self, shape: Shape) -> float:
         """Return the multiply-adds of one entry of a low-rank estimate: its columns.

@@ -527,9 +527,9 @@ LOW_RANK = [
     ),
     Mutant(
         "standing: a truncated SVD under a mask is a bound",
-        "analysis/costs/optimality.py",
-        "case TruncatedSVD() if not masked:",
-        "case TruncatedSVD():",
+        "approx/low_rank/truncated_svd.py",
+        "if whole and not self.refine",
+        "if not self.refine",
         "tests/analysis/costs/test_optimality.py -k mask",
     ),
     Mutant(
@@ -2915,7 +2915,7 @@ HIERARCHY = [
     ),
     Mutant(
         "groups: heads that choose keys read those of one",
-        "analysis/costs/gqa_reads.py",
+        "approx/method/prices.py",
         "min(group * self.chosen, self.most)",
         "self.chosen",
         "tests/analysis/costs/test_gqa_reads.py -k 'is_counted and top_k'",
