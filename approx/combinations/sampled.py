@@ -169,6 +169,12 @@ class Sampled(Method):
     """
 
     name: ClassVar[str] = "sampled"
+    examples = (
+        "sampled(sparse=sink_window(k=1))",
+        "sampled(sparse=top_k(k=1), design='systematic', low_rank=positive(m=3))",
+        "sampled(design='multinomial', shared=True, low_rank=taylor(degree=1))",
+        "sampled(sink_window(k=1), 'lsh', hashes=1, tables=2, collisions=1)",
+    )
     class_name = "sampled"
     deterministic: ClassVar[bool] = False
 
@@ -231,6 +237,11 @@ class Sampled(Method):
     def autoregressive(self) -> bool:
         """Whether the parts are, and a row's draw follows from the keys that its query sees."""
         return super().autoregressive and not self.shared and self.transform == "none"
+
+    @property
+    def draws_by_row(self) -> bool:
+        """Whether rows draw for themselves, rather than meet the buckets of hashes."""
+        return super().draws_by_row or not (self.shared or self.hashes)
 
     @property
     def adaptive(self) -> bool:

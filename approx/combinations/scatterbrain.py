@@ -58,6 +58,11 @@ class Scatterbrain(Method):
     """
 
     name: ClassVar[str] = "scatterbrain"
+    examples = (
+        "scatterbrain(low_rank=positive(m=3), sparse=top_k())",
+        "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(width=1))",
+        "scatterbrain(low_rank=zero(), sparse=random())",
+    )
     class_name = "sparse + low rank"
     deterministic: ClassVar[bool] = False
 

@@ -53,6 +53,10 @@ class Channels(CompressedLogits):
     """
 
     name: ClassVar[str] = "channels"
+    examples = (
+        "channels(r=1)",
+        "channels(r=1, scaled=True)",
+    )
     sized_by = Size("r")
     autoregressive = True
     row_local = True

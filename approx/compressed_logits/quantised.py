@@ -73,12 +73,22 @@ class Quantised(CompressedLogits):
     """
 
     name: ClassVar[str] = "quantised"
+    examples = (
+        "quantised(bits=1)",
+        "quantised(bits=1, per='channel', group=3)",
+        "quantised(bits=1, recent=1)",
+    )
     row_local = True
 
     bits: int = whole(4, most=MOST_BITS)
     per: str = one_of("token", PER)
     group: int | None = whole()
     recent: int = whole(0, least=0)
+
+    @property
+    def by_place(self) -> bool:
+        """Whether the last keys of a query stay exact."""
+        return self.recent > 0
 
     @property
     def autoregressive(self) -> bool:

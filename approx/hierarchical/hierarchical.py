@@ -103,7 +103,14 @@ class Hierarchical(Method):
     """
 
     name: ClassVar[str] = "hierarchical"
+    examples = (
+        "hierarchical(rank=1, leaf=2)",
+        "hierarchical(rank=1, leaf=2, space='attention')",
+        "hierarchical(rank=1, leaf=2, basis='mean')",
+        "hierarchical(rank=2, leaf=1, basis='pivots', sinks=1)",
+    )
     class_name = "hierarchical"
+    by_place = True
     deterministic: ClassVar[bool] = True
     sized_by = Size("rank", counts="rank", most=lambda n, l: None)  # more makes more keys exact
 

@@ -503,6 +503,7 @@ class GoDec(DecompositionMethod):
     """
 
     name: ClassVar[str] = "godec"
+    spectral = True
 
     fillable = True  # by what it may store, however that is divided
 

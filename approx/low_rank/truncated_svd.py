@@ -109,6 +109,12 @@ class TruncatedSVD(Method):
     """
 
     name: ClassVar[str] = "truncated_svd"
+    spectral = True
+    examples = (
+        "truncated_svd()",
+        "truncated_svd(rank=1, space='attention')",
+        "truncated_svd(rank=1, space='attention', refine='tv')",
+    )
     deterministic: ClassVar[bool] = True
     sized_by = Size("rank", counts="rank", instead=("epsilon", "energy"))
     oracle = True  # finding it costs what it would save

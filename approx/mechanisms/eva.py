@@ -72,6 +72,11 @@ class Eva(Method):
     """
 
     name: ClassVar[str] = "eva"
+    by_place = True
+    examples = (
+        "eva(m=1, sparse=chunk())",
+        "eva(m=1, sparse=sliding_window(width=1))",
+    )
     class_name = "sparse + low rank"
     deterministic: ClassVar[bool] = False
     space = "attention"

@@ -141,6 +141,8 @@ class Method(ABC):
     name: ClassVar[str]
     deterministic: ClassVar[bool]
     class_name: ClassVar[str] = "low rank"  # whose members are compared at one price
+    examples: ClassVar[tuple[str, ...]] = ()  # for tests: one for each field that changes much
+    of_logits: ClassVar[bool] = True  # whether an entry follows from logits, not from q and k
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -190,6 +192,21 @@ class Method(ABC):
         """Whether a row needs no other query, so that some rows can be measured alone."""
         parts = self.parts.values()
         return bool(parts) and all(part.row_local for part in parts)
+
+    @property
+    def by_place(self) -> bool:
+        """Whether a row depends on the place of its query, as a window does, or on other draws."""
+        return self.draws_by_row or any(part.by_place for part in self.parts.values())
+
+    @property
+    def draws_by_row(self) -> bool:
+        """Whether it draws for one row after the other."""
+        return any(part.draws_by_row for part in self.parts.values())
+
+    @property
+    def spectral(self) -> bool:
+        """Whether rows follow singular vectors of all, which are as stable as gaps between them."""
+        return any(part.spectral for part in self.parts.values())
 
     @property
     def refusal(self) -> str | None:

@@ -149,6 +149,11 @@ class Columns(SupportMethod):
     """
 
     name: ClassVar[str] = "columns"
+    examples = (
+        "columns()",
+        "columns(recent=1)",
+        "columns(by='h2o')",
+    )
     class_name = "columns"
 
     k: int | None = None
@@ -185,6 +190,11 @@ class Columns(SupportMethod):
     def autoregressive(self) -> bool:
         """Whether keys are chosen by what came before."""
         return self.evicts and not self.oracle
+
+    @property
+    def by_place(self) -> bool:
+        """Whether a row holds its last keys, or what the keys before it left."""
+        return self.recent > 0 or self.evicts
 
     @property
     def row_local(self) -> bool:

@@ -85,6 +85,10 @@ class Pages(SupportMethod):
     """
 
     name: ClassVar[str] = "pages"
+    examples = (
+        "pages(k=2, size=2)",
+        "pages(k=2, size=2, by='mean', current=True)",
+    )
     class_name = "pages"
 
     k: int | None = whole()
@@ -99,6 +103,11 @@ class Pages(SupportMethod):
     def sized_by(self) -> Size:
         """The keys per row, which a budget fills with whole pages."""
         return Size("k", least=self.size, step=self.size, counts="entries", whole=False)
+
+    @property
+    def by_place(self) -> bool:
+        """Whether the page of the query is kept."""
+        return self.current
 
     @property
     def oracle(self) -> bool:

@@ -84,6 +84,10 @@ class ProjectedTopK(SupportMethod):
     """
 
     name: ClassVar[str] = "projected_top_k"
+    examples = (
+        "projected_top_k()",
+        "projected_top_k(r=1, by='channels')",
+    )
     sized_by = Size("k", counts="entries")
 
     k: int | None = None

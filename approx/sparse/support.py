@@ -123,6 +123,7 @@ class ByPlace(SupportMethod):
     """
 
     class_name = "window"
+    by_place = True
     autoregressive = True
     row_local = True
 

@@ -68,6 +68,10 @@ class TopK(SupportMethod):
     """
 
     name: ClassVar[str] = "top_k"
+    examples = (
+        "top_k()",
+        "top_k(per='head')",
+    )
     sized_by = Size("k", counts="entries")
     oracle = True  # finding the entries costs what they would save
 

@@ -61,6 +61,7 @@ class TopP(SupportMethod):
     """
 
     name: ClassVar[str] = "top_p"
+    examples = ("top_p(p=0.6)",)
 
     p: float = real(0.9, most=1.0)
 

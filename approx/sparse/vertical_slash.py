@@ -87,6 +87,11 @@ class VerticalSlash(SupportMethod):
     """
 
     name: ClassVar[str] = "vertical_slash"
+    by_place = True
+    examples = (
+        "vertical_slash()",
+        "vertical_slash(vertical=0.6, by='mass', recent=1)",
+    )
     class_name = "lines"
 
     k: int | None = None

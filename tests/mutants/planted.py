@@ -366,7 +366,7 @@ POLYNOMIALS = [
         "approx/polynomials/powers.py",
         "np.where(ratio < -1, -logs, logs) if n % 2 else logs",
         "logs",
-        "tests/approx/estimate/test_approximation.py -k 'factors_give and three'",
+        "tests/approx/estimate/test_approximation.py -k 'factors_give and richardson'",
     ),
     Mutant(
         "Taylor: (j + 1)! beyond 171",
@@ -394,7 +394,7 @@ POLYNOMIALS = [
         "approx/polynomials/elementwise.py",
         "np.repeat(p.signs,",
         "np.repeat(abs(p.signs),",
-        "tests/approx/estimate/test_approximation.py -k 'factors_give and (minimax or powers)'",
+        "tests/approx/estimate/test_approximation.py -k 'factors_give and (minimax or richardson)'",
     ),
 ]
 
@@ -2429,7 +2429,7 @@ LEAKS = [
         "approx/estimate/masks.py",
         "return self.stop - 1 if self.looks_back else np.arange(self.n) * self.l // self.n",
         "return np.arange(self.n) * self.l // self.n",
-        "tests/approx/test_autoregressive.py -k 'from_the_past and length'",
+        "tests/approx/test_autoregressive.py -k 'from_the_past and cosformer'",
     ),
     Mutant(
         "future: a window ahead, as far as any row of the stripe sees",
@@ -2478,7 +2478,7 @@ LEAKS = [
         "approx/mechanisms/eva.py",
         "(begin + size <= mask.stop[:, None])",
         "(begin < mask.stop[:, None])",
-        "tests/approx/test_autoregressive.py -k 'from_the_past and groups'",
+        "tests/approx/test_autoregressive.py -k 'from_the_past and eva'",
     ),
     Mutant(
         "future: draws that follow from the number of queries",
@@ -2970,7 +2970,7 @@ COMPRESSED_LOGITS = [
         "approx/compressed_logits/quantised.py",
         "self.recent >= self.group - 1",
         "self.recent >= self.group - 2",
-        "tests/approx/test_autoregressive.py -k 'groups and large'",
+        "tests/approx/test_autoregressive.py -k 'quantised and group'",
     ),
     Mutant(
         "quantised: exact keys at the place of the query, not the last that it sees",
