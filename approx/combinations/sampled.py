@@ -453,22 +453,13 @@ class Sampled(Method):
         return Reads(parts.shared + sizes, parts.chosen + rest - sizes, most, parts.own)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this method with its size, or that of a part, filled; None if none fits.
-
-        If both k and the support are open, ``share`` of the budget is for the support.
-        """
+        """Return this method with its size, or that of a part, filled; None if none fits."""
         opened = [name for name, part in self.parts.items() if part.is_template]
-        given = {**shape.given, "currency": currency}
-        if self.sparse is None or opened != ["sparse"] or not self._open:
-            if currency == "bytes" and opened == ["sparse"]:
-                beside = self.beside("sparse", shape)
-                left = 0.0 if beside is None else max(budget - beside.bytes, 0.0)
-                budget -= left * NUMBER / (2 * NUMBER + INDEX)  # what is held has weights, too
-            return super().filled(budget, shape, currency)
-        entries = self.sparse.within(self.share * budget, **given)
-        if entries is None:
-            return None
-        return dataclasses.replace(self, sparse=entries).within(budget, **given)
+        if currency == "bytes" and opened == ["sparse"] and not self.is_open:
+            beside = self.beside("sparse", shape)
+            left = 0.0 if beside is None else max(budget - beside.bytes, 0.0)
+            budget -= left * NUMBER / (2 * NUMBER + INDEX)  # what is held has weights, too
+        return super().filled(budget, shape, currency)
 
     def beside(self, name: str, shape: Shape) -> Price | None:
         """Return the price of all but one part, what is drawn included."""

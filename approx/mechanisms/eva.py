@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -182,17 +182,6 @@ class Eva(Method):
     def beside(self, name: str, shape: Shape) -> Price | None:
         """Return the price of the groups."""
         return low_rank(self.groups(shape.l), shape)
-
-    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this method with entries for ``share`` of the budget, and groups for the rest."""
-        if not (self.sparse.is_template and self._open):
-            return super().filled(budget, shape, currency)
-        given = {**shape.given, "currency": currency}
-        entries = self.sparse.within(self.share * budget, **given)
-        if entries is None:
-            return None
-        method = dataclasses.replace(self, sparse=entries)
-        return method.within(budget, **given)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the groups and of both factors."""

@@ -22,13 +22,11 @@ from approx.decoding.cache import Cache
 from approx.estimate import exact, masks, memory
 from approx.estimate.approximation import OF, Approximation
 from approx.estimate.masks import ALL, Mask, MaskLike
-from approx.method import prices
+from approx.method import filling, prices
 from approx.method.prices import Price, Reads, Shape
 from approx.notebook import facts, number, table
 
 TV, KERNEL = "attention_tv", "kernel_relative_frobenius"  # metrics, as `analysis.errors` has them
-SLACK = 1e-12  # by which a sum of prices may be off, relative
-HALVINGS = 24  # of what is left for a part
 
 Rng = int | np.random.SeedSequence | np.random.Generator | None
 
@@ -261,11 +259,11 @@ class Method(ABC):
     @property
     def is_template(self) -> bool:
         """Whether a size is open, which `within` fills."""
-        return self._open or any(part.is_template for part in self.parts.values())
+        return self.is_open or any(part.is_template for part in self.parts.values())
 
     @property
-    def _open(self) -> bool:
-        # whether its own size is open, and nothing is given in its place
+    def is_open(self) -> bool:
+        """Whether its own size is open, and nothing is given in its place."""
         size = self.sized_by
         if size is None or getattr(self, size.field) is not None:
             return False
@@ -298,7 +296,7 @@ class Method(ABC):
         given: dict[str, Any] = {
             x: part.with_sizes() for x, part in self.parts.items() if part.is_template
         }
-        if self._open and size is not None:
+        if self.is_open and size is not None:
             given[size.field] = size.at(max(1, (16 - size.least) // size.step + 1))
         return dataclasses.replace(self, **given)  # type: ignore[type-var]
 
@@ -559,63 +557,13 @@ class Method(ABC):
         return not self.adaptive if price is None else price.within(budget, currency)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this template with its size, or that of its part, filled; None if none fits."""
-        if not self._open:
-            return self._with_part_filled(budget, shape, currency)
-        size = self.sized_by
-        assert size is not None
-        most = size.largest(shape.n, shape.l)
-
-        def fits(steps: int) -> bool:
-            count = size.at(steps)
-            if most is not None and count > most:
-                return False
-            price = self.resized(count).priced(shape)
-            return price is not None and price.within(budget, currency)
-
-        low, high = 0, 1
-        if most is not None:  # the least size may be dear: small buckets, of which there are many
-            while not fits(high) and size.at(2 * high) <= most:
-                high *= 2
-        while fits(high) and high < 2**40:  # from here the price grows with the size
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        if low == 0 or size.at(low) < self.fewest(shape.d):
-            return None
-        return self.resized(size.at(low))
+        """Return this template with what is open filled, see `filling`; None if nothing fits."""
+        return filling.filled(self, budget, shape, currency)
 
     def resized(self, count: int) -> Self:
         """Return this method with another size."""
         assert self.sized_by is not None
         return dataclasses.replace(self, **{self.sized_by.field: count})  # type: ignore[type-var]
-
-    def _with_part_filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        opened = [name for name, part in self.parts.items() if part.is_template]
-        if len(opened) != 1 or (beside := self.beside(opened[0], shape)) is None:
-            return None
-        spent = getattr(beside, currency)
-        if spent is None or (rest := budget - spent) <= 0:
-            return None
-        found: Self | None = None
-        field, low = opened[0], 0.0
-        for steps in range(HALVINGS):  # the parts together may cost more than each of them alone
-            middle = (low + rest) / 2 if steps else rest
-            part = self.parts[field].within(middle, **shape.given, currency=currency)
-            if part is None and not steps:
-                return None
-            whole = self if part is None else dataclasses.replace(self, **{field: part})  # type: ignore[type-var]
-            price = None if part is None else whole.priced(shape)
-            if part is not None and (
-                price is None or getattr(price, currency) <= budget * (1 + SLACK)
-            ):
-                found, low = whole, middle
-                if not steps:
-                    break
-            else:
-                rest = middle
-        return found
 
     def beside(self, name: str, shape: Shape) -> Price | None:
         """Return the price of all but one part; None if it follows from the inputs."""
@@ -693,7 +641,7 @@ class Method(ABC):
         self.require_fillable()
         if self.is_template:
             size = self.sized_by
-            field = size.field if self._open and size is not None else "every size"
+            field = size.field if self.is_open and size is not None else "every size"
             raise ValueError(f"{self} is a template: give {field}, or use within(budget, ...)")
 
     def _repr_html_(self) -> str:

@@ -986,7 +986,7 @@ SPARSE = [
     ),
     Mutant(
         "scatterbrain: entries as if all were seen",
-        "approx/combinations/scatterbrain.py",
+        "approx/method/filling.py",
         '{**shape.given, "currency": currency}',
         '{**shape.given, "mask": None, "currency": currency}',
         "tests/approx/sparse/test_masked_supports.py -k half_of_a_budget",
@@ -996,7 +996,7 @@ SPARSE = [
 RESULT = [
     Mutant(
         "kernels: garbage never searched for again",
-        "approx/kernels/jit.py",
+        "approx/kernels/garbage.py",
         "        if searches:\n",
         "        if not searches:\n",
         "tests/approx/kernels/test_elementary.py::test_garbage_is_searched_for_after_a_compilation_as_before",
@@ -1038,8 +1038,8 @@ RESULT = [
     ),
     Mutant(
         "scatterbrain: the whole budget to entries",
-        "approx/combinations/scatterbrain.py",
-        "self.share * budget",
+        "approx/method/filling.py",
+        "share * budget",
         "0.9 * budget",
         "tests/approx/method/test_within.py -k splits_half",
     ),
