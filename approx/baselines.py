@@ -13,7 +13,7 @@ from approx.estimate import exact
 from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
-from approx.method import Method
+from approx.method import KERNEL, Method
 from approx.method.prices import Price, Shape, low_rank
 
 
@@ -105,6 +105,10 @@ class Constant(Baseline):
 
     name: ClassVar[str] = "constant"
     oracle = True  # finding it costs what it would save
+
+    def optimal_in(self, mask: Mask | None = None) -> set[str]:
+        """Return the Frobenius norm, over constant matrices."""
+        return {KERNEL}
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         mean = scipy.special.logsumexp(exact.log_row_sums(q, k, mask=mask)) - np.log(mask.entries)

@@ -4,158 +4,124 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from approx import checks
-from approx.baselines import Constant, One, Uniform, Zero
-from approx.combinations.centred import Centered
-from approx.combinations.sampled import Sampled
-from approx.combinations.scatterbrain import Scatterbrain
-from approx.compressed_logits.channels import Channels
-from approx.compressed_logits.key_pca import KeyPCA
-from approx.compressed_logits.logit_svd import LogitSVD
-from approx.compressed_logits.quantised import Quantised
-from approx.hierarchical.hierarchical import Hierarchical
-from approx.low_rank.coreset import Coreset
-from approx.low_rank.godec import GoDec
-from approx.low_rank.nystrom import Nystrom
-from approx.low_rank.robust_pca import AccAltProj, RobustPCA
-from approx.low_rank.stable_pca import StablePCA
-from approx.low_rank.truncated_svd import TruncatedSVD
-from approx.mechanisms.cosformer import CosFormer
-from approx.mechanisms.elu import Elu
-from approx.mechanisms.eva import Eva
-from approx.mechanisms.flash import Flash
-from approx.mechanisms.flowformer import Flowformer
-from approx.mechanisms.lara import Lara
-from approx.mechanisms.linformer import Linformer
-from approx.mechanisms.nystromformer import Nystromformer
-from approx.mechanisms.randomized_attention import RandomizedAttention
-from approx.mechanisms.relu import Relu
-from approx.mechanisms.rfa import Rfa
 from approx.method import Method, name_hints
-from approx.polynomials.chebyshev import Chebyshev
-from approx.polynomials.least_squares import LeastSquares
-from approx.polynomials.minimax import Minimax
-from approx.polynomials.richardson import Richardson
-from approx.polynomials.taylor import Taylor
-from approx.polynomials.tensor_power import TensorPower
-from approx.random_features.angular_hybrid import AngularHybrid
-from approx.random_features.dense_exponential import DenseExponential
-from approx.random_features.generalized_exponential import GeneralizedExponential
-from approx.random_features.generalized_trigonometric import GeneralizedTrigonometric
-from approx.random_features.geometric import Geometric
-from approx.random_features.hyperbolic import Hyperbolic
-from approx.random_features.leverage import Leverage
-from approx.random_features.poisson import Poisson
-from approx.random_features.positive import Positive
-from approx.random_features.random_phase import RandomPhase
-from approx.random_features.regularized import RegularizedPositive
-from approx.random_features.shifted_positive import ShiftedPositive
-from approx.random_features.trigonometric import Trigonometric
-from approx.sketches.product_sketch import ProductSketch
-from approx.sketches.random_maclaurin import RandomMaclaurin
-from approx.sketches.squared_sketch import SquaredSketch
-from approx.sketches.tensor_sketch import TensorSketch
-from approx.sparse.chunk import Chunk
-from approx.sparse.columns import Columns
-from approx.sparse.exact import Exact
-from approx.sparse.lsh import LSH
-from approx.sparse.pages import Pages
-from approx.sparse.projected_top_k import ProjectedTopK
-from approx.sparse.random import Random
-from approx.sparse.reformer import Reformer
-from approx.sparse.sink_window import SinkWindow
-from approx.sparse.sliding_window import SlidingWindow
-from approx.sparse.smyrf import Smyrf
-from approx.sparse.sorted_lsh import SortedLSH
-from approx.sparse.strided import Strided
-from approx.sparse.threshold import Threshold
-from approx.sparse.top_k import TopK
-from approx.sparse.top_p import TopP
-from approx.sparse.true_denominator import TrueDenominator
-from approx.sparse.vertical_slash import VerticalSlash
 
-METHODS: dict[str, type[Method]] = {
-    method.name: method
-    for method in (
-        Zero,
-        One,
-        Constant,
-        Uniform,
-        Positive,
-        Trigonometric,
-        RandomPhase,
-        Hyperbolic,
-        GeneralizedExponential,
-        GeneralizedTrigonometric,
-        ShiftedPositive,
-        DenseExponential,
-        Poisson,
-        Geometric,
-        AngularHybrid,
-        RegularizedPositive,
-        Leverage,
-        Taylor,
-        TensorPower,
-        Richardson,
-        Chebyshev,
-        Minimax,
-        LeastSquares,
-        RandomMaclaurin,
-        ProductSketch,
-        TensorSketch,
-        SquaredSketch,
-        TruncatedSVD,
-        Nystrom,
-        Coreset,
-        LogitSVD,
-        KeyPCA,
-        Channels,
-        Quantised,
-        Exact,
-        TopK,
-        ProjectedTopK,
-        Threshold,
-        TopP,
-        Columns,
-        Pages,
-        VerticalSlash,
-        SlidingWindow,
-        SinkWindow,
-        Chunk,
-        Strided,
-        Random,
-        LSH,
-        Smyrf,
-        SortedLSH,
-        Reformer,
-        TrueDenominator,
-        RobustPCA,
-        AccAltProj,
-        StablePCA,
-        GoDec,
-        Hierarchical,
-        Scatterbrain,
-        Sampled,
-        Centered,
-        Elu,
-        Relu,
-        CosFormer,
-        Rfa,
-        Flowformer,
-        Linformer,
-        Nystromformer,
-        Flash,
-        RandomizedAttention,
-        Lara,
-        Eva,
-    )
-}
 
+class Registry(MutableMapping[str, type[Method]]):
+    """The class of every name; one that is given as "module:Class" is imported when it is used."""
+
+    def __init__(self, **places: str) -> None:
+        self._known: dict[str, str | type[Method]] = dict(places)
+
+    def __getitem__(self, name: str) -> type[Method]:
+        known = self._known[name]
+        if isinstance(known, str):
+            module, _, kind = known.partition(":")
+            known = getattr(importlib.import_module(f"approx.{module}"), kind)
+            self._known[name] = known
+        return known
+
+    def __setitem__(self, name: str, method: type[Method]) -> None:
+        self._known[name] = method
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} methods: {', '.join(self)}>"
+
+
+METHODS = Registry(
+    zero="baselines:Zero",
+    one="baselines:One",
+    constant="baselines:Constant",
+    uniform="baselines:Uniform",
+    positive="random_features.positive:Positive",
+    trigonometric="random_features.trigonometric:Trigonometric",
+    random_phase="random_features.random_phase:RandomPhase",
+    hyperbolic="random_features.hyperbolic:Hyperbolic",
+    generalized_exponential="random_features.generalized_exponential:GeneralizedExponential",
+    generalized_trigonometric="random_features.generalized_trigonometric:GeneralizedTrigonometric",
+    shifted_positive="random_features.shifted_positive:ShiftedPositive",
+    dense_exponential="random_features.dense_exponential:DenseExponential",
+    poisson="random_features.poisson:Poisson",
+    geometric="random_features.geometric:Geometric",
+    angular_hybrid="random_features.angular_hybrid:AngularHybrid",
+    regularized="random_features.regularized:RegularizedPositive",
+    leverage="random_features.leverage:Leverage",
+    taylor="polynomials.taylor:Taylor",
+    tensor_power="polynomials.tensor_power:TensorPower",
+    richardson="polynomials.richardson:Richardson",
+    chebyshev="polynomials.chebyshev:Chebyshev",
+    minimax="polynomials.minimax:Minimax",
+    least_squares="polynomials.least_squares:LeastSquares",
+    random_maclaurin="sketches.random_maclaurin:RandomMaclaurin",
+    product_sketch="sketches.product_sketch:ProductSketch",
+    tensor_sketch="sketches.tensor_sketch:TensorSketch",
+    squared_sketch="sketches.squared_sketch:SquaredSketch",
+    truncated_svd="low_rank.truncated_svd:TruncatedSVD",
+    nystrom="low_rank.nystrom:Nystrom",
+    coreset="low_rank.coreset:Coreset",
+    logit_svd="compressed_logits.logit_svd:LogitSVD",
+    key_pca="compressed_logits.key_pca:KeyPCA",
+    channels="compressed_logits.channels:Channels",
+    quantised="compressed_logits.quantised:Quantised",
+    exact="sparse.exact:Exact",
+    top_k="sparse.top_k:TopK",
+    projected_top_k="sparse.projected_top_k:ProjectedTopK",
+    threshold="sparse.threshold:Threshold",
+    top_p="sparse.top_p:TopP",
+    columns="sparse.columns:Columns",
+    pages="sparse.pages:Pages",
+    vertical_slash="sparse.vertical_slash:VerticalSlash",
+    sliding_window="sparse.sliding_window:SlidingWindow",
+    sink_window="sparse.sink_window:SinkWindow",
+    chunk="sparse.chunk:Chunk",
+    strided="sparse.strided:Strided",
+    random="sparse.random:Random",
+    lsh="sparse.lsh:LSH",
+    smyrf="sparse.smyrf:Smyrf",
+    sorted_lsh="sparse.sorted_lsh:SortedLSH",
+    reformer="sparse.reformer:Reformer",
+    true_denominator="sparse.true_denominator:TrueDenominator",
+    robust_pca="low_rank.robust_pca:RobustPCA",
+    acc_alt_proj="low_rank.robust_pca:AccAltProj",
+    stable_pca="low_rank.stable_pca:StablePCA",
+    godec="low_rank.godec:GoDec",
+    hierarchical="hierarchical.hierarchical:Hierarchical",
+    scatterbrain="combinations.scatterbrain:Scatterbrain",
+    sampled="combinations.sampled:Sampled",
+    centered="combinations.centred:Centered",
+    elu="mechanisms.elu:Elu",
+    relu="mechanisms.relu:Relu",
+    cosformer="mechanisms.cosformer:CosFormer",
+    rfa="mechanisms.rfa:Rfa",
+    flowformer="mechanisms.flowformer:Flowformer",
+    linformer="mechanisms.linformer:Linformer",
+    nystromformer="mechanisms.nystromformer:Nystromformer",
+    flash="mechanisms.flash:Flash",
+    randomized_attention="mechanisms.randomized_attention:RandomizedAttention",
+    lara="mechanisms.lara:Lara",
+    eva="mechanisms.eva:Eva",
+)
+
+MOST_LEVELS = 24  # of a spec's syntax tree, two for each method in a method: costs may double there
 # Names that people know. Each stands for a spec, whose other fields can be given with the name:
 # `performer(m=8)` is `positive(m=8, projection='orthogonal')`.
-MOST_LEVELS = 24  # of a spec's syntax tree, two for each method in a method: costs may double there
 ALIASES: dict[str, str] = {
     "performer": "positive(projection='orthogonal')",
     "rff": "trigonometric()",

@@ -1,5 +1,7 @@
 """Small examples of every method, the strategy of their inputs, the error bound of their sums."""
 
+import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -11,108 +13,31 @@ from approx.estimate.corrections import Support, coordinates
 from approx.estimate.masked import Masked
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import Fixed
+from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
 
-# Sizes where a budget would give a trivial one (all keys) at n, l ≤ 8.
-SIZES = {
-    "top_k": "top_k(k={half})",
-    "sliding_window": "sliding_window(width={half})",
-    "sink_window": "sink_window(k={half})",
-    "columns": "columns(k={half})",
-    "channels": "channels(r=1)",
-    "quantised": "quantised(bits=1)",
-    "projected_top_k": "projected_top_k(k={half})",
-    "pages": "pages(k=2, size=2)",
-    "vertical_slash": "vertical_slash(k={half})",
-    "chunk": "chunk(size={half})",
-    "strided": "strided(k={half})",
-    "random": "random(k={half})",
-    "threshold": "threshold(level=0.2)",
-    "top_p": "top_p(p=0.6)",
-    "lsh": "lsh(hashes=2, rounds=2)",
-    "smyrf": "smyrf(size=1, rounds=2)",
-    "sorted_lsh": "sorted_lsh(size={half}, hashes=2)",
-    "sampled": "sampled(sparse=sink_window(k=1), k={half})",
-    "reformer": "reformer(size={half}, rounds=2)",
-    "true_denominator": "true_denominator(top_k(k={half}))",
-    "taylor": "taylor(degree=3)",
-    "tensor_power": "tensor_power(n=3)",
-    "richardson": "richardson(n=2)",
-    "chebyshev": "chebyshev(degree=3)",
-    "minimax": "minimax(degree=3)",
-    "least_squares": "least_squares(degree=2)",
-    "random_maclaurin": "random_maclaurin(m=5)",
-    "product_sketch": "product_sketch(m=4, degree=3)",
-    "tensor_sketch": "tensor_sketch(m=5, degree=3)",
-    "squared_sketch": "squared_sketch(inner=3)",
-    "centered": "centered(positive(m=3))",
-    "hierarchical": "hierarchical(rank=1, leaf=2)",
-    "flash": "flash(size={half})",
-    "eva": "eva(m=1, sparse=chunk(size={half}))",
-    "scatterbrain": "scatterbrain(low_rank=positive(m=3), sparse=top_k(k={half}))",
-}
-VARIANTS = {
-    "attention svd": "truncated_svd(rank=1, space='attention')",
-    "rows near in tv": "truncated_svd(rank=1, space='attention', refine='tv')",
-    "largest of a head": "top_k(k={half}, per='head')",
-    "taylor on top_k": "scatterbrain(low_rank=taylor(degree=2), sparse=top_k(k={half}))",
-    "waves on window": "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(width=1))",
-    "power on window": "scatterbrain(low_rank=tensor_power(n=5), sparse=sliding_window(width=1))",
-    "three powers": "richardson(n=1, points=3)",
-    "interpolant": "chebyshev(degree=2, kind='interpolation')",
-    "narrow series": "chebyshev(degree=4, bound=0.5)",  # logits lie beyond it
-    "narrow minimax": "minimax(degree=3, bound=0.5)",
-    "absolute minimax": "minimax(degree=3, bound=4.0, weight='absolute')",
-    "absolute least squares": "least_squares(degree=2, weight='absolute')",
-    "series on top_k": "scatterbrain(low_rank=chebyshev(degree=3), sparse=top_k(k={half}))",
-    "centered taylor": "centered(taylor(degree=2))",
-    "centered scatterbrain": "centered(scatterbrain(positive(m=3), top_k(k=1)), queries=False)",
-    "svd on top_k": "scatterbrain(low_rank=truncated_svd(rank=1), sparse=top_k(k=1))",
-    "nothing on random": "scatterbrain(low_rank=zero(), sparse=random(k={half}))",
-    "taylor on lsh": "scatterbrain(low_rank=taylor(degree=1), sparse=lsh(hashes=1))",
-    "positive on smyrf": "scatterbrain(low_rank=positive(m=3), sparse=smyrf(size=1))",
-    "angular lsh": "lsh(family='cross_polytope', hashes=1)",
-    "euclidean lsh": "lsh(family='e2', hashes=2, width=1.5)",
-    "buckets cut apart": "reformer(size={half}, rounds=2, buckets=2, cut='bucket')",
-    "true denominator of random": "true_denominator(random(k={half}))",
-    "Poisson degrees": "random_maclaurin(m=8, law='poisson', exact=2)",
-    "Gaussian products": "product_sketch(m=4, law='gaussian')",
-    "even buckets": "tensor_sketch(m=4, degree=2)",
-    "Gaussian squares": "squared_sketch(inner=2, degree=6, law='gaussian')",
-    "sketch on top_k": "scatterbrain(low_rank=tensor_sketch(m=4), sparse=top_k(k={half}))",
-    "Gaussian combinations": "linformer(rank=1, combinations='gaussian')",
-    "grouped on window": "eva(m=1, sparse=sliding_window(width=1))",
-    "Nyström of the past": "nystrom(rank={half}, block=2)",
-    "coreset of the past": "coreset(rank={half}, tau=1.5, block=2)",
-    "thinned keys": "coreset(rank={half}, pivots='thinning', weights='equal')",
-    "columns and window": "columns(k={half}, recent=1)",
-    "best logits on top_k": "scatterbrain(low_rank=logit_svd(rank=1), sparse=top_k(k={half}))",
-    "centered logits": "centered(key_pca(rank=1, centred=False))",
-    "scaled channels": "channels(r=1, scaled=True)",
-    "levels per channel": "quantised(bits=1, per='channel', group=3)",
-    "rounded and recent": "quantised(bits=1, recent=1)",
-    "largest by channels": "projected_top_k(k={half}, r=1, by='channels')",
-    "lines by mass": "vertical_slash(k={half}, vertical=0.6, by='mass', recent=1)",
-    "means of pages": "pages(k=2, size=2, by='mean', current=True)",
-    "heavy hitters": "columns(k={half}, by='h2o')",
-    "hierarchy of rows": "hierarchical(rank=1, leaf=2, space='attention')",
-    "hierarchy of means": "hierarchical(rank=1, leaf=2, basis='mean')",
-    "hierarchy of pivots": "hierarchical(rank=2, leaf=1, basis='pivots', sinks=1)",
-    "comb around features": (
-        "sampled(sparse=top_k(k=1), design='systematic', k={half}, low_rank=positive(m=3))"
-    ),
-    "columns with replacement": (
-        "sampled(design='multinomial', k={half}, shared=True, low_rank=taylor(degree=1))"
-    ),
-    "one collision": "sampled(sink_window(k=1), 'lsh', hashes=1, tables=2, collisions=1)",
-    "nothing on top_k": "scatterbrain(low_rank=zero(), sparse=top_k(k={half}))",
-}
+# Parts of other kinds together
+MIXED = (
+    "scatterbrain(low_rank=taylor(degree=2), sparse=top_k())",
+    "scatterbrain(low_rank=tensor_power(n=5), sparse=sliding_window(width=1))",
+    "scatterbrain(low_rank=chebyshev(degree=3), sparse=top_k())",
+    "scatterbrain(low_rank=truncated_svd(rank=1), sparse=top_k(k=1))",
+    "scatterbrain(low_rank=taylor(degree=1), sparse=lsh(hashes=1))",
+    "scatterbrain(low_rank=positive(m=3), sparse=smyrf(size=1))",
+    "scatterbrain(low_rank=tensor_sketch(m=4), sparse=top_k())",
+    "scatterbrain(low_rank=logit_svd(rank=1), sparse=top_k())",
+    "scatterbrain(low_rank=zero(), sparse=top_k())",
+)
 # A share of the usual examples where there are many methods, or an example is dear. What methods
 # have in common is seen by them all; `make study` draws five times as many.
 few, very_few = (settings(max_examples=max(1, settings().max_examples // n)) for n in (12, 25))
 FIXED = {"fixed positive": Positive, "fixed waves": Trigonometric}
-NAMES = [*METHODS, *VARIANTS, *FIXED]
+EXAMPLES = {name: vars(kind).get("examples") or (f"{name}()",) for name, kind in METHODS.items()}
+SPECS = [*itertools.chain(*EXAMPLES.values()), *MIXED]  # methods with Fixed have no spec
+NAMES = [*SPECS, *FIXED]
+# Families of random features, which tests of their laws take as they are
+FEATURES = {name: kind for name, kind in METHODS.items() if issubclass(kind, RandomFeatures)}
 # The size of every method that has one size, a whole number.
 SIZED = {
     name: size.field
@@ -122,18 +47,29 @@ SIZED = {
 
 
 def small(name, n, l, d):
-    """Return a method of that name for n queries and l keys of width d."""
+    """Return a method of `NAMES`, or the first example of a registered one, for n, l and d.
+
+    Sizes that are open are half of the keys where they count entries, or keys of a variant, else
+    what a small budget buys.
+    """
     if name in FIXED:
         omega = np.random.default_rng(7).standard_normal((3, d))
         return FIXED[name](projection=Fixed(omega, [0.5, 0.3, 0.2]))
-    if name in SIZES or name in VARIANTS:
-        return parse((SIZES | VARIANTS)[name].format(half=(l + 1) // 2))
-    template = METHODS[name]()
-    for budget in (2, 4, 8, 16, 64):
-        filled = template.within(budget * (n + l) / n, n=n, l=l, d=d)
-        if filled is not None:
-            return filled
-    return template  # it has no size
+    return sized(parse(EXAMPLES[name][0] if name in EXAMPLES else name), n, l, d)
+
+
+def sized(method, n, l, d):
+    opened = {name: part for name, part in method.parts.items() if part.is_template}
+    if opened:
+        parts = {name: sized(part, n, l, d) for name, part in opened.items()}
+        return sized(dataclasses.replace(method, **parts), n, l, d)
+    if not method.is_template:
+        return method
+    size = method.sized_by
+    if size is not None and (size.counts == "entries" or (size.most and method != type(method)())):
+        return method.resized((l + 1) // 2)
+    budgets = (x * (n + l) / n for x in (2, 4, 8, 16, 64))
+    return next(filter(None, (method.within(x, n=n, l=l, d=d) for x in budgets)))
 
 
 # Sized by default, and larger than the matrices of tests

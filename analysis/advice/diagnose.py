@@ -326,7 +326,7 @@ class _Question(Question):
         """Yield the errors and the price of each method on one head, and its draws."""
         for drawn in draws(head, methods, trials=self.trials, seed=self.seed):
             named = {
-                "spec": str(drawn.method), "class": candidates.class_of(drawn.method),
+                "spec": str(drawn.method), "class": drawn.method.class_name,
                 "budget": self.budget, "currency": self.currency,
             }  # fmt: skip
             yield named | drawn.row(head.whole), drawn

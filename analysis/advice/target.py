@@ -29,7 +29,6 @@ from analysis.advice.measurement import (
     stored,
 )
 from analysis.costs.budget import of_keys
-from analysis.costs.candidates import class_of
 from analysis.costs.optimality import BOUND, FOUND, standing
 from analysis.inputs import Head, Heads
 from analysis.sentences import Sentence
@@ -399,7 +398,7 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
         yield {
             "target": target, "method": str(method), "spec": str(one.method),
             "size": float(size) if method.is_template else math.nan,
-            "class": class_of(method), "oracle": method.oracle,
+            "class": method.class_name, "oracle": method.oracle,
             "standing": standing(method, asked.metric, x.mask),
             "runnable": not method.obstacle(x.mask),
             "reached": reached, "error": one.error, "stderr": one.stderr,

@@ -35,9 +35,6 @@ from analysis.ranks.attention_weights import Weights
 from approx import Approximation, Method, checks
 from approx.hierarchical.hierarchical import Hierarchical
 from approx.hierarchical.partition import Partition
-from approx.sparse.columns import Columns
-from approx.sparse.pages import Pages
-from approx.sparse.vertical_slash import VerticalSlash
 
 LEAST = 16  # keys of a rectangle; smaller ones add little, and share what is decomposed
 
@@ -159,7 +156,8 @@ def bound(
     own = estimate.space == "kernel"
     if not estimate.rank:
         count = estimate.nnz if stored is None else stored
-        return (1.0 if own else 0.5) * _lost(method, weights, count)
+        kind, *sizes = method.rivals or ("entries", count)
+        return (1.0 if own else 0.5) * float(getattr(support_bounds, kind)(weights, *sizes))
     if not weights.kept:
         return math.nan
     if isinstance(method, Hierarchical):
@@ -168,19 +166,3 @@ def bound(
     if estimate.nnz or estimate.rank >= min(weights.mask.shape):
         return math.nan
     return low_rank(weights, estimate.rank, sums_to_one=own)
-
-
-def _lost(method: Method, weights: Weights, count: int) -> float:
-    """Return what any support of a class loses."""
-    match method:
-        case Columns(k=int(k)) if not method.evicts:
-            return support_bounds.columns(weights, k)
-        case Columns(k=int(k)) if method.oracle:
-            return support_bounds.blocks(weights, k, method.block or 1)
-        case Columns(k=int(k)):
-            return support_bounds.evicting(weights, k)
-        case Pages(k=int(k)):
-            return support_bounds.pages(weights, k // method.size, method.size)
-        case VerticalSlash(k=int(k)):
-            return support_bounds.lines(weights, k)
-    return support_bounds.entries(weights, count)

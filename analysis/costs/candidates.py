@@ -7,16 +7,6 @@ variation, by which the advisor decides: `analysis.costs.optimality` says which 
 from __future__ import annotations
 
 from approx import Mask, Method, parse
-from approx.combinations.sampled import Sampled
-from approx.combinations.scatterbrain import Scatterbrain
-from approx.compressed_logits.method import CompressedLogits
-from approx.hierarchical.hierarchical import Hierarchical
-from approx.low_rank.decomposition_method import DecompositionMethod
-from approx.mechanisms.eva import Eva
-from approx.sparse.columns import Columns
-from approx.sparse.pages import Pages
-from approx.sparse.support import ByPlace, SupportMethod
-from approx.sparse.vertical_slash import VerticalSlash
 
 TRIVIAL = "uniform()"
 RUNNABLE = (
@@ -82,29 +72,3 @@ def runs(method: Method, mask: Mask) -> bool:
 def why_not(method: Method, mask: Mask) -> str | None:
     """Return why the method has no meaning under a mask; None if it has one."""
     return None if mask.is_full else method.refusal
-
-
-# What the estimates of a class are made of; the first that a method is an instance of.
-CLASSES: dict[str, type[Method] | tuple[type[Method], ...]] = {
-    "columns": Columns,
-    "pages": Pages,
-    "lines": VerticalSlash,
-    "window": ByPlace,
-    "entries": SupportMethod,
-    "sampled": Sampled,
-    "hierarchical": Hierarchical,
-    "compressed logits": CompressedLogits,
-    "sparse + low rank": (Scatterbrain, Eva, DecompositionMethod),
-    "low rank": Method,
-}
-
-
-def class_of(method: Method) -> str:
-    """Return the class of a method, such as "columns", of which others may need all logits.
-
-    Examples
-    --------
-    >>> class_of(parse("h2o")), class_of(parse("performer"))
-    ('columns', 'low rank')
-    """
-    return next(name for name, kind in CLASSES.items() if isinstance(method, kind))

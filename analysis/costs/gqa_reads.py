@@ -2,51 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from approx import Method, checks
-from approx.combinations.centred import Centered
-from approx.combinations.sampled import Sampled
-from approx.combinations.scatterbrain import Scatterbrain
-from approx.compressed_logits.channels import Channels
-from approx.compressed_logits.logit_svd import LogitSVD
-from approx.compressed_logits.quantised import Quantised
-from approx.method.prices import Shape, entries
-from approx.polynomials.method import PolynomialMethod
-from approx.sparse.columns import OF_KEYS, Columns
-from approx.sparse.projected_top_k import ProjectedTopK
-from approx.sparse.support import ByPlace, SupportMethod
-from approx.sparse.true_denominator import TrueDenominator
-
-
-class Reads(NamedTuple):
-    """The numbers that a new query of one head reads, by who else reads them.
-
-    Attributes
-    ----------
-    shared : float
-        Those that every head of the group reads, once for all of them.
-    chosen : float
-        Those of keys and values that a head chooses for itself.
-    most : float
-        How many numbers there are to choose from, so that a group reads no more than these.
-    own : float
-        Those that belong to one head.
-    """
-
-    shared: float = 0.0
-    chosen: float = 0.0
-    most: float = 0.0
-    own: float = 0.0
-
-    @property
-    def of_one(self) -> float:
-        """What one head reads: the price."""
-        return self.shared + self.chosen + self.own
-
-    def per_head(self, group: int) -> float:
-        """Return what a head of a group reads on average."""
-        return (self.shared + min(group * self.chosen, self.most)) / group + self.own
+from approx.method.prices import Shape
 
 
 def group_reads(method: Method, shape: Shape, group: int) -> float | None:
@@ -63,8 +20,8 @@ def group_reads(method: Method, shape: Shape, group: int) -> float | None:
     Returns
     -------
     float or None
-        (shared + min(group·chosen, most))/group + own, see `Reads`; for one head it is the price in
-        reads. It is None where that is not known.
+        (shared + min(group·chosen, most))/group + own, see `approx.method.prices.Reads`; for one
+        head it is the price in reads. It is None where that is not known.
 
     Notes
     -----
@@ -87,7 +44,7 @@ def group_reads(method: Method, shape: Shape, group: int) -> float | None:
     size = checks.integer("group", group, least=1)
     checks.instance("method", method, Method, "a method")
     checks.instance("shape", shape, Shape, "a Shape")
-    found = _reads(method, shape)
+    found = method.shared_reads(shape)
     return None if found is None else found.per_head(size)
 
 
@@ -115,57 +72,7 @@ def bytes_read(method: Method, shape: Shape, *, group: int = 1, number: float = 
     """
     checks.positive("number", number)
     numbers = group_reads(method, shape, group)
-    if numbers is None or not isinstance(method, Quantised):
-        return None if numbers is None else numbers * number
-    rounded = max(shape.most - method.recent, 0) * shape.d / group
-    return (numbers - rounded) * number + rounded * method.bits / 8
-
-
-def _reads(method: Method, shape: Shape) -> Reads | None:
-    price = method.priced(shape)
-    if price is None or price.reads is None:
+    if numbers is None:
         return None
-    reads, most = price.reads, float(shape.most * (shape.d + shape.c))
-    if isinstance(method, SupportMethod):
-        return _of_support(method, shape, reads, most)
-    if isinstance(method, Sampled | Scatterbrain | TrueDenominator | Centered):
-        return _of_parts(method, shape, reads, most)
-    if isinstance(method, Channels):
-        values = float(shape.most * shape.c)
-        return Reads(values, reads - values, float(shape.most * shape.d))
-    if isinstance(method, LogitSVD):
-        values = float(shape.most * shape.c)
-        return Reads(values, own=reads - values)
-    if isinstance(method, PolynomialMethod) and reads > most:  # from the logits
-        return Reads(most, own=reads - most)
-    return Reads(reads) if method.row_local else Reads(own=reads)
-
-
-def _of_support(method: SupportMethod, shape: Shape, reads: float, most: float) -> Reads:
-    held = method.held(shape.decoding)
-    assert held is not None
-    keys = entries(float(held.max()), shape).reads or 0.0
-    rest = reads - keys
-    if isinstance(method, ByPlace) or (isinstance(method, Columns) and method.by in OF_KEYS):
-        return Reads(reads)
-    by_channels = isinstance(method, ProjectedTopK) and method.by == "channels"
-    if method.row_local and not by_channels:
-        return Reads(rest, keys, most)
-    return Reads(0.0, keys, most, rest)
-
-
-def _of_parts(method: Method, shape: Shape, reads: float, most: float) -> Reads | None:
-    """Return the sum of the parts, the keys that are drawn beside them, and what is left."""
-    parts = [_reads(part, shape) for part in method.parts.values()]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    shared, own = sum(part.shared for part in known), sum(part.own for part in known)
-    chosen = sum(part.chosen for part in known)
-    rest = reads - shared - chosen - own
-    if isinstance(method, Sampled):
-        sizes = method.of_sizes(shape).reads or 0.0
-        if isinstance(method.sparse, ByPlace):  # whose keys no head draws
-            most -= method.sparse.priced(shape).reads  # type: ignore[union-attr, operator]
-        return Reads(shared + sizes, chosen + rest - sizes, most, own)
-    return Reads(shared, chosen, most, own + rest)
+    coded, bits = method.coded(shape)
+    return (numbers - coded / group) * number + coded / group * bits / 8

@@ -3,25 +3,15 @@
 A method that needs all logits cannot be run, and says what others could reach at most. In which
 sense depends on the metric: the truncated SVD has the least Frobenius error of its rank, and tells
 nothing of total variation; the largest entries of each row lose the least attention of supports of
-their size, and may have more Frobenius error than others. `standing` is the one place that says
-which is which; tables and captions ask it.
+their size, and may have more Frobenius error than others. Methods declare it, as `optimal_in` and
+`best_found_in`; tables and captions ask `standing`.
 """
 
 from __future__ import annotations
 
 from approx import Mask, Method
-from approx.baselines import Constant
-from approx.hierarchical.hierarchical import Hierarchical
-from approx.low_rank.godec import GoDec
-from approx.low_rank.truncated_svd import TruncatedSVD
-from approx.sparse.pages import Pages
-from approx.sparse.threshold import Threshold
-from approx.sparse.top_k import TopK
-from approx.sparse.top_p import TopP
-from approx.sparse.vertical_slash import VerticalSlash
 
 BOUND, FOUND, NEEDS = STANDINGS = "bound", "best found", "all logits"
-TV, KERNEL = "attention_tv", "kernel_relative_frobenius"
 
 
 def standing(method: Method, metric: str, mask: Mask | None = None) -> str:
@@ -76,31 +66,6 @@ def standing(method: Method, metric: str, mask: Mask | None = None) -> str:
     """
     if not method.oracle:
         return ""
-    bound, found = _metrics(method, mask is not None and not mask.is_full)
-    return BOUND if metric in bound else FOUND if metric in found else NEEDS
-
-
-def _metrics(method: Method, masked: bool) -> tuple[set[str], set[str]]:
-    """Return the metrics in which a method is a bound, and those in which it is the best found."""
-    own = f"{method.space}_relative_frobenius"
-    nothing = set[str]()
-    match method:
-        case TopK(per="row") | TopP():
-            return {TV, KERNEL}, nothing
-        case TopK() | Threshold() | Pages():
-            return {TV}, nothing
-        case VerticalSlash():
-            return nothing, {TV}
-        case GoDec(rank=0):
-            return ({own, TV} if method.space == "attention" else {own}), nothing
-        case TruncatedSVD(refine="tv"):
-            return nothing, {TV}
-        case TruncatedSVD() if not masked:
-            return {own}, nothing
-        case TruncatedSVD() | GoDec():
-            return nothing, {own}
-        case Hierarchical():
-            return {own}, nothing
-        case Constant():
-            return {KERNEL}, nothing
-    return nothing, nothing
+    if metric in method.optimal_in(mask):
+        return BOUND
+    return FOUND if metric in method.best_found_in(mask) else NEEDS

@@ -86,7 +86,7 @@ def _rows(x: Head, specs: Sequence[str], sizes: Sequence[int], draws: int, seed:
                 costs[0] = float(np.mean([budget.values_per_row(one) for one in made]))
             rows.append((
                 x.name, x.layer, x.head, x.n, x.l, x.d, spec, str(method),
-                candidates.class_of(method), method.oracle, candidates.runs(method, x.mask), keys,
+                method.class_name, method.oracle, candidates.runs(method, x.mask), keys,
                 *costs, METRIC,
             ))  # fmt: skip
     errors = [one[METRIC] for one in compare_all(estimates, x.Q, x.K, mask=x.mask)]

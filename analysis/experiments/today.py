@@ -75,7 +75,7 @@ def _measured(
     if costs[0] is None:
         costs = [budget.values_per_row(estimate), *costs[1:]]
     return (
-        spec, str(method), candidates.class_of(method), method.oracle,
+        spec, str(method), method.class_name, method.oracle,
         candidates.runs(method, x.mask), currency, keys, *costs,
         "attention_tv", errors["attention_tv"], errors.get("output_relative_error"),
     )  # fmt: skip

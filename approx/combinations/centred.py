@@ -50,6 +50,12 @@ class Centered(Method):
     """
 
     name: ClassVar[str] = "centered"
+    examples = (
+        "centered(positive(m=3))",
+        "centered(taylor(degree=2))",
+        "centered(scatterbrain(positive(m=3), top_k(k=1)), queries=False)",
+        "centered(key_pca(rank=1, centred=False))",
+    )
     deterministic: ClassVar[bool] = False
 
     method: Method = instance(Positive(m=64), Method, "a method")

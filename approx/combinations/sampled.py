@@ -23,8 +23,8 @@ from approx.estimate.corrections import Support
 from approx.estimate.masks import Mask
 from approx.method import Method, Moments, Rng, Size, generator
 from approx.method.fields import flag, instance, one_of, real, ruled, whole
-from approx.method.prices import INDEX, NUMBER, Price, Shape
-from approx.sparse.support import SupportMethod, a_support
+from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
+from approx.sparse.support import ByPlace, SupportMethod, a_support
 from approx.supports import boxes, patterns
 from approx.supports.exact_entries import exact_on
 
@@ -169,6 +169,13 @@ class Sampled(Method):
     """
 
     name: ClassVar[str] = "sampled"
+    examples = (
+        "sampled(sparse=sink_window(k=1))",
+        "sampled(sparse=top_k(k=1), design='systematic', low_rank=positive(m=3))",
+        "sampled(design='multinomial', shared=True, low_rank=taylor(degree=1))",
+        "sampled(sink_window(k=1), 'lsh', hashes=1, tables=2, collisions=1)",
+    )
+    class_name = "sampled"
     deterministic: ClassVar[bool] = False
 
     sparse: SupportMethod | None = a_support(None)
@@ -230,6 +237,11 @@ class Sampled(Method):
     def autoregressive(self) -> bool:
         """Whether the parts are, and a row's draw follows from the keys that its query sees."""
         return super().autoregressive and not self.shared and self.transform == "none"
+
+    @property
+    def draws_by_row(self) -> bool:
+        """Whether rows draw for themselves, rather than meet the buckets of hashes."""
+        return super().draws_by_row or not (self.shared or self.hashes)
 
     @property
     def adaptive(self) -> bool:
@@ -430,23 +442,24 @@ class Sampled(Method):
         read = 0.0 if self.shared else float(shape.most)
         return Price(0.0, read, 0.0, NUMBER * shape.l / shape.n)
 
-    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this method with its size, or that of a part, filled; None if none fits.
-
-        If both k and the support are open, ``share`` of the budget is for the support.
-        """
-        opened = [name for name, part in self.parts.items() if part.is_template]
-        given = {**shape.given, "currency": currency}
-        if self.sparse is None or opened != ["sparse"] or not self._open:
-            if currency == "bytes" and opened == ["sparse"]:
-                beside = self.beside("sparse", shape)
-                left = 0.0 if beside is None else max(budget - beside.bytes, 0.0)
-                budget -= left * NUMBER / (2 * NUMBER + INDEX)  # what is held has weights, too
-            return super().filled(budget, shape, currency)
-        entries = self.sparse.within(self.share * budget, **given)
-        if entries is None:
+    def divided(self, shape: Shape, reads: float) -> Reads | None:
+        """Return what the parts read, the keys that a head draws beside them, and all sizes."""
+        if (found := self._of_parts(shape, reads)) is None:
             return None
-        return dataclasses.replace(self, sparse=entries).within(budget, **given)
+        parts, rest = found
+        sizes, most = self.of_sizes(shape).reads or 0.0, parts.most
+        if isinstance(self.sparse, ByPlace) and (held := self.sparse.shared_reads(shape)):
+            most -= held.of_one  # which no head draws
+        return Reads(parts.shared + sizes, parts.chosen + rest - sizes, most, parts.own)
+
+    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
+        """Return this method with its size, or that of a part, filled; None if none fits."""
+        opened = [name for name, part in self.parts.items() if part.is_template]
+        if currency == "bytes" and opened == ["sparse"] and not self.is_open:
+            beside = self.beside("sparse", shape)
+            left = 0.0 if beside is None else max(budget - beside.bytes, 0.0)
+            budget -= left * NUMBER / (2 * NUMBER + INDEX)  # what is held has weights, too
+        return super().filled(budget, shape, currency)
 
     def beside(self, name: str, shape: Shape) -> Price | None:
         """Return the price of all but one part, what is drawn included."""

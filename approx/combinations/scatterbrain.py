@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -58,6 +58,12 @@ class Scatterbrain(Method):
     """
 
     name: ClassVar[str] = "scatterbrain"
+    examples = (
+        "scatterbrain(low_rank=positive(m=3), sparse=top_k())",
+        "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(width=1))",
+        "scatterbrain(low_rank=zero(), sparse=random())",
+    )
+    class_name = "sparse + low rank"
     deterministic: ClassVar[bool] = False
 
     low_rank: Method = instance(Positive(m=64), Method, "a method")
@@ -117,20 +123,6 @@ class Scatterbrain(Method):
             return None
         taken_off = self.low_rank.entry_work(shape) * sparse.stored
         return low + sparse + Price(0.0, 0.0, taken_off, 0.0)
-
-    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this method with entries for ``share`` of the budget, and features for the rest.
-
-        A part whose size is given leaves the rest of the budget to the other part.
-        """
-        if not (self.sparse.is_template and self.low_rank.is_template):
-            return super().filled(budget, shape, currency)
-        given = {**shape.given, "currency": currency}
-        entries = self.sparse.within(self.share * budget, **given)
-        if entries is None:
-            return None
-        method = dataclasses.replace(self, sparse=entries)
-        return method.within(budget, **given)
 
 
 def replaced(p: Array, low: Moments) -> Moments:

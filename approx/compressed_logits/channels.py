@@ -11,7 +11,7 @@ from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, Numbers
 from approx.method import Size
 from approx.method.fields import flag
-from approx.method.prices import INDEX, Price, Shape
+from approx.method.prices import INDEX, Price, Reads, Shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +53,10 @@ class Channels(CompressedLogits):
     """
 
     name: ClassVar[str] = "channels"
+    examples = (
+        "channels(r=1)",
+        "channels(r=1, scaled=True)",
+    )
     sized_by = Size("r")
     autoregressive = True
     row_local = True
@@ -79,3 +83,8 @@ class Channels(CompressedLogits):
         """Return the price, with the indices of a query's channels."""
         price = super().priced(shape)
         return price and price + Price(0.0, 0.0, 0.0, float(INDEX * (self.r or 0)))
+
+    def divided(self, shape: Shape, reads: float) -> Reads:
+        """Return the values, and the numbers of keys, whose channels a head chooses."""
+        values = float(shape.most * shape.c)
+        return Reads(values, reads - values, float(shape.most * shape.d))

@@ -11,6 +11,7 @@ import scipy.linalg
 from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, Numbers
 from approx.method import Size
+from approx.method.prices import Reads, Shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +72,11 @@ class LogitSVD(CompressedLogits):
         fitted = d * d  # of the Gram matrices, which have the triangular factors
         once = 4 * d**3 + 2 * r * d * d  # two decompositions, their product, its own; two maps
         return Numbers(r, r, r, mapped=r * d, of_query=fitted, of_key=fitted, once=once)
+
+    def divided(self, shape: Shape, reads: float) -> Reads:
+        """Return the values, and keys that are compressed for the queries of one head."""
+        values = float(shape.most * shape.c)
+        return Reads(values, own=reads - values)
 
 
 def _qr(x: Array) -> tuple[Array, Array]:

@@ -56,6 +56,7 @@ class CompressedLogits(Method):
     """
 
     deterministic: ClassVar[bool] = True
+    class_name = "compressed logits"
 
     @abstractmethod
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:

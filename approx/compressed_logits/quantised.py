@@ -73,12 +73,22 @@ class Quantised(CompressedLogits):
     """
 
     name: ClassVar[str] = "quantised"
+    examples = (
+        "quantised(bits=1)",
+        "quantised(bits=1, per='channel', group=3)",
+        "quantised(bits=1, recent=1)",
+    )
     row_local = True
 
     bits: int = whole(4, most=MOST_BITS)
     per: str = one_of("token", PER)
     group: int | None = whole()
     recent: int = whole(0, least=0)
+
+    @property
+    def by_place(self) -> bool:
+        """Whether the last keys of a query stay exact."""
+        return self.recent > 0
 
     @property
     def autoregressive(self) -> bool:
@@ -134,6 +144,10 @@ class Quantised(CompressedLogits):
         group = self.group or mask.l
         groups = (stop - 1) // group - mask.first // group + 1
         return np.where(stop > mask.first, 2 * d * groups, 0)
+
+    def coded(self, shape: Shape) -> tuple[float, float]:
+        """Return the numbers of the keys that are rounded, and their bits."""
+        return max(shape.most - self.recent, 0) * shape.d, self.bits
 
     def priced(self, shape: Shape) -> Price:
         """Return the price of all numbers, those of keys with few bits, and of min and step."""

@@ -103,6 +103,14 @@ class Hierarchical(Method):
     """
 
     name: ClassVar[str] = "hierarchical"
+    examples = (
+        "hierarchical(rank=1, leaf=2)",
+        "hierarchical(rank=1, leaf=2, space='attention')",
+        "hierarchical(rank=1, leaf=2, basis='mean')",
+        "hierarchical(rank=2, leaf=1, basis='pivots', sinks=1)",
+    )
+    class_name = "hierarchical"
+    by_place = True
     deterministic: ClassVar[bool] = True
     sized_by = Size("rank", counts="rank", most=lambda n, l: None)  # more makes more keys exact
 
@@ -124,6 +132,10 @@ class Hierarchical(Method):
     def oracle(self) -> bool:
         """Whether rectangles are decomposed, which needs all logits."""
         return self.basis == "svd"
+
+    def optimal_in(self, mask: Mask | None = None) -> set[str]:
+        """Return the Frobenius norm for SVDs, over terms of the rank in each block."""
+        return {self.frobenius} if self.oracle else set()
 
     @property
     def autoregressive(self) -> bool:

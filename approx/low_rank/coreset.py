@@ -137,6 +137,11 @@ class Coreset(Method):
     """
 
     name: ClassVar[str] = "coreset"
+    examples = (
+        "coreset()",
+        "coreset(tau=1.5, block=2)",
+        "coreset(pivots='thinning', weights='equal')",
+    )
     deterministic: ClassVar[bool] = False
     sized_by = Size("rank", counts="rank", most=lambda n, l: l)
 

@@ -22,6 +22,7 @@ class DecompositionMethod(Method):
     """
 
     deterministic: ClassVar[bool] = True
+    class_name = "sparse + low rank"
     oracle = True  # it needs the dense matrix
     adaptive = True  # rank and entries follow from D
 

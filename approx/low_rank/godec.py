@@ -22,6 +22,7 @@ from approx.low_rank.subspace import leading, rotate
 from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
 from approx.low_rank.weighted import equations
+from approx.method import TV
 from approx.method.fields import one_of, real, whole
 from approx.method.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
 
@@ -502,6 +503,7 @@ class GoDec(DecompositionMethod):
     """
 
     name: ClassVar[str] = "godec"
+    spectral = True
 
     fillable = True  # by what it may store, however that is divided
 
@@ -519,6 +521,16 @@ class GoDec(DecompositionMethod):
     def is_template(self) -> bool:
         """Whether there is no budget, and rank or k is missing."""
         return self.budget is None and (self.rank is None or self.k is None)
+
+    def optimal_in(self, mask: Mask | None = None) -> set[str]:
+        """Return Frobenius norm and tv at rank 0, over matrices with as many entries."""
+        if self.rank != 0:
+            return set()
+        return {self.frobenius, TV} if self.space == "attention" else {self.frobenius}
+
+    def best_found_in(self, mask: Mask | None = None) -> set[str]:
+        """Return the Frobenius norm, over rank and entries together."""
+        return {self.frobenius}
 
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
         """Return L + S by `godec`, or by `at_budget` where a budget is given."""

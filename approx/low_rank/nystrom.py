@@ -105,6 +105,10 @@ class Nystrom(Method):
     """
 
     name: ClassVar[str] = "nystrom"
+    examples = (
+        "nystrom()",
+        "nystrom(block=2)",
+    )
     deterministic: ClassVar[bool] = False
     sized_by = Size("rank", counts="rank", most=operator.add)
 

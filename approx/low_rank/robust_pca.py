@@ -434,6 +434,7 @@ class RobustPCA(DecompositionMethod):
     """
 
     name: ClassVar[str] = "robust_pca"
+    spectral = True
 
     lam: float | None = real()
     space: str = one_of("kernel", SPACES)

@@ -20,7 +20,7 @@ from approx.low_rank.krylov import ACCURACY, block_krylov
 from approx.low_rank.subspace import leading
 from approx.low_rank.target import SPACES
 from approx.low_rank.total_variation import nearest
-from approx.method import Method, Size
+from approx.method import TV, Method, Size
 from approx.method.fields import one_of, real, ruled
 
 DENSE = 2048  # up to this min(n, l), LAPACK computes every singular value
@@ -109,6 +109,12 @@ class TruncatedSVD(Method):
     """
 
     name: ClassVar[str] = "truncated_svd"
+    spectral = True
+    examples = (
+        "truncated_svd()",
+        "truncated_svd(rank=1, space='attention')",
+        "truncated_svd(rank=1, space='attention', refine='tv')",
+    )
     deterministic: ClassVar[bool] = True
     sized_by = Size("rank", counts="rank", instead=("epsilon", "energy"))
     oracle = True  # finding it costs what it would save
@@ -143,6 +149,15 @@ class TruncatedSVD(Method):
         if self.epsilon is None:
             return None
         return "a matrix with free entries has no spectral norm: give rank or energy"
+
+    def optimal_in(self, mask: Mask | None = None) -> set[str]:
+        """Return the Frobenius norm where all is seen, over matrices of the rank."""
+        whole = mask is None or mask.is_full
+        return {self.frobenius} if whole and not self.refine else set()
+
+    def best_found_in(self, mask: Mask | None = None) -> set[str]:
+        """Return that norm, or total variation over those whose rows sum to 1."""
+        return {TV} if self.refine else {self.frobenius}
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the sum of the leading terms."""

@@ -51,6 +51,8 @@ class CosFormer(FeatureMap):
     """
 
     name: ClassVar[str] = "cosformer"
+    of_logits = False
+    by_place = True
     deterministic: ClassVar[bool] = True
 
     M: int | None = whole()

@@ -38,6 +38,7 @@ class Elu(FeatureMap):
     """
 
     name: ClassVar[str] = "elu"
+    of_logits = False
     deterministic: ClassVar[bool] = True
 
     def log_features(

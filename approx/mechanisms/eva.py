@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -18,7 +18,7 @@ from approx.kernels.jit import kernel
 from approx.mechanisms import segments
 from approx.method import Method, Size
 from approx.method.fields import real, whole
-from approx.method.prices import Price, Shape, low_rank
+from approx.method.prices import Price, Reads, Shape, low_rank
 from approx.sparse.chunk import Chunk
 from approx.sparse.support import SupportMethod, a_support
 
@@ -72,6 +72,12 @@ class Eva(Method):
     """
 
     name: ClassVar[str] = "eva"
+    by_place = True
+    examples = (
+        "eva(m=1, sparse=chunk())",
+        "eva(m=1, sparse=sliding_window(width=1))",
+    )
+    class_name = "sparse + low rank"
     deterministic: ClassVar[bool] = False
     space = "attention"
     sized_by = Size("m", counts="rank", instead=("size",))
@@ -169,20 +175,13 @@ class Eva(Method):
         size = self.size or -(-mask.l // m)
         return np.asarray(np.maximum(mask.stop // size - -(-mask.first // size), 0))
 
+    def divided(self, shape: Shape, reads: float) -> Reads:
+        """Return all of them for one head, whose queries the groups follow."""
+        return Reads(own=reads)
+
     def beside(self, name: str, shape: Shape) -> Price | None:
         """Return the price of the groups."""
         return low_rank(self.groups(shape.l), shape)
-
-    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this method with entries for ``share`` of the budget, and groups for the rest."""
-        if not (self.sparse.is_template and self._open):
-            return super().filled(budget, shape, currency)
-        given = {**shape.given, "currency": currency}
-        entries = self.sparse.within(self.share * budget, **given)
-        if entries is None:
-            return None
-        method = dataclasses.replace(self, sparse=entries)
-        return method.within(budget, **given)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the groups and of both factors."""

@@ -57,6 +57,7 @@ class Flash(Method):
     """
 
     name: ClassVar[str] = "flash"
+    by_place = True
     deterministic: ClassVar[bool] = True
     space = "attention"
     autoregressive = True

@@ -60,6 +60,7 @@ class Flowformer(Method):
     """
 
     name: ClassVar[str] = "flowformer"
+    of_logits = False
     deterministic: ClassVar[bool] = True
     space = "attention"
     autoregressive = True

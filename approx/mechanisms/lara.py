@@ -61,6 +61,7 @@ class Lara(FeatureMap):
     """
 
     name: ClassVar[str] = "lara"
+    by_place = True
     deterministic: ClassVar[bool] = False
     autoregressive = False  # draws are around means of all queries and keys
     row_local = False

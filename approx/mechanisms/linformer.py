@@ -59,6 +59,10 @@ class Linformer(Method):
     """
 
     name: ClassVar[str] = "linformer"
+    examples = (
+        "linformer()",
+        "linformer(rank=1, combinations='gaussian')",
+    )
     deterministic: ClassVar[bool] = False
     space = "attention"
     refusal = "each combination of keys holds later keys, and values"

@@ -57,6 +57,7 @@ class Nystromformer(Method):
     """
 
     name: ClassVar[str] = "nystromformer"
+    spectral = True
     deterministic: ClassVar[bool] = True
     space = "attention"
     refusal = "the means of segments hold later queries and keys"

@@ -57,6 +57,7 @@ class RandomizedAttention(Method):
     """
 
     name: ClassVar[str] = "randomized_attention"
+    by_place = True
     deterministic: ClassVar[bool] = False
     space = "attention"
     oracle = True  # its draws need every softmax weight

@@ -39,6 +39,7 @@ class Relu(FeatureMap):
     """
 
     name: ClassVar[str] = "relu"
+    of_logits = False
     deterministic: ClassVar[bool] = True
 
     def log_features(

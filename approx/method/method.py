@@ -22,12 +22,11 @@ from approx.decoding.cache import Cache
 from approx.estimate import exact, masks, memory
 from approx.estimate.approximation import OF, Approximation
 from approx.estimate.masks import ALL, Mask, MaskLike
-from approx.method import prices
-from approx.method.prices import Price, Shape
+from approx.method import filling, prices
+from approx.method.prices import Price, Reads, Shape
 from approx.notebook import facts, number, table
 
-SLACK = 1e-12  # by which a sum of prices may be off, relative
-HALVINGS = 24  # of what is left for a part
+TV, KERNEL = "attention_tv", "kernel_relative_frobenius"  # metrics, as `analysis.errors` has them
 
 Rng = int | np.random.SeedSequence | np.random.Generator | None
 
@@ -139,6 +138,9 @@ class Method(ABC):
 
     name: ClassVar[str]
     deterministic: ClassVar[bool]
+    class_name: ClassVar[str] = "low rank"  # whose members are compared at one price
+    examples: ClassVar[tuple[str, ...]] = ()  # for tests: one for each field that changes much
+    of_logits: ClassVar[bool] = True  # whether an entry follows from logits, not from q and k
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -190,6 +192,21 @@ class Method(ABC):
         return bool(parts) and all(part.row_local for part in parts)
 
     @property
+    def by_place(self) -> bool:
+        """Whether a row depends on the place of its query, as a window does, or on other draws."""
+        return self.draws_by_row or any(part.by_place for part in self.parts.values())
+
+    @property
+    def draws_by_row(self) -> bool:
+        """Whether it draws for one row after the other."""
+        return any(part.draws_by_row for part in self.parts.values())
+
+    @property
+    def spectral(self) -> bool:
+        """Whether rows follow singular vectors of all, which are as stable as gaps between them."""
+        return any(part.spectral for part in self.parts.values())
+
+    @property
     def refusal(self) -> str | None:
         """Why the method has no meaning under a mask; None if it has one."""
         reasons = (part.refusal for part in self.parts.values())
@@ -205,9 +222,32 @@ class Method(ABC):
     def oracle(self) -> bool:
         """Whether it needs all logits, so that it says what others could reach, and cannot be run.
 
-        In which metric it is a bound, or the best that is found, says `analysis.costs.optimality`.
+        In which metric it is a bound, or the best that is found, say `optimal_in` and
+        `best_found_in`.
         """
         return any(part.oracle for part in self.parts.values())
+
+    def optimal_in(self, mask: Mask | None = None) -> set[str]:
+        """Return the metrics in which no estimate of its form has a smaller error."""
+        return set()
+
+    def best_found_in(self, mask: Mask | None = None) -> set[str]:
+        """Return the metrics in which it looks for the least error of its form."""
+        return set()
+
+    @property
+    def frobenius(self) -> str:
+        """The metric of the Frobenius norm in its space."""
+        return f"{self.space}_relative_frobenius"
+
+    @property
+    def rivals(self) -> tuple[Any, ...]:
+        """The supports that a lower bound of its errors is over: their kind and its sizes.
+
+        A kind is a function of `analysis.bounds.support_bounds`; () is any support of as many
+        entries.
+        """
+        return ()
 
     @property
     def uses_rng(self) -> bool:
@@ -219,11 +259,11 @@ class Method(ABC):
     @property
     def is_template(self) -> bool:
         """Whether a size is open, which `within` fills."""
-        return self._open or any(part.is_template for part in self.parts.values())
+        return self.is_open or any(part.is_template for part in self.parts.values())
 
     @property
-    def _open(self) -> bool:
-        # whether its own size is open, and nothing is given in its place
+    def is_open(self) -> bool:
+        """Whether its own size is open, and nothing is given in its place."""
         size = self.sized_by
         if size is None or getattr(self, size.field) is not None:
             return False
@@ -256,7 +296,7 @@ class Method(ABC):
         given: dict[str, Any] = {
             x: part.with_sizes() for x, part in self.parts.items() if part.is_template
         }
-        if self._open and size is not None:
+        if self.is_open and size is not None:
             given[size.field] = size.at(max(1, (16 - size.least) // size.step + 1))
         return dataclasses.replace(self, **given)  # type: ignore[type-var]
 
@@ -517,63 +557,13 @@ class Method(ABC):
         return not self.adaptive if price is None else price.within(budget, currency)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this template with its size, or that of its part, filled; None if none fits."""
-        if not self._open:
-            return self._with_part_filled(budget, shape, currency)
-        size = self.sized_by
-        assert size is not None
-        most = size.largest(shape.n, shape.l)
-
-        def fits(steps: int) -> bool:
-            count = size.at(steps)
-            if most is not None and count > most:
-                return False
-            price = self.resized(count).priced(shape)
-            return price is not None and price.within(budget, currency)
-
-        low, high = 0, 1
-        if most is not None:  # the least size may be dear: small buckets, of which there are many
-            while not fits(high) and size.at(2 * high) <= most:
-                high *= 2
-        while fits(high) and high < 2**40:  # from here the price grows with the size
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        if low == 0 or size.at(low) < self.fewest(shape.d):
-            return None
-        return self.resized(size.at(low))
+        """Return this template with what is open filled, see `filling`; None if nothing fits."""
+        return filling.filled(self, budget, shape, currency)
 
     def resized(self, count: int) -> Self:
         """Return this method with another size."""
         assert self.sized_by is not None
         return dataclasses.replace(self, **{self.sized_by.field: count})  # type: ignore[type-var]
-
-    def _with_part_filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        opened = [name for name, part in self.parts.items() if part.is_template]
-        if len(opened) != 1 or (beside := self.beside(opened[0], shape)) is None:
-            return None
-        spent = getattr(beside, currency)
-        if spent is None or (rest := budget - spent) <= 0:
-            return None
-        found: Self | None = None
-        field, low = opened[0], 0.0
-        for steps in range(HALVINGS):  # the parts together may cost more than each of them alone
-            middle = (low + rest) / 2 if steps else rest
-            part = self.parts[field].within(middle, **shape.given, currency=currency)
-            if part is None and not steps:
-                return None
-            whole = self if part is None else dataclasses.replace(self, **{field: part})  # type: ignore[type-var]
-            price = None if part is None else whole.priced(shape)
-            if part is not None and (
-                price is None or getattr(price, currency) <= budget * (1 + SLACK)
-            ):
-                found, low = whole, middle
-                if not steps:
-                    break
-            else:
-                rest = middle
-        return found
 
     def beside(self, name: str, shape: Shape) -> Price | None:
         """Return the price of all but one part; None if it follows from the inputs."""
@@ -582,6 +572,36 @@ class Method(ABC):
             return None
         known = [price for part in others if (price := part.priced(shape)) is not None]
         return sum(known, Price(0.0, 0.0, 0.0, 0.0))
+
+    def shared_reads(self, shape: Shape) -> Reads | None:
+        """Return the numbers that a new query reads, by who shares them; None if not known."""
+        price = self.priced(shape)
+        return None if price is None or price.reads is None else self.divided(shape, price.reads)
+
+    def divided(self, shape: Shape, reads: float) -> Reads | None:
+        """Return `shared_reads` of so many numbers.
+
+        By default all heads share them if a row needs no other query. Those of parts are divided
+        as the parts', and what is left belongs to one head.
+        """
+        if not self.parts:
+            return Reads(reads) if self.row_local else Reads(own=reads)
+        found = self._of_parts(shape, reads)
+        return found and found[0]._replace(own=found[0].own + found[1])
+
+    def _of_parts(self, shape: Shape, reads: float) -> tuple[Reads, float] | None:
+        """Return what the parts read, and what is left."""
+        known = [part.shared_reads(shape) for part in self.parts.values()]
+        parts = [part for part in known if part is not None]
+        if len(parts) < len(known):
+            return None
+        shared, own = sum(part.shared for part in parts), sum(part.own for part in parts)
+        chosen = sum(part.chosen for part in parts)
+        return Reads(shared, chosen, shape.exact, own), reads - shared - chosen - own
+
+    def coded(self, shape: Shape) -> tuple[float, float]:
+        """Return how many numbers of those that are shared have fewer bits, and how many bits."""
+        return 0.0, 0.0
 
     def entry_work(self, shape: Shape) -> float:
         """Return the multiply-adds of one entry of a low-rank estimate: its columns.
@@ -621,7 +641,7 @@ class Method(ABC):
         self.require_fillable()
         if self.is_template:
             size = self.sized_by
-            field = size.field if self._open and size is not None else "every size"
+            field = size.field if self.is_open and size is not None else "every size"
             raise ValueError(f"{self} is a template: give {field}, or use within(budget, ...)")
 
     def _repr_html_(self) -> str:

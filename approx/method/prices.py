@@ -30,7 +30,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,6 +89,11 @@ class Shape:
         return self.l if self.mask is None else int(self.mask.counts.max())
 
     @property
+    def exact(self) -> float:
+        """How many numbers the keys are that a query sees, with their values."""
+        return float(self.most * (self.d + self.c))
+
+    @property
     def both(self) -> float:
         """Queries and keys together, per query: (n + l)/n."""
         return (self.n + self.l) / self.n
@@ -139,6 +144,36 @@ class Price:
             _sum(self.multiply_adds, other.multiply_adds),
             self.bytes + other.bytes,
         )
+
+
+class Reads(NamedTuple):
+    """The numbers that a new query of one head reads, by who else reads them.
+
+    Attributes
+    ----------
+    shared : float
+        Those that every head of the group reads, once for all of them.
+    chosen : float
+        Those of keys and values that a head chooses for itself.
+    most : float
+        How many numbers there are to choose from, so that a group reads no more than these.
+    own : float
+        Those that belong to one head.
+    """
+
+    shared: float = 0.0
+    chosen: float = 0.0
+    most: float = 0.0
+    own: float = 0.0
+
+    @property
+    def of_one(self) -> float:
+        """What one head reads: the price."""
+        return self.shared + self.chosen + self.own
+
+    def per_head(self, group: int) -> float:
+        """Return what a head of a group reads on average."""
+        return (self.shared + min(group * self.chosen, self.most)) / group + self.own
 
 
 def _sum(a: float | None, b: float | None) -> float | None:

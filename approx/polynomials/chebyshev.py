@@ -55,6 +55,11 @@ class Chebyshev(IntervalMethod):
     """
 
     name: ClassVar[str] = "chebyshev"
+    examples = (
+        "chebyshev(degree=3)",
+        "chebyshev(degree=2, kind='interpolation')",
+        "chebyshev(degree=4, bound=0.5)",
+    )
 
     degree: int | None = None
     bound: float | None = None

@@ -55,6 +55,10 @@ class LeastSquares(PolynomialMethod):
     """
 
     name: ClassVar[str] = "least_squares"
+    examples = (
+        "least_squares(degree=2)",
+        "least_squares(degree=2, weight='absolute')",
+    )
     fits_all = True
     sized_by = Size("degree", counts="degree", zero=True)
 

@@ -16,7 +16,7 @@ from approx.estimate import exact, masks
 from approx.estimate.approximation import Approximation
 from approx.estimate.masks import Mask, MaskLike
 from approx.method import Method, Size
-from approx.method.prices import Price, Shape, entries, low_rank
+from approx.method.prices import Price, Reads, Shape, entries, low_rank
 from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.monomials import width
 from approx.polynomials.polynomial import Polynomial
@@ -82,6 +82,12 @@ class PolynomialMethod(Method):
             reads=min(price.reads, of_logits.reads + degree + 1),
             multiply_adds=min(price.multiply_adds, of_logits.multiply_adds + horner),
         )
+
+    def divided(self, shape: Shape, reads: float) -> Reads | None:
+        """Return the keys, which all heads share, where p is evaluated at their logits."""
+        if reads > shape.exact:
+            return Reads(shape.exact, own=reads - shape.exact)
+        return super().divided(shape, reads)
 
     def entry_work(self, shape: Shape) -> float:
         """Return 0: p is a function of the logit, which an exact entry needs, too."""

@@ -54,6 +54,11 @@ class Minimax(IntervalMethod):
     """
 
     name: ClassVar[str] = "minimax"
+    examples = (
+        "minimax(degree=3)",
+        "minimax(degree=3, bound=0.5)",
+        "minimax(degree=3, bound=4.0, weight='absolute')",
+    )
 
     degree: int | None = None
     bound: float | None = None

@@ -53,6 +53,10 @@ class Richardson(PolynomialMethod):
     """
 
     name: ClassVar[str] = "richardson"
+    examples = (
+        "richardson(n=2)",
+        "richardson(n=1, points=3)",
+    )
     sized_by = Size("n", counts="degree")
 
     n: int | None = None

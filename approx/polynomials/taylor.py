@@ -48,6 +48,7 @@ class Taylor(PolynomialMethod):
     """
 
     name: ClassVar[str] = "taylor"
+    examples = ("taylor(degree=3)",)
     sized_by = Size("degree", counts="degree", zero=True)
 
     degree: int | None = None

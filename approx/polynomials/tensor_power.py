@@ -43,6 +43,7 @@ class TensorPower(PolynomialMethod):
     """
 
     name: ClassVar[str] = "tensor_power"
+    examples = ("tensor_power(n=3)",)
     sized_by = Size("n", counts="degree")
 
     n: int | None = None

@@ -61,6 +61,7 @@ class DenseExponential(ExponentialFeatures):
     """
 
     name: ClassVar[str] = "dense_exponential"
+    spectral = True
     composed: ClassVar[bool] = True
     fits_all = True
 

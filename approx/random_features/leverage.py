@@ -58,6 +58,7 @@ class Leverage(Method):
     """
 
     name: ClassVar[str] = "leverage"
+    spectral = True
     deterministic: ClassVar[bool] = False
     sized_by = Size("m")
     oracle = True  # the proposal needs exp(q·k) of all pairs

@@ -61,6 +61,10 @@ class ProductSketch(PowerSketch):
     """
 
     name: ClassVar[str] = "product_sketch"
+    examples = (
+        "product_sketch(m=4, degree=3)",
+        "product_sketch(m=4, law='gaussian')",
+    )
 
     law: str = one_of("rademacher", LAWS)
 

@@ -72,6 +72,10 @@ class RandomMaclaurin(Method):
     """
 
     name: ClassVar[str] = "random_maclaurin"
+    examples = (
+        "random_maclaurin(m=5)",
+        "random_maclaurin(m=8, law='poisson', exact=2)",
+    )
     deterministic: ClassVar[bool] = False
     sized_by = Size("m")
 

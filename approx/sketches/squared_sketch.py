@@ -61,6 +61,10 @@ class SquaredSketch(Method):
     """
 
     name: ClassVar[str] = "squared_sketch"
+    examples = (
+        "squared_sketch(inner=3)",
+        "squared_sketch(inner=2, degree=6, law='gaussian')",
+    )
     deterministic: ClassVar[bool] = False
     autoregressive = True
     row_local = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
 from approx.method import Size
 from approx.method.fields import one_of, whole
-from approx.method.prices import NUMBER, Price, Shape
+from approx.method.prices import NUMBER, Price, Reads, Shape
 from approx.sparse.sliding_window import window
 from approx.sparse.support import SupportMethod
 from approx.supports import eviction, key_scores, patterns
@@ -149,6 +149,12 @@ class Columns(SupportMethod):
     """
 
     name: ClassVar[str] = "columns"
+    examples = (
+        "columns()",
+        "columns(recent=1)",
+        "columns(by='h2o')",
+    )
+    class_name = "columns"
 
     k: int | None = None
     by: str = one_of("mass", BY)
@@ -186,6 +192,11 @@ class Columns(SupportMethod):
         return self.evicts and not self.oracle
 
     @property
+    def by_place(self) -> bool:
+        """Whether a row holds its last keys, or what the keys before it left."""
+        return self.recent > 0 or self.evicts
+
+    @property
     def row_local(self) -> bool:
         """Whether one set follows from the keys alone; a cache forgets what no query sees."""
         return self.by in OF_KEYS and not self.evicts
@@ -206,6 +217,17 @@ class Columns(SupportMethod):
             raise ValueError(
                 f"k counts {counted} too, so it must be >= {self._least}, got {self.k}"
             )
+
+    @property
+    def rivals(self) -> tuple[Any, ...]:
+        """One set of as many keys; with eviction a cache of as many, or sets for its blocks."""
+        if not self.evicts:
+            return "columns", self.k
+        return ("blocks", self.k, self.block or 1) if self.oracle else ("evicting", self.k)
+
+    def divided(self, shape: Shape, reads: float) -> Reads:
+        """Return the same keys for every head if they follow from the keys alone."""
+        return Reads(reads) if self.by in OF_KEYS else super().divided(shape, reads)
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the keys that are kept."""

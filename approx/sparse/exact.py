@@ -36,6 +36,7 @@ class Exact(ByPlace):
     """
 
     name: ClassVar[str] = "exact"
+    by_place = False
 
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
         """Return everything that is seen."""

@@ -78,6 +78,11 @@ class LSH(SupportMethod):
     """
 
     name: ClassVar[str] = "lsh"
+    examples = (
+        "lsh(hashes=2, rounds=2)",
+        "lsh(family='cross_polytope', hashes=1)",
+        "lsh(family='e2', hashes=2, width=1.5)",
+    )
     deterministic: ClassVar[bool] = False
     sized_by = Size("entries", counts="entries", whole=False, instead=("hashes",))
 

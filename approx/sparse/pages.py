@@ -15,7 +15,7 @@ from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
 from approx.kernels.jit import kernel
-from approx.method import Size
+from approx.method import TV, Size
 from approx.method.fields import flag, one_of, whole
 from approx.method.prices import NUMBER, Price, Shape, entries
 from approx.sparse.support import SupportMethod
@@ -85,6 +85,11 @@ class Pages(SupportMethod):
     """
 
     name: ClassVar[str] = "pages"
+    examples = (
+        "pages(k=2, size=2)",
+        "pages(k=2, size=2, by='mean', current=True)",
+    )
+    class_name = "pages"
 
     k: int | None = whole()
     size: int = whole(16)
@@ -100,6 +105,11 @@ class Pages(SupportMethod):
         return Size("k", least=self.size, step=self.size, counts="entries", whole=False)
 
     @property
+    def by_place(self) -> bool:
+        """Whether the page of the query is kept."""
+        return self.current
+
+    @property
     def oracle(self) -> bool:
         """Whether pages are chosen by all of their logits."""
         return self.by == "mass"
@@ -108,6 +118,15 @@ class Pages(SupportMethod):
         super().__post_init__()
         if self.k is not None and self.k < self.size:
             raise ValueError(f"k must hold a page, so it must be >= {self.size}, got {self.k}")
+
+    def optimal_in(self, mask: Mask | None = None) -> set[str]:
+        """Return total variation for pages by mass, over as many pages in each row."""
+        return {TV} if self.oracle else set()
+
+    @property
+    def rivals(self) -> tuple[Any, ...]:
+        """As many pages in each row."""
+        return "pages", (self.k or 0) // self.size, self.size
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the seen keys of the best pages, which are chosen stripe by stripe."""

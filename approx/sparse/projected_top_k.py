@@ -17,7 +17,7 @@ from approx.compressed_logits.method import CompressedLogits
 from approx.estimate.masks import Mask
 from approx.method import Size
 from approx.method.fields import flag, instance, one_of, whole
-from approx.method.prices import NUMBER, Price, Shape
+from approx.method.prices import NUMBER, Price, Reads, Shape
 from approx.sparse.support import SupportMethod
 from approx.sparse.top_k import TopK
 from approx.supports.patterns import Pattern
@@ -84,6 +84,10 @@ class ProjectedTopK(SupportMethod):
     """
 
     name: ClassVar[str] = "projected_top_k"
+    examples = (
+        "projected_top_k()",
+        "projected_top_k(r=1, by='channels')",
+    )
     sized_by = Size("k", counts="entries")
 
     k: int | None = None
@@ -121,6 +125,13 @@ class ProjectedTopK(SupportMethod):
         if self.r is not None:
             checks.integer("r", self.r, least=1, most=q.shape[1])
         return q, k
+
+    def divided(self, shape: Shape, reads: float) -> Reads:
+        """Return the keys, which a head chooses, as it does the channels by which it finds them."""
+        found = super().divided(shape, reads)
+        if self.by != "channels":
+            return found
+        return found._replace(shared=0.0, own=found.own + found.shared)
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the k largest of the compressed logits of each row."""

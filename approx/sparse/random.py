@@ -65,6 +65,7 @@ class Random(SupportMethod):
     """
 
     name: ClassVar[str] = "random"
+    draws_by_row = True
     deterministic: ClassVar[bool] = False
     sized_by = Size("k", counts="entries")
 

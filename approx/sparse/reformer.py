@@ -64,6 +64,11 @@ class Reformer(SupportMethod):
     """
 
     name: ClassVar[str] = "reformer"
+    by_place = True
+    examples = (
+        "reformer(size=1, rounds=2)",
+        "reformer(rounds=2, buckets=2, cut='bucket')",
+    )
     deterministic: ClassVar[bool] = False
     sized_by = Size("size", counts="entries")
 

@@ -56,6 +56,7 @@ class Smyrf(SupportMethod):
     """
 
     name: ClassVar[str] = "smyrf"
+    examples = ("smyrf(size=1, rounds=2)",)
     deterministic: ClassVar[bool] = False
     sized_by = Size("size", counts="entries")
 

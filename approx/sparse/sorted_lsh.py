@@ -57,6 +57,8 @@ class SortedLSH(SupportMethod):
     """
 
     name: ClassVar[str] = "sorted_lsh"
+    by_place = True
+    examples = ("sorted_lsh(hashes=2)",)
     deterministic: ClassVar[bool] = False
     sized_by = Size("size", counts="entries")
 

@@ -17,7 +17,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask, MaskLike
 from approx.method import Method, Moments, generator
 from approx.method.fields import ruled
-from approx.method.prices import Price, Shape, entries
+from approx.method.prices import Price, Reads, Shape, entries
 from approx.supports import patterns
 from approx.supports.exact_entries import exact_on
 from approx.supports.patterns import Pattern
@@ -33,6 +33,7 @@ class SupportMethod(Method):
     """
 
     deterministic: ClassVar[bool] = True
+    class_name = "entries"
     rounds = 1  # supports that are a union of several patterns make this a field
 
     @abstractmethod
@@ -67,6 +68,15 @@ class SupportMethod(Method):
         assert longest is not None
         of_keys = entries(float(longest.max()), shape, mean=float(held.mean()))
         return of_keys + self.selection(shape)
+
+    def divided(self, shape: Shape, reads: float) -> Reads:
+        """Return the keys, which a head chooses, and what all heads read to find them."""
+        held = self.held(shape.decoding)
+        assert held is not None
+        keys = entries(float(held.max()), shape).reads or 0.0
+        if self.row_local:
+            return Reads(reads - keys, keys, shape.exact)
+        return Reads(0.0, keys, shape.exact, reads - keys)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of indices and logits, and of what a round keeps of queries and keys."""
@@ -112,6 +122,8 @@ class ByPlace(SupportMethod):
     A row follows from its own interval where the mask looks back. Elsewhere places are ⌊i·l/n⌋.
     """
 
+    class_name = "window"
+    by_place = True
     autoregressive = True
     row_local = True
 
@@ -134,6 +146,10 @@ class ByPlace(SupportMethod):
         if self.is_template:
             return None
         return np.asarray(patterns.lengths(*self.reach(mask)).reshape(mask.n, -1).sum(axis=1))
+
+    def divided(self, shape: Shape, reads: float) -> Reads:
+        """Return the same keys for every head."""
+        return Reads(reads)
 
 
 def a_support(default: SupportMethod | None) -> Any:

@@ -12,7 +12,7 @@ from approx import checks
 from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.masks import Mask
-from approx.method import Size
+from approx.method import TV, Size
 from approx.method.fields import real
 from approx.method.prices import Shape, entries
 from approx.sparse.support import SupportMethod
@@ -48,6 +48,7 @@ class Threshold(SupportMethod):
     """
 
     name: ClassVar[str] = "threshold"
+    examples = ("threshold(level=0.2)",)
 
     sized_by = Size("level", counts="entries", whole=False)
     oracle = True  # finding the entries costs what they would save
@@ -56,6 +57,10 @@ class Threshold(SupportMethod):
 
     autoregressive = True
     row_local = True
+
+    def optimal_in(self, mask: Mask | None = None) -> set[str]:
+        """Return total variation, over supports with as many entries in all rows."""
+        return {TV}
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the entries that reach the level, found stripe by stripe."""

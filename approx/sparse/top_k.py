@@ -10,7 +10,7 @@ import numpy as np
 from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.masks import Mask
-from approx.method import Size
+from approx.method import KERNEL, TV, Size
 from approx.method.fields import one_of
 from approx.method.prices import Price, Shape, entries
 from approx.sparse.support import SupportMethod
@@ -68,6 +68,10 @@ class TopK(SupportMethod):
     """
 
     name: ClassVar[str] = "top_k"
+    examples = (
+        "top_k()",
+        "top_k(per='head')",
+    )
     sized_by = Size("k", counts="entries")
     oracle = True  # finding the entries costs what they would save
 
@@ -84,6 +88,10 @@ class TopK(SupportMethod):
     def row_local(self) -> bool:
         """Whether a row does not compete with others for its entries."""
         return self.per == "row"
+
+    def optimal_in(self, mask: Mask | None = None) -> set[str]:
+        """Return total variation, and that of the kernel if each row has its entries."""
+        return {TV, KERNEL} if self.per == "row" else {TV}
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the k largest logits of each row, or as many weights of the head."""

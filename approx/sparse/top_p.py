@@ -11,6 +11,7 @@ import numpy as np
 from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
+from approx.method import KERNEL, TV
 from approx.method.fields import real
 from approx.method.prices import Shape
 from approx.sparse.support import SupportMethod
@@ -60,6 +61,7 @@ class TopP(SupportMethod):
     """
 
     name: ClassVar[str] = "top_p"
+    examples = ("top_p(p=0.6)",)
 
     p: float = real(0.9, most=1.0)
 
@@ -67,6 +69,10 @@ class TopP(SupportMethod):
     adaptive = True
     autoregressive = True
     row_local = True
+
+    def optimal_in(self, mask: Mask | None = None) -> set[str]:
+        """Return those of `top_k`, over supports with as many keys in each row."""
+        return {TV, KERNEL}
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the fewest keys of each row, found stripe by stripe."""

@@ -47,6 +47,10 @@ class TrueDenominator(Method):
     """
 
     name: ClassVar[str] = "true_denominator"
+    examples = (
+        "true_denominator(top_k())",
+        "true_denominator(random())",
+    )
     deterministic: ClassVar[bool] = False
     space = "attention"
     oracle = True  # the denominator needs every key

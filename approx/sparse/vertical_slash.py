@@ -13,7 +13,7 @@ from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
 from approx.kernels.jit import kernel
-from approx.method import Size
+from approx.method import TV, Size
 from approx.method.fields import one_of, real, whole
 from approx.method.prices import Price, Shape
 from approx.sparse.support import SupportMethod
@@ -87,6 +87,12 @@ class VerticalSlash(SupportMethod):
     """
 
     name: ClassVar[str] = "vertical_slash"
+    by_place = True
+    examples = (
+        "vertical_slash()",
+        "vertical_slash(vertical=0.6, by='mass', recent=1)",
+    )
+    class_name = "lines"
 
     k: int | None = None
     vertical: float = real(0.5, most=1.0, zero=True)
@@ -117,6 +123,15 @@ class VerticalSlash(SupportMethod):
         """How many of the k lines are vertical."""
         k = self.k or 0
         return min(max(math.floor(self.vertical * k + 0.5), self.sinks), k - self.recent)
+
+    def best_found_in(self, mask: Mask | None = None) -> set[str]:
+        """Return total variation for lines by mass, over as many of both kinds."""
+        return {TV} if self.oracle else set()
+
+    @property
+    def rivals(self) -> tuple[Any, ...]:
+        """As many keys for all queries and diagonals."""
+        return "lines", self.k
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the keys of the vertical lines and of the slashes."""

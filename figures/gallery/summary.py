@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis.advice import diagnose
 from analysis.advice.verdict import KEEP
-from analysis.costs.candidates import TRIVIAL, class_of
+from analysis.costs.candidates import TRIVIAL
 from analysis.experiments.profile import Profile
 from analysis.sweeps import crossovers
 from analysis.sweeps.sweep import COLUMNS as SWEPT
@@ -165,7 +165,7 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
 
 def _dot(spec: str) -> dict[str, Any]:
     """Return the marker of a method: a square where it keeps entries, a disc where it does not."""
-    sparse = class_of(parse(spec)) in SPARSE
+    sparse = parse(spec).class_name in SPARSE
     return style.dots("black", "s" if sparse else "o", 5) | {"label": style.label(spec)}
 
 

@@ -60,7 +60,7 @@ CLASSES = (
     mark("class"), mark("bound"), mark("all logits"), mark("can be run"), mark("gap"),
     mark("best to run"),
 )  # fmt: skip
-OF_CLASSES = (  # as `analysis.costs.candidates` names them
+OF_CLASSES = (  # as `Method.class_name` names them
     mark("columns"), mark("pages"), mark("lines"), mark("window"), mark("entries"),
     mark("sampled"), mark("hierarchical"), mark("compressed logits"), mark("sparse + low rank"),
     mark("low rank"),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from small import NAMES, roundings, sizes, small
 
-from approx import Mask, parse
+from approx import Mask
 
 D, SEED = 3, 5
 MASKS = {  # and the row that is looked at
@@ -33,64 +33,56 @@ LONG = {  # so that sums have chunks, from the first key on and from a later one
     "long window": (Mask.window(200, 200, 180), 170),
 }
 # what the declaration follows from, where `small` has one side of it
-FIELDS = {
-    "given tilt": "generalized_exponential(m=4, a=-0.05)",
-    "given tilt of waves": "generalized_trigonometric(m=4, a=0.05)",
-    "shift and tilt": "shifted_positive(m=4, a=None)",
-    "dense tilt": "dense_exponential(m=4, form='sderf')",
-    "signed Poisson": "poisson(m=6, nonnegative=False)",
-    "signed geometric": "geometric(m=6, nonnegative=False)",
-    "two signs": "angular_hybrid(m=24, signs=2)",
-    "orthogonal": "positive(m=7, projection='orthogonal')",
-    "Hadamard": "trigonometric(m=8, projection='hadamard')",
-    "given bound": "chebyshev(degree=3, bound=4.0)",
-    "monomials and geometric degrees": "random_maclaurin(m=8, exact=2)",
-    "given length": "cosformer(M=300)",
-    "three samples": "randomized_attention(samples=3)",
-    "many waves": "rfa(m=12, sigma=0.8)",
-    "chunks of five": "flash(size=5)",
-    "groups of given size": "eva(size=2, sparse=chunk(size=4))",
-    "groups and window": "eva(size=3, sparse=sliding_window(width=2))",
-    "levels of two channels": "quantised(bits=2, group=2)",
-    "full groups of channels": "quantised(bits=1, per='channel', group=3, recent=2)",
-    "groups one too large": "quantised(bits=1, per='channel', group=5, recent=3)",
-    "largest by SVD": "projected_top_k(k=3, r=1, by='svd')",
-    "centered keys": "centered(positive(m=3), queries=False)",
-    "coreset by queries": "coreset(rank=3, tau='queries')",
-    "coreset of one tau": "coreset(rank=3, tau=2.0)",
-}
-FIELDS |= {
-    "bounds of pages": "sampled(design='multinomial', k=3, sizes='bound')",
-    "coins": "sampled(design='poisson', k=3)",
-    "as many as needed": "sampled(sparse=sink_window(k=1), k=2, epsilon=0.2, delta=0.5)",
-    "centred collisions": "magicpig(sparse=sink_window(k=1), hashes=1, tables=2, collisions=1)",
-    "collisions": "sampled(design='lsh', hashes=1, tables=3, low_rank=trigonometric(m=4))",
-    "reformer": "reformer(size=2, rounds=3)",  # the small one has one chunk before every row
-    "small buckets cut apart": "reformer(size=2, rounds=3, buckets=4, cut='bucket')",
-    "entries of lsh": "lsh(entries=4.0, rounds=2)",
-    "shifted lsh": "lsh(hashes=1, transform='xbox')",
-    "pages by mass": "pages(k=6, size=3, by='mass')",
-    "boxes and the current page": "pages(k=6, size=3, current=True)",
-    "means": "pages(k=6, size=3, by='mean')",
-    "columns of the last queries": "columns(k=4, by='snapkv', sinks=1, recent=1, window=3)",
-    "columns of small norm": "columns(k=4, by='key_norm', sinks=1, recent=1)",
-    "best columns of a block": "columns(k=3, block=2)",
-    "evicted by the last queries": "columns(k=4, by='snapkv', block=2, window=3, kernel_size=1)",
-    "evicted by expectation": "columns(k=4, by='expected', sinks=1, block=2)",
-    "evicted by likeness": "columns(k=4, by='key_diff', sinks=1, block=1)",
-    "lines of two queries": "vertical_slash(k=4, queries=2, sinks=1)",
-}
-EVERY = list(dict.fromkeys([*NAMES, *FIELDS]))
-# They draw for one row after the other, so that of some rows the first ones have the same draws.
-DRAWN_BY_ROW = {
-    "random", "true denominator of random", "nothing on random", "sampled", "comb around features",
-    "coins", "as many as needed", "bounds of pages",
-}  # fmt: skip
-DRAWN_AT_ONCE = "randomized_attention", "three samples"  # without a mask that looks back
+MORE = (
+    "generalized_exponential(m=4, a=-0.05)",
+    "generalized_trigonometric(m=4, a=0.05)",
+    "shifted_positive(m=4, a=None)",
+    "dense_exponential(m=4, form='sderf')",
+    "poisson(m=6, nonnegative=False)",
+    "geometric(m=6, nonnegative=False)",
+    "angular_hybrid(m=24, signs=2)",
+    "positive(m=7, projection='orthogonal')",
+    "trigonometric(m=8, projection='hadamard')",
+    "chebyshev(degree=3, bound=4.0)",
+    "random_maclaurin(m=8, exact=2)",
+    "cosformer(M=300)",
+    "randomized_attention(samples=3)",
+    "rfa(m=12, sigma=0.8)",
+    "flash(size=5)",
+    "eva(size=2, sparse=chunk(size=4))",
+    "eva(size=3, sparse=sliding_window(width=2))",
+    "quantised(bits=2, group=2)",
+    "quantised(bits=1, per='channel', group=3, recent=2)",
+    "quantised(bits=1, per='channel', group=5, recent=3)",
+    "projected_top_k(k=3, r=1, by='svd')",
+    "centered(positive(m=3), queries=False)",
+    "coreset(rank=3, tau='queries')",
+    "coreset(rank=3, tau=2.0)",
+    "sampled(design='multinomial', k=3, sizes='bound')",
+    "sampled(design='poisson', k=3)",
+    "sampled(sparse=sink_window(k=1), k=2, epsilon=0.2, delta=0.5)",
+    "magicpig(sparse=sink_window(k=1), hashes=1, tables=2, collisions=1)",
+    "sampled(design='lsh', hashes=1, tables=3, low_rank=trigonometric(m=4))",
+    "reformer(size=2, rounds=3)",
+    "reformer(size=2, rounds=3, buckets=4, cut='bucket')",
+    "lsh(entries=4.0, rounds=2)",
+    "lsh(hashes=1, transform='xbox')",
+    "pages(k=6, size=3, by='mass')",
+    "pages(k=6, size=3, current=True)",
+    "pages(k=6, size=3, by='mean')",
+    "columns(k=4, by='snapkv', sinks=1, recent=1, window=3)",
+    "columns(k=4, by='key_norm', sinks=1, recent=1)",
+    "columns(k=3, block=2)",
+    "columns(k=4, by='snapkv', block=2, window=3, kernel_size=1)",
+    "columns(k=4, by='expected', sinks=1, block=2)",
+    "columns(k=4, by='key_diff', sinks=1, block=1)",
+    "vertical_slash(k=4, queries=2, sinks=1)",
+)
+EVERY = [*NAMES, *MORE]
 
 
 def method_of(name, mask):
-    return parse(FIELDS[name]) if name in FIELDS else small(name, mask.n, mask.l, D)
+    return small(name, mask.n, mask.l, D)
 
 
 def inputs(mask, dtype=np.float64):
@@ -155,6 +147,11 @@ def changes(name, masks, dtype=np.float64):
     return found
 
 
+def at_once(name):
+    """Return whether it draws for all rows together without a mask that looks back."""
+    return name.startswith("randomized_attention")
+
+
 def refused(name):
     """Return why a method refuses masks, after it did so."""
     (mask, _) = MASKS["causal"]
@@ -186,12 +183,12 @@ def test_a_row_needs_no_other_query_if_and_only_if_this_is_declared(name):
     if refused(name):
         return
     found = {}
-    for label, (mask, i) in (MASKS if name in DRAWN_AT_ONCE else MASKS | NOT_CAUSAL).items():
+    for label, (mask, i) in (MASKS if at_once(name) else MASKS | NOT_CAUSAL).items():
         method = method_of(name, mask)
         one = Row(method, mask, i)
         Q, K, V = inputs(mask)[0]
         some = np.array([i]), np.array([1, i, mask.n - 1])
-        for rows in [np.arange(i + 1)] if name in DRAWN_BY_ROW else some:
+        for rows in [np.arange(i + 1)] if method.draws_by_row else some:
             if not method.row_local and method.sized_by and method.sized_by.counts == "rank":
                 continue  # a rank may be too large for so few queries
             place = int(np.flatnonzero(rows == i)[0])

@@ -15,6 +15,12 @@ assert "numpy" not in sys.modules and "approx.registry" not in sys.modules
 from approx.low_rank import godec  # another module of the package is known all the same
 assert approx.low_rank.robust_pca.inexact_alm and "approx.registry" not in sys.modules
 assert approx.METHODS is approx.registry.METHODS and "METHODS" in vars(approx)
+before = set(sys.modules)
+assert len(approx.METHODS) == len(list(approx.METHODS)) and "top_k" in approx.METHODS
+assert set(sys.modules) == before  # names alone import no method
+approx.parse("taylor(degree=2)")
+assert "approx.polynomials.taylor" in sys.modules
+assert not {"approx.sparse", "approx.sketches", "approx.mechanisms"} & set(sys.modules)
 """
 
 

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from numpydoc.docscrape import NumpyDocString
-from small import SIZES, VARIANTS, few, small
+from small import SPECS, few, small
 
 from approx import ALIASES, METHODS, Method, Size, parse
 from approx.projections import IID, Fixed
 from approx.random_features.positive import Positive
 from figures.show.methods_table import describe
-
-WRITTEN = [*METHODS, *VARIANTS]  # methods with Fixed frequencies have no spec
 
 
 def assert_round_trip(method):
@@ -38,7 +36,7 @@ def test_names_are_keys_and_defaults_are_left_out(name):
     assert isinstance(method.oracle, bool)
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", SPECS)
 @few
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 5))
 def test_round_trip(name, n, l, d):
@@ -56,7 +54,7 @@ def test_round_trip_after_within(name, budget, n, l, d):
 
 
 @given(
-    st.sampled_from(sorted(SIZES)),
+    st.sampled_from(sorted(METHODS)),
     st.floats(0, 1, exclude_min=True, exclude_max=True),
     st.integers(1, 10**30),
 )

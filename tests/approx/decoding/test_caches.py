@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from each import each
-from small import small
+from small import NAMES, small
 
 from analysis import inputs
 from approx import METHODS, parse
@@ -15,6 +15,7 @@ from approx.decoding.cache import Cache
 from approx.decoding.keys import KeptKeys
 from approx.decoding.sums import RunningSums
 from approx.estimate.low import beside_ones
+from approx.method import generator
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
 
@@ -42,6 +43,15 @@ SUMS = (
     "elu()",
     "relu()",
 )
+
+
+def cached(name):
+    """Return an example for 8 keys of 4 numbers, and whether it has a cache."""
+    method = small(name, 8, 8, 4)
+    return method, method.cached(4, 2, generator(0)) is not None
+
+
+CACHED = [name for name in NAMES if cached(name)[1]]
 
 
 @functools.cache
@@ -106,6 +116,12 @@ def sizes(A, log):
 @each("spec, index, n", [(s, j % 4, 72) for j, s in enumerate((*KEPT, *SUMS))])
 def test_answers_are_the_rows_of_prefill(spec, index, n):
     assert errors(parse(spec), *real(index, n)) <= 1
+
+
+@each("name", CACHED)
+def test_answers_of_every_method_with_a_cache_are_the_rows_of_prefill(name):
+    Q, K, V = real(1, 72)
+    assert errors(small(name, *Q.shape[:1], *K.shape), Q, K, V) <= 1
 
 
 @each("spec, index", [(KEPT[4], 0), (KEPT[2], 1), (KEPT[6], 2), (SUMS[0], 3)])
@@ -200,11 +216,9 @@ def test_what_is_read_is_its_price(spec):
 
 
 def test_who_has_a_cache_and_who_says_why_not():
-    with_cache = {parse(spec).name for spec in (*KEPT, *SUMS)} | {"regularized"}
-    fitted = {"columns", "generalized_exponential", "generalized_trigonometric"}  # by default
     for name in METHODS:
-        method = small(name, 8, 8, 4)
-        if name in with_cache - fitted:
+        method, has_one = cached(name)
+        if has_one:
             assert isinstance(method.cache(d=4, c=2, rng=0), Cache)
             continue
         why = "the last row" if method.autoregressive else "depends on what comes after it"

@@ -17,7 +17,12 @@ from approx.estimate.masked import Masked
 
 CAN = [name for name in EVERY if method_of(name, Mask.causal(12, 12)).autoregressive]
 # Their fields are for 3 channels, or 64 would be too many monomials.
-NARROW = "monomials and geometric degrees", "fixed positive", "fixed waves", "power on window"
+NARROW = (
+    "random_maclaurin(m=8, exact=2)",
+    "fixed positive",
+    "fixed waves",
+    "scatterbrain(low_rank=tensor_power(n=5), sparse=sliding_window(width=1))",
+)
 
 
 def inputs(index, n, d, large):

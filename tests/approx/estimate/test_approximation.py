@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given, strategies as st
 from small import (
+    FIXED,
     NAMES,
     assert_within,
     dense,
@@ -39,25 +40,10 @@ from approx.polynomials.elementwise import Elementwise
 from approx.projections import PROJECTIONS
 
 ALL = slice(None)
-DETERMINISTIC = [name for name in NAMES if not small(name, 2, 2, 1).uses_rng]
-RANDOM = [name for name in NAMES if name not in DETERMINISTIC]
-# Decompositions: a row depends on all rows, as far as the gaps of the spectrum let it.
-DECOMPOSITIONS = {
-    "truncated_svd", "attention svd", "svd on top_k", "godec", "robust_pca", "dense_exponential",
-    "nystromformer", "rows near in tv",
-}  # fmt: skip
-NOT_OF_LOGITS = {"elu", "relu", "cosformer", "flowformer"}  # functions of q and k, not of q·k
-# What a row holds depends on its place, not on the values of its query alone.
-BY_PLACE = {
-    "sliding_window", "sink_window", "chunk", "strided", "random", "reformer", "cosformer", "flash",
-    "lara", "eva", "buckets cut apart",
-    "randomized_attention", "waves on window", "power on window", "nothing on random",
-    "true denominator of random", "grouped on window", "columns and window", "means of pages",
-    "sampled", "comb around features", "one collision", "sorted_lsh",
-    "heavy hitters", "rounded and recent",
-    "vertical_slash", "lines by mass",
-    "hierarchical", "hierarchy of rows", "hierarchy of means", "hierarchy of pivots",
-}  # fmt: skip
+EXAMPLE = {name: small(name, 2, 2, 1) for name in NAMES}
+RANDOM = [name for name, method in EXAMPLE.items() if method.uses_rng]
+DETERMINISTIC = [name for name in NAMES if name not in RANDOM]
+OF_LOGITS = [name for name in DETERMINISTIC if EXAMPLE[name].of_logits and name not in FIXED]
 
 every_method = pytest.mark.parametrize("name", NAMES)
 
@@ -350,7 +336,7 @@ def test_stripes_of_any_height_give_the_same_attention(name, entries, monkeypatc
     monkeypatch.setattr(exact, "STRIPE", entries)  # one row, or two
     for A in estimates:
         want, bound, certain = attention(A, V)
-        assert certain.any() or name == "zero"
+        assert certain.any() or name == "zero()"
         assert_within(A.attend(V)[certain], want[certain], bound[certain])
         size, row_log = sizes(A)
         bound = 3 * roundings(A) * (size * np.exp(row_log)[:, None]).T @ np.abs(V)
@@ -715,7 +701,7 @@ def test_a_method_without_a_meaning_under_masks_says_why():
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in NAMES if n not in DECOMPOSITIONS | BY_PLACE | {"leverage"}]
+    "name", [name for name, one in EXAMPLE.items() if not (one.by_place or one.spectral)]
 )
 @few
 @given(problem=problems())
@@ -729,7 +715,7 @@ def test_permuting_queries_permutes_rows(name, problem):
     if A.correction is not None and len(np.unique(truth(Q, K))) < truth(Q, K).size:
         return  # ties
     got = B.block(ALL, shift=A.row_log()[order])
-    advice = f"rows depend on their place: if that is meant, add {name!r} to BY_PLACE"
+    advice = "rows depend on their place: if that is meant, declare by_place"
     assert_within(got, D[order], 4 * roundings(A) * size[order], advice)
 
 
@@ -746,9 +732,7 @@ def test_permuting_queries_permutes_rows_of_the_svd(problem):
     np.testing.assert_allclose(B, A.to_dense()[order], rtol=0, atol=error)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in DETERMINISTIC if not n.startswith("fixed") and n not in NOT_OF_LOGITS]
-)
+@pytest.mark.parametrize("name", OF_LOGITS)
 @few
 @given(problem=problems())
 def test_scaling_queries_by_a_power_of_two_and_keys_back_changes_no_bit(name, problem):
@@ -758,14 +742,7 @@ def test_scaling_queries_by_a_power_of_two_and_keys_back_changes_no_bit(name, pr
     np.testing.assert_array_equal(B.to_dense(), A.to_dense())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        n
-        for n in DETERMINISTIC
-        if not n.startswith("fixed") and n not in DECOMPOSITIONS | NOT_OF_LOGITS
-    ],
-)
+@pytest.mark.parametrize("name", [n for n in OF_LOGITS if not EXAMPLE[n].spectral])
 @few
 @given(problem=problems())
 def test_scaling_queries_and_keys_back_changes_roundings_only(name, problem):

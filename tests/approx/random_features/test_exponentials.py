@@ -2,14 +2,16 @@
 
 import numpy as np
 import pytest
+from small import FEATURES
 
 from approx import parse
 from approx.estimate import memory
 from approx.estimate.memory import ResourceLimitError
 from approx.random_features import exponentials
 from approx.random_features.exponentials import maxima_and_half_squares
+from approx.random_features.features import ExponentialFeatures
 
-FAMILIES = ("positive", "hyperbolic", "generalized_exponential", "shifted_positive", "regularized")
+FAMILIES = [name for name, kind in FEATURES.items() if issubclass(kind, ExponentialFeatures)]
 
 
 def points(n, l, d, dtype=np.float64, scale=0.7):

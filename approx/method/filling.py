@@ -1,0 +1,94 @@
+"""Filling what a method leaves open to a budget: the largest sizes that fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from approx.method.prices import Shape
+
+if TYPE_CHECKING:
+    from approx.method.method import Method
+
+SLACK = 1e-12  # by which a sum of prices may be off, relative
+HALVINGS = 24  # of what is left for a part
+M = TypeVar("M", bound="Method")
+
+
+def filled(method: M, budget: float, shape: Shape, currency: str) -> M | None:
+    """Return a template with its size, or that of a part, filled; None if none fits.
+
+    Where its support and something else are open, a field ``share`` says how much of the budget is
+    for the support. The rest of it is for the other.
+    """
+    opened = [name for name, part in method.parts.items() if part.is_template]
+    other = len(opened) > 1 if method.sized_by is None else method.is_open
+    share = getattr(method, "share", None)
+    if share is not None and "sparse" in opened and other:
+        given = {**shape.given, "currency": currency}
+        entries = method.parts["sparse"].within(share * budget, **given)
+        return None if entries is None else _with(method, sparse=entries).within(budget, **given)
+    if method.is_open:
+        return _with_size(method, budget, shape, currency)
+    return _with_part(method, opened[0], budget, shape, currency) if len(opened) == 1 else None
+
+
+def _with(method: M, /, **fields: Any) -> M:
+    return dataclasses.replace(method, **fields)  # type: ignore[type-var]
+
+
+def _with_size(method: M, budget: float, shape: Shape, currency: str) -> M | None:
+    size = method.sized_by
+    assert size is not None
+    most = size.largest(shape.n, shape.l)
+
+    def fits(steps: int) -> bool:
+        count = size.at(steps)
+        if most is not None and count > most:
+            return False
+        price = method.resized(count).priced(shape)
+        return price is not None and price.within(budget, currency)
+
+    begin = 1
+    if most is not None:  # the least size may be dear: small buckets, of which there are many
+        while not fits(begin) and size.at(2 * begin) <= most:
+            begin *= 2
+    steps = _most(fits, begin)
+    if steps == 0 or size.at(steps) < method.fewest(shape.d):
+        return None
+    return method.resized(size.at(steps))
+
+
+def _most(fits: Callable[[int], bool], high: int) -> int:
+    """Return the most steps that fit, 0 if none do; from `high` on a price grows with them."""
+    low = 0
+    while fits(high) and high < 2**40:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _with_part(method: M, name: str, budget: float, shape: Shape, currency: str) -> M | None:
+    beside = method.beside(name, shape)
+    spent = None if beside is None else getattr(beside, currency)
+    if spent is None or (rest := budget - spent) <= 0:
+        return None
+    found, low = None, 0.0
+    for steps in range(HALVINGS):  # the parts together may cost more than each of them alone
+        middle = (low + rest) / 2 if steps else rest
+        part = method.parts[name].within(middle, **shape.given, currency=currency)
+        if part is None and not steps:
+            return None
+        whole = method if part is None else _with(method, **{name: part})
+        price = None if part is None else whole.priced(shape)
+        fits = price is None or getattr(price, currency) <= budget * (1 + SLACK)
+        if part is None or not fits:
+            rest = middle
+            continue
+        found, low = whole, middle
+        if not steps:
+            break
+    return found
