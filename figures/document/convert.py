@@ -120,10 +120,7 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
             f"--template={_HERE / 'template.html'}",
             f"--variable=toc-title:{words['contents']}",
             f"--variable=abstract-title:{words['abstract']}",
-            *(
-                f"--variable={word}:{words[word]}"
-                for word in ("skip", "search", "found", "nothing")
-            ),
+            f"--variable=skip:{words['skip']}",
             f"--variable=script:{SCRIPT}",
             f"--variable=script-hash:{script_hash()}",
             *(["--variable=font"] if face else []),

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.eps_collapse import COUNT, D, M, compute as compute
 from approx.checks import Array
-from figures.drawing import heat_map_cells, style
+from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Where eps makes attention uniform"
@@ -30,9 +30,6 @@ def draw(table: pd.DataFrame) -> Figure:
         left, right = figure.subplots(1, 2, width_ratios=[1.15, 1])
         edges = (_edges(wide.columns), _edges(wide.index))
         title = tr("concentration over that of exact attention")
-        heat_map_cells.named(
-            left, (tr("temperature t"), "eps", title), wide.columns, wide.index, wide, edges
-        )
         mesh = left.pcolormesh(
             *edges, wide.clip(0, LIMIT), cmap="RdBu",
             vmin=0.0, vmax=LIMIT, rasterized=True,

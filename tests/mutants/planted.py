@@ -3672,20 +3672,6 @@ PAGE = [
         "tests/figures/drawing/test_curve_labels.py",
     ),
     Mutant(
-        "cells: the rows of a picture upside down",
-        "figures/drawing/heat_map_cells.py",
-        'box[2:] if x.origin == "lower" else box[:1:-1]',
-        'box[2:] if x.origin == "upper" else box[:1:-1]',
-        "tests/figures/drawing/test_drawing.py::test_a_drawing_says_the_cells_of_its_heat_maps",
-    ),
-    Mutant(
-        "cells: colours of another rounding",
-        "figures/drawing/heat_map_cells.py",
-        "bytes(first.cmap(np.arange(LEVELS), bytes=True)[:, :3]).hex()",
-        "bytes(first.cmap(np.arange(LEVELS) - 1, bytes=True)[:, :3]).hex()",
-        "tests/figures/drawing/test_drawing.py::test_a_drawing_says_the_cells_of_its_heat_maps",
-    ),
-    Mutant(
         "page: an appendix ends at its own subsection",
         "figures/document/page.py",
         "level is not None and level <= ends",
