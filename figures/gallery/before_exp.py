@@ -14,6 +14,7 @@ from figures.drawing import style
 from figures.words.translation import share, tr
 
 TITLE = "Rank before exp against rank after exp"
+ORDER = 400
 COLUMNS = (*sweep.COLUMNS, "numbers", "spec", "causal")
 METRIC = "attention_relative_frobenius"
 TV = "attention_tv"
@@ -55,25 +56,19 @@ def by_spec(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel per head, full heads first: error against the numbers that are kept."""
     heads = list(by_spec(table, METRIC).groupby(["causal", "input", "layer", "head"], sort=False))
-    columns = min(4, len(heads))
     with style.style():
-        figure, axes = style.panels(-(-len(heads) // columns), columns)
-        for ax, ((causal, name, *_), part) in zip(axes.flat, heads):
+        x, y = tr("numbers r of a key"), tr("relative Frobenius error")
+        figure, axes = style.heads(len(heads), x, y)
+        for ax, ((causal, name, *_), part) in zip(axes, heads):
             for spec in (*BEFORE, *AFTER):
                 values = part[spec].droplevel([0, 1, 2, 3]).clip(FLOOR, CEILING)
                 line = "-" if spec in BEFORE else "--"
                 look = style.look(spec.format(r=1)) | {"linestyle": line}
                 ax.plot(values.index, values, **look, markersize=4)
             ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
-            ax.set_title(tr("{name}, causal", name=name) if causal else name, fontsize=8)
+            ax.set_title(tr("{name}, causal", name=name) if causal else str(name), fontsize=8)
             style.ticks(ax, sorted(table.numbers.unique()))
-        for ax in axes.flat[len(heads) :]:
-            ax.set_visible(False)
-        for ax in axes[-1]:
-            ax.set_xlabel(tr("numbers r of a key"), fontsize=8)
-        for ax in axes[:, 0]:
-            ax.set_ylabel(tr("relative Frobenius error"))
-        style.legend(figure, list(axes.flat), columns=3)
+        style.legend(figure, axes, columns=3)
     return figure
 
 

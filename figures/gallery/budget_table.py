@@ -21,6 +21,7 @@ from figures.show import optimality
 from figures.words.translation import mark, share, tr
 
 TITLE = "Errors at 1/32, 1/16 and 1/8 of the memory"
+ORDER = 190
 COLUMNS = (*sweep.COLUMNS, "masked")
 SHARES = (Fraction(1, 32), Fraction(1, 16), Fraction(1, 8))  # of exact attention's values
 METRICS = {ERROR: mark("relative Frobenius error"), TV: mark("total variation")}

@@ -16,6 +16,7 @@ from figures.drawing import style
 from figures.words.translation import mark, share, tr
 
 TITLE = "The best of each class at equal price"
+ORDER = 200
 COLUMNS = (*sweep.COLUMNS, "kind", "causal")
 METRIC = "attention_relative_frobenius"
 MOST = {"quick": 128, "default": 512}  # rows: every head is decomposed at every budget
@@ -88,10 +89,10 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel per head, full heads first: the best of each class against the budget."""
     wide = best(table)
     heads = list(wide.groupby(["causal", "input", "layer", "head"], sort=False))
-    columns = min(4, len(heads))
     with style.style():
-        figure, axes = style.panels(-(-len(heads) // columns), columns)
-        for ax, ((causal, name, *_), part) in zip(axes.flat, heads):
+        x = style.lines(tr("stored values per query row"), 14)
+        figure, axes = style.heads(len(heads), x, tr("relative Frobenius error"))
+        for ax, ((causal, name, *_), part) in zip(axes, heads):
             for one in CLASSES:
                 if one.label not in part:
                     continue
@@ -101,15 +102,9 @@ def draw(table: pd.DataFrame) -> Figure:
                     linestyle=one.line, marker=one.marker, markersize=4,
                 )  # fmt: skip
             ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
-            ax.set_title(tr("{name}, causal", name=name) if causal else name, fontsize=8)
+            ax.set_title(tr("{name}, causal", name=name) if causal else str(name), fontsize=8)
             style.ticks(ax, sorted(table.budget.unique()))
-        for ax in axes.flat[len(heads) :]:
-            ax.set_visible(False)
-        for ax in axes[-1]:
-            ax.set_xlabel(style.lines(tr("stored values per query row"), 14), fontsize=8)
-        for ax in axes[:, 0]:
-            ax.set_ylabel(tr("relative Frobenius error"))
-        style.legend(figure, list(axes.flat), columns=3)
+        style.legend(figure, axes, columns=3)
     return figure
 
 

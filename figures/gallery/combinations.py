@@ -17,6 +17,7 @@ from figures.words import amounts
 from figures.words.translation import mark, tr
 
 TITLE = "Scatterbrain of every support and every map"
+ORDER = 230
 SUPPORTS = {
     "sliding_window": mark("window"),
     "chunk": mark("chunks"),

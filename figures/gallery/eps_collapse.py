@@ -15,6 +15,7 @@ from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Where eps makes attention uniform"
+ORDER = 130
 SHOWN = (1e-6, 1e-4)  # of public code
 COLLAPSED = 0.1  # of the concentration of exact attention
 LIMIT = 2.0

@@ -16,6 +16,7 @@ from figures.words import amounts
 from figures.words.translation import mark, share, tr
 
 TITLE = "Error against temperature at equal budget"
+ORDER = 20
 COLUMNS = (*sweep.COLUMNS, "masked")
 SPACES = {"kernel": "kernel_relative_frobenius", "attention": "attention_relative_frobenius"}
 NAMES = {"kernel": "exp(q·k)", "attention": mark("row-normalised attention")}
@@ -75,7 +76,8 @@ def draw(table: pd.DataFrame) -> Figure:
     inputs, mask = table.input.unique().tolist(), optimality.mask(table)
     metric = SPACES["attention"]
     with style.style():
-        figure, axes = style.tiles(len(inputs))
+        y = tr("relative Frobenius error")
+        figure, axes = style.tiles(len(inputs), tr("temperature t"), y)
         for ax, name in zip(axes, inputs):
             part = table[(table.input == name) & (table.metric == metric)]
             for spec in shown(table, "attention"):
@@ -93,10 +95,6 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
             curve_readings.edges(ax, FLOOR, CEILING)
             style.ticks(ax, sorted(table.temperature.unique()))
-        for ax in axes[-2:]:
-            ax.set_xlabel(tr("temperature t"))
-        for ax in axes[::2]:
-            ax.set_ylabel(tr("relative Frobenius error"))
         style.legend(figure, axes, columns=2)
     return figure
 

@@ -18,6 +18,7 @@ from analysis.experiments.explore import (
     WEIGHTS,
     compute as compute,
 )
+from analysis.experiments.profile import nearest_to_one
 from approx import parse
 from approx.checks import Array
 from figures.drawing import style
@@ -25,6 +26,7 @@ from figures.words import amounts
 from figures.words.translation import mark, tr
 
 TITLE = "Attention rows and their estimates at equal budget"
+ORDER = 480
 FLOOR = 1e-3
 WIDTH = 0.93  # of a picture in its column
 ERROR_NAMES = dict(zip(ERRORS, (mark("TV"), mark("error"))))
@@ -38,8 +40,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _at_one(table: pd.DataFrame) -> pd.DataFrame:
-    nearest_to_one = min(table.temperature.unique().tolist(), key=lambda t: abs(np.log(t)))
-    here: pd.DataFrame = table[table.temperature == nearest_to_one]
+    here: pd.DataFrame = table[table.temperature == nearest_to_one(table.temperature)]
     return here
 
 

@@ -11,6 +11,7 @@ from figures.drawing import curve_readings, style
 from figures.words.translation import mark, share, tr
 
 TITLE = "Log variance of random features against the norm of q and k"
+ORDER = 100
 BASE = "positive"
 LIMITS = -15.0, 30.0  # of the axis
 NEAR = 0.5  # of a mean logarithm: curves that are one to the eye

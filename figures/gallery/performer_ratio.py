@@ -15,6 +15,7 @@ from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Sines and cosines against positive features"
+ORDER = 80
 LIMIT = 4.0  # decades shown
 TICKS = [-math.pi, -math.pi / 2, 0.0, math.pi / 2, math.pi]
 NAMES = ["−π", "−π/2", "0", "π/2", "π"]

@@ -18,6 +18,7 @@ from figures.drawing import style
 from figures.words.translation import mark, share, tr
 
 TITLE = "Polynomials at equal width"
+ORDER = 330
 LOOKS = {  # colour, line style, marker
     "Taylor": (style.PALETTE[1], "-", "p"),
     "(1 + x/n)ⁿ": (style.PALETTE[3], "-", "h"),

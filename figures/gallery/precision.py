@@ -11,6 +11,7 @@ from figures.drawing import style
 from figures.words.translation import mark, share, tr
 
 TITLE = "Rounding against approximation"
+ORDER = 360
 LABELS = {
     "approximation": mark("approximation, float64"),
     "float32": mark("rounding, float32"),

@@ -14,6 +14,7 @@ from figures.show import optimality
 from figures.words.translation import share, tr
 
 TITLE = "Error against stored values a query row"
+ORDER = 30
 BUDGETS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 TEMPLATES = (
     "positive",
@@ -47,7 +48,8 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input, of row-normalised attention; a dot a member of a method."""
     inputs, metric = table.input.unique().tolist(), SPACES["attention"]
     with style.style():
-        figure, axes = style.tiles(len(inputs))
+        x, y = tr("stored values a query row"), tr("relative Frobenius error")
+        figure, axes = style.tiles(len(inputs), x, y)
         for ax, name in zip(axes, inputs):
             part = table[table.input == name]
             wide = part.pivot_table("value", "method", "metric", aggfunc="median").reset_index()
@@ -66,10 +68,6 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.axvline(exact, color="0.35", linestyle=":", linewidth=1.2, label=tr("every entry"))
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, CEILING * 1.5), title=name)
             curve_readings.edges(ax, FLOOR, CEILING)
-        for ax in axes[-2:]:
-            ax.set_xlabel(tr("stored values a query row"))
-        for ax in axes[::2]:
-            ax.set_ylabel(tr("relative Frobenius error"))
         style.legend(figure, axes)
     return figure
 

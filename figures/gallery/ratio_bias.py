@@ -14,6 +14,7 @@ from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Output error and ratio bias of normalised attention"
+ORDER = 270
 FLOOR, CEILING = 1e-4, 10.0
 
 

@@ -10,6 +10,7 @@ from figures.drawing import style
 from figures.words.translation import mark, share, tr
 
 TITLE = "Orthogonal features from raw QR are biased"
+ORDER = 140
 NAMES = {"raw QR": mark("raw QR"), "Haar": "Haar"}
 LOOKS = {
     "e₁": (style.PALETTE[0], "o"),
@@ -22,7 +23,8 @@ LOOKS = {
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one row of panels a projection, one column a norm of q + k."""
     with style.style():
-        figure, axes = style.panels(len(PROJECTIONS), len(NORMS))
+        x, y = tr("width d"), tr("mean of estimate/exact")
+        figure, axes = style.panels(len(PROJECTIONS), len(NORMS), x, y)
         for row, projection in enumerate(PROJECTIONS):
             for column, norm in enumerate(NORMS):
                 ax = axes[row, column]
@@ -37,9 +39,6 @@ def draw(table: pd.DataFrame) -> Figure:
                 ax.axhline(1.0, color="black", linewidth=0.8)
                 ax.set(xscale="log", title=f"{tr(NAMES[projection])}, |q + k| = {norm:g}")
                 style.ticks(ax, WIDTHS)
-            axes[row, 0].set_ylabel(tr("mean of estimate/exact"))
-        for ax in axes[-1]:
-            ax.set_xlabel(tr("width d"))
         style.legend(figure, list(axes.flat), columns=2)
     return figure
 

@@ -15,6 +15,7 @@ from figures.words import amounts
 from figures.words.translation import tr
 
 TITLE = "What a support finds"
+ORDER = 70
 SPECS = (
     "top_k", "sliding_window", "chunk", "strided", "random", "lsh(rounds=8)",
     "lsh(rounds=8, transform='xbox')", "smyrf(rounds=4)", "reformer(rounds=2)",
@@ -37,7 +38,7 @@ def draw(table: pd.DataFrame) -> Figure:
     inputs = table.input.unique().tolist()
     ts, ks = sorted(table.temperature.unique()), _recalls(table).index.tolist()
     with style.style():
-        figure, axes = style.panels(len(inputs), 2)
+        figure, axes = style.panels(len(inputs), 2, y=tr("share"))
         for row, name in enumerate(inputs):
             mass, top = axes[row]
             part = table[table.input == name]
@@ -55,7 +56,6 @@ def draw(table: pd.DataFrame) -> Figure:
                 ax.xaxis.set_minor_locator(NullLocator())
             mass.set_title(tr("{name}: attention held", name=name))
             top.set_title(tr("{name}: share of the top k keys found", name=name))
-            mass.set_ylabel(tr("share"))
         axes[-1, 0].set_xlabel(tr("temperature t"))
         axes[-1, 1].set_xlabel("k")
         style.legend(figure, list(axes.flat))

@@ -19,6 +19,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Regimes of clustered sequences"
+ORDER = 150
 COLUMNS = ("input", "n", "l", "d", "size", "delta", "beta", "budget", "method", "metric", "value")
 D, SIZE = 64, 2
 ERROR = "kernel_relative_frobenius"

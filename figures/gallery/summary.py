@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from analysis.advice import diagnose
 from analysis.advice.verdict import KEEP
 from analysis.costs.candidates import TRIVIAL, class_of
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.sweeps import crossovers
 from analysis.sweeps.sweep import COLUMNS as SWEPT
 from approx import parse
@@ -23,6 +23,7 @@ from figures.words import amounts
 from figures.words.translation import mark, share, tr
 
 TITLE = "What is nearest to softmax attention, and what of it can be run"
+ORDER = 10
 COLUMNS = (*SWEPT, "masked", "role", "verdict")
 METRIC = "attention_tv"
 FLOOR = 1e-3  # of the axis
@@ -39,14 +40,23 @@ SPARSE = ("entries", "compressed logits", "columns", "pages", "lines", "window",
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return the total variation of each class's oracle and of the advisor's winner."""
-    return compose(
-        error.compute(profile),
-        diagnose.winners(
-            profile.inputs, budget=profile.budget, currency=profile.currency,
-            temperatures=profile.temperatures, seed=profile.seed, jobs=profile.jobs,
-            progress=profile.progress,
-        ),
-    )  # fmt: skip
+    return compose(error.compute(profile), winners(profile))
+
+
+def winners(profile: Profile) -> pd.DataFrame:
+    """Return what the advisor names as winner on each input at each temperature.
+
+    Its trials are the advisor's own, whatever the profile, so that both name the same.
+    """
+    return diagnose.winners(
+        profile.inputs,
+        budget=profile.budget,
+        currency=profile.currency,
+        temperatures=profile.temperatures,
+        seed=profile.seed,
+        jobs=profile.jobs,
+        progress=profile.progress,
+    )
 
 
 def compose(errors: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFrame:
@@ -68,8 +78,7 @@ def compose(errors: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFrame:
 
 def at_one(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the temperature nearest 1."""
-    t = min(table.temperature.unique(), key=lambda x: (abs(np.log(x)), x))
-    here: pd.DataFrame = table[table.temperature == t]
+    here: pd.DataFrame = table[table.temperature == nearest_to_one(table.temperature)]
     return here
 
 

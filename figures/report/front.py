@@ -14,9 +14,8 @@ from analysis.advice.diagnose import diagnose
 from analysis.advice.verdict import KEEP, TIE, Advice, advice, is_cheaper
 from analysis.costs import operations
 from analysis.experiments import moments
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.inputs.statistics import row_entropy
-from approx import parse
 from figures.drawing import style
 from figures.gallery import summary
 from figures.report import tables
@@ -36,7 +35,7 @@ def advised(profile: Profile) -> pd.DataFrame:
         profile.advised or profile.inputs,
         budget=profile.budget,
         currency=profile.currency,
-        temperature=min(profile.temperatures, key=lambda t: (abs(np.log(t)), t)),
+        temperature=nearest_to_one(profile.temperatures),
         seed=profile.seed,
         jobs=profile.jobs,
         progress=profile.progress,
@@ -385,24 +384,20 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
 
 def _random(table: pd.DataFrame) -> tuple[str, str]:
     sure = tr("Computed exactly, in closed form; a simulation would miss it (@fig:moments).")
-    part = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
-    if part.empty:
+    needed = tables.needed(table)
+    if needed is None:
         return tr("No positive feature fits this budget."), sure
-    t = min(part.temperature.unique(), key=lambda x: abs(np.log(x)))
-    at = part[part.temperature == t]
-    held = at.method.map(lambda spec: vars(parse(spec))["m"])
-    enough = int((at.value <= held).sum())
     return (
         tr(
             "An expected kernel error of {error} at t = {t:g} takes {least} to {most} positive "
             "features, since the longest q + k decide; the budget pays for {held}, enough on "
             "{share}.",
             error=tables.percent(moments.TARGET),
-            t=t,
-            least=tables.count(at.value.min()),
-            most=tables.count(at.value.max()),
-            held=style.span(held),
-            share=share(enough, len(at)),
+            t=needed.temperature,
+            least=tables.count(needed.rows.value.min()),
+            most=tables.count(needed.rows.value.max()),
+            held=style.span(needed.held),
+            share=needed.enough,
         ),
         sure,
     )

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.advice import diagnose, verdict
 from analysis.costs import operations
-from analysis.costs.candidates import RUNNABLE, TRIVIAL
+from analysis.costs.candidates import TRIVIAL
 from analysis.experiments import moments
 from analysis.experiments.profile import Profile
 from analysis.inputs import Inputs
@@ -79,11 +79,6 @@ def _places(where: pd.Series) -> str:
 def _has_random_features(spec: str) -> bool:
     method = parse(spec)
     return isinstance(getattr(method, "low_rank", method), RandomFeatures)
-
-
-def candidates() -> str:
-    """Return the names of the advisor's candidates that can be run without a mask."""
-    return tr("; ").join(style.label(spec) for spec in RUNNABLE)
 
 
 def exact_cost(profile: Profile) -> str:
@@ -273,27 +268,23 @@ def _kind(spec: str) -> str:
 
 def variance_conclusion(table: pd.DataFrame) -> str:
     """Return how many positive features an error of 10 % would ask for."""
-    part = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
-    if part.empty:
+    needed = tables.needed(table)
+    if needed is None:
         return tr("No positive feature fits this budget.")
-    t = min(part.temperature.unique(), key=lambda x: abs(np.log(x)))
-    at = part[part.temperature == t]
-    counts = [tables.count(v) for v in at.value]
     named = tr(", ").join(
-        tr("{number} on {name}", number=count, name=name) for count, name in zip(counts, at.input)
+        tr("{number} on {name}", number=tables.count(value), name=name)
+        for value, name in zip(needed.rows.value, needed.rows.input)
     )
-    held = at.method.map(lambda spec: vars(parse(spec))["m"])
-    enough = int((at.value <= held).sum())
     return tr(
         "Positive features at t = {t:g} need, for an expected kernel error of {error}, "
         "{named}; the budget pays for {held}, enough on {enough}. The "
         r"relative variance of one is $e^{{\lVert q+k\rVert^2}}-1$: FAVOR++ and FAVOR# lower "
         "the exponent; orthogonal features only remove a bounded part of the variance.",
-        t=t,
+        t=needed.temperature,
         error=tables.percent(moments.TARGET),
         named=named,
-        held=style.span(held),
-        enough=share(enough, len(at)),
+        held=style.span(needed.held),
+        enough=needed.enough,
     )
 
 
