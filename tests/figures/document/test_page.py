@@ -139,12 +139,6 @@ def test_boxes_that_scroll_are_reached_by_keyboard_and_have_a_name(page):
     ]  # fmt: skip
 
 
-def test_nothing_is_fetched(page):
-    for _, attributes in Elements(page).found:
-        for name in ("src", "srcset", "data", "action", "poster"):
-            assert attributes.get(name, "data:").startswith("data:")
-
-
 def test_words_are_of_the_language(tmp_path):
     document(tmp_path, MARKDOWN.replace("lang: en", "lang: zh"))
     shutil.rmtree(tmp_path / "figures" / "x")

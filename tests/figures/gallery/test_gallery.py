@@ -147,12 +147,6 @@ def test_polynomials_stand_at_their_own_price(tables, small):
     assert {"taylor(1)", "tensor_power(3)", "robust_pca(space='attention')"} <= {*price.own_price()}
 
 
-def test_unknown_methods_get_a_look_of_their_own():
-    look = style.look("mine(m=3)")
-    assert look["label"] == "mine(m=3)"
-    assert style.order(["mine(m=3)", "zero()"]) == ["zero()", "mine(m=3)"]
-
-
 def test_profiles():
     small = profile("quick", seed=3)
     assert [x.name for x in small.inputs[1:]] == ["MiniLM easy", "MiniLM middling", "MiniLM hard"]
