@@ -3524,8 +3524,8 @@ MODELS = [
     Mutant(
         "report: the fewest features that any input needs for the most",
         "figures/report/front.py",
-        "most=tables.count(at.value.max()),",
-        "most=tables.count(at.value.min()),",
+        "most=tables.count(needed.rows.value.max()),",
+        "most=tables.count(needed.rows.value.min()),",
         "tests/figures/test_printed.py -k report",
     ),
     Mutant(
