@@ -11,7 +11,7 @@ from analysis import inputs as data
 from analysis.experiments.profile import Profile
 from analysis.sweeps import sweep
 from figures.drawing import style
-from figures.words.translation import share, tr
+from figures.words.translation import share_of, tr
 
 TITLE = "Rank before exp against rank after exp"
 ORDER = 400
@@ -79,7 +79,7 @@ def finding(table: pd.DataFrame) -> str:
     return tr(
         "With {r} numbers a key, exp of the best logits is nearer than the best matrix on {share}.",
         r=int(r),
-        share=share(int((at[BEST] < at[ORACLE]).sum()), len(at)),
+        share=share_of(at[BEST] < at[ORACLE]),
     )
 
 

@@ -13,7 +13,7 @@ from analysis.experiments.profile import Profile
 from analysis.sweeps import sweep
 from approx import Mask, parse
 from figures.drawing import style
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 TITLE = "The best of each class at equal price"
 ORDER = 200
@@ -124,11 +124,7 @@ def finding(table: pd.DataFrame) -> str:
     return tr(
         "At {budget:g} values hierarchical low rank is nearer than low rank on {share}.",
         budget=budget,
-        share=share(
-            int((causal[HIERARCHICAL.label] < causal[LOW_RANK.label]).sum()),
-            len(causal),
-            mark("causal heads"),
-        ),
+        share=share_of(causal[HIERARCHICAL.label] < causal[LOW_RANK.label], mark("causal heads")),
     )
 
 

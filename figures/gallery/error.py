@@ -13,7 +13,7 @@ from approx.low_rank.truncated_svd import TruncatedSVD
 from figures.drawing import curve_readings, style
 from figures.show import optimality
 from figures.words import amounts
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 TITLE = "Error against temperature at equal budget"
 ORDER = 20
@@ -123,7 +123,7 @@ def finding(table: pd.DataFrame) -> str:
     return tr(
         "In relative Frobenius error entries and low rank cross at t ≈ {span}, on {share}.",
         span=style.range_of(turning.crossing.min(), turning.crossing.max()),
-        share=share(len(turning), len(crossed)),
+        share=share_of(crossed.crossing > 0),
     )
 
 

@@ -8,7 +8,7 @@ from matplotlib.ticker import NullLocator
 
 from analysis.experiments.precision import EXACT, compute as compute
 from figures.drawing import style
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 TITLE = "Rounding against approximation"
 ORDER = 360
@@ -66,8 +66,7 @@ def finding(table: pd.DataFrame) -> str:
     wide = medians(table)
     run = wide[wide.method != EXACT]
     single, short = (
-        share(int((run[form] > run.approximation).sum()), len(run), mark("cases"))
-        for form in ("float32", "bfloat16")
+        share_of(run[form] > run.approximation, mark("cases")) for form in ("float32", "bfloat16")
     )
     return tr(
         "Rounding exceeds approximation in {single} in float32, and in {short} in bfloat16.",

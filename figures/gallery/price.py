@@ -11,7 +11,7 @@ from analysis.experiments.profile import Profile
 from figures.drawing import curve_readings, style
 from figures.gallery.error import SPACES, in_space
 from figures.show import optimality
-from figures.words.translation import share, tr
+from figures.words.translation import share_of, tr
 
 TITLE = "Error against stored values a query row"
 ORDER = 30
@@ -96,7 +96,7 @@ def finding(table: pd.DataFrame) -> str:
     exact = table.drop_duplicates("input").set_index("input").l.reindex(stored.index)
     return tr(
         "A polynomial of degree 2 stores more than every entry on {share}.",
-        share=share(int((stored > exact).sum()), len(stored)),
+        share=share_of(stored > exact),
     )
 
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.raw_qr import NORMS, PROJECTIONS, WIDTHS, compute as compute
 from figures.drawing import style
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 TITLE = "Orthogonal features from raw QR are biased"
 ORDER = 140
@@ -44,18 +44,9 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def finding(table: pd.DataFrame) -> str:
-    off = {
-        name: share(
-            int((((part.value - 1) / part.stderr).abs() > 5).sum()), len(part), mark("cases")
-        )
-        for name, part in table.groupby("projection")
-    }
-    raw, haar = (off[name] for name in PROJECTIONS)
-    return tr(
-        "Features from raw QR are biased in {raw}, Haar ones in {haar}.",
-        raw=raw,
-        haar=haar,
-    )
+    z = ((table.value - 1) / table.stderr).abs()
+    raw, haar = (share_of(z[table.projection == x] > 5, mark("cases")) for x in PROJECTIONS)
+    return tr("Features from raw QR are biased in {raw}, Haar ones in {haar}.", raw=raw, haar=haar)
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -20,7 +20,7 @@ from figures.drawing import curve_readings, style
 from figures.gallery import error
 from figures.show import optimality
 from figures.words import amounts
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 TITLE = "What is nearest to softmax attention, and what of it can be run"
 ORDER = 10
@@ -212,14 +212,8 @@ def finding(table: pd.DataFrame) -> str:
     crossed = crossings(table)
     turning = crossed[crossed > 0]
     if crossed.empty:
-        kept = table[(table.role == BEST) & (table.verdict == KEEP)]
-        return tr(
-            "A method is worth its price in {share}.",
-            share=share(
-                int((table.role == BEST).sum()) - len(kept), int((table.role == BEST).sum()),
-                mark("cases"),
-            ),
-        )  # fmt: skip
+        worth = table.verdict[table.role == BEST] != KEEP
+        return tr("A method is worth its price in {share}.", share=share_of(worth, mark("cases")))
     if turning.empty:
         return tr("The total variations of entries and low rank cross on no input.")
     if len(turning) > NAMED:
@@ -227,7 +221,7 @@ def finding(table: pd.DataFrame) -> str:
             "In total variation the largest entries beat low rank below a temperature of each "
             "input, t ≈ {span} on {share}; above, low rank wins.",
             span=style.range_of(turning.min(), turning.max()),
-            share=share(len(turning), len(crossed)),
+            share=share_of(crossed > 0),
         )
     return tr(
         "In total variation the largest entries beat low rank below t ≈ {places}; above, low rank "

@@ -20,7 +20,7 @@ from figures.drawing import style
 from figures.gallery import summary
 from figures.report import tables
 from figures.show.diagnosis import MOST_MARGIN
-from figures.words.translation import in_words, mark, share, tr
+from figures.words.translation import in_words, mark, share, share_of, tr
 
 PLACE = ["input", "layer", "head"]
 LISTS = ["warnings", "left_out"]  # of sentences, which no CSV holds
@@ -61,11 +61,9 @@ def found(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
 
 def _worth(table: pd.DataFrame) -> str:
     """Return on how many heads or inputs some method is worth using."""
-    groups = _groups(table)
-    count = sum(one.verdict != KEEP for _, _, one in groups)
-    if (table["layer"] >= 0).all():
-        return share(count, len(groups), mark("attention heads"))
-    return share(count, len(groups))
+    all_heads = (table["layer"] >= 0).all()
+    of = mark("attention heads") if all_heads else "inputs"
+    return share_of((one.verdict != KEEP for _, _, one in _groups(table)), of)
 
 
 def to_use(table: pd.DataFrame) -> str:

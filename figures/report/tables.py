@@ -20,7 +20,7 @@ from figures.drawing import style
 from figures.gallery import break_even, error, rank
 from figures.show import claims_ledger
 from figures.show.diagnosis import LEAST_SHOWN as LEAST_SHOWN
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
 _BAR = re.compile(r"(\\.)|\|")
@@ -207,7 +207,7 @@ def needed(table: pd.DataFrame) -> Needed | None:
     t = nearest_to_one(part.temperature)
     at = part[part.temperature == t]
     held = at.method.map(lambda spec: vars(parse(spec))["m"])
-    return Needed(t, at, held, share(int((at.value <= held).sum()), len(at)))
+    return Needed(t, at, held, share_of(at.value <= held))
 
 
 def needed_table(table: pd.DataFrame) -> pd.DataFrame:
