@@ -17,6 +17,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 from PIL import Image, PngImagePlugin
 
 from analysis.inputs import array_files
@@ -414,8 +415,14 @@ def lines(label: str, size: int) -> str:
 
 def ticks(ax: Axes, places: Sequence[float]) -> None:
     """Draw ticks with numbers at these places of the x axis, and no minor ones on either axis."""
-    ax.set_xticks(places, [f"{place:g}" for place in places])
+    x_ticks(ax, places)
     ax.minorticks_off()
+
+
+def x_ticks(ax: Axes, places: Sequence[float]) -> None:
+    """Draw ticks with numbers at these places of the x axis, and no others on it."""
+    ax.set_xticks(places, [f"{place:g}" for place in places])
+    ax.xaxis.set_minor_locator(NullLocator())
 
 
 def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:

@@ -7,10 +7,10 @@ import dataclasses
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data
 from analysis.experiments.profile import Profile
 from analysis.sweeps import sweep
 from figures.drawing import style
+from figures.gallery.classes import heads, with_causal
 from figures.words.translation import share_of, tr
 
 TITLE = "Rank before exp against rank after exp"
@@ -30,20 +30,14 @@ FLOOR, CEILING = 1e-3, 3.0
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return errors at t = 1 of the profile's inputs and four causal heads, for each r ≤ d."""
-    most = MOST[profile.grid]
-    heads = [*profile.inputs, *data.sample("smollm2").heads()]
-    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(most, x.n)) for x in heads}
-    tables = []
+    tables, known = [], heads(profile, MOST[profile.grid])
     for r in NUMBERS[profile.grid]:
-        wide = tuple(x for x in known.values() if x.d >= r and min(x.n, x.l) >= r)
+        wide = tuple(x for x in known if x.d >= r and min(x.n, x.l) >= r)
         some = dataclasses.replace(profile, inputs=wide)
         for spec in (*BEFORE, *AFTER):
             table = some.sweep([spec.format(r=r)], temperatures=(1.0,), label=f"r = {r}")
             tables.append(table.assign(numbers=r, spec=spec))
-    looks_back = {(x.name, x.layer, x.head): x.mask.looks_back for x in known.values()}
-    found = pd.concat([table for table in tables if len(table)], ignore_index=True)
-    places = zip(found.input, found.layer, found["head"])
-    return found.assign(causal=[looks_back[place] for place in places])
+    return with_causal(tables, known)
 
 
 def by_spec(table: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -55,11 +49,11 @@ def by_spec(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel per head, full heads first: error against the numbers that are kept."""
-    heads = list(by_spec(table, METRIC).groupby(["causal", "input", "layer", "head"], sort=False))
+    groups = list(by_spec(table, METRIC).groupby(["causal", "input", "layer", "head"], sort=False))
     with style.style():
         x, y = tr("numbers r of a key"), tr("relative Frobenius error")
-        figure, axes = style.heads(len(heads), x, y)
-        for ax, ((causal, name, *_), part) in zip(axes, heads):
+        figure, axes = style.heads(len(groups), x, y)
+        for ax, ((causal, name, *_), part) in zip(axes, groups):
             for spec in (*BEFORE, *AFTER):
                 values = part[spec].droplevel([0, 1, 2, 3]).clip(FLOOR, CEILING)
                 line = "-" if spec in BEFORE else "--"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 from analysis import inputs as data
 from analysis.costs.optimality import BOUND, standing
 from analysis.experiments.profile import Profile
+from analysis.inputs import Inputs
 from analysis.sweeps import sweep
 from approx import Mask, parse
 from figures.drawing import style
@@ -60,10 +62,7 @@ HIERARCHICAL, LOW_RANK, ENTRIES = CLASSES[6], CLASSES[3], CLASSES[4]
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return every error at t = 1, of the profile's inputs and four causal heads, by budget."""
-    heads = [*profile.inputs, *data.sample("smollm2").heads()]
-    most = MOST[profile.grid]
-    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(most, x.n)) for x in heads}
-    some = dataclasses.replace(profile, inputs=tuple(known.values()))
+    some = dataclasses.replace(profile, inputs=heads(profile, MOST[profile.grid]))
     tables = [
         some.sweep(one.specs, budget=budget, temperatures=(1.0,), label=one.label).assign(
             kind=one.label
@@ -71,8 +70,22 @@ def compute(profile: Profile) -> pd.DataFrame:
         for one in CLASSES
         for budget in BUDGETS[profile.grid]
     ]
-    looks_back = {(x.name, x.layer, x.head): x.mask.looks_back for x in known.values()}
-    # small budgets have no member of some classes
+    return with_causal(tables, some.inputs)
+
+
+def heads(profile: Profile, most: int) -> tuple[Inputs, ...]:
+    """Return the inputs of a profile and four causal heads, each once, of at most so many rows."""
+    every = [*profile.inputs, *data.sample("smollm2").heads()]
+    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(most, x.n)) for x in every}
+    return tuple(known.values())
+
+
+def with_causal(tables: Iterable[pd.DataFrame], heads: Iterable[Inputs]) -> pd.DataFrame:
+    """Return tables as one, which says of each row whether its head looks back.
+
+    A table may be empty: small budgets have no member of some classes.
+    """
+    looks_back = {(x.name, x.layer, x.head): x.mask.looks_back for x in heads}
     table = pd.concat([table for table in tables if len(table)], ignore_index=True)
     places = zip(table.input, table.layer, table["head"])
     return table.assign(causal=[looks_back[place] for place in places])
@@ -88,11 +101,11 @@ def best(table: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel per head, full heads first: the best of each class against the budget."""
     wide = best(table)
-    heads = list(wide.groupby(["causal", "input", "layer", "head"], sort=False))
+    groups = list(wide.groupby(["causal", "input", "layer", "head"], sort=False))
     with style.style():
         x = style.lines(tr("stored values per query row"), 14)
-        figure, axes = style.heads(len(heads), x, tr("relative Frobenius error"))
-        for ax, ((causal, name, *_), part) in zip(axes, heads):
+        figure, axes = style.heads(len(groups), x, tr("relative Frobenius error"))
+        for ax, ((causal, name, *_), part) in zip(axes, groups):
             for one in CLASSES:
                 if one.label not in part:
                     continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from analysis.experiments.precision import EXACT, compute as compute
 from figures.drawing import style
@@ -52,8 +51,7 @@ def draw(table: pd.DataFrame) -> Figure:
                         label=tr("exact attention"),
                     )
                 ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
-                ax.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)
-                ax.xaxis.set_minor_locator(NullLocator())
+                style.x_ticks(ax, ts)
                 if column == 0:
                     ax.set_ylabel(tr(text))
             axes[0, column].set_title(name)

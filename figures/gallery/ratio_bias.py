@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from analysis.experiments.ratio_bias import SMALL, compute as compute
 from figures.drawing import style
@@ -33,8 +32,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     _biases(below, wide, look)
             for ax in (above, below):
                 ax.set(xscale="log", yscale="log")
-                ax.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)
-                ax.xaxis.set_minor_locator(NullLocator())
+                style.x_ticks(ax, ts)
             above.set(title=name, ylim=(FLOOR, CEILING))
             below.set(xlabel=tr("temperature t"), ylim=(FLOOR, CEILING))
         axes[0, 0].set_ylabel(tr("output error"))

@@ -6,7 +6,6 @@ import functools
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from analysis.experiments.profile import Profile
 from analysis.experiments.support_recall import recall
@@ -50,10 +49,8 @@ def draw(table: pd.DataFrame) -> Figure:
                 top.plot(curve.index, curve.clip(lower=FLOOR), **look)
             for ax in (mass, top):
                 ax.set(xscale="log", yscale="log", ylim=(FLOOR * 0.9, 1.15))
-            top.set_xticks(ks, labels=[str(k) for k in ks], minor=False)
-            mass.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)
-            for ax in (mass, top):
-                ax.xaxis.set_minor_locator(NullLocator())
+            style.x_ticks(top, ks)
+            style.x_ticks(mass, ts)
             mass.set_title(tr("{name}: attention held", name=name))
             top.set_title(tr("{name}: share of the top k keys found", name=name))
         axes[-1, 0].set_xlabel(tr("temperature t"))
