@@ -180,8 +180,8 @@ WEIGHTS = Weights.of(X)
 # number > 0 (or ≥ 0, where 0 has a meaning) of every entry point that takes one
 NUMBERS = {
     "temperature": X.at_temperature,
-    "temperature of Inputs": lambda t: inputs.Inputs("x", X.q, X.k, temperature=t),
-    "scaling": lambda s: inputs.Inputs("x", X.q, X.k, scaling=s) if s is not None else 1 / 0,
+    "temperature of Head": lambda t: inputs.Head("x", X.q, X.k, temperature=t),
+    "scaling": lambda s: inputs.Head("x", X.q, X.k, scaling=s) if s is not None else 1 / 0,
     "temperature of sweep": lambda t: sweep.sweep([METHOD], X, [t], trials=1, seed=0),
     "spread": lambda s: inputs.clustered(3, 2, spread=s, rng=0),
     "delta": lambda s: inputs.generative(3, 2, s, rng=0),

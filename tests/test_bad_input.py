@@ -237,7 +237,7 @@ def test_causal_needs_as_many_keys_as_queries(monkeypatch):
         lambda: exact.log_row_sums(Q, K, mask="causal"),
         lambda: metrics.compare(A, Q, K, mask="causal"),
         lambda: metrics.compare_all([A], Q, K, spectral=True, mask="causal"),
-        lambda: inputs.Inputs("x", Q, K, mask="causal"),
+        lambda: inputs.Head("x", Q, K, mask="causal"),
     ):
         with pytest.raises(ValueError, match=r"causal .* so n must be <= l, got 5 and 4"):
             use()
@@ -774,7 +774,7 @@ MASKED = {
     "compare_all": lambda x: metrics.compare_all(
         [METHOD.approximate(*points())], *points(), mask=x
     ),
-    "Inputs": lambda x: inputs.Inputs("x", *points(), mask=x),
+    "Head": lambda x: inputs.Head("x", *points(), mask=x),
     "godec": lambda x: godec.godec(np.ones((5, 4)), 1, 1, mask=x),
     "at_budget": lambda x: godec.at_budget(np.ones((5, 4)), 2, mask=x),
     "inexact_alm": lambda x: robust_pca.inexact_alm(np.ones((5, 4)), mask=x),
@@ -933,7 +933,7 @@ def test_what_is_no_method(value):
         lambda: rounded_inputs.rounded(value, "float32"),
         lambda: support_recall.recall(parse("top_k(k=1)").approximate(X.Q, X.K), value),
     ):
-        with pytest.raises(TypeError, match="must be an Inputs, got"):
+        with pytest.raises(TypeError, match=r"must be a Head( or Heads)?, got"):
             use()
     for use in (
         lambda: metrics.compare(value, *points()),

@@ -24,7 +24,7 @@ from entries import BOTH, INTEGERS, MATRICES, NUMBERS, POINTS, VALUES, call, cle
 from hypothesis import HealthCheck, given, settings, strategies as st
 from small import NAMES, dense, small
 
-from analysis.inputs import Inputs, load
+from analysis.inputs import Head, Heads, load
 from analysis.sweeps import config
 from approx import METHODS, Approximation, parse
 from approx.estimate import memory
@@ -360,7 +360,7 @@ def test_files(kind, data):
         found, error = tried(lambda: load(path, dtype=data.draw(st.sampled_from(["float64", "x"]))))
         assert sorted(p.name for p in Path(name).iterdir()) == before
         if error is None:
-            assert isinstance(found, Inputs)
+            assert isinstance(found, Head | Heads)
             for head in found.heads():
                 clean(lambda: (head.Q, head.K, head.digest()))  # noqa: B023
         del found

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from analysis.advice.verdict import KEEP, USE, Advice, Advised
-from analysis.inputs import Inputs, gaussian
+from analysis.inputs import Heads, gaussian
 from analysis.models.plan import Plan
 from approx import METHODS, Mask, notebook, parse
 from approx.method import Moments
 
 X = gaussian(6, 3, rng=0)
 Q = np.ones((30, 4, 3))
-MANY = Inputs("a <b> & c", Q, Q, mask="causal", ids=tuple((0, i, f"0.{i}") for i in range(30)))
+MANY = Heads("a <b> & c", Q, Q, mask="causal", ids=tuple((0, i, f"0.{i}") for i in range(30)))
 
 
 def advised(verdict):
@@ -24,7 +24,7 @@ def advised(verdict):
 OBJECTS = {
     "inputs": X,
     "heads": MANY,
-    "windows": Inputs("w", *(np.ones((2, 4, 3)),) * 2, mask=(Mask.window(4, 4, 2), "causal"),
+    "windows": Heads("w", *(np.ones((2, 4, 3)),) * 2, mask=(Mask.window(4, 4, 2), "causal"),
                       ids=((0, 0, "a"), (0, 1, "b"))),
     "estimate": X.approximate(parse("scatterbrain(positive(m=2), top_k(k=2))"), rng=0),
     "of rows": X.approximate(parse("truncated_svd(rank=2, space='attention')")),
@@ -56,7 +56,7 @@ def test_every_method_shows_its_spec_and_what_it_is():
 
 
 def test_what_is_shown_is_what_there_is():
-    assert repr(X) == "<Inputs 'gaussian': 6 queries, 6 keys, d = 3, c = 3, full, t = 1>"
+    assert repr(X) == "<Head 'gaussian': 6 queries, 6 keys, d = 3, c = 3, full, t = 1>"
     assert repr(MANY).endswith("30 heads, 4 queries, 4 keys, d = 3, causal, t = 1>")
     rows = ElementTree.fromstring(MANY._repr_html_()).findall("tr")
     assert len(rows) == 1 + notebook.MOST_ROWS + 1

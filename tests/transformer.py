@@ -5,7 +5,7 @@ Any head can be computed by a method, on all tokens at once or token by token wi
 
 import numpy as np
 
-from analysis.inputs import Inputs
+from analysis.inputs import Heads
 
 THETA = 1e4  # of the rotary positions
 
@@ -74,7 +74,7 @@ class Transformer:
         for i in range(self.layers):
             q, k, v = self.projected(i, x, places)
             ids = tuple((i, head, "") for head in range(self.heads))
-            head_of = Inputs("layer", q, k, v, scaling=self.d**-0.5, mask="causal", ids=ids).at
+            head_of = Heads("layer", q, k, v, scaling=self.d**-0.5, mask="causal", ids=ids).at
             outputs = np.empty_like(q)
             for head in range(self.heads):
                 if (i, head) in methods:
@@ -94,7 +94,7 @@ class Transformer:
             for i in range(self.layers)
             for head in range(self.heads)
         }
-        root, place = self.d**-0.25, 0  # of the scaling of logits, as in Inputs
+        root, place = self.d**-0.25, 0  # of the scaling of logits, as in Head
 
         def step(token):
             nonlocal place

@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.advice.pitfalls import concentration, with_eps
 from analysis.costs.candidates import TRIVIAL
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sentences import Sentence
 from approx import Method
 from approx.random_features.positive import Positive
@@ -33,7 +33,7 @@ LOSES = {  # by the column that ranks
 }
 
 
-def collapsing_eps(x: Inputs, entropy: float) -> float | None:
+def collapsing_eps(x: Head, entropy: float) -> float | None:
     """Return the least eps of public code that makes peaked attention uniform, or None."""
     if not x.mask.is_full or 1 - entropy < PEAKED:
         return None
@@ -65,7 +65,7 @@ def price_warnings(row: Mapping[Any, Any]) -> list[Sentence]:
 
 
 def warnings(
-    x: Inputs,
+    x: Head,
     method: Method,
     row: dict[str, Any],
     uniform: float,

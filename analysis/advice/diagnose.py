@@ -39,7 +39,7 @@ from analysis.bounds.lower_bounds import bound
 from analysis.compute.parallel import parallel
 from analysis.costs import budget, candidates, operations, optimality
 from analysis.costs.candidates import TRIVIAL
-from analysis.inputs import Inputs
+from analysis.inputs import Head, Heads
 from analysis.inputs.statistics import describe
 from analysis.moments.expected_errors import Expectation
 from analysis.ranks.attention_weights import MOST_ENTRIES, Weights
@@ -63,7 +63,7 @@ ACCEPT = 0.5  # the largest share of uniform's error at which a method is advise
 
 
 def diagnose(
-    inputs: Inputs | Sequence[Inputs],
+    inputs: Head | Heads | Sequence[Head | Heads],
     *,
     budget: float,
     currency: str = "stored",
@@ -81,7 +81,7 @@ def diagnose(
 
     Parameters
     ----------
-    inputs : Inputs or sequence of Inputs
+    inputs : Head, Heads or a sequence of them
         One head or many.
     budget : float
         What a query row may cost. Of what exact attention costs more buys nothing, so that
@@ -177,7 +177,7 @@ def diagnose(
 
 
 def winners(
-    inputs: Inputs | Sequence[Inputs],
+    inputs: Head | Heads | Sequence[Head | Heads],
     *,
     budget: float,
     currency: str = "stored",
@@ -222,7 +222,7 @@ def winners(
     return with_currency(pd.DataFrame(rows), currency)
 
 
-def _winner(task: tuple[int, Inputs, _Settings]) -> dict[str, Any]:
+def _winner(task: tuple[int, Head, _Settings]) -> dict[str, Any]:
     """Return the winner and the verdict of one head at one temperature."""
     _, whole, about = task
     x = whole.at_temperature(about.t)
@@ -262,7 +262,7 @@ class DryRun(NamedTuple):
 
 
 def dry_run(
-    inputs: Inputs | Sequence[Inputs],
+    inputs: Head | Heads | Sequence[Head | Heads],
     *,
     budget: float,
     currency: str = "stored",
@@ -302,23 +302,23 @@ class _Settings(NamedTuple):
     currency: str
     metric: str
 
-    def keys(self, x: Inputs) -> float:
+    def keys(self, x: Head) -> float:
         """Return how many exact keys per row cost as much as the budget."""
         shape = dataclasses.replace(x.shape, mask=None)
         none, one = (getattr(entries(k, shape), self.currency) for k in (0, 1))
         return float((self.budget - none) / (one - none))
 
-    def rank(self, x: Inputs) -> int:
+    def rank(self, x: Head) -> int:
         """Return the rank of the truncated SVD that the budget pays for."""
         method = TruncatedSVD(space="attention")
         filled = method.within(self.budget, currency=self.currency, **x.shape.given)
         return 0 if filled is None else int(filled.rank or 0)
 
-    def exact_price(self, x: Inputs) -> float:
+    def exact_price(self, x: Head) -> float:
         """Return what exact attention costs in the currency of the budget."""
         return float(getattr(Exact().price(**x.shape.given), self.currency))
 
-    def verdict(self, rows: Sequence[dict[str, Any]], x: Inputs, uniform: float) -> str:
+    def verdict(self, rows: Sequence[dict[str, Any]], x: Head, uniform: float) -> str:
         """Return what to do with a head."""
         affordable = self.budget >= self.exact_price(x)
         return verdict(
@@ -342,7 +342,7 @@ class _Settings(NamedTuple):
 
 
 def _asked(
-    inputs: Inputs | Sequence[Inputs],
+    inputs: Head | Heads | Sequence[Head | Heads],
     budget: float,
     methods: Sequence[Method] | None,
     temperature: float,
@@ -353,7 +353,7 @@ def _asked(
     jobs: int,
     currency: str = "stored",
     metric: str = TV,
-) -> tuple[list[Inputs], _Settings]:
+) -> tuple[list[Head], _Settings]:
     """Check the arguments of `diagnose`."""
     checks.positive("budget", budget)
     checks.one_of("currency", currency, CURRENCIES)
@@ -371,7 +371,7 @@ def _asked(
     return heads, _Settings(at, chosen, float(budget), trials, rows, share, seed, currency, metric)
 
 
-def _head(inputs: Inputs, about: _Settings, progress: bool) -> list[dict[str, Any]]:
+def _head(inputs: Head, about: _Settings, progress: bool) -> list[dict[str, Any]]:
     x = inputs.at_temperature(about.t)  # its Q and K last for this head only
     head = Sampled.of(x, about.rows)
     weights = Weights.of(head.part)
@@ -453,12 +453,12 @@ def _uniform(rows: Sequence[dict[str, Any]], column: str) -> float:
     return next((row[column] for row in rows if row["spec"] == TRIVIAL), math.nan)
 
 
-def exact_prices(x: Inputs) -> dict[str, float]:
+def exact_prices(x: Head) -> dict[str, float]:
     """Return what exact attention reads, multiplies and keeps in bytes."""
     return {f"exact_{name}": price for name, price in prices(Exact(), x).items()}
 
 
-def _facts(x: Inputs, keys: float, rank: int, weights: Weights) -> dict[str, float]:
+def _facts(x: Head, keys: float, rank: int, weights: Weights) -> dict[str, float]:
     """Return the facts that make a head easy or hard, whatever the method."""
     ranks = measures(weights.singular_values, weights.mask.shape) if weights.kept else {}
     return describe(x) | {
@@ -471,7 +471,7 @@ def _facts(x: Inputs, keys: float, rank: int, weights: Weights) -> dict[str, flo
     }
 
 
-def _crossing(x: Inputs, keys: float, rank: int) -> float:
+def _crossing(x: Head, keys: float, rank: int) -> float:
     """Return the first temperature from which on the truncated SVD beats the largest entries."""
     entries = int(min(max(keys, 0) * x.n, x.mask.entries))  # a budget may exceed all entries
     rank = min(rank, x.n, x.l)
@@ -527,7 +527,7 @@ def _needed(method: Method, expected: float) -> float:
     return math.nan
 
 
-def _pays_from(estimate: Approximation, x: Inputs) -> float:
+def _pays_from(estimate: Approximation, x: Head) -> float:
     """Return the least n with fewer multiply-adds, at this rank and these entries per row.
 
     Exact attention skips what a causal query does not see.

@@ -14,7 +14,7 @@ from analysis.bounds import certificates
 from analysis.compute.seeds import seed_sequence
 from analysis.costs import candidates
 from analysis.errors import metrics
-from analysis.inputs import Inputs
+from analysis.inputs import Head, Heads
 from analysis.ranks.attention_weights import MOST_ENTRIES
 from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
@@ -34,18 +34,18 @@ class Sampled(NamedTuple):
 
     Attributes
     ----------
-    whole : Inputs
+    whole : Head
     picked : (rows,)
         The queries.
-    part : Inputs
+    part : Head
     """
 
-    whole: Inputs
+    whole: Head
     picked: Array
-    part: Inputs
+    part: Head
 
     @classmethod
-    def of(cls, x: Inputs, rows: int | Array | None) -> Sampled:
+    def of(cls, x: Head, rows: int | Array | None) -> Sampled:
         """Return a head with so many queries, evenly spaced, or with those of an index array.
 
         None are all up to 4096, and 256 of more.
@@ -61,7 +61,7 @@ class Sampled(NamedTuple):
         part = dataclasses.replace(x, q=x.q[picked], mask=x.mask.take(picked))
         return cls(x, picked, part)
 
-    def inputs(self, method: Method) -> Inputs:
+    def inputs(self, method: Method) -> Head:
         """Return the head, without the other queries if the method does not need them."""
         return self.part if method.row_local else self.whole
 
@@ -171,7 +171,7 @@ def all_draws(
     held: list[tuple[Approximation, list[dict[str, float]]]] = []
     size = 0
 
-    def compare(at: Inputs) -> None:
+    def compare(at: Head) -> None:
         nonlocal size
         found = _compared(at, [estimate for estimate, _ in held], head)
         for (_, errors), row in zip(held, found):
@@ -179,7 +179,7 @@ def all_draws(
         held.clear()
         size = 0
 
-    before: Inputs | None = None
+    before: Head | None = None
     for method in methods:
         at, rows = head.inputs(method), head.rows(method)
         if before is not None and at is not before:
@@ -255,25 +255,25 @@ def measurable(
     return possible, left_out
 
 
-def each_head(inputs: Inputs | Sequence[Inputs]) -> list[Inputs]:
+def each_head(inputs: Head | Heads | Sequence[Head | Heads]) -> list[Head]:
     """Return every head of what `analysis.advice.diagnose.diagnose` was asked about.
 
     Raises
     ------
     TypeError, ValueError
-        It is no Inputs and no sequence of them, or there is no head.
+        It is no Head, no Heads and no sequence of them, or there is no head.
     """
-    files = [inputs] if isinstance(inputs, Inputs) else inputs
-    checks.instance("inputs", files, Sequence, "an Inputs or a sequence of them")
+    files = [inputs] if isinstance(inputs, Head | Heads) else inputs
+    checks.instance("inputs", files, Sequence, "a Head, Heads or a sequence of them")
     for file in files:
-        checks.instance("every input", file, Inputs, "an Inputs")
+        checks.instance("every input", file, Head | Heads, "a Head or Heads")
     heads = [x for file in files for x in file.heads()]
     if not heads:
         raise ValueError("inputs must not be empty")
     return heads
 
 
-def require_values(metric: str, heads: Sequence[Inputs]) -> None:
+def require_values(metric: str, heads: Sequence[Head]) -> None:
     """Refuse an error of the output where a head has no values.
 
     Raises
@@ -303,9 +303,7 @@ def all_methods(methods: Sequence[Method] | None) -> tuple[Method, ...] | None:
     return tuple(methods)
 
 
-def _compared(
-    x: Inputs, estimates: Sequence[Approximation], head: Sampled
-) -> list[dict[str, float]]:
+def _compared(x: Head, estimates: Sequence[Approximation], head: Sampled) -> list[dict[str, float]]:
     """Return the errors of estimates, on the queries that are measured."""
     if not estimates:
         return []
@@ -318,14 +316,14 @@ def _compared(
     )
 
 
-def stored(estimate: Approximation, x: Inputs) -> float:
+def stored(estimate: Approximation, x: Head) -> float:
     """Return the stored values per query of x, of which an estimate may have some rows only."""
     rows = estimate.shape[0]
     factors = estimate.low.parameters * (x.n + x.l) / (x.n * (rows + x.l))
     return factors + estimate.nnz / rows
 
 
-def prices(method: Method, x: Inputs) -> dict[str, float]:
+def prices(method: Method, x: Head) -> dict[str, float]:
     """Return what a method reads, multiplies and keeps in bytes, NaN where it is not known."""
     price = method.price(**x.shape.given)
     known = {name: getattr(price, name, None) for name in CURRENCIES if name != "stored"}

@@ -32,7 +32,7 @@ from analysis.compute.parallel import parallel
 from analysis.costs.budget import of_keys
 from analysis.costs.candidates import class_of, runs
 from analysis.costs.optimality import BOUND, FOUND, standing
-from analysis.inputs import Inputs
+from analysis.inputs import Head, Heads
 from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
 from approx.checks import Array
@@ -50,7 +50,7 @@ LOOKS = 8  # how often, at most
 
 
 def needed(
-    inputs: Inputs | Sequence[Inputs],
+    inputs: Head | Heads | Sequence[Head | Heads],
     target: float | Sequence[float],
     *,
     metric: str = "attention_tv",
@@ -67,7 +67,7 @@ def needed(
 
     Parameters
     ----------
-    inputs : Inputs or sequence of Inputs
+    inputs : Head, Heads or a sequence of them
         One head or many.
     target : float or sequence of float
         The error that is allowed; of several, what was measured for one serves the others.
@@ -296,7 +296,7 @@ class Family(NamedTuple):
     make: Callable[[int], Method | None]
 
     @classmethod
-    def of(cls, method: Method, x: Inputs, currency: str) -> Self:
+    def of(cls, method: Method, x: Head, currency: str) -> Self:
         """Return the members of a method for some inputs.
 
         Examples
@@ -325,7 +325,7 @@ class Family(NamedTuple):
         return cls(sizes[fewest:], method.resized)
 
 
-def _cost(method: Method, x: Inputs, currency: str) -> float:
+def _cost(method: Method, x: Head, currency: str) -> float:
     """Return the price of a method in a currency, NaN where it is not known."""
     price = method.price(**x.shape.given)
     known = None if price is None else getattr(price, currency)
@@ -370,7 +370,7 @@ def _asked(
     return _Asked(targets, metric, currency, all_methods(methods), t, trials, rows, seed)
 
 
-def _head(inputs: Inputs, asked: _Asked, progress: bool) -> list[dict[str, Any]]:
+def _head(inputs: Head, asked: _Asked, progress: bool) -> list[dict[str, Any]]:
     x = inputs.at_temperature(asked.t)  # its Q and K last for this head only
     head = Sampled.of(x, asked.rows)
     possible, left_out = measurable(head, asked.methods)

@@ -19,7 +19,7 @@ import pandas as pd
 import scipy.linalg
 from scipy.special import ndtr, ndtri
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head, Heads
 from analysis.ranks import rank, state_rank
 from analysis.sentences import Sentence
 from approx import checks
@@ -40,17 +40,17 @@ MOST_DEGREE = 2**20  # of a polynomial, beyond which no rank is worth a number
 
 
 @dataclasses.dataclass(frozen=True)
-class Head:
+class Case:
     """One head, with what several rows of the table need.
 
     Parameters
     ----------
-    x : Inputs
+    x : Head
     epsilon : float
     keys, seed : int
     """
 
-    x: Inputs
+    x: Head
     epsilon: float
     keys: int
     seed: int
@@ -130,7 +130,7 @@ class Theory(NamedTuple):
         ``compared`` says what is predicted and measured.
     source : str
     check : callable
-        From a `Head` to what was `Found`.
+        From a `Case` to what was `Found`.
     """
 
     name: str
@@ -139,10 +139,10 @@ class Theory(NamedTuple):
     hypothesis: str
     compared: str
     source: str
-    check: Callable[[Head], Found]
+    check: Callable[[Case], Found]
 
 
-def _entries(head: Head) -> Found:
+def _entries(head: Case) -> Found:
     most, n = float(np.abs(head.logits).max()), head.x.n
     unit = math.sqrt(math.log(max(n, 2)))
     B = max(float(np.abs(a).max()) for a in (head.q, head.k)) / unit
@@ -158,12 +158,12 @@ def _entries(head: Head) -> Found:
     return Found(B, B, 1.0, B < 1, predicted, measured)
 
 
-def _any_basis(head: Head) -> Found:
+def _any_basis(head: Case) -> Found:
     least = math.sqrt(float(np.abs(head.logits).max()) / math.log(max(head.x.n, 2)))
     return Found(least, least, 1.0, least < 1, math.nan, math.nan)
 
 
-def _temperature(head: Head) -> Found:
+def _temperature(head: Case) -> Found:
     dimension = min(int(np.linalg.matrix_rank(a)) for a in (head.q, head.k)) or 1
     limit = math.log2(max(head.x.n, 2))
     return Found(
@@ -176,7 +176,7 @@ def _temperature(head: Head) -> Found:
     )
 
 
-def _coreset(head: Head) -> Found:
+def _coreset(head: Case) -> Found:
     x, values = head.x, head.values
     K = np.asarray(x.K, np.float64)
     norms = np.linalg.norm(K - K.mean(axis=0), axis=1)
@@ -190,7 +190,7 @@ def _coreset(head: Head) -> Found:
     return Found(rho, spread, 0.01, spread < 0.01, size, measured)
 
 
-def _smallest(head: Head, values: Array) -> float:
+def _smallest(head: Case, values: Array) -> float:
     """Return the least power of two of keys whose coreset reaches the error, inf for none."""
     Q, K = (np.asarray(a, np.float64) for a in (head.x.Q, head.x.K))
     output = head.whole @ values
@@ -204,7 +204,7 @@ def _smallest(head: Head, values: Array) -> float:
     return math.inf
 
 
-def _support_basis(head: Head) -> Found:
+def _support_basis(head: Case) -> Found:
     threshold = math.sqrt(math.log(max(head.x.n, 2)))
     alone, normal = 1.0, 1.0
     worst = 0.0
@@ -220,7 +220,7 @@ def _support_basis(head: Head) -> Found:
     return Found(threshold, worst, GAUSSIAN, worst < GAUSSIAN, 1 - normal, 1 - alone)
 
 
-def _gaussian_logits(head: Head) -> Found:
+def _gaussian_logits(head: Case) -> Found:
     predicted, measured, distances, deviations = [], [], [], []
     for i in np.flatnonzero(head.x.mask.counts >= BROAD):
         seen = slice(int(head.x.mask.first[i]), int(head.x.mask.stop[i]))
@@ -243,7 +243,7 @@ def _gaussian_logits(head: Head) -> Found:
     )  # fmt: skip
 
 
-def _sampling(head: Head) -> Found:
+def _sampling(head: Case) -> Found:
     x, k = head.x, head.keys
     squares = np.square(head.weights).sum(axis=1)
     N = x.mask.counts.astype(np.float64)
@@ -265,7 +265,7 @@ def _sampling(head: Head) -> Found:
     )  # fmt: skip
 
 
-def _states(head: Head) -> Found:
+def _states(head: Case) -> Found:
     P, mask = head.weights, head.x.mask
     least = state_rank.least_states(P, head.epsilon, mask=mask)
     bound = state_rank.lower_bound(P, head.keys, mask=mask)
@@ -275,7 +275,7 @@ def _states(head: Head) -> Found:
     return Found(float(least), math.nan, math.nan, True, bound, found)
 
 
-def _rank(head: Head) -> Found:
+def _rank(head: Case) -> Found:
     P, mask = head.weights, head.x.mask
     U, s, right = scipy.linalg.svd(P, full_matrices=False, check_finite=False)
     norm, r = float(np.linalg.norm(P)), head.keys
@@ -288,7 +288,7 @@ def _rank(head: Head) -> Found:
     return Found(value, unseen, math.nan, mask.is_full, predicted, measured)
 
 
-def _columns(head: Head) -> Found:
+def _columns(head: Case) -> Found:
     P, V = head.weights, head.values
     s = rank.singular_values(P)
     stable = float(np.square(s).sum() / s[0] ** 2)
@@ -428,12 +428,14 @@ THEORIES: tuple[Theory, ...] = (
 )
 
 
-def of(inputs: Inputs, *, epsilon: float = 0.1, keys: int = 32, seed: int = 0) -> pd.DataFrame:
+def of(
+    inputs: Head | Heads, *, epsilon: float = 0.1, keys: int = 32, seed: int = 0
+) -> pd.DataFrame:
     """Return what each theory says of each head, and what is measured.
 
     Parameters
     ----------
-    inputs : Inputs
+    inputs : Head or Heads
         One head or many, at their temperature.
     epsilon : float
         The error that is asked for, 0 < ε < 1.
@@ -473,7 +475,7 @@ def of(inputs: Inputs, *, epsilon: float = 0.1, keys: int = 32, seed: int = 0) -
     >>> found.set_index("theory").met["rank"], len(found)
     (np.True_, 10)
     """
-    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    checks.instance("inputs", inputs, Head | Heads, "a Head or Heads")
     if not (error := checks.positive("epsilon", epsilon)) < 1:
         raise ValueError(f"epsilon must be below 1, got {epsilon!r}")
     count = checks.integer("keys", keys, least=1)
@@ -483,7 +485,7 @@ def of(inputs: Inputs, *, epsilon: float = 0.1, keys: int = 32, seed: int = 0) -
         memory.reserve(10 * 8 * x.n * x.l, "dense matrices of a head", "n or l")
         if count > min(x.n, x.l):
             raise ValueError(f"keys must be at most {min(x.n, x.l)}, those of {x.name}, got {keys}")
-        head = Head(x, error, count, seed)
+        head = Case(x, error, count, seed)
         place = {
             "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
             "mask": str(x.mask),

@@ -61,7 +61,7 @@ def bounded_inputs() -> Iterator[Check]:
     for length in (128, 1024):
         points = rng.standard_normal((2, length, 4))
         q, k = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in points)
-        head = inputs.Inputs("sphere", q[:64], k, scaling=1.0)
+        head = inputs.Head("sphere", q[:64], k, scaling=1.0)
         errors[length] = [_tv(head, f"coreset(rank={rank}, tau='radii')") for rank in sizes]
     for length, found in errors.items():
         steps = np.diff(np.log(found)) / np.log(2)
@@ -73,7 +73,7 @@ def bounded_inputs() -> Iterator[Check]:
     yield without(at_most("least tv at 64 keys, heads of SmolLM2", 0.05, min(real)))
 
 
-def _tv(head: inputs.Inputs, spec: str) -> float:
+def _tv(head: inputs.Head, spec: str) -> float:
     return head.compare(head.approximate(parse(spec), rng=0))["attention_tv"]
 
 
@@ -129,11 +129,11 @@ THINNED = "coreset(rank={}, pivots='thinning', weights='equal')"
 UNIFORM = "coreset(rank={}, pivots='uniform', weights='equal')"
 
 
-def _sphere(n: int, l: int) -> inputs.Inputs:
+def _sphere(n: int, l: int) -> inputs.Head:
     """Return n queries and l keys of norm 1, d = 4."""
     points = np.random.default_rng(0).standard_normal((n + l, 4))
     unit = points / np.linalg.norm(points, axis=1, keepdims=True)
-    return inputs.Inputs("sphere", unit[:n], unit[n:], scaling=1.0)
+    return inputs.Head("sphere", unit[:n], unit[n:], scaling=1.0)
 
 
 @claim(
@@ -165,12 +165,12 @@ def thinning_or_uniform() -> Iterator[Check]:
     yield at_most("squared error over uniform, norm 1, d = 4", 0.75, _gain(_sphere(64, 256)))
     heads = inputs.sample("smollm2").heads()
     rows = [
-        inputs.Inputs(x.name, x.q[448:512], x.k[:256], scaling=x.scaling) for x in heads
+        inputs.Head(x.name, x.q[448:512], x.k[:256], scaling=x.scaling) for x in heads
     ]  # later queries, which see all of these keys
     yield without(at_most("least of it, heads of SmolLM2", 0.75, min(map(_gain, rows))))
 
 
-def _gain(x: inputs.Inputs) -> float:
+def _gain(x: inputs.Head) -> float:
     total = exact.log_row_sums(x.Q, x.K)
     squares = []
     for spec in (THINNED.format(64), UNIFORM.format(64)):

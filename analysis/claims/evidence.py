@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom
 
-from analysis.inputs import Inputs, sample
+from analysis.inputs import Head, sample
 from analysis.inputs.array_files import one_line
 
 HOLDS, CONDITION, CORRECTED, FAILS = "holds", "holds with a condition", "corrected", "fails"
@@ -137,7 +137,7 @@ def _turned(check: Check, verdict: str) -> Check:
     return check._replace(expected=f"not {check.expected}", agrees=fails, verdict=verdict)
 
 
-def causal_heads(n: int = 256) -> list[Inputs]:
+def causal_heads(n: int = 256) -> list[Head]:
     """Return the four causal heads of SmolLM2 on the first n tokens of their text."""
     return [head.first(n) for head in sample("smollm2").heads()]
 

@@ -225,7 +225,7 @@ def sparse_and_low_rank() -> Iterator[Check]:
     )
 
 
-def _distance(spec: str, x: inputs.Inputs) -> float:
+def _distance(spec: str, x: inputs.Head) -> float:
     return metrics.compare(parse(spec).approximate(x.Q, x.K), x.Q, x.K)["attention_tv"]
 
 

@@ -43,7 +43,7 @@ from approx.textbook import attention
 SOURCE = "kexue.fm 8601"
 
 
-def _small(n: int = 24, d: int = 5) -> inputs.Inputs:
+def _small(n: int = 24, d: int = 5) -> inputs.Head:
     return inputs.gaussian(n, d, rng=0).at_temperature(1.0)
 
 
@@ -322,7 +322,7 @@ def _degree(method: object) -> int:
     return int(getattr(method, "degree", None) or getattr(method, "n", None) or 0)
 
 
-def _error(spec: str, x: inputs.Inputs) -> float:
+def _error(spec: str, x: inputs.Head) -> float:
     return metrics.compare(parse(spec).approximate(x.Q, x.K, rng=0), x.Q, x.K)["attention_tv"]
 
 
@@ -460,7 +460,7 @@ def sign_of_taylor() -> Iterator[Check]:
     yield printed(near("negative entries as printed", 0.0, negative, 0.0))
 
 
-def _negative(spec: str, x: inputs.Inputs) -> float:
+def _negative(spec: str, x: inputs.Head) -> float:
     return metrics.compare(parse(spec).approximate(x.Q, x.K), x.Q, x.K)["negative_fraction"]
 
 

@@ -405,7 +405,7 @@ def _mean_of_sums(
     return float(np.mean(found)), float(np.std(found, ddof=1)) / math.sqrt(count)
 
 
-def _sums(spec: str, x: inputs.Inputs, seed: int) -> Array:
+def _sums(spec: str, x: inputs.Head, seed: int) -> Array:
     return np.asarray(parse(spec).approximate(x.Q, x.K, rng=seed).to_dense().sum(axis=1))
 
 
@@ -435,7 +435,7 @@ def largest_column() -> Iterator[Check]:
     """Take n·max_j Σ_i P_ij²: 1 for uniform attention, n² where one key has all of it."""
     n = 512
 
-    def alpha(x: inputs.Inputs) -> float:
+    def alpha(x: inputs.Head) -> float:
         return n * float(np.square(exact.softmax(x.Q, x.K, x.mask)).sum(axis=0).max())
 
     yield at_most("n·max |column|², Gaussian", 32.0, alpha(inputs.gaussian(n, 64, rng=0)))
@@ -502,7 +502,7 @@ def neighbours() -> Iterator[Check]:
 # KDEformer
 
 
-def _head_with_ones(head: inputs.Inputs) -> tuple[Array, Array]:
+def _head_with_ones(head: inputs.Head) -> tuple[Array, Array]:
     """Return softmax rows, and the values beside a column of ones."""
     assert head.V is not None
     values = np.column_stack([head.V, np.ones(head.l)])

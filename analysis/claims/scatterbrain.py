@@ -49,7 +49,7 @@ SUPPORTS = ("sliding_window(width=5)", "lsh(hashes=2)", "top_k(k=4)", "random(k=
 L, D, M, S = 4096, 64, 128, 64  # its experiment: length, head width, features, entries per row
 
 
-def _small(n: int = 24, d: int = 4) -> inputs.Inputs:
+def _small(n: int = 24, d: int = 4) -> inputs.Head:
     return inputs.gaussian(n, d, rng=0).at_temperature(1.0)
 
 

@@ -40,7 +40,7 @@ QUEST = "Quest (arXiv 2406.10774)"
 TOP_K = "arXiv 2512.07647, abstract"
 
 
-def _rows(head: inputs.Inputs, count: int = 4) -> Iterator[tuple[Array, Array]]:
+def _rows(head: inputs.Head, count: int = 4) -> Iterator[tuple[Array, Array]]:
     """Yield some queries of a causal head, each with the keys that it sees."""
     for i in np.linspace(head.n // 4, head.n - 1, count).astype(int):
         yield head.Q[i : i + 1], head.K[: i + 1]
@@ -163,7 +163,7 @@ def critical_pages() -> Iterator[Check]:
     yield without(equal("heads of 4, 4 pages", 4, sizes[64]))
 
 
-def _held(head: inputs.Inputs, weights: Array, spec: str) -> float:
+def _held(head: inputs.Head, weights: Array, spec: str) -> float:
     """Return the mean share of attention on a support, of softmax rows."""
     support = head.approximate(parse(spec), rng=0).sparse
     assert support is not None
@@ -241,7 +241,7 @@ def overwritten() -> Iterator[Check]:
     yield printed(near("entries run over entries found, least", 1.0, min(ratios), 0.1))
 
 
-def _entries(head: inputs.Inputs, spec: str) -> int:
+def _entries(head: inputs.Head, spec: str) -> int:
     return head.approximate(parse(spec), rng=0).nnz
 
 

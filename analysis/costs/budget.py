@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.costs.candidates import why_not
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import Approximation, Method, checks
 from approx.method.prices import CURRENCIES, Shape, entries
 
@@ -45,7 +45,7 @@ def said(amount: float | str, currency: str) -> str:
     return SAID[currency].format(amount=amount if isinstance(amount, str) else f"{amount:g}")
 
 
-def of_keys(keys: float, inputs: Inputs, currency: str = "stored") -> float:
+def of_keys(keys: float, inputs: Head, currency: str = "stored") -> float:
     """Return what so many exact keys and their values cost a query that sees them all.
 
     Budgets in different currencies are comparable that way: k stored values, k·(d + c) reads or
@@ -71,7 +71,7 @@ class Matched(NamedTuple):
 
 
 def match(
-    methods: Iterable[Method], budget: float, inputs: Inputs, currency: str = "stored"
+    methods: Iterable[Method], budget: float, inputs: Head, currency: str = "stored"
 ) -> Matched:
     """Fill every method to a budget for inputs of this shape.
 
@@ -104,7 +104,7 @@ def match(
     absent: list[Method] = []
     checks.positive("budget", budget)
     budget = np.asarray(budget).item()  # an array is no key of a cache
-    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    checks.instance("inputs", inputs, Head, "a Head")
     for method in methods:
         checks.instance("every method", method, Method, "a method")
         filled = None

@@ -56,7 +56,7 @@ def group_reads(method: Method, shape: Shape, group: int) -> float | None:
     ----------
     method : Method
     shape : Shape
-        That of one head, such as `Inputs.shape`.
+        That of one head, such as `Head.shape`.
     group : int
         Query heads that have the same keys and values.
 

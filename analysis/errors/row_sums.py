@@ -166,7 +166,7 @@ def _common_mask(approximations: Sequence[Approximation], mask: MaskLike, n: int
         if other != seen:
             raise ValueError(
                 f"an estimate has the mask {other}, not {seen}: give approximate(mask=...) the "
-                "mask under which it is compared, as Inputs.approximate does"
+                "mask under which it is compared, as Head.approximate does"
             )
     return seen
 

@@ -12,7 +12,7 @@ from analysis.bounds import certificates, residuals
 from analysis.bounds.key_boxes import PageBoxes
 from analysis.errors.row_sums import OUTPUT, TV, Comparison
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import Approximation, parse
 from approx.checks import Array
@@ -46,7 +46,7 @@ METHODS: dict[str, tuple[Source, ...]] = {
 }
 
 
-def errors(estimate: Approximation, x: Inputs) -> tuple[Array, Array]:
+def errors(estimate: Approximation, x: Head) -> tuple[Array, Array]:
     """Return tv and ‖output − exact output‖₂ of every row, as `metrics` measures them."""
     sums = Comparison.of(
         [estimate], x.Q, x.K, x.V, temperatures=None, mask=None, attention=True, rows=None
@@ -56,7 +56,7 @@ def errors(estimate: Approximation, x: Inputs) -> tuple[Array, Array]:
     return sums[:, TV], np.sqrt(sums[:, OUTPUT]) * float(np.abs(x.V).max())
 
 
-def bounds(estimate: Approximation, x: Inputs, source: Source) -> pd.DataFrame:
+def bounds(estimate: Approximation, x: Head, source: Source) -> pd.DataFrame:
     """Return the certificates of an estimate from one source.
 
     ``share`` is what is read to answer with a bound, of what exact attention reads, all in numbers
@@ -73,7 +73,7 @@ def bounds(estimate: Approximation, x: Inputs, source: Source) -> pd.DataFrame:
     return found.assign(share=np.nan if source.name == "entries" else share)
 
 
-def compared(x: Inputs, spec: str, sources: tuple[Source, ...]) -> pd.DataFrame:
+def compared(x: Head, spec: str, sources: tuple[Source, ...]) -> pd.DataFrame:
     """Return the errors of every row beside their bounds from each source."""
     estimate = x.approximate(parse(spec), rng=0)
     tv, output = errors(estimate, x)
@@ -89,7 +89,7 @@ def compared(x: Inputs, spec: str, sources: tuple[Source, ...]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def _rows(x: Inputs, spec: str, queries: int) -> list[Row]:
+def _rows(x: Head, spec: str, queries: int) -> list[Row]:
     places = np.linspace(min(FIRST, x.n // 2), x.n - 1, min(queries, x.n // 2)).round().astype(int)
     found = compared(x, spec, METHODS[spec])
     found = found[found.position.isin(x.mask.positions[places])]

@@ -13,7 +13,7 @@ from analysis.bounds import inclusion, sampling_intervals
 from analysis.bounds.concentration import PROVED
 from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import Mask, parse
 from approx.checks import Array
@@ -54,7 +54,7 @@ def clopper_pearson(count: int, trials: int, level: float = LEVEL) -> tuple[floa
     return low, high
 
 
-def repeated(x: Inputs, i: int, draws: int) -> tuple[Array, Array, Mask]:
+def repeated(x: Head, i: int, draws: int) -> tuple[Array, Array, Mask]:
     """Return so many copies of a query, the keys up to the last that it sees, and their mask."""
     first, stop = int(x.mask.first[i]), int(x.mask.stop[i])
     mask = Mask(np.full(draws, first), np.full(draws, stop), stop, True)
@@ -63,7 +63,7 @@ def repeated(x: Inputs, i: int, draws: int) -> tuple[Array, Array, Mask]:
 
 
 def _rows(
-    x: Inputs, i: int, support: str, deltas: tuple[float, ...], count: int, seed: int
+    x: Head, i: int, support: str, deltas: tuple[float, ...], count: int, seed: int
 ) -> list[Row]:
     Q, K, mask = repeated(x, i, count)
     place = x.name, x.layer, x.head, x.n, i, support

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 from analysis.compute.seeds import seed_sequence
 from analysis.costs import budget
 from analysis.experiments.profile import Profile, nearest_to_one
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps.table import Row, head, with_currency
 from approx import Method, parse
 from approx.estimate import exact
@@ -52,7 +52,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     return with_currency(profile.study(_study, tasks, "bias and variance"), profile.currency)
 
 
-def _study(inputs: Inputs, method: Method, paid: float, t: float, seed: int) -> list[Row]:
+def _study(inputs: Head, method: Method, paid: float, t: float, seed: int) -> list[Row]:
     x = inputs.at_temperature(t)
     known = _closed(method, x)
     bias, variance = known or _sampled(method, x, seed_sequence(seed, inputs.digest(), str(method)))
@@ -64,7 +64,7 @@ def _study(inputs: Inputs, method: Method, paid: float, t: float, seed: int) -> 
     ]
 
 
-def _closed(method: Method, x: Inputs) -> tuple[float, float] | None:
+def _closed(method: Method, x: Head) -> tuple[float, float] | None:
     known = method.moments(x.Q, x.K, mask=x.mask)
     if known is None:
         return None
@@ -78,7 +78,7 @@ def _closed(method: Method, x: Inputs) -> tuple[float, float] | None:
     )
 
 
-def _sampled(method: Method, x: Inputs, seed: np.random.SeedSequence) -> tuple[float, float]:
+def _sampled(method: Method, x: Head, seed: np.random.SeedSequence) -> tuple[float, float]:
     """Return both from draws: the mean of them is off by its own variance, which is taken away."""
     truth = exact.kernel(x.Q, x.K)
     x.mask.hide(truth)

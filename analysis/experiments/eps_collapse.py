@@ -11,7 +11,7 @@ from analysis import inputs as data
 from analysis.advice.pitfalls import concentration, with_eps
 from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import Approximation
 from approx.estimate import exact
@@ -23,7 +23,7 @@ TEMPERATURES = tuple((2.0 ** np.arange(-4, 3.25, 0.5)).tolist())
 SIZES = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 
-def _rows(inputs: Inputs, t: float, trials: int, seed: int) -> list[Row]:
+def _rows(inputs: Head, t: float, trials: int, seed: int) -> list[Row]:
     x = inputs.at_temperature(t)
     Q, K, method = x.Q, x.K, Positive(M)
     head = (x.name, x.n, x.l, x.d, t)

@@ -8,7 +8,7 @@ import pandas as pd
 from analysis.costs.budget import match
 from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps.table import Row, with_currency
 from approx import parse
 from approx.checks import Array
@@ -47,7 +47,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     return with_currency(profile.study(_rows, tasks, "pictures", COLUMNS), profile.currency)
 
 
-def _rows(x: Inputs, budget: float, currency: str, seed: int) -> list[Row]:
+def _rows(x: Head, budget: float, currency: str, seed: int) -> list[Row]:
     groups = _groups(x.l)
     head = (x.name, x.n, x.l, x.temperature)
     rows = _picture((*head, EXACT, EXACT, -1.0), exact.attention(x.Q, x.K, groups, mask=x.mask))

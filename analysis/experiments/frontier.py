@@ -14,7 +14,7 @@ from analysis.errors.metrics import compare_all
 from analysis.experiments import today
 from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import METHODS, Method, parse
 from approx.method.prices import CURRENCIES
@@ -42,7 +42,7 @@ OWN = (
 )  # fmt: skip
 
 
-def asked(x: Inputs) -> list[str]:
+def asked(x: Head) -> list[str]:
     """Return the specs that are filled on a head: candidates, familiar ones, the whole registry."""
     usual = [*map(str, candidates.methods(x.mask)), *today.ALSO]
     bare = [str(method()) for name, method in METHODS.items() if name not in LEFT_OUT]
@@ -50,7 +50,7 @@ def asked(x: Inputs) -> list[str]:
     return [s for s in named.values() if candidates.why_not(parse(s), x.mask) is None]
 
 
-def _sizes(x: Inputs, spec: str, sizes: Sequence[int]) -> dict[str, tuple[Method, int]]:
+def _sizes(x: Head, spec: str, sizes: Sequence[int]) -> dict[str, tuple[Method, int]]:
     """Return the members of a method, by spec, and how many exact keys store as much as each."""
     template = parse(spec)
     if not template.is_template:
@@ -63,7 +63,7 @@ def _sizes(x: Inputs, spec: str, sizes: Sequence[int]) -> dict[str, tuple[Method
     return found
 
 
-def _suits(method: Method, x: Inputs) -> bool:
+def _suits(method: Method, x: Head) -> bool:
     """Return whether a head has as many keys, and is as wide, as the sizes of a method ask."""
     try:
         method.checked(x.Q, x.K)
@@ -72,9 +72,7 @@ def _suits(method: Method, x: Inputs) -> bool:
     return all(_suits(part, x) for part in method.parts.values())
 
 
-def _rows(
-    x: Inputs, specs: Sequence[str], sizes: Sequence[int], draws: int, seed: int
-) -> list[Row]:
+def _rows(x: Head, specs: Sequence[str], sizes: Sequence[int], draws: int, seed: int) -> list[Row]:
     rows, estimates, counts = [], [], []
     for spec in specs:
         for method, keys in _sizes(x, spec, sizes).values():

@@ -8,7 +8,7 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.moments import monte_carlo
 from analysis.sweeps.table import Row, head
 from approx import Method, parse
@@ -22,7 +22,7 @@ LINE = tuple((1 / np.linspace(1 / 32, 1.25, 40)).tolist())
 SAMPLED = (32.0, 16.0, 8.0, 4.0, 8 / 3, 2.0, 1.6, 1.0, 0.8)
 
 
-def pair(x: Inputs) -> tuple[int, int]:
+def pair(x: Head) -> tuple[int, int]:
     """Return query and key of the median |q+k|²."""
     squares = np.square(x.Q[:, None] + x.K).sum(axis=2)
     place = np.argsort(squares, axis=None, kind="stable")[squares.size // 2]
@@ -30,7 +30,7 @@ def pair(x: Inputs) -> tuple[int, int]:
     return int(i), int(j)
 
 
-def _rows(inputs: Inputs, method: Method, at: tuple[int, int], draws: int, seed: int) -> list[Row]:
+def _rows(inputs: Head, method: Method, at: tuple[int, int], draws: int, seed: int) -> list[Row]:
     spec, rows = str(method), list[Row]()
     price = method.price(n=inputs.n, l=inputs.l, d=inputs.d)
     assert price is not None

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis import inputs as data
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.inputs.statistics import weight_statistics
 from analysis.sweeps.table import Row
 
@@ -19,7 +19,7 @@ TEMPERATURES = tuple(float(t) for t in 2.0 ** np.arange(-6, 7))
 COUNT = 128
 
 
-def _study(x: Inputs, t: float, scaled: bool) -> list[Row]:
+def _study(x: Head, t: float, scaled: bool) -> list[Row]:
     at = x.at_temperature(t if scaled else t / math.sqrt(x.d))
     weights = weight_statistics(at.logits())
     place = (x.name, x.n, x.d, t, scaled)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.inputs.statistics import gaussian_entropy, gaussian_logits, weight_statistics
 from analysis.sweeps.table import Row
 from approx.textbook.attention import log_length_scale
@@ -47,7 +47,7 @@ def _at_length(n: int, seed: int) -> list[Row]:
     return rows
 
 
-def _at_temperature(x: Inputs, t: float) -> list[Row]:
+def _at_temperature(x: Head, t: float) -> list[Row]:
     statistics = weight_statistics(x.at_temperature(t).logits())
     place = (x.name, x.n, "temperature", t)
     return [(*place, name, float(values.mean()), math.nan) for name, values in statistics.items()]

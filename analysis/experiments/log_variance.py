@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis import inputs as data
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import parse
 from approx.checks import Array
@@ -25,7 +25,7 @@ FAMILIES = (
 )  # fmt: skip
 
 
-def kinds(seed: int) -> list[Inputs]:
+def kinds(seed: int) -> list[Head]:
     """Return Gaussian inputs, inputs on a sphere, and clusters of unequal axes off the centre."""
     clustered = data.clustered(COUNT, D, rng=seed)
     axes = np.geomspace(2.0, 0.25, D)
@@ -39,7 +39,7 @@ def scaled(x: Array, norm: float) -> Array:
     return np.asarray(x * (norm / math.sqrt(np.square(x).sum(axis=1).mean())))
 
 
-def _rows(x: Inputs, spec: str) -> list[Row]:
+def _rows(x: Head, spec: str) -> list[Row]:
     method, rows = parse(spec), list[Row]()
     for norm in NORMS:
         known = method.moments(scaled(x.q, norm), scaled(x.k, norm))

@@ -8,7 +8,7 @@ import pandas as pd
 from analysis.compute.seeds import seed_sequence
 from analysis.costs import budget
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.moments import MonteCarlo, features_needed, monte_carlo
 from analysis.sweeps.table import Row, head, with_currency
 from approx import Method, parse
@@ -20,7 +20,7 @@ TARGET = 0.1  # relative Frobenius error of the whole kernel matrix
 QUANTILE = 0.9  # of q·k: a pair that matters, and that no small support holds
 
 
-def pair(inputs: Inputs) -> tuple[int, int]:
+def pair(inputs: Head) -> tuple[int, int]:
     """Return query and key of the pair at the quantile of q·k; the same at every temperature.
 
     It is one of the pairs that are seen.
@@ -34,7 +34,7 @@ def pair(inputs: Inputs) -> tuple[int, int]:
 
 
 def _study(
-    x: Inputs, method: Method, paid: float, temperatures: tuple[float, ...], draws: int, seed: int
+    x: Head, method: Method, paid: float, temperatures: tuple[float, ...], draws: int, seed: int
 ) -> list[Row]:
     i, j = pair(x)
     sees = x.mask.take(slice(i, i + 1))

@@ -8,7 +8,7 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.inputs.statistics import temperature_at
 from analysis.sweeps import sweep
 from analysis.sweeps.table import Row, head
@@ -34,7 +34,7 @@ PURSUIT = "robust_pca(space='attention')"
 CUT = "robust_pca, cut to the budget"
 
 
-def _rows(inputs: Inputs, entropy: float, count: int, seed: int) -> list[Row]:
+def _rows(inputs: Head, entropy: float, count: int, seed: int) -> list[Row]:
     x = inputs.at_temperature(temperature_at(inputs, entropy))
     budget, rows = x.mask.entries / x.n / SHARE, list[Row]()
 
@@ -61,7 +61,7 @@ def _rows(inputs: Inputs, entropy: float, count: int, seed: int) -> list[Row]:
     return rows
 
 
-def cut(x: Inputs, pursuit: Approximation, budget: float) -> Approximation | None:
+def cut(x: Head, pursuit: Approximation, budget: float) -> Approximation | None:
     """Return the low-rank part of Robust PCA cut to a rank, and the largest entries beside it.
 
     min over r of ‖D − SVD_r(L) − S‖_F with S the largest entries of D − SVD_r(L) that the budget
@@ -85,7 +85,7 @@ def cut(x: Inputs, pursuit: Approximation, budget: float) -> Approximation | Non
     return target.approximation(U, V, S, 0.0, np.dtype(np.float64), "attention").seen(x.mask)
 
 
-def kinds(profile: Profile) -> list[Inputs]:
+def kinds(profile: Profile) -> list[Head]:
     """Return Gaussian, generative and clustered inputs, then the profile's heads but the first."""
     n, seed = min(COUNT, max(x.n for x in profile.inputs)), profile.seed
     made = [

@@ -10,7 +10,7 @@ from analysis.advice.pitfalls import RawQR, with_eps
 from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.moments import expected_error, features_needed
 from analysis.sweeps.table import Row, head
 from approx import Method, parse
@@ -37,7 +37,7 @@ def sized(family: str, m: int) -> Method:
     return parse(f"{family[:-1]}, m={m})" if family.endswith(")") else f"{family}(m={m})")
 
 
-def _head(x: Inputs, spec: str, m: int, trial: int) -> Row:
+def _head(x: Head, spec: str, m: int, trial: int) -> Row:
     budget = -1.0 if m < 0 else m * (x.n + x.l) / x.n
     return head(x, spec, budget, trial)
 
@@ -46,7 +46,7 @@ def _relative(x: Array, truth: Array) -> float:
     return float(np.linalg.norm(x) / np.linalg.norm(truth))
 
 
-def _errors(x: Inputs, family: str, m: int, count: int, seed: int) -> list[Row]:
+def _errors(x: Head, family: str, m: int, count: int, seed: int) -> list[Row]:
     Q, K, V, method = x.Q, x.K, x.V, sized(family, m)
     assert V is not None
     spec, rows = str(method), list[Row]()
@@ -106,7 +106,7 @@ def _asked(seed: int) -> list[Row]:
     return rows
 
 
-def _needed(x: Inputs, family: str) -> Row:
+def _needed(x: Head, family: str) -> Row:
     needed = features_needed(parse(family), TARGET, x.Q, x.K)
     return (*_head(x, str(sized(family, M)), -1, -1), "features_needed", needed, np.nan)
 

@@ -8,7 +8,7 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.errors.metrics import compare
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import parse
 from approx.estimate import exact
@@ -34,7 +34,7 @@ SPECS = {  # {n} degree, {s} three standard deviations
 }
 
 
-def _study(inputs: Inputs, t: float) -> list[Row]:
+def _study(inputs: Head, t: float) -> list[Row]:
     x = inputs.at_temperature(t)
     rows: list[Row] = []
     logits = np.asarray(exact.logits(x.Q, x.K), np.float64)

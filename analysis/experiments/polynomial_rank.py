@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis import inputs as data
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.ranks import modular
 from analysis.ranks.rank import exact_singular_values, summary
 from analysis.sweeps.table import Row
@@ -41,7 +41,7 @@ def _generic(d: int, degree: int, n: int, seed: int) -> list[Row]:
     return rows
 
 
-def _real(inputs: Inputs, t: float) -> list[Row]:
+def _real(inputs: Head, t: float) -> list[Row]:
     x = inputs.at_temperature(t)
     s = exact_singular_values(x)
     logits = np.asarray(exact.logits(x.Q, x.K), np.float64)

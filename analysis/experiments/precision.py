@@ -9,7 +9,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.costs import budget
 from analysis.experiments.profile import Profile
 from analysis.experiments.rounded_inputs import FORMATS, precision
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps.table import Row, head
 from approx import Method, parse
 
@@ -23,7 +23,7 @@ COUNT = 256
 
 
 def _rows(
-    x: Inputs, method: Method, price: float, temperatures: tuple[float, ...], trials: int, seed: int
+    x: Head, method: Method, price: float, temperatures: tuple[float, ...], trials: int, seed: int
 ) -> list[Row]:
     rows, stream = list[Row](), seed_sequence(seed, x.digest(), str(method))
     for t in temperatures:

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.moments.squared_errors import frobenius_error
 from analysis.sweeps.table import Row, head
 from approx import Method, parse
@@ -38,7 +38,7 @@ SPECS = (
 )
 
 
-def heads(seed: int) -> list[Inputs]:
+def heads(seed: int) -> list[Head]:
     """Return Gaussian inputs and a real head, as many of its queries and keys."""
     real = next(iter(data.sample().heads()))
     return [
@@ -48,7 +48,7 @@ def heads(seed: int) -> list[Inputs]:
 
 
 def squares(
-    method: Method, x: Inputs, log_unit: float, draws: int, rng: np.random.Generator
+    method: Method, x: Head, log_unit: float, draws: int, rng: np.random.Generator
 ) -> Array:
     """Return e^{−2 log_unit}·‖estimate − exact‖²_F of independent draws."""
     Q, K = x.Q, x.K
@@ -61,12 +61,12 @@ def squares(
     return errors
 
 
-def _study(inputs: Inputs, method: Method, draws: int, seed: int) -> list[Row]:
+def _study(inputs: Head, method: Method, draws: int, seed: int) -> list[Row]:
     heads = map(inputs.at_temperature, TEMPERATURES)
     return [row for x in heads for row in _rows(x, method, draws, seed)]
 
 
-def _rows(x: Inputs, method: Method, draws: int, seed: int) -> list[Row]:
+def _rows(x: Head, method: Method, draws: int, seed: int) -> list[Row]:
     known = frobenius_error(method, x.Q, x.K)
     assert known is not None
     log_norm = float(np.logaddexp.reduce(2 * exact.logits(x.Q, x.K), axis=None))

@@ -14,7 +14,7 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.compute.parallel import parallel
 from analysis.costs.budget import KEYS, of_keys
-from analysis.inputs import Inputs
+from analysis.inputs import Head, Heads
 from analysis.sweeps.sweep import COLUMNS, Measure, errors, sweep
 from analysis.sweeps.table import Row
 from approx import checks, parse
@@ -41,7 +41,7 @@ class Profile:
     Parameters
     ----------
     name : str
-    inputs : tuple of Inputs
+    inputs : tuple of Head
         Single heads.
     temperatures : tuple of float
     budget : float
@@ -53,16 +53,16 @@ class Profile:
         Bars on stderr.
     currency : {"stored", "reads", "multiply_adds", "bytes"}
         What the budget is counted in, by default stored values per query row.
-    synthetic : tuple of Inputs
+    synthetic : tuple of Head
         What a report has beside the user's own heads.
-    advised : tuple of Inputs
+    advised : tuple of Head
         The user's heads on which the advisor is asked, more than are in ``inputs``.
     given : tuple of int
         How many heads there are, and how many queries one has, where some may be left out.
     """
 
     name: str
-    inputs: tuple[Inputs, ...]
+    inputs: tuple[Head, ...]
     temperatures: tuple[float, ...]
     budget: float
     trials: int
@@ -71,8 +71,8 @@ class Profile:
     jobs: int = 1
     progress: bool = False
     currency: str = "stored"
-    synthetic: tuple[Inputs, ...] = ()
-    advised: tuple[Inputs, ...] = ()
+    synthetic: tuple[Head, ...] = ()
+    advised: tuple[Head, ...] = ()
     given: tuple[int, int] = (0, 0)
 
     @property
@@ -198,7 +198,7 @@ def profile(
     )
 
 
-def _some(inputs: Inputs, chosen: list[Inputs]) -> list[Inputs]:
+def _some(inputs: Head | Heads, chosen: list[Head]) -> list[Head]:
     """Return the chosen heads with others evenly spaced among all, at most `ADVISED`, in order."""
     heads = list(inputs.heads())
     count = min(len(heads), max(ADVISED - len(chosen), 0))
@@ -207,7 +207,7 @@ def _some(inputs: Inputs, chosen: list[Inputs]) -> list[Inputs]:
     return [x for x in heads if (x.layer, x.head) in wanted]
 
 
-def quartiles(inputs: Inputs) -> list[Inputs]:
+def quartiles(inputs: Head | Heads) -> list[Head]:
     """Return the heads at the lower quartile, the median and the upper quartile of logit range."""
     heads = list(inputs.heads())
     order = np.argsort([_logit_range(x) for x in heads], kind="stable")
@@ -215,7 +215,7 @@ def quartiles(inputs: Inputs) -> list[Inputs]:
     return [heads[order[place]] for place in places]
 
 
-def _logit_range(x: Inputs) -> float:
+def _logit_range(x: Head) -> float:
     Q, K, mask = x.Q, x.K, x.mask
     low, high = np.inf, -np.inf
     for rows in exact.stripes(x.n, x.l):
@@ -229,7 +229,7 @@ def _logit_range(x: Inputs) -> float:
     return float(high - low)
 
 
-def varied(profile: Profile, n: int, d: int = 64) -> list[Inputs]:
+def varied(profile: Profile, n: int, d: int = 64) -> list[Head]:
     """Return Gaussian, sphere and clustered inputs, then the profile's own; n rows at most."""
     n, seed = min(n, max(x.n for x in profile.inputs)), profile.seed
     made = [

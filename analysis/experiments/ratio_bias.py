@@ -7,7 +7,7 @@ import pandas as pd
 
 from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.moments import monte_carlo, normalised_moments
 from analysis.sweeps.table import Row, head
 from approx import Method, parse
@@ -23,7 +23,7 @@ TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # hot: the delta met
 SMALL = 0.3  # of the largest relative variance: beyond, the delta method is not to be believed
 
 
-def _rows(inputs: Inputs, method: Method, t: float, draws: int, seed: int) -> list[Row]:
+def _rows(inputs: Head, method: Method, t: float, draws: int, seed: int) -> list[Row]:
     x = inputs.at_temperature(t)
     place = head(x, method)
     stream = seed_sequence(seed, x.digest(), str(method))

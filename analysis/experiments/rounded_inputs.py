@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import Method, checks
 from approx.checks import Array
 from approx.estimate import exact
@@ -67,7 +67,7 @@ def bfloat16(x: ArrayLike) -> Array:
     return np.where(np.isnan(single), single, upper.view(np.float32))
 
 
-def rounded(inputs: Inputs, form: str) -> Inputs:
+def rounded(inputs: Head, form: str) -> Head:
     """Return inputs as a model in that format holds them, for arithmetic in float32.
 
     Parameters
@@ -76,7 +76,7 @@ def rounded(inputs: Inputs, form: str) -> Inputs:
         The raw q, k, v are rounded to it; temperature and everything after are float32, as on
         hardware that multiplies bfloat16 and accumulates in float32.
     """
-    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    checks.instance("inputs", inputs, Head, "a Head")
     checks.one_of("form", form, FORMATS)
 
     def cast(x: Array) -> Array:
@@ -86,13 +86,13 @@ def rounded(inputs: Inputs, form: str) -> Inputs:
     return dataclasses.replace(inputs, q=cast(inputs.q), k=cast(inputs.k), v=v)
 
 
-def precision(method: Method, inputs: Inputs, form: str, *, rng: Rng = None) -> Precision:
+def precision(method: Method, inputs: Head, form: str, *, rng: Rng = None) -> Precision:
     """Return the rounding and approximation errors of a method's output D⁻¹ estimate V.
 
     Parameters
     ----------
     method : Method
-    inputs : Inputs
+    inputs : Head
         One head in float64, with V, at its temperature.
     form : {"float32", "bfloat16"}
         The format of the inputs; see `rounded`.
@@ -118,14 +118,14 @@ def precision(method: Method, inputs: Inputs, form: str, *, rng: Rng = None) -> 
     (True, True)
     """
     checks.instance("method", method, Method, "a method")
-    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    checks.instance("inputs", inputs, Head, "a Head")
     if inputs.V is None:
         raise ValueError(f"{inputs.name} has no V: give inputs with V, whose output has an error")
     if inputs.q.dtype != np.float64:
         raise ValueError(f"inputs must be float64, the truth here, got {inputs.q.dtype}")
     draws = generator(rng)
 
-    def outputs(x: Inputs) -> tuple[Array, Array]:
+    def outputs(x: Head) -> tuple[Array, Array]:
         """Return the method's output and that of exact attention."""
         assert x.V is not None
         estimate = x.approximate(method, rng=copy.deepcopy(draws))

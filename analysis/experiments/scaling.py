@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from analysis.advice.target import needed, smallest
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import parse
 
@@ -39,12 +39,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def sizes(x: Inputs, kind: str, l: int) -> list[Row]:
+def sizes(x: Head, kind: str, l: int) -> list[Row]:
     """Return what the last queries of a prefix need to come within tv 0.1, method by method.
 
     Parameters
     ----------
-    x : Inputs
+    x : Head
         One causal head, of which the first l tokens are taken.
     kind : str
         As `analysis.inputs.head_kinds` names it.

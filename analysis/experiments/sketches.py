@@ -10,7 +10,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.errors.metrics import compare
 from analysis.experiments.profile import Profile
 from analysis.experiments.trials import trials
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.moments import expected_error, monte_carlo
 from analysis.sweeps.table import Row, head
 from approx import Method, parse
@@ -36,7 +36,7 @@ KERNEL, TV = "kernel_relative_frobenius", "attention_tv"
 EXPECTED = "expected_kernel_error"
 
 
-def _rows(x: Inputs, method: Method, m: int, draws: int, count: int, seed: int) -> list[Row]:
+def _rows(x: Head, method: Method, m: int, draws: int, count: int, seed: int) -> list[Row]:
     Q, K, spec = x.Q, x.K, str(method)
     place = head(x, method, 2.0 * m)
     expected = expected_error(method, Q, K)

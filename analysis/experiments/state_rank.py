@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis import inputs as data
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.ranks import rank, state_rank
 from analysis.ranks.recurrence import recurrence, ungated
 from analysis.sweeps.table import Row
@@ -24,7 +24,7 @@ EPSILON = 1e-2
 WINDOW = 32  # of the bound for models that have exact attention near by as well
 
 
-def _rows(x: Inputs, states: tuple[int, ...], positions: int) -> list[Row]:
+def _rows(x: Head, states: tuple[int, ...], positions: int) -> list[Row]:
     P = exact.softmax(x.Q, x.K, x.mask)
     place = x.name, x.layer, x.head, x.n
     rows: list[Row] = []
@@ -52,7 +52,7 @@ def _rows(x: Inputs, states: tuple[int, ...], positions: int) -> list[Row]:
     return rows
 
 
-def heads(profile: Profile) -> list[Inputs]:
+def heads(profile: Profile) -> list[Head]:
     """Return the causal heads of a profile, or else those of the bundled language model."""
     own = [x for x in profile.inputs if x.n == x.l and str(x.mask) == "causal"]
     return (own or list(data.sample("smollm2").heads()))[:MOST_HEADS]

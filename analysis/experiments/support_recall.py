@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import Approximation, checks
 from approx.estimate import exact
 from approx.estimate.corrections import Support
 
 
 def recall(
-    approximation: Approximation, inputs: Inputs, *, ks: Iterable[int] = (1, 8)
+    approximation: Approximation, inputs: Head, *, ks: Iterable[int] = (1, 8)
 ) -> dict[str, float]:
     """Return how much of the truth the support of an approximation holds, averaged over query rows.
 
@@ -24,7 +24,7 @@ def recall(
     ----------
     approximation : Approximation
         The estimate of a support, alone or in Scatterbrain.
-    inputs : Inputs
+    inputs : Head
         The inputs for which it was made.
     ks : iterable of int
         1 ≤ k ≤ l.
@@ -59,7 +59,7 @@ def recall(
     (4.0, 0.5)
     """
     checks.instance("approximation", approximation, Approximation, "an Approximation")
-    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    checks.instance("inputs", inputs, Head, "a Head")
     if not isinstance(approximation.correction, Support):
         raise ValueError("recall needs an approximation with a support, such as top_k(k=8)")
     sizes = [checks.integer("k", k, least=1, most=inputs.l) for k in ks]

@@ -9,7 +9,7 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.costs import budget, candidates
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import Method, parse
 from approx.method.prices import CURRENCIES
@@ -45,13 +45,13 @@ ADAPTIVE = (
 )
 
 
-def asked(x: Inputs) -> list[str]:
+def asked(x: Head) -> list[str]:
     """Return the specs that are compared on a head."""
     usual = [str(m) for m in candidates.methods(x.mask) if m.name not in SLOW]
     return [*usual, *(spec for spec in ALSO if str(parse(spec)) not in usual)]
 
 
-def _rows(x: Inputs, currency: str, sizes: Sequence[int]) -> list[Row]:
+def _rows(x: Head, currency: str, sizes: Sequence[int]) -> list[Row]:
     place = x.name, x.layer, x.head, x.n, x.l
     rows: list[Row] = []
     for keys in sizes:
@@ -68,7 +68,7 @@ def _rows(x: Inputs, currency: str, sizes: Sequence[int]) -> list[Row]:
 
 
 def _measured(
-    x: Inputs, spec: str, method: Method, currency: str, keys: int, costs: list[float | None]
+    x: Head, spec: str, method: Method, currency: str, keys: int, costs: list[float | None]
 ) -> Row:
     estimate = x.approximate(method, rng=0)
     errors = x.compare(estimate)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from analysis.compute.seeds import seed_sequence
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import Method
 
 
 def trials(
-    method: Method, inputs: Inputs, count: int, seed: int
+    method: Method, inputs: Head, count: int, seed: int
 ) -> Iterator[tuple[int, np.random.SeedSequence]]:
     """Yield (trial, seed) of every draw; a deterministic method has one trial, called −1."""
     content, label = inputs.digest(), str(method)

@@ -8,7 +8,7 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.moments.correction_weights import Row, rows
 from analysis.sweeps.table import Row as Line
 from approx import Mask, parse
@@ -53,7 +53,7 @@ def sampled_outputs(
 
 
 def _rows(
-    x: Inputs, queries: tuple[int, ...], sparse: str, low_rank: str, draws: int, seed: int
+    x: Head, queries: tuple[int, ...], sparse: str, low_rank: str, draws: int, seed: int
 ) -> list[Line]:
     found: list[Line] = []
     for i, row in rows(x, parse(sparse), DRAWN, low_rank=parse(low_rank), queries=queries):

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import ArrayLike
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import checks
 from approx.checks import Array
 from approx.estimate import exact, memory
@@ -18,12 +18,12 @@ from approx.method import Rng, generator
 from approx.textbook import attention
 
 
-def describe(inputs: Inputs) -> dict[str, float]:
+def describe(inputs: Head) -> dict[str, float]:
     """Return the spread of the logits, the entropy of attention and the size of q + k.
 
     Parameters
     ----------
-    inputs : Inputs
+    inputs : Head
         One head, at its temperature.
 
     Returns
@@ -41,12 +41,12 @@ def describe(inputs: Inputs) -> dict[str, float]:
 
     Examples
     --------
-    >>> from analysis.inputs import Inputs
-    >>> facts = describe(Inputs("same", np.zeros((2, 1)), np.zeros((2, 1))))
+    >>> from analysis.inputs import Head
+    >>> facts = describe(Head("same", np.zeros((2, 1)), np.zeros((2, 1))))
     >>> facts["row_entropy"], facts["logit_std"]
     (1.0, 0.0)
     """
-    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    checks.instance("inputs", inputs, Head, "a Head")
     mask, count = inputs.mask, inputs.mask.entries
     Q, K = (np.asarray(x, np.float64) for x in (inputs.Q, inputs.K))
     of_q, of_k = (np.square(x).sum(axis=1) for x in (Q, K))
@@ -76,16 +76,16 @@ def describe(inputs: Inputs) -> dict[str, float]:
     }
 
 
-def row_entropy(inputs: Inputs) -> float:
+def row_entropy(inputs: Head) -> float:
     """Return the mean over rows of exact attention's entropy over its largest value.
 
     Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
     """
-    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    checks.instance("inputs", inputs, Head, "a Head")
     return _entropy(inputs.Q, inputs.K, inputs.mask)
 
 
-def temperature_at(inputs: Inputs, entropy: float) -> float:
+def temperature_at(inputs: Head, entropy: float) -> float:
     """Return the temperature at which exact attention has a given row entropy.
 
     The entropy of a row grows with t: dH/d log t is the variance of its logits under its weights.
@@ -107,12 +107,12 @@ def temperature_at(inputs: Inputs, entropy: float) -> float:
     --------
     Two keys whose logits differ by x = log 9 have weights 0.9 and 0.1:
 
-    >>> x = Inputs("two", np.ones((1, 1)), np.array([[math.log(9)], [0.0]]))
+    >>> x = Head("two", np.ones((1, 1)), np.array([[math.log(9)], [0.0]]))
     >>> p = np.array([0.9, 0.1])
     >>> round(temperature_at(x, float(-(p * np.log2(p)).sum())), 9)
     1.0
     """
-    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    checks.instance("inputs", inputs, Head, "a Head")
     target = checks.positive("entropy", entropy)
     if not target < 1:
         raise ValueError(f"entropy must be between 0 and 1, got {entropy}")

@@ -6,24 +6,24 @@ import math
 
 import numpy as np
 
-from analysis.inputs.heads import Inputs
+from analysis.inputs.heads import Head
 from approx import checks
 from approx.estimate import memory
 from approx.method import Rng, generator
 
 
-def gaussian(n: int, d: int, *, rng: Rng) -> Inputs:
+def gaussian(n: int, d: int, *, rng: Rng) -> Head:
     """Return n independent q, k and v ~ N(0, I_d), whose logits have standard deviation 1/t."""
     shape, g = _shape(n, d), generator(rng)
     q, k, v = (g.standard_normal(shape) for _ in range(3))
-    return Inputs("gaussian", q, k, v)
+    return Head("gaussian", q, k, v)
 
 
-def sphere(n: int, d: int, *, rng: Rng) -> Inputs:
+def sphere(n: int, d: int, *, rng: Rng) -> Head:
     """Return q and k uniform on the sphere of radius √d, and v ~ N(0, I_d)."""
     x = gaussian(n, d, rng=rng)
     q, k = (y * (math.sqrt(d) / np.linalg.norm(y, axis=1, keepdims=True)) for y in (x.q, x.k))
-    return Inputs("sphere", q, k, x.v)
+    return Head("sphere", q, k, x.v)
 
 
 def clustered(
@@ -34,7 +34,7 @@ def clustered(
     shared: bool = False,
     *,
     rng: Rng,
-) -> Inputs:
+) -> Head:
     """Return q, k = c + spread·N(0, I_d) around common centres c ~ N(0, I_d).
 
     Parameters
@@ -58,12 +58,12 @@ def clustered(
     centres = g.standard_normal((count, d))[np.arange(n) % count]
     q = centres + width * g.standard_normal(shape)
     k = q if shared else centres + width * g.standard_normal(shape)
-    return Inputs("clustered Q=K" if shared else "clustered", q, k, g.standard_normal(shape))
+    return Head("clustered Q=K" if shared else "clustered", q, k, g.standard_normal(shape))
 
 
 def generative(
     n: int, d: int, delta: float, size: int = 2, *, shared: bool = True, rng: Rng
-) -> Inputs:
+) -> Head:
     """Return the clusters of unit vectors in which Scatterbrain's regimes are proved.
 
     Centres are c ~ N(0, I_d/d), members c + r with r ~ N(0, Δ² I_d/d). The scaling is 1, so logits
@@ -109,7 +109,7 @@ def generative(
     q = centres + width * unit * g.standard_normal(shape)
     k = q if shared else centres + width * unit * g.standard_normal(shape)
     name = "generative Q=K" if shared else "generative"
-    return Inputs(name, q, k, g.standard_normal(shape), scaling=1.0)
+    return Head(name, q, k, g.standard_normal(shape), scaling=1.0)
 
 
 def _shape(n: int, d: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
-from analysis.inputs import Inputs
+from analysis.inputs import Heads
 from analysis.models.checkpoints import refuse
 from approx import Mask
 from approx.method.prices import Shape
@@ -96,7 +96,7 @@ class Call(NamedTuple):
         )
         return output.transpose(1, 2).contiguous()
 
-    def inputs(self, name: str) -> Inputs:
+    def inputs(self, name: str) -> Heads:
         """Return all heads as inputs; the arrays are the model's own memory.
 
         Raises
@@ -107,7 +107,7 @@ class Call(NamedTuple):
         self.check_intervals()
         q, k, v = (x[0].detach().numpy() for x in (self.q, self.k, self.v))
         ids = tuple((self.layer, head, f"{self.layer}.{head}") for head in range(len(q)))
-        return Inputs(name, q, k, v, self.scaling, self.shape.mask, ids=ids)
+        return Heads(name, q, k, v, self.scaling, self.shape.mask, ids=ids)
 
     @property
     def shape(self) -> Shape:

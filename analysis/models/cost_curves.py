@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from analysis.compute import executors
 from analysis.compute.seeds import seed_sequence
-from analysis.inputs import Inputs
+from analysis.inputs import Heads
 from analysis.models.replacement import Passage
 from analysis.models.sensitivity import SAMPLES, fisher, moved
 from approx import Method, checks, parse
@@ -183,7 +183,7 @@ class _Work(NamedTuple):
     """What the heads of a layer share."""
 
     passage: Passage
-    x: Inputs
+    x: Heads
     sized: dict[str, tuple[Method, float]]
     gradients: list[Array]
 

@@ -18,9 +18,9 @@ import scipy.linalg
 from scipy.sparse.linalg import LinearOperator, svds
 
 from analysis.compute.seeds import seed_sequence
-from analysis.inputs import Inputs
+from analysis.inputs import Head, Heads
 from analysis.models.language_model import LanguageModel
-from analysis.models.replacement import Heads, Passage
+from analysis.models.replacement import Passage, Replacements
 from approx import checks
 from approx.checks import Array
 from approx.estimate import exact
@@ -111,13 +111,13 @@ class Bounded(NamedTuple):
     output: Array
 
 
-def bound(block: Block, inputs: Inputs, x: Array, sizes: Array) -> Bounded:
+def bound(block: Block, inputs: Heads, x: Array, sizes: Array) -> Bounded:
     """Return how far a layer F can move what leaves it, for errors of given sizes of what enters.
 
     Parameters
     ----------
     block : Block
-    inputs : Inputs
+    inputs : Heads
         q, k, v of all heads of this layer at x, with the scaling and the mask.
     x : (n, width)
         What enters the layer in the model itself.
@@ -200,7 +200,7 @@ def _turned(x: Array, sizes: Array, eps: float) -> Array:
     return math.sqrt(x.shape[1]) * np.where(t < 1, near, 2.0)
 
 
-def _attention(block: Block, v: Array, x: Inputs, turned: Array) -> tuple[Array, Array]:
+def _attention(block: Block, v: Array, x: Head, turned: Array) -> tuple[Array, Array]:
     """Return W_o times the output of a head, and how far it can move, step 3 of `bound`."""
     Q, K, V = (np.asarray(y, np.float64) for y in (x.Q, x.K, x.V))
     root = math.sqrt(1 / math.sqrt(x.d) if x.scaling is None else x.scaling)
@@ -284,7 +284,7 @@ def jacobian_norm(passage: Passage, layer: int) -> float:
         )
 
 
-def trace(passage: Passage, heads: Heads, *, bounded: bool = True) -> pd.DataFrame:
+def trace(passage: Passage, heads: Replacements, *, bounded: bool = True) -> pd.DataFrame:
     """Return the error of the residual stream layer by layer, from the first replaced head on.
 
     Parameters
@@ -408,7 +408,7 @@ def of_model(passage: Passage, layer: int, sizes: Array) -> Array:
     return found.sizes
 
 
-def _rotated(model: LanguageModel, layer: int, block: Block, inputs: Inputs, x: Array) -> bool:
+def _rotated(model: LanguageModel, layer: int, block: Block, inputs: Heads, x: Array) -> bool:
     """Return whether queries and keys are as long as what the weights make of N(x).
 
     The output of a layer does not tell, as it is recomputed from these queries and keys: norms of

@@ -19,7 +19,7 @@ import numpy as np
 
 from analysis.compute import executors
 from analysis.compute.seeds import seed_sequence
-from analysis.inputs import Inputs
+from analysis.inputs import Head, Heads
 from analysis.models.attention_hook import Call
 from analysis.models.language_model import HeadIndex, LanguageModel
 from approx import Method, checks
@@ -33,7 +33,7 @@ BLOCK = 32  # positions of a block of which a standard error is made
 FEWEST = 4  # blocks: of fewer, a standard error is itself too uncertain
 ERRORS = ("attention_tv", "output_relative_error")
 
-Heads = Mapping[HeadIndex, Method]
+Replacements = Mapping[HeadIndex, Method]
 
 
 class Estimated(NamedTuple):
@@ -116,7 +116,7 @@ class _Cell(NamedTuple):
 class _Work(NamedTuple):
     """One head to be computed by a method."""
 
-    x: Inputs
+    x: Head
     method: Method
     seed: np.random.SeedSequence
     errors: bool
@@ -199,7 +199,7 @@ class Passage:
                 self._log_sums[rows] = self._logits[rows].double().logsumexp(1)
         self.surprisal = self._surprisal(slice(0, None), self._logits, self._log_sums.numpy())
 
-    def inputs(self, layer: int) -> Inputs:
+    def inputs(self, layer: int) -> Heads:
         """Return Q, K, V of all heads of a layer as the model itself computes them.
 
         Examples
@@ -214,7 +214,7 @@ class Passage:
                 return stopped.call.inputs(self.model.name)
         raise AssertionError("a layer was not called")  # states refuses such a model
 
-    def everywhere(self, method: Method, heads: Sequence[HeadIndex] | None = None) -> Heads:
+    def everywhere(self, method: Method, heads: Sequence[HeadIndex] | None = None) -> Replacements:
         """Return {(layer, head): method} of all heads, or of some."""
         layers, count = range(self.model.layers), range(self.model.heads)
         found = dict.fromkeys([(i, j) for i in layers for j in count], method)
@@ -223,7 +223,7 @@ class Passage:
         self.check(found)
         return found
 
-    def replace(self, heads: Heads, *, errors: bool = False) -> Replaced:
+    def replace(self, heads: Replacements, *, errors: bool = False) -> Replaced:
         """Return what becomes of the passage with some heads computed by methods.
 
         Parameters
@@ -259,7 +259,7 @@ class Passage:
             kl, same, surprisal = self.compare(state)
         return Replaced(kl, same, surprisal, residual, found, state)
 
-    def step(self, layer: int, state: Any, heads: Heads | None = None) -> Any:
+    def step(self, layer: int, state: Any, heads: Replacements | None = None) -> Any:
         """Return what leaves a layer, a tensor (1, n, width), for the state that enters it.
 
         Parameters
@@ -275,7 +275,7 @@ class Passage:
                 self.ids, layer, state, lambda call: self._output(call, mine, None)
             )
 
-    def own_errors(self, heads: Heads) -> dict[HeadIndex, dict[str, float]]:
+    def own_errors(self, heads: Replacements) -> dict[HeadIndex, dict[str, float]]:
         """Return the errors of methods at what the heads get in the model itself, by head.
 
         The draws are those of `replace`.
@@ -383,7 +383,7 @@ class Passage:
                 shares[rows] = (most - logits.logsumexp(1)).exp().numpy()
         return tokens, shares
 
-    def check(self, heads: Heads) -> None:
+    def check(self, heads: Replacements) -> None:
         """Raise ValueError or TypeError unless the model has these heads, and these are methods."""
         checks.instance("heads", heads, Mapping, "a mapping of (layer, head) to a method")
         for (layer, head), method in heads.items():
@@ -440,7 +440,7 @@ class Passage:
         return output
 
     def _computed(
-        self, x: Inputs, heads: Heads, *, errors: bool
+        self, x: Heads, heads: Replacements, *, errors: bool
     ) -> dict[HeadIndex, tuple[Array, dict[str, float]]]:
         """Return the output and the errors of heads of one layer, by head."""
         pairs = sorted(heads)

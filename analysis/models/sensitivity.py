@@ -17,7 +17,7 @@ from scipy.stats import rankdata
 from tqdm import tqdm
 
 from analysis.compute.seeds import seed_sequence
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.models.language_model import HeadIndex
 from analysis.models.replacement import Estimated, Passage
 from approx import Approximation, Method, checks
@@ -115,13 +115,13 @@ def singles(
 
 
 def predictors(
-    x: Inputs, method: Method, rng: Rng, projection: Array, gradients: Sequence[Array]
+    x: Head, method: Method, rng: Rng, projection: Array, gradients: Sequence[Array]
 ) -> dict[str, float]:
     """Return what could predict the damage of one head, from what it gets and from gradients.
 
     Parameters
     ----------
-    x : Inputs
+    x : Head
         One head, with V.
     method : Method
     rng : int, Generator, ...
@@ -152,7 +152,7 @@ def predictors(
     }
 
 
-def moved(x: Inputs, estimate: Approximation, exactly: Array | None = None) -> Array:
+def moved(x: Head, estimate: Approximation, exactly: Array | None = None) -> Array:
     """Return Δ, the output of a head by an estimate less its exact output, (n, c) float64.
 
     The exact output may be given, where there are many estimates.

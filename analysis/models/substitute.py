@@ -20,7 +20,7 @@ from analysis.costs.budget import KEYS, of_keys, said
 from analysis.models import checkpoints
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.plan import Plan
-from analysis.models.replacement import SKIP, Estimated, Heads, Passage, Replaced, perplexity
+from analysis.models.replacement import SKIP, Estimated, Passage, Replaced, Replacements, perplexity
 from analysis.sweeps import table
 from approx import Method, checks, parse
 
@@ -132,7 +132,7 @@ def fill(passage: Passage, method: Method, budget: float, currency: str = "store
     return filled
 
 
-def of_plan(passage: Passage, plan: Plan) -> Heads:
+def of_plan(passage: Passage, plan: Plan) -> Replacements:
     """Return the heads of a plan; raise ValueError if it is for another model."""
     if plan.model != passage.model.name:
         raise ValueError(
@@ -145,7 +145,7 @@ def of_plan(passage: Passage, plan: Plan) -> Heads:
 
 def measure(
     passage: Passage,
-    runs: Mapping[str, Heads],
+    runs: Mapping[str, Replacements],
     *,
     errors: bool = True,
     progress: bool = False,
@@ -187,7 +187,7 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def reads_share(passage: Passage, heads: Heads) -> float:
+def reads_share(passage: Passage, heads: Replacements) -> float:
     """Return what a new query reads of what it reads in exact attention, over all heads.
 
     It is NaN where the price of a method is not known. What a group of heads could share is counted
@@ -218,7 +218,7 @@ def _named(choices: Sequence[Method | Plan]) -> dict[str, Method | Plan]:
 
 def _numbers(
     passage: Passage,
-    heads: Heads,
+    heads: Replacements,
     done: Replaced,
     own: Mapping[HeadIndex, Mapping[str, float]],
     seconds: float,

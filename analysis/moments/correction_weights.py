@@ -47,7 +47,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import Method, checks
 from approx.baselines import Zero
 from approx.checks import Array
@@ -343,7 +343,7 @@ def _shares(name: str, p: ArrayLike) -> Array:
 
 
 def rows(
-    x: Inputs,
+    x: Head,
     sparse: Method,
     drawn: int,
     *,
@@ -355,7 +355,7 @@ def rows(
 
     Parameters
     ----------
-    x : Inputs
+    x : Head
         One head.
     sparse : Method
         A support that draws nothing, such as top_k.

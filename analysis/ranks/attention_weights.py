@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.ranks import state_rank
 from approx import checks
 from approx.checks import Array
@@ -43,7 +43,7 @@ class Weights:
         self._spectra: dict[Partition | int, list[Array]] = {}
 
     @classmethod
-    def of(cls, x: Inputs) -> Weights:
+    def of(cls, x: Head) -> Weights:
         """Return the weights of a head."""
         return cls(x.Q, x.K, x.mask)
 

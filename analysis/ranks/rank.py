@@ -40,7 +40,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import Approximation, checks
 from approx.checks import Array
 from approx.estimate import exact, memory
@@ -454,13 +454,13 @@ def _lanczos_sums(stripes: Any, right: Array, Z: Array, steps: int, scale: float
     return out
 
 
-def exact_singular_values(inputs: Inputs, space: str = "kernel") -> Array:
+def exact_singular_values(inputs: Head, space: str = "kernel") -> Array:
     """Return the singular values of exp(Q Kᵀ)/max, or of its row-softmax, (min(n, l),).
 
     Entries that are not seen are 0, and rows are normalised over the keys that they see. A causal
     head has full rank in exact arithmetic: its values fall, but do not end.
     """
-    checks.instance("inputs", inputs, Inputs, "an Inputs")
+    checks.instance("inputs", inputs, Head, "a Head")
     checks.one_of("space", space, ("kernel", "attention"))
     n, l = inputs.n, inputs.l
     memory.reserve(24 * n * l, "the singular values of a dense matrix", "n or l")

@@ -216,7 +216,7 @@ def _causal(weights: Array) -> Array:
             "give the rows of causal attention, with as many queries as keys"
         )
     if len(P) > MOST:
-        raise ValueError(f"weights must have at most {MOST} rows, got {len(P)}: use Inputs.first")
+        raise ValueError(f"weights must have at most {MOST} rows, got {len(P)}: use Head.first")
     if not P.any():
         raise ValueError("weights are all 0, so that no error is relative")
     return P

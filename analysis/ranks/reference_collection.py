@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs
-from analysis.inputs import Inputs, array_files, statistics
+from analysis.inputs import Head, array_files, statistics
 from analysis.inputs.loading import SAMPLES
 from analysis.ranks import rank, state_rank
 from analysis.ranks.attention_weights import Weights
@@ -209,7 +209,7 @@ MADE: dict[str, tuple[Callable[[str], tuple[Array, Array, Mask | None]], str]] =
 NAMES = (*REAL, *MADE)
 
 
-def head(name: str) -> Inputs:
+def head(name: str) -> Head:
     """Return a head of the collection.
 
     Parameters
@@ -228,7 +228,7 @@ def head(name: str) -> Inputs:
         raise ValueError(checks.unknown("head", name, NAMES, listed))
     if name in MADE:
         q, k, mask = MADE[name][0](name)
-        return Inputs(name, q, k, _normal(f"{name} v", SIZE), mask=mask)
+        return Head(name, q, k, _normal(f"{name} v", SIZE), mask=mask)
     model, _, label = name.partition("-")
     if label in MORE:
         with resources.as_file(resources.files("analysis") / "data" / "collection.npz") as path:
@@ -243,12 +243,12 @@ def head(name: str) -> Inputs:
     return dataclasses.replace(found, name=name)
 
 
-def heads() -> Iterator[Inputs]:
+def heads() -> Iterator[Head]:
     """Yield every head of the collection, real ones first."""
     return map(head, NAMES)
 
 
-def digests(x: Inputs) -> dict[str, str]:
+def digests(x: Head) -> dict[str, str]:
     """Return the SHA-256 of q, k, v and the mask of a head, as the columns of the table define.
 
     Examples
@@ -256,7 +256,7 @@ def digests(x: Inputs) -> dict[str, str]:
     >>> digests(head("near-ties"))["q_sha256"][:16]
     '8483fc2d546e4b45'
     """
-    checks.instance("x", x, Inputs, "an Inputs")
+    checks.instance("x", x, Head, "a Head")
     if x.v is None:
         raise ValueError(f"{x.name} has no values v, which the collection has of every head")
     found = {
@@ -267,12 +267,12 @@ def digests(x: Inputs) -> dict[str, str]:
     return {**found, "mask_sha256": hashlib.sha256(seen.tobytes()).hexdigest()}
 
 
-def row(x: Inputs) -> dict[str, float]:
+def row(x: Head) -> dict[str, float]:
     """Return the numbers of one head, by column, as this project's functions compute them.
 
     Parameters
     ----------
-    x : Inputs
+    x : Head
         One head, of the collection or not, with values.
 
     Notes
@@ -285,7 +285,7 @@ def row(x: Inputs) -> dict[str, float]:
     >>> found["n_eff"], found["stable_rank"] > 1, found["states_1e-6"], found["mean_tv"]
     (64.5..., True, 1.0, 0.0)
     """
-    checks.instance("x", x, Inputs, "an Inputs")
+    checks.instance("x", x, Head, "a Head")
     if x.v is None or x.V is None:
         raise ValueError(f"{x.name} has no values v, which an error of the output needs")
     P = Weights.of(x).whole
@@ -325,7 +325,7 @@ def row(x: Inputs) -> dict[str, float]:
     return found
 
 
-def _error(x: Inputs, spec: str) -> dict[str, float]:
+def _error(x: Head, spec: str) -> dict[str, float]:
     return x.compare(x.approximate(parse(spec)))
 
 
@@ -355,7 +355,7 @@ def table() -> pd.DataFrame:
         return pd.read_csv(file, keep_default_na=False, na_values={c: [""] for c in NUMBERS})
 
 
-def names(x: Inputs) -> dict[str, str]:
+def names(x: Head) -> dict[str, str]:
     """Return the columns of a head of the collection that are no numbers."""
     real = x.name in REAL
     model = SAMPLES.get(x.name.partition("-")[0], ("",))[0]
@@ -415,7 +415,7 @@ def export(folder: str | Path, *, format: str = "npz") -> list[Path]:
     return written
 
 
-def _arrays(x: Inputs) -> dict[str, Array]:
+def _arrays(x: Head) -> dict[str, Array]:
     tensors = {name: np.asarray(getattr(x, name), np.float32) for name in ("q", "k", "v")}
     scaling = np.array(x.d**-0.5 if x.scaling is None else x.scaling)
     bounds = {"first": x.mask.first.astype(np.int64), "stop": x.mask.stop.astype(np.int64)}

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head, Heads
 from analysis.inputs.statistics import describe
 from analysis.sweeps.sweep import sweep
 from approx import checks, parse
@@ -114,7 +114,7 @@ def regimes(
 
 
 def oracles(
-    inputs: Sequence[Inputs] | Inputs,
+    inputs: Sequence[Head | Heads] | Head | Heads,
     temperatures: Sequence[float],
     budgets: Sequence[float],
     *,
@@ -171,14 +171,14 @@ def oracles(
     return pd.concat([part for part in parts if len(part)], ignore_index=True)
 
 
-def crossings(table: pd.DataFrame, inputs: Sequence[Inputs], metric: str) -> pd.DataFrame:
+def crossings(table: pd.DataFrame, inputs: Sequence[Head | Heads], metric: str) -> pd.DataFrame:
     """Return where sparse and low-rank cross at each budget, the entropy there, and the gains.
 
     Parameters
     ----------
     table : DataFrame
         From `oracles`.
-    inputs : sequence of Inputs
+    inputs : sequence of Head or Heads
         The inputs of that table.
     metric : str
         The error.
@@ -192,9 +192,9 @@ def crossings(table: pd.DataFrame, inputs: Sequence[Inputs], metric: str) -> pd.
     checks.instance("table", table, pd.DataFrame, "a table of `oracles`")
     if "budget" not in table.columns or not len(table):
         raise ValueError(f"table must have rows of a column budget, got shape {table.shape}")
-    checks.instance("inputs", inputs, Sequence, "a sequence of Inputs")
+    checks.instance("inputs", inputs, Sequence, "a sequence of heads")
     for x in inputs:
-        checks.instance("every input", x, Inputs, "an Inputs")
+        checks.instance("every input", x, Head | Heads, "a Head or Heads")
     heads = {x.name: x for whole in inputs for x in whole.heads()}
 
     def entropy(name: str, t: float) -> float:

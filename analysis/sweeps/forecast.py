@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps.sweep import HELD, Cell, Plan
 from approx.estimate import exact, memory
 
 HANDFUL = 6  # stripes that `metrics.compare` holds at once; also copies in a decomposition
 
 
-def working_set(cell: Cell, x: Inputs) -> int:
+def working_set(cell: Cell, x: Head) -> int:
     """Return about how many bytes a cell needs: inputs, factors, stripes; whole matrices.
 
     Factors of several temperatures count as far as a cell holds them together.

@@ -27,7 +27,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.costs.budget import match, said, values_per_row
 from analysis.costs.candidates import why_not
 from analysis.errors import metrics
-from analysis.inputs import Inputs
+from analysis.inputs import Head, Heads
 from analysis.sweeps import table
 from analysis.sweeps.store import CellsFailed, Store
 from analysis.sweeps.table import COLUMNS as COLUMNS, Row
@@ -39,10 +39,10 @@ from approx.method.prices import CURRENCIES
 CELL_BYTES = 1000  # of a cell in a plan, approximately
 HELD = 8  # estimates of a cell are measured once they take one 8th of the memory limit
 
-Measure = Callable[[Approximation, Inputs], dict[str, float]]
+Measure = Callable[[Approximation, Head], dict[str, float]]
 
 
-def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
+def errors(approximation: Approximation, inputs: Head) -> dict[str, float]:
     """Return every error of an approximation, its rank, entries and price; the default measure."""
     return _in_table(inputs.compare(approximation), approximation)
 
@@ -92,7 +92,7 @@ class Cell:
     version: str
     currency: str = "stored"
 
-    def run(self, x: Inputs) -> list[Row]:
+    def run(self, x: Head) -> list[Row]:
         """Return the rows of this cell on its head, on one thread."""
         if version() != self.version:
             raise RuntimeError(f"this worker has expqk {version()}, the sweep {self.version}")
@@ -110,7 +110,7 @@ class Cell:
                 ]  # fmt: skip
         return [table.typed(row) for row in rows]
 
-    def _measured(self, x: Inputs, seed: np.random.SeedSequence) -> Iterator[dict[str, float]]:
+    def _measured(self, x: Head, seed: np.random.SeedSequence) -> Iterator[dict[str, float]]:
         # All temperatures have the same draws. Their errors come from one product Q Kᵀ, or from a
         # few if all estimates would take too much memory: the bits are the same.
         hottest = max(self.temperatures)  # its logits are the smallest
@@ -209,12 +209,12 @@ class Plan(NamedTuple):
 
     Attributes
     ----------
-    heads : list of Inputs
+    heads : list of Head
     cells : list of Cell
     absent : list of Absent
     """
 
-    heads: list[Inputs]
+    heads: list[Head]
     cells: list[Cell]
     absent: list[Absent]
 
@@ -233,7 +233,7 @@ class Plan(NamedTuple):
 
 def plan(
     methods: Sequence[Method],
-    inputs: Sequence[Inputs] | Inputs,
+    inputs: Sequence[Head | Heads] | Head | Heads,
     temperatures: Sequence[float],
     *,
     trials: int,
@@ -246,7 +246,7 @@ def plan(
 
     Parameters and errors are those of `sweep`.
     """
-    if isinstance(inputs, Inputs):
+    if isinstance(inputs, Head | Heads):
         inputs = [inputs]
     single = budget is None or np.ndim(budget) == 0
     budgets: list[Any] = [budget] if single else list(budget)  # type: ignore[arg-type]
@@ -265,7 +265,7 @@ def plan(
     for method in methods:
         checks.instance("every method", method, Method, "a method")
     for x in inputs:
-        checks.instance("every input", x, Inputs, "an Inputs")
+        checks.instance("every input", x, Head | Heads, "a Head or Heads")
     at = tuple(checks.positive("temperature", t) for t in temperatures)
     sizes = [None if b is None else checks.positive("budget", b) for b in budgets]
     if sizes == [None] and (open_ := [m for m in methods if m.is_template]):
@@ -323,7 +323,7 @@ def repeated(values: Sequence[Any]) -> int | None:
 
 def sweep(
     methods: Sequence[Method],
-    inputs: Sequence[Inputs] | Inputs,
+    inputs: Sequence[Head | Heads] | Head | Heads,
     temperatures: Sequence[float],
     *,
     trials: int,
@@ -344,7 +344,7 @@ def sweep(
     ----------
     methods : sequence of Method
         Templates need a ``budget``.
-    inputs : Inputs or sequence of Inputs
+    inputs : Head, Heads or a sequence of them
         Files with many heads are taken head by head.
     temperatures : sequence of float
         Relative: logits are q·k/(t·√d).

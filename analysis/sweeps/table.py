@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 if TYPE_CHECKING:
-    from analysis.inputs import Inputs
+    from analysis.inputs import Head
 
 KINDS: dict[str, type] = {
     "input": str, "layer": int, "head": int, "n": int, "l": int, "d": int, "temperature": float,
@@ -24,7 +24,7 @@ CHUNK = 100_000  # rows held as Python objects at once
 Row = tuple[Any, ...]
 
 
-def head(x: Inputs, method: object, budget: float = -1.0, trial: int = -1) -> Row:
+def head(x: Head, method: object, budget: float = -1.0, trial: int = -1) -> Row:
     """Return the leading columns of a row, up to its trial; −1 where there is none."""
     return (
         x.name, x.layer, x.head, x.n, x.l, x.d, x.temperature, str(method), budget, trial,

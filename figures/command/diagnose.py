@@ -15,7 +15,7 @@ from figures.command import options
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.inputs import Inputs
+    from analysis.inputs import Head
 
 OWN_PROCESS = 2**20  # entries of heads; fewer are measured before another process has begun
 METRICS = {None: "attention_tv", "tv": "attention_tv", "output": "output_relative_error"}
@@ -130,7 +130,7 @@ def _given(arguments: argparse.Namespace, name: str) -> bool:
     return value is not None and value is not False
 
 
-def _of_budget(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[str, Any]) -> None:
+def _of_budget(arguments: argparse.Namespace, chosen: list[Head], asked: dict[str, Any]) -> None:
     """Print which method has the least error at a budget."""
     from analysis.advice.diagnose import ACCEPT, diagnose, dry_run
     from analysis.costs import budget
@@ -153,7 +153,7 @@ def _of_budget(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[
             print(path, file=sys.stderr)
 
 
-def _of_target(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[str, Any]) -> None:
+def _of_target(arguments: argparse.Namespace, chosen: list[Head], asked: dict[str, Any]) -> None:
     """Print which method has the least price at a target."""
     from analysis.advice.target import needed
     from figures.drawing import style
@@ -165,7 +165,7 @@ def _of_target(arguments: argparse.Namespace, chosen: list[Inputs], asked: dict[
         print(style.save_table("needed", table, arguments.out), file=sys.stderr)
 
 
-def _of_theory(arguments: argparse.Namespace, chosen: list[Inputs], jobs: int) -> None:
+def _of_theory(arguments: argparse.Namespace, chosen: list[Head], jobs: int) -> None:
     """Print what theory says of each head."""
     import pandas as pd
 
@@ -183,7 +183,7 @@ def _of_theory(arguments: argparse.Namespace, chosen: list[Inputs], jobs: int) -
     _print(arguments, pd.concat(tables, ignore_index=True), theories.text)
 
 
-def _theory(x: Inputs, seed: int) -> pd.DataFrame:
+def _theory(x: Head, seed: int) -> pd.DataFrame:
     """Return what theory says of one head."""
     from analysis.bounds import theory
     from analysis.costs.budget import KEYS

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from analysis import inputs as data
 from analysis.costs.optimality import BOUND, standing
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps import sweep
 from approx import Mask, parse
 from figures.drawing import style
@@ -73,14 +73,14 @@ def compute(profile: Profile) -> pd.DataFrame:
     return with_causal(tables, some.inputs)
 
 
-def heads(profile: Profile, most: int) -> tuple[Inputs, ...]:
+def heads(profile: Profile, most: int) -> tuple[Head, ...]:
     """Return the inputs of a profile and four causal heads, each once, of at most so many rows."""
     every = [*profile.inputs, *data.sample("smollm2").heads()]
     known = {f"{x.name} {x.layer}.{x.head}": x.first(min(most, x.n)) for x in every}
     return tuple(known.values())
 
 
-def with_causal(tables: Iterable[pd.DataFrame], heads: Iterable[Inputs]) -> pd.DataFrame:
+def with_causal(tables: Iterable[pd.DataFrame], heads: Iterable[Head]) -> pd.DataFrame:
     """Return tables as one, which says of each row whether its head looks back.
 
     A table may be empty: small budgets have no member of some classes.

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from analysis import inputs as data
 from analysis.experiments.profile import Profile, varied
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.inputs.statistics import temperature_at
 from analysis.sweeps import sweep
 from approx import Approximation
@@ -42,7 +42,7 @@ TICKS = (0.1, 0.9, 0.999)
 FLOOR, CEILING = 1e-3, 10.0
 
 
-def errors(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
+def errors(approximation: Approximation, inputs: Head) -> dict[str, float]:
     """Return the errors of row-normalised attention."""
     compared = inputs.compare(approximation)
     return {name: compared[name] for name in (ERROR, TV)}

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from analysis.costs.budget import match
 from analysis.costs.candidates import runs, why_not
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.sweeps import table as tidy
 from approx import Method, parse
 from figures.drawing import style
@@ -51,7 +51,7 @@ SPECS = (
 FLOOR, CEILING = 0.1, 10.0
 
 
-def _own_price(method: Method, x: Inputs) -> float:
+def _own_price(method: Method, x: Head) -> float:
     """Return the price of a method of one size, or of the least member of a template."""
     if method.sized_by is not None and method.is_template:
         method = method.resized(method.fewest(x.d))
@@ -85,7 +85,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     return pd.concat([part for part in parts if len(part)], ignore_index=True)
 
 
-def _said(metric: str, methods: list[Method], x: Inputs, price: float) -> pd.DataFrame:
+def _said(metric: str, methods: list[Method], x: Head, price: float) -> pd.DataFrame:
     """Return a row of 1 for each method."""
     heads = (tidy.head(x.at_temperature(1.0), method, price) for method in methods)
     return tidy.frame((*head, metric, 1.0, float("nan")) for head in heads)

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.ranks import rank
 from analysis.sweeps.table import Row, head
 from approx import Approximation
@@ -38,11 +38,11 @@ EXACT: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def _of_estimate(approximation: Approximation, inputs: Inputs) -> dict[str, float]:
+def _of_estimate(approximation: Approximation, inputs: Head) -> dict[str, float]:
     return rank.summary(approximation) | {"rank": float(approximation.rank)}
 
 
-def _of_exact(inputs: Inputs, t: float, space: str) -> list[Row]:
+def _of_exact(inputs: Head, t: float, space: str) -> list[Row]:
     x = inputs.at_temperature(t)
     measured = rank.measures(rank.exact_singular_values(x, space), (x.n, x.l))
     place = head(x, f"exact {space}")

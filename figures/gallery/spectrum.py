@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.ranks import rank
 from analysis.sweeps.table import Row, head
 from figures.drawing import style
@@ -20,7 +20,7 @@ NAMES = {"kernel": "exp(q·k)", "attention": mark("softmax rows")}
 FLOOR = 1e-8
 
 
-def _one(inputs: Inputs, t: float, space: str) -> list[Row]:
+def _one(inputs: Head, t: float, space: str) -> list[Row]:
     x = inputs.at_temperature(t)
     s = rank.exact_singular_values(x, space)
     place = head(x, f"exact {space}")

@@ -12,7 +12,7 @@ from analysis.costs import operations
 from analysis.costs.candidates import TRIVIAL
 from analysis.experiments import moments
 from analysis.experiments.profile import Profile
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import parse
 from approx.random_features.features import RandomFeatures
 from approx.sparse.exact import Exact
@@ -30,7 +30,7 @@ NOT_MATCHED = mark(
 )
 
 
-def masks(inputs: Iterable[Inputs]) -> str:
+def masks(inputs: Iterable[Head]) -> str:
     """Return what queries see, by the names of the inputs with a mask; "" if there is none."""
     named: dict[str, list[str]] = {}
     for x in inputs:
@@ -45,7 +45,7 @@ def masks(inputs: Iterable[Inputs]) -> str:
     )
 
 
-def _seen(x: Inputs) -> str:
+def _seen(x: Head) -> str:
     kind = str(x.mask)
     if kind == "causal":
         return tr("its own and earlier keys")

@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.claims import DOCUMENTS
 from analysis.costs import operations
 from analysis.experiments.profile import Profile, nearest_to_one
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.inputs.statistics import describe
 from approx import parse
 from approx.random_features.positive import Positive
@@ -126,7 +126,7 @@ def unbroken(text: str) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def facts(x: Inputs) -> dict[str, str]:
+def facts(x: Head) -> dict[str, str]:
     """Return what decides how hard an input is, at t = 1, formatted."""
     facts = describe(x.at_temperature(1.0))
     return {
@@ -142,7 +142,7 @@ def facts(x: Inputs) -> dict[str, str]:
     }
 
 
-def contents(x: Inputs) -> dict[str, str]:
+def contents(x: Head) -> dict[str, str]:
     """Return what an input is: its size, and the beginning of the hash of its content."""
     return {
         tr("input"): x.name,

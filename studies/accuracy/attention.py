@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 from mpmath import mp
 
-from analysis.inputs import Inputs, sample, statistics
+from analysis.inputs import Head, sample, statistics
 from approx import Approximation, Mask
 from approx.decoding import cache
 from approx.estimate import distances, exact
@@ -486,15 +486,13 @@ def entropies_of_heads(size: int, dtype: type) -> Iterator[Point]:
         return mp.fsum(rows) / len(rows) / mp.log(len(k))
 
     few = arrays(size, dtype, (2, 4), (5, 4), scales=(0.1, 1.0, 3.0))
-    yield from points(
-        lambda q, k: statistics.row_entropy(Inputs("x", q, k, scaling=1.0)), truth, few
-    )
+    yield from points(lambda q, k: statistics.row_entropy(Head("x", q, k, scaling=1.0)), truth, few)
 
 
 @measured("analysis.inputs.statistics.temperature_at")
 def temperatures(size: int, dtype: type) -> Iterator[Point]:
     """Two keys whose logits differ by log 9: the entropy is that of (0.9, 0.1) at t = 1."""
-    x = Inputs("two", np.ones((1, 1)), np.array([[math.log(9)], [0.0]]))
+    x = Head("two", np.ones((1, 1)), np.array([[math.log(9)], [0.0]]))
 
     def truth(h):
         def gap(t):

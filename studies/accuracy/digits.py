@@ -80,16 +80,16 @@ TEXTS: dict[str, Callable[[], str]] = {
 
 def move() -> None:
     """Let every queries and keys be off by one unit of the last place, up or down."""
-    from analysis.inputs import Inputs
+    from analysis.inputs import Head
 
-    scaled = Inputs._scaled
+    scaled = Head._scaled
 
     def off(self: Any, name: str, x: np.ndarray) -> np.ndarray:
         exact = scaled(self, name, x)
         up = np.random.default_rng(0).integers(2, size=exact.shape) > 0
         return np.nextafter(exact, np.where(up, np.inf, -np.inf).astype(exact.dtype))
 
-    Inputs._scaled = off
+    Head._scaled = off
 
 
 @dataclasses.dataclass(frozen=True)

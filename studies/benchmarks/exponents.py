@@ -103,7 +103,7 @@ def advice(n: int = 128, heads: int = 1) -> Side:
     """Return the advice for heads of a model."""
     q, k, v = np.random.default_rng(0).standard_normal((3, heads, n, D))
     ids = tuple((0, i, str(i)) for i in range(heads))
-    x = inputs.Inputs("heads", q, k, v, ids=ids)
+    x = inputs.Heads("heads", q, k, v, ids=ids)
     return lambda: diagnose(x, budget=16.0, trials=1)
 
 

@@ -20,7 +20,7 @@ import tqdm
 
 from analysis import inputs
 from analysis.experiments.certificates import BOXES, ENTRIES, NORMS, Source, compared
-from analysis.inputs import Inputs, head_kinds
+from analysis.inputs import Head, head_kinds
 from studies.lm.sample import DATA
 from studies.lm.states import markdown
 
@@ -56,7 +56,7 @@ def kinds() -> dict[tuple[int, int], str]:
     }
 
 
-def measured(heads: Iterable[Inputs], first: int = FIRST) -> pd.DataFrame:
+def measured(heads: Iterable[Head], first: int = FIRST) -> pd.DataFrame:
     """Return the rows of attention of all heads by all methods, with their bounds."""
     known, tables = kinds(), []
     for x in heads:

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.advice.diagnose import winners
 from analysis.costs import candidates
 from analysis.costs.budget import match, of_keys, said
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import Method, parse
 from approx.method.prices import CURRENCIES, entries
 
@@ -20,7 +20,7 @@ SPARQ = "projected_top_k(by='channels')"
 FEWER = tuple(f"projected_top_k(r={r}, by='channels')" for r in (2, 4, 6))
 
 
-def compared(heads: Sequence[Inputs], keys: int = 32, jobs: int = 1) -> pd.DataFrame:
+def compared(heads: Sequence[Head], keys: int = 32, jobs: int = 1) -> pd.DataFrame:
     """Return the winner of every head at the price of some exact keys, in each currency.
 
     Returns
@@ -39,7 +39,7 @@ def compared(heads: Sequence[Inputs], keys: int = 32, jobs: int = 1) -> pd.DataF
     return pd.concat(parts, ignore_index=True)
 
 
-def _names(x: Inputs, budget: float, currency: str) -> dict[str, str]:
+def _names(x: Head, budget: float, currency: str) -> dict[str, str]:
     """Return the candidate without its size by the spec that a budget makes of it."""
     templates = candidates.methods(x.mask)
     matched = [match([template], budget, x, currency).fitting for template in templates]
@@ -85,7 +85,7 @@ def example(table: pd.DataFrame) -> tuple[int, int]:
     return int(layer), int(head)
 
 
-def _read(method: Method, x: Inputs, budget: float) -> str:
+def _read(method: Method, x: Head, budget: float) -> str:
     """Return what a method reads for a new query, where that is known."""
     price = method.price(**x.shape.given)
     if price is None or price.reads is None:
@@ -102,7 +102,7 @@ def _read(method: Method, x: Inputs, budget: float) -> str:
     return said + "."
 
 
-def fewer_channels(heads: Sequence[Inputs], table: pd.DataFrame) -> tuple[int, list[Method]]:
+def fewer_channels(heads: Sequence[Head], table: pd.DataFrame) -> tuple[int, list[Method]]:
     """Return on how many heads SparQ would win the reads if it chose keys by fewer channels."""
     at = table[table.currency == "reads"].set_index(HEAD)
     best, filled = 0, dict[str, Method]()
@@ -116,7 +116,7 @@ def fewer_channels(heads: Sequence[Inputs], table: pd.DataFrame) -> tuple[int, l
     return best, list(filled.values())
 
 
-def section(heads: Sequence[Inputs], table: pd.DataFrame) -> str:
+def section(heads: Sequence[Head], table: pd.DataFrame) -> str:
     """Return the tables of `compared` in Markdown, with one head explained."""
     first = heads[0]
     amounts = table.drop_duplicates("currency").set_index("currency").budget
@@ -137,12 +137,12 @@ def section(heads: Sequence[Inputs], table: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def of_keys_in(x: Inputs, amounts: pd.Series) -> float:
+def of_keys_in(x: Head, amounts: pd.Series) -> float:
     """Return how many exact keys the budget in stored values buys."""
     return float(amounts["stored"] / of_keys(1, x))
 
 
-def _explained(heads: Sequence[Inputs], table: pd.DataFrame, words: dict[str, str]) -> list[str]:
+def _explained(heads: Sequence[Head], table: pd.DataFrame, words: dict[str, str]) -> list[str]:
     """Return one head and its winners, with what each of them costs in every currency."""
     layer, head = example(table)
     x = next(x for x in heads if (x.layer, x.head) == (layer, head))

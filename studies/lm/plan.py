@@ -18,7 +18,7 @@ from analysis.costs.allocation import allocate
 from analysis.models import planner
 from analysis.models.cost_curves import EXACT, METHODS, curves
 from analysis.models.language_model import LanguageModel
-from analysis.models.replacement import Estimated, Heads, Passage, perplexity
+from analysis.models.replacement import Estimated, Passage, Replacements, perplexity
 from approx import parse
 from figures.drawing import style
 from studies.lm import sample
@@ -46,7 +46,7 @@ goes from .694 to .762, .743 and .694: a weight of each head learns these texts.
 """
 
 
-def cells(passages: list[Passage], heads: Heads) -> list[str]:
+def cells(passages: list[Passage], heads: Replacements) -> list[str]:
     """Return the KL and the share of equal first choices of each passage."""
     found = []
     for passage in passages:

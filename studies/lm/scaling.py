@@ -61,7 +61,7 @@ def words(path: Path) -> str:
     return text.strip()
 
 
-def _measured(task: tuple[inputs.Inputs, str, int]) -> list[tuple[object, ...]]:
+def _measured(task: tuple[inputs.Head, str, int]) -> list[tuple[object, ...]]:
     with one_thread():
         return scaling.sizes(*task)
 
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         measure(inputs.load(path), some.kind.tolist(), arguments)
 
 
-def measure(whole: inputs.Inputs, kinds: list[str], arguments: argparse.Namespace) -> None:
+def measure(whole: inputs.Head, kinds: list[str], arguments: argparse.Namespace) -> None:
     """Measure every prefix of every head, and write both tables."""
     lengths = [l for l in scaling.LENGTHS if l <= whole.n]
     tasks = [(x, kind, l) for x, kind in zip(whole.heads(), kinds) for l in lengths]

@@ -18,7 +18,7 @@ import tqdm
 
 from analysis import inputs
 from analysis.costs.budget import match
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.ranks import rank, state_rank
 from analysis.ranks.recurrence import recurrence, ungated
 from approx import Method, parse
@@ -42,7 +42,7 @@ FAMILIES = (
 MEASURES = ("attention_tv", "attention_relative_frobenius", "output_relative_error")
 
 
-def bounds(x: Inputs) -> dict[tuple[str, int], float]:
+def bounds(x: Head) -> dict[tuple[str, int], float]:
     """Return errors of a head by what is near to it and its states, relative in Frobenius norm."""
     P = exact.softmax(x.Q, x.K, x.mask)
     found: dict[tuple[str, int], float] = {}
@@ -60,7 +60,7 @@ def bounds(x: Inputs) -> dict[tuple[str, int], float]:
     return found
 
 
-def at_reads(budget: float, x: Inputs) -> list[Method]:
+def at_reads(budget: float, x: Head) -> list[Method]:
     """Return methods of each family at their largest size that reads at most so many numbers."""
     return [m for m in match(map(parse, FAMILIES), budget, x, "reads").fitting if keeps_leaf(m)]
 
@@ -70,7 +70,7 @@ def keeps_leaf(method: Method) -> bool:
     return getattr(method, "exact_below", None) == getattr(method, "leaf", None)
 
 
-def medians(heads: Sequence[Inputs], keys: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def medians(heads: Sequence[Head], keys: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return both tables, as medians over heads."""
     errors = pd.DataFrame([bounds(x) for x in tqdm.tqdm(heads, "states", file=sys.stderr)])
     middle = errors.median()

@@ -430,7 +430,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         lambda f: lambda Q, K, V, **k: f(Q, K, V, scale=1.0, **k), "ILA-Ec ATT-4 ATT-Ed",
     ),
     "inputs are divided by d, not √d": (
-        inputs.Inputs, "_root", lambda f: lambda self: f(self) / self.d**0.25, "ATT-5",
+        inputs.Head, "_root", lambda f: lambda self: f(self) / self.d**0.25, "ATT-5",
     ),
     "regression is without ½": (
         attention, "nadaraya_watson", lambda f: lambda Q, K, w=1.0: f(Q, K, w=2 * w),
@@ -640,7 +640,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         TopP, "pattern", _as(p=lambda method: method.p / 2), "TOPP-4 TOPP-5",
     ),
     "the temperature is always 1": (
-        inputs.Inputs, "at_temperature", lambda f: lambda self, t: self, "MINF-Ee",
+        inputs.Head, "at_temperature", lambda f: lambda self, t: self, "MINF-Ee",
     ),
     "repeated draws add up": (pitfalls, "assigned", lambda f: _added, "VA-Ea"),
     "words are sorted by their places": (

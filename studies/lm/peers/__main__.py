@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from studies.lm.peers import clones, coresets, eviction, logits, patterns, sampling
 from studies.lm.peers.comparison import Comparison, heads, markdown, summed
 
-SYSTEMS: dict[str, tuple[str, Callable[[Path, Inputs], Iterator[Comparison]]]] = {
+SYSTEMS: dict[str, tuple[str, Callable[[Path, Head], Iterator[Comparison]]]] = {
     "StreamingLLM": ("mit-han-lab/streaming-llm", eviction.streaming_llm),
     "H2O": ("FMInference/H2O", eviction.h2o),
     "SnapKV": ("FasterDecoding/SnapKV", eviction.snapkv),

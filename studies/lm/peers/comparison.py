@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis import inputs
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import parse
 from approx.checks import Array
 
@@ -43,12 +43,12 @@ class Comparison:
     why: str = ""
 
 
-def heads() -> list[Inputs]:
+def heads() -> list[Head]:
     """Return the four heads of SmolLM2, and a small random case that is causal, too."""
     q, k, v = np.random.default_rng(0).standard_normal((3, 192, 16))
     return [
         *inputs.sample("smollm2").heads(),
-        Inputs("random", 2.0 * q, 2.0 * k, v, mask="causal"),
+        Head("random", 2.0 * q, 2.0 * k, v, mask="causal"),
     ]
 
 
@@ -77,7 +77,7 @@ def difference(theirs: Any, ours: Any) -> float:
     return float(np.abs(a - b).max() / max(np.abs(a).max(), np.finfo(float).tiny))
 
 
-def made(spec: str, x: Inputs, *, mask: bool = True, rng: Any = 0) -> tuple[Array, Array]:
+def made(spec: str, x: Head, *, mask: bool = True, rng: Any = 0) -> tuple[Array, Array]:
     """Return the support of a method of ours on a head, (n, l), and its output (n, c)."""
     assert x.v is not None
     estimate = parse(spec).approximate(x.Q, x.K, mask=x.mask if mask else None, rng=rng)
@@ -92,7 +92,7 @@ def on(sparse: Any) -> Array:
     return found
 
 
-def restricted(support: Array, x: Inputs) -> Array:
+def restricted(support: Array, x: Head) -> Array:
     """Return attention to the keys of a support, (rows, c) for the last rows, by its definition."""
     assert x.v is not None
     logits = np.where(support, x.Q[-len(support) :] @ x.K.T, -np.inf)

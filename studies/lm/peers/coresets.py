@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import Mask, parse
 from approx.estimate.approximation import Approximation
 from approx.low_rank.thinning import thinned
@@ -51,7 +51,7 @@ class Coins:
         return np.full(shape, -1.0 if other else 1.0)
 
 
-def wildcat(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def wildcat(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let them compress all keys, and let both draw pivots from the same numbers."""
     module = load(clone, "wildcat.compress_kv", bare=("wildcat",))
     centred = x.k - x.k.mean(axis=0)
@@ -81,7 +81,7 @@ def wildcat(clone: Path, x: Inputs) -> Iterator[Comparison]:
     )
 
 
-def thinformer(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def thinformer(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let them halve keys with equal values, and let both toss the same coins."""
     with mock.patch.object(torch, "compile", return_value=lambda function: function):
         module = load(clone, "thinformer.thinformer")

@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx.checks import Array
 from approx.supports import key_scores
 from studies.lm.peers.clones import load, tensor
@@ -26,7 +26,7 @@ PROMPTS = 8  # a head is read as so many prompts, the longest of which is all of
 SHORTEST = 64
 
 
-def streaming_llm(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def streaming_llm(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let their cache drop tokens one by one, and note what each query has."""
     with contextlib.redirect_stdout(io.StringIO()):
         cache = load(clone, "streaming_llm.kv_cache").StartRecentKVCache(4, KEPT - 4)
@@ -41,7 +41,7 @@ def streaming_llm(clone: Path, x: Inputs) -> Iterator[Comparison]:
     )
 
 
-def h2o(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def h2o(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let their cache drop keys by the attention they got, and run their mask for evaluation."""
     heavy, recent = KEPT - WINDOW, WINDOW - 1
     spec = f"columns(k={KEPT}, by='h2o', recent={WINDOW})"
@@ -81,7 +81,7 @@ def h2o(clone: Path, x: Inputs) -> Iterator[Comparison]:
     )
 
 
-def _token_by_token(x: Inputs, evict: Callable[[Any, Any], Any], prompt: int = 1) -> Array:
+def _token_by_token(x: Head, evict: Callable[[Any, Any], Any], prompt: int = 1) -> Array:
     """Return which keys each query has, if a cache is asked to evict after every one.
 
     The queries of the prompt come at once. `evict` gets the places of keys in the shape of keys,
@@ -103,13 +103,13 @@ def _token_by_token(x: Inputs, evict: Callable[[Any, Any], Any], prompt: int = 1
     return support
 
 
-def snapkv(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def snapkv(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let their cluster choose what it keeps of prompts."""
     module = load(clone / "snapkv/monkeypatch", "snapkv_utils")
     for pooling, named in (("avgpool", "average"), ("maxpool", "max")):
         cluster = module.SnapKVCluster(WINDOW, KEPT, 5, pooling)
 
-        def kept(prompt: Inputs, cluster: Any = cluster) -> Any:
+        def kept(prompt: Head, cluster: Any = cluster) -> Any:
             return cluster.update_kv(*map(tensor, (prompt.k, prompt.q)), _places(prompt), None, 1)[
                 1
             ]
@@ -128,15 +128,15 @@ def snapkv(clone: Path, x: Inputs) -> Iterator[Comparison]:
         yield _of_prompts(f"`SnapKVCluster({WINDOW}, {KEPT}, 5, '{pooling}')`", kept, spec, x, why)
 
 
-def kvpress(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def kvpress(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let presses compress prompts to `KEPT` keys."""
 
-    def press(name: str, kind: str, **fields: Any) -> Callable[[Inputs], Any]:
+    def press(name: str, kind: str, **fields: Any) -> Callable[[Head], Any]:
         module = load(clone, f"kvpress.presses.{name}", bare=("kvpress", "kvpress.presses"))
         made = getattr(module, kind)(**fields)
         made.apply_avg_rope = lambda _, mean, covariance, __: (mean, covariance)
 
-        def kept(prompt: Inputs) -> Any:
+        def kept(prompt: Head) -> Any:
             made.compression_ratio = 1 - (KEPT + 0.5) / prompt.l
             q, k = map(tensor, (prompt.q, prompt.k))
             logits = torch.as_tensor(np.where(np.tri(prompt.n), prompt.Q @ prompt.K.T, -np.inf))
@@ -205,7 +205,7 @@ def kvpress(clone: Path, x: Inputs) -> Iterator[Comparison]:
     yield _in_blocks(clone, x)
 
 
-def _in_blocks(clone: Path, x: Inputs) -> Comparison:
+def _in_blocks(clone: Path, x: Head) -> Comparison:
     """Compare what is kept after blocks of keys with what the next query has of it."""
     block, bare = 16, ("kvpress", "kvpress.presses")
     keydiff = load(clone, "kvpress.presses.keydiff_press", bare=bare).KeyDiffPress()
@@ -230,12 +230,12 @@ def _in_blocks(clone: Path, x: Inputs) -> Comparison:
     )
 
 
-def _prompt(x: Inputs, length: int) -> Inputs:
+def _prompt(x: Head, length: int) -> Head:
     """Return the first tokens."""
     return dataclasses.replace(x, q=x.q[:length], k=x.k[:length], v=x.v[:length], mask="causal")
 
 
-def _of_a_sketch(clone: Path, x: Inputs) -> Comparison:
+def _of_a_sketch(clone: Path, x: Head) -> Comparison:
     """Compare leverage of the same sketch, of a scale at which both add the same."""
     module = load(clone, "kvpress.presses.leverage_press", bare=("kvpress", "kvpress.presses"))
     columns = 48
@@ -253,13 +253,13 @@ def _of_a_sketch(clone: Path, x: Inputs) -> Comparison:
     )
 
 
-def _places(x: Inputs) -> torch.Tensor:
+def _places(x: Head) -> torch.Tensor:
     """Return the places of keys in the shape of values."""
     return torch.arange(x.l).to(torch.get_default_dtype()).expand(x.d, -1).T[None, None]
 
 
 def _of_prompts(
-    named: str, kept: Callable[[Inputs], Any], spec: str, x: Inputs, why: str = ""
+    named: str, kept: Callable[[Head], Any], spec: str, x: Head, why: str = ""
 ) -> Comparison:
     """Compare what the next query would have after prompts: the keys of the last query."""
     theirs, ours = [], []

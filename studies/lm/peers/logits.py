@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import parse
 from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits
@@ -32,7 +32,7 @@ def _compressed(spec: str, q: Array, k: Array) -> tuple[Array, Array]:
     return method.factors(q, k)
 
 
-def loki(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def loki(clone: Path, x: Head) -> Iterator[Comparison]:
     """Give their selection the principal axes of the keys."""
     module = load(clone, "methods.pca_topk.utils", bare=("methods", "methods.pca_topk"))
     module.methods.LOGGER = None
@@ -56,7 +56,7 @@ def loki(clone: Path, x: Inputs) -> Iterator[Comparison]:
     )
 
 
-def sparq(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def sparq(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let their attention decode every query."""
     models = [f"llminference.models.{name}_attention" for name in ("gemma", "llama", "mistral")]
     module = load(
@@ -98,7 +98,7 @@ def sparq(clone: Path, x: Inputs) -> Iterator[Comparison]:
     )
 
 
-def kq_svd(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def kq_svd(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let them fit the projections, from files as they do."""
     module = load(clone, "process_cache", absent=("custom_cache_query",))
     model = SimpleNamespace(
@@ -130,7 +130,7 @@ def kq_svd(clone: Path, x: Inputs) -> Iterator[Comparison]:
     )
 
 
-def kivi(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def kivi(clone: Path, x: Head) -> Iterator[Comparison]:
     """Compare rounded keys: their simulation, and what is unpacked from their cache."""
     simulated = load(clone, "models.utils_quant", bare=("models",))
     packed = load(clone, "quant.new_pack", bare=("quant",), absent=("triton", "triton.language"))

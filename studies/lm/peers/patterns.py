@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx.checks import Array
 from studies.lm.peers import hub
 from studies.lm.peers.clones import default, load, tensor
@@ -23,7 +23,7 @@ VERTICAL, SLASH = 40, 112
 SHARE = 0.9
 
 
-def quest(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def quest(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let their attention decode every query of the head."""
     module = load(clone / "evaluation", "quest_attention")
     support, output = np.zeros((x.n, x.l), dtype=bool), np.zeros((x.n, x.d))
@@ -41,7 +41,7 @@ def quest(clone: Path, x: Inputs) -> Iterator[Comparison]:
     )
 
 
-def _decoded(module: ModuleType, x: Inputs, i: int) -> tuple[Array, Array]:
+def _decoded(module: ModuleType, x: Head, i: int) -> tuple[Array, Array]:
     """Return weights of keys 0 … i and the output of query i."""
     single = torch.float32  # their scores are
     q, k, v = (tensor(each, single) for each in (x.q[i : i + 1], x.k[: i + 1], x.v[: i + 1]))
@@ -63,7 +63,7 @@ def _decoded(module: ModuleType, x: Inputs, i: int) -> tuple[Array, Array]:
     return weights[0, 0, 0].numpy(), found[0, 0].numpy()
 
 
-def minference(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def minference(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let them choose lines from the last 64 queries, and note what their kernel is asked for."""
     arange, lines = torch.arange, {}
     modules = "flexprefill", "kvcompression", "quest", "snapkv"
@@ -108,7 +108,7 @@ def minference(clone: Path, x: Inputs) -> Iterator[Comparison]:
     )
 
 
-def top_p(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def top_p(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let the hub's oracle choose keys for all queries."""
     module = hub.masker(clone, "fixed.implementations.oracle_top_p")
     empty = hub.load_attention(clone, "utils.mask").Mask.create_empty_mask

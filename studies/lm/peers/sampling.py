@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import Mask, parse
 from approx.checks import Array
 from approx.combinations.designs.collisions import Collisions
@@ -31,7 +31,7 @@ PROMPTS = 8
 DRAWN, SIGNS = 32, 7
 
 
-def magicpig(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def magicpig(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let their cache answer the token after prompts, with our hyperplanes and with none."""
     module = load(clone / "evaluations/RULER/pred", "cache_ref")
     spec = (
@@ -83,7 +83,7 @@ def _omegas(rng: np.random.Generator, d: int, tables: int, hashes: int) -> list[
     return [rng.standard_normal((hashes, d)) for _ in range(tables)]
 
 
-def _cached(module: ModuleType, x: Inputs, length: int, planes: Array) -> Array:
+def _cached(module: ModuleType, x: Head, length: int, planes: Array) -> Array:
     """Return what their cache gives the last of some tokens: weights of all keys, (length,)."""
     cache = module.SimCache(
         HASHES, TABLES, num_qh=1, num_kh=1, head_dim=x.d, num_layers=2, device="cpu"
@@ -98,7 +98,7 @@ def _cached(module: ModuleType, x: Inputs, length: int, planes: Array) -> Array:
     return np.asarray(found[0, 0, 0])
 
 
-def hub_magicpig(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def hub_magicpig(clone: Path, x: Head) -> Iterator[Comparison]:
     """Give the hub's version our hyperplanes."""
     module = hub.masker(clone, "sampling.implementations.magic_pig")
     config = module.MagicPigConfig(TABLES, HASHES, center=True, packing="int64", seed=0)
@@ -121,7 +121,7 @@ def hub_magicpig(clone: Path, x: Inputs) -> Iterator[Comparison]:
     )
 
 
-def vattention(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def vattention(clone: Path, x: Head) -> Iterator[Comparison]:
     """Compare sizes of samples, and what is lost of repeated draws."""
     module = hub.masker(clone, "sampling.implementations.adaptive_sampling")
     utils = hub.load_attention(clone, "utils.mask_attention_utils")
@@ -193,7 +193,7 @@ def vattention(clone: Path, x: Inputs) -> Iterator[Comparison]:
     )
 
 
-def hyper_attention(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def hyper_attention(clone: Path, x: Head) -> Iterator[Comparison]:
     """Give their module our directions and draws, without a mask."""
     module = load(
         clone,
@@ -263,7 +263,7 @@ def hyper_attention(clone: Path, x: Inputs) -> Iterator[Comparison]:
         )
 
 
-def kdeformer(clone: Path, x: Inputs) -> Iterator[Comparison]:
+def kdeformer(clone: Path, x: Head) -> Iterator[Comparison]:
     """Give their module our directions, draws and the largest eigenvalue, without a mask."""
     module = load(clone, "KDEformer")
     size = x.l // 16

@@ -21,7 +21,7 @@ from analysis.advice.verdict import KEEP, TIED, USE, advice, gaps
 from analysis.compute.seeds import seed_sequence
 from analysis.costs.candidates import ORACLES, RUNNABLE, TRIVIAL
 from analysis.costs.optimality import BOUND, FOUND
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.moments.expected_errors import expected_error
 from analysis.sentences import Sentence
 from approx import METHODS, Mask, parse
@@ -156,11 +156,11 @@ def test_uniform_attention_may_be_the_best():
 def test_warnings_say_what_is_wrong():
     rng = np.random.default_rng(0)
     q = 4 * rng.standard_normal((32, 8))
-    long = Inputs("long", q, q, rng.standard_normal((32, 2)))  # |x|²/2 ≈ 22 > ln 10⁶
+    long = Head("long", q, q, rng.standard_normal((32, 2)))  # |x|²/2 ≈ 22 > ln 10⁶
     said = " ".join(diagnose(long, budget=8.0, methods=[parse("positive()")]).warnings[0])
     assert "relative variance 10^" in said
     assert "eps = 1e-06 after the shift would turn this head into the mean of V" in said
-    short = Inputs("short", q / 10, q / 10, long.v)
+    short = Head("short", q / 10, q / 10, long.v)
     fine = diagnose(short, budget=8.0, methods=[parse(TRIVIAL), parse("positive()")])
     assert "eps" not in " ".join(fine.warnings[1])
     assert fine.warnings[0] == []
@@ -172,7 +172,7 @@ def test_warnings_say_what_is_wrong():
 
 def test_features_beyond_the_largest_float_are_inf():
     q = np.full((1, 1), math.sqrt(250.0))  # |q + k|² = 1000: an error of e^500/√m
-    table = diagnose(Inputs("cold", q, q, q), budget=8.0, methods=[parse("positive(m=4)")])
+    table = diagnose(Head("cold", q, q, q), budget=8.0, methods=[parse("positive(m=4)")])
     assert 1e200 < table.expected[0] < math.inf
     assert table.features_needed[0] == math.inf
     assert "relative variance >10^308" in " ".join(table.warnings[0])
@@ -228,7 +228,9 @@ def test_bad_arguments(changed, match):
 
 def test_what_are_no_inputs_and_no_methods():
     x = inputs.gaussian(8, 4, rng=0)
-    with pytest.raises(TypeError, match="inputs must be an Inputs or a sequence of them, got None"):
+    with pytest.raises(
+        TypeError, match="inputs must be a Head, Heads or a sequence of them, got None"
+    ):
         diagnose(None, budget=4)
     with pytest.raises(ValueError, match="inputs must not be empty"):
         diagnose([], budget=4)
@@ -658,7 +660,7 @@ def test_methods_are_ranked_by_the_error_that_is_asked_for():
     said = "output error no better than uniform attention's"
     assert {r.spec for r in by.itertuples() if said in r.warnings and r.runnable} == losing
     with pytest.raises(ValueError, match=r"the error of the output needs values, and a has no v: "):
-        diagnose(Inputs("a", x.q, x.k), budget=12, metric="output_relative_error")
+        diagnose(Head("a", x.q, x.k), budget=12, metric="output_relative_error")
     with pytest.raises(ValueError, match="metric must be one of attention_tv, output_relative_err"):
         diagnose(x, budget=12, metric="output")
 

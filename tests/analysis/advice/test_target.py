@@ -14,7 +14,7 @@ from analysis import inputs
 from analysis.advice import target as asking
 from analysis.advice.target import cheapest, needed, smallest, summary
 from analysis.compute.seeds import seed_sequence
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import Mask, parse
 from figures.command.cli import main
 
@@ -216,7 +216,7 @@ def test_what_cannot_be_asked_is_refused():
         needed(x, [])
     with pytest.raises(ValueError, match="metric must be one of attention_tv, "):
         needed(x, 0.1, metric="tv")
-    blind = Inputs("blind", x.q, x.k)
+    blind = Head("blind", x.q, x.k)
     with pytest.raises(ValueError, match="needs values, and blind has no v"):
         needed(blind, 0.1, metric="output_relative_error")
     rows = [parse("nystromformer()")]

@@ -15,7 +15,7 @@ from analysis import inputs
 from analysis.bounds import theory
 from analysis.bounds.theory import THEORIES
 from analysis.compute import parallel
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx.low_rank.coreset import Coreset
 from approx.polynomials import error_bounds
 from figures.command import diagnose
@@ -29,7 +29,7 @@ TIGHT = 1e-9  # decompositions of 40 × 40, and sums of some 10³ terms
 def head(n=40, d=3, mask="causal", seed=0, scale=1.0):
     rng = np.random.default_rng(seed)
     q, k = scale * rng.standard_normal((2, n, d))
-    return Inputs("head", q, k, rng.standard_normal((n, 2)), mask=mask)
+    return Head("head", q, k, rng.standard_normal((n, 2)), mask=mask)
 
 
 def rows(x, **options):
@@ -85,7 +85,7 @@ def test_the_coreset_is_the_smallest_that_is_near_enough():
     assert worst(int(found.measured)) <= limit < worst(int(found.measured) // 2)
     sphere = x.k / np.linalg.norm(x.k, axis=1, keepdims=True)
     both = np.concatenate([sphere, -sphere])  # of mean 0, and of norm 1
-    assert rows(Inputs("unit", x.q, both, mask=None)).loc["coreset"].met
+    assert rows(Head("unit", x.q, both, mask=None)).loc["coreset"].met
 
 
 def test_pairs_with_a_large_entry_are_counted():
@@ -102,21 +102,21 @@ def test_pairs_with_a_large_entry_are_counted():
     assert found.met
     outlier = x.q.copy()
     outlier[0, 0] = 500.0
-    assert not rows(Inputs("outlier", outlier, x.k)).loc["support basis"].met
+    assert not rows(Head("outlier", outlier, x.k)).loc["support basis"].met
 
 
 def test_the_largest_of_normal_logits_are_as_many_as_the_law_says():
     n, sigma = 4096, 1.5
     rng = np.random.default_rng(0)
-    x = Inputs("normal", np.ones((2, 1)), sigma * rng.standard_normal((n, 1)), scaling=1.0)
-    found = theory._gaussian_logits(theory.Head(x, 0.1, 8, 0))
+    x = Head("normal", np.ones((2, 1)), sigma * rng.standard_normal((n, 1)), scaling=1.0)
+    found = theory._gaussian_logits(theory.Case(x, 0.1, 8, 0))
     assert found.met
     assert found.value == pytest.approx(sigma, rel=5 / math.sqrt(2 * n))
     assert found.predicted == pytest.approx(norm.sf(found.value + norm.ppf(0.1)))
     # k/n for tv ≤ ε; of heavy tails a sample of 4096 knows the mass to a few per cent
     assert found.measured == pytest.approx(found.predicted, rel=0.1)
     keys = np.exp(2 * rng.standard_normal((n, 1)))
-    other = theory._gaussian_logits(theory.Head(Inputs("heavy", x.q, keys, scaling=1.0), 0.1, 8, 0))
+    other = theory._gaussian_logits(theory.Case(Head("heavy", x.q, keys, scaling=1.0), 0.1, 8, 0))
     assert not other.met
 
 
@@ -208,7 +208,7 @@ def test_extreme_logits_give_numbers_or_none():
         x = head(n=12, d=2, scale=scale)
         found = rows(x, keys=4)
         assert found.value.drop("normal logits").notna().all(), scale
-    without = Inputs("no values", x.q, x.k)
+    without = Head("no values", x.q, x.k)
     assert np.isnan(rows(without, keys=4).loc["columns"].measured)
 
 

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from analysis.compute import executors
 from analysis.errors.metrics import compare
-from analysis.inputs import Inputs, gaussian
+from analysis.inputs import Head, Heads, gaussian
 from analysis.sweeps.store import CellsFailed, Store, read
 from analysis.sweeps.sweep import errors, plan, sweep
 from approx import parse
@@ -41,7 +41,7 @@ def heads():
     q, k = rng.standard_normal((2, 2, 6, 3))
     return [
         gaussian(9, 3, rng=0),
-        Inputs("many", q, k, k, mask="causal", ids=((0, 3, "a"), (2, 1, "b"))),
+        Heads("many", q, k, k, mask="causal", ids=((0, 3, "a"), (2, 1, "b"))),
     ]
 
 
@@ -369,7 +369,7 @@ def test_the_quick_sweep_survives_twenty_kills(tmp_path):
 # What travels
 
 
-class Counted(Inputs):
+class Counted(Head):
     """Inputs that count how often they are sent."""
 
     sent = 0
@@ -377,7 +377,7 @@ class Counted(Inputs):
     def __reduce__(self):
         type(self).sent += 1
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return Inputs, tuple(fields.values())
+        return Head, tuple(fields.values())
 
 
 def test_inputs_travel_to_a_cluster_once(client):

@@ -18,7 +18,7 @@ from analysis.errors.orders import order_errors
 from analysis.experiments import moments as pairs
 from analysis.experiments.profile import quartiles
 from analysis.experiments.support_recall import recall
-from analysis.inputs import Inputs, gaussian, statistics as describing
+from analysis.inputs import Head, Heads, gaussian, statistics as describing
 from analysis.inputs.statistics import describe, row_entropy, weight_statistics
 from analysis.moments import expected_error, features_needed, monte_carlo, normalised_moments
 from analysis.moments.simulation import MonteCarlo
@@ -206,7 +206,7 @@ def test_order_errors_do_not_look_at_what_is_not_seen():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_describe_is_its_definition_by_stripes_of_any_height(monkeypatch, seed, stripe):
     (q, k), mask = inputs(seed), hiding(N, L, seed)
-    x = Inputs("x", q, k, mask=mask)
+    x = Head("x", q, k, mask=mask)
     logits = [(a @ b.T)[0] for _, _, a, b in rows(x.Q, x.K, mask)]
     squares = [((a + b) ** 2).sum(axis=1) for _, _, a, b in rows(x.Q, x.K, mask)]
     weights = [np.exp(row) / np.exp(row).sum() for row in logits if len(row) > 1]
@@ -256,7 +256,7 @@ def test_the_quartiles_of_heads_do_not_look_at_what_is_not_seen():
     k[1, 3] = 1e6  # which only the last query sees
     q[1, 3] = 0.0
     ids = tuple((0, head, str(head)) for head in range(3))
-    x = Inputs("x", q, k, mask="causal", ids=ids)
+    x = Heads("x", q, k, mask="causal", ids=ids)
     ranges = []
     for head in x.heads():
         seen = head.logits()[np.tril(np.ones((4, 4), bool))]
@@ -267,7 +267,7 @@ def test_the_quartiles_of_heads_do_not_look_at_what_is_not_seen():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_pair_of_a_quantile_is_seen(seed):
     (q, k), mask = inputs(seed), hiding(N, L, seed)
-    x = Inputs("x", q, k, mask=mask)
+    x = Head("x", q, k, mask=mask)
     i, j = pairs.pair(x)
     assert mask.first[i] <= j < mask.stop[i]
     below = np.sum(x.logits() < (x.Q @ x.K.T)[i, j]) - np.sum(~mask.visible())
@@ -277,7 +277,7 @@ def test_the_pair_of_a_quantile_is_seen(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_recall_is_among_what_is_seen(seed):
     (q, k), mask = inputs(seed), hiding(N, L, seed)
-    x = Inputs("x", q, k, mask=mask)
+    x = Head("x", q, k, mask=mask)
     estimate = x.approximate(parse("random(k=3)"), rng=0)
     on = estimate.to_dense() > 0
     found = recall(estimate, x, ks=[1, 3, L])
@@ -299,7 +299,7 @@ def test_recall_is_among_what_is_seen(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_singular_values_are_those_of_what_is_seen(seed):
     (q, k), mask = inputs(seed), hiding(N, L, seed)
-    x = Inputs("x", q, k, mask=mask)
+    x = Head("x", q, k, mask=mask)
     kernel = np.where(naive.seen(mask, N, L), naive.kernel(x.Q, x.K), 0.0)
     attention = kernel / kernel.sum(axis=1, keepdims=True)
     for space, matrix in (("kernel", kernel / kernel.max()), ("attention", attention)):
@@ -326,7 +326,7 @@ def test_a_causal_mask_gives_a_constant_full_rank():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_oracles_are_among_what_is_seen(seed):
     (q, k), mask = inputs(seed, 2.0), hiding(N, L, seed)
-    x, budget = Inputs("x", q, k, mask=mask), 2.5
+    x, budget = Head("x", q, k, mask=mask), 2.5
     table = oracles(x, [1.0], [budget])
     found = table[table.metric == "attention_relative_frobenius"].set_index("method").value
     A = np.where(mask.visible(), np.exp(x.Q @ x.K.T), 0.0)
@@ -356,7 +356,7 @@ def test_the_first_queries_keep_the_keys_that_they_see():
     ids = ((0, 0, "a"), (0, 1, "b"))
     masks = Mask.causal(6, 8), Mask.window(6, 8, 2)
     for mask in (*masks, "causal", masks, None):
-        x = Inputs("x", q, k, k, mask=mask, ids=ids)
+        x = Heads("x", q, k, k, mask=mask, ids=ids)
         for n in (1, 4, 6, 9):
             part = x.first(n)
             l = n if mask is None else min(n, 6) + 2

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from analysis.errors import metrics
-from analysis.inputs import Inputs, clustered, gaussian, generative, load, sample, sphere
+from analysis.inputs import Head, Heads, clustered, gaussian, generative, load, sample, sphere
 from analysis.inputs.array_files import InputFileError
 from approx import Mask, parse
 from approx.estimate import exact, memory
@@ -182,7 +182,7 @@ def test_scaled_arrays_are_computed_once_and_do_not_travel():
 
 
 def test_logits_are_those_of_the_keys_that_a_query_sees():
-    x = Inputs("x", np.eye(3, 2, dtype="f4"), np.arange(6, dtype="f4").reshape(3, 2), scaling=0.5)
+    x = Head("x", np.eye(3, 2, dtype="f4"), np.arange(6, dtype="f4").reshape(3, 2), scaling=0.5)
     q_dot_k = np.array([[0.0, 1.0, 2.0], [0.5, 1.5, 2.5], [0.0, 0.0, 0.0]])
     # Q and K are scaled by the root of ½ each, rounded in float32
     np.testing.assert_allclose(x.logits(), q_dot_k, rtol=4 * np.finfo(np.float32).eps)
@@ -282,7 +282,7 @@ def many(**changes):
     rng = np.random.default_rng(0)
     q, k = rng.standard_normal((2, 3, 5, 4))
     ids = ((0, 1, "a"), (0, 2, "b"), (4, 0, "c"))
-    return Inputs("x", q, k, k + 1, ids=ids, **changes)
+    return Heads("x", q, k, k + 1, ids=ids, **changes)
 
 
 def test_heads_are_inputs_of_their_own():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from small import hiding
 
-from analysis.inputs import Inputs, gaussian, generative
+from analysis.inputs import Head, gaussian, generative
 from analysis.inputs.statistics import (
     describe,
     dot_product_variance,
@@ -26,7 +26,7 @@ from analysis.inputs.statistics import (
 def test_describe_is_its_definition(mask, scale):
     rng = np.random.default_rng(0)
     q, k = rng.standard_normal((5, 3)) * scale, rng.standard_normal((7, 3)) * scale
-    x = Inputs("x", q, k, mask=mask).at_temperature(2.0)
+    x = Head("x", q, k, mask=mask).at_temperature(2.0)
     seen = naive.seen(mask, 5, 7)
     logits = [[float(a @ b) for j, b in enumerate(x.K) if seen[i, j]]
               for i, a in enumerate(x.Q)]  # fmt: skip
@@ -52,7 +52,7 @@ def test_describe_is_its_definition(mask, scale):
 @pytest.mark.parametrize("mask", [None, "causal", hiding(9, 9, 3)])
 def test_row_entropy_is_that_of_describe(mask):
     x = gaussian(9, 4, rng=0)
-    x = Inputs("x", x.q, x.k, mask=mask)
+    x = Head("x", x.q, x.k, mask=mask)
     assert row_entropy(x) == describe(x)["row_entropy"]
 
 
@@ -71,7 +71,7 @@ def test_temperature_at_refuses():
             temperature_at(x, entropy)
     with pytest.raises(ValueError, match="entropy must be finite and > 0"):
         temperature_at(x, 0.0)
-    same = Inputs("same", np.zeros((2, 1)), np.zeros((2, 1)))
+    same = Head("same", np.zeros((2, 1)), np.zeros((2, 1)))
     with pytest.raises(ValueError, match="no temperature of same between 1e-06 and 1e"):
         temperature_at(same, 0.5)
 

@@ -10,7 +10,7 @@ from each import each
 from test_substitute import build, passage, with_torch
 from transformer import Transformer, exact
 
-from analysis.inputs import Inputs
+from analysis.inputs import Heads
 from analysis.models import propagation
 from analysis.models.propagation import Block, bound, follow, growth, largest
 from approx import parse
@@ -38,7 +38,7 @@ def layer(i, x, methods=(), model=MODEL):
 def inputs(i, x, model=MODEL):
     ids = tuple((i, head, "") for head in range(model.heads))
     arrays = model.projected(i, x, np.arange(len(x)))
-    return Inputs("layer", *arrays, scaling=model.d**-0.5, mask="causal", ids=ids)
+    return Heads("layer", *arrays, scaling=model.d**-0.5, mask="causal", ids=ids)
 
 
 def block(i, model=MODEL):
@@ -127,7 +127,7 @@ def test_layers_in_which_the_bound_is_reached():
     np.testing.assert_allclose(bound(none, inputs(1, x), x, sizes).sizes, sizes, rtol=1e-12)
     # one position sees itself only, so that what moves is W_o W_v times the turned state
     values = none._replace(o=block(1).o * [[[1.0]], [[0.0]]])
-    one = Inputs("one", *(y[:, :1] for y in MODEL.projected(1, x, np.arange(12))), 0.5, "causal",
+    one = Heads("one", *(y[:, :1] for y in MODEL.projected(1, x, np.arange(12))), 0.5, "causal",
                  ids=((1, 0, ""), (1, 1, "")))  # fmt: skip
     above = bound(values, one, x[:1], np.array([1e-7])).sizes[0] / 1e-7
     unit = x[0] / np.sqrt((x[0] ** 2).mean() + MODEL.eps)

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 from test_substitute import build, passage, with_torch
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.models import sensitivity
 from approx import Mask, parse
 
@@ -16,7 +16,7 @@ from approx import Mask, parse
 def head(n=12, d=3, c=4, width=5, seed=0):
     rng = np.random.default_rng(seed)
     q, k = 2 * rng.standard_normal((2, n, d))
-    x = Inputs("x", q, k, rng.standard_normal((n, c)), 1 / math.sqrt(d), Mask.causal(n, n))
+    x = Head("x", q, k, rng.standard_normal((n, c)), 1 / math.sqrt(d), Mask.causal(n, n))
     return x, rng.standard_normal((c, width)), rng.standard_normal((2, n, c))
 
 

@@ -146,7 +146,7 @@ def one_by_one(model, ids, method):
             if (call.layer, head) not in caches:
                 caches[call.layer, head] = method.cache(d=q.shape[1], c=v.shape[1])
             cache, mine = caches[call.layer, head], head * len(k) // len(q)
-            root = call.scaling**0.5  # as Inputs has it: elu depends on how it is shared out
+            root = call.scaling**0.5  # as Head has it: elu depends on how it is shared out
             cache.append(root * k[mine], v[mine])
             outputs[0, 0, head] = torch.from_numpy(cache.attend(root * one))
         return outputs

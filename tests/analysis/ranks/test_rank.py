@@ -13,7 +13,7 @@ from scipy.sparse.linalg import aslinearoperator
 from small import hiding, member
 from threadpoolctl import threadpool_limits
 
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from analysis.ranks import rank
 from analysis.ranks.rank import exact_singular_values, measures, singular_values, summary
 from approx import METHODS, Approximation, parse
@@ -368,7 +368,7 @@ def test_the_taylor_polynomial_has_the_rank_it_promises(bound, d, epsilon):
 def test_truncated_svd_keeps_the_leading_singular_values(rank, space):
     rng = np.random.default_rng(0)
     Q, K = rng.standard_normal((2, 7, 3))
-    exact_values = exact_singular_values(Inputs("x", Q, K, scaling=1.0), space)
+    exact_values = exact_singular_values(Head("x", Q, K, scaling=1.0), space)
     found = singular_values(parse(f"truncated_svd({rank}, space={space!r})").approximate(Q, K))
     # the approximation's common scale is the largest entry, as that of exact
     np.testing.assert_allclose(found[:rank], exact_values[:rank], rtol=100 * EPS * 7)
@@ -441,7 +441,7 @@ def test_at_logits_of_ten_thousand(name, sign):
 def test_exact_singular_values(space, mask):
     rng = np.random.default_rng(2)
     q, k = rng.standard_normal((2, 8, 4))
-    x = Inputs("x", q, k, mask=mask).at_temperature(0.5)
+    x = Head("x", q, k, mask=mask).at_temperature(0.5)
     A = exact.kernel(x.Q, x.K) * naive.seen(mask, 8, 8)
     A /= A.max() if space == "kernel" else A.sum(axis=1, keepdims=True)
     expected = np.linalg.svd(A, compute_uv=False)
@@ -455,10 +455,10 @@ def test_exact_singular_values(space, mask):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_exact_at_logits_of_ten_thousand(space, mask, dtype):
     q = 100 * np.array([[1, 0], [0, 1], [-1, 0]], dtype)
-    s = exact_singular_values(Inputs("x", q, q, scaling=1.0, mask=mask), space)
+    s = exact_singular_values(Head("x", q, q, scaling=1.0, mask=mask), space)
     # softmax rows: each sees itself alone. Kernel: the largest entries, e^{10⁴}, on the diagonal.
     np.testing.assert_allclose(s, [1, 1, 1], rtol=10 * EPS)
-    s = exact_singular_values(Inputs("x", q, -q, scaling=1.0, mask=mask), space)
+    s = exact_singular_values(Head("x", q, -q, scaling=1.0, mask=mask), space)
     # −q sees no other key as well as its opposite, which the future holds or is
     assert np.isfinite(s).all()
     assert s[0] >= 1 - 10 * EPS
@@ -474,7 +474,7 @@ def test_refusals():
             call(np.eye(2), epsilon=0)
     with pytest.raises(ValueError, match="bound must be finite and > 0"):
         rank.taylor_rank(-1.0, 2)
-    x = Inputs("x", np.ones((4, 1)), np.ones((4, 1)))
+    x = Head("x", np.ones((4, 1)), np.ones((4, 1)))
     with pytest.raises(ValueError, match="space must be one of"):
         exact_singular_values(x, "softmax")
     estimate = parse("top_k(1)").approximate(x.q, x.k)

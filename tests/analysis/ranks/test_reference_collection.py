@@ -129,7 +129,7 @@ def test_the_command_lists_and_writes_json(capsys):
 def test_what_has_no_values_or_is_not_known_is_refused():
     with pytest.raises(ValueError, match="did you mean 'needle'"):
         reference_collection.head("neddle")
-    x = inputs.Inputs("x", np.ones((2, 1)), np.ones((2, 1)))
+    x = inputs.Head("x", np.ones((2, 1)), np.ones((2, 1)))
     for call in (reference_collection.row, reference_collection.digests):
         with pytest.raises(ValueError, match="has no values v"):
             call(x)

@@ -75,7 +75,7 @@ def test_what_is_no_table():
         regimes(sound, "error", **NAMES | {"both": 3})
     with pytest.raises(ValueError, match="table must have rows of a column budget"):
         crossings(sound, [gaussian(3, 2, rng=0)], "error")
-    with pytest.raises(TypeError, match="every input must be an Inputs, got 'x'"):
+    with pytest.raises(TypeError, match="every input must be a Head or Heads, got 'x'"):
         crossings(sound.assign(budget=1.0), ["x"], "error")
     with pytest.raises(ValueError, match="budgets must not be empty"):
         oracles(gaussian(3, 2, rng=0), [1.0], [])

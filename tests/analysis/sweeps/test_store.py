@@ -19,7 +19,7 @@ from pandas.testing import assert_frame_equal
 
 from analysis.compute.executors import Failure
 from analysis.errors.metrics import compare
-from analysis.inputs import Inputs, gaussian
+from analysis.inputs import Head, gaussian
 from analysis.sweeps import store as storing, table
 from analysis.sweeps.store import CellsFailed, Store, StoreError, read
 from analysis.sweeps.sweep import plan, sweep
@@ -285,8 +285,8 @@ def test_a_cell_is_known_by_all_that_decides_its_numbers(monkeypatch):
         arguments = {"trials": 1, "seed": 0} | options
         return plan([parse(methods)], inputs, temperatures, **arguments).keys[-1]
 
-    other = Inputs("gaussian", X.q, X.k, X.k)
-    named = Inputs("other", X.q, X.k, X.v)
+    other = Head("gaussian", X.q, X.k, X.k)
+    named = Head("other", X.q, X.k, X.v)
     found = [
         key(), key("positive(m=2)"), key(inputs=other), key(inputs=named), key(temperatures=(2.0,)),
         key(temperatures=(1.0, 2.0)), key(trials=2), key(seed=1), key(budget=16.0),

@@ -16,7 +16,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.costs.budget import values_per_row
 from analysis.errors import metrics
 from analysis.errors.metrics import compare
-from analysis.inputs import Inputs, clustered, gaussian
+from analysis.inputs import Heads, clustered, gaussian
 from analysis.ranks import rank
 from analysis.sweeps.forecast import working_set
 from analysis.sweeps.sweep import COLUMNS, HELD, errors, plan, sweep
@@ -45,7 +45,7 @@ def small(n=7, d=3, seed=0):
 def heads():
     rng = np.random.default_rng(1)
     q, k = rng.standard_normal((2, 2, 6, 3))
-    return Inputs("many", q, k, k, mask="causal", ids=((0, 3, "0.3"), (2, 1, "2.1")))
+    return Heads("many", q, k, k, mask="causal", ids=((0, 3, "0.3"), (2, 1, "2.1")))
 
 
 def run(specs=SPECS, inputs=None, temperatures=TEMPERATURES, **options):

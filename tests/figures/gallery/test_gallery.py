@@ -163,7 +163,7 @@ def test_profiles():
 def test_heads_of_a_file_are_the_quartiles_of_logit_range():
     q = np.ones((1, 9, 4, 2)) * np.arange(9)[None, :, None, None]  # range of head h grows as h
     k = np.tile([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]], (1, 9, 1, 1))
-    many = inputs.Inputs("file", q[0], k[0], ids=tuple((0, head, f"0.{head}") for head in range(9)))
+    many = inputs.Heads("file", q[0], k[0], ids=tuple((0, head, f"0.{head}") for head in range(9)))
     assert [x.head for x in quartiles(many)] == [2, 4, 6]
 
 

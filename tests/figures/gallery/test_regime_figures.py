@@ -148,7 +148,7 @@ def test_scatterbrain_and_robust_pca_within_their_budget(tables):
 
 
 def test_cut_of_what_is_low_rank_and_sparse_is_exact():
-    x = inputs.Inputs("x", np.zeros((16, 2)), np.ones((16, 2)))
+    x = inputs.Head("x", np.zeros((16, 2)), np.ones((16, 2)))
     spike = np.zeros((16, 16))
     spike[3, 5] = 1.0
     D = exact.softmax(x.Q, x.K)

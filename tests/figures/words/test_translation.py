@@ -16,7 +16,7 @@ from analysis.advice import caveats, diagnose, measurement, target
 from analysis.bounds import theory
 from analysis.claims import VERDICTS
 from analysis.costs import budget
-from analysis.inputs import Inputs
+from analysis.inputs import Head
 from approx import parse
 from approx.method.prices import CURRENCIES
 from figures import fonts
@@ -138,7 +138,7 @@ def test_figures_in_chinese_embed_the_font(tmp_path, capsys):
 def test_advice_says_the_same_in_chinese():
     rng = np.random.default_rng(0)
     q = 4 * rng.standard_normal((32, 8))  # |x|²/2 ≈ 22 > ln 10⁶: eps swamps the features
-    x = Inputs("long", q, q, rng.standard_normal((32, 2)))
+    x = Head("long", q, q, rng.standard_normal((32, 2)))
     specs = ("uniform()", "positive()", "trigonometric()", "sliding_window()", "top_k()")
     table = diagnose.diagnose(x, budget=8.0, methods=[parse(s) for s in specs], trials=2)
     said = {sentence.message for row in table.warnings for sentence in row}
