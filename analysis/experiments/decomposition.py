@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from analysis.compute.seeds import seed_sequence
 from analysis.costs import budget
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.inputs import Head
 from analysis.sweeps.table import Row, head, with_currency
 from approx import Method, parse
@@ -31,7 +31,7 @@ FAMILIES = (
 
 def temperatures(profile: Profile) -> tuple[float, float]:
     """Return the temperature of scaled dot-product attention, or the nearest, and the hottest."""
-    nearest = min(profile.temperatures, key=lambda t: (abs(np.log(t)), t))
+    nearest = nearest_to_one(profile.temperatures)
     return nearest, max(profile.temperatures)
 
 

@@ -29,6 +29,11 @@ def _on_one_thread(function: Callable[[*Ts], list[Row]], task: tuple[*Ts]) -> li
         return function(*task)
 
 
+def nearest_to_one(temperatures: Iterable[float]) -> float:
+    """Return the temperature nearest 1 by ratio, the colder of two."""
+    return float(min(temperatures, key=lambda t: (abs(np.log(t)), t)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Profile:
     """The size of a run.

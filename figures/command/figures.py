@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         if name not in (known := [*NAMES, "all"]):
             listed = f"`expqk figures` lists all {len(NAMES)}"
             raise ValueError(checks.unknown("figure", name, known, listed))
-    names = NAMES if "all" in arguments.names else tuple(dict.fromkeys(arguments.names))
+    names = tuple(FIGURES) if "all" in arguments.names else tuple(dict.fromkeys(arguments.names))
     array_files.usable(arguments.out)
     profile = options.profile(arguments)
     with speaking(arguments.lang):

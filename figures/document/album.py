@@ -1,8 +1,8 @@
 """The figures as a collection: their list, one from its CSV, and the page that shows them all.
 
 ``python -m figures.document.album FOLDER`` writes figures/README.md, its Chinese twin and
-docs/gallery/NAME.png from the tables in FOLDER/data; `make gallery` computes those that are
-missing first.
+docs/gallery/NAME.png from the tables in FOLDER/data; a figure without a table there keeps what the
+pages have of it. `make gallery` computes those that are missing first.
 """
 
 from __future__ import annotations
@@ -133,11 +133,17 @@ def saved(name: str, folder: Path) -> pd.DataFrame | None:
     return table
 
 
-def page(tables: Mapping[str, pd.DataFrame]) -> str:
-    """Return the page in Markdown, in the language in force, given the table of each figure."""
+def page(tables: Mapping[str, pd.DataFrame], before: Mapping[str, str]) -> str:
+    """Return the page in Markdown, in the language in force, given the table of each figure.
+
+    What has no table keeps its section of the page before.
+    """
     chinese = spoken() == "zh"
     parts = [(HEAD_ZH if chinese else HEAD).format(count=len(FIGURES))]
     for name, module in FIGURES.items():
+        if name not in tables:
+            parts.append(f"## {name}\n{before[name].rstrip()}\n")
+            continue
         found, *rest = PARTS
         how = f"`expqk figures {name}{' --lang zh' if chinese else ''}`"
         finding = github(told(name, tables[name], [found]))
@@ -172,21 +178,29 @@ def picture(table: pd.DataFrame, name: str) -> bytes:
 
 def write(folder: Path, root: Path = ROOT) -> list[Path]:
     """Write pages and pictures from the tables in FOLDER/data; return what was written."""
-    tables = {name: saved(name, folder) for name in FIGURES}
-    missing = [name for name, table in tables.items() if table is None]
+    tables = {name: table for name in FIGURES if (table := saved(name, folder)) is not None}
+    before = {language: _sections(root / path) for language, path in PAGES.items()}
+    known = set.intersection(*map(set, before.values())) if tables else set()
+    missing = [name for name in FIGURES if name not in {*tables, *known}]
     if missing:
         raise ValueError(f"{folder}/data has no table of {', '.join(missing)}: run make gallery")
-    present = {name: table for name, table in tables.items() if table is not None}
     written = []
-    for name, table in present.items():
+    for name, table in tables.items():
         written.append(array_files.inside(root, root / PICTURES / f"{name}.png"))
         with array_files.replacing(written[-1]) as temporary:
             temporary.write_bytes(picture(table, name))
     for language, path in PAGES.items():
         written.append(array_files.inside(root, root / path))
         with array_files.replacing(written[-1]) as temporary, speaking(language):
-            temporary.write_text(page(present), encoding="utf-8")
+            temporary.write_text(page(tables, before[language]), encoding="utf-8")
     return written
+
+
+def _sections(page: Path) -> dict[str, str]:
+    """Return what a page says of each figure, by its name; nothing where there is no page."""
+    text = page.read_text("utf-8") if page.exists() else ""
+    _, *parts = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2]))
 
 
 def main(argv: list[str] | None = None) -> int:

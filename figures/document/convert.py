@@ -23,13 +23,12 @@ one temperature each: the page shows these, with a slider, where scripts run.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import tempfile
 from pathlib import Path
 
-from analysis.inputs.array_files import one_line
+from analysis.inputs.array_files import one_line, replacing
 from figures import fonts as shipped
 from figures.document.formulas import html_formula, polished, with_typst_formulas
 from figures.document.notes import merged, notes as own_notes
@@ -120,10 +119,7 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
             f"--template={_HERE / 'template.html'}",
             f"--variable=toc-title:{words['contents']}",
             f"--variable=abstract-title:{words['abstract']}",
-            *(
-                f"--variable={word}:{words[word]}"
-                for word in ("skip", "search", "found", "nothing")
-            ),
+            f"--variable=skip:{words['skip']}",
             f"--variable=script:{SCRIPT}",
             f"--variable=script-hash:{script_hash()}",
             *(["--variable=font"] if face else []),
@@ -160,14 +156,10 @@ def to_pdf(
 
     Raises
     ------
-    ImportError
-        Without ``expqk[report]``.
     FileNotFoundError
-        If a figure, or `fonts`, is missing.
-    ValueError
-        If a figure, a link or a reference is refused, or `lang` is no language tag.
+        If `fonts` is missing; otherwise as `to_html`.
     RuntimeError
-        If pandoc or typst fails, or pandoc cannot read a formula.
+        If typst fails.
     """
     pandoc = executable()
     if fonts is not None and not fonts.exists():
@@ -259,15 +251,8 @@ def _font_folder(fonts: Path, build: Path) -> Path:
 
 def _write(out: Path, content: bytes) -> None:
     """Put `content` at `out` in one step; a symlink at `out` is replaced, never followed."""
-    descriptor, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.chmod(name, 0o644)
-        os.replace(name, out)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with replacing(out) as temporary:
+        temporary.write_bytes(content)
 
 
 def _prepared(
@@ -328,28 +313,27 @@ def _refuse_deep_margins(text: str) -> None:
 def _refuse_nested_braces(text: str) -> None:
     """Raise ValueError before pandoc takes minutes for the braces of a formula."""
     for literal in _LITERAL.finditer(text):
-        if literal[0][0] == "$" and _depth(literal[0], "{}") > _MOST_BRACES:
+        if literal[0][0] == "$" and _too_deep(literal[0], "{}", _MOST_BRACES) is not None:
             near = one_line(literal[0], 40)
             raise ValueError(f"braces nest more than {_MOST_BRACES} deep in the formula {near!r}")
 
 
-def _depth(text: str, pair: str) -> int:
-    depth = deepest = 0
+def _too_deep(text: str, pair: str, most: int) -> int | None:
+    """Return where the marks of a pair nest deeper than so many, None where they do not."""
+    depth = 0
     for one in re.finditer(rf"\\.|[{re.escape(pair)}]", text):
         depth = max(0, depth + {pair[0]: 1, pair[1]: -1}.get(one[0], 0))
-        deepest = max(deepest, depth)
-    return deepest
+        if depth > most:
+            return one.start()
+    return None
 
 
 def _refuse_nested_brackets(text: str) -> None:
     """Raise ValueError if brackets outside of code and formulas nest deeper than links ever do."""
     for paragraph in re.split(r"\n\s*\n", _LITERAL.sub("", text)):
-        depth = 0
-        for bracket in re.finditer(r"\\.|[\[\]]", paragraph):
-            depth = max(0, depth + {"[": 1, "]": -1}.get(bracket[0], 0))
-            if depth > _MOST_BRACKETS:
-                near = one_line(paragraph[max(0, bracket.start() - 20) :], 40)
-                raise ValueError(
-                    f"brackets nest more than {_MOST_BRACKETS} deep at {near!r}: write \\[ for "
-                    "those that begin no link"
-                )
+        if (at := _too_deep(paragraph, "[]", _MOST_BRACKETS)) is not None:
+            near = one_line(paragraph[max(0, at - 20) :], 40)
+            raise ValueError(
+                f"brackets nest more than {_MOST_BRACKETS} deep at {near!r}: write \\[ for those "
+                "that begin no link"
+            )

@@ -1,8 +1,8 @@
 """What the page has beyond the document: drawings, boxes that scroll, appendices, sliders, scripts.
 
 Whatever may be wider than a phone scrolls sideways in a box of its own, which the keyboard reaches.
-The scripts are few enough to be read, and none is anybody else's: a library that searches or
-follows the reading is longer than these, and would still have to be told what a curve is.
+The scripts are few enough to be read, and none is anybody else's: a library that follows the
+reading is longer than these, and would still have to be told what a curve is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from figures.document.page_drawings import Drawings, pairs
 from figures.document.tree import APPENDIX, Node, plain
 
 # The first has what the others use.
-SCRIPTS = ("appendices", "contents", "search", "slider", "curves")
+SCRIPTS = ("appendices", "contents", "slider", "curves")
 SCRIPT = "\n".join(
     (Path(__file__).parent / "scripts" / f"{name}.js").read_text(encoding="utf-8").strip()
     for name in SCRIPTS

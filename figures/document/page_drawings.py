@@ -23,7 +23,7 @@ EVERYWHERE = "*{stroke-linejoin: round; stroke-linecap: butt}"  # of matplotlib,
 ATTRIBUTES = (
     "d", "x", "y", "width", "height", "transform", "points", "r", "rx", "ry", "cx", "cy", "x1",
     "y1", "x2", "y2", "data-x", "data-y", "data-x-name", "data-y-name", "data-curve", "data-band",
-    "data-entry", "data-handle", "data-edges", "data-cells", "data-picture",
+    "data-entry", "data-handle", "data-edges",
 )  # fmt: skip
 PIXELS = ("href", "width", "height", "class")  # of a picture, wherever it is
 ROUNDED = ("d", "x", "y", "width", "height", "points")

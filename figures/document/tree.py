@@ -41,9 +41,6 @@ WORDS = {
         "skip": "Skip to the text",
         "formula": "Formula",
         "temperature": "temperature",
-        "search": "Search",
-        "found": "# places",
-        "nothing": "Nothing found",
     },
     "zh": {
         "Figure": "图",
@@ -54,9 +51,6 @@ WORDS = {
         "skip": "跳到正文",
         "formula": "公式",
         "temperature": "温度",
-        "search": "搜索",
-        "found": "共 # 处",
-        "nothing": "没有找到",
     },
 }
 CONTENTS = "[TOC]"  # a paragraph of its own, where a PDF has its contents

@@ -1,1 +1,1 @@
-"""One style, names beside curves, and what a page may say of curves and heat maps."""
+"""One style, names beside curves, and what a page may say of curves."""

@@ -23,7 +23,6 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FuncFormatter
 
-from figures.drawing import heat_map_cells
 from figures.drawing.curve_labels import Names
 
 POINTS = 72  # an inch, in which SVG places everything
@@ -43,8 +42,7 @@ def marked(figure: Figure) -> dict[str, dict[str, str]]:
     ``curve`` is the name of a curve, ``band`` that of the curve which a band or a bar is around,
     ``entry`` that of the curve which a text of a legend or beside a curve names, ``handle`` that of
     the sample beside it. Axes say how a place is read: scale, two places, the values there; and
-    what both axes are, and ``cells`` what `figures.drawing.heat_map_cells` says of a heat map, of
-    which a ``picture`` is an image.
+    what both axes are.
 
     The figure is laid out.
     """
@@ -52,10 +50,8 @@ def marked(figure: Figure) -> dict[str, dict[str, str]]:
     names = _names(figure)
     for ax in figure.axes:
         parts = [part for part in (*ax.lines, *ax.collections) if part in names]
-        mapped = heat_map_cells.said(ax)
-        if parts or mapped:
-            found.append((ax, _scales(ax) | ({"cells": mapped} if mapped else {})))
-        found += [(image, {"picture": name}) for image, name in heat_map_cells.pictures(ax).items()]
+        if parts:
+            found.append((ax, _scales(ax)))
         for part in parts:
             curve = isinstance(part, Line2D) and part.get_marker() not in CAPS
             found.append((part, {"curve" if curve else "band": names[part]}))

@@ -17,6 +17,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 from PIL import Image, PngImagePlugin
 
 from analysis.inputs import array_files
@@ -323,24 +324,46 @@ def style() -> Iterator[None]:
 
 
 def panels(
-    rows: int, columns: int, *, width: float = 7.0, height: float = 1.9
+    rows: int, columns: int, x: str = "", y: str = "", *, height: float = 1.9
 ) -> tuple[Figure, Any]:
-    """Return (figure, axes), a grid that shares its axes' scales; sizes in inches."""
-    figure = Figure(figsize=(width, height * rows + 0.7))
-    return figure, figure.subplots(rows, columns, sharex="col", sharey="col", squeeze=False)
+    """Return (figure, axes), a grid that shares its axes' scales, named below and on the left."""
+    figure = Figure(figsize=(7.0, height * rows + 0.7))
+    axes = figure.subplots(rows, columns, sharex="col", sharey="col", squeeze=False)
+    for ax in axes[-1]:
+        ax.set_xlabel(x)
+    for ax in axes[:, 0]:
+        ax.set_ylabel(y)
+    return figure, axes
 
 
-def tiles(count: int, *, width: float = 7.0, height: float = 2.1) -> tuple[Figure, list[Axes]]:
+def heads(
+    count: int, x: str, y: str, *, height: float = 1.9, size: float = 8
+) -> tuple[Figure, list[Axes]]:
+    """Return (figure, axes), a panel a head, four beside each other; x in points of a size."""
+    columns = min(4, count)
+    figure, axes = panels(-(-count // columns), columns, x, y, height=height)
+    for ax in axes[-1]:
+        ax.xaxis.label.set_size(size)
+    for ax in axes.flat[count:]:
+        ax.set_visible(False)
+    return figure, list(axes.flat[:count])
+
+
+def tiles(count: int, x: str, y: str, *, height: float = 2.1) -> tuple[Figure, list[Axes]]:
     """Return (figure, axes), two panels beside each other, one a row if there is one, all alike."""
     columns = min(count, 2)
     rows = -(-count // columns)
-    figure = Figure(figsize=(width, height * rows + 0.7))
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for ax in axes.flat[count:]:
+    figure = Figure(figsize=(7.0, height * rows + 0.7))
+    axes = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
+    for ax in axes[count:]:
         ax.set_visible(False)
-    for ax in axes.flat[:count]:
+    for ax in axes[:count]:
         ax.xaxis.set_tick_params(labelbottom=True)
-    return figure, list(axes.flat[:count])
+    for ax in axes[:count][-2:]:
+        ax.set_xlabel(x)
+    for ax in axes[:count][::2]:
+        ax.set_ylabel(y)
+    return figure, axes[:count]
 
 
 def direct(ax: Axes, lines: Sequence[tuple[str, float, Any]], *, apart: float = 0.085) -> None:
@@ -392,8 +415,14 @@ def lines(label: str, size: int) -> str:
 
 def ticks(ax: Axes, places: Sequence[float]) -> None:
     """Draw ticks with numbers at these places of the x axis, and no minor ones on either axis."""
-    ax.set_xticks(places, [f"{place:g}" for place in places])
+    x_ticks(ax, places)
     ax.minorticks_off()
+
+
+def x_ticks(ax: Axes, places: Sequence[float]) -> None:
+    """Draw ticks with numbers at these places of the x axis, and no others on it."""
+    ax.set_xticks(places, [f"{place:g}" for place in places])
+    ax.xaxis.set_minor_locator(NullLocator())
 
 
 def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:

@@ -1,11 +1,13 @@
-"""Every figure: one module each, with TITLE, compute(profile), draw(table) and what it says.
+"""Every figure: one module each, found by its place, with what `FigureModule` has.
 
 What is more than a sweep is computed in `analysis.experiments`, in a module of the same name.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -15,27 +17,16 @@ if TYPE_CHECKING:  # the parser of the command needs the names alone, at once
 
     from analysis.experiments.profile import Profile
 
-NAMES = (  # in the order of the list and of the gallery's page
-    "summary", "error", "price", "moments", "rank", "spectrum", "recall",
-    "performer_ratio", "coupling_gain", "log_variance", "inverse_temperature", "performer_error",
-    "eps_collapse", "raw_qr", "regime_map", "crossings", "entropy", "oracle_gap", "budget_table",
-    "classes", "today", "frontier", "combinations", "entry_error", "collision", "predicted_error",
-    "ratio_bias", "weights", "certificates", "coverage", "sketches",
-    "minimum_degree", "polynomial_error", "polynomial_rank", "rounding",
-    "precision", "ulp",
-    "mechanisms", "position_rank", "before_exp", "damage", "propagation", "state_rank", "length",
-    "scaling", "jacobian", "break_even", "explore",
-)  # fmt: skip
+NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 # What a report shows. The five that its tables are made of are in every one; a profile adds what
 # its pages allow, the full one everything.
-CORE = NAMES[:5]
+CORE = ("summary", "error", "price", "moments", "rank")
 REPORTED: dict[str, tuple[str, ...]] = {
     "quick": (*CORE, "explore"),
     "default": (
         *CORE, "frontier", "explore", "performer_ratio", "log_variance", "state_rank", "break_even",
     ),
-    "full": NAMES,
 }  # fmt: skip
 
 
@@ -47,6 +38,7 @@ class FigureModule(Protocol):
     """
 
     TITLE: str
+    ORDER: int  # its place in the gallery and in a report
 
     def compute(self, profile: Profile) -> pd.DataFrame:
         """Return the tidy table that the figure draws."""
@@ -65,15 +57,19 @@ class FigureModule(Protocol):
 
 
 class _Gallery(Mapping[str, FigureModule]):
-    """The modules by name, each imported when it is asked for."""
+    """The modules by name, in the order of the gallery, each imported when it is asked for."""
 
     def __getitem__(self, name: str) -> FigureModule:
         if name not in NAMES:
             raise KeyError(name)
         return cast(FigureModule, importlib.import_module(f"{__name__}.{name}"))
 
+    @functools.cached_property
+    def _ordered(self) -> list[str]:
+        return sorted(NAMES, key=lambda name: self[name].ORDER)
+
     def __iter__(self) -> Iterator[str]:
-        return iter(NAMES)
+        return iter(self._ordered)
 
     def __len__(self) -> int:
         return len(NAMES)
@@ -84,4 +80,6 @@ FIGURES = _Gallery()
 
 def reported(profile: Profile) -> tuple[str, ...]:
     """Return the figures that a report of this profile shows."""
+    if profile.name == "full":
+        return tuple(FIGURES)
     return REPORTED.get(profile.name, REPORTED[profile.grid])

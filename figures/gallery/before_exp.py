@@ -7,13 +7,14 @@ import dataclasses
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data
 from analysis.experiments.profile import Profile
 from analysis.sweeps import sweep
 from figures.drawing import style
-from figures.words.translation import share, tr
+from figures.gallery.classes import heads, with_causal
+from figures.words.translation import share_of, tr
 
 TITLE = "Rank before exp against rank after exp"
+ORDER = 400
 COLUMNS = (*sweep.COLUMNS, "numbers", "spec", "causal")
 METRIC = "attention_relative_frobenius"
 TV = "attention_tv"
@@ -29,20 +30,14 @@ FLOOR, CEILING = 1e-3, 3.0
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return errors at t = 1 of the profile's inputs and four causal heads, for each r ≤ d."""
-    most = MOST[profile.grid]
-    heads = [*profile.inputs, *data.sample("smollm2").heads()]
-    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(most, x.n)) for x in heads}
-    tables = []
+    tables, known = [], heads(profile, MOST[profile.grid])
     for r in NUMBERS[profile.grid]:
-        wide = tuple(x for x in known.values() if x.d >= r and min(x.n, x.l) >= r)
+        wide = tuple(x for x in known if x.d >= r and min(x.n, x.l) >= r)
         some = dataclasses.replace(profile, inputs=wide)
         for spec in (*BEFORE, *AFTER):
             table = some.sweep([spec.format(r=r)], temperatures=(1.0,), label=f"r = {r}")
             tables.append(table.assign(numbers=r, spec=spec))
-    looks_back = {(x.name, x.layer, x.head): x.mask.looks_back for x in known.values()}
-    found = pd.concat([table for table in tables if len(table)], ignore_index=True)
-    places = zip(found.input, found.layer, found["head"])
-    return found.assign(causal=[looks_back[place] for place in places])
+    return with_causal(tables, known)
 
 
 def by_spec(table: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -54,26 +49,20 @@ def by_spec(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel per head, full heads first: error against the numbers that are kept."""
-    heads = list(by_spec(table, METRIC).groupby(["causal", "input", "layer", "head"], sort=False))
-    columns = min(4, len(heads))
+    groups = list(by_spec(table, METRIC).groupby(["causal", "input", "layer", "head"], sort=False))
     with style.style():
-        figure, axes = style.panels(-(-len(heads) // columns), columns)
-        for ax, ((causal, name, *_), part) in zip(axes.flat, heads):
+        x, y = tr("numbers r of a key"), tr("relative Frobenius error")
+        figure, axes = style.heads(len(groups), x, y)
+        for ax, ((causal, name, *_), part) in zip(axes, groups):
             for spec in (*BEFORE, *AFTER):
                 values = part[spec].droplevel([0, 1, 2, 3]).clip(FLOOR, CEILING)
                 line = "-" if spec in BEFORE else "--"
                 look = style.look(spec.format(r=1)) | {"linestyle": line}
                 ax.plot(values.index, values, **look, markersize=4)
             ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
-            ax.set_title(tr("{name}, causal", name=name) if causal else name, fontsize=8)
+            ax.set_title(tr("{name}, causal", name=name) if causal else str(name), fontsize=8)
             style.ticks(ax, sorted(table.numbers.unique()))
-        for ax in axes.flat[len(heads) :]:
-            ax.set_visible(False)
-        for ax in axes[-1]:
-            ax.set_xlabel(tr("numbers r of a key"), fontsize=8)
-        for ax in axes[:, 0]:
-            ax.set_ylabel(tr("relative Frobenius error"))
-        style.legend(figure, list(axes.flat), columns=3)
+        style.legend(figure, axes, columns=3)
     return figure
 
 
@@ -84,7 +73,7 @@ def finding(table: pd.DataFrame) -> str:
     return tr(
         "With {r} numbers a key, exp of the best logits is nearer than the best matrix on {share}.",
         r=int(r),
-        share=share(int((at[BEST] < at[ORACLE]).sum()), len(at)),
+        share=share_of(at[BEST] < at[ORACLE]),
     )
 
 

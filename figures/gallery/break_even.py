@@ -11,6 +11,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Break-even lengths"
+ORDER = 470
 COLUMNS = ("kind", "d", "m", "s", "c", "n", "metric", "value")
 D, M, S, C = 64, 128, 64, 256
 KINDS = (  # as analysis.costs.operations names them

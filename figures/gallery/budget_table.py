@@ -15,12 +15,13 @@ from analysis.costs.optimality import BOUND, FOUND, standing
 from analysis.experiments.profile import Profile
 from analysis.sweeps import sweep
 from approx import parse
-from figures.drawing import heat_map_cells, style
+from figures.drawing import style
 from figures.gallery.entropy import ERROR, TV, errors
 from figures.show import optimality
 from figures.words.translation import mark, share, tr
 
 TITLE = "Errors at 1/32, 1/16 and 1/8 of the memory"
+ORDER = 190
 COLUMNS = (*sweep.COLUMNS, "masked")
 SHARES = (Fraction(1, 32), Fraction(1, 16), Fraction(1, 8))  # of exact attention's values
 METRICS = {ERROR: mark("relative Frobenius error"), TV: mark("total variation")}
@@ -89,7 +90,7 @@ def draw(table: pd.DataFrame) -> Figure:
         axes = figure.subplots(len(names), len(METRICS), squeeze=False)
         for line, name in zip(axes, names):
             for ax, (metric, label) in zip(line, METRICS.items()):
-                _cells(ax, table[table.input == name], metric, tr(label))
+                _cells(ax, table[table.input == name], metric)
                 ax.set_title(tr("{name}: {label}", name=name, label=tr(label)))
             line[1].set_yticklabels([])
         for line in axes[:-1]:
@@ -100,7 +101,7 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _cells(ax: Axes, part: pd.DataFrame, metric: str, label: str) -> None:
+def _cells(ax: Axes, part: pd.DataFrame, metric: str) -> None:
     budgets = sorted(part.budget.unique())
     wide, gains = (
         part[part.metric == name]
@@ -113,17 +114,13 @@ def _cells(ax: Axes, part: pd.DataFrame, metric: str, label: str) -> None:
     ax.imshow(colours, cmap="RdYlBu_r", norm=LogNorm(1e-2, 1e2), aspect="auto", alpha=0.55)
     mask = optimality.mask(part)
     signs = [SIGNS.get(standing(parse(spec), metric, mask), "") for spec in ROWS]
-    said = np.empty(wide.shape, dtype=object)
     for (i, j), value in np.ndenumerate(wide):
         text = "–" if np.isnan(value) else f"{signs[i]}{_short(value)}"
         if gains[i, j] > 0:
             text += f" ({gains[i, j]:.2f}×)"
         ax.text(j, i, text, ha="center", va="center", fontsize=6.5)
-        said[i, j] = text
     shares = [str(share) for share in SHARES[: len(budgets)]]
     rows = [tr(name) for name in ROWS.values()]
-    what = (tr("stored values / those of exact"), tr("method"), label)
-    heat_map_cells.named(ax, what, shares, rows, said)
     ax.set_xticks(range(len(budgets)), shares)
     ax.set_yticks(range(len(ROWS)), rows, fontsize=7)
     ax.tick_params(length=0)

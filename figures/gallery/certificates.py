@@ -12,6 +12,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "What an estimate knows of its own error"
+ORDER = 290
 METRIC = "attention_tv"
 LEAST = 1e-4  # smaller errors and bounds are drawn there
 LOOKS: dict[Any, tuple[str, str, str]] = {  # by source and bits
@@ -35,7 +36,8 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw a panel per method: a point per row of attention and source, and where both agree."""
     some = of_metric(table)
     with style.style():
-        figure, axes = style.panels(2, 2, height=2.4)
+        x, y = tr("total variation of a row"), tr("its bound")
+        figure, axes = style.panels(2, 2, x, y, height=2.4)
         for ax, (method, part) in zip(axes.flat, some.groupby("method", sort=False)):
             for (source, bits), rows in part.groupby(["source", "bits"], sort=False):
                 label, colour, marker = LOOKS[source, bits]
@@ -46,10 +48,6 @@ def draw(table: pd.DataFrame) -> Figure:
                 )  # fmt: skip
             ax.plot([LEAST, 1], [LEAST, 1], color="black", linewidth=0.8, label=tr("the error"))
             ax.set(xscale="log", yscale="log", title=style.label(str(method)))
-        for ax in axes[-1]:
-            ax.set_xlabel(tr("total variation of a row"))
-        for ax in axes[:, 0]:
-            ax.set_ylabel(tr("its bound"))
         style.legend(figure, list(axes.flat), columns=3)
     return figure
 

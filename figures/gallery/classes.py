@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -10,12 +11,14 @@ from matplotlib.figure import Figure
 from analysis import inputs as data
 from analysis.costs.optimality import BOUND, standing
 from analysis.experiments.profile import Profile
+from analysis.inputs import Head
 from analysis.sweeps import sweep
 from approx import Mask, parse
 from figures.drawing import style
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 TITLE = "The best of each class at equal price"
+ORDER = 200
 COLUMNS = (*sweep.COLUMNS, "kind", "causal")
 METRIC = "attention_relative_frobenius"
 MOST = {"quick": 128, "default": 512}  # rows: every head is decomposed at every budget
@@ -59,10 +62,7 @@ HIERARCHICAL, LOW_RANK, ENTRIES = CLASSES[6], CLASSES[3], CLASSES[4]
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return every error at t = 1, of the profile's inputs and four causal heads, by budget."""
-    heads = [*profile.inputs, *data.sample("smollm2").heads()]
-    most = MOST[profile.grid]
-    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(most, x.n)) for x in heads}
-    some = dataclasses.replace(profile, inputs=tuple(known.values()))
+    some = dataclasses.replace(profile, inputs=heads(profile, MOST[profile.grid]))
     tables = [
         some.sweep(one.specs, budget=budget, temperatures=(1.0,), label=one.label).assign(
             kind=one.label
@@ -70,8 +70,22 @@ def compute(profile: Profile) -> pd.DataFrame:
         for one in CLASSES
         for budget in BUDGETS[profile.grid]
     ]
-    looks_back = {(x.name, x.layer, x.head): x.mask.looks_back for x in known.values()}
-    # small budgets have no member of some classes
+    return with_causal(tables, some.inputs)
+
+
+def heads(profile: Profile, most: int) -> tuple[Head, ...]:
+    """Return the inputs of a profile and four causal heads, each once, of at most so many rows."""
+    every = [*profile.inputs, *data.sample("smollm2").heads()]
+    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(most, x.n)) for x in every}
+    return tuple(known.values())
+
+
+def with_causal(tables: Iterable[pd.DataFrame], heads: Iterable[Head]) -> pd.DataFrame:
+    """Return tables as one, which says of each row whether its head looks back.
+
+    A table may be empty: small budgets have no member of some classes.
+    """
+    looks_back = {(x.name, x.layer, x.head): x.mask.looks_back for x in heads}
     table = pd.concat([table for table in tables if len(table)], ignore_index=True)
     places = zip(table.input, table.layer, table["head"])
     return table.assign(causal=[looks_back[place] for place in places])
@@ -87,11 +101,11 @@ def best(table: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel per head, full heads first: the best of each class against the budget."""
     wide = best(table)
-    heads = list(wide.groupby(["causal", "input", "layer", "head"], sort=False))
-    columns = min(4, len(heads))
+    groups = list(wide.groupby(["causal", "input", "layer", "head"], sort=False))
     with style.style():
-        figure, axes = style.panels(-(-len(heads) // columns), columns)
-        for ax, ((causal, name, *_), part) in zip(axes.flat, heads):
+        x = style.lines(tr("stored values per query row"), 14)
+        figure, axes = style.heads(len(groups), x, tr("relative Frobenius error"))
+        for ax, ((causal, name, *_), part) in zip(axes, groups):
             for one in CLASSES:
                 if one.label not in part:
                     continue
@@ -101,15 +115,9 @@ def draw(table: pd.DataFrame) -> Figure:
                     linestyle=one.line, marker=one.marker, markersize=4,
                 )  # fmt: skip
             ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
-            ax.set_title(tr("{name}, causal", name=name) if causal else name, fontsize=8)
+            ax.set_title(tr("{name}, causal", name=name) if causal else str(name), fontsize=8)
             style.ticks(ax, sorted(table.budget.unique()))
-        for ax in axes.flat[len(heads) :]:
-            ax.set_visible(False)
-        for ax in axes[-1]:
-            ax.set_xlabel(style.lines(tr("stored values per query row"), 14), fontsize=8)
-        for ax in axes[:, 0]:
-            ax.set_ylabel(tr("relative Frobenius error"))
-        style.legend(figure, list(axes.flat), columns=3)
+        style.legend(figure, axes, columns=3)
     return figure
 
 
@@ -129,11 +137,7 @@ def finding(table: pd.DataFrame) -> str:
     return tr(
         "At {budget:g} values hierarchical low rank is nearer than low rank on {share}.",
         budget=budget,
-        share=share(
-            int((causal[HIERARCHICAL.label] < causal[LOW_RANK.label]).sum()),
-            len(causal),
-            mark("causal heads"),
-        ),
+        share=share_of(causal[HIERARCHICAL.label] < causal[LOW_RANK.label], mark("causal heads")),
     )
 
 

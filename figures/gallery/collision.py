@@ -12,6 +12,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Which pairs a support holds, and what that is worth"
+ORDER = 250
 FAMILY_LOOKS = {
     "sign": (mark("sign"), style.PALETTE[0], "o"),
     "cross_polytope": (mark("cross-polytope"), style.PALETTE[2], "s"),

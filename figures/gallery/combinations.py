@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile, varied
 from analysis.sweeps import sweep
-from figures.drawing import heat_map_cells, style
+from figures.drawing import style
 from figures.gallery.entropy import ERROR, errors
 from figures.words import amounts
 from figures.words.translation import mark, tr
 
 TITLE = "Scatterbrain of every support and every map"
+ORDER = 230
 SUPPORTS = {
     "sliding_window": mark("window"),
     "chunk": mark("chunks"),
@@ -115,8 +116,6 @@ def draw(table: pd.DataFrame) -> Figure:
             wide = best.pivot(index="support", columns="low_rank", values="value")
             wide = wide.reindex(index=list(SUPPORTS), columns=list(MAPS))
             maps, supports = ([tr(x) for x in of.values()] for of in (MAPS, SUPPORTS))
-            what = (tr("low rank"), tr("sparse"), label)
-            heat_map_cells.named(ax, what, maps, supports, wide)
             image = ax.imshow(wide, cmap="RdBu", norm=norm, aspect="auto", alpha=0.75)
             ax.set_title(name)
             ax.set_xticks(range(len(MAPS)), maps, fontsize=6.5, rotation=20)

@@ -12,6 +12,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "What coupled frequencies are worth"
+ORDER = 90
 BIASED = ("moment_matched", "regularized")
 
 

@@ -19,6 +19,7 @@ from figures.drawing import style
 from figures.words.translation import mark, share, tr
 
 TITLE = "Whether bounds of sampled rows hold"
+ORDER = 300
 COLOURS = {HEAVY: style.PALETTE[0], PLACES: style.PALETTE[1]}
 PROMISES = {"normal": (mark("normal interval"), "o"), RULE: (mark("(ε, δ) rule"), "^")}
 WIDTHS = {  # kind and range: label, colour, marker

@@ -14,6 +14,7 @@ from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Crossing temperatures, and the gain of sparse + low-rank"
+ORDER = 160
 COUNT = 256
 ERROR = "attention_relative_frobenius"
 RANKS = (8, 16, 32)  # of 256: a budget is twice as many values a row

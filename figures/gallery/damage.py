@@ -12,6 +12,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Which error of a head predicts what it does to the model"
+ORDER = 410
 PANELS = {
     "attention_tv": mark("total variation of the head's attention"),
     "fisher": mark("damage predicted by gradients of the loss"),

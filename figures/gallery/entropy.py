@@ -19,6 +19,7 @@ from figures.show import optimality
 from figures.words.translation import tr
 
 TITLE = "Error against the entropy of attention at equal budget"
+ORDER = 170
 COLUMNS = (*sweep.COLUMNS, "entropy", "masked")
 COUNT, SHARE = 256, 8  # rows at most; the budget is 1/8 of the values that exact attention stores
 DELTA = 0.3

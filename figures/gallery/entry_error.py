@@ -27,6 +27,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Error of one entry against q·k"
+ORDER = 240
 LOOKS = {
     "lsh": (mark("LSH alone (Reformer in the paper)"), style.PALETTE[6], "-", "^"),
     "performer": ("Performer", style.PALETTE[0], "-", "o"),

@@ -11,10 +11,11 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.eps_collapse import COUNT, D, M, compute as compute
 from approx.checks import Array
-from figures.drawing import heat_map_cells, style
+from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Where eps makes attention uniform"
+ORDER = 130
 SHOWN = (1e-6, 1e-4)  # of public code
 COLLAPSED = 0.1  # of the concentration of exact attention
 LIMIT = 2.0
@@ -30,9 +31,6 @@ def draw(table: pd.DataFrame) -> Figure:
         left, right = figure.subplots(1, 2, width_ratios=[1.15, 1])
         edges = (_edges(wide.columns), _edges(wide.index))
         title = tr("concentration over that of exact attention")
-        heat_map_cells.named(
-            left, (tr("temperature t"), "eps", title), wide.columns, wide.index, wide, edges
-        )
         mesh = left.pcolormesh(
             *edges, wide.clip(0, LIMIT), cmap="RdBu",
             vmin=0.0, vmax=LIMIT, rasterized=True,

@@ -13,9 +13,10 @@ from approx.low_rank.truncated_svd import TruncatedSVD
 from figures.drawing import curve_readings, style
 from figures.show import optimality
 from figures.words import amounts
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 TITLE = "Error against temperature at equal budget"
+ORDER = 20
 COLUMNS = (*sweep.COLUMNS, "masked")
 SPACES = {"kernel": "kernel_relative_frobenius", "attention": "attention_relative_frobenius"}
 NAMES = {"kernel": "exp(q·k)", "attention": mark("row-normalised attention")}
@@ -75,7 +76,8 @@ def draw(table: pd.DataFrame) -> Figure:
     inputs, mask = table.input.unique().tolist(), optimality.mask(table)
     metric = SPACES["attention"]
     with style.style():
-        figure, axes = style.tiles(len(inputs))
+        y = tr("relative Frobenius error")
+        figure, axes = style.tiles(len(inputs), tr("temperature t"), y)
         for ax, name in zip(axes, inputs):
             part = table[(table.input == name) & (table.metric == metric)]
             for spec in shown(table, "attention"):
@@ -93,10 +95,6 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
             curve_readings.edges(ax, FLOOR, CEILING)
             style.ticks(ax, sorted(table.temperature.unique()))
-        for ax in axes[-2:]:
-            ax.set_xlabel(tr("temperature t"))
-        for ax in axes[::2]:
-            ax.set_ylabel(tr("relative Frobenius error"))
         style.legend(figure, axes, columns=2)
     return figure
 
@@ -125,7 +123,7 @@ def finding(table: pd.DataFrame) -> str:
     return tr(
         "In relative Frobenius error entries and low rank cross at t ≈ {span}, on {share}.",
         span=style.range_of(turning.crossing.min(), turning.crossing.max()),
-        share=share(len(turning), len(crossed)),
+        share=share_of(crossed.crossing > 0),
     )
 
 

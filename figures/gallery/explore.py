@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
@@ -20,13 +18,15 @@ from analysis.experiments.explore import (
     WEIGHTS,
     compute as compute,
 )
+from analysis.experiments.profile import nearest_to_one
 from approx import parse
 from approx.checks import Array
-from figures.drawing import heat_map_cells, style
+from figures.drawing import style
 from figures.words import amounts
 from figures.words.translation import mark, tr
 
 TITLE = "Attention rows and their estimates at equal budget"
+ORDER = 480
 FLOOR = 1e-3
 WIDTH = 0.93  # of a picture in its column
 ERROR_NAMES = dict(zip(ERRORS, (mark("TV"), mark("error"))))
@@ -40,8 +40,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _at_one(table: pd.DataFrame) -> pd.DataFrame:
-    nearest_to_one = min(table.temperature.unique().tolist(), key=lambda t: abs(np.log(t)))
-    here: pd.DataFrame = table[table.temperature == nearest_to_one]
+    here: pd.DataFrame = table[table.temperature == nearest_to_one(table.temperature)]
     return here
 
 
@@ -69,9 +68,8 @@ def _grid(table: pd.DataFrame) -> Figure:
             for column, method in enumerate(names):
                 rows, extent = part[part.name == method], (column, column + WIDTH, 0, 1)
                 ax.imshow(
-                    _shown(rows), cmap=colours, norm=norm, extent=extent, interpolation="none",
-                    label=tr(method),
-                )  # fmt: skip
+                    _shown(rows), cmap=colours, norm=norm, extent=extent, interpolation="none"
+                )
                 heading = "" if row else f"{tr(method)}\n"
                 ax.text(
                     column + WIDTH / 2, 1.03, heading + _errors(rows), size=style.SMALL, ha="center"
@@ -79,12 +77,6 @@ def _grid(table: pd.DataFrame) -> Figure:
             ax.set(xlim=(0, len(names)), ylim=(0, 1), xticks=[], yticks=[], aspect="auto")
             ax.spines[:].set_visible(False)
             ax.set_ylabel(f"{name}\nt = {t:g}", size=style.SMALL)
-            exact = part[(part.name == EXACT) & (part.metric == WEIGHTS)]
-            what = (tr("key"), tr("query"), tr("share of the query's attention"))
-            heat_map_cells.named(
-                ax, what, _keys(int(exact.l.iloc[0])), exact["query"].tolist(),
-                beyond=(FLOOR, math.inf), below=f"< −{FLOOR:g}",
-            )  # fmt: skip
         bar = figure.colorbar(
             ScalarMappable(norm, colours), orientation="horizontal", extend="min",
             cax=figure.add_axes((0.3, 0.4 / height, 0.4, 0.1 / height)),
@@ -97,13 +89,6 @@ def _grid(table: pd.DataFrame) -> Figure:
             labelpad=1,
         )
     return figure
-
-
-def _keys(l: int) -> list[str]:
-    """Return the keys of each pixel of a row."""
-    size = -(-l // SIDE)
-    groups = [(first, min(first + size, l) - 1) for first in range(0, l, size)]
-    return ["–".join(dict.fromkeys(map(str, group))) for group in groups]
 
 
 def _shown(rows: pd.DataFrame) -> Array:

@@ -13,6 +13,7 @@ from figures.words.amounts import NAMES, UNITS
 from figures.words.translation import in_words, mark, share, tr
 
 TITLE = "Error against what is paid, in four currencies"
+ORDER = 220
 SHARE = 16  # winners are compared at 1/16 of what exact attention costs
 FLOOR, CEILING = 1e-3, 1.1  # of the axis
 ROOM = 1.5e5  # times the cheapest price is left of it, for names

@@ -12,6 +12,7 @@ from figures.gallery.moments import criterion
 from figures.words.translation import tr
 
 TITLE = "Log variance against inverse temperature"
+ORDER = 110
 
 
 def draw(table: pd.DataFrame) -> Figure:

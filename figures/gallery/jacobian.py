@@ -12,6 +12,7 @@ from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "The gradient of softmax against temperature"
+ORDER = 460
 LOOKS = {4: (style.PALETTE[1], "o"), 16: (style.PALETTE[0], "s"), 64: (style.PALETTE[2], "^"),
          256: (style.PALETTE[4], "D")}  # fmt: skip
 LINES = ("-", "--", ":", "-.", (0, (3, 1, 1, 1)))

@@ -13,6 +13,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Entropy, sparsity and the largest weight against length and temperature"
+ORDER = 440
 SCALE_LOOKS = {
     "constant": ("β = 1", style.PALETTE[0], "o"),
     "sqrt_log": ("β ∝ √log n", style.PALETTE[1], "s"),

@@ -8,9 +8,10 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.log_variance import M, compute as compute
 from figures.drawing import curve_readings, style
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 TITLE = "Log variance of random features against the norm of q and k"
+ORDER = 100
 BASE = "positive"
 LIMITS = -15.0, 30.0  # of the axis
 NEAR = 0.5  # of a mean logarithm: curves that are one to the eye
@@ -49,10 +50,9 @@ def _typical(table: pd.DataFrame) -> tuple[float, float]:
 def finding(table: pd.DataFrame) -> str:
     here = table[table.norm == _typical(table)[1]]
     least = here.groupby("input", sort=False).value.min()
-    useful = int((least < 0).sum())
     return tr(
         "At the norm of scaled attention some family has a deviation below 100 % on {share}.",
-        share=share(useful, len(least), mark("kinds of input")),
+        share=share_of(least < 0, mark("kinds of input")),
     )
 
 

@@ -19,6 +19,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Named attentions beside softmax attention at equal budget"
+ORDER = 380
 SHARE, COUNT = 4, 512  # the budget is 1/4 of the values that exact attention stores
 ERROR, PRICE = "attention_relative_frobenius", "values_per_row"
 REFUSED, AHEAD = "refused", "reads_ahead"  # under a mask: has no meaning, reads later tokens

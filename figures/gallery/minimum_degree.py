@@ -12,6 +12,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "The degree an error asks for"
+ORDER = 320
 NORMS = {"relative": "|p − exp|/exp", "scaled": "|p − exp|/max exp"}
 LOOKS = {
     "taylor": ("Taylor", style.PALETTE[1], "p"),

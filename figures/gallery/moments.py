@@ -15,6 +15,7 @@ from figures.drawing import curve_readings, style
 from figures.words.translation import tr
 
 TITLE = "Bias and variance against temperature"
+ORDER = 40
 FLOOR, CEILING = 1e-3, 1e8  # of the axis
 
 
@@ -22,7 +23,8 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input: the standard deviation, at the edge where it is beyond it."""
     inputs, temperatures = table.input.unique().tolist(), sorted(table.temperature.unique())
     with style.style():
-        figure, axes = style.tiles(len(inputs), height=1.9)
+        x, y = tr("temperature t"), tr("deviation over exp(q·k)")
+        figure, axes = style.tiles(len(inputs), x, y, height=1.9)
         for ax, name in zip(axes, inputs):
             for spec in style.order(table.method.unique().tolist()):
                 part = table[(table.input == name) & (table.method == spec)]
@@ -47,10 +49,6 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 2, CEILING * 2), title=name)
             curve_readings.edges(ax, FLOOR, CEILING)
             style.ticks(ax, temperatures)
-        for ax in axes[-2:]:
-            ax.set_xlabel(tr("temperature t"))
-        for ax in axes[::2]:
-            ax.set_ylabel(tr("deviation over exp(q·k)"))
         style.legend(figure, axes, columns=2)
     return figure
 

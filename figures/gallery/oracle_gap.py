@@ -14,6 +14,7 @@ from figures.show import optimality
 from figures.words.translation import mark, tr
 
 TITLE = "Scatterbrain, Robust PCA and the split at equal budget"
+ORDER = 180
 LOOK = {"label": mark("Robust PCA, cut to the budget"), "color": style.PALETTE[8], "marker": "P"}
 TICKS = (0.5, 0.9, 0.99)
 FLOOR, CEILING = 1e-3, 5.0

@@ -24,6 +24,7 @@ from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Why a Performer is off by 70 %"
+ORDER = 120
 
 
 def draw(table: pd.DataFrame) -> Figure:

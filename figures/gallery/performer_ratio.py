@@ -11,10 +11,11 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from analysis.experiments.performer_ratio import ANGLES, SLICES, compute as compute
-from figures.drawing import heat_map_cells, style
+from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Sines and cosines against positive features"
+ORDER = 80
 LIMIT = 4.0  # decades shown
 TICKS = [-math.pi, -math.pi / 2, 0.0, math.pi / 2, math.pi]
 NAMES = ["−π", "−π/2", "0", "π/2", "π"]
@@ -44,8 +45,6 @@ def draw(table: pd.DataFrame) -> Figure:
                     left.plot(sign * part.value, other * part.length, **at)
         left.grid(False)
         title = tr("r = error of sin/cos over error of positive")
-        named = (tr("angle φ of q and k"), "|q| = |k|", "r")
-        heat_map_cells.named(left, named, angles, abs(lengths), beyond=(least, most))
         left.set(xlabel=tr("angle φ of q and k"), ylabel=tr("|q| = |k|, mirrored"), title=title)
         ticks = 10.0 ** np.arange(-LIMIT, LIMIT + 1, 2)
         bar = figure.colorbar(mesh, ax=left, extend="both", ticks=ticks)

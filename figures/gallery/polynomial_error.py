@@ -15,9 +15,10 @@ from analysis.experiments.polynomial_error import (
     compute as compute,
 )
 from figures.drawing import style
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 TITLE = "Polynomials at equal width"
+ORDER = 330
 LOOKS = {  # colour, line style, marker
     "Taylor": (style.PALETTE[1], "-", "p"),
     "(1 + x/n)ⁿ": (style.PALETTE[3], "-", "h"),
@@ -63,7 +64,7 @@ def finding(table: pd.DataFrame) -> str:
     both = wide[[TAYLOR, best]].dropna()
     return tr(
         "The best polynomial in the worst case is nearer than Taylor's in {share}.",
-        share=share(int((both[best] < both[TAYLOR]).sum()), len(both), mark("cases")),
+        share=share_of(both[best] < both[TAYLOR], mark("cases")),
     )
 
 

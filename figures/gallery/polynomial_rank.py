@@ -10,6 +10,7 @@ from figures.drawing import style
 from figures.words.translation import mark, share, tr
 
 TITLE = "Rank of polynomials, and of exp(q·k)"
+ORDER = 340
 BOUND_NAMES = dict(zip(BOUNDS, ("Taylor", "Chebyshev", mark("minimax"))))
 
 

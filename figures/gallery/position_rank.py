@@ -10,6 +10,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Rank with positions at the input and at the logits"
+ORDER = 390
 WHERE = {"input": mark("at the input"), "logits": mark("at the logits")}
 LOOKS = {
     ("input", "logits"): (mark("logits, positions at the input"), style.PALETTE[0], "-", "o"),

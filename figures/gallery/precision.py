@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from analysis.experiments.precision import EXACT, compute as compute
 from figures.drawing import style
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 TITLE = "Rounding against approximation"
+ORDER = 360
 LABELS = {
     "approximation": mark("approximation, float64"),
     "float32": mark("rounding, float32"),
@@ -51,8 +51,7 @@ def draw(table: pd.DataFrame) -> Figure:
                         label=tr("exact attention"),
                     )
                 ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
-                ax.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)
-                ax.xaxis.set_minor_locator(NullLocator())
+                style.x_ticks(ax, ts)
                 if column == 0:
                     ax.set_ylabel(tr(text))
             axes[0, column].set_title(name)
@@ -65,8 +64,7 @@ def finding(table: pd.DataFrame) -> str:
     wide = medians(table)
     run = wide[wide.method != EXACT]
     single, short = (
-        share(int((run[form] > run.approximation).sum()), len(run), mark("cases"))
-        for form in ("float32", "bfloat16")
+        share_of(run[form] > run.approximation, mark("cases")) for form in ("float32", "bfloat16")
     )
     return tr(
         "Rounding exceeds approximation in {single} in float32, and in {short} in bfloat16.",

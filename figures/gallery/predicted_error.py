@@ -20,6 +20,7 @@ from figures.drawing import style
 from figures.words.translation import mark, share, tr
 
 TITLE = "Predicted and measured error of the whole matrix"
+ORDER = 260
 LOOKS = dict(
     zip(
         SPECS,

@@ -11,9 +11,10 @@ from analysis.experiments.profile import Profile
 from figures.drawing import curve_readings, style
 from figures.gallery.error import SPACES, in_space
 from figures.show import optimality
-from figures.words.translation import share, tr
+from figures.words.translation import share_of, tr
 
 TITLE = "Error against stored values a query row"
+ORDER = 30
 BUDGETS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 TEMPLATES = (
     "positive",
@@ -47,7 +48,8 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input, of row-normalised attention; a dot a member of a method."""
     inputs, metric = table.input.unique().tolist(), SPACES["attention"]
     with style.style():
-        figure, axes = style.tiles(len(inputs))
+        x, y = tr("stored values a query row"), tr("relative Frobenius error")
+        figure, axes = style.tiles(len(inputs), x, y)
         for ax, name in zip(axes, inputs):
             part = table[table.input == name]
             wide = part.pivot_table("value", "method", "metric", aggfunc="median").reset_index()
@@ -66,10 +68,6 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.axvline(exact, color="0.35", linestyle=":", linewidth=1.2, label=tr("every entry"))
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, CEILING * 1.5), title=name)
             curve_readings.edges(ax, FLOOR, CEILING)
-        for ax in axes[-2:]:
-            ax.set_xlabel(tr("stored values a query row"))
-        for ax in axes[::2]:
-            ax.set_ylabel(tr("relative Frobenius error"))
         style.legend(figure, axes)
     return figure
 
@@ -98,7 +96,7 @@ def finding(table: pd.DataFrame) -> str:
     exact = table.drop_duplicates("input").set_index("input").l.reindex(stored.index)
     return tr(
         "A polynomial of degree 2 stores more than every entry on {share}.",
-        share=share(int((stored > exact).sum()), len(stored)),
+        share=share_of(stored > exact),
     )
 
 

@@ -11,6 +11,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "What a layer makes of the errors of those before it"
+ORDER = 420
 LINES = {  # of the panel of growth: label, colour, line
     "bound": (mark("a bound by norms"), style.PALETTE[4], "--"),
     "jacobian": (mark("norm of the Jacobian"), style.PALETTE[0], "-."),

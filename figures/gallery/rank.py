@@ -17,6 +17,7 @@ from figures.drawing import style
 from figures.words.translation import mark, share, tr
 
 TITLE = "Rank against temperature"
+ORDER = 50
 MEASURES = {
     "epsilon_rank": mark("ε-rank, ε = 0.01"),
     "effective_rank": mark("effective rank"),
@@ -72,7 +73,8 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input: the effective rank, whatever the table also holds."""
     inputs = table.input.unique().tolist()
     with style.style():
-        figure, axes = style.tiles(len(inputs), height=1.9)
+        x, y = tr("temperature t"), tr(MEASURES[MEASURE])
+        figure, axes = style.tiles(len(inputs), x, y, height=1.9)
         for ax, name in zip(axes, inputs):
             part = table[(table.input == name) & (table.metric == MEASURE)]
             for spec in [*EXACT, *style.order(table.method[~table.method.isin(EXACT)])]:
@@ -80,10 +82,6 @@ def draw(table: pd.DataFrame) -> Figure:
                 ax.plot(line.temperature, line.value, **look(spec))
             ax.set(xscale="log", yscale="log", title=name)
             style.ticks(ax, sorted(table.temperature.unique()))
-        for ax in axes[-2:]:
-            ax.set_xlabel(tr("temperature t"))
-        for ax in axes[::2]:
-            ax.set_ylabel(tr(MEASURES[MEASURE]))
         style.legend(figure, axes)
     return figure
 

@@ -7,13 +7,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from analysis.experiments.ratio_bias import SMALL, compute as compute
 from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Output error and ratio bias of normalised attention"
+ORDER = 270
 FLOOR, CEILING = 1e-4, 10.0
 
 
@@ -32,8 +32,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     _biases(below, wide, look)
             for ax in (above, below):
                 ax.set(xscale="log", yscale="log")
-                ax.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)
-                ax.xaxis.set_minor_locator(NullLocator())
+                style.x_ticks(ax, ts)
             above.set(title=name, ylim=(FLOOR, CEILING))
             below.set(xlabel=tr("temperature t"), ylim=(FLOOR, CEILING))
         axes[0, 0].set_ylabel(tr("output error"))

@@ -7,9 +7,10 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.raw_qr import NORMS, PROJECTIONS, WIDTHS, compute as compute
 from figures.drawing import style
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 TITLE = "Orthogonal features from raw QR are biased"
+ORDER = 140
 NAMES = {"raw QR": mark("raw QR"), "Haar": "Haar"}
 LOOKS = {
     "e₁": (style.PALETTE[0], "o"),
@@ -22,7 +23,8 @@ LOOKS = {
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one row of panels a projection, one column a norm of q + k."""
     with style.style():
-        figure, axes = style.panels(len(PROJECTIONS), len(NORMS))
+        x, y = tr("width d"), tr("mean of estimate/exact")
+        figure, axes = style.panels(len(PROJECTIONS), len(NORMS), x, y)
         for row, projection in enumerate(PROJECTIONS):
             for column, norm in enumerate(NORMS):
                 ax = axes[row, column]
@@ -37,26 +39,14 @@ def draw(table: pd.DataFrame) -> Figure:
                 ax.axhline(1.0, color="black", linewidth=0.8)
                 ax.set(xscale="log", title=f"{tr(NAMES[projection])}, |q + k| = {norm:g}")
                 style.ticks(ax, WIDTHS)
-            axes[row, 0].set_ylabel(tr("mean of estimate/exact"))
-        for ax in axes[-1]:
-            ax.set_xlabel(tr("width d"))
         style.legend(figure, list(axes.flat), columns=2)
     return figure
 
 
 def finding(table: pd.DataFrame) -> str:
-    off = {
-        name: share(
-            int((((part.value - 1) / part.stderr).abs() > 5).sum()), len(part), mark("cases")
-        )
-        for name, part in table.groupby("projection")
-    }
-    raw, haar = (off[name] for name in PROJECTIONS)
-    return tr(
-        "Features from raw QR are biased in {raw}, Haar ones in {haar}.",
-        raw=raw,
-        haar=haar,
-    )
+    z = ((table.value - 1) / table.stderr).abs()
+    raw, haar = (share_of(z[table.projection == x] > 5, mark("cases")) for x in PROJECTIONS)
+    return tr("Features from raw QR are biased in {raw}, Haar ones in {haar}.", raw=raw, haar=haar)
 
 
 def caption(table: pd.DataFrame) -> str:

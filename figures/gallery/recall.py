@@ -6,7 +6,6 @@ import functools
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from analysis.experiments.profile import Profile
 from analysis.experiments.support_recall import recall
@@ -15,6 +14,7 @@ from figures.words import amounts
 from figures.words.translation import tr
 
 TITLE = "What a support finds"
+ORDER = 70
 SPECS = (
     "top_k", "sliding_window", "chunk", "strided", "random", "lsh(rounds=8)",
     "lsh(rounds=8, transform='xbox')", "smyrf(rounds=4)", "reformer(rounds=2)",
@@ -37,7 +37,7 @@ def draw(table: pd.DataFrame) -> Figure:
     inputs = table.input.unique().tolist()
     ts, ks = sorted(table.temperature.unique()), _recalls(table).index.tolist()
     with style.style():
-        figure, axes = style.panels(len(inputs), 2)
+        figure, axes = style.panels(len(inputs), 2, y=tr("share"))
         for row, name in enumerate(inputs):
             mass, top = axes[row]
             part = table[table.input == name]
@@ -49,13 +49,10 @@ def draw(table: pd.DataFrame) -> Figure:
                 top.plot(curve.index, curve.clip(lower=FLOOR), **look)
             for ax in (mass, top):
                 ax.set(xscale="log", yscale="log", ylim=(FLOOR * 0.9, 1.15))
-            top.set_xticks(ks, labels=[str(k) for k in ks], minor=False)
-            mass.set_xticks(ts, labels=[f"{t:g}" for t in ts], minor=False)
-            for ax in (mass, top):
-                ax.xaxis.set_minor_locator(NullLocator())
+            style.x_ticks(top, ks)
+            style.x_ticks(mass, ts)
             mass.set_title(tr("{name}: attention held", name=name))
             top.set_title(tr("{name}: share of the top k keys found", name=name))
-            mass.set_ylabel(tr("share"))
         axes[-1, 0].set_xlabel(tr("temperature t"))
         axes[-1, 1].set_xlabel("k")
         style.legend(figure, list(axes.flat))

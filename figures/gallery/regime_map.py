@@ -15,10 +15,11 @@ from analysis import inputs as data
 from analysis.experiments.profile import Profile
 from analysis.sweeps.crossovers import oracles
 from approx.checks import Array
-from figures.drawing import heat_map_cells, style
+from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Regimes of clustered sequences"
+ORDER = 150
 COLUMNS = ("input", "n", "l", "d", "size", "delta", "beta", "budget", "method", "metric", "value")
 D, SIZE = 64, 2
 ERROR = "kernel_relative_frobenius"
@@ -98,11 +99,6 @@ def draw(table: pd.DataFrame) -> Figure:
                 rasterized=True,
             )  # fmt: skip
             _borders(ax, table, name)
-            mesh_edges = mesh.get_coordinates()
-            what = (tr("inverse temperature β"), tr("spread Δ within a cluster"), bar_label)
-            heat_map_cells.named(
-                ax, what, wide.columns, wide.index, wide, (mesh_edges[0, :, 0], mesh_edges[:, 0, 1])
-            )
             ax.set(xlabel=tr("inverse temperature β"), title=NAMES[name])
             ax.set_xticks(range(2, int(table.beta.max()) + 1, 2))
             ax.grid(False)

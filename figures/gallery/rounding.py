@@ -14,6 +14,7 @@ from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Rounding against truncation"
+ORDER = 350
 FLOOR = 1e-18
 LINES = {"exact": "-", "float64": "-", "float32": ":"}
 

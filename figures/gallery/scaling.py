@@ -17,6 +17,7 @@ from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "How the size that a target needs grows with length"
+ORDER = 450
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -29,6 +29,7 @@ from figures.gallery.moments import criterion
 from figures.words.translation import tr
 
 TITLE = "Sketches beside positive features"
+ORDER = 310
 LINES = {LIMIT: "-", TAYLOR: "-.", "uniform()": "--"}
 
 

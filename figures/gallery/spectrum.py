@@ -15,6 +15,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Singular values across temperatures"
+ORDER = 60
 NAMES = {"kernel": "exp(q·k)", "attention": mark("softmax rows")}
 FLOOR = 1e-8
 

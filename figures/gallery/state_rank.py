@@ -10,6 +10,7 @@ from figures.drawing import curve_readings, style
 from figures.words.translation import in_words, mark, tr
 
 TITLE = "Why the rank of a causal matrix is the wrong question"
+ORDER = 430
 LOOKS = {
     "eckart_young": (mark("rank m of the whole matrix (SVD)"), style.PALETTE[2], "--", "v"),
     "ungated": (mark("m features, best found"), style.PALETTE[1], "-", "s"),

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from analysis.advice import diagnose
 from analysis.advice.verdict import KEEP
 from analysis.costs.candidates import TRIVIAL
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.sweeps import crossovers
 from analysis.sweeps.sweep import COLUMNS as SWEPT
 from approx import parse
@@ -20,9 +20,10 @@ from figures.drawing import curve_readings, style
 from figures.gallery import error
 from figures.show import optimality
 from figures.words import amounts
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share_of, tr
 
 TITLE = "What is nearest to softmax attention, and what of it can be run"
+ORDER = 10
 COLUMNS = (*SWEPT, "masked", "role", "verdict")
 METRIC = "attention_tv"
 FLOOR = 1e-3  # of the axis
@@ -39,14 +40,23 @@ SPARSE = ("entries", "compressed logits", "columns", "pages", "lines", "window",
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return the total variation of each class's oracle and of the advisor's winner."""
-    return compose(
-        error.compute(profile),
-        diagnose.winners(
-            profile.inputs, budget=profile.budget, currency=profile.currency,
-            temperatures=profile.temperatures, seed=profile.seed, jobs=profile.jobs,
-            progress=profile.progress,
-        ),
-    )  # fmt: skip
+    return compose(error.compute(profile), winners(profile))
+
+
+def winners(profile: Profile) -> pd.DataFrame:
+    """Return what the advisor names as winner on each input at each temperature.
+
+    Its trials are the advisor's own, whatever the profile, so that both name the same.
+    """
+    return diagnose.winners(
+        profile.inputs,
+        budget=profile.budget,
+        currency=profile.currency,
+        temperatures=profile.temperatures,
+        seed=profile.seed,
+        jobs=profile.jobs,
+        progress=profile.progress,
+    )
 
 
 def compose(errors: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFrame:
@@ -68,8 +78,7 @@ def compose(errors: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFrame:
 
 def at_one(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the temperature nearest 1."""
-    t = min(table.temperature.unique(), key=lambda x: (abs(np.log(x)), x))
-    here: pd.DataFrame = table[table.temperature == t]
+    here: pd.DataFrame = table[table.temperature == nearest_to_one(table.temperature)]
     return here
 
 
@@ -203,14 +212,8 @@ def finding(table: pd.DataFrame) -> str:
     crossed = crossings(table)
     turning = crossed[crossed > 0]
     if crossed.empty:
-        kept = table[(table.role == BEST) & (table.verdict == KEEP)]
-        return tr(
-            "A method is worth its price in {share}.",
-            share=share(
-                int((table.role == BEST).sum()) - len(kept), int((table.role == BEST).sum()),
-                mark("cases"),
-            ),
-        )  # fmt: skip
+        worth = table.verdict[table.role == BEST] != KEEP
+        return tr("A method is worth its price in {share}.", share=share_of(worth, mark("cases")))
     if turning.empty:
         return tr("The total variations of entries and low rank cross on no input.")
     if len(turning) > NAMED:
@@ -218,7 +221,7 @@ def finding(table: pd.DataFrame) -> str:
             "In total variation the largest entries beat low rank below a temperature of each "
             "input, t ≈ {span} on {share}; above, low rank wins.",
             span=style.range_of(turning.min(), turning.max()),
-            share=share(len(turning), len(crossed)),
+            share=share_of(crossed > 0),
         )
     return tr(
         "In total variation the largest entries beat low rank below t ≈ {places}; above, low rank "

@@ -11,6 +11,7 @@ from figures.words.amounts import NAMES
 from figures.words.translation import tr
 
 TITLE = "What people use today, at equal price"
+ORDER = 210
 LINES = {  # a class's colour and marker
     "columns": (style.PALETTE[1], "P"), "pages": (style.PALETTE[3], "d"),
     "lines": (style.PALETTE[9], "^"), "window": (style.PALETTE[7], "s"),
@@ -50,7 +51,8 @@ def draw(table: pd.DataFrame) -> Figure:
     """
     runs, oracles = best(table, "runnable"), best(table, "oracle")
     with style.style():
-        figure, axes = style.panels(2, 2, height=2.4)
+        x = style.lines(tr("price of so many exact keys per query row"), 24)
+        figure, axes = style.panels(2, 2, x, tr("total variation"), height=2.4)
         for ax, (currency, name) in zip(axes.flat, NAMES.items()):
             for found, line in ((runs, "-"), (oracles, "--")):
                 for kind, part in found[found.currency == currency].groupby("class"):
@@ -67,10 +69,6 @@ def draw(table: pd.DataFrame) -> Figure:
                 )  # fmt: skip
             ax.set(xscale="log", yscale="log", title=tr(name))
             style.ticks(ax, sorted(k for k in table["keys"].unique() if k > 0))
-        for ax in axes[-1]:
-            ax.set_xlabel(style.lines(tr("price of so many exact keys per query row"), 24))
-        for ax in axes[:, 0]:
-            ax.set_ylabel(tr("total variation"))
         style.legend(figure, list(axes.flat), columns=4)
     return figure
 

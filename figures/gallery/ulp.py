@@ -10,6 +10,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Accuracy of what everything is made of"
+ORDER = 370
 TITLES = {
     "exp": mark("exponential"),
     "log": mark("logarithm"),

@@ -17,6 +17,7 @@ from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "When to weigh what is drawn, and when to replace"
+ORDER = 280
 LOOKS = {
     ("output", NOTHING): (mark("normalised output, nothing beneath"), style.PALETTE[2]),
     ("row_sum", FEATURES): (mark("row sum, around positive features"), style.PALETTE[4]),
@@ -40,10 +41,10 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel per head: the ratio of the two errors against N_eff over its threshold."""
     found = wide(table)
     heads = list(found.groupby(["input", "layer", "head"], sort=False))
-    columns = min(4, len(heads))
     with style.style():
-        figure, axes = style.panels(-(-len(heads) // columns), columns, height=2.0)
-        for ax, ((name, *_), part) in zip(axes.flat, heads):
+        x, y = "N$_{eff}$ / (1 + (1 + v/b²)/π)", tr("error², weighed / replaced")
+        figure, axes = style.heads(len(heads), x, y, height=2.0, size=7.5)
+        for ax, ((name, *_), part) in zip(axes, heads):
             for (metric, low_rank), (label, colour) in LOOKS.items():
                 for support, marker in MARKERS.items():
                     some = part[(part.low_rank == low_rank) & (part.support == support)]
@@ -58,13 +59,9 @@ def draw(table: pd.DataFrame) -> Figure:
                 line(1.0, color="black", linewidth=0.8)
             ax.set(xscale="log", yscale="log", xlim=LIMITS, ylim=LIMITS, title=name)
             ax.minorticks_off()
-        for ax in axes.flat[len(heads) :]:
-            ax.set_visible(False)
-        for ax in axes.flat[max(0, len(heads) - columns) : len(heads)]:
+        for ax in axes[-4:]:
             ax.tick_params(labelbottom=True)  # also above a place without a head
-            ax.set_xlabel("N$_{eff}$ / (1 + (1 + v/b²)/π)", fontsize=7.5)
-        for ax in axes[:, 0]:
-            ax.set_ylabel(tr("error², weighed / replaced"))
+            ax.set_xlabel(x, fontsize=7.5)
         bare = found[(found.low_rank == NOTHING) & (found.temperature == 1.0)]
         figure.suptitle(
             tr(
@@ -75,7 +72,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ),
             fontsize=9,
         )
-        style.legend(figure, list(axes.flat), columns=3)
+        style.legend(figure, axes, columns=3)
     return figure
 
 

@@ -124,12 +124,12 @@ def build(
         for name in shown
         if name not in (SUMMARY, *BY_CELL)
     }
-    studies["winners"] = functools.partial(tables.winners, single)
+    studies["winners"] = functools.partial(summary.winners, single)
     studies[ADVICE] = functools.partial(front.advised, single)
     studies["decomposition"] = functools.partial(decomposition.compute, single)
     studies["claims"] = _ledger
     if profile.synthetic:
-        studies["synthetic"] = functools.partial(tables.winners, _synthetic(single))
+        studies["synthetic"] = functools.partial(summary.winners, _synthetic(single))
     begun = sorted(studies, key=lambda name: name not in LONG)
     computed |= together("studies", {name: studies[name] for name in begun})
     if SUMMARY in shown:
@@ -230,9 +230,10 @@ def render(
         "model": "" if model is None else model_sections.section(model),
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0)),
     }
-    return (
-        environment.from_string(source).render(about | _context(profile, computed)).rstrip() + "\n"
-    )
+    context = about | _context(profile, computed)
+    placed = re.compile(r'figure\("(\w+)"\)|\{#fig:(\w+)').findall(source)
+    context["others"] = [name for name in context["details"] if name not in sum(placed, ())]
+    return environment.from_string(source).render(context).rstrip() + "\n"
 
 
 def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:

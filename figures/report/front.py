@@ -14,14 +14,13 @@ from analysis.advice.diagnose import diagnose
 from analysis.advice.verdict import KEEP, TIE, Advice, advice, is_cheaper
 from analysis.costs import operations
 from analysis.experiments import moments
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.inputs.statistics import row_entropy
-from approx import parse
 from figures.drawing import style
 from figures.gallery import summary
 from figures.report import tables
 from figures.show.diagnosis import MOST_MARGIN
-from figures.words.translation import in_words, mark, share, tr
+from figures.words.translation import in_words, mark, share, share_of, tr
 
 PLACE = ["input", "layer", "head"]
 LISTS = ["warnings", "left_out"]  # of sentences, which no CSV holds
@@ -36,7 +35,7 @@ def advised(profile: Profile) -> pd.DataFrame:
         profile.advised or profile.inputs,
         budget=profile.budget,
         currency=profile.currency,
-        temperature=min(profile.temperatures, key=lambda t: (abs(np.log(t)), t)),
+        temperature=nearest_to_one(profile.temperatures),
         seed=profile.seed,
         jobs=profile.jobs,
         progress=profile.progress,
@@ -62,11 +61,9 @@ def found(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
 
 def _worth(table: pd.DataFrame) -> str:
     """Return on how many heads or inputs some method is worth using."""
-    groups = _groups(table)
-    count = sum(one.verdict != KEEP for _, _, one in groups)
-    if (table["layer"] >= 0).all():
-        return share(count, len(groups), mark("attention heads"))
-    return share(count, len(groups))
+    all_heads = (table["layer"] >= 0).all()
+    of = mark("attention heads") if all_heads else "inputs"
+    return share_of((one.verdict != KEEP for _, _, one in _groups(table)), of)
 
 
 def to_use(table: pd.DataFrame) -> str:
@@ -385,24 +382,20 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
 
 def _random(table: pd.DataFrame) -> tuple[str, str]:
     sure = tr("Computed exactly, in closed form; a simulation would miss it (@fig:moments).")
-    part = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
-    if part.empty:
+    needed = tables.needed(table)
+    if needed is None:
         return tr("No positive feature fits this budget."), sure
-    t = min(part.temperature.unique(), key=lambda x: abs(np.log(x)))
-    at = part[part.temperature == t]
-    held = at.method.map(lambda spec: vars(parse(spec))["m"])
-    enough = int((at.value <= held).sum())
     return (
         tr(
             "An expected kernel error of {error} at t = {t:g} takes {least} to {most} positive "
             "features, since the longest q + k decide; the budget pays for {held}, enough on "
             "{share}.",
             error=tables.percent(moments.TARGET),
-            t=t,
-            least=tables.count(at.value.min()),
-            most=tables.count(at.value.max()),
-            held=style.span(held),
-            share=share(enough, len(at)),
+            t=needed.temperature,
+            least=tables.count(needed.rows.value.min()),
+            most=tables.count(needed.rows.value.max()),
+            held=style.span(needed.held),
+            share=needed.enough,
         ),
         sure,
     )

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.advice import diagnose, verdict
 from analysis.costs import operations
-from analysis.costs.candidates import RUNNABLE, TRIVIAL
+from analysis.costs.candidates import TRIVIAL
 from analysis.experiments import moments
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
@@ -22,7 +22,7 @@ from figures.report import tables
 from figures.show import claims_ledger
 from figures.show.diagnosis import MOST_MARGIN
 from figures.words import amounts
-from figures.words.translation import mark, share, tr
+from figures.words.translation import mark, share, share_of, tr
 
 NOT_MATCHED = mark(
     "The largest entries, the truncated SVD and GoDec are matched by stored values only: in this "
@@ -65,25 +65,16 @@ def uniform_wins(best: pd.DataFrame) -> str:
         "a method with random features in {random}. `expqk diagnose` advises to keep exact "
         "attention in {kept}, as no candidate is below {share} of uniform attention's total "
         "variation there, or the budget buys every entry.",
-        count=_places(best.winner == TRIVIAL),
-        random=_places(best.winner.map(_has_random_features)),
-        kept=_places(best.verdict == verdict.KEEP),
+        count=share_of(best.winner == TRIVIAL, mark("cases")),
+        random=share_of(best.winner.map(_has_random_features), mark("cases")),
+        kept=share_of(best.verdict == verdict.KEEP, mark("cases")),
         share=tables.percent(diagnose.ACCEPT),
     )
-
-
-def _places(where: pd.Series) -> str:
-    return share(int(where.sum()), len(where), mark("cases"))
 
 
 def _has_random_features(spec: str) -> bool:
     method = parse(spec)
     return isinstance(getattr(method, "low_rank", method), RandomFeatures)
-
-
-def candidates() -> str:
-    """Return the names of the advisor's candidates that can be run without a mask."""
-    return tr("; ").join(style.label(spec) for spec in RUNNABLE)
 
 
 def exact_cost(profile: Profile) -> str:
@@ -115,13 +106,12 @@ def pursuit(price: pd.DataFrame, stored: dict[str, float]) -> str:
         )
         for name, row in wide.iterrows()
     ]
-    dearer = int((wide.values_per_row > wide.stored).sum())
     return tr(
         "Principal component pursuit recovers a matrix that *is* low-rank plus sparse, "
         "whatever that costs. Of the softmax rows at t = 1 it makes ({found}), more than "
         "the {l} values of the exact row on {dearer}. At a budget, GoDec takes its place.",
         found=tr("; ").join(made),
-        dearer=share(dearer, len(wide)),
+        dearer=share_of(wide.values_per_row > wide.stored),
         l=style.span(round(count) for count in wide.stored),
     )
 
@@ -156,14 +146,13 @@ def parts_of_error(table: pd.DataFrame) -> str:
                 "{without}, {drawn} among the unbiased", without=without, drawn=_named(drawn)
             )
         sentences.append(without)
-    worse = int((_total(wide)[_unbiased(wide)] > 0).sum())
-    count = int(_unbiased(wide).sum())
+    worse = _total(wide)[_unbiased(wide)] > 0
     return tr(
         "Least expected squared error at this budget and t = {t:g}: {sentences}. The zero matrix "
         "has error 1; {worse} exceed it (both temperatures counted).",
         t=t,
         sentences=tr("; ").join(sentences),
-        worse=share(worse, count, mark("unbiased estimates")),
+        worse=share_of(worse, mark("unbiased estimates")),
     )
 
 
@@ -228,7 +217,7 @@ def runnable_conclusion(best: pd.DataFrame) -> str:
     return tr(
         "Of the candidates that can be run at this budget, something beats uniform attention in "
         "{beaten}, there by a factor of {ratio} in the median: {winners}.",
-        beaten=share(len(beaten), len(best), mark("cases")),
+        beaten=share_of(best.attention_tv < best.uniform_tv, mark("cases")),
         ratio=f"> {MOST_MARGIN}" if ratio > MOST_MARGIN else f"{ratio:.2f}",
         winners=winners,
     )
@@ -251,8 +240,8 @@ def scatterbrain_conclusion(errors: pd.DataFrame) -> str:
                     "with {support} it is below both parts in {wins}, and below uniform attention "
                     "in {flat}",
                     support=tr(support),
-                    wins=_places(wins),
-                    flat=_places(flat),
+                    wins=share_of(wins, mark("cases")),
+                    flat=share_of(flat, mark("cases")),
                 )
             )
     if not counts:
@@ -273,27 +262,23 @@ def _kind(spec: str) -> str:
 
 def variance_conclusion(table: pd.DataFrame) -> str:
     """Return how many positive features an error of 10 % would ask for."""
-    part = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
-    if part.empty:
+    needed = tables.needed(table)
+    if needed is None:
         return tr("No positive feature fits this budget.")
-    t = min(part.temperature.unique(), key=lambda x: abs(np.log(x)))
-    at = part[part.temperature == t]
-    counts = [tables.count(v) for v in at.value]
     named = tr(", ").join(
-        tr("{number} on {name}", number=count, name=name) for count, name in zip(counts, at.input)
+        tr("{number} on {name}", number=tables.count(value), name=name)
+        for value, name in zip(needed.rows.value, needed.rows.input)
     )
-    held = at.method.map(lambda spec: vars(parse(spec))["m"])
-    enough = int((at.value <= held).sum())
     return tr(
         "Positive features at t = {t:g} need, for an expected kernel error of {error}, "
         "{named}; the budget pays for {held}, enough on {enough}. The "
         r"relative variance of one is $e^{{\lVert q+k\rVert^2}}-1$: FAVOR++ and FAVOR# lower "
         "the exponent; orthogonal features only remove a bounded part of the variance.",
-        t=t,
+        t=needed.temperature,
         error=tables.percent(moments.TARGET),
         named=named,
-        held=style.span(held),
-        enough=share(enough, len(at)),
+        held=style.span(needed.held),
+        enough=needed.enough,
     )
 
 
@@ -308,7 +293,7 @@ def lies(table: pd.DataFrame) -> str:
     said = tr(
         "{share} are reliable: on {name} at t = {t:g} the deviation is {closed}, and the draws "
         "show {sampled}. {criterion}",
-        share=share(int(reliable.sum()), len(reliable), mark("samples")).capitalize(),
+        share=share_of(reliable, mark("samples")).capitalize(),
         name=worst.input,
         t=worst.temperature,
         closed=moments_figure.power(worst.closed),
@@ -340,7 +325,7 @@ def polynomial_conclusion(price: pd.DataFrame, profile: Profile) -> str:
         most_budgets=max(paid) / profile.budget,
         least_errors=errors.min(),
         most_errors=errors.max(),
-        fitting=share(sum(price <= profile.budget for price in paid), len(paid)),
+        fitting=share_of(price <= profile.budget for price in paid),
     )
 
 
@@ -358,7 +343,7 @@ def normalisation_conclusion(errors: pd.DataFrame) -> str:
         "none is within {tie:g} times the least error of both spaces, of exp(q·k) and of "
         "normalised rows, in {differ}.",
         tie=verdict.TIE,
-        differ=share(int(differ.sum()), len(differ), mark("cases")),
+        differ=share_of(differ, mark("cases")),
     )
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from analysis.advice import diagnose
 from analysis.claims import DOCUMENTS
 from analysis.costs import operations
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.inputs import Head
 from analysis.inputs.statistics import describe
+from approx import parse
 from approx.random_features.positive import Positive
 from figures.drawing import style
 from figures.gallery import break_even, error, rank
 from figures.show import claims_ledger
 from figures.show.diagnosis import LEAST_SHOWN as LEAST_SHOWN
-from figures.words.translation import mark, tr
+from figures.words.translation import mark, share_of, tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
 _BAR = re.compile(r"(\\.)|\|")
@@ -176,22 +176,6 @@ def crossing_table(errors: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def winners(profile: Profile) -> pd.DataFrame:
-    """Return what the advisor names as winner on each input at each temperature.
-
-    Its trials are the advisor's own, whatever the profile, so that both name the same.
-    """
-    return diagnose.winners(
-        profile.inputs,
-        budget=profile.budget,
-        currency=profile.currency,
-        temperatures=profile.temperatures,
-        seed=profile.seed,
-        jobs=profile.jobs,
-        progress=profile.progress,
-    )
-
-
 def best_table(best: pd.DataFrame) -> pd.DataFrame:
     """Return one row a temperature, one column an input, of what `winners` found."""
 
@@ -204,6 +188,26 @@ def best_table(best: pd.DataFrame) -> pd.DataFrame:
     wide = cells.pivot(index="temperature", columns="input", values="cell")
     wide = wide[best.input.unique()].reset_index()
     return wide.rename(columns={"temperature": "t"}).assign(t=[f"{t:g}" for t in wide.temperature])
+
+
+class Needed(NamedTuple):
+    """How many positive features an error asks for at the temperature nearest 1, input by input."""
+
+    temperature: float
+    rows: pd.DataFrame  # an input each, with the number as its value
+    held: pd.Series  # how many the budget pays for
+    enough: str  # on how many inputs these are enough
+
+
+def needed(table: pd.DataFrame) -> Needed | None:
+    """Return how many positive features are needed; None where none fits the budget."""
+    part = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
+    if part.empty:
+        return None
+    t = nearest_to_one(part.temperature)
+    at = part[part.temperature == t]
+    held = at.method.map(lambda spec: vars(parse(spec))["m"])
+    return Needed(t, at, held, share_of(at.value <= held))
 
 
 def needed_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -318,8 +322,7 @@ def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:
 def _ends(temperatures: Iterable[float]) -> list[float]:
     """Return the coldest, the one nearest 1 and the hottest temperature."""
     ordered = sorted(set(temperatures))
-    nearest = min(ordered, key=lambda t: (abs(np.log(t)), t))
-    return list(dict.fromkeys([ordered[0], nearest, ordered[-1]]))
+    return list(dict.fromkeys([ordered[0], nearest_to_one(ordered), ordered[-1]]))
 
 
 def complexity_table(d: int, m: int, s: int, length: int = LENGTH) -> pd.DataFrame:

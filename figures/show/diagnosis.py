@@ -36,7 +36,7 @@ from analysis.advice.verdict import (
 )
 from analysis.costs.candidates import TRIVIAL
 from analysis.sentences import Sentence
-from figures.drawing import heat_map_cells, style
+from figures.drawing import style
 from figures.show import optimality
 from figures.words import amounts
 from figures.words.terminal_columns import COLUMNS, aligned, indented, paragraphs, short, wrap
@@ -415,20 +415,16 @@ def draw(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(max(4.4, 0.52 * len(heads) + 1.9), 0.42 * len(layers) + 1.9))
         ax = figure.subplots()
         shades = ScalarMappable(Normalize(0.0, 1.0), "viridis_r")
-        said = np.full((len(layers), len(heads)), "–", dtype=object)
         for one in advised:
             x, y = heads.index(one.head), layers.index(one.layer)
             kept = one.verdict == KEEP
             colour = GREY if kept else shades.to_rgba(np.array(one.error))
             ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
             words = "" if kept else f"{letters[one.winner]}\n{one.error:.2f}"
-            said[y, x] = tr("keep exact") if kept else f"{names[one.winner]}, {one.error:.2f}"
             light = not kept and one.error > 0.5
             ax.text(
                 x, y, words, ha="center", va="center", fontsize=7, color="white" if light else "0.1"
             )
-        what = (tr("head"), tr("layer"), about)
-        heat_map_cells.named(ax, what, heads, layers, said)
         ax.set(xlabel=tr("head"), ylabel=tr("layer"), xlim=(-0.5, len(heads) - 0.5))
         ax.set_ylim(len(layers) - 0.5, -0.5)
         ax.set_xticks(range(len(heads)), [str(h) for h in heads])

@@ -19,7 +19,7 @@ from matplotlib.ticker import PercentFormatter
 from analysis.advice.verdict import KEEP, TIED, Advice, advice
 from analysis.models.language_model import HeadIndex
 from analysis.models.pipeline import Found, Run
-from figures.drawing import heat_map_cells, style
+from figures.drawing import style
 from figures.show.diagnosis import GREY
 from figures.show.plans import method_counts, shown
 from figures.words.amounts import said
@@ -267,9 +267,7 @@ def _cells(
     tied: set[HeadIndex],
 ) -> None:
     """Draw a cell for each head, in the colour of its method, with its letter, small if tied."""
-    said = np.full((heads, layers), "–", dtype=object)
     for (layer, head), name in names.items():
-        said[head, layer] = name or tr("exact")
         colour, letter = looks.get(name, (GREY, ""))
         ax.add_patch(
             Rectangle((layer - 0.5, head - 0.5), 1, 1, facecolor=colour, edgecolor="white", lw=0.5)
@@ -281,9 +279,6 @@ def _cells(
                 layer, head, word, ha="center", va="center", fontsize=style.SMALL,
                 color="white" if dark else "black",
             )  # fmt: skip
-    heat_map_cells.named(
-        ax, (tr("layer"), tr("head"), tr("method")), range(layers), range(heads), said
-    )
     ax.set(xlim=(-0.5, layers - 0.5), ylim=(heads - 0.5, -0.5), ylabel=tr("head"), aspect="equal")
     ax.set_yticks(range(0, heads, max(1, heads // 8)))
     ax.set_xticks(range(0, layers, max(1, layers // 15)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -92,6 +92,18 @@ def share(count: int, total: int, of: str = mark("inputs")) -> str:
     if count == total:
         return tr("all {total} {of}", total=every, of=tr(of))
     return tr("{count} of the {total} {of}", count=number, total=every, of=tr(of))
+
+
+def share_of(where: Iterable[object], of: str = mark("inputs")) -> str:
+    """Return in how many of some things it is so, as `share` does.
+
+    Examples
+    --------
+    >>> share_of([True, False, True], "cases")
+    'two of the three cases'
+    """
+    held = [bool(x) for x in where]
+    return share(sum(held), len(held), of)
 
 
 @functools.cache

@@ -3503,8 +3503,8 @@ MODELS = [
     Mutant(
         "report: the fewest features that any input needs for the most",
         "figures/report/front.py",
-        "most=tables.count(at.value.max()),",
-        "most=tables.count(at.value.min()),",
+        "most=tables.count(needed.rows.value.max()),",
+        "most=tables.count(needed.rows.value.min()),",
         "tests/figures/test_printed.py -k report",
     ),
     Mutant(
@@ -3642,20 +3642,6 @@ PAGE = [
         "yield from zip(beside.samples, beside.texts, beside.names)",
         "yield from ()",
         "tests/figures/drawing/test_curve_labels.py",
-    ),
-    Mutant(
-        "cells: the rows of a picture upside down",
-        "figures/drawing/heat_map_cells.py",
-        'box[2:] if x.origin == "lower" else box[:1:-1]',
-        'box[2:] if x.origin == "upper" else box[:1:-1]',
-        "tests/figures/drawing/test_drawing.py::test_a_drawing_says_the_cells_of_its_heat_maps",
-    ),
-    Mutant(
-        "cells: colours of another rounding",
-        "figures/drawing/heat_map_cells.py",
-        "bytes(first.cmap(np.arange(LEVELS), bytes=True)[:, :3]).hex()",
-        "bytes(first.cmap(np.arange(LEVELS) - 1, bytes=True)[:, :3]).hex()",
-        "tests/figures/drawing/test_drawing.py::test_a_drawing_says_the_cells_of_its_heat_maps",
     ),
     Mutant(
         "page: an appendix ends at its own subsection",

@@ -1,4 +1,4 @@
-// Appendices are closed until a link, a search or the printer leads into them. Without this script
+// Appendices are closed until a link or the printer leads into them. Without this script
 // they are open.
 const appendices = document.querySelectorAll("details.appendix");
 

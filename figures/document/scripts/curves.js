@@ -1,9 +1,7 @@
 // A curve under the pointer is named, with its nearest value; an entry of a legend, or a name beside
-// a curve, shows and hides it, and with the arrow keys reads its values. Of a heat map, the cell under
-// the pointer is named, or the one that the arrow keys lead to.
+// a curve, shows and hides it, and with the arrow keys reads its values.
 {
   const NEAR = 14; // points of a drawing
-  const ON = 4; // of a curve across a heat map
   const SVG = "http://www.w3.org/2000/svg";
   const tip = document.createElement("div");
   tip.className = "tip";
@@ -23,16 +21,16 @@
   };
 
   // "log 43 255 0.1 10": place 43 has the value 0.1, and place 255 the value 10
-  const scale = (text, edges = "-inf inf", near = 0.0006) => {
+  const scale = (text, edges = "-inf inf") => {
     const [kind, ...numbers] = text.split(" ");
     const [from, to, least, most] = numbers.map(Number);
     const [name, linear] = kind.split(":");
     const [onto, back] = kinds[name]?.(+linear) ?? [];
     const share = (place) => (place - from) / (to - from);
     const value = (place) => back(onto(least) + share(place) * (onto(most) - onto(least)));
-    // the shortest number that is at the place, which has three digits behind the point if none is said
+    // the shortest number that is at the place, which has three digits behind the point
     const written = (place) => {
-      const ends = [value(place - near), value(place + near)];
+      const ends = [value(place - 0.0006), value(place + 0.0006)];
       const short = [0, ...[1, 2, 3].map((digits) => Number(value(place).toPrecision(digits)))];
       const exact = short.find((number) => Math.min(...ends) <= number && number <= Math.max(...ends));
       const number = exact ?? short[3];
@@ -61,56 +59,13 @@
   const toCurve = (place, { points, joined }) =>
     Math.min(...points.map((point, i) => distance(place, point, joined && i ? points[i - 1] : point)));
 
-  // the cell of a row, or of a column, that a place is in, and where a cell is; two edges are of many
-  const line = (edges, count) => {
-    const many = edges.length === 2 && count > 1;
-    const edge = (i) => many ? edges[0] + (edges[1] - edges[0]) * i / count : edges[i];
-    const inside = (place) => (_, i) => (edge(i) - place) * (edge(i + 1) - place) <= 0;
-    const places = Array.from({ length: count });
-    return { count, falls: edges.at(-1) < edges[0], edge, at: (place) => places.findIndex(inside(place)) };
-  };
-
-  // the colours of a picture, a number each, once they are there
-  const pixelsOf = (use) => {
-    const found = {};
-    const { width, height, href } = document.querySelector(use.getAttribute("href"));
-    const [across, down] = [width.baseVal.value, height.baseVal.value];
-    const picture = Object.assign(new Image(), { src: href.baseVal });
-    picture.decode().then(() => {
-      const canvas = Object.assign(document.createElement("canvas"), { width: across, height: down });
-      const context = canvas.getContext("2d", { willReadFrequently: true });
-      context.drawImage(picture, 0, 0);
-      const { data } = context.getImageData(0, 0, across, down);
-      found.at = (column, row) => [...data.slice(4 * (row * across + column), 4 * (row * across + column) + 3)];
-    });
-    return found;
-  };
-
-  // what the cells of a part of a heat map are: numbers and words, or colours on a scale of them
-  const reader = (map, use) => {
-    if (map.values) return ({ column, row }) => map.values[row][column];
-    const parts = (text) => text.match(/../g).map((digits) => parseInt(digits, 16));
-    const colours = map.colours.match(/.{6}/g).map(parts);
-    const far = (one, other) => Math.hypot(...one.map((value, i) => value - other[i]));
-    const values = scale(map.scale, map.beyond, 0.5); // a colour is that of half a level more or less
-    const pixels = pixelsOf(use);
-    return ({ column, row }) => {
-      const colour = pixels.at?.(column, row);
-      if (!colour) return "…";
-      const away = colours.map((other) => far(colour, other));
-      if (map.below && Math.min(...away) > far(colour, parts(map.below.colour))) return map.below.said;
-      return values.written(away.indexOf(Math.min(...away)) + 0.5);
-    };
-  };
-
   class Drawing {
     constructor(svg) {
       this.svg = svg;
       this.off = new Set();
       this.axes = [...svg.querySelectorAll("[data-x]")].map((group) => {
-        const { x, y, xName, yName, edges, cells } = group.dataset;
-        const axes = { x: scale(x), y: scale(y, edges), names: [xName, yName], near: cells ? ON : NEAR };
-        axes.parts = cells ? this.map(group, JSON.parse(cells)) : [];
+        const { x, y, xName, yName, edges } = group.dataset;
+        const axes = { x: scale(x), y: scale(y, edges), names: [xName, yName] };
         axes.curves = [...group.querySelectorAll("[data-curve]")].map((curve) => ({
           name: curve.dataset.curve,
           joined: curve.querySelector("path") !== null,
@@ -119,65 +74,9 @@
         }));
         return axes;
       });
-      [this.dot, this.frame] = ["circle", "rect"].map((shape) => document.createElementNS(SVG, shape));
-      for (const mark of [this.dot, this.frame]) mark.setAttribute("class", "dot");
+      this.dot = document.createElementNS(SVG, "circle");
+      this.dot.setAttribute("class", "dot");
       this.dot.setAttribute("r", 3.5);
-    }
-
-    // the parts of a heat map; an area over all of them takes the keyboard
-    map(group, map) {
-      const pictures = group.querySelectorAll("[data-picture]");
-      for (const names of ["columns", "rows"]) map[names] = map[names].split("\t");
-      map.values = map.values?.map((row) => row.split("\t"));
-      const parts = map.parts.map(({ name, x, y }, i) => {
-        const [across, up] = [line(x, map.columns.length), line(y, map.rows.length)];
-        return { name, title: name || map.title, map, across, up, read: reader(map, pictures[i]) };
-      });
-      const area = document.createElementNS(SVG, "rect");
-      const [xs, ys] = ["x", "y"].map((name) => map.parts.flatMap((part) => part[name]));
-      const [left, top] = [Math.min(...xs), Math.min(...ys)];
-      const box = { x: left, y: top, width: Math.max(...xs) - left, height: Math.max(...ys) - top };
-      const label = [...new Set([map.title || map.what[2], ...map.what])].filter(Boolean).join(", ");
-      const said = { class: "area map", tabindex: 0, role: "application", "aria-label": label };
-      for (const [key, value] of Object.entries({ ...box, ...said })) area.setAttribute(key, value);
-      let at = { part: parts[0], column: 0, row: 0 };
-      const steps = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
-      area.addEventListener("focus", () => area.matches(":focus-visible") && this.showCell(at));
-      area.addEventListener("blur", () => this.hide());
-      area.addEventListener("keydown", (event) => {
-        if (event.key === "Escape") this.hide();
-        else if (event.key in steps) this.showCell(at = this.beside(at, parts, steps[event.key]));
-        else return;
-        event.preventDefault();
-      });
-      group.append(area);
-      return parts;
-    }
-
-    // the next cell to the right and down, which may be one of the next part
-    beside({ part, column, row }, parts, [right, down]) {
-      const [across, up] = [part.across.falls ? -right : right, part.up.falls ? -down : down];
-      const next = { part, column: column + across, row: Math.max(0, Math.min(part.up.count - 1, row + up)) };
-      if (next.column in part.map.columns) return next;
-      const other = parts[parts.indexOf(part) + right];
-      return other ? { part: other, column: (across < 0) === (right < 0) ? (right < 0 ? other.across.count - 1 : 0) : column, row } : { part, column, row };
-    }
-
-    cell([x, y]) {
-      for (const part of this.axes.flatMap((axes) => axes.parts)) {
-        const [column, row] = [part.across.at(x), part.up.at(y)];
-        if (column >= 0 && row >= 0) return { part, column, row };
-      }
-      return null;
-    }
-
-    showCell({ part, column, row }) {
-      const { title, map, across, up, read } = part;
-      const values = [map.columns[column], map.rows[row], read({ column, row })];
-      const [[left, right], [top, bottom]] = [[across, column], [up, row]].map(([{ edge }, i]) => [edge(i), edge(i + 1)].sort((a, b) => a - b));
-      for (const [key, value] of Object.entries({ x: left - 1, y: top - 1, width: right - left + 2, height: bottom - top + 2 }))
-        this.frame.setAttribute(key, value);
-      this.say(title, map.what.map((what, i) => [what, values[i]]), this.frame, [(left + right) / 2, (top + bottom) / 2]);
     }
 
     // the point of a curve that is nearest to a place, if any is near
@@ -187,7 +86,7 @@
       const [away, curve] = curves.reduce((best, curve) => {
         const far = toCurve(place, curve);
         return far <= best[0] ? [far, curve] : best; // the later is on top
-      }, [axes?.near, null]);
+      }, [NEAR, null]);
       return curve && this.seen(curve).reduce((best, point) =>
         Math.hypot(point[0] - place[0], point[1] - place[1]) < Math.hypot(best[0] - place[0], best[1] - place[1]) ? point : best,
       [Infinity, Infinity]).concat(curve);
@@ -200,11 +99,11 @@
     show(x, y, { name, axes }) {
       const lines = [axes.x.written?.(x), axes.y.written?.(y)].map((value, i) => [axes.names[i], value]);
       for (const [key, value] of [["cx", x], ["cy", y]]) this.dot.setAttribute(key, value);
-      this.say(name, Number.isFinite(x) ? lines.filter(([, value]) => value !== undefined) : [], this.dot, [x, y]);
+      this.say(name, Number.isFinite(x) ? lines.filter(([, value]) => value !== undefined) : [], [x, y]);
       this.single(name);
     }
 
-    say(name, lines, mark, [x, y]) {
+    say(name, lines, [x, y]) {
       tip.replaceChildren(Object.assign(document.createElement("b"), { textContent: name }));
       for (const [what, value] of lines) {
         const line = document.createElement("span");
@@ -213,9 +112,9 @@
       }
       tip.hidden = false;
       shown = this;
-      for (const other of [this.dot, this.frame]) other.remove();
+      this.dot.remove();
       if (!Number.isFinite(x)) return;
-      this.svg.append(mark);
+      this.svg.append(this.dot);
       const at = new DOMPoint(x, y).matrixTransform(this.svg.getScreenCTM());
       const { width, height } = tip.getBoundingClientRect();
       tip.style.left = `${Math.max(8, Math.min(at.x + 14, document.documentElement.clientWidth - width - 8))}px`;
@@ -232,7 +131,7 @@
 
     hide() {
       tip.hidden = true;
-      for (const mark of [this.dot, this.frame]) mark.remove();
+      this.dot.remove();
       this.single();
     }
 
@@ -288,7 +187,7 @@
 
   const started = new WeakSet();
   const start = () => {
-    for (const svg of document.querySelectorAll("svg.drawing:has([data-curve], [data-cells])")) {
+    for (const svg of document.querySelectorAll("svg.drawing:has([data-curve])")) {
       if (started.has(svg) || !svg.getClientRects().length) continue; // not in a closed appendix
       started.add(svg);
       const drawing = new Drawing(svg);
@@ -297,9 +196,8 @@
       const point = (event) => {
         if (event.target.closest("[data-entry]")) return;
         const { x, y } = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-        const [found, cell] = [drawing.nearest([x, y]), drawing.cell([x, y])];
+        const found = drawing.nearest([x, y]);
         if (found) drawing.show(...found);
-        else if (cell) drawing.showCell(cell);
         else drawing.hide();
       };
       svg.addEventListener("pointermove", point);

@@ -43,11 +43,6 @@ def tensors(tmp_path):
     return path
 
 
-def test_every_module_of_the_gallery_is_named_once():
-    assert sorted(NAMES) == sorted(p.stem for p in (ROOT / "figures/gallery").glob("[!_]*.py"))
-    assert len(set(NAMES)) == len(NAMES)
-
-
 def test_every_file_of_the_command_folder_is_a_subcommand():
     files = {p.stem for p in (ROOT / "figures/command").glob("[!_]*.py")} - {"cli", "options"}
     assert files == {command.__name__.rpartition(".")[2] for command in COMMANDS}

@@ -1,5 +1,6 @@
 """The gallery's page: every figure in order, its picture, its sentence, its command."""
 
+import io
 import json
 import re
 from collections import Counter
@@ -11,6 +12,7 @@ from PIL import Image
 
 from analysis.experiments.profile import profile
 from figures.document import album, figure_pages
+from figures.drawing import style
 from figures.gallery import FIGURES
 from figures.words.translation import speaking, tr
 
@@ -63,10 +65,6 @@ def test_pictures_are_there_and_small():
 
 def test_a_picture_is_the_figure():
     """The same at every pixel up to the 256 colours, whose nearest is close."""
-    import io
-
-    from figures.drawing import style
-
     table = FIGURES["break_even"].compute(profile("quick"))
     exact = io.BytesIO()
     with style.style():
@@ -86,6 +84,19 @@ def test_a_missing_table_is_named(tmp_path, capsys):
     assert album.main([str(tmp_path)]) == 1
     assert capsys.readouterr().err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_without_a_table_keeps_its_section(tmp_path):
+    root = tmp_path / "root"
+    for path in album.PAGES.values():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        text = (ROOT / path).read_text("utf-8")
+        (root / path).write_text(text.replace("break_even --lang zh", "old"), "utf-8")
+    (root / album.PICTURES).mkdir(parents=True)
+    style.save_table("break_even", FIGURES["break_even"].compute(profile("quick")), tmp_path)
+    assert len(album.write(tmp_path, root)) == 3  # its picture, and the two pages
+    for path in album.PAGES.values():
+        assert (root / path).read_text("utf-8") == (ROOT / path).read_text("utf-8")
 
 
 def test_each_figure_has_a_page_and_a_notebook_whose_five_lines_make_it(

@@ -35,7 +35,7 @@ def crowded(count):
     """Two rows of panels with curves that end in one place but for two."""
     names = [f"method {i}, whose name is so long that it takes lines" for i in range(count)]
     with style.style():
-        figure, axes = style.tiles(4)
+        figure, axes = style.tiles(4, "", "")
         for ax in axes:
             for i, name in enumerate(names):
                 ends = 1.0 if i < count - 2 else i

@@ -2,20 +2,17 @@
 
 import base64
 import io
-import json
 import re
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from fontTools.ttLib import TTFont
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from PIL import Image
 
 from figures.document.convert import to_html
 from figures.document.page_drawings import Drawings, pairs
-from figures.drawing import curve_readings, heat_map_cells, style
+from figures.drawing import curve_readings, style
 
 
 def drawn():
@@ -184,62 +181,3 @@ def test_a_drawing_in_a_page_is_the_drawing(svg, tmp_path):
     places = [re.findall(r'<use [^>]*\bx="([-\d.]+)"', text) for text in (svg, written)]
     assert len(places[0]) > 10
     assert np.allclose(*([float(x) for x in found] for found in places), rtol=0, atol=0.5001e-3)
-
-
-def mapped():
-    """Words in cells of two widths; a picture of colours, upside down, and one that says less."""
-    figure = Figure(figsize=(6, 2))
-    left, right, plain = figure.subplots(1, 3)
-    mesh = left.pcolormesh([0, 1, 3], [0, 2, 3], [[1, 2], [3, np.nan]])
-    edges = mesh.get_coordinates()
-    heat_map_cells.named(
-        left, ("head", "layer", "tv"), [1, 2], ["a", "b"], [["<x>", 2], [3e-5, np.nan]],
-        (edges[0, :, 0], edges[:, 0, 1]),
-    )  # fmt: skip
-    shades = {"norm": LogNorm(1e-3, 1), "cmap": "magma", "interpolation": "none"}
-    right.imshow(
-        [[0.5, 0.01, 1]],
-        origin="lower",
-        extent=(0, 3, 0, 1),
-        aspect="auto",
-        label="exact",
-        **shades,
-    )
-    right.set_title("shares")
-    heat_map_cells.named(right, ("key", "query", "share"), [0, 1, 2], [7], beyond=(1e-3, np.inf))
-    plain.imshow([[0, 1]])
-    return figure
-
-
-def test_a_drawing_says_the_cells_of_its_heat_maps():
-    root = ElementTree.fromstring(style.drawing(mapped(), "svg"))
-    words, colours = (
-        json.loads(x.attrib["data-cells"]) for x in root.iter() if "data-cells" in x.attrib
-    )
-    assert words["values"] == ["<x>\t2", "3e-5\t–"]
-    assert (words["columns"], words["rows"]) == ("1\t2", "a\tb")
-    assert words["what"] == ["head", "layer", "tv"]
-    (at,) = words["parts"]
-    assert np.allclose(np.diff(at["x"])[1] / np.diff(at["x"])[0], 2, rtol=1e-3)
-    assert np.allclose(np.diff(at["y"])[0] / np.diff(at["y"])[1], 2, rtol=1e-3)
-    assert at["y"][0] > at["y"][-1]  # the first row is the lowest
-    assert "values" not in colours
-    assert (colours["title"], colours["beyond"]) == ("shares", "0.001 inf")
-    assert colours["scale"] == "log 0 256 0.001 1"
-    (image,) = (x for x in root.iter() if "data-picture" in x.attrib)
-    assert image.attrib["data-picture"] == colours["parts"][0]["name"] == "exact"
-    a, _, _, d, e, f = map(float, re.findall(r"[-\d.]+", image.attrib["transform"]))
-    (part,) = colours["parts"]
-    assert np.allclose(part["x"], [e, e + 3 * a], atol=0.2)
-    assert np.allclose(part["y"], [f, f + d], atol=0.2)  # from below, as the pixels are
-    assert d < 0
-    pixels = np.asarray(Image.open(io.BytesIO(pixels_of(image))).convert("RGB"))[0]
-    steps = np.array([int(x, 16) for x in re.findall("..", colours["colours"])]).reshape(256, 3)
-    levels = np.abs(steps[None] - pixels[:, None]).sum(axis=2).argmin(axis=1)
-    read = 1e-3 ** (1 - (levels + 0.5) / 256)
-    assert np.allclose(np.log(read), np.log([0.5, 0.01, 1]), atol=np.log(1e3) / 512 + 1e-9)
-
-
-def pixels_of(image):
-    link = next(x for key, x in image.attrib.items() if key.endswith("href"))
-    return base64.b64decode(link.partition("base64,")[2])

@@ -28,17 +28,6 @@ def tables(small):
     return {name: FIGURES[name].compute(small) for name in NAMES}
 
 
-def test_the_same_seed_gives_the_same_table_on_two_processes(tables, small):
-    """Of what runs as a study; sweeps, as that of mechanisms, have tests of their own."""
-    again = FIGURES["length"].compute(dataclasses.replace(small, jobs=2))
-    assert again.equals(tables["length"])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_captions_have_no_missing_number(name, tables):
-    assert "nan" not in FIGURES[name].details(tables[name])
-
-
 def test_every_named_method_is_drawn_once_an_input(tables):
     wide = mechanisms.medians(tables["mechanisms"])
     assert len(wide) == len(mechanisms.SPECS)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from drawing import MODELS, drawn_from_its_csv, numbers, speaks_chinese
+from drawing import numbers
 
 from analysis.experiments.profile import profile
 from analysis.models import sensitivity
@@ -14,13 +14,6 @@ def _few_resamples(monkeypatch):
     monkeypatch.setattr(
         sensitivity, "RESAMPLES", 40
     )  # intervals take most of the time, and are not read
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_figure_is_that_of_its_csv_and_caption(name, tmp_path):
-    table = FIGURES[name].compute(profile("quick"))
-    drawn_from_its_csv(name, table, tmp_path)
-    speaks_chinese(name, table)
 
 
 def test_the_caption_of_damage_has_the_numbers_of_its_table():

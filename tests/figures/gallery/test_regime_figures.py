@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from drawing import REGIMES, caption_states_numbers, drawn_from_its_csv, speaks_chinese
 from scipy.sparse import csr_array
 
 from analysis import inputs
@@ -31,21 +30,8 @@ def small():
 
 @pytest.fixture(scope="module")
 def tables(small):
-    return {name: FIGURES[name].compute(small) for name in REGIMES}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", REGIMES)
-def test_the_same_seed_gives_the_same_table_on_two_processes(name, tables, small):
-    again = FIGURES[name].compute(dataclasses.replace(small, jobs=2))
-    assert again.equals(tables[name])
-
-
-@pytest.mark.parametrize("name", REGIMES)
-def test_the_figure_is_that_of_its_csv_and_caption(name, tables, tmp_path):
-    drawn_from_its_csv(name, tables[name], tmp_path)
-    caption_states_numbers(name, tables[name])
-    speaks_chinese(name, tables[name])
+    names = ("regime_map", "crossings", "entropy", "oracle_gap", "budget_table", "combinations")
+    return {name: FIGURES[name].compute(small) for name in names}
 
 
 def test_inputs_of_a_profile_are_added_once(small):

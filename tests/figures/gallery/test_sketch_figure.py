@@ -1,16 +1,12 @@
 """The figure of sketches: closed forms obey their laws, heavy tails are flagged."""
 
-import dataclasses
-
 import numpy as np
 import pytest
-from drawing import caption_states_numbers, drawn_from_its_csv, speaks_chinese
 
 from analysis import inputs
 from analysis.experiments import sketches
 from analysis.experiments.profile import Profile
 from approx import parse
-from figures.gallery import FIGURES
 
 
 @pytest.fixture(scope="module")
@@ -27,18 +23,6 @@ def table(small):
 def wide(table):
     keys = ["temperature", "budget", "method"]
     return table.pivot_table(index=keys, columns="metric", values="value").reset_index()
-
-
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_table_on_two_processes(small, table):
-    assert sketches.compute(dataclasses.replace(small, jobs=2)).equals(table)
-
-
-def test_the_figure_is_that_of_its_csv_and_caption(table, tmp_path):
-    drawn_from_its_csv("sketches", table, tmp_path)
-    caption_states_numbers("sketches", table)
-    speaks_chinese("sketches", table)
-    assert "inf" not in FIGURES["sketches"].details(table)
 
 
 def test_all_have_the_same_width(wide):

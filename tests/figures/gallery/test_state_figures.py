@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from drawing import CAUSAL, caption_states_numbers, drawn_from_its_csv, speaks_chinese
 
 from analysis import inputs
 from analysis.advice.verdict import TIE
@@ -60,15 +59,6 @@ def test_the_best_of_each_class_is_the_least_of_its_members():
     # what is a part of another class cannot be nearer, where both are optimal
     entries, both = (best[module.CLASSES[i].label] for i in (4, 5))
     assert (both <= entries * (1 + 1e-9)).all()
-
-
-@pytest.mark.parametrize("name", CAUSAL)
-def test_the_figure_is_that_of_its_csv_and_caption(name, tmp_path):
-    drawn_from_its_csv(name, table(name), tmp_path)
-    caption_states_numbers(name, table(name))
-    speaks_chinese(name, table(name))
-    panels = len([ax for ax in FIGURES[name].draw(table(name)).axes if ax.lines])
-    assert panels == {"certificates": 4, "frontier": 4, "today": 4, "state_rank": 2}.get(name, 8)
 
 
 def test_no_bound_that_is_drawn_is_below_the_error_of_its_row():

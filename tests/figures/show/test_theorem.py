@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from drawing import THEOREM, caption_states_numbers, drawn_from_its_csv, speaks_chinese
 
 from analysis import inputs
 from analysis.advice.dependent_supports import OneStream
@@ -44,16 +43,6 @@ def predictions(small):
             predicted_error, "TEMPERATURES", (COLD, 1.0, HOT)
         )  # 1 is what the caption speaks of
         return predicted_error.compute(dataclasses.replace(small, draws=350))
-
-
-@pytest.mark.parametrize("name", THEOREM)
-def test_the_figure_is_that_of_its_csv_and_caption(
-    name, entries, collisions, predictions, tmp_path
-):
-    tables = dict(zip(THEOREM, (entries, collisions, predictions)))
-    drawn_from_its_csv(name, tables[name], tmp_path)
-    caption_states_numbers(name, tables[name])
-    speaks_chinese(name, tables[name])
 
 
 # --- entry_error ---------------------------------------------------------------------------------
