@@ -1577,9 +1577,9 @@ ANALYSIS = [
     Mutant(
         "store: a checksum that does not know its cell",
         "analysis/sweeps/store.py",
-        'sha256(f"{key}\\n{table.text(rows)}"',
-        'sha256(f"\\n{table.text(rows)}"',
-        "tests/analysis/sweeps/test_store.py::test_what_is_read_is_what_was_written",
+        'sha256(f"{key}\\n{body}"',
+        'sha256(f"\\n{body}"',
+        "tests/analysis/sweeps/test_store.py::test_every_truncation_and_alteration_is_noticed",
     ),
     Mutant(
         "store: a name before the bytes are on disk",
