@@ -1893,8 +1893,8 @@ ANALYSIS = [
     Mutant(
         "config: true is a number",
         "analysis/sweeps/config.py",
-        "not isinstance(value, int | float) or isinstance(value, bool)",
-        "not isinstance(value, int | float)",
+        "if kind is float and type(value) is int:",
+        "if kind is float and isinstance(value, int):",
         "tests/analysis/sweeps/test_config.py::test_refusals_name_the_key",
     ),
     Mutant(
@@ -2084,14 +2084,14 @@ ANALYSIS = [
         "analysis/inputs/heads.py",
         "self.k[index * len(self.k) // len(self.q)]",
         "self.k[index % len(self.k)]",
-        "tests/analysis/sweeps/test_masked_sweeps.py -k heads",
+        "tests/analysis/inputs/test_inputs.py::test_grouped_keys_are_shared",
     ),
     Mutant(
         "heads: the mask of the first",
         "analysis/inputs/heads.py",
         "self.mask[index] if isinstance",
         "self.mask[0] if isinstance",
-        "tests/analysis/sweeps/test_masked_sweeps.py -k heads",
+        "tests/analysis/inputs/test_inputs.py::test_heads_are_inputs_of_their_own",
     ),
     Mutant(
         "selection: products on a support counted as choosing",
