@@ -7,8 +7,7 @@ import dataclasses
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, with_causal
 from analysis.sweeps import sweep
 from figures.drawing import style
 from figures.words.translation import share, tr
@@ -29,17 +28,15 @@ FLOOR, CEILING = 1e-3, 3.0
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return errors at t = 1 of the profile's inputs and four causal heads, for each r ≤ d."""
-    most = MOST[profile.grid]
-    heads = [*profile.inputs, *data.sample("smollm2").heads()]
-    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(most, x.n)) for x in heads}
+    heads = with_causal(profile.inputs, MOST[profile.grid])
     tables = []
     for r in NUMBERS[profile.grid]:
-        wide = tuple(x for x in known.values() if x.d >= r and min(x.n, x.l) >= r)
+        wide = tuple(x for x in heads if x.d >= r and min(x.n, x.l) >= r)
         some = dataclasses.replace(profile, inputs=wide)
         for spec in (*BEFORE, *AFTER):
             table = some.sweep([spec.format(r=r)], temperatures=(1.0,), label=f"r = {r}")
             tables.append(table.assign(numbers=r, spec=spec))
-    looks_back = {(x.name, x.layer, x.head): x.mask.looks_back for x in known.values()}
+    looks_back = {(x.name, x.layer, x.head): x.mask.looks_back for x in heads}
     found = pd.concat([table for table in tables if len(table)], ignore_index=True)
     places = zip(found.input, found.layer, found["head"])
     return found.assign(causal=[looks_back[place] for place in places])

@@ -7,9 +7,8 @@ import dataclasses
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data
 from analysis.costs.optimality import BOUND, standing
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, with_causal
 from analysis.sweeps import sweep
 from approx import Mask, parse
 from figures.drawing import style
@@ -59,10 +58,8 @@ HIERARCHICAL, LOW_RANK, ENTRIES = CLASSES[6], CLASSES[3], CLASSES[4]
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return every error at t = 1, of the profile's inputs and four causal heads, by budget."""
-    heads = [*profile.inputs, *data.sample("smollm2").heads()]
-    most = MOST[profile.grid]
-    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(most, x.n)) for x in heads}
-    some = dataclasses.replace(profile, inputs=tuple(known.values()))
+    heads = with_causal(profile.inputs, MOST[profile.grid])
+    some = dataclasses.replace(profile, inputs=tuple(heads))
     tables = [
         some.sweep(one.specs, budget=budget, temperatures=(1.0,), label=one.label).assign(
             kind=one.label
@@ -70,7 +67,7 @@ def compute(profile: Profile) -> pd.DataFrame:
         for one in CLASSES
         for budget in BUDGETS[profile.grid]
     ]
-    looks_back = {(x.name, x.layer, x.head): x.mask.looks_back for x in known.values()}
+    looks_back = {(x.name, x.layer, x.head): x.mask.looks_back for x in heads}
     # small budgets have no member of some classes
     table = pd.concat([table for table in tables if len(table)], ignore_index=True)
     places = zip(table.input, table.layer, table["head"])

@@ -1621,7 +1621,7 @@ ANALYSIS = [
         "analysis/inputs/array_files.py",
         "or claimed != held",
         "or claimed < held",
-        "tests/analysis/inputs/test_inputs.py -k 'claim or truncated or damaged'",
+        "tests/test_bad_files.py -k 'cut or lies'",
     ),
     Mutant(
         "files: bfloat16 by another half",
@@ -1857,10 +1857,10 @@ ANALYSIS = [
     ),
     Mutant(
         "precision: halves rounded up",
-        "analysis/experiments/rounded_inputs.py",
+        "analysis/experiments/precision.py",
         "0x7FFF",
         "0x8000",
-        "tests/analysis/experiments/test_rounded_inputs.py::test_bfloat16_is_the_nearest_of_eight_bits",
+        "tests/analysis/experiments/test_precision.py::test_bfloat16_is_the_nearest_of_eight_bits",
     ),
     Mutant(
         "recall: of the smallest logits",
