@@ -203,7 +203,7 @@ def test_names_in_safetensors(tmp_path, third, message):
         load(path)
 
 
-@pytest.mark.parametrize("ending", [".pt", ".pth", ".pkl"])
+@pytest.mark.parametrize("ending", [".pt", ".PTH", ".pkl", ".bin", ".ckpt"])
 def test_pickles_are_refused_with_a_recipe(tmp_path, ending):
     path = tmp_path / f"x{ending}"
     path.write_bytes(b"\x80\x04cos\nsystem\n")

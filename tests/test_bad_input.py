@@ -45,7 +45,7 @@ from analysis import inputs, moments
 from analysis.advice import diagnose, pitfalls, target
 from analysis.costs import budget, operations
 from analysis.errors import metrics
-from analysis.experiments import rounded_inputs, support_recall
+from analysis.experiments import precision, support_recall
 from analysis.inputs import statistics
 from analysis.ranks import modular, position_rank, rank
 from analysis.sweeps import sweep
@@ -818,7 +818,7 @@ def test_a_function_of_rows_has_some(use, bad):
         use(bad)
 
 
-@each("use", [attention.softmax, flash.swish, rounded_inputs.bfloat16])
+@each("use", [attention.softmax, flash.swish, precision.bfloat16])
 @each(("value", "error", "rule"), ODD.values(), ids=ODD)
 def test_what_is_no_array_of_a_function_of_entries(use, value, error, rule):
     with pytest.raises(error, match=f"^(logits|x) .*{rule}"):
@@ -837,7 +837,7 @@ def test_values_of_functions_of_entries():
             attention.softmax(bad)
     np.testing.assert_array_equal(attention.softmax([0, -np.inf]), [1, 0])
     np.testing.assert_array_equal(
-        rounded_inputs.bfloat16([1e39, -np.inf, np.nan]), [np.inf, -np.inf, np.nan]
+        precision.bfloat16([1e39, -np.inf, np.nan]), [np.inf, -np.inf, np.nan]
     )
 
 
@@ -913,7 +913,7 @@ def test_what_is_no_method(value):
         lambda: budget.match([value], 4, X),
         lambda: diagnose.diagnose(X, budget=4, methods=[value]),
         lambda: target.needed(X, 1.0, methods=[value]),
-        lambda: rounded_inputs.precision(value, X, "float32"),
+        lambda: precision.precision(value, X, "float32"),
         lambda: sweep.sweep([value], X, [1.0], trials=1, seed=0),
     ):
         with pytest.raises(TypeError, match="must be a method, got"):
@@ -927,8 +927,8 @@ def test_what_is_no_method(value):
         lambda: statistics.row_entropy(value),
         lambda: statistics.temperature_at(value, 0.5),
         lambda: rank.exact_singular_values(value),
-        lambda: rounded_inputs.precision(METHOD, value, "float32"),
-        lambda: rounded_inputs.rounded(value, "float32"),
+        lambda: precision.precision(METHOD, value, "float32"),
+        lambda: precision.rounded(value, "float32"),
         lambda: support_recall.recall(parse("top_k(k=1)").approximate(X.Q, X.K), value),
     ):
         with pytest.raises(TypeError, match=r"must be a Head( or Heads)?, got"):

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / ".versions"
 PYTHONS = ("3.12", "3.13", "3.14")
-EXTRAS = ("report", "qk", "cluster", "parquet", "sklearn")
+EXTRAS = ("report", "qk", "cluster", "sklearn")
 TESTS = ("pytest", "hypothesis", "mpmath", "pytest-xdist")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 QUICK = "-q", "-n", "0", "-p", "no:cacheprovider"

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis import inputs as data
 from analysis.bounds import certificates, residuals
 from analysis.bounds.key_boxes import PageBoxes
 from analysis.errors.row_sums import Comparison
@@ -102,11 +101,6 @@ def compute(profile: Profile) -> pd.DataFrame:
 
     The heads are those of the profile that are causal, or else those of the bundled language model.
     """
-    own = [x for x in profile.inputs if x.mask.looks_back][:MOST_HEADS]
-    heads = own or list(data.sample("smollm2").heads())
-    tasks = [
-        (x.first(min(x.n, ROWS[profile.grid])).at_temperature(1.0), spec, QUERIES[profile.grid])
-        for x in heads
-        for spec in METHODS
-    ]
+    heads, queries = profile.causal(ROWS[profile.grid])[:MOST_HEADS], QUERIES[profile.grid]
+    tasks = [(x, spec, queries) for x in heads for spec in METHODS]
     return profile.study(_rows, tasks, "certificates", COLUMNS)

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from scipy.stats import beta
 
-from analysis import inputs as data
 from analysis.bounds import inclusion, sampling_intervals
 from analysis.bounds.concentration import PROVED
 from analysis.compute.seeds import seed_sequence
@@ -34,7 +33,6 @@ DRAWS = {"quick": 50, "default": 1000}
 QUERIES = {"quick": 1, "default": 5}  # of each head
 STEP = {"quick": 3, "default": 1}  # between heads
 MOST = {"quick": 128, "default": 1024}  # queries and keys
-SYNTHETIC = ("gaussian", "sphere", "clustered", "clustered Q=K")
 LEVEL = 0.95  # of the Clopper–Pearson intervals
 RULE = "rule"  # vAttention's: as many draws as a pilot asks for
 ITSELF, NONE = "itself", "none"  # what is no bound, and a range that is not asked for
@@ -138,10 +136,8 @@ def compute(profile: Profile) -> pd.DataFrame:
     that are read. Of the real heads of the profile, and four causal ones; rows that see 96 keys.
     """
     grid = profile.grid
-    real = [x for x in profile.inputs if x.name not in SYNTHETIC]
-    heads = [*(real or data.sample().heads()), *data.sample("smollm2").heads()]
-    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(MOST[grid], x.n)) for x in heads}
-    wide = [x for x in known.values() if x.mask.counts.max() >= LEAST]
+    heads = profile.real_and_causal(MOST[grid])
+    wide = [x for x in heads if x.mask.counts.max() >= LEAST]
     tasks = []
     for x in wide[:: STEP[grid]]:
         broad = np.flatnonzero(x.mask.counts >= LEAST)

@@ -10,7 +10,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.costs import budget
 from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.inputs import Head
-from analysis.sweeps.table import Row, head, with_currency
+from analysis.sweeps.table import Row, head, numbers, with_currency
 from approx import Method, parse
 from approx.estimate import exact
 
@@ -56,12 +56,12 @@ def _study(inputs: Head, method: Method, paid: float, t: float, seed: int) -> li
     x = inputs.at_temperature(t)
     known = _closed(method, x)
     bias, variance = known or _sampled(method, x, seed_sequence(seed, inputs.digest(), str(method)))
-    place = head(x, method, paid)
-    return [
-        (*place, "log_squared_bias", bias, np.nan),
-        (*place, "log_variance", variance, np.nan),
-        (*place, "closed_form", float(known is not None), np.nan),
-    ]
+    return numbers(
+        head(x, method, paid),
+        log_squared_bias=bias,
+        log_variance=variance,
+        closed_form=known is not None,
+    )
 
 
 def _closed(method: Method, x: Head) -> tuple[float, float] | None:

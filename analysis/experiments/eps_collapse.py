@@ -12,7 +12,7 @@ from analysis.advice.pitfalls import concentration, with_eps
 from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
-from analysis.sweeps.table import Row
+from analysis.sweeps.table import Row, numbers
 from approx import Approximation
 from approx.estimate import exact
 from approx.random_features.positive import Positive
@@ -29,7 +29,7 @@ def _rows(inputs: Head, t: float, trials: int, seed: int) -> list[Row]:
     head = (x.name, x.n, x.l, x.d, t)
     truth = Approximation.from_factors(exact.softmax(Q, K), np.eye(x.l))
     true = concentration(truth)
-    rows: list[Row] = [(*head, 0.0, "exact", "concentration", true, np.nan)]
+    rows = numbers((*head, 0.0, "exact"), concentration=true)
     seeds = [seed_sequence(seed, x.digest(), trial) for trial in range(trials)]
     for eps in SIZES:
         # the same draws for every eps, and for the honest estimator
@@ -45,11 +45,10 @@ def _rows(inputs: Head, t: float, trials: int, seed: int) -> list[Row]:
         )
         error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else np.nan
         mean = float(values.mean())
-        rows.append((*head, eps, str(method), "concentration", mean, error))
-        rows.append((*head, eps, str(method), "ratio", mean / true, error / true))
+        place = (*head, eps, str(method))
+        rows += numbers(place, concentration=(mean, error), ratio=(mean / true, error / true))
     half = float(np.square(np.concatenate([x.q, x.k])).sum(axis=1).mean()) / (2 * math.sqrt(x.d))
-    rows.append((*head, math.exp(-half / t), str(method), "predicted", half, np.nan))
-    return rows
+    return rows + numbers((*head, math.exp(-half / t), str(method)), predicted=half)
 
 
 def compute(profile: Profile) -> pd.DataFrame:

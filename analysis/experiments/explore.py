@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.costs.budget import match
-from analysis.experiments.profile import Profile
-from analysis.experiments.trials import trials
+from analysis.experiments.profile import Profile, trials
 from analysis.inputs import Head
 from analysis.sweeps.table import Row, with_currency
 from approx import parse

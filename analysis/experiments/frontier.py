@@ -7,13 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from analysis import inputs as data
 from analysis.advice.verdict import TIE
 from analysis.costs import budget, candidates
 from analysis.errors.metrics import compare_all
 from analysis.experiments import today
-from analysis.experiments.profile import Profile
-from analysis.experiments.trials import trials
+from analysis.experiments.profile import Profile, trials
 from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import METHODS, Method, parse
@@ -101,14 +99,10 @@ def compute(profile: Profile) -> pd.DataFrame:
     Errors of random methods are medians over three draws at most. Prices are NaN where they are not
     known before a method is run, but for what it has stored.
     """
-    own = [x for x in profile.inputs if x.mask.looks_back]
-    heads = own or list(data.sample("smollm2").heads())
-    sizes, rows = KEYS[profile.grid], ROWS[profile.grid]
-    draws, tasks = min(DRAWS, profile.trials), []
-    for head in heads[: HEADS[profile.grid]]:
-        x = head.first(min(head.n, rows)).at_temperature(1.0)
+    grid, draws, tasks = profile.grid, min(DRAWS, profile.trials), []
+    for x in profile.causal(ROWS[grid])[: HEADS[grid]]:
         specs = list(dict.fromkeys([*asked(x), *OWN]))
-        tasks += [(x, specs[part::PARTS], sizes, draws, profile.seed) for part in range(PARTS)]
+        tasks += [(x, specs[part::PARTS], KEYS[grid], draws, profile.seed) for part in range(PARTS)]
     return profile.study(_rows, tasks, "frontier", COLUMNS)
 
 

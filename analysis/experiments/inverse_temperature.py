@@ -10,7 +10,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.moments import monte_carlo
-from analysis.sweeps.table import Row, head
+from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
 
 D, COUNT, M = 16, 8, 32
@@ -39,9 +39,9 @@ def _rows(inputs: Head, method: Method, at: tuple[int, int], draws: int, seed: i
         place = head(x, method, price.stored)
         known = method.moments(x.Q, x.K)
         assert known is not None
-        rows.append((*place, "log_relative_variance", known.log_relative_variance[at], np.nan))
-        z = float(np.square(x.Q[at[0]] + x.K[at[1]]).sum())
-        rows.append((*place, "squared_sum", z, np.nan))
+        z = np.square(x.Q[at[0]] + x.K[at[1]]).sum()
+        variance = known.log_relative_variance[at]
+        rows += numbers(place, log_relative_variance=variance, squared_sum=z)
     for t in SAMPLED:
         x = inputs.at_temperature(t)
         place = head(x, method, price.stored)
@@ -50,12 +50,13 @@ def _rows(inputs: Head, method: Method, at: tuple[int, int], draws: int, seed: i
         v, error = sample.variance[at], sample.variance_stderr[at]
         with np.errstate(divide="ignore"):
             low, high = np.log([max(v - 2 * error, 0.0), v + 2 * error])
-        rows += [
-            (*place, "sampled_log_variance", np.log(v), error / v),
-            (*place, "sampled_low", low, np.nan),
-            (*place, "sampled_high", high, np.nan),
-            (*place, "believable", float(sample.believable[at]), np.nan),
-        ]
+        rows += numbers(
+            place,
+            sampled_log_variance=(np.log(v), error / v),
+            sampled_low=low,
+            sampled_high=high,
+            believable=sample.believable[at],
+        )
     return rows
 
 

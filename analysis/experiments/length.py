@@ -11,7 +11,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.inputs.statistics import gaussian_entropy, gaussian_logits, weight_statistics
-from analysis.sweeps.table import Row
+from analysis.sweeps.table import Row, numbers
 from approx.textbook.attention import log_length_scale
 
 COLUMNS = ("input", "n", "scale", "temperature", "metric", "value", "stderr")
@@ -42,15 +42,14 @@ def _at_length(n: int, seed: int) -> list[Row]:
         rng = np.random.default_rng(seed_sequence(seed, "length", n, scale))
         place = ("Gaussian logits", n, scale, math.nan)
         statistics = gaussian_logits(n, b, rows=ROWS, rng=rng)
-        rows += [(*place, name, *numbers) for name, numbers in statistics.items()]
-        rows.append((*place, "predicted_entropy", gaussian_entropy(n, b), math.nan))
+        rows += numbers(place, **statistics, predicted_entropy=gaussian_entropy(n, b))
     return rows
 
 
 def _at_temperature(x: Head, t: float) -> list[Row]:
     statistics = weight_statistics(x.at_temperature(t).logits())
     place = (x.name, x.n, "temperature", t)
-    return [(*place, name, float(values.mean()), math.nan) for name, values in statistics.items()]
+    return numbers(place, **{name: values.mean() for name, values in statistics.items()})
 
 
 def compute(profile: Profile) -> pd.DataFrame:

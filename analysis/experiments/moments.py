@@ -10,7 +10,7 @@ from analysis.costs import budget
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.moments import MonteCarlo, features_needed, monte_carlo
-from analysis.sweeps.table import Row, head, with_currency
+from analysis.sweeps.table import Row, head, numbers, with_currency
 from approx import Method, parse
 from approx.random_features.features import RandomFeatures
 
@@ -60,20 +60,20 @@ def _study(
         place = head(at, method, paid)
         known = method.moments(at.Q[i : i + 1], at.K, mask=sees)
         assert known is not None
-        rows.append((*place, "relative_bias", known.relative_bias[0, j], np.nan))
-        log_variance = known.log_relative_variance[0, j]
-        rows.append((*place, "log_relative_variance", log_variance, np.nan))
+        bias, log_variance = known.relative_bias[0, j], known.log_relative_variance[0, j]
+        rows += numbers(place, relative_bias=bias, log_relative_variance=log_variance)
         if unbiased:
             needed = features_needed(method, TARGET, at.Q, at.K, mask=at.mask)
-            rows.append((*place, "features_needed", needed, np.nan))
+            rows += numbers(place, features_needed=needed)
         if sample is None or np.isneginf(log_variance):
             continue
         entry = 0, (j if sample.mean.size > 1 else 0)
-        rows += [
-            (*place, "sampled_bias", sample.mean[entry] - 1, sample.mean_stderr[entry]),
-            (*place, "sampled_variance", sample.variance[entry], sample.variance_stderr[entry]),
-            (*place, "believable", float(sample.believable[entry]), np.nan),
-        ]
+        rows += numbers(
+            place,
+            sampled_bias=(sample.mean[entry] - 1, sample.mean_stderr[entry]),
+            sampled_variance=(sample.variance[entry], sample.variance_stderr[entry]),
+            believable=sample.believable[entry],
+        )
     return rows
 
 

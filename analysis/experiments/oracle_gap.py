@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
-from analysis.experiments.profile import Profile
-from analysis.experiments.trials import trials
+from analysis.experiments.profile import Profile, trials
 from analysis.inputs import Head
 from analysis.inputs.statistics import temperature_at
 from analysis.sweeps import sweep

@@ -8,11 +8,10 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.advice.pitfalls import RawQR, with_eps
 from analysis.compute.seeds import seed_sequence
-from analysis.experiments.profile import Profile
-from analysis.experiments.trials import trials
+from analysis.experiments.profile import Profile, trials
 from analysis.inputs import Head
 from analysis.moments import expected_error, features_needed
-from analysis.sweeps.table import Row, head
+from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
 from approx.checks import Array
 from approx.estimate import exact
@@ -52,7 +51,7 @@ def _errors(x: Head, family: str, m: int, count: int, seed: int) -> list[Row]:
     spec, rows = str(method), list[Row]()
     expected = expected_error(method, Q, K)
     assert expected is not None
-    rows.append((*_head(x, spec, m, -1), "expected_kernel_error", expected, np.nan))
+    rows += numbers(_head(x, spec, m, -1), expected_kernel_error=expected)
     if family not in MEASURED:
         return rows
     truth, outputs = exact.attention(Q, K, V), list[Array]()
@@ -60,20 +59,19 @@ def _errors(x: Head, family: str, m: int, count: int, seed: int) -> list[Row]:
         output = method.approximate(Q, K, rng=np.random.default_rng(stream)).attend(V)
         outputs.append(output)
         error = _relative(output - truth, truth)
-        rows.append((*_head(x, spec, m, trial), "output_error", error, np.nan))
+        rows += numbers(_head(x, spec, m, trial), output_error=error)
         if isinstance(method, Positive) and method.projection == "iid":
             rng = np.random.default_rng(stream)  # the same frequencies: what differs is eps
             faulty = with_eps(method, Q, K, eps=EPS, rng=rng).attend(V)
-            other = _head(x, WITH_EPS, m, trial)
-            rows += [
-                (*other, "output_error", _relative(faulty - truth, truth), np.nan),
-                (*other, "change_by_eps", _relative(faulty - output, truth), np.nan),
-            ]
+            rows += numbers(
+                _head(x, WITH_EPS, m, trial),
+                output_error=_relative(faulty - truth, truth),
+                change_by_eps=_relative(faulty - output, truth),
+            )
     mean = np.mean(outputs, axis=0)
     spread = sum(_relative(o - mean, truth) ** 2 for o in outputs) / max(len(outputs) - 1, 1)
     square = float(np.mean([_relative(o - truth, truth) ** 2 for o in outputs]))
-    rows.append((*_head(x, spec, m, -1), "variance_share", spread / square, np.nan))
-    return rows
+    return rows + numbers(_head(x, spec, m, -1), variance_share=spread / square)
 
 
 def faulty_label(eps: float) -> str:
@@ -98,11 +96,10 @@ def _asked(seed: int) -> list[Row]:
         answers = {label: estimate.attend(V) for label, estimate in outputs.items()}
         size = np.abs(truth).mean()
         for label, output in answers.items():
-            error = float(np.abs(output - truth).mean() / size)
-            rows.append((*_head(x, label, M, trial), "mean_absolute_error", error, np.nan))
-        apart = float(np.abs(answers[faulty_label(EPS)] - answers["uniform()"]).mean() / size)
-        place = _head(x, faulty_label(EPS), M, trial)
-        rows.append((*place, "distance_from_uniform", apart, np.nan))
+            error = np.abs(output - truth).mean() / size
+            rows += numbers(_head(x, label, M, trial), mean_absolute_error=error)
+        apart = np.abs(answers[faulty_label(EPS)] - answers["uniform()"]).mean() / size
+        rows += numbers(_head(x, faulty_label(EPS), M, trial), distance_from_uniform=apart)
     return rows
 
 

@@ -13,7 +13,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.moments.squared_errors import frobenius_error
-from analysis.sweeps.table import Row, head
+from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
 from approx.checks import Array
 from approx.estimate import exact
@@ -75,15 +75,15 @@ def _rows(x: Head, method: Method, draws: int, seed: int) -> list[Row]:
     sample = squares(method, x, unit, draws, np.random.default_rng(stream))
     ratio, error = float(sample.mean()), float(sample.std(ddof=1) / math.sqrt(draws))
     bound = known.relative_deviation / math.sqrt(draws)
-    place = head(x, method)
     predicted = math.exp(min(known.log_mean / 2, 700.0))
-    return [
-        (*place, "predicted_error", predicted, np.nan),
-        (*place, "measured_error", predicted * math.sqrt(ratio), np.nan),
-        (*place, "square_ratio", ratio, error),
-        (*place, "stderr_bound", bound, np.nan),
-        (*place, "believable", float(bound**2 <= BELIEVED), np.nan),
-    ]
+    return numbers(
+        head(x, method),
+        predicted_error=predicted,
+        measured_error=predicted * math.sqrt(ratio),
+        square_ratio=(ratio, error),
+        stderr_bound=bound,
+        believable=bound**2 <= BELIEVED,
+    )
 
 
 def compute(profile: Profile) -> pd.DataFrame:

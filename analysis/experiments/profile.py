@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVarTuple
 
@@ -13,11 +13,12 @@ import pandas as pd
 
 from analysis import inputs as data
 from analysis.compute.parallel import parallel
+from analysis.compute.seeds import seed_sequence
 from analysis.costs.budget import KEYS, of_keys
 from analysis.inputs import Head, Heads
 from analysis.sweeps.sweep import COLUMNS, Measure, errors, sweep
 from analysis.sweeps.table import Row
-from approx import checks, parse
+from approx import Method, checks, parse
 from approx.estimate import exact
 from approx.kernels.threads import one_thread
 
@@ -80,6 +81,23 @@ class Profile:
         """Which grid a figure with one of its own takes: "quick" or "default"."""
         return "quick" if self.draws <= SIZES["quick"][-1] else "default"
 
+    def causal(self, n: int) -> list[Head]:
+        """Return the causal heads at t = 1, or else those of the bundled language model.
+
+        Of each the first n queries are taken.
+        """
+        own = [x for x in self.inputs if x.mask.looks_back]
+        heads = own or data.sample("smollm2").heads()
+        return [x.first(n).at_temperature(1.0) for x in heads]
+
+    def real_and_causal(self, n: int) -> list[Head]:
+        """Return the real heads, or else bundled ones, and those of the bundled language model.
+
+        Of each the first n queries are taken.
+        """
+        real = [x for x in self.inputs if x.name not in SYNTHETIC]
+        return with_causal(real or data.sample().heads(), n)
+
     def sweep(
         self,
         specs: Iterable[str],
@@ -129,6 +147,7 @@ SIZES = {  # n, temperatures, trials, draws
     "full": (512, tuple(float(t) for t in 2.0 ** np.arange(-3, 4.5, 0.5)), 20, 10_000),
 }
 ADVISED = 8  # heads of a file on which the advisor is asked, at most, unless more are chosen
+SYNTHETIC = ("gaussian", "sphere", "clustered", "clustered Q=K")
 MOST_JOBS = 1024  # processes, each of which is started
 
 
@@ -229,6 +248,12 @@ def _logit_range(x: Head) -> float:
     return float(high - low)
 
 
+def with_causal(heads: Iterable[Head], n: int) -> list[Head]:
+    """Return heads and those of the bundled language model, each once, the first n queries."""
+    every = [*heads, *data.sample("smollm2").heads()]
+    return [*{f"{x.name} {x.layer}.{x.head}": x.first(min(n, x.n)) for x in every}.values()]
+
+
 def varied(profile: Profile, n: int, d: int = 64) -> list[Head]:
     """Return Gaussian, sphere and clustered inputs, then the profile's own; n rows at most."""
     n, seed = min(n, max(x.n for x in profile.inputs)), profile.seed
@@ -240,3 +265,15 @@ def varied(profile: Profile, n: int, d: int = 64) -> list[Head]:
     ]
     known = {x.name for x in made}
     return made + [x.first(n) for x in profile.inputs if x.name not in known]
+
+
+def trials(
+    method: Method, inputs: Head, count: int, seed: int
+) -> Iterator[tuple[int, np.random.SeedSequence]]:
+    """Yield (trial, seed) of independent draws, with the seeds that a sweep gives them.
+
+    A deterministic method has one trial, called −1.
+    """
+    content, label = inputs.digest(), str(method)
+    for trial in range(count) if method.uses_rng else (-1,):
+        yield trial, seed_sequence(seed, content, label, trial)

@@ -9,7 +9,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.moments import monte_carlo, normalised_moments
-from analysis.sweeps.table import Row, head
+from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
 from approx.estimate import exact
 
@@ -37,19 +37,20 @@ def _rows(inputs: Head, method: Method, t: float, draws: int, seed: int) -> list
     sample = monte_carlo(method, x.Q, x.K, draws=draws, rng=stream, mask=x.mask, space="attention")
     bias, error = attention * (sample.mean - 1.0), attention * sample.mean_stderr
     square, noise = float(np.square(bias).sum()), float(np.square(error).sum())
-    rows = [
-        (*place, "output_error", float(np.median(outputs)), np.nan),
-        (*place, "sampled_bias", float(np.sqrt(max(square - noise, 0.0)) / size), np.nan),
-        (*place, "noise", float(np.sqrt(noise) / size), np.nan),
-    ]
     known = method.moments(x.Q, x.K, mask=x.mask)
     assert known is not None
     largest = float(np.exp(min(known.log_relative_variance.max(), 700.0)))
-    rows.append((*place, "largest_variance", largest, np.nan))
+    rows = numbers(
+        place,
+        output_error=np.median(outputs),
+        sampled_bias=np.sqrt(max(square - noise, 0.0)) / size,
+        noise=np.sqrt(noise) / size,
+        largest_variance=largest,
+    )
     if largest > SMALL:
         return rows
     if (delta := normalised_moments(method, x.Q, x.K, mask=x.mask)) is not None:
-        rows.append((*place, "delta_bias", float(np.linalg.norm(delta.bias) / size), np.nan))
+        rows += numbers(place, delta_bias=np.linalg.norm(delta.bias) / size)
     return rows
 
 

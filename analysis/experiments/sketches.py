@@ -8,11 +8,10 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.compute.seeds import seed_sequence
 from analysis.errors.metrics import compare
-from analysis.experiments.profile import Profile
-from analysis.experiments.trials import trials
+from analysis.experiments.profile import Profile, trials
 from analysis.inputs import Head
 from analysis.moments import expected_error, monte_carlo
-from analysis.sweeps.table import Row, head
+from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
 from approx.estimate import exact
 
@@ -40,10 +39,11 @@ def _rows(x: Head, method: Method, m: int, draws: int, count: int, seed: int) ->
     Q, K, spec = x.Q, x.K, str(method)
     place = head(x, method, 2.0 * m)
     expected = expected_error(method, Q, K)
-    rows = [(*place, EXPECTED, expected, np.nan)]
+    assert expected is not None
+    rows = numbers(place, **{EXPECTED: expected})
     if not method.uses_rng:
         error = compare(method.approximate(Q, K), Q, K)
-        return rows + [(*place, name, error[name], np.nan) for name in (KERNEL, TV)]
+        return rows + numbers(place, **{name: error[name] for name in (KERNEL, TV)})
     errors = [
         compare(method.approximate(Q, K, rng=stream), Q, K)
         for _, stream in trials(method, x, count, seed)
@@ -51,15 +51,13 @@ def _rows(x: Head, method: Method, m: int, draws: int, count: int, seed: int) ->
     for name in (TV, "negative_fraction", "nonpositive_rows"):
         values = np.array([error[name] for error in errors])
         stderr = float(values.std(ddof=1) / np.sqrt(len(values)))
-        rows.append((*place, name, float(values.mean()), stderr))
+        rows += numbers(place, **{name: (values.mean(), stderr)})
     rng = np.random.default_rng(seed_sequence(seed, x.digest(), spec, "moments"))
     sample = monte_carlo(method, Q, K, draws=draws, rng=rng)
     weight = np.square(exact.kernel(Q, K))
     square = sample.variance * (1 - 1 / draws) + np.square(sample.mean - 1)
     measured = float(np.sqrt(np.sum(weight * square) / weight.sum()))
-    rows.append((*place, KERNEL, measured, np.nan))
-    rows.append((*place, "believable", float(sample.believable.mean()), np.nan))
-    return rows
+    return rows + numbers(place, **{KERNEL: measured}, believable=sample.believable.mean())
 
 
 def compute(profile: Profile) -> pd.DataFrame:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis import inputs as data
 from analysis.costs import budget, candidates
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
@@ -86,12 +85,6 @@ def compute(profile: Profile) -> pd.DataFrame:
 
     The heads are those of the profile that are causal, or else those of the bundled language model.
     """
-    own = [x for x in profile.inputs if x.mask.looks_back]
-    heads = own or list(data.sample("smollm2").heads())
-    sizes, rows = KEYS[profile.grid], ROWS[profile.grid]
-    tasks = [
-        (x.first(min(x.n, rows)).at_temperature(1.0), currency, sizes)
-        for x in heads
-        for currency in CURRENCIES
-    ]
+    heads, sizes = profile.causal(ROWS[profile.grid]), KEYS[profile.grid]
+    tasks = [(x, currency, sizes) for x in heads for currency in CURRENCIES]
     return profile.study(_rows, tasks, "today", COLUMNS)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis import inputs as data
 from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.moments.correction_weights import Row, rows
-from analysis.sweeps.table import Row as Line
+from analysis.sweeps.table import Row as Line, numbers
 from approx import Mask, parse
 from approx.checks import Array
 from approx.combinations.designs.design import Rest
@@ -27,7 +26,6 @@ TEMPERATURES = {"quick": (1.0, 4.0), "default": (0.5, 1.0, 2.0, 4.0)}
 QUERIES = {"quick": 4, "default": 32}  # of each head
 MOST = {"quick": 128, "default": 1024}  # queries and keys
 DRAWS = {"quick": 100, "default": 400}  # of the outputs
-SYNTHETIC = ("gaussian", "sphere", "clustered", "clustered Q=K")
 FIRST = 3 * DRAWN  # a query that sees this many keys has more than are exact and drawn
 
 
@@ -58,21 +56,21 @@ def _rows(
     found: list[Line] = []
     for i, row in rows(x, parse(sparse), DRAWN, low_rank=parse(low_rank), queries=queries):
         place = x.name, x.layer, x.head, x.n, x.temperature, sparse, low_rank, i
-        found += [
-            (*place, "mass", row.p[row.rest].sum(), np.nan),
-            (*place, "effective_number", row.effective_number, np.nan),
-            (*place, "rule", row.rule, np.nan),
-            (*place, "exact_rule", row.effective_errors / row.threshold, np.nan),
-            (*place, "row_sum", row.row_sum().ratio, np.nan),
-        ]
+        found += numbers(
+            place,
+            mass=row.p[row.rest].sum(),
+            effective_number=row.effective_number,
+            rule=row.rule,
+            exact_rule=row.effective_errors / row.threshold,
+            row_sum=row.row_sum().ratio,
+        )
         if low_rank == NOTHING and x.V is not None:
             rng = np.random.default_rng(seed_sequence(seed, x.digest(), f"{sparse} {i}"))
             weighed, replaced = sampled_outputs(row, np.asarray(x.V, np.float64), draws, rng)
             ratio = weighed.mean() / replaced.mean()
             spread = np.std(weighed - ratio * replaced, ddof=1) / replaced.mean()
-            found.append((*place, "output", ratio, spread / np.sqrt(draws)))
-            first_order = row.output(x.V).ratio
-            found.append((*place, "output_to_first_order", first_order, np.nan))
+            output = ratio, spread / np.sqrt(draws)
+            found += numbers(place, output=output, output_to_first_order=row.output(x.V).ratio)
     return found
 
 
@@ -85,11 +83,9 @@ def compute(profile: Profile) -> pd.DataFrame:
     causal ones.
     """
     grid = profile.grid
-    real = [x for x in profile.inputs if x.name not in SYNTHETIC]
-    heads = [*(real or data.sample().heads()), *data.sample("smollm2").heads()]
-    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(MOST[grid], x.n)) for x in heads}
+    heads = profile.real_and_causal(MOST[grid])
     tasks = []
-    for x in known.values():
+    for x in heads:
         first = min(FIRST, x.n) - 1 if x.mask.looks_back else 0
         queries = tuple(np.unique(np.linspace(first, x.n - 1, QUERIES[grid]).astype(int)).tolist())
         for t in TEMPERATURES[grid]:

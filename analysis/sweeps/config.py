@@ -24,7 +24,8 @@ import math
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from types import UnionType
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from analysis import inputs as data
 from analysis.costs.budget import said
@@ -294,7 +295,7 @@ def loads(source: bytes | str, name: str = "config") -> Config:
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested too deeply
         raise ConfigError(f"{name}: {error}") from None
     try:
-        config: Config = _dataclass(Config, "", raw)
+        config: Config = _table(Config, "", raw)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from None
     return config
@@ -310,10 +311,10 @@ def _at(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
         raise type(error)(f"{where}: {error}" if where else str(error)) from error
 
 
-def _dataclass(kind: type[Any], where: str, raw: dict[str, Any]) -> Any:
+def _table(kind: type[Any], where: str, raw: dict[str, Any]) -> Any:
     """Return a dataclass from a table whose keys are its fields."""
     prefix = f"{where}." if where else ""
-    fields = {f.name: f for f in dataclasses.fields(kind)}
+    fields, types = {f.name: f for f in dataclasses.fields(kind)}, get_type_hints(kind)
     if unknown := [name for name in raw if name not in fields]:
         raise ConfigError(
             checks.unknown("key", prefix + unknown[0], [prefix + name for name in fields])
@@ -321,42 +322,38 @@ def _dataclass(kind: type[Any], where: str, raw: dict[str, Any]) -> Any:
     needed = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in raw]
     if needed:
         raise ConfigError(f"{prefix}{needed[0]} is missing")
-    return kind(
-        **{
-            name: READERS[str(fields[name].type)](prefix + name, value)
-            for name, value in raw.items()
-        }
-    )
+    return kind(**{name: _value(types[name], prefix + name, x) for name, x in raw.items()})
 
 
-def _text(where: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ConfigError(f"{where} must be text in one line, got {checks.shown(value)}")
+WORDS = {str: "text in one line", int: "an integer", float: "a number", bool: "true or false"}
+
+
+def _value(kind: Any, where: str, value: Any) -> Any:
+    """Return a value as the type of its field: text, a number, a flag, a source, or many."""
+    if kind == Source:
+        return _source(where, value)
+    if get_origin(kind) is UnionType:  # with None, which TOML cannot say
+        kind = get_args(kind)[0]
+    if get_origin(kind) is tuple:
+        return _values(get_args(kind)[0], where, value)
+    if kind is float and type(value) is int:
+        value = float(value) if abs(value) < checks.MOST_INTEGER else math.inf
+    if type(value) is not kind or (kind is str and not (value.strip() and value.isprintable())):
+        raise ConfigError(f"{where} must be {WORDS[kind]}, got {checks.shown(value)}")
+    if kind is float and not math.isfinite(value):
+        raise ConfigError(f"{where} must be finite, got {value}")
     return value
 
 
-def _integer(where: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"{where} must be an integer, got {checks.shown(value)}")
-    return value
-
-
-def _number(where: str, value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ConfigError(f"{where} must be a number, got {checks.shown(value)}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise ConfigError(f"{where} must be finite, got {number}")
-    return number
-
-
-def _boolean(where: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{where} must be true or false, got {checks.shown(value)}")
-    return value
+def _values(kind: Any, where: str, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise ConfigError(f"{where} must be a list, got {checks.shown(value)}")
+    if not value:
+        raise ConfigError(f"{where} must not be empty")
+    values = tuple(_value(kind, f"{where}[{i}]", x) for i, x in enumerate(value))
+    if (i := repeated(values)) is not None:
+        raise ConfigError(f"{where}[{i}]: {checks.shown(value[i])} is given twice")
+    return values
 
 
 def _source(where: str, value: Any) -> Source:
@@ -365,36 +362,8 @@ def _source(where: str, value: Any) -> Source:
     own = dict(value)
     if "kind" not in own:
         raise ConfigError(f"{where}.kind is missing: one of {', '.join(SOURCES)}")
-    kind = _text(f"{where}.kind", own.pop("kind"))
+    kind = _value(str, f"{where}.kind", own.pop("kind"))
     if kind not in SOURCES:
         raise ConfigError(f"{where}: " + checks.unknown("kind", kind, list(SOURCES)))
-    source: Source = _dataclass(SOURCES[kind], where, own)
+    source: Source = _table(SOURCES[kind], where, own)
     return source
-
-
-def _many(reader: Callable[[str, Any], Any]) -> Callable[[str, Any], tuple[Any, ...]]:
-    def read(where: str, value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list):
-            raise ConfigError(f"{where} must be a list, got {checks.shown(value)}")
-        if not value:
-            raise ConfigError(f"{where} must not be empty")
-        values = tuple(reader(f"{where}[{i}]", x) for i, x in enumerate(value))
-        if (i := repeated(values)) is not None:
-            raise ConfigError(f"{where}[{i}]: {checks.shown(value[i])} is given twice")
-        return values
-
-    return read
-
-
-READERS: dict[str, Callable[[str, Any], Any]] = {
-    "str": _text,
-    "str | None": _text,
-    "int": _integer,
-    "int | None": _integer,
-    "float": _number,
-    "bool": _boolean,
-    "tuple[str, ...]": _many(_text),
-    "tuple[float, ...]": _many(_number),
-    "tuple[float, ...] | None": _many(_number),
-    "tuple[Source, ...]": _many(_source),
-}

@@ -1,15 +1,15 @@
 """A sweep on disk: a folder that survives a killed process, a full disk and a second process.
 
     DIR/manifest.json          the cells of the sweep in their order, its config, the versions
-    DIR/cells/KEY.parquet      the rows of one cell (KEY.csv without pyarrow)
+    DIR/cells/KEY.csv          the rows of one cell, under a hash of its key and its rows
     DIR/cells/KEY.error.json   how a cell failed
     DIR/cells/.tmp-…           a file that is being written; those of dead processes are removed
 
 A key is a hash of everything that decides a cell's numbers. Files are written under another name
-and renamed, so that a process that dies leaves none that is half written. The file of a cell holds
-a hash of its key and its rows, so that one that was altered, or cut when the machine stopped, is
-noticed and its cell computed again: only the manifest waits for the disk, which a cell would do for
-as long as it is computed. Processes do not need a lock: the same key always means the same bits.
+and renamed, so that a process that dies leaves none that is half written. A cell whose file was
+altered, or cut when the machine stopped, does not have its hash and is computed again: only the
+manifest waits for the disk, which a cell would do for as long as it is computed. Processes do not
+need a lock: the same key always means the same bits.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
-import functools
 import hashlib
-import importlib
 import json
 import os
 import re
@@ -28,7 +26,6 @@ import socket
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -40,7 +37,6 @@ from analysis.sweeps.table import KINDS, Row
 
 FORMAT = 1
 TOKEN = secrets.token_hex(4)  # tells this process from a dead one of the same number
-ARROW = {str: "string", int: "int64", float: "float64"}
 
 
 class StoreError(ValueError):
@@ -51,18 +47,10 @@ class CellsFailed(RuntimeError):
     """Some cells of a sweep failed; the others are in its store."""
 
 
-@functools.cache
-def parquet() -> ModuleType | None:
-    """Return pyarrow.parquet if it is installed."""
-    try:
-        return importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        return None
-
-
-def checksum(key: str, rows: Iterable[Row]) -> str:
-    """Return a hash of a cell's key and rows, the same in both formats."""
-    return hashlib.sha256(f"{key}\n{table.text(rows)}".encode()).hexdigest()
+def _headed(key: str, body: str) -> str:
+    """Return the text of a cell's file: a hash of its key and rows, the columns, the rows."""
+    whole = hashlib.sha256(f"{key}\n{body}".encode()).hexdigest()
+    return f"# sha256 {whole}\n{','.join(KINDS)}\n{body}"
 
 
 class Store:
@@ -176,19 +164,28 @@ class Store:
 
     # Cells
 
+    def _file(self, key: str) -> Path:
+        return self.cells / f"{key}.csv"
+
     def rows(self, key: str) -> list[Row] | None:
         """Return the rows of a cell; None if it is not done, or its file was altered."""
-        for read, suffix in ((self._from_parquet, "parquet"), (self._from_csv, "csv")):
-            path = self.cells / f"{key}.{suffix}"
-            if path.is_file() and (rows := read(path, key)) is not None:  # a pipe would never end
-                self._whole.add(key)
-                return rows
-        return None
+        path = self._file(key)
+        if not path.is_file():  # a pipe would never end
+            return None
+        try:
+            text = path.read_bytes().decode()
+            body = text.split("\n", 2)[2]
+            if text != _headed(key, body):
+                return None
+            rows = table.parsed(body)
+        except (ValueError, IndexError, csv.Error):  # or altered by one who knows the hash
+            return None
+        self._whole.add(key)
+        return rows
 
     def altered(self, key: str) -> bool:
         """Return whether a cell was written and its file has changed since."""
-        there = any((self.cells / f"{key}.{suffix}").exists() for suffix in ("parquet", "csv"))
-        return there and self.rows(key) is None
+        return self._file(key).exists() and self.rows(key) is None
 
     def done(self, key: str) -> bool:
         """Return whether all rows of a cell are there."""
@@ -196,43 +193,10 @@ class Store:
 
     def write(self, key: str, rows: Iterable[Row]) -> None:
         """Write the rows of a cell, and remove the record of its failure."""
-        typed = [table.typed(row) for row in rows]
-        if parquet() is None:
-            line = f"# sha256 {checksum(key, typed)}\n{','.join(KINDS)}\n"
-            suffix, content = "csv", (line + table.text(typed)).encode()
-        else:
-            suffix, content = "parquet", _to_parquet(typed, checksum(key, typed))
-        self.put(self.cells / f"{key}.{suffix}", content, lasting=False)
+        content = _headed(key, table.text(map(table.typed, rows)))
+        self.put(self._file(key), content.encode(), lasting=False)
         self._whole.add(key)
         self._error(key).unlink(missing_ok=True)
-
-    def _from_csv(self, path: Path, key: str) -> list[Row] | None:
-        try:
-            first, header, body = path.read_bytes().decode().split("\n", 2)
-        except ValueError:
-            return None
-        whole = hashlib.sha256(f"{key}\n{body}".encode()).hexdigest()
-        if (first, header) != (f"# sha256 {whole}", ",".join(KINDS)):
-            return None
-        try:
-            return table.parsed(body)
-        except (ValueError, csv.Error):  # altered by someone who knows the checksum
-            return None
-
-    def _from_parquet(self, path: Path, key: str) -> list[Row] | None:
-        reader = parquet()
-        if reader is None:
-            raise ImportError(f"reading {path.name} needs: pip install -e '.[parquet]'")
-        import pyarrow
-
-        try:
-            arrow = reader.ParquetFile(path, memory_map=False).read()
-            columns = [arrow.column(name).to_pylist() for name in KINDS]
-            rows = [table.typed(row) for row in zip(*columns, strict=True)]
-        except (pyarrow.ArrowException, OSError, KeyError, ValueError, TypeError):
-            return None
-        meant = (arrow.schema.metadata or {}).get(b"sha256", b"").decode("ascii", "replace")
-        return rows if meant == checksum(key, rows) else None
 
     # Failures
 
@@ -277,8 +241,6 @@ def read(folder: str | Path) -> pd.DataFrame:
     ------
     StoreError
         It is not a store.
-    ImportError
-        It holds Parquet, and pyarrow is not installed.
     """
     store = existing(folder)
     return store.table(store.manifest["cells"])
@@ -310,17 +272,3 @@ def _sync(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _to_parquet(rows: Sequence[Row], digest: str) -> bytes:
-    import pyarrow
-
-    writer = parquet()
-    assert writer is not None
-    kinds = {name: pyarrow.type_for_alias(ARROW[kind]) for name, kind in KINDS.items()}
-    schema = pyarrow.schema(list(kinds.items()), metadata={"sha256": digest})
-    columns = list(zip(*rows)) or [()] * len(KINDS)
-    arrays = [pyarrow.array(column, kind) for column, kind in zip(columns, kinds.values())]
-    out = pyarrow.BufferOutputStream()
-    writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), out, compression="zstd")
-    return bytes(out.getvalue())

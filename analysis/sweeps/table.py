@@ -7,7 +7,7 @@ import io
 import itertools
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import pandas as pd
 
@@ -22,6 +22,7 @@ COLUMNS = tuple(KINDS)
 CHUNK = 100_000  # rows held as Python objects at once
 
 Row = tuple[Any, ...]
+Number = SupportsFloat
 
 
 def head(x: Head, method: object, budget: float = -1.0, trial: int = -1) -> Row:
@@ -29,6 +30,18 @@ def head(x: Head, method: object, budget: float = -1.0, trial: int = -1) -> Row:
     return (
         x.name, x.layer, x.head, x.n, x.l, x.d, x.temperature, str(method), budget, trial,
     )  # fmt: skip
+
+
+def numbers(place: Row, /, **values: Number | tuple[Number, Number]) -> list[Row]:
+    """Return a row for each number by its name: its place, name, value, and standard error or NaN.
+
+    Examples
+    --------
+    >>> numbers(("x",), bias=0.5, mean=(1.0, 0.1))
+    [('x', 'bias', 0.5, nan), ('x', 'mean', 1.0, 0.1)]
+    """
+    pairs = {name: x if isinstance(x, tuple) else (x, math.nan) for name, x in values.items()}
+    return [(*place, name, float(value), float(error)) for name, (value, error) in pairs.items()]
 
 
 def typed(row: Iterable[Any]) -> Row:

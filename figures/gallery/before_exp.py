@@ -7,10 +7,10 @@ import dataclasses
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, with_causal
 from analysis.sweeps import sweep
 from figures.drawing import style
-from figures.gallery.classes import heads, with_causal
+from figures.gallery.classes import causal_marked
 from figures.words.translation import share_of, tr
 
 TITLE = "Rank before exp against rank after exp"
@@ -30,14 +30,14 @@ FLOOR, CEILING = 1e-3, 3.0
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return errors at t = 1 of the profile's inputs and four causal heads, for each r ≤ d."""
-    tables, known = [], heads(profile, MOST[profile.grid])
+    tables, known = [], with_causal(profile.inputs, MOST[profile.grid])
     for r in NUMBERS[profile.grid]:
         wide = tuple(x for x in known if x.d >= r and min(x.n, x.l) >= r)
         some = dataclasses.replace(profile, inputs=wide)
         for spec in (*BEFORE, *AFTER):
             table = some.sweep([spec.format(r=r)], temperatures=(1.0,), label=f"r = {r}")
             tables.append(table.assign(numbers=r, spec=spec))
-    return with_causal(tables, known)
+    return causal_marked(tables, known)
 
 
 def by_spec(table: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import inputs as data
 from analysis.costs.optimality import BOUND, standing
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, with_causal
 from analysis.inputs import Head
 from analysis.sweeps import sweep
 from approx import Mask, parse
@@ -62,7 +61,9 @@ HIERARCHICAL, LOW_RANK, ENTRIES = CLASSES[6], CLASSES[3], CLASSES[4]
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return every error at t = 1, of the profile's inputs and four causal heads, by budget."""
-    some = dataclasses.replace(profile, inputs=heads(profile, MOST[profile.grid]))
+    some = dataclasses.replace(
+        profile, inputs=tuple(with_causal(profile.inputs, MOST[profile.grid]))
+    )
     tables = [
         some.sweep(one.specs, budget=budget, temperatures=(1.0,), label=one.label).assign(
             kind=one.label
@@ -70,17 +71,10 @@ def compute(profile: Profile) -> pd.DataFrame:
         for one in CLASSES
         for budget in BUDGETS[profile.grid]
     ]
-    return with_causal(tables, some.inputs)
+    return causal_marked(tables, some.inputs)
 
 
-def heads(profile: Profile, most: int) -> tuple[Head, ...]:
-    """Return the inputs of a profile and four causal heads, each once, of at most so many rows."""
-    every = [*profile.inputs, *data.sample("smollm2").heads()]
-    known = {f"{x.name} {x.layer}.{x.head}": x.first(min(most, x.n)) for x in every}
-    return tuple(known.values())
-
-
-def with_causal(tables: Iterable[pd.DataFrame], heads: Iterable[Head]) -> pd.DataFrame:
+def causal_marked(tables: Iterable[pd.DataFrame], heads: Iterable[Head]) -> pd.DataFrame:
     """Return tables as one, which says of each row whether its head looks back.
 
     A table may be empty: small budgets have no member of some classes.

@@ -1577,9 +1577,9 @@ ANALYSIS = [
     Mutant(
         "store: a checksum that does not know its cell",
         "analysis/sweeps/store.py",
-        'sha256(f"{key}\\n{table.text(rows)}"',
-        'sha256(f"\\n{table.text(rows)}"',
-        "tests/analysis/sweeps/test_store.py::test_what_is_read_is_what_was_written",
+        'sha256(f"{key}\\n{body}"',
+        'sha256(f"\\n{body}"',
+        "tests/analysis/sweeps/test_store.py::test_every_truncation_and_alteration_is_noticed",
     ),
     Mutant(
         "store: a name before the bytes are on disk",
@@ -1621,7 +1621,7 @@ ANALYSIS = [
         "analysis/inputs/array_files.py",
         "or claimed != held",
         "or claimed < held",
-        "tests/analysis/inputs/test_inputs.py -k 'claim or truncated or damaged'",
+        "tests/test_bad_files.py -k 'cut or lies'",
     ),
     Mutant(
         "files: bfloat16 by another half",
@@ -1850,10 +1850,10 @@ ANALYSIS = [
     ),
     Mutant(
         "precision: halves rounded up",
-        "analysis/experiments/rounded_inputs.py",
+        "analysis/experiments/precision.py",
         "0x7FFF",
         "0x8000",
-        "tests/analysis/experiments/test_rounded_inputs.py::test_bfloat16_is_the_nearest_of_eight_bits",
+        "tests/analysis/experiments/test_precision.py::test_bfloat16_is_the_nearest_of_eight_bits",
     ),
     Mutant(
         "recall: of the smallest logits",
@@ -1886,8 +1886,8 @@ ANALYSIS = [
     Mutant(
         "config: true is a number",
         "analysis/sweeps/config.py",
-        "not isinstance(value, int | float) or isinstance(value, bool)",
-        "not isinstance(value, int | float)",
+        "if kind is float and type(value) is int:",
+        "if kind is float and isinstance(value, int):",
         "tests/analysis/sweeps/test_config.py::test_refusals_name_the_key",
     ),
     Mutant(
@@ -2063,14 +2063,14 @@ ANALYSIS = [
         "analysis/inputs/heads.py",
         "self.k[index * len(self.k) // len(self.q)]",
         "self.k[index % len(self.k)]",
-        "tests/analysis/sweeps/test_masked_sweeps.py -k heads",
+        "tests/analysis/inputs/test_inputs.py::test_grouped_keys_are_shared",
     ),
     Mutant(
         "heads: the mask of the first",
         "analysis/inputs/heads.py",
         "self.mask[index] if isinstance",
         "self.mask[0] if isinstance",
-        "tests/analysis/sweeps/test_masked_sweeps.py -k heads",
+        "tests/analysis/inputs/test_inputs.py::test_heads_are_inputs_of_their_own",
     ),
     Mutant(
         "selection: products on a support counted as choosing",

@@ -9,7 +9,6 @@ import pickle
 import shutil
 import struct
 import zipfile
-import zlib
 
 import naive
 import numpy as np
@@ -629,71 +628,20 @@ def test_missing_files(tmp_path):
         load(tmp_path, dtype="float16")
 
 
-@pytest.mark.parametrize("ending", [".pt", ".PTH", ".pkl", ".bin", ".ckpt"])
-def test_pickles_are_not_opened(tmp_path, ending):
-    path = tmp_path / f"model{ending}"
-    path.write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
-    with pytest.raises(InputFileError, match=r"numpy\.savez") as caught:
-        load(path)
-    assert "weights_only=True" in str(caught.value)
-
-
-@pytest.mark.parametrize("write", [write_npz, write_folder])
-def test_object_arrays_are_not_unpickled(tmp_path, write):
-    path = write(tmp_path, arrays(5, 4) | {"q": np.array([[1, "a"], [None, 2]], object)})
-    with pytest.raises(InputFileError, match="Python objects, which are not read"):
-        load(path)
-
-
-@pytest.mark.parametrize("write", [write_npz, write_compressed, write_safetensors])
-@pytest.mark.parametrize("keep", [0, 1, 0.3, 0.6, 0.99])
-def test_truncated_files(tmp_path, write, keep):
-    path = write(tmp_path, arrays(50, 4))
-    raw = path.read_bytes()
-    path.write_bytes(raw[: int(keep if keep == 1 else keep * len(raw))])
-    with pytest.raises(InputFileError, match="cannot be read"):
-        load(path)
-
-
-def test_damaged_files(tmp_path):
-    path = write_compressed(tmp_path, {"k": np.ones((5, 5)), "q": np.eye(5)})
-    intact = path.read_bytes()
-    causes = set()
-    for place in range(60, len(intact) - 200, 7):
-        path.write_bytes(intact[:place] + b"\xff\xff" + intact[place + 2 :])
-        try:
-            load(path)
-        except InputFileError as error:
-            causes.add(type(error.__cause__))
-    assert {zlib.error, zipfile.BadZipFile} <= causes  # the stream; its checksum
-    np.save(tmp_path / "plain", np.ones((2, 2)))
-    (tmp_path / "plain.npy").rename(path)
-    with pytest.raises(InputFileError, match="not a zip file"):
-        load(path)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("q", "hello")
-        archive.writestr("k.npy", "hello")
-    with pytest.raises(InputFileError, match=r"cannot be read|not an array"):
-        load(path)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("q", "hello")
-        archive.writestr("k", "hello")
-    with pytest.raises(InputFileError, match="is not an array"):
-        load(path)
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "q.npy").write_bytes(npy_header((5, 4)) + b"short")
-    with pytest.raises(InputFileError, match=r"q\.npy claims 160 bytes and holds 5"):
-        load(folder)
-
-
-def test_unknown_dtypes_of_safetensors(tmp_path):
-    content = {"q": np.ones((2, 4), np.uint8), "k": np.ones((2, 4), np.float32)}
-    with pytest.raises(InputFileError, match="F8_E4M3 is not supported, use F32, F16 or BF16"):
-        load(write_safetensors(tmp_path, content, {"q": "F8_E4M3"}))
-
-
 # Claims that would not fit: refused by arithmetic, not by trying
+
+
+def test_members_of_an_archive_that_are_no_arrays(tmp_path):
+    path = write_npz(tmp_path, {})
+    for names, message in (
+        (("q", "k.npy"), r"cannot be read|not an array"),
+        ("qk", "not an array"),
+    ):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in names:
+                archive.writestr(name, "hello")
+        with pytest.raises(InputFileError, match=message):
+            load(path)
 
 
 def test_a_huge_claim_is_refused_before_it_is_read(tmp_path):
@@ -723,25 +671,6 @@ def test_a_folder_larger_than_memory_is_refused_before_it_is_copied(tmp_path, sh
         memory.ResourceLimitError, match=r"would take (1\.68|2\.10) GiB.*number of heads"
     ):
         load(tmp_path)
-
-
-def test_a_header_that_claims_petabytes(tmp_path):
-    path = tmp_path / "claim.npz"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in "qk":
-            archive.writestr(f"{name}.npy", npy_header((10**12, 10**3)))
-    with pytest.raises(InputFileError, match="claims 8000000000000000 bytes and holds 0"):
-        load(path)
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "q.npy").write_bytes(npy_header((10**12, 10**3)))
-    with pytest.raises(InputFileError, match="claims 8000000000000000 bytes and holds 0"):
-        load(folder)
-    claim = json.dumps({"q": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}})
-    path = tmp_path / "claim.safetensors"
-    path.write_bytes(struct.pack("<Q", len(claim)) + claim.encode() + bytes(8))
-    with pytest.raises(InputFileError, match="cannot be read"):
-        load(path)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Sweeps as TOML: what is read, what is refused and where, and the configs that we ship."""
 
-import dataclasses
 import math
 import tomllib
 from importlib import resources
@@ -199,9 +198,7 @@ def test_files_that_are_no_config(tmp_path):
         load(tmp_path / "none.toml")
 
 
-def test_every_field_has_a_reader_and_the_docstring_an_example():
-    for kind in (config.Config, *config.SOURCES.values()):
-        assert {str(f.type) for f in dataclasses.fields(kind)} <= set(config.READERS)
+def test_the_docstring_has_an_example():
     lines = [line[4:] for line in config.__doc__.splitlines() if line.startswith("    ")]
     example = "\n".join(lines)
     assert len(loads(example).plan().cells) == 1 + 2 * 5

@@ -1,4 +1,4 @@
-"""The store: the same bits in both formats, whole files only, growth, failures, leftovers."""
+"""The store: the same bits, whole files only, growth, failures, leftovers."""
 
 import errno
 import hashlib
@@ -33,15 +33,6 @@ GRID = {"trials": 3, "seed": 0}
 X = gaussian(7, 3, rng=0)
 
 
-@pytest.fixture(params=["parquet", "csv"])
-def suffix(request, monkeypatch):
-    if request.param == "csv":
-        monkeypatch.setattr(storing, "parquet", lambda: None)
-    else:
-        pytest.importorskip("pyarrow")
-    return request.param
-
-
 def row(value, name="gaussian", stderr=math.nan):
     return (name, -1, 3, 7, 7, 3, 0.5, "positive(m=4)", 8.0, 0, "attention_tv", value, stderr)
 
@@ -64,12 +55,12 @@ HARD = [0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf, 5e-324, 1.797693134
 NAMES = ["plain", "comma, quote \" and 'both'", "line\nbreak", "Ω Gauß 注意力", "# sha256", ""]
 
 
-def test_what_is_read_is_what_was_written(tmp_path, suffix):
+def test_what_is_read_is_what_was_written(tmp_path):
     kept = Store(tmp_path)
     kept.open([KEY])
     rows = [row(x, name, -x) for x in HARD for name in NAMES]
     kept.write(KEY, rows)
-    assert [p.name for p in shards(tmp_path)] == [f"{KEY}.{suffix}"]
+    assert [p.name for p in shards(tmp_path)] == [f"{KEY}.csv"]
     found = Store(tmp_path).rows(KEY)
     assert bits(found) == bits(map(table.typed, rows))
     assert [type(x) for x in found[0]] == list(table.KINDS.values())
@@ -78,39 +69,16 @@ def test_what_is_read_is_what_was_written(tmp_path, suffix):
 
 @settings(max_examples=25)
 @given(values=st.lists(st.binary(min_size=8, max_size=8), max_size=5))
-def test_any_float_is_the_same_in_both_formats(tmp_path_factory, values):
+def test_any_float_is_the_same_as_text(values):
     """All 2⁶⁴ of them; of the NaNs, one is left."""
     rows = [table.typed(row(struct.unpack("<d", x)[0])) for x in values]
     assert bits(table.parsed(table.text(rows))) == bits(rows)
-    if storing.parquet() is not None:
-        kept = Store(tmp_path_factory.mktemp("any"))
-        kept.open([KEY])
-        kept.write(KEY, rows)
-        assert bits(Store(kept.folder).rows(KEY)) == bits(rows)
-
-
-def test_a_store_half_in_each_format_reads_as_one(tmp_path, monkeypatch):
-    pytest.importorskip("pyarrow")
-    whole = sweep(METHODS, X, [1.0, 2.0], **GRID)
-    planned = plan(METHODS, X, [1.0, 2.0], **GRID)
-    kept = Store(tmp_path)
-    kept.open(planned.keys)
-    for index, cell in enumerate(planned.cells):
-        with monkeypatch.context() as patch:
-            if index % 2:
-                patch.setattr(storing, "parquet", lambda: None)
-            kept.write(cell.key, cell.run(X))
-    assert {p.suffix for p in shards(tmp_path)} == {".parquet", ".csv"}
-    assert_frame_equal(read(tmp_path), whole, check_exact=True)
-    monkeypatch.setattr(storing, "parquet", lambda: None)
-    with pytest.raises(ImportError, match=r"needs: pip install -e '.\[parquet\]'"):
-        read(tmp_path)
 
 
 # Whole files
 
 
-def test_every_truncation_and_alteration_is_noticed(tmp_path, suffix):
+def test_every_truncation_and_alteration_is_noticed(tmp_path):
     kept = Store(tmp_path)
     kept.open([KEY, OTHER])
     kept.write(KEY, [row(x) for x in HARD])
@@ -120,24 +88,19 @@ def test_every_truncation_and_alteration_is_noticed(tmp_path, suffix):
     for length in [0, 1, len(content) - 1, *rng.integers(0, len(content), 20).tolist()]:
         path.write_bytes(content[:length])
         assert not Store(tmp_path).done(KEY), length
-    whole = Store(tmp_path)._from_csv if suffix == "csv" else Store(tmp_path)._from_parquet
-    path.write_bytes(content)
-    true = bits(whole(path, KEY))
     for place in rng.integers(0, len(content), 60).tolist():
         damaged = bytearray(content)
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
-        found = Store(tmp_path).rows(KEY)  # a flip in what Parquet does not use is no harm
-        assert found is None or bits(found) == true
-        assert suffix == "parquet" or found is None
+        assert Store(tmp_path).rows(KEY) is None
     path.write_bytes(content)
     assert Store(tmp_path).done(KEY)
-    path.rename(path.with_name(f"{OTHER}.{suffix}"))  # of another cell
+    path.rename(path.with_name(f"{OTHER}.csv"))  # of another cell
     assert not Store(tmp_path).done(OTHER)
     assert Store(tmp_path).altered(OTHER)
 
 
-def test_an_altered_cell_is_computed_again(tmp_path, suffix):
+def test_an_altered_cell_is_computed_again(tmp_path):
     whole = sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
     path = shards(tmp_path)[0]
     path.write_bytes(path.read_bytes()[:-3])
@@ -324,8 +287,7 @@ def test_a_pipe_in_a_store_is_no_file(tmp_path):
     """Opened, it would wait for ever; a cell that is one was altered."""
     store, key = Store(tmp_path), "0" * 64
     store.cells.mkdir()
-    for suffix in ("parquet", "csv"):
-        os.mkfifo(store.cells / f"{key}.{suffix}")
+    os.mkfifo(store.cells / f"{key}.csv")
     assert store.rows(key) is None
     assert store.altered(key)
     os.mkfifo(tmp_path / "manifest.json")
@@ -404,8 +366,7 @@ def test_a_cell_that_is_done_has_not_failed(tmp_path):
         assert Store(tmp_path).failure(OTHER) is None, damaged
 
 
-def test_a_shard_with_a_true_checksum_of_no_rows_is_altered(tmp_path, monkeypatch):
-    monkeypatch.setattr(storing, "parquet", lambda: None)
+def test_a_shard_with_a_true_checksum_of_no_rows_is_altered(tmp_path):
     kept = Store(tmp_path)
     kept.open([KEY])
     for body in ("1,2\n", table.text([row(1.0)]).replace("1.0", "one"), '"', "a\0b\n"):

@@ -185,13 +185,6 @@ def test_order_does_not_matter():
     assert_frame_equal(tidy(found), tidy(more[more.trial < 2]), check_exact=True)
 
 
-@pytest.mark.parametrize("budget", [None, 12.0])
-def test_processes_do_not_matter(budget):
-    specs = SPECS if budget is None else ("positive", "top_k", "truncated_svd", "trigonometric")
-    serial = run(specs, budget=budget)
-    assert_frame_equal(serial, run(specs, budget=budget, jobs=2), check_exact=True)
-
-
 def test_cells_run_one_by_one_give_the_sweep():
     x = small(64, 16)
     with threadpool_limits(2):  # a cell runs on one thread, whatever the caller allows

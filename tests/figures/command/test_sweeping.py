@@ -11,7 +11,6 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from analysis.experiments.profile import profile  # noqa: F401  (loaded before a test looks at the folder)
-from analysis.sweeps import store as storing
 from analysis.sweeps.config import loads
 from analysis.sweeps.store import Store, read
 from analysis.sweeps.sweep import COLUMNS, sweep
@@ -305,11 +304,3 @@ def test_bundled_configs_go_by_their_names(here, capsys):
     (here / "quick.toml").write_text(CONFIG)  # the user's own comes first
     assert start("--dry-run", config="quick.toml") == 0
     assert f"cells   {CELLS}:" in capsys.readouterr().out
-
-
-def test_csv_where_pyarrow_is_not(here, monkeypatch):
-    assert start() == 0
-    monkeypatch.setattr(storing, "parquet", lambda: None)
-    assert run("sweep", "own.toml", "--store", "text", "--jobs", 1) == 0
-    assert {p.suffix for p in (here / "text/cells").iterdir()} == {".csv"}
-    assert (here / "text/table.csv").read_bytes() == (here / "out/table.csv").read_bytes()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from analysis import inputs
-from analysis.experiments.rounded_inputs import FORMATS, bfloat16, precision, rounded
+from analysis.experiments.precision import FORMATS, bfloat16, precision, rounded
 from approx import METHODS, parse
 from approx.estimate import exact
 from approx.random_features.positive import Positive
