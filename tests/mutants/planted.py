@@ -814,7 +814,7 @@ SPARSE = [
         "approx/supports/inner_product.py",
         "[K, np.sqrt(radius2 - k2), zero_k]",
         "[K, zero_k, np.sqrt(radius2 - k2)]",
-        "approx/supports/inner_product.py::approx.supports.inner_product.xbox",
+        "tests/approx/supports/test_hashing.py -k on_one_sphere",
     ),
     Mutant(
         "window: one key short",
